@@ -1,0 +1,90 @@
+"""Element types: the dtypes a tensor may have, and how each is computed with."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import ml_dtypes
+import numpy as np
+
+
+class DType(Enum):
+    """An element type; its value is the spelling used in graphs, files and messages."""
+
+    F64 = "f64"
+    F32 = "f32"
+    F16 = "f16"
+    BF16 = "bf16"
+    I64 = "i64"
+    I32 = "i32"
+    I8 = "i8"
+    U32 = "u32"
+    U8 = "u8"
+    BOOL = "bool"
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def numpy(self) -> np.dtype:
+        """The NumPy dtype that stores it (bfloat16 comes from ml_dtypes)."""
+        return _NUMPY[self]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return self.numpy.itemsize
+
+    @property
+    def is_float(self) -> bool:
+        return self in FLOATS
+
+    @property
+    def is_int(self) -> bool:
+        return self in INTS
+
+    @property
+    def is_signed(self) -> bool:
+        return self in (DType.I64, DType.I32, DType.I8)
+
+    @property
+    def compute(self) -> DType:
+        """The type arithmetic happens in: half types are stored narrow and computed as f32."""
+        return DType.F32 if self in (DType.F16, DType.BF16) else self
+
+    @property
+    def eps(self) -> float:
+        """Distance from 1.0 to the next larger value; 0.0 for exact (integer, bool) types."""
+        return float(ml_dtypes.finfo(self.numpy).eps) if self.is_float else 0.0
+
+    @property
+    def reference(self) -> np.dtype:
+        """The dtype of the reference interpreter: every float is a float64, the rest is exact."""
+        return np.dtype(np.float64) if self.is_float else self.numpy
+
+
+_NUMPY = {
+    DType.F64: np.dtype(np.float64),
+    DType.F32: np.dtype(np.float32),
+    DType.F16: np.dtype(np.float16),
+    DType.BF16: np.dtype(ml_dtypes.bfloat16),
+    DType.I64: np.dtype(np.int64),
+    DType.I32: np.dtype(np.int32),
+    DType.I8: np.dtype(np.int8),
+    DType.U32: np.dtype(np.uint32),
+    DType.U8: np.dtype(np.uint8),
+    DType.BOOL: np.dtype(np.bool_),
+}
+FLOATS = (DType.F64, DType.F32, DType.F16, DType.BF16)
+INTS = (DType.I64, DType.I32, DType.I8, DType.U32, DType.U8)
+
+
+def from_numpy(dtype: np.dtype | type) -> DType:
+    """The DType stored as `dtype`; raises GraphError for a NumPy dtype that has none."""
+    from autofuse.ops.types import GraphError
+
+    wanted = np.dtype(dtype)
+    for ours, theirs in _NUMPY.items():
+        if theirs == wanted:
+            return ours
+    raise GraphError(f"dtype {wanted} is not supported (supported: {', '.join(map(str, DType))})")

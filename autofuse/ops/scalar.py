@@ -1,0 +1,76 @@
+"""Scalar expressions: what one element of an op is, independent of any device language.
+
+The kernel IR reuses these nodes as its expressions; the two dialect tables (C, CUDA) spell
+the primitive functions listed in PRIMITIVES.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autofuse.ops.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Lit:
+    """A literal number."""
+
+    value: bool | int | float
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Sym:
+    """A variable in scope. `extent` bounds an index variable to 0 <= v < extent."""
+
+    name: str
+    dtype: DType
+    extent: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """buffer[index], a row-major element offset."""
+
+    buffer: str
+    index: Expr
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A primitive function of scalars; `dtype` is that of the result."""
+
+    fn: str
+    args: tuple[Expr, ...]
+    dtype: DType
+
+
+Expr = Lit | Sym | Load | Call
+
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+UNARY_MATH = (
+    "neg abs floor ceil rint exp expm1 log log1p sqrt sin cos tan tanh sinh cosh "
+    "asin acos atan erf"
+).split()
+BINARY_MATH = "add sub mul div rem pow atan2 min max and or xor shl shr".split()
+# mulhi: upper 32 bits of a u32 product. cast: value; bitcast: bits. select: (bool, then, else).
+PRIMITIVES = (*UNARY_MATH, *BINARY_MATH, *COMPARISONS, "not", "isnan", "isfinite", "mulhi",
+              "cast", "bitcast", "select")  # fmt: skip
+
+
+def call(fn: str, *args: Expr, dtype: DType | None = None) -> Expr:
+    """Apply a primitive; the result dtype defaults to that of the last operand (bool for tests)."""
+    if dtype is None:
+        boolean = fn in COMPARISONS or fn in ("isnan", "isfinite")
+        dtype = DType.BOOL if boolean else args[-1].dtype
+    return Call(fn, args, dtype)
+
+
+def cast(value: Expr, dtype: DType) -> Expr:
+    """`value` converted to `dtype`; the same expression when nothing changes."""
+    if value.dtype == dtype:
+        return value
+    if isinstance(value, Lit) and dtype.is_float and not isinstance(value.value, bool):
+        return Lit(float(value.value), dtype)
+    return Call("cast", (value,), dtype)

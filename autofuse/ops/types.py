@@ -1,0 +1,109 @@
+"""What an op is called with: tensor types, attributes, and the one error of bad graphs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autofuse.ops.dtypes import DType
+
+
+class AutofuseError(Exception):
+    """Bad input, said in one sentence: the command line prints it and exits 2."""
+
+
+class GraphError(AutofuseError):
+    """A graph that cannot exist: wrong shapes, dtypes, attributes, or a cycle."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Shape (row-major, static) and element type of one value."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """An immutable array constant: row-major little-endian bytes of `type`."""
+
+    type: TensorType
+    data: bytes
+
+    @staticmethod
+    def of(array: np.ndarray, dtype: DType) -> Literal:
+        stored = np.ascontiguousarray(array, dtype=dtype.numpy)
+        return Literal(TensorType(tuple(stored.shape), dtype), stored.tobytes())
+
+    def array(self) -> np.ndarray:
+        return np.frombuffer(self.data, dtype=self.type.dtype.numpy).reshape(self.type.shape)
+
+    @property
+    def scalar(self) -> bool | int | float:
+        """The one element, as a Python number; only for a literal of size 1."""
+        value: bool | int | float = self.array().reshape(()).item()
+        return value
+
+    def __str__(self) -> str:
+        if self.type.size == 1:
+            return f"{self.scalar!r}"
+        from hashlib import sha256
+
+        return f"sha256:{sha256(self.data).hexdigest()[:16]}"
+
+
+# Values are ints, floats, bools, strings, Literals, Graphs (a loop body) and tuples of these.
+Attrs = tuple[tuple[str, Any], ...]
+
+
+def make_attrs(values: Mapping[str, Any]) -> Attrs:
+    """Attributes in their one order, with lists made tuples so that nodes stay hashable."""
+
+    def freeze(value: Any) -> Any:
+        return tuple(freeze(v) for v in value) if isinstance(value, list | tuple) else value
+
+    return tuple((key, freeze(values[key])) for key in sorted(values))
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall:
+    """One op applied to operands of known types: all that shape rules, costs and bodies see."""
+
+    attrs: Attrs
+    ins: tuple[TensorType, ...]
+    outs: tuple[TensorType, ...] = ()
+
+    def __getitem__(self, key: str) -> Any:
+        for name, value in self.attrs:
+            if name == key:
+                return value
+        raise GraphError(f"attribute '{key}' is missing")
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return next((value for name, value in self.attrs if name == key), default)
+
+    @property
+    def out(self) -> TensorType:
+        """The type of the first (usually only) output."""
+        return self.outs[0]

@@ -1,0 +1,139 @@
+"""What the tuning database keeps and the report reads: plain frozen records, no behaviour.
+
+Times are microseconds (`_us`) for runs and seconds (`_s`) for tuning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class FailureKind(Enum):
+    """Why a candidate has no time."""
+
+    UNSUPPORTED = "unsupported"
+    COMPILE = "compile"
+    LAUNCH = "launch"
+    WRONG_RESULT = "wrong_result"
+    TIMEOUT = "timeout"
+    CRASH = "crash"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    kind: FailureKind
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Statistics of one sampling run; `cache` is "cold" or "warm", `stopped` the rule that ended it
+    ("noise", "samples", "wall")."""
+
+    n: int
+    min_us: float
+    q1_us: float
+    median_us: float
+    q3_us: float
+    mean_us: float
+    stdev_us: float
+    cache: str
+    stopped: str
+    mode: str = "call"
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A device fingerprint: a time is reusable only if every `must` pair is equal; it is stale
+    (usable, marked) if a `stale` pair differs. Pairs are sorted."""
+
+    device: str
+    must: tuple[tuple[str, str], ...]
+    stale: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds spent, by where they went."""
+
+    codegen: float = 0.0
+    compile: float = 0.0
+    measure: float = 0.0
+    sampler: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.codegen + self.compile + self.measure + self.sampler
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.codegen + other.codegen,
+            self.compile + other.compile,
+            self.measure + other.measure,
+            self.sampler + other.sampler,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One measured (or failed) candidate of a workload: exactly one of timing, failure is set.
+
+    `candidate` is Candidate.to_json text; `groups` are the group digests of its plan in order.
+    """
+
+    workload: str
+    candidate: str
+    candidate_digest: str
+    origin: str
+    kernels: int
+    groups: tuple[str, ...]
+    timing: Timing | None
+    failure: Failure | None
+    max_rel_error: float | None
+    cost: Cost
+    stage: str = "search"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An interleaved comparison: time ratio baseline / best with its bootstrap interval.
+
+    `outcome` is "faster", "slower" or "tie" for the best against the other."""
+
+    other: str
+    other_us: float
+    best_us: float
+    ratio: float
+    low: float
+    high: float
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """The incumbent after some spending: one row per improvement (and one at the end)."""
+
+    trial: int
+    spent: Cost
+    best_us: float
+    candidate_digest: str
+    origin: str
+    bound_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionResult:
+    """How a tuning session ended; `baselines` maps a baseline name to its candidate digest."""
+
+    strategy: str
+    seed: int
+    budget_s: float
+    spent: Cost
+    trials: int
+    measured: int
+    failed: tuple[tuple[str, int], ...]
+    best_digest: str
+    baselines: tuple[tuple[str, str], ...]
+    verdicts: tuple[Verdict, ...]
+    finished: bool
