@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,7 +13,20 @@ from autofuse.ops.scalar import Expr
 from autofuse.ops.types import Attrs, GraphError, OpCall, TensorType
 
 Index = tuple[Expr, ...]
-Pull = Callable[[int, Index], Expr]
+
+
+class Pull(Protocol):
+    """What a body asks operands of."""
+
+    def __call__(self, operand: int, index: Index, /) -> Expr:
+        """The element of `operand` at `index`, as its `dtype.compute`; the index is in range."""
+        ...
+
+    def let(self, value: Expr, /) -> Expr:
+        """`value` bound to a variable, so that using it several times computes it once."""
+        ...
+
+
 Infer = Callable[[OpCall], tuple[TensorType, ...]]
 Reference = Callable[[tuple[np.ndarray, ...], OpCall], tuple[np.ndarray, ...]]
 Body = Callable[[OpCall, Index, Pull], tuple[Expr, ...]]
