@@ -9,11 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from autofuse.errors import AutofuseError as AutofuseError
 from autofuse.ops.dtypes import DType
-
-
-class AutofuseError(Exception):
-    """Bad input, said in one sentence: the command line prints it and exits 2."""
 
 
 class GraphError(AutofuseError):
@@ -53,7 +50,7 @@ class Literal:
 
     @staticmethod
     def of(array: np.ndarray, dtype: DType) -> Literal:
-        stored = np.ascontiguousarray(array, dtype=dtype.numpy)
+        stored = np.asarray(array, dtype=dtype.numpy)
         return Literal(TensorType(tuple(stored.shape), dtype), stored.tobytes())
 
     def array(self) -> np.ndarray:
