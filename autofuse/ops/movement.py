@@ -1,0 +1,470 @@
+"""Ops that move elements without computing on them: out[i] = in[g(i)]."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autofuse.ops import checks
+from autofuse.ops import index as ix
+from autofuse.ops.dtypes import INTS, DType
+from autofuse.ops.scalar import Expr, Lit, call, cast
+from autofuse.ops.spec import (
+    AxisMap,
+    Body,
+    Family,
+    Index,
+    Infer,
+    OpSpec,
+    Pull,
+    Reference,
+    Sample,
+    register,
+)
+from autofuse.ops.types import GraphError, OpCall, TensorType
+
+Shape = tuple[int, ...]
+Groups = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+Arrays = tuple[np.ndarray, ...]
+Cases = list[tuple[list[Shape], dict[str, Any]]]
+
+
+def _one(fn: Callable[[OpCall], Shape], count: int | None = 1) -> Infer:
+    """A shape rule from one that gives just the shape; the dtype is that of operand 0."""
+
+    def infer(c: OpCall) -> tuple[TensorType, ...]:
+        if count is not None:
+            checks.operands(c, count)
+        return (TensorType(fn(c), c.ins[0].dtype),)
+
+    return infer
+
+
+def _samples(cases: Cases) -> Callable[[], list[Sample]]:
+    """The cases in f32, and the first of them in every other dtype."""
+
+    def samples() -> list[Sample]:
+        def make(shapes: list[Shape], attrs: dict[str, Any], dtype: DType) -> Sample:
+            return Sample(tuple(TensorType(s, dtype) for s in shapes), attrs)
+
+        others = [d for d in DType if d is not DType.F32]
+        return [make(*case, DType.F32) for case in cases] + [make(*cases[0], d) for d in others]
+
+    return samples
+
+
+# broadcast
+
+
+def _broadcast_shape(c: OpCall) -> Shape:
+    x, shape = c.ins[0], checks.shape_attr(c)
+    dims = checks.sorted_axes_attr(c, len(shape), "dims")
+    if len(dims) != x.rank or any(shape[d] != n for d, n in zip(dims, x.shape, strict=True)):
+        raise GraphError(f"cannot broadcast {x} to {shape} along dims {dims}")
+    return shape
+
+
+def _broadcast_reference(arrays: Arrays, c: OpCall) -> Arrays:
+    shape, dims = c["shape"], c["dims"]
+    spread = [1] * len(shape)
+    for d in dims:
+        spread[d] = shape[d]
+    return (np.broadcast_to(arrays[0].reshape(spread), shape).copy(),)
+
+
+def _broadcast_body(c: OpCall, index: Index, pull: Pull) -> tuple[Expr, ...]:
+    return (pull(0, tuple(index[d] for d in c["dims"])),)
+
+
+def _broadcast_axes(c: OpCall) -> AxisMap:
+    where = {d: i for i, d in enumerate(c["dims"])}
+    return (tuple(where.get(a) for a in range(len(c["shape"]))),)
+
+
+# reshape
+
+
+def reshape_groups(source: Shape, target: Shape) -> Groups:
+    """The finest split of both shapes into runs of axes holding the same number of elements.
+
+    Each item is (source axes, target axes); elements never move between runs.
+    """
+    if 0 in source:
+        return ((tuple(range(len(source))), tuple(range(len(target)))),)
+    groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    i = j = 0
+    while i < len(source) and j < len(target):
+        i0, j0, a, b = i, j, source[i], target[j]
+        i, j = i + 1, j + 1
+        while a != b:
+            if a < b:
+                a, i = a * source[i], i + 1
+            else:
+                b, j = b * target[j], j + 1
+        groups.append((tuple(range(i0, i)), tuple(range(j0, j))))
+    # What is left over on either side are axes of extent 1.
+    rest = (tuple(range(i, len(source))), tuple(range(j, len(target))))
+    return (*groups, rest) if rest != ((), ()) else tuple(groups)
+
+
+def _reshape_shape(c: OpCall) -> Shape:
+    shape = checks.shape_attr(c)
+    if math.prod(shape) != c.ins[0].size:
+        raise GraphError(f"cannot reshape {c.ins[0]} to {shape}: the sizes differ")
+    return shape
+
+
+def _reshape_body(c: OpCall, index: Index, pull: Pull) -> tuple[Expr, ...]:
+    source, target = c.ins[0].shape, c["shape"]
+    found: list[Expr] = []
+    for theirs, ours in reshape_groups(source, target):
+        offset = ix.linearize(tuple(index[a] for a in ours), tuple(target[a] for a in ours))
+        found += ix.delinearize(offset, tuple(source[a] for a in theirs))
+    return (pull(0, tuple(found)),)
+
+
+def _reshape_axes(c: OpCall) -> AxisMap:
+    source, target = c.ins[0].shape, c["shape"]
+    axes: list[int | None] = [None] * len(target)
+    for theirs, ours in reshape_groups(source, target):
+        if len(theirs) > 1:
+            theirs = tuple(a for a in theirs if source[a] != 1)
+        if len(ours) > 1:
+            ours = tuple(a for a in ours if target[a] != 1)
+        if len(theirs) == len(ours) == 1 and source[theirs[0]] == target[ours[0]]:
+            axes[ours[0]] = theirs[0]
+    return (tuple(axes),)
+
+
+# transpose, reverse
+
+
+def _transpose_shape(c: OpCall) -> Shape:
+    perm = checks.axes_attr(c, c.ins[0].rank, "perm")
+    if len(perm) != c.ins[0].rank:
+        raise GraphError(f"attribute 'perm' is {perm}, but the operand is {c.ins[0]}")
+    return tuple(c.ins[0].shape[p] for p in perm)
+
+
+def _transpose_body(c: OpCall, index: Index, pull: Pull) -> tuple[Expr, ...]:
+    where = {p: i for i, p in enumerate(c["perm"])}
+    return (pull(0, tuple(index[where[a]] for a in range(len(index)))),)
+
+
+def _reverse_shape(c: OpCall) -> Shape:
+    checks.sorted_axes_attr(c, c.ins[0].rank)
+    return c.ins[0].shape
+
+
+def _reverse_body(c: OpCall, index: Index, pull: Pull) -> tuple[Expr, ...]:
+    turned = [
+        ix.isub(ix.lit(n - 1), i) if a in c["axes"] else i
+        for a, (i, n) in enumerate(zip(index, c.out.shape, strict=True))
+    ]
+    return (pull(0, tuple(turned)),)
+
+
+def _reverse_axes(c: OpCall) -> AxisMap:
+    return (tuple(None if a in c["axes"] else a for a in range(c.ins[0].rank)),)
+
+
+# slice
+
+
+def _slice_shape(c: OpCall) -> Shape:
+    x = c.ins[0]
+    start, stop, stride = (checks.ints_attr(c, key) for key in ("start", "stop", "stride"))
+    if not len(start) == len(stop) == len(stride) == x.rank:
+        raise GraphError(f"slice needs {x.rank} of each of start, stop, stride for {x}")
+    for lo, hi, step, n in zip(start, stop, stride, x.shape, strict=True):
+        if not (0 <= lo <= hi <= n and step >= 1):
+            raise GraphError(f"slice {lo}:{hi}:{step} is outside an axis of extent {n}")
+    return tuple(-(-(hi - lo) // s) for lo, hi, s in zip(start, stop, stride, strict=True))
+
+
+def _slice_reference(arrays: Arrays, c: OpCall) -> Arrays:
+    parts = zip(c["start"], c["stop"], c["stride"], strict=True)
+    return (arrays[0][tuple(slice(*part) for part in parts)].copy(),)
+
+
+def _slice_body(c: OpCall, index: Index, pull: Pull) -> tuple[Expr, ...]:
+    moved = [
+        ix.iadd(ix.imul(i, step), ix.lit(lo))
+        for i, lo, step in zip(index, c["start"], c["stride"], strict=True)
+    ]
+    return (pull(0, tuple(moved)),)
+
+
+def _slice_axes(c: OpCall) -> AxisMap:
+    # An axis that keeps its extent is read whole.
+    pairs = enumerate(zip(c.ins[0].shape, c.out.shape, strict=True))
+    return (tuple(a if n == kept else None for a, (n, kept) in pairs),)
+
+
+# pad
+
+
+def _pad_shape(c: OpCall) -> Shape:
+    checks.operands(c, 2)
+    checks.same_dtype(c)
+    x, value = c.ins
+    low, high = checks.ints_attr(c, "low"), checks.ints_attr(c, "high")
+    if value.shape:
+        raise GraphError(f"the padding value must be a scalar, got {value}")
+    if not len(low) == len(high) == x.rank or any(n < 0 for n in (*low, *high)):
+        raise GraphError(f"pad of {x} by {low} and {high}: need non-negative widths per axis")
+    return tuple(lo + n + hi for lo, n, hi in zip(low, x.shape, high, strict=True))
+
+
+def _pad_reference(arrays: Arrays, c: OpCall) -> Arrays:
+    out = np.full(c.out.shape, arrays[1], dtype=arrays[0].dtype)
+    inner = zip(c["low"], c.ins[0].shape, strict=True)
+    out[tuple(slice(lo, lo + n) for lo, n in inner)] = arrays[0]
+    return (out,)
+
+
+def _pad_body(c: OpCall, index: Index, pull: Pull) -> tuple[Expr, ...]:
+    inside: Expr = Lit(True, DType.BOOL)
+    moved: list[Expr] = []
+    for i, lo, hi, n in zip(index, c["low"], c["high"], c.ins[0].shape, strict=True):
+        at = ix.isub(i, ix.lit(lo))
+        if lo or hi:
+            inside = ix.iand(inside, ix.ige(i, ix.lit(lo)))
+            inside = ix.iand(inside, ix.ilt(i, ix.lit(lo + n)))
+            at = ix.iclamp(at, 0, n - 1)
+        moved.append(at)
+    if 0 in c.ins[0].shape or inside == Lit(False, DType.BOOL):
+        return (pull(1, ()),)
+    if isinstance(inside, Lit):
+        return (pull(0, tuple(moved)),)
+    return (call("select", inside, pull(0, tuple(moved)), pull(1, ())),)
+
+
+def _pad_axes(c: OpCall) -> AxisMap:
+    widths = zip(c["low"], c["high"], strict=True)
+    kept = tuple(None if lo or hi else a for a, (lo, hi) in enumerate(widths))
+    return (kept, (None,) * len(kept))
+
+
+# concat
+
+
+def _concat_shape(c: OpCall) -> Shape:
+    if not c.ins:
+        raise GraphError("concat needs at least one operand")
+    checks.same_dtype(c)
+    axis = checks.axis_attr(c, c.ins[0].rank)
+    rests = {t.shape[:axis] + t.shape[axis + 1 :] for t in c.ins if t.rank == c.ins[0].rank}
+    if len(rests) != 1 or any(t.rank != c.ins[0].rank for t in c.ins):
+        shapes = ", ".join(map(str, c.ins))
+        raise GraphError(f"concat along axis {axis}: shapes differ elsewhere: {shapes}")
+    shape = list(c.ins[0].shape)
+    shape[axis] = sum(t.shape[axis] for t in c.ins)
+    return tuple(shape)
+
+
+def concat_starts(c: OpCall) -> tuple[int, ...]:
+    """Where each operand begins along the concatenated axis."""
+    axis = c["axis"]
+    ends = np.cumsum([t.shape[axis] for t in c.ins]).tolist()
+    return (0, *ends[:-1])
+
+
+def _concat_reference(arrays: Arrays, c: OpCall) -> Arrays:
+    return (np.concatenate(arrays, axis=c["axis"]),)
+
+
+def _concat_body(c: OpCall, index: Index, pull: Pull) -> tuple[Expr, ...]:
+    axis, at = c["axis"], index[c["axis"]]
+    extents, starts = [t.shape[axis] for t in c.ins], concat_starts(c)
+    low, high = ix.bounds(at) or (0, sum(extents) - 1)
+    reached = [s <= high and s + n > max(low, 0) for s, n in zip(starts, extents, strict=True)]
+    parts = [k for k, n in enumerate(extents) if n and reached[k]]
+
+    def part(k: int) -> Expr:
+        moved = ix.isub(at, ix.lit(starts[k]))
+        if len(parts) > 1:
+            moved = ix.iclamp(moved, 0, extents[k] - 1)
+        return pull(k, (*index[:axis], moved, *index[axis + 1 :]))
+
+    result = part(parts[-1])
+    for k in reversed(parts[:-1]):
+        before_end = ix.ilt(at, ix.lit(starts[k] + extents[k]))
+        result = call("select", before_end, part(k), result)
+    return (result,)
+
+
+def _concat_axes(c: OpCall) -> AxisMap:
+    kept = tuple(None if a == c["axis"] else a for a in range(c.ins[0].rank))
+    return (kept,) * len(c.ins)
+
+
+# gather
+
+
+def _gather_shape(c: OpCall) -> Shape:
+    checks.operands(c, 2)
+    x, indices = c.ins
+    checks.dtype_in(indices.dtype, INTS)
+    axis = checks.axis_attr(c, x.rank)
+    if x.shape[axis] == 0 and indices.size:
+        raise GraphError(f"cannot gather from axis {axis} of {x}: it is empty")
+    return x.shape[:axis] + indices.shape + x.shape[axis + 1 :]
+
+
+def _gather_reference(arrays: Arrays, c: OpCall) -> Arrays:
+    x, indices = arrays
+    return (np.take(x, indices.astype(np.int64), axis=c["axis"], mode="clip"),)
+
+
+def _gather_body(c: OpCall, index: Index, pull: Pull) -> tuple[Expr, ...]:
+    axis, (x, indices) = c["axis"], c.ins
+    after = axis + indices.rank
+    at = pull(1, index[axis:after])
+    # Clamp before narrowing to the index type, so that far-off values stay on their side.
+    wide = cast(at, DType.I64 if at.dtype in (DType.I64, DType.U32) else DType.I32)
+    top = Lit(x.shape[axis] - 1, wide.dtype)
+    clipped = call("min", call("max", wide, Lit(0, wide.dtype)), top)
+    chosen = pull.let(cast(clipped, ix.lit(0).dtype))
+    return (pull(0, (*index[:axis], chosen, *index[after:])),)
+
+
+def _gather_axes(c: OpCall) -> AxisMap:
+    axis, x_rank, rank = c["axis"], c.ins[0].rank, c.ins[1].rank
+    x_axes = (*range(axis), *(None,) * rank, *range(axis + 1, x_rank))
+    index_axes = (*(None,) * axis, *range(rank), *(None,) * (x_rank - axis - 1))
+    return (x_axes, index_axes)
+
+
+def _gather_samples() -> list[Sample]:
+    def make(x: Shape, dtype: DType, indices: Shape, kind: DType, axis: int) -> Sample:
+        return Sample((TensorType(x, dtype), TensorType(indices, kind)), {"axis": axis}, -3, 8)
+
+    f32, i32 = DType.F32, DType.I32
+    found = [
+        make((5,), f32, (), i32, 0),
+        make((5,), f32, (3,), i32, 0),
+        make((3, 5), f32, (2, 3), i32, 0),
+        make((3, 5), f32, (4,), i32, 1),
+        make((2, 3, 5), f32, (3, 1), i32, 1),
+        make((1, 1), f32, (2,), i32, 1),
+    ]
+    found += [make((3, 5), f32, (7,), kind, 1) for kind in INTS]
+    found += [make((300,), f32, (7,), DType.I8, 0)]
+    return found + [make((3, 5), dtype, (2,), i32, 1) for dtype in DType]
+
+
+def _only(fn: Callable[..., np.ndarray], *keys: str) -> Reference:
+    """A reference that passes attributes `keys` to a NumPy function of one array."""
+    return lambda arrays, c: (fn(arrays[0], *(c[k] for k in keys)),)
+
+
+def _same_axes_transpose(c: OpCall) -> AxisMap:
+    return (tuple(c["perm"]),)
+
+
+def _spec(
+    name: str,
+    infer: Infer,
+    reference: Reference,
+    body: Body,
+    axes: Callable[[OpCall], AxisMap],
+    samples: Callable[[], list[Sample]],
+) -> OpSpec:
+    family = Family.MOVEMENT
+    return OpSpec(name, family, infer, reference, lambda c: 0.0, samples, body=body, axes=axes)
+
+
+_BROADCAST: Cases = [
+    ([(3,)], {"shape": (2, 3, 5), "dims": (1,)}), ([()], {"shape": (), "dims": ()}),
+    ([()], {"shape": (7,), "dims": ()}), ([(1, 5)], {"shape": (1, 3, 5), "dims": (0, 2)}),
+    ([(2, 3)], {"shape": (2, 1, 3, 2), "dims": (0, 2)}),
+]  # fmt: skip
+_RESHAPE: Cases = [
+    ([(2, 3, 5)], {"shape": (5, 6)}), ([()], {"shape": (1, 1)}), ([(1,)], {"shape": ()}),
+    ([(6, 5)], {"shape": (2, 3, 5)}), ([(3, 1, 5)], {"shape": (3, 5, 1)}),
+    ([(2, 3, 5)], {"shape": (2, 15)}), ([(12,)], {"shape": (2, 1, 3, 2)}),
+    ([(3, 4, 5)], {"shape": (2, 6, 5)}), ([(1, 3, 4)], {"shape": (3, 2, 2)}),
+]  # fmt: skip
+_TRANSPOSE: Cases = [
+    ([(2, 3, 5)], {"perm": (2, 0, 1)}), ([()], {"perm": ()}), ([(3,)], {"perm": (0,)}),
+    ([(3, 5)], {"perm": (1, 0)}), ([(2, 1, 3, 2)], {"perm": (0, 2, 1, 3)}),
+]  # fmt: skip
+_REVERSE: Cases = [
+    ([(3, 5)], {"axes": (1,)}), ([()], {"axes": ()}), ([(2, 3, 5)], {"axes": (0, 2)}),
+    ([(1,)], {"axes": (0,)}), ([(2, 1, 3, 2)], {"axes": (2, 3)}),
+]  # fmt: skip
+_SLICE: Cases = [
+    ([(5, 7)], {"start": (1, 0), "stop": (4, 7), "stride": (2, 3)}),
+    ([()], {"start": (), "stop": (), "stride": ()}),
+    ([(5,)], {"start": (4,), "stop": (5,), "stride": (1,)}),
+    ([(3, 5)], {"start": (0, 1), "stop": (3, 3), "stride": (1, 1)}),
+    ([(2, 3, 1, 3)], {"start": (0, 1, 0, 0), "stop": (2, 3, 1, 3), "stride": (1, 1, 1, 2)}),
+]  # fmt: skip
+_PAD: Cases = [
+    ([(3, 5), ()], {"low": (1, 0), "high": (0, 2)}), ([(), ()], {"low": (), "high": ()}),
+    ([(1,), ()], {"low": (2,), "high": (3,)}), ([(3, 5), ()], {"low": (0, 0), "high": (0, 1)}),
+    ([(2, 1, 3), ()], {"low": (0, 1, 0), "high": (0, 1, 0)}),
+]  # fmt: skip
+_CONCAT: Cases = [
+    ([(2, 3), (2, 1), (2, 4)], {"axis": 1}), ([(3,)], {"axis": 0}), ([(1,), (1,)], {"axis": 0}),
+    ([(2, 3, 5), (1, 3, 5)], {"axis": 0}), ([(2, 3, 2, 1)] * 3, {"axis": 2}),
+    ([(3, 1)] * 4, {"axis": 1}),
+]  # fmt: skip
+register(
+    _spec(
+        "broadcast",
+        _one(_broadcast_shape),
+        _broadcast_reference,
+        _broadcast_body,
+        _broadcast_axes,
+        _samples(_BROADCAST),
+    ),
+    _spec(
+        "reshape",
+        _one(_reshape_shape),
+        _only(np.reshape, "shape"),
+        _reshape_body,
+        _reshape_axes,
+        _samples(_RESHAPE),
+    ),
+    _spec(
+        "transpose",
+        _one(_transpose_shape),
+        _only(np.transpose, "perm"),
+        _transpose_body,
+        _same_axes_transpose,
+        _samples(_TRANSPOSE),
+    ),
+    _spec(
+        "reverse",
+        _one(_reverse_shape),
+        _only(np.flip, "axes"),
+        _reverse_body,
+        _reverse_axes,
+        _samples(_REVERSE),
+    ),
+    _spec(
+        "slice", _one(_slice_shape), _slice_reference, _slice_body, _slice_axes, _samples(_SLICE)
+    ),
+    _spec("pad", _one(_pad_shape, None), _pad_reference, _pad_body, _pad_axes, _samples(_PAD)),
+    _spec(
+        "concat",
+        _one(_concat_shape, None),
+        _concat_reference,
+        _concat_body,
+        _concat_axes,
+        _samples(_CONCAT),
+    ),
+    _spec(
+        "gather",
+        _one(_gather_shape, None),
+        _gather_reference,
+        _gather_body,
+        _gather_axes,
+        _gather_samples,
+    ),
+)
