@@ -137,3 +137,38 @@ class SessionResult:
     baselines: tuple[tuple[str, str], ...]
     verdicts: tuple[Verdict, ...]
     finished: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadRow:
+    """A graph the database knows: `text` is its canonical text, `name` what people call it."""
+
+    digest: str
+    text: str
+    name: str
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A stored tuning session; `started` and `ended` are ISO 8601 UTC times.
+
+    `ended` and `result` are None while it runs, and for ever if it was killed."""
+
+    id: int
+    environment: Environment
+    workload: str
+    strategy: str
+    seed: int
+    budget_s: float
+    started: str
+    ended: str | None
+    result: SessionResult | None
+
+
+@dataclass(frozen=True, slots=True)
+class BestPlan:
+    """The best measurement known; `stale` names the fingerprint keys that differ since (sorted)."""
+
+    measurement: Measurement
+    stale: tuple[str, ...]
