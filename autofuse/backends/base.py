@@ -1,0 +1,91 @@
+"""What backends exchange: text to be compiled, and the library it became.
+
+The entry of a program has the C signature `int32_t ENTRY(void **buffers, void *workspace,
+void **blas)`. `buffers` holds inputs, then constants, then outputs, all row-major contiguous;
+`workspace` is 64-byte aligned scratch of `workspace` bytes; `blas` is (sgemm, dgemm). A nonzero
+result is a launch failure code.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from autofuse.ops.types import AutofuseError, Literal, TensorType
+
+ALIGNMENT = 64
+
+
+class CompileError(AutofuseError):
+    """The compiler refused a program, or took too long."""
+
+
+class CompilerMissing(AutofuseError):  # noqa: N818 - the name is what the user is told
+    """There is no compiler on this machine."""
+
+
+class LaunchError(AutofuseError):
+    """A built program that cannot be loaded or that reported failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """One array that a kernel reads or writes."""
+
+    name: str
+    type: TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One translation unit; `flags` are added to those every unit is compiled with."""
+
+    name: str
+    text: str
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Everything one shared library is built from; `workspace` is in bytes."""
+
+    sources: tuple[Source, ...]
+    entry: str
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    constants: tuple[Literal, ...] = ()
+    workspace: int = 0
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.entry):
+            raise CompileError(f"entry name {self.entry!r} is not a C identifier")
+        if self.workspace < 0:
+            raise CompileError(f"workspace of {self.workspace} bytes is negative")
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A built program: the library file and what is needed to call it."""
+
+    path: Path
+    entry: str
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    constants: tuple[Literal, ...]
+    workspace: int
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A build and its cost in seconds of compiler time.
+
+    `compile_s` is what building from nothing costs (kept beside cached objects), `spent_s` the
+    wall seconds spent now; `cached_objects` counts objects, and the library, that were not built.
+    """
+
+    artifact: Artifact
+    compile_s: float
+    spent_s: float
+    cached_objects: int
+    log: str

@@ -1,0 +1,36 @@
+"""BLAS without linking to it: the function pointers SciPy exports to Cython.
+
+Both follow the Fortran convention (column-major, every argument by address) with 32-bit
+integers: `void gemm(char *ta, char *tb, int *m, int *n, int *k, T *alpha, T *a, int *lda, T *b,
+int *ldb, T *beta, T *c, int *ldc)`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+
+from autofuse.ops.types import AutofuseError
+
+_NAMES = ("sgemm", "dgemm")
+
+
+@lru_cache(maxsize=1)
+def blas_pointers() -> tuple[int, int]:
+    """Addresses of (sgemm, dgemm), valid for the life of the process. Raises AutofuseError."""
+    from scipy.linalg import cython_blas
+
+    capsules = cython_blas.__pyx_capi__
+    api = ctypes.pythonapi
+    api.PyCapsule_GetName.restype = ctypes.c_char_p
+    api.PyCapsule_GetName.argtypes = [ctypes.py_object]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    found = []
+    for name in _NAMES:
+        signature = api.PyCapsule_GetName(capsules[name])
+        # An ILP64 build of SciPy would read 64-bit integers from our 32-bit ones.
+        if b"int *" not in signature:
+            raise AutofuseError(f"this SciPy's {name} does not take 32-bit integers: {signature}")
+        found.append(int(api.PyCapsule_GetPointer(capsules[name], signature)))
+    return found[0], found[1]

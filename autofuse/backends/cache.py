@@ -1,0 +1,133 @@
+"""The build cache: files under content keys, in a directory private to the user.
+
+Writes are atomic, readers need no lock. When the total passes the cap, the entries used longest
+ago go first, down to 80 % of it. `AUTOFUSE_CACHE` names another directory.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+
+import platformdirs
+
+from autofuse.ops.types import AutofuseError
+
+DEFAULT_CAP_BYTES = 1 << 30
+
+
+class CacheError(AutofuseError):
+    """The cache directory cannot be used."""
+
+
+def content_key(parts: Iterable[str]) -> str:
+    """32 hex digits naming these strings in this order."""
+    digest = sha256()
+    for part in parts:
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()[:32]
+
+
+def cache_directory() -> Path:
+    """Where this user's cache is; created (0700) if absent. Raises CacheError."""
+    named = os.environ.get("AUTOFUSE_CACHE")
+    path = Path(named) if named else Path(platformdirs.user_cache_dir("autofuse"))
+    return private_directory(path.expanduser().absolute())
+
+
+def private_directory(path: Path) -> Path:
+    """`path` as a directory that only its owner may write; created 0700 if absent."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = path.stat()
+        if facts.st_uid != os.getuid():
+            raise CacheError(f"cache directory {path} belongs to another user")
+        if stat.S_IMODE(facts.st_mode) & 0o077:
+            path.chmod(0o700)
+    except OSError as error:
+        raise CacheError(f"cannot use {path} as cache directory: {error.strerror}") from error
+    return path
+
+
+class BuildCache:
+    """Files named KEY + suffix in one directory, together at most `cap_bytes`.
+
+    Safe to use from several processes and threads: a lost race writes the same bytes twice.
+    """
+
+    def __init__(self, root: Path | None = None, cap_bytes: int = DEFAULT_CAP_BYTES) -> None:
+        base = cache_directory() if root is None else private_directory(root)
+        self.root = private_directory(base / "build")
+        self.cap_bytes = cap_bytes
+        self._total: int | None = None
+
+    def path(self, key: str, suffix: str) -> Path:
+        """Where KEY + suffix is, or would be."""
+        return self.root / f"{key}{suffix}"
+
+    def find(self, key: str, *suffixes: str) -> tuple[Path, ...] | None:
+        """The files of `key` if all are there, marked as used now; else None."""
+        paths = tuple(self.path(key, suffix) for suffix in suffixes)
+        try:
+            for path in paths:
+                os.utime(path)
+        except FileNotFoundError:
+            return None
+        return paths
+
+    def temporary(self, suffix: str) -> Path:
+        """A fresh name in the cache directory, to be filled and handed to `publish`."""
+        handle, name = tempfile.mkstemp(prefix="tmp-", suffix=suffix, dir=self.root)
+        os.close(handle)
+        return Path(name)
+
+    def publish(self, temporary: Path, key: str, suffix: str) -> Path:
+        """Move a finished file to its key at once, then evict if the cap is passed."""
+        target = self.path(key, suffix)
+        size = temporary.stat().st_size
+        os.replace(temporary, target)
+        if self._total is None:
+            self._total = sum(entry[1] for entry in self._entries())
+        else:
+            self._total += size
+        if self._total > self.cap_bytes:
+            self._evict(keep=key)
+        return target
+
+    def put_text(self, key: str, suffix: str, text: str) -> Path:
+        """Store a small text under `key`."""
+        temporary = self.temporary(suffix)
+        temporary.write_text(text, encoding="utf-8")
+        return self.publish(temporary, key, suffix)
+
+    def size_bytes(self) -> int:
+        """Bytes held now."""
+        return sum(entry[1] for entry in self._entries())
+
+    def _entries(self) -> list[tuple[float, int, Path]]:
+        found = []
+        for path in self.root.iterdir():
+            try:
+                facts = path.stat()
+            except FileNotFoundError:  # another process evicted it meanwhile
+                continue
+            found.append((facts.st_mtime, facts.st_size, path))
+        return found
+
+    def _evict(self, keep: str) -> None:
+        """Drop what was used longest ago; never the entry just written."""
+        entries = sorted(self._entries())
+        total = sum(size for _, size, _ in entries)
+        for _, size, path in entries:
+            if total <= 0.8 * self.cap_bytes:
+                break
+            if not path.name.startswith(keep):
+                path.unlink(missing_ok=True)
+                total -= size
+        self._total = total

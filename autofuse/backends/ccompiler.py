@@ -1,0 +1,215 @@
+"""C text to a shared library with the system's C compiler, each step cached by content.
+
+Text reaches the compiler as files under names of ours; nothing passes through a shell.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from autofuse.backends.base import (
+    Artifact,
+    Built,
+    CompileError,
+    CompilerMissing,
+    Program,
+    Source,
+)
+from autofuse.backends.cache import BuildCache, content_key
+from autofuse.backends.fingerprint import isa_digest, usable_cores
+
+BASE_FLAGS = ("-std=gnu11", "-fPIC", "-fopenmp")
+LINK_FLAGS = ("-shared", "-fopenmp")
+LINK_LIBRARIES = ("-lm",)
+DEFAULT_TIMEOUT_S = 120.0
+_LOG_LINES = 8
+_LOG_CHARACTERS = 4000
+MISSING = "no C compiler found: install one (on Debian: apt-get install gcc) or set CC"
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A C compiler: the command, and the version string that names it in keys and records."""
+
+    command: tuple[str, ...]
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One file made or found: what making it costs, and what was spent on it now."""
+
+    path: Path
+    cost_s: float
+    cached: bool
+    log: str
+
+
+def find_compiler() -> Compiler:
+    """CC if set, else cc, gcc or clang; raises CompilerMissing."""
+    return _find(os.environ.get("CC", ""), os.environ.get("PATH", ""))
+
+
+@lru_cache(maxsize=8)
+def _find(named: str, _search_path: str) -> Compiler:
+    commands = [tuple(shlex.split(named))] if named.strip() else [("cc",), ("gcc",), ("clang",)]
+    for command in commands:
+        program = shutil.which(command[0])
+        if program is None:
+            continue
+        with suppress(OSError, subprocess.SubprocessError):
+            answer = subprocess.run(
+                [program, *command[1:], "--version"], capture_output=True, text=True, timeout=30
+            )
+            if answer.returncode == 0 and answer.stdout.strip():
+                return Compiler((program, *command[1:]), answer.stdout.splitlines()[0].strip())
+    raise CompilerMissing(MISSING if not named.strip() else f"{MISSING} (CC={named} does not run)")
+
+
+def compile_program(
+    program: Program,
+    cache: BuildCache | None = None,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    parallel: int = 2,
+) -> Built:
+    """Build `program`, or find it built; up to `parallel` units compile at the same time.
+
+    Raises CompileError (with the first lines of the compiler's log, or on a unit that takes
+    longer than `timeout_s` seconds) and CompilerMissing.
+    """
+    if not program.sources:
+        raise CompileError("a program needs at least one source")
+    compiler, store = find_compiler(), cache or BuildCache()
+    started = time.perf_counter()
+    workers = max(1, min(parallel, len(program.sources), usable_cores()))
+    with ThreadPoolExecutor(workers) as pool:
+        objects = list(
+            pool.map(lambda s: _compile_object(compiler, s, store, timeout_s), program.sources)
+        )
+    library = _link(compiler, objects, store, timeout_s)
+    steps = [*objects, library]
+    return Built(
+        Artifact(
+            library.path,
+            program.entry,
+            program.inputs,
+            program.outputs,
+            program.constants,
+            program.workspace,
+        ),
+        compile_s=sum(step.cost_s for step in steps),
+        spent_s=time.perf_counter() - started,
+        cached_objects=sum(step.cached for step in steps),
+        log="\n".join(step.log for step in steps if step.log),
+    )
+
+
+def _compile_object(
+    compiler: Compiler, source: Source, cache: BuildCache, timeout_s: float
+) -> _Step:
+    flags = (*BASE_FLAGS, *source.flags)
+    key = content_key(["object", compiler.identity, isa_digest(), *flags, source.text])
+    known = _recall(cache, key, ".o")
+    if known is not None:
+        return known
+    text = cache.temporary(".c")
+    try:
+        text.write_text(source.text, encoding="utf-8")
+        arguments = [*flags, "-c", str(text)]
+        return _make(compiler, arguments, cache, key, ".o", source.name, timeout_s)
+    finally:
+        text.unlink(missing_ok=True)
+
+
+def _link(
+    compiler: Compiler, objects: Sequence[_Step], cache: BuildCache, timeout_s: float
+) -> _Step:
+    # -ffast-math stays off the link line: there it would make loading change the FPU's mode.
+    key = content_key(["library", compiler.identity, *LINK_FLAGS, *(o.path.stem for o in objects)])
+    known = _recall(cache, key, ".so")
+    if known is not None:
+        return known
+    files = dict.fromkeys(str(step.path) for step in objects)
+    arguments = [*LINK_FLAGS, *files, *LINK_LIBRARIES]
+    return _make(compiler, arguments, cache, key, ".so", "the library", timeout_s)
+
+
+def _recall(cache: BuildCache, key: str, suffix: str) -> _Step | None:
+    """What is cached under `key`; a damaged note is a miss."""
+    found = cache.find(key, suffix, ".json")
+    if found is None:
+        return None
+    try:
+        note = json.loads(found[1].read_text(encoding="utf-8"))
+        return _Step(found[0], float(note["compile_s"]), True, str(note["log"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _make(
+    compiler: Compiler,
+    arguments: list[str],
+    cache: BuildCache,
+    key: str,
+    suffix: str,
+    what: str,
+    timeout_s: float,
+) -> _Step:
+    """Run the compiler into a temporary file, then publish it with its cost beside it."""
+    output = cache.temporary(suffix)
+    try:
+        started = time.perf_counter()
+        command = [*compiler.command, *arguments, "-o", str(output)]
+        code, log = _run(command, timeout_s, what)
+        cost = time.perf_counter() - started
+        if code != 0:
+            raise CompileError(f"compiling {what} failed: {_excerpt(log)}")
+        # The note first: a file whose note is missing would be made again.
+        note = {"compile_s": cost, "log": log[:_LOG_CHARACTERS]}
+        cache.put_text(key, ".json", json.dumps(note))
+        return _Step(cache.publish(output, key, suffix), cost, False, log)
+    finally:
+        output.unlink(missing_ok=True)
+
+
+def _run(command: list[str], timeout_s: float, what: str) -> tuple[int, str]:
+    """Exit code and output; the whole process group dies at the time limit."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env={**os.environ, "LC_ALL": "C"},
+        start_new_session=True,
+    )
+    try:
+        log, _ = process.communicate(timeout=timeout_s)
+    except BaseException as error:  # an interrupt too must not leave a compiler behind
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise CompileError(f"compiling {what} took more than {timeout_s:g} s") from None
+        raise
+    return process.returncode, log.strip()
+
+
+def _excerpt(log: str) -> str:
+    """The first error and what follows it, a few lines."""
+    lines = [line for line in log.splitlines() if line.strip()]
+    first = next((i for i, line in enumerate(lines) if "error" in line.lower()), 0)
+    return "\n".join(lines[first : first + _LOG_LINES]) or "the compiler said nothing"

@@ -1,0 +1,196 @@
+"""A built program in this process: checked arrays in, arrays out."""
+
+from __future__ import annotations
+
+import _ctypes
+import ctypes
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+
+import numpy as np
+
+from autofuse.backends.base import ALIGNMENT, Artifact, LaunchError
+from autofuse.backends.blas import blas_pointers
+from autofuse.ops.types import AutofuseError, TensorType
+
+Arrays = tuple[np.ndarray, ...]
+_KEPT_PER_OUTPUT = 2
+_OPENMP_RUNTIMES = ("libgomp.so.1", "libomp.so.5", "libomp.so", "libiomp5.so")
+
+
+class ArrayError(AutofuseError):
+    """An argument that does not fit the program."""
+
+
+def aligned_empty(type_: TensorType) -> np.ndarray:
+    """An uninitialised row-major array that starts on a 64-byte boundary."""
+    return _view(np.empty(type_.nbytes + ALIGNMENT, np.uint8), type_)
+
+
+def aligned_copy(array: np.ndarray, type_: TensorType) -> np.ndarray:
+    """`array` copied to a 64-byte boundary; its shape and dtype must be those of `type_`."""
+    copy = aligned_empty(type_)
+    copy[...] = array
+    return copy
+
+
+def _view(memory: np.ndarray, type_: TensorType) -> np.ndarray:
+    offset = -memory.ctypes.data % ALIGNMENT
+    window = memory[offset : offset + type_.nbytes]
+    return window.view(type_.dtype.numpy).reshape(type_.shape)
+
+
+class OutputPool:
+    """Arrays of one type whose memory comes back when the last view of them is gone.
+
+    Fresh memory costs a page fault per 4 KiB on every call; recycled memory does not. At most
+    two free blocks are kept.
+    """
+
+    def __init__(self, type_: TensorType) -> None:
+        self._type = type_
+        self._free: list[np.ndarray] = []
+
+    def take(self) -> np.ndarray:
+        """An array with unspecified contents that nobody else holds."""
+        try:
+            memory = self._free.pop()
+        except IndexError:
+            memory = np.empty(self._type.nbytes + ALIGNMENT, np.uint8)
+        # NumPy's chain of bases ends at `owner`, because a memoryview is no array: every view
+        # a caller makes keeps `owner` alive, and its end is the end of the last of them.
+        owner = np.frombuffer(memory.data, np.uint8)
+        weakref.finalize(owner, _give_back, self._free, memory).atexit = False
+        return _view(owner, self._type)
+
+
+def _give_back(free: list[np.ndarray], memory: np.ndarray) -> None:
+    if len(free) < _KEPT_PER_OUTPUT:
+        free.append(memory)
+
+
+class Library:
+    """A loaded program. Calls are serialised: the workspace is shared.
+
+    Results of `run` stay valid as long as the caller (or any view) holds them; their memory is
+    used again for a later call after that.
+    """
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.artifact = artifact
+        self._lock = threading.Lock()
+        self._pools = tuple(OutputPool(t) for t in artifact.outputs)
+        self.constants = tuple(aligned_copy(c.array(), c.type) for c in artifact.constants)
+        self.workspace = np.empty(artifact.workspace + ALIGNMENT, np.uint8)
+        start = self.workspace.ctypes.data
+        self._workspace_address = start + -start % ALIGNMENT
+        self._blas = (ctypes.c_void_p * 2)(*blas_pointers())
+        try:
+            self._handle: ctypes.CDLL | None = ctypes.CDLL(str(artifact.path))
+            self._entry = self._handle[artifact.entry]
+        except (OSError, AttributeError) as error:
+            raise LaunchError(f"cannot load {artifact.path.name}: {error}") from error
+        _pin_openmp()
+        self._entry.restype = ctypes.c_int32
+        self._entry.argtypes = [ctypes.c_void_p] * 3
+
+    def __enter__(self) -> Library:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Unload; calling it afterwards raises LaunchError. Results stay valid."""
+        with self._lock:
+            if self._handle is not None:
+                _ctypes.dlclose(self._handle._handle)
+                self._handle = None
+
+    def run(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None
+    ) -> Arrays:
+        """The outputs for these inputs; shapes and dtypes must be those of the program.
+
+        Inputs that are not row-major contiguous are copied. Given `outputs` are written in place
+        and must be contiguous, writeable and apart from the inputs. Raises ArrayError for
+        arguments that do not fit, LaunchError if the program reports failure.
+        """
+        ready = self._check_inputs(inputs)
+        if outputs is None:
+            results = tuple(pool.take() for pool in self._pools)
+        else:
+            results = self._check_outputs(outputs, ready)
+        code = self.bind(ready, results)()
+        if code != 0:
+            raise LaunchError(f"the program failed with code {code}")
+        return results
+
+    def bind(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+    ) -> Callable[[], int]:
+        """A call on fixed arrays, for timing: returns the entry's code and checks nothing.
+
+        The arrays must be contiguous and of the program's types; they are kept alive.
+        """
+        arrays = (*inputs, *self.constants, *outputs)
+        table = (ctypes.c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays))
+        entry, workspace, blas, lock = self._entry, self._workspace_address, self._blas, self._lock
+
+        def call(_keep: Arrays = arrays) -> int:
+            with lock:
+                if self._handle is None:
+                    raise LaunchError("the program has been unloaded")
+                code: int = entry(table, workspace, blas)
+                return code
+
+        return call
+
+    def _check_inputs(self, inputs: Sequence[np.ndarray]) -> Arrays:
+        _check_types("input", inputs, self.artifact.inputs)
+        return tuple(
+            np.ascontiguousarray(a).reshape(t.shape)
+            for a, t in zip(inputs, self.artifact.inputs, strict=True)
+        )
+
+    def _check_outputs(self, outputs: Sequence[np.ndarray], inputs: Arrays) -> Arrays:
+        _check_types("output", outputs, self.artifact.outputs)
+        for position, array in enumerate(outputs):
+            if not (array.flags.c_contiguous and array.flags.writeable):
+                raise ArrayError(f"output {position} must be contiguous and writeable")
+            others = (*inputs, *outputs[:position])
+            if any(np.may_share_memory(array, other) for other in others):
+                raise ArrayError(f"output {position} shares memory with another argument")
+        return tuple(outputs)
+
+
+def _check_types(what: str, arrays: Sequence[np.ndarray], types: Sequence[TensorType]) -> None:
+    if len(arrays) != len(types):
+        raise ArrayError(f"the program has {len(types)} {what}s, not {len(arrays)}")
+    for position, (array, type_) in enumerate(zip(arrays, types, strict=True)):
+        if not isinstance(array, np.ndarray):
+            raise ArrayError(f"{what} {position} is a {type(array).__name__}, not a NumPy array")
+        if array.shape != type_.shape or array.dtype != type_.dtype.numpy:
+            given = f"{array.dtype}[{','.join(map(str, array.shape))}]"
+            raise ArrayError(f"{what} {position} must be {type_}, not {given}")
+
+
+def _pin_openmp() -> None:
+    """Keep the OpenMP runtime loaded for good: its idle threads outlive the last library."""
+    for name in _OPENMP_RUNTIMES:
+        with suppress(OSError):  # this runtime is not the one in use
+            ctypes.CDLL(name, os.RTLD_NOLOAD | os.RTLD_NODELETE | os.RTLD_NOW)
+
+
+def load(artifact: Artifact) -> Library:
+    """`artifact` loaded into this process; raises LaunchError."""
+    return Library(artifact)

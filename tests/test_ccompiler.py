@@ -1,0 +1,216 @@
+"""The C tool chain: building, caching, loading, calling."""
+
+from __future__ import annotations
+
+import gc
+import os
+import stat
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from autofuse.backends import ccompiler
+from autofuse.backends.base import CompileError, CompilerMissing, LaunchError, Program, Source
+from autofuse.backends.cache import BuildCache, CacheError, private_directory
+from autofuse.backends.ccompiler import compile_program
+from autofuse.backends.fingerprint import cpu_environment, last_level_cache_bytes
+from autofuse.backends.library import ArrayError, load
+from autofuse.ops.dtypes import DType
+from autofuse.ops.types import Literal, TensorType
+
+N = 1000
+VECTOR = TensorType((N,), DType.F32)
+HEAD = "#include <stdint.h>\n#define ENTRY int32_t run(void **b, void *ws, void **blas)\n"
+ADD = f"""{HEAD}
+void add(const float *x, const float *y, float *z);
+ENTRY {{ add(b[0], b[1], b[2]); return 0; }}
+"""
+ADD_BODY = f"""
+void add(const float *x, const float *y, float *z) {{
+    #pragma omp parallel for
+    for (int i = 0; i < {N}; i++) z[i] = x[i] + y[i];
+}}
+"""
+
+
+def program(*texts: str, flags: tuple[str, ...] = ("-O2",), **facts: object) -> Program:
+    sources = tuple(Source(f"unit{i}", text, flags) for i, text in enumerate(texts))
+    return Program(sources, "run", **facts)  # type: ignore[arg-type]
+
+
+def adder(flags: tuple[str, ...] = ("-O2",)) -> Program:
+    return program(ADD, ADD_BODY, flags=flags, inputs=(VECTOR, VECTOR), outputs=(VECTOR,))
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
+    return BuildCache(tmp_path_factory.mktemp("cache"))
+
+
+def vectors() -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(1)
+    return draw.normal(size=N).astype(np.float32), draw.normal(size=N).astype(np.float32)
+
+
+def test_two_units_become_one_library(cache: BuildCache) -> None:
+    x, y = vectors()
+    with load(compile_program(adder(), cache).artifact) as library:
+        (z,) = library.run((x, y))
+        np.testing.assert_array_equal(z, x + y)
+        assert z.ctypes.data % 64 == 0
+
+
+def test_second_build_is_a_hit_that_still_knows_the_cost(tmp_path: Path) -> None:
+    cache = BuildCache(tmp_path)
+    first = compile_program(adder(), cache)
+    second = compile_program(adder(), BuildCache(tmp_path))
+    assert (first.cached_objects, second.cached_objects) == (0, 3)
+    assert second.artifact == first.artifact
+    assert second.compile_s == pytest.approx(first.compile_s)
+    assert second.spent_s < second.compile_s
+
+
+def test_other_flags_or_text_are_a_miss_and_a_shared_unit_a_hit(tmp_path: Path) -> None:
+    cache = BuildCache(tmp_path)
+    compile_program(adder(), cache)
+    assert compile_program(adder(("-O1",)), cache).cached_objects == 0
+    changed = program(ADD, ADD_BODY + "\n/* */\n", inputs=(VECTOR, VECTOR), outputs=(VECTOR,))
+    assert compile_program(changed, cache).cached_objects == 1
+
+
+def test_eviction_drops_what_was_used_longest_ago(tmp_path: Path) -> None:
+    cache = BuildCache(tmp_path, cap_bytes=1000)
+    for position, key in enumerate(("aaaa", "bbbb", "cccc")):
+        path = cache.put_text(key, ".o", "x" * 300)
+        os.utime(path, (position, position))
+    assert cache.find("aaaa", ".o") is not None  # used now, so bbbb is the oldest
+    cache.put_text("dddd", ".o", "x" * 300)
+    assert cache.find("bbbb", ".o") is None
+    assert cache.find("aaaa", ".o") is not None and cache.find("dddd", ".o") is not None
+    assert cache.size_bytes() <= 1000
+
+
+def test_cache_is_private_and_left_clean(cache: BuildCache) -> None:
+    compile_program(adder(), cache)
+    assert stat.S_IMODE(cache.root.stat().st_mode) == 0o700
+    assert not [p for p in cache.root.iterdir() if p.name.startswith("tmp-")]
+
+
+def test_unusable_cache_directory_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CacheError, match="cannot use"):
+        private_directory(tmp_path / "file" / "cache")
+
+
+def test_compile_error_quotes_the_log(cache: BuildCache) -> None:
+    bad = program(HEAD + "ENTRY { return undeclared; }", inputs=(), outputs=())
+    with pytest.raises(CompileError, match=r"unit0 failed.*undeclared"):
+        compile_program(bad, cache)
+    unresolved = program(
+        HEAD + "int32_t missing(void);\nENTRY { return missing(); }",
+        flags=("-O2",),
+        inputs=(),
+        outputs=(),
+    )
+    with pytest.raises(LaunchError, match="missing"):
+        load(compile_program(unresolved, cache).artifact)
+
+
+def test_compile_timeout(cache: BuildCache) -> None:
+    with pytest.raises(CompileError, match=r"took more than 0\.001 s"):
+        compile_program(adder(("-O3",)), cache, timeout_s=0.001)
+
+
+def test_missing_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(CompilerMissing, match="apt-get install gcc"):
+        ccompiler.find_compiler()
+    monkeypatch.setenv("CC", "/nonexistent/cc")
+    with pytest.raises(CompilerMissing, match="/nonexistent/cc"):
+        ccompiler.find_compiler()
+
+
+def test_entry_name_cannot_smuggle_text() -> None:
+    with pytest.raises(CompileError, match="not a C identifier"):
+        Program((), "run; system", (), ())
+
+
+def test_arguments_are_checked_and_made_contiguous(cache: BuildCache) -> None:
+    x, y = vectors()
+    with load(compile_program(adder(), cache).artifact) as library:
+        (z,) = library.run((x[::-1], y))
+        np.testing.assert_array_equal(z, x[::-1] + y)
+        with pytest.raises(ArrayError, match="2 inputs, not 1"):
+            library.run((x,))
+        with pytest.raises(ArrayError, match=r"input 1 must be f32\[1000\], not float64\[1000\]"):
+            library.run((x, y.astype(np.float64)))
+        with pytest.raises(ArrayError, match="shares memory"):
+            library.run((x, y), (x,))
+        with pytest.raises(ArrayError, match="contiguous"):
+            library.run((x, y), (np.empty(2 * N, np.float32)[::2],))
+
+
+def test_results_are_recycled_only_when_let_go(cache: BuildCache) -> None:
+    x, y = vectors()
+    with load(compile_program(adder(), cache).artifact) as library:
+        (first,) = library.run((x, y))
+        (second,) = library.run((y, y))
+        np.testing.assert_array_equal(first, x + y)
+        address, view = second.ctypes.data, second[5:]
+        del second
+        (third,) = library.run((x, x))
+        assert third.ctypes.data != address
+        np.testing.assert_array_equal(view, (y + y)[5:])
+        del view
+        gc.collect()
+        assert library.run((x, y))[0].ctypes.data == address
+
+
+def test_every_dtype_constants_workspace_and_blas(cache: BuildCache) -> None:
+    types = tuple(TensorType((3,), d) for d in (DType.BF16, DType.BOOL, DType.I64))
+    text = f"""{HEAD}
+#include <string.h>
+typedef void gemm(char*, char*, int*, int*, int*, float*, float*, int*, float*, int*, float*,
+                  float*, int*);
+ENTRY {{
+    if (((uintptr_t)ws & 63) || ((uintptr_t)b[3] & 63)) return 7;
+    memset(ws, 1, 4096);
+    memcpy(b[4], b[0], 6); memcpy(b[5], b[1], 3);
+    int64_t *out = b[6]; const int64_t *in = b[2], *k = b[3];
+    for (int i = 0; i < 3; i++) out[i] = in[i] * k[i];
+    int n = 1; float one = 1, two = 2, three = 3, zero = 0, r = 0; char t = 'N';
+    ((gemm*)blas[0])(&t, &t, &n, &n, &n, &one, &two, &n, &three, &n, &zero, &r, &n);
+    return r == 6 ? 0 : 8;
+}}"""
+    k = Literal.of(np.array([1, 2, 3]), DType.I64)
+    built = compile_program(
+        program(text, inputs=types, outputs=types, constants=(k,), workspace=4096), cache
+    )
+    half = np.array([1.5, -2, 3], ml_dtypes.bfloat16)
+    flags, count = np.array([True, False, True]), np.array([1 << 40, -5, 7])
+    with load(built.artifact) as library:
+        got = library.run((half, flags, count))
+    np.testing.assert_array_equal(got[0], half)
+    np.testing.assert_array_equal(got[1], flags)
+    np.testing.assert_array_equal(got[2], count * [1, 2, 3])
+
+
+def test_nonzero_code_and_unloaded_library_raise(cache: BuildCache) -> None:
+    built = compile_program(program(HEAD + "ENTRY { return 3; }", inputs=(), outputs=()), cache)
+    library = load(built.artifact)
+    with pytest.raises(LaunchError, match="code 3"):
+        library.run(())
+    library.close()
+    with pytest.raises(LaunchError, match="unloaded"):
+        library.run(())
+
+
+def test_environment_is_stable_and_complete() -> None:
+    found = cpu_environment()
+    assert found == cpu_environment() and found.device == "cpu"
+    assert [key for key, _ in found.must] == ["codegen", "cores", "isa", "model", "word"]
+    assert all(value for _, value in found.must + found.stale)
+    assert last_level_cache_bytes() >= 1 << 18
