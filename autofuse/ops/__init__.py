@@ -1,5 +1,37 @@
-"""The op table: importing this package registers every row."""
+"""Primitive ops: types, the op table, and every family that fills it."""
 
-from autofuse.ops import contraction, control, movement, random, reduction
+from autofuse.ops import (
+    contraction,
+    control,
+    elementwise,
+    movement,
+    random,
+    reduction,
+    source,
+)
+from autofuse.ops.dtypes import DType
+from autofuse.ops.spec import Family, OpSpec, Sample, all_specs, infer, register, spec_of
+from autofuse.ops.types import GraphError, Literal, OpCall, TensorType, make_attrs
 
-__all__ = ["contraction", "control", "movement", "random", "reduction"]
+__all__ = [
+    "DType",
+    "Family",
+    "GraphError",
+    "Literal",
+    "OpCall",
+    "OpSpec",
+    "Sample",
+    "TensorType",
+    "all_specs",
+    "contraction",
+    "control",
+    "elementwise",
+    "infer",
+    "make_attrs",
+    "movement",
+    "random",
+    "reduction",
+    "register",
+    "source",
+    "spec_of",
+]

@@ -1,0 +1,257 @@
+"""Elementwise ops: out[i] = f(in[i], ...), operands of one shape (nothing broadcasts here)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from autofuse.ops import checks
+from autofuse.ops import elementwise_bodies as bodies
+from autofuse.ops.dtypes import FLOATS, INTS, DType
+from autofuse.ops.elementwise_bodies import Scalar
+from autofuse.ops.elementwise_reference import (
+    bitcast_reference,
+    cast_reference,
+    int_div,
+    int_rem,
+    shift_left,
+    shift_right,
+    shift_right_logical,
+)
+from autofuse.ops.scalar import Expr
+from autofuse.ops.source import dtype_attr
+from autofuse.ops.spec import AxisMap, Family, Index, OpSpec, Pull, Reference, Sample, register
+from autofuse.ops.types import GraphError, OpCall, TensorType
+
+NUMBERS = (*FLOATS, *INTS)
+BITS = (*INTS, DType.BOOL)
+Arrays = tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One elementwise op of the simple kind: operands of one dtype, a scalar body, a ufunc."""
+
+    name: str
+    dtypes: tuple[DType, ...]
+    arity: int
+    reference: Callable[..., np.ndarray]
+    scalar: Scalar
+    flops: float = 1.0
+    low: float = -2.0
+    high: float = 2.0
+    predicate: bool = False
+
+
+def _same_types(call: OpCall, start: int = 0) -> TensorType:
+    """The one type of operands start, start + 1, ..."""
+    first = call.ins[start]
+    for other in call.ins[start + 1 :]:
+        if other.shape != first.shape:
+            raise GraphError(f"operand shapes {first} and {other} differ")
+        if other.dtype != first.dtype:
+            raise GraphError(f"operand dtypes {first} and {other} differ")
+    return first
+
+
+def _infer(row: Row) -> Callable[[OpCall], tuple[TensorType, ...]]:
+    def infer(call: OpCall) -> tuple[TensorType, ...]:
+        checks.operands(call, row.arity)
+        first = _same_types(call)
+        checks.dtype_in(first.dtype, row.dtypes)
+        return (TensorType(first.shape, DType.BOOL) if row.predicate else first,)
+
+    return infer
+
+
+def _reference(function: Callable[..., np.ndarray]) -> Reference:
+    def reference(arrays: Arrays, call: OpCall) -> Arrays:
+        with np.errstate(all="ignore"):
+            return (np.asarray(function(*arrays), dtype=call.out.dtype.reference),)
+
+    return reference
+
+
+def _body(scalar: Scalar) -> Callable[[OpCall, Index, Pull], tuple[Expr, ...]]:
+    def body(call: OpCall, index: Index, pull: Pull) -> tuple[Expr, ...]:
+        operands = [pull(i, index) for i in range(len(call.ins))]
+        return (scalar(call, pull, *operands),)
+
+    return body
+
+
+def _identity(call: OpCall) -> AxisMap:
+    return (tuple(range(call.out.rank)),) * len(call.ins)
+
+
+def _flops(each: float) -> Callable[[OpCall], float]:
+    return lambda call: each * call.out.size
+
+
+def _samples(row: Row) -> Callable[[], Sequence[Sample]]:
+    def samples() -> list[Sample]:
+        made = [(TensorType((3, 5), dtype),) * row.arity for dtype in row.dtypes]
+        made += [(TensorType(shape, row.dtypes[0]),) * row.arity for shape in ((), (17,))]
+        return [Sample(ins, {}, row.low, row.high) for ins in made]
+
+    return samples
+
+
+def _spec(row: Row) -> OpSpec:
+    return OpSpec(
+        row.name,
+        Family.ELEMENTWISE,
+        _infer(row),
+        _reference(row.reference),
+        _flops(row.flops),
+        _samples(row),
+        body=_body(row.scalar),
+        axes=_identity,
+    )
+
+
+def _logistic(x: np.ndarray) -> np.ndarray:
+    return np.asarray(1.0 / (1.0 + np.exp(-x)))
+
+
+def _invert(x: np.ndarray) -> np.ndarray:
+    return np.asarray(~x)
+
+
+def _div(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return int_div(x, y) if x.dtype.kind in "iu" else np.asarray(x / y)
+
+
+def _rem(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return int_rem(x, y) if x.dtype.kind in "iu" else np.asarray(np.fmod(x, y))
+
+
+_UNARY = (
+    Row("neg", NUMBERS, 1, np.negative, bodies.negate),
+    Row("abs", NUMBERS, 1, np.abs, bodies.absolute),
+    Row("sign", NUMBERS, 1, np.sign, bodies.sign),
+    Row("floor", FLOATS, 1, np.floor, bodies.primitive("floor")),
+    Row("ceil", FLOATS, 1, np.ceil, bodies.primitive("ceil")),
+    Row("round", FLOATS, 1, np.rint, bodies.primitive("rint")),
+    Row("exp", FLOATS, 1, np.exp, bodies.primitive("exp"), 15),
+    Row("expm1", FLOATS, 1, np.expm1, bodies.primitive("expm1"), 18),
+    Row("log", FLOATS, 1, np.log, bodies.primitive("log"), 15, 0.1, 8.0),
+    Row("log1p", FLOATS, 1, np.log1p, bodies.primitive("log1p"), 18, -0.5, 4.0),
+    Row("sqrt", FLOATS, 1, np.sqrt, bodies.primitive("sqrt"), 4, 0.0, 8.0),
+    Row("rsqrt", FLOATS, 1, lambda x: 1.0 / np.sqrt(x), bodies.rsqrt, 8, 0.1, 8.0),
+    Row("reciprocal", FLOATS, 1, np.reciprocal, bodies.reciprocal, 4, 0.25, 4.0),
+    Row("sin", FLOATS, 1, np.sin, bodies.primitive("sin"), 15),
+    Row("cos", FLOATS, 1, np.cos, bodies.primitive("cos"), 15),
+    Row("tan", FLOATS, 1, np.tan, bodies.primitive("tan"), 20, -1.2, 1.2),
+    Row("tanh", FLOATS, 1, np.tanh, bodies.primitive("tanh"), 20),
+    Row("sinh", FLOATS, 1, np.sinh, bodies.primitive("sinh"), 20),
+    Row("cosh", FLOATS, 1, np.cosh, bodies.primitive("cosh"), 20),
+    Row("asin", FLOATS, 1, np.arcsin, bodies.primitive("asin"), 20, -0.9, 0.9),
+    Row("acos", FLOATS, 1, np.arccos, bodies.primitive("acos"), 20, -0.9, 0.9),
+    Row("atan", FLOATS, 1, np.arctan, bodies.primitive("atan"), 20),
+    Row("logistic", FLOATS, 1, _logistic, bodies.logistic, 20),
+    Row("erf", FLOATS, 1, special.erf, bodies.primitive("erf"), 20),
+    Row("not", BITS, 1, _invert, bodies.invert),
+    Row("isnan", FLOATS, 1, np.isnan, bodies.primitive("isnan"), predicate=True),
+    Row("isfinite", FLOATS, 1, np.isfinite, bodies.primitive("isfinite"), predicate=True),
+)
+
+_BINARY = (
+    Row("add", NUMBERS, 2, np.add, bodies.primitive("add")),
+    Row("sub", NUMBERS, 2, np.subtract, bodies.primitive("sub")),
+    Row("mul", NUMBERS, 2, np.multiply, bodies.primitive("mul")),
+    Row("div", NUMBERS, 2, _div, bodies.divide, 4, 0.5, 4.0),
+    Row("rem", NUMBERS, 2, _rem, bodies.remainder, 10, 0.5, 4.0),
+    Row("pow", FLOATS, 2, np.power, bodies.primitive("pow"), 30, 0.5, 2.0),
+    Row("atan2", FLOATS, 2, np.arctan2, bodies.primitive("atan2"), 25, 0.1, 2.0),
+    Row("max", NUMBERS, 2, np.maximum, bodies.maximum),
+    Row("min", NUMBERS, 2, np.minimum, bodies.minimum),
+    Row("and", BITS, 2, np.bitwise_and, bodies.primitive("and")),
+    Row("or", BITS, 2, np.bitwise_or, bodies.primitive("or")),
+    Row("xor", BITS, 2, np.bitwise_xor, bodies.primitive("xor")),
+    Row("shl", INTS, 2, shift_left, bodies.shift_left, 2),
+    Row("shr", INTS, 2, shift_right, bodies.shift_right, 2),
+    Row("shr_logical", INTS, 2, shift_right_logical, bodies.shift_right_logical, 2),
+    Row("eq", (*NUMBERS, DType.BOOL), 2, np.equal, bodies.primitive("eq"), predicate=True),
+    Row("ne", (*NUMBERS, DType.BOOL), 2, np.not_equal, bodies.primitive("ne"), predicate=True),
+    Row("lt", (*NUMBERS, DType.BOOL), 2, np.less, bodies.primitive("lt"), predicate=True),
+    Row("le", (*NUMBERS, DType.BOOL), 2, np.less_equal, bodies.primitive("le"), predicate=True),
+    Row("gt", (*NUMBERS, DType.BOOL), 2, np.greater, bodies.primitive("gt"), predicate=True),
+    Row("ge", (*NUMBERS, DType.BOOL), 2, np.greater_equal, bodies.primitive("ge"), predicate=True),
+)
+
+
+def _clamp(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    return np.asarray(np.minimum(np.maximum(x, low), high))
+
+
+_TERNARY = (Row("clamp", NUMBERS, 3, _clamp, bodies.clamp, 2),)
+
+
+def _infer_select(call: OpCall) -> tuple[TensorType, ...]:
+    checks.operands(call, 3)
+    picked = _same_types(call, 1)
+    if call.ins[0].dtype != DType.BOOL:
+        raise GraphError(f"the condition must be bool, got {call.ins[0]}")
+    if call.ins[0].shape != picked.shape:
+        raise GraphError(f"operand shapes {call.ins[0]} and {picked} differ")
+    return (picked,)
+
+
+def _infer_cast(call: OpCall) -> tuple[TensorType, ...]:
+    checks.operands(call, 1)
+    return (TensorType(call.ins[0].shape, dtype_attr(call)),)
+
+
+# Half types have no integer of their size, and a bool is not bits.
+_RAW = (DType.F64, DType.F32, *INTS)
+
+
+def _infer_bitcast(call: OpCall) -> tuple[TensorType, ...]:
+    checks.operands(call, 1)
+    source, target = call.ins[0].dtype, dtype_attr(call)
+    checks.dtype_in(source, _RAW)
+    checks.dtype_in(target, _RAW)
+    if source.itemsize != target.itemsize:
+        raise GraphError(f"bitcast from {source} to {target} changes the size")
+    return (TensorType(call.ins[0].shape, target),)
+
+
+def _select_samples() -> list[Sample]:
+    def sample(dtype: DType, shape: tuple[int, ...] = (3, 5)) -> Sample:
+        x = TensorType(shape, dtype)
+        return Sample((TensorType(shape, DType.BOOL), x, x))
+
+    return [sample(dtype) for dtype in DType] + [sample(DType.F32, ())]
+
+
+def _cast_samples() -> list[Sample]:
+    return [
+        Sample((TensorType((3, 4), a),), {"dtype": str(b)}, -3.75, 3.75)
+        for a in DType
+        for b in DType
+    ]
+
+
+def _bitcast_samples() -> list[Sample]:
+    return [
+        Sample((TensorType((5,), a),), {"dtype": str(b)}, 0.5, 4.0)
+        for a in _RAW
+        for b in _RAW
+        # Small integers are denormal floats, which a fast-math kernel may flush.
+        if a.itemsize == b.itemsize and not (a.is_int and b.is_float)
+    ]
+
+
+register(
+    *map(_spec, (*_UNARY, *_BINARY, *_TERNARY)),
+    OpSpec("select", Family.ELEMENTWISE, _infer_select, _reference(np.where), _flops(1),
+           _select_samples, body=_body(bodies.select), axes=_identity),
+    OpSpec("cast", Family.ELEMENTWISE, _infer_cast, cast_reference, _flops(1),
+           _cast_samples, body=_body(bodies.convert), axes=_identity),
+    OpSpec("bitcast", Family.ELEMENTWISE, _infer_bitcast, bitcast_reference, _flops(0),
+           _bitcast_samples, body=_body(bodies.reinterpret), axes=_identity),
+)  # fmt: skip
