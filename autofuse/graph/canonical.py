@@ -1,0 +1,170 @@
+"""One form for equal graphs: canonical order, canonical text, digests, and groups as graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+from autofuse.graph.types import Graph, Node, Value
+from autofuse.ops.source import is_scalar_constant
+from autofuse.ops.types import Attrs, Literal, make_attrs
+
+
+def canonical(graph: Graph) -> Graph:
+    """The same computation in its one form: idempotent, independent of node order and names.
+
+    Dead nodes go (inputs stay), equal nodes are merged, inputs come first by position and the
+    rest in depth-first post-order from the outputs, operands in order. Loop bodies likewise.
+    """
+    nodes: list[Node] = []
+    renamed: dict[int, int] = {}
+    merged: dict[tuple[str, tuple[Value, ...], Attrs], int] = {}
+    for i in graph.inputs:
+        renamed[i] = len(nodes)
+        nodes.append(graph[i])
+    for i in _post_order(graph, [v.node for v in graph.outputs], renamed):
+        node = graph[i]
+        operands = tuple(Value(renamed[v.node], v.index) for v in node.inputs)
+        key = (node.op, operands, _canonical_attrs(node.attrs))
+        if key not in merged:
+            merged[key] = len(nodes)
+            nodes.append(replace(node, inputs=operands, attrs=key[2]))
+        renamed[i] = merged[key]
+    outputs = tuple(Value(renamed[v.node], v.index) for v in graph.outputs)
+    return Graph(tuple(nodes), tuple(range(len(graph.inputs))), outputs, graph.output_names)
+
+
+def _canonical_attrs(attrs: Attrs) -> Attrs:
+    return tuple((k, canonical(v) if isinstance(v, Graph) else v) for k, v in attrs)
+
+
+def _post_order(
+    graph: Graph,
+    roots: Sequence[int],
+    done: Collection[int],
+    within: Collection[int] | None = None,
+) -> Iterator[int]:
+    """Nodes that `roots` need, each once and after its operands; `done` nodes are left out, and
+    so are those not `within`.
+
+    Iterative, because chains are thousands of nodes long.
+    """
+    seen = set(done)
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif node not in seen and (within is None or node in within):
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((v.node, False) for v in reversed(graph[node].inputs))
+
+
+def text(graph: Graph) -> str:
+    """The canonical text: one line per node of the canonical form, loop bodies indented.
+
+    Names are left out; array constants appear by content hash. Equal texts mean equal graphs.
+    """
+    return "\n".join(_lines(canonical(graph), "")) + "\n"
+
+
+def digest(graph: Graph) -> str:
+    """Hash of the canonical text, 32 hex digits."""
+    return _hash(text(graph))
+
+
+def _hash(content: str) -> str:
+    return sha256(content.encode()).hexdigest()[:32]
+
+
+def _lines(graph: Graph, indent: str) -> Iterator[str]:
+    for i, node in enumerate(graph.nodes):
+        yield f"{indent}{_line(i, node)}"
+        for key, value in node.attrs:
+            if isinstance(value, Graph):
+                yield f"{indent}  {key}:"
+                yield from _lines(value, indent + "    ")
+    yield f"{indent}return {', '.join(map(str, graph.outputs))}"
+
+
+def _line(i: int, node: Node) -> str:
+    attrs = ", ".join(f"{k}={_attr(v)}" for k, v in node.attrs if not isinstance(v, Graph))
+    operands = ", ".join(map(str, node.inputs))
+    types = ", ".join(map(str, node.types))
+    return f"%{i} = {node.op}({operands}){f' {{{attrs}}}' if attrs else ''} : {types}"
+
+
+def _attr(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{','.join(map(_attr, value))}]"
+    # The hash of the bytes tells -0.0 and NaN payloads apart, which their spelling does not.
+    if isinstance(value, Literal):
+        return f"{value}#{sha256(value.data).hexdigest()[:8]}"
+    return repr(value)
+
+
+def subgraph(
+    graph: Graph, nodes: Collection[int], outputs: Sequence[Value]
+) -> tuple[Graph, tuple[Value, ...]]:
+    """`nodes` as a graph of their own, and the values of `graph` that its inputs stand for.
+
+    Values read from outside (also graph inputs) become inputs in the order they are first read
+    (nodes ascending, operands in order); scalar constants are copied in instead.
+    """
+    inside = _with_constants(graph, nodes)
+    members = set(inside)
+    reads = dict.fromkeys(v for i in inside for v in graph[i].inputs if v.node not in members)
+    return _extract(graph, inside, outputs, tuple(reads)), tuple(reads)
+
+
+def _with_constants(graph: Graph, nodes: Collection[int]) -> tuple[int, ...]:
+    chosen = {i for i in nodes if graph[i].op != "input"}
+    read = {v.node for i in nodes for v in graph[i].inputs}
+    chosen |= {i for i in read if is_scalar_constant(graph[i].op, graph[i].types)}
+    return tuple(sorted(chosen))
+
+
+def _extract(
+    graph: Graph, inside: Sequence[int], outputs: Sequence[Value], reads: Sequence[Value]
+) -> Graph:
+    made: list[Node] = []
+    renamed: dict[Value, Value] = {}
+    for position, value in enumerate(reads):
+        outer, type_ = graph[value.node], graph.type_of(value)
+        attrs = make_attrs({"position": position, "shape": type_.shape, "dtype": str(type_.dtype)})
+        renamed[value] = Value(position)
+        made.append(Node("input", (), attrs, (type_,), outer.name))
+    for i in inside:
+        for k in range(len(graph[i].types)):
+            renamed[Value(i, k)] = Value(len(made), k)
+        made.append(replace(graph[i], inputs=tuple(renamed[v] for v in graph[i].inputs)))
+    results = tuple(renamed[v] for v in outputs)
+    return Graph(tuple(made), tuple(range(len(reads))), results)
+
+
+def group_digest(graph: Graph, nodes: Collection[int], outputs: Sequence[Value]) -> str:
+    """Digest of a group as a graph of its own, 32 hex digits.
+
+    Names, node numbers and the order of outputs do not matter: outputs are ordered by what they
+    compute, inputs by first use from there.
+    """
+    inside = _with_constants(graph, nodes)
+    marks = _marks(graph, inside)
+    ordered = sorted(outputs, key=lambda v: (marks[v.node], v.index, v))
+    walk = tuple(_post_order(graph, [v.node for v in ordered], (), within=marks))
+    reads = dict.fromkeys(v for i in walk for v in graph[i].inputs if v.node not in marks)
+    return digest(_extract(graph, walk, ordered, tuple(reads)))
+
+
+def _marks(graph: Graph, inside: Sequence[int]) -> dict[int, str]:
+    """A hash per node of what it computes, values from outside known by their type alone."""
+    marks: dict[int, str] = {}
+    for i in inside:
+        node = graph[i]
+        reads = [f"{marks.get(v.node, graph.type_of(v))}.{v.index}" for v in node.inputs]
+        attrs = [(k, digest(v) if isinstance(v, Graph) else _attr(v)) for k, v in node.attrs]
+        marks[i] = _hash(f"{node.op} {reads} {attrs} {list(map(str, node.types))}")
+    return marks
