@@ -10,8 +10,23 @@ import numpy as np
 
 from autofuse.ops import checks
 from autofuse.ops import index as ix
-from autofuse.ops.dtypes import INTS, DType
-from autofuse.ops.scalar import Expr, Lit, call, cast
+from autofuse.ops.dtypes import DType
+from autofuse.ops.scalar import Expr
+from autofuse.ops.selection import (
+    concat_axes,
+    concat_body,
+    concat_reference,
+    concat_shape,
+    gather_axes,
+    gather_body,
+    gather_reference,
+    gather_samples,
+    gather_shape,
+    pad_axes,
+    pad_body,
+    pad_reference,
+    pad_shape,
+)
 from autofuse.ops.spec import (
     AxisMap,
     Body,
@@ -204,159 +219,6 @@ def _slice_axes(c: OpCall) -> AxisMap:
     return (tuple(a if n == kept else None for a, (n, kept) in pairs),)
 
 
-# pad
-
-
-def _pad_shape(c: OpCall) -> Shape:
-    checks.operands(c, 2)
-    checks.same_dtype(c)
-    x, value = c.ins
-    low, high = checks.ints_attr(c, "low"), checks.ints_attr(c, "high")
-    if value.shape:
-        raise GraphError(f"the padding value must be a scalar, got {value}")
-    if not len(low) == len(high) == x.rank or any(n < 0 for n in (*low, *high)):
-        raise GraphError(f"pad of {x} by {low} and {high}: need non-negative widths per axis")
-    return tuple(lo + n + hi for lo, n, hi in zip(low, x.shape, high, strict=True))
-
-
-def _pad_reference(arrays: Arrays, c: OpCall) -> Arrays:
-    out = np.full(c.out.shape, arrays[1], dtype=arrays[0].dtype)
-    inner = zip(c["low"], c.ins[0].shape, strict=True)
-    out[tuple(slice(lo, lo + n) for lo, n in inner)] = arrays[0]
-    return (out,)
-
-
-def _pad_body(c: OpCall, index: Index, pull: Pull) -> tuple[Expr, ...]:
-    inside: Expr = Lit(True, DType.BOOL)
-    moved: list[Expr] = []
-    for i, lo, hi, n in zip(index, c["low"], c["high"], c.ins[0].shape, strict=True):
-        at = ix.isub(i, ix.lit(lo))
-        if lo or hi:
-            inside = ix.iand(inside, ix.ige(i, ix.lit(lo)))
-            inside = ix.iand(inside, ix.ilt(i, ix.lit(lo + n)))
-            at = ix.iclamp(at, 0, n - 1)
-        moved.append(at)
-    if 0 in c.ins[0].shape or inside == Lit(False, DType.BOOL):
-        return (pull(1, ()),)
-    if isinstance(inside, Lit):
-        return (pull(0, tuple(moved)),)
-    return (call("select", inside, pull(0, tuple(moved)), pull(1, ())),)
-
-
-def _pad_axes(c: OpCall) -> AxisMap:
-    widths = zip(c["low"], c["high"], strict=True)
-    kept = tuple(None if lo or hi else a for a, (lo, hi) in enumerate(widths))
-    return (kept, (None,) * len(kept))
-
-
-# concat
-
-
-def _concat_shape(c: OpCall) -> Shape:
-    if not c.ins:
-        raise GraphError("concat needs at least one operand")
-    checks.same_dtype(c)
-    axis = checks.axis_attr(c, c.ins[0].rank)
-    rests = {t.shape[:axis] + t.shape[axis + 1 :] for t in c.ins if t.rank == c.ins[0].rank}
-    if len(rests) != 1 or any(t.rank != c.ins[0].rank for t in c.ins):
-        shapes = ", ".join(map(str, c.ins))
-        raise GraphError(f"concat along axis {axis}: shapes differ elsewhere: {shapes}")
-    shape = list(c.ins[0].shape)
-    shape[axis] = sum(t.shape[axis] for t in c.ins)
-    return tuple(shape)
-
-
-def concat_starts(c: OpCall) -> tuple[int, ...]:
-    """Where each operand begins along the concatenated axis."""
-    axis = c["axis"]
-    ends = np.cumsum([t.shape[axis] for t in c.ins]).tolist()
-    return (0, *ends[:-1])
-
-
-def _concat_reference(arrays: Arrays, c: OpCall) -> Arrays:
-    return (np.concatenate(arrays, axis=c["axis"]),)
-
-
-def _concat_body(c: OpCall, index: Index, pull: Pull) -> tuple[Expr, ...]:
-    axis, at = c["axis"], index[c["axis"]]
-    extents, starts = [t.shape[axis] for t in c.ins], concat_starts(c)
-    low, high = ix.bounds(at) or (0, sum(extents) - 1)
-    reached = [s <= high and s + n > max(low, 0) for s, n in zip(starts, extents, strict=True)]
-    parts = [k for k, n in enumerate(extents) if n and reached[k]]
-
-    def part(k: int) -> Expr:
-        moved = ix.isub(at, ix.lit(starts[k]))
-        if len(parts) > 1:
-            moved = ix.iclamp(moved, 0, extents[k] - 1)
-        return pull(k, (*index[:axis], moved, *index[axis + 1 :]))
-
-    result = part(parts[-1])
-    for k in reversed(parts[:-1]):
-        before_end = ix.ilt(at, ix.lit(starts[k] + extents[k]))
-        result = call("select", before_end, part(k), result)
-    return (result,)
-
-
-def _concat_axes(c: OpCall) -> AxisMap:
-    kept = tuple(None if a == c["axis"] else a for a in range(c.ins[0].rank))
-    return (kept,) * len(c.ins)
-
-
-# gather
-
-
-def _gather_shape(c: OpCall) -> Shape:
-    checks.operands(c, 2)
-    x, indices = c.ins
-    checks.dtype_in(indices.dtype, INTS)
-    axis = checks.axis_attr(c, x.rank)
-    if x.shape[axis] == 0 and indices.size:
-        raise GraphError(f"cannot gather from axis {axis} of {x}: it is empty")
-    return x.shape[:axis] + indices.shape + x.shape[axis + 1 :]
-
-
-def _gather_reference(arrays: Arrays, c: OpCall) -> Arrays:
-    x, indices = arrays
-    return (np.take(x, indices.astype(np.int64), axis=c["axis"], mode="clip"),)
-
-
-def _gather_body(c: OpCall, index: Index, pull: Pull) -> tuple[Expr, ...]:
-    axis, (x, indices) = c["axis"], c.ins
-    after = axis + indices.rank
-    at = pull(1, index[axis:after])
-    # Clamp before narrowing to the index type, so that far-off values stay on their side.
-    wide = cast(at, DType.I64 if at.dtype in (DType.I64, DType.U32) else DType.I32)
-    top = Lit(x.shape[axis] - 1, wide.dtype)
-    clipped = call("min", call("max", wide, Lit(0, wide.dtype)), top)
-    chosen = pull.let(cast(clipped, ix.lit(0).dtype))
-    return (pull(0, (*index[:axis], chosen, *index[after:])),)
-
-
-def _gather_axes(c: OpCall) -> AxisMap:
-    axis, x_rank, rank = c["axis"], c.ins[0].rank, c.ins[1].rank
-    x_axes = (*range(axis), *(None,) * rank, *range(axis + 1, x_rank))
-    index_axes = (*(None,) * axis, *range(rank), *(None,) * (x_rank - axis - 1))
-    return (x_axes, index_axes)
-
-
-def _gather_samples() -> list[Sample]:
-    def make(x: Shape, dtype: DType, indices: Shape, kind: DType, axis: int) -> Sample:
-        return Sample((TensorType(x, dtype), TensorType(indices, kind)), {"axis": axis}, -3, 8)
-
-    f32, i32 = DType.F32, DType.I32
-    found = [
-        make((5,), f32, (), i32, 0),
-        make((5,), f32, (3,), i32, 0),
-        make((3, 5), f32, (2, 3), i32, 0),
-        make((3, 5), f32, (4,), i32, 1),
-        make((2, 3, 5), f32, (3, 1), i32, 1),
-        make((1, 1), f32, (2,), i32, 1),
-    ]
-    found += [make((3, 5), f32, (7,), kind, 1) for kind in INTS]
-    found += [make((300,), f32, (7,), DType.I8, 0)]
-    return found + [make((3, 5), dtype, (2,), i32, 1) for dtype in DType]
-
-
 def _only(fn: Callable[..., np.ndarray], *keys: str) -> Reference:
     """A reference that passes attributes `keys` to a NumPy function of one array."""
     return lambda arrays, c: (fn(arrays[0], *(c[k] for k in keys)),)
@@ -450,21 +312,21 @@ register(
     _spec(
         "slice", _one(_slice_shape), _slice_reference, _slice_body, _slice_axes, _samples(_SLICE)
     ),
-    _spec("pad", _one(_pad_shape, None), _pad_reference, _pad_body, _pad_axes, _samples(_PAD)),
+    _spec("pad", _one(pad_shape, None), pad_reference, pad_body, pad_axes, _samples(_PAD)),
     _spec(
         "concat",
-        _one(_concat_shape, None),
-        _concat_reference,
-        _concat_body,
-        _concat_axes,
+        _one(concat_shape, None),
+        concat_reference,
+        concat_body,
+        concat_axes,
         _samples(_CONCAT),
     ),
     _spec(
         "gather",
-        _one(_gather_shape, None),
-        _gather_reference,
-        _gather_body,
-        _gather_axes,
-        _gather_samples,
+        _one(gather_shape, None),
+        gather_reference,
+        gather_body,
+        gather_axes,
+        gather_samples,
     ),
 )
