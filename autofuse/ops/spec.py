@@ -23,7 +23,10 @@ class Pull(Protocol):
         ...
 
     def let(self, value: Expr, /) -> Expr:
-        """`value` bound to a variable, so that using it several times computes it once."""
+        """`value` bound to a variable, so that using it several times computes it once.
+
+        A bounded non-negative index should come back as a Sym with its extent.
+        """
         ...
 
 
