@@ -103,7 +103,9 @@ class GraphBuilder:
 
 
 def _literal(value: Number | np.ndarray, dtype: DType) -> Literal:
-    if isinstance(value, int) and dtype.is_int:
+    if isinstance(value, float) and not dtype.is_float and not value.is_integer():
+        raise GraphError(f"constant {value} is not a whole number, as {dtype} needs")
+    if isinstance(value, int | float) and dtype.is_int:
         info = np.iinfo(dtype.numpy)
         if not info.min <= value <= info.max:
             raise GraphError(f"constant {value} does not fit in {dtype}")

@@ -1,4 +1,4 @@
-"""The reference interpreter: NumPy, floats as float64, the meaning every kernel is checked against."""
+"""The reference interpreter: NumPy, every float a float64; kernels are checked against it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from autofuse.ops.types import GraphError, TensorType
 Arrays = tuple[np.ndarray, ...]
 # Ops that round nothing: their results are as exact as their operands.
 _EXACT = frozenset(
-    "neg abs sign floor ceil round max min select clamp bitcast reduce_max reduce_min".split()
-)
+    ("neg", "abs", "sign", "floor", "ceil", "round", "max", "min", "select", "clamp", "bitcast",
+     "reduce_max", "reduce_min")
+)  # fmt: skip
 
 
 class Noise:
@@ -27,12 +28,15 @@ class Noise:
 
     def __init__(self, seed: int, scale: float = 2.0) -> None:
         self._rng = np.random.default_rng(seed)
-        self._table = self._rng.uniform(-scale, scale, self._LENGTH)
+        self._table = np.tile(self._rng.uniform(-scale, scale, self._LENGTH), 2)
 
     def __call__(self, array: np.ndarray, eps: float) -> np.ndarray:
         """`array` (float64) with noise relative to `eps`; a new array of the same shape."""
         start = int(self._rng.integers(self._LENGTH))
-        errors = np.resize(np.roll(self._table, start), array.shape)
+        errors = self._table[start : start + self._LENGTH]
+        if array.size > self._LENGTH:
+            errors = np.resize(errors, array.size)
+        errors = errors[: array.size].reshape(array.shape)
         with np.errstate(all="ignore"):
             return np.asarray(array * (1.0 + eps * errors))
 
@@ -95,7 +99,10 @@ def _apply(graph: Graph, i: int, node: Node, operands: Arrays, noise: Noise | No
     if spec.family is Family.CONTROL:
         return _loop(dict(node.attrs), operands, node.types, noise)
     results = spec.reference(operands, graph.call(i))
-    if noise is None or spec.family in (Family.SOURCE, Family.MOVEMENT) or node.op in _EXACT:
+    exact = node.op in _EXACT or spec.family in (Family.SOURCE, Family.MOVEMENT)
+    # Integers and bools become floats exactly (large ones within half a unit in the last place).
+    exact |= node.op == "cast" and not graph.type_of(node.inputs[0]).dtype.is_float
+    if noise is None or exact:
         return results
     return tuple(
         noise(array, type_.dtype.eps) if type_.dtype.is_float else array
