@@ -1,0 +1,214 @@
+"""The export format: JSON lines, one frozen dataclass per kind of line, checked when read.
+
+Lines refer to each other by content digest or uid, never by row number. A float that JSON cannot
+hold is written as "inf" or "-inf".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from autofuse import records as r
+
+FORMAT = "autofuse-tuning-db"
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    format: str
+    schema: str
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentLine:
+    digest: str
+    environment: r.Environment
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLine:
+    digest: str
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateLine:
+    workload: str
+    digest: str
+    json: str
+    origin: str
+    kernels: int
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLine:
+    uid: str
+    environment: str
+    workload: str
+    strategy: str
+    seed: int
+    budget_s: float
+    started: str
+    ended: str | None
+    result: r.SessionResult | None
+    events: tuple[r.Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementLine:
+    uid: str
+    created: str
+    session: str | None
+    environment: str
+    workload: str
+    candidate: str
+    origin: str
+    stage: str
+    timing: r.Timing | None
+    failure: r.Failure | None
+    max_rel_error: float | None
+    cost: r.Cost
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationLine:
+    environment: str
+    name: str
+    value: float
+
+
+Line = (
+    EnvironmentLine
+    | r.WorkloadRow
+    | GroupLine
+    | CandidateLine
+    | SessionLine
+    | MeasurementLine
+    | CalibrationLine
+)
+KINDS: dict[str, type[Any]] = {
+    "environment": EnvironmentLine,
+    "workload": r.WorkloadRow,
+    "group": GroupLine,
+    "candidate": CandidateLine,
+    "session": SessionLine,
+    "measurement": MeasurementLine,
+    "calibration": CalibrationLine,
+}
+_NAMES = {kind: name for name, kind in KINDS.items()}
+
+
+def write_header(header: Header) -> str:
+    return _dump(_encode(header))
+
+
+def write_line(line: Line) -> str:
+    """One line of JSON with sorted keys and its kind, without the newline."""
+    return _dump({"kind": _NAMES[type(line)], **_encode(line)})
+
+
+def read_header(text: str) -> Header:
+    """Raises ValueError if the text is not the first line of an export."""
+    header = _decode(Header, _load(text), "header")
+    if header.format != FORMAT:
+        raise ValueError(f"format is '{header.format}', not '{FORMAT}'")
+    return header
+
+
+def read_line(text: str) -> Line:
+    """Inverse of `write_line`; raises ValueError naming the field that does not fit."""
+    data = _load(text)
+    name = data.pop("kind", None)
+    if not isinstance(name, str) or name not in KINDS:
+        raise ValueError(f"unknown kind {name!r}")
+    line: Line = _decode(KINDS[name], data, name)
+    return line
+
+
+def _load(text: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text, parse_constant=_no_constant)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(data, dict):
+        raise ValueError("not a JSON object")
+    return data
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _dump(data: Any) -> str:
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _encode(value: Any) -> Any:
+    if is_dataclass(value):
+        return {f.name: _encode(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, tuple):
+        return [_encode(item) for item in value]
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _decode(kind: type[_T], data: Any, where: str) -> _T:
+    """Build `kind` from JSON data, checking every type on the way."""
+    if is_dataclass(kind):
+        return _decode_fields(kind, data, where)
+    origin, args = get_origin(kind), get_args(kind)
+    result: Any
+    if origin in (Union, UnionType):
+        inner = next(arg for arg in args if arg is not type(None))
+        result = None if data is None else _decode(inner, data, where)
+    elif origin is tuple:
+        result = _decode_tuple(args, data, where)
+    elif issubclass(kind, Enum):
+        result = kind(data)
+    else:
+        result = _decode_plain(kind, data, where)
+    decoded: _T = result
+    return decoded
+
+
+def _decode_fields(kind: type[_T], data: Any, where: str) -> _T:
+    if not isinstance(data, dict):
+        raise ValueError(f"{where} is not an object")
+    hints = get_type_hints(kind)
+    if data.keys() != hints.keys():
+        wrong = sorted(data.keys() ^ hints.keys())
+        raise ValueError(f"{where} has missing or unknown fields: {', '.join(wrong)}")
+    return kind(**{k: _decode(hint, data[k], f"{where}.{k}") for k, hint in hints.items()})
+
+
+def _decode_tuple(args: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...]:
+    if not isinstance(data, list):
+        raise ValueError(f"{where} is not a list")
+    kinds = [args[0]] * len(data) if args[-1] is Ellipsis else list(args)
+    if len(kinds) != len(data):
+        raise ValueError(f"{where} has {len(data)} items instead of {len(kinds)}")
+    return tuple(_decode(kind, item, where) for kind, item in zip(kinds, data, strict=True))
+
+
+def _decode_plain(kind: type[Any], data: Any, where: str) -> Any:
+    if kind is float and data in ("inf", "-inf"):
+        return float(data)
+    if kind is float and type(data) is int:
+        return float(data)
+    if type(data) is not kind:
+        raise ValueError(f"{where} is not of type {kind.__name__}")
+    if kind is str:
+        data.encode()  # a lone surrogate is a ValueError here, before it reaches the driver
+    if kind is int and not -(2**63) <= data < 2**63:
+        raise ValueError(f"{where} does not fit in 64 bits")
+    return data

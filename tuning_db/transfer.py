@@ -1,0 +1,312 @@
+"""Databases carried elsewhere: export to JSON lines, import as a union, copy while in use."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session as Transaction
+
+from autofuse import records as r
+from tuning_db import lines, queries, rows
+from tuning_db import models as m
+from tuning_db.engine import translated
+from tuning_db.errors import DatabaseError
+from tuning_db.schema import HEAD
+from tuning_db.store import Store
+
+
+def export_lines(store: Store) -> Iterator[str]:
+    """One state of the database as JSON lines without newlines, in an order that depends on its
+    contents only."""
+    yield lines.write_header(lines.Header(lines.FORMAT, HEAD))
+    with store.reading() as t:
+        for part in (_environments, _workloads, _group_lines, _candidates):
+            yield from map(lines.write_line, part(t))
+        for part in (_sessions, _measurements, _calibrations):
+            yield from map(lines.write_line, part(t))
+
+
+def import_lines(store: Store, texts: Iterable[str]) -> dict[str, int]:
+    """Add what the database does not have yet; returns how many rows of each kind were new.
+
+    Rows that exist stay as they are; a session that had not ended here takes its end from there.
+    All or nothing: raises DatabaseError naming the line that does not fit.
+    """
+    added: Counter[str] = Counter(dict.fromkeys(lines.KINDS, 0))
+    number = 0
+    with store.writing() as t:
+        for number, text in enumerate(texts, start=1):
+            if number == 1:
+                _check_header(text)
+            elif text.strip():
+                line = _read(text, number)
+                try:
+                    added[line_kind(line)] += _add(t, line)
+                except (DatabaseError, ValueError) as error:
+                    raise DatabaseError(f"line {number}: {error}") from error
+    if number == 0:
+        raise DatabaseError("line 1: the export is empty")
+    return dict(added)
+
+
+def copy_live(store: Store, path: str | os.PathLike[str]) -> None:
+    """Copy a SQLite database that may be in use to a new file.
+
+    Raises DatabaseError if the file exists or the database is not SQLite.
+    """
+    if store.engine.dialect.name != "sqlite":
+        raise DatabaseError("only a SQLite database can be copied; export it instead")
+    target = Path(path)
+    if target.exists():
+        raise DatabaseError(f"file {target} already exists")
+    part = target.with_name(f"{target.name}.part-{rows.new_uid()}")
+    with translated(str(target)):
+        source = store.engine.raw_connection()
+        try:
+            with closing(sqlite3.connect(part)) as copy:
+                connection = source.driver_connection
+                assert isinstance(connection, sqlite3.Connection)
+                connection.backup(copy)
+            part.rename(target)
+        finally:
+            source.close()
+            part.unlink(missing_ok=True)
+
+
+def line_kind(line: lines.Line) -> str:
+    return next(name for name, kind in lines.KINDS.items() if kind is type(line))
+
+
+# --- export ---------------------------------------------------------------------------------
+
+
+def _environments(t: Transaction) -> Iterator[lines.Line]:
+    for row in t.scalars(select(m.Environment).order_by(m.Environment.digest)):
+        yield lines.EnvironmentLine(row.digest, rows.environment_of(row))
+
+
+def _workloads(t: Transaction) -> Iterator[lines.Line]:
+    for row in t.scalars(select(m.Workload).order_by(m.Workload.digest)):
+        yield r.WorkloadRow(row.digest, row.text, row.name, row.nodes)
+
+
+def _group_lines(t: Transaction) -> Iterator[lines.Line]:
+    for row in t.scalars(select(m.Group).order_by(m.Group.digest)):
+        yield lines.GroupLine(row.digest, row.text)
+
+
+def _candidates(t: Transaction) -> Iterator[lines.Line]:
+    query = (
+        select(m.Candidate, m.Workload.digest)
+        .join(m.Workload, m.Candidate.workload_id == m.Workload.id)
+        .order_by(m.Workload.digest, m.Candidate.digest)
+    )
+    groups: dict[str, dict[int, tuple[str, ...]]] = {}
+    for row, workload in t.execute(query):
+        if workload not in groups:
+            groups = {workload: queries.groups(t, workload)}
+        yield lines.CandidateLine(
+            workload,
+            row.digest,
+            row.json,
+            row.origin,
+            row.kernels,
+            groups[workload].get(row.id, ()),
+        )
+
+
+def _sessions(t: Transaction) -> Iterator[lines.Line]:
+    query = (
+        select(m.Session, m.Environment.digest, m.Workload.digest)
+        .join(m.Environment, m.Session.environment_id == m.Environment.id)
+        .join(m.Workload, m.Session.workload_id == m.Workload.id)
+        .order_by(m.Session.started, m.Session.uid)
+    )
+    for row, environment, workload in t.execute(query):
+        yield lines.SessionLine(
+            uid=row.uid,
+            environment=environment,
+            workload=workload,
+            strategy=row.strategy,
+            seed=row.seed,
+            budget_s=row.budget_s,
+            started=row.started,
+            ended=row.ended,
+            result=queries.session_result(t, row),
+            events=queries.events(t, row.id),
+        )
+
+
+def _measurements(t: Transaction) -> Iterator[lines.Line]:
+    query = (
+        select(
+            m.Measurement,
+            m.Session.uid,
+            m.Environment.digest,
+            m.Workload.digest,
+            m.Candidate.digest,
+        )
+        .join(m.Session, m.Measurement.session_id == m.Session.id, isouter=True)
+        .join(m.Environment, m.Measurement.environment_id == m.Environment.id)
+        .join(m.Candidate, m.Measurement.candidate_id == m.Candidate.id)
+        .join(m.Workload, m.Candidate.workload_id == m.Workload.id)
+        .order_by(m.Measurement.created, m.Measurement.uid)
+    )
+    for row, session, environment, workload, candidate in t.execute(query):
+        yield lines.MeasurementLine(
+            uid=row.uid,
+            created=row.created,
+            session=session,
+            environment=environment,
+            workload=workload,
+            candidate=candidate,
+            origin=row.origin,
+            stage=row.stage,
+            timing=rows.timing_of(row),
+            failure=rows.failure_of(row),
+            max_rel_error=row.max_rel_error,
+            cost=rows.cost_of(row),
+        )
+
+
+def _calibrations(t: Transaction) -> Iterator[lines.Line]:
+    query = (
+        select(m.Environment.digest, m.Calibration.name, m.Calibration.value)
+        .join(m.Environment, m.Calibration.environment_id == m.Environment.id)
+        .order_by(m.Environment.digest, m.Calibration.name)
+    )
+    for environment, name, value in t.execute(query):
+        yield lines.CalibrationLine(environment, name, value)
+
+
+# --- import ---------------------------------------------------------------------------------
+
+
+def _check_header(text: str) -> None:
+    try:
+        header = lines.read_header(text)
+    except ValueError as error:
+        raise DatabaseError(f"line 1: not the header of an export: {error}") from error
+    if header.schema != HEAD:
+        raise DatabaseError(
+            f"line 1: the export has schema {header.schema}, this autofuse reads schema {HEAD}"
+        )
+
+
+def _read(text: str, number: int) -> lines.Line:
+    try:
+        return lines.read_line(text)
+    except ValueError as error:
+        raise DatabaseError(f"line {number}: {error}") from error
+
+
+def _add(t: Transaction, line: lines.Line) -> bool:
+    """Add a line if it is new; True if it was."""
+    match line:
+        case lines.EnvironmentLine():
+            return _add_environment(t, line)
+        case r.WorkloadRow():
+            return rows.ensure_workload(t, line)
+        case lines.GroupLine():
+            return rows.ensure_group(t, line.digest, line.text)[1]
+        case lines.CandidateLine():
+            return _add_candidate(t, line)
+        case lines.SessionLine():
+            return _add_session(t, line)
+        case lines.MeasurementLine():
+            return _add_measurement(t, line)
+        case lines.CalibrationLine():
+            return _add_calibration(t, line)
+
+
+def _add_environment(t: Transaction, line: lines.EnvironmentLine) -> bool:
+    if rows.environment_digest(line.environment) != line.digest:
+        raise DatabaseError("environment does not have the digest it claims")
+    new = t.scalar(select(m.Environment.id).where(m.Environment.digest == line.digest)) is None
+    rows.ensure_environment(t, line.environment)
+    return new
+
+
+def _add_candidate(t: Transaction, line: lines.CandidateLine) -> bool:
+    workload = rows.workload_id(t, line.workload)
+    return rows.ensure_candidate(
+        t, workload, line.digest, line.json, line.origin, line.kernels, line.groups
+    )[1]
+
+
+def _add_session(t: Transaction, line: lines.SessionLine) -> bool:
+    if (line.ended is None) != (line.result is None):
+        raise DatabaseError("session needs both an end and a result, or neither")
+    row = t.scalar(select(m.Session).where(m.Session.uid == line.uid))
+    new = row is None
+    workload = rows.workload_id(t, line.workload)
+    if row is None:
+        row = m.Session(
+            uid=line.uid,
+            environment_id=_environment_id(t, line.environment),
+            workload_id=workload,
+            strategy=line.strategy,
+            seed=line.seed,
+            budget_s=line.budget_s,
+            started=line.started,
+        )
+        t.add(row)
+        t.flush()
+    if row.ended is not None:
+        return new
+    # An unfinished session here may have gone on there: take the events it lacks, and its end.
+    for position in range(rows.next_position(t, row.id), len(line.events)):
+        event = line.events[position]
+        candidate = rows.candidate_id(t, workload, event.candidate_digest)
+        t.add(rows.event_row(row.id, position, candidate, event))
+    if line.ended is not None and line.result is not None:
+        rows.set_result(t, row, line.result, line.ended)
+    return new
+
+
+def _add_measurement(t: Transaction, line: lines.MeasurementLine) -> bool:
+    if t.scalar(select(m.Measurement.id).where(m.Measurement.uid == line.uid)) is not None:
+        return False
+    session = None
+    if line.session is not None:
+        session = t.scalar(select(m.Session.id).where(m.Session.uid == line.session))
+        if session is None:
+            raise DatabaseError(f"session {line.session} is on no earlier line")
+    candidate = rows.candidate_id(t, rows.workload_id(t, line.workload), line.candidate)
+    one = r.Measurement(
+        workload=line.workload,
+        candidate="",
+        candidate_digest=line.candidate,
+        origin=line.origin,
+        kernels=0,
+        groups=(),
+        timing=line.timing,
+        failure=line.failure,
+        max_rel_error=line.max_rel_error,
+        cost=line.cost,
+        stage=line.stage,
+    )
+    environment = _environment_id(t, line.environment)
+    t.add(rows.measurement_row(environment, candidate, session, one, line.uid, line.created))
+    return True
+
+
+def _add_calibration(t: Transaction, line: lines.CalibrationLine) -> bool:
+    environment = _environment_id(t, line.environment)
+    if t.get(m.Calibration, (environment, line.name)) is not None:
+        return False
+    t.add(m.Calibration(environment_id=environment, name=line.name, value=line.value))
+    return True
+
+
+def _environment_id(t: Transaction, digest: str) -> int:
+    found = t.scalar(select(m.Environment.id).where(m.Environment.digest == digest))
+    if found is None:
+        raise DatabaseError(f"environment {digest} is on no earlier line")
+    return found
