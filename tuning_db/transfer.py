@@ -38,20 +38,15 @@ def import_lines(store: Store, texts: Iterable[str]) -> dict[str, int]:
     Rows that exist stay as they are; a session that had not ended here takes its end from there.
     All or nothing: raises DatabaseError naming the line that does not fit.
     """
+    # Read first: the write lock is not held while a slow source is read.
+    parsed = list(_parse(texts))
     added: Counter[str] = Counter(dict.fromkeys(lines.KINDS, 0))
-    number = 0
     with store.writing() as t:
-        for number, text in enumerate(texts, start=1):
-            if number == 1:
-                _check_header(text)
-            elif text.strip():
-                line = _read(text, number)
-                try:
-                    added[line_kind(line)] += _add(t, line)
-                except (DatabaseError, ValueError) as error:
-                    raise DatabaseError(f"line {number}: {error}") from error
-    if number == 0:
-        raise DatabaseError("line 1: the export is empty")
+        for number, line in parsed:
+            try:
+                added[line_kind(line)] += _add(t, line)
+            except (DatabaseError, ValueError) as error:
+                raise DatabaseError(f"line {number}: {error}") from error
     return dict(added)
 
 
@@ -188,22 +183,26 @@ def _calibrations(t: Transaction) -> Iterator[lines.Line]:
 # --- import ---------------------------------------------------------------------------------
 
 
+def _parse(texts: Iterable[str]) -> Iterator[tuple[int, lines.Line]]:
+    number = 0
+    for number, text in enumerate(texts, start=1):
+        try:
+            if number == 1:
+                _check_header(text)
+            elif text.strip():
+                yield number, lines.read_line(text)
+        except ValueError as error:
+            raise DatabaseError(f"line {number}: {error}") from error
+    if number == 0:
+        raise DatabaseError("line 1: the export is empty")
+
+
 def _check_header(text: str) -> None:
-    try:
-        header = lines.read_header(text)
-    except ValueError as error:
-        raise DatabaseError(f"line 1: not the header of an export: {error}") from error
+    header = lines.read_header(text)
     if header.schema != HEAD:
-        raise DatabaseError(
-            f"line 1: the export has schema {header.schema}, this autofuse reads schema {HEAD}"
+        raise ValueError(
+            f"the export has schema {header.schema}, this autofuse reads schema {HEAD}"
         )
-
-
-def _read(text: str, number: int) -> lines.Line:
-    try:
-        return lines.read_line(text)
-    except ValueError as error:
-        raise DatabaseError(f"line {number}: {error}") from error
 
 
 def _add(t: Transaction, line: lines.Line) -> bool:
