@@ -148,23 +148,57 @@ def _extract(
 def group_digest(graph: Graph, nodes: Collection[int], outputs: Sequence[Value]) -> str:
     """Digest of a group as a graph of its own, 32 hex digits.
 
-    Names, node numbers and the order of outputs do not matter: outputs are ordered by what they
-    compute, inputs by first use from there.
+    Names, node numbers and the order of outputs do not matter: outputs are ordered by their
+    place in the group, inputs by first use from there.
     """
     inside = _with_constants(graph, nodes)
-    marks = _marks(graph, inside)
+    marks = _marks(graph, inside, outputs)
     ordered = sorted(outputs, key=lambda v: (marks[v.node], v.index, v))
-    walk = tuple(_post_order(graph, [v.node for v in ordered], (), within=marks))
-    reads = dict.fromkeys(v for i in walk for v in graph[i].inputs if v.node not in marks)
+    walk = tuple(_post_order(graph, [v.node for v in ordered], (), within=set(inside)))
+    members = set(walk)
+    reads = dict.fromkeys(v for i in walk for v in graph[i].inputs if v.node not in members)
     return digest(_extract(graph, walk, ordered, tuple(reads)))
 
 
-def _marks(graph: Graph, inside: Sequence[int]) -> dict[int, str]:
-    """A hash per node of what it computes, values from outside known by their type alone."""
-    marks: dict[int, str] = {}
+_SWEEPS = 4
+
+
+def _marks(graph: Graph, inside: Sequence[int], outputs: Sequence[Value]) -> dict[int, str]:
+    """A hash per node of its place in the group: what it computes from, and what reads it.
+
+    Colour refinement in alternating sweeps down and up the group; values read from outside are
+    told apart by their type and their readers.
+    """
+    members = set(inside)
+    marks = {i: _own_mark(graph[i], i, outputs) for i in inside}
+    readers: dict[Value, list[tuple[int, int]]] = {}
     for i in inside:
-        node = graph[i]
-        reads = [f"{marks.get(v.node, graph.type_of(v))}.{v.index}" for v in node.inputs]
-        attrs = [(k, digest(v) if isinstance(v, Graph) else _attr(v)) for k, v in node.attrs]
-        marks[i] = _hash(f"{node.op} {reads} {attrs} {list(map(str, node.types))}")
+        for k, v in enumerate(graph[i].inputs):
+            readers.setdefault(v, []).append((i, k))
+    outside = {v: str(graph.type_of(v)) for v in readers if v.node not in members}
+    distinct = 0
+    for _ in range(_SWEEPS):
+        for i in inside:
+            reads = [outside.get(v) or f"{marks[v.node]}.{v.index}" for v in graph[i].inputs]
+            marks[i] = _hash(f"{marks[i]} {reads}")
+        found = len({*marks.values(), *outside.values()})
+        if found == distinct:
+            break
+        distinct = found
+        for i in reversed(inside):
+            seen = [
+                (k, marks[j], at)
+                for k in range(len(graph[i].types))
+                for j, at in readers.get(Value(i, k), ())
+            ]
+            marks[i] = _hash(f"{marks[i]} {sorted(seen)}")
+        for v, mark in outside.items():
+            outside[v] = _hash(f"{mark} {sorted((marks[j], at) for j, at in readers[v])}")
     return marks
+
+
+def _own_mark(node: Node, i: int, outputs: Sequence[Value]) -> str:
+    """What a node says of itself, and which of its results leave the group."""
+    attrs = [(k, digest(v) if isinstance(v, Graph) else _attr(v)) for k, v in node.attrs]
+    leaving = sorted(v.index for v in outputs if v.node == i)
+    return _hash(f"{node.op} {attrs} {list(map(str, node.types))} {leaving}")

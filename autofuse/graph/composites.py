@@ -58,7 +58,8 @@ def broadcast_to(b: GraphBuilder, v: Value, shape: Sequence[int]) -> Value:
     source, target = b.type_of(v).shape, tuple(shape)
     if source == target:
         return v
-    if len(source) > len(target) or broadcast_shapes(source, target) != target:
+    lined_up = zip(reversed(source), reversed(target), strict=False)
+    if len(source) > len(target) or any(n not in (1, m) for n, m in lined_up):
         raise GraphError(f"shape {list(source)} does not broadcast to {list(target)}")
     lead = len(target) - len(source)
     kept = [a for a, n in enumerate(source) if n == target[lead + a]]
@@ -118,11 +119,17 @@ def square(b: GraphBuilder, v: Value) -> Value:
     return b.add("mul", v, v)
 
 
+def _divide(b: GraphBuilder, v: Value, count: float) -> Value:
+    """v / count; half types do it in f32, because a count may not be a half number."""
+    dtype = b.type_of(v).dtype
+    return cast(b, binary(b, "div", cast(b, v, dtype.compute), float(count)), dtype)
+
+
 def mean(b: GraphBuilder, v: Value, axes: Axes = None, keepdims: bool = False) -> Value:
     """The mean over `axes` (None: all); floats only."""
     _require_float(b.type_of(v).dtype)
     total = reduce(b, "reduce_sum", v, axes, keepdims)
-    return binary(b, "mul", total, 1.0 / max(_count(b.type_of(v).shape, axes), 1))
+    return _divide(b, total, max(_count(b.type_of(v).shape, axes), 1))
 
 
 def var(
@@ -134,7 +141,7 @@ def var(
         raise GraphError(f"the variance divides by {count}")
     centred = binary(b, "sub", v, mean(b, v, axes, keepdims=True))
     total = reduce(b, "reduce_sum", square(b, centred), axes, keepdims)
-    return binary(b, "mul", total, 1.0 / count)
+    return _divide(b, total, count)
 
 
 def softmax(b: GraphBuilder, v: Value, axis: int = -1) -> Value:

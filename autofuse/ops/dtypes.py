@@ -55,7 +55,7 @@ class DType(Enum):
     @property
     def eps(self) -> float:
         """Distance from 1.0 to the next larger value; 0.0 for exact (integer, bool) types."""
-        return float(ml_dtypes.finfo(self.numpy).eps) if self.is_float else 0.0
+        return _EPS[self] if self.is_float else 0.0
 
     @property
     def reference(self) -> np.dtype:
@@ -63,7 +63,7 @@ class DType(Enum):
         return np.dtype(np.float64) if self.is_float else self.numpy
 
 
-_NUMPY = {
+_NUMPY: dict[DType, np.dtype] = {
     DType.F64: np.dtype(np.float64),
     DType.F32: np.dtype(np.float32),
     DType.F16: np.dtype(np.float16),
@@ -75,6 +75,7 @@ _NUMPY = {
     DType.U8: np.dtype(np.uint8),
     DType.BOOL: np.dtype(np.bool_),
 }
+_EPS = {DType.F64: 2.0**-52, DType.F32: 2.0**-23, DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
 FLOATS = (DType.F64, DType.F32, DType.F16, DType.BF16)
 INTS = (DType.I64, DType.I32, DType.I8, DType.U32, DType.U8)
 
