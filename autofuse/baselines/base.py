@@ -1,0 +1,136 @@
+"""What a rule-based planner returns: a plan, and why each fusion was made or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
+
+from autofuse.graph.types import Graph, Value
+from autofuse.ops.source import is_scalar_constant
+from autofuse.plan.types import FusionGroup, FusionPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One verdict of one rule on fusing `producer` into `consumer` (or, for siblings, of the
+    second into the first).
+
+    `rule` names the rule that refused, or the pass's way of fusing; `producer_node` and
+    `consumer_node` are node ids of the graph planned. `scope` is the path of loop nodes whose
+    bodies enclose it, outermost first.
+    """
+
+    pass_name: str
+    producer: str
+    consumer: str
+    fused: bool
+    rule: str
+    reason: str
+    producer_node: int = -1
+    consumer_node: int = -1
+    scope: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        verdict = "fused  " if self.fused else "refused"
+        where = "".join(f"in %{loop}: " for loop in self.scope)
+        tail = f"[{self.rule}] {self.reason} ({self.pass_name})"
+        return f"{verdict}  {where}{self.producer} -> {self.consumer}  {tail}"
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineResult:
+    """A plan of a canonical graph, and the decisions that led to it in the order of the passes."""
+
+    plan: FusionPlan
+    decisions: tuple[Decision, ...] = ()
+
+
+Baseline = Callable[[Graph], BaselineResult]
+
+
+def node_label(graph: Graph, node: int) -> str:
+    """How people are shown a node: "%12 concat 'state'"."""
+    found = graph[node]
+    name = f" '{found.name}'" if found.name else ""
+    return f"%{node} {found.op}{name}"
+
+
+def explain(result: BaselineResult, graph: Graph) -> list[str]:
+    """One line per group of the plan and per decision, for `autofuse show --why`."""
+    lines = [
+        f"group {k}: {', '.join(node_label(graph, n) for n in group.nodes)}"
+        for k, group in enumerate(result.plan.groups)
+    ]
+    return lines + [str(decision) for decision in result.decisions]
+
+
+def is_computed(graph: Graph, node: int) -> bool:
+    """Whether some group has to compute `node`: all but inputs and constants."""
+    return graph[node].op not in ("input", "constant")
+
+
+def is_inlined(graph: Graph, node: int) -> bool:
+    """Whether every reader holds `node` as a literal."""
+    return is_scalar_constant(graph[node].op, graph[node].types)
+
+
+def live_nodes(graph: Graph) -> tuple[int, ...]:
+    """Nodes some output depends on that a group has to compute, ascending."""
+    seen = {v.node for v in graph.outputs}
+    for node in range(len(graph.nodes) - 1, -1, -1):
+        if node in seen:
+            seen.update(v.node for v in graph[node].inputs)
+    return tuple(n for n in sorted(seen) if is_computed(graph, n))
+
+
+def read_values(graph: Graph, nodes: Sequence[int]) -> tuple[Value, ...]:
+    """Values a group of `nodes` reads from memory, in the order they are first read."""
+    inside = set(nodes)
+    reads = (v for n in nodes for v in graph[n].inputs)
+    outside = (v for v in reads if v.node not in inside and not is_inlined(graph, v.node))
+    return tuple(dict.fromkeys(outside))
+
+
+def ordered_plan(graph: Graph, groups: Iterable[FusionGroup]) -> FusionPlan:
+    """The groups so that each runs after those it reads from; ties by their lowest output.
+
+    Every value read must be an output of exactly one group, an input or a constant.
+    """
+    ranked = sorted(groups, key=lambda g: (g.outputs, g.nodes))
+    writer = {value: k for k, group in enumerate(ranked) for value in group.outputs}
+    waits = [
+        {writer[v] for v in read_values(graph, g.nodes) if is_computed(graph, v.node)}
+        for g in ranked
+    ]
+    followers: list[list[int]] = [[] for _ in ranked]
+    for k, needed in enumerate(waits):
+        for before in needed:
+            followers[before].append(k)
+    ready = [k for k, needed in enumerate(waits) if not needed]
+    heapify(ready)
+    order = []
+    while ready:
+        done = heappop(ready)
+        order.append(ranked[done])
+        for k in followers[done]:
+            waits[k].discard(done)
+            if not waits[k]:
+                heappush(ready, k)
+    if len(order) != len(ranked):
+        raise AssertionError("a rule-based planner made groups that wait for each other")
+    return FusionPlan(tuple(order))
+
+
+def planned_bodies(
+    graph: Graph, nodes: Iterable[int], planner: Baseline
+) -> tuple[dict[int, FusionPlan], list[Decision]]:
+    """Plans of the bodies of the loops among `nodes`, and their decisions with their scope."""
+    plans: dict[int, FusionPlan] = {}
+    decisions: list[Decision] = []
+    for node in nodes:
+        if graph[node].op == "loop":
+            result = planner(graph.call(node)["body"])
+            plans[node] = result.plan
+            decisions += [replace(d, scope=(node, *d.scope)) for d in result.decisions]
+    return plans, decisions

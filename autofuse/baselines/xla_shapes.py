@@ -1,0 +1,160 @@
+"""Our ops as XLA:GPU sees them: the facts its fusion rules ask for, once per node."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autofuse.graph.types import Graph, Value
+from autofuse.ops.dtypes import DType
+from autofuse.ops.reduction import reduced_axes
+from autofuse.ops.spec import Family
+from autofuse.ops.types import OpCall
+
+WARP = 32
+# The expensive-op list, by our names. erf is left out: XLA expands it into a polynomial before
+# fusion; tan, sinh and cosh are left out likewise only where their expansion is cheap (none is:
+# they expand into exp or a quotient), asin, acos and atan expand into atan2.
+EXPENSIVE = frozenset(
+    "exp expm1 log log1p logistic pow tanh tan sinh cosh atan2 asin acos atan sqrt rsqrt "
+    "div reciprocal rem".split()
+)
+# The GPU override: cheap in f32 and f16 because the hardware has fast forms.
+CHEAP_ON_GPU = frozenset(("div", "reciprocal", "rsqrt", "exp"))
+# Ops after which an emitter may not reuse what it computed for another index.
+INVALIDATES_CACHE = frozenset(("concat", "dot_general", "pad"))
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One node in XLA's terms; byte counts are of its (first) output."""
+
+    node: int
+    op: str
+    shape: tuple[int, ...]
+    dtype: DType
+    size: int
+    nbytes: int
+    operands: tuple[Value, ...]  # distinct arrays read; scalar constants are part of the kernel
+    raw_operands: tuple[int, ...]  # operand nodes with repeats, scalar constants included
+    scalars: int  # scalar constants read
+    library: bool  # a call of its own: nothing fuses into or out of it
+    elementwise: bool
+    loop_fusible: bool
+    expensive: bool
+    fast: str  # "row", "column" or "" : what the reduction emitter does with it
+    loops: bool  # an elemental reduction or an overlapping window: emits a loop inside a kernel
+    reuses: bool  # reads an operand element for several output elements
+    invalidates: bool
+    keeps_index: bool  # hands the index it gets on to operands of any shape (transpose)
+    duplicable: bool  # may be duplicated even by the pass that duplicates nothing
+    transposes: bool
+    bitcast: bool
+    outputs: int
+    shared_bytes: int
+    loop_shape: tuple[int, ...]  # the iteration space: for a fast reduction, that of its input
+    axes: tuple[int, ...]  # reduced axes of a reduction
+
+    @property
+    def true_rank(self) -> int:
+        return sum(n > 1 for n in self.shape)
+
+
+def is_library(family: Family, op: str) -> bool:
+    """Whether XLA calls a library for the op: contractions, loops, and random numbers, which
+    XLA:GPU of 2022 drew by a custom call (Threefry too)."""
+    barrier = family in (Family.CONTRACTION, Family.RANDOM, Family.CONTROL)
+    return barrier or op == "threefry2x32"
+
+
+def is_expensive(op: str, family: Family, dtype: DType, call: OpCall) -> bool:
+    """The expensive-op list with the GPU override; integer quotients count as expensive because
+    their divisor is not seen to be constant."""
+    if family in (Family.REDUCTION, Family.SCAN) or op == "gather":
+        return True
+    if op in CHEAP_ON_GPU and dtype in (DType.F32, DType.F16):
+        return False
+    return op in EXPENSIVE
+
+
+def _consecutive(axes: Sequence[int]) -> bool:
+    return all(b == a + 1 for a, b in zip(axes, axes[1:], strict=False))
+
+
+def reduction_kind(shape: Sequence[int], axes: Sequence[int]) -> str:
+    """What the fast reduction emitter makes of reducing `axes`: "row", "column", or "" when only
+    the elemental emitter can. Axes of one element do not count."""
+    real = [a for a, n in enumerate(shape) if n != 1]
+    extents = [shape[a] for a in real]
+    gone = [k for k, a in enumerate(real) if a in axes]
+    kept = [k for k, a in enumerate(real) if a not in axes]
+    if not (_consecutive(gone) or _consecutive(kept)):
+        return ""
+    if not kept or gone[-1:] == [len(real) - 1]:
+        # One row, rows of (kept, reduced), or a batch of rows (reduced, kept, reduced).
+        tail = [k for k in gone if not kept or k > kept[-1]]
+        length = math.prod(extents[k] for k in tail)
+        return "row" if length >= WARP or WARP % max(length, 1) == 0 else ""
+    reduced = math.prod(extents[k] for k in gone)
+    minor = math.prod(extents[k] for k in kept if not gone or k > gone[-1])
+    slow = reduced < 32 or (reduced < 64 and minor < 32) or (reduced < 128 and minor < 8)
+    return "" if slow or (reduced < 256 and minor < 3) else "column"
+
+
+def _is_bitcast(op: str, call: OpCall) -> bool:
+    """Whether the op only renames a row-major array: same elements in the same order."""
+    if op == "reshape":
+        return True
+    if op == "transpose":
+        moved = [a for a in call["perm"] if call.ins[0].shape[a] != 1]
+        return moved == sorted(moved)
+    if op in ("broadcast", "slice") or op.startswith("reduce_"):
+        return call.ins[0].size == call.out.size
+    return False
+
+
+def _shared_bytes(kind: str, item: int, variadic: int) -> int:
+    if kind == "row":
+        return 32 * item * variadic
+    return 2 * 32 * 33 * item if kind == "column" else 0
+
+
+def fact_of(graph: Graph, node: int, inlined: Sequence[bool]) -> Fact:
+    """The facts of one computed node; `inlined` marks the scalar constants."""
+    found, call = graph[node], graph.call(node)
+    family, op, out = found.spec.family, found.op, found.types[0]
+    library, bitcast = is_library(family, op), _is_bitcast(op, call)
+    reduction = family is Family.REDUCTION and not bitcast
+    variadic = 2 if op in ("argmax", "argmin") else 1
+    axes = reduced_axes(call) if reduction else ()
+    kind = reduction_kind(call.ins[0].shape, axes) if reduction else ""
+    array_inputs = [v for v in found.inputs if not inlined[v.node]]
+    widens = op == "cast" and out.dtype.itemsize > call.ins[0].dtype.itemsize
+    return Fact(
+        node=node,
+        op=op,
+        shape=out.shape,
+        dtype=out.dtype,
+        size=out.size,
+        nbytes=out.nbytes,
+        operands=tuple(dict.fromkeys(array_inputs)),
+        raw_operands=tuple(v.node for v in found.inputs),
+        scalars=len({v.node for v in found.inputs if inlined[v.node]}),
+        library=library,
+        elementwise=family is Family.ELEMENTWISE and not library,
+        loop_fusible=not library and not kind and not (reduction and variadic > 1),
+        expensive=is_expensive(op, family, out.dtype, call) and not bitcast,
+        fast=kind,
+        loops=family is Family.SCAN or (reduction and not kind),
+        reuses=not bitcast and (op == "broadcast" or family is Family.SCAN),
+        invalidates=op in INVALIDATES_CACHE or family is Family.SCAN or reduction,
+        keeps_index=op == "transpose",
+        duplicable=(op == "broadcast" and not bitcast) or widens,
+        transposes=op == "transpose" and not bitcast,
+        bitcast=bitcast,
+        outputs=max(len(found.types), variadic),
+        shared_bytes=_shared_bytes(kind, call.ins[0].dtype.itemsize, variadic) if kind else 0,
+        loop_shape=call.ins[0].shape if kind else out.shape,
+        axes=axes,
+    )

@@ -1,0 +1,242 @@
+"""The graph being fused: instructions that hold node sets, and who reads what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from autofuse.baselines.base import Decision, is_computed, is_inlined, live_nodes, node_label
+from autofuse.baselines.xla_flow import Flow
+from autofuse.baselines.xla_shapes import Fact, fact_of
+from autofuse.graph.types import Graph, Value
+from autofuse.plan.types import FusionGroup, FusionPlan
+
+OP, LOOP, INPUT, LIBRARY, HORIZONTAL = "op", "loop", "input", "library", "horizontal"
+
+
+@dataclass(eq=False)
+class Instr:
+    """One op or fusion. `id` is the node of the op it grew from; `roots` are the nodes whose
+    values leave it; `operands` the values it reads, scalar constants excluded."""
+
+    id: int
+    kind: str
+    nodes: set[int]
+    roots: set[int]
+    operands: dict[Value, None]
+    shared: int
+    fast: int
+    flow: Flow | None = field(default=None, repr=False)
+
+    @property
+    def is_fusion(self) -> bool:
+        return self.kind in (LOOP, INPUT, HORIZONTAL)
+
+    @property
+    def multi_output(self) -> bool:
+        return len(self.roots) > 1
+
+
+class State:
+    """Instructions by id, the owner of every value that leaves one, and its readers.
+
+    Nodes of equal meaning inside one fusion are one from the start (XLA merges them by CSE).
+    """
+
+    def __init__(self, graph: Graph, entry: bool) -> None:
+        self.graph, self.entry = graph, entry
+        inlined = [is_inlined(graph, n) for n in range(len(graph.nodes))]
+        self.live = live_nodes(graph)
+        self.facts: list[Fact | None] = [None] * len(graph.nodes)
+        for n in self.live:
+            self.facts[n] = fact_of(graph, n, inlined)
+        self.shapes = [n.types[0].shape if n.types else () for n in graph.nodes]
+        self.outputs = {v for v in graph.outputs if is_computed(graph, v.node)}
+        self.output_nodes = {v.node for v in self.outputs}
+        self.instrs: dict[int, Instr] = {}
+        self.owner: dict[int, int] = {}
+        self.readers: dict[Value, dict[int, None]] = {}
+        self.decisions: dict[tuple[str, int, int], Decision] = {}
+        self._ancestors: dict[int, int] | None = None
+        for n in self.live:
+            self._add_op(n)
+
+    def fact(self, node: int) -> Fact:
+        found = self.facts[node]
+        assert found is not None, "inputs and constants have no facts"
+        return found
+
+    def _add_op(self, node: int) -> None:
+        fact = self.fact(node)
+        kind = LIBRARY if fact.library else OP
+        instr = Instr(
+            node, kind, {node}, {node}, dict.fromkeys(fact.operands), fact.shared_bytes,
+            1 if fact.fast else 0,
+        )  # fmt: skip
+        self.instrs[node] = instr
+        self.owner[node] = node
+        for value in fact.operands:
+            self.readers.setdefault(value, {})[node] = None
+
+    # who reads whom
+
+    def values(self, instr: Instr) -> Iterator[Value]:
+        """Values that leave `instr`."""
+        for root in sorted(instr.roots):
+            for k in range(len(self.graph[root].types)):
+                yield Value(root, k)
+
+    def users(self, instr: Instr) -> list[Instr]:
+        """Instructions that read `instr`, by id."""
+        found = {r for v in self.values(instr) for r in self.readers.get(v, ())}
+        return [self.instrs[i] for i in sorted(found)]
+
+    def is_output(self, instr: Instr) -> bool:
+        return not self.output_nodes.isdisjoint(instr.roots)
+
+    def user_count(self, instr: Instr) -> int:
+        """Readers, the graph's result counting as one."""
+        return len(self.users(instr)) + self.is_output(instr)
+
+    def producer_of(self, value: Value) -> Instr | None:
+        """The instruction that computes `value`; None for an input or a constant."""
+        owner = self.owner.get(value.node)
+        return None if owner is None else self.instrs[owner]
+
+    def producers(self, instr: Instr) -> list[Instr]:
+        """Instructions `instr` reads, each once, in operand order."""
+        found = dict.fromkeys(self.owner[v.node] for v in instr.operands if v.node in self.owner)
+        return [self.instrs[i] for i in found]
+
+    def real_users(self, node: int) -> int:
+        """Nodes that read `node`, counted inside every instruction that reads it."""
+        readers = self.readers.get(Value(node), ())
+        inside = sum(
+            user in self.instrs[r].nodes for r in readers for user in self.graph.users[node]
+        )
+        return inside + (node in self.output_nodes)
+
+    def flow(self, instr: Instr) -> Flow:
+        if instr.flow is None:
+            instr.flow = Flow(self.facts, self.shapes, instr.nodes, instr.roots)
+        return instr.flow
+
+    def post_order(self) -> list[int]:
+        """Ids of inputs, array constants and instructions, each after all it reads, as a
+        depth-first walk from the graph's outputs meets them."""
+        order: list[int] = []
+        done: set[int] = set()
+        stack = [(self._source(v), False) for v in reversed(self.graph.outputs)]
+        while stack:
+            item, finished = stack.pop()
+            if finished:
+                order.append(item)
+            elif item not in done:
+                done.add(item)
+                stack.append((item, True))
+                if item in self.instrs:
+                    below = (self._source(v) for v in reversed(self.instrs[item].operands))
+                    stack += [(b, False) for b in below if b not in done]
+        return order
+
+    def _source(self, value: Value) -> int:
+        return self.owner.get(value.node, value.node)
+
+    def reaches(self, before: Instr, after: Instr) -> bool:
+        """Whether `after` needs something `before` computes, directly or not."""
+        if self._ancestors is None:
+            self._ancestors = self._find_ancestors()
+        return bool(self._ancestors[after.id] >> before.id & 1)
+
+    def _find_ancestors(self) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for item in self.post_order():
+            if item in self.instrs:
+                mask = 0
+                for producer in self.producers(self.instrs[item]):
+                    mask |= found[producer.id] | 1 << producer.id
+                found[item] = mask
+        return found
+
+    # changes
+
+    def absorb(self, producer: Instr, consumer: Instr) -> None:
+        """Put a copy of `producer` into `consumer`, which takes none of its outputs."""
+        self._ancestors = None
+        only = next(iter(producer.nodes)) if len(producer.nodes) == 1 else None
+        fresh = only is not None and self._may_extend(consumer, only)
+        consumer.nodes |= producer.nodes
+        for value in [v for v in consumer.operands if v.node in producer.nodes]:
+            del consumer.operands[value]
+            self.readers[value].pop(consumer.id, None)
+        for value in producer.operands:
+            if value.node not in consumer.nodes:
+                consumer.operands[value] = None
+                self.readers.setdefault(value, {})[consumer.id] = None
+        consumer.shared += producer.shared
+        consumer.fast += producer.fast
+        if fresh and only is not None and consumer.flow is not None:
+            consumer.flow.extend(only)
+        else:
+            consumer.flow = None
+        if not consumer.is_fusion:
+            consumer.kind = INPUT if consumer.fast else LOOP
+
+    def _may_extend(self, consumer: Instr, node: int) -> bool:
+        """Whether the flow stays right when `node` joins: nothing below it was there before."""
+        below = (v.node in consumer.nodes for v in self.fact(node).operands)
+        return node not in consumer.nodes and not any(below)
+
+    def take_over(self, producer: Instr, consumer: Instr) -> None:
+        """Move `producer` and its outputs into `consumer`, which becomes multi-output."""
+        self.absorb(producer, consumer)
+        for root in producer.roots:
+            self.owner[root] = consumer.id
+        consumer.roots |= producer.roots
+        producer.roots = set()
+        consumer.flow = None
+        self.remove(producer)
+        self._drop_unread_roots(consumer)
+
+    def drop_if_unread(self, instr: Instr) -> bool:
+        """Remove `instr` when nothing reads it any more."""
+        if self.user_count(instr):
+            return False
+        self.remove(instr)
+        return True
+
+    def remove(self, instr: Instr) -> None:
+        self._ancestors = None
+        for root in instr.roots:
+            del self.owner[root]
+        del self.instrs[instr.id]
+        for value in instr.operands:
+            self.readers[value].pop(instr.id, None)
+
+    def _drop_unread_roots(self, instr: Instr) -> None:
+        for root in sorted(instr.roots):
+            values = (Value(root, k) for k in range(len(self.graph[root].types)))
+            read = root in self.output_nodes or any(self.readers.get(v) for v in values)
+            if not read and len(instr.roots) > 1:
+                instr.roots.discard(root)
+                del self.owner[root]
+                instr.flow = None
+
+    # results
+
+    def note(
+        self, pass_name: str, producer: Instr, consumer: Instr, refusal: tuple[str, str] | None,
+        fused: tuple[str, str],
+    ) -> None:  # fmt: skip
+        """Record the verdict on one pair; the pass's last verdict on it stands."""
+        rule, reason = fused if refusal is None else refusal
+        self.decisions[(pass_name, producer.id, consumer.id)] = Decision(
+            pass_name, node_label(self.graph, producer.id), node_label(self.graph, consumer.id),
+            refusal is None, rule, reason, producer.id, consumer.id,
+        )  # fmt: skip
+
+    def plan_groups(self, bodies: dict[int, FusionPlan]) -> Iterable[FusionGroup]:
+        """The instructions as groups; an output is a value others read or the graph returns."""
+        for instr in self.instrs.values():
+            outputs = [v for v in self.values(instr) if v in self.outputs or self.readers.get(v)]
+            yield FusionGroup(tuple(sorted(instr.nodes)), tuple(outputs), bodies.get(instr.id))
