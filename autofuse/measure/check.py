@@ -1,0 +1,321 @@
+"""The trust rule: what a candidate computed against the float64 reference.
+
+Outputs are poisoned before the run. An element may differ from the reference by
+
+    base * (|ref| + rms(ref)) + SPREAD_FACTOR * spread
+
+where `base` grows with the dtype's epsilon and the longest reduction of the graph, and `spread` is
+how far the element moved in runs of the reference with rounding noise of the graph's own dtypes
+(Monte Carlo arithmetic): an ill-conditioned element gets the room that any correct program needs.
+The relative norm of the error has a tighter bound of the same form.
+
+Programs with jumps (comparisons, floor, resets of a simulation) have elements that land elsewhere
+under rounding noise. An element that lands elsewhere in several noisy runs is excused by its
+spread. Those that do so in one run only stand for others that the runs did not happen to hit: a
+candidate may have as many outliers as there are of them in all runs, and 2. If there are none, one
+run with WIDE times the noise tells whether the data lie so near a jump that a candidate may have
+a few outliers all the same. Any other program may have none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autofuse.graph.reference import Noise, evaluate
+from autofuse.graph.types import Graph
+from autofuse.ops.dtypes import DType
+from autofuse.ops.spec import Family
+from autofuse.ops.types import TensorType
+
+SPREAD_FACTOR = 16.0
+JUMP = 1e-3
+WIDE = 64.0
+_POISON_BYTE = 0xA5
+_EXTRA_RUNS = 4
+_CHUNK = 1 << 16
+ANY_FINITE = np.float32(np.finfo(np.float32).max)
+# Largest share of an output that single jumps near the data may excuse.
+_RARE = 0.01
+
+Arrays = tuple[np.ndarray, ...]
+# noise scale (0.0: none) and seed -> outputs, floats as float64
+Evaluate = Callable[[float, int], Sequence[np.ndarray]]
+
+
+@dataclass(frozen=True)
+class OutputReference:
+    """What one output must be: flat arrays of the output's size.
+
+    `expected` is float64, or the exact dtype; `tolerance` (float32) is absolute, ANY_FINITE where
+    noise made the element jump, infinite where it made a finite element non-finite or back.
+    `norm` is the 2-norm of the finite expected values.
+    """
+
+    type: TensorType
+    expected: np.ndarray
+    tolerance: np.ndarray
+    rms: float
+    norm: float
+    norm_bound: float
+    outliers: int
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The outputs of a workload, as a candidate is held to them."""
+
+    outputs: tuple[OutputReference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """`max_rel_error` is the largest |out - ref| / (|ref| + rms(ref)) of the elements that are
+    within bounds; `message` says what is wrong, or is empty."""
+
+    ok: bool
+    max_rel_error: float
+    message: str = ""
+
+
+def poison(array: np.ndarray) -> None:
+    """Fill with NaN, or with a byte pattern in integers and bools (where it is no valid bool)."""
+    if array.dtype.kind in "iub":
+        array.view(np.uint8)[...] = _POISON_BYTE
+    else:
+        array.fill(np.nan)
+
+
+def reference_of(graph: Graph, inputs: Sequence[np.ndarray], runs: int = 2) -> Reference:
+    """The reference of `graph` on these inputs: one exact run, `runs` noisy ones, a wide one, and
+    4 more noisy ones if the program proves ill-conditioned or has jumps."""
+
+    def run(scale: float, seed: int) -> Sequence[np.ndarray]:
+        # Noise of 2 units in the last place covers the vector math libraries (up to 4, rarely).
+        noise = Noise(seed, 2.0 * scale) if scale > 0 else None
+        return evaluate(graph, tuple(inputs), noise=noise)
+
+    return build_reference(run, graph.output_types, reduction_slack(graph), runs)
+
+
+def reduction_slack(graph: Graph) -> float:
+    """Relative error that summing in any order may add: 2 sqrt(length) epsilons, at the longest
+    reduction, contraction or scan of the graph (loop bodies included)."""
+    found = [0.0]
+    for position, node in enumerate(graph.nodes):
+        call = graph.call(position)
+        found += [reduction_slack(v) for _, v in node.attrs if isinstance(v, Graph)]
+        eps = max((t.dtype.compute.eps for t in node.types), default=0.0)
+        if eps == 0.0 or not call.ins:
+            continue
+        out = max(1, call.out.size)
+        if node.spec.family is Family.REDUCTION:
+            found.append(2 * eps * math.sqrt(call.ins[0].size / out))
+        elif node.spec.family is Family.CONTRACTION:
+            # sqrt(|lhs| |rhs| / |out|) is the contracted length (times the root of the batch).
+            length = math.sqrt(call.ins[0].size * call.ins[1].size / out)
+            found.append(2 * eps * math.sqrt(length))
+        elif node.spec.family is Family.SCAN:
+            found.append(2 * eps * math.sqrt(max(call.ins[0].shape, default=1)))
+    return max(found)
+
+
+def build_reference(
+    evaluate: Evaluate, types: Sequence[TensorType], slack: float, runs: int = 2
+) -> Reference:
+    """As `reference_of`, from a function that runs the reference with a given noise."""
+    # The exact run may overflow or divide by zero: that is the program's own doing.
+    with np.errstate(all="ignore"):
+        exact = [_storable(a, t) for a, t in zip(evaluate(0.0, 0), types, strict=True)]
+        moves = [_Moves(e, t, slack) for e, t in zip(exact, types, strict=True)]
+
+        def add(first: int, count: int) -> None:
+            for seed in range(first, first + count):
+                for move, array in zip(moves, evaluate(1.0, seed), strict=True):
+                    move.add(array)
+
+        add(1, runs)
+        for move, array in zip(moves, evaluate(WIDE, runs + 1), strict=True):
+            move.add_wide(array)
+        if any(move.delicate for move in moves):
+            add(runs + 2, _EXTRA_RUNS)
+        return Reference(tuple(move.finish() for move in moves))
+
+
+def _storable(array: np.ndarray, type_: TensorType) -> np.ndarray:
+    """Flat reference values; those too large for the output's dtype become infinite."""
+    flat = np.ascontiguousarray(array, type_.dtype.reference).reshape(-1)
+    if type_.dtype.is_float and type_.dtype is not DType.F64:
+        stored = flat.astype(type_.dtype.numpy)
+        over = np.isinf(stored)
+        if over.any():
+            flat = flat.copy()
+            flat[over] = stored[over]
+    return flat
+
+
+def base_tolerance(dtype: DType, slack: float) -> float:
+    """Relative tolerance before conditioning; half types are rounded once per stored value."""
+    if not dtype.is_float:
+        return 0.0
+    return (4 if dtype.compute is not dtype else 16) * dtype.eps + slack
+
+
+class _Moves:
+    """Gathers how far the elements of one output move under noise."""
+
+    def __init__(self, exact: np.ndarray, type_: TensorType, slack: float) -> None:
+        self.exact, self.type = exact, type_
+        self.base = base_tolerance(type_.dtype, slack)
+        finite = np.abs(exact[np.isfinite(exact)].astype(np.float64))
+        top = float(finite.max(initial=0.0))
+        scaled = finite / top if top > 0 else finite
+        self.rms = top * math.sqrt(float(np.mean(scaled**2))) if finite.size else 0.0
+        self.norm = self.rms * math.sqrt(finite.size)
+        self.weight = np.abs(exact).astype(np.float64) + self.rms
+        self.leap = max(JUMP, 8 * type_.dtype.eps) * self.weight
+        self.largest, self.second, self.wide = (np.zeros(exact.shape, np.float32) for _ in "123")
+
+    def _moved(self, array: np.ndarray) -> np.ndarray:
+        """|noisy - exact| as float32; infinite where finiteness changed."""
+        noisy = _storable(array, self.type)
+        if not self.type.dtype.is_float:
+            return np.where(noisy == self.exact, np.float32(0), ANY_FINITE)
+        moved = np.abs(noisy - self.exact)
+        odd = ~np.isfinite(moved)
+        if odd.any():
+            a, b = noisy[odd], self.exact[odd]
+            moved[odd] = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.inf)
+        return moved.astype(np.float32)
+
+    def add(self, array: np.ndarray) -> None:
+        moved = self._moved(array)
+        np.maximum(self.second, np.minimum(self.largest, moved), out=self.second)
+        np.maximum(self.largest, moved, out=self.largest)
+
+    def add_wide(self, array: np.ndarray) -> None:
+        self.wide = self._moved(array)
+
+    def _leaped(self, moved: np.ndarray) -> np.ndarray:
+        """Moved too far for rounding; beside a non-finite value, at all."""
+        return np.asarray((moved > self.leap) | np.isinf(moved))
+
+    def _once(self) -> np.ndarray:
+        """Elements that leaped in a single run; a smooth one moves about alike in all."""
+        return self._leaped(self.largest) & (self.largest > SPREAD_FACTOR * self.second)
+
+    def _near(self) -> int:
+        """Elements that wide noise moved farther than their slope explains."""
+        slope = self.largest + self.type.dtype.eps * self.weight
+        far = self.wide > SPREAD_FACTOR * WIDE * slope
+        return int(np.count_nonzero(self._leaped(self.wide) & far))
+
+    @property
+    def delicate(self) -> bool:
+        """More noisy runs are needed: two may by chance both leave an unstable element still."""
+        return bool(np.any(self.largest > self.base * self.weight)) or self._near() > 0
+
+    def finish(self) -> OutputReference:
+        spread, once = self.largest.astype(np.float64), self._once()
+        tolerance = self.base * self.weight + SPREAD_FACTOR * spread
+        tolerance[~np.isfinite(self.exact)] = 0.0
+        tolerance[once | (spread >= ANY_FINITE)] = ANY_FINITE
+        tolerance[np.isinf(spread)] = np.inf
+        bound = 0.0
+        if self.norm > 0:
+            steady = np.where(tolerance < ANY_FINITE, spread, 0.0)
+            bound = 0.5 * (self.base + SPREAD_FACTOR * float(np.linalg.norm(steady / self.norm)))
+        seen, outliers = int(np.count_nonzero(once)), 0
+        if seen:
+            outliers = seen + 2
+        elif near := self._near():
+            outliers = max(2, min(near, int(_RARE * self.exact.size)))
+        room = _as_float32(tolerance)
+        return OutputReference(self.type, self.exact, room, self.rms, self.norm, bound, outliers)
+
+
+def _as_float32(tolerance: np.ndarray) -> np.ndarray:
+    """Rounded up, but zero and ANY_FINITE kept."""
+    small = tolerance.astype(np.float32)
+    up = np.nextafter(small, ANY_FINITE, where=small < tolerance, out=small)
+    return np.asarray(up)
+
+
+def check(outputs: Sequence[np.ndarray], reference: Reference) -> CheckResult:
+    """Hold `outputs` (arrays of the workload's output types) to the reference."""
+    worst = 0.0
+    for position, (array, wanted) in enumerate(zip(outputs, reference.outputs, strict=True)):
+        with np.errstate(all="ignore"):
+            result = _check_output(array, wanted, f"output {position}")
+        worst = max(worst, result.max_rel_error)
+        if not result.ok:
+            return CheckResult(False, worst, result.message)
+    return CheckResult(True, worst)
+
+
+def _chunks(size: int) -> Iterator[slice]:
+    for start in range(0, size, _CHUNK):
+        yield slice(start, min(size, start + _CHUNK))
+
+
+def _check_output(array: np.ndarray, wanted: OutputReference, name: str) -> CheckResult:
+    type_ = wanted.type
+    if array.shape != type_.shape or array.dtype != type_.dtype.numpy:
+        return CheckResult(False, 0.0, f"{name} is {array.dtype}{list(array.shape)}, not {type_}")
+    flat = array.reshape(-1)
+    worst = square = 0.0
+    beyond, first = 0, ""
+    for chunk in _chunks(flat.size):
+        error, bad, broken = _errors(flat[chunk], wanted, chunk)
+        if bad.size:
+            at = chunk.start + int(bad[0] if broken is None else broken)
+            where = list(map(int, np.unravel_index(at, type_.shape)))
+            text = f"at {where}: {flat[at]!s} instead of {wanted.expected[at]!s}"
+            if broken is not None:
+                return CheckResult(False, worst, f"{name} has a non-finite element {text}")
+            beyond, first = beyond + bad.size, first or text
+        if type_.dtype.is_float and error.size:
+            weight = np.abs(wanted.expected[chunk]) + wanted.rms
+            ratio = error / np.maximum(weight, np.finfo(np.float64).tiny)
+            worst = max(worst, float(ratio.max()))
+            if wanted.norm > 0:
+                square += float(np.sum((error / wanted.norm) ** 2))
+    if beyond > wanted.outliers:
+        allowed = f" ({wanted.outliers} allowed)" if wanted.outliers else ""
+        message = f"{name}: {beyond} of {flat.size} elements differ{allowed}, first {first}"
+        return CheckResult(False, worst, message)
+    if math.sqrt(square) > wanted.norm_bound and type_.dtype.is_float:
+        message = f"{name}: relative error {math.sqrt(square):.3g} is over {wanted.norm_bound:.3g}"
+        return CheckResult(False, worst, message)
+    return CheckResult(True, worst)
+
+
+def _errors(
+    part: np.ndarray, wanted: OutputReference, chunk: slice
+) -> tuple[np.ndarray, np.ndarray, int | None]:
+    """Absolute errors (zero where out of bounds or excused), positions out of bounds, and the first
+    position that is non-finite while the reference is finite and stable."""
+    expected, tolerance = wanted.expected[chunk], wanted.tolerance[chunk]
+    if not wanted.type.dtype.is_float:
+        # As bytes, because a bool array may hold bytes that are neither 0 nor 1.
+        exact = wanted.type.dtype.numpy
+        width = (-1, exact.itemsize)
+        differ = part.view(np.uint8).reshape(width) != expected.view(np.uint8).reshape(width)
+        wrong = differ.any(axis=1) & (tolerance < ANY_FINITE)
+        return np.zeros(0), np.flatnonzero(wrong), None
+    values = part.astype(np.float64)
+    error = np.abs(values - expected)
+    bad = np.flatnonzero(~(error <= tolerance))
+    broken = None
+    if bad.size:
+        got, ref, room = values[bad], expected[bad], tolerance[bad]
+        alike = (got == ref) | (np.isnan(got) & np.isnan(ref)) | np.isinf(room)
+        wild = bad[~np.isfinite(got) & np.isfinite(ref) & ~alike]
+        broken = int(wild[0]) if wild.size else None
+        error[bad] = 0.0
+        bad = bad[~alike]
+    error[tolerance >= ANY_FINITE] = 0.0
+    return error, bad, broken

@@ -1,0 +1,51 @@
+"""One measurement at a time per device, across the processes of one user."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from autofuse.backends.cache import cache_directory
+from autofuse.ops.types import AutofuseError
+
+_POLL_S = 0.02
+
+
+class DeviceBusy(AutofuseError):  # noqa: N818 - the name is what the user is told
+    """Another process measured on the device for longer than we would wait."""
+
+
+@contextmanager
+def measurement_lock(device: str, wait_s: float | None = None) -> Iterator[None]:
+    """Hold `device` for one measurement; waits for ever, or `wait_s` seconds, then DeviceBusy.
+
+    The lock is not reentrant. It goes with the process that holds it, however that ends.
+    """
+    name = re.sub(r"[^A-Za-z0-9.-]", "_", device)
+    handle = os.open(cache_directory() / f"measure-{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if wait_s is None:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        else:
+            _wait(handle, device, wait_s)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _wait(handle: int, device: str, wait_s: float) -> None:
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise DeviceBusy(
+                    f"device {device} is being measured on by another process"
+                ) from None
+            time.sleep(_POLL_S)

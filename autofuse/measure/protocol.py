@@ -1,0 +1,80 @@
+"""What the session and its worker say to each other over private pipes (pickled; never stored)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from autofuse.backends.base import Artifact
+from autofuse.measure.timing import Sampling
+from autofuse.measure.workload import Workload
+from autofuse.records import Failure, Timing
+
+
+@dataclass(frozen=True)
+class Open:
+    """First message: what to measure, and where the reference is kept for later workers."""
+
+    workload: Workload
+    reference: Path
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The worker has inputs and reference; `error` says in one sentence why it has not."""
+
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class MeasureJob:
+    """Check one artifact, then time it unless `sampling` is None."""
+
+    artifact: Artifact
+    sampling: Sampling | None
+
+
+@dataclass(frozen=True)
+class CompareJob:
+    """Check all, then time all in turns: `blocks` blocks of `rounds` rounds, shuffled by `seed`."""
+
+    artifacts: tuple[Artifact, ...]
+    blocks: int
+    rounds: int
+    sampling: Sampling
+    seed: int
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Outcome of one job on one artifact: exactly one of a pass and `failure`.
+
+    `timing` is None on failure or if none was asked for. `max_rel_error` is None if no output was
+    checked. `seconds` is the wall time of the job as the session saw it (waiting for the device
+    not included).
+    """
+
+    timing: Timing | None
+    max_rel_error: float | None
+    failure: Failure | None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`samples[a][b]` are the samples, in microseconds, of artifact a in block b; `timings` and
+    `max_rel_errors` are per artifact."""
+
+    samples: tuple[tuple[tuple[float, ...], ...], ...]
+    timings: tuple[Timing, ...]
+    max_rel_errors: tuple[float, ...]
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class ComparisonFailure:
+    """Artifact number `index` failed (None: not known which), so nothing was compared."""
+
+    index: int | None
+    failure: Failure
+    seconds: float = 0.0

@@ -1,0 +1,267 @@
+"""The session's side of measuring: a worker process that may be killed at any time.
+
+The worker is a fresh interpreter (never a fork), in a process group of its own, so that a
+terminal's Ctrl-C reaches only the session. A candidate that hangs, crashes or exits costs one
+failure; the next job starts another worker, which reads back the reference from a private
+temporary directory.
+
+The worker's environment: OMP_NUM_THREADS and OPENBLAS_NUM_THREADS are `threads` (default: the cores
+this process may use), OMP_DYNAMIC is false, and OMP_WAIT_POLICY, GOMP_SPINCOUNT, OMP_PROC_BIND and
+OMP_PLACES are removed: the OpenMP runtime's defaults are what a user's own process will have.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import autofuse
+from autofuse.backends.base import Artifact
+from autofuse.backends.fingerprint import usable_cores
+from autofuse.measure.lock import measurement_lock
+from autofuse.measure.protocol import (
+    CompareJob,
+    Comparison,
+    ComparisonFailure,
+    MeasureJob,
+    Open,
+    Ready,
+    Reply,
+)
+from autofuse.measure.timing import MeasureError, Sampling
+from autofuse.measure.workload import Workload
+from autofuse.records import Failure, FailureKind
+
+DEFAULT_LIMIT_S = 30.0
+DEFAULT_SETUP_S = 300.0
+MIN_BLOCKS = 3
+_GRACE_S = 2.0
+_MESSAGE_CHARACTERS = 400
+_REMOVED = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY")
+
+
+class _Lost(Exception):  # noqa: N818 - an event, not an error of ours
+    """The worker ended, or was ended, instead of answering."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class Worker:
+    """Checks and times artifacts of one workload; a context manager.
+
+    `threads` is the OpenMP thread count, `limit_s` the wall limit of a job in seconds, `setup_s`
+    that of computing inputs and reference. `device` names the measuring lock.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        *,
+        threads: int | None = None,
+        limit_s: float = DEFAULT_LIMIT_S,
+        setup_s: float = DEFAULT_SETUP_S,
+        device: str = "cpu",
+    ) -> None:
+        self.workload = workload
+        self.threads = threads or usable_cores()
+        self.limit_s, self.setup_s, self.device = limit_s, setup_s, device
+        self.starts = 0
+        self._private = tempfile.TemporaryDirectory(prefix="autofuse-")
+        self._child: _Child | None = None
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child and remove its files."""
+        self._drop()
+        self._private.cleanup()
+
+    def start(self) -> None:
+        """Start the child now rather than with the first job; raises MeasureError."""
+        self._running()
+
+    def measure(
+        self,
+        artifact: Artifact,
+        sampling: Sampling | None = Sampling(),  # noqa: B008 - frozen
+        limit_s: float | None = None,
+    ) -> Reply:
+        """Check `artifact` against the reference, then time it (`sampling` None: check only).
+
+        Whatever the candidate does becomes the reply's failure: LAUNCH (cannot be loaded, nonzero
+        code), WRONG_RESULT, TIMEOUT (over `limit_s` seconds), CRASH. Raises MeasureError if the
+        workload itself cannot be set up.
+        """
+        begun, answer = self._ask(MeasureJob(artifact, sampling), limit_s)
+        seconds = time.perf_counter() - begun
+        if isinstance(answer, Failure):
+            return Reply(None, None, answer, seconds)
+        assert isinstance(answer, Reply)
+        return replace(answer, seconds=seconds)
+
+    def compare(
+        self,
+        artifacts: Sequence[Artifact],
+        blocks: int = 5,
+        rounds: int = 10,
+        sampling: Sampling = Sampling(),  # noqa: B008 - frozen
+        limit_s: float | None = None,
+        seed: int = 0,
+    ) -> Comparison | ComparisonFailure:
+        """Check all `artifacts`, then time them interleaved in one process.
+
+        Each of `blocks` (at least 3) blocks warms all up, then takes `rounds` rounds of one sample
+        of each in shuffled order. Of `sampling` only the cache mode and the warm-up count.
+        """
+        if blocks < MIN_BLOCKS or rounds < 1 or not artifacts:
+            raise MeasureError(
+                f"a comparison needs artifacts, {MIN_BLOCKS} blocks and a round each"
+            )
+        job = CompareJob(tuple(artifacts), blocks, rounds, sampling, seed)
+        begun, answer = self._ask(job, limit_s)
+        seconds = time.perf_counter() - begun
+        if isinstance(answer, Failure):
+            return ComparisonFailure(None, answer, seconds)
+        assert isinstance(answer, Comparison | ComparisonFailure)
+        return replace(answer, seconds=seconds)
+
+    def _ask(self, job: MeasureJob | CompareJob, limit_s: float | None) -> tuple[float, Any]:
+        """When the job began, and its answer or Failure; the device is ours meanwhile."""
+        with measurement_lock(self.device):
+            child = self._running()
+            begun = time.perf_counter()
+            try:
+                return begun, child.ask(job, self.limit_s if limit_s is None else limit_s)
+            except _Lost as lost:
+                self._drop()
+                return begun, lost.failure
+            except BaseException:  # an interrupt leaves an answer under way that nobody will read
+                self._drop()
+                raise
+
+    def _running(self) -> _Child:
+        if self._child is not None:
+            return self._child
+        self.starts += 1
+        child = _Child(Path(self._private.name), self.threads)
+        try:
+            reference = Path(self._private.name) / "reference.npz"
+            ready = child.ask(Open(self.workload, reference), self.setup_s)
+        except _Lost as lost:
+            child.end()
+            message = f"the measuring process could not start: {lost.failure.message}"
+            raise MeasureError(message) from None
+        except BaseException:
+            child.end()
+            raise
+        assert isinstance(ready, Ready)
+        if ready.error:
+            child.end()
+            raise MeasureError(f"the workload cannot be measured: {ready.error}")
+        self._child = child
+        return child
+
+    def _drop(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.end()
+
+
+class _Child:
+    """One worker process, its pipes, and what it wrote to its standard error."""
+
+    def __init__(self, directory: Path, threads: int) -> None:
+        # Closed in end(), with the process.
+        self._stderr: IO[bytes] = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115
+        request_read, request_write = os.pipe()
+        reply_read, reply_write = os.pipe()
+        lifeline_read, self._lifeline = os.pipe()
+        theirs = (request_read, reply_write, lifeline_read)
+        self._requests = Connection(request_write, readable=False)
+        self._replies = Connection(reply_read, writable=False)
+        try:
+            # -P: a file of the current directory must not shadow a module.
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "autofuse.measure.worker", *map(str, theirs)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
+                env=worker_environment(threads),
+                pass_fds=theirs,
+                start_new_session=True,
+            )
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+
+    def ask(self, message: object, limit_s: float) -> object:
+        """The answer to `message`; raises _Lost after `limit_s` seconds or if the process ends."""
+        try:
+            self._requests.send(message)
+            if not self._replies.poll(limit_s):
+                text = f"did not finish within {limit_s:g} s"
+                raise _Lost(Failure(FailureKind.TIMEOUT, text))
+            return self._replies.recv()
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise _Lost(Failure(FailureKind.CRASH, self._epitaph())) from None
+
+    def _epitaph(self) -> str:
+        """How the process ended, with the last line it wrote."""
+        try:
+            code = self._process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            return "closed its pipe and went on"
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, size - _MESSAGE_CHARACTERS))
+        lines = self._stderr.read().decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        how = f"exited with code {code}"
+        if code < 0:
+            how = f"killed by {signal.Signals(-code).name}"
+        return f"{how}: {last}" if last else how
+
+    def end(self) -> None:
+        """Kill the whole process group and reap it."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._requests.close()
+        self._replies.close()
+        os.close(self._lifeline)
+        self._stderr.close()
+
+
+def worker_environment(threads: int) -> dict[str, str]:
+    """The worker's environment variables (see the module text)."""
+    root = str(Path(autofuse.__file__).parent.parent)
+    inherited = {k: v for k, v in os.environ.items() if k not in _REMOVED}
+    path = os.pathsep.join(p for p in (root, inherited.get("PYTHONPATH", "")) if p)
+    count = str(threads)
+    return inherited | {
+        "PYTHONPATH": path,
+        "OMP_NUM_THREADS": count,
+        "OPENBLAS_NUM_THREADS": count,
+        "OMP_DYNAMIC": "false",
+    }

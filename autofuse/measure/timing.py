@@ -1,0 +1,135 @@
+"""Sampling one call, and the statistics of the samples. Times are microseconds.
+
+A cold sample is one call after `prepare` has emptied the caches. A warm sample is the mean of a
+batch of calls long enough (BATCH_US) for the clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autofuse.ops.types import AutofuseError
+from autofuse.records import Timing
+
+BATCH_US = 20.0
+# The standard error of a median is 1.25 sigma / sqrt(n), and sigma is IQR / 1.35 for a normal.
+_MEDIAN_ERROR = 1.2533 / 1.349
+CACHE_MODES = ("cold", "warm")
+
+Clock = Callable[[], float]
+
+
+class MeasureError(AutofuseError):
+    """Settings, or a workload, that cannot be measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """When to stop: whichever comes first of a median known to `noise` (relative standard error,
+    from the quartiles, after `minimum` samples), `maximum` samples, and `wall_s` seconds of
+    sampling (but never before 3 samples). `warmup_s` seconds of calls come first."""
+
+    cache: str = "cold"
+    warmup_s: float = 0.02
+    minimum: int = 12
+    maximum: int = 300
+    noise: float = 0.01
+    wall_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.cache not in CACHE_MODES:
+            raise MeasureError(f"cache mode '{self.cache}' is not one of {', '.join(CACHE_MODES)}")
+        if not 1 <= self.minimum <= self.maximum:
+            raise MeasureError(f"cannot take {self.minimum} to {self.maximum} samples")
+
+
+def median_error(samples: Sequence[float]) -> float:
+    """Relative standard error of the median, robust against stray samples; inf under 4."""
+    if len(samples) < 4:
+        return float("inf")
+    q1, median, q3 = np.percentile(samples, (25, 50, 75))
+    if median <= 0:
+        return float("inf")
+    return float(_MEDIAN_ERROR * (q3 - q1) / (median * len(samples) ** 0.5))
+
+
+def summarise(samples_us: Sequence[float], cache: str, stopped: str, mode: str = "call") -> Timing:
+    """Statistics of at least one sample; raises MeasureError for none."""
+    if not len(samples_us):
+        raise MeasureError("no sample was taken")
+    values = np.asarray(samples_us, np.float64)
+    q1, median, q3 = (float(q) for q in np.percentile(values, (25, 50, 75)))
+    return Timing(
+        n=len(values),
+        min_us=float(values.min()),
+        q1_us=q1,
+        median_us=median,
+        q3_us=q3,
+        mean_us=float(values.mean()),
+        stdev_us=float(values.std(ddof=1)) if len(values) > 1 else 0.0,
+        cache=cache,
+        stopped=stopped,
+        mode=mode,
+    )
+
+
+@dataclass(frozen=True)
+class Stopwatch:
+    """Takes samples of `call`; `prepare` runs, unmeasured, before each cold one."""
+
+    call: Callable[[], object]
+    prepare: Callable[[], object]
+    cache: str
+    batch: int
+    clock: Clock = time.perf_counter
+
+    def sample(self) -> float:
+        """One sample in microseconds, positive."""
+        if self.cache == "cold":
+            self.prepare()
+        call, started = self.call, self.clock()
+        for _ in range(self.batch):
+            call()
+        return max(1e-3, (self.clock() - started) * 1e6 / self.batch)
+
+
+def warm_up(
+    call: Callable[[], object],
+    prepare: Callable[[], object],
+    sampling: Sampling,
+    clock: Clock = time.perf_counter,
+) -> Stopwatch:
+    """Call until `warmup_s` have passed (at least once); sizes the batch of warm samples."""
+    begun, fastest = clock(), float("inf")
+    while fastest == float("inf") or clock() - begun < sampling.warmup_s:
+        started = clock()
+        call()
+        fastest = min(fastest, (clock() - started) * 1e6)
+    batch = 1 if sampling.cache == "cold" else max(1, round(BATCH_US / max(fastest, 0.01)))
+    return Stopwatch(call, prepare, sampling.cache, batch, clock)
+
+
+def collect(watch: Stopwatch, sampling: Sampling) -> Timing:
+    """Sample until a stopping rule says so; the timing names the rule."""
+    samples: list[float] = []
+    deadline = watch.clock() + sampling.wall_s
+    stopped = None
+    while stopped is None:
+        samples.append(watch.sample())
+        stopped = stopping_rule(samples, sampling, watch.clock() >= deadline)
+    return summarise(samples, sampling.cache, stopped)
+
+
+def stopping_rule(samples: Sequence[float], sampling: Sampling, late: bool) -> str | None:
+    """ "noise", "samples" or "wall" if sampling should end now, else None."""
+    n = len(samples)
+    # Judging after every sample would stop at the first lucky streak (and cost a sort each).
+    if n >= sampling.minimum and n % 4 == 0 and median_error(samples) <= sampling.noise:
+        return "noise"
+    if n >= sampling.maximum:
+        return "samples"
+    return "wall" if late and n >= 3 else None

@@ -1,0 +1,167 @@
+"""The trust rule: what passes, and what must never pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from autofuse.graph.builder import GraphBuilder
+from autofuse.measure.check import Reference, build_reference, check, poison, reference_of
+from autofuse.ops.dtypes import DType
+from autofuse.ops.types import TensorType
+
+N = 100_000
+
+
+def reference(values: np.ndarray, dtype: DType, slack: float = 0.0) -> Reference:
+    """Of a well-conditioned program that rounds once."""
+
+    def run(scale: float, seed: int) -> Sequence[np.ndarray]:
+        if not dtype.is_float:
+            return (values,)
+        noise = np.random.default_rng(seed).uniform(-1, 1, values.shape)
+        return (values * (1 + 2 * scale * dtype.eps * noise),)
+
+    return build_reference(run, (TensorType(values.shape, dtype),), slack)
+
+
+@pytest.fixture(scope="module")
+def values() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=N)
+
+
+@pytest.fixture(scope="module")
+def exact(values: np.ndarray) -> Reference:
+    return reference(values, DType.F32)
+
+
+def test_rounded_reference_passes_in_every_float_type(values: np.ndarray) -> None:
+    for dtype in (DType.F64, DType.F32, DType.F16, DType.BF16):
+        result = check((values.astype(dtype.numpy),), reference(values, dtype))
+        assert result.ok, result.message
+        assert result.max_rel_error <= dtype.eps
+
+
+def test_one_wrong_element_in_a_hundred_thousand_fails(
+    values: np.ndarray, exact: Reference
+) -> None:
+    out = values.astype(np.float32)
+    out[123] += 1e-3
+    result = check((out,), exact)
+    assert not result.ok and "1 of 100000 elements differ, first at [123]" in result.message
+
+
+def test_small_error_everywhere_fails_by_its_norm(values: np.ndarray) -> None:
+    held = reference(values, DType.F32, slack=1e-4)
+    assert check(((values * (1 + 1e-5)).astype(np.float32),), held).ok
+    result = check(((values + 9e-5 * np.sign(values)).astype(np.float32),), held)
+    assert not result.ok and "relative error" in result.message
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_non_finite_where_the_reference_is_finite_fails(
+    values: np.ndarray, exact: Reference, bad: float
+) -> None:
+    out = values.astype(np.float32)
+    out[-1] = bad
+    result = check((out,), exact)
+    assert not result.ok and "non-finite element at [99999]" in result.message
+
+
+def test_equal_non_finite_values_pass_and_others_do_not() -> None:
+    wanted = np.array([np.nan, np.inf, -np.inf, 1.0, 1e300])
+    held = reference(wanted, DType.F32)  # 1e300 is infinite as f32
+    good = np.array([np.nan, np.inf, -np.inf, 1.0, np.inf], np.float32)
+    assert check((good,), held).ok
+    for position, value in ((0, 0.0), (1, 3.0), (1, -np.inf), (2, np.nan), (4, 1e30)):
+        bad = good.copy()
+        bad[position] = value
+        assert not check((bad,), held).ok
+
+
+def test_unwritten_elements_fail_in_every_dtype() -> None:
+    for dtype in DType:
+        wanted = np.ones(50, dtype.reference)
+        out = wanted.astype(dtype.numpy)
+        held = reference(wanted, dtype)
+        assert check((out,), held).ok
+        poison(out[40:])
+        result = check((out,), held)
+        assert not result.ok, dtype
+
+
+def test_integers_are_exact() -> None:
+    wanted = np.arange(1000)
+    held = reference(wanted, DType.I64)
+    assert check((wanted.copy(),), held).ok
+    out = wanted.copy()
+    out[7] += 1
+    assert (
+        check((out,), held).message
+        == "output 0: 1 of 1000 elements differ, first at [7]: 8 instead of 7"
+    )
+
+
+def test_wrong_type_is_said(exact: Reference) -> None:
+    assert "not f32[100000]" in check((np.zeros(N),), exact).message
+
+
+def test_ill_conditioned_program_passes_in_f32_and_fails_when_wrong() -> None:
+    builder = GraphBuilder()
+    x = builder.input("x", (N,), DType.F32)
+    one = builder.constant(1.0, DType.F32, (N,))
+    # (exp(x) - 1 - x) / x^2 near 0 loses most digits.
+    top = builder.add("sub", builder.add("sub", builder.add("exp", x), one), x)
+    graph = builder.build([builder.add("div", top, builder.add("mul", x, x))])
+    inputs = (np.random.default_rng(0).uniform(-0.05, 0.05, N).astype(np.float32),)
+    held = reference_of(graph, inputs)
+    x32 = inputs[0]
+    good = (np.exp(x32) - np.float32(1) - x32) / (x32 * x32)
+    result = check((good,), held)
+    assert result.ok, result.message
+    easy = int(np.argmax(np.abs(x32)))
+    bad = good.copy()
+    bad[easy] *= np.float32(1.1)
+    assert not check((bad,), held).ok
+
+
+def test_threshold_program_may_have_few_outliers_only() -> None:
+    builder = GraphBuilder()
+    x = builder.input("x", (N,), DType.F32)
+    steps = builder.add("mul", x, builder.constant(1000.0, DType.F32, (N,)))
+    graph = builder.build([builder.add("floor", steps)])
+    draw = np.random.default_rng(0)
+    near = draw.integers(1, 1000, N) / 1000  # right at the jumps
+    x32 = np.where(draw.random(N) < 0.001, near, draw.random(N)).astype(np.float32)
+    held = reference_of(graph, (x32,))
+    assert held.outputs[0].outliers > 0
+    assert check((np.floor(x32 * np.float32(1000)),), held).ok
+    bad = np.floor(x32 * np.float32(1000))
+    bad[::50] += 1
+    assert not check((bad,), held).ok
+    unwritten = np.floor(x32 * np.float32(1000))
+    unwritten[int(np.argmax(held.outputs[0].tolerance))] = np.nan
+    assert not check((unwritten,), held).ok
+
+
+def test_long_sums_have_room_and_no_more() -> None:
+    builder = GraphBuilder()
+    x = builder.input("x", (4, N), DType.F32)
+    graph = builder.build([builder.add("reduce_sum", x, axes=(1,))])
+    x32 = np.random.default_rng(0).normal(size=(4, N)).astype(np.float32)
+    held = reference_of(graph, (x32,))
+    sequential = np.cumsum(x32, axis=1, dtype=np.float32)[:, -1]
+    assert check((sequential,), held).ok
+    missing = x32.astype(np.float64).sum(1) - x32[:, 5]
+    assert not check((missing.astype(np.float32),), held).ok
+
+
+def test_bfloat16_and_empty_outputs() -> None:
+    empty = reference(np.zeros((0, 3)), DType.BF16)
+    assert check((np.zeros((0, 3), ml_dtypes.bfloat16),), empty).ok
+    zeros = reference(np.zeros(8), DType.F32)
+    assert check((np.zeros(8, np.float32),), zeros).ok
+    assert not check((np.full(8, 1e-9, np.float32),), zeros).ok

@@ -1,0 +1,216 @@
+"""Planted kernels through the real worker: each has its typed failure, and the worker goes on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autofuse.backends.base import Artifact, Program, Source
+from autofuse.backends.cache import BuildCache
+from autofuse.backends.ccompiler import compile_program
+from autofuse.graph.builder import GraphBuilder
+from autofuse.graph.types import Graph
+from autofuse.measure.lock import DeviceBusy, measurement_lock
+from autofuse.measure.protocol import Comparison, ComparisonFailure
+from autofuse.measure.session import Worker
+from autofuse.measure.timing import MeasureError, Sampling
+from autofuse.measure.workload import Workload
+from autofuse.ops.dtypes import DType
+from autofuse.records import FailureKind
+
+N = 5000
+QUICK = Sampling(warmup_s=0.0, minimum=4, maximum=8, wall_s=0.2)
+LOOP = f"for (int i = 0; i < {N}; i++)"
+BODIES = {
+    "good": f'_Pragma("omp parallel for") {LOOP} z[i] = x[i] + y[i];',
+    "slower": f"{LOOP} z[i] = x[i] + y[i]; usleep(300);",
+    "hangs": "for (volatile int k = 0;; k++);",
+    "segfaults": "*(volatile int *)8 = 1;",
+    "aborts": "abort();",
+    "exits": 'fputs("about to leave\\n", stderr); exit(3);',
+    "wrong": f"{LOOP} z[i] = x[i] + y[i]; z[77] += 0.01f;",
+    "unwritten": f"for (int i = 0; i < {N} - 1; i++) z[i] = x[i] + y[i];",
+    "code": "return 5;",
+    "overruns": f"for (int i = 0; i <= {N}; i++) z[i] = i < {N} ? x[i] + y[i] : 0;",
+    "spoils": f"{LOOP} z[i] = x[i] + y[i]; x[3] = 0;",
+}
+
+
+def graph() -> Graph:
+    builder = GraphBuilder()
+    x, y = (builder.input(name, (N,), DType.F32) for name in "xy")
+    return builder.build([builder.add("add", x, y)])
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
+    cache = BuildCache(tmp_path_factory.mktemp("cache"))
+    types = graph().input_types
+    head = "#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n"
+    found = {}
+    for name, body in BODIES.items():
+        text = f"{head}int32_t run(void **b, void *ws, void **blas) {{\n"
+        text += f"float *x = b[0], *y = b[1], *z = b[2]; {body}\nreturn 0; }}"
+        program = Program((Source(name, text, ("-O1",)),), "run", types, types[:1])
+        found[name] = compile_program(program, cache).artifact
+    return found
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    before = os.environ.get("AUTOFUSE_CACHE")
+    os.environ["AUTOFUSE_CACHE"] = str(tmp_path_factory.mktemp("user"))
+    with Worker(Workload(graph(), seed=3), limit_s=20) as started:
+        yield started
+    if before is None:
+        del os.environ["AUTOFUSE_CACHE"]
+    else:
+        os.environ["AUTOFUSE_CACHE"] = before
+
+
+def test_good_kernel_is_timed_cold_and_warm(worker: Worker, built: dict[str, Artifact]) -> None:
+    for mode in ("cold", "warm"):
+        sampling = Sampling(mode, warmup_s=0.0, minimum=4, maximum=8)
+        reply = worker.measure(built["good"], sampling)
+        assert reply.failure is None and reply.timing is not None
+        assert reply.timing.cache == mode and 4 <= reply.timing.n <= 8
+        assert 0 < reply.timing.min_us <= reply.timing.median_us
+        assert reply.max_rel_error is not None and reply.max_rel_error < 1e-6
+    only_checked = worker.measure(built["good"], None)
+    assert only_checked.failure is None and only_checked.timing is None
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "text", "limit_s"),
+    [
+        ("hangs", FailureKind.TIMEOUT, "within 0.5 s", 0.5),
+        ("segfaults", FailureKind.CRASH, "SIGSEGV", None),
+        ("aborts", FailureKind.CRASH, "SIGABRT", None),
+        ("exits", FailureKind.CRASH, "code 3: about to leave", None),
+        ("wrong", FailureKind.WRONG_RESULT, "1 of 5000 elements differ, first at [77]", None),
+        ("unwritten", FailureKind.WRONG_RESULT, "non-finite element at [4999]: nan", None),
+        ("code", FailureKind.LAUNCH, "code 5", None),
+        ("overruns", FailureKind.WRONG_RESULT, "outside its outputs", None),
+        ("spoils", FailureKind.WRONG_RESULT, "changed its inputs", None),
+    ],
+)
+def test_bad_kernel_costs_one_failure(
+    worker: Worker,
+    built: dict[str, Artifact],
+    name: str,
+    kind: FailureKind,
+    text: str,
+    limit_s: float | None,
+) -> None:
+    failed = worker.measure(built[name], QUICK, limit_s)
+    assert failed.timing is None and failed.failure is not None
+    assert failed.failure.kind is kind
+    assert text in failed.failure.message
+    after = worker.measure(built["good"], QUICK)
+    assert after.failure is None and after.timing is not None
+
+
+def test_unloadable_library_and_foreign_program_are_launch_failures(
+    worker: Worker, built: dict[str, Artifact], tmp_path: Path
+) -> None:
+    good = built["good"]
+    bad = tmp_path / "bad.so"
+    bad.write_bytes(b"not a library")
+    for artifact in (
+        Artifact(bad, "run", good.inputs, good.outputs, (), 0),
+        Artifact(good.path, "absent", good.inputs, good.outputs, (), 0),
+        Artifact(good.path, "run", good.inputs[:1], good.outputs, (), 0),
+    ):
+        reply = worker.measure(artifact, QUICK)
+        assert reply.failure is not None and reply.failure.kind is FailureKind.LAUNCH
+
+
+def test_comparison_interleaves_and_names_the_failing_one(
+    worker: Worker, built: dict[str, Artifact]
+) -> None:
+    result = worker.compare([built["good"], built["slower"]], 3, 4, QUICK)
+    assert isinstance(result, Comparison)
+    assert [[len(block) for block in blocks] for blocks in result.samples] == [[4, 4, 4]] * 2
+    assert result.timings[0].median_us < result.timings[1].median_us
+    bad = worker.compare([built["good"], built["wrong"]], 3, 4, QUICK)
+    assert isinstance(bad, ComparisonFailure) and bad.index == 1
+    assert bad.failure.kind is FailureKind.WRONG_RESULT
+    crash = worker.compare([built["good"], built["segfaults"]], 3, 4, QUICK)
+    assert isinstance(crash, ComparisonFailure) and crash.failure.kind is FailureKind.CRASH
+    with pytest.raises(MeasureError, match="3 blocks"):
+        worker.compare([built["good"]], 2)
+
+
+def test_worker_is_started_again_only_when_lost(built: dict[str, Artifact]) -> None:
+    inputs = tuple(np.linspace(1, 2, N, dtype=np.float32) for _ in range(2))
+    with Worker(Workload(graph(), arrays=inputs)) as fresh:
+        for name in ("good", "wrong", "code", "good"):
+            fresh.measure(built[name], None)
+        assert fresh.starts == 1
+        fresh.measure(built["segfaults"], None)
+        fresh.measure(built["good"], None)
+        assert fresh.starts == 2
+
+
+def test_workload_that_does_not_fit_is_said_at_once() -> None:
+    with pytest.raises(MeasureError, match="takes 2 inputs, not 1"):
+        Workload(graph(), arrays=(np.zeros(N, np.float32),))
+    with pytest.raises(MeasureError, match="input 'y' must be f32"):
+        Workload(graph(), arrays=(np.zeros(N, np.float32), np.zeros(3, np.float32)))
+
+
+def test_device_is_measured_on_by_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOFUSE_CACHE", str(tmp_path))
+    with measurement_lock("cpu"):
+        with pytest.raises(DeviceBusy), measurement_lock("cpu", wait_s=0.0):
+            pass
+        with measurement_lock("another", wait_s=0.0):
+            pass
+    with measurement_lock("cpu", wait_s=0.0):
+        pass
+
+
+SCRIPT = """
+import sys
+from tests.test_measure_worker import graph
+from autofuse.measure.session import Worker
+from autofuse.measure.workload import Workload
+worker = Worker(Workload(graph()))
+worker.start()
+print(worker._child._process.pid, flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_unguarded_script_may_measure_and_its_death_ends_the_worker(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    root = str(Path(__file__).parent.parent)
+    process = subprocess.Popen(
+        [sys.executable, str(script)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": root},
+    )
+    assert process.stdout is not None and process.stdin is not None
+    child = int(process.stdout.readline())
+    watcher = os.pidfd_open(child)
+    process.kill()
+    process.wait()
+    import select
+
+    poller = select.poll()
+    poller.register(watcher, select.POLLIN)  # readable once the process has ended
+    assert poller.poll(20_000)
+    os.close(watcher)
+    process.stdin.close()
+    process.stdout.close()
