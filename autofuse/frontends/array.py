@@ -288,6 +288,9 @@ class TracedArray:
     def __array_function__(
         self, func: Callable[..., Any], types: Any, args: Any, kwargs: Any
     ) -> Any:
+        if "ddof" in kwargs:
+            kwargs = {**kwargs, "correction": kwargs["ddof"]}
+            del kwargs["ddof"]
         return _call(_NUMPY.get(func.__name__, func.__name__), *args, **kwargs)
 
 

@@ -107,4 +107,4 @@ def _output_names(result: Tree) -> tuple[str, ...]:
     if not isinstance(result, Mapping | list | tuple):
         return ("out",)
     labels = _paths(result)
-    return tuple(p if not p[0].isdigit() else f"out{p}" for p in labels)
+    return tuple(p if not p[:1].isdigit() else f"out{p}" for p in labels)

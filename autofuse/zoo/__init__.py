@@ -1,0 +1,98 @@
+"""The zoo: named workloads, each in a default and a small size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from autofuse.graph.types import Graph
+from autofuse.ops.types import AutofuseError
+from autofuse.zoo import cartpole, kernels, networks
+
+SIZES = ("default", "small")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One zoo graph; `ranges` maps input names to the values that make sense (None: any)."""
+
+    name: str
+    graph: Graph
+    description: str
+    ranges: dict[str, tuple[float | None, float | None]] = field(hash=False)
+
+
+@dataclass(frozen=True)
+class ZooEntry:
+    """A workload family: `make(*parameters[size])` is its graph."""
+
+    name: str
+    make: Callable[..., Graph]
+    parameters: dict[str, tuple[object, ...]] = field(hash=False)
+    description: str
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        return tuple(self.parameters)
+
+    def builder(self, size: str = "default") -> Graph:
+        """The graph of one size; raises AutofuseError for an unknown size."""
+        if size not in self.parameters:
+            known = ", ".join(self.parameters)
+            raise AutofuseError(f"zoo workload {self.name} has no size '{size}' (sizes: {known})")
+        return self.make(*self.parameters[size])
+
+
+def _entry(
+    make: Callable[..., Graph],
+    default: tuple[object, ...],
+    small: tuple[object, ...],
+    description: str,
+    name: str | None = None,
+) -> ZooEntry:
+    sizes = dict(zip(SIZES, (default, small), strict=True))
+    return ZooEntry(name or make.__name__, make, sizes, description)
+
+
+_ENTRIES = (
+    _entry(kernels.softmax, (4096, 4096), (256, 512), "softmax along rows"),
+    _entry(kernels.layer_norm_gelu, (4096, 4096), (256, 512), "layer norm, then gelu"),
+    _entry(kernels.rms_norm_residual, (4096, 2048), (128, 512), "residual sum and its RMS norm"),
+    _entry(kernels.swiglu, (2048, 4096), (128, 512), "silu of one half times the other half"),
+    _entry(kernels.black_scholes, (4_194_304,), (32_768,), "prices of European calls and puts"),
+    _entry(
+        kernels.adam,
+        (kernels.adam_shapes(1408),),
+        (kernels.adam_shapes(128),),
+        "one Adam step for 16 tensors of different sizes",
+        name="adam_16",
+    ),
+    _entry(networks.mlp, (512, 1024, 4096), (64, 128, 512), "matmul, bias, gelu, matmul"),
+    _entry(networks.attention, (16, 512, 64), (4, 64, 32), "causal attention from q, k and v"),
+    _entry(networks.transformer_block, (512, 512, 8), (64, 64, 4), "a pre-norm block"),
+    _entry(
+        cartpole.cartpole_naive, (2048, 100), (256, 10), "random numbers inside, state in one array"
+    ),
+    _entry(cartpole.cartpole_norng, (2048, 100), (256, 10), "naive, random numbers given"),
+    _entry(cartpole.cartpole_noconcat, (2048, 100), (256, 10), "norng, four state arrays"),
+    _entry(cartpole.cartpole_unroll10, (2048, 100), (256, 10), "noconcat, ten steps a trip"),
+)
+ZOO: dict[str, ZooEntry] = {entry.name: entry for entry in _ENTRIES}
+
+
+def zoo_graph(name: str, size: str = "default") -> Graph:
+    """The graph of one zoo workload; raises AutofuseError for an unknown name or size."""
+    if name not in ZOO:
+        raise AutofuseError(f"unknown zoo workload '{name}' (known: {', '.join(ZOO)})")
+    return ZOO[name].builder(size)
+
+
+def zoo_workload(name: str, size: str = "default") -> Workload:
+    """One zoo workload with its description and input ranges."""
+    graph = zoo_graph(name, size)
+    attrs = [dict(graph[i].attrs) for i in graph.inputs]
+    ranges = {
+        label: (a.get("low"), a.get("high"))
+        for label, a in zip(graph.input_names, attrs, strict=True)
+    }
+    return Workload(f"zoo:{name}:{size}", graph, ZOO[name].description, ranges)
