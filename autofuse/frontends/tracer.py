@@ -39,7 +39,10 @@ def spec(
     for extent in extents:
         if not isinstance(extent, int | np.integer) or isinstance(extent, bool) or extent < 0:
             raise TraceError(f"shape {shape!r} is not made of non-negative integers")
-    return Spec(tuple(int(n) for n in extents), as_dtype(dtype), low, high)
+    kind = as_dtype(dtype)
+    # One spelling per range, so that low=0 and low=0.0 give equal graphs.
+    low, high = (b if b is None or not kind.is_float else float(b) for b in (low, high))
+    return Spec(tuple(int(n) for n in extents), kind, low, high)
 
 
 def trace(fn: Callable[..., Any], *specs: Any, names: Sequence[str] | None = None) -> Graph:
