@@ -183,13 +183,13 @@ class _Moves:
         """|noisy - exact| as float32; infinite where finiteness changed."""
         noisy = _storable(array, self.type)
         if not self.type.dtype.is_float:
-            return np.where(noisy == self.exact, np.float32(0), ANY_FINITE)
-        moved = np.abs(noisy - self.exact)
+            return np.asarray(np.where(noisy == self.exact, np.float32(0), ANY_FINITE))
+        moved: np.ndarray = np.abs(noisy - self.exact)
         odd = ~np.isfinite(moved)
         if odd.any():
             a, b = noisy[odd], self.exact[odd]
             moved[odd] = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.inf)
-        return moved.astype(np.float32)
+        return np.asarray(moved, np.float32)
 
     def add(self, array: np.ndarray) -> None:
         moved = self._moved(array)
