@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from autofuse.graph.builder import GraphBuilder
+from autofuse.graph.reference import Noise, evaluate, random_inputs
 from autofuse.measure.check import Reference, build_reference, check, poison, reference_of
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
+from autofuse.zoo import zoo_graph
 
 N = 100_000
 
@@ -165,3 +167,17 @@ def test_bfloat16_and_empty_outputs() -> None:
     zeros = reference(np.zeros(8), DType.F32)
     assert check((np.zeros(8, np.float32),), zeros).ok
     assert not check((np.full(8, 1e-9, np.float32),), zeros).ok
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_simulation_with_resets_passes_under_other_rounding_and_fails_when_wrong(seed: int) -> None:
+    graph = zoo_graph("cartpole_norng", "small")
+    inputs = random_inputs(graph, seed)
+    held = reference_of(graph, inputs)
+    for other in (100, 101):
+        noisy = evaluate(graph, inputs, noise=Noise(other))
+        outputs = [a.astype(t.dtype.numpy) for a, t in zip(noisy, graph.output_types, strict=True)]
+        result = check(outputs, held)
+        assert result.ok, result.message
+    outputs[0].reshape(-1)[::10] += 0.01
+    assert not check(outputs, held).ok
