@@ -1,0 +1,65 @@
+"""How C and CUDA spell types, literals and the primitive functions: tables, nothing else.
+
+A function is spelled "name" (suffixed per dtype by SUFFIX in the prelude's `af_` family or the C
+library's own) or as an infix operator in INFIX, which both languages share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+
+from autofuse.ops.dtypes import DType
+
+# Operator and precedence (higher binds tighter), C's own levels.
+INFIX: dict[str, tuple[str, int]] = {
+    "mul": ("*", 12), "div": ("/", 12), "rem": ("%", 12), "add": ("+", 11), "sub": ("-", 11),
+    "shl": ("<<", 10), "shr": (">>", 10), "lt": ("<", 9), "le": ("<=", 9), "gt": (">", 9),
+    "ge": (">=", 9), "eq": ("==", 8), "ne": ("!=", 8), "and": ("&", 7), "xor": ("^", 6),
+    "or": ("|", 5),
+}  # fmt: skip
+PREFIX = {"neg": "-", "not": "~"}
+UNARY_LEVEL, TERNARY_LEVEL, ATOM = 13, 3, 20
+# C library functions with one spelling per float width.
+LIBM = frozenset(
+    "exp expm1 log log1p sin cos tan tanh sinh cosh asin acos atan erf pow atan2".split()  # noqa: SIM905  # a word list reads better
+)
+# Inline functions every prelude defines for each dtype they serve, as af_NAME_DTYPE.
+PRELUDE = frozenset(("abs", "floor", "ceil", "rint", "sqrt", "max", "min", "isnan", "isfinite", "mulhi"))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One target language: type names, literals of infinity and the prelude text."""
+
+    name: str
+    types: Mapping[DType, str]
+    storage: Mapping[DType, str]
+    restrict: str
+    function: str
+
+    @property
+    def prelude(self) -> str:
+        """Definitions that every kernel text starts with."""
+        return files("autofuse.kernel").joinpath(f"prelude/{self.name}.h").read_text()
+
+
+_SCALARS = {
+    DType.F64: "double", DType.F32: "float", DType.I64: "int64_t", DType.I32: "int32_t",
+    DType.I8: "int8_t", DType.U32: "uint32_t", DType.U8: "uint8_t", DType.BOOL: "bool",
+}  # fmt: skip
+C = Dialect(
+    name="c",
+    types={**_SCALARS, DType.F16: "float", DType.BF16: "float"},
+    storage={**_SCALARS, DType.F16: "af_f16", DType.BF16: "af_bf16"},
+    restrict="restrict",
+    function="void",
+)
+CUDA = Dialect(
+    name="cuda",
+    types={**_SCALARS, DType.F16: "float", DType.BF16: "float"},
+    storage={**_SCALARS, DType.F16: "af_f16", DType.BF16: "af_bf16"},
+    restrict="__restrict__",
+    function='extern "C" __global__ void',
+)

@@ -1,0 +1,137 @@
+"""Expressions as C or CUDA text, with no more parentheses than precedence asks for."""
+
+from __future__ import annotations
+
+import math
+
+from autofuse.kernel.dialects import (
+    ATOM,
+    INFIX,
+    LIBM,
+    PREFIX,
+    PRELUDE,
+    TERNARY_LEVEL,
+    UNARY_LEVEL,
+    Dialect,
+)
+from autofuse.ops.dtypes import DType
+from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
+
+_NARROW = (DType.I8, DType.U8)
+
+
+def expression(expr: Expr, dialect: Dialect) -> str:
+    """The text of an expression."""
+    return _print(expr, dialect)[0]
+
+
+def _print(expr: Expr, d: Dialect) -> tuple[str, int]:
+    """Text and precedence."""
+    match expr:
+        case Lit():
+            return _literal(expr), ATOM
+        case Sym(name=name):
+            return name, ATOM
+        case Load(buffer=buffer, index=index):
+            return f"{buffer}[{expression(index, d)}]", ATOM
+        case Call():
+            return _call(expr, d)
+
+
+def _literal(lit: Lit) -> str:
+    value, dtype = lit.value, lit.dtype
+    if dtype is DType.BOOL:
+        return "true" if value else "false"
+    if dtype.is_float:
+        return _float(float(value), dtype)
+    n = int(value)
+    if dtype is DType.U32:
+        return f"{n}u"
+    if dtype is DType.I64 and not -(2**31) < n < 2**31:
+        return f"(-{-n - 1}LL - 1)" if n < 0 else f"{n}LL"
+    return f"(-{-n - 1} - 1)" if n <= -(2**31) else f"({n})" if n < 0 else str(n)
+
+
+def _float(value: float, dtype: DType) -> str:
+    suffix = "" if dtype is DType.F64 else "f"
+    if math.isnan(value):
+        return f"AF_NAN{suffix.upper()}"
+    if math.isinf(value):
+        return f"AF_INF{suffix.upper()}" if value > 0 else f"(-AF_INF{suffix.upper()})"
+    text = repr(value)
+    text = f"{text}{suffix}" if any(c in text for c in ".e") else f"{text}.0{suffix}"
+    return f"({text})" if value < 0 or text.startswith("-") else text
+
+
+def _wrap(expr: Expr, d: Dialect, level: int) -> str:
+    text, own = _print(expr, d)
+    return text if own >= level else f"({text})"
+
+
+def _call(call: Call, d: Dialect) -> tuple[str, int]:
+    fn, args = call.fn, call.args
+    operand = args[-1].dtype
+    if fn == "select":
+        parts = (_wrap(args[0], d, TERNARY_LEVEL + 1), _wrap(args[1], d, TERNARY_LEVEL + 1))
+        return f"{parts[0]} ? {parts[1]} : {_wrap(args[2], d, TERNARY_LEVEL)}", TERNARY_LEVEL
+    if fn == "cast":
+        return _cast(call, d)
+    if fn == "bitcast":
+        return _function(f"af_bits_{args[0].dtype}_{call.dtype}", call, d)
+    if fn in PREFIX:
+        return _prefix(call, d)
+    if fn in LIBM:
+        return _function(fn if operand is DType.F64 else f"{fn}f", call, d)
+    if fn in PRELUDE:
+        return _function(f"af_{fn}_{operand}", call, d)
+    if fn in ("div", "rem") and not _plain_division(call):
+        return _function(f"af_{fn}_{operand}", call, d)
+    return _infix(call, d)
+
+
+def _plain_division(call: Call) -> bool:
+    """Only floats (quotients) and non-zero literal divisors never trap."""
+    if call.args[1].dtype.is_float:
+        return call.fn == "div"
+    divisor = call.args[1]
+    return isinstance(divisor, Lit) and int(divisor.value) > 0
+
+
+def _function(name: str, call: Call, d: Dialect) -> tuple[str, int]:
+    return f"{name}({', '.join(expression(a, d) for a in call.args)})", ATOM
+
+
+def _cast(call: Call, d: Dialect) -> tuple[str, int]:
+    source, target = call.args[0], call.dtype
+    # Half types exist only in memory: reading widens, storing narrows.
+    if source.dtype in (DType.F16, DType.BF16) and isinstance(source, Load):
+        return f"af_load_{source.dtype}({expression(source, d)})", ATOM
+    if target in (DType.F16, DType.BF16):
+        return f"af_store_{target}({expression(source, d)})", ATOM
+    if target is DType.BOOL and source.dtype is not DType.BOOL:
+        return f"{_wrap(source, d, INFIX['ne'][1] + 1)} != 0", INFIX["ne"][1]
+    return f"({d.types[target]}){_wrap(source, d, UNARY_LEVEL + 1)}", UNARY_LEVEL
+
+
+def _prefix(call: Call, d: Dialect) -> tuple[str, int]:
+    operator = "!" if call.fn == "not" and call.dtype is DType.BOOL else PREFIX[call.fn]
+    text = f"{operator}{_wrap(call.args[0], d, UNARY_LEVEL + 1)}"
+    return _narrowed(text, UNARY_LEVEL, call, d)
+
+
+def _infix(call: Call, d: Dialect) -> tuple[str, int]:
+    operator, level = INFIX[call.fn]
+    # Bitwise operands are parenthesised like compilers' warnings want; comparisons never chain.
+    strict = call.fn in ("and", "or", "xor", "shl", "shr") or level in (8, 9)
+    left = _wrap(call.args[0], d, UNARY_LEVEL if strict else level)
+    right = _wrap(call.args[1], d, UNARY_LEVEL if strict else level + 1)
+    if call.fn in ("shl", "shr") and not isinstance(call.args[1], Lit):
+        right = f"({right} & {8 * call.dtype.itemsize - 1})"
+    return _narrowed(f"{left} {operator} {right}", level, call, d)
+
+
+def _narrowed(text: str, level: int, call: Call, d: Dialect) -> tuple[str, int]:
+    """C computes small integers as int: cut results back to their type."""
+    if call.dtype in _NARROW:
+        return f"({d.types[call.dtype]})({text})", UNARY_LEVEL
+    return text, level

@@ -1,0 +1,206 @@
+"""Item form: every lane computes one item; what is local to an item stays in its registers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from autofuse.graph.types import Graph, Value
+from autofuse.kernel.emit import Emitter, narrow
+from autofuse.kernel.values import UNROLLED, Frame, LoweringError, Source
+from autofuse.ops import index as ix
+from autofuse.ops.dtypes import DType
+from autofuse.ops.scalar import Call, Expr, Lit, Sym
+from autofuse.ops.spec import Family, Index
+from autofuse.plan.forms import Form, Tags, local_shape
+
+# Below this extent the last parallel axis is too short for lanes, and items are numbered flat.
+SHORT = 32
+
+
+class ItemLowering:
+    """Emits one segment in item form. `targets` names the buffer of each output."""
+
+    def __init__(self, graph: Graph, form: Form, emitter: Emitter, frame: Frame, targets: dict[Value, str]) -> None:  # fmt: skip
+        self.graph, self.form, self.e, self.frame, self.targets = graph, form, emitter, frame, targets  # fmt: skip
+        self.tags = dict(form.tags)
+        self.carries = dict(form.carries)
+        self.items: Index = ()
+
+    def emit(self, tile: int) -> None:
+        """The grid over tiles of items, the lanes of one tile, and each lane's work."""
+        extents = self.form.parallel
+        nested = len(extents) > 1 and extents[-1] >= SHORT and not self._is_flat()
+        rows = math.prod(extents[:-1]) if nested else 1
+        width = extents[-1] if nested else math.prod(extents)
+        tile = max(1, min(tile, width))
+        tiles = -(-width // tile)
+        block = self.e.open("b", rows * tiles)
+        row = self.e.let_index(ix.idiv(block, tiles), "r", rows)
+        start = ix.imul(ix.imod(block, tiles), tile)
+        lane = self.e.open("l", tile)
+        at = self.e.let_index(ix.iadd(start, lane), "i", width)
+        if nested:
+            self.items = (*ix.delinearize(row, extents[:-1]), at)
+        else:
+            self.items = ix.delinearize(at, extents)
+        self._work()
+        left = ix.isub(ix.lit(width), start)
+        extent = ix.lit(tile) if width % tile == 0 else Call("min", (ix.lit(tile), left), DType.I64)
+        self.e.close("lane", lane, extent)
+        self.e.close("grid", block, ix.lit(rows * tiles))
+
+    def _is_flat(self) -> bool:
+        """Every access is at the item's own number, so axes need not be told apart."""
+        every = tuple(range(len(self.form.parallel)))
+        for n in self.form.nodes:
+            node = self.graph[n]
+            if node.spec.family is Family.ELEMENTWISE:
+                continue
+            scalar = node.op == "broadcast" and self.graph.type_of(node.inputs[0]).size == 1
+            if not scalar:
+                return False
+        return all(self.tags.get(v) == every for v in self.form.outputs)
+
+    def _work(self) -> None:
+        for n in self.form.nodes:
+            if self.graph[n].spec.family is Family.CONTROL:
+                self._loop(n)
+            else:
+                self._compute_early(n)
+        for value in self.form.outputs:
+            if not self._is_stack(value):
+                self._output(value)
+
+    def _compute_early(self, n: int) -> None:
+        """Values in node order: anchors before the loops that read them, and shallow recursion."""
+        for i in range(len(self.graph[n].types)):
+            value = Value(n, i)
+            tags = self.tags.get(value)
+            if tags is None or any(isinstance(t, frozenset) and t for t in tags):
+                continue
+            local = local_shape(self.graph, value, tags)
+            anchor = self.graph[n].spec.family is Family.REDUCTION
+            if math.prod(local) == 1 or (anchor and math.prod(local) <= UNROLLED):
+                for at in unrolled(local):
+                    self.frame.pull(value, self.full_index(tags, at))
+
+    def full_index(self, tags: Tags, local: Index) -> Index:
+        """The index of a value from this lane's item and a local position."""
+        return join(tags, self.items, local)
+
+    def _output(self, value: Value) -> None:
+        tags = self.tags[value]
+        local = local_shape(self.graph, value, tags)
+        if math.prod(local) <= UNROLLED:
+            for at in unrolled(local):
+                self._store(value, self.full_index(tags, at), self.frame)
+            return
+        loops = [(self.e.open("k", extent), extent) for extent in local]
+        self._store(value, self.full_index(tags, tuple(s for s, _ in loops)), self.frame)
+        for sym, extent in reversed(loops):
+            self.e.close("serial", sym, ix.lit(extent))
+
+    def _store(self, value: Value, index: Index, frame: Frame) -> None:
+        out = self.graph.type_of(value)
+        element = narrow(frame.pull(value, index), out.dtype)
+        self.e.store(self.targets[value], ix.linearize(index, out.shape), element)
+
+    def _is_stack(self, value: Value) -> bool:
+        node = self.graph[value.node]
+        return node.op == "loop" and value.index >= self.graph.call(value.node)["carries"]
+
+    def _loop(self, n: int) -> None:
+        """The whole counted loop with its state in registers."""
+        call = self.graph.call(n)
+        body: Graph = call["body"]
+        carries: int = call["carries"]
+        state = [self._state(n, k) for k in range(carries)]
+        trip = self.e.open("t", call["trip"])
+        sources: dict[Value, Source] = {Value(body.inputs[0]): lambda _: Call("cast", (trip,), DType.I32)}  # fmt: skip
+        for k, registers in enumerate(state):
+            now = {at: self.e.bind(sym) for at, sym in registers.items()}
+            sources[Value(body.inputs[1 + k])] = self._register_source(self.carries[n, k], now)
+        for k in range(carries, len(call.ins)):
+            sources[Value(body.inputs[1 + k])] = self._outer(self.graph[n].inputs[k])
+        inner = Frame(body, self.e, sources)
+        new = [self._next_state(inner, n, k) for k in range(carries)]
+        self._stacks(inner, n, trip)
+        for registers, values in zip(state, new, strict=True):
+            for at, sym in registers.items():
+                self.e.assign(sym, values[at])
+        self.e.close("serial", trip, ix.lit(call["trip"]))
+        for k, registers in enumerate(state):
+            final = {at: self.e.bind(sym) for at, sym in registers.items()}
+            self.frame.sources[Value(n, k)] = self._register_source(self.carries[n, k], final)
+
+    def _outer(self, value: Value) -> Source:
+        return lambda index: self.frame.pull(value, index)
+
+    def _locals(self, n: int, k: int) -> Iterator[Index]:
+        value = self.graph[n].inputs[k]
+        return unrolled(local_shape(self.graph, value, self.carries[n, k]))
+
+    def _state(self, n: int, k: int) -> dict[Index, Sym]:
+        value = self.graph[n].inputs[k]
+        tags = self.carries[n, k]
+        first = {at: self.frame.pull(value, self.full_index(tags, at)) for at in self._locals(n, k)}
+        return {at: self.e.variable(init, "s") for at, init in first.items()}
+
+    def _next_state(self, inner: Frame, n: int, k: int) -> dict[Index, Expr]:
+        body, tags = inner.graph, self.carries[n, k]
+        return {
+            at: self.e.bind(inner.pull(body.outputs[k], self.full_index(tags, at)))
+            for at in self._locals(n, k)
+        }
+
+    def _stacks(self, inner: Frame, n: int, trip: Sym) -> None:
+        """What each trip leaves behind goes straight to memory."""
+        body: Graph = inner.graph
+        for value in self.form.outputs:
+            if value.node != n or not self._is_stack(value):
+                continue
+            tags = self.tags[value]
+            out = self.graph.type_of(value)
+            for at in unrolled(local_shape(self.graph, value, tags)[1:]):
+                index = join(tags, self.items, (trip, *at))
+                element = inner.pull(body.outputs[value.index], index[1:])
+                place = ix.linearize(index, out.shape)
+                self.e.store(self.targets[value], place, narrow(element, out.dtype))
+
+    def _register_source(self, tags: Tags, registers: dict[Index, Sym]) -> Source:
+        def read(index: Index) -> Expr:
+            items, local = split(tags, index)
+            for k, i in items:
+                if i != self.items[k]:
+                    raise LoweringError("loop state is read at another item's index")
+            if all(isinstance(i, Lit) for i in local):
+                return registers[local]
+            found: Expr | None = None
+            for at, sym in registers.items():
+                test: Expr = Lit(True, DType.BOOL)
+                for want, have in zip(at, local, strict=True):
+                    test = ix.iand(test, Call("eq", (have, want), DType.BOOL))
+                found = sym if found is None else Call("select", (test, sym, found), sym.dtype)
+            assert found is not None
+            return found
+
+        return read
+
+
+def join(tags: Tags, items: Index, local: Index) -> Index:
+    """Parallel and local positions as one index."""
+    rest = iter(local)
+    return tuple(items[t] if isinstance(t, int) else next(rest) for t in tags)
+
+
+def split(tags: Tags, index: Index) -> tuple[list[tuple[int, Expr]], Index]:
+    """An index as its parallel and its local positions."""
+    items = [(t, i) for t, i in zip(tags, index, strict=True) if isinstance(t, int)]
+    return items, tuple(i for t, i in zip(tags, index, strict=True) if not isinstance(t, int))
+
+
+def unrolled(extents: tuple[int, ...]) -> Iterator[Index]:
+    """Every constant index below `extents`, row-major."""
+    for flat in range(math.prod(extents)):
+        yield ix.delinearize(ix.lit(flat), extents)

@@ -1,0 +1,57 @@
+"""lower: a group and its decisions become one kernel. Nothing is decided here."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from autofuse.graph.canonical import subgraph
+from autofuse.graph.types import Graph, Value
+from autofuse.kernel.emit import Emitter
+from autofuse.kernel.ir import Kernel, Param
+from autofuse.kernel.item import ItemLowering
+from autofuse.kernel.passes import run_passes
+from autofuse.kernel.row import RowLowering
+from autofuse.kernel.values import Frame, LoweringError, Source, memory
+from autofuse.plan.groups import is_inline
+from autofuse.plan.legality import Refusal, check_group
+from autofuse.plan.types import FusionGroup, LaunchConfig
+
+
+@lru_cache(maxsize=4096)
+def extract(graph: Graph, group: FusionGroup) -> tuple[Graph, tuple[Value, ...]]:
+    """The group as a graph of its own, and the values of `graph` behind its inputs."""
+    return subgraph(graph, group.nodes, group.outputs)
+
+
+def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
+    """The kernel that computes a group given as its own graph (see `extract`).
+
+    Parameters are the group's inputs `in0..` in order, then its outputs `out0..`. Reads the launch
+    settings `tile` (items per lane loop) and `stage` (keep rows in scratch); the others are left
+    to the printer as facts. Raises LoweringError when the group is not a legal kernel."""
+    nodes = tuple(
+        i for i, n in enumerate(group.nodes) if n.op != "input" and not is_inline(group, i)
+    )
+    verdict = check_group(group, nodes, tuple(dict.fromkeys(group.outputs)))
+    if isinstance(verdict, Refusal):
+        raise LoweringError(f"not one kernel: {verdict}")
+    emitter = Emitter()
+    sources: dict[Value, Source] = {}
+    params: list[Param] = []
+    for position, node in enumerate(group.inputs):
+        own = group[node].types[0]
+        params.append(Param(f"in{position}", own.dtype, own.size, "in"))
+        sources[Value(node)] = memory(f"in{position}", own.shape, own.dtype)
+    targets: dict[Value, str] = {}
+    for value in group.outputs:
+        own = group.type_of(value)
+        targets[value] = f"out{len(targets)}"
+        params.append(Param(targets[value], own.dtype, own.size, "out"))
+    for form in verdict:
+        frame = Frame(group, emitter, dict(sources))
+        if form.kind == "row":
+            RowLowering(group, form, emitter, frame, targets).emit(launch.get("stage", True) is True)
+        else:
+            tile = int(launch.get("tile", 1024))
+            ItemLowering(group, form, emitter, frame, targets).emit(tile)
+    return run_passes(Kernel(name, tuple(params), emitter.body, launch.settings))

@@ -1,0 +1,190 @@
+"""lanes_inward: lanes move inside serial loops, so that the innermost loop is the vector one.
+
+Before: lane l {var s; serial t {s = f(s)}; out[l] = s}
+After:  lane l {s_l[l] = ..}; serial t {lane l {s_l[l] = f(s_l[l])}}; lane l {out[l] = s_l[l]}
+Names that live across the new lane loops become arrays with one element per lane; what does not
+depend on the lane is computed once, outside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from autofuse.kernel.ir import (
+    Assign,
+    Kernel,
+    Let,
+    Local,
+    Loop,
+    Stmt,
+    Store,
+    Var,
+    expressions,
+    names_read,
+    names_written,
+    statements,
+    substitute,
+    substitute_stmt,
+)
+from autofuse.ops.dtypes import DType
+from autofuse.ops.scalar import Expr, Lit, Load, Sym
+
+
+def lanes_inward(kernel: Kernel) -> Kernel:
+    """Rewrite every lane loop that contains a serial loop with a uniform extent."""
+    return replace(kernel, body=_block(kernel.body))
+
+
+def _block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    done: list[Stmt] = []
+    for stmt in body:
+        if not isinstance(stmt, Loop):
+            done.append(stmt)
+        elif stmt.kind != "lane":
+            done.append(replace(stmt, body=_block(stmt.body)))
+        elif _can_move(stmt):
+            done.extend(_Mover(stmt).run())
+        else:
+            done.append(stmt)
+    return tuple(done)
+
+
+def _can_move(lane: Loop) -> bool:
+    loops = [s for s in statements(lane.body) if isinstance(s, Loop)]
+    varying = varying_names(lane)
+    uniform = all(not (_names(s.extent) & varying) for s in loops)
+    return bool(loops) and uniform and not lane.folds and lane.var.extent is not None
+
+
+def _names(expr: Expr) -> set[str]:
+    return names_read(Let(Sym("", DType.I64), expr))
+
+
+def varying_names(lane: Loop) -> set[str]:
+    """Names whose value differs between lanes."""
+    varying = {lane.var.name}
+    while True:
+        grown = set(varying)
+        for stmt in statements(lane.body):
+            match stmt:
+                case Let(sym, value) | Var(sym, value) | Assign(sym, value):
+                    if _names(value) & varying:
+                        grown.add(sym.name)
+        if grown == varying:
+            return varying
+        varying = grown
+
+
+@dataclass
+class _Run:
+    """Straight-line statements that will be one lane loop."""
+
+    stmts: list[Stmt]
+
+
+class _Mover:
+    def __init__(self, lane: Loop) -> None:
+        self.lane = lane
+        self.varying = varying_names(lane)
+        self.tree = self._runs(lane.body)
+        self.crossing = self._crossing()
+        assert lane.var.extent is not None
+        self.size = lane.var.extent
+
+    def run(self) -> list[Stmt]:
+        arrays = [Local(f"{n}_l", d, self.size) for n, d in sorted(self.crossing.items())]
+        return [*arrays, *self._emit(self.tree)]
+
+    def _runs(self, body: tuple[Stmt, ...]) -> list[_Run | tuple[Loop, list]]:  # type: ignore[type-arg]  # recursive
+        """The body as runs of varying statements, uniform statements, and loops with their runs."""
+        parts: list = []  # type: ignore[type-arg]  # recursive
+        for stmt in body:
+            if isinstance(stmt, Loop):
+                parts.append((stmt, self._runs(stmt.body)))
+            elif self._is_uniform(stmt):
+                parts.append(stmt)
+            elif parts and isinstance(parts[-1], _Run):
+                parts[-1].stmts.append(stmt)
+            else:
+                parts.append(_Run([stmt]))
+        return _gather(parts)
+
+    def _is_uniform(self, stmt: Stmt) -> bool:
+        return not isinstance(stmt, Store) and not (names_written(stmt) | names_read(stmt)) & self.varying  # fmt: skip
+
+    def _all_runs(self, tree: list) -> list[_Run]:  # type: ignore[type-arg]  # recursive
+        found: list[_Run] = []
+        for part in tree:
+            if isinstance(part, _Run):
+                found.append(part)
+            elif isinstance(part, tuple):
+                found.extend(self._all_runs(part[1]))
+        return found
+
+    def _crossing(self) -> dict[str, DType]:
+        """Varying names defined in one run and used in another."""
+        homes: dict[str, int] = {}
+        dtypes: dict[str, DType] = {}
+        crossing: dict[str, DType] = {}
+        runs = self._all_runs(self.tree)
+        for i, run in enumerate(runs):
+            for stmt in run.stmts:
+                if isinstance(stmt, Let | Var):
+                    homes[stmt.sym.name], dtypes[stmt.sym.name] = i, stmt.sym.dtype
+        for i, run in enumerate(runs):
+            for stmt in run.stmts:
+                for name in names_read(stmt) | names_written(stmt):
+                    if name in homes and homes[name] != i:
+                        crossing[name] = dtypes[name]
+        return crossing
+
+    def _emit(self, tree: list) -> list[Stmt]:  # type: ignore[type-arg]  # recursive
+        done: list[Stmt] = []
+        for part in tree:
+            if isinstance(part, _Run):
+                done.append(self._lane(part))
+            elif isinstance(part, tuple):
+                done.append(replace(part[0], body=tuple(self._emit(part[1]))))
+            else:
+                done.append(part)
+        return done
+
+    def _lane(self, run: _Run) -> Loop:
+        own = {s.sym.name for s in run.stmts if isinstance(s, Let)}
+        reads: dict[str, Expr] = {
+            name: Load(f"{name}_l", self.lane.var, dtype)
+            for name, dtype in self.crossing.items()
+            if name not in own
+        }
+        body: list[Stmt] = []
+        for stmt in run.stmts:
+            match stmt:
+                case Var(sym, value) | Assign(sym, value) if sym.name in self.crossing:
+                    body.append(Store(f"{sym.name}_l", self.lane.var, substitute(value, reads)))
+                case Let(sym, value) if sym.name in self.crossing:
+                    body.append(Let(sym, substitute(value, reads)))
+                    body.append(Store(f"{sym.name}_l", self.lane.var, sym))
+                case _:
+                    body.append(substitute_stmt(stmt, reads))
+        return replace(self.lane, body=tuple(body), folds=())
+
+
+def _gather(parts: list) -> list:  # type: ignore[type-arg]  # recursive
+    """Join runs that only uniform definitions separate: those move ahead of the joined run."""
+    done: list = []  # type: ignore[type-arg]  # recursive
+    for part in parts:
+        last = next((i for i in range(len(done) - 1, -1, -1) if not _is_uniform_let(done[i])), None)
+        if isinstance(part, _Run) and last is not None and isinstance(done[last], _Run):
+            run = done.pop(last)
+            done.append(_Run([*run.stmts, *part.stmts]))
+        else:
+            done.append(part)
+    return done
+
+
+def _is_uniform_let(part: object) -> bool:
+    return isinstance(part, Let | Var | Local)
+
+
+
+

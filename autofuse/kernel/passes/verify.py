@@ -1,0 +1,43 @@
+"""verify: every name is defined before it is read, and once."""
+
+from __future__ import annotations
+
+from autofuse.kernel.ir import Assign, Kernel, Let, Local, Loop, Stmt, Store, Var, expressions, walk
+from autofuse.ops.scalar import Expr, Load, Sym
+
+
+def verify(kernel: Kernel) -> Kernel:
+    """The kernel itself; raises AssertionError on a malformed one (an internal error)."""
+    scope = {p.name for p in kernel.params}
+    outs = {p.name for p in kernel.params if p.role == "out"}
+    assert all(not isinstance(s, Loop) or s.kind in ("grid", "serial") for s in kernel.body)
+    _block(kernel.body, scope, outs)
+    return kernel
+
+
+def _block(body: tuple[Stmt, ...], outer: set[str], writable: set[str]) -> None:
+    scope, writable = set(outer), set(writable)
+    for stmt in body:
+        for expr in expressions(stmt):
+            _reads(expr, scope)
+        match stmt:
+            case Let(sym, _) | Var(sym, _):
+                assert sym.name not in scope, f"{sym.name} is defined twice"
+                scope.add(sym.name)
+            case Assign(sym, _):
+                assert sym.name in scope, f"{sym.name} is assigned before it exists"
+            case Local(name=name):
+                assert name not in scope, f"{name} is defined twice"
+                scope.add(name)
+                writable.add(name)
+            case Store(buffer=name):
+                assert name in writable, f"{name} is not writable here"
+            case Loop(var=var, body=inner, folds=folds):
+                assert all(f.target.name in scope for f in folds)
+                _block(inner, scope | {var.name}, writable)
+
+
+def _reads(expr: Expr, scope: set[str]) -> None:
+    for e in walk(expr):
+        name = e.name if isinstance(e, Sym) else e.buffer if isinstance(e, Load) else None
+        assert name is None or name in scope, f"{name} is read before it is defined"

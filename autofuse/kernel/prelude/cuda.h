@@ -1,0 +1,110 @@
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+typedef __half af_f16;
+typedef __nv_bfloat16 af_bf16;
+
+#define AF_INFF __int_as_float(0x7f800000)
+#define AF_INF __longlong_as_double(0x7ff0000000000000LL)
+#define AF_NANF __int_as_float(0x7fffffff)
+#define AF_NAN __longlong_as_double(0x7fffffffffffffffLL)
+#define AF_INLINE static __device__ __forceinline__
+
+#define AF_FLOATS(T, D, S)                                                                   \
+  AF_INLINE T af_abs_##D(T x) { return fabs##S(x); }                                         \
+  AF_INLINE T af_floor_##D(T x) { return floor##S(x); }                                      \
+  AF_INLINE T af_ceil_##D(T x) { return ceil##S(x); }                                        \
+  AF_INLINE T af_rint_##D(T x) { return rint##S(x); }                                        \
+  AF_INLINE T af_sqrt_##D(T x) { return sqrt##S(x); }                                        \
+  AF_INLINE T af_rem_##D(T x, T y) { return fmod##S(x, y); }                                 \
+  AF_INLINE bool af_isnan_##D(T x) { return x != x; }                                        \
+  AF_INLINE T af_max_##D(T x, T y) { return x > y || x != x ? x : y; }                       \
+  AF_INLINE T af_min_##D(T x, T y) { return x < y || x != x ? x : y; }
+AF_FLOATS(float, f32, f)
+AF_FLOATS(double, f64, )
+AF_INLINE bool af_isfinite_f32(float x) { return fabsf(x) < AF_INFF; }
+AF_INLINE bool af_isfinite_f64(double x) { return fabs(x) < AF_INF; }
+
+#define AF_INTS(T, D, U)                                                                     \
+  AF_INLINE T af_max_##D(T x, T y) { return x > y ? x : y; }                                 \
+  AF_INLINE T af_min_##D(T x, T y) { return x < y ? x : y; }
+#define AF_SIGNED(T, D, U)                                                                   \
+  AF_INTS(T, D, U)                                                                           \
+  AF_INLINE T af_abs_##D(T x) { return (T)(x < 0 ? (U)0 - (U)x : (U)x); }                    \
+  AF_INLINE T af_div_##D(T x, T y)                                                           \
+  { return y == 0 ? (T)-1 : y == -1 ? (T)((U)0 - (U)x) : (T)(x / y); }                       \
+  AF_INLINE T af_rem_##D(T x, T y) { return y == 0 ? x : y == -1 ? (T)0 : (T)(x % y); }
+#define AF_UNSIGNED(T, D, U)                                                                 \
+  AF_INTS(T, D, U)                                                                           \
+  AF_INLINE T af_abs_##D(T x) { return x; }                                                  \
+  AF_INLINE T af_div_##D(T x, T y) { return y == 0 ? (T)-1 : (T)(x / y); }                   \
+  AF_INLINE T af_rem_##D(T x, T y) { return y == 0 ? x : (T)(x % y); }
+AF_SIGNED(int64_t, i64, uint64_t)
+AF_SIGNED(int32_t, i32, uint32_t)
+AF_SIGNED(int8_t, i8, uint8_t)
+AF_UNSIGNED(uint32_t, u32, uint32_t)
+AF_UNSIGNED(uint8_t, u8, uint8_t)
+AF_INLINE bool af_max_bool(bool x, bool y) { return x | y; }
+AF_INLINE bool af_min_bool(bool x, bool y) { return x & y; }
+
+AF_INLINE uint32_t af_mulhi_u32(uint32_t x, uint32_t y) { return __umulhi(x, y); }
+
+#define AF_BITS(A, DA, B, DB)                                                                \
+  AF_INLINE B af_bits_##DA##_##DB(A x) { union { A a; B b; } u; u.a = x; return u.b; }
+#define AF_BITS2(A, DA, B, DB) AF_BITS(A, DA, B, DB) AF_BITS(B, DB, A, DA)
+AF_BITS2(float, f32, uint32_t, u32)
+AF_BITS2(float, f32, int32_t, i32)
+AF_BITS2(int32_t, i32, uint32_t, u32)
+AF_BITS2(double, f64, int64_t, i64)
+AF_BITS2(int8_t, i8, uint8_t, u8)
+
+AF_INLINE float af_load_f16(af_f16 x) { return __half2float(x); }
+AF_INLINE af_f16 af_store_f16(float x) { return __float2half_rn(x); }
+AF_INLINE float af_load_bf16(af_bf16 x) { return __bfloat162float(x); }
+AF_INLINE af_bf16 af_store_bf16(float x) { return __float2bfloat16_rn(x); }
+
+/* Folds over the threads of a block (a multiple of 32): every thread gets the total. */
+AF_INLINE int af_shuffle(int x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+AF_INLINE float af_shuffle(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+AF_INLINE double af_shuffle(double x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+AF_INLINE uint32_t af_shuffle(uint32_t x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+AF_INLINE int64_t af_shuffle(int64_t x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+AF_INLINE bool af_shuffle(bool x, int mask) { return __shfl_xor_sync(0xffffffffu, (int)x, mask) != 0; }
+AF_INLINE int8_t af_shuffle(int8_t x, int mask) { return (int8_t)__shfl_xor_sync(0xffffffffu, (int)x, mask); }
+AF_INLINE uint8_t af_shuffle(uint8_t x, int mask) { return (uint8_t)__shfl_xor_sync(0xffffffffu, (int)x, mask); }
+
+#define AF_FOLD(OP, T, D, IDENTITY, JOIN)                                                    \
+  AF_INLINE T af_identity_##OP##_##D() { return IDENTITY; }                                  \
+  AF_INLINE T af_join_##OP##_##D(T x, T y) { return JOIN; }                                  \
+  AF_INLINE T af_block_##OP##_##D(T x)                                                       \
+  {                                                                                          \
+    __shared__ T part[32];                                                                   \
+    for (int m = 16; m > 0; m >>= 1) x = af_join_##OP##_##D(x, af_shuffle(x, m));            \
+    __syncthreads();                                                                         \
+    if ((threadIdx.x & 31) == 0) part[threadIdx.x >> 5] = x;                                 \
+    __syncthreads();                                                                         \
+    const int warps = blockDim.x >> 5;                                                       \
+    x = (int)(threadIdx.x & 31) < warps ? part[threadIdx.x & 31] : af_identity_##OP##_##D(); \
+    for (int m = 16; m > 0; m >>= 1) x = af_join_##OP##_##D(x, af_shuffle(x, m));            \
+    return x;                                                                                \
+  }
+#define AF_FOLDS(T, D, LOW, HIGH)                                                            \
+  AF_FOLD(add, T, D, (T)0, (T)(x + y))                                                       \
+  AF_FOLD(mul, T, D, (T)1, (T)(x * y))                                                       \
+  AF_FOLD(max, T, D, LOW, af_max_##D(x, y))                                                  \
+  AF_FOLD(min, T, D, HIGH, af_min_##D(x, y))
+AF_FOLDS(float, f32, -AF_INFF, AF_INFF)
+AF_FOLDS(double, f64, -AF_INF, AF_INF)
+AF_FOLDS(int64_t, i64, (-9223372036854775807LL - 1), 9223372036854775807LL)
+AF_FOLDS(int32_t, i32, (-2147483647 - 1), 2147483647)
+AF_FOLDS(int8_t, i8, (int8_t)-128, (int8_t)127)
+AF_FOLDS(uint32_t, u32, 0u, 4294967295u)
+AF_FOLDS(uint8_t, u8, (uint8_t)0, (uint8_t)255)
+AF_FOLD(or, bool, bool, false, x | y)
+AF_FOLD(and, bool, bool, true, x & y)

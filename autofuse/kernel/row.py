@@ -1,0 +1,259 @@
+"""Row form: one grid iteration per row; lanes walk along what is local to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from autofuse.graph.types import Graph, Value
+from autofuse.kernel.emit import Emitter, narrow
+from autofuse.kernel.ir import Fold
+from autofuse.kernel.item import SHORT, join, split
+from autofuse.kernel.values import Frame, Source
+from autofuse.ops import index as ix
+from autofuse.ops.reduction import reduced_axes
+from autofuse.ops.scalar import Expr, Load, Sym
+from autofuse.ops.spec import Family, Index
+from autofuse.plan.forms import LOCAL, Form, Tags, local_shape
+from autofuse.plan.legality import ROW_SCRATCH
+
+# Flops per element from which recomputing costs more than keeping a row in scratch.
+HEAVY = 8.0
+
+
+class RowLowering:
+    """Emits one segment in row form. `targets` names the buffer of each output."""
+
+    def __init__(self, graph: Graph, form: Form, emitter: Emitter, frame: Frame, targets: dict[Value, str]) -> None:  # fmt: skip
+        self.graph, self.form, self.e, self.frame, self.targets = graph, form, emitter, frame, targets  # fmt: skip
+        self.tags = dict(form.tags)
+        self.items: Index = ()
+
+    def emit(self, keep: bool) -> None:
+        """The grid over rows; `keep` stages heavy values used by several passes in scratch."""
+        staged = staged_values(self.graph, self.form) if keep else frozenset()
+        row = self.e.open("r", self.form.items)
+        self.items = tuple(
+            self.e.let_index(i, "p", extent)
+            for i, extent in zip(ix.delinearize(row, self.form.parallel), self.form.parallel, strict=True)  # fmt: skip
+        )
+        for n in self.form.nodes:
+            family = self.graph[n].spec.family
+            for i in range(len(self.graph[n].types)):
+                value = Value(n, i)
+                if value not in self.tags:
+                    continue
+                if family is Family.REDUCTION:
+                    self._reduce(value)
+                elif family is Family.SCAN:
+                    self._scan(value)
+                elif value in staged:
+                    self._stage(value)
+        for value in self.form.outputs:
+            self._output(value)
+        self.e.close("grid", row, ix.lit(self.form.items))
+
+    def _local(self, value: Value) -> tuple[int, ...]:
+        return local_shape(self.graph, value, self.tags[value])
+
+    def _index(self, value: Value, local: Index) -> Index:
+        return join(self.tags[value], self.items, local)
+
+    def _walk(self, extents: tuple[int, ...], visit: Callable[[Index], tuple[Fold, ...]]) -> None:
+        """Lanes along the last axis (or all, when it is short), other axes one after another."""
+        if not extents:
+            visit(())
+            return
+        flat = extents[-1] < SHORT
+        outer, inner = ((), math.prod(extents)) if flat else (extents[:-1], extents[-1])
+        loops = [(self.e.open("k", extent), extent) for extent in outer]
+        lane = self.e.open("l", inner)
+        at = ix.delinearize(lane, extents) if flat else (*(sym for sym, _ in loops), lane)
+        folds = visit(at)
+        self.e.close("lane", lane, ix.lit(inner), folds)
+        for sym, extent in reversed(loops):
+            self.e.close("serial", sym, ix.lit(extent))
+
+    def _reduce(self, value: Value) -> None:
+        """Totals of the row in a register, or one per remaining local position in scratch."""
+        node, call = self.graph[value.node], self.graph.call(value.node)
+        assert node.spec.fold is not None
+        local = self._local(value)
+        if not local:
+            result = self._total(value, ())
+            self.frame.sources[value] = self._scalar(value, result)
+            return
+        scratch = self.e.local(call.out.dtype.compute, math.prod(local))
+        if self._ends_reduced(value):
+            loops = [(self.e.open("k", extent), extent) for extent in local]
+            at = tuple(sym for sym, _ in loops)
+            self.e.store(scratch, ix.linearize(at, local), self._total(value, at))
+            for sym, extent in reversed(loops):
+                self.e.close("serial", sym, ix.lit(extent))
+        else:
+            self._fill(value, scratch, local)
+        self.frame.sources[value] = self._array(value, scratch, local)
+
+    def _ends_reduced(self, value: Value) -> bool:
+        operand = self.graph[value.node].inputs[0]
+        axes = reduced_axes(self.graph.call(value.node))
+        return self.graph.type_of(operand).rank - 1 in axes
+
+    def _total(self, value: Value, local: Index) -> Expr:
+        """One reduction of this row, lanes combining their shares."""
+        node, call = self.graph[value.node], self.graph.call(value.node)
+        fold = node.spec.fold
+        assert fold is not None
+        index = self._index(value, local)
+        axes = reduced_axes(call)
+        if fold.operator is None:
+            return self.frame.pull(value, index)
+        register = self.e.variable(fold.init(call)[0])
+        operator = fold.operator
+
+        def visit(at: Index) -> tuple[Fold, ...]:
+            full = list(index)
+            for axis, i in zip(axes, at, strict=True):
+                full.insert(axis, i)
+            element = self.frame.pull(node.inputs[0], tuple(full))
+            new = fold.combine((register,), fold.lift(call, element, at[-1]))
+            self.e.assign(register, new[0])
+            return (Fold(register, operator),)
+
+        self._walk(tuple(call.ins[0].shape[a] for a in axes), visit)
+        return fold.finish(call, (self.e.bind(register),))
+
+    def _scan(self, value: Value) -> None:
+        """A running fold along one local axis, kept in scratch."""
+        node, call = self.graph[value.node], self.graph.call(value.node)
+        fold = node.spec.fold
+        assert fold is not None
+        tags = self.tags[value]
+        axis = sum(not isinstance(t, int) for t in tags[: call["axis"]])
+        local = self._local(value)
+        scratch = self.e.local(call.out.dtype.compute, math.prod(local))
+        order = [a for a in range(len(local)) if a != axis]
+        at: dict[int, Sym] = {}
+        for a in order:
+            at[a] = self.e.open("k", local[a])
+        register = self.e.variable(fold.init(call)[0])
+        at[axis] = self.e.open("k", local[axis])
+        where = tuple(at[a] for a in range(len(local)))
+        element = self.frame.pull(node.inputs[0], self._index(value, where))
+        new = self.e.bind(fold.combine((register,), fold.lift(call, element, where[axis]))[0])
+        self.e.assign(register, new)
+        self.e.store(scratch, ix.linearize(where, local), new)
+        for a in [*order, axis][::-1]:
+            self.e.close("serial", at[a], ix.lit(local[a]))
+        self.frame.sources[value] = self._array(value, scratch, local)
+
+    def _stage(self, value: Value) -> None:
+        local = self._local(value)
+        scratch = self.e.local(self.graph.type_of(value).dtype.compute, math.prod(local))
+        self._fill(value, scratch, local)
+        self.frame.sources[value] = self._array(value, scratch, local)
+
+    def _fill(self, value: Value, scratch: str, local: tuple[int, ...]) -> None:
+        def visit(at: Index) -> tuple[Fold, ...]:
+            element = self.frame.pull(value, self._index(value, at))
+            self.e.store(scratch, ix.linearize(at, local), element)
+            return ()
+
+        self._walk(local, visit)
+
+    def _output(self, value: Value) -> None:
+        out = self.graph.type_of(value)
+
+        def visit(at: Index) -> tuple[Fold, ...]:
+            index = self._index(value, at)
+            element = narrow(self.frame.pull(value, index), out.dtype)
+            self.e.store(self.targets[value], ix.linearize(index, out.shape), element)
+            return ()
+
+        self._walk(self._local(value), visit)
+
+    def _at_home(self, tags: Tags, index: Index) -> Index | None:
+        """The local position of `index` when it belongs to this row, else None."""
+        items, local = split(tags, index)
+        return local if all(i == self.items[k] for k, i in items) else None
+
+    def _scalar(self, value: Value, result: Expr) -> Source:
+        tags = self.tags[value]
+
+        def read(index: Index) -> Expr:
+            return result if self._at_home(tags, index) is not None else self._again(value, index)
+
+        return read
+
+    def _array(self, value: Value, scratch: str, local: tuple[int, ...]) -> Source:
+        tags, dtype = self.tags[value], self.graph.type_of(value).dtype.compute
+
+        def read(index: Index) -> Expr:
+            at = self._at_home(tags, index)
+            if at is None:
+                return self._again(value, index)
+            return Load(scratch, ix.linearize(at, local), dtype)
+
+        return read
+
+    def _again(self, value: Value, index: Index) -> Expr:
+        """Another row's element: computed once more from what it depends on."""
+        kept = self.frame.sources.pop(value)
+        found = self.frame.pull(value, index)
+        self.frame.sources[value] = kept
+        return found
+
+
+def staged_values(graph: Graph, form: Form) -> frozenset[Value]:
+    """Heavy values that several passes over a row would otherwise compute again."""
+    tags, inside = dict(form.tags), frozenset(form.nodes)
+    sinks: dict[Value, frozenset[Value]] = {}
+    staged: set[Value] = set()
+    outputs = frozenset(form.outputs)
+    for n in reversed(form.nodes):
+        node = graph[n]
+        for i in range(len(node.types)):
+            value = Value(n, i)
+            found: set[Value] = {value} if value in outputs else set()
+            for user in graph.users[n]:
+                if user in inside and value in graph[user].inputs:
+                    found |= _sinks_of(graph, user, sinks)
+            own = tags.get(value)
+            if len(found) > 1 and own is not None and _worth_keeping(graph, value, own, inside):
+                staged.add(value)
+                found = {value}
+            sinks[value] = frozenset(found)
+    return frozenset(staged)
+
+
+def _sinks_of(graph: Graph, user: int, sinks: dict[Value, frozenset[Value]]) -> frozenset[Value]:
+    if graph[user].spec.family in (Family.REDUCTION, Family.SCAN):
+        return frozenset((Value(user),))
+    own = (sinks.get(Value(user, i), frozenset()) for i in range(len(graph[user].types)))
+    return frozenset().union(*own)
+
+
+def _worth_keeping(graph: Graph, value: Value, tags: Tags, inside: frozenset[int]) -> bool:
+    node, out = graph[value.node], graph.type_of(value)
+    if node.spec.family in (Family.REDUCTION, Family.SCAN) or all(isinstance(t, int) for t in tags):
+        return False
+    local = math.prod(local_shape(graph, value, tags))
+    if local > ROW_SCRATCH or any(t != LOCAL for t in tags if isinstance(t, frozenset)):
+        return False
+    return _inline_flops(graph, value.node, inside, 64) >= HEAVY * max(out.size, 1)
+
+
+def _inline_flops(graph: Graph, n: int, inside: frozenset[int], limit: int) -> float:
+    """Operations one recomputation of node `n` repeats, down to reductions and memory."""
+    total, stack, seen = 0.0, [n], {n}
+    while stack and len(seen) <= limit:
+        at = stack.pop()
+        node = graph[at]
+        if node.spec.family in (Family.REDUCTION, Family.SCAN):
+            continue
+        total += node.spec.flops(graph.call(at))
+        for value in node.inputs:
+            if value.node in inside and value.node not in seen:
+                seen.add(value.node)
+                stack.append(value.node)
+    return total

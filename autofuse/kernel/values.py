@@ -1,0 +1,161 @@
+"""Elements on demand: what one element of a value is, at an index, inside a kernel.
+
+A pull ends at memory (group inputs), at something materialised (a row in scratch, a register) or
+at a source; everything between is computed where it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autofuse.graph.types import Graph, Value
+from autofuse.kernel.emit import Emitter, widen
+from autofuse.ops import index as ix
+from autofuse.ops.contraction import contract_shape, operand_indices
+from autofuse.ops.dtypes import DType
+from autofuse.ops.reduction import reduced_axes
+from autofuse.ops.scalar import Call, Expr, Load, Sym
+from autofuse.ops.spec import Family, Index
+from autofuse.ops.types import AutofuseError, OpCall
+
+Source = Callable[[Index], Expr]
+# Folds over at most this many elements are unrolled.
+UNROLLED = 16
+
+
+class LoweringError(AutofuseError):
+    """A group that the kernel IR cannot express; legality should have refused it."""
+
+
+class Frame:
+    """One graph being computed: the group itself, or a loop body inside its loop."""
+
+    def __init__(self, graph: Graph, emitter: Emitter, sources: dict[Value, Source]) -> None:
+        self.graph = graph
+        self.e = emitter
+        self.sources = sources
+
+    def pull(self, value: Value, index: Index) -> Expr:
+        """The element of `value` at `index`, in its compute type."""
+        key = (id(self), value, index)
+        known = self.e.recall(key)
+        if known is not None:
+            return known
+        source = self.sources.get(value)
+        found = source(index) if source is not None else None
+        if found is None:
+            results = self._compute(value.node, index)
+            for i, result in enumerate(results):
+                named = self.e.let(result)
+                self.e.remember((id(self), Value(value.node, i), index), named)
+                if i == value.index:
+                    found = named
+        assert found is not None
+        found = self.e.let(found)
+        self.e.remember(key, found)
+        return found
+
+    def _compute(self, node: int, index: Index) -> tuple[Expr, ...]:
+        n, call = self.graph[node], self.graph.call(node)
+        if n.spec.body is not None:
+            return n.spec.body(call, index, _Puller(self, node))
+        if n.spec.family is Family.REDUCTION:
+            return (self._fold(node, call, index),)
+        if n.spec.family is Family.SCAN:
+            return (self._prefix(node, call, index),)
+        if n.spec.family is Family.CONTRACTION:
+            return (self._contract(node, call, index),)
+        raise LoweringError(f"%{node} {n.op} cannot be computed element by element")
+
+    def _fold(self, node: int, call: OpCall, index: Index) -> Expr:
+        axes = reduced_axes(call)
+        shape = call.ins[0].shape
+        operand = self.graph[node].inputs[0]
+
+        def element(at: Index) -> tuple[Expr, Expr]:
+            full = list(index)
+            for axis, i in zip(axes, at, strict=True):
+                full.insert(axis, i)
+            return self.pull(operand, tuple(full)), at[-1]
+
+        return self.accumulate(node, call, tuple(shape[a] for a in axes), element)
+
+    def _contract(self, node: int, call: OpCall, index: Index) -> Expr:
+        lhs, rhs = self.graph[node].inputs
+
+        def element(at: Index) -> tuple[Expr, Expr]:
+            left, right = operand_indices(call, index, at)
+            a, b = self.pull(lhs, left), self.pull(rhs, right)
+            return Call("mul", (a, b), a.dtype), ix.lit(0)
+
+        return self.accumulate(node, call, contract_shape(call), element)
+
+    def _prefix(self, node: int, call: OpCall, index: Index) -> Expr:
+        axis: int = call["axis"]
+        operand = self.graph[node].inputs[0]
+        fold = self.graph[node].spec.fold
+        assert fold is not None
+        accs = tuple(self.e.variable(init) for init in fold.init(call))
+        at = self.e.open("k", call.ins[0].shape[axis])
+        element = self.pull(operand, (*index[:axis], at, *index[axis + 1 :]))
+        self._step(call, fold.combine(accs, fold.lift(call, element, at)), accs)
+        self.e.close("serial", at, ix.iadd(index[axis], ix.lit(1)))
+        return fold.finish(call, tuple(self.e.bind(a) for a in accs))
+
+    def accumulate(
+        self,
+        node: int,
+        call: OpCall,
+        extents: tuple[int, ...],
+        element: Callable[[Index], tuple[Expr, Expr]],
+    ) -> Expr:
+        """Fold elements over `extents` one after another, unrolled when there are few."""
+        fold = self.graph[node].spec.fold
+        assert fold is not None
+        total = 1
+        for extent in extents:
+            total *= extent
+        if total <= UNROLLED:
+            accs = fold.init(call)
+            for flat in range(total):
+                at = ix.delinearize(ix.lit(flat), extents)
+                lifted = fold.lift(call, *element(at)) if extents else fold.lift(call, *element(()))
+                accs = tuple(self.e.let(a) for a in fold.combine(accs, lifted))
+            return fold.finish(call, accs)
+        registers = tuple(self.e.variable(init) for init in fold.init(call))
+        loops = [(self.e.open("k", extent), extent) for extent in extents]
+        lifted = fold.lift(call, *element(tuple(sym for sym, _ in loops)))
+        self._step(call, fold.combine(registers, lifted), registers)
+        for sym, extent in reversed(loops):
+            self.e.close("serial", sym, ix.lit(extent))
+        return fold.finish(call, tuple(self.e.bind(r) for r in registers))
+
+    def _step(self, call: OpCall, new: tuple[Expr, ...], registers: tuple[Sym, ...]) -> None:
+        # Bound before any assignment: accumulators may depend on each other.
+        if len(registers) > 1:
+            new = tuple(self.e.bind(value) for value in new)
+        for register, value in zip(registers, new, strict=True):
+            self.e.assign(register, value)
+
+
+class _Puller:
+    """What a body sees: operands of one node."""
+
+    def __init__(self, frame: Frame, node: int) -> None:
+        self.frame = frame
+        self.node = node
+
+    def __call__(self, operand: int, index: Index) -> Expr:
+        return self.frame.pull(self.frame.graph[self.node].inputs[operand], index)
+
+    def let(self, value: Expr) -> Expr:
+        return self.frame.e.let(value)
+
+
+def memory(name: str, shape: tuple[int, ...], dtype: DType) -> Source:
+    """Elements of a global buffer."""
+
+    def load(index: Index) -> Expr:
+        return widen(Load(name, ix.linearize(index, shape), dtype))
+
+    return load

@@ -1,0 +1,294 @@
+"""The form of a kernel: which axes its independent iterations run over.
+
+One rule serves every kernel. Choose *parallel* axes so that everything that must be computed once
+(a reduction, a scan, a contraction, a loop's carried state: an *anchor*) is needed only at the
+very item that computes it. The analysis starts from all axes of the main output, asks which index
+every value is needed at, and gives up the parallel axes that some anchor mixes, until none does.
+What is left of each value per item is its *local* part: registers (item form: items are lanes) or
+a row that lanes walk along (row form).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from autofuse.graph.types import Graph, Value
+from autofuse.ops.spec import Family
+
+# Per axis: the parallel axis (an int) it equals, or the set of parallel axes that its index
+# depends on in another way (empty: a local axis).
+Tag = int | frozenset[int]
+Tags = tuple[Tag, ...]
+LOCAL: frozenset[int] = frozenset()
+ANCHORS = (Family.REDUCTION, Family.SCAN, Family.CONTRACTION, Family.CONTROL)
+# Local elements per item that are unrolled into registers rather than walked by lanes.
+REGISTERS = 16
+STATE_LIMIT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How one kernel segment runs: `kind` "item" or "row", extents of its parallel axes, and for
+    each value needed at one index only the tags of its axes; `carries` the tags of loop states.
+    `nodes` and `outputs` are the segment's share of the group."""
+
+    kind: str
+    parallel: tuple[int, ...]
+    nodes: tuple[int, ...]
+    outputs: tuple[Value, ...]
+    tags: tuple[tuple[Value, Tags], ...]
+    carries: tuple[tuple[tuple[int, int], Tags], ...] = ()
+
+    @property
+    def items(self) -> int:
+        return math.prod(self.parallel)
+
+    def tags_of(self, value: Value) -> Tags:
+        return dict(self.tags)[value]
+
+
+class Demand:
+    """At which indices the values of a node set are needed, for given parallel axes."""
+
+    def __init__(self, graph: Graph, nodes: Iterable[int], parallel: frozenset[int]) -> None:
+        self.graph = graph
+        self.nodes = frozenset(nodes)
+        self.parallel = parallel
+        self.wanted: dict[Value, set[Tags]] = {}
+        self.mixed: set[int] = set()
+        self.carries: dict[tuple[int, int], Tags] = {}
+
+    def want(self, value: Value, tags: Tags) -> None:
+        kept = tuple(self._kept(tag) for tag in tags)
+        self.wanted.setdefault(value, set()).add(kept)
+
+    def _kept(self, tag: Tag) -> Tag:
+        if isinstance(tag, int):
+            return tag if tag in self.parallel else LOCAL
+        return tag & self.parallel
+
+    def run(self) -> None:
+        """Propagate from outputs to inputs, noting parallel axes that anchors mix."""
+        for node in sorted(self.nodes, reverse=True):
+            family = self.graph[node].spec.family
+            outs = [Value(node, i) for i in range(len(self.graph[node].types))]
+            if family is Family.CONTROL:
+                self._run_loop(node, outs)
+                continue
+            for value in outs:
+                for tags in sorted(self.wanted.get(value, ()), key=repr):
+                    self._operands(node, tags)
+                if family in ANCHORS:
+                    self.anchor(self.wanted.get(value, set()))
+
+    def anchor(self, wanted: set[Tags]) -> None:
+        """Give up every parallel axis that one of these demands lacks or transforms."""
+        for tags in wanted:
+            self.mixed |= self.parallel - {t for t in tags if isinstance(t, int)}
+            self.mixed |= {p for t in tags if isinstance(t, frozenset) for p in t}
+
+    def _operands(self, node: int, tags: Tags) -> None:
+        n, call = self.graph[node], self.graph.call(node)
+        if n.spec.axes is None:
+            return
+        folding = n.spec.family in (Family.REDUCTION, Family.CONTRACTION)
+        for value, mapping in zip(n.inputs, n.spec.axes(call), strict=True):
+            loose: frozenset[int] = LOCAL
+            for out_axis, axis in enumerate(mapping):
+                if axis is None and not folding:
+                    loose |= parts(tags[out_axis])
+            found: list[Tag] = [loose] * self.graph.type_of(value).rank
+            for out_axis, axis in enumerate(mapping):
+                if axis is not None:
+                    found[axis] = tags[out_axis]
+            self.want(value, tuple(found))
+
+    def _run_loop(self, node: int, outs: list[Value]) -> None:
+        """Carried states are needed, trip after trip, at the index of the final state."""
+        n, call = self.graph[node], self.graph.call(node)
+        body: Graph = call["body"]
+        carries: int = call["carries"]
+        state: dict[int, set[Tags]] = {k: set(self.wanted.get(outs[k], ())) for k in range(carries)}
+        stacks = {
+            k: {t[1:] for t in self.wanted.get(outs[k], ())} for k in range(carries, len(outs))
+        }
+        while True:
+            inner = Demand(body, range(len(body.nodes)), self.parallel)
+            for k, demanded in {**state, **stacks}.items():
+                for tags in demanded:
+                    inner.want(body.outputs[k], tags)
+            inner.run()
+            self.mixed |= inner.mixed
+            needs = {k: inner.wanted.get(Value(body.inputs[1 + k]), set()) for k in range(carries)}
+            grown = {k: state[k] | needs[k] for k in range(carries)}
+            if grown == state:
+                break
+            state = grown
+        for k in range(carries):
+            rank = self.graph.type_of(n.inputs[k]).rank
+            self.carries[node, k] = min(state[k], key=repr, default=(LOCAL,) * rank)
+            self._carry(state[k], n.inputs[k])
+        for k in range(carries, len(call.ins)):
+            for tags in inner.wanted.get(Value(body.inputs[1 + k]), ()):
+                self.want(n.inputs[k], tags)
+
+    def _carry(self, demanded: set[Tags], source: Value) -> None:
+        uniform = all(t == LOCAL for tags in demanded for t in tags)
+        if not uniform:
+            self.anchor(demanded)
+        for tags in demanded:
+            self.want(source, tags)
+
+
+def parts(tag: Tag) -> frozenset[int]:
+    """The parallel axes an index depends on."""
+    return frozenset((tag,)) if isinstance(tag, int) else tag
+
+
+def _main_output(graph: Graph, outputs: tuple[Value, ...]) -> Value:
+    """The output that offers most parallel axes; loops offer those of their states."""
+    return max(outputs, key=lambda v: (graph.type_of(v).rank, graph.type_of(v).size, v))
+
+
+def align(shape: tuple[int, ...], main: tuple[int, ...]) -> Tags | None:
+    """Axes of `shape` matched in order with axes of `main` of equal extent, or None."""
+    if shape == main:
+        return tuple(range(len(main)))
+    tags: list[Tag] = []
+    at = 0
+    for extent in shape:
+        while at < len(main) and main[at] != extent:
+            at += 1
+        if at == len(main):
+            return None
+        tags.append(at)
+        at += 1
+    return tuple(tags)
+
+
+def _seeds(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> dict[Value, Tags] | None:  # fmt: skip
+    """The index at which each output is computed, in terms of the main output's axes."""
+    main = _main_output(graph, outputs)
+    shape = graph.type_of(main).shape
+    every = frozenset(range(len(shape)))
+    probe = Demand(graph, nodes, every)
+    probe.want(main, tuple(range(len(shape))))
+    probe.run()
+    seeds: dict[Value, Tags] = {}
+    for value in outputs:
+        demanded = probe.wanted.get(value, set())
+        own = next(iter(demanded)) if len(demanded) == 1 else None
+        if value != main and own is not None and all(isinstance(t, int) for t in own):
+            seeds[value] = own
+            continue
+        matched = align(graph.type_of(value).shape, shape)
+        if matched is None:
+            return None
+        seeds[value] = matched
+    return seeds
+
+
+def single_form(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> Form | None:
+    """The one form that computes all outputs together, or None when they share no domain."""
+    seeds = _seeds(graph, nodes, outputs)
+    if seeds is None:
+        return None
+    shape = graph.type_of(_main_output(graph, outputs)).shape
+    parallel = frozenset(range(len(shape)))
+    for tags in seeds.values():
+        parallel &= {t for t in tags if isinstance(t, int)}
+    parallel -= _unrolled_axes(graph, nodes, outputs, seeds, shape)
+    while True:
+        demand = Demand(graph, nodes, parallel)
+        for value, tags in seeds.items():
+            demand.want(value, tags)
+        demand.run()
+        if not demand.mixed:
+            break
+        parallel -= demand.mixed
+    return _finish(graph, nodes, outputs, demand, shape)
+
+
+def _unrolled_axes(
+    graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...],
+    seeds: Mapping[Value, Tags], shape: tuple[int, ...],
+) -> set[int]:  # fmt: skip
+    """Small axes that data movement cuts or joins: unrolled, their indices are constants."""
+    moving = ("concat", "slice", "pad", "reverse", "gather", "random_bits", "reshape")
+    if not any(graph[n].op in moving for n in nodes) or math.prod(shape) < 1024:
+        return set()
+    demand = Demand(graph, nodes, frozenset(range(len(shape))))
+    for value, tags in seeds.items():
+        demand.want(value, tags)
+    demand.run()
+    cut: set[int] = set()
+    for node in nodes:
+        if graph[node].op in moving:
+            mapped = graph[node].spec.axes
+            maps = mapped(graph.call(node)) if mapped else ()
+            for tags in demand.wanted.get(Value(node), ()):
+                loose = {o for m in maps for o, a in enumerate(m) if a is None}
+                cut |= {p for o in loose for p in parts(tags[o])}
+    small = {p for p in cut if shape[p] <= REGISTERS}
+    return small if math.prod(shape[p] for p in small) <= REGISTERS else set()
+
+
+def _finish(
+    graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...],
+    demand: Demand, shape: tuple[int, ...],
+) -> Form:  # fmt: skip
+    order = sorted(demand.parallel)
+    rank = {p: k for k, p in enumerate(order)}
+
+    def renumber(tag: Tag) -> Tag:
+        return rank[tag] if isinstance(tag, int) else frozenset(rank[p] for p in tag)
+
+    tags: dict[Value, Tags] = {}
+    for value, demanded in demand.wanted.items():
+        if len(demanded) == 1:
+            tags[value] = tuple(renumber(t) for t in next(iter(demanded)))
+    for value in outputs:  # an output also read elsewhere is stored at its own index
+        if value not in tags:
+            own = next(t for t in sorted(demand.wanted[value], key=repr) if _covers(t, demand))
+            tags[value] = tuple(renumber(t) for t in own)
+    kind = _kind(graph, nodes, outputs, tags)
+    carries = {at: tuple(renumber(t) for t in own) for at, own in demand.carries.items()}
+    return Form(
+        kind,
+        tuple(shape[p] for p in order),
+        nodes,
+        outputs,
+        tuple(sorted(tags.items(), key=lambda kv: kv[0])),
+        tuple(sorted(carries.items(), key=lambda kv: kv[0])),
+    )
+
+
+def _covers(tags: Tags, demand: Demand) -> bool:
+    return demand.parallel == {t for t in tags if isinstance(t, int)}
+
+
+def local_shape(graph: Graph, value: Value, tags: Tags) -> tuple[int, ...]:
+    """Extents of the axes that are not parallel."""
+    shape = graph.type_of(value).shape
+    return tuple(e for e, t in zip(shape, tags, strict=True) if not isinstance(t, int))
+
+
+def _kind(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...], tags: Mapping[Value, Tags]) -> str:  # fmt: skip
+    """Row form when what is local per item is long and contiguous, else item form."""
+    families = {graph[n].spec.family for n in nodes}
+    if Family.CONTROL in families:
+        return "item"
+    folded = [
+        graph[n].inputs[0] for n in nodes if graph[n].spec.family in (Family.REDUCTION, Family.SCAN)
+    ]
+    scans = Family.SCAN in families
+    for value in (*folded, *outputs):
+        own = tags.get(value)
+        if own is None or not own:
+            continue
+        local = math.prod(local_shape(graph, value, own))
+        if local > REGISTERS and (scans or not isinstance(own[-1], int)):
+            return "row"
+    return "item"

@@ -1,0 +1,206 @@
+"""May these nodes be one kernel, and is this plan a plan? Every refusal names its rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from autofuse.graph.types import Graph, Value
+from autofuse.ops.spec import Family
+from autofuse.plan.forms import ANCHORS, LOCAL, STATE_LIMIT, Form, local_shape, single_form
+from autofuse.plan.groups import is_convex, is_source, reads
+from autofuse.plan.types import FusionGroup, FusionPlan, PlanError
+
+MAX_BUFFERS = 256
+MAX_NODES = 4096
+# Elements of row scratch one kernel may hold per row (256 KiB of f32: an L2 share).
+ROW_SCRATCH = 1 << 16
+# Below this many elements losing parallel items cannot matter.
+SMALL_WORK = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why nodes cannot be one kernel: the rule's name and a sentence."""
+
+    rule: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"[{self.rule}] {self.reason}"
+
+
+Verdict = tuple[Form, ...] | Refusal
+
+
+def check_group(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> Verdict:
+    """The forms of the kernel computing `outputs` from `nodes` (one per segment), or why not."""
+    if not nodes or not outputs:
+        return Refusal("empty", "a group needs nodes and outputs")
+    if len(nodes) > MAX_NODES:
+        return Refusal("size", f"{len(nodes)} nodes exceed the limit of {MAX_NODES}")
+    buffers = len(reads(graph, nodes)) + len(outputs)
+    if buffers > MAX_BUFFERS:
+        return Refusal("buffers", f"{buffers} buffers exceed the limit of {MAX_BUFFERS}")
+    if any(is_source(graph, n) for n in nodes):
+        return Refusal("source", "inputs and constants are not computed by kernels")
+    if not is_convex(graph, nodes, outputs):
+        return Refusal("convex", "a value it reads depends on a value it writes")
+    if len(nodes) > 1:
+        for n in nodes:
+            if graph[n].spec.family is Family.CONTRACTION:
+                return Refusal("library", f"%{n} {graph[n].op} is a kernel of its own")
+    return _forms(graph, nodes, outputs)
+
+
+def _forms(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> Verdict:
+    whole = single_form(graph, nodes, outputs)
+    refused = _refusal(graph, whole) if whole is not None else None
+    if whole is not None and refused is None:
+        return (whole,)
+    segments = components(graph, nodes, outputs)
+    if len(segments) == 1:
+        return refused or Refusal("domain", "its outputs have no common iteration domain")
+    forms: list[Form] = []
+    for part, written in segments:
+        form = single_form(graph, part, written)
+        if form is None:
+            return Refusal("domain", "the outputs of a part have no common iteration domain")
+        problem = _refusal(graph, form)
+        if problem is not None:
+            return problem
+        forms.append(form)
+    return tuple(forms)
+
+
+def components(
+    graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]
+) -> list[tuple[tuple[int, ...], tuple[Value, ...]]]:
+    """Weakly connected parts of a node set with the outputs each writes, by first node."""
+    inside = frozenset(nodes)
+    root = {n: n for n in nodes}
+
+    def find(n: int) -> int:
+        while root[n] != n:
+            root[n] = root[root[n]]
+            n = root[n]
+        return n
+
+    for n in nodes:
+        for value in graph[n].inputs:
+            if value.node in inside:
+                a, b = find(value.node), find(n)
+                root[max(a, b)] = min(a, b)
+    parts: dict[int, list[int]] = {}
+    for n in nodes:
+        parts.setdefault(find(n), []).append(n)
+    return [
+        (tuple(part), tuple(v for v in outputs if v.node in set(part)))
+        for part in parts.values()
+        if any(v.node in set(part) for v in outputs)
+    ]
+
+
+def _refusal(graph: Graph, form: Form) -> Refusal | None:
+    """Forms that exist but must not be built: state, scratch and lost parallelism."""
+    tags = dict(form.tags)
+    for n in form.nodes:
+        node = graph[n]
+        family = node.spec.family
+        if family is Family.CONTROL:
+            problem = _loop_refusal(graph, form, n)
+            if problem is not None:
+                return problem
+        own = tags.get(Value(n))
+        if family in (Family.REDUCTION, Family.SCAN) and own is None:
+            return Refusal("anchor", f"%{n} {node.op} is needed at several indices at once")
+        if family in (Family.REDUCTION, Family.SCAN) and own is not None:
+            scratch = _size(local_shape(graph, Value(n), own))
+            if scratch > ROW_SCRATCH and len(form.nodes) > 1:
+                return Refusal("scratch", f"%{n} {node.op} keeps {scratch} elements per item")
+    if len(form.nodes) > 1:
+        return _parallelism_refusal(graph, form)
+    return None
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    total = 1
+    for extent in shape:
+        total *= extent
+    return total
+
+
+def _loop_refusal(graph: Graph, form: Form, n: int) -> Refusal | None:
+    """The state of a whole-loop kernel must fit registers and its body must be scalar work."""
+    carried = dict(form.carries)
+    body: Graph = graph.call(n)["body"]
+    carries: int = graph.call(n)["carries"]
+    for inner in range(len(body.nodes)):
+        family = body[inner].spec.family
+        if family in (Family.CONTROL, Family.CONTRACTION, Family.SCAN):
+            return Refusal("loop-body", f"the loop body has {body[inner].op}, not scalar work")
+    total = 0
+    for k in range(carries):
+        total += _size(local_shape(graph, Value(n, k), carried[n, k]))
+    if total > STATE_LIMIT:
+        return Refusal("loop-state", f"{total} state elements per item exceed {STATE_LIMIT}")
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _items_alone(graph: Graph, n: int) -> int:
+    outputs = tuple(Value(n, i) for i in range(len(graph[n].types)))
+    form = single_form(graph, (n,), outputs)
+    return 1 if form is None else form.items
+
+
+def _parallelism_refusal(graph: Graph, form: Form) -> Refusal | None:
+    """Fusing must not leave fewer independent items than its own anchors have."""
+    anchors = [n for n in form.nodes if graph[n].spec.family in ANCHORS]
+    work = max(graph.type_of(v).size for v in (*form.outputs, *reads(graph, form.nodes)))
+    if work <= SMALL_WORK:
+        return None
+    if not anchors:
+        return None
+    least = min(_items_alone(graph, n) for n in anchors)
+    if form.items < least:
+        return Refusal("parallelism", f"{form.items} independent items would be left of {least}")
+    return None
+
+
+def check_plan(graph: Graph, plan: FusionPlan) -> None:
+    """Raises PlanError unless `plan` computes every output of `graph` with legal kernels."""
+    ready = {Value(i) for i in range(len(graph.nodes)) if is_source(graph, i)}
+    for group in plan.groups:
+        _check_known(graph, group)
+        missing = [v for v in reads(graph, group.nodes) if v not in ready]
+        if missing:
+            raise PlanError(f"group {group} reads {missing[0]} before any group wrote it")
+        if group.body is not None:
+            _check_body(graph, group)
+        else:
+            verdict = check_group(graph, group.nodes, group.outputs)
+            if isinstance(verdict, Refusal):
+                raise PlanError(f"group {group} cannot be one kernel: {verdict}")
+        ready.update(group.outputs)
+    for value in graph.outputs:
+        if value not in ready:
+            raise PlanError(f"no group writes graph output {value}")
+
+
+def _check_known(graph: Graph, group: FusionGroup) -> None:
+    inside = set(group.nodes)
+    if not inside or any(not 0 <= n < len(graph.nodes) for n in inside):
+        raise PlanError(f"group {group} names nodes that the graph does not have")
+    for v in group.outputs:
+        if v.node not in inside or v.index >= len(graph[v.node].types):
+            raise PlanError(f"group {group} writes {v}, which it does not compute")
+
+
+def _check_body(graph: Graph, group: FusionGroup) -> None:
+    if len(group.nodes) != 1 or graph[group.nodes[0]].op != "loop" or group.body is None:
+        raise PlanError(f"group {group} has a body, but is not one loop")
+    check_plan(graph.call(group.nodes[0])["body"], group.body)
+
+
+__all__ = ["LOCAL", "Refusal", "check_group", "check_plan", "components"]

@@ -1,0 +1,239 @@
+"""schedule: a candidate as steps over buffers, ready to be printed or run.
+
+Intermediates live in one workspace and share its bytes when their lifetimes do not overlap. A
+re-issued loop alternates between two copies of its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from autofuse.graph.types import Graph, Value
+from autofuse.ops.types import Literal
+from autofuse.plan.groups import is_inline, is_source, reads
+from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
+
+ALIGN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Where an array is: the start of `space` ("in", "const", "out" number `index`, or "work"),
+    plus `offset` bytes, plus `stride` bytes per trip of the loop at nesting `level`."""
+
+    space: str
+    index: int = 0
+    offset: int = 0
+    level: int = 0
+    stride: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One kernel: `group` of `graph` under `launch`."""
+
+    graph: Graph
+    group: FusionGroup
+    launch: LaunchConfig
+    reads: tuple[Ref, ...]
+    writes: tuple[Ref, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    source: Ref
+    target: Ref
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """`trip` times: store the trip number (i32) at `counter`, then the steps of even or odd trips."""
+
+    trip: int
+    level: int
+    counter: Ref
+    even: tuple[Step, ...]
+    odd: tuple[Step, ...]
+
+
+Step = Run | Copy | Repeat
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Steps in order, the array constants they read, and the workspace size in bytes."""
+
+    steps: tuple[Step, ...]
+    constants: tuple[Literal, ...]
+    workspace: int
+
+
+class _Arena:
+    """Workspace bytes handed out first-fit and taken back."""
+
+    def __init__(self) -> None:
+        self.live: dict[int, int] = {}
+        self.peak = 0
+
+    def take(self, nbytes: int) -> Ref:
+        size = -(-nbytes // ALIGN) * ALIGN
+        at = 0
+        for start in sorted(self.live):
+            if start - at >= size:
+                break
+            at = start + self.live[start]
+        self.live[at] = size
+        self.peak = max(self.peak, at + size)
+        return Ref("work", offset=at)
+
+    def give(self, ref: Ref) -> None:
+        del self.live[ref.offset]
+
+
+class _Scheduler:
+    def __init__(self) -> None:
+        self.arena = _Arena()
+        self.constants: dict[Literal, int] = {}
+
+    def constant(self, literal: Literal) -> Ref:
+        return Ref("const", self.constants.setdefault(literal, len(self.constants)))
+
+    def plan(
+        self, graph: Graph, plan: FusionPlan, launches: tuple[LaunchConfig, ...],
+        bodies: tuple[tuple[LaunchConfig, ...], ...], inputs: tuple[Ref, ...],
+        outputs: tuple[Ref, ...], level: int,
+    ) -> list[Step]:  # fmt: skip
+        """Steps that compute `outputs` from `inputs`."""
+        place: dict[Value, Ref] = {
+            Value(n): ref for n, ref in zip(graph.inputs, inputs, strict=True)
+        }
+        for n, node in enumerate(graph.nodes):
+            if node.op == "constant" and not is_inline(graph, n):
+                place[Value(n)] = self.constant(dict(node.attrs)["value"])
+        for value, ref in zip(graph.outputs, outputs, strict=True):
+            if not is_source(graph, value.node):
+                place.setdefault(value, ref)
+        last = _last_reads(graph, plan)
+        steps: list[Step] = []
+        mine: dict[Value, Ref] = {}
+        for position, group in enumerate(plan.groups):
+            for value in group.outputs:
+                if value not in place:
+                    mine[value] = place[value] = self.arena.take(graph.type_of(value).nbytes)
+            step_bodies = bodies[position] if bodies else ()
+            steps += self._group(graph, group, launches[position], step_bodies, place, level)
+            for value in [v for v in mine if last.get(v, -1) <= position]:
+                self.arena.give(mine.pop(value))
+        for ref in mine.values():
+            self.arena.give(ref)
+        return steps + self._passed_through(graph, outputs, place)
+
+    def _passed_through(self, graph: Graph, outputs: tuple[Ref, ...], place: dict[Value, Ref]) -> list[Step]:  # fmt: skip
+        """Outputs that are inputs, constants or other outputs."""
+        steps: list[Step] = []
+        for value, ref in zip(graph.outputs, outputs, strict=True):
+            if is_inline(graph, value.node):
+                source = self.constant(dict(graph[value.node].attrs)["value"])
+            else:
+                source = place[value]
+            if source != ref:
+                steps.append(Copy(source, ref, graph.type_of(value).nbytes))
+        return steps
+
+    def _group(
+        self, graph: Graph, group: FusionGroup, launch: LaunchConfig,
+        bodies: tuple[LaunchConfig, ...], place: dict[Value, Ref], level: int,
+    ) -> list[Step]:  # fmt: skip
+        if group.body is not None:
+            return self._loop(graph, group, bodies, place, level)
+        found = tuple(place[v] for v in reads(graph, group.nodes))
+        return [Run(graph, group, launch, found, tuple(place[v] for v in group.outputs))]
+
+    def _loop(
+        self, graph: Graph, group: FusionGroup, launches: tuple[LaunchConfig, ...],
+        place: dict[Value, Ref], level: int,
+    ) -> list[Step]:  # fmt: skip
+        node = group.nodes[0]
+        call, types = graph.call(node), graph[node].types
+        body: Graph = call["body"]
+        carries, trip = int(call["carries"]), int(call["trip"])
+        operands = [self._operand(graph, v, place) for v in graph[node].inputs]
+        counter = self.arena.take(4)
+        state = [[self.arena.take(t.nbytes) for t in types[:carries]] for _ in range(2)]
+        stacks = tuple(self._stack(graph, Value(node, k), place, level) for k in range(carries, len(types)))  # fmt: skip
+        inside = [Candidate(group.body, launches)] if group.body is not None else []
+        turns: list[tuple[Step, ...]] = []
+        for source, target in ((state[0], state[1]), (state[1], state[0])):
+            inputs = (counter, *source, *operands[carries:])
+            steps = self.plan(body, inside[0].plan, launches, (), inputs, (*target, *stacks), level + 1)  # fmt: skip
+            turns.append(tuple(steps))
+        done: list[Step] = [
+            Copy(operands[k], state[0][k], types[k].nbytes) for k in range(carries)
+        ]
+        done.append(Repeat(trip, level, counter, turns[0], turns[1]))
+        for k in range(carries):
+            if Value(node, k) in place:
+                done.append(Copy(state[trip % 2][k], place[Value(node, k)], types[k].nbytes))
+        for ref in (counter, *state[0], *state[1]):
+            self.arena.give(ref)
+        return done
+
+    def _operand(self, graph: Graph, value: Value, place: dict[Value, Ref]) -> Ref:
+        if is_inline(graph, value.node):
+            return self.constant(dict(graph[value.node].attrs)["value"])
+        return place[value]
+
+    def _stack(self, graph: Graph, value: Value, place: dict[Value, Ref], level: int) -> Ref:
+        """Where trip t leaves its slice of a stacked result."""
+        whole = graph.type_of(value)
+        base = place.get(value)
+        if base is None:  # nobody reads it, but the body writes it
+            base = place[value] = self.arena.take(whole.nbytes)
+        if base.stride:
+            base = replace(base, level=base.level)
+        return replace(base, level=level, stride=whole.nbytes // whole.shape[0])
+
+
+def _last_reads(graph: Graph, plan: FusionPlan) -> dict[Value, int]:
+    """For each value the position of the last group that reads it."""
+    last: dict[Value, int] = {}
+    for position, group in enumerate(plan.groups):
+        for value in reads(graph, group.nodes):
+            last[value] = position
+    return last
+
+
+def schedule(graph: Graph, candidate: Candidate) -> Schedule:
+    """The steps of a candidate; the plan must be legal for the graph (`check_plan`)."""
+    scheduler = _Scheduler()
+    inputs = tuple(Ref("in", k) for k in range(len(graph.inputs)))
+    outputs = tuple(Ref("out", k) for k in range(len(graph.outputs)))
+    steps = scheduler.plan(
+        graph, candidate.plan, candidate.launches, candidate.bodies, inputs, outputs, 0
+    )
+    return Schedule(tuple(steps), tuple(scheduler.constants), scheduler.arena.peak)
+
+
+def kernel_runs(steps: Iterable[Step]) -> list[Run]:
+    """Every distinct kernel run of a schedule, loop bodies (even trips) included."""
+    found: list[Run] = []
+    for step in steps:
+        if isinstance(step, Run):
+            found.append(step)
+        elif isinstance(step, Repeat):
+            found.extend(kernel_runs(step.even))
+    return found
+
+
+def launches_per_call(steps: Iterable[Step]) -> int:
+    """How many kernels one call of the plan launches, copies not counted."""
+    total = 0
+    for step in steps:
+        if isinstance(step, Run):
+            total += 1
+        elif isinstance(step, Repeat):
+            total += (step.trip + 1) // 2 * launches_per_call(step.even)
+            total += step.trip // 2 * launches_per_call(step.odd)
+    return total
