@@ -10,7 +10,7 @@ from autofuse.baselines.xla_predicates import (
     first_refusal,
     reuses,
 )
-from autofuse.baselines.xla_state import LIBRARY, Instr, State
+from autofuse.baselines.xla_state import LIBRARY, PRODUCER_IS_FUSION, Instr, State
 from autofuse.graph.types import Value
 
 PASS_1 = "instruction-fusion"
@@ -46,7 +46,7 @@ def duplicates_expensive(state: State, producer: Instr, consumer: Instr) -> str 
     return None
 
 
-_FIRST: Rules = (("producer-is-fusion", producer_is_fusion), *LEGALITY)
+_FIRST: Rules = ((PRODUCER_IS_FUSION, producer_is_fusion), *LEGALITY)
 _LAST: Rules = (("budget", budget), ("code-duplication", code_duplication))
 RULES: dict[bool, Rules] = {
     False: (*_FIRST, ("expensive-reuse", expensive_reuse),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
@@ -13,15 +14,14 @@ from autofuse.ops.spec import Family
 from autofuse.ops.types import OpCall
 
 WARP = 32
-# The expensive-op list, by our names. erf is left out: XLA expands it into a polynomial before
-# fusion; tan, sinh and cosh are left out likewise only where their expansion is cheap (none is:
-# they expand into exp or a quotient), asin, acos and atan expand into atan2.
-EXPENSIVE = frozenset(
-    "exp expm1 log log1p logistic pow tanh tan sinh cosh atan2 asin acos atan sqrt rsqrt "
-    "div reciprocal rem".split()
-)
+# The expensive-op list, by our names. XLA expands tan, sinh and cosh into quotients and
+# exponentials, asin, acos and atan into atan2; erf becomes a polynomial, which is cheap.
+EXPENSIVE = frozenset((
+    "exp", "expm1", "log", "log1p", "logistic", "pow", "tanh", "tan", "sinh", "cosh", "atan2",
+    "asin", "acos", "atan", "sqrt", "rsqrt", "div", "reciprocal", "rem",
+))  # fmt: skip
 # The GPU override: cheap in f32 and f16 because the hardware has fast forms.
-CHEAP_ON_GPU = frozenset(("div", "reciprocal", "rsqrt", "exp"))
+CHEAP_ON_GPU = frozenset(("div", "reciprocal", "rsqrt", "exp", "tan", "sinh", "cosh"))
 # Ops after which an emitter may not reuse what it computed for another index.
 INVALIDATES_CACHE = frozenset(("concat", "dot_general", "pad"))
 
@@ -79,7 +79,7 @@ def is_expensive(op: str, family: Family, dtype: DType, call: OpCall) -> bool:
 
 
 def _consecutive(axes: Sequence[int]) -> bool:
-    return all(b == a + 1 for a, b in zip(axes, axes[1:], strict=False))
+    return all(b == a + 1 for a, b in pairwise(axes))
 
 
 def reduction_kind(shape: Sequence[int], axes: Sequence[int]) -> str:

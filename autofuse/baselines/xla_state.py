@@ -11,6 +11,7 @@ from autofuse.baselines.xla_shapes import Fact, fact_of
 from autofuse.graph.types import Graph, Value
 from autofuse.plan.types import FusionGroup, FusionPlan
 
+PRODUCER_IS_FUSION = "producer-is-fusion"
 OP, LOOP, INPUT, LIBRARY, HORIZONTAL = "op", "loop", "input", "library", "horizontal"
 
 
@@ -228,11 +229,19 @@ class State:
         self, pass_name: str, producer: Instr, consumer: Instr, refusal: tuple[str, str] | None,
         fused: tuple[str, str],
     ) -> None:  # fmt: skip
-        """Record the verdict on one pair; the pass's last verdict on it stands."""
+        """Record the verdict on one pair; the pass's last verdict on it stands, except that
+        "the producer has become a fusion meanwhile" does not hide an earlier reason.
+
+        A producer that is its own consumer is considered for the graph's result.
+        """
+        key = (pass_name, producer.id, consumer.id)
         rule, reason = fused if refusal is None else refusal
-        self.decisions[(pass_name, producer.id, consumer.id)] = Decision(
-            pass_name, node_label(self.graph, producer.id), node_label(self.graph, consumer.id),
-            refusal is None, rule, reason, producer.id, consumer.id,
+        if rule == PRODUCER_IS_FUSION and key in self.decisions:
+            return
+        into = "result" if producer is consumer else node_label(self.graph, consumer.id)
+        self.decisions[key] = Decision(
+            pass_name, node_label(self.graph, producer.id), into, refusal is None, rule, reason,
+            producer.id, consumer.id,
         )  # fmt: skip
 
     def plan_groups(self, bodies: dict[int, FusionPlan]) -> Iterable[FusionGroup]:

@@ -1,0 +1,159 @@
+"""Every registered baseline on random graphs: valid plans, the same plan for the same graph."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from random_graphs import random_graph
+
+from autofuse.baselines import BASELINES, baseline_named, explain
+from autofuse.baselines.base import is_computed, live_nodes, read_values
+from autofuse.errors import AutofuseError
+from autofuse.graph.builder import GraphBuilder
+from autofuse.graph.canonical import canonical
+from autofuse.graph.types import Graph, Value
+from autofuse.ops.dtypes import DType
+from autofuse.plan.types import FusionPlan
+
+F32, U32 = DType.F32, DType.U32
+
+
+def check_plan(graph: Graph, plan: FusionPlan) -> None:
+    """Groups run in an order in which all they read is written, each value by one group; groups
+    are convex because none reads what depends on its own outputs."""
+    written: dict[Value, int] = {}
+    for k, group in enumerate(plan.groups):
+        assert list(group.nodes) == sorted(set(group.nodes))
+        assert list(group.outputs) == sorted(set(group.outputs))
+        assert group.outputs
+        assert all(is_computed(graph, n) for n in group.nodes)
+        assert all(v.node in group.nodes for v in group.outputs)
+        for value in read_values(graph, group.nodes):
+            assert not is_computed(graph, value.node) or value in written, f"{k} reads {value}"
+        for value in group.outputs:
+            assert value not in written
+            written[value] = k
+        loops = [n for n in group.nodes if graph[n].op == "loop"]
+        assert (group.body is not None) == bool(loops)
+        if group.body is not None:
+            check_plan(graph.call(loops[0])["body"], group.body)
+    assert all(v in written for v in graph.outputs if is_computed(graph, v.node))
+    covered = {n for group in plan.groups for n in group.nodes}
+    assert covered == set(live_nodes(graph))
+    read = {v for group in plan.groups for v in read_values(graph, group.nodes)}
+    assert set(written) <= read | set(graph.outputs), "a group writes what nothing reads"
+
+
+def shuffled(graph: Graph, seed: int) -> Graph:
+    """The same computation with nodes in another topological order and other names."""
+    rng = np.random.default_rng(seed)
+    left = {i: {v.node for v in node.inputs} for i, node in enumerate(graph.nodes)}
+    place: dict[int, int] = {}
+    while left:
+        ready = [i for i, needed in left.items() if needed <= place.keys()]
+        chosen = ready[int(rng.integers(len(ready)))]
+        place[chosen] = len(place)
+        del left[chosen]
+    nodes = tuple(
+        replace(
+            graph[i],
+            inputs=tuple(Value(place[v.node], v.index) for v in graph[i].inputs),
+            name=f"n{rng.integers(1 << 30)}",
+        )
+        for i in place
+    )
+    outputs = tuple(Value(place[v.node], v.index) for v in graph.outputs)
+    return Graph(nodes, tuple(place[i] for i in graph.inputs), outputs)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_plans_of_random_graphs_are_valid_and_deterministic(name: str) -> None:
+    planner = BASELINES[name]
+    for seed in range(200):
+        graph = canonical(random_graph(seed, 8 + seed % 40))
+        result = planner(graph)
+        check_plan(graph, result.plan)
+        assert planner(graph) == result
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_plans_do_not_depend_on_node_order_or_names(name: str) -> None:
+    planner = BASELINES[name]
+    for seed in range(60):
+        graph = random_graph(seed, 25)
+        other = canonical(shuffled(graph, seed + 1))
+        assert planner(other).plan == planner(canonical(graph)).plan
+
+
+def test_shuffling_changes_the_order() -> None:
+    graph = random_graph(3, 25)
+    assert shuffled(graph, 1).nodes != graph.nodes
+
+
+def loop_graph() -> Graph:
+    """Ten steps of s = tanh(s + 1) * 0.5 with an invariant added."""
+    body = GraphBuilder()
+    body.input("i", (), DType.I32)
+    state, bias = body.input("s", (6,), F32), body.input("b", (6,), F32)
+    half = body.constant(0.5, F32, (6,))
+    inner = body.add("mul", body.add("tanh", body.add("add", state, bias)), half)
+    b = GraphBuilder()
+    x, y = b.input("x", (6,), F32), b.input("y", (6,), F32)
+    start = b.add("neg", x)
+    (last,) = b.add_multi("loop", start, y, body=body.build([inner]), trip=10, carries=1)
+    return canonical(b.build([b.add("abs", last)]))
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_loop_is_a_group_whose_body_is_planned(name: str) -> None:
+    graph = loop_graph()
+    result = BASELINES[name](graph)
+    check_plan(graph, result.plan)
+    (loop,) = (g for g in result.plan.groups if g.body is not None)
+    assert [graph[n].op for n in loop.nodes] == ["loop"]
+    assert len(result.plan.groups) == 3
+    body = loop.body
+    assert body is not None
+    assert len(body.groups) == (4 if name == "unfused" else 1)
+
+
+def test_unfused_is_one_group_per_op() -> None:
+    for seed in range(20):
+        graph = canonical(random_graph(seed, 30))
+        groups = BASELINES["unfused"](graph).plan.groups
+        assert sorted(g.nodes for g in groups) == [(n,) for n in live_nodes(graph)]
+
+
+def test_an_output_that_is_an_input_needs_no_group() -> None:
+    b = GraphBuilder()
+    x = b.input("x", (4,), F32)
+    graph = canonical(b.build([x]))
+    for planner in BASELINES.values():
+        assert planner(graph).plan.groups == ()
+
+
+def test_unused_outputs_are_not_written() -> None:
+    b = GraphBuilder()
+    words = [b.input(f"w{k}", (4,), U32) for k in range(4)]
+    first, _ = b.add_multi("threefry2x32", *words)
+    graph = canonical(b.build([first]))
+    for planner in BASELINES.values():
+        (group,) = planner(graph).plan.groups
+        assert group.outputs == (Value(group.nodes[0], 0),)
+
+
+def test_an_unknown_baseline_is_named() -> None:
+    with pytest.raises(AutofuseError, match=r"unknown baseline 'best'.*unfused, xla-2022"):
+        baseline_named("best")
+    assert baseline_named("unfused") is BASELINES["unfused"]
+
+
+def test_explain_has_a_line_per_group_and_decision() -> None:
+    graph = loop_graph()
+    result = BASELINES["xla-2022"](graph)
+    lines = explain(result, graph)
+    assert len(lines) == len(result.plan.groups) + len(result.decisions)
+    assert any("[library-call]" in line and line.startswith("refused") for line in lines)
+    assert any(line.startswith("fused") and "in %" in line for line in lines)
