@@ -1,0 +1,236 @@
+"""Walks a jaxpr and emits its ops: calls inlined, scans as counted loops, branches as selects."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from autofuse.frontends.jax_emit import Emitter, FrontendError, Item, Key, is_key, jax_module
+from autofuse.frontends.jax_index import INDEX_RULES
+from autofuse.frontends.jax_loop import Loop, counts_up, unchanged
+from autofuse.frontends.jax_random import RANDOM_RULES
+from autofuse.frontends.jax_rules import COMPUTE_RULES, Rule, choose, dtype_of, same
+from autofuse.frontends.jax_shapes import SHAPE_RULES
+from autofuse.graph.types import Value
+from autofuse.ops.types import GraphError
+
+RULES: dict[str, Rule] = COMPUTE_RULES | SHAPE_RULES | INDEX_RULES | RANDOM_RULES
+# Primitives that only move elements treat each word of a typed key alike.
+_KEYWISE = {*SHAPE_RULES, "dynamic_slice", "dynamic_update_slice", "gather", "select_n"} | {
+    name for name, rule in COMPUTE_RULES.items() if rule is same
+}
+_INNER = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+
+
+@dataclass
+class Walker:
+    """Emits into `e`; `inside` holds the equations being expanded, outermost first."""
+
+    e: Emitter
+    inside: list[Any] = field(default_factory=list)
+
+    def run(self, jaxpr: Any, consts: Sequence[Item], args: Sequence[Item]) -> list[Item]:
+        """Results of `jaxpr` (open); raises FrontendError naming a primitive without a rule."""
+        env: dict[Any, Item] = {}
+        env.update(zip(jaxpr.constvars, consts, strict=True))
+        env.update(zip(jaxpr.invars, args, strict=True))
+        for eqn, live in _needed(jaxpr):
+            items = [self._read(env, atom) for atom in eqn.invars]
+            results = self._apply(eqn, live, items)
+            env.update(zip(eqn.outvars, results, strict=True))
+        return [self._read(env, atom) for atom in jaxpr.outvars]
+
+    def closed(self, closed: Any, args: Sequence[Item]) -> list[Item]:
+        """Results of a jaxpr that brings its constants, or has none."""
+        if not hasattr(closed, "consts"):
+            return self.run(closed, (), args)
+        return self.run(closed.jaxpr, [self.constant(c) for c in closed.consts], args)
+
+    def constant(self, value: Any) -> Item:
+        """A concrete jax or NumPy array (or array of typed keys)."""
+        if hasattr(value, "dtype") and is_key(value):
+            words = self.e.constant(np.asarray(jax_module().random.key_data(value)))
+            return _first(RANDOM_RULES["random_wrap"](self.e, None, words))
+        return self.e.constant(np.asarray(value), dtype_of(np.asarray(value).dtype))
+
+    def on(self, e: Emitter) -> Walker:
+        """A walker for the body of a loop in this graph."""
+        return Walker(e, list(self.inside))
+
+    def _read(self, env: dict[Any, Item], atom: Any) -> Item:
+        if hasattr(atom, "val"):
+            return self.e.constant(np.asarray(atom.val), dtype_of(atom.aval.dtype))
+        return env[atom]
+
+    def _apply(self, eqn: Any, live: Sequence[bool], items: list[Item]) -> list[Item]:
+        self.inside.append(eqn)
+        name = eqn.primitive.name
+        try:
+            if name in CONTROL_RULES:
+                return CONTROL_RULES[name](self, eqn, live, items)
+            if name not in RULES:
+                raise FrontendError("is not supported")
+            if name in _KEYWISE and any(isinstance(item, Key) for item in items):
+                return self._keywise(eqn, items)
+            return _listed(RULES[name](self.e, eqn, *items))
+        except GraphError as error:
+            if isinstance(error, FrontendError) and error.located:
+                raise
+            text = str(error)
+            text = text if text == "is not supported" else f"cannot become a graph: {text}"
+            message = f"jax primitive '{name}' {text} ({self._line()})"
+            raise FrontendError(message, located=True) from error
+        finally:
+            self.inside.pop()
+
+    def _keywise(self, eqn: Any, items: list[Item]) -> list[Item]:
+        """A rule applied to the first words of all keys, then to the second."""
+        rule = RULES[eqn.primitive.name]
+        words = []
+        for w in (0, 1):
+            chosen = ((i.k0, i.k1)[w] if isinstance(i, Key) else i for i in items)
+            words.append(_listed(rule(self.e, eqn, *chosen)))
+        pairs = zip(eqn.outvars, *words, strict=True)
+        return [Key(a, b) if is_key(v.aval) else a for v, a, b in pairs]
+
+    def _line(self) -> str:
+        """file.py:12 of the innermost equation that stems from code outside jax."""
+        for eqn in reversed(self.inside):
+            found = user_line(eqn)
+            if found:
+                return found
+        return "line unknown"
+
+
+def _first(items: Item | tuple[Item, ...]) -> Item:
+    return _listed(items)[0]
+
+
+def _listed(result: Item | Sequence[Item]) -> list[Item]:
+    return [result] if isinstance(result, Value | Key) else list(result)
+
+
+def user_line(eqn: Any) -> str | None:
+    """Where the user's code made an equation: the innermost frame outside jax and this package."""
+    traceback = eqn.source_info.traceback
+    if traceback is None:
+        return None
+    ours = os.path.dirname(os.path.dirname(__file__)) + os.sep
+    theirs = os.path.dirname(jax_module().__file__)
+    for frame in traceback.frames:
+        path = frame.file_name
+        hidden = path.startswith((ours, theirs + os.sep, theirs + "lib" + os.sep, "<"))
+        if not hidden:
+            return f"{os.path.basename(path)}:{frame.line_num}"
+    return None
+
+
+def _needed(jaxpr: Any) -> list[tuple[Any, tuple[bool, ...]]]:
+    """Equations whose results (or effects) matter, each with which of its results do."""
+    wanted = {v for v in jaxpr.outvars if not hasattr(v, "val")}
+    found = []
+    for eqn in reversed(jaxpr.eqns):
+        live = tuple(v in wanted for v in eqn.outvars)
+        if any(live) or eqn.effects:
+            found.append((eqn, live))
+            wanted.update(v for v in eqn.invars if not hasattr(v, "val"))
+    return found[::-1]
+
+
+# Control flow: rule(walker, eqn, which results are live, operands)
+
+
+def _inline(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> list[Item]:
+    inner = next(eqn.params[key] for key in _INNER if key in eqn.params)
+    return walker.closed(inner, items)
+
+
+def _scan(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> list[Item]:
+    p = eqn.params
+    consts, carries = int(p["num_consts"]), int(p["num_carry"])
+    loop = Loop(
+        p["jaxpr"],
+        items[:consts],
+        items[consts : consts + carries],
+        items[consts + carries :],
+        int(p["length"]),
+        bool(p["reverse"]),
+        tuple(live[carries:]),
+    )
+    return loop.emit(walker)
+
+
+def _while(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> list[Item]:
+    """A while loop that counts a carried integer up to a known bound, as fori_loop makes."""
+    p = eqn.params
+    tests, consts = int(p["cond_nconsts"]), int(p["body_nconsts"])
+    test_items, init = items[:tests], items[tests + consts :]
+    trip = _trip(walker.e, p["cond_jaxpr"], p["body_jaxpr"], test_items, init, consts)
+    if trip is None:
+        raise FrontendError("is not a loop of a known number of steps: use scan, or known bounds")
+    loop = Loop(p["body_jaxpr"], items[tests : tests + consts], init, [], trip, False, ())
+    return loop.emit(walker)
+
+
+def _trip(
+    e: Emitter, test: Any, body: Any, test_items: list[Item], init: list[Item], consts: int
+) -> int | None:
+    """How often `carry < bound` holds when the body adds 1 to the carry; None if unclear."""
+    eqns, outs = test.jaxpr.eqns, test.jaxpr.outvars
+    if len(eqns) != 1 or eqns[0].primitive.name not in ("lt", "gt") or eqns[0].outvars != outs:
+        return None
+    left, right = eqns[0].invars if eqns[0].primitive.name == "lt" else eqns[0].invars[::-1]
+    operands = list(test.jaxpr.invars)
+    if hasattr(left, "val") or operands.index(left) < len(test_items):
+        return None
+    carry = operands.index(left) - len(test_items)
+    start = init[carry]
+    first = e.known_int(start) if isinstance(start, Value) else None
+    last: int | None = None
+    if hasattr(right, "val"):
+        last = int(right.val)
+    else:
+        at = operands.index(right)
+        fixed = at < len(test_items) or unchanged(body.jaxpr, consts, at - len(test_items))
+        item = (*test_items, *init)[at]
+        last = e.known_int(item) if fixed and isinstance(item, Value) else None
+    if first is None or last is None or not counts_up(body.jaxpr, consts, carry):
+        return None
+    return max(0, last - first)
+
+
+def _cond(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> list[Item]:
+    """All branches are computed (they have no effects) and the results selected."""
+    branches, (which, *args) = eqn.params["branches"], items
+    assert isinstance(which, Value)
+    known = walker.e.known_int(which)
+    if known is not None:
+        return walker.closed(branches[min(max(known, 0), len(branches) - 1)], args)
+    results = [walker.closed(branch, args) for branch in branches]
+    return [_chosen(walker.e, which, cases) for cases in zip(*results, strict=True)]
+
+
+def _chosen(e: Emitter, which: Value, cases: tuple[Item, ...]) -> Item:
+    if isinstance(cases[0], Key):
+        keys = [case for case in cases if isinstance(case, Key)]
+        return Key(
+            choose(e, which, tuple(k.k0 for k in keys)),
+            choose(e, which, tuple(k.k1 for k in keys)),
+        )
+    return choose(e, which, tuple(case for case in cases if isinstance(case, Value)))
+
+
+_CALLS = (
+    "checkpoint", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call",
+    "custom_vjp_call_jaxpr", "jit", "pjit", "remat", "remat2",
+)  # fmt: skip
+CONTROL_RULES: dict[str, Callable[..., list[Item]]] = {
+    **dict.fromkeys(_CALLS, _inline),
+    "cond": _cond,
+    "scan": _scan,
+    "while": _while,
+}

@@ -1,0 +1,117 @@
+"""Graphs from jax: trace a function to a jaxpr and emit its primitives."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autofuse.frontends.jax_emit import (
+    Emitter,
+    FrontendError,
+    Item,
+    Key,
+    is_key,
+    jax_module,
+    logical_shape,
+)
+from autofuse.frontends.jax_interp import Walker
+from autofuse.frontends.jax_random import unwrap, wrap
+from autofuse.frontends.jax_rules import dtype_of
+from autofuse.frontends.prune import prune
+from autofuse.graph.types import Graph, Value
+from autofuse.ops.dtypes import DType
+
+__all__ = ["FrontendError", "from_jax"]
+
+
+def from_jax(fn: Callable[..., Any], *example_args: Any) -> Graph:
+    """The graph of `fn` traced by jax on arguments like `example_args`.
+
+    Arguments and results are pytrees of arrays, `jax.ShapeDtypeStruct`s or numbers; every leaf is
+    a graph input or output, named after its path. Typed keys become u32[..., 2]. The values of
+    concrete float and integer leaves only set the range that random test inputs are drawn from.
+    Calls are inlined, scans of fixed length become loops, all branches of a `cond` are computed.
+    Raises FrontendError naming a primitive that cannot be expressed and the line that uses it,
+    and AutofuseError when jax is not installed.
+    """
+    jax = jax_module()
+    closed, results = jax.make_jaxpr(fn, return_shape=True)(*example_args)
+    leaves = jax.tree_util.tree_flatten_with_path(example_args)[0]
+    emitter = Emitter()
+    walker = Walker(emitter)
+    names = _unique(_input_names(fn, [path for path, _ in leaves]))
+    variables = zip(names, closed.jaxpr.invars, leaves, strict=True)
+    items = [_input(emitter, name, var.aval, leaf) for name, var, (_, leaf) in variables]
+    outputs = [_output(emitter, item) for item in walker.closed(closed, items)]
+    if not outputs:
+        raise FrontendError("the function returns no array")
+    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(results)[0]]
+    labels = _unique([_label("out", path) for path in paths])
+    return prune(emitter.builder.build(outputs, labels))
+
+
+def _input(e: Emitter, name: str, aval: Any, leaf: Any) -> Item:
+    shape = logical_shape(aval)
+    if is_key(aval):
+        if aval.dtype.itemsize != 8:
+            raise FrontendError(f"input '{name}' holds {aval.dtype}: only threefry keys are known")
+        words = e.builder.input(name, (*shape, 2), DType.U32)
+        return wrap(e, None, words)
+    dtype = dtype_of(aval.dtype)
+    low, high = _range(leaf, dtype)
+    return e.builder.input(name, shape, dtype, low=low, high=high)
+
+
+def _range(leaf: Any, dtype: DType) -> tuple[float | None, float | None]:
+    """The range of an example's values; none for abstract, constant or unsigned ones."""
+    if not (dtype.is_float or dtype.is_signed) or not hasattr(leaf, "__array__"):
+        return None, None
+    values = np.asarray(leaf)
+    if values.size == 0 or not np.isfinite(values.astype(np.float64)).all():
+        return None, None
+    low, high = values.min().item(), values.max().item()
+    return (low, high) if low < high else (None, None)
+
+
+def _output(e: Emitter, item: Item) -> Value:
+    return unwrap(e, item) if isinstance(item, Key) else item
+
+
+def _input_names(fn: Callable[..., Any], paths: Sequence[Any]) -> list[str]:
+    """Parameter names, followed by the path inside the parameter."""
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    plain = [p.name for p in parameters if p.kind in kinds]
+    found = []
+    for path in paths:
+        position = path[0].idx
+        base = plain[position] if position < len(plain) else f"in{position}"
+        found.append(_label(base, path[1:]))
+    return found
+
+
+def _label(base: str, path: Sequence[Any]) -> str:
+    """base_key_0: what leads to a leaf, in letters that graph files allow in names."""
+    steps = [base]
+    for step in path:
+        part = next(getattr(step, a) for a in ("key", "idx", "name") if hasattr(step, a))
+        steps.append(re.sub(r"[^A-Za-z0-9_]", "_", str(part)))
+    return "_".join(steps)
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """The names, repeated ones numbered."""
+    found: list[str] = []
+    for name in names:
+        number, candidate = 2, name
+        while candidate in found:
+            number, candidate = number + 1, f"{name}_{number}"
+        found.append(candidate)
+    return found
