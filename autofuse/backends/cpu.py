@@ -48,7 +48,9 @@ def kernel_text(graph: Graph, run: Run) -> tuple[str, str]:
     """Name and C text of one kernel; equal groups give equal text whatever graph they are in."""
     group, _ = extract(graph, run.group)
     text = render_c(lower(group, run.launch, "KERNEL"))
-    name = "k_" + sha256(text.encode()).hexdigest()[:16]
+    # One text under two sets of flags is two kernels: their symbols must differ.
+    identity = " ".join([*flags_of(run.launch), text])
+    name = "k_" + sha256(identity.encode()).hexdigest()[:16]
     return name, text.replace("KERNEL(", f"{name}(", 1)
 
 

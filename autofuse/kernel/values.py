@@ -14,7 +14,7 @@ from autofuse.ops import index as ix
 from autofuse.ops.contraction import contract_shape, operand_indices
 from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import reduced_axes
-from autofuse.ops.scalar import Call, Expr, Load, Sym
+from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 from autofuse.ops.spec import Family, Index
 from autofuse.ops.types import AutofuseError, OpCall
 
@@ -95,12 +95,26 @@ class Frame:
         operand = self.graph[node].inputs[0]
         fold = self.graph[node].spec.fold
         assert fold is not None
+        if isinstance(index[axis], Lit) and call.ins[0].shape[axis] <= UNROLLED:
+            return self._next_prefix(node, call, index)
         accs = tuple(self.e.variable(init) for init in fold.init(call))
         at = self.e.open("k", call.ins[0].shape[axis])
         element = self.pull(operand, (*index[:axis], at, *index[axis + 1 :]))
         self._step(call, fold.combine(accs, fold.lift(call, element, at)), accs)
         self.e.close("serial", at, ix.iadd(index[axis], ix.lit(1)))
         return fold.finish(call, tuple(self.e.bind(a) for a in accs))
+
+    def _next_prefix(self, node: int, call: OpCall, index: Index) -> Expr:
+        """One step on from the prefix before, which is pulled and therefore known or kept."""
+        axis: int = call["axis"]
+        fold, at = self.graph[node].spec.fold, index[axis]
+        assert fold is not None and isinstance(at, Lit)
+        element = self.pull(self.graph[node].inputs[0], index)
+        before = fold.init(call)
+        if at.value > 0:
+            earlier = (*index[:axis], ix.lit(int(at.value) - 1), *index[axis + 1 :])
+            before = (self.pull(Value(node), earlier),)
+        return fold.finish(call, fold.combine(before, fold.lift(call, element, at)))
 
     def accumulate(
         self,

@@ -84,7 +84,7 @@ class CheckResult:
 def poison(array: np.ndarray) -> None:
     """Fill with NaN, or with a byte pattern in integers and bools (where it is no valid bool)."""
     if array.dtype.kind in "iub":
-        array.view(np.uint8)[...] = _POISON_BYTE
+        array.reshape(-1).view(np.uint8)[...] = _POISON_BYTE
     else:
         array.fill(np.nan)
 

@@ -80,6 +80,8 @@ class Demand:
             for value in outs:
                 for tags in sorted(self.wanted.get(value, ()), key=repr):
                     self._operands(node, tags)
+                    if family is Family.SCAN:  # an item owns the whole run, not one step of it
+                        self.mixed |= parts(tags[self.graph.call(node)["axis"]])
                 if family in ANCHORS:
                     self.anchor(self.wanted.get(value, set()))
 

@@ -1,0 +1,86 @@
+"""Many plans in one build: compiler start-up and the prelude are paid once for all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autofuse.backends.base import Artifact, Program, Source
+from autofuse.backends.ccompiler import compile_program
+from autofuse.backends.cpu import program
+from autofuse.backends.library import load
+from autofuse.graph.reference import random_inputs
+from autofuse.graph.types import Graph
+from autofuse.kernel.dialects import C
+from autofuse.measure.check import CheckResult, Reference, check, poison, reference_of
+from autofuse.plan.types import Candidate
+
+GLOBALS = ("af_entry", "AF_IN", "AF_CONST", "AF_OUT", "af_gemm_f32", "af_gemm_f64")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A plan of a graph to be run, and what is shown when it fails."""
+
+    graph: Graph
+    candidate: Candidate
+    label: str
+
+
+def build(cases: Sequence[Case], level: str = "-O1") -> list[Artifact]:
+    """One artifact per case, all in one library; each keeps the entry that `program` wrote."""
+    kernels: dict[tuple[str, ...], dict[str, str]] = {}
+    entries: list[str] = []
+    programs = [program(case.graph, case.candidate) for case in cases]
+    for at, made in enumerate(programs):
+        for source in made.sources:
+            text = source.text.replace(C.prelude, "")
+            if source.name == "entry":
+                for name in GLOBALS:
+                    text = text.replace(name, f"{name}_{at}")
+                entries.append(text)
+            else:
+                flags = (*(f for f in source.flags if f != "-O3"), level)
+                for name, kernel in re.findall(r"^void (k_\w+)(.*?^})", text, re.M | re.S):
+                    kernels.setdefault(flags, {})[name] = f"void {name}{kernel}"
+    sources = [
+        Source(f"kernels{k}", "\n".join([C.prelude, *texts.values()]), flags)
+        for k, (flags, texts) in enumerate(sorted(kernels.items()))
+    ]
+    sources.append(Source("entries", "\n".join([C.prelude, *entries]), ("-O1",)))
+    built = compile_program(Program(tuple(sources), "af_entry_0", (), ())).artifact
+    return [
+        replace(
+            built, entry=f"af_entry_{at}", inputs=p.inputs, outputs=p.outputs,
+            constants=p.constants, workspace=p.workspace,
+        )
+        for at, p in enumerate(programs)
+    ]  # fmt: skip
+
+
+def verdict(artifact: Artifact, inputs: Sequence[np.ndarray], reference: Reference) -> CheckResult:
+    """The trust rule on one run with poisoned outputs and workspace."""
+    with load(artifact) as library:
+        outputs = [np.empty(t.shape, t.dtype.numpy) for t in artifact.outputs]
+        for array in (*outputs, library.workspace):
+            poison(array)
+        library.run(inputs, outputs)
+    return check(outputs, reference)
+
+
+def failures(cases: Sequence[Case], seed: int = 0, level: str = "-O1") -> list[str]:
+    """What is wrong with each case whose plan does not give the reference result."""
+    wanted: dict[int, tuple[tuple[np.ndarray, ...], Reference]] = {}
+    found: list[str] = []
+    for case, artifact in zip(cases, build(cases, level), strict=True):
+        key = id(case.graph)
+        if key not in wanted:
+            inputs = random_inputs(case.graph, seed)
+            wanted[key] = (inputs, reference_of(case.graph, inputs))
+        result = verdict(artifact, *wanted[key])
+        if not result.ok:
+            found.append(f"{case.label}: {result.message}\n  plan {case.candidate.plan}")
+    return found
