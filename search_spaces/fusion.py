@@ -1,0 +1,139 @@
+"""Fusion decisions as named choices: which edges are fused, which loops run inside a kernel.
+
+Nodes that can only gain from sitting with their one reader are joined beforehand (atoms), so a
+decision is left only where fusing could lose: it removes a write and a read and adds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
+from autofuse.graph.types import Graph
+from autofuse.ops.spec import Family
+from autofuse.plan.groups import is_source
+from autofuse.plan.partition import (
+    NodeSet,
+    is_free,
+    merge_edges,
+    pack_independent,
+    plan_of_sets,
+    whole_loop_is_legal,
+)
+from autofuse.plan.types import FusionPlan, PlanError, Setting
+
+Chooser = Callable[[str, tuple[Setting, ...]], Setting]
+FUSE_ALL, FUSE_EDGES = "all", "edges"
+
+
+class FusionSpace:
+    """The fusion plans of one canonical graph."""
+
+    def __init__(self, graph: Graph, prefix: str = "") -> None:
+        self.graph = graph
+        self.prefix = prefix
+
+    @cached_property
+    def live(self) -> tuple[int, ...]:
+        """Nodes that kernels must compute, free ones apart."""
+        g = self.graph
+        needed: set[int] = set()
+        stack = [v.node for v in g.outputs]
+        while stack:
+            n = stack.pop()
+            if n not in needed and not is_source(g, n):
+                needed.add(n)
+                stack.extend(v.node for v in g[n].inputs)
+        return tuple(sorted(n for n in needed if not is_free(g, n)))
+
+    @cached_property
+    def atoms(self) -> tuple[NodeSet, ...]:
+        """Elementwise nodes joined with the one elementwise op or reduction that reads them."""
+        g = self.graph
+        root = {n: n for n in self.live}
+        outputs = {v.node for v in g.outputs}
+
+        def find(n: int) -> int:
+            while root[n] != n:
+                root[n] = root[root[n]]
+                n = root[n]
+            return n
+
+        for n in self.live:
+            users = [u for u in g.users[n] if u in root]
+            plain = g[n].spec.family is Family.ELEMENTWISE and n not in outputs
+            if plain and len(users) == 1:
+                reader = g[users[0]]
+                if reader.spec.family in (Family.ELEMENTWISE, Family.REDUCTION):
+                    root[find(n)] = find(users[0])
+        parts: dict[int, set[int]] = {}
+        for n in self.live:
+            parts.setdefault(find(n), set()).add(n)
+        return tuple(sorted((frozenset(p) for p in parts.values()), key=min))
+
+    @cached_property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        """One (producer, reader) node pair for each pair of atoms that a kernel could join."""
+        g = self.graph
+        home = {n: i for i, nodes in enumerate(self.atoms) for n in nodes}
+        found: dict[tuple[int, int], tuple[int, int]] = {}
+        for n in self.live:
+            for value in g[n].inputs:
+                a, b = home.get(value.node), home[n]
+                walls = {value.node, n} & self.walls
+                if a is not None and a != b and not walls:
+                    found.setdefault((a, b), (value.node, n))
+        return tuple(sorted(found.values(), key=lambda e: (e[1], e[0])))
+
+    @cached_property
+    def walls(self) -> frozenset[int]:
+        """Contractions: library calls that stand alone."""
+        return frozenset(
+            n for n in self.live if self.graph[n].spec.family is Family.CONTRACTION
+        )
+
+    @cached_property
+    def loops(self) -> Mapping[int, FusionSpace]:
+        """The space of each counted loop's body."""
+        return {
+            n: FusionSpace(self.graph.call(n)["body"], f"{self.prefix}L{n}.")
+            for n in self.live
+            if self.graph[n].op == "loop"
+        }
+
+    def choose(self, chooser: Chooser) -> FusionPlan:
+        """The plan of these choices; a merge that is not legal is left out.
+
+        Asks `policy` first: with "all" every legal edge is fused and no edge is asked about."""
+        bodies: dict[int, FusionPlan] = {}
+        for n, space in self.loops.items():
+            options: tuple[Setting, ...] = ("kernel", "body")
+            if not whole_loop_is_legal(self.graph, n) or chooser(f"{self.prefix}loop:{n}", options) == "body":  # fmt: skip
+                bodies[n] = space.choose(chooser)
+        fixed = self.walls | frozenset(bodies)
+        edges = [e for e in self.edges if not set(e) & fixed]
+        if edges and chooser(f"{self.prefix}policy", (FUSE_ALL, FUSE_EDGES)) == FUSE_EDGES:
+            edges = [e for e in edges if chooser(f"{self.prefix}fuse:{e[0]}-{e[1]}", (True, False))]
+        sets = merge_edges(self.graph, self.atoms, edges, fixed)
+        if len(sets) > 1 and chooser(f"{self.prefix}pack", (False, True)):
+            sets = pack_independent(self.graph, sets, fixed)
+        return plan_of_sets(self.graph, sets, bodies)
+
+    def encode(self, plan: FusionPlan) -> dict[str, Setting]:
+        """Choices whose plan is `plan`, or near it where the space cannot express it."""
+        where: dict[int, set[int]] = {}
+        choices: dict[str, Setting] = {f"{self.prefix}policy": FUSE_EDGES}
+        for i, group in enumerate(plan.groups):
+            for n in group.nodes:
+                where.setdefault(n, set()).add(i)
+            if group.body is not None and group.nodes[0] in self.loops:
+                n = group.nodes[0]
+                choices[f"{self.prefix}loop:{n}"] = "body"
+                choices |= self.loops[n].encode(group.body)
+        for a, b in self.edges:
+            joined = bool(where.get(a, set()) & where.get(b, set()))
+            choices[f"{self.prefix}fuse:{a}-{b}"] = joined
+        return choices
+
+
+__all__ = ["FUSE_ALL", "FUSE_EDGES", "FusionSpace", "PlanError"]
