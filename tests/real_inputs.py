@@ -3,6 +3,7 @@ seawater equation of state of veros."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -53,17 +54,22 @@ def veros_gsw_dhdt(n: int = 1_000_000) -> Program:
 
 
 def _veros_dhdt() -> Callable[..., Any]:
-    """Importing veros.core fixes its settings, so they are made first; its log is kept quiet."""
+    """Importing veros.core fixes its settings, so they are made first.
+
+    Its log would go to stdout and warnings with it: both are kept as they were.
+    """
     import veros
     from loguru import logger
 
-    logger.disable("veros")
-    settings = veros.runtime_settings
-    if not settings.__locked__:
-        settings.backend, settings.float_type = "jax", "float32"
-    if (settings.backend, settings.float_type) != ("jax", "float32"):
-        raise RuntimeError("veros is already set up with another backend or precision")
-    from veros.core.density import gsw
+    with warnings.catch_warnings():
+        assert veros.logger is not None  # reading it sets up the log
+        settings = veros.runtime_settings
+        if not settings.__locked__:
+            settings.backend, settings.float_type = "jax", "float32"
+        if (settings.backend, settings.float_type) != ("jax", "float32"):
+            raise RuntimeError("veros is already set up with another backend or precision")
+        logger.disable("veros")
+        from veros.core.density import gsw
 
     function: Callable[..., Any] = gsw.gsw_dHdT
     return function

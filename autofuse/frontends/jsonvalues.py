@@ -6,6 +6,7 @@ import base64
 import binascii
 import math
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -112,7 +113,7 @@ def _floats(values: list[Any], kind: TensorType) -> np.ndarray:
     """Numbers, and the three special names, rounded to `kind`; overflow is an error."""
     for v in values:
         special = isinstance(v, str) and v in _SPECIAL
-        if not special and (type(v) not in (int, float) or abs(v) > np.finfo(np.float64).max):
+        if not special and (type(v) not in (int, float) or abs(v) > sys.float_info.max):
             raise GraphError(f"a literal of {kind} holds {quoted(v)}, which is not {kind.dtype}")
     numbers = [_SPECIAL[v] if isinstance(v, str) else float(v) for v in values]
     exact = np.array(numbers, dtype=np.float64)
