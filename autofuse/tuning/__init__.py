@@ -1,0 +1,18 @@
+"""Tuning and using plans: the library behind the command line."""
+
+from autofuse.tuning.api import CompareResult, compare, compile
+from autofuse.tuning.plans import KnownPlan, best_plan, plan_named
+from autofuse.tuning.result import Progress, TuneResult
+from autofuse.tuning.session import tune
+
+__all__ = [
+    "CompareResult",
+    "KnownPlan",
+    "Progress",
+    "TuneResult",
+    "best_plan",
+    "compare",
+    "compile",
+    "plan_named",
+    "tune",
+]

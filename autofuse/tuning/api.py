@@ -1,0 +1,118 @@
+"""compile and compare: plans put to use and side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autofuse.backends.registry import backend_named
+from autofuse.baselines import BASELINES
+from autofuse.graph.canonical import canonical, digest
+from autofuse.graph.types import Graph
+from autofuse.measure.protocol import Comparison
+from autofuse.measure.session import Worker
+from autofuse.measure.timing import Sampling
+from autofuse.measure.workload import Workload
+from autofuse.plan.types import Candidate
+from autofuse.runtime.compiled import CompiledPlan
+from autofuse.tuning.evaluate import BuildResult, build, kernels_of
+from autofuse.tuning.plans import BEST, DEFAULT_PLAN, FUSED, best_plan, plan_named
+
+BLOCKS, ROUNDS = 5, 6
+
+
+def compile(  # noqa: A001  # autofuse.compile is the public name
+    graph: Graph, *, device: str = "auto", db: str | None = None, plan: str | Candidate | None = None
+) -> CompiledPlan:
+    """A callable for `graph`: the best plan known, else the baseline; `.origin` says which.
+
+    `plan` asks for one by name or gives it. Raises AutofuseError."""
+    backend = backend_named(device)
+    backend.ready()
+    graph = canonical(graph)
+    if isinstance(plan, Candidate):
+        return CompiledPlan(backend, graph, plan, plan.origin or "given")
+    if plan is None:
+        known = best_plan(graph, device=device, db=db)
+        if known is not None:
+            return CompiledPlan(backend, graph, known.candidate, f"best ({known.candidate.origin})")
+        plan = DEFAULT_PLAN
+    return CompiledPlan(backend, graph, plan_named(graph, plan, device=device, db=db), plan)
+
+
+@dataclass(frozen=True, slots=True)
+class CompareResult:
+    """Plans of one graph timed interleaved; `plans` maps a name to plain data."""
+
+    name: str
+    digest: str
+    nodes: int
+    device: str
+    plans: Mapping[str, Mapping[str, Any]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, numbers unrounded."""
+        return {
+            "name": self.name,
+            "graph": {"digest": self.digest, "nodes": self.nodes},
+            "device": self.device,
+            "plans": {n: dict(p) for n, p in self.plans.items()},
+        }
+
+
+def compare(
+    graph: Graph,
+    *,
+    device: str = "auto",
+    db: str | None = None,
+    plans: Sequence[str] | None = None,
+    name: str = "",
+) -> CompareResult:
+    """Check and time plans by name (default: baselines, fused, and the best when one is known)."""
+    backend = backend_named(device)
+    backend.ready()
+    graph = canonical(graph)
+    if plans is None:
+        known = best_plan(graph, device=device, db=db)
+        plans = [*BASELINES, FUSED, *([BEST] if known is not None else [])]
+    candidates = {n: plan_named(graph, n, device=device, db=db) for n in plans}
+    built = {n: build(backend, graph, c) for n, c in candidates.items()}
+    rows = {n: _row(graph, candidates[n], built[n]) for n in candidates}
+    with Worker(Workload(graph)) as worker:
+        _time(worker, built, rows)
+    return CompareResult(name, digest(graph), len(graph.nodes), backend.name, rows)
+
+
+def _row(graph: Graph, candidate: Candidate, built: BuildResult) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "kernels": kernels_of(graph, candidate),
+        "compile_s": built.compile_s,
+        "plan_digest": candidate.digest,
+        "verified": False,
+    }
+    if built.failure is not None:
+        row["error"] = built.failure.message
+    return row
+
+
+def _time(worker: Worker, built: Mapping[str, BuildResult], rows: dict[str, dict[str, Any]]) -> None:
+    """Fill in times; a plan that fails gets its error and the others are timed without it."""
+    left = {n: b.artifact for n, b in built.items() if b.artifact is not None}
+    while left:
+        names = list(left)
+        found = worker.compare(list(left.values()), BLOCKS, ROUNDS, Sampling(), limit_s=300.0)
+        if isinstance(found, Comparison):
+            for n, timing, error in zip(names, found.timings, found.max_rel_errors, strict=True):
+                rows[n] |= {
+                    "time_us": timing.median_us,
+                    "q1_us": timing.q1_us,
+                    "q3_us": timing.q3_us,
+                    "verified": True,
+                    "max_rel_error": error,
+                }
+            return
+        lost = names if found.index is None else [names[found.index]]
+        for n in lost:
+            rows[n]["error"] = f"{found.failure.kind.value}: {found.failure.message}"
+            del left[n]

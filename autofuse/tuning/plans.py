@@ -1,0 +1,94 @@
+"""Plans by name: baselines, everything fused, the best known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from autofuse.backends.registry import backend_named
+from autofuse.baselines import BASELINES, baseline_named
+from autofuse.graph.canonical import canonical, digest
+from autofuse.graph.types import Graph
+from autofuse.ops.types import AutofuseError
+from autofuse.plan.partition import realise
+from autofuse.plan.types import Candidate, candidate_from_json
+from autofuse.records import Measurement
+from autofuse.tuning.problem import default_candidate
+from search_spaces import SPACES, FusionSpace
+from tuning_db import Store
+
+# What a program gets that was never tuned.
+DEFAULT_PLAN = "xla-2022"
+FUSED = "fused"
+BEST = "best"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPlan:
+    """The best plan the database has for a workload on this device."""
+
+    candidate: Candidate
+    measurement: Measurement
+    stale: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan and its measurement as plain data."""
+        timing = self.measurement.timing
+        assert timing is not None
+        return {
+            "found": True,
+            "plan_digest": self.candidate.digest,
+            "origin": self.candidate.origin,
+            "kernels": self.measurement.kernels,
+            "time_us": timing.median_us,
+            "q1_us": timing.q1_us,
+            "q3_us": timing.q3_us,
+            "max_rel_error": self.measurement.max_rel_error,
+            "stale": list(self.stale),
+            "plan": self.candidate.to_json(),
+        }
+
+
+def baseline_candidate(graph: Graph, name: str, device: str) -> tuple[Candidate, int]:
+    """A baseline's plan under default launches, and how many of its groups had to be cut because
+    no kernel of ours can be them. `graph` must be canonical."""
+    plan, cut = realise(graph, baseline_named(name)(graph).plan)
+    return default_candidate(graph, plan, SPACES[device], name), cut
+
+
+def fused_candidate(graph: Graph, device: str) -> Candidate:
+    """Whatever is legal merged, under default launches. `graph` must be canonical."""
+    plan = FusionSpace(graph).choose(lambda _, options: options[0])
+    return default_candidate(graph, plan, SPACES[device], FUSED)
+
+
+def best_plan(graph: Graph, *, device: str = "auto", db: str | None = None) -> KnownPlan | None:
+    """The best plan known for `graph` on this device, or None.
+
+    Raises AutofuseError for an unusable device or database."""
+    backend = backend_named(device)
+    with Store.open(db) as store:
+        found = store.best(backend.environment(), digest(canonical(graph)))
+    if found is None or found.measurement.timing is None:
+        return None
+    candidate = candidate_from_json(found.measurement.candidate, found.measurement.origin)
+    return KnownPlan(candidate, found.measurement, found.stale)
+
+
+def plan_named(
+    graph: Graph, plan_name: str, *, device: str = "auto", db: str | None = None
+) -> Candidate:
+    """The candidate called "best", "fused" or by a baseline's name."""
+    graph = canonical(graph)
+    name = backend_named(device).name
+    if plan_name == BEST:
+        known = best_plan(graph, device=device, db=db)
+        if known is None:
+            raise AutofuseError("no plan is known for this graph on this device: tune it first")
+        return known.candidate
+    if plan_name == FUSED:
+        return fused_candidate(graph, name)
+    if plan_name not in BASELINES:
+        known_names = ", ".join((BEST, FUSED, *BASELINES))
+        raise AutofuseError(f"unknown plan '{plan_name}' (known: {known_names})")
+    return baseline_candidate(graph, plan_name, name)[0]

@@ -1,0 +1,86 @@
+"""The tuning problem as a searcher sees it: fusion and launch choices that make a Candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from autofuse.graph.canonical import group_digest
+from autofuse.graph.types import Graph
+from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
+from autofuse.search.protocol import Choices, Chooser, Option, Proposal
+from search_spaces.fusion import FusionSpace
+from search_spaces.launch import LaunchSpace
+
+# Plans with more kernels share one set of launch choices per kernel kind.
+OWN_CHOICES = 8
+Stop = Callable[[], bool]
+
+
+def default_candidate(graph: Graph, plan: FusionPlan, space: LaunchSpace, origin: str) -> Candidate:
+    """A plan under default launch configurations."""
+    return _configured(graph, plan, origin, lambda g, group, _: space.default(g, group))
+
+
+def _configured(
+    graph: Graph, plan: FusionPlan, origin: str,
+    configure: Callable[[Graph, FusionGroup, int], LaunchConfig],
+) -> Candidate:  # fmt: skip
+    total = count_groups(plan)
+    launches: list[LaunchConfig] = []
+    bodies: list[tuple[LaunchConfig, ...]] = []
+    for group in plan.groups:
+        launches.append(configure(graph, group, total))
+        inner: list[LaunchConfig] = []
+        if group.body is not None:
+            body: Graph = graph.call(group.nodes[0])["body"]
+            inner = [configure(body, g, total) for g in group.body.groups]
+        bodies.append(tuple(inner))
+    return Candidate(plan, tuple(launches), tuple(bodies), origin)
+
+
+def count_groups(plan: FusionPlan) -> int:
+    """Kernels of a plan, those of loop bodies included (a re-issued loop is none itself)."""
+    return sum(1 if g.body is None else count_groups(g.body) for g in plan.groups)
+
+
+class FusionProblem:
+    """Choices -> Candidate for one canonical graph and one backend's launch space.
+
+    `baselines` are plans whose encodings are proposed first, after "fuse everything legal"."""
+
+    def __init__(self, graph: Graph, launch: LaunchSpace, baselines: Mapping[str, FusionPlan]) -> None:  # fmt: skip
+        self.graph = graph
+        self.launch = launch
+        self.space = FusionSpace(graph)
+        self.baselines = dict(baselines)
+        self._names: dict[tuple[Graph, FusionGroup], str] = {}
+
+    def seeds(self) -> Sequence[Mapping[str, Option]]:
+        """Everything fused, then each baseline as near as the space comes to it."""
+        return [{}, *(self.space.encode(plan) for plan in self.baselines.values())]
+
+    def propose(self, choose: Chooser) -> Proposal:
+        """Run the space; the key is the candidate's digest."""
+        asked: dict[str, Option] = {}
+
+        def once(name: str, options: tuple[Option, ...]) -> Option:
+            if name not in asked:
+                asked[name] = choose(name, options)
+            return asked[name]
+
+        plan = self.space.choose(once)
+        candidate = _configured(
+            self.graph, plan, "search",
+            lambda g, group, total: self.launch.choose(g, group, once, self._prefix(g, group, total)),
+        )  # fmt: skip
+        choices: Choices = tuple(asked.items())
+        return Proposal(candidate.digest, choices, candidate)
+
+    def _prefix(self, graph: Graph, group: FusionGroup, total: int) -> str:
+        if total > OWN_CHOICES:
+            return "all"
+        known = self._names.get((graph, group))
+        if known is None:
+            known = group_digest(graph, group.nodes, group.outputs)[:8]
+            self._names[graph, group] = known
+        return known

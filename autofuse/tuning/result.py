@@ -1,0 +1,117 @@
+"""What a tuning session found, and what it tells while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from autofuse.plan.types import Candidate
+from autofuse.records import Cost, Measurement, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The state of a running session; times in microseconds, `left_s` in seconds."""
+
+    best_us: float | None
+    baseline_us: float | None
+    baseline: str
+    trials: int
+    measured: int
+    failed: dict[str, int]
+    left_s: float
+    phase: str
+
+
+@dataclass(frozen=True, slots=True)
+class TuneResult:
+    """The end of a tuning session.
+
+    `best` won the final interleaved comparison (`final`: its median and the baselines', in
+    microseconds); `measurements` has the record of the best and of each baseline."""
+
+    name: str
+    digest: str
+    nodes: int
+    device: str
+    strategy: str
+    seed: int
+    budget_s: float
+    spent: Cost
+    trials: int
+    measured: int
+    failed: Mapping[str, int]
+    best: Candidate
+    best_record: Measurement
+    best_us: float
+    baselines: Mapping[str, Measurement]
+    baseline_us: Mapping[str, float]
+    verdicts: tuple[Verdict, ...]
+    verified: bool
+    interrupted: bool
+    total_s: float
+    notes: tuple[str, ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain data, numbers unrounded."""
+        return {
+            "name": self.name,
+            "graph": {"digest": self.digest, "nodes": self.nodes},
+            "device": self.device,
+            "strategy": self.strategy,
+            "seed": self.seed,
+            "budget_s": self.budget_s,
+            "spent_s": _cost(self.spent, self.total_s),
+            "trials": self.trials,
+            "measured": self.measured,
+            "failed": dict(self.failed),
+            "baselines": {n: self._baseline(n, m) for n, m in self.baselines.items()},
+            "best": {
+                "time_us": self.best_us,
+                "kernels": self.best_record.kernels,
+                "compile_s": self.best_record.cost.compile,
+                "plan_digest": self.best.digest,
+                "origin": self.best.origin,
+            },
+            "speedup_over": {
+                v.other: {
+                    "ratio": v.ratio,
+                    "low": v.low,
+                    "high": v.high,
+                    "outcome": v.outcome,
+                }
+                for v in self.verdicts
+            },
+            "break_even_runs": {n: self.break_even(n) for n in self.baseline_us},
+            "verified": self.verified,
+            "max_rel_error": self.best_record.max_rel_error,
+            "interrupted": self.interrupted,
+            "notes": list(self.notes),
+        }
+
+    def _baseline(self, name: str, record: Measurement) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "time_us": self.baseline_us.get(name),
+            "kernels": record.kernels,
+            "compile_s": record.cost.compile,
+        }
+        if record.failure is not None:
+            found["failure"] = {"kind": record.failure.kind.value, "message": record.failure.message}
+        return found
+
+    def break_even(self, name: str) -> float | None:
+        """Runs after which the session has paid for itself against a baseline; None: never."""
+        saved_s = (self.baseline_us[name] - self.best_us) * 1e-6
+        extra = self.total_s - self.baselines[name].cost.total
+        return max(extra, 0.0) / saved_s if saved_s > 0 else None
+
+
+def _cost(spent: Cost, total_s: float) -> dict[str, float]:
+    return {
+        "codegen": spent.codegen,
+        "compile": spent.compile,
+        "measure": spent.measure,
+        "sampler": spent.sampler,
+        "total": total_s,
+    }

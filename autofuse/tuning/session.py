@@ -1,0 +1,256 @@
+"""tune: search, measure and keep; a killed session loses at most the candidate it was measuring."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from autofuse.backends.registry import Backend, backend_named
+from autofuse.baselines import BASELINES
+from autofuse.graph.canonical import canonical, digest, text
+from autofuse.graph.types import Graph
+from autofuse.measure.session import Worker
+from autofuse.measure.timing import Sampling
+from autofuse.measure.workload import Workload
+from autofuse.ops.types import AutofuseError
+from autofuse.plan.types import Candidate, candidate_from_json
+from autofuse.records import Cost, Environment, Event, Measurement, SessionResult
+from autofuse.search import make_searcher
+from autofuse.search.driver import Step, run
+from autofuse.search.protocol import Outcome, Proposal
+from autofuse.tuning.evaluate import Evaluator
+from autofuse.tuning.finals import Final, decide
+from autofuse.tuning.plans import baseline_candidate
+from autofuse.tuning.problem import FusionProblem
+from autofuse.tuning.result import Progress, TuneResult
+from search_spaces import SPACES
+from tuning_db import Store
+
+FINALISTS = 3
+# Wall seconds a candidate may take before it counts as hung.
+LIMIT_S = 30.0
+
+
+def tune(
+    graph: Graph,
+    *,
+    name: str = "",
+    device: str = "auto",
+    db: str | None = None,
+    budget_s: float = 60.0,
+    strategy: str = "optuna",
+    seed: int = 0,
+    options: Mapping[str, str] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> TuneResult:
+    """Find the best plan of `graph` within `budget_s` seconds, counting everything.
+
+    Baselines are always measured first and are never beaten by the result. What the database knows
+    is not measured again. Raises AutofuseError for an unknown device or strategy, an unusable
+    database, or a graph none of whose plans works."""
+    if not budget_s > 0:
+        raise AutofuseError(f"the budget must be positive, not {budget_s:g} seconds")
+    backend = backend_named(device)
+    backend.ready()
+    make_searcher(strategy, seed, options)
+    graph = canonical(graph)
+    with Store.open(db) as store, Worker(Workload(graph, seed), limit_s=LIMIT_S) as worker:
+        session = Session(graph, name, backend, store, worker, budget_s, seed)
+        session.progress = progress or (lambda _: None)
+        session.stop = stop or (lambda: False)
+        return session.run(strategy, options or {})
+
+
+class Session:
+    """One tuning session and what it has learned so far."""
+
+    def __init__(
+        self, graph: Graph, name: str, backend: Backend, store: Store, worker: Worker,
+        budget_s: float, seed: int,
+    ) -> None:  # fmt: skip
+        self.begun = time.perf_counter()
+        self.graph, self.name, self.backend, self.store = graph, name, backend, store
+        self.digest, self.seed, self.budget_s = digest(graph), seed, budget_s
+        self.environment: Environment = backend.environment()
+        self.evaluator = Evaluator(backend, graph, self.digest, worker, Sampling())
+        self.known: dict[str, Measurement] = {}
+        self.baselines: dict[str, Measurement] = {}
+        self.notes: list[str] = []
+        self.failed: dict[str, int] = {}
+        self.trials = self.measured = 0
+        self.sampler_s = 0.0
+        self.best: Measurement | None = None
+        self.progress: Callable[[Progress], None] = lambda _: None
+        self.stop: Callable[[], bool] = lambda: False
+
+    def run(self, strategy: str, options: Mapping[str, str]) -> TuneResult:
+        """Baselines, search, final comparison, record."""
+        self.store.add_workload(self.digest, text(self.graph), self.name, len(self.graph.nodes))
+        self.known = self.store.measured(self.environment, self.digest)
+        self.id = self.store.start_session(
+            self.environment, self.digest, strategy, self.seed, self.budget_s
+        )
+        for record in self.known.values():
+            self._improve(record)
+        plans = self._measure_baselines()
+        problem = FusionProblem(self.graph, SPACES[self.backend.name], plans)
+        run(
+            make_searcher(strategy, self.seed, options),
+            problem,
+            self._evaluate,
+            time.perf_counter,
+            self._search_is_over,
+            {key: outcome_of(record) for key, record in self.known.items()},
+            on_step=self._on_step,
+        )
+        return self._finish(strategy)
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.perf_counter() - self.begun
+
+    @property
+    def spent(self) -> Cost:
+        return self.evaluator.spent + Cost(sampler=self.sampler_s)
+
+    @property
+    def reserve_s(self) -> float:
+        """Seconds of the budget kept for the final comparison."""
+        return min(0.15 * self.budget_s, 8.0)
+
+    def _search_is_over(self) -> bool:
+        return self.stop() or self.elapsed_s > self.budget_s - self.reserve_s
+
+    def _measure_baselines(self) -> dict[str, object]:
+        plans = {}
+        for name in BASELINES:
+            candidate, cut = baseline_candidate(self.graph, name, self.backend.name)
+            if cut:
+                self.notes.append(f"{cut} groups of {name} had to be cut: no kernel can be them")
+            plans[name] = candidate.plan
+            record = self.known.get(candidate.digest)
+            if record is None:
+                record = self._measure(candidate, "baseline")
+            self.baselines[name] = record
+            self._tell(f"baseline {name}")
+        return plans
+
+    def _measure(self, candidate: Candidate, stage: str) -> Measurement:
+        record = self.evaluator(candidate, LIMIT_S, stage)
+        self.store.add_measurement(self.id, self.environment, record)
+        self.known[candidate.digest] = record
+        self.measured += 1
+        if record.failure is not None:
+            kind = record.failure.kind.value
+            self.failed[kind] = self.failed.get(kind, 0) + 1
+        self._improve(record)
+        return record
+
+    def _improve(self, record: Measurement) -> None:
+        if record.timing is None:
+            return
+        best = self.best.timing if self.best is not None else None
+        if best is None or record.timing.median_us < best.median_us:
+            self.best = record
+            if record.workload == self.digest and hasattr(self, "id"):
+                self._event(record)
+
+    def _event(self, record: Measurement) -> None:
+        assert record.timing is not None
+        self.store.add_event(
+            self.id,
+            Event(self.trials, self.spent, record.timing.median_us, record.candidate_digest, record.origin),
+        )  # fmt: skip
+
+    def _evaluate(self, proposal: Proposal) -> Outcome:
+        assert isinstance(proposal.payload, Candidate)
+        return outcome_of(self._measure(proposal.payload, "search"))
+
+    def _on_step(self, step: Step) -> None:
+        self.trials += 1
+        self.sampler_s += step.sampler_s
+        self._tell("search")
+
+    def _tell(self, phase: str) -> None:
+        timed = {n: m.timing.median_us for n, m in self.baselines.items() if m.timing is not None}
+        name = min(timed, key=lambda n: timed[n]) if timed else ""
+        best = self.best.timing.median_us if self.best is not None and self.best.timing else None
+        left = max(self.budget_s - self.elapsed_s, 0.0)
+        self.progress(
+            Progress(best, timed.get(name), name, self.trials, self.measured, dict(self.failed), left, phase)
+        )  # fmt: skip
+
+    def _finish(self, strategy: str) -> TuneResult:
+        interrupted = self.stop()
+        self._tell("final comparison")
+        ranked = sorted(
+            (m for m in self.known.values() if m.timing is not None),
+            key=lambda m: m.timing.median_us if m.timing else 0.0,
+        )
+        if not ranked:
+            self._close(strategy, "", None, finished=not interrupted)
+            raise AutofuseError(f"no plan of this graph works: {self._first_failure()}")
+        final = decide(
+            self.evaluator, ranked[:FINALISTS], self.baselines, max(self.reserve_s, 1.0), self.seed
+        )
+        self.store.add_measurement(self.id, self.environment, final.record)
+        self._event(final.record)
+        self._close(strategy, final.record.candidate_digest, final, finished=not interrupted)
+        return self._result(strategy, final, interrupted)
+
+    def _first_failure(self) -> str:
+        failures = (m.failure for m in self.known.values() if m.failure is not None)
+        found = next(failures, None)
+        return "nothing was measured" if found is None else f"{found.kind.value}: {found.message}"
+
+    def _close(self, strategy: str, best: str, final: Final | None, finished: bool) -> None:
+        result = SessionResult(
+            strategy=strategy,
+            seed=self.seed,
+            budget_s=self.budget_s,
+            spent=self.spent,
+            trials=self.trials,
+            measured=self.measured,
+            failed=tuple(sorted(self.failed.items())),
+            best_digest=best,
+            baselines=tuple((n, m.candidate_digest) for n, m in self.baselines.items()),
+            verdicts=final.verdicts if final is not None else (),
+            finished=finished,
+        )
+        self.store.finish_session(self.id, result)
+
+    def _result(self, strategy: str, final: Final, interrupted: bool) -> TuneResult:
+        record = final.record
+        return TuneResult(
+            name=self.name,
+            digest=self.digest,
+            nodes=len(self.graph.nodes),
+            device=self.backend.name,
+            strategy=strategy,
+            seed=self.seed,
+            budget_s=self.budget_s,
+            spent=self.spent,
+            trials=self.trials,
+            measured=self.measured,
+            failed=dict(self.failed),
+            best=candidate_from_json(record.candidate, record.origin),
+            best_record=record,
+            best_us=final.best_us,
+            baselines=dict(self.baselines),
+            baseline_us=final.baseline_us,
+            verdicts=final.verdicts,
+            verified=record.max_rel_error is not None,
+            interrupted=interrupted,
+            total_s=self.elapsed_s,
+            notes=tuple(self.notes),
+        )
+
+
+def outcome_of(record: Measurement) -> Outcome:
+    """What a searcher is told of a record."""
+    if record.timing is None:
+        return Outcome(None, 1.0)
+    return Outcome(record.timing.median_us)
+
+
