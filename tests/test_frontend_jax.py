@@ -12,15 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax_check import check
 from real_inputs import gymnax_cartpole, veros_gsw_dhdt
 
 from autofuse.frontends.jax_emit import FrontendError
 from autofuse.frontends.jax_interp import CONTROL_RULES, RULES
 from autofuse.frontends.jaxpr import from_jax
-from autofuse.frontends.jsonfile import dumps, loads
 from autofuse.graph.reference import evaluate
-from autofuse.graph.types import Graph
-from autofuse.graph.verify import verify
 
 X = jnp.linspace(-1.4, 1.9, 12, dtype=jnp.float32).reshape(4, 3)
 P = jnp.linspace(0.1, 0.9, 12, dtype=jnp.float32).reshape(4, 3)
@@ -30,30 +28,6 @@ B = I % 3 == 0
 V = jnp.array([2, 0, 1], jnp.int32)
 N = jnp.int32(2)
 KEY = jax.random.PRNGKey(7)
-
-
-def check(fn: Callable[..., Any], *args: Any, exact: bool = False) -> Graph:
-    """The graph of `fn`, once it is known to give what jax gives."""
-    graph = verify(from_jax(fn, *args))
-    inputs = [np.asarray(_words(leaf)) for leaf in jax.tree.leaves(args)]
-    found = evaluate(graph, inputs)
-    wanted = [np.asarray(_words(leaf)) for leaf in jax.tree.leaves(jax.jit(fn)(*args))]
-    assert len(found) == len(wanted)
-    for value, want, kind in zip(found, wanted, graph.output_types, strict=True):
-        assert value.shape == want.shape
-        assert kind.dtype.numpy == want.dtype
-        if exact or not kind.dtype.is_float:
-            np.testing.assert_array_equal(value.astype(want.dtype), want)
-        else:
-            eps = 8 * kind.dtype.eps
-            want = want.astype(np.float64)
-            np.testing.assert_allclose(value, want, rtol=max(eps, 1e-5), atol=max(eps, 2e-6))
-    return graph
-
-
-def _words(leaf: Any) -> Any:
-    typed = hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return jax.random.key_data(leaf) if typed else leaf
 
 
 def _list(text: str) -> list[str]:
@@ -224,104 +198,6 @@ def test_custom_derivatives() -> None:
     check(jax.grad(lambda x: _custom_vjp(x).sum()), X)
 
 
-def _step(c: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return c * 0.9 + x, c.sum() + x[0]
-
-
-LOOPS: dict[str, tuple[Any, ...]] = {
-    "carry_and_rows": (lambda x: lax.scan(_step, x[0], x), X),
-    "reverse": (lambda x: lax.scan(_step, x[0], x, reverse=True), X),
-    "only_rows": (lambda x: lax.scan(lambda c, r: (c, r * 2), 0, x)[1], X),
-    "only_carry": (lambda x: lax.scan(_step, x[0], x)[0], X),
-    "length": (lambda x: lax.scan(lambda c, _: (jnp.sin(c), None), x, length=5)[0], X),
-    "invariant": (lambda x, y: lax.scan(lambda c, r: (c + y @ r, None), y[:, 0], x)[0], X, P),
-    "nested": (
-        lambda x: lax.scan(
-            lambda c, r: (lax.fori_loop(0, 3, lambda i, v: v * r + i, c), c), x[0], x
-        ),
-        X,
-    ),
-    "tree": (
-        lambda x: lax.scan(lambda c, r: ((c[1], c[0] + r), {"a": c[0]}), (x[0], x[1]), x),
-        X,
-    ),
-    "unrolled": (lambda x: lax.scan(_step, x[0], x, unroll=2), X),
-    "fori": (lambda x: lax.fori_loop(1, 4, lambda i, c: c + x[i] * i, x[0]), X),
-    "fori_update": (lambda x: lax.fori_loop(0, 4, lambda i, c: c.at[i].set(c[i - 1]), x), X),
-    "while": (
-        lambda x: lax.while_loop(lambda s: s[0] < 5, lambda s: (s[0] + 1, s[1] / 2), (1, x)),
-        X,
-    ),
-    "while_bound": (
-        lambda x: lax.while_loop(
-            lambda s: s[0] < s[1], lambda s: (s[0] + 1, s[1], s[2] * 2), (0, 3, x)
-        ),
-        X,
-    ),
-    "never": (lambda x: lax.fori_loop(3, 3, lambda i, c: c + 1, x), X),
-    "counter_only": (lambda x: lax.fori_loop(0, 3, lambda i, c: c, x), X),
-    "grad": (jax.grad(lambda x: lax.scan(_step, x[0], x)[1].sum()), X),
-    "vmap": (jax.vmap(lambda r: lax.scan(lambda c, v: (c * v + 1, c), 1.0, r)), X),
-    "random": (
-        lambda k: lax.scan(lambda k, _: (jax.random.split(k)[0], jax.random.bits(k, (3,))), k,
-                           length=4),
-        KEY,
-    ),
-    "typed_keys": (
-        lambda k: lax.scan(lambda c, q: (c, jax.random.bits(q, (2,))), 0,
-                           jax.random.split(jax.random.wrap_key_data(k), 3))[1],
-        KEY,
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", LOOPS)
-def test_loop(name: str) -> None:
-    check(*LOOPS[name])
-
-
-def test_loop_is_one_node_and_counters_are_no_state() -> None:
-    graph = check(*LOOPS["fori"])
-    (loop,) = [node for node in graph.nodes if node.op == "loop"]
-    attrs = dict(loop.attrs)
-    assert (attrs["trip"], attrs["carries"]) == (3, 1)
-    ops = {node.op for node in attrs["body"].nodes}
-    assert ops <= {"input", "constant", "add", "cast", "broadcast", "mul", "gather", "reshape"}
-
-
-RANDOM: dict[str, Callable[..., Any]] = {
-    "bits": lambda k: jax.random.bits(k, (7,)),
-    "bits_scalar": lambda k: jax.random.bits(k),
-    "bits_u8": lambda k: jax.random.bits(k, (5, 3), jnp.uint8),
-    "split": lambda k: jax.random.split(k, 5),
-    "split_shape": lambda k: jax.random.split(k, (2, 3)),
-    "fold_in": lambda k: jax.random.fold_in(k, 7),
-    "fold_in_batch": lambda k: jax.vmap(lambda i: jax.random.fold_in(k, i))(jnp.arange(3)),
-    "seed": lambda k: jax.random.PRNGKey(k[0]),
-    "seed_known": lambda k: jax.random.bits(jax.random.PRNGKey(-3), (4,)) + k[0],
-    "randint": lambda k: jax.random.randint(k, (9,), -5, 100),
-    "uniform": lambda k: jax.random.uniform(k, (3, 5)),
-    "batch": lambda k: jax.vmap(lambda q: jax.random.bits(q, (3,)))(jax.random.split(k, 4)),
-    "two_keys": lambda k: [jax.random.bits(q, (3,)) for q in jax.random.split(k)],
-    "legacy": lambda k: jax.random.key_data(jax.random.split(jax.random.wrap_key_data(k), 2)),
-}
-
-
-@pytest.mark.parametrize("name", RANDOM)
-@pytest.mark.parametrize("partitionable", [True, False])
-def test_random_numbers_are_bit_equal(name: str, partitionable: bool) -> None:
-    with jax.threefry_partitionable(partitionable):
-        if name == "bits_u8" and not partitionable:
-            with pytest.raises(FrontendError, match="8-bit random numbers need"):
-                from_jax(RANDOM[name], KEY)
-            return
-        check(RANDOM[name], KEY, exact=True)
-
-
-def test_normal_is_close() -> None:
-    check(lambda k: jax.random.normal(k, (500,)), KEY)
-
-
 def test_typed_keys_are_words_outside() -> None:
     graph = check(lambda k: (jax.random.split(k, 3), jax.random.bits(k, (2,))), jax.random.key(1))
     assert [str(t) for t in graph.input_types] == ["u32[2]"]
@@ -422,26 +298,3 @@ def test_veros_equation_of_state() -> None:
     computed = [n for n in graph.nodes if n.op not in ("input", "constant", "broadcast")]
     assert 330 <= len(computed) <= 380
     assert not jax.config.jax_enable_x64
-
-
-def test_rollout_with_random_numbers_and_its_file() -> None:
-    """An auto-resetting environment stepped under scan and vmap, keys split inside."""
-    import gymnax
-
-    env, parameters = gymnax.make("CartPole-v1")
-
-    def rollout(key: jax.Array) -> Any:
-        def step(carry: Any, _: None) -> Any:
-            key, state = carry
-            key, act, move = jax.random.split(key, 3)
-            action = env.action_space(parameters).sample(act)
-            obs, state, reward, done, _cut, _info = env.step(move, state, action, parameters)
-            return (key, state), (obs, reward, done)
-
-        key, start = jax.random.split(key)
-        _, state = env.reset(start, parameters)
-        return lax.scan(step, (key, state), None, length=12)
-
-    graph = check(jax.vmap(rollout), jax.random.split(KEY, 3))
-    assert sum(node.op == "loop" for node in graph.nodes) == 1
-    assert loads(dumps(graph)) == graph
