@@ -35,7 +35,6 @@ class Dialect:
 
     name: str
     types: Mapping[DType, str]
-    storage: Mapping[DType, str]
     restrict: str
     function: str
 
@@ -45,21 +44,20 @@ class Dialect:
         return files("autofuse.kernel").joinpath(f"prelude/{self.name}.h").read_text()
 
 
-_SCALARS = {
+_TYPES = {
     DType.F64: "double", DType.F32: "float", DType.I64: "int64_t", DType.I32: "int32_t",
     DType.I8: "int8_t", DType.U32: "uint32_t", DType.U8: "uint8_t", DType.BOOL: "bool",
+    DType.F16: "af_f16", DType.BF16: "af_bf16",
 }  # fmt: skip
 C = Dialect(
     name="c",
-    types={**_SCALARS, DType.F16: "float", DType.BF16: "float"},
-    storage={**_SCALARS, DType.F16: "af_f16", DType.BF16: "af_bf16"},
+    types=_TYPES,
     restrict="restrict",
     function="void",
 )
 CUDA = Dialect(
     name="cuda",
-    types={**_SCALARS, DType.F16: "float", DType.BF16: "float"},
-    storage={**_SCALARS, DType.F16: "af_f16", DType.BF16: "af_bf16"},
+    types=_TYPES,
     restrict="__restrict__",
     function='extern "C" __global__ void',
 )

@@ -18,11 +18,19 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 
 _NARROW = (DType.I8, DType.U8)
+_HALF = (DType.F16, DType.BF16)
 
 
 def expression(expr: Expr, dialect: Dialect) -> str:
-    """The text of an expression."""
-    return _print(expr, dialect)[0]
+    """The text of an expression where its type is known: an initialiser, index or argument."""
+    return _small(expr) or _print(expr, dialect)[0]
+
+
+def _small(expr: Expr) -> str | None:
+    """An i64 literal without its suffix, where something else makes it 64 bits wide."""
+    if isinstance(expr, Lit) and expr.dtype is DType.I64 and -(2**31) < expr.value < 2**31:
+        return _literal(Lit(int(expr.value), DType.I32))
+    return None
 
 
 def _print(expr: Expr, d: Dialect) -> tuple[str, int]:
@@ -47,12 +55,15 @@ def _literal(lit: Lit) -> str:
     n = int(value)
     if dtype is DType.U32:
         return f"{n}u"
-    if dtype is DType.I64 and not -(2**31) < n < 2**31:
-        return f"(-{-n - 1}LL - 1)" if n < 0 else f"{n}LL"
-    return f"(-{-n - 1} - 1)" if n <= -(2**31) else f"({n})" if n < 0 else str(n)
+    suffix, lowest = ("LL", -(2**63)) if dtype is DType.I64 else ("", -(2**31))
+    if n == lowest:  # C has no negative literals, and the positive one would not fit
+        return f"(-{-n - 1}{suffix} - 1)"
+    return f"({n}{suffix})" if n < 0 else f"{n}{suffix}"
 
 
 def _float(value: float, dtype: DType) -> str:
+    if dtype in _HALF:
+        return f"af_store_{dtype}({_float(value, DType.F32)})"
     suffix = "" if dtype is DType.F64 else "f"
     if math.isnan(value):
         return f"AF_NAN{suffix.upper()}"
@@ -103,10 +114,10 @@ def _function(name: str, call: Call, d: Dialect) -> tuple[str, int]:
 
 def _cast(call: Call, d: Dialect) -> tuple[str, int]:
     source, target = call.args[0], call.dtype
-    # Half types exist only in memory: reading widens, storing narrows.
-    if source.dtype in (DType.F16, DType.BF16) and isinstance(source, Load):
+    # A half value is bits in storage form: casts are all that is ever done to it.
+    if source.dtype in _HALF:
         return f"af_load_{source.dtype}({expression(source, d)})", ATOM
-    if target in (DType.F16, DType.BF16):
+    if target in _HALF:
         return f"af_store_{target}({expression(source, d)})", ATOM
     if target is DType.BOOL and source.dtype is not DType.BOOL:
         return f"{_wrap(source, d, INFIX['ne'][1] + 1)} != 0", INFIX["ne"][1]
@@ -125,6 +136,12 @@ def _infix(call: Call, d: Dialect) -> tuple[str, int]:
     strict = call.fn in ("and", "or", "xor", "shl", "shr") or level in (8, 9)
     left = _wrap(call.args[0], d, UNARY_LEVEL if strict else level)
     right = _wrap(call.args[1], d, UNARY_LEVEL if strict else level + 1)
+    if call.fn in ("shl", "shr"):  # the left operand alone makes the type of a shift
+        right = _small(call.args[1]) or right
+    elif not isinstance(call.args[1], Lit):
+        left = _small(call.args[0]) or left
+    elif not isinstance(call.args[0], Lit):
+        right = _small(call.args[1]) or right
     if call.fn in ("shl", "shr") and not isinstance(call.args[1], Lit):
         right = f"({right} & {8 * call.dtype.itemsize - 1})"
     return _narrowed(f"{left} {operator} {right}", level, call, d)

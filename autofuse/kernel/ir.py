@@ -66,6 +66,16 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class Stream:
+    """buffer[start : start + count] = local[0 : count], written past the cache."""
+
+    buffer: str
+    start: Expr
+    local: str
+    count: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Fold:
     """`target` (a Var outside the lane loop) combined over all lanes by `operator`.
 
@@ -87,7 +97,7 @@ class Loop:
     folds: tuple[Fold, ...] = ()
 
 
-Stmt = Let | Var | Assign | Local | Store | Loop
+Stmt = Let | Var | Assign | Local | Store | Stream | Loop
 
 
 @dataclass(frozen=True)
@@ -116,6 +126,8 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return (init,)
         case Store(_, index, value):
             return (index, value)
+        case Stream(start=start, count=count):
+            return (start, count)
         case Loop(extent=extent):
             return (extent,)
     return ()
@@ -145,6 +157,8 @@ def names_read(stmt: Stmt) -> set[str]:
     """Names of symbols and buffers that a statement (with its loop body) reads."""
     found: set[str] = set()
     for inner in statements((stmt,)):
+        if isinstance(inner, Stream):
+            found.add(inner.local)
         for expr in expressions(inner):
             for e in walk(expr):
                 if isinstance(e, Sym):
@@ -161,7 +175,7 @@ def names_written(stmt: Stmt) -> set[str]:
         match inner:
             case Let(sym, _) | Var(sym, _) | Assign(sym, _):
                 found.add(sym.name)
-            case Local(name=name) | Store(buffer=name):
+            case Local(name=name) | Store(buffer=name) | Stream(buffer=name):
                 found.add(name)
     return found
 
@@ -189,6 +203,8 @@ def substitute_stmt(stmt: Stmt, values: dict[str, Expr]) -> Stmt:
             return Assign(sym, substitute(value, values))
         case Store(buffer, index, value):
             return Store(buffer, substitute(index, values), substitute(value, values))
+        case Stream(buffer, start, local, count):
+            return Stream(buffer, substitute(start, values), local, substitute(count, values))
         case Loop(kind, var, extent, body, folds):
             inner = tuple(substitute_stmt(s, values) for s in body)
             return Loop(kind, var, substitute(extent, values), inner, folds)
@@ -223,6 +239,8 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield f"{pad}local {name}: {dtype}[{size}]"
             case Store(buffer, index, value):
                 yield f"{pad}{buffer}[{show(index)}] = {show(value)}"
+            case Stream(buffer, start, local, count):
+                yield f"{pad}stream {buffer}[{show(start)} ..] = {local}[.. {show(count)}]"
             case Loop(kind, var, extent, inner, folds):
                 tail = "".join(f" {f.operator}->{f.target.name}" for f in folds)
                 yield f"{pad}{kind} {var.name} < {show(extent)}{tail}"

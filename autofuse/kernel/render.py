@@ -15,6 +15,7 @@ from autofuse.kernel.ir import (
     Loop,
     Stmt,
     Store,
+    Stream,
     Var,
     names_written,
     statements,
@@ -28,7 +29,7 @@ _OMP_FOLD = {"add": "+", "mul": "*", "or": "|", "and": "&", "max": "max", "min":
 def signature(kernel: Kernel, d: Dialect) -> str:
     """The function head: inputs const, every pointer restrict."""
     parts = [
-        f"{'const ' if p.role == 'in' else ''}{d.storage[p.dtype]} *{d.restrict} {p.name}"
+        f"{'const ' if p.role == 'in' else ''}{d.types[p.dtype]} *{d.restrict} {p.name}"
         for p in kernel.params
     ]
     return f"{d.function} {kernel.name}({', '.join(parts)})"
@@ -78,6 +79,9 @@ class _Printer:
             case Store(buffer, index, value):
                 place = f"{buffer}[{self.text(index)}]"
                 yield f"{pad}{self.guard(buffer, in_lane)}{place} = {self.text(value)};"
+            case Stream(buffer, start, local, count):
+                place = f"{buffer} + {self.text(start)}"
+                yield f"{pad}af_stream({place}, {local}, ({self.text(count)}) * sizeof *{local});"
             case Local(name, dtype, size):
                 yield f"{pad}{self.local(types[dtype], name, size)}"
             case Loop():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autofuse.kernel.ir import Assign, Kernel, Let, Local, Loop, Stmt, Store, Var, expressions, walk
+from autofuse.kernel.ir import Assign, Kernel, Let, Local, Loop, Stmt, Store, Stream, Var, expressions, walk
 from autofuse.ops.scalar import Expr, Load, Sym
 
 
@@ -30,7 +30,7 @@ def _block(body: tuple[Stmt, ...], outer: set[str], writable: set[str]) -> None:
                 assert name not in scope, f"{name} is defined twice"
                 scope.add(name)
                 writable.add(name)
-            case Store(buffer=name):
+            case Store(buffer=name) | Stream(buffer=name):
                 assert name in writable, f"{name} is not writable here"
             case Loop(var=var, body=inner, folds=folds):
                 assert all(f.target.name in scope for f in folds)

@@ -74,6 +74,44 @@ AF_BITS2(int32_t, i32, uint32_t, u32)
 AF_BITS2(double, f64, int64_t, i64)
 AF_BITS2(int8_t, i8, uint8_t, u8)
 
+/* Copy past the cache; whole 64-byte lines only, ends by ordinary stores. */
+#if defined(__AVX512F__)
+#include <immintrin.h>
+static inline void af_stream(void *to, const void *from, int64_t bytes)
+{
+  char *t = (char *)to;
+  const char *f = (const char *)from, *const end = f + bytes;
+  int64_t head = (int64_t)(-(uintptr_t)t & 63);
+  head = head < bytes ? head : bytes;
+  __builtin_memcpy(t, f, (uint64_t)head);
+  t += head, f += head;
+  for (; end - f >= 64; t += 64, f += 64)
+    _mm512_stream_si512((__m512i *)t, _mm512_loadu_si512((const void *)f));
+  __builtin_memcpy(t, f, (uint64_t)(end - f));
+  _mm_sfence();
+}
+#elif defined(__AVX__)
+#include <immintrin.h>
+static inline void af_stream(void *to, const void *from, int64_t bytes)
+{
+  char *t = (char *)to;
+  const char *f = (const char *)from, *const end = f + bytes;
+  int64_t head = (int64_t)(-(uintptr_t)t & 31);
+  head = head < bytes ? head : bytes;
+  __builtin_memcpy(t, f, (uint64_t)head);
+  t += head, f += head;
+  for (; end - f >= 32; t += 32, f += 32)
+    _mm256_stream_si256((__m256i *)t, _mm256_loadu_si256((const __m256i *)(const void *)f));
+  __builtin_memcpy(t, f, (uint64_t)(end - f));
+  _mm_sfence();
+}
+#else
+static inline void af_stream(void *to, const void *from, int64_t bytes)
+{
+  __builtin_memcpy(to, from, (uint64_t)bytes);
+}
+#endif
+
 AF_INLINE float af_load_f16(af_f16 x) { return (float)x; }
 AF_INLINE af_f16 af_store_f16(float x) { return (af_f16)x; }
 AF_INLINE float af_load_bf16(af_bf16 x) { return af_bits_u32_f32((uint32_t)x << 16); }
