@@ -16,8 +16,11 @@ _NAMES = ("sgemm", "dgemm")
 
 
 @lru_cache(maxsize=1)
-def blas_pointers() -> tuple[int, int]:
-    """Addresses of (sgemm, dgemm), valid for the life of the process. Raises AutofuseError."""
+def blas_pointers() -> tuple[int, int, int]:
+    """Addresses of (sgemm, dgemm, set_threads), valid for the life of the process.
+
+    `int set_threads(int)` sets how many threads BLAS itself uses and returns the number before;
+    its address is 0 where the BLAS is not OpenBLAS. Raises AutofuseError."""
     from scipy.linalg import cython_blas
 
     capsules = cython_blas.__pyx_capi__
@@ -33,4 +36,13 @@ def blas_pointers() -> tuple[int, int]:
         if b"int *" not in signature:
             raise AutofuseError(f"this SciPy's {name} does not take 32-bit integers: {signature}")
         found.append(int(api.PyCapsule_GetPointer(capsules[name], signature)))
-    return found[0], found[1]
+    return found[0], found[1], _thread_setter(cython_blas.__file__)
+
+
+def _thread_setter(extension: str) -> int:
+    """Found through the extension, whose dependencies a look-up includes."""
+    try:
+        setter = ctypes.CDLL(extension).openblas_set_num_threads_local
+    except (OSError, AttributeError):  # another BLAS: it keeps its own threads
+        return 0
+    return ctypes.cast(setter, ctypes.c_void_p).value or 0

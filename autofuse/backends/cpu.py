@@ -11,6 +11,7 @@ from autofuse.kernel.dialects import C
 from autofuse.kernel.gemm import blas_form, uses_blas
 from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.render import render_c
+from autofuse.ops.contraction import GemmForm
 from autofuse.ops.dtypes import DType
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import check_plan
@@ -102,6 +103,7 @@ typedef void (*af_gemm_f32)(const char *, const char *, const int *, const int *
   const float *, const float *, const int *, const float *, const int *, const float *, float *, const int *);
 typedef void (*af_gemm_f64)(const char *, const char *, const int *, const int *, const int *,
   const double *, const double *, const int *, const double *, const int *, const double *, double *, const int *);
+typedef int (*af_set_threads)(int);
 """  # noqa: E501  # C prototypes
 
 
@@ -112,7 +114,13 @@ def _entry(graph: Graph, plan: Schedule, names: dict[Run, str]) -> Iterator[str]
     yield "{"
     yield "  char *const work = (char *)workspace;"
     yield "  (void)work; (void)blas; (void)buffers;"
+    blas = any(uses_blas(r.graph, r.group, r.launch) for r in kernel_runs(plan.steps))
+    if blas:
+        yield "  const af_set_threads set = (af_set_threads)blas[2];"
+        yield "  const int before = set ? set(1) : 0;"
     yield from _steps(plan.steps, names, 1)
+    if blas:
+        yield "  if (set) set(before);"
     yield "  return 0;"
     yield "}"
 
@@ -156,7 +164,8 @@ def _address(ref: Ref) -> str:
 
 
 def _gemm(run: Run, pad: str) -> Iterator[str]:
-    """Row-major C = A B as the column-major product of the transposes."""
+    """Row-major C = A B as the column-major product of the transposes, cut into one slice per
+    thread: BLAS itself runs single-threaded, so that its threads do not fight OpenMP's."""
     form = blas_form(run.graph, run.group)
     assert form is not None
     dtype = run.graph.type_of(run.group.outputs[0]).dtype
@@ -164,18 +173,32 @@ def _gemm(run: Run, pad: str) -> Iterator[str]:
     node = run.graph[run.group.nodes[0]]
     place = dict(zip(reads(run.graph, run.group.nodes), run.reads, strict=True))
     a, b = (_address(place[v]) for v in node.inputs)
-    lda, ldb = (form.m if form.trans_a else form.k), (form.k if form.trans_b else form.n)
-    yield f"{pad}{{"
+    m, n, k, lda, ldb = (str(x) for x in _extents(form))
+    threads = int(run.launch.get("threads", 1))
+    slices = 1 if form.batch >= 2 * threads else threads
+    by_rows = form.m >= form.n or form.m >= 64 * threads
+    whole = form.m if by_rows else form.n
+    yield f"{pad}#pragma omp parallel for num_threads({threads}) schedule(static)"
+    yield f"{pad}for (int64_t i = 0; i < {form.batch * slices}; i++) {{"
+    yield f"{pad}  const int64_t j = i / {slices}, s = i % {slices};"
+    yield f"{pad}  const int first = (int)({whole} * s / {slices});"
+    yield f"{pad}  const int count = (int)({whole} * (s + 1) / {slices}) - first;"
     yield f"{pad}  const {t} one = 1, zero = 0;"
-    yield f"{pad}  const int m = {form.m}, n = {form.n}, k = {form.k}, lda = {lda}, ldb = {ldb};"
-    yield f"{pad}  const {t} *a = (const {t} *){a}, *b = (const {t} *){b};"
-    yield f"{pad}  {t} *c = ({t} *){_address(run.writes[0])};"
-    yield f"{pad}  for (int64_t i = 0; i < {form.batch}; i++)"
+    mine = ("count", n) if by_rows else (m, "count")
+    yield f"{pad}  const int m = {mine[0]}, n = {mine[1]}, k = {k}, lda = {lda}, ldb = {ldb}, ldc = {n};"
+    shift_a = f"first{'' if form.trans_a else f' * (int64_t){k}'}" if by_rows else "0"
+    shift_b = "0" if by_rows else f"first{f' * (int64_t){k}' if form.trans_b else ''}"
+    shift_c = f"first * (int64_t){n}" if by_rows else "first"
+    yield f"{pad}  const {t} *a = (const {t} *){a} + j * {form.m * form.k} + {shift_a};"
+    yield f"{pad}  const {t} *b = (const {t} *){b} + j * {form.k * form.n} + {shift_b};"
+    yield f"{pad}  {t} *c = ({t} *){_address(run.writes[0])} + j * {form.m * form.n} + {shift_c};"
     call = f"((af_gemm_{dtype})blas[{slot}])"
     ta, tb = ("T" if form.trans_a else "N"), ("T" if form.trans_b else "N")
-    steps = (form.k * form.n, form.m * form.k, form.m * form.n)
-    yield (
-        f'{pad}    {call}("{tb}", "{ta}", &n, &m, &k, &one, b + i * {steps[0]}, &ldb, '
-        f"a + i * {steps[1]}, &lda, &zero, c + i * {steps[2]}, &n);"
-    )
+    yield f'{pad}  {call}("{tb}", "{ta}", &n, &m, &k, &one, b, &ldb, a, &lda, &zero, c, &ldc);'
     yield f"{pad}}}"
+
+
+def _extents(form: GemmForm) -> tuple[int, int, int, int, int]:
+    """m, n, k and the leading dimensions of A and B as stored."""
+    lda, ldb = (form.m if form.trans_a else form.k), (form.k if form.trans_b else form.n)
+    return form.m, form.n, form.k, lda, ldb

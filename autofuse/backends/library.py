@@ -88,7 +88,7 @@ class Library:
         self.workspace = np.empty(artifact.workspace + ALIGNMENT, np.uint8)
         start = self.workspace.ctypes.data
         self._workspace_address = start + -start % ALIGNMENT
-        self._blas = (ctypes.c_void_p * 2)(*blas_pointers())
+        self._blas = (ctypes.c_void_p * 3)(*blas_pointers())
         try:
             self._handle: ctypes.CDLL | None = ctypes.CDLL(str(artifact.path))
             self._entry = self._handle[artifact.entry]

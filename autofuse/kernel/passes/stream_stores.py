@@ -1,0 +1,110 @@
+"""stream_stores: large results go past the cache, a short piece at a time.
+
+Before: lane l < n {out[s + l] = x(l)}
+After:  serial c { lane l < 1024 {piece[l] = x(c*1024+l)}; stream out[s + c*1024 ..] = piece }; rest
+A plain store first reads the line it is about to overwrite; a streaming store does not. Asked for
+by the launch setting `stream`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autofuse.kernel.ir import (
+    Kernel,
+    Let,
+    Local,
+    Loop,
+    Param,
+    Stmt,
+    Store,
+    Stream,
+    names_read,
+    statements,
+    substitute,
+    substitute_stmt,
+)
+from autofuse.ops import index as ix
+from autofuse.ops.dtypes import DType
+from autofuse.ops.scalar import Expr, Lit, Sym
+
+PIECE = 1024
+I64 = DType.I64
+
+
+def stream_stores(kernel: Kernel) -> Kernel:
+    """Rewrite lane loops whose stores to outputs are contiguous, when `stream` is set."""
+    if not dict(kernel.facts).get("stream"):
+        return kernel
+    outs = {p.name: p for p in kernel.params if p.role == "out"}
+    return replace(kernel, body=_block(kernel.body, outs))
+
+
+def _block(body: tuple[Stmt, ...], outs: dict[str, Param]) -> tuple[Stmt, ...]:
+    done: list[Stmt] = []
+    for stmt in body:
+        if not isinstance(stmt, Loop):
+            done.append(stmt)
+        elif stmt.kind != "lane":
+            done.append(replace(stmt, body=_block(stmt.body, outs)))
+        else:
+            starts = _starts(stmt, outs)
+            done.extend(_rewrite(stmt, starts, outs) if starts else [stmt])
+    return tuple(done)
+
+
+def _starts(loop: Loop, outs: dict[str, Param]) -> dict[str, Expr]:
+    """For each output stored at start + lane: its start. Empty when some store is not."""
+    if loop.folds or any(isinstance(s, Loop) for s in statements(loop.body)):
+        return {}
+    defined: dict[str, Expr] = {}
+    starts: dict[str, Expr] = {}
+    for stmt in loop.body:
+        if isinstance(stmt, Let) and stmt.sym.dtype is I64:
+            defined[stmt.sym.name] = substitute(stmt.value, defined)
+        if isinstance(stmt, Store) and stmt.buffer in outs:
+            start = ix.isub(substitute(stmt.index, defined), loop.var)
+            if loop.var.name in names_read(Let(loop.var, start)) or stmt.buffer in starts:
+                return {}
+            starts[stmt.buffer] = start
+    return starts
+
+
+def _rewrite(loop: Loop, starts: dict[str, Expr], outs: dict[str, Param]) -> list[Stmt]:
+    pieces = {name: f"{name}_{loop.var.name}" for name in starts}
+    limit = loop.var.extent
+    if not isinstance(loop.extent, Lit):
+        assert limit is not None
+        return _piece(loop, loop.var, loop.extent, limit, ix.lit(0), starts, outs, pieces)
+    whole, rest = divmod(int(loop.extent.value), PIECE)
+    done: list[Stmt] = []
+    if whole:
+        step = Sym(f"{loop.var.name}_p", I64, whole)
+        lane = Sym(f"{loop.var.name}_s", I64, PIECE)
+        base = ix.imul(step, PIECE)
+        inner = _piece(loop, lane, ix.lit(PIECE), PIECE, base, starts, outs, pieces)
+        done.append(Loop("serial", step, ix.lit(whole), tuple(inner)))
+    if rest:
+        lane = Sym(f"{loop.var.name}_s", I64, rest)
+        names = {n: f"{p}_rest" for n, p in pieces.items()}
+        base = ix.lit(whole * PIECE)
+        done += _piece(loop, lane, ix.lit(rest), rest, base, starts, outs, names)
+    return done
+
+
+def _piece(
+    loop: Loop, lane: Sym, extent: Expr, size: int, base: Expr, starts: dict[str, Expr],
+    outs: dict[str, Param], pieces: dict[str, str],
+) -> list[Stmt]:  # fmt: skip
+    """One lane loop into scratch, and the scratch streamed out."""
+    at = {loop.var.name: ix.iadd(base, lane)}
+    body: list[Stmt] = []
+    for stmt in loop.body:
+        if isinstance(stmt, Store) and stmt.buffer in pieces:
+            body.append(Store(pieces[stmt.buffer], lane, substitute(stmt.value, at)))
+        else:
+            body.append(substitute_stmt(stmt, at))
+    done: list[Stmt] = [Local(p, outs[n].dtype, size) for n, p in pieces.items()]
+    done.append(Loop("lane", lane, extent, tuple(body)))
+    done += [Stream(n, ix.iadd(starts[n], base), p, extent) for n, p in pieces.items()]
+    return done
