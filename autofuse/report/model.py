@@ -1,0 +1,346 @@
+"""What the report says of a workload, derived from database records by pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autofuse.errors import AutofuseError
+from autofuse.records import (
+    Cost,
+    Environment,
+    Event,
+    Measurement,
+    SessionRow,
+    Timing,
+    Verdict,
+    WorkloadRow,
+)
+
+
+class ReportError(AutofuseError):
+    """Records that do not belong in one report, or a picture that cannot be drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A measured candidate under a name: a baseline's, or the origin of a best plan.
+
+    `compile_s` is codegen plus compile seconds of this candidate alone, without any search."""
+
+    name: str
+    digest: str
+    timing: Timing
+    kernels: int
+    compile_s: float
+    max_rel_error: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BreakEven:
+    """After how many runs a session has paid against one baseline; None means never.
+
+    `extra_s`: seconds spent by the session, and carried by it, beyond compiling the baseline.
+    `interval` is what the interval of the interleaved comparison makes of `runs`; None where none
+    was made."""
+
+    baseline: str
+    extra_s: float
+    saved_us: float
+    runs: float | None
+    interval: tuple[float | None, float | None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Seconds before the first run against microseconds per run; `role` is "search", "baseline"
+    or "best"; `front`: nothing else is at least as good in both."""
+
+    label: str
+    role: str
+    seconds: float
+    run_us: float
+    kernels: int | None = None
+    front: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionReport:
+    """One tuning session. `state` is "finished", "stopped" (before its end, result kept) or
+    "open" (still running, or killed). `best` is None if nothing works as far as is known.
+    `carried_s`: seconds of the sessions before it, if it began from what they had measured."""
+
+    id: int
+    strategy: str
+    seed: int
+    state: str
+    started: str
+    budget_s: float
+    spent: Cost
+    carried_s: float
+    trials: int | None
+    measured: int | None
+    baselines: tuple[Contender, ...]
+    best: Contender | None
+    verdicts: tuple[Verdict, ...]
+    break_even: tuple[BreakEven, ...]
+    events: tuple[Event, ...]
+    failed: tuple[tuple[str, int], ...]
+
+    @property
+    def label(self) -> str:
+        return f"{self.strategy} (seed {self.seed}, session {self.id})"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadReport:
+    """A workload on one device.
+
+    `points`: every candidate with a time, at its own compile seconds. `offers`: what could be had
+    after so many seconds of compiling and searching: the baselines, and the search's progress.
+    `plan_svg` is text that `plan_picture.plan_svg` made, or "".
+    """
+
+    name: str
+    digest: str
+    nodes: int
+    device: str
+    environment: Environment | None
+    sessions: tuple[SessionReport, ...]
+    points: tuple[Point, ...]
+    offers: tuple[Point, ...]
+    plan_svg: str = ""
+
+    @property
+    def baselines(self) -> tuple[Contender, ...]:
+        """Baselines of all sessions by name, slowest first; the latest session's of each name."""
+        found = {one.name: one for session in self.sessions for one in session.baselines}
+        return tuple(sorted(found.values(), key=lambda b: (-b.timing.median_us, b.name)))
+
+    @property
+    def current(self) -> tuple[SessionReport, ...]:
+        """The latest session of each strategy and seed that has a best plan, oldest first."""
+        good = [s for s in self.sessions if s.best is not None]
+        latest = {(s.strategy, s.seed): s.id for s in good}
+        return tuple(s for s in good if latest[s.strategy, s.seed] == s.id)
+
+    @property
+    def leading(self) -> SessionReport | None:
+        """The session whose best plan is the fastest; of equal ones the first."""
+        timed = [(s.best.timing.median_us, i) for i, s in enumerate(self.current) if s.best]
+        return self.current[min(timed)[1]] if timed else None
+
+
+def break_even_runs(extra_s: float, saved_us: float) -> float | None:
+    """Runs after which `extra_s` seconds are won back; None if a run saves nothing."""
+    if not saved_us > 0:
+        return None
+    return max(0.0, extra_s) / (saved_us * 1e-6)
+
+
+def median_ratio(other: Timing, best: Timing) -> float:
+    """How many times as fast `best` is as `other`; infinite or NaN if its median is no time."""
+    if best.median_us > 0:
+        return other.median_us / best.median_us
+    return math.inf if other.median_us > 0 else math.nan
+
+
+def pareto(points: Sequence[tuple[float, float]]) -> tuple[int, ...]:
+    """Positions of the points that no other beats or equals in both coordinates (less is better),
+    by first coordinate; of equal points the first. Points that are not finite are left out."""
+    order = sorted(
+        (i for i, p in enumerate(points) if all(map(math.isfinite, p))),
+        key=lambda i: (points[i], i),
+    )
+    front: list[int] = []
+    for i in order:
+        if not front or points[i][1] < points[front[-1]][1]:
+            front.append(i)
+    return tuple(front)
+
+
+def by_device(
+    sessions: Iterable[SessionRow],
+) -> tuple[tuple[Environment, tuple[SessionRow, ...]], ...]:
+    """Sessions by device fingerprint (device and `must` pairs), in order of first appearance, each
+    with the environment of its latest session."""
+    found: dict[tuple[object, ...], list[SessionRow]] = {}
+    for one in sessions:
+        found.setdefault(_fingerprint(one.environment), []).append(one)
+    return tuple((rows[-1].environment, tuple(rows)) for rows in found.values())
+
+
+def collect(
+    workload: WorkloadRow,
+    sessions: Sequence[SessionRow],
+    events: Mapping[int, Sequence[Event]],
+    measurements: Sequence[Measurement],
+    *,
+    plan_svg: str = "",
+) -> WorkloadReport:
+    """The report of a workload on one device.
+
+    `sessions` (oldest first) are of this workload and one device fingerprint (see `by_device`),
+    `events` are by session id, `measurements` (oldest first) are of that device. Of each candidate
+    the latest end-to-end time counts, else the latest; one that failed when last measured has no
+    time. Raises ReportError if rows of other workloads or of several devices are passed.
+    """
+    _check(workload, sessions, measurements)
+    known = _contenders(measurements)
+    reports: tuple[SessionReport, ...] = ()
+    for session in sessions:
+        own = tuple(events.get(session.id, ()))
+        before = sum(s.spent.total for s in reports)
+        reports += (_session(session, own, known, measurements, before),)
+    environment = sessions[-1].environment if sessions else None
+    return WorkloadReport(
+        name=workload.name or workload.digest,
+        digest=workload.digest,
+        nodes=workload.nodes,
+        device=environment.device if environment else "unknown device",
+        environment=environment,
+        sessions=reports,
+        points=_with_front(_points(known, reports)),
+        offers=_with_front(_offers(reports)),
+        plan_svg=plan_svg,
+    )
+
+
+def _fingerprint(environment: Environment) -> tuple[object, ...]:
+    return (environment.device, environment.must)
+
+
+def _check(
+    workload: WorkloadRow, sessions: Sequence[SessionRow], measurements: Sequence[Measurement]
+) -> None:
+    for session in sessions:
+        if session.workload != workload.digest:
+            raise ReportError(f"session {session.id} is not one of workload '{workload.name}'")
+    for one in measurements:
+        if one.workload != workload.digest:
+            raise ReportError(
+                f"candidate {one.candidate_digest} is not one of workload '{workload.name}'"
+            )
+    if len({_fingerprint(s.environment) for s in sessions}) > 1:
+        raise ReportError(f"sessions of workload '{workload.name}' are of different devices")
+
+
+def _contenders(measurements: Sequence[Measurement]) -> dict[str, Contender]:
+    """The time that counts for each candidate digest, named by its origin."""
+    rows: dict[str, list[Measurement]] = {}
+    for one in measurements:
+        rows.setdefault(one.candidate_digest, []).append(one)
+    found = {digest: _contender(history) for digest, history in rows.items()}
+    return {digest: one for digest, one in found.items() if one is not None}
+
+
+def _contender(history: Sequence[Measurement]) -> Contender | None:
+    timed = [one for one in history if one.timing is not None]
+    if history[-1].failure is not None or not timed:
+        return None
+    chosen = [one for one in timed if one.stage == "final"] or timed
+    last = chosen[-1]
+    assert last.timing is not None
+    # A later measurement may find the library in the cache: the dearest one really compiled.
+    compile_s = max(one.cost.codegen + one.cost.compile for one in history)
+    return Contender(
+        last.origin, last.candidate_digest, last.timing, last.kernels, compile_s, last.max_rel_error
+    )
+
+
+def _session(
+    row: SessionRow,
+    events: tuple[Event, ...],
+    known: Mapping[str, Contender],
+    measurements: Sequence[Measurement],
+    before_s: float,
+) -> SessionReport:
+    result = row.result
+    if result is not None:
+        named, digest = result.baselines, result.best_digest
+        spent, state = result.spent, "finished" if result.finished else "stopped"
+    else:
+        named = tuple({m.origin: m.candidate_digest for m in measurements if _rules(m)}.items())
+        digest = events[-1].candidate_digest if events else ""
+        spent, state = events[-1].spent if events else Cost(), "open"
+    baselines = tuple(replace(known[d], name=name) for name, d in named if d in known)
+    best = known.get(digest)
+    # Whatever a session measures costs seconds: an incumbent at no cost was known before.
+    carried_s = before_s if any(e.spent.total <= 0 for e in events) else 0.0
+    total_s = carried_s + spent.total
+    verdicts = result.verdicts if result else ()
+    return SessionReport(
+        id=row.id,
+        strategy=row.strategy,
+        seed=row.seed,
+        state=state,
+        started=row.started,
+        budget_s=row.budget_s,
+        spent=spent,
+        carried_s=carried_s,
+        trials=result.trials if result else None,
+        measured=result.measured if result else None,
+        baselines=baselines,
+        best=best,
+        verdicts=verdicts,
+        break_even=tuple(_break_even(b, best, total_s, verdicts) for b in baselines)
+        if best
+        else (),
+        events=events,
+        failed=result.failed if result else (),
+    )
+
+
+def _rules(one: Measurement) -> bool:
+    return one.stage == "baseline"
+
+
+def _break_even(
+    baseline: Contender, best: Contender, total_s: float, verdicts: Sequence[Verdict]
+) -> BreakEven:
+    """By the interleaved comparison where there is one, else by the two medians."""
+    extra = total_s - baseline.compile_s
+    found = next((v for v in verdicts if v.other == baseline.name), None)
+    if found is None or baseline.digest == best.digest:
+        saved = baseline.timing.median_us - best.timing.median_us
+        return BreakEven(baseline.name, extra, saved, break_even_runs(extra, saved), None)
+    saved = found.other_us - found.best_us
+    # The greatest saving pays soonest.
+    ends = tuple(found.best_us * (ratio - 1) for ratio in (found.high, found.low))
+    interval = (break_even_runs(extra, ends[0]), break_even_runs(extra, ends[1]))
+    return BreakEven(baseline.name, extra, saved, break_even_runs(extra, saved), interval)
+
+
+def _points(known: Mapping[str, Contender], sessions: Sequence[SessionReport]) -> list[Point]:
+    names = {b.digest: b.name for s in sessions for b in s.baselines}
+    winners = {s.best.digest: s.label for s in sessions if s.best}
+    found = []
+    for digest, one in known.items():
+        label, role = one.name, "search"
+        if digest in names:
+            label, role = names[digest], "baseline"
+        elif digest in winners:
+            label, role = f"best of {winners[digest]}", "best"
+        found.append(Point(label, role, one.compile_s, one.timing.median_us, one.kernels))
+    return found
+
+
+def _offers(sessions: Sequence[SessionReport]) -> list[Point]:
+    baselines = {b.name: b for s in sessions for b in s.baselines}
+    found = [
+        Point(b.name, "baseline", b.compile_s, b.timing.median_us, b.kernels)
+        for b in baselines.values()
+    ]
+    for s in sessions:
+        bought = [e for e in s.events if e.spent.total > 0]
+        found += [Point(s.label, "search", s.carried_s + e.spent.total, e.best_us) for e in bought]
+        if s.best:
+            end = (s.carried_s + s.spent.total, s.best.timing.median_us)
+            found.append(Point(s.label, "best", *end, s.best.kernels))
+    return found
+
+
+def _with_front(points: Sequence[Point]) -> tuple[Point, ...]:
+    front = set(pareto([(p.seconds, p.run_us) for p in points]))
+    return tuple(replace(p, front=i in front) for i, p in enumerate(points))
