@@ -1,0 +1,65 @@
+"""autofuse: graph in, searched and measured fusion plan out.
+
+Names load when they are first used: `import autofuse` costs no more than Python itself.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autofuse.errors import AutofuseError as AutofuseError
+    from autofuse.frontends import array_api as xp
+    from autofuse.frontends.jaxpr import from_jax
+    from autofuse.frontends.jsonfile import load, save
+    from autofuse.frontends.tracer import spec, trace
+    from autofuse.graph.types import Graph as Graph
+    from autofuse.tuning import best_plan, compare, compile, tune
+
+__version__ = "0.1.0"
+__all__ = [
+    "AutofuseError",
+    "Graph",
+    "__version__",
+    "best_plan",
+    "compare",
+    "compile",
+    "from_jax",
+    "load",
+    "save",
+    "spec",
+    "trace",
+    "tune",
+    "xp",
+]
+
+# Public name: the module it comes from, and its name there (None: the module itself).
+_SOURCES: dict[str, tuple[str, str | None]] = {
+    "AutofuseError": ("autofuse.errors", "AutofuseError"),
+    "Graph": ("autofuse.graph.types", "Graph"),
+    "best_plan": ("autofuse.tuning", "best_plan"),
+    "compare": ("autofuse.tuning", "compare"),
+    "compile": ("autofuse.tuning", "compile"),
+    "from_jax": ("autofuse.frontends.jaxpr", "from_jax"),
+    "load": ("autofuse.frontends.jsonfile", "load"),
+    "save": ("autofuse.frontends.jsonfile", "save"),
+    "spec": ("autofuse.frontends.tracer", "spec"),
+    "trace": ("autofuse.frontends.tracer", "trace"),
+    "tune": ("autofuse.tuning", "tune"),
+    "xp": ("autofuse.frontends.array_api", None),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _SOURCES:
+        raise AttributeError(f"module 'autofuse' has no attribute {name!r}")
+    module, attribute = _SOURCES[name]
+    loaded = import_module(module)
+    value = loaded if attribute is None else getattr(loaded, attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -45,6 +45,14 @@ class Graph:
     outputs: tuple[Value, ...]
     output_names: tuple[str, ...] = field(default=(), compare=False)
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        # Graphs key caches; hashing thousands of nodes at every look-up would dominate planning.
+        return hash((self.nodes, self.inputs, self.outputs))
+
     def __getitem__(self, node: int) -> Node:
         return self.nodes[node]
 

@@ -17,7 +17,6 @@ from autofuse.kernel.ir import (
     Store,
     Stream,
     Var,
-    names_written,
     statements,
 )
 from autofuse.kernel.passes import C_PASSES, run_passes
@@ -168,6 +167,12 @@ class _CudaPrinter(_Printer):
         yield f"{pad}{self.head(loop)}"
         yield from self.block(loop.body, depth + 1, in_lane)
         yield f"{pad}}}"
+        # One thread has stored what all are going to read.
+        if not in_lane and any(self._is_shared(s) for s in loop.body):
+            yield f"{pad}__syncthreads();"
+
+    def _is_shared(self, stmt: Stmt) -> bool:
+        return isinstance(stmt, Store) and stmt.buffer not in self.outs
 
     def _lane(self, loop: Loop, depth: int) -> Iterator[str]:
         pad = "  " * depth
@@ -183,7 +188,7 @@ class _CudaPrinter(_Printer):
         for fold in loop.folds:
             name, kind = fold.target.name, f"{fold.operator}_{fold.target.dtype}"
             yield f"{pad}{name} = af_join_{kind}({name}_before, af_block_{kind}({name}));"
-        if not loop.folds and names_written(loop) - self.outs:
+        if not loop.folds and any(self._is_shared(s) for s in statements(loop.body)):
             yield f"{pad}__syncthreads();"
 
 

@@ -25,6 +25,7 @@ from autofuse.kernel.ir import (
     statements,
     substitute,
     substitute_stmt,
+    walk,
 )
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit, Load, Sym
@@ -87,6 +88,7 @@ class _Mover:
         self.lane = lane
         self.varying = varying_names(lane)
         self.tree = self._runs(lane.body)
+        self.cheap = self._cheap_lets()
         self.crossing = self._crossing()
         assert lane.var.extent is not None
         self.size = lane.var.extent
@@ -121,6 +123,20 @@ class _Mover:
                 found.extend(self._all_runs(part[1]))
         return found
 
+    def _cheap_lets(self) -> dict[str, Let]:
+        """Positions computed from the lane number: every run computes its own, so that the
+        compiler sees consecutive addresses rather than indices loaded from memory."""
+        found: dict[str, Let] = {}
+        for run in self._all_runs(self.tree):
+            for stmt in run.stmts:
+                if not isinstance(stmt, Let) or stmt.sym.dtype is not DType.I64:
+                    continue
+                loads = any(isinstance(e, Load) for e in walk(stmt.value))
+                inputs = _names(stmt.value) & self.varying
+                if not loads and inputs <= {self.lane.var.name, *found}:
+                    found[stmt.sym.name] = stmt
+        return found
+
     def _crossing(self) -> dict[str, DType]:
         """Varying names defined in one run and used in another."""
         homes: dict[str, int] = {}
@@ -134,7 +150,7 @@ class _Mover:
         for i, run in enumerate(runs):
             for stmt in run.stmts:
                 for name in names_read(stmt) | names_written(stmt):
-                    if name in homes and homes[name] != i:
+                    if name in homes and homes[name] != i and name not in self.cheap:
                         crossing[name] = dtypes[name]
         return crossing
 
@@ -156,7 +172,7 @@ class _Mover:
             for name, dtype in self.crossing.items()
             if name not in own
         }
-        body: list[Stmt] = []
+        body: list[Stmt] = list(self._copies(run, own))
         for stmt in run.stmts:
             match stmt:
                 case Var(sym, value) | Assign(sym, value) if sym.name in self.crossing:
@@ -167,6 +183,17 @@ class _Mover:
                 case _:
                     body.append(substitute_stmt(stmt, reads))
         return replace(self.lane, body=tuple(body), folds=())
+
+
+    def _copies(self, run: _Run, own: set[str]) -> list[Let]:
+        """The cheap values that this run reads and does not define, in order."""
+        wanted = set().union(*(names_read(s) for s in run.stmts)) - own
+        chosen: list[Let] = []
+        for name in reversed(list(self.cheap)):
+            if name in wanted and name not in own:
+                chosen.append(self.cheap[name])
+                wanted |= _names(self.cheap[name].value)
+        return chosen[::-1]
 
 
 def _gather(parts: list) -> list:  # type: ignore[type-arg]  # recursive
@@ -184,7 +211,3 @@ def _gather(parts: list) -> list:  # type: ignore[type-arg]  # recursive
 
 def _is_uniform_let(part: object) -> bool:
     return isinstance(part, Let | Var | Local)
-
-
-
-

@@ -1,20 +1,15 @@
-#include <cuda_fp16.h>
-#include <cuda_bf16.h>
-
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
 typedef int int32_t;
 typedef unsigned int uint32_t;
 typedef long long int64_t;
 typedef unsigned long long uint64_t;
-typedef __half af_f16;
-typedef __nv_bfloat16 af_bf16;
 
 #define AF_INFF __int_as_float(0x7f800000)
 #define AF_INF __longlong_as_double(0x7ff0000000000000LL)
 #define AF_NANF __int_as_float(0x7fffffff)
 #define AF_NAN __longlong_as_double(0x7fffffffffffffffLL)
-#define AF_INLINE static __device__ __forceinline__
+#define AF_INLINE __device__ __forceinline__
 
 #define AF_FLOATS(T, D, S)                                                                   \
   AF_INLINE T af_abs_##D(T x) { return fabs##S(x); }                                         \
@@ -64,10 +59,14 @@ AF_BITS2(int32_t, i32, uint32_t, u32)
 AF_BITS2(double, f64, int64_t, i64)
 AF_BITS2(int8_t, i8, uint8_t, u8)
 
-AF_INLINE float af_load_f16(af_f16 x) { return __half2float(x); }
-AF_INLINE af_f16 af_store_f16(float x) { return __float2half_rn(x); }
-AF_INLINE float af_load_bf16(af_bf16 x) { return __bfloat162float(x); }
-AF_INLINE af_bf16 af_store_bf16(float x) { return __float2bfloat16_rn(x); }
+/* Half types as their bits: PTX converts them, so that no header is needed. */
+typedef unsigned short af_f16;
+typedef unsigned short af_bf16;
+AF_INLINE float af_load_f16(af_f16 x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
+AF_INLINE af_f16 af_store_f16(float x) { af_f16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
+AF_INLINE float af_load_bf16(af_bf16 x) { return __uint_as_float((uint32_t)x << 16); }
+AF_INLINE af_bf16 af_store_bf16(float x)
+{ af_bf16 y; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
 
 /* Folds over the threads of a block (a multiple of 32): every thread gets the total. */
 AF_INLINE int af_shuffle(int x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
