@@ -1,0 +1,1 @@
+"""Comparing autofuse with the compilers and libraries people use today."""

@@ -1,0 +1,56 @@
+"""Timing several implementations in turns, in one process.
+
+Before each sample the caches are overwritten, then nothing runs for SETTLE_S: the threads of one
+library (OpenMP's spin for milliseconds after their work) must not steal the cores of the next. So
+every implementation starts with cold caches and sleeping threads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+SETTLE_S = 0.015
+BLOCKS = 3
+MIN_SAMPLES = 6
+MAX_SAMPLES = 60
+
+
+def take_turns(
+    calls: Mapping[str, Callable[[], Any]],
+    overwrite: Callable[[], Any],
+    seconds: float,
+    seed: int = 0,
+) -> dict[str, list[float]]:
+    """Microseconds of each sample of each call, interleaved in shuffled order.
+
+    Each of BLOCKS blocks warms every call up once. A call is sampled until it has used its share
+    of `seconds`, but at least MIN_SAMPLES and at most MAX_SAMPLES times."""
+    order = np.random.default_rng(seed)
+    names = list(calls)
+    taken: dict[str, list[float]] = {name: [] for name in names}
+    share = seconds / max(1, len(names)) / BLOCKS
+    for _ in range(BLOCKS):
+        for name in names:
+            calls[name]()
+        used = dict.fromkeys(names, 0.0)
+        for round_ in range(MAX_SAMPLES // BLOCKS):
+            due = [n for n in names if round_ < MIN_SAMPLES // BLOCKS or used[n] < share]
+            for at in order.permutation(len(due)):
+                begun = time.perf_counter()
+                taken[due[at]].append(_sample(calls[due[at]], overwrite))
+                used[due[at]] += time.perf_counter() - begun
+    return taken
+
+
+def _sample(call: Callable[[], Any], overwrite: Callable[[], Any]) -> float:
+    overwrite()
+    time.sleep(SETTLE_S)
+    begun = time.perf_counter()
+    result = call()
+    elapsed = time.perf_counter() - begun
+    del result  # freeing is not timed for anyone
+    return elapsed * 1e6

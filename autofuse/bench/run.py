@@ -1,0 +1,143 @@
+"""The comparison from end to end: prepare, check, time in turns, write as it goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autofuse.backends.fingerprint import cpu_model, usable_cores
+from autofuse.bench import table
+from autofuse.bench.interleave import SETTLE_S, take_turns
+from autofuse.bench.peers import OURS, PEERS, implementations, limit_threads
+from autofuse.bench.types import BenchError, BenchWorkload, Implementation, Outcome, Ready
+from autofuse.bench.verify import check
+from autofuse.bench.workloads import bench_workload, chosen
+from autofuse.graph.reference import evaluate
+from autofuse.measure.evict import Evictor
+from autofuse.measure.lock import measurement_lock
+from autofuse.ops.types import AutofuseError
+
+Row = dict[str, Outcome]
+Say = Callable[[str], None]
+_RANDOM_NOTE = "draws its own random numbers: compared as distributions"
+
+
+def bench_peers(
+    workloads: Sequence[str] = (),
+    *,
+    seconds: float = 20.0,
+    timing_s: float = 10.0,
+    threads: int | None = None,
+    size: str = "default",
+    db: str | None = None,
+    output: Path | None = None,
+    say: Say = lambda _: None,
+) -> dict[str, Any]:
+    """Compare on each of `workloads` (none: all) and return what `--output` holds.
+
+    Ours is tuned for `seconds` per workload; all are then timed for about `timing_s` seconds.
+    `output` is rewritten after every workload. Raises BenchError for an unknown workload or
+    thread count."""
+    names = chosen(workloads)
+    threads = threads or usable_cores()
+    limit_threads(threads)
+    columns, missing = implementations(threads, seconds, db)
+    overwrite = Evictor().overwrite
+    results: dict[str, Row] = {}
+    facts = _facts(threads, seconds, size, missing)
+    for name in names:
+        say(f"{name} ...")
+        try:
+            workload = bench_workload(name, size)
+        except AutofuseError as error:
+            missing[name] = str(error)
+            continue
+        results[name] = compare(workload, columns, overwrite, timing_s, say)
+        say(table.text_table({name: results[name]}, (*OURS, *PEERS), {}))
+        if output is not None:
+            _write(output, table.as_data(results, facts))
+    data = table.as_data(results, facts)
+    if output is not None:
+        _write(output, data)
+    return {**data, "table": table.text_table(results, (*OURS, *PEERS), missing)}
+
+
+def compare(
+    workload: BenchWorkload,
+    columns: Sequence[Implementation],
+    overwrite: Callable[[], Any],
+    timing_s: float,
+    say: Say = lambda _: None,
+) -> Row:
+    """One row: every implementation checked against the float64 reference, then timed."""
+    wanted = evaluate(workload.graph, workload.inputs)
+    ready: dict[str, Ready] = {}
+    row: Row = {}
+    for column in columns:
+        say(f"  {column.name}")
+        try:
+            made = column.prepare(workload)
+            own_numbers = workload.random and column.name in PEERS
+            error = check(made.fetch(made.call()), wanted, own_numbers)
+        except Exception as failed:  # a peer's compiler may raise anything; the row goes on
+            row[column.name] = Outcome(error=_sentence(failed))
+            continue
+        ready[column.name] = made
+        note = _RANDOM_NOTE if own_numbers else made.note
+        row[column.name] = Outcome(
+            compile_s=made.compile_s,
+            tune_s=made.tune_s,
+            kernels=made.kernels,
+            max_rel_error=error,
+            note=note,
+        )
+    del wanted
+    with measurement_lock("cpu"):
+        samples = take_turns({n: r.call for n, r in ready.items()}, overwrite, timing_s)
+    return {name: _timed(cell, samples.get(name, ())) for name, cell in row.items()}
+
+
+def _timed(cell: Outcome, samples: Sequence[float]) -> Outcome:
+    if not samples:
+        return cell
+    q1, median, q3 = (float(q) for q in np.percentile(samples, (25, 50, 75)))
+    return replace(cell, time_us=median, q1_us=q1, q3_us=q3, samples=len(samples))
+
+
+def _sentence(error: Exception) -> str:
+    """The first line of what was raised, with its type when it is not ours."""
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return text if isinstance(error, BenchError) else f"{type(error).__name__}: {text}"[:300]
+
+
+def _facts(threads: int, seconds: float, size: str, missing: Mapping[str, str]) -> dict[str, Any]:
+    """What must be known to read the figures."""
+    versions = {"python": platform.python_version()}
+    for package in ("numpy", "jax", "torch"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "missing"
+    return {
+        "threads": threads,
+        "cpu": cpu_model(),
+        "tuning_budget_s": seconds,
+        "size": size,
+        "cache": f"cold: the last-level cache is overwritten and threads rest {SETTLE_S:g} s",
+        "versions": versions,
+        "missing": missing,
+    }
+
+
+def _write(path: Path, data: Mapping[str, Any]) -> None:
+    part = path.with_name(f".{path.name}.part-{os.getpid()}")
+    part.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+    os.replace(part, path)
