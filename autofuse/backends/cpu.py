@@ -26,6 +26,7 @@ FLAGS = (
     "-fno-trapping-math",
     "-fwrapv",  # integers wrap, as in NumPy and XLA
     "-fno-tree-sink",  # a vector math call moved into a branch no longer vectorises
+    "-fno-thread-jumps",  # selects on one condition would become branches, which do not vectorise
     "-fno-builtin-sin",  # sin and cos of one argument would merge into sincos, which is scalar
     "-fno-builtin-cos",
     "-fno-builtin-sinf",
