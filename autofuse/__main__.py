@@ -1,0 +1,6 @@
+"""`python -m autofuse`."""
+
+from autofuse.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""What all commands share: options, errors as one sentence, exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, ParamSpec
+
+import typer
+
+from autofuse.commands.output import Format, StdoutClosed, flush, note
+from autofuse.errors import AutofuseError
+
+BAD_INPUT = 2
+NOT_FOUND = 4
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+MAX_SEED = 2**63 - 1
+
+P = ParamSpec("P")
+
+SourceArg = Annotated[
+    str, typer.Argument(metavar="SOURCE", help="zoo:NAME, zoo:NAME:small, or a JSON graph file.")
+]
+DeviceOption = Annotated[str, typer.Option("--device", metavar="NAME", help="auto or cpu.")]
+DbOption = Annotated[
+    str | None,
+    typer.Option("--db", metavar="URL", help="Tuning database: a file or a SQLAlchemy URL."),
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="How results are printed.")]
+SeedOption = Annotated[
+    int,
+    typer.Option("--seed", metavar="N", min=0, max=MAX_SEED, help="Seed of all random choices."),
+]
+
+
+def reported(command: Callable[P, None]) -> Callable[P, None]:
+    """A command whose errors become one sentence on stderr and an exit code."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+            flush()
+        except AutofuseError as error:
+            fail(str(error))
+        except StdoutClosed:
+            _forget_stdout()
+            raise typer.Exit(PIPE_CLOSED) from None
+        except OSError as error:
+            fail(os_sentence(error))
+        except KeyboardInterrupt:
+            note("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
+
+    return run
+
+
+def fail(message: str) -> NoReturn:
+    note(" ".join(message.split()))
+    raise typer.Exit(BAD_INPUT)
+
+
+def os_sentence(error: OSError) -> str:
+    """What the system refused, and for which file."""
+    reason = error.strerror or str(error) or type(error).__name__
+    return reason if error.filename is None else f"{error.filename}: {reason}"
+
+
+def _forget_stdout() -> None:
+    """Nobody reads any more: keep Python from complaining about it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def load_workload(source: str) -> tuple[str, Any]:
+    """Name and graph of a SOURCE argument."""
+    from autofuse.frontends import load_source
+
+    return load_source(source)
+
+
+def output_path(path: Path) -> Path:
+    """`path`, if a file can be written there. Raises AutofuseError before any work is done."""
+    if path.is_dir():
+        raise AutofuseError(f"cannot write {path}: it is a directory")
+    if not path.parent.is_dir():
+        raise AutofuseError(f"cannot write {path}: its directory does not exist")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise AutofuseError(f"cannot write {path}: permission denied")
+    return path
+
+
+def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a file beside `path`, then put it there: readers never see half a file."""
+    if path.exists() and not path.is_file():  # a pipe or /dev/stdout has no neighbour
+        write(path)
+        return
+    part = path.with_name(f".{path.name}.part-{os.getpid()}")
+    try:
+        write(part)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,127 @@
+"""`autofuse db` and `autofuse report`: what the tuning database holds, and carrying it elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autofuse.commands.common import DbOption, FormatOption, output_path, reported, write_whole
+from autofuse.commands.output import Format, emit, note, say, size, table
+from autofuse.errors import AutofuseError
+from tuning_db import Store
+
+STANDARD = Path("-")
+
+app = typer.Typer(
+    help="Look into the tuning database, or carry it elsewhere.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@contextmanager
+def existing_store(db: str | None) -> Iterator[Store]:
+    """The store of a database that is there: reading must not create one."""
+    from tuning_db.engine import database_url, sqlite_path
+
+    path = sqlite_path(database_url(db))
+    if path is not None and not path.exists():
+        raise AutofuseError(f"no such database: {path} (autofuse tune makes it)")
+    with Store.open(db) as store:
+        yield store
+
+
+@app.command("info")
+@reported
+def info(db: DbOption = None, form: FormatOption = Format.table) -> None:
+    """Count what the database holds."""
+    from tuning_db.engine import sqlite_path
+    from tuning_db.schema import HEAD
+
+    with existing_store(db) as store:
+        path = sqlite_path(store.url)
+        data: dict[str, Any] = {
+            "database": store.name,
+            "schema": HEAD,
+            "bytes": None if path is None else path.stat().st_size,
+            "rows": store.counts(),
+            "workloads": [
+                {"name": w.name, "digest": w.digest, "nodes": w.nodes} for w in store.workloads()
+            ],
+        }
+    space = "" if data["bytes"] is None else f", {size(data['bytes'])}"
+    lines = [f"{data['database']}: schema {data['schema']}{space}", ""]
+    lines += table(["table", ">rows"], [[k, str(n)] for k, n in data["rows"].items()])
+    if data["workloads"]:
+        rows = [[w["name"], str(w["nodes"]), w["digest"]] for w in data["workloads"]]
+        lines += ["", *table(["workload", ">nodes", "digest"], rows)]
+    emit(form, data, lines)
+
+
+@app.command("export")
+@reported
+def export(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Where to write; - is stdout.")
+    ] = STANDARD,
+    db: DbOption = None,
+) -> None:
+    """Write the whole database as JSON lines."""
+    from tuning_db.transfer import export_lines
+
+    if file == STANDARD:
+        with existing_store(db) as store:
+            for line in export_lines(store):
+                say(line)
+        return
+    output_path(file)
+    written = 0
+
+    def write(path: Path) -> None:
+        nonlocal written
+        with existing_store(db) as store, path.open("w", encoding="utf-8", newline="\n") as out:
+            for line in export_lines(store):
+                out.write(f"{line}\n")
+                written += 1
+
+    write_whole(file, write)
+    note(f"{written} lines written to {file}")
+
+
+@app.command("import")
+@reported
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An export; - is stdin.")],
+    db: DbOption = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Add what an export holds and is not here yet.
+
+    All or nothing: a file with a bad line adds nothing.
+    """
+    from tuning_db.transfer import import_lines
+
+    # The file is read before a database is made for it.
+    texts = _lines_of(file)
+    with Store.open(db) as store:
+        data = {"database": store.name, "added": import_lines(store, texts)}
+    lines = table(["new", ">rows"], [[k, str(n)] for k, n in data["added"].items()])
+    emit(form, data, [f"{file} into {data['database']}", *lines])
+
+
+def _lines_of(file: Path) -> list[str]:
+    try:
+        if file == STANDARD:
+            return sys.stdin.read().split("\n")
+        if file.is_dir():
+            raise AutofuseError(f"cannot read {file}: it is a directory")
+        return file.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        raise AutofuseError(f"no such file: {file}") from None
+    except UnicodeDecodeError:
+        raise AutofuseError(f"{file} is not an export: it is not UTF-8 text") from None

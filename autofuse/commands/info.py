@@ -1,0 +1,160 @@
+"""`autofuse info` and `autofuse zoo`: what there is."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Any
+
+from autofuse import __version__
+from autofuse.commands.common import DbOption, FormatOption, reported
+from autofuse.commands.output import Format, emit, plural, size, table
+from autofuse.errors import AutofuseError
+from autofuse.graph.types import Graph
+
+_PACKAGES = (
+    "numpy", "scipy", "optuna", "sqlalchemy", "alembic", "networkx", "rich", "typer", "jinja2",
+    "ml_dtypes", "jax", "torch", "cupy-cuda12x", "cupy-cuda13x",
+)  # fmt: skip
+
+
+@reported
+def info(db: DbOption = None, form: FormatOption = Format.table) -> None:
+    """Print versions, devices, compiler, database, caches."""
+    data = {
+        "autofuse": __version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "devices": {"cpu": _cpu(), "cuda": {"usable": False, "reason": "no CUDA backend yet"}},
+        "compiler": _compiler(),
+        "database": _database(db),
+        "cache": _cache(),
+    }
+    emit(form, data, _info_lines(data))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu() -> dict[str, Any]:
+    from autofuse.backends.fingerprint import (
+        cpu_model,
+        isa_digest,
+        last_level_cache_bytes,
+        usable_cores,
+    )
+
+    return {
+        "usable": _compiler()["found"],
+        "model": cpu_model(),
+        "cores": usable_cores(),
+        "last_level_cache_bytes": last_level_cache_bytes(),
+        "isa": isa_digest(),
+    }
+
+
+def _compiler() -> dict[str, Any]:
+    from autofuse.backends.base import CompilerMissing
+    from autofuse.backends.ccompiler import find_compiler
+
+    try:
+        found = find_compiler()
+    except CompilerMissing as error:
+        return {"found": False, "reason": str(error)}
+    return {"found": True, "command": " ".join(found.command), "version": found.identity}
+
+
+def _database(url: str | None) -> dict[str, Any]:
+    """Where the database is; it is not opened, so that looking never creates one."""
+    from tuning_db.engine import database_url, sqlite_path, url_name
+
+    parsed = database_url(url)
+    path = sqlite_path(parsed)
+    found: dict[str, Any] = {"name": url_name(parsed)}
+    if path is not None:
+        found["exists"] = path.exists()
+        found["bytes"] = path.stat().st_size if path.is_file() else None
+    return found
+
+
+def _cache() -> dict[str, Any]:
+    from autofuse.backends.cache import BuildCache
+
+    try:
+        cache = BuildCache()
+        return {"directory": str(cache.root), "bytes": cache.size_bytes(), "cap": cache.cap_bytes}
+    except AutofuseError as error:
+        return {"directory": None, "reason": str(error)}
+
+
+def _info_lines(data: dict[str, Any]) -> Iterator[str]:
+    cpu, compiler, database, cache = (
+        data["devices"]["cpu"], data["compiler"], data["database"], data["cache"],
+    )  # fmt: skip
+    versions = ", ".join(f"{n} {v}" for n, v in data["packages"].items() if v is not None)
+    absent = ", ".join(n for n, v in data["packages"].items() if v is None)
+    yield f"autofuse  {data['autofuse']}, Python {data['python']}, {data['system']}"
+    yield f"packages  {versions}" + (f"; not installed: {absent}" if absent else "")
+    llc = size(cpu["last_level_cache_bytes"])
+    usable = "" if cpu["usable"] else ", not usable without a C compiler"
+    yield f"cpu       {cpu['model']}, {plural(cpu['cores'], 'core')}, {llc} cache{usable}"
+    yield f"cuda      {data['devices']['cuda']['reason']}"
+    if compiler["found"]:
+        yield f"compiler  {compiler['command']}: {compiler['version']}"
+    else:
+        yield f"compiler  {compiler['reason']}"
+    state = ""
+    if "exists" in database:
+        state = f" ({size(database['bytes'] or 0)})" if database["exists"] else " (not there yet)"
+    yield f"database  {database['name']}{state}"
+    if cache["directory"] is None:
+        yield f"cache     {cache['reason']}"
+    else:
+        yield f"cache     {cache['directory']} ({size(cache['bytes'])} of {size(cache['cap'])})"
+
+
+@reported
+def zoo(form: FormatOption = Format.table) -> None:
+    """List the built-in workloads with their sizes."""
+    from autofuse.zoo import ZOO
+
+    rows = []
+    for entry in ZOO.values():
+        for chosen in entry.sizes:
+            source = f"zoo:{entry.name}" + ("" if chosen == "default" else f":{chosen}")
+            facts = _graph_facts(entry.builder(chosen))
+            rows.append({"source": source, "size": chosen, **facts,
+                         "description": entry.description})  # fmt: skip
+    cells = [
+        [
+            r["source"],
+            str(r["nodes"]) + (f" + {r['loop_nodes']} in loops" if r["loop_nodes"] else ""),
+            size(r["input_bytes"]),
+            size(r["output_bytes"]),
+            r["description"] if r["size"] == "default" else "",
+        ]
+        for r in rows
+    ]
+    head = ["source", "nodes", ">inputs", ">outputs", "description"]
+    emit(form, {"workloads": rows}, table(head, cells))
+
+
+def _graph_facts(graph: Graph) -> dict[str, int]:
+    return {
+        "nodes": len(graph.nodes),
+        "loop_nodes": _loop_nodes(graph),
+        "input_bytes": sum(t.nbytes for t in graph.input_types),
+        "output_bytes": sum(t.nbytes for t in graph.output_types),
+    }
+
+
+def _loop_nodes(graph: Graph) -> int:
+    """Nodes of loop bodies, at any depth."""
+    bodies = [v for node in graph.nodes for _, v in node.attrs if isinstance(v, Graph)]
+    return sum(len(body.nodes) + _loop_nodes(body) for body in bodies)

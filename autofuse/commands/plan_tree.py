@@ -1,0 +1,108 @@
+"""A plan as data and as an indented tree: what each kernel computes, reads, writes and moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from autofuse.commands.output import amount, plural, size
+from autofuse.graph.types import Graph, Value
+from autofuse.kernel.gemm import uses_blas
+from autofuse.plan.traffic import Traffic, group_traffic, plan_traffic, read_bytes
+from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
+
+_NAMED_NODES = 12
+
+
+def plan_data(graph: Graph, candidate: Candidate) -> dict[str, Any]:
+    """The groups of a candidate of a canonical graph with their traffic, and the totals."""
+    return {
+        "groups": _groups(graph, candidate.plan, candidate.launches, candidate.bodies),
+        "traffic": _traffic(plan_traffic(graph, candidate.plan)),
+    }
+
+
+def _groups(
+    graph: Graph,
+    plan: FusionPlan,
+    launches: Sequence[LaunchConfig],
+    bodies: Sequence[Sequence[LaunchConfig]],
+) -> list[dict[str, Any]]:
+    found = []
+    for position, (group, launch) in enumerate(zip(plan.groups, launches, strict=True)):
+        inside = bodies[position] if bodies else ()
+        found.append(_group(graph, group, launch, inside))
+    return found
+
+
+def _group(
+    graph: Graph, group: FusionGroup, launch: LaunchConfig, inside: Sequence[LaunchConfig]
+) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "nodes": [{"node": n, "op": graph[n].op, "name": graph[n].name,
+                   "types": [str(t) for t in graph[n].types]} for n in group.nodes],
+        "reads": [_value(graph, v, count) for v, count in read_bytes(graph, group).items()],
+        "writes": [_value(graph, v, graph.type_of(v).nbytes) for v in group.outputs],
+        "traffic": _traffic(group_traffic(graph, group)),
+    }  # fmt: skip
+    if group.body is None:
+        library = uses_blas(graph, group, launch)
+        return data | {"library": library, "launch": dict(launch.settings)}
+    call = graph.call(group.nodes[0])
+    inner = _groups(call["body"], group.body, inside, ())
+    return data | {"loop": {"trips": call["trip"], "groups": inner}}
+
+
+def _value(graph: Graph, value: Value, nbytes: int) -> dict[str, Any]:
+    node = graph[value.node]
+    return {"value": str(value), "op": node.op, "name": node.name,
+            "type": str(graph.type_of(value)), "bytes": nbytes}  # fmt: skip
+
+
+def _traffic(traffic: Traffic) -> dict[str, Any]:
+    return {
+        "read_bytes": traffic.read_bytes,
+        "written_bytes": traffic.written_bytes,
+        "flops": traffic.flops,
+    }
+
+
+def traffic_text(traffic: dict[str, Any]) -> str:
+    return (
+        f"reads {size(traffic['read_bytes'])}, writes {size(traffic['written_bytes'])}, "
+        f"{amount(traffic['flops'])} flop"
+    )
+
+
+def tree_lines(groups: Sequence[dict[str, Any]], indent: str = "", path: str = "") -> Iterator[str]:
+    """The groups of `plan_data`, those of re-issued loop bodies below their loop."""
+    for position, group in enumerate(groups):
+        number, last = f"{path}{position}", position == len(groups) - 1
+        branch, deeper = ("└─ ", "   ") if last else ("├─ ", "│  ")
+        count = plural(len(group["nodes"]), "node")
+        what = "loop re-issued" if "loop" in group else "library" if group["library"] else "kernel"
+        yield f"{indent}{branch}{what} {number}: {count}, {traffic_text(group['traffic'])}"
+        yield from _details(group, indent + deeper)
+        if "loop" in group:
+            loop = group["loop"]
+            yield f"{indent}{deeper}{loop['trips']} trips, each:"
+            yield from tree_lines(loop["groups"], indent + deeper, f"{number}.")
+
+
+def _details(group: dict[str, Any], indent: str) -> Iterator[str]:
+    labels = [_label(f"%{n['node']}", n) for n in group["nodes"]]
+    shown = ", ".join(labels[:_NAMED_NODES])
+    more = len(labels) - _NAMED_NODES
+    yield f"{indent}nodes   {shown}" + (f" and {more} more" if more > 0 else "")
+    for kind in ("reads", "writes"):
+        for value in group[kind]:
+            label = _label(value["value"], value)
+            yield f"{indent}{kind:<7} {label} {value['type']}, {size(value['bytes'])}"
+    if group.get("launch") and not group["library"]:
+        settings = ", ".join(f"{k}={v}" for k, v in group["launch"].items())
+        yield f"{indent}launch  {settings}"
+
+
+def _label(number: str, node: dict[str, Any]) -> str:
+    name = f" '{node['name']}'" if node["name"] else ""
+    return f"{number} {node['op']}{name}"

@@ -1,0 +1,111 @@
+"""`autofuse run`: compute a graph's outputs with a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from autofuse.commands.arrays import input_keys, output_keys, read_arrays, write_arrays
+from autofuse.commands.common import (
+    DbOption,
+    DeviceOption,
+    FormatOption,
+    SeedOption,
+    SourceArg,
+    load_workload,
+    output_path,
+    reported,
+    write_whole,
+)
+from autofuse.commands.output import Format, emit, note, table
+from autofuse.graph.reference import random_inputs
+from autofuse.graph.types import Graph
+from autofuse.runtime.device import resolve_device
+
+
+@reported
+def run(
+    source: SourceArg,
+    plan: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="best, fused or a baseline (default: the best known, else a baseline).",
+        ),
+    ] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.npz", help="Arrays under the names of the graph's inputs."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE.npz", help="Where to write the outputs.")
+    ] = None,
+    seed: SeedOption = 0,
+    device: DeviceOption = "auto",
+    db: DbOption = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Run a graph with a plan on given or random arrays.
+
+    Without --output the outputs are summarised only.
+    """
+    from autofuse.tuning import compile as compile_graph
+
+    name, graph = load_workload(source)
+    if output is not None:
+        output_path(output)
+    arrays, origin = _inputs(graph, inputs, seed)
+    compiled = compile_graph(graph, device=resolve_device(device), db=db, plan=plan)
+    results = dict(zip(output_keys(graph), compiled(*arrays), strict=True))
+    if output is not None:
+        write_whole(output, lambda path: write_arrays(path, results))
+    data = {
+        "graph": name,
+        "plan": {"origin": compiled.origin, "digest": compiled.candidate.digest},
+        "inputs": origin,
+        "output": None if output is None else str(output),
+        "outputs": {key: _summary(array) for key, array in results.items()},
+    }
+    emit(form, data, _lines(data))
+
+
+def _inputs(
+    graph: Graph, path: Path | None, seed: int
+) -> tuple[tuple[np.ndarray, ...], dict[str, Any]]:
+    """The arrays to run on, and where they come from."""
+    if path is None:
+        note(f"no --inputs given: running on random inputs of seed {seed}")
+        return random_inputs(graph, seed), {"random": True, "seed": seed}
+    arrays, ignored = read_arrays(path, graph)
+    if ignored:
+        wanted = ", ".join(input_keys(graph))
+        note(f"{path} has arrays that are no input: {', '.join(ignored)} (inputs: {wanted})")
+    return arrays, {"random": False, "file": str(path)}
+
+
+def _summary(array: np.ndarray) -> dict[str, Any]:
+    found: dict[str, Any] = {"shape": list(array.shape), "dtype": str(array.dtype)}
+    if array.size:
+        wide = array.astype(np.float64)
+        found |= {"min": wide.min().item(), "max": wide.max().item(), "mean": wide.mean().item()}
+    return found
+
+
+def _lines(data: dict[str, Any]) -> list[str]:
+    plan = data["plan"]
+    head = [f"{data['graph']} with plan {plan['digest']} ({plan['origin']})"]
+    if data["inputs"]["random"]:
+        head.append(f"inputs: random, seed {data['inputs']['seed']}")
+    rows = [
+        [
+            key,
+            f"{row['dtype']}[{','.join(map(str, row['shape']))}]",
+            *(f"{row[k]:.6g}" if k in row else "-" for k in ("min", "max", "mean")),
+        ]
+        for key, row in data["outputs"].items()
+    ]
+    tail = [] if data["output"] is None else [f"written to {data['output']}"]
+    return [*head, *table(["output", "type", ">min", ">max", ">mean"], rows), *tail]

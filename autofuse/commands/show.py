@@ -1,0 +1,207 @@
+"""`autofuse show`: what a plan is, why, and what its kernels look like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autofuse.baselines import BASELINES, explain
+from autofuse.commands.common import (
+    DbOption,
+    DeviceOption,
+    FormatOption,
+    SourceArg,
+    load_workload,
+    output_path,
+    reported,
+    write_whole,
+)
+from autofuse.commands.output import Format, emit, note, plural
+from autofuse.commands.plan_tree import plan_data, traffic_text, tree_lines
+from autofuse.errors import AutofuseError
+from autofuse.graph.canonical import canonical, digest
+from autofuse.graph.types import Graph
+from autofuse.plan.schedule import Run, kernel_runs, launches_per_call, schedule
+from autofuse.plan.types import Candidate
+from autofuse.runtime.device import resolve_device
+
+
+class Dialect(str, Enum):  # noqa: UP042 - as Format
+    """The language kernels are printed in."""
+
+    c = "c"
+    cuda = "cuda"
+
+
+@reported
+def show(
+    source: SourceArg,
+    plan: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="best, fused or a baseline (default: the best known, else a baseline).",
+        ),
+    ] = None,
+    why: Annotated[
+        bool, typer.Option("--why", help="Print the decisions of a rule-based plan.")
+    ] = False,
+    text: Annotated[bool, typer.Option("--source", help="Print the text of the kernels.")] = False,
+    dialect: Annotated[
+        Dialect, typer.Option("--dialect", help="Language that --source prints.")
+    ] = Dialect.c,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the graph, groups coloured.")
+    ] = None,
+    device: DeviceOption = "auto",
+    db: DbOption = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Print a plan as a tree of kernels.
+
+    Each comes with its nodes, what it reads and writes, and how many bytes that is.
+    """
+    name, loaded = load_workload(source)
+    graph = canonical(loaded)
+    if svg is not None:
+        output_path(svg)
+    chosen, candidate = _candidate(graph, plan, resolve_device(device), db)
+    data = _data(name, graph, chosen, candidate)
+    lines = list(_tree(data)) if not (why or text) else []
+    if why:
+        data["decisions"], told = _why(graph, chosen, candidate)
+        lines += told
+    if text:
+        data["kernels"] = list(_kernels(graph, candidate, dialect))
+        lines += _kernel_lines(data["kernels"], dialect)
+    if svg is not None:
+        _draw(svg, name, graph, chosen, candidate)
+    emit(form, data, lines)
+
+
+def _candidate(
+    graph: Graph, plan: str | None, device: str, db: str | None
+) -> tuple[str, Candidate]:
+    """The plan asked for and its name; asked for none, what `autofuse.compile` would use."""
+    from autofuse.tuning import best_plan, plan_named
+    from autofuse.tuning.plans import BEST, DEFAULT_PLAN
+
+    if plan is not None:
+        return plan, plan_named(graph, plan, device=device, db=db)
+    known = best_plan(graph, device=device, db=db)
+    if known is not None:
+        return BEST, known.candidate
+    return DEFAULT_PLAN, plan_named(graph, DEFAULT_PLAN, device=device, db=db)
+
+
+def _data(name: str, graph: Graph, chosen: str, candidate: Candidate) -> dict[str, Any]:
+    return {
+        "name": name,
+        "graph": {"digest": digest(graph), "nodes": len(graph.nodes)},
+        "plan": {
+            "name": chosen,
+            "origin": candidate.origin,
+            "digest": candidate.digest,
+            "launches_per_call": launches_per_call(schedule(graph, candidate).steps),
+        },
+        **plan_data(graph, candidate),
+    }
+
+
+def _tree(data: dict[str, Any]) -> Iterator[str]:
+    graph, plan = data["graph"], data["plan"]
+    yield f"{data['name']}: {plural(graph['nodes'], 'node')}, digest {graph['digest']}"
+    origin = "" if plan["origin"] in ("", plan["name"]) else f" ({plan['origin']})"
+    launches = plural(plan["launches_per_call"], "launch").replace("launchs", "launches")
+    yield f"plan {plan['name']}{origin}, {launches} a call, {traffic_text(data['traffic'])}"
+    yield from tree_lines(data["groups"])
+
+
+def _why(graph: Graph, chosen: str, candidate: Candidate) -> tuple[list[dict[str, Any]], list[str]]:
+    """The decisions of the rules behind a plan, as data and as lines."""
+    name = chosen if chosen in BASELINES else candidate.origin
+    if name not in BASELINES:
+        known = ", ".join(BASELINES)
+        raise AutofuseError(f"--why explains the plans of rules ({known}), but {chosen} is none")
+    result = BASELINES[name](graph)
+    lines = explain(result, graph)
+    if result.plan != candidate.plan:
+        lines.append(
+            "note: groups that no kernel here can be were cut; show without --why prints the plan"
+        )
+    decisions = [
+        {
+            "pass": d.pass_name,
+            "scope": list(d.scope),
+            "producer": d.producer,
+            "consumer": d.consumer,
+            "producer_node": d.producer_node,
+            "consumer_node": d.consumer_node,
+            "fused": d.fused,
+            "rule": d.rule,
+            "reason": d.reason,
+        }
+        for d in result.decisions
+    ]
+    return decisions, lines
+
+
+def _kernels(graph: Graph, candidate: Candidate, dialect: Dialect) -> Iterator[dict[str, Any]]:
+    """The text of every distinct kernel, in the order they first run."""
+    from autofuse.kernel.gemm import uses_blas
+
+    seen: set[tuple[Any, ...]] = set()
+    for run in kernel_runs(schedule(graph, candidate).steps):
+        key = (run.graph, run.group, run.launch)
+        if key in seen:
+            continue
+        seen.add(key)
+        nodes = list(run.group.nodes)
+        if uses_blas(run.graph, run.group, run.launch):
+            yield {"name": None, "nodes": nodes, "library": "BLAS", "text": None}
+            continue
+        name, text = _text(run, dialect, len(seen) - 1)
+        yield {"name": name, "nodes": nodes, "library": None, "text": text}
+
+
+def _text(run: Run, dialect: Dialect, number: int) -> tuple[str, str]:
+    if dialect is Dialect.c:
+        from autofuse.backends.cpu import kernel_text
+
+        return kernel_text(run.graph, run)
+    from autofuse.kernel.lower import extract, lower
+    from autofuse.kernel.render import render_cuda
+
+    name = f"k_{number}"
+    return name, render_cuda(lower(extract(run.graph, run.group)[0], run.launch, name))
+
+
+def _kernel_lines(kernels: list[dict[str, Any]], dialect: Dialect) -> Iterator[str]:
+    yield f"/* Each text is compiled after autofuse/kernel/prelude/{_PRELUDE[dialect]}. */"
+    for number, kernel in enumerate(kernels):
+        ops = ", ".join(f"%{n}" for n in kernel["nodes"])
+        yield ""
+        if kernel["library"]:
+            yield f"/* kernel {number} ({ops}) is a call of {kernel['library']} */"
+            continue
+        yield f"/* kernel {number} ({ops}) */"
+        yield from kernel["text"].splitlines()
+
+
+_PRELUDE = {Dialect.c: "c.h", Dialect.cuda: "cuda.h"}
+
+
+def _draw(path: Path, name: str, graph: Graph, chosen: str, candidate: Candidate) -> None:
+    from autofuse.commands.pictures import graph_svg
+
+    drawn = graph_svg(graph, candidate.plan, f"{name}: plan {chosen}")
+    write_whole(path, lambda part: _write(part, drawn))
+    note(f"drawn in {path}")
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")

@@ -1,0 +1,199 @@
+"""`autofuse tune`, `query` and `compare`: search for a plan, ask for the best known, time plans."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from autofuse.commands.common import (
+    NOT_FOUND,
+    DbOption,
+    DeviceOption,
+    FormatOption,
+    SeedOption,
+    SourceArg,
+    load_workload,
+    reported,
+)
+from autofuse.commands.output import Format, duration, emit, plural, seconds, table
+from autofuse.commands.progress import StopSignals, shown_progress
+from autofuse.errors import AutofuseError
+from autofuse.runtime.device import resolve_device
+
+
+@reported
+def tune(
+    source: SourceArg,
+    device: DeviceOption = "auto",
+    db: DbOption = None,
+    budget: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Seconds to spend, everything counted.")
+    ] = 60.0,
+    strategy: Annotated[str, typer.Option(metavar="NAME", help="optuna or random.")] = "optuna",
+    seed: SeedOption = 0,
+    sampler: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Sampler of optuna: tpe or nsga2.")
+    ] = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Search for the fastest plan of a graph.
+
+    Every measurement is kept: the same command again resumes and measures nothing twice. Ctrl-C stops the search and keeps
+    what was found; a second Ctrl-C aborts.
+    """
+    if not (math.isfinite(budget) and budget > 0):
+        raise AutofuseError(f"the budget must be a positive number of seconds, not {budget:g}")
+    options = {} if sampler is None else {"sampler": sampler}
+    # Optuna is slow to import: signals are caught before, so that an early Ctrl-C is a clean end.
+    with StopSignals() as stop:
+        from autofuse.tuning import tune as search
+
+        name, graph = load_workload(source)
+        with shown_progress() as progress:
+            result = search(
+                graph,
+                name=name,
+                device=resolve_device(device),
+                db=db,
+                budget_s=budget,
+                strategy=strategy,
+                seed=seed,
+                options=options,
+                progress=progress,
+                stop=stop,
+            )
+    data = result.to_json()
+    emit(form, data, tune_lines(name, data))
+
+
+def tune_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
+    """The result of a session as text."""
+    graph, best, spent = data["graph"], data["best"], data["spent_s"]
+    yield f"{name} on {data['device']}: {plural(graph['nodes'], 'node')}, digest {graph['digest']}"
+    yield ""
+    rows = [_baseline_row(n, row, data) for n, row in data["baselines"].items()]
+    rows.append(["best", *_measures(best), "", ""])
+    yield from table(["plan", ">time", ">kernels", ">compile", "best is", "pays after"], rows)
+    yield ""
+    error = data["max_rel_error"]
+    checked = "verified against the reference" if data["verified"] else "NOT verified"
+    worst = "" if error is None else f" (largest relative error {error:.2g})"
+    yield f"best: {best['origin'] or 'unknown'}, plan {best['plan_digest']}, {checked}{worst}"
+    parts = ", ".join(f"{k} {spent[k]:.1f}" for k in ("codegen", "compile", "measure", "sampler"))
+    yield f"spent {seconds(spent['total'])} of {seconds(data['budget_s'])} ({parts})"
+    failed = ", ".join(f"{n} {kind}" for kind, n in sorted(data["failed"].items())) or "none"
+    yield f"{plural(data['trials'], 'trial')}, {data['measured']} measured, failed: {failed}"
+    for line in data.get("notes", ()):
+        yield f"note: {line}"
+    if data.get("interrupted"):
+        yield "interrupted: run the same command again to go on"
+
+
+def _measures(row: dict[str, Any]) -> list[str]:
+    return [duration(row.get("time_us")), str(row["kernels"]), seconds(row.get("compile_s"))]
+
+
+def _baseline_row(name: str, row: dict[str, Any], data: dict[str, Any]) -> list[str]:
+    if row.get("failure"):
+        return [name, *_measures(row), f"failed: {row['failure']['kind']}", ""]
+    runs = data["break_even_runs"].get(name)
+    pays = "never" if runs is None else f"{runs:,.0f} runs"
+    return [name, *_measures(row), _speedup(data["speedup_over"].get(name)), pays]
+
+
+def _speedup(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return "-"
+    if found["outcome"] == "tie":
+        return f"a tie ({found['low']:.2f} to {found['high']:.2f})"
+    return f"{found['ratio']:.2f}x faster ({found['low']:.2f} to {found['high']:.2f})"
+
+
+@reported
+def query(
+    source: SourceArg,
+    device: DeviceOption = "auto",
+    db: DbOption = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Print the best plan known for a graph.
+
+    It is the best on this device; with none known the exit code is 4.
+    """
+    from autofuse.tuning import best_plan
+
+    name, graph = load_workload(source)
+    known = best_plan(graph, device=resolve_device(device), db=db)
+    if known is None:
+        emit(form, {"found": False}, [f"no plan is known for {name} on this device: tune it first"])
+        raise typer.Exit(NOT_FOUND)
+    data = {"found": True, **known.to_json()}
+    timing = known.measurement.timing
+    quartiles = "" if timing is None else f", quartiles {_range(timing.q1_us, timing.q3_us)}"
+    lines = [
+        f"{name}: {duration(data['time_us'])}{quartiles}",
+        f"{plural(known.measurement.kernels, 'kernel')}, found by {known.candidate.origin}, "
+        f"plan {known.candidate.digest}",
+    ]
+    if known.stale:
+        lines.append(f"stale: {', '.join(known.stale)} changed since it was measured")
+    emit(form, data, lines)
+
+
+def _range(low: float, high: float) -> str:
+    return f"{duration(low)} to {duration(high)}"
+
+
+@reported
+def compare(
+    source: SourceArg,
+    plans: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...", help="Plans to time (default: the baselines and the best)."
+        ),
+    ] = None,
+    device: DeviceOption = "auto",
+    db: DbOption = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Time plans of a graph against each other.
+
+    Each is checked against the reference first; their runs are interleaved.
+    """
+    from autofuse.tuning import compare as time_plans
+
+    name, graph = load_workload(source)
+    names = None if plans is None else _plan_names(plans)
+    data = time_plans(graph, device=resolve_device(device), db=db, plans=names, name=name).to_json()
+    emit(form, data, _compare_lines(name, data))
+
+
+def _plan_names(text: str) -> list[str]:
+    names = [part.strip() for part in text.split(",")]
+    if not all(names):
+        raise AutofuseError(f"--plans wants names separated by commas, not '{text}'")
+    return list(dict.fromkeys(names))
+
+
+def _compare_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
+    graph = data["graph"]
+    yield f"{name} on {data['device']}: {plural(graph['nodes'], 'node')}, digest {graph['digest']}"
+    yield ""
+    timed = [row["time_us"] for row in data["plans"].values() if row.get("time_us")]
+    least = min(timed, default=None)
+    rows = []
+    for plan, row in data["plans"].items():
+        if row.get("error") or not row.get("time_us"):
+            rows.append([plan, "-", "", "", "", "", row.get("error") or "no time"])
+            continue
+        factor = f"{row['time_us'] / least:.2f}x" if least else "-"
+        quartiles = _range(row["q1_us"], row["q3_us"])
+        status = "verified" if row["verified"] else "NOT verified"
+        rows.append([plan, duration(row["time_us"]), quartiles, factor,
+                     str(row["kernels"]), seconds(row["compile_s"]), status])  # fmt: skip
+    head = ["plan", ">time", "quartiles", ">to the fastest", ">kernels", ">compile", "result"]
+    yield from table(head, rows)
