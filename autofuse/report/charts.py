@@ -12,6 +12,7 @@ from autofuse.report.svg import (
     Scale,
     drawing,
     label,
+    lifted,
     path,
     scale,
     seconds_text,
@@ -23,7 +24,7 @@ from autofuse.report.svg import (
 )
 
 # Narrow, so that text stays readable when a phone shrinks the picture to its width.
-WIDTH = 480.0
+WIDTH = 420.0
 _LEFT, _RIGHT, _TOP, _PLOT = 62.0, 12.0, 26.0, 230.0
 _ROW = 20.0
 _MOST_DOTS = 1500
@@ -71,7 +72,7 @@ def progress(report: WorkloadReport) -> str:
     body.append(_rule_labels([(y(b.timing.median_us), b.name) for b in lines]))
     legend = [(_letter(i), i, session.label) for i, (session, _) in enumerate(shown)]
     if bounds:
-        legend.append(("┄", 0, "dotted: lower bound proved so far"))
+        legend.append(("", 0, "dotted: lower bound proved so far"))
     body.append(_legend(legend))
     said = "; ".join(
         f"{s.label}: {time_text(track[-1][1])} after {seconds_text(track[-1][0])}"
@@ -114,7 +115,7 @@ def _bar(top: float, across: Scale, name: str, timing: Timing, kernels: int, col
     interval = f"{time_text(timing.q1_us)} to {time_text(timing.q3_us)}"
     parts = [
         tag("title", words(f"{name}: {time_text(timing.median_us)} ({interval}), {counted}")),
-        label(8.0, top, f"{name} · {counted}", 62),
+        label(8.0, top, f"{name} · {counted}", 54),
         tag(
             "rect",
             class_=f"af-bar af-f{colour}",
@@ -198,7 +199,7 @@ def _rule(at: float) -> str:
 def _rule_labels(rules: Sequence[tuple[float, str]]) -> str:
     places = spread([at - 5 for at, _ in rules], 13.0, _TOP + _PLOT - 3)
     return "".join(
-        label(WIDTH - _RIGHT - 3, at, name, 40, class_="af-small af-halo", text_anchor="end")
+        lifted(WIDTH - _RIGHT - 3, at, name, "af-small", "end")
         for at, (_, name) in zip(places, rules, strict=True)
     )
 
@@ -226,9 +227,7 @@ def _session_line(
     for at, us in track:
         parts.append(tag("circle", class_=f"af-f{colour}", cx=x(at), cy=y(us), r=2.5))
     end_x, end_y = corners[-1]
-    parts.append(
-        label(end_x, end_y + 16, _letter(number), class_="af-strong af-halo", text_anchor="end")
-    )
+    parts.append(lifted(end_x, end_y + 16, _letter(number), "af-strong", "end"))
     return tag("g", *parts)
 
 
@@ -237,9 +236,11 @@ def _legend(rows: Sequence[tuple[str, int, str]]) -> str:
     parts = []
     for i, (sign, colour, text) in enumerate(rows):
         at = top + _ROW * i
-        parts.append(path([(8.0, at - 4), (28.0, at - 4)], class_=f"af-line af-l{colour % SERIES}"))
+        style, dashes = f"af-line af-l{colour % SERIES}", "none" if sign else "1 4"
+        ends = [(8.0, at - 4), (28.0, at - 4)]
+        parts.append(path(ends, class_=style, stroke_dasharray=dashes))
         parts.append(label(34.0, at, sign, class_="af-strong"))
-        parts.append(label(56.0, at, text, 56))
+        parts.append(label(56.0, at, text, 46))
     return "".join(parts)
 
 
@@ -310,13 +311,8 @@ def _diamond(x: float, y: float) -> str:
 def _named(number: int, point: Point, x: Scale, y: Scale) -> str:
     at_x, at_y = x(point.seconds), y(point.run_us)
     side = -9.0 if at_x > WIDTH - 50 else 9.0
-    text = label(
-        at_x + side,
-        at_y - 7,
-        _letter(number),
-        class_="af-strong af-halo",
-        text_anchor="end" if side < 0 else "start",
-    )
+    anchor = "end" if side < 0 else "start"
+    text = lifted(at_x + side, at_y - 7, _letter(number), "af-strong", anchor)
     return tag("g", _tip(point), _shape(point.role)(at_x, at_y), text)
 
 
@@ -333,5 +329,5 @@ def _keys(named: Sequence[Point]) -> str:
         at = top + _ROW * (i + 2)
         parts.append(_shape(point.role)(18.0, at - 4))
         parts.append(label(34.0, at, _letter(i), class_="af-strong"))
-        parts.append(label(56.0, at, point.label, 56))
+        parts.append(label(56.0, at, point.label, 46))
     return "".join(parts)
