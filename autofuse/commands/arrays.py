@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`autofuse db` and `autofuse report`: what the tuning database holds, and carrying it elsewhere."""
+"""`autofuse db`: what the tuning database holds, and carrying it elsewhere."""
 
 from __future__ import annotations
 
@@ -109,9 +109,9 @@ def import_(
     # The file is read before a database is made for it.
     texts = _lines_of(file)
     with Store.open(db) as store:
-        data = {"database": store.name, "added": import_lines(store, texts)}
-    lines = table(["new", ">rows"], [[k, str(n)] for k, n in data["added"].items()])
-    emit(form, data, [f"{file} into {data['database']}", *lines])
+        name, added = store.name, import_lines(store, texts)
+    lines = table(["new", ">rows"], [[k, str(n)] for k, n in added.items()])
+    emit(form, {"database": name, "added": added}, [f"{file} into {name}", *lines])
 
 
 def _lines_of(file: Path) -> list[str]:

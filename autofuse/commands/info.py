@@ -124,25 +124,29 @@ def zoo(form: FormatOption = Format.table) -> None:
     """List the built-in workloads with their sizes."""
     from autofuse.zoo import ZOO
 
-    rows = []
-    for entry in ZOO.values():
-        for chosen in entry.sizes:
-            source = f"zoo:{entry.name}" + ("" if chosen == "default" else f":{chosen}")
-            facts = _graph_facts(entry.builder(chosen))
-            rows.append({"source": source, "size": chosen, **facts,
-                         "description": entry.description})  # fmt: skip
-    cells = [
-        [
-            r["source"],
-            str(r["nodes"]) + (f" + {r['loop_nodes']} in loops" if r["loop_nodes"] else ""),
-            size(r["input_bytes"]),
-            size(r["output_bytes"]),
-            r["description"] if r["size"] == "default" else "",
-        ]
-        for r in rows
+    rows: list[dict[str, Any]] = [
+        {
+            "source": f"zoo:{entry.name}" + ("" if chosen == "default" else f":{chosen}"),
+            "size": chosen,
+            **_graph_facts(entry.builder(chosen)),
+            "description": entry.description,
+        }
+        for entry in ZOO.values()
+        for chosen in entry.sizes
     ]
     head = ["source", "nodes", ">inputs", ">outputs", "description"]
-    emit(form, {"workloads": rows}, table(head, cells))
+    emit(form, {"workloads": rows}, table(head, map(_zoo_cells, rows)))
+
+
+def _zoo_cells(row: dict[str, Any]) -> list[str]:
+    inside = f" + {row['loop_nodes']} in loops" if row["loop_nodes"] else ""
+    return [
+        row["source"],
+        f"{row['nodes']}{inside}",
+        size(row["input_bytes"]),
+        size(row["output_bytes"]),
+        row["description"] if row["size"] == "default" else "",
+    ]
 
 
 def _graph_facts(graph: Graph) -> dict[str, int]:

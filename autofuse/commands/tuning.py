@@ -41,8 +41,8 @@ def tune(
 ) -> None:
     """Search for the fastest plan of a graph.
 
-    Every measurement is kept: the same command again resumes and measures nothing twice. Ctrl-C stops the search and keeps
-    what was found; a second Ctrl-C aborts.
+    Every measurement is kept: the same command again resumes and measures nothing twice. Ctrl-C
+    stops the search and keeps what was found; a second Ctrl-C aborts.
     """
     if not (math.isfinite(budget) and budget > 0):
         raise AutofuseError(f"the budget must be a positive number of seconds, not {budget:g}")

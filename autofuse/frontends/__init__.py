@@ -24,7 +24,7 @@ def load_source(text: str) -> tuple[str, Graph]:
         name, _, size = text.removeprefix("zoo:").partition(":")
         return text, zoo_graph(name, size or "default")
     path = Path(text)
-    if not path.is_file():
+    if not path.exists():
         raise AutofuseError(f"no such file: {text} (or did you mean zoo:NAME?)")
     from autofuse.frontends.jsonfile import load
 
