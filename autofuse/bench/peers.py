@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -143,11 +144,13 @@ class Torch:
 
         from autofuse.bench import programs_torch
 
+        # It says that caches are off, which is what was asked for.
+        warnings.filterwarnings("ignore", module="torch._dynamo.pgo")
         torch._dynamo.reset()  # one workload's recompilations do not count against the next
         program = _zoo_program(programs_torch.program, workload)
         if program is None:
             program = programs_torch.compiled(translate(workload.graph, torch))
-        inputs = [torch.from_numpy(a) for a in workload.inputs]
+        inputs = [torch.tensor(a) for a in workload.inputs]
 
         def call() -> Any:
             with torch.inference_mode():

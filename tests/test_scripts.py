@@ -1,0 +1,185 @@
+"""The scripts a newcomer runs: what they say when something is missing, and what they run."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SHELL = ("scripts/quickstart", "scripts/test", "scripts/setup.sh", ".ci/run")
+# What the scripts use of the system, besides compilers and Python.
+TOOLS = ("sh", "bash", "env", "dirname", "basename", "cat", "mktemp", "rm", "chmod")
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy of the scripts, and a folder of programs that is the whole PATH."""
+    for script in (*SHELL, "pyproject.toml"):
+        target = tmp_path / "clone" / script
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / script, target)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for tool in TOOLS:
+        (programs / tool).symlink_to(shutil.which(tool))
+    return tmp_path / "clone", programs
+
+
+def program(folder, name, text):
+    """An executable shell script."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def call(checkout, script, *arguments, **variables):
+    clone, programs = checkout
+    return subprocess.run(
+        [clone / script, *arguments],
+        env={"PATH": str(programs), "HOME": str(clone), **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def one_sentence(result):
+    """The only line a failed script writes."""
+    assert result.returncode == 1 and result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+def filled_venv(clone):
+    """A virtual environment whose programs write down how they were called."""
+    log, folder = clone / "log", clone / ".venv" / "bin"
+    python = f'case "$*" in "-c import hashlib"*) exec {sys.executable} "$@";; esac'
+    program(folder, "python", f'{python}\necho "python $*" >>{log}')
+    for name in ("autofuse", "ruff", "mypy", "pytest"):
+        program(folder, name, f'echo "{name} $*" >>{log}')
+    return log
+
+
+@pytest.mark.parametrize("script", SHELL)
+def test_shell_scripts_parse(script):
+    shell = "bash" if script == ".ci/run" else "sh"
+    assert subprocess.run([shell, "-n", ROOT / script], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("script", ["scripts/quickstart", "scripts/test"])
+def test_without_a_compiler(checkout, script):
+    line = one_sentence(call(checkout, script))
+    assert line.endswith("autofuse needs a C compiler: on Debian run: apt-get install gcc")
+
+
+def test_a_compiler_that_does_not_work(checkout):
+    program(checkout[1], "cc", "exit 1")
+    line = one_sentence(call(checkout, "scripts/quickstart"))
+    assert "'cc' cannot build OpenMP programs" in line and "libc6-dev" in line
+
+
+def test_the_compiler_named_by_the_user_comes_first(checkout):
+    program(checkout[1], "cc", "exit 0")
+    program(checkout[1], "mycc", "exit 1")
+    line = one_sentence(call(checkout, "scripts/quickstart", CC="mycc -m64"))
+    assert "'mycc -m64' cannot" in line
+
+
+def test_an_old_python(checkout):
+    program(checkout[1], "cc", "exit 0")
+    program(checkout[1], "python3", "exit 1")
+    assert "needs Python 3.11 or newer" in one_sentence(call(checkout, "scripts/quickstart"))
+
+
+def test_python_without_venv(checkout):
+    program(checkout[1], "cc", "exit 0")
+    program(checkout[1], "python3", 'case "$*" in *venv*) exit 1;; esac')
+    assert "apt-get install python3-venv" in one_sentence(call(checkout, "scripts/quickstart"))
+
+
+def test_packages_that_cannot_be_had(checkout):
+    program(checkout[1], "cc", "exit 0")
+    filled_venv(checkout[0])
+    program(
+        checkout[0] / ".venv/bin",
+        "python",
+        f'case "$*" in *install*) exit 1;; "-c import hashlib"*) exec {sys.executable} "$@";; esac',
+    )
+    result = call(checkout, "scripts/quickstart")
+    assert result.returncode == 1 and "installing the packages failed" in result.stderr
+
+
+def test_quickstart_installs_once_then_tunes_and_reports(checkout):
+    program(checkout[1], "cc", "exit 0")
+    log = filled_venv(checkout[0])
+    result = call(checkout, "scripts/quickstart")
+    assert result.returncode == 0, result.stderr
+    lines = log.read_text().splitlines()
+    assert sum("pip install" in line and line.endswith("--editable .") for line in lines) == 1
+    assert [line.split(" --")[0] for line in lines if line.startswith("autofuse")] == [
+        "autofuse tune zoo:softmax:small",
+        "autofuse tune zoo:cartpole_naive",
+        "autofuse report",
+    ]
+    log.unlink()
+    assert call(checkout, "scripts/quickstart").returncode == 0
+    assert "pip install" not in log.read_text()
+    (checkout[0] / "pyproject.toml").write_text("# changed\n")
+    assert call(checkout, "scripts/quickstart").returncode == 0
+    assert "pip install" in log.read_text()
+
+
+@pytest.mark.parametrize("script", ["scripts/test", ".ci/run"])
+def test_test_runs_every_check(checkout, script):
+    program(checkout[1], "cc", "exit 0")
+    log = filled_venv(checkout[0])
+    given = ("-k", "toy") if script == "scripts/test" else ()
+    result = call(checkout, script, *given, CI="true")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "All checks and tests passed."
+    lines = log.read_text().splitlines()
+    assert any(line.endswith("--editable .[test]") for line in lines)
+    ran = [line for line in lines if not line.startswith("python")]
+    assert [line.split()[0] for line in ran] == ["ruff", "ruff", "mypy", "pytest"]
+    assert ran[-1].endswith(" ".join(given))
+
+
+@pytest.mark.parametrize("failing", ["ruff", "mypy", "pytest"])
+def test_a_failing_check_fails_the_run(checkout, failing):
+    program(checkout[1], "cc", "exit 0")
+    filled_venv(checkout[0])
+    program(checkout[0] / ".venv/bin", failing, "exit 3")
+    result = call(checkout, ".ci/run")
+    assert result.returncode == 1 and f"{failing} found something" in result.stderr
+    assert "passed" not in result.stdout
+
+
+def test_python_scripts_hold_no_logic():
+    names = [
+        p for p in (ROOT / "scripts").iterdir() if p.read_text().startswith("#!/usr/bin/env p")
+    ]
+    assert names
+    for path in names:
+        body = ast.parse(path.read_text()).body
+        functions = [node.name for node in body if isinstance(node, ast.FunctionDef)]
+        assert functions == ["main"] and len(path.read_text().splitlines()) <= 60
+
+
+def test_bench_peers_refuses_what_it_does_not_know():
+    result = subprocess.run(
+        [sys.executable, ROOT / "scripts/bench_peers", "--workloads", "nonsense"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert result.stderr.startswith("bench_peers: unknown workload 'nonsense' (known: softmax,")
