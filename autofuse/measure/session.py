@@ -79,6 +79,7 @@ class Worker:
         self.threads = threads or usable_cores()
         self.limit_s, self.setup_s, self.device = limit_s, setup_s, device
         self.starts = 0
+        self._opened = 0
         self._private = tempfile.TemporaryDirectory(prefix="autofuse-")
         self._child: _Child | None = None
 
@@ -97,6 +98,16 @@ class Worker:
         """End the child and remove its files."""
         self._drop()
         self._private.cleanup()
+
+    def use(self, workload: Workload) -> None:
+        """Measure another workload from now on, in the same child when there is one.
+
+        Raises MeasureError if it cannot be set up."""
+        self._reference().unlink(missing_ok=True)
+        self._opened += 1
+        self.workload = workload
+        if self._child is not None:
+            self._open(self._child)
 
     def start(self) -> None:
         """Start the child now rather than with the first job; raises MeasureError."""
@@ -165,23 +176,28 @@ class Worker:
         if self._child is not None:
             return self._child
         self.starts += 1
-        child = _Child(Path(self._private.name), self.threads)
+        self._child = _Child(Path(self._private.name), self.threads)
+        self._open(self._child)
+        return self._child
+
+    def _reference(self) -> Path:
+        return Path(self._private.name) / f"reference-{self._opened}.npz"
+
+    def _open(self, child: _Child) -> None:
+        """Give the child its workload; it is ended when that fails."""
         try:
-            reference = Path(self._private.name) / "reference.npz"
-            ready = child.ask(Open(self.workload, reference), self.setup_s)
+            ready = child.ask(Open(self.workload, self._reference()), self.setup_s)
         except _Lost as lost:
-            child.end()
+            self._drop()
             message = f"the measuring process could not start: {lost.failure.message}"
             raise MeasureError(message) from None
         except BaseException:
-            child.end()
+            self._drop()
             raise
         assert isinstance(ready, Ready)
         if ready.error:
-            child.end()
+            self._drop()
             raise MeasureError(f"the workload cannot be measured: {ready.error}")
-        self._child = child
-        return child
 
     def _drop(self) -> None:
         child, self._child = self._child, None

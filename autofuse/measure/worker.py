@@ -219,17 +219,20 @@ def _die_with_session(lifeline: int) -> None:
 
 
 def serve(requests: Connection, replies: Connection) -> None:
-    """Answer one Open, then jobs, until the pipe closes."""
-    opening = requests.recv()
-    assert isinstance(opening, Open)
-    try:
-        bench = Bench(opening.workload, opening.reference)
-    except (AutofuseError, MemoryError) as error:
-        replies.send(Ready(str(error) or type(error).__name__))
-        return
-    replies.send(Ready())
+    """Answer an Open, then jobs on its workload, until the next Open; until the pipe closes."""
+    bench: Bench | None = None
     while True:
         job = requests.recv()
+        if isinstance(job, Open):
+            bench = None  # frees the previous workload's arrays before the next are made
+            try:
+                bench = Bench(job.workload, job.reference)
+            except (AutofuseError, MemoryError) as error:
+                replies.send(Ready(str(error) or type(error).__name__))
+                continue
+            replies.send(Ready())
+            continue
+        assert bench is not None
         replies.send(bench.measure(job) if isinstance(job, MeasureJob) else bench.compare(job))
 
 

@@ -103,7 +103,8 @@ class TuneResult:
     def break_even(self, name: str) -> float | None:
         """Runs after which the session has paid for itself against a baseline; None: never."""
         saved_s = (self.baseline_us[name] - self.best_us) * 1e-6
-        extra = self.total_s - self.baselines[name].cost.total
+        spent = self.baselines[name].cost
+        extra = self.total_s - spent.codegen - spent.compile
         return max(extra, 0.0) / saved_s if saved_s > 0 else None
 
 
