@@ -50,7 +50,9 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
     for form in verdict:
         frame = Frame(group, emitter, dict(sources))
         if form.kind == "row":
-            RowLowering(group, form, emitter, frame, targets).emit(launch.get("stage", True) is True)
+            RowLowering(group, form, emitter, frame, targets).emit(
+                launch.get("stage", True) is True
+            )
         else:
             tile = int(launch.get("tile", 1024))
             ItemLowering(group, form, emitter, frame, targets).emit(tile)

@@ -1,4 +1,4 @@
-"""render: a kernel as C or CUDA text. Same IR, one statement printer, two sets of loop spellings."""
+"""render: a kernel as C or CUDA text. Same IR, one statement printer, two spellings of loops."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from autofuse.kernel.ir import (
     statements,
 )
 from autofuse.kernel.passes import C_PASSES, run_passes
+from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
 
 _OMP_FOLD = {"add": "+", "mul": "*", "or": "|", "and": "&", "max": "max", "min": "min"}
@@ -63,8 +64,7 @@ class _Printer:
 
     def block(self, body: tuple[Stmt, ...], depth: int, in_lane: bool) -> Iterator[str]:
         for stmt in body:
-            for line in self.stmt(stmt, depth, in_lane):
-                yield line
+            yield from self.stmt(stmt, depth, in_lane)
 
     def stmt(self, stmt: Stmt, depth: int, in_lane: bool) -> Iterator[str]:
         pad, types = "  " * depth, self.dialect.types
@@ -137,8 +137,11 @@ class _CPrinter(_Printer):
 
 
 def _vectorises(loop: Loop) -> bool:
-    # OpenMP knows no reduction over bool; such loops stay scalar.
-    return all(f.target.dtype.value != "bool" for f in loop.folds)
+    # OpenMP knows no reduction over bool, and its extrema of floats lose NaNs.
+    return not any(
+        f.target.dtype is DType.BOOL or (f.target.dtype.is_float and f.operator in ("max", "min"))
+        for f in loop.folds
+    )
 
 
 class _CudaPrinter(_Printer):

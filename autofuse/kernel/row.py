@@ -35,7 +35,9 @@ class RowLowering:
         row = self.e.open("r", self.form.items)
         self.items = tuple(
             self.e.let_index(i, "p", extent)
-            for i, extent in zip(ix.delinearize(row, self.form.parallel), self.form.parallel, strict=True)  # fmt: skip
+            for i, extent in zip(
+                ix.delinearize(row, self.form.parallel), self.form.parallel, strict=True
+            )
         )
         for n in self.form.nodes:
             family = self.graph[n].spec.family

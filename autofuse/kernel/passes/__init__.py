@@ -11,13 +11,14 @@ from collections.abc import Callable
 
 from autofuse.kernel.ir import Kernel
 from autofuse.kernel.passes.block_folds import block_folds
+from autofuse.kernel.passes.drop_dead import drop_dead
 from autofuse.kernel.passes.fuse_lanes import fuse_lanes
 from autofuse.kernel.passes.lanes_inward import lanes_inward
 from autofuse.kernel.passes.stream_stores import stream_stores
 from autofuse.kernel.passes.verify import verify
 
 Pass = Callable[[Kernel], Kernel]
-PASSES: tuple[Pass, ...] = (fuse_lanes,)
+PASSES: tuple[Pass, ...] = (drop_dead, fuse_lanes)
 C_PASSES: tuple[Pass, ...] = (lanes_inward, stream_stores, block_folds)
 
 
@@ -31,4 +32,4 @@ def run_passes(kernel: Kernel, passes: tuple[Pass, ...] = PASSES) -> Kernel:
     return kernel
 
 
-__all__ = ["C_PASSES", "PASSES", "Pass", "block_folds", "fuse_lanes", "lanes_inward", "run_passes", "stream_stores", "verify"]  # fmt: skip
+__all__ = ["C_PASSES", "PASSES", "Pass", "block_folds", "drop_dead", "fuse_lanes", "lanes_inward", "run_passes", "stream_stores", "verify"]  # fmt: skip

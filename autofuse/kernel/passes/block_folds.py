@@ -1,7 +1,7 @@
 """block_folds: extrema over lanes keep one accumulator per vector lane.
 
 Before: lane c {m = max(m, x(c))} max->m
-After:  lane l {m_l[l] = m}; serial c { lane l {m_l[l] = max(m_l[l], x(c*W+l))} }; rest; serial l {..}
+After:  lane l {m_l[l] = m}; serial c {lane l {m_l[l] = max(m_l[l], x(c*W+l))}}; rest; serial l {..}
 A NaN-propagating maximum is no reduction a C compiler recognises, but elementwise it vectorises.
 """
 
@@ -24,7 +24,7 @@ from autofuse.kernel.ir import (
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 
-WIDTH = 64
+WIDE, NARROW = 64, 16
 I64 = DType.I64
 
 
@@ -47,30 +47,32 @@ def _block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 
 def _wanted(loop: Loop) -> bool:
     extrema = any(f.operator in ("max", "min") and f.target.dtype.is_float for f in loop.folds)
-    long = isinstance(loop.extent, Lit) and int(loop.extent.value) >= WIDTH
+    long = isinstance(loop.extent, Lit) and int(loop.extent.value) >= NARROW
     return extrema and long and not any(isinstance(s, Loop) for s in statements(loop.body))
 
 
 def _rewrite(loop: Loop) -> list[Stmt]:
     assert isinstance(loop.extent, Lit)
-    whole, rest = divmod(int(loop.extent.value), WIDTH)
+    extent = int(loop.extent.value)
+    width = WIDE if extent >= WIDE else NARROW
+    whole, rest = divmod(extent, width)
     arrays = {f.target.name: f"{f.target.name}_{loop.var.name}" for f in loop.folds}
-    lane = Sym(f"{loop.var.name}_w", I64, WIDTH)
+    lane = Sym(f"{loop.var.name}_w", I64, width)
     step = Sym(f"{loop.var.name}_c", I64, whole)
-    done: list[Stmt] = [Local(arrays[f.target.name], f.target.dtype, WIDTH) for f in loop.folds]
+    done: list[Stmt] = [Local(arrays[f.target.name], f.target.dtype, width) for f in loop.folds]
     starts = [Store(arrays[f.target.name], lane, _start(f)) for f in loop.folds]
-    done.append(Loop("lane", lane, Lit(WIDTH, I64), tuple(starts)))
-    base = Call("mul", (step, Lit(WIDTH, I64)), I64)
-    main = Loop("lane", lane, Lit(WIDTH, I64), _body(loop, arrays, lane, base))
+    done.append(Loop("lane", lane, Lit(width, I64), tuple(starts)))
+    base = Call("mul", (step, Lit(width, I64)), I64)
+    main = Loop("lane", lane, Lit(width, I64), _body(loop, arrays, lane, base))
     done.append(Loop("serial", step, Lit(whole, I64), (main,)))
     if rest:
-        tail = _body(loop, arrays, lane, Lit(whole * WIDTH, I64))
+        tail = _body(loop, arrays, lane, Lit(whole * width, I64))
         done.append(Loop("lane", lane, Lit(rest, I64), tail))
     joins = [
         Assign(f.target, Call(f.operator, (f.target, Load(arrays[f.target.name], lane, f.target.dtype)), f.target.dtype))
         for f in loop.folds
     ]  # fmt: skip
-    done.append(Loop("serial", lane, Lit(WIDTH, I64), tuple(joins)))
+    done.append(Loop("serial", lane, Lit(width, I64), tuple(joins)))
     return done
 
 
@@ -95,5 +97,3 @@ def _body(loop: Loop, arrays: dict[str, str], lane: Sym, base: Expr) -> tuple[St
         else:
             done.append(substitute_stmt(stmt, reads))
     return tuple(done)
-
-

@@ -19,7 +19,6 @@ from autofuse.kernel.ir import (
     Stmt,
     Store,
     Var,
-    expressions,
     names_read,
     names_written,
     statements,
@@ -28,7 +27,7 @@ from autofuse.kernel.ir import (
     walk,
 )
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Expr, Lit, Load, Sym
+from autofuse.ops.scalar import Expr, Load, Sym
 
 
 def lanes_inward(kernel: Kernel) -> Kernel:
@@ -183,7 +182,6 @@ class _Mover:
                 case _:
                     body.append(substitute_stmt(stmt, reads))
         return replace(self.lane, body=tuple(body), folds=())
-
 
     def _copies(self, run: _Run, own: set[str]) -> list[Let]:
         """The cheap values that this run reads and does not define, in order."""

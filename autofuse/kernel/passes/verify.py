@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from autofuse.kernel.ir import Assign, Kernel, Let, Local, Loop, Stmt, Store, Stream, Var, expressions, walk
+from autofuse.kernel.ir import (
+    Assign,
+    Kernel,
+    Let,
+    Local,
+    Loop,
+    Stmt,
+    Store,
+    Stream,
+    Var,
+    expressions,
+    walk,
+)
 from autofuse.ops.scalar import Expr, Load, Sym
 
 

@@ -1,0 +1,95 @@
+"""The CUDA seam: the kernels that run on the CPU print as CUDA and compile for a GPU."""
+
+from __future__ import annotations
+
+import pytest
+from test_ops_on_cpu import CASES, one_op
+
+from autofuse.backends.base import CompileError
+from autofuse.backends.nvrtc import FLAGS, compile_cubin
+from autofuse.graph.builder import GraphBuilder
+from autofuse.graph.canonical import canonical
+from autofuse.graph.types import Graph
+from autofuse.kernel.dialects import CUDA
+from autofuse.kernel.ir import Kernel
+from autofuse.kernel.lower import extract, lower
+from autofuse.kernel.render import render_cuda
+from autofuse.plan.groups import group_of, is_source
+from autofuse.plan.types import LaunchConfig
+from autofuse.zoo import zoo_graph
+
+ZOO = ("softmax:small", "layer_norm_gelu:small", "black_scholes:small", "cartpole_naive:small")
+
+
+def whole_kernel(graph: Graph, name: str) -> Kernel:
+    """The whole graph as one kernel."""
+    graph = canonical(graph)
+    nodes = [n for n in range(len(graph.nodes)) if not is_source(graph, n)]
+    group, _ = extract(graph, group_of(graph, nodes))
+    return lower(group, LaunchConfig(), name)
+
+
+def pack() -> Graph:
+    """Three unrelated updates of different sizes."""
+    b = GraphBuilder()
+    inputs = [b.input(f"x{k}", shape, "f32") for k, shape in enumerate(((1000,), (40, 50), (7,)))]
+    return b.build([b.add("tanh", x) for x in inputs])
+
+
+def rows(op: str, dtype: str, **attrs: object) -> Graph:
+    """One op over the rows of a matrix, squared first."""
+    b = GraphBuilder()
+    x = b.input("x", (64, 300), dtype)
+    return b.build([b.add(op, b.add("mul", x, x), **attrs)])
+
+
+def column_sums() -> Graph:
+    """Sums over the slow axis, left in scratch and read by the rows again."""
+    b = GraphBuilder()
+    x = b.input("x", (6, 50, 80), "f32")
+    total = b.add("reduce_sum", x, axes=(1,))
+    spread = b.add("broadcast", total, shape=(6, 50, 80), dims=(0, 2))
+    return b.build([b.add("sub", x, spread)])
+
+
+GRAPHS = {
+    **{f"zoo_{name.split(':')[0]}": zoo_graph(*name.split(":")) for name in ZOO},
+    "pack": pack(),
+    "scan": rows("cumsum", "f32", axis=1),
+    "argmax": rows("argmax", "f32", axis=1),
+    "largest": rows("reduce_max", "f64", axes=(1,)),
+    "any_i8": rows("reduce_sum", "i8", axes=(1,)),
+    "half": rows("reduce_sum", "f16", axes=(1,)),
+    "brain": rows("exp", "bf16"),
+    "columns": column_sums(),
+}  # fmt: skip
+
+
+def test_kernels_compile_for_sm_90_without_a_word() -> None:
+    texts = [render_cuda(whole_kernel(graph, name)) for name, graph in GRAPHS.items()]
+    cubin, log = compile_cubin("\n".join([CUDA.prelude, *texts]))
+    assert log == ""
+    assert cubin[:4] == b"\x7fELF"
+    for name in GRAPHS:
+        assert name.encode() in cubin
+
+
+def distinct_ops() -> list[Graph]:
+    """One graph for each op and dtypes of its operands and results."""
+    graphs = [one_op(*case) for case in CASES.values()]
+    kinds = {
+        (g.nodes[-1].op, *(t.dtype for t in (*g.input_types, *g.output_types))): g for g in graphs
+    }
+    return list(kinds.values())
+
+
+def test_every_op_compiles_for_sm_90_without_a_word() -> None:
+    texts = [render_cuda(whole_kernel(g, f"op{k}")) for k, g in enumerate(distinct_ops())]
+    quick = (*FLAGS, "-Xptxas", "-O0")
+    _, log = compile_cubin("\n".join([CUDA.prelude, *texts]), flags=quick)
+    assert log == ""
+
+
+def test_an_error_names_what_the_compiler_said() -> None:
+    with pytest.raises(CompileError, match='"nothing" is undefined'):
+        compile_cubin('extern "C" __global__ void f(float *x) { *x = nothing; }')
