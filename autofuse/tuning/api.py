@@ -10,7 +10,6 @@ from autofuse.backends.registry import backend_named
 from autofuse.baselines import BASELINES
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
-from autofuse.measure.protocol import Comparison
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
 from autofuse.measure.workload import Workload
@@ -18,12 +17,19 @@ from autofuse.plan.types import Candidate
 from autofuse.runtime.compiled import CompiledPlan
 from autofuse.tuning.evaluate import BuildResult, build, kernels_of
 from autofuse.tuning.plans import BEST, DEFAULT_PLAN, FUSED, best_plan, plan_named
+from autofuse.tuning.together import time_together
 
 BLOCKS, ROUNDS = 5, 6
+# Wall seconds of timing all plans, and of one plan alone.
+LIMIT_S = 300.0
 
 
-def compile(  # noqa: A001  # autofuse.compile is the public name
-    graph: Graph, *, device: str = "auto", db: str | None = None, plan: str | Candidate | None = None
+def compile(  # autofuse.compile is the public name
+    graph: Graph,
+    *,
+    device: str = "auto",
+    db: str | None = None,
+    plan: str | Candidate | None = None,
 ) -> CompiledPlan:
     """A callable for `graph`: the best plan known, else the baseline; `.origin` says which.
 
@@ -79,7 +85,7 @@ def compare(
     candidates = {n: plan_named(graph, n, device=device, db=db) for n in plans}
     built = {n: build(backend, graph, c) for n, c in candidates.items()}
     rows = {n: _row(graph, candidates[n], built[n]) for n in candidates}
-    with Worker(Workload(graph)) as worker:
+    with Worker(Workload(graph), device=backend.environment().device) as worker:
         _time(worker, built, rows)
     return CompareResult(name, digest(graph), len(graph.nodes), backend.name, rows)
 
@@ -96,23 +102,28 @@ def _row(graph: Graph, candidate: Candidate, built: BuildResult) -> dict[str, An
     return row
 
 
-def _time(worker: Worker, built: Mapping[str, BuildResult], rows: dict[str, dict[str, Any]]) -> None:
+def _time(
+    worker: Worker, built: Mapping[str, BuildResult], rows: dict[str, dict[str, Any]]
+) -> None:
     """Fill in times; a plan that fails gets its error and the others are timed without it."""
-    left = {n: b.artifact for n, b in built.items() if b.artifact is not None}
-    while left:
-        names = list(left)
-        found = worker.compare(list(left.values()), BLOCKS, ROUNDS, Sampling(), limit_s=300.0)
-        if isinstance(found, Comparison):
-            for n, timing, error in zip(names, found.timings, found.max_rel_errors, strict=True):
-                rows[n] |= {
-                    "time_us": timing.median_us,
-                    "q1_us": timing.q1_us,
-                    "q3_us": timing.q3_us,
-                    "verified": True,
-                    "max_rel_error": error,
-                }
-            return
-        lost = names if found.index is None else [names[found.index]]
-        for n in lost:
-            rows[n]["error"] = f"{found.failure.kind.value}: {found.failure.message}"
-            del left[n]
+    artifacts = {n: b.artifact for n, b in built.items() if b.artifact is not None}
+    found = time_together(
+        worker, artifacts, blocks=BLOCKS, rounds=ROUNDS, sampling=Sampling(),
+        limit_s=LIMIT_S, single_limit_s=LIMIT_S,
+    )  # fmt: skip
+    for n, failure in found.failures.items():
+        rows[n]["error"] = f"{failure.kind.value}: {failure.message}"
+    if found.comparison is None:
+        reason = "" if found.unexplained is None else found.unexplained.message
+        for n in artifacts.keys() - found.failures.keys():
+            rows[n]["error"] = f"the comparison failed: {reason}"
+        return
+    timed = zip(found.names, found.comparison.timings, found.comparison.max_rel_errors, strict=True)
+    for n, timing, error in timed:
+        rows[n] |= {
+            "time_us": timing.median_us,
+            "q1_us": timing.q1_us,
+            "q3_us": timing.q3_us,
+            "verified": True,
+            "max_rel_error": error,
+        }

@@ -49,7 +49,9 @@ def build(backend: Backend, graph: Graph, candidate: Candidate) -> BuildResult:
 class Evaluator:
     """Measures candidates of one workload on one backend."""
 
-    def __init__(self, backend: Backend, graph: Graph, digest: str, worker: Worker, sampling: Sampling) -> None:  # fmt: skip
+    def __init__(
+        self, backend: Backend, graph: Graph, digest: str, worker: Worker, sampling: Sampling
+    ) -> None:
         self.backend, self.graph, self.digest = backend, graph, digest
         self.worker, self.sampling = worker, sampling
         self.spent = Cost()

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from autofuse.backends.base import Artifact
 from autofuse.measure.compare import verdict
 from autofuse.measure.protocol import Comparison
 from autofuse.plan.types import candidate_from_json
-from autofuse.records import Measurement, Timing, Verdict
+from autofuse.records import Cost, Failure, Measurement, Verdict
 from autofuse.tuning.evaluate import Evaluator, build
+from autofuse.tuning.together import Together, time_together
 
 BLOCKS = 5
 MAX_ROUNDS = 20
@@ -25,79 +27,102 @@ class Final:
     verdicts: tuple[Verdict, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`final` is None when no entry works any more; `failed` are records of those that failed."""
+
+    final: Final | None
+    failed: tuple[Measurement, ...]
+
+
 def decide(
     evaluator: Evaluator,
     finalists: Sequence[Measurement],
     baselines: Mapping[str, Measurement],
     seconds: float,
     seed: int,
-) -> Final:
-    """Compare finalists with all baselines that work; a tie goes to the baseline.
+    limit_s: float,
+) -> Decision:
+    """Compare finalists with all baselines that work; a tie goes to the fastest baseline.
 
-    Timing again guards against the winner's curse: the least of many noisy medians is too low."""
+    Timing again guards against the winner's curse: the least of many noisy medians is too low.
+    `seconds` is what the samples should take, `limit_s` the wall limit of one plan alone."""
     entries = {m.candidate_digest: m for m in (*finalists, *baselines.values()) if m.timing}
-    compared = _compare(evaluator, list(entries.values()), seconds, seed)
-    if compared is None:  # nothing survived being timed together: fall back on what was recorded
-        best = finalists[0]
-        assert best.timing is not None
-        us = {n: m.timing.median_us for n, m in baselines.items() if m.timing is not None}
-        return Final(replace(best, stage="final"), best.timing.median_us, us, ())
-    records, comparison = compared
+    together = _compare(evaluator, entries, seconds, seed, limit_s)
+    failed = tuple(
+        replace(entries[d], stage="final", timing=None, failure=failure, max_rel_error=None)
+        for d, failure in together.failures.items()
+    )
+    left = {d: m for d, m in entries.items() if d not in together.failures}
+    if not left:
+        return Decision(None, failed)
+    names = {n: m.candidate_digest for n, m in baselines.items() if m.candidate_digest in left}
+    if together.comparison is None:  # each works alone: what was recorded has to do
+        return Decision(_as_recorded(left, names), failed)
+    records = [left[digest] for digest in together.names]
+    places = {n: together.names.index(digest) for n, digest in names.items()}
+    return Decision(_winner(records, places, together.comparison), failed)
+
+
+def _as_recorded(left: Mapping[str, Measurement], names: Mapping[str, str]) -> Final:
+    us = {d: m.timing.median_us for d, m in left.items() if m.timing is not None}
+    best = min(us, key=lambda d: us[d])
+    baseline_us = {n: us[d] for n, d in names.items()}
+    return Final(replace(left[best], stage="final"), us[best], baseline_us, ())
+
+
+def _winner(
+    records: Sequence[Measurement], places: Mapping[str, int], comparison: Comparison
+) -> Final:
+    """The least median; the fastest baseline if that is no worse. (A slower baseline that ties
+    with the winner may still lose to the fastest one, so it is not asked.)"""
     medians = [t.median_us for t in comparison.timings]
     winner = min(range(len(records)), key=lambda i: (medians[i], records[i].kernels))
-    places = {m.candidate_digest: i for i, m in enumerate(records)}
-    named = {n: places[m.candidate_digest] for n, m in baselines.items() if m.candidate_digest in places}  # fmt: skip
-    for place in named.values():
-        if place != winner and _judge("", comparison, place, winner).outcome == "tie":
-            winner = place
-            break
-    verdicts = tuple(_judge(n, comparison, place, winner) for n, place in named.items())
-    final = replace(
+    fastest = min(places.values(), key=lambda i: medians[i], default=winner)
+    if _judge("", comparison, fastest, winner).outcome == "tie":
+        winner = fastest
+    verdicts = tuple(_judge(n, comparison, place, winner) for n, place in places.items())
+    record = replace(
         records[winner],
         stage="final",
-        timing=_timing(comparison, winner),
+        timing=comparison.timings[winner],
         max_rel_error=comparison.max_rel_errors[winner],
     )
-    us = {n: medians[place] for n, place in named.items()}
-    return Final(final, medians[winner], us, verdicts)
+    us = {n: medians[place] for n, place in places.items()}
+    return Final(record, medians[winner], us, verdicts)
 
 
 def _judge(name: str, comparison: Comparison, other: int, best: int) -> Verdict:
     return verdict(name, comparison.samples[other], comparison.samples[best])
 
 
-def _timing(comparison: Comparison, at: int) -> Timing:
-    return comparison.timings[at]
-
-
 def _compare(
-    evaluator: Evaluator, records: list[Measurement], seconds: float, seed: int
-) -> tuple[list[Measurement], Comparison] | None:
-    """Time all together; one that fails now is left out and the rest is tried again."""
-    while records:
-        artifacts = []
-        kept: list[Measurement] = []
-        for record in records:
-            candidate = candidate_from_json(record.candidate, record.origin)
-            built = build(evaluator.backend, evaluator.graph, candidate)
-            if built.artifact is not None:
-                artifacts.append(built.artifact)
-                kept.append(record)
-        if not artifacts:
-            return None
-        total_us = sum(r.timing.median_us for r in kept if r.timing is not None)
-        rounds = int(seconds * 1e6 / (BLOCKS * max(total_us * 2, 1.0)))
-        outcome = evaluator.worker.compare(
-            artifacts,
-            blocks=BLOCKS,
-            rounds=max(2, min(MAX_ROUNDS, rounds)),
-            sampling=evaluator.sampling,
-            limit_s=60.0 + 4 * seconds,
-            seed=seed,
-        )
-        if isinstance(outcome, Comparison):
-            return kept, outcome
-        if outcome.index is None:
-            return None
-        records = kept[: outcome.index] + kept[outcome.index + 1 :]
-    return None
+    evaluator: Evaluator, entries: Mapping[str, Measurement], seconds: float, seed: int,
+    limit_s: float,
+) -> Together:  # fmt: skip
+    """Time all together; what it costs is added to what the evaluator has spent."""
+    artifacts: dict[str, Artifact] = {}
+    failures: dict[str, Failure] = {}
+    for digest, record in entries.items():
+        candidate = candidate_from_json(record.candidate, record.origin)
+        built = build(evaluator.backend, evaluator.graph, candidate)
+        evaluator.spent += Cost(built.cost.codegen, built.cost.compile)
+        if built.artifact is not None:
+            artifacts[digest] = built.artifact
+        elif built.failure is not None:
+            failures[digest] = built.failure
+    once_us = sum(m.timing.median_us for m in entries.values() if m.timing is not None)
+    rounds = max(2, min(MAX_ROUNDS, int(seconds * 1e6 / (BLOCKS * max(once_us * 2, 1.0)))))
+    expected_s = BLOCKS * (rounds + 2) * once_us * 1e-6
+    found = time_together(
+        evaluator.worker,
+        artifacts,
+        blocks=BLOCKS,
+        rounds=rounds,
+        sampling=evaluator.sampling,
+        limit_s=60.0 + 4 * max(seconds, expected_s),
+        single_limit_s=limit_s,
+        seed=seed,
+    )
+    evaluator.spent += Cost(measure=found.seconds)
+    return replace(found, failures=failures | dict(found.failures))

@@ -48,7 +48,9 @@ class FusionProblem:
 
     `baselines` are plans whose encodings are proposed first, after "fuse everything legal"."""
 
-    def __init__(self, graph: Graph, launch: LaunchSpace, baselines: Mapping[str, FusionPlan]) -> None:  # fmt: skip
+    def __init__(
+        self, graph: Graph, launch: LaunchSpace, baselines: Mapping[str, FusionPlan]
+    ) -> None:
         self.graph = graph
         self.launch = launch
         self.space = FusionSpace(graph)
@@ -69,10 +71,11 @@ class FusionProblem:
             return asked[name]
 
         plan = self.space.choose(once)
-        candidate = _configured(
-            self.graph, plan, "search",
-            lambda g, group, total: self.launch.choose(g, group, once, self._prefix(g, group, total)),
-        )  # fmt: skip
+
+        def configure(graph: Graph, group: FusionGroup, total: int) -> LaunchConfig:
+            return self.launch.choose(graph, group, once, self._prefix(graph, group, total))
+
+        candidate = _configured(self.graph, plan, "search", configure)
         choices: Choices = tuple(asked.items())
         return Proposal(candidate.digest, choices, candidate)
 

@@ -97,7 +97,10 @@ class TuneResult:
             "compile_s": record.cost.compile,
         }
         if record.failure is not None:
-            found["failure"] = {"kind": record.failure.kind.value, "message": record.failure.message}
+            found["failure"] = {
+                "kind": record.failure.kind.value,
+                "message": record.failure.message,
+            }
         return found
 
     def break_even(self, name: str) -> float | None:

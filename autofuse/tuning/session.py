@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 
@@ -13,7 +14,7 @@ from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
 from autofuse.measure.workload import Workload
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.types import Candidate, candidate_from_json
+from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
 from autofuse.records import Cost, Environment, Event, Measurement, SessionResult
 from autofuse.search import make_searcher
 from autofuse.search.driver import Step, run
@@ -27,8 +28,12 @@ from search_spaces import SPACES
 from tuning_db import Store
 
 FINALISTS = 3
-# Wall seconds a candidate may take before it counts as hung.
-LIMIT_S = 30.0
+# Wall seconds a baseline may take to be checked and timed: nothing tells yet how long is long.
+BASELINE_LIMIT_S = 120.0
+# A candidate counts as hung after LIMIT_FACTOR times what the slowest baseline took, but never
+# before LEAST_LIMIT_S: a busy machine may stall any process for a second or two.
+LIMIT_FACTOR = 10.0
+LEAST_LIMIT_S = 5.0
 
 
 def tune(
@@ -49,14 +54,18 @@ def tune(
     Baselines are always measured first and are never beaten by the result. What the database knows
     is not measured again. Raises AutofuseError for an unknown device or strategy, an unusable
     database, or a graph none of whose plans works."""
-    if not budget_s > 0:
+    begun = time.perf_counter()
+    if not (math.isfinite(budget_s) and budget_s > 0):
         raise AutofuseError(f"the budget must be positive, not {budget_s:g} seconds")
+    if seed < 0:
+        raise AutofuseError(f"the seed must not be negative, as {seed} is")
     backend = backend_named(device)
     backend.ready()
     make_searcher(strategy, seed, options)
     graph = canonical(graph)
-    with Store.open(db) as store, Worker(Workload(graph, seed), limit_s=LIMIT_S) as worker:
-        session = Session(graph, name, backend, store, worker, budget_s, seed)
+    hardware = backend.environment().device
+    with Store.open(db) as store, Worker(Workload(graph, seed), device=hardware) as worker:
+        session = Session(graph, name, backend, store, worker, budget_s, seed, begun)
         session.progress = progress or (lambda _: None)
         session.stop = stop or (lambda: False)
         return session.run(strategy, options or {})
@@ -67,9 +76,9 @@ class Session:
 
     def __init__(
         self, graph: Graph, name: str, backend: Backend, store: Store, worker: Worker,
-        budget_s: float, seed: int,
+        budget_s: float, seed: int, begun: float,
     ) -> None:  # fmt: skip
-        self.begun = time.perf_counter()
+        self.begun = begun
         self.graph, self.name, self.backend, self.store = graph, name, backend, store
         self.digest, self.seed, self.budget_s = digest(graph), seed, budget_s
         self.environment: Environment = backend.environment()
@@ -87,12 +96,10 @@ class Session:
     def run(self, strategy: str, options: Mapping[str, str]) -> TuneResult:
         """Baselines, search, final comparison, record."""
         self.store.add_workload(self.digest, text(self.graph), self.name, len(self.graph.nodes))
-        self.known = self.store.measured(self.environment, self.digest)
         self.id = self.store.start_session(
             self.environment, self.digest, strategy, self.seed, self.budget_s
         )
-        for record in self.known.values():
-            self._improve(record)
+        self._recall()
         plans = self._measure_baselines()
         problem = FusionProblem(self.graph, SPACES[self.backend.name], plans)
         run(
@@ -122,8 +129,28 @@ class Session:
     def _search_is_over(self) -> bool:
         return self.stop() or self.elapsed_s > self.budget_s - self.reserve_s
 
-    def _measure_baselines(self) -> dict[str, object]:
-        plans = {}
+    @property
+    def limit_s(self) -> float:
+        """Wall seconds after which a candidate counts as hung."""
+        took = [m.cost.measure for m in self.baselines.values() if m.timing is not None]
+        if not took:
+            return BASELINE_LIMIT_S
+        return min(max(LEAST_LIMIT_S, LIMIT_FACTOR * max(took)), BASELINE_LIMIT_S)
+
+    def _recall(self) -> None:
+        """Start from what earlier sessions measured."""
+        self.known = self.store.measured(self.environment, self.digest)
+        ranked = self._ranked()
+        if ranked:
+            self._improve(ranked[0])
+
+    def _ranked(self) -> list[Measurement]:
+        """What works, fastest first."""
+        timed = [(m.timing.median_us, d) for d, m in self.known.items() if m.timing is not None]
+        return [self.known[d] for _, d in sorted(timed)]
+
+    def _measure_baselines(self) -> dict[str, FusionPlan]:
+        plans: dict[str, FusionPlan] = {}
         for name in BASELINES:
             candidate, cut = baseline_candidate(self.graph, name, self.backend.name)
             if cut:
@@ -131,21 +158,24 @@ class Session:
             plans[name] = candidate.plan
             record = self.known.get(candidate.digest)
             if record is None:
-                record = self._measure(candidate, "baseline")
+                record = self._measure(candidate, "baseline", BASELINE_LIMIT_S)
             self.baselines[name] = record
             self._tell(f"baseline {name}")
         return plans
 
-    def _measure(self, candidate: Candidate, stage: str) -> Measurement:
-        record = self.evaluator(candidate, LIMIT_S, stage)
-        self.store.add_measurement(self.id, self.environment, record)
-        self.known[candidate.digest] = record
+    def _measure(self, candidate: Candidate, stage: str, limit_s: float) -> Measurement:
+        record = self.evaluator(candidate, limit_s, stage)
         self.measured += 1
+        self._keep(record)
+        self._improve(record)
+        return record
+
+    def _keep(self, record: Measurement) -> None:
+        self.store.add_measurement(self.id, self.environment, record)
+        self.known[record.candidate_digest] = record
         if record.failure is not None:
             kind = record.failure.kind.value
             self.failed[kind] = self.failed.get(kind, 0) + 1
-        self._improve(record)
-        return record
 
     def _improve(self, record: Measurement) -> None:
         if record.timing is None:
@@ -153,19 +183,16 @@ class Session:
         best = self.best.timing if self.best is not None else None
         if best is None or record.timing.median_us < best.median_us:
             self.best = record
-            if record.workload == self.digest and hasattr(self, "id"):
-                self._event(record)
+            self._event(record)
 
     def _event(self, record: Measurement) -> None:
         assert record.timing is not None
-        self.store.add_event(
-            self.id,
-            Event(self.trials, self.spent, record.timing.median_us, record.candidate_digest, record.origin),
-        )  # fmt: skip
+        us, digest = record.timing.median_us, record.candidate_digest
+        self.store.add_event(self.id, Event(self.trials, self.spent, us, digest, record.origin))
 
     def _evaluate(self, proposal: Proposal) -> Outcome:
         assert isinstance(proposal.payload, Candidate)
-        return outcome_of(self._measure(proposal.payload, "search"))
+        return outcome_of(self._measure(proposal.payload, "search", self.limit_s))
 
     def _on_step(self, step: Step) -> None:
         self.trials += 1
@@ -176,28 +203,45 @@ class Session:
         timed = {n: m.timing.median_us for n, m in self.baselines.items() if m.timing is not None}
         name = min(timed, key=lambda n: timed[n]) if timed else ""
         best = self.best.timing.median_us if self.best is not None and self.best.timing else None
-        left = max(self.budget_s - self.elapsed_s, 0.0)
         self.progress(
-            Progress(best, timed.get(name), name, self.trials, self.measured, dict(self.failed), left, phase)
-        )  # fmt: skip
+            Progress(
+                best_us=best,
+                baseline_us=timed.get(name),
+                baseline=name,
+                trials=self.trials,
+                measured=self.measured,
+                failed=dict(self.failed),
+                left_s=max(self.budget_s - self.elapsed_s, 0.0),
+                phase=phase,
+            )
+        )
 
     def _finish(self, strategy: str) -> TuneResult:
         interrupted = self.stop()
         self._tell("final comparison")
-        ranked = sorted(
-            (m for m in self.known.values() if m.timing is not None),
-            key=lambda m: m.timing.median_us if m.timing else 0.0,
-        )
-        if not ranked:
+        final = self._decide(1.0 if interrupted else max(self.reserve_s, 1.0))
+        if final is None:
             self._close(strategy, "", None, finished=not interrupted)
             raise AutofuseError(f"no plan of this graph works: {self._first_failure()}")
-        final = decide(
-            self.evaluator, ranked[:FINALISTS], self.baselines, max(self.reserve_s, 1.0), self.seed
-        )
-        self.store.add_measurement(self.id, self.environment, final.record)
+        self._keep(final.record)
         self._event(final.record)
         self._close(strategy, final.record.candidate_digest, final, finished=not interrupted)
         return self._result(strategy, final, interrupted)
+
+    def _decide(self, seconds: float) -> Final | None:
+        """The winner of the last comparison; one that fails in it gives its place to the next."""
+        while ranked := self._ranked():
+            decision = decide(
+                self.evaluator, ranked[:FINALISTS], self.baselines, seconds, self.seed, self.limit_s
+            )
+            for record in decision.failed:
+                self._keep(record)
+                for name, baseline in self.baselines.items():
+                    if baseline.candidate_digest == record.candidate_digest:
+                        self.baselines[name] = record
+            if decision.final is not None:
+                return decision.final
+        return None
 
     def _first_failure(self) -> str:
         failures = (m.failure for m in self.known.values() if m.failure is not None)
@@ -252,5 +296,3 @@ def outcome_of(record: Measurement) -> Outcome:
     if record.timing is None:
         return Outcome(None, 1.0)
     return Outcome(record.timing.median_us)
-
-

@@ -1,0 +1,69 @@
+"""Plans timed together: one that fails is found and named, the others are timed without it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autofuse.backends.base import Artifact
+from autofuse.measure.protocol import Comparison, ComparisonFailure
+from autofuse.measure.session import Worker
+from autofuse.measure.timing import Sampling
+from autofuse.records import Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """`names` were compared, in the order of `comparison`; `failures` were left out.
+
+    `comparison` is None when nothing was left, or when the comparison failed though every plan
+    works alone: `unexplained` then says how. `seconds` is the wall time of it all."""
+
+    names: tuple[str, ...]
+    comparison: Comparison | None
+    failures: Mapping[str, Failure]
+    unexplained: Failure | None
+    seconds: float
+
+
+def time_together(
+    worker: Worker,
+    artifacts: Mapping[str, Artifact],
+    *,
+    blocks: int,
+    rounds: int,
+    sampling: Sampling,
+    limit_s: float,
+    single_limit_s: float,
+    seed: int = 0,
+) -> Together:
+    """Check and time all that work, interleaved; `limit_s` bounds the wall seconds of comparing,
+    `single_limit_s` those of one plan when it must be found out which of them failed."""
+    left = dict(artifacts)
+    failures: dict[str, Failure] = {}
+    seconds = 0.0
+    while left:
+        found = worker.compare(list(left.values()), blocks, rounds, sampling, limit_s, seed)
+        seconds += found.seconds
+        if isinstance(found, Comparison):
+            return Together(tuple(left), found, failures, None, seconds)
+        lost, spent = _culprits(worker, left, found, sampling, single_limit_s)
+        seconds += spent
+        if not lost:
+            return Together((), None, failures, found.failure, seconds)
+        failures |= lost
+        left = {name: artifact for name, artifact in left.items() if name not in lost}
+    return Together((), None, failures, None, seconds)
+
+
+def _culprits(
+    worker: Worker, left: Mapping[str, Artifact], found: ComparisonFailure, sampling: Sampling,
+    limit_s: float,
+) -> tuple[dict[str, Failure], float]:  # fmt: skip
+    """Who failed, and the seconds of finding out: a dead process does not say whom it was running,
+    so each is then run alone."""
+    if found.index is not None:
+        return {list(left)[found.index]: found.failure}, 0.0
+    replies = {name: worker.measure(one, sampling, limit_s) for name, one in left.items()}
+    lost = {name: reply.failure for name, reply in replies.items() if reply.failure is not None}
+    return lost, sum(reply.seconds for reply in replies.values())
