@@ -96,6 +96,26 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelMeasurement:
+    """One measured (or failed) kernel: exactly one of timing, failure is set.
+
+    `group` is the group digest, `launch` the canonical text of its launch configuration, `cache`
+    ("cold" or "warm") the state it was to be timed in, which a timing's own state equals.
+    `bound_us` is its lower bound; `facts` are named finite numbers, such as features or registers.
+    """
+
+    group: str
+    launch: str
+    cache: str
+    timing: Timing | None
+    failure: Failure | None
+    max_rel_error: float | None
+    cost: Cost
+    bound_us: float | None
+    facts: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """An interleaved comparison: time ratio baseline / best with its bootstrap interval.
 
@@ -112,7 +132,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """The incumbent after some spending: one row per improvement (and one at the end)."""
+    """The incumbent after some spending: one row per improvement (and one at the end).
+
+    `bound_us` is what no plan can beat, `gap` how far the incumbent may be above it (0.02 is 2 %),
+    `residual_us` its end-to-end median minus the sum of its kernels' medians."""
 
     trial: int
     spent: Cost
@@ -120,11 +143,15 @@ class Event:
     candidate_digest: str
     origin: str
     bound_us: float | None = None
+    gap: float | None = None
+    residual_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SessionResult:
-    """How a tuning session ended; `baselines` maps a baseline name to its candidate digest."""
+    """How a tuning session ended; `baselines` maps a baseline name to its candidate digest.
+
+    `gap` and `residual_us` are those of the best plan, as in an Event."""
 
     strategy: str
     seed: int
@@ -137,6 +164,8 @@ class SessionResult:
     baselines: tuple[tuple[str, str], ...]
     verdicts: tuple[Verdict, ...]
     finished: bool
+    gap: float | None = None
+    residual_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

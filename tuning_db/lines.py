@@ -16,6 +16,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from autofuse import records as r
 
 FORMAT = "autofuse-tuning-db"
+# Schemas before the current one whose exports can still be read.
+OLDER = ("0001",)
 _T = TypeVar("_T")
 
 
@@ -78,6 +80,15 @@ class MeasurementLine:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelLine:
+    uid: str
+    created: str
+    session: str | None
+    environment: str
+    kernel: r.KernelMeasurement
+
+
+@dataclass(frozen=True, slots=True)
 class CalibrationLine:
     environment: str
     name: str
@@ -91,6 +102,7 @@ Line = (
     | CandidateLine
     | SessionLine
     | MeasurementLine
+    | KernelLine
     | CalibrationLine
 )
 KINDS: dict[str, type[Any]] = {
@@ -100,6 +112,7 @@ KINDS: dict[str, type[Any]] = {
     "candidate": CandidateLine,
     "session": SessionLine,
     "measurement": MeasurementLine,
+    "kernel": KernelLine,
     "calibration": CalibrationLine,
 }
 _NAMES = {kind: name for name, kind in KINDS.items()}
@@ -122,14 +135,29 @@ def read_header(text: str) -> Header:
     return header
 
 
-def read_line(text: str) -> Line:
-    """Inverse of `write_line`; raises ValueError naming the field that does not fit."""
+def read_line(text: str, schema: str) -> Line:
+    """Inverse of `write_line`, also for a line written under an older `schema`; raises ValueError
+    naming the field that does not fit."""
     data = _load(text)
     name = data.pop("kind", None)
     if not isinstance(name, str) or name not in KINDS:
         raise ValueError(f"unknown kind {name!r}")
+    if schema == "0001" and name == "session":
+        data = _with_gaps(data)
     line: Line = _decode(KINDS[name], data, name)
     return line
+
+
+def _with_gaps(data: dict[str, Any]) -> dict[str, Any]:
+    """A session of schema 0001 with the fields that 0002 added to its result and events."""
+
+    def extended(part: Any) -> Any:
+        return {"gap": None, "residual_us": None, **part} if isinstance(part, dict) else part
+
+    events = data.get("events")
+    if isinstance(events, list):
+        data = {**data, "events": [extended(event) for event in events]}
+    return {**data, "result": extended(data["result"])} if "result" in data else data
 
 
 def _load(text: str) -> dict[str, Any]:

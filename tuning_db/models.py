@@ -6,7 +6,7 @@ they sort and export alike on every database.
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, MetaData, String, Text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData, String, Text
 from sqlalchemy import Double as Real
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.schema import UniqueConstraint
@@ -97,6 +97,8 @@ class Session(Base):
     measure_s: Mapped[float | None]
     sampler_s: Mapped[float | None]
     best_id: Mapped[int | None] = mapped_column(ForeignKey("candidate.id"))
+    gap: Mapped[float | None]
+    residual_us: Mapped[float | None]
 
 
 class SessionFailure(Base):
@@ -145,6 +147,8 @@ class Event(Base):
     candidate_id: Mapped[int] = mapped_column(ForeignKey("candidate.id"))
     origin: Mapped[str] = mapped_column(Text)
     bound_us: Mapped[float | None]
+    gap: Mapped[float | None]
+    residual_us: Mapped[float | None]
 
 
 class Measurement(Base):
@@ -180,6 +184,46 @@ class Measurement(Base):
     compile_s: Mapped[float]
     measure_s: Mapped[float]
     sampler_s: Mapped[float]
+
+
+class KernelMeasurement(Base):
+    """One kernel alone, on no particular workload; timing or failure as in `measurement`.
+
+    `facts` is a JSON list of name and number pairs."""
+
+    __tablename__ = "kernel_measurement"
+    __table_args__ = (
+        CheckConstraint("cache IN ('cold', 'warm')", name="cache"),
+        CheckConstraint("(median_us IS NULL) <> (failure_kind IS NULL)", name="outcome"),
+        # Who asks knows thousands of groups and one device.
+        Index(None, "group_id", "environment_id"),
+    )
+    id: Mapped[int] = mapped_column(primary_key=True)
+    uid: Mapped[str] = mapped_column(String(64), unique=True)
+    created: Mapped[str] = mapped_column(String(40))
+    session_id: Mapped[int | None] = mapped_column(ForeignKey("session.id"), index=True)
+    environment_id: Mapped[int] = mapped_column(ForeignKey("environment.id"))
+    group_id: Mapped[int] = mapped_column(ForeignKey("group_.id"))
+    launch: Mapped[str] = mapped_column(Text)
+    cache: Mapped[str] = mapped_column(String(20))
+    n: Mapped[int | None]
+    min_us: Mapped[float | None]
+    q1_us: Mapped[float | None]
+    median_us: Mapped[float | None]
+    q3_us: Mapped[float | None]
+    mean_us: Mapped[float | None]
+    stdev_us: Mapped[float | None]
+    stopped: Mapped[str | None] = mapped_column(String(20))
+    mode: Mapped[str | None] = mapped_column(String(20))
+    failure_kind: Mapped[str | None] = mapped_column(String(40))
+    failure_message: Mapped[str | None] = mapped_column(Text)
+    max_rel_error: Mapped[float | None]
+    codegen_s: Mapped[float]
+    compile_s: Mapped[float]
+    measure_s: Mapped[float]
+    sampler_s: Mapped[float]
+    bound_us: Mapped[float | None]
+    facts: Mapped[str] = mapped_column(Text)
 
 
 class Calibration(Base):

@@ -141,6 +141,8 @@ def session_result(t: Transaction, row: m.Session) -> r.SessionResult | None:
         ),
         verdicts=verdicts(t, row.id),
         finished=bool(row.finished),
+        gap=row.gap,
+        residual_us=row.residual_us,
     )
 
 
@@ -157,7 +159,16 @@ def events(t: Transaction, session_id: int) -> tuple[r.Event, ...]:
         .order_by(m.Event.position)
     )
     return tuple(
-        r.Event(row.trial, rows.cost_of(row), row.best_us, digest, row.origin, row.bound_us)
+        r.Event(
+            trial=row.trial,
+            spent=rows.cost_of(row),
+            best_us=row.best_us,
+            candidate_digest=digest,
+            origin=row.origin,
+            bound_us=row.bound_us,
+            gap=row.gap,
+            residual_us=row.residual_us,
+        )
         for row, digest in t.execute(query)
     )
 

@@ -20,6 +20,7 @@ from autofuse import records as r
 from tuning_db import models as m
 from tuning_db.errors import DatabaseError
 
+Measured = m.Measurement | m.KernelMeasurement
 STAGES = ("search", "final", "baseline")
 _TIMING = tuple(field.name for field in fields(r.Timing))
 _VERDICT = tuple(field.name for field in fields(r.Verdict))
@@ -177,16 +178,20 @@ def measurement_row(
         origin=one.origin,
         stage=one.stage,
         # SQLite has no NaN: a result that is not a number is infinitely wrong.
-        max_rel_error=_no_nan(one.max_rel_error),
-        **_cost_columns(one.cost),
+        max_rel_error=no_nan(one.max_rel_error),
+        **cost_columns(one.cost),
     )
-    if one.timing is not None:
-        for name in _TIMING:
-            setattr(row, name, getattr(one.timing, name))
-    if one.failure is not None:
-        row.failure_kind = one.failure.kind.value
-        row.failure_message = printable(one.failure.message)
+    set_outcome(row, one.timing, one.failure)
     return row
+
+
+def set_outcome(row: Measured, timing: r.Timing | None, failure: r.Failure | None) -> None:
+    if timing is not None:
+        for name in _TIMING:
+            setattr(row, name, getattr(timing, name))
+    if failure is not None:
+        row.failure_kind = failure.kind.value
+        row.failure_message = printable(failure.message)
 
 
 def measurement_of(
@@ -207,13 +212,13 @@ def measurement_of(
     )
 
 
-def timing_of(row: m.Measurement) -> r.Timing | None:
+def timing_of(row: Measured) -> r.Timing | None:
     if row.median_us is None:
         return None
     return r.Timing(**{name: getattr(row, name) for name in _TIMING})
 
 
-def failure_of(row: m.Measurement) -> r.Failure | None:
+def failure_of(row: Measured) -> r.Failure | None:
     if row.failure_kind is None:
         return None
     try:
@@ -230,25 +235,30 @@ def printable(text: str) -> str:
 
 def _check(one: r.Measurement) -> None:
     where = f"measurement of candidate {one.candidate_digest}"
-    if (one.timing is None) == (one.failure is None):
-        raise DatabaseError(f"{where} needs either a timing or a failure")
+    check_outcome(where, one.timing, one.failure)
     if one.stage not in STAGES:
         raise DatabaseError(f"{where} has unknown stage '{one.stage}'")
-    if one.timing is not None:
-        values = [getattr(one.timing, name) for name in _TIMING if name.endswith("_us")]
+
+
+def check_outcome(where: str, timing: r.Timing | None, failure: r.Failure | None) -> None:
+    """Raise DatabaseError unless there is one of the two and its times are numbers."""
+    if (timing is None) == (failure is None):
+        raise DatabaseError(f"{where} needs either a timing or a failure")
+    if timing is not None:
+        values = [getattr(timing, name) for name in _TIMING if name.endswith("_us")]
         if not all(math.isfinite(value) for value in values):
             raise DatabaseError(f"{where} has a time that is not a finite number")
 
 
-def _no_nan(value: float | None) -> float | None:
+def no_nan(value: float | None) -> float | None:
     return math.inf if value is not None and math.isnan(value) else value
 
 
-def cost_of(row: m.Measurement | m.Event) -> r.Cost:
+def cost_of(row: Measured | m.Event) -> r.Cost:
     return r.Cost(row.codegen_s, row.compile_s, row.measure_s, row.sampler_s)
 
 
-def _cost_columns(cost: r.Cost) -> dict[str, float]:
+def cost_columns(cost: r.Cost) -> dict[str, float]:
     return {
         "codegen_s": cost.codegen,
         "compile_s": cost.compile,
@@ -269,8 +279,17 @@ def event_row(session: int, position: int, candidate: int, event: r.Event) -> m.
         candidate_id=candidate,
         origin=event.origin,
         bound_us=event.bound_us,
-        **_cost_columns(event.spent),
+        gap=_number("gap", event.gap),
+        residual_us=_number("residual", event.residual_us),
+        **cost_columns(event.spent),
     )
+
+
+def _number(what: str, value: float | None) -> float | None:
+    """Raise DatabaseError for what SQLite would silently store as NULL."""
+    if value is not None and math.isnan(value):
+        raise DatabaseError(f"the {what} is not a number")
+    return value
 
 
 def next_position(t: Transaction, session: int) -> int:
@@ -286,7 +305,9 @@ def set_result(t: Transaction, session: m.Session, result: r.SessionResult, ende
     session.strategy, session.seed = result.strategy, result.seed
     session.budget_s, session.finished = result.budget_s, result.finished
     session.trials, session.measured = result.trials, result.measured
-    for name, seconds in _cost_columns(result.spent).items():
+    session.gap = _number("gap", result.gap)
+    session.residual_us = _number("residual", result.residual_us)
+    for name, seconds in cost_columns(result.spent).items():
         setattr(session, name, seconds)
     # A session in which nothing worked has no best candidate.
     best = result.best_digest

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 
@@ -14,8 +14,8 @@ from sqlalchemy.engine import URL
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
+from tuning_db import kernels, queries, rows
 from tuning_db import models as m
-from tuning_db import queries, rows
 from tuning_db.engine import WRITES, database_url, open_engine, translated, url_name
 from tuning_db.errors import DatabaseError
 
@@ -127,6 +127,18 @@ class Store:
             environment = rows.ensure_environment(t, env)
             t.add(rows.measurement_row(environment, candidate, session_id, one))
 
+    def add_kernel(
+        self, session_id: int | None, env: r.Environment, measurement: r.KernelMeasurement
+    ) -> None:
+        """Add one measurement or failure of a kernel, with its group if that is new."""
+        one = measurement
+        with self.writing() as t:
+            if session_id is not None:
+                queries.session_row(t, session_id)
+            environment = rows.ensure_environment(t, env)
+            group, _ = rows.ensure_group(t, one.group)
+            t.add(kernels.row_of(environment, group, session_id, one))
+
     def add_event(self, session_id: int, event: r.Event) -> None:
         """Append an event to a session; its candidate must have been measured."""
         with self.writing() as t:
@@ -158,6 +170,15 @@ class Store:
         environment's must pairs equal those of `env`."""
         with self.reading() as t:
             return queries.measured(t, env, workload_digest)
+
+    def kernels(
+        self, env: r.Environment, groups: Iterable[str]
+    ) -> dict[tuple[str, str, str], r.KernelMeasurement]:
+        """The latest measurement of each kernel of these group digests, by group, launch and
+        cache state, failures included, whose environment's must pairs equal those of `env`."""
+        wanted = tuple(dict.fromkeys(groups))
+        with self.reading() as t:
+            return kernels.known(t, env, wanted)
 
     def best(self, env: r.Environment, workload_digest: str) -> r.BestPlan | None:
         """The best plan known for a workload on this device, or None.

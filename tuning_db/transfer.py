@@ -13,7 +13,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
-from tuning_db import lines, queries, rows
+from tuning_db import kernels, lines, queries, rows
 from tuning_db import models as m
 from tuning_db.engine import translated
 from tuning_db.errors import DatabaseError
@@ -28,7 +28,7 @@ def export_lines(store: Store) -> Iterator[str]:
     with store.reading() as t:
         for part in (_environments, _workloads, _group_lines, _candidates):
             yield from map(lines.write_line, part(t))
-        for part in (_sessions, _measurements, _calibrations):
+        for part in (_sessions, _measurements, _kernels, _calibrations):
             yield from map(lines.write_line, part(t))
 
 
@@ -170,6 +170,19 @@ def _measurements(t: Transaction) -> Iterator[lines.Line]:
         )
 
 
+def _kernels(t: Transaction) -> Iterator[lines.Line]:
+    query = (
+        select(m.KernelMeasurement, m.Session.uid, m.Environment.digest, m.Group.digest)
+        .join(m.Session, m.KernelMeasurement.session_id == m.Session.id, isouter=True)
+        .join(m.Environment, m.KernelMeasurement.environment_id == m.Environment.id)
+        .join(m.Group, m.KernelMeasurement.group_id == m.Group.id)
+        .order_by(m.KernelMeasurement.created, m.KernelMeasurement.uid)
+    )
+    for row, session, environment, group in t.execute(query):
+        one = kernels.kernel_of(row, group)
+        yield lines.KernelLine(row.uid, row.created, session, environment, one)
+
+
 def _calibrations(t: Transaction) -> Iterator[lines.Line]:
     query = (
         select(m.Environment.digest, m.Calibration.name, m.Calibration.value)
@@ -184,25 +197,24 @@ def _calibrations(t: Transaction) -> Iterator[lines.Line]:
 
 
 def _parse(texts: Iterable[str]) -> Iterator[tuple[int, lines.Line]]:
-    number = 0
+    number, schema = 0, HEAD
     for number, text in enumerate(texts, start=1):
         try:
             if number == 1:
-                _check_header(text)
+                schema = _header_schema(text)
             elif text.strip():
-                yield number, lines.read_line(text)
+                yield number, lines.read_line(text, schema)
         except ValueError as error:
             raise DatabaseError(f"line {number}: {error}") from error
     if number == 0:
         raise DatabaseError("line 1: the export is empty")
 
 
-def _check_header(text: str) -> None:
-    header = lines.read_header(text)
-    if header.schema != HEAD:
-        raise ValueError(
-            f"the export has schema {header.schema}, this autofuse reads schema {HEAD}"
-        )
+def _header_schema(text: str) -> str:
+    schema = lines.read_header(text).schema
+    if schema not in (*lines.OLDER, HEAD):
+        raise ValueError(f"the export has schema {schema}, this autofuse reads up to {HEAD}")
+    return schema
 
 
 def _add(t: Transaction, line: lines.Line) -> bool:
@@ -220,6 +232,8 @@ def _add(t: Transaction, line: lines.Line) -> bool:
             return _add_session(t, line)
         case lines.MeasurementLine():
             return _add_measurement(t, line)
+        case lines.KernelLine():
+            return _add_kernel(t, line)
         case lines.CalibrationLine():
             return _add_calibration(t, line)
 
@@ -272,11 +286,7 @@ def _add_session(t: Transaction, line: lines.SessionLine) -> bool:
 def _add_measurement(t: Transaction, line: lines.MeasurementLine) -> bool:
     if t.scalar(select(m.Measurement.id).where(m.Measurement.uid == line.uid)) is not None:
         return False
-    session = None
-    if line.session is not None:
-        session = t.scalar(select(m.Session.id).where(m.Session.uid == line.session))
-        if session is None:
-            raise DatabaseError(f"session {line.session} is on no earlier line")
+    session = _session_id(t, line.session)
     candidate = rows.candidate_id(t, rows.workload_id(t, line.workload), line.candidate)
     one = r.Measurement(
         workload=line.workload,
@@ -296,12 +306,30 @@ def _add_measurement(t: Transaction, line: lines.MeasurementLine) -> bool:
     return True
 
 
+def _add_kernel(t: Transaction, line: lines.KernelLine) -> bool:
+    same = m.KernelMeasurement.uid == line.uid
+    if t.scalar(select(m.KernelMeasurement.id).where(same)) is not None:
+        return False
+    session = _session_id(t, line.session)
+    environment = _environment_id(t, line.environment)
+    group, _ = rows.ensure_group(t, line.kernel.group)
+    t.add(kernels.row_of(environment, group, session, line.kernel, line.uid, line.created))
+    return True
+
+
 def _add_calibration(t: Transaction, line: lines.CalibrationLine) -> bool:
     environment = _environment_id(t, line.environment)
     if t.get(m.Calibration, (environment, line.name)) is not None:
         return False
     t.add(m.Calibration(environment_id=environment, name=line.name, value=line.value))
     return True
+
+
+def _session_id(t: Transaction, uid: str | None) -> int | None:
+    found = None if uid is None else t.scalar(select(m.Session.id).where(m.Session.uid == uid))
+    if uid is not None and found is None:
+        raise DatabaseError(f"session {uid} is on no earlier line")
+    return found
 
 
 def _environment_id(t: Transaction, digest: str) -> int:

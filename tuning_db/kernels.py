@@ -1,0 +1,93 @@
+"""Kernels measured alone, by group digest. The caller holds the transaction."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session as Transaction
+
+from autofuse import records as r
+from tuning_db import models as m
+from tuning_db import rows
+from tuning_db.errors import DatabaseError
+
+CACHES = ("cold", "warm")
+# Older SQLite takes at most 999 parameters in one statement.
+_CHUNK = 500
+Key = tuple[str, str, str]
+
+
+def known(
+    t: Transaction, env: r.Environment, groups: Sequence[str]
+) -> dict[Key, r.KernelMeasurement]:
+    """Latest measurement by (group, launch, cache) on devices of this fingerprint."""
+    latest: dict[Key, m.KernelMeasurement] = {}
+    for start in range(0, len(groups), _CHUNK):
+        query = (
+            select(m.KernelMeasurement, m.Group.digest)
+            .join(m.Group, m.KernelMeasurement.group_id == m.Group.id)
+            .join(m.Environment, m.KernelMeasurement.environment_id == m.Environment.id)
+            .where(m.Group.digest.in_(groups[start : start + _CHUNK]))
+            .where(m.Environment.fingerprint == rows.fingerprint(env))
+            .order_by(m.KernelMeasurement.created, m.KernelMeasurement.id)
+        )
+        latest.update(((group, row.launch, row.cache), row) for row, group in t.execute(query))
+    return {key: kernel_of(row, key[0]) for key, row in latest.items()}
+
+
+def row_of(
+    environment: int,
+    group: int,
+    session: int | None,
+    one: r.KernelMeasurement,
+    uid: str | None = None,
+    created: str | None = None,
+) -> m.KernelMeasurement:
+    """The row of a measurement; raises DatabaseError if the record contradicts itself."""
+    _check(one)
+    row = m.KernelMeasurement(
+        uid=uid or rows.new_uid(),
+        created=created or rows.now(),
+        session_id=session,
+        environment_id=environment,
+        group_id=group,
+        launch=one.launch,
+        cache=one.cache,
+        max_rel_error=rows.no_nan(one.max_rel_error),
+        bound_us=one.bound_us,
+        facts=json.dumps([(name, float(value)) for name, value in one.facts]),
+        **rows.cost_columns(one.cost),
+    )
+    rows.set_outcome(row, one.timing, one.failure)
+    return row
+
+
+def kernel_of(row: m.KernelMeasurement, group: str) -> r.KernelMeasurement:
+    return r.KernelMeasurement(
+        group=group,
+        launch=row.launch,
+        cache=row.cache,
+        timing=rows.timing_of(row),
+        failure=rows.failure_of(row),
+        max_rel_error=row.max_rel_error,
+        cost=rows.cost_of(row),
+        bound_us=row.bound_us,
+        facts=tuple((str(name), float(value)) for name, value in json.loads(row.facts)),
+    )
+
+
+def _check(one: r.KernelMeasurement) -> None:
+    where = f"measurement of kernel {one.group}"
+    rows.check_outcome(where, one.timing, one.failure)
+    if one.cache not in CACHES:
+        raise DatabaseError(f"{where} has unknown cache state '{one.cache}'")
+    if one.timing is not None and one.timing.cache != one.cache:
+        raise DatabaseError(f"{where} is for a {one.cache} cache but was timed otherwise")
+    if one.bound_us is not None and not math.isfinite(one.bound_us):
+        raise DatabaseError(f"{where} has a bound that is not a finite number")
+    for name, value in one.facts:
+        if not math.isfinite(value):
+            raise DatabaseError(f"{where} has a fact '{name}' that is not a finite number")
