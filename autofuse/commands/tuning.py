@@ -107,9 +107,12 @@ def _baseline_row(name: str, row: dict[str, Any], data: dict[str, Any]) -> list[
 def _speedup(found: dict[str, Any] | None) -> str:
     if found is None:
         return "-"
+    interval = f"({found['low']:.2f} to {found['high']:.2f})"
     if found["outcome"] == "tie":
-        return f"a tie ({found['low']:.2f} to {found['high']:.2f})"
-    return f"{found['ratio']:.2f}x faster ({found['low']:.2f} to {found['high']:.2f})"
+        return f"a tie {interval}"
+    if found["outcome"] == "slower":
+        return f"slower: {found['ratio']:.2f}x as fast {interval}"
+    return f"{found['ratio']:.2f}x as fast {interval}"
 
 
 @reported

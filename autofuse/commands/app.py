@@ -1,0 +1,48 @@
+"""Which commands there are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from autofuse import __version__
+from autofuse.commands import database
+from autofuse.commands.info import info, zoo
+from autofuse.commands.report import report
+from autofuse.commands.run import run
+from autofuse.commands.show import show
+from autofuse.commands.tuning import compare, query, tune
+
+# Plain help and usage errors read the same in a terminal, a pipe and a log.
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"autofuse {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def callback(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Search for the fastest fusion plan of a dataflow graph.
+
+    A SOURCE is zoo:NAME, zoo:NAME:small or a JSON graph file. Results go to stdout, progress to
+    stderr. Bad input is one sentence and exit 2.
+    """
+
+
+for command in (tune, query, run, show, compare, report, zoo, info):
+    app.command()(command)
+app.add_typer(database.app, name="db")
