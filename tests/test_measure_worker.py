@@ -137,7 +137,6 @@ def test_comparison_interleaves_and_names_the_failing_one(
     result = worker.compare([built["good"], built["slower"]], 3, 4, QUICK)
     assert isinstance(result, Comparison)
     assert [[len(block) for block in blocks] for blocks in result.samples] == [[4, 4, 4]] * 2
-    assert result.timings[0].median_us < result.timings[1].median_us
     bad = worker.compare([built["good"], built["wrong"]], 3, 4, QUICK)
     assert isinstance(bad, ComparisonFailure) and bad.index == 1
     assert bad.failure.kind is FailureKind.WRONG_RESULT
