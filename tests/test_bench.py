@@ -73,6 +73,11 @@ def test_turns_are_taken_by_all():
     )
     assert {name: len(s) for name, s in samples.items()} == {"a": 6, "b": 6, "c": 6}
     assert len(evicted) == 18
+    # Each sample is a call to wake up, the caches emptied, and the call that counts.
+    for seen in calls.values():
+        assert all(
+            later == earlier + 1 for earlier, later in zip(seen[::2], seen[1::2], strict=True)
+        )
     assert all(value > 0 for s in samples.values() for value in s)
 
 

@@ -1,8 +1,9 @@
 """Timing several implementations in turns, in one process.
 
-Before each sample the caches are overwritten, then nothing runs for SETTLE_S: the threads of one
-library (OpenMP's spin for milliseconds after their work) must not steal the cores of the next. So
-every implementation starts with cold caches and sleeping threads.
+A sample of an implementation is: nothing for SETTLE_S, so that the threads of the one before (those
+of OpenMP spin for milliseconds after their work) no longer hold a core; one call that is not
+timed, so that its own threads are as awake as in a program that uses it; the caches overwritten
+by this thread alone, which wakes nobody; and the timed call.
 """
 
 from __future__ import annotations
@@ -27,15 +28,13 @@ def take_turns(
 ) -> dict[str, list[float]]:
     """Microseconds of each sample of each call, interleaved in shuffled order.
 
-    Each of BLOCKS blocks warms every call up once. A call is sampled until it has used its share
+    Samples are spread over BLOCKS blocks, each in an order of its own. A call is sampled until it has used its share
     of `seconds`, but at least MIN_SAMPLES and at most MAX_SAMPLES times."""
     order = np.random.default_rng(seed)
     names = list(calls)
     taken: dict[str, list[float]] = {name: [] for name in names}
     share = seconds / max(1, len(names)) / BLOCKS
     for _ in range(BLOCKS):
-        for name in names:
-            calls[name]()
         used = dict.fromkeys(names, 0.0)
         for round_ in range(MAX_SAMPLES // BLOCKS):
             due = [n for n in names if round_ < MIN_SAMPLES // BLOCKS or used[n] < share]
@@ -46,9 +45,20 @@ def take_turns(
     return taken
 
 
+def overwriter(nbytes: int) -> Callable[[], None]:
+    """Writes through a buffer of `nbytes`, from the calling thread."""
+    buffer = np.ones(nbytes, np.uint8)
+
+    def overwrite() -> None:
+        np.add(buffer, 1, out=buffer)
+
+    return overwrite
+
+
 def _sample(call: Callable[[], Any], overwrite: Callable[[], Any]) -> float:
-    overwrite()
     time.sleep(SETTLE_S)
+    call()
+    overwrite()
     begun = time.perf_counter()
     result = call()
     elapsed = time.perf_counter() - begun

@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.backends.fingerprint import cpu_model, usable_cores
+from autofuse.backends.fingerprint import cpu_model, last_level_cache_bytes, usable_cores
 from autofuse.bench import table
-from autofuse.bench.interleave import SETTLE_S, take_turns
+from autofuse.bench.interleave import overwriter, take_turns
 from autofuse.bench.peers import OURS, PEERS, implementations, limit_threads
 from autofuse.bench.types import BenchError, BenchWorkload, Implementation, Outcome, Ready
 from autofuse.bench.verify import check
 from autofuse.bench.workloads import bench_workload, chosen
 from autofuse.graph.reference import evaluate
-from autofuse.measure.evict import Evictor
 from autofuse.measure.lock import measurement_lock
 from autofuse.ops.types import AutofuseError
 
@@ -50,7 +49,7 @@ def bench_peers(
     threads = threads or usable_cores()
     limit_threads(threads)
     columns, missing = implementations(threads, seconds, db)
-    overwrite = Evictor().overwrite
+    overwrite = overwriter(last_level_cache_bytes())
     results: dict[str, Row] = {}
     facts = _facts(threads, seconds, size, missing)
     for name in names:
@@ -131,7 +130,7 @@ def _facts(threads: int, seconds: float, size: str, missing: Mapping[str, str]) 
         "cpu": cpu_model(),
         "tuning_budget_s": seconds,
         "size": size,
-        "cache": f"cold: the last-level cache is overwritten and threads rest {SETTLE_S:g} s",
+        "cache": "cold: overwritten before each sample, after a call that is not timed",
         "versions": versions,
         "missing": missing,
     }
