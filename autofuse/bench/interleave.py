@@ -28,8 +28,8 @@ def take_turns(
 ) -> dict[str, list[float]]:
     """Microseconds of each sample of each call, interleaved in shuffled order.
 
-    Samples are spread over BLOCKS blocks, each in an order of its own. A call is sampled until it has used its share
-    of `seconds`, but at least MIN_SAMPLES and at most MAX_SAMPLES times."""
+    Samples are spread over BLOCKS blocks. A call is sampled until it has used its share of
+    `seconds`, but at least MIN_SAMPLES and at most MAX_SAMPLES times."""
     order = np.random.default_rng(seed)
     names = list(calls)
     taken: dict[str, list[float]] = {name: [] for name in names}
