@@ -79,7 +79,7 @@ def failures(cases: Sequence[Case], seed: int = 0, level: str = "-O1") -> list[s
         key = id(case.graph)
         if key not in wanted:
             inputs = random_inputs(case.graph, seed)
-            wanted[key] = (inputs, reference_of(case.graph, inputs))
+            wanted[key] = (inputs, reference_of(case.graph, inputs, runs=8))
         result = verdict(artifact, *wanted[key])
         if not result.ok:
             found.append(f"{case.label}: {result.message}\n  plan {case.candidate.plan}")

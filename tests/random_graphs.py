@@ -21,6 +21,8 @@ from autofuse.ops.types import TensorType
 
 T = TypeVar("T")
 SHAPES = ((6,), (4, 3), (2, 3, 4), (5, 1), (8, 8), (3, 40), (1, 7, 2))
+# Extents at which kernels change form: unrolled, short rows, lanes, blocked extrema.
+WIDE_SHAPES = ((2, 130), (70,), (20, 33), (17,), (3, 16, 17), (64, 9), (1, 200))
 MAX_SIZE = 2048  # elements of one value
 LIMIT = 100.0  # magnitude a float may reach before it is squashed by tanh
 INT_LIMIT = 10_000.0
@@ -275,10 +277,76 @@ MOVES: tuple[tuple[Callable[[_Maker], None], float], ...] = (
 )  # fmt: skip
 
 
-def random_graph(seed: int, nodes: int) -> Graph:
+def _product(m: _Maker) -> None:
+    """A matrix product of a value with a transpose of itself, scaled down."""
+    x = m.pick(lambda v: v.type.rank >= 2 and v.type.dtype.is_float and v.type.shape[-2] <= 32)
+    if x is None:
+        return
+    rank, batch = x.type.rank, list(range(x.type.rank - 2))
+    dims = dict(lhs_contract=[rank - 1], rhs_contract=[rank - 1], lhs_batch=batch, rhs_batch=batch)
+    count = x.type.shape[-1]
+    out = m.add("dot_general", [x, x], x.bound**2 * count, False, **dims)
+    share = m.spread(m.scalar(1.0 / count, x.type.dtype), out.type.shape)
+    m.keep(m.add("mul", [out, share], x.bound**2, False))
+
+
+def _half(m: _Maker) -> None:
+    """Through a half type and back: only the rounding stays."""
+    x = m.pick(lambda v: v.type.dtype is DType.F32)
+    if x is not None:
+        narrow = m.add("cast", [x], x.bound, False, dtype=m.choice(("f16", "bf16")))
+        m.keep(m.add("cast", [narrow], x.bound, False, dtype="f32"))
+
+
+def _repeat(m: _Maker) -> None:
+    """A counted loop that carries one value, reads another, and sometimes leaves a stack."""
+    x = m.pick(lambda v: v.type.dtype is DType.F32)
+    y = m.pick(lambda v: v.type.dtype is DType.F32 and v.type.size > 1)
+    if x is None or y is None:
+        return
+    trip, stacked = int(m.rng.integers(1, 6)), bool(m.rng.random() < 0.4)
+    body = _loop_body(m, x, y, stacked)
+    carried = [x.value, y.value]
+    state, *stack = m.builder.add_multi("loop", *carried, body=body, trip=trip, carries=1)
+    m.computed |= {v: True for v in carried if v in m.computed}
+    for value in (state, *stack):
+        m.computed[value] = False
+        m.keep(Made(value, m.builder.type_of(value), 2.0, False))
+
+
+def _loop_body(m: _Maker, x: Made, y: Made, stacked: bool) -> Graph:
+    """state, other -> tanh(state) + something of its shape made of both, at most 2 in size."""
+    inner = _Maker(int(m.rng.integers(2**31)))
+    b = inner.builder
+    step = b.input("step", (), DType.I32)
+    state = Made(b.input("state", x.type.shape, DType.F32), x.type, max(x.bound, 2.0), False)
+    other = Made(b.input("other", y.type.shape, DType.F32), y.type, y.bound, False)
+    inner.made += [state, other, Made(step, TensorType((), DType.I32), 8.0, True)]
+    goal = inner.ops + int(m.rng.integers(2, 9))
+    while inner.ops < goal:
+        moves = (_unary, _binary, _with_scalar, _turn, _cut, _join, _pad, _reduce)
+        inner.choice(moves)(inner)
+    mine = inner.pick(lambda v: v.type == x.type and v.value != state.value) or state
+    squashed = inner.add("sin", [mine], 1.0, False)
+    new = inner.add("add", [inner.add("tanh", [state], 1.0, False), squashed], 2.0, False)
+    extra = inner.pick(lambda v: v.type.dtype is DType.F32) if stacked else None
+    leave = [] if extra is None else [inner.add("cos", [extra], 1.0, False).value]
+    return b.build([new.value, *leave])
+
+
+ALL_MOVES = (*MOVES, (_product, 0.7), (_half, 0.7), (_repeat, 0.7))
+
+
+def random_graph(
+    seed: int,
+    nodes: int,
+    shapes: Sequence[tuple[int, ...]] = SHAPES,
+    moves: Sequence[tuple[Callable[[_Maker], None], float]] = MOVES,
+) -> Graph:
     """A graph of about `nodes` ops (never fewer) with 2 to 4 inputs and one output or more.
 
-    Equal arguments give equal graphs. Inputs and constants are not counted; every op feeds some
+    `shapes` are those of inputs, `moves` what may be added (ALL_MOVES: matrix products, half
+    types and counted loops too). Equal arguments give equal graphs. Inputs and constants are not counted; every op feeds some
     output; f32 mostly, some f64, i32 and bool. Inputs are declared to lie in [-2, 2] (floats) or
     0 to 8 (integers).
     """
@@ -286,12 +354,12 @@ def random_graph(seed: int, nodes: int) -> Graph:
     for k in range(int(m.rng.integers(2, 5))):
         dtype = m.choice((DType.F32, DType.F32, DType.F32, DType.F32, DType.F64, DType.I32))
         low, high = (0.0, 8.0) if dtype is DType.I32 else (-2.0, 2.0)
-        shape = m.choice(SHAPES)
+        shape = m.choice(shapes)
         value = m.builder.input(f"x{k}", shape, dtype, low=low, high=high)
         m.made.append(Made(value, TensorType(shape, dtype), high, True))
-    weights = np.array([w for _, w in MOVES])
+    weights = np.array([w for _, w in moves])
     while m.ops < nodes:
-        move, _ = MOVES[int(m.rng.choice(len(MOVES), p=weights / weights.sum()))]
+        move, _ = moves[int(m.rng.choice(len(moves), p=weights / weights.sum()))]
         move(m)
     return _finish(m)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from autofuse.graph.types import Graph, Value
@@ -18,7 +20,7 @@ class Walk:
     """A plan in the making: node sets, and for each node the set whose kernel writes it."""
 
     def __init__(self, graph: Graph, seed: int) -> None:
-        self.graph = graph
+        self.graph, self.seed = graph, seed
         self.rng = np.random.default_rng(seed)
         nodes = [n for n in range(len(graph.nodes)) if not is_source(graph, n)]
         self.sets: tuple[frozenset[int], ...] = tuple(frozenset((n,)) for n in nodes)
@@ -35,14 +37,29 @@ class Walk:
 
     def plan(self) -> FusionPlan | None:
         """The plan as it stands, or None when it is not legal."""
-        groups = self._groups()
+        groups = [self._loop_body(group) for group in self._groups()]
         for group in groups:
-            if isinstance(check_group(self.graph, group.nodes, group.outputs), Refusal):
+            if group.body is None and isinstance(
+                check_group(self.graph, group.nodes, group.outputs), Refusal
+            ):
                 return None
         try:
             return ordered_plan(self.graph, groups)
         except PlanError:
             return None
+
+    def _loop_body(self, group: FusionGroup) -> FusionGroup:
+        """A loop alone: sometimes one kernel, otherwise (always, if it must) re-issued kernels."""
+        if len(group.nodes) != 1 or self.graph[group.nodes[0]].op != "loop":
+            return group
+        (node,) = group.nodes
+        refused = isinstance(check_group(self.graph, group.nodes, group.outputs), Refusal)
+        if not refused and (self.seed + node) % 2:
+            return group
+        walk = Walk(self.graph.call(node)["body"], self.seed + node)
+        for _ in range(self.seed % 20):
+            walk.step()
+        return replace(group, body=walk.plan())
 
     def _groups(self) -> list[FusionGroup]:
         alive = list(self.sets)
@@ -115,6 +132,7 @@ def random_launch(rng: np.random.Generator) -> LaunchConfig:
         stage=bool(rng.random() < 0.5),
         threads=int(rng.integers(1, 3)),
         math="strict" if rng.random() < 0.6 else "relaxed",
+        stream=bool(rng.random() < 0.25),
         impl="blas" if rng.random() < 0.5 else "loops",
     )
 
@@ -126,4 +144,9 @@ def random_candidate(graph: Graph, seed: int, steps: int) -> Candidate:
         walk.step()
     plan = walk.plan()
     assert plan is not None
-    return Candidate(plan, tuple(random_launch(walk.rng) for _ in plan.groups))
+    rng = walk.rng
+    bodies = tuple(
+        tuple(random_launch(rng) for _ in group.body.groups) if group.body else ()
+        for group in plan.groups
+    )
+    return Candidate(plan, tuple(random_launch(rng) for _ in plan.groups), bodies)

@@ -5,27 +5,38 @@ from __future__ import annotations
 from batching import Case, failures
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from random_graphs import random_graph
+from random_graphs import ALL_MOVES, WIDE_SHAPES, random_graph
 from random_plans import random_candidate
 
 from autofuse.graph.canonical import canonical
 
 # One build serves a whole batch. Nothing is shrunk: the label of a case makes it again.
-EXAMPLES, BATCH = 20, 20
+EXAMPLES, BATCH = 10, 20
 PLAN = st.tuples(st.integers(0, 2**31), st.integers(1, 30), st.integers(0, 80))
+PLANS = st.lists(PLAN, min_size=BATCH, max_size=BATCH, unique=True)
+BATCHES = settings(max_examples=EXAMPLES, phases=(Phase.explicit, Phase.generate))
 
 
-def made(seed: int, nodes: int, steps: int) -> Case:
-    """A random graph of about `nodes` ops and the plan after `steps` attempted moves."""
-    graph = canonical(random_graph(seed, nodes))
-    label = f"made(seed={seed}, nodes={nodes}, steps={steps})"
+def made(seed: int, nodes: int, steps: int, rich: bool = False) -> Case:
+    """A random graph of about `nodes` ops and the plan after `steps` attempted moves; a rich one
+    has longer axes, and matrix products, half types and loops too."""
+    graph = random_graph(seed, nodes, WIDE_SHAPES, ALL_MOVES) if rich else random_graph(seed, nodes)
+    graph = canonical(graph)
+    label = f"made(seed={seed}, nodes={nodes}, steps={steps}, rich={rich})"
     return Case(graph, random_candidate(graph, seed, steps), label)
 
 
-@settings(max_examples=EXAMPLES, phases=(Phase.explicit, Phase.generate))
-@given(st.lists(PLAN, min_size=BATCH, max_size=BATCH, unique=True))
+@BATCHES
+@given(PLANS)
 def test_random_plans_give_the_reference_result(batch: list[tuple[int, int, int]]) -> None:
     wrong = failures([made(*drawn) for drawn in batch])
+    assert not wrong, "\n".join(wrong)
+
+
+@BATCHES
+@given(PLANS)
+def test_random_plans_of_rich_graphs(batch: list[tuple[int, int, int]]) -> None:
+    wrong = failures([made(*drawn, rich=True) for drawn in batch])
     assert not wrong, "\n".join(wrong)
 
 

@@ -116,6 +116,8 @@ class Demand:
         stacks = {
             k: {t[1:] for t in self.wanted.get(outs[k], ())} for k in range(carries, len(outs))
         }
+        for k in stacks:  # trips follow one another
+            self.mixed |= {p for t in self.wanted.get(outs[k], ()) for p in parts(t[0])}
         while True:
             inner = Demand(body, range(len(body.nodes)), self.parallel)
             for k, demanded in {**state, **stacks}.items():

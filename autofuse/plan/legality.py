@@ -139,6 +139,9 @@ def _loop_refusal(graph: Graph, form: Form, n: int) -> Refusal | None:
         family = body[inner].spec.family
         if family in (Family.CONTROL, Family.CONTRACTION, Family.SCAN):
             return Refusal("loop-body", f"the loop body has {body[inner].op}, not scalar work")
+    stacks = {Value(n, k) for k in range(carries, len(graph[n].types))}
+    if any(v in stacks for user in form.nodes for v in graph[user].inputs):
+        return Refusal("loop-stack", f"a stack of %{n} is read in the kernel that writes it")
     total = 0
     for k in range(carries):
         total += _size(local_shape(graph, Value(n, k), carried[n, k]))
