@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -47,7 +48,7 @@ def test_every_record_comes_back_equal(store: Store) -> None:
     )
     assert stored[1].failure is not None and stored[1].failure.kind is FailureKind.COMPILE
     assert stored[1].failure.message == "ptxas: too many registers\n\\x00\\udcff"
-    assert store.events(session) == (event("base", 30.0), event("good", 10.0, 3, 2.5))
+    assert store.events(session) == (event("base", 30.0), event("good", 10.0, 3, 2.5, 3.0))
     assert store.verdicts(session) == result("good").verdicts
     assert store.workloads() == (WorkloadRow(WORKLOAD, "graph text", "toy", 3),)
     assert store.calibration(ENV) == {"copy_gb_s": 123.5}
@@ -65,6 +66,7 @@ def test_records_outlive_the_process_that_wrote_them(tmp_path: Path) -> None:
     with Store.open(f"sqlite:///{tmp_path}/x.db") as second:
         assert second.counts() == before
         assert before["measurement"] == 5 and before["candidate"] == 4 and before["event"] == 2
+        assert before["kernel_measurement"] == 2
 
 
 def test_every_failure_kind_is_a_row(store: Store) -> None:
@@ -190,6 +192,9 @@ def test_records_that_contradict_themselves_are_refused(store: Store) -> None:
             store.add_measurement(session_id, ENV, one)
     with pytest.raises(DatabaseError, match="candidate never was never measured"):
         store.add_event(session, event("never", 1.0))
+    for part, change in (("gap", {"gap": math.nan}), ("residual", {"residual_us": math.nan})):
+        with pytest.raises(DatabaseError, match=f"the {part} is not a number"):
+            store.add_event(session, replace(event("good", 1.0), **change))
     with pytest.raises(DatabaseError, match="already ended"):
         store.finish_session(session, result("good"))
     with pytest.raises(DatabaseError, match="does not fit in 64 bits"):
@@ -228,13 +233,14 @@ def test_models_and_migrations_agree(store: Store) -> None:
     assert ScriptDirectory.from_config(migration_config()).get_heads() == [HEAD]
 
 
-def test_checks_of_models_and_migrations_agree(store: Store) -> None:
+@pytest.mark.parametrize("table", ["measurement", "kernel_measurement"])
+def test_checks_of_models_and_migrations_agree(table: str) -> None:
     # Alembic does not compare CHECK constraints.
     def checks(lines: str) -> list[str]:
         return sorted(line.strip(" ,\n") for line in lines.splitlines() if "CHECK" in line)
 
     with Store.open("sqlite://") as memory, memory.engine.connect() as connection:
-        query = text("SELECT sql FROM sqlite_master WHERE name = 'measurement'")
+        query = text(f"SELECT sql FROM sqlite_master WHERE name = '{table}'")
         migrated = connection.execute(query).scalar()
         Base.metadata.drop_all(connection)
         Base.metadata.create_all(connection)

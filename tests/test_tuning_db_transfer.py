@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from tuning_records import ENV, WORKLOAD, event, filled, measurement, result
+from tuning_records import ENV, WORKLOAD, event, filled, kernel, measurement, result
 
 from tuning_db import DatabaseError, Store
 from tuning_db.transfer import copy_live, export_lines, import_lines
@@ -32,6 +33,10 @@ def test_export_and_import_are_inverse(store: Store, tmp_path: Path) -> None:
         assert copy.best(ENV, WORKLOAD) == store.best(ENV, WORKLOAD)
         assert copy.counts() == store.counts()
         assert added["measurement"] == 5 and added["session"] == 2 and added["group"] == 5
+        assert added["kernel"] == 2
+        assert copy.kernels(ENV, ["g-good", "g-broken"]) == store.kernels(
+            ENV, ["g-good", "g-broken"]
+        )
         assert set(import_lines(copy, exported).values()) == {0}
         assert list(export_lines(copy)) == exported
     assert all(json.loads(line) for line in exported)
@@ -97,6 +102,11 @@ def malformed(exported: list[str]) -> list[tuple[int, str]]:
         changed("measurement", failure={"kind": "boredom", "message": ""}),
         changed("measurement", timing=None),
         changed("measurement", stage="guess"),
+        changed("kernel", session="unknown"),
+        changed("kernel", environment="unknown"),
+        changed("kernel", kernel={}),
+        changed("kernel", kernel=asdict(replace(kernel("g"), cache="warm"))),
+        changed("kernel", kernel=asdict(replace(kernel("g"), facts=(("x", math.inf),)))),
     ]
 
 

@@ -11,6 +11,7 @@ from autofuse.records import (
     Event,
     Failure,
     FailureKind,
+    KernelMeasurement,
     Measurement,
     SessionResult,
     Timing,
@@ -47,8 +48,30 @@ def failed(name: str, kind: FailureKind = FailureKind.COMPILE) -> Measurement:
     return replace(measurement(name), timing=None, failure=failure, max_rel_error=None)
 
 
-def event(name: str, us: float, trial: int = 1, bound: float | None = None) -> Event:
-    return Event(trial, Cost(1.0, 2.0, 3.0, 4.0), us, name, "random", bound)
+def kernel(
+    group: str, us: float = 5.0, launch: str = '{"block":128}', cache: str = "cold"
+) -> KernelMeasurement:
+    return KernelMeasurement(
+        group=group,
+        launch=launch,
+        cache=cache,
+        timing=replace(timing(us), cache=cache),
+        failure=None,
+        max_rel_error=1e-7,
+        cost=Cost(0.25, 1.5, 0.75, 0.125),
+        bound_us=2.5,
+        facts=(("registers", 32.0), ("bytes", 4096.0)),
+    )
+
+
+def failed_kernel(group: str) -> KernelMeasurement:
+    return replace(kernel(group), timing=None, failure=failed("").failure, max_rel_error=None)
+
+
+def event(
+    name: str, us: float, trial: int = 1, bound: float | None = None, gap: float | None = None
+) -> Event:
+    return Event(trial, Cost(1.0, 2.0, 3.0, 4.0), us, name, "random", bound, gap)
 
 
 def result(best: str, baseline: str = "", finished: bool = True) -> SessionResult:
@@ -64,6 +87,8 @@ def result(best: str, baseline: str = "", finished: bool = True) -> SessionResul
         baselines=(("unfused", baseline), ("xla-2022", baseline)) if baseline else (),
         verdicts=(Verdict("unfused", 30.0, 10.0, 3.0, 2.5, float("inf"), "faster"),),
         finished=finished,
+        gap=0.25,
+        residual_us=-1.5,
     )
 
 
@@ -75,8 +100,10 @@ def filled(store: Store) -> int:
     store.add_event(session, event("base", 30.0))
     store.add_measurement(session, ENV, failed("broken"))
     store.add_measurement(session, ENV, measurement("good", 10.0))
-    store.add_event(session, event("good", 10.0, 3, 2.5))
+    store.add_event(session, event("good", 10.0, 3, 2.5, 3.0))
     store.add_measurement(session, ENV, measurement("good", 10.5, "final"))
+    store.add_kernel(session, ENV, kernel("g-good"))
+    store.add_kernel(None, ENV, failed_kernel("g-broken"))
     store.finish_session(session, result("good", "base"))
     store.add_measurement(None, ENV, measurement("loose", 20.0))
     store.set_calibration(ENV, "copy_gb_s", 123.5)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Row, select
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
@@ -24,17 +25,19 @@ def known(
     t: Transaction, env: r.Environment, groups: Sequence[str]
 ) -> dict[Key, r.KernelMeasurement]:
     """Latest measurement by (group, launch, cache) on devices of this fingerprint."""
-    latest: dict[Key, m.KernelMeasurement] = {}
+    latest: dict[Key, Row[Any]] = {}
+    # Plain columns: a tracked object per row costs several times the query.
+    columns = m.KernelMeasurement.__table__.columns
     for start in range(0, len(groups), _CHUNK):
         query = (
-            select(m.KernelMeasurement, m.Group.digest)
-            .join(m.Group, m.KernelMeasurement.group_id == m.Group.id)
+            select(m.Group.digest, *columns)
+            .join_from(m.KernelMeasurement, m.Group, m.KernelMeasurement.group_id == m.Group.id)
             .join(m.Environment, m.KernelMeasurement.environment_id == m.Environment.id)
             .where(m.Group.digest.in_(groups[start : start + _CHUNK]))
             .where(m.Environment.fingerprint == rows.fingerprint(env))
             .order_by(m.KernelMeasurement.created, m.KernelMeasurement.id)
         )
-        latest.update(((group, row.launch, row.cache), row) for row, group in t.execute(query))
+        latest.update(((row.digest, row.launch, row.cache), row) for row in t.execute(query))
     return {key: kernel_of(row, key[0]) for key, row in latest.items()}
 
 
@@ -65,7 +68,7 @@ def row_of(
     return row
 
 
-def kernel_of(row: m.KernelMeasurement, group: str) -> r.KernelMeasurement:
+def kernel_of(row: m.KernelMeasurement | Row[Any], group: str) -> r.KernelMeasurement:
     return r.KernelMeasurement(
         group=group,
         launch=row.launch,

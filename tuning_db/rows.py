@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from hashlib import sha256
+from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import func, select
+from sqlalchemy import Row, func, select
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
@@ -212,13 +213,13 @@ def measurement_of(
     )
 
 
-def timing_of(row: Measured) -> r.Timing | None:
+def timing_of(row: Measured | Row[Any]) -> r.Timing | None:
     if row.median_us is None:
         return None
     return r.Timing(**{name: getattr(row, name) for name in _TIMING})
 
 
-def failure_of(row: Measured) -> r.Failure | None:
+def failure_of(row: Measured | Row[Any]) -> r.Failure | None:
     if row.failure_kind is None:
         return None
     try:
@@ -254,7 +255,7 @@ def no_nan(value: float | None) -> float | None:
     return math.inf if value is not None and math.isnan(value) else value
 
 
-def cost_of(row: Measured | m.Event) -> r.Cost:
+def cost_of(row: Measured | m.Event | Row[Any]) -> r.Cost:
     return r.Cost(row.codegen_s, row.compile_s, row.measure_s, row.sampler_s)
 
 
