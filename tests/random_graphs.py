@@ -283,7 +283,8 @@ def _product(m: _Maker) -> None:
     if x is None:
         return
     rank, batch = x.type.rank, list(range(x.type.rank - 2))
-    dims = dict(lhs_contract=[rank - 1], rhs_contract=[rank - 1], lhs_batch=batch, rhs_batch=batch)
+    last = [rank - 1]
+    dims = {"lhs_contract": last, "rhs_contract": last, "lhs_batch": batch, "rhs_batch": batch}
     count = x.type.shape[-1]
     out = m.add("dot_general", [x, x], x.bound**2 * count, False, **dims)
     share = m.spread(m.scalar(1.0 / count, x.type.dtype), out.type.shape)
@@ -346,8 +347,8 @@ def random_graph(
     """A graph of about `nodes` ops (never fewer) with 2 to 4 inputs and one output or more.
 
     `shapes` are those of inputs, `moves` what may be added (ALL_MOVES: matrix products, half
-    types and counted loops too). Equal arguments give equal graphs. Inputs and constants are not counted; every op feeds some
-    output; f32 mostly, some f64, i32 and bool. Inputs are declared to lie in [-2, 2] (floats) or
+    types and counted loops too). Equal arguments give equal graphs. Inputs and constants are not
+    counted; every op feeds some output; f32 mostly, some f64, i32 and bool. Inputs are declared to lie in [-2, 2] (floats) or
     0 to 8 (integers).
     """
     m = _Maker(seed)

@@ -144,14 +144,13 @@ def test_block_folds_keeps_an_accumulator_per_lane() -> None:
 
 
 def test_block_folds_counts_the_start_of_a_sum_once() -> None:
-    both = lanes(
-        lane, Assign(m, call("max", m, Load("x", lane, F32))), Assign(s, add(s, Load("x", lane, F32))),
-        folds=(Fold(m, "max"), Fold(s, "add")),
-    )  # fmt: skip
+    element = Load("x", lane, F32)
+    top, total = Assign(m, call("max", m, element)), Assign(s, add(s, element))
+    both = lanes(lane, top, total, folds=(Fold(m, "max"), Fold(s, "add")))
     start = (Var(m, Lit(0.0, F32)), Var(s, Lit(7.0, F32)))
     done = inner(verify(block_folds(kernel(*start, both))))
     assert "m_c[c_w] = m\n" in done and "s_c[c_w] = 0.0:f32\n" in done
-    only_sum = kernel(*start, lanes(lane, Assign(s, add(s, Load("x", lane, F32))), folds=(Fold(s, "add"),)))  # fmt: skip
+    only_sum = kernel(*start, lanes(lane, total, folds=(Fold(s, "add"),)))
     assert block_folds(only_sum) == only_sum
 
 
