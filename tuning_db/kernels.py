@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Row, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
@@ -18,6 +19,14 @@ from tuning_db.errors import DatabaseError
 CACHES = ("cold", "warm")
 # Older SQLite takes at most 999 parameters in one statement.
 _CHUNK = 500
+_TIMING = tuple(field.name for field in fields(r.Timing))
+_COSTS = ("codegen_s", "compile_s", "measure_s", "sampler_s")
+_OWN = ("launch", "cache", "failure_kind", "failure_message", "max_rel_error", "bound_us", "facts")
+# What `kernel_of` reads, by position: a tracked object per row costs several times the query.
+COLUMNS = (
+    m.Group.digest,
+    *(getattr(m.KernelMeasurement, name) for name in (*_OWN, *_COSTS, *_TIMING)),
+)
 Key = tuple[str, str, str]
 
 
@@ -25,20 +34,18 @@ def known(
     t: Transaction, env: r.Environment, groups: Sequence[str]
 ) -> dict[Key, r.KernelMeasurement]:
     """Latest measurement by (group, launch, cache) on devices of this fingerprint."""
-    latest: dict[Key, Row[Any]] = {}
-    # Plain columns: a tracked object per row costs several times the query.
-    columns = m.KernelMeasurement.__table__.columns
+    latest: dict[Key, Sequence[Any]] = {}
     for start in range(0, len(groups), _CHUNK):
         query = (
-            select(m.Group.digest, *columns)
+            select(*COLUMNS)
             .join_from(m.KernelMeasurement, m.Group, m.KernelMeasurement.group_id == m.Group.id)
             .join(m.Environment, m.KernelMeasurement.environment_id == m.Environment.id)
             .where(m.Group.digest.in_(groups[start : start + _CHUNK]))
             .where(m.Environment.fingerprint == rows.fingerprint(env))
             .order_by(m.KernelMeasurement.created, m.KernelMeasurement.id)
         )
-        latest.update(((row.digest, row.launch, row.cache), row) for row in t.execute(query))
-    return {key: kernel_of(row, key[0]) for key, row in latest.items()}
+        latest.update(((row[0], row[1], row[2]), row) for row in t.execute(query))
+    return {key: kernel_of(row) for key, row in latest.items()}
 
 
 def row_of(
@@ -68,17 +75,19 @@ def row_of(
     return row
 
 
-def kernel_of(row: m.KernelMeasurement | Row[Any], group: str) -> r.KernelMeasurement:
+def kernel_of(row: Sequence[Any]) -> r.KernelMeasurement:
+    """The record of a row that begins with COLUMNS."""
+    group, launch, cache, kind, message, error, bound, facts = row[:8]
     return r.KernelMeasurement(
         group=group,
-        launch=row.launch,
-        cache=row.cache,
-        timing=rows.timing_of(row),
-        failure=rows.failure_of(row),
-        max_rel_error=row.max_rel_error,
-        cost=rows.cost_of(row),
-        bound_us=row.bound_us,
-        facts=tuple((str(name), float(value)) for name, value in json.loads(row.facts)),
+        launch=launch,
+        cache=cache,
+        timing=r.Timing(*row[12 : len(COLUMNS)]) if kind is None else None,
+        failure=rows.failure(kind, message),
+        max_rel_error=error,
+        cost=r.Cost(*row[8:12]),
+        bound_us=bound,
+        facts=tuple((name, value) for name, value in json.loads(facts)),
     )
 
 

@@ -11,17 +11,15 @@ from collections.abc import Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Row, func, select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
 from tuning_db import models as m
 from tuning_db.errors import DatabaseError
 
-Measured = m.Measurement | m.KernelMeasurement
 STAGES = ("search", "final", "baseline")
 _TIMING = tuple(field.name for field in fields(r.Timing))
 _VERDICT = tuple(field.name for field in fields(r.Verdict))
@@ -186,7 +184,9 @@ def measurement_row(
     return row
 
 
-def set_outcome(row: Measured, timing: r.Timing | None, failure: r.Failure | None) -> None:
+def set_outcome(
+    row: m.Measurement | m.KernelMeasurement, timing: r.Timing | None, failure: r.Failure | None
+) -> None:
     if timing is not None:
         for name in _TIMING:
             setattr(row, name, getattr(timing, name))
@@ -213,20 +213,24 @@ def measurement_of(
     )
 
 
-def timing_of(row: Measured | Row[Any]) -> r.Timing | None:
+def timing_of(row: m.Measurement) -> r.Timing | None:
     if row.median_us is None:
         return None
     return r.Timing(**{name: getattr(row, name) for name in _TIMING})
 
 
-def failure_of(row: Measured | Row[Any]) -> r.Failure | None:
-    if row.failure_kind is None:
+def failure_of(row: m.Measurement) -> r.Failure | None:
+    return failure(row.failure_kind, row.failure_message)
+
+
+def failure(kind: str | None, message: str | None) -> r.Failure | None:
+    """None if `kind` is; raises DatabaseError if it is unknown."""
+    if kind is None:
         return None
     try:
-        kind = r.FailureKind(row.failure_kind)
+        return r.Failure(r.FailureKind(kind), message or "")
     except ValueError as error:
-        raise DatabaseError(f"unknown kind of failure '{row.failure_kind}'") from error
-    return r.Failure(kind, row.failure_message or "")
+        raise DatabaseError(f"unknown kind of failure '{kind}'") from error
 
 
 def printable(text: str) -> str:
@@ -255,7 +259,7 @@ def no_nan(value: float | None) -> float | None:
     return math.inf if value is not None and math.isnan(value) else value
 
 
-def cost_of(row: Measured | m.Event | Row[Any]) -> r.Cost:
+def cost_of(row: m.Measurement | m.Event) -> r.Cost:
     return r.Cost(row.codegen_s, row.compile_s, row.measure_s, row.sampler_s)
 
 

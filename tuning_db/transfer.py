@@ -172,15 +172,21 @@ def _measurements(t: Transaction) -> Iterator[lines.Line]:
 
 def _kernels(t: Transaction) -> Iterator[lines.Line]:
     query = (
-        select(m.KernelMeasurement, m.Session.uid, m.Environment.digest, m.Group.digest)
+        select(
+            *kernels.COLUMNS,
+            m.KernelMeasurement.uid,
+            m.KernelMeasurement.created,
+            m.Session.uid,
+            m.Environment.digest,
+        )
+        .join_from(m.KernelMeasurement, m.Group, m.KernelMeasurement.group_id == m.Group.id)
         .join(m.Session, m.KernelMeasurement.session_id == m.Session.id, isouter=True)
         .join(m.Environment, m.KernelMeasurement.environment_id == m.Environment.id)
-        .join(m.Group, m.KernelMeasurement.group_id == m.Group.id)
         .order_by(m.KernelMeasurement.created, m.KernelMeasurement.uid)
     )
-    for row, session, environment, group in t.execute(query):
-        one = kernels.kernel_of(row, group)
-        yield lines.KernelLine(row.uid, row.created, session, environment, one)
+    for row in t.execute(query):
+        uid, created, session, environment = row[len(kernels.COLUMNS) :]
+        yield lines.KernelLine(uid, created, session, environment, kernels.kernel_of(row))
 
 
 def _calibrations(t: Transaction) -> Iterator[lines.Line]:
