@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
@@ -49,6 +50,51 @@ class Form:
         return dict(self.tags)[value]
 
 
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """Where the axes of one operand's index come from: per operand axis an output axis, or -1 when
+    it depends on the `loose` output axes together. `same`: the output's own index."""
+
+    value: Value
+    source: tuple[int, ...]
+    loose: tuple[int, ...]
+    same: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What Demand asks of a node again and again."""
+
+    family: Family
+    outs: tuple[Value, ...]
+    operands: tuple[_Operand, ...]
+
+
+@lru_cache(maxsize=64)
+def _facts(graph: Graph) -> list[_Facts | None]:
+    return [None] * len(graph.nodes)
+
+
+def _facts_of(graph: Graph, known: list[_Facts | None], node: int) -> _Facts:
+    found = known[node]
+    if found is None:
+        n, call = graph[node], graph.call(node)
+        folding = n.spec.family in (Family.REDUCTION, Family.CONTRACTION)
+        maps = () if n.spec.axes is None else n.spec.axes(call)
+        operands: list[_Operand] = []
+        for value, mapping in zip(n.inputs, maps, strict=n.spec.axes is not None):
+            source = [-1] * graph.type_of(value).rank
+            for out_axis, axis in enumerate(mapping):
+                if axis is not None:
+                    source[axis] = out_axis
+            loose = [o for o, axis in enumerate(mapping) if axis is None and not folding]
+            same = source == list(range(n.types[0].rank))
+            operands.append(_Operand(value, tuple(source), tuple(loose), same))
+        outs = tuple(Value(node, i) for i in range(len(n.types)))
+        found = known[node] = _Facts(n.spec.family, outs, tuple(operands))
+    return found
+
+
 class Demand:
     """At which indices the values of a node set are needed, for given parallel axes."""
 
@@ -71,19 +117,23 @@ class Demand:
 
     def run(self) -> None:
         """Propagate from outputs to inputs, noting parallel axes that anchors mix."""
+        known = _facts(self.graph)
         for node in sorted(self.nodes, reverse=True):
-            family = self.graph[node].spec.family
-            outs = [Value(node, i) for i in range(len(self.graph[node].types))]
+            facts = known[node] or _facts_of(self.graph, known, node)
+            family = facts.family
             if family is Family.CONTROL:
-                self._run_loop(node, outs)
+                self._run_loop(node, list(facts.outs))
                 continue
-            for value in outs:
-                for tags in sorted(self.wanted.get(value, ()), key=repr):
-                    self._operands(node, tags)
+            for value in facts.outs:
+                wanted = self.wanted.get(value)
+                if not wanted:
+                    continue
+                for tags in wanted if len(wanted) == 1 else sorted(wanted, key=repr):
+                    self._operands(facts, tags)
                     if family is Family.SCAN:  # an item owns the whole run, not one step of it
                         self.mixed |= parts(tags[self.graph.call(node)["axis"]])
                 if family in ANCHORS:
-                    self.anchor(self.wanted.get(value, set()))
+                    self.anchor(wanted)
 
     def anchor(self, wanted: set[Tags]) -> None:
         """Give up every parallel axis that one of these demands lacks or transforms."""
@@ -91,21 +141,20 @@ class Demand:
             self.mixed |= self.parallel - {t for t in tags if isinstance(t, int)}
             self.mixed |= {p for t in tags if isinstance(t, frozenset) for p in t}
 
-    def _operands(self, node: int, tags: Tags) -> None:
-        n, call = self.graph[node], self.graph.call(node)
-        if n.spec.axes is None:
-            return
-        folding = n.spec.family in (Family.REDUCTION, Family.CONTRACTION)
-        for value, mapping in zip(n.inputs, n.spec.axes(call), strict=True):
-            loose: frozenset[int] = LOCAL
-            for out_axis, axis in enumerate(mapping):
-                if axis is None and not folding:
+    def _operands(self, facts: _Facts, tags: Tags) -> None:
+        """Tags of outputs are kept ones already, and so are those that follow from them."""
+        for operand in facts.operands:
+            found = tags
+            if not operand.same:
+                loose: frozenset[int] = LOCAL
+                for out_axis in operand.loose:
                     loose |= parts(tags[out_axis])
-            found: list[Tag] = [loose] * self.graph.type_of(value).rank
-            for out_axis, axis in enumerate(mapping):
-                if axis is not None:
-                    found[axis] = tags[out_axis]
-            self.want(value, tuple(found))
+                found = tuple(tags[o] if o >= 0 else loose for o in operand.source)
+            wanted = self.wanted.get(operand.value)
+            if wanted is None:
+                self.wanted[operand.value] = {found}
+            else:
+                wanted.add(found)
 
     def _run_loop(self, node: int, outs: list[Value]) -> None:
         """Carried states are needed, trip after trip, at the index of the final state."""
@@ -176,6 +225,8 @@ def _seeds(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> 
     """The index at which each output is computed, in terms of the main output's axes."""
     main = _main_output(graph, outputs)
     shape = graph.type_of(main).shape
+    if outputs == (main,):
+        return {main: tuple(range(len(shape)))}
     every = frozenset(range(len(shape)))
     probe = Demand(graph, nodes, every)
     probe.want(main, tuple(range(len(shape))))
