@@ -348,8 +348,8 @@ def random_graph(
 
     `shapes` are those of inputs, `moves` what may be added (ALL_MOVES: matrix products, half
     types and counted loops too). Equal arguments give equal graphs. Inputs and constants are not
-    counted; every op feeds some output; f32 mostly, some f64, i32 and bool. Inputs are declared to lie in [-2, 2] (floats) or
-    0 to 8 (integers).
+    counted; every op feeds some output; f32 mostly, some f64, i32 and bool. Inputs are declared
+    to lie in [-2, 2] (floats) or 0 to 8 (integers).
     """
     m = _Maker(seed)
     for k in range(int(m.rng.integers(2, 5))):

@@ -92,6 +92,8 @@ class Walk:
         return items[int(self.rng.integers(len(items)))]
 
     def _merge(self) -> bool:
+        if len(self.sets) < 2:
+            return False
         a = self._pick(list(self.sets))
         mine = {v.node for v in reads(self.graph, a)}
         near = [
@@ -111,6 +113,8 @@ class Walk:
 
     def _duplicate(self) -> bool:
         """A cheap producer is computed again by every group that reads it."""
+        if not self.home:
+            return False
         n = int(self.rng.choice(sorted(self.home)))
         if self.graph[n].spec.family not in CHEAP:
             return False

@@ -48,6 +48,8 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
         targets[value] = f"out{len(targets)}"
         params.append(Param(targets[value], own.dtype, own.size, "out"))
     for form in verdict:
+        if all(group.type_of(value).size == 0 for value in form.outputs):
+            continue
         frame = Frame(group, emitter, dict(sources))
         if form.kind == "row":
             RowLowering(group, form, emitter, frame, targets).emit(

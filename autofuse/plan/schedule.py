@@ -78,7 +78,7 @@ class _Arena:
         self.peak = 0
 
     def take(self, nbytes: int) -> Ref:
-        size = -(-nbytes // ALIGN) * ALIGN
+        size = max(1, -(-nbytes // ALIGN)) * ALIGN  # empty arrays too have a place of their own
         at = 0
         for start in sorted(self.live):
             if start - at >= size:
