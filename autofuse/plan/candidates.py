@@ -12,9 +12,10 @@ from operator import or_
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
 from autofuse.plan.atoms import Atoms, bits
-from autofuse.plan.cost import Calibration, group_work, work_bound_us
+from autofuse.plan.cost import Calibration, work_bound_us
 from autofuse.plan.structure import Key, Structures
 from autofuse.plan.types import FusionGroup
+from autofuse.plan.work import group_work
 
 _CHEAP = (Family.ELEMENTWISE, Family.MOVEMENT, Family.RANDOM, Family.SOURCE)
 
@@ -114,11 +115,13 @@ class Judge:
             return None
         found: list[Option] = []
         around = self._above(mask)
-        for dropped in self._variants(droppable):
+        for position, dropped in enumerate(self._variants(droppable)):
             outputs = needed if not dropped else tuple(v for v in needed if v not in dropped)
             option = self._option(nodes, outputs, around)
             if option is not None:
                 found.append(option)
+            elif not found and position:
+                break
         if not found:
             return None
         return State(mask, tuple(found), found[0].group.outputs == needed)

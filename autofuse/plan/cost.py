@@ -1,27 +1,16 @@
-"""What a kernel must cost at least: bytes it cannot avoid, operations it cannot avoid, a launch.
-
-Every count here is a lower bound: a slice or a gather counts only what it must read, a value that
-several readers share counts once, and work that a loop or a broadcast only repeats counts once.
-"""
+"""What a kernel costs a device at least: its least work at the device's peaks, and a launch."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import lru_cache
 
-from autofuse.graph.types import Graph, Node, Value
-from autofuse.ops.spec import Family
+from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.groups import is_inline, is_source, reads
 from autofuse.plan.schedule import schedule
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
-
-SPECIAL = frozenset((
-    "exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "sinh", "cosh", "asin", "acos",
-    "atan", "logistic", "erf", "pow", "atan2",
-))  # fmt: skip
+from autofuse.plan.work import Work, group_work
 
 
 class CalibrationError(AutofuseError):
@@ -107,28 +96,6 @@ class Calibration:
 NOMINAL = Calibration(2.0, 50.0, 500.0, 100.0, 1000.0, 400.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """The least a kernel moves (bytes) and computes (operations by class)."""
-
-    nbytes: float = 0.0
-    cheap: float = 0.0
-    special: float = 0.0
-    contraction: float = 0.0
-
-    def __add__(self, other: Work) -> Work:
-        return Work(
-            self.nbytes + other.nbytes,
-            self.cheap + other.cheap,
-            self.special + other.special,
-            self.contraction + other.contraction,
-        )
-
-    def computing(self, times: float) -> Work:
-        """The arithmetic alone, `times` over."""
-        return Work(0.0, self.cheap * times, self.special * times, self.contraction * times)
-
-
 def group_bound_us(
     graph: Graph, group: FusionGroup, calibration: Calibration, *, warm: bool = True
 ) -> float:
@@ -158,132 +125,6 @@ def work_bound_us(work: Work, calibration: Calibration, *, warm: bool = True) ->
         best = min(best, found.launch_us + busy)
         found = found.alone
     return best
-
-
-def group_work(graph: Graph, nodes: Sequence[int], outputs: Sequence[Value]) -> Work:
-    """The least that one kernel computing `outputs` from `nodes` moves and computes."""
-    least = _needed(graph, nodes, {v: graph.type_of(v).size for v in outputs})
-    moved = float(sum(graph.type_of(v).nbytes for v in outputs))
-    for value in reads(graph, nodes):
-        moved += least.get(value, 0) * graph.type_of(value).dtype.itemsize
-    return _arithmetic(graph, nodes, least) + Work(nbytes=moved)
-
-
-def _needed(graph: Graph, nodes: Iterable[int], least: dict[Value, int]) -> dict[Value, int]:
-    """At least how many different elements of each value are needed: of several readers the one
-    that needs most counts, because their elements may be the same."""
-    for node in sorted(nodes, reverse=True):
-        n = graph[node]
-        made = max((least.get(Value(node, k), 0) for k in range(len(n.types))), default=0)
-        if not made:
-            continue
-        share = made / max(1, n.types[0].size)
-        for position, value in enumerate(n.inputs):
-            size = graph.type_of(value).size
-            count = min(size, _operand_needed(graph, n, node, position, made, share))
-            if count > least.get(value, 0):
-                least[value] = count
-    return least
-
-
-def _operand_needed(
-    graph: Graph, n: Node, node: int, position: int, made: int, share: float
-) -> int:
-    """Different elements of one operand that `made` elements of a node's output need at least."""
-    size = graph.type_of(n.inputs[position]).size
-    family = n.spec.family
-    if family is Family.ELEMENTWISE:
-        return made
-    if family is Family.MOVEMENT:
-        return _moved_needed(n, position, made, size, share)
-    if family is Family.CONTROL:
-        return loop_needed(graph, node)[position]
-    if family is Family.SCAN:
-        return made
-    return math.ceil(size * min(1.0, share))
-
-
-def _moved_needed(n: Node, position: int, made: int, size: int, share: float) -> int:
-    whole = n.types[0].size
-    if n.op == "concat":
-        return max(0, made - (whole - size))
-    if n.op == "pad":
-        return max(0, made - (whole - size)) if position == 0 else min(1, whole - size)
-    if n.op == "gather" and position == 0:
-        return 1
-    return made if size >= whole else math.ceil(size * min(1.0, share))
-
-
-@lru_cache(maxsize=256)
-def loop_needed(graph: Graph, node: int) -> tuple[int, ...]:
-    """Elements of each operand that a loop needs at least, all of its results being wanted."""
-    body: Graph = graph.call(node)["body"]
-    least = _needed(body, range(len(body.nodes)), {v: body.type_of(v).size for v in body.outputs})
-    return tuple(least.get(Value(i), 0) for i in body.inputs[1:])
-
-
-def _arithmetic(graph: Graph, nodes: Iterable[int], least: Mapping[Value, int]) -> Work:
-    cheap = special = contraction = 0.0
-    varies: dict[int, frozenset[int]] = {}
-    extra = Work()
-    for node in sorted(nodes):
-        n = graph[node]
-        family = n.spec.family
-        total = max(1, n.types[0].size)
-        made = max((least.get(Value(node, k), 0) for k in range(len(n.types))), default=0)
-        distinct = math.prod(n.types[0].shape[a] for a in _varies(graph, node, varies))
-        if not made or family in (Family.SOURCE, Family.MOVEMENT):
-            continue
-        if family is Family.CONTROL:
-            extra += _loop_work(graph, node)
-            continue
-        # A value repeated by a broadcast may be computed once.
-        share = min(made, distinct) / total if family is Family.ELEMENTWISE else made / total
-        flops = n.spec.flops(graph.call(node)) * share
-        if family is Family.CONTRACTION:
-            contraction += flops
-        elif n.op in SPECIAL:
-            special += flops
-        else:
-            cheap += flops
-    return extra + Work(0.0, cheap, special, contraction)
-
-
-def _varies(graph: Graph, node: int, known: dict[int, frozenset[int]]) -> frozenset[int]:
-    """Axes of a node's output along which its value may differ; `known` has earlier nodes."""
-    n = graph[node]
-    every = frozenset(range(n.types[0].rank))
-    found = every
-    if n.op == "iota":
-        found = frozenset((dict(n.attrs)["axis"],))
-    elif n.op == "broadcast":
-        source = known.get(n.inputs[0].node)
-        dims = dict(n.attrs)["dims"]
-        axes = range(len(dims)) if source is None else source
-        found = frozenset(dims[a] for a in axes)
-    elif n.spec.family is Family.ELEMENTWISE:
-        parts = [
-            frozenset() if is_inline(graph, v.node) else known.get(v.node, every) for v in n.inputs
-        ]
-        found = frozenset().union(*parts)
-    known[node] = found
-    return found
-
-
-@lru_cache(maxsize=256)
-def _loop_work(graph: Graph, node: int) -> Work:
-    """Arithmetic of all trips; what no trip changes may be computed once."""
-    call = graph.call(node)
-    body: Graph = call["body"]
-    changing = set(body.inputs[: 1 + int(call["carries"])])
-    for n, inner in enumerate(body.nodes):
-        if any(v.node in changing for v in inner.inputs):
-            changing.add(n)
-    live = [n for n in range(len(body.nodes)) if not is_source(body, n)]
-    least = _needed(body, live, {v: body.type_of(v).size for v in body.outputs})
-    each = _arithmetic(body, [n for n in live if n in changing], least)
-    once = _arithmetic(body, [n for n in live if n not in changing], least)
-    return each.computing(float(call["trip"])) + once.computing(1.0)
 
 
 def peak_bytes(graph: Graph, plan: FusionPlan) -> int:

@@ -227,7 +227,11 @@ def _seeds(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> 
     shape = graph.type_of(main).shape
     if outputs == (main,):
         return {main: tuple(range(len(shape)))}
-    every = frozenset(range(len(shape)))
+    every, inside = frozenset(range(len(shape))), set(nodes)
+    for value in outputs:  # what nothing here reads can only be matched by its shape
+        free = value != main and inside.isdisjoint(graph.users[value.node])
+        if free and align(graph.type_of(value).shape, shape) is None:
+            return None
     probe = Demand(graph, nodes, every)
     probe.want(main, tuple(range(len(shape))))
     probe.run()

@@ -9,7 +9,7 @@ from operator import or_
 
 from autofuse.plan.atoms import Atoms, bits
 from autofuse.plan.candidates import Judge, Option, State
-from autofuse.plan.cost import group_work
+from autofuse.plan.work import group_work
 
 # A value that more atoms read makes no neighbours of them.
 CROWD = 8

@@ -33,8 +33,12 @@ class Refusal:
 Verdict = tuple[Form, ...] | Refusal
 
 
-def check_group(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> Verdict:
-    """The forms of the kernel computing `outputs` from `nodes` (one per segment), or why not."""
+def check_group(
+    graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...], *, placed: bool = False
+) -> Verdict:
+    """The forms of the kernel computing `outputs` from `nodes` (one per segment), or why not.
+
+    `placed`: the caller knows that nothing the group reads depends on what it writes."""
     if not nodes or not outputs:
         return Refusal("empty", "a group needs nodes and outputs")
     if len(nodes) > MAX_NODES:
@@ -44,7 +48,7 @@ def check_group(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]
         return Refusal("buffers", f"{buffers} buffers exceed the limit of {MAX_BUFFERS}")
     if any(is_source(graph, n) for n in nodes):
         return Refusal("source", "inputs and constants are not computed by kernels")
-    if not is_convex(graph, nodes, outputs):
+    if not placed and not is_convex(graph, nodes, outputs):
         return Refusal("convex", "a value it reads depends on a value it writes")
     if len(nodes) > 1:
         for n in nodes:

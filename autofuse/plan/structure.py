@@ -6,7 +6,6 @@ from collections.abc import Hashable, Sequence
 
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph, Value
-from autofuse.ops.spec import Family
 from autofuse.plan.forms import ANCHORS
 from autofuse.plan.groups import is_inline
 from autofuse.plan.legality import MAX_BUFFERS, MAX_NODES, Refusal, check_group
@@ -69,10 +68,9 @@ class Structures:
             pass
         found: Refusal | None = None
         if not self._plainly_legal(nodes, outputs):
-            verdict = check_group(self.graph, nodes, outputs)
+            verdict = check_group(self.graph, nodes, outputs, placed=True)
             found = verdict if isinstance(verdict, Refusal) else None
-        if found is None or found.rule != "convex":
-            self._verdicts[key] = found
+        self._verdicts[key] = found
         return found
 
     def _plainly_legal(self, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> bool:
