@@ -1,0 +1,160 @@
+"""The last comparison, without a device: who wins, who is dropped, what is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from autofuse.backends.base import Artifact, Built, CompileError, Program
+from autofuse.backends.fingerprint import cpu_environment
+from autofuse.backends.registry import Backend
+from autofuse.graph.builder import GraphBuilder
+from autofuse.graph.types import Graph
+from autofuse.measure.protocol import Comparison, ComparisonFailure, Reply
+from autofuse.measure.session import Worker
+from autofuse.measure.timing import Sampling, summarise
+from autofuse.ops.dtypes import DType
+from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
+from autofuse.records import Cost, Failure, FailureKind, Measurement
+from autofuse.tuning.evaluate import Evaluator
+from autofuse.tuning.finals import Decision, decide
+
+CRASH = Failure(FailureKind.CRASH, "killed by SIGSEGV")
+TIMEOUT = Failure(FailureKind.TIMEOUT, "did not finish")
+SPREAD = (0.995, 1.0, 1.005, 1.0)
+
+
+def graph() -> Graph:
+    b = GraphBuilder()
+    return b.build([b.add("neg", b.input("x", (4,), DType.F32))])
+
+
+def candidate(name: int, origin: str) -> Candidate:
+    plan = FusionPlan((FusionGroup((1,), graph().outputs),))
+    return Candidate(plan, (LaunchConfig.of(tile=name),), ((),), origin)
+
+
+@dataclass
+class FakeWorker:
+    """Samples around the true median of the artifact called `tile`; some artifacts are bad."""
+
+    medians: dict[int, float]
+    wrong: tuple[int, ...] = ()  # named by the comparison
+    crash: tuple[int, ...] = ()  # kill it
+    together_only: bool = False  # nothing fails alone, no comparison ends
+    asked: list[int] = field(default_factory=list)
+
+    def compare(self, artifacts: Sequence[Artifact], *more: Any) -> Comparison | ComparisonFailure:
+        names = [int(a.entry) for a in artifacts]
+        self.asked.append(len(names))
+        for k, name in enumerate(names):
+            if name in self.wrong:
+                return ComparisonFailure(k, Failure(FailureKind.WRONG_RESULT, "differs"), 1.0)
+        if self.together_only or set(names) & set(self.crash):
+            return ComparisonFailure(None, TIMEOUT if self.together_only else CRASH, 1.0)
+        blocks = tuple(
+            tuple(tuple(self.medians[n] * s for s in SPREAD) for _ in range(5)) for n in names
+        )
+        times = tuple(summarise([s for b in one for s in b], "cold", "samples") for one in blocks)
+        return Comparison(blocks, times, (1e-7,) * len(names), 1.0)
+
+    def measure(self, artifact: Artifact, sampling: Sampling, limit_s: float) -> Reply:
+        bad = int(artifact.entry) in self.crash
+        return Reply(None, None, CRASH if bad else None, 1.0)
+
+
+def program(graph: Graph, candidate: Candidate) -> Program:
+    return Program((), f"e{candidate.launches[0]['tile']}", graph.input_types, graph.output_types)
+
+
+def built(program: Program) -> Built:
+    name = program.entry.removeprefix("e")
+    if name == "13":
+        raise CompileError("no")
+    return Built(Artifact(Path(name), name, (), (), (), 0), 0.0, 0.5, 0, "")
+
+
+def record(name: int, us: float, origin: str = "search") -> Measurement:
+    one = candidate(name, origin)
+    timing = summarise([us] * 4, "cold", "noise")
+    return Measurement(
+        "w", one.to_json(), one.digest, origin, 1, (), timing, None, 0.0, Cost(compile=2.0)
+    )
+
+
+def run(worker: FakeWorker, finalists: dict[int, float], baselines: dict[str, int]) -> Decision:
+    backend = Backend("fake", program, built, cpu_environment, lambda: None)
+    evaluator = Evaluator(backend, graph(), "w", cast(Worker, worker), Sampling())
+    found = decide(
+        evaluator,
+        [record(n, us) for n, us in finalists.items()],
+        {n: record(at, 9.0, n) for n, at in baselines.items()},
+        seconds=1.0,
+        seed=0,
+        limit_s=5.0,
+    )
+    assert evaluator.spent.measure >= 1.0, "the time of finals counts as spent"
+    return found
+
+
+def winner(found: Decision) -> str:
+    assert found.final is not None and found.final.record.stage == "final"
+    return found.final.record.origin
+
+
+def test_the_fastest_wins_and_every_baseline_is_judged() -> None:
+    found = run(FakeWorker({1: 5.0, 2: 4.0, 3: 8.0, 4: 6.0}), {1: 1.0, 2: 3.0}, {"a": 3, "b": 4})
+    assert found.final is not None and found.final.best_us == 4.0
+    assert found.final.baseline_us == {"a": 8.0, "b": 6.0} and found.failed == ()
+    assert [v.outcome for v in found.final.verdicts] == ["faster", "faster"]
+    assert found.final.record.timing is not None and found.final.record.timing.median_us == 4.0
+
+
+def test_a_tie_goes_to_the_fastest_baseline() -> None:
+    """The first baseline ties too, but it is slower than the second one."""
+    found = run(FakeWorker({1: 4.0, 2: 4.03, 3: 4.01}), {1: 1.0}, {"a": 2, "b": 3})
+    assert winner(found) == "b"
+    assert found.final is not None
+    assert {v.outcome for v in found.final.verdicts} == {"tie"}
+
+
+def test_one_that_is_wrong_now_is_dropped_and_recorded() -> None:
+    found = run(FakeWorker({1: 4.0, 2: 5.0, 3: 8.0}, wrong=(1,)), {1: 1.0, 2: 2.0}, {"a": 3})
+    assert found.final is not None and found.final.best_us == 5.0
+    (lost,) = found.failed
+    assert lost.failure is not None and lost.failure.kind is FailureKind.WRONG_RESULT
+    assert lost.stage == "final" and lost.timing is None and lost.max_rel_error is None
+
+
+def test_the_one_that_kills_the_comparison_is_found_alone() -> None:
+    worker = FakeWorker({1: 4.0, 2: 5.0, 3: 8.0}, crash=(1,))
+    found = run(worker, {1: 1.0, 2: 2.0}, {"a": 3})
+    assert found.final is not None and found.final.best_us == 5.0 and worker.asked == [3, 2]
+    assert [m.failure for m in found.failed] == [CRASH]
+
+
+def test_one_that_no_longer_compiles_is_dropped_and_recorded() -> None:
+    found = run(FakeWorker({2: 5.0, 3: 8.0}), {13: 1.0, 2: 2.0}, {"a": 3})
+    assert found.final is not None and found.final.best_us == 5.0
+    assert [m.failure.kind for m in found.failed if m.failure] == [FailureKind.COMPILE]
+
+
+def test_a_comparison_that_cannot_be_made_falls_back_on_what_was_recorded() -> None:
+    found = run(FakeWorker({1: 4.0, 2: 5.0}, together_only=True), {1: 3.0}, {"a": 2})
+    assert found.final is not None and found.failed == () and found.final.verdicts == ()
+    assert found.final.best_us == 3.0 and found.final.baseline_us == {"a": 9.0}
+
+
+def test_nothing_left_is_no_final() -> None:
+    found = run(FakeWorker({}, crash=(1, 2)), {1: 3.0}, {"a": 2})
+    assert found.final is None and len(found.failed) == 2
+
+
+def test_a_baseline_that_is_also_a_finalist_is_compared_once() -> None:
+    worker = FakeWorker({1: 4.0, 2: 9.0})
+    found = run(worker, {1: 4.0}, {"a": 1, "b": 2, "c": 1})
+    assert worker.asked == [2] and found.final is not None
+    assert found.final.baseline_us == {"a": 4.0, "b": 9.0, "c": 4.0}
+    assert [v.outcome for v in found.final.verdicts] == ["tie", "faster", "tie"]

@@ -1,0 +1,286 @@
+"""The whole tuning job: complete results, bad candidates, resuming, stopping, sharing, errors."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_device import LONG_S, QUICK, TOY, ToySpace, workload
+
+from autofuse.backends.base import Program
+from autofuse.backends.registry import BACKENDS, Backend
+from autofuse.errors import AutofuseError
+from autofuse.graph.canonical import canonical, digest
+from autofuse.graph.types import Graph
+from autofuse.plan.types import Candidate
+from autofuse.records import FailureKind, Measurement, SessionRow
+from autofuse.tuning import Progress, TuneResult, best_plan, session, tune
+from autofuse.zoo import zoo_graph
+from search_spaces import SPACES
+from tuning_db import Store
+
+KEYS = {
+    "graph": {"digest", "nodes"},
+    "spent_s": {"codegen", "compile", "measure", "sampler", "total"},
+    "best": {"time_us", "kernels", "compile_s", "plan_digest", "origin"},
+}
+PLAIN_KEYS = {
+    "device", "strategy", "budget_s", "trials", "measured", "failed", "baselines", "speedup_over",
+    "break_even_runs", "verified", "max_rel_error",
+}  # fmt: skip
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, TOY)
+
+
+def use(monkeypatch: pytest.MonkeyPatch, backend: Backend) -> None:
+    """Register a device, and measure quickly, for one test."""
+    monkeypatch.setitem(BACKENDS, backend.name, backend)
+    monkeypatch.setitem(SPACES, backend.name, ToySpace())
+    monkeypatch.setattr(session, "Sampling", lambda: QUICK)
+
+
+def tune_toy(db: Path, strategy: str = "random", **more: Any) -> TuneResult:
+    return tune(workload(), device="toy", db=str(db), budget_s=LONG_S, strategy=strategy, **more)
+
+
+def stored(db: Path, graph: Graph) -> tuple[tuple[Measurement, ...], tuple[SessionRow, ...]]:
+    with Store.open(str(db)) as store:
+        key = digest(canonical(graph))
+        return store.measurements(key), store.sessions(key)
+
+
+def measured_once(rows: tuple[Measurement, ...]) -> int:
+    """How many candidates were measured; each must have one row besides those of finals."""
+    counts = Counter(r.candidate_digest for r in rows if r.stage in ("search", "baseline"))
+    assert set(counts.values()) <= {1}, counts
+    return len(counts)
+
+
+def check_complete(result: TuneResult, db: Path, graph: Graph) -> None:
+    """The JSON has its keys, no baseline beats the best, and the database says the same."""
+    data = json.loads(json.dumps(result.to_json(), allow_nan=False))
+    assert set(data) >= PLAIN_KEYS
+    for key, inner in KEYS.items():
+        assert inner <= set(data[key])
+    assert result.verified and data["max_rel_error"] < 1e-4
+    for row in data["baselines"].values():
+        assert {"time_us", "kernels", "compile_s"} <= set(row)
+    assert set(data["speedup_over"]) == set(data["baselines"]) == set(data["break_even_runs"])
+    assert {v.outcome for v in result.verdicts} <= {"faster", "tie"}
+    assert result.best_us <= min(result.baseline_us.values())
+    spent = data["spent_s"]
+    parts = spent["codegen"] + spent["compile"] + spent["measure"] + spent["sampler"]
+    assert 0 < parts <= spent["total"] * 1.001
+    rows, sessions = stored(db, graph)
+    check_rows(result, rows, sessions[-1])
+    check_events(result, db, sessions[-1])
+
+
+def check_rows(result: TuneResult, rows: tuple[Measurement, ...], ended: SessionRow) -> None:
+    measured_once(rows)
+    assert all((r.timing is None) != (r.failure is None) for r in rows)
+    assert rows[-1].stage == "final" and rows[-1].candidate_digest == result.best.digest
+    found = ended.result
+    assert found is not None and found.finished == (not result.interrupted)
+    assert found.best_digest == result.best.digest
+    assert dict(found.baselines) == {n: m.candidate_digest for n, m in result.baselines.items()}
+    assert (found.trials, found.measured) == (result.trials, result.measured)
+    assert dict(found.failed) == result.failed and found.verdicts == result.verdicts
+
+
+def check_events(result: TuneResult, db: Path, ended: SessionRow) -> None:
+    with Store.open(str(db)) as store:
+        events = store.events(ended.id)
+    assert events[-1].candidate_digest == result.best.digest
+    assert events[-1].best_us == result.best_us
+    for one, two in pairwise(events):
+        assert one.trial <= two.trial and one.spent.total <= two.spent.total
+    falling = [e.best_us for e in events[:-1]]
+    assert falling == sorted(falling, reverse=True) and len(set(falling)) == len(falling)
+
+
+def test_a_tune_on_the_cpu_is_complete(tmp_path: Path) -> None:
+    db, graph, seen = tmp_path / "t.db", zoo_graph("softmax", "small"), list[Progress]()
+    result = tune(
+        graph, name="softmax", device="cpu", db=str(db), budget_s=3, strategy="optuna",
+        progress=seen.append,
+    )  # fmt: skip
+    check_complete(result, db, graph)
+    assert result.device == "cpu" and set(result.baselines) == {"unfused", "xla-2022"}
+    assert [p.measured for p in seen] == sorted(p.measured for p in seen)
+    assert seen[-1].phase == "final comparison"
+    known = best_plan(graph, device="cpu", db=str(db))
+    assert known is not None and known.candidate == result.best and known.stale == ()
+
+
+VARIANTS = [("random", {}), ("optuna", {}), ("optuna", {"sampler": "nsga2"})]
+
+
+@pytest.mark.parametrize(("strategy", "options"), VARIANTS, ids=["random", "tpe", "nsga2"])
+def test_each_strategy_uses_the_space_up_and_repeats_nothing(
+    toy: None, tmp_path: Path, strategy: str, options: dict[str, str]
+) -> None:
+    db = tmp_path / "t.db"
+    first = tune_toy(db, strategy, options=options)
+    check_complete(first, db, workload())
+    assert first.measured == measured_once(stored(db, workload())[0]) >= 15
+    again = tune_toy(db, strategy, options=options)
+    check_complete(again, db, workload())
+    assert (again.measured, again.failed) == (0, {}) and again.trials >= 15
+    rows, sessions = stored(db, workload())
+    assert len(rows) == first.measured + 2 and len(sessions) == 2
+
+
+def test_what_one_strategy_measured_answers_another(toy: None, tmp_path: Path) -> None:
+    db = tmp_path / "t.db"
+    first = tune_toy(db, stop=after(12))
+    assert first.interrupted and 4 <= first.measured < 15
+    second = tune_toy(db, "optuna", seed=5)
+    assert not second.interrupted
+    assert first.measured + second.measured == measured_once(stored(db, workload())[0]) >= 15
+
+
+def after(count: int) -> Callable[[], bool]:
+    """True once asked `count` times: the driver asks twice a step."""
+    asked = iter(range(count))
+    return lambda: next(asked, None) is None
+
+
+def test_a_stop_before_the_search_still_gives_the_best_baseline(toy: None, tmp_path: Path) -> None:
+    db = tmp_path / "t.db"
+    result = tune_toy(db, stop=lambda: True)
+    check_complete(result, db, workload())
+    assert result.interrupted and result.trials == 0 and result.measured == 2
+    assert result.best.origin in result.baselines
+
+
+# Text put at the start of the entry and before its end. OUTPUT has 24 x 40 floats.
+OUTPUT = "float *out = (float *)buffers[AF_OUT];"
+PLANTS = {
+    "hangs": ("for (volatile int k = 0;; k++);", ""),
+    "segfaults": ("*(volatile int *)8 = 1;", ""),
+    "computes wrongly": ("", "for (int i = 0; i < 960; i++) out[i] *= 1.5f;"),
+    "leaves one out": ("const float keep = out[77];", "out[77] = keep;"),
+}
+KINDS = {
+    "hangs": FailureKind.TIMEOUT,
+    "segfaults": FailureKind.CRASH,
+    "computes wrongly": FailureKind.WRONG_RESULT,
+    "leaves one out": FailureKind.WRONG_RESULT,
+}
+
+
+@dataclass
+class Planted:
+    """The toy's `program` with bad code in some candidates: the n-th new one gets `plants[n]`."""
+
+    plants: dict[int, str]
+    seen: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, graph: Graph, candidate: Candidate) -> Program:
+        name = self.seen.setdefault(candidate.digest, self.plants.get(len(self.seen), ""))
+        made = TOY.program(graph, candidate)
+        if not name:
+            return made
+        sources = [self.spoilt(s.text, name) if s.name == "entry" else s.text for s in made.sources]
+        pairs = zip(made.sources, sources, strict=True)
+        return replace(made, sources=tuple(replace(s, text=text) for s, text in pairs))
+
+    @staticmethod
+    def spoilt(text: str, name: str) -> str:
+        first, last = PLANTS[name]
+        text = re.sub(r"(af_entry\(.*\)\n\{)", lambda m: f"{m[1]} {OUTPUT} {first}", text)
+        assert OUTPUT in text and text.rstrip().endswith("return 0;\n}")
+        return text.rstrip().removesuffix("return 0;\n}") + f"{last} (void)out; return 0; }}\n"
+
+
+def test_planted_kernels_cost_one_row_each(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    planted = Planted(dict(zip((2, 4, 5, 7), PLANTS, strict=True)))  # 0 and 1 are the baselines
+    use(monkeypatch, replace(TOY, program=planted))
+    db = tmp_path / "t.db"
+    result = tune_toy(db)
+    check_complete(result, db, workload())
+    bad = {d: name for d, name in planted.seen.items() if name}
+    rows, _ = stored(db, workload())
+    failures = {r.candidate_digest: r.failure for r in rows if r.failure is not None}
+    assert {d: f.kind for d, f in failures.items()} == {d: KINDS[n] for d, n in bad.items()}
+    assert sum(r.candidate_digest in bad for r in rows) == 4
+    assert result.failed == {"timeout": 1, "crash": 1, "wrong_result": 2}
+    assert result.measured >= 15 and result.best.digest not in bad
+    again = tune_toy(db)
+    assert again.measured == 0 and again.failed == {}
+
+
+def test_a_graph_without_a_working_plan_is_an_error_and_its_rows_are_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    planted = Planted(dict.fromkeys(range(100), "computes wrongly"))
+    use(monkeypatch, replace(TOY, program=planted))
+    db = tmp_path / "t.db"
+    with pytest.raises(AutofuseError, match="no plan of this graph works: wrong_result: "):
+        tune_toy(db)
+    rows, (ended,) = stored(db, workload())
+    assert measured_once(rows) == len(rows) == len(planted.seen) >= 15
+    assert ended.result is not None and ended.result.best_digest == ""
+    assert best_plan(workload(), device="toy", db=str(db)) is None
+
+
+def test_a_failing_baseline_is_shown_and_the_other_counts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use(monkeypatch, replace(TOY, program=Planted({0: "segfaults"})))
+    result = tune_toy(tmp_path / "t.db", stop=after(5))
+    data = result.to_json()
+    assert data["baselines"]["unfused"]["failure"]["kind"] == "crash"
+    assert data["baselines"]["unfused"]["time_us"] is None
+    assert set(data["speedup_over"]) == set(data["break_even_runs"]) == {"xla-2022"}
+    assert result.verified and result.failed == {"crash": 1}
+
+
+@pytest.mark.parametrize(
+    ("bad", "text"),
+    [
+        ({"budget_s": 0}, "budget must be positive"),
+        ({"budget_s": -1.0}, "budget must be positive"),
+        ({"budget_s": float("nan")}, "budget must be positive"),
+        ({"budget_s": float("inf")}, "budget must be"),
+        ({"seed": -1}, "seed must not be negative"),
+        ({"seed": 2**70}, "seed"),
+        ({"strategy": "luck"}, "unknown strategy 'luck'"),
+        ({"strategy": "random", "options": {"sampler": "tpe"}}, "no option 'sampler'"),
+        ({"strategy": "optuna", "options": {"sampler": "grid"}}, "no sampler 'grid'"),
+        ({"device": "abacus"}, "unknown device 'abacus'"),
+    ],
+)
+def test_bad_arguments_are_one_sentence_and_lose_nothing(
+    toy: None, tmp_path: Path, bad: dict[str, Any], text: str
+) -> None:
+    db = tmp_path / "t.db"
+    with Store.open(str(db)) as store:
+        store.add_workload("d" * 32, "text", "mine", 1)
+        before = store.counts()
+    arguments: dict[str, Any] = {"device": "toy", "db": str(db), "budget_s": 5.0} | bad
+    with pytest.raises(AutofuseError, match=re.escape(text)) as raised:
+        tune(workload(), **arguments)
+    assert "\n" not in str(raised.value)
+    with Store.open(str(db)) as store:
+        after_it = store.counts()
+    assert after_it["measurement"] == 0 and after_it["workload"] >= before["workload"] == 1
+
+
+def test_a_file_that_is_no_database_is_left_alone(toy: None, tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("my notes\n" * 500)
+    with pytest.raises(AutofuseError):
+        tune_toy(file)
+    assert file.read_text() == "my notes\n" * 500
