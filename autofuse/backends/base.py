@@ -3,7 +3,7 @@
 The entry of a program has the C signature `int32_t ENTRY(void **buffers, void *workspace,
 void **blas)`. `buffers` holds inputs, then constants, then outputs, all row-major contiguous;
 `workspace` is 64-byte aligned scratch of `workspace` bytes; `blas` is (sgemm, dgemm,
-set_threads or null). A nonzero
+set_threads or null, the thread pool's af_parallel). A nonzero
 result is a launch failure code.
 """
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from autofuse.backends.base import ALIGNMENT, Artifact, LaunchError
 from autofuse.backends.blas import blas_pointers
+from autofuse.backends.pool import pool_pointer
 from autofuse.ops.types import AutofuseError, TensorType
 
 Arrays = tuple[np.ndarray, ...]
@@ -88,7 +89,7 @@ class Library:
         self.workspace = np.empty(artifact.workspace + ALIGNMENT, np.uint8)
         start = self.workspace.ctypes.data
         self._workspace_address = start + -start % ALIGNMENT
-        self._blas = (ctypes.c_void_p * 3)(*blas_pointers())
+        self._blas = (ctypes.c_void_p * 4)(*blas_pointers(), pool_pointer())
         try:
             self._handle: ctypes.CDLL | None = ctypes.CDLL(str(artifact.path))
             self._entry = self._handle[artifact.entry]

@@ -21,7 +21,7 @@ from autofuse.kernel.ir import (
 )
 from autofuse.kernel.passes import C_PASSES, run_passes
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Lit
+from autofuse.ops.scalar import Expr, Lit
 
 _OMP_FOLD = {"add": "+", "mul": "*", "or": "|", "and": "&", "max": "max", "min": "min"}
 
@@ -38,7 +38,17 @@ def signature(kernel: Kernel, d: Dialect) -> str:
 def render_c(kernel: Kernel) -> str:
     """One C function; the text starts after the prelude."""
     kernel = run_passes(kernel, C_PASSES)
-    return "\n".join([signature(kernel, C), "{", *_CPrinter(kernel).lines(), "}", ""])
+    head = signature(kernel, C)[:-1] + ", int64_t first, int64_t last)"
+    return "\n".join([head, "{", *_CPrinter(kernel).lines(), "}", ""])
+
+
+def c_iterations(kernel: Kernel) -> int:
+    """Grid iterations of all segments: the range that `first` and `last` of its C text cut."""
+    return sum(int(e.value) for e in _grid_extents(kernel) if isinstance(e, Lit))
+
+
+def _grid_extents(kernel: Kernel) -> list[Expr]:
+    return [s.extent for s in kernel.body if isinstance(s, Loop) and s.kind == "grid"]
 
 
 def render_cuda(kernel: Kernel) -> str:
@@ -102,35 +112,34 @@ class _Printer:
 
 
 class _CPrinter(_Printer):
-    """Grid loops are shared among OpenMP threads, lane loops are SIMD loops."""
+    """Grid iterations `first` to `last` of all segments, numbered through; lanes are SIMD loops."""
 
     dialect = C
 
     def lines(self) -> Iterator[str]:
-        threads = int(self.facts.get("threads", 1))
-        grids = [s for s in self.kernel.body if isinstance(s, Loop) and s.kind == "grid"]
-        self.shared = threads > 1 and bool(grids)
-        ahead = [s for s in self.kernel.body if not (isinstance(s, Loop) and s.kind == "grid")]
-        yield from self.block(tuple(ahead), 1, False)
-        if self.shared:
-            yield f"  #pragma omp parallel num_threads({threads})"
-            yield "  {"
-        yield from self.block(tuple(grids), 2 if self.shared else 1, False)
-        if self.shared:
-            yield "  }"
+        self.offset = 0
+        yield from super().lines()
 
     def local(self, type_name: str, name: str, size: int) -> str:
         return f"{type_name} {name}[{size}] __attribute__((aligned(64)));"
 
     def loop(self, loop: Loop, depth: int, in_lane: bool) -> Iterator[str]:
         pad = "  " * depth
-        if loop.kind == "grid" and self.shared:
-            yield f"{pad}#pragma omp for schedule(static) nowait"
         if loop.kind == "lane" and _vectorises(loop):
             yield f"{pad}#pragma omp simd{self._reductions(loop.folds)}"
-        yield f"{pad}{self.head(loop)}"
+        yield f"{pad}{self.grid_head(loop) if loop.kind == 'grid' else self.head(loop)}"
         yield from self.block(loop.body, depth + 1, in_lane or loop.kind == "lane")
         yield f"{pad}}}"
+
+    def grid_head(self, loop: Loop) -> str:
+        """The part of this segment that lies between `first` and `last`."""
+        assert isinstance(loop.extent, Lit)
+        v, extent, before = loop.var.name, int(loop.extent.value), self.offset
+        self.offset += extent
+        start = f"first > {before} ? first - {before} : 0" if before else "first"
+        end = f"last - {before}" if before else "last"
+        stop = f"{v}_end = {end} < {extent} ? {end} : {extent}"
+        return f"for (int64_t {v} = {start}, {stop}; {v} < {v}_end; {v}++) {{"
 
     def _reductions(self, folds: tuple[Fold, ...]) -> str:
         return "".join(f" reduction({_OMP_FOLD[f.operator]}:{f.target.name})" for f in folds)
@@ -201,5 +210,4 @@ def _has_local(loop: Loop) -> bool:
 
 def grid_blocks(kernel: Kernel) -> int:
     """The largest grid extent: how many blocks can have work."""
-    extents = [s.extent for s in kernel.body if isinstance(s, Loop) and s.kind == "grid"]
-    return max((int(e.value) for e in extents if isinstance(e, Lit)), default=1)
+    return max((int(e.value) for e in _grid_extents(kernel) if isinstance(e, Lit)), default=1)

@@ -1,0 +1,195 @@
+"""The entry of a CPU program: a schedule's steps as C calls.
+
+`blas` holds sgemm, dgemm, set_threads (or null) and parallel (see `pool.c`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from autofuse.graph.types import Graph
+from autofuse.kernel.dialects import C
+from autofuse.kernel.gemm import blas_form, uses_blas
+from autofuse.kernel.lower import extract
+from autofuse.ops.contraction import GemmForm
+from autofuse.ops.dtypes import DType
+from autofuse.plan.groups import reads
+from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Schedule, Step, kernel_runs
+
+_RUNTIME = """
+#include <string.h>
+typedef void (*af_gemm_f32)(const char *, const char *, const int *, const int *, const int *,
+  const float *, const float *, const int *, const float *, const int *, const float *,
+  float *, const int *);
+typedef void (*af_gemm_f64)(const char *, const char *, const int *, const int *, const int *,
+  const double *, const double *, const int *, const double *, const int *, const double *,
+  double *, const int *);
+typedef int (*af_set_threads)(int);
+typedef void (*af_task)(void **, int64_t, int64_t);
+typedef void (*af_parallel)(af_task, void **, int64_t, int);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """How a kernel is called: its name, prototype, number of arrays and grid iterations."""
+
+    name: str
+    head: str
+    params: int
+    iterations: int
+
+
+def same_kernel(run: Run) -> Run:
+    """Runs of one group under one configuration are one kernel, whatever buffers they use."""
+    return Run(run.graph, run.group, run.launch, (), ())
+
+
+def entry_text(graph: Graph, plan: Schedule, calls: Mapping[Run, KernelCall]) -> str:
+    """The translation unit of the entry; kernels are declared here and defined elsewhere."""
+    heads = {call.name: call for call in calls.values()}
+    gemms = [r for r in kernel_runs(plan.steps) if uses_blas(r.graph, r.group, r.launch)]
+    numbers = {run: i for i, run in enumerate(dict.fromkeys(map(same_kernel, gemms)))}
+    lines = [C.prelude, _RUNTIME]
+    for name in sorted(heads):
+        lines += [heads[name].head, *_task(heads[name])]
+    for run, number in numbers.items():
+        lines += _gemm_task(run, number)
+    lines += _entry(graph, plan, calls, numbers)
+    return "\n".join(lines) + "\n"
+
+
+def _task(call: KernelCall) -> Iterator[str]:
+    """The kernel with its arrays in one table, as the thread pool wants it."""
+    arguments = ", ".join([*(f"p[{i}]" for i in range(call.params)), "first", "last"])
+    yield f"static void t_{call.name}(void **p, int64_t first, int64_t last)"
+    yield f"{{ {call.name}({arguments}); }}"
+
+
+def _entry(
+    graph: Graph, plan: Schedule, calls: Mapping[Run, KernelCall], gemms: Mapping[Run, int]
+) -> Iterator[str]:
+    inputs = len(graph.inputs)
+    yield f"enum {{ AF_IN = 0, AF_CONST = {inputs}, AF_OUT = {inputs + len(plan.constants)} }};"
+    yield "int32_t af_entry(void **buffers, void *workspace, void **blas)"
+    yield "{"
+    yield "  char *const work = (char *)workspace;"
+    yield "  const af_parallel parallel = (af_parallel)blas[3];"
+    yield "  (void)work; (void)buffers; (void)parallel;"
+    if gemms:
+        # BLAS runs single-threaded inside our threads: two pools would wait for each other.
+        yield "  const af_set_threads set = (af_set_threads)blas[2];"
+        yield "  const int before = set ? set(1) : 0;"
+    yield from _steps(plan.steps, calls, gemms, 1)
+    if gemms:
+        yield "  if (set) set(before);"
+    yield "  return 0;"
+    yield "}"
+
+
+def _steps(
+    steps: Iterable[Step], calls: Mapping[Run, KernelCall], gemms: Mapping[Run, int], depth: int
+) -> Iterator[str]:
+    pad = "  " * depth
+    for step in steps:
+        match step:
+            case Run():
+                yield from _call(step, calls, gemms, pad)
+            case Copy(source, target, nbytes):
+                yield f"{pad}memcpy({_address(target)}, {_address(source)}, {nbytes});"
+            case Repeat(trip, level, counter, even, odd):
+                yield f"{pad}for (int32_t t{level} = 0; t{level} < {trip}; t{level}++) {{"
+                yield f"{pad}  *(int32_t *){_address(counter)} = t{level};"
+                yield f"{pad}  if (t{level} % 2 == 0) {{"
+                yield from _steps(even, calls, gemms, depth + 2)
+                yield f"{pad}  }} else {{"
+                yield from _steps(odd, calls, gemms, depth + 2)
+                yield f"{pad}  }}"
+                yield f"{pad}}}"
+
+
+def _call(
+    run: Run, calls: Mapping[Run, KernelCall], gemms: Mapping[Run, int], pad: str
+) -> Iterator[str]:
+    threads = int(run.launch.get("threads", 1))
+    same = same_kernel(run)
+    if same in gemms:
+        task, total = f"t_gemm{gemms[same]}", gemm_slices(run)
+        place = dict(zip(reads(run.graph, run.group.nodes), run.reads, strict=True))
+        inputs = tuple(place[v] for v in run.graph[run.group.nodes[0]].inputs)
+        extra = ["blas"]
+    else:
+        task, total = f"t_{calls[same].name}", calls[same].iterations
+        inputs, extra = _inputs(run), []
+    table = ", ".join([*(_address(r) for r in (*inputs, *run.writes)), *extra])
+    start = "parallel(" if threads > 1 and total > 1 else ""
+    how = f"{start}{task}, p, {total}, {threads})" if start else f"{task}(p, 0, {total})"
+    yield f"{pad}{{ void *p[] = {{{table}}}; {how}; }}"
+
+
+def _inputs(run: Run) -> tuple[Ref, ...]:
+    """Buffers in the order of the kernel's parameters."""
+    place = dict(zip(reads(run.graph, run.group.nodes), run.reads, strict=True))
+    return tuple(place[value] for value in extract(run.graph, run.group)[1])
+
+
+def _address(ref: Ref) -> str:
+    named = f"(char *)buffers[AF_{ref.space.upper()} + {ref.index}]"
+    parts = ["work" if ref.space == "work" else named]
+    if ref.offset:
+        parts.append(str(ref.offset))
+    if ref.stride:
+        parts.append(f"(int64_t)t{ref.level} * {ref.stride}")
+    return f"(void *)({' + '.join(parts)})"
+
+
+def _form(run: Run) -> GemmForm:
+    form = blas_form(run.graph, run.group)
+    assert form is not None
+    return form
+
+
+def _cuts(run: Run) -> int:
+    """Slices per matrix: batches are enough work to share when there are several per thread."""
+    threads = int(run.launch.get("threads", 1))
+    return 1 if _form(run).batch >= 2 * threads else 2 * threads if threads > 1 else 1
+
+
+def gemm_slices(run: Run) -> int:
+    """Pieces of work a library call is cut into."""
+    return _form(run).batch * _cuts(run)
+
+
+def _gemm_task(run: Run, number: int) -> Iterator[str]:
+    """Row-major C = A B as the column-major product of the transposes, one slice of rows (or
+    columns, when they are more) at a time."""
+    form, cuts = _form(run), _cuts(run)
+    dtype = run.graph.type_of(run.group.outputs[0]).dtype
+    t, slot = ("float", 0) if dtype is DType.F32 else ("double", 1)
+    lda, ldb = (form.m if form.trans_a else form.k), (form.k if form.trans_b else form.n)
+    by_rows = form.m >= form.n or form.m >= 64 * cuts
+    whole = form.m if by_rows else form.n
+    m, n = ("count", str(form.n)) if by_rows else (str(form.m), "count")
+    shift_a = f"first_row * {1 if form.trans_a else form.k}LL" if by_rows else "0"
+    shift_b = "0" if by_rows else f"first_row * {form.k if form.trans_b else 1}LL"
+    shift_c = f"first_row * {form.n if by_rows else 1}LL"
+    ta, tb = ("T" if form.trans_a else "N"), ("T" if form.trans_b else "N")
+    yield f"static void t_gemm{number}(void **p, int64_t first, int64_t last)"
+    yield "{"
+    yield "  void **const blas = (void **)p[3];"
+    yield "  for (int64_t i = first; i < last; i++) {"
+    yield f"    const int64_t j = i / {cuts}, s = i % {cuts};"
+    yield f"    const int64_t first_row = {whole} * s / {cuts};"
+    yield f"    const int count = (int)({whole} * (s + 1) / {cuts} - first_row);"
+    yield "    if (count == 0) continue;"
+    yield f"    const {t} one = 1, zero = 0;"
+    yield f"    const int m = {m}, n = {n}, k = {form.k};"
+    yield f"    const int lda = {lda}, ldb = {ldb}, ldc = {form.n};"
+    yield f"    const {t} *a = (const {t} *)p[0] + j * {form.m * form.k} + {shift_a};"
+    yield f"    const {t} *b = (const {t} *)p[1] + j * {form.k * form.n} + {shift_b};"
+    yield f"    {t} *c = ({t} *)p[2] + j * {form.m * form.n} + {shift_c};"
+    yield f'    ((af_gemm_{dtype})blas[{slot}])("{tb}", "{ta}", &n, &m, &k, &one, b, &ldb, a, &lda,'
+    yield "      &zero, c, &ldc);"
+    yield "  }"
+    yield "}"

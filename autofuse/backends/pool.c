@@ -1,0 +1,118 @@
+/* Threads for kernels. A call hands out the iterations of a kernel in chunks; whoever is running
+ * takes the next one, the caller included. So a worker that the system does not run costs nothing:
+ * the caller does the work itself and waits only for chunks already taken. (A barrier that waits
+ * for every thread of a team costs a scheduler's time slice whenever two share a core.) */
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+typedef void (*af_task)(void **args, int64_t first, int64_t last);
+
+enum { SPINS = 4000, CHUNKS_PER_THREAD = 8, MAX_WORKERS = 255 };
+
+static struct {
+  af_task task;
+  void **args;
+  int64_t total, chunk;
+  _Alignas(64) _Atomic int64_t next;
+  _Alignas(64) _Atomic uint32_t generation; /* odd while a job is open */
+  _Alignas(64) _Atomic int inside;          /* workers that may touch the job */
+  _Atomic int asleep, wanted;
+} job;
+
+static pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER;
+static int workers;
+static pid_t owner;
+
+static void rest(void)
+{
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+static void take_chunks(void)
+{
+  for (;;) {
+    const int64_t first = atomic_fetch_add(&job.next, job.chunk);
+    if (first >= job.total) return;
+    const int64_t last = first + job.chunk;
+    job.task(job.args, first, last < job.total ? last : job.total);
+  }
+}
+
+static uint32_t await_job(uint32_t seen)
+{
+  for (;;) {
+    for (int i = 0; i < SPINS; i++) {
+      const uint32_t now = atomic_load(&job.generation);
+      if (now != seen && (now & 1)) return now;
+      rest();
+    }
+    const uint32_t now = atomic_load(&job.generation);
+    if (now != seen && (now & 1)) return now;
+    atomic_fetch_add(&job.asleep, 1);
+    syscall(SYS_futex, &job.generation, FUTEX_WAIT_PRIVATE, now, NULL, NULL, 0);
+    atomic_fetch_sub(&job.asleep, 1);
+  }
+}
+
+static void *work(void *number)
+{
+  uint32_t seen = 0;
+  for (;;) {
+    seen = await_job(seen);
+    atomic_fetch_add(&job.inside, 1);
+    /* Entered before looking again: the caller closes the job first and then waits for us. */
+    if (atomic_load(&job.generation) == seen && (intptr_t)number < atomic_load(&job.wanted))
+      take_chunks();
+    atomic_fetch_sub(&job.inside, 1);
+  }
+  return NULL;
+}
+
+static void grow(int wanted)
+{
+  if (owner != getpid()) { /* threads do not survive a fork */
+    owner = getpid();
+    workers = 0;
+    atomic_store(&job.asleep, 0);
+    atomic_store(&job.inside, 0);
+  }
+  for (; workers < wanted && workers < MAX_WORKERS; workers++) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, work, (void *)(intptr_t)workers) != 0) return;
+    pthread_detach(thread);
+  }
+}
+
+/* task(args, first, last) over 0 <= first < last <= total by up to `threads` threads. */
+void af_parallel(af_task task, void **args, int64_t total, int threads)
+{
+  if (threads <= 1 || total <= 1 || pthread_mutex_trylock(&busy) != 0) {
+    task(args, 0, total);
+    return;
+  }
+  grow(threads - 1);
+  const int64_t chunk = total / ((int64_t)threads * CHUNKS_PER_THREAD);
+  job.task = task;
+  job.args = args;
+  job.total = total;
+  job.chunk = chunk > 0 ? chunk : 1;
+  atomic_store(&job.next, 0);
+  atomic_store(&job.wanted, threads - 1);
+  atomic_fetch_add(&job.generation, 1);
+  if (atomic_load(&job.asleep) > 0)
+    syscall(SYS_futex, &job.generation, FUTEX_WAKE_PRIVATE, threads - 1, NULL, NULL, 0);
+  take_chunks();
+  atomic_fetch_add(&job.generation, 1);
+  for (int i = 0; atomic_load(&job.inside) > 0; i++) {
+    if (i < SPINS) rest();
+    else sched_yield();
+  }
+  pthread_mutex_unlock(&busy);
+}
