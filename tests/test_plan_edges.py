@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from batching import Case, failures
@@ -54,6 +55,23 @@ def passed_through() -> Graph:
     return b.build([x, y, y, b.constant(2.0, DType.F32)])
 
 
+def nested(stacked: bool) -> Graph:
+    """A loop in a loop, whose stack may be stacked once more."""
+    deep = GraphBuilder()
+    deep.input("t", (), "i32")
+    s = deep.input("s", (4, 3), "f32")
+    total = deep.add("reduce_sum", s, axes=(0,))
+    new = deep.add("sin", deep.add("sub", s, deep.add("broadcast", total, shape=(4, 3), dims=(1,))))
+    step = deep.build([new, deep.add("cos", new)])
+    inner = GraphBuilder()
+    inner.input("t", (), "i32")
+    start = inner.input("s", (4, 3), "f32")
+    state, stack = inner.add_multi("loop", start, body=step, trip=2, carries=1)
+    body = inner.build([inner.add("tanh", state), *([stack] if stacked else [])])
+    b = GraphBuilder()
+    return b.build(b.add_multi("loop", b.input("x", (4, 3), "f32"), body=body, trip=3, carries=1))
+
+
 def unfused(graph: Graph) -> Candidate:
     """One kernel per node, loop bodies re-issued."""
     plan, launch = BASELINES["unfused"](graph).plan, LaunchConfig()
@@ -61,7 +79,10 @@ def unfused(graph: Graph) -> Candidate:
     return Candidate(plan, (launch,) * len(plan.groups), bodies)
 
 
-@pytest.mark.parametrize("make", [empty, one_trip, swap, passed_through])
+MAKERS = [empty, one_trip, swap, passed_through, partial(nested, False), partial(nested, True)]
+
+
+@pytest.mark.parametrize("make", MAKERS)
 def test_edge_plans_give_the_reference_result(make: Callable[[], Graph]) -> None:
     graph = canonical(make())
     cases = [Case(graph, unfused(graph), "unfused")]

@@ -147,13 +147,16 @@ class _Scheduler:
         bodies: tuple[LaunchConfig, ...], place: dict[Value, Ref], level: int,
     ) -> list[Step]:  # fmt: skip
         if group.body is not None:
-            return self._loop(graph, group, bodies, place, level)
+            # Bodies are configured one level deep: in a loop inside a loop, the inner one's groups
+            # take the configuration of the inner loop itself.
+            inner = bodies or (launch,) * len(group.body.groups)
+            return self._loop(graph, group, group.body, inner, place, level)
         found = tuple(place[v] for v in reads(graph, group.nodes))
         return [Run(graph, group, launch, found, tuple(place[v] for v in group.outputs))]
 
     def _loop(
-        self, graph: Graph, group: FusionGroup, launches: tuple[LaunchConfig, ...],
-        place: dict[Value, Ref], level: int,
+        self, graph: Graph, group: FusionGroup, inner: FusionPlan,
+        launches: tuple[LaunchConfig, ...], place: dict[Value, Ref], level: int,
     ) -> list[Step]:  # fmt: skip
         node = group.nodes[0]
         call, types = graph.call(node), graph[node].types
@@ -162,21 +165,24 @@ class _Scheduler:
         operands = [self._operand(graph, v, place) for v in graph[node].inputs]
         counter = self.arena.take(4)
         state = [[self.arena.take(t.nbytes) for t in types[:carries]] for _ in range(2)]
-        stacks = tuple(self._stack(graph, Value(node, k), place, level) for k in range(carries, len(types)))  # fmt: skip
-        inside = [Candidate(group.body, launches)] if group.body is not None else []
+        stacks = [self._stack(graph, Value(node, k), place) for k in range(carries, len(types))]
+        slices = tuple(
+            replace(ref, level=level, stride=type_.nbytes // trip)
+            for ref, type_ in zip(stacks, types[carries:], strict=True)
+        )
         turns: list[tuple[Step, ...]] = []
         for source, target in ((state[0], state[1]), (state[1], state[0])):
             inputs = (counter, *source, *operands[carries:])
-            steps = self.plan(body, inside[0].plan, launches, (), inputs, (*target, *stacks), level + 1)  # fmt: skip
-            turns.append(tuple(steps))
-        done: list[Step] = [
-            Copy(operands[k], state[0][k], types[k].nbytes) for k in range(carries)
-        ]
+            outputs = (*target, *slices)
+            turns.append(tuple(self.plan(body, inner, launches, (), inputs, outputs, level + 1)))
+        done: list[Step] = [Copy(operands[k], state[0][k], types[k].nbytes) for k in range(carries)]
         done.append(Repeat(trip, level, counter, turns[0], turns[1]))
-        for k in range(carries):
-            if Value(node, k) in place:
-                done.append(Copy(state[trip % 2][k], place[Value(node, k)], types[k].nbytes))
-        for ref in (counter, *state[0], *state[1]):
+        for k, ref in enumerate((*state[trip % 2], *stacks)):
+            home = place.get(Value(node, k))
+            if home is not None and home != ref:
+                done.append(Copy(ref, home, types[k].nbytes))
+        own = [ref for ref in stacks if ref not in place.values()]
+        for ref in (counter, *state[0], *state[1], *own):
             self.arena.give(ref)
         return done
 
@@ -185,15 +191,13 @@ class _Scheduler:
             return self.constant(dict(graph[value.node].attrs)["value"])
         return place[value]
 
-    def _stack(self, graph: Graph, value: Value, place: dict[Value, Ref], level: int) -> Ref:
-        """Where trip t leaves its slice of a stacked result."""
-        whole = graph.type_of(value)
+    def _stack(self, graph: Graph, value: Value, place: dict[Value, Ref]) -> Ref:
+        """Where trips leave their slices of a stacked result, one after another."""
         base = place.get(value)
-        if base is None:  # nobody reads it, but the body writes it
-            base = place[value] = self.arena.take(whole.nbytes)
-        if base.stride:
-            base = replace(base, level=base.level)
-        return replace(base, level=level, stride=whole.nbytes // whole.shape[0])
+        # Nobody reads it, but the body writes it; or it moves with the trips of an outer loop.
+        if base is None or base.stride:
+            return self.arena.take(graph.type_of(value).nbytes)
+        return base
 
 
 def _last_reads(graph: Graph, plan: FusionPlan) -> dict[Value, int]:
