@@ -7,7 +7,6 @@ threads: OpenMP threads. tile: items per vector loop (item form). stage: keep he
 
 from __future__ import annotations
 
-
 import os
 
 from autofuse.graph.types import Graph
@@ -54,7 +53,9 @@ class CpuLaunchSpace:
             return LaunchConfig.of(threads=threads, tile=_loop_tile(graph, group, 256, threads))
         return LaunchConfig.of(threads=threads) if kind == "gemm" else LaunchConfig()
 
-    def choose(self, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str) -> LaunchConfig:  # fmt: skip
+    def choose(
+        self, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str
+    ) -> LaunchConfig:
         kind = self.kind(graph, group)
         if kind == "body":
             return LaunchConfig()
@@ -117,5 +118,3 @@ def _streamable(graph: Graph, group: FusionGroup) -> bool:
     written = sum(graph.type_of(v).nbytes for v in group.outputs)
     leaves = set(graph.outputs)
     return written >= STREAM_BYTES and all(v in leaves for v in group.outputs)
-
-

@@ -88,9 +88,7 @@ class FusionSpace:
     @cached_property
     def walls(self) -> frozenset[int]:
         """Contractions: library calls that stand alone."""
-        return frozenset(
-            n for n in self.live if self.graph[n].spec.family is Family.CONTRACTION
-        )
+        return frozenset(n for n in self.live if self.graph[n].spec.family is Family.CONTRACTION)
 
     @cached_property
     def loops(self) -> Mapping[int, FusionSpace]:
@@ -108,7 +106,8 @@ class FusionSpace:
         bodies: dict[int, FusionPlan] = {}
         for n, space in self.loops.items():
             options: tuple[Setting, ...] = ("kernel", "body")
-            if not whole_loop_is_legal(self.graph, n) or chooser(f"{self.prefix}loop:{n}", options) == "body":  # fmt: skip
+            whole = whole_loop_is_legal(self.graph, n)
+            if not whole or chooser(f"{self.prefix}loop:{n}", options) == "body":
                 bodies[n] = space.choose(chooser)
         fixed = self.walls | frozenset(bodies)
         edges = [e for e in self.edges if not set(e) & fixed]

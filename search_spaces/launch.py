@@ -22,6 +22,8 @@ class LaunchSpace(Protocol):
         """The configuration used when nothing has been searched."""
         ...
 
-    def choose(self, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str) -> LaunchConfig:  # fmt: skip
+    def choose(
+        self, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str
+    ) -> LaunchConfig:
         """A configuration from a chooser, canonical: settings that cannot matter are fixed."""
         ...

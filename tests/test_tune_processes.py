@@ -107,6 +107,10 @@ def test_two_processes_share_one_database(toy: None, tmp_path: Path) -> None:
     db = tmp_path / "t.db"
     processes = [start(db, seed=seed) for seed in (1, 2)]
     for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n" * 50)  # none waits: both are at it at once
+        process.stdin.flush()
+    for process in processes:
         data = result_of(process)
         assert data["verified"] and not data["interrupted"] and data["failed"] == {}
     rows, sessions = stored(db, workload())
