@@ -170,9 +170,9 @@ def _kernels(graph: Graph, candidate: Candidate, dialect: Dialect) -> Iterator[d
 
 def _text(run: Run, dialect: Dialect, number: int) -> tuple[str, str]:
     if dialect is Dialect.c:
-        from autofuse.backends.cpu import kernel_text
+        from autofuse.backends.cpu import kernel_of, kernel_text
 
-        return kernel_text(run.graph, run)
+        return kernel_text(kernel_of(run), run.launch)
     from autofuse.kernel.lower import extract, lower
     from autofuse.kernel.render import render_cuda
 

@@ -26,7 +26,9 @@ LIBM = frozenset(
     "exp expm1 log log1p sin cos tan tanh sinh cosh asin acos atan erf pow atan2".split()  # noqa: SIM905  # a word list reads better
 )
 # Inline functions every prelude defines for each dtype they serve, as af_NAME_DTYPE.
-PRELUDE = frozenset(("abs", "floor", "ceil", "rint", "sqrt", "max", "min", "isnan", "isfinite", "mulhi"))  # fmt: skip
+PRELUDE = frozenset(
+    ("abs", "floor", "ceil", "rint", "sqrt", "max", "min", "isnan", "isfinite", "mulhi")
+)
 
 
 @dataclass(frozen=True)

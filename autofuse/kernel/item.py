@@ -21,8 +21,16 @@ SHORT = 32
 class ItemLowering:
     """Emits one segment in item form. `targets` names the buffer of each output."""
 
-    def __init__(self, graph: Graph, form: Form, emitter: Emitter, frame: Frame, targets: dict[Value, str]) -> None:  # fmt: skip
-        self.graph, self.form, self.e, self.frame, self.targets = graph, form, emitter, frame, targets  # fmt: skip
+    def __init__(
+        self, graph: Graph, form: Form, emitter: Emitter, frame: Frame, targets: dict[Value, str]
+    ) -> None:
+        self.graph, self.form, self.e, self.frame, self.targets = (
+            graph,
+            form,
+            emitter,
+            frame,
+            targets,
+        )
         self.tags = dict(form.tags)
         self.carries = dict(form.carries)
         self.items: Index = ()
@@ -117,7 +125,9 @@ class ItemLowering:
         carries: int = call["carries"]
         state = [self._state(n, k) for k in range(carries)]
         trip = self.e.open("t", call["trip"])
-        sources: dict[Value, Source] = {Value(body.inputs[0]): lambda _: Call("cast", (trip,), DType.I32)}  # fmt: skip
+        sources: dict[Value, Source] = {
+            Value(body.inputs[0]): lambda _: Call("cast", (trip,), DType.I32)
+        }
         for k, registers in enumerate(state):
             now = {at: self.e.bind(sym) for at, sym in registers.items()}
             sources[Value(body.inputs[1 + k])] = self._register_source(self.carries[n, k], now)

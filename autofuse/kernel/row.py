@@ -24,8 +24,16 @@ HEAVY = 8.0
 class RowLowering:
     """Emits one segment in row form. `targets` names the buffer of each output."""
 
-    def __init__(self, graph: Graph, form: Form, emitter: Emitter, frame: Frame, targets: dict[Value, str]) -> None:  # fmt: skip
-        self.graph, self.form, self.e, self.frame, self.targets = graph, form, emitter, frame, targets  # fmt: skip
+    def __init__(
+        self, graph: Graph, form: Form, emitter: Emitter, frame: Frame, targets: dict[Value, str]
+    ) -> None:
+        self.graph, self.form, self.e, self.frame, self.targets = (
+            graph,
+            form,
+            emitter,
+            frame,
+            targets,
+        )
         self.tags = dict(form.tags)
         self.items: Index = ()
 

@@ -221,7 +221,9 @@ def align(shape: tuple[int, ...], main: tuple[int, ...]) -> Tags | None:
     return tuple(tags)
 
 
-def _seeds(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> dict[Value, Tags] | None:  # fmt: skip
+def _seeds(
+    graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]
+) -> dict[Value, Tags] | None:
     """The index at which each output is computed, in terms of the main output's axes."""
     main = _main_output(graph, outputs)
     shape = graph.type_of(main).shape
@@ -334,7 +336,9 @@ def local_shape(graph: Graph, value: Value, tags: Tags) -> tuple[int, ...]:
     return tuple(e for e, t in zip(shape, tags, strict=True) if not isinstance(t, int))
 
 
-def _kind(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...], tags: Mapping[Value, Tags]) -> str:  # fmt: skip
+def _kind(
+    graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...], tags: Mapping[Value, Tags]
+) -> str:
     """Row form when what is local per item is long and contiguous, else item form."""
     families = {graph[n].spec.family for n in nodes}
     if Family.CONTROL in families:

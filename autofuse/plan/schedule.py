@@ -130,7 +130,9 @@ class _Scheduler:
             self.arena.give(ref)
         return steps + self._passed_through(graph, outputs, place)
 
-    def _passed_through(self, graph: Graph, outputs: tuple[Ref, ...], place: dict[Value, Ref]) -> list[Step]:  # fmt: skip
+    def _passed_through(
+        self, graph: Graph, outputs: tuple[Ref, ...], place: dict[Value, Ref]
+    ) -> list[Step]:
         """Outputs that are inputs, constants or other outputs."""
         steps: list[Step] = []
         for value, ref in zip(graph.outputs, outputs, strict=True):

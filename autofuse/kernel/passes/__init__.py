@@ -32,4 +32,15 @@ def run_passes(kernel: Kernel, passes: tuple[Pass, ...] = PASSES) -> Kernel:
     return kernel
 
 
-__all__ = ["C_PASSES", "PASSES", "Pass", "block_folds", "drop_dead", "fuse_lanes", "lanes_inward", "run_passes", "stream_stores", "verify"]  # fmt: skip
+__all__ = [
+    "C_PASSES",
+    "PASSES",
+    "Pass",
+    "block_folds",
+    "drop_dead",
+    "fuse_lanes",
+    "lanes_inward",
+    "run_passes",
+    "stream_stores",
+    "verify",
+]

@@ -111,7 +111,10 @@ class _Mover:
         return _gather(parts)
 
     def _is_uniform(self, stmt: Stmt) -> bool:
-        return not isinstance(stmt, Store) and not (names_written(stmt) | names_read(stmt)) & self.varying  # fmt: skip
+        return (
+            not isinstance(stmt, Store)
+            and not (names_written(stmt) | names_read(stmt)) & self.varying
+        )
 
     def _all_runs(self, tree: list) -> list[_Run]:  # type: ignore[type-arg]  # recursive
         found: list[_Run] = []
