@@ -39,5 +39,7 @@ def backend_named(device: str) -> Backend:
         return BACKENDS["cpu"]
     if device in BACKENDS:
         return BACKENDS[device]
+    if device.partition(":")[0] == "cuda":
+        raise AutofuseError("device 'cuda' cannot be used: this autofuse has no CUDA backend yet")
     known = ", ".join(sorted(BACKENDS))
     raise AutofuseError(f"unknown device '{device}' (known here: auto, {known})")

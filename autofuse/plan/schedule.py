@@ -49,7 +49,8 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """`trip` times: store the trip number (i32) at `counter`, then the steps of even or odd trips."""
+    """`trip` times: store the trip number (i32) at `counter`, then do the steps of even or odd
+    trips."""
 
     trip: int
     level: int

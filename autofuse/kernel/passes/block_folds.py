@@ -68,12 +68,14 @@ def _rewrite(loop: Loop) -> list[Stmt]:
     if rest:
         tail = _body(loop, arrays, lane, Lit(whole * width, I64))
         done.append(Loop("lane", lane, Lit(rest, I64), tail))
-    joins = [
-        Assign(f.target, Call(f.operator, (f.target, Load(arrays[f.target.name], lane, f.target.dtype)), f.target.dtype))
-        for f in loop.folds
-    ]  # fmt: skip
+    joins = [Assign(f.target, _join(f, arrays[f.target.name], lane)) for f in loop.folds]
     done.append(Loop("serial", lane, Lit(width, I64), tuple(joins)))
     return done
+
+
+def _join(fold: Fold, array: str, lane: Sym) -> Expr:
+    dtype = fold.target.dtype
+    return Call(fold.operator, (fold.target, Load(array, lane, dtype)), dtype)
 
 
 def _start(fold: Fold) -> Expr:
