@@ -1,4 +1,4 @@
-void cartpole_naive(const float *restrict in0, const uint32_t *restrict in1, float *restrict out0, float *restrict out1)
+void cartpole_naive(const float *restrict in0, const uint32_t *restrict in1, float *restrict out0, float *restrict out1, int64_t first, int64_t last)
 {
   const uint32_t v22 = in1[0];
   const uint32_t v23 = in1[1];
@@ -20,7 +20,7 @@ void cartpole_naive(const float *restrict in0, const uint32_t *restrict in1, flo
   const uint32_t v70 = v23 + 3678237736u;
   const uint32_t v75 = v22 + 2415085441u;
   const uint32_t v76 = v23 + 2527404717u;
-  for (int64_t b0 = 0; b0 < 1; b0++) {
+  for (int64_t b0 = first, b0_end = last < 1 ? last : 1; b0 < b0_end; b0++) {
     float s0_l[256] __attribute__((aligned(64)));
     float s1_l[256] __attribute__((aligned(64)));
     float s2_l[256] __attribute__((aligned(64)));

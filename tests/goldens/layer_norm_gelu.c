@@ -1,6 +1,6 @@
-void layer_norm_gelu(const float *restrict in0, const float *restrict in1, const float *restrict in2, float *restrict out0)
+void layer_norm_gelu(const float *restrict in0, const float *restrict in1, const float *restrict in2, float *restrict out0, int64_t first, int64_t last)
 {
-  for (int64_t r0 = 0; r0 < 256; r0++) {
+  for (int64_t r0 = first, r0_end = last < 256 ? last : 256; r0 < r0_end; r0++) {
     const int64_t p0 = r0;
     float acc0 = 0.0f;
     #pragma omp simd reduction(+:acc0)

@@ -1,6 +1,6 @@
-void softmax(const float *restrict in0, float *restrict out0)
+void softmax(const float *restrict in0, float *restrict out0, int64_t first, int64_t last)
 {
-  for (int64_t r0 = 0; r0 < 256; r0++) {
+  for (int64_t r0 = first, r0_end = last < 256 ? last : 256; r0 < r0_end; r0++) {
     const int64_t p0 = r0;
     float acc0 = (-AF_INFF);
     float acc0_l0[64] __attribute__((aligned(64)));
