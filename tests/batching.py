@@ -18,8 +18,6 @@ from autofuse.kernel.dialects import C
 from autofuse.measure.check import CheckResult, Reference, check, poison, reference_of
 from autofuse.plan.types import Candidate
 
-GLOBALS = ("af_entry", "AF_IN", "AF_CONST", "AF_OUT", "af_gemm_f32", "af_gemm_f64")
-
 
 @dataclass(frozen=True)
 class Case:
@@ -33,28 +31,25 @@ class Case:
 def build(cases: Sequence[Case], level: str = "-O1") -> list[Artifact]:
     """One artifact per case, all in one library; each keeps the entry that `program` wrote."""
     kernels: dict[tuple[str, ...], dict[str, str]] = {}
-    entries: list[str] = []
+    entries: list[Source] = []
     programs = [program(case.graph, case.candidate) for case in cases]
     for at, made in enumerate(programs):
         for source in made.sources:
-            text = source.text.replace(C.prelude, "")
             if source.name == "entry":
-                for name in GLOBALS:
-                    text = text.replace(name, f"{name}_{at}")
-                entries.append(text)
-            else:
-                flags = (*(f for f in source.flags if f != "-O3"), level)
-                for name, kernel in re.findall(r"^void (k_\w+)(.*?^})", text, re.M | re.S):
-                    kernels.setdefault(flags, {})[name] = f"void {name}{kernel}"
+                rename = f"-D{made.entry}={made.entry}_{at}"
+                entries.append(replace(source, name=f"entry{at}", flags=("-O0", rename)))
+                continue
+            flags = (*(f for f in source.flags if f != "-O3"), level)
+            for name, kernel in re.findall(r"^void (k_\w+)(.*?^})", source.text, re.M | re.S):
+                kernels.setdefault(flags, {})[name] = f"void {name}{kernel}"
     sources = [
         Source(f"kernels{k}", "\n".join([C.prelude, *texts.values()]), flags)
         for k, (flags, texts) in enumerate(sorted(kernels.items()))
     ]
-    sources.append(Source("entries", "\n".join([C.prelude, *entries]), ("-O1",)))
-    built = compile_program(Program(tuple(sources), "af_entry_0", (), ())).artifact
+    built = compile_program(Program((*sources, *entries), "af_entry_0", (), ())).artifact
     return [
         replace(
-            built, entry=f"af_entry_{at}", inputs=p.inputs, outputs=p.outputs,
+            built, entry=f"{p.entry}_{at}", inputs=p.inputs, outputs=p.outputs,
             constants=p.constants, workspace=p.workspace,
         )
         for at, p in enumerate(programs)
@@ -63,12 +58,17 @@ def build(cases: Sequence[Case], level: str = "-O1") -> list[Artifact]:
 
 def verdict(artifact: Artifact, inputs: Sequence[np.ndarray], reference: Reference) -> CheckResult:
     """The trust rule on one run with poisoned outputs and workspace."""
+    return check(poisoned_run(artifact, inputs), reference)
+
+
+def poisoned_run(artifact: Artifact, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of one run; nothing of what memory held before can pass for a result."""
     with load(artifact) as library:
         outputs = [np.empty(t.shape, t.dtype.numpy) for t in artifact.outputs]
         for array in (*outputs, library.workspace):
             poison(array)
         library.run(inputs, outputs)
-    return check(outputs, reference)
+    return outputs
 
 
 def failures(cases: Sequence[Case], seed: int = 0, level: str = "-O1") -> list[str]:

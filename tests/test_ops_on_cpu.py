@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
 import pytest
-from batching import Case, build, verdict
+from batching import Case, build, poisoned_run
 from expr_eval import draw
 
 from autofuse.graph.builder import GraphBuilder
-from autofuse.graph.types import Graph
-from autofuse.measure.check import CheckResult, reference_of
+from autofuse.graph.types import Graph, Value
+from autofuse.measure.check import CheckResult, Reference, check, reference_of
 from autofuse.ops.spec import Family, OpSpec, Sample, all_specs
-from autofuse.plan.groups import is_source
+from autofuse.plan.groups import group_of, is_source
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 
 CASES = {
@@ -19,6 +23,7 @@ CASES = {
     for n, sample in enumerate(spec.samples())
     if spec.family is not Family.SOURCE or spec.name == "iota"
 }
+CHUNK = 60
 LAUNCHES = (
     LaunchConfig.of(tile=64, impl="loops"),
     LaunchConfig.of(tile=7, stage=False, threads=2, math="relaxed"),
@@ -39,20 +44,46 @@ def whole(graph: Graph, launch: LaunchConfig) -> Candidate:
     return Candidate(FusionPlan((FusionGroup(nodes, outputs),)), (launch,))
 
 
+def together(names: Sequence[str]) -> tuple[Graph, dict[str, int]]:
+    """A graph with an op per name, none reading another, and how many outputs each has."""
+    b = GraphBuilder()
+    outputs: list[Value] = []
+    counts: dict[str, int] = {}
+    for name in names:
+        spec, sample = CASES[name]
+        operands = [b.input(f"{name} {k}", t.shape, t.dtype) for k, t in enumerate(sample.ins)]
+        made = b.add_multi(spec.name, *operands, **sample.attrs)
+        counts[name] = len(made)
+        outputs += made
+    return b.build(outputs), counts
+
+
+def one_kernel_each(graph: Graph, launch: LaunchConfig) -> Candidate:
+    groups = [group_of(graph, [n]) for n in range(len(graph.nodes)) if not is_source(graph, n)]
+    return Candidate(FusionPlan(tuple(groups)), (launch,) * len(groups))
+
+
 @pytest.fixture(scope="module")
 def results() -> dict[str, CheckResult]:
-    """All ops, built together and run once."""
-    cases: list[Case] = []
-    for name, (spec, sample) in CASES.items():
-        graph = one_op(spec, sample)
-        cases += [Case(graph, whole(graph, launch), name) for launch in LAUNCHES]
+    """All ops, many to a program, built together and run once per launch configuration."""
+    names = list(CASES)
+    chunks = [names[k : k + CHUNK] for k in range(0, len(names), CHUNK)]
+    graphs = [together(chunk) for chunk in chunks]
+    cases = [Case(g, one_kernel_each(g, launch), "") for launch in LAUNCHES for g, _ in graphs]
+    wanted = {name: expected(name) for name in names}
     found: dict[str, CheckResult] = {}
-    for case, artifact in zip(cases, build(cases), strict=True):
-        inputs = draw(CASES[case.label][1])
-        result = verdict(artifact, inputs, reference_of(case.graph, inputs))
-        if case.label not in found or found[case.label].ok:
-            found[case.label] = result
+    for (_, counts), artifact in zip(graphs * len(LAUNCHES), build(cases), strict=True):
+        outputs = iter(poisoned_run(artifact, [x for name in counts for x in wanted[name][0]]))
+        for name, count in counts.items():
+            result = check(tuple(islice(outputs, count)), wanted[name][1])
+            if name not in found or found[name].ok:
+                found[name] = result
     return found
+
+
+def expected(name: str) -> tuple[tuple[np.ndarray, ...], Reference]:
+    inputs = draw(CASES[name][1])
+    return inputs, reference_of(one_op(*CASES[name]), inputs)
 
 
 @pytest.mark.parametrize("name", CASES)
