@@ -1,0 +1,112 @@
+"""The little of HiGHS that is used here: rows that are all `>=`, columns between 0 and a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import highspy
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """sum of coefficients[i] * x[columns[i]] >= lower"""
+
+    columns: tuple[int, ...]
+    coefficients: tuple[float, ...]
+    lower: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    matrix: csr_array
+    lower: Floats
+
+    @staticmethod
+    def of(rows: Sequence[Row], columns: int) -> Rows:
+        starts = np.cumsum([0] + [len(row.columns) for row in rows])
+        index = np.array([c for row in rows for c in row.columns], dtype=np.int32)
+        value = np.array([c for row in rows for c in row.coefficients], dtype=np.float64)
+        matrix = csr_array((value, index, starts), shape=(len(rows), columns))
+        return Rows(matrix, np.array([row.lower for row in rows], dtype=np.float64))
+
+
+def _model(rows: Rows, costs: Floats, upper: Floats, integers: int) -> highspy.HighsLp:
+    lp = highspy.HighsLp()
+    matrix = rows.matrix
+    lp.num_row_, lp.num_col_ = matrix.shape
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = costs, np.zeros(len(costs)), upper
+    lp.row_lower_, lp.row_upper_ = rows.lower, np.full(len(rows.lower), highspy.kHighsInf)
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_ = matrix.indptr.astype(np.int32)
+    lp.a_matrix_.index_ = matrix.indices.astype(np.int32)
+    lp.a_matrix_.value_ = matrix.data
+    if integers:
+        kinds = [highspy.HighsVarType.kInteger] * integers
+        kinds += [highspy.HighsVarType.kContinuous] * (len(costs) - integers)
+        lp.integrality_ = kinds
+    return lp
+
+
+def _silent() -> highspy.Highs:
+    solver = highspy.Highs()  # type: ignore[no-untyped-call]
+    solver.silent()
+    return solver
+
+
+class Relaxation:
+    """A linear program kept between solves, so that each starts from the last one's basis."""
+
+    def __init__(self, rows: Rows, columns: int) -> None:
+        self._columns = np.arange(columns, dtype=np.int32)
+        self._solver = _silent()
+        self._solver.passModel(_model(rows, np.zeros(columns), np.ones(columns), 0))
+
+    def add(self, rows: Rows) -> None:
+        matrix, count = rows.matrix, len(rows.lower)
+        self._solver.addRows(
+            count,
+            rows.lower,
+            np.full(count, highspy.kHighsInf),
+            matrix.nnz,
+            matrix.indptr[:-1].astype(np.int32),
+            matrix.indices.astype(np.int32),
+            matrix.data,
+        )
+
+    def solve(self, costs: Floats, upper: Floats) -> tuple[Floats, Floats] | None:
+        """The solution and the row duals; None where there is no solution."""
+        columns, solver = self._columns, self._solver
+        solver.changeColsCost(len(columns), columns, costs)
+        solver.changeColsBounds(len(columns), columns, np.zeros(len(columns)), upper)
+        solver.run()
+        if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return None
+        solution = solver.getSolution()
+        return np.array(solution.col_value), np.array(solution.row_dual)
+
+
+def solve_integer(
+    rows: Rows, costs: Floats, integers: int, start: Floats | None = None
+) -> tuple[Floats, float] | None:
+    """A best solution with the first `integers` columns 0 or 1, and a bound on its value.
+
+    None where there is no solution.
+    """
+    solver = _silent()
+    solver.setOptionValue("mip_rel_gap", 0.0)
+    solver.setOptionValue("mip_abs_gap", 1e-9)
+    solver.passModel(_model(rows, costs, np.ones(len(costs)), integers))
+    if start is not None:
+        solution = highspy.HighsSolution()
+        solution.col_value = list(start)
+        solver.setSolution(solution)
+    solver.run()
+    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        return None
+    return np.array(solver.getSolution().col_value), float(solver.getInfo().mip_dual_bound)

@@ -1,0 +1,80 @@
+"""Whether chosen pieces can run in some order, and which values wait for each other if not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+Values = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`order`: pieces that can run, in order. `stuck`: the others. `available`: values written."""
+
+    order: tuple[int, ...]
+    stuck: tuple[int, ...]
+    available: frozenset[int]
+
+
+def run_order(reads: Sequence[Values], writes: Sequence[Values], chosen: Iterable[int]) -> Run:
+    """Run every chosen piece whose reads are available until none is left that can."""
+    pieces = sorted(chosen)
+    missing = {p: len(reads[p]) for p in pieces}
+    readers: dict[int, list[int]] = {}
+    for p in pieces:
+        for v in reads[p]:
+            readers.setdefault(v, []).append(p)
+    ready = [p for p in reversed(pieces) if missing[p] == 0]
+    order: list[int] = []
+    available: set[int] = set()
+    while ready:
+        p = ready.pop()
+        order.append(p)
+        for v in writes[p]:
+            if v in available:
+                continue
+            available.add(v)
+            for reader in readers.get(v, ()):
+                missing[reader] -= 1
+                if missing[reader] == 0:
+                    ready.append(reader)
+    stuck = tuple(p for p in pieces if missing[p] > 0)
+    return Run(tuple(order), stuck, frozenset(available))
+
+
+def waiting_values(
+    reads: Sequence[Values], writes: Sequence[Values], run: Run
+) -> list[frozenset[int]]:
+    """Sets of values that stuck pieces write only for each other.
+
+    Of each set C it holds that every stuck piece writing into C also reads from C, so that no value
+    of C can ever be the first: some piece that writes into C and reads nothing of it is wanting.
+    """
+    at = {p: i for i, p in enumerate(run.stuck)}
+    writers: dict[int, list[int]] = {}
+    for p in run.stuck:
+        for v in writes[p]:
+            writers.setdefault(v, []).append(p)
+    waits = [
+        (at[p], at[writer])
+        for p in run.stuck
+        for v in reads[p]
+        if v not in run.available
+        for writer in writers.get(v, ())
+    ]
+    rows, columns = (np.array(side, dtype=np.int64) for side in zip(*waits, strict=True))
+    size = len(run.stuck)
+    graph = coo_array((np.ones(len(waits)), (rows, columns)), shape=(size, size))
+    _, labels = connected_components(graph, directed=True, connection="strong")
+    leaving = {int(labels[a]) for a, b in waits if labels[a] != labels[b]}
+    found: dict[int, set[int]] = {}
+    for p in run.stuck:
+        label = int(labels[at[p]])
+        if label not in leaving:
+            found.setdefault(label, set()).update(v for v in reads[p] if v not in run.available)
+    return [frozenset(found[label]) for label in sorted(found)]
