@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 from autofuse.backends.base import Program, Source
-from autofuse.backends.entry import KernelCall, entry_text, same_kernel
+from autofuse.backends.entry import ENTRY, KernelCall, entry_text, same_kernel
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
 from autofuse.kernel.gemm import uses_blas
@@ -81,7 +81,7 @@ def program(graph: Graph, candidate: Candidate) -> Program:
     entry = Source("entry", entry_text(graph, plan, calls), ("-O1",))
     return Program(
         sources=(*_units(units), entry),
-        entry="af_entry",
+        entry=ENTRY,
         inputs=graph.input_types,
         outputs=graph.output_types,
         constants=plan.constants,

@@ -17,8 +17,16 @@ from autofuse.ops.dtypes import DType
 from autofuse.plan.groups import reads
 from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Schedule, Step, kernel_runs
 
+ENTRY, PROFILE = "af_entry", "af_profile"
+_CLOCK = """static double af_now_us(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
+}"""
 _RUNTIME = """
 #include <string.h>
+#include <time.h>
 typedef void (*af_gemm_f32)(const char *, const char *, const int *, const int *, const int *,
   const float *, const float *, const int *, const float *, const int *, const float *,
   float *, const int *);
@@ -56,7 +64,9 @@ def entry_text(graph: Graph, plan: Schedule, calls: Mapping[Run, KernelCall]) ->
         lines += [heads[name].head, *_task(heads[name])]
     for run, number in numbers.items():
         lines += _gemm_task(run, number)
-    lines += _entry(graph, plan, calls, numbers)
+    lines += [_spaces(graph, plan), _CLOCK]
+    lines += _entry(plan, calls, numbers, profiled=False)
+    lines += _entry(plan, calls, numbers, profiled=True)
     return "\n".join(lines) + "\n"
 
 
@@ -67,23 +77,38 @@ def _task(call: KernelCall) -> Iterator[str]:
     yield f"{{ {call.name}({arguments}); }}"
 
 
-def _entry(
-    graph: Graph, plan: Schedule, calls: Mapping[Run, KernelCall], gemms: Mapping[Run, int]
-) -> Iterator[str]:
+def _spaces(graph: Graph, plan: Schedule) -> str:
     inputs = len(graph.inputs)
-    yield f"enum {{ AF_IN = 0, AF_CONST = {inputs}, AF_OUT = {inputs + len(plan.constants)} }};"
-    yield "int32_t af_entry(void **buffers, void *workspace, void **blas)"
+    return f"enum {{ AF_IN = 0, AF_CONST = {inputs}, AF_OUT = {inputs + len(plan.constants)} }};"
+
+
+def _entry(
+    plan: Schedule, calls: Mapping[Run, KernelCall], gemms: Mapping[Run, int], profiled: bool
+) -> Iterator[str]:
+    """The entry; the profiled one adds the microseconds of each group to `us[group]`."""
+    extra = ", double *us" if profiled else ""
+    name = PROFILE if profiled else ENTRY
+    yield f"int32_t {name}(void **buffers, void *workspace, void **blas{extra})"
     yield "{"
     yield "  char *const work = (char *)workspace;"
     yield "  const af_parallel parallel = (af_parallel)blas[3];"
     yield "  (void)work; (void)buffers; (void)parallel;"
+    if profiled:
+        yield "  double before_us = af_now_us(), after_us;"
     if gemms:
         # BLAS runs single-threaded inside our threads: two pools would wait for each other.
         yield "  const af_set_threads set = (af_set_threads)blas[2];"
         yield "  const int before = set ? set(1) : 0;"
-    yield from _steps(plan.steps, calls, gemms, 1)
+    for step, owner in zip(plan.steps, plan.owners, strict=True):
+        yield from _steps((step,), calls, gemms, 1)
+        if profiled:
+            if owner >= 0:
+                yield f"  after_us = af_now_us(), us[{owner}] += after_us - before_us;"
+            yield "  before_us = af_now_us();"
     if gemms:
         yield "  if (set) set(before);"
+    if profiled:
+        yield "  (void)before_us;"
     yield "  return 0;"
     yield "}"
 

@@ -20,6 +20,8 @@ from autofuse.ops.types import AutofuseError, TensorType
 
 Arrays = tuple[np.ndarray, ...]
 _KEPT_PER_OUTPUT = 2
+# The entry that also says how long each group took (see `entry.py`).
+PROFILE = "af_profile"
 _OPENMP_RUNTIMES = ("libgomp.so.1", "libomp.so.5", "libomp.so", "libiomp5.so")
 
 
@@ -153,6 +155,28 @@ class Library:
                     raise LaunchError("the program has been unloaded")
                 code: int = entry(table, workspace, blas)
                 return code
+
+        return call
+
+    def bind_profile(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], groups: int
+    ) -> Callable[[], np.ndarray]:
+        """Like `bind`, for the profiled entry: each call returns the microseconds spent in each
+        of `groups` groups. Raises LaunchError if the program has none or reports failure."""
+        arrays = (*inputs, *self.constants, *outputs)
+        table = (ctypes.c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays))
+        if self._handle is None or not hasattr(self._handle, PROFILE):
+            raise LaunchError("the program cannot be profiled")
+        entry = self._handle[PROFILE]
+        entry.restype, entry.argtypes = ctypes.c_int32, [ctypes.c_void_p] * 4
+
+        def call(_keep: Arrays = arrays) -> np.ndarray:
+            us = np.zeros(max(groups, 1), np.float64)
+            with self._lock:
+                code = entry(table, self._workspace_address, self._blas, us.ctypes.data)
+            if code != 0:
+                raise LaunchError(f"the program failed with code {code}")
+            return us[:groups]
 
         return call
 

@@ -46,6 +46,26 @@ class CompareJob:
 
 
 @dataclass(frozen=True)
+class ProfileJob:
+    """Check one artifact, then time each of its `groups` groups where it runs in the plan."""
+
+    artifact: Artifact
+    groups: int
+    sampling: Sampling
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The timing of each group in plan order and of the whole profiled call, or a failure."""
+
+    groups: tuple[Timing, ...]
+    total: Timing | None
+    max_rel_error: float | None
+    failure: Failure | None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class Reply:
     """Outcome of one job on one artifact: exactly one of a pass and `failure`.
 

@@ -36,6 +36,8 @@ from autofuse.measure.protocol import (
     ComparisonFailure,
     MeasureJob,
     Open,
+    Profile,
+    ProfileJob,
     Ready,
     Reply,
 )
@@ -132,6 +134,21 @@ class Worker:
         assert isinstance(answer, Reply)
         return replace(answer, seconds=seconds)
 
+    def profile(
+        self,
+        artifact: Artifact,
+        groups: int,
+        sampling: Sampling = Sampling(),  # noqa: B008 - frozen
+        limit_s: float | None = None,
+    ) -> Profile:
+        """Check `artifact`, then time each group of its plan inside the plan."""
+        begun, answer = self._ask(ProfileJob(artifact, groups, sampling), limit_s)
+        seconds = time.perf_counter() - begun
+        if isinstance(answer, Failure):
+            return Profile((), None, None, answer, seconds)
+        assert isinstance(answer, Profile)
+        return replace(answer, seconds=seconds)
+
     def compare(
         self,
         artifacts: Sequence[Artifact],
@@ -158,7 +175,9 @@ class Worker:
         assert isinstance(answer, Comparison | ComparisonFailure)
         return replace(answer, seconds=seconds)
 
-    def _ask(self, job: MeasureJob | CompareJob, limit_s: float | None) -> tuple[float, Any]:
+    def _ask(
+        self, job: MeasureJob | CompareJob | ProfileJob, limit_s: float | None
+    ) -> tuple[float, Any]:
         """When the job began, and its answer or Failure; the device is ours meanwhile."""
         with measurement_lock(self.device):
             child = self._running()

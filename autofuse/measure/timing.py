@@ -133,3 +133,29 @@ def stopping_rule(samples: Sequence[float], sampling: Sampling, late: bool) -> s
     if n >= sampling.maximum:
         return "samples"
     return "wall" if late and n >= 3 else None
+
+
+def collect_profile(
+    call: Callable[[], np.ndarray],
+    prepare: Callable[[], None],
+    sampling: Sampling,
+    clock: Clock = time.perf_counter,
+) -> np.ndarray:
+    """Samples [sample, group] in microseconds: at least 3, then until the total is known to
+    `noise`, `maximum` samples are taken or `wall_s` seconds have passed. `prepare` comes before
+    each call in cold mode."""
+    end = clock() + sampling.warmup_s
+    call()
+    while clock() < end:
+        call()
+    end = clock() + sampling.wall_s
+    rows: list[np.ndarray] = []
+    while len(rows) < sampling.maximum:
+        if sampling.cache == "cold":
+            prepare()
+        rows.append(call())
+        known = median_error([float(r.sum()) for r in rows]) <= sampling.noise
+        enough = len(rows) >= sampling.minimum and known
+        if len(rows) >= 3 and (enough or clock() > end):
+            break
+    return np.stack(rows)

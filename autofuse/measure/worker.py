@@ -28,10 +28,19 @@ from autofuse.measure.protocol import (
     ComparisonFailure,
     MeasureJob,
     Open,
+    Profile,
+    ProfileJob,
     Ready,
     Reply,
 )
-from autofuse.measure.timing import Sampling, Stopwatch, collect, summarise, warm_up
+from autofuse.measure.timing import (
+    Sampling,
+    Stopwatch,
+    collect,
+    collect_profile,
+    summarise,
+    warm_up,
+)
 from autofuse.measure.workload import Workload, draw_inputs
 from autofuse.ops.types import AutofuseError, TensorType
 from autofuse.records import Failure, FailureKind
@@ -119,6 +128,21 @@ class Bench:
                 return Reply(timing, error, None)
         except (LaunchError, _WrongError) as failed:
             return Reply(None, None, _failure(failed))
+
+    def profile(self, job: ProfileJob) -> Profile:
+        """Per-group samples of one call each, every group in the cache state the plan leaves."""
+        try:
+            with load(job.artifact) as library:
+                error = self.verify(library)
+                touched = (*self.inputs, *library.constants, *self.arrays, library.workspace)
+                prepare = self.evictor.for_arrays(touched)
+                call = library.bind_profile(self.inputs, self.arrays, job.groups)
+                samples = collect_profile(call, prepare, job.sampling)
+        except (LaunchError, _WrongError) as failed:
+            return Profile((), None, None, _failure(failed))
+        mode = job.sampling.cache
+        each = tuple(summarise(column.tolist(), mode, "samples") for column in samples.T)
+        return Profile(each, summarise(samples.sum(1).tolist(), mode, "samples"), error, None)
 
     def compare(self, job: CompareJob) -> Comparison | ComparisonFailure:
         with ExitStack() as stack:
@@ -233,7 +257,10 @@ def serve(requests: Connection, replies: Connection) -> None:
             replies.send(Ready())
             continue
         assert bench is not None
-        replies.send(bench.measure(job) if isinstance(job, MeasureJob) else bench.compare(job))
+        if isinstance(job, ProfileJob):
+            replies.send(bench.profile(job))
+        else:
+            replies.send(bench.measure(job) if isinstance(job, MeasureJob) else bench.compare(job))
 
 
 def main(arguments: Sequence[str]) -> None:

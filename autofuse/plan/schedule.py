@@ -64,11 +64,14 @@ Step = Run | Copy | Repeat
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Steps in order, the array constants they read, and the workspace size in bytes."""
+    """Steps in order, the array constants they read, and the workspace size in bytes.
+
+    `owners` says for each step which group of the plan it belongs to; -1: a copy to an output."""
 
     steps: tuple[Step, ...]
     constants: tuple[Literal, ...]
     workspace: int
+    owners: tuple[int, ...] = ()
 
 
 class _Arena:
@@ -97,6 +100,7 @@ class _Scheduler:
     def __init__(self) -> None:
         self.arena = _Arena()
         self.constants: dict[Literal, int] = {}
+        self.owners: tuple[int, ...] = ()
 
     def constant(self, literal: Literal) -> Ref:
         return Ref("const", self.constants.setdefault(literal, len(self.constants)))
@@ -118,6 +122,7 @@ class _Scheduler:
                 place.setdefault(value, ref)
         last = _last_reads(graph, plan)
         steps: list[Step] = []
+        owners: list[int] = []
         mine: dict[Value, Ref] = {}
         for position, group in enumerate(plan.groups):
             for value in group.outputs:
@@ -125,11 +130,14 @@ class _Scheduler:
                     mine[value] = place[value] = self.arena.take(graph.type_of(value).nbytes)
             step_bodies = bodies[position] if bodies else ()
             steps += self._group(graph, group, launches[position], step_bodies, place, level)
+            owners += [position] * (len(steps) - len(owners))
             for value in [v for v in mine if last.get(v, -1) <= position]:
                 self.arena.give(mine.pop(value))
         for ref in mine.values():
             self.arena.give(ref)
-        return steps + self._passed_through(graph, outputs, place)
+        steps += self._passed_through(graph, outputs, place)
+        self.owners = (*owners, *[-1] * (len(steps) - len(owners)))
+        return steps
 
     def _passed_through(
         self, graph: Graph, outputs: tuple[Ref, ...], place: dict[Value, Ref]
@@ -220,7 +228,8 @@ def schedule(graph: Graph, candidate: Candidate) -> Schedule:
     steps = scheduler.plan(
         graph, candidate.plan, candidate.launches, candidate.bodies, inputs, outputs, 0
     )
-    return Schedule(tuple(steps), tuple(scheduler.constants), scheduler.arena.peak)
+    constants, peak = tuple(scheduler.constants), scheduler.arena.peak
+    return Schedule(tuple(steps), constants, peak, scheduler.owners)
 
 
 def kernel_runs(steps: Iterable[Step]) -> list[Run]:
