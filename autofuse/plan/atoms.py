@@ -266,9 +266,7 @@ def _items(
 ) -> tuple[Atom, ...]:
     owned = {n for part in parts for n in part}
     fulls = [_full(graph, part, copied) for part in parts]
-    needs = [
-        tuple(v for v in reads(graph, full) if not is_source(graph, v.node)) for full in fulls
-    ]
+    needs = [tuple(v for v in reads(graph, full) if not is_source(graph, v.node)) for full in fulls]
     readers: dict[Value, int] = {}
     for k, values in enumerate(needs):
         for value in values:
@@ -283,4 +281,3 @@ def _items(
         items.append(Atom(part, full, values, exports))
     assert all(v.node in owned for v in readers), "a value that no atom makes is read"
     return tuple(items)
-

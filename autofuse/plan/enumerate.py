@@ -129,10 +129,11 @@ class _Kept:
         groups = tuple(sorted(self.options, key=_order))
         self.counts["kept"] = len(groups)
         classes: dict[object, int] = {}
+        shapes = self.judge.shapes
         numbers: list[int] = []
         for group in groups:
-            key = self.options[group][1]
-            numbers.append(classes.setdefault(group if key is None else key, len(classes)))
+            key = self.options[group][1] or shapes.key(group.nodes, group.outputs)
+            numbers.append(classes.setdefault((key, group.body), len(classes)))
         self.counts["classes"] = len(classes)
         return Enumeration(
             self.judge.graph,

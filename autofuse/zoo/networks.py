@@ -80,16 +80,29 @@ def transformer_block(length: int, width: int, heads: int) -> Graph:
         w2: Array,
         b2: Array,
     ) -> dict[str, Array]:
-        qkv = xp.layer_norm(x, gamma1, beta1) @ w_qkv
-        q, k, v = (_heads(qkv[:, i * width : (i + 1) * width], heads) for i in range(3))
-        mixed = _attend(q, k, v).transpose(1, 0, 2).reshape(length, width)
-        x = x + mixed @ w_out
-        return {"y": x + _feed_forward(xp.layer_norm(x, gamma2, beta2), w1, b1, w2, b2)}
+        y = _block(x, heads, gamma1, beta1, w_qkv, w_out, gamma2, beta2, w1, b1, w2, b2)
+        return {"y": y}
 
+    return trace(fn, spec((length, width)), *_block_weights(width))
+
+
+def transformer(layers: int, length: int, width: int, heads: int) -> Graph:
+    """`layers` pre-norm transformer blocks one after another on x f32[length, width], each with
+    weights of its own."""
+
+    def fn(x: Array, *weights: Array) -> dict[str, Array]:
+        each = len(weights) // layers
+        for layer in range(layers):
+            x = _block(x, heads, *weights[layer * each : (layer + 1) * each])
+        return {"y": x}
+
+    return trace(fn, spec((length, width)), *_block_weights(width) * layers)
+
+
+def _block_weights(width: int) -> tuple[Spec, ...]:
+    """Shapes of what a block takes after x, in order."""
     gamma, bias = spec(width, low=0.5, high=1.5), spec(width, low=-0.5, high=0.5)
-    return trace(
-        fn,
-        spec((length, width)),
+    return (
         gamma,
         bias,
         _weights(width, 3 * width),
@@ -101,3 +114,25 @@ def transformer_block(length: int, width: int, heads: int) -> Graph:
         _weights(4 * width, width),
         bias,
     )
+
+
+def _block(
+    x: Array,
+    heads: int,
+    gamma1: Array,
+    beta1: Array,
+    w_qkv: Array,
+    w_out: Array,
+    gamma2: Array,
+    beta2: Array,
+    w1: Array,
+    b1: Array,
+    w2: Array,
+    b2: Array,
+) -> Array:
+    length, width = x.shape
+    qkv = xp.layer_norm(x, gamma1, beta1) @ w_qkv
+    q, k, v = (_heads(qkv[:, i * width : (i + 1) * width], heads) for i in range(3))
+    mixed = _attend(q, k, v).transpose(1, 0, 2).reshape(length, width)
+    x = x + mixed @ w_out
+    return x + _feed_forward(xp.layer_norm(x, gamma2, beta2), w1, b1, w2, b2)
