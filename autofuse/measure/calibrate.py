@@ -1,0 +1,221 @@
+"""Measure what a device can do at best: the constants behind every lower bound.
+
+Everything is the best of several runs of small C programs, because a bound must not be too high.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from autofuse.backends.base import Program, Source
+from autofuse.backends.blas import blas_pointers
+from autofuse.backends.ccompiler import compile_program
+from autofuse.backends.cpu import FLAGS, MATH_FLAGS
+from autofuse.backends.fingerprint import last_level_cache_bytes, usable_cores
+from autofuse.kernel.dialects import C
+from autofuse.ops.dtypes import DType
+from autofuse.ops.types import TensorType
+from autofuse.plan.cost import Calibration
+
+# Working sets of the cache tiers, in bytes; the last lies far out of any cache.
+TIERS = (1 << 15, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
+BEYOND = 4
+MOST_BYTES = 1 << 28
+GEMM = 384
+_SECONDS_EACH = 0.03
+_ENTRY = "af_calibrate"
+
+# What counts as special, as C and with the operations the op table gives it.
+_SPECIALS = (
+    ("expf(x)", 15.0),
+    ("logf(x)", 15.0),
+    ("sinf(x)", 15.0),
+    ("1.0f / (1.0f + expf(-x))", 20.0),
+    ("tanhf(x)", 20.0),
+    ("erff(x)", 20.0),
+)
+_COPY, _SUM, _CHEAP, _EMPTY, _SPECIAL = range(5)
+
+# Threads work on parts of their own for all repetitions: waiting for each other is not counted.
+_TEXT = """
+#define MEMORY __asm__ volatile("" ::: "memory")
+static void copy(const float *restrict a, float *restrict b, int64_t n) {
+  #pragma omp simd
+  for (int64_t i = 0; i < n; i++) b[i] = a[i] + 1.0f;
+}
+static float sum(const float *restrict a, int64_t n) {
+  float s = 0;
+  #pragma omp simd reduction(+:s)
+  for (int64_t i = 0; i < n; i++) s += a[i];
+  return s;
+}
+typedef float lanes __attribute__((vector_size(64)));
+/* Twelve chains of multiply-adds, 16 lanes each, hide each other's latency. */
+static void cheap(float *restrict b, int64_t n) {
+  lanes x[12];
+  for (int j = 0; j < 12; j++) for (int l = 0; l < 16; l++) x[j][l] = b[l] + j;
+  for (int64_t i = 0; i < n; i++) {
+    #pragma GCC unroll 12
+    for (int j = 0; j < 12; j++) x[j] = x[j] * 0.999f + 0.001f;
+  }
+  for (int j = 0; j < 12; j++) for (int l = 0; l < 16; l++) b[l] += x[j][l];
+}
+@SPECIALS@
+static void work(const int64_t *q, const float *a, float *b, int64_t n) {
+  for (int64_t r = 0; r < q[2]; r++) {
+    switch (q[0]) {
+      case 0: copy(a, b, n); break;
+      case 1: b[0] += sum(a, n); break;
+      case 2: cheap(b, n); break;
+      @CASES@
+    }
+    MEMORY;
+  }
+}
+int32_t af_calibrate(void **buffers, void *workspace, void **blas) {
+  const int64_t *q = (const int64_t *)buffers[0];
+  float *a = (float *)buffers[1], *b = (float *)buffers[2];
+  const int t = (int)q[3];
+  const int64_t n = q[1] / t / 16 * 16;
+  (void)workspace; (void)blas;
+  if (q[0] == 3) {
+    for (int64_t r = 0; r < q[2]; r++) {
+      if (t > 1) {
+        #pragma omp parallel num_threads(t)
+        { MEMORY; }
+      }
+      MEMORY;
+    }
+  } else if (t > 1) {
+    #pragma omp parallel for num_threads(t) schedule(static)
+    for (int i = 0; i < t; i++) work(q, a + i * n, b + i * n, n);
+  } else {
+    work(q, a, b, n);
+  }
+  return 0;
+}
+"""
+
+
+def _text() -> str:
+    """The program: the printer's own prelude, so that math is the math of generated kernels."""
+    bodies = [
+        f"static void special{k}(const float *restrict a, float *restrict b, int64_t n) {{\n"
+        "  #pragma omp simd\n"
+        f"  for (int64_t i = 0; i < n; i++) {{ const float x = a[i]; b[i] = {body}; }}\n}}"
+        for k, (body, _) in enumerate(_SPECIALS)
+    ]
+    cases = [f"case {_SPECIAL + k}: special{k}(a, b, n); break;" for k in range(len(_SPECIALS))]
+    text = _TEXT.replace("@SPECIALS@", "\n".join(bodies))
+    return C.prelude + text.replace("@CASES@", "\n      ".join(cases))
+
+
+class _Device:
+    """The calibration program, loaded, with buffers for its largest run."""
+
+    def __init__(self, largest: int) -> None:
+        flags = (*FLAGS, *MATH_FLAGS["relaxed"], "-mprefer-vector-width=512")
+        source = Source("calibrate", _text(), flags)
+        none = TensorType((), DType.F32)
+        built = compile_program(Program((source,), _ENTRY, (none,), (none,)))
+        self._library = ctypes.CDLL(str(built.artifact.path))
+        self._entry = self._library[_ENTRY]
+        self._entry.restype = ctypes.c_int32
+        self._entry.argtypes = [ctypes.c_void_p] * 3
+        self._memory = [np.ones(largest // 8 + 4096, np.float32) for _ in range(2)]
+
+    def best_s(self, what: int, n: int, threads: int, guess_s: float) -> float:
+        """Seconds of one run at best, repeated so often that the clock does not matter."""
+        repeat = max(1, int(2e-4 / max(guess_s, 1e-9)))
+        query = np.array([what, n, repeat, threads], np.int64)
+        addresses = [query.ctypes.data, *(m.ctypes.data for m in self._memory)]
+        table = (ctypes.c_void_p * 3)(*addresses)
+        return best_of(lambda: self._entry(table, None, None)) / repeat
+
+
+def best_of(run: Callable[[], object], seconds: float = _SECONDS_EACH) -> float:
+    """The shortest of as many runs as fit `seconds` (at least three), in seconds."""
+    best = float("inf")
+    end = time.perf_counter() + seconds
+    runs = 0
+    while runs < 3 or time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+        runs += 1
+    return best
+
+
+def calibrate_cpu(threads: int | None = None) -> Calibration:
+    """The CPU's peaks with `threads` OpenMP threads (default: every usable core), and alone.
+
+    Takes about two seconds. Raises CompileError, CompilerMissing or LaunchError."""
+    count = threads or usable_cores()
+    cache = last_level_cache_bytes()
+    far = min(MOST_BYTES, max(1 << 26, BEYOND * cache))
+    device = _Device(far)
+    alone = _measured(device, 1, far, cache)
+    if count == 1:
+        return alone
+    together = _measured(device, count, far, cache)
+    return replace(_at_least(together, alone, count), alone=alone)
+
+
+def _measured(device: _Device, threads: int, far: int, cache: int) -> Calibration:
+    rates = [_bandwidth(device, size, threads) for size in TIERS]
+    beyond = _bandwidth(device, far, threads)
+    for k in range(len(rates) - 2, -1, -1):  # a smaller working set is never slower
+        rates[k] = max(rates[k], rates[k + 1], beyond)
+    rates[-1] = max(rates[-1], beyond)
+    n = 4096 * threads
+    cheap = 2.0 * 12 * 16 * n / device.best_s(_CHEAP, n, threads, 1e-5) / 1e9
+    special = max(
+        flops * n / device.best_s(_SPECIAL + k, n, threads, 1e-6) / 1e9
+        for k, (_, flops) in enumerate(_SPECIALS)
+    )
+    launch = device.best_s(_EMPTY, 0, threads, 1e-6 if threads > 1 else 1e-8) * 1e6
+    gemm = _gemm_gflops() * threads
+    tiers = tuple(zip(TIERS, rates, strict=True))
+    return Calibration(launch, beyond, cheap, special, max(gemm, cheap), rates[0], cache, tiers)
+
+
+def _bandwidth(device: _Device, nbytes: int, threads: int) -> float:
+    """GB/s at best over a working set of `nbytes`: copying, or only reading."""
+    n = nbytes // 8
+    guess = nbytes / 5e10
+    copied = 2 * 4 * n / device.best_s(_COPY, n, threads, guess)
+    summed = 4 * n / device.best_s(_SUM, n, threads, guess)
+    return max(copied, summed) / 1e9
+
+
+def _gemm_gflops() -> float:
+    """One core's matrix product in 10^9 operations a second."""
+    gemm = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 13)(blas_pointers()[0])
+    a = np.ones((3, GEMM, GEMM), np.float32)
+    size = ctypes.c_int(GEMM)
+    one, zero = ctypes.c_float(1), ctypes.c_float(0)
+    plain = ctypes.c_char(b"N")
+    at = [a[k].ctypes.data for k in range(3)]
+    s, p = ctypes.addressof(size), ctypes.addressof(plain)
+    arguments = (p, p, s, s, s, ctypes.addressof(one), at[0], s, at[1], s, ctypes.addressof(zero))
+    return 2.0 * GEMM**3 / best_of(lambda: gemm(*arguments, at[2], s)) / 1e9
+
+
+def _at_least(many: Calibration, one: Calibration, count: int) -> Calibration:
+    """What a noisy moment took from the threads together: alone they did better, and cores and
+    the caches near them do not share."""
+    pairs = zip(many.tiers, one.tiers, strict=True)
+    return replace(
+        many,
+        gbytes_per_s=max(many.gbytes_per_s, one.gbytes_per_s),
+        cheap=max(many.cheap, one.cheap * count),
+        special=max(many.special, one.special * count),
+        contraction=max(many.contraction, one.contraction * count),
+        cached_gbytes_per_s=max(many.cached_gbytes_per_s, one.cached_gbytes_per_s * count),
+        tiers=tuple((size, max(a, b * count)) for (size, a), (_, b) in pairs),
+    )
