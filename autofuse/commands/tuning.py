@@ -32,7 +32,16 @@ def tune(
     budget: Annotated[
         float, typer.Option(metavar="SECONDS", help="Seconds to spend, everything counted.")
     ] = 60.0,
-    strategy: Annotated[str, typer.Option(metavar="NAME", help="optuna or random.")] = "optuna",
+    strategy: Annotated[
+        str, typer.Option(metavar="NAME", help="exact, optuna or random.")
+    ] = "exact",
+    gap: Annotated[
+        float, typer.Option(help="exact: stop when no plan can be better by this fraction.")
+    ] = 0.0,
+    runs: Annotated[
+        float | None,
+        typer.Option(metavar="N", help="exact: stop when N runs cannot repay more tuning."),
+    ] = None,
     seed: SeedOption = 0,
     sampler: Annotated[
         str | None, typer.Option(metavar="NAME", help="Sampler of optuna: tpe or nsga2.")
@@ -60,6 +69,8 @@ def tune(
                 db=db,
                 budget_s=budget,
                 strategy=strategy,
+                gap=gap,
+                runs=runs,
                 seed=seed,
                 options=options,
                 progress=progress,
@@ -86,6 +97,8 @@ def tune_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
     yield f"spent {seconds(spent['total'])} of {seconds(data['budget_s'])} ({parts})"
     failed = ", ".join(f"{n} {kind}" for kind, n in sorted(data["failed"].items())) or "none"
     yield f"{plural(data['trials'], 'trial')}, {data['measured']} measured, failed: {failed}"
+    if data.get("gap") is not None:
+        yield f"no plan of the kernels tried can be better by more than {data['gap']:.1%}"
     for line in data.get("notes", ()):
         yield f"note: {line}"
     if data.get("interrupted"):

@@ -22,6 +22,7 @@ class Progress:
     failed: dict[str, int]
     left_s: float
     phase: str
+    gap: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,10 @@ class TuneResult:
     interrupted: bool
     total_s: float
     notes: tuple[str, ...] = field(default=())
+    gap: float | None = None
+    bound_us: float | None = None
+    residual_us: float | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, numbers unrounded."""
@@ -86,6 +91,10 @@ class TuneResult:
             "break_even_runs": {n: self.break_even(n) for n in self.baseline_us},
             "verified": self.verified,
             "max_rel_error": self.best_record.max_rel_error,
+            "gap": self.gap,
+            "bound_us": self.bound_us,
+            "residual_us": self.residual_us,
+            "candidates": dict(self.counts),
             "interrupted": self.interrupted,
             "notes": list(self.notes),
         }

@@ -15,16 +15,11 @@ from autofuse.measure.timing import Sampling
 from autofuse.measure.workload import Workload
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
-from autofuse.records import Cost, Environment, Event, Measurement, SessionResult
-from autofuse.search import make_searcher
-from autofuse.search.driver import Step, run
-from autofuse.search.protocol import Outcome, Proposal
+from autofuse.records import Cost, Environment, Event, Failure, Measurement, SessionResult
 from autofuse.tuning.evaluate import Evaluator
 from autofuse.tuning.finals import Final, decide
 from autofuse.tuning.plans import baseline_candidate
-from autofuse.tuning.problem import FusionProblem
 from autofuse.tuning.result import Progress, TuneResult
-from search_spaces import SPACES
 from tuning_db import Store
 
 FINALISTS = 3
@@ -43,7 +38,9 @@ def tune(
     device: str = "auto",
     db: str | None = None,
     budget_s: float = 60.0,
-    strategy: str = "optuna",
+    strategy: str = "exact",
+    gap: float = 0.0,
+    runs: float | None = None,
     seed: int = 0,
     options: Mapping[str, str] | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -51,24 +48,42 @@ def tune(
 ) -> TuneResult:
     """Find the best plan of `graph` within `budget_s` seconds, counting everything.
 
-    Baselines are always measured first and are never beaten by the result. What the database knows
-    is not measured again. Raises AutofuseError for an unknown device or strategy, an unusable
-    database, or a graph none of whose plans works."""
+    Baselines are always measured first and never beat the result. What the database knows is not
+    measured again. `strategy` "exact" stops early once no plan of its kernels can be better by
+    more than the fraction `gap`, or, given `runs`, once so many runs of the plan could no longer
+    gain what measuring would take.
+
+    Raises AutofuseError for an unknown device or strategy, an unusable database, or a graph none
+    of whose plans works."""
     begun = time.perf_counter()
     if not (math.isfinite(budget_s) and budget_s > 0):
         raise AutofuseError(f"the budget must be positive, not {budget_s:g} seconds")
+    if not gap >= 0 or (runs is not None and not runs > 0):
+        raise AutofuseError("the gap must not be negative, and the number of runs must be positive")
     if seed < 0:
         raise AutofuseError(f"the seed must not be negative, as {seed} is")
     backend = backend_named(device)
     backend.ready()
-    make_searcher(strategy, seed, options)
+    search = strategy_named(strategy, seed, gap, runs, options or {})
     graph = canonical(graph)
     hardware = backend.environment().device
     with Store.open(db) as store, Worker(Workload(graph, seed), device=hardware) as worker:
         session = Session(graph, name, backend, store, worker, budget_s, seed, begun)
         session.progress = progress or (lambda _: None)
         session.stop = stop or (lambda: False)
-        return session.run(strategy, options or {})
+        return session.run(strategy, search)
+
+
+Search = Callable[["Session"], None]
+
+
+def strategy_named(
+    name: str, seed: int, gap: float, runs: float | None, options: Mapping[str, str]
+) -> Search:
+    """What a strategy does with a session; raises AutofuseError for an unknown one."""
+    from autofuse.tuning.strategies import make_search  # strategies are written against sessions
+
+    return make_search(name, seed, gap, runs, options)
 
 
 class Session:
@@ -89,28 +104,25 @@ class Session:
         self.failed: dict[str, int] = {}
         self.trials = self.measured = 0
         self.sampler_s = 0.0
+        self.plans: dict[str, FusionPlan] = {}
+        # What a planner that proves something says: microseconds, a fraction, microseconds.
+        self.bound_us: float | None = None
+        self.gap: float | None = None
+        self.residual_us: float | None = None
+        self.counts: dict[str, int] = {}
         self.best: Measurement | None = None
         self.progress: Callable[[Progress], None] = lambda _: None
         self.stop: Callable[[], bool] = lambda: False
 
-    def run(self, strategy: str, options: Mapping[str, str]) -> TuneResult:
+    def run(self, strategy: str, search: Search) -> TuneResult:
         """Baselines, search, final comparison, record."""
         self.store.add_workload(self.digest, text(self.graph), self.name, len(self.graph.nodes))
         self.id = self.store.start_session(
             self.environment, self.digest, strategy, self.seed, self.budget_s
         )
         self._recall()
-        plans = self._measure_baselines()
-        problem = FusionProblem(self.graph, SPACES[self.backend.name], plans)
-        run(
-            make_searcher(strategy, self.seed, options),
-            problem,
-            self._evaluate,
-            time.perf_counter,
-            self._search_is_over,
-            {key: outcome_of(record) for key, record in self.known.items()},
-            on_step=self._on_step,
-        )
+        self._measure_baselines()
+        search(self)
         return self._finish(strategy)
 
     @property
@@ -126,7 +138,8 @@ class Session:
         """Seconds of the budget kept for the final comparison."""
         return min(0.15 * self.budget_s, 8.0)
 
-    def _search_is_over(self) -> bool:
+    def is_over(self) -> bool:
+        """Whether the search must end to leave time for the final comparison."""
         return self.stop() or self.elapsed_s > self.budget_s - self.reserve_s
 
     @property
@@ -149,19 +162,17 @@ class Session:
         timed = [(m.timing.median_us, d) for d, m in self.known.items() if m.timing is not None]
         return [self.known[d] for _, d in sorted(timed)]
 
-    def _measure_baselines(self) -> dict[str, FusionPlan]:
-        plans: dict[str, FusionPlan] = {}
+    def _measure_baselines(self) -> None:
         for name in BASELINES:
             candidate, cut = baseline_candidate(self.graph, name, self.backend.name)
             if cut:
                 self.notes.append(f"{cut} groups of {name} had to be cut: no kernel can be them")
-            plans[name] = candidate.plan
+            self.plans[name] = candidate.plan
             record = self.known.get(candidate.digest)
             if record is None:
                 record = self._measure(candidate, "baseline", BASELINE_LIMIT_S)
             self.baselines[name] = record
-            self._tell(f"baseline {name}")
-        return plans
+            self.tell(f"baseline {name}")
 
     def _measure(self, candidate: Candidate, stage: str, limit_s: float) -> Measurement:
         record = self.evaluator(candidate, limit_s, stage)
@@ -174,8 +185,7 @@ class Session:
         self.store.add_measurement(self.id, self.environment, record)
         self.known[record.candidate_digest] = record
         if record.failure is not None:
-            kind = record.failure.kind.value
-            self.failed[kind] = self.failed.get(kind, 0) + 1
+            self.count_failure(record.failure)
 
     def _improve(self, record: Measurement) -> None:
         if record.timing is None:
@@ -188,18 +198,30 @@ class Session:
     def _event(self, record: Measurement) -> None:
         assert record.timing is not None
         us, digest = record.timing.median_us, record.candidate_digest
-        self.store.add_event(self.id, Event(self.trials, self.spent, us, digest, record.origin))
+        event = Event(
+            self.trials,
+            self.spent,
+            us,
+            digest,
+            record.origin,
+            self.bound_us,
+            self.gap,
+            self.residual_us,
+        )
+        self.store.add_event(self.id, event)
 
-    def _evaluate(self, proposal: Proposal) -> Outcome:
-        assert isinstance(proposal.payload, Candidate)
-        return outcome_of(self._measure(proposal.payload, "search", self.limit_s))
+    def measure(self, candidate: Candidate) -> Measurement:
+        """Measure and keep one candidate of the search."""
+        return self._measure(candidate, "search", self.limit_s)
 
-    def _on_step(self, step: Step) -> None:
-        self.trials += 1
-        self.sampler_s += step.sampler_s
-        self._tell("search")
+    def measure_once(self, candidate: Candidate) -> Measurement:
+        """What is known of a candidate, measured now if nothing is."""
+        return self.known.get(candidate.digest) or self.measure(candidate)
 
-    def _tell(self, phase: str) -> None:
+    def count_failure(self, failure: Failure) -> None:
+        self.failed[failure.kind.value] = self.failed.get(failure.kind.value, 0) + 1
+
+    def tell(self, phase: str) -> None:
         timed = {n: m.timing.median_us for n, m in self.baselines.items() if m.timing is not None}
         name = min(timed, key=lambda n: timed[n]) if timed else ""
         best = self.best.timing.median_us if self.best is not None and self.best.timing else None
@@ -213,12 +235,13 @@ class Session:
                 failed=dict(self.failed),
                 left_s=max(self.budget_s - self.elapsed_s, 0.0),
                 phase=phase,
+                gap=self.gap,
             )
         )
 
     def _finish(self, strategy: str) -> TuneResult:
         interrupted = self.stop()
-        self._tell("final comparison")
+        self.tell("final comparison")
         final = self._decide(1.0 if interrupted else max(self.reserve_s, 1.0))
         if final is None:
             self._close(strategy, "", None, finished=not interrupted)
@@ -261,6 +284,8 @@ class Session:
             baselines=tuple((n, m.candidate_digest) for n, m in self.baselines.items()),
             verdicts=final.verdicts if final is not None else (),
             finished=finished,
+            gap=self.gap,
+            residual_us=self.residual_us,
         )
         self.store.finish_session(self.id, result)
 
@@ -288,11 +313,8 @@ class Session:
             interrupted=interrupted,
             total_s=self.elapsed_s,
             notes=tuple(self.notes),
+            gap=self.gap,
+            bound_us=self.bound_us,
+            residual_us=self.residual_us,
+            counts=dict(self.counts),
         )
-
-
-def outcome_of(record: Measurement) -> Outcome:
-    """What a searcher is told of a record."""
-    if record.timing is None:
-        return Outcome(None, 1.0)
-    return Outcome(record.timing.median_us)
