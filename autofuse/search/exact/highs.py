@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import highspy
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 Floats = NDArray[np.float64]
 
@@ -34,6 +34,10 @@ class Rows:
         value = np.array([c for row in rows for c in row.coefficients], dtype=np.float64)
         matrix = csr_array((value, index, starts), shape=(len(rows), columns))
         return Rows(matrix, np.array([row.lower for row in rows], dtype=np.float64))
+
+    def with_more(self, more: Rows) -> Rows:
+        matrix = csr_array(vstack([self.matrix, more.matrix], format="csr"))
+        return Rows(matrix, np.concatenate([self.lower, more.lower]))
 
 
 def _model(rows: Rows, costs: Floats, upper: Floats, integers: int) -> highspy.HighsLp:

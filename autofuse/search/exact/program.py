@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.search.exact.ascent import opening_cuts
 from autofuse.search.exact.cuts import broken_cuts
 from autofuse.search.exact.highs import Floats, Relaxation, Row, Rows, solve_integer
 from autofuse.search.exact.order import run_order, waiting_values
@@ -73,10 +74,14 @@ class Program:
         free = [v for v, forced in enumerate(part.forced) if not forced and self._readers[v]]
         self._y = {v: self.size + i for i, v in enumerate(free)}
         self._columns = self.size + len(free)
-        self._rows = self._cover_rows() + self._use_rows()
+        self._rows = self._cover_rows()
+        # Thousands of rows of which few ever matter: the relaxation takes in those it breaks.
+        self._use_rows = self._make_use_rows()
+        self._uses = Rows.of(self._use_rows, self._columns)
+        self._used: Mask = np.zeros(len(self._use_rows), dtype=bool)
         # Rows a 0/1 program is given: of the cuts only those that a relaxation leaned on.
         self._active = np.ones(len(self._rows), dtype=bool)
-        self._packed: Rows | None = None
+        self._packed = Rows.of(self._rows, self._columns)
         self._relaxation: Relaxation | None = None
 
     def _produced(self, writers: Sequence[int], v: int) -> Row | None:
@@ -92,7 +97,7 @@ class Program:
         rows = (self._produced(writers, v) for v, writers in enumerate(self._writers))
         return [row for row in rows if row is not None]
 
-    def _use_rows(self) -> list[Row]:
+    def _make_use_rows(self) -> list[Row]:
         rows = []
         for v, y in self._y.items():
             same: dict[tuple[int, ...], list[int]] = {}
@@ -101,17 +106,13 @@ class Program:
             rows += [Row((y, *ps), (1.0, *(-1.0,) * len(ps)), 0.0) for ps in same.values()]
         return rows
 
-    def _pack(self) -> Rows:
-        if self._packed is None:
-            self._packed = Rows.of(self._rows, self._columns)
-        return self._packed
-
-    def _add(self, rows: list[Row]) -> None:
+    def _add(self, rows: list[Row], active: bool = True) -> None:
         self._rows += rows
-        self._active = np.concatenate([self._active, np.ones(len(rows), dtype=bool)])
-        self._packed = None
+        self._active = np.concatenate([self._active, np.full(len(rows), active)])
+        more = Rows.of(rows, self._columns)
+        self._packed = self._packed.with_more(more)
         if self._relaxation is not None:
-            self._relaxation.add(Rows.of(rows, self._columns))
+            self._relaxation.add(more)
 
     def _cut(self, values: frozenset[int], of: Iterable[int]) -> list[Row]:
         """Of `values`, the first to be written comes from a piece that reads none of them.
@@ -123,6 +124,15 @@ class Program:
         rows = (self._produced(first, v) for v in of)
         return [row for row in rows if row is not None]
 
+    def _open(self, costs: Floats) -> None:
+        part = self.part
+        cuts, _ = opening_cuts(part.reads, part.writes, costs.tolist(), part.forced)
+        rows: list[Row] = []
+        for values in cuts:
+            rows += self._cut(values, [next(v for v in sorted(values) if part.forced[v])])
+        if rows:
+            self._add(rows)
+
     def _order(self, chosen: Sequence[int]) -> tuple[int, ...] | None:
         """The chosen pieces in order; None, and the cuts that say why, where there is none."""
         run = run_order(self.part.reads, self.part.writes, chosen)
@@ -131,6 +141,14 @@ class Program:
         for values in waiting_values(self.part.reads, self.part.writes, run):
             self._add(self._cut(values, sorted(values)))
         return None
+
+    def _add_uses(self, x: Floats) -> bool:
+        """Add the rows of reads that `x` breaks; whether there were any."""
+        broken = (self._uses.matrix @ x < -FRACTIONAL / 10) & ~self._used
+        self._used |= broken
+        if broken.any():
+            self._add([self._use_rows[i] for i in np.flatnonzero(broken).tolist()], active=False)
+        return bool(broken.any())
 
     def _separate(self, x: Floats) -> bool:
         """Add the cuts that the fractional solution `x` breaks; whether there were any."""
@@ -158,26 +176,26 @@ class Program:
         bounds: list[float] = []
         while True:
             if self._relaxation is None:
-                self._relaxation = Relaxation(self._pack(), self._columns)
+                self._open(costs)
+                self._relaxation = Relaxation(self._packed, self._columns)
             answer = self._relaxation.solve(scaled, upper)
             if answer is None:
                 return None
-            x = answer[0]
-            share = x[: self.size]
-            whole = bool(np.all(np.minimum(np.abs(share), np.abs(1 - share)) < FRACTIONAL))
+            x, share = answer[0], answer[0][: self.size]
+            bound, reduced = self._safe(scaled, upper, answer[1])
+            loose = self._add_uses(x)
+            whole = not loose and _is_whole(share)
             plan = self._order(np.flatnonzero(share > 0.5).tolist()) if whole else None
             if whole and plan is None:
                 continue
-            bound, reduced = self._safe(scaled, upper, answer[1])
             bounds.append(bound)
             done = whole or bound * scale >= enough or _stalled(bounds)
-            if done or not self._separate(x):
-                self._active[: len(answer[1])] |= answer[1] > 0
+            if done or not (self._separate(x) or loose):
                 return Relaxed(bound * scale, share, reduced * scale, plan)
 
     def _safe(self, costs: Floats, upper: Floats, duals: Floats) -> tuple[float, Floats]:
         """A bound and reduced costs that hold for any duals >= 0, so rounding cannot break them."""
-        rows = self._pack()
+        rows = self._packed
         duals = np.maximum(duals, 0.0)
         reduced = costs - rows.matrix.T @ duals
         bound = float(rows.lower @ duals + np.minimum(reduced, 0.0) @ upper)
@@ -234,7 +252,9 @@ class Program:
         bans = [Row(tuple(plan), (-1.0,) * len(plan), 1.0 - len(plan)) for plan in forbidden]
         while True:
             active = [row for row, on in zip(self._rows, self._active, strict=True) if on]
-            rows = Rows.of(active + bans, self._columns)
+            some = np.flatnonzero(self._uses.matrix[:, kept[:integers]].count_nonzero(axis=1))
+            uses = [self._use_rows[i] for i in some.tolist()]
+            rows = Rows.of(active + uses + bans, self._columns)
             rows = Rows(rows.matrix[:, kept], rows.lower)
             answer = solve_integer(rows, scaled, integers)
             if answer is None:
@@ -242,6 +262,10 @@ class Program:
             plan = self._order(kept[:integers][answer[0][:integers] > 0.5].tolist())
             if plan is not None:
                 return Solved(plan, float(costs[list(plan)].sum()), answer[1] * scale)
+
+
+def _is_whole(x: Floats) -> bool:
+    return bool(np.all(np.minimum(np.abs(x), np.abs(1 - x)) < FRACTIONAL))
 
 
 def _stalled(bounds: list[float]) -> bool:
