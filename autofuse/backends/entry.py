@@ -17,7 +17,8 @@ from autofuse.ops.dtypes import DType
 from autofuse.plan.groups import reads
 from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Schedule, Step, kernel_runs
 
-ENTRY, PROFILE = "af_entry", "af_profile"
+ENTRY = "af_entry"
+PROFILE = f"{ENTRY}_profile"
 _CLOCK = """static double af_now_us(void)
 {
   struct timespec t;
@@ -65,8 +66,8 @@ def entry_text(graph: Graph, plan: Schedule, calls: Mapping[Run, KernelCall]) ->
     for run, number in numbers.items():
         lines += _gemm_task(run, number)
     lines += [_spaces(graph, plan), _CLOCK]
-    lines += _entry(plan, calls, numbers, profiled=False)
     lines += _entry(plan, calls, numbers, profiled=True)
+    lines += _entry(plan, calls, numbers, profiled=False)
     return "\n".join(lines) + "\n"
 
 

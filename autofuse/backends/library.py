@@ -20,8 +20,6 @@ from autofuse.ops.types import AutofuseError, TensorType
 
 Arrays = tuple[np.ndarray, ...]
 _KEPT_PER_OUTPUT = 2
-# The entry that also says how long each group took (see `entry.py`).
-PROFILE = "af_profile"
 _OPENMP_RUNTIMES = ("libgomp.so.1", "libomp.so.5", "libomp.so", "libiomp5.so")
 
 
@@ -165,9 +163,11 @@ class Library:
         of `groups` groups. Raises LaunchError if the program has none or reports failure."""
         arrays = (*inputs, *self.constants, *outputs)
         table = (ctypes.c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays))
-        if self._handle is None or not hasattr(self._handle, PROFILE):
+        # The entry that also says how long each group took (see `entry.py`).
+        name = f"{self.artifact.entry}_profile"
+        if self._handle is None or not hasattr(self._handle, name):
             raise LaunchError("the program cannot be profiled")
-        entry = self._handle[PROFILE]
+        entry = self._handle[name]
         entry.restype, entry.argtypes = ctypes.c_int32, [ctypes.c_void_p] * 4
 
         def call(_keep: Arrays = arrays) -> np.ndarray:

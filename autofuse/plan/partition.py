@@ -245,5 +245,3 @@ def whole_loop_is_legal(graph: Graph, node: int) -> bool:
     """Whether a counted loop may run inside one kernel."""
     outputs = tuple(Value(node, i) for i in range(len(graph[node].types)))
     return not isinstance(check_group(graph, (node,), outputs), Refusal)
-
-
