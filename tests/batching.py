@@ -36,8 +36,10 @@ def build(cases: Sequence[Case], level: str = "-O1") -> list[Artifact]:
     for at, made in enumerate(programs):
         for source in made.sources:
             if source.name == "entry":
-                rename = f"-D{made.entry}={made.entry}_{at}"
-                entries.append(replace(source, name=f"entry{at}", flags=("-O0", rename)))
+                names = [f"{made.entry}{end}" for end in ("", "_profile")]
+                renamed = (n.replace(made.entry, f"{made.entry}_{at}") for n in names)
+                rename = tuple(f"-D{n}={m}" for n, m in zip(names, renamed, strict=True))
+                entries.append(replace(source, name=f"entry{at}", flags=("-O0", *rename)))
                 continue
             flags = (*(f for f in source.flags if f != "-O3"), level)
             for name, kernel in re.findall(r"^void (k_\w+)(.*?^})", source.text, re.M | re.S):

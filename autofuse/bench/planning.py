@@ -104,8 +104,9 @@ def plan_once(kind: str, graph: Graph, solve: Solve, limit: int) -> Row:
 def graph_of(kind: str, nodes: int) -> Graph:
     """A canonical graph of about this many nodes. Raises BenchError for an unknown kind."""
     if kind == "transformer":
-        per_layer = len(canonical(transformer(1, *_BLOCK)).nodes)
-        return canonical(transformer(max(1, round(nodes / per_layer)), *_BLOCK))
+        one, two = (len(canonical(transformer(k, *_BLOCK)).nodes) for k in (1, 2))
+        layers = 1 + max(0, round((nodes - one) / (two - one)))
+        return canonical(transformer(layers, *_BLOCK))
     if kind == "mixed":
         return canonical(mixed(nodes))
     raise BenchError(f"unknown kind of graph '{kind}' (known: {', '.join(KINDS)})")
