@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import combinations
@@ -58,16 +58,33 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """A set of atoms with its legal options; `whole` when it may write all that others need."""
+class Sketch:
+    """A set of atoms before it is judged: its nodes, what others need of it, which of that may be
+    left unwritten, and its bound when it writes everything."""
 
     mask: int
-    options: tuple[Option, ...]
-    whole: bool
+    nodes: tuple[int, ...]
+    needed: tuple[Value, ...]
+    droppable: tuple[Value, ...]
+    bound_us: float
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A set of atoms that can be a kernel: `first` writes all that others need if it legally can
+    (`whole`), else as little as it may."""
+
+    sketch: Sketch
+    first: Option
 
     @property
-    def bound_us(self) -> float:
-        return self.options[0].bound_us
+    def mask(self) -> int:
+        return self.sketch.mask
+
+    @property
+    def whole(self) -> bool:
+        return self.first.group.outputs == self.sketch.needed
 
 
 class Judge:
@@ -83,7 +100,8 @@ class Judge:
         self.warm = warm
         self.shapes = Structures(atoms.graph)
         self.counts: Counter[str] = Counter()
-        self.known: dict[int, State | None] = {}
+        self._sketches: dict[int, Sketch | None] = {}
+        self._known: dict[int, State | None] = {}
         self._bounds: dict[Key, float] = {}
         self._cheap = [self._is_cheap(k) for k in range(len(atoms.items))]
 
@@ -96,15 +114,19 @@ class Judge:
         made = sum(self.graph.type_of(e.value).size for e in self.atoms.items[k].exports)
         return flops <= self.options.duplicate_flops * made
 
-    def judge(self, mask: int) -> State | None:
-        """What a set of atoms can be, or None when no kernel can be it or it exceeds max_nodes."""
-        if mask not in self.known:
-            self.known[mask] = self.judge_up_to(mask, self.options.max_nodes)
-        return self.known[mask]
+    def is_new(self, mask: int) -> bool:
+        """Whether a set was never sketched."""
+        return mask not in self._sketches
 
-    def judge_up_to(self, mask: int, limit: int) -> State | None:
-        """The same with a limit of nodes of its own, forgotten afterwards."""
-        self.counts["enumerated"] += 1
+    def sketch(self, mask: int, limit: int | None = None) -> Sketch | None:
+        """A set of atoms with its bound, or None when it exceeds the limit of nodes (default:
+        max_nodes) or nobody needs it."""
+        if mask not in self._sketches or limit is not None:
+            self.counts["enumerated"] += 1
+            self._sketches[mask] = self._sketch(mask, limit or self.options.max_nodes)
+        return self._sketches[mask]
+
+    def _sketch(self, mask: int, limit: int) -> Sketch | None:
         nodes = self.atoms.nodes(mask)
         if len(nodes) > limit and mask & (mask - 1):
             self.counts["limit: nodes"] += 1
@@ -113,18 +135,40 @@ class Judge:
         if not needed:
             self.counts["illegal: empty"] += 1
             return None
-        found: list[Option] = []
-        around = self._above(mask)
-        for position, dropped in enumerate(self._variants(droppable)):
-            outputs = needed if not dropped else tuple(v for v in needed if v not in dropped)
-            option = self._option(nodes, outputs, around)
+        key = self.shapes.key(nodes, needed)
+        return Sketch(mask, nodes, needed, droppable, self._bound(key, nodes, needed), key)
+
+    def judge(self, mask: int, limit: int | None = None) -> State | None:
+        """What a set of atoms can be, or None when no kernel can be it."""
+        if mask not in self._known or limit is not None:
+            sketch = self.sketch(mask, limit)
+            self._known[mask] = None if sketch is None else self._judge(sketch)
+        return self._known[mask]
+
+    def _judge(self, sketch: Sketch) -> State | None:
+        above = self._above(sketch.mask)
+        option = self._option(sketch, sketch.needed, above)
+        if option is None and 0 < len(sketch.droppable) <= self.options.max_dropped:
+            dropped = frozenset(sketch.droppable)
+            outputs = tuple(v for v in sketch.needed if v not in dropped)
+            option = self._option(sketch, outputs, above)
+        return None if option is None else State(sketch, option)
+
+    def options_of(self, state: State) -> Iterator[Option]:
+        """All that a state may write; what saves nothing by writing less is left out."""
+        yield state.first
+        sketch, above = state.sketch, self._above(state.mask)
+        for dropped in self._variants(sketch.droppable):
+            outputs = tuple(v for v in sketch.needed if v not in dropped)
+            if outputs == state.first.group.outputs:
+                continue
+            key = self.shapes.key(sketch.nodes, outputs)
+            if state.whole and self._bound(key, sketch.nodes, outputs) >= sketch.bound_us:
+                self.counts["dominated: saves no write"] += 1
+                continue
+            option = self._option(sketch, outputs, above)
             if option is not None:
-                found.append(option)
-            elif not found and position:
-                break
-        if not found:
-            return None
-        return State(mask, tuple(found), found[0].group.outputs == needed)
+                yield option
 
     def _outputs(self, mask: int) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
         """Values others need of a set, and which of them its own readers keep alive unwritten."""
@@ -139,17 +183,13 @@ class Judge:
                     droppable.append(export.value)
         return tuple(sorted(needed)), tuple(droppable)
 
-    def _variants(self, droppable: Sequence[Value]) -> Iterable[frozenset[Value]]:
-        """Sets of values left unwritten: none first, then all, then smaller ones."""
-        yield frozenset()
-        if not droppable:
-            return
+    def _variants(self, droppable: Sequence[Value]) -> Iterator[frozenset[Value]]:
+        """Sets of values left unwritten: all of them first, then smaller ones."""
         if len(droppable) > self.options.max_dropped:
             self.counts["limit: max_dropped"] += 1
             return
-        yield frozenset(droppable)
-        left = self.options.variants - 2
-        for size in range(len(droppable) - 1, 0, -1):
+        left = self.options.variants - 1
+        for size in range(len(droppable), 0, -1):
             for chosen in combinations(droppable, size):
                 if left <= 0:
                     self.counts["limit: variants"] += 1
@@ -162,26 +202,29 @@ class Judge:
         before = reduce(or_, (self.atoms.preds[k] for k in bits(mask)), 0) & ~mask
         return reduce(or_, (self.atoms.up[k] for k in bits(before)), 0)
 
-    def _option(
-        self, nodes: tuple[int, ...], outputs: tuple[Value, ...], above: int
-    ) -> Option | None:
+    def _option(self, sketch: Sketch, outputs: tuple[Value, ...], above: int) -> Option | None:
         home = self.atoms.home
         if any(above >> home[v.node] & 1 for v in outputs):
             self.counts["illegal: convex"] += 1
             return None
-        return self.option(nodes, outputs)
+        return self.option(sketch.nodes, outputs, sketch.key if outputs == sketch.needed else None)
 
-    def option(self, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> Option | None:
+    def option(
+        self, nodes: tuple[int, ...], outputs: tuple[Value, ...], key: Key | None = None
+    ) -> Option | None:
         """The option of one group whose place among other kernels is known to be possible."""
-        key = self.shapes.key(nodes, outputs)
-        refusal = self.shapes.verdict(key, nodes, outputs)
+        known = key or self.shapes.key(nodes, outputs)
+        refusal = self.shapes.verdict(known, nodes, outputs)
         if refusal is not None:
             self.counts[f"illegal: {refusal.rule}"] += 1
             return None
+        return Option(FusionGroup(nodes, outputs), self._bound(known, nodes, outputs), known)
+
+    def _bound(self, key: Key, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> float:
         if key not in self._bounds:
             work = group_work(self.graph, nodes, outputs)
             self._bounds[key] = work_bound_us(work, self.calibration, warm=self.warm)
-        return Option(FusionGroup(nodes, outputs), self._bounds[key], key)
+        return self._bounds[key]
 
     def closure(self, mask: int) -> int:
         """The set with everything on a path between two of its members."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from autofuse.graph.types import Graph
 from autofuse.plan.atoms import Atoms, atoms_of, bits
-from autofuse.plan.candidates import EnumerateOptions, Judge, Option, State
+from autofuse.plan.candidates import EnumerateOptions, Judge, Option, Sketch, State
 from autofuse.plan.cost import NOMINAL, Calibration, group_bound_us
 from autofuse.plan.joins import CROWD, fuse_legal, neighbours, packs, whole_parts
 from autofuse.plan.structure import Key, Structures
@@ -96,7 +96,7 @@ class _Kept:
 
     def add_state(self, state: State) -> None:
         always = state.mask & (state.mask - 1) == 0
-        for option in state.options:
+        for option in self.judge.options_of(state):
             self.add(option, always)
 
     def add_included(self, plans: Iterable[FusionPlan]) -> None:
@@ -166,20 +166,30 @@ class _Growth:
             return
         frontier, seen = [start], {start.mask}
         while frontier and self.tried < self.judge.options.max_per_seed:
-            grown: dict[int, tuple[float, State]] = {}
+            grown: list[tuple[float, int, State]] = []
             for state in frontier:
                 for mask in self._next(state.mask):
                     if mask in seen or self.tried >= self.judge.options.max_per_seed:
                         continue
                     seen.add(mask)
-                    self.tried += mask not in self.judge.known
-                    after = self.judge.judge(mask)
-                    if after is not None and self._gains(state, after):
-                        grown[mask] = (self._saving(after), after)
-            ranked = sorted(grown.values(), key=lambda item: (-item[0], item[1].mask))
-            frontier = [state for _, state in ranked[: self.judge.options.beam]]
-            self.judge.counts["dominated"] += max(0, len(ranked) - len(frontier))
+                    self.tried += self.judge.is_new(mask)
+                    sketch = self.judge.sketch(mask)
+                    if sketch is not None:
+                        grown.append((-self._saving(sketch), mask, state))
+            frontier = self._best(sorted(grown, key=lambda item: item[:2]))
             yield from frontier
+
+    def _best(self, ranked: Sequence[tuple[float, int, State]]) -> list[State]:
+        """The first that may be kernels and may gain, as many as the beam is wide."""
+        kept: list[State] = []
+        for position, (_, mask, before) in enumerate(ranked):
+            if len(kept) == self.judge.options.beam:
+                self.judge.counts["dominated: beam"] += len(ranked) - position
+                break
+            after = self.judge.judge(mask)
+            if after is not None and self._gains(before, after):
+                kept.append(after)
+        return kept
 
     def _next(self, mask: int) -> Iterator[int]:
         """The set with one neighbour more, and what lies between when it must come along."""
@@ -198,11 +208,13 @@ class _Growth:
         if extra & (extra - 1):
             return True
         part = self.judge.judge(extra)
-        if part is None or after.bound_us < before.bound_us + part.bound_us:
+        apart = before.first.bound_us + (part.first.bound_us if part is not None else 0.0)
+        if part is None or after.first.bound_us < apart:
             return True
         self.judge.counts["pruned by bound"] += 1
         return False
 
-    def _saving(self, state: State) -> float:
-        alone = (self.judge.judge(1 << k) for k in bits(state.mask))
-        return sum(part.bound_us for part in alone if part is not None) - state.bound_us
+    def _saving(self, sketch: Sketch) -> float:
+        """By bounds, against every atom alone."""
+        alone = (self.judge.sketch(1 << k) for k in bits(sketch.mask))
+        return sum(part.bound_us for part in alone if part is not None) - sketch.bound_us

@@ -88,7 +88,7 @@ def whole_parts(judge: Judge) -> list[State]:
             frontier = reduce(or_, near, 0) & left & ~part
             part |= frontier
         left &= ~part
-        state = judge.judge_up_to(part, judge.options.whole_nodes)
+        state = judge.judge(part, judge.options.whole_nodes)
         if state is not None:
             found.append(state)
     return found
@@ -110,17 +110,17 @@ def packs(judge: Judge, states: Sequence[State]) -> Iterator[Option]:
             if mask is None or mask in seen:
                 continue
             seen.add(mask)
-            state = judge.judge_up_to(mask, judge.options.whole_nodes)
+            state = judge.judge(mask, judge.options.whole_nodes)
             if state is not None and state.whole:
                 judge.counts["packs"] += 1
-                yield state.options[0]
+                yield state.first
         size *= 2
 
 
 def _is_small(judge: Judge, state: State) -> bool:
     if not state.whole or state.mask & judge.atoms.walls:
         return False
-    group = state.options[0].group
+    group = state.first.group
     return group_work(judge.graph, group.nodes, group.outputs).nbytes <= judge.options.pack_bytes
 
 
