@@ -84,8 +84,10 @@ CASES: list[tuple[Expr, str]] = [
     (call("div", x, y), "x / y"),
     (call("rem", x, y), "af_rem_f32(x, y)"),
     # functions
-    (call("exp", x), "expf(x)"),
-    (call("exp", Sym("d", F64)), "exp(d)"),
+    (call("exp", x), "af_exp_f32(x)"),
+    (call("exp", Sym("d", F64)), "af_exp_f64(d)"),
+    (call("log", x), "logf(x)"),
+    (call("log", Sym("d", F64)), "log(d)"),
     (call("max", x, call("add", y, z)), "af_max_f32(x, y + z)"),
     (call("isnan", x), "af_isnan_f32(x)"),
     (call("mulhi", u, w), "af_mulhi_u32(u, w)"),

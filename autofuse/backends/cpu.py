@@ -30,6 +30,8 @@ FLAGS = (
     "-fno-builtin-cos",
     "-fno-builtin-sinf",
     "-fno-builtin-cosf",
+    "-fno-builtin-exp",  # the clamped exp of the prelude would be folded back into a branch
+    "-fno-builtin-expf",
 )
 MATH_FLAGS = {
     "strict": (),

@@ -7,7 +7,7 @@ library's own) or as an infix operator in INFIX, which both languages share.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 
 from autofuse.ops.dtypes import DType
@@ -39,6 +39,8 @@ class Dialect:
     types: Mapping[DType, str]
     restrict: str
     function: str
+    # C library functions that the prelude has a better spelling for.
+    instead: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def prelude(self) -> str:
@@ -56,6 +58,7 @@ C = Dialect(
     types=_TYPES,
     restrict="restrict",
     function="void",
+    instead={"expf": "af_exp_f32", "exp": "af_exp_f64"},
 )
 CUDA = Dialect(
     name="cuda",

@@ -92,7 +92,8 @@ def _call(call: Call, d: Dialect) -> tuple[str, int]:
     if fn in PREFIX:
         return _prefix(call, d)
     if fn in LIBM:
-        return _function(fn if operand is DType.F64 else f"{fn}f", call, d)
+        name = fn if operand is DType.F64 else f"{fn}f"
+        return _function(d.instead.get(name, name), call, d)
     if fn in PRELUDE:
         return _function(f"af_{fn}_{operand}", call, d)
     if fn in ("div", "rem") and not _plain_division(call):

@@ -25,7 +25,7 @@ void softmax(const float *restrict in0, float *restrict out0, int64_t first, int
     for (int64_t l1 = 0; l1 < 512; l1++) {
       const float v2 = in0[p0 * 512 + l1];
       const float v3 = v2 - v1;
-      const float v4 = expf(v3);
+      const float v4 = af_exp_f32(v3);
       row0[l1] = v4;
       const float v5 = row0[l1];
       acc1 = acc1 + v5;

@@ -27,6 +27,18 @@ AF_MATH1(exp) AF_MATH1(expm1) AF_MATH1(log) AF_MATH1(log1p) AF_MATH1(sin) AF_MAT
 AF_MATH1(tan) AF_MATH1(tanh) AF_MATH1(sinh) AF_MATH1(cosh) AF_MATH1(asin) AF_MATH1(acos)
 AF_MATH1(atan) AF_MATH1(erf) AF_MATH2(pow) AF_MATH2(atan2)
 
+/* Below these the result is denormal or zero, and libmvec leaves the vector for a scalar call on
+ * every such element: masked attention would spend its time there. Denormals become zero, by a
+ * factor and not by a choice, from which compilers conclude that clamping is not needed. */
+AF_INLINE float af_exp_f32(float x)
+{
+  return expf(x < -87.0f ? -87.0f : x) * (x < -87.0f ? 0.0f : 1.0f);
+}
+AF_INLINE double af_exp_f64(double x)
+{
+  return exp(x < -708.0 ? -708.0 : x) * (x < -708.0 ? 0.0 : 1.0);
+}
+
 #define AF_FLOATS(T, D, S)                                                                   \
   AF_INLINE T af_abs_##D(T x) { return __builtin_fabs##S(x); }                               \
   AF_INLINE T af_floor_##D(T x) { return __builtin_floor##S(x); }                            \
