@@ -68,14 +68,12 @@ class Ascent:
             for v in reads[p]:
                 self.readers[v].append(p)
 
-    def cuts(self, target: int) -> Iterator[frozenset[int]]:
-        """The cuts on the way from `target` to pieces that read nothing, each worth something."""
-        inside: set[int] = set()
+    def cuts(self, target: int) -> Iterator[tuple[int, ...]]:
+        """The pieces of each cut on the way from `target` to pieces that read nothing."""
         shut: set[int] = set()
         crossing: set[int] = set()
         take = target
         while True:
-            inside.add(take)
             shut.update(self.readers[take])
             crossing.difference_update(self.readers[take])
             crossing.update(p for p in self.writers[take] if p not in shut)
@@ -84,7 +82,7 @@ class Ascent:
             least = min(crossing, key=lambda p: (self.left[p], p))
             pay = self.left[least]
             if pay > self.paid:
-                yield frozenset(inside)
+                yield tuple(sorted(crossing))
                 for p in crossing:
                     self.left[p] -= pay
             if not self.reads[least]:
@@ -97,13 +95,9 @@ def opening_cuts(
     writes: Sequence[Values],
     costs: Sequence[float],
     forced: Sequence[bool],
-) -> tuple[list[frozenset[int]], list[float]]:
-    """Value sets for the first linear program, and what they leave unpaid of each piece.
-
-    Each set holds a forced value, so its row is >= 1.
-    """
+) -> list[tuple[int, ...]]:
+    """Sets of pieces of which every plan holds at least one, for the first linear program."""
     ascent = Ascent(reads, writes, costs, len(forced))
     targets = [v for v, is_forced in enumerate(forced) if is_forced]
     targets.sort(key=lambda v: (ascent.far[v], v))
-    cuts = list(dict.fromkeys(c for v in targets for c in ascent.cuts(v)))
-    return cuts, ascent.left
+    return list(dict.fromkeys(c for v in targets for c in ascent.cuts(v)))

@@ -126,12 +126,8 @@ class Program:
 
     def _open(self, costs: Floats) -> None:
         part = self.part
-        cuts, _ = opening_cuts(part.reads, part.writes, costs.tolist(), part.forced)
-        rows: list[Row] = []
-        for values in cuts:
-            rows += self._cut(values, [next(v for v in sorted(values) if part.forced[v])])
-        if rows:
-            self._add(rows)
+        cuts = opening_cuts(part.reads, part.writes, costs.tolist(), part.forced)
+        self._add([Row(cut, (1.0,) * len(cut), 1.0) for cut in cuts])
 
     def _order(self, chosen: Sequence[int]) -> tuple[int, ...] | None:
         """The chosen pieces in order; None, and the cuts that say why, where there is none."""
