@@ -51,7 +51,7 @@ def k_best(
 def _part_plans(
     program: Program, costs: NDArray[np.float64], allowed: NDArray[np.bool_], k: int
 ) -> list[Solved]:
-    """The k least plans of a part: each is found with all before it, and what holds one, forbidden."""
+    """The k least plans of a part, each found with all before it forbidden."""
     found: list[Solved] = []
     while len(found) < k:
         solved = program.solve(costs, allowed, [s.plan for s in found])

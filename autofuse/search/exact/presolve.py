@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -64,7 +65,8 @@ def presolve(problem: CoverProblem) -> Presolved:
             raise AutofuseError(f"no set of candidates writes the required value '{names[v]}'")
     used, needed = _needed(reads, writes, startable, required)
     writes = [tuple(v for v in w if v in needed) for w in writes]
-    forced = _forced(reads, writes, used, required)
+    chosen = set(used)
+    forced = _forced(reads, writes, [p for p in startable if p in chosen], required)
     parts, copies = _split(problem, reads, writes, used, forced)
     keys, bounds, samples = _keys(problem)
     return Presolved(
@@ -83,9 +85,9 @@ def _keys(problem: CoverProblem) -> tuple[tuple[str, ...], NDArray[np.float64], 
 
 
 def _startable(reads: Sequence[Values], writes: Sequence[Values]) -> tuple[list[int], set[int]]:
-    """Pieces that run in some order at all, and the values they write."""
+    """Pieces that run in some order at all, in such an order, and the values they write."""
     run = run_order(reads, writes, range(len(reads)))
-    return sorted(run.order), set(run.available)
+    return list(run.order), set(run.available)
 
 
 def _writers(writes: Sequence[Values], pieces: Iterable[int]) -> dict[int, list[int]]:
@@ -121,20 +123,42 @@ def _needed(
 def _forced(
     reads: Sequence[Values], writes: Sequence[Values], pieces: list[int], required: list[int]
 ) -> set[int]:
-    """Values in every plan: the required ones, and what all writers of a forced value read."""
+    """The values written in every plan.
+
+    Behind a value lie itself and what lies behind it for each of its writers, that is behind any of
+    the writer's reads: the largest sets for which that holds, kept as bits of whole numbers.
+    """
     writers = _writers(writes, pieces)
-    forced, work = set(required), list(required)
+    readers: dict[int, list[int]] = {}
+    for p in pieces:
+        for v in reads[p]:
+            readers.setdefault(v, []).append(p)
+    everything = -1
+    behind = dict.fromkeys(writers, everything)
+    # In the order in which values can be written most sets are right at once.
+    work = deque(dict.fromkeys(v for p in pieces for v in writes[p]))
+    waiting = set(work)
     while work:
-        options = writers[work.pop()]
-        common = set(reads[options[0]])
-        for p in options[1:]:
-            if not common:
-                break
-            common.intersection_update(reads[p])
-        fresh = common - forced
-        forced |= fresh
-        work.extend(sorted(fresh))
-    return forced
+        v = work.popleft()
+        waiting.discard(v)
+        common = everything
+        for p in writers[v]:
+            union = 0
+            for r in reads[p]:
+                union |= behind[r]
+            common &= union
+        common |= 1 << v
+        if common == behind[v]:
+            continue
+        behind[v] = common
+        after = dict.fromkeys(w for p in readers.get(v, ()) for w in writes[p])
+        fresh = [w for w in after if w not in waiting]
+        work.extend(fresh)
+        waiting.update(fresh)
+    forced = 0
+    for v in required:
+        forced |= behind[v]
+    return {v for v in writers if forced >> v & 1}
 
 
 def _split(
