@@ -163,7 +163,8 @@ class Judge:
             if outputs == state.first.group.outputs:
                 continue
             key = self.shapes.key(sketch.nodes, outputs)
-            if state.whole and self._bound(key, sketch.nodes, outputs) >= sketch.bound_us:
+            lighter = self._bound(key, sketch.nodes, outputs) < sketch.bound_us
+            if self.options.prune and state.whole and not lighter:
                 self.counts["dominated: saves no write"] += 1
                 continue
             option = self._option(sketch, outputs, above)

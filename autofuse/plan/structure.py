@@ -59,7 +59,9 @@ class Structures:
         found.extend(place[v.node] * 64 + v.index for v in outputs)
         return tuple(found)
 
-    def verdict(self, key: Key, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> Refusal | None:  # fmt: skip
+    def verdict(
+        self, key: Key, nodes: tuple[int, ...], outputs: tuple[Value, ...]
+    ) -> Refusal | None:
         """Why the group cannot be one kernel, or None; that nothing it reads depends on what it
         writes is left to the caller."""
         try:
