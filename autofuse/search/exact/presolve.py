@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -135,11 +136,12 @@ def _forced(
             readers.setdefault(v, []).append(p)
     everything = -1
     behind = dict.fromkeys(writers, everything)
-    # In the order in which values can be written most sets are right at once.
-    work = deque(dict.fromkeys(v for p in pieces for v in writes[p]))
-    waiting = set(work)
+    rank = _after_what_feeds_them(reads, writes, pieces)
+    work = list(enumerate(rank))
+    place = {v: i for i, v in work}
+    waiting = set(rank)
     while work:
-        v = work.popleft()
+        v = heapq.heappop(work)[1]
         waiting.discard(v)
         common = everything
         for p in writers[v]:
@@ -153,12 +155,43 @@ def _forced(
         behind[v] = common
         after = dict.fromkeys(w for p in readers.get(v, ()) for w in writes[p])
         fresh = [w for w in after if w not in waiting]
-        work.extend(fresh)
+        for w in fresh:
+            heapq.heappush(work, (place[w], w))
         waiting.update(fresh)
     forced = 0
     for v in required:
         forced |= behind[v]
     return {v for v in writers if forced >> v & 1}
+
+
+def _after_what_feeds_them(
+    reads: Sequence[Values], writes: Sequence[Values], pieces: list[int]
+) -> list[int]:
+    """Values, each after all it can come from as far as there is no circle."""
+    counts: dict[int, int] = {}
+    for p in pieces:
+        for v in writes[p]:
+            counts[v] = counts.get(v, 0) + len(reads[p])
+    readers: dict[int, list[int]] = {}
+    for p in pieces:
+        for v in reads[p]:
+            readers.setdefault(v, []).append(p)
+    order: dict[int, None] = {}
+    ready = deque(v for v, count in counts.items() if count == 0)
+    for spare in list(counts):
+        # In a circle the value that can be written first goes first.
+        ready.append(spare)
+        while ready:
+            v = ready.popleft()
+            if v in order:
+                continue
+            order[v] = None
+            for p in readers.get(v, ()):
+                for w in writes[p]:
+                    counts[w] -= 1
+                    if counts[w] == 0:
+                        ready.append(w)
+    return list(order)
 
 
 def _split(
