@@ -185,4 +185,5 @@ def test_this_machine_can_be_calibrated():
     assert Calibration.from_mapping(found.to_mapping()) == found
     assert found.cached_gbytes_per_s >= found.gbytes_per_s > 0.5
     assert found.contraction >= found.cheap > 0.1
-    assert found.special > 0.05 and 0 <= found.launch_us < 1000
+    assert found.special > 0.05
+    assert found.alone is None or found.alone.launch_us < found.launch_us

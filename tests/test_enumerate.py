@@ -213,3 +213,21 @@ def test_the_zoo_is_feasible(name):
     written = {v for piece in cover.problem.pieces for v in piece.writes}
     assert cover.problem.required <= written
     assert all(piece.reads <= written for piece in cover.problem.pieces)
+
+
+def product_with_ones():
+    """x @ ones + ones: a free node read by a library call and by a kernel that copies it."""
+    b = GraphBuilder()
+    x = b.input("x", (8, 8), DType.F32)
+    ones = b.add("broadcast", b.constant(1.0, DType.F32), shape=(8, 8), dims=())
+    dot = {"lhs_contract": (1,), "rhs_contract": (0,), "lhs_batch": (), "rhs_batch": ()}
+    return canonical(b.build([b.add("add", b.add("dot_general", x, ones, **dot), ones)]))
+
+
+def test_library_calls_read_free_nodes_from_memory():
+    graph = product_with_ones()
+    plan = FusionSpace(graph).choose(lambda _, options: options[0])
+    check_plan(graph, plan)
+    sizes = sorted(len(g.nodes) for g in plan.groups)
+    assert sizes == [1, 1, 2]
+    assert set(plan.groups) <= set(enumerate_groups(graph).groups)

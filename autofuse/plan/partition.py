@@ -43,22 +43,31 @@ def plan_of_sets(graph: Graph, sets: Iterable[NodeSet], bodies: Bodies) -> Fusio
 
 
 def groups_of_sets(graph: Graph, sets: Iterable[NodeSet], bodies: Bodies) -> list[FusionGroup]:
-    """The groups of node sets, each with the outputs that others or the graph need from it."""
-    ordered = sorted({with_free(graph, s) for s in sets}, key=lambda s: (max(s), min(s), len(s)))
+    """The groups of node sets, each with the outputs that others or the graph need from it.
+
+    A library call or a re-issued loop reads free nodes from memory, each from a kernel of its own,
+    which waits for nobody."""
+    found = {s if _reads_memory(graph, s, bodies) else with_free(graph, s) for s in sets}
     wanted = {v for v in graph.outputs if not is_source(graph, v.node)}
-    for nodes in ordered:
+    for nodes in found:
         wanted.update(v for v in reads(graph, nodes) if not is_source(graph, v.node))
-    missing = {v.node for v in wanted} - set().union(*ordered) if ordered else set()
-    ordered += [with_free(graph, [n]) for n in sorted(missing) if is_free(graph, n)]
+    stored = {with_free(graph, [v.node]) for v in wanted if is_free(graph, v.node)}
     taken: set[Value] = set()
     groups: list[FusionGroup] = []
-    for nodes in ordered:
+    for nodes in sorted(stored | found, key=lambda s: (s not in stored, max(s), min(s), len(s))):
         outputs = tuple(sorted(v for v in wanted if v.node in nodes and v not in taken))
         taken.update(outputs)
         if outputs:
             body = bodies.get(min(nodes)) if len(nodes) == 1 else None
             groups.append(FusionGroup(tuple(sorted(nodes)), outputs, body))
     return groups
+
+
+def _reads_memory(graph: Graph, nodes: NodeSet, bodies: Bodies) -> bool:
+    """Whether a kernel can compute nothing besides its one node."""
+    only = min(nodes)
+    family = graph[only].spec.family
+    return len(nodes) == 1 and (family is Family.CONTRACTION or only in bodies)
 
 
 class Partition:
