@@ -298,6 +298,21 @@ def test_a_bound_is_never_above_the_incumbent_even_when_bounds_are_wrong():
         assert result.incumbent_us == pytest.approx(least_cost(sample.problem, wrong), rel=CLOSE)
 
 
+def test_a_first_plan_is_measured_to_the_end_before_others_are_tried():
+    sample = random_sample(21, nodes=12, failures=0.0)
+    first = k_best(sample.problem)[0].plan
+    result, steps = solved(sample, batch=1)
+    assert result.measured > len(first)
+    early = next(s for s in steps if s.incumbent_us is not None)
+    assert early.measured <= len(first)
+
+
+@pytest.mark.parametrize("bad", [{"gap": -0.1}, {"gap": math.nan}, {"batch": 0}, {"runs": -1.0}])
+def test_options_out_of_range_are_refused(bad):
+    with pytest.raises(AutofuseError):
+        Options(**bad)
+
+
 def test_filling_the_batch_measures_more_and_finds_the_same():
     sample = random_sample(14, nodes=12)
     plain, _ = solved(sample, batch=6)

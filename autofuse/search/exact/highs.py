@@ -1,4 +1,9 @@
-"""The little of HiGHS that is used here: rows that are all `>=`, columns between 0 and a bound."""
+"""The little of HiGHS that is used here: rows that are all `>=`, columns between 0 and a bound.
+
+highspy and not scipy.optimize, which has the same HiGHS inside: planning solves the same relaxation
+again and again with a few more rows or a few changed costs, and only highspy can keep it between
+solves (12,921 columns, 1,662 rows, 8 costs changed: 0.05 s, against 0.43 s from scratch).
+"""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autofuse.errors import AutofuseError
 from autofuse.search.exact.budget import worth_measuring
 from autofuse.search.exact.order import run_order
 from autofuse.search.exact.presolve import Presolved, presolve
@@ -62,13 +63,23 @@ class PlanResult:
 @dataclass(frozen=True, slots=True)
 class Options:
     """`gap`: stop there. `batch`: measurements between two solves. `fill`: fill a batch up with
-    pieces that the optimum does not use, by reduced cost. `runs` with `seconds`: see budget.py."""
+    pieces that the optimum does not use, by reduced cost. `runs`: see budget.py; `seconds`: what a
+    measurement will take, else the mean of those made so far is taken for it. Raises AutofuseError
+    for a number out of range."""
 
     gap: float = 0.0
     batch: int = 4
     fill: bool = False
     runs: float | None = None
     seconds: Seconds | None = None
+
+    def __post_init__(self) -> None:
+        if not self.gap >= 0:
+            raise AutofuseError(f"the gap to stop at must be >= 0, not {self.gap}")
+        if self.batch < 1:
+            raise AutofuseError(f"a batch needs at least 1 measurement, not {self.batch}")
+        if self.runs is not None and not self.runs >= 0:
+            raise AutofuseError(f"the number of runs must be >= 0, not {self.runs}")
 
 
 def plan(
@@ -115,11 +126,12 @@ class _Planner:
     def run(self, start: Sequence[Sequence[int]]) -> PlanResult:
         self._solve(self.parts)
         for pieces in start:
-            keys = self._unmeasured(pieces)
-            if not self._measure(keys):
+            if not self._measure_all(self._unmeasured(pieces)):
                 return self._result("stop")
             self._offer(pieces)
         self._solve(self.parts)
+        if not self._first_plan():
+            return self._result("stop")
         while True:
             self.on_step(self._step())
             stopped = self._stopped()
@@ -133,6 +145,27 @@ class _Planner:
             if not self._measure(batch):
                 return self._result("stop")
 
+    def _first_plan(self) -> bool:
+        """Measure one plan to the end, so that there soon is something to use and to compare with.
+
+        Left to the bounds alone, each measurement would turn the search to another plan that looks
+        better for being unknown. False where should_stop ended it.
+        """
+        while True:
+            bare = [part for part in self.parts if part.incumbent is None and not part.solved]
+            keys = {key: None for part in bare for key in part.first_plan(self.costs)}
+            if not keys:
+                return True
+            if not self._measure_all([key for key in keys if not self.costs.known[key]]):
+                return False
+
+    def _measure_all(self, keys: Sequence[int]) -> bool:
+        for i in range(0, len(keys), self.options.batch):
+            self.on_step(self._step())
+            if not self._measure(keys[i : i + self.options.batch]):
+                return False
+        return True
+
     def _stopped(self) -> str | None:
         if all(part.solved for part in self.parts):
             feasible = all(part.incumbent is not None for part in self.parts)
@@ -144,8 +177,9 @@ class _Planner:
         return "stop" if self.should_stop() else None
 
     def _seconds(self, key: int) -> float:
-        estimate = self.options.seconds
-        return estimate(self._piece(key)) if estimate is not None else 0.0
+        if self.options.seconds is not None:
+            return self.options.seconds(self._piece(key))
+        return self.spent_s / self.measured if self.measured else 0.0
 
     def _piece(self, key: int) -> Piece:
         return self.problem.pieces[self.presolved.samples[key]]

@@ -122,6 +122,15 @@ class PartState:
         if not self.wanted:
             self._decide(costs, current)
 
+    def first_plan(self, costs: Costs) -> list[int]:
+        """The keys of the optimistic optimum that are not measured yet."""
+        current = costs.current()[self.keys]
+        solved = self.program.solve(current, ~self.fixed & ~costs.failed[self.keys])
+        if solved is None:
+            return []
+        keys = dict.fromkeys(self.keys[list(solved.plan)].tolist())
+        return [key for key in keys if not costs.known[key]]
+
     def _decide(self, costs: Costs, current: Floats) -> None:
         """The relaxation rests on measured pieces alone: only whole plans can say more."""
         out = self.fixed | costs.failed[self.keys]
