@@ -66,10 +66,10 @@ class Evictor:
         built = compile_program(Program((source,), "autofuse_flush", (), ()), cache)
         # Never unloaded: one small library per process.
         self._library = ctypes.CDLL(str(built.artifact.path))
-        shared = [ctypes.c_void_p, ctypes.c_int]
+        pointer, number = ctypes.c_void_p, ctypes.c_int64
         flush, overwrite = self._library.autofuse_flush, self._library.autofuse_overwrite
-        flush.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, *shared]
-        overwrite.argtypes = [ctypes.c_void_p, ctypes.c_int64, *shared]
+        flush.argtypes = [pointer, pointer, number, pointer, ctypes.c_int]
+        overwrite.argtypes = [pointer, number, pointer, ctypes.c_int]
         self._pool = (pool_pointer(), usable_cores())
         self._cache_bytes = last_level_cache_bytes()
         self._buffer: np.ndarray | None = None
