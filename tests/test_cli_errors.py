@@ -65,7 +65,10 @@ def test_a_bad_graph_is_one_sentence(
         ("run zoo:softmax:small --device cuda:1", "no CUDA backend yet"),
         ("show zoo:softmax:small --device cuda", "no CUDA backend yet"),
         ("tune zoo:softmax:small --db {tmp}/t.db --strategy magic", "unknown strategy 'magic'"),
-        ("tune zoo:softmax:small --db {tmp}/t.db --sampler magic", "no sampler 'magic'"),
+        (
+            "tune zoo:softmax:small --db {tmp}/t.db --strategy optuna --sampler magic",
+            "no sampler 'magic'",
+        ),
         ("tune zoo:softmax:small --budget nan", "budget"),
         ("tune zoo:softmax:small --budget 0", "budget"),
         ("run zoo:softmax:small --plan magic", "unknown plan 'magic'"),

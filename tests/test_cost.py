@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from random_graphs import random_graph
 
 from autofuse.baselines import unfused
 from autofuse.graph.builder import GraphBuilder
@@ -25,7 +26,6 @@ from autofuse.plan.types import FusionGroup, FusionPlan
 from autofuse.plan.work import group_work
 from autofuse.zoo import zoo_graph
 from search_spaces import FusionSpace
-from tests.random_graphs import random_graph
 
 F32 = DType.F32
 FLAT = Calibration(2.0, 10.0, 100.0, 10.0, 1000.0, 40.0, cache_bytes=1 << 20)

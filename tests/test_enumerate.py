@@ -1,6 +1,7 @@
 """Candidate kernels: legal, complete enough to be feasible, shared where structure repeats."""
 
 import pytest
+from random_graphs import random_graph
 
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical, group_digest
@@ -16,7 +17,6 @@ from autofuse.tuning.cover import cover_problem
 from autofuse.zoo import ZOO, zoo_graph
 from autofuse.zoo.networks import transformer
 from search_spaces import FusionSpace
-from tests.random_graphs import random_graph
 
 
 def mixed(seed):

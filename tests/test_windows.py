@@ -1,6 +1,7 @@
 """Windows: tiles cover the graph once, cuts lie where little is live, the parts make one plan."""
 
 import pytest
+from random_graphs import random_graph
 
 from autofuse.bench.planning import mixed
 from autofuse.graph.builder import GraphBuilder
@@ -14,7 +15,6 @@ from autofuse.plan.windows import live_bytes, windows
 from autofuse.search.exact import Measured, plan
 from autofuse.tuning.cover import cover_problem, plan_of_windows
 from autofuse.zoo.networks import transformer
-from tests.random_graphs import random_graph
 
 GRAPHS = {
     "random": canonical(random_graph(5, 150)),
