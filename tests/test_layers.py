@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "tuning_db": {"errors", "records"},
     "runtime": TO_MEASURE,
     "tuning": TO_TUNING,
-    "bench": TO_TUNING | {"tuning"},
+    "bench": TO_TUNING | {"tuning", "report"},
     "commands": TO_COMMANDS,
     "cli": TO_COMMANDS | {"commands"},
     "__main__": {"cli"},
