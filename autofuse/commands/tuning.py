@@ -18,7 +18,7 @@ from autofuse.commands.common import (
     load_workload,
     reported,
 )
-from autofuse.commands.output import Format, duration, emit, plural, seconds, table
+from autofuse.commands.output import Format, duration, emit, plural, seconds, size, table
 from autofuse.commands.progress import StopSignals, shown_progress
 from autofuse.errors import AutofuseError
 from autofuse.runtime.device import resolve_device
@@ -41,6 +41,10 @@ def tune(
     runs: Annotated[
         float | None,
         typer.Option(metavar="N", help="exact: stop when N runs cannot repay more tuning."),
+    ] = None,
+    max_memory: Annotated[
+        int | None,
+        typer.Option("--max-memory", metavar="BYTES", help="Of intermediates alive at once."),
     ] = None,
     seed: SeedOption = 0,
     sampler: Annotated[
@@ -71,6 +75,7 @@ def tune(
                 strategy=strategy,
                 gap=gap,
                 runs=runs,
+                max_memory=max_memory,
                 seed=seed,
                 options=options,
                 progress=progress,
@@ -91,14 +96,17 @@ def tune_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
     yield ""
     error = data["max_rel_error"]
     checked = "verified against the reference" if data["verified"] else "NOT verified"
+    memory = f", {size(best['peak_bytes'])} of intermediates" if "peak_bytes" in best else ""
     worst = "" if error is None else f" (largest relative error {error:.2g})"
-    yield f"best: {best['origin'] or 'unknown'}, plan {best['plan_digest']}, {checked}{worst}"
+    origin = best["origin"] or "unknown"
+    yield f"best: {origin}, plan {best['plan_digest']}, {checked}{worst}{memory}"
     parts = ", ".join(f"{k} {spent[k]:.1f}" for k in ("codegen", "compile", "measure", "sampler"))
     yield f"spent {seconds(spent['total'])} of {seconds(data['budget_s'])} ({parts})"
     failed = ", ".join(f"{n} {kind}" for kind, n in sorted(data["failed"].items())) or "none"
     yield f"{plural(data['trials'], 'trial')}, {data['measured']} measured, failed: {failed}"
     if data.get("gap") is not None:
-        yield f"no plan of the kernels tried can be better by more than {data['gap']:.1%}"
+        where = ", window by window" if data.get("certificate") == "per window" else ""
+        yield f"no plan of the kernels tried can be better by more than {data['gap']:.1%}{where}"
     for line in data.get("notes", ()):
         yield f"note: {line}"
     if data.get("interrupted"):

@@ -30,7 +30,10 @@ class TuneResult:
     """The end of a tuning session.
 
     `best` won the final interleaved comparison (`final`: its median and the baselines', in
-    microseconds); `measurements` has the record of the best and of each baseline."""
+    microseconds); `measurements` has the record of the best and of each baseline. `planned_us` is
+    the sum of the planned kernels' times and `bound_us` what no plan can be below; `certificate`
+    says whether that holds for the "whole" graph or "per window"; `peak_bytes` of intermediates.
+    """
 
     name: str
     digest: str
@@ -54,7 +57,10 @@ class TuneResult:
     total_s: float
     notes: tuple[str, ...] = field(default=())
     gap: float | None = None
+    planned_us: float | None = None
     bound_us: float | None = None
+    certificate: str | None = None
+    peak_bytes: int = 0
     residual_us: float | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
 
@@ -76,6 +82,7 @@ class TuneResult:
                 "time_us": self.best_us,
                 "kernels": self.best_record.kernels,
                 "compile_s": self.best_record.cost.compile,
+                "peak_bytes": self.peak_bytes,
                 "plan_digest": self.best.digest,
                 "origin": self.best.origin,
             },
@@ -92,6 +99,8 @@ class TuneResult:
             "verified": self.verified,
             "max_rel_error": self.best_record.max_rel_error,
             "gap": self.gap,
+            "certificate": self.certificate,
+            "planned_us": self.planned_us,
             "bound_us": self.bound_us,
             "residual_us": self.residual_us,
             "candidates": dict(self.counts),

@@ -14,6 +14,7 @@ from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
 from autofuse.measure.workload import Workload
 from autofuse.ops.types import AutofuseError
+from autofuse.plan.cost import peak_bytes
 from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
 from autofuse.records import Cost, Environment, Event, Failure, Measurement, SessionResult
 from autofuse.tuning.evaluate import Evaluator
@@ -41,6 +42,7 @@ def tune(
     strategy: str = "exact",
     gap: float = 0.0,
     runs: float | None = None,
+    max_memory: int | None = None,
     seed: int = 0,
     options: Mapping[str, str] | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -51,15 +53,18 @@ def tune(
     Baselines are always measured first and never beat the result. What the database knows is not
     measured again. `strategy` "exact" stops early once no plan of its kernels can be better by
     more than the fraction `gap`, or, given `runs`, once so many runs of the plan could no longer
-    gain what measuring would take.
+    gain what measuring would take. `max_memory` bounds the bytes of intermediates alive at once: a
+    plan over it is never the result, be it a baseline.
 
     Raises AutofuseError for an unknown device or strategy, an unusable database, or a graph none
-    of whose plans works."""
+    of whose plans works and fits the memory."""
     begun = time.perf_counter()
     if not (math.isfinite(budget_s) and budget_s > 0):
         raise AutofuseError(f"the budget must be positive, not {budget_s:g} seconds")
     if not gap >= 0 or (runs is not None and not runs > 0):
         raise AutofuseError("the gap must not be negative, and the number of runs must be positive")
+    if max_memory is not None and max_memory < 0:
+        raise AutofuseError(f"the memory cannot be bounded by {max_memory} bytes")
     if seed < 0:
         raise AutofuseError(f"the seed must not be negative, as {seed} is")
     backend = backend_named(device)
@@ -71,6 +76,7 @@ def tune(
         session = Session(graph, name, backend, store, worker, budget_s, seed, begun)
         session.progress = progress or (lambda _: None)
         session.stop = stop or (lambda: False)
+        session.max_memory = max_memory
         return session.run(strategy, search)
 
 
@@ -105,10 +111,15 @@ class Session:
         self.trials = self.measured = 0
         self.sampler_s = 0.0
         self.plans: dict[str, FusionPlan] = {}
-        # What a planner that proves something says: microseconds, a fraction, microseconds.
+        # What a planner that proves something says: the sum of its plan's kernel times, what no
+        # plan can be below and the residual in microseconds; how far off it can be, as a
+        # fraction; whether this holds for the "whole" graph or "per window".
+        self.planned_us: float | None = None
         self.bound_us: float | None = None
         self.gap: float | None = None
         self.residual_us: float | None = None
+        self.certificate: str | None = None
+        self.max_memory: int | None = None
         self.counts: dict[str, int] = {}
         self.best: Measurement | None = None
         self.progress: Callable[[Progress], None] = lambda _: None
@@ -157,10 +168,17 @@ class Session:
         if ranked:
             self._improve(ranked[0])
 
+    def fits(self, plan: FusionPlan) -> bool:
+        """Whether the intermediates of a plan fit the memory that was asked for."""
+        return self.max_memory is None or peak_bytes(self.graph, plan) <= self.max_memory
+
+    def _record_fits(self, record: Measurement) -> bool:
+        return self.max_memory is None or self.fits(candidate_from_json(record.candidate).plan)
+
     def _ranked(self) -> list[Measurement]:
-        """What works, fastest first."""
+        """What works and fits the memory, fastest first."""
         timed = [(m.timing.median_us, d) for d, m in self.known.items() if m.timing is not None]
-        return [self.known[d] for _, d in sorted(timed)]
+        return [self.known[d] for _, d in sorted(timed) if self._record_fits(self.known[d])]
 
     def _measure_baselines(self) -> None:
         for name in BASELINES:
@@ -172,6 +190,9 @@ class Session:
             if record is None:
                 record = self._measure(candidate, "baseline", BASELINE_LIMIT_S)
             self.baselines[name] = record
+            if not self.fits(candidate.plan):
+                need = peak_bytes(self.graph, candidate.plan)
+                self.notes.append(f"{name} needs {need} bytes of memory, more than allowed")
             self.tell(f"baseline {name}")
 
     def _measure(self, candidate: Candidate, stage: str, limit_s: float) -> Measurement:
@@ -188,7 +209,7 @@ class Session:
             self.count_failure(record.failure)
 
     def _improve(self, record: Measurement) -> None:
-        if record.timing is None:
+        if record.timing is None or not self._record_fits(record):
             return
         best = self.best.timing if self.best is not None else None
         if best is None or record.timing.median_us < best.median_us:
@@ -245,7 +266,7 @@ class Session:
         final = self._decide(1.0 if interrupted else max(self.reserve_s, 1.0))
         if final is None:
             self._close(strategy, "", None, finished=not interrupted)
-            raise AutofuseError(f"no plan of this graph works: {self._first_failure()}")
+            raise AutofuseError(self._no_plan())
         self._keep(final.record)
         self._event(final.record)
         self._close(strategy, final.record.candidate_digest, final, finished=not interrupted)
@@ -254,8 +275,9 @@ class Session:
     def _decide(self, seconds: float) -> Final | None:
         """The winner of the last comparison; one that fails in it gives its place to the next."""
         while ranked := self._ranked():
+            baselines = {n: m for n, m in self.baselines.items() if self._record_fits(m)}
             decision = decide(
-                self.evaluator, ranked[:FINALISTS], self.baselines, seconds, self.seed, self.limit_s
+                self.evaluator, ranked[:FINALISTS], baselines, seconds, self.seed, self.limit_s
             )
             for record in decision.failed:
                 self._keep(record)
@@ -266,10 +288,20 @@ class Session:
                 return decision.final
         return None
 
-    def _first_failure(self) -> str:
+    def _no_plan(self) -> str:
+        """Why no plan can be the result."""
+        works = [m for m in self.known.values() if m.timing is not None]
+        if works:
+            plans = (candidate_from_json(m.candidate).plan for m in works)
+            least = min(peak_bytes(self.graph, plan) for plan in plans)
+            return (
+                f"no plan was found that fits {self.max_memory} bytes of intermediates: "
+                f"the least that was measured needs {least}"
+            )
         failures = (m.failure for m in self.known.values() if m.failure is not None)
         found = next(failures, None)
-        return "nothing was measured" if found is None else f"{found.kind.value}: {found.message}"
+        text = "nothing was measured" if found is None else f"{found.kind.value}: {found.message}"
+        return f"no plan of this graph works: {text}"
 
     def _close(self, strategy: str, best: str, final: Final | None, finished: bool) -> None:
         result = SessionResult(
@@ -314,7 +346,10 @@ class Session:
             total_s=self.elapsed_s,
             notes=tuple(self.notes),
             gap=self.gap,
+            planned_us=self.planned_us,
             bound_us=self.bound_us,
+            certificate=self.certificate,
+            peak_bytes=peak_bytes(self.graph, candidate_from_json(record.candidate).plan),
             residual_us=self.residual_us,
             counts=dict(self.counts),
         )

@@ -52,6 +52,8 @@ def sampling(wishes: Wishes) -> Search:
 
         def evaluate(proposal: Proposal) -> Outcome:
             assert isinstance(proposal.payload, Candidate)
+            if not session.fits(proposal.payload.plan):
+                return Outcome(None, 1.0)
             return outcome_of(session.measure(proposal.payload))
 
         def on_step(step: Step) -> None:

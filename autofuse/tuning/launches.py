@@ -1,0 +1,101 @@
+"""Launch configurations of one kernel: what was timed, what to try next, and their stored text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autofuse.graph.types import Graph
+from autofuse.ops.types import AutofuseError
+from autofuse.plan.types import FusionGroup, LaunchConfig
+from autofuse.search import make_searcher
+from autofuse.search.protocol import Chooser, Outcome, Proposal, Searcher
+from search_spaces.launch import LaunchSpace
+
+# Proposals that may repeat what is known before a space counts as used up.
+PATIENCE = 64
+
+
+@dataclass
+class Kernel:
+    """What is known of one kernel (all pieces of one key): microseconds by launch configuration,
+    and the configurations that do not work. `failed`: nothing is known of it but a failure."""
+
+    us: dict[LaunchConfig, float] = field(default_factory=dict)
+    bad: set[LaunchConfig] = field(default_factory=set)
+    failed: bool = False
+    searcher: Searcher | None = None
+
+    @property
+    def best(self) -> tuple[float, LaunchConfig]:
+        """The least time and its configuration; only for a kernel that was measured."""
+        launch = min(self.us, key=lambda c: (self.us[c], str(c)))
+        return self.us[launch], launch
+
+
+@dataclass(frozen=True)
+class LaunchProblem:
+    """The launch configurations of one kernel as a searcher sees them."""
+
+    graph: Graph
+    group: FusionGroup
+    space: LaunchSpace
+
+    def seeds(self) -> Sequence[Mapping[str, int | str | bool]]:
+        return [{}]
+
+    def propose(self, choose: Chooser) -> Proposal:
+        """One configuration; its key is its canonical text."""
+        asked: dict[str, int | str | bool] = {}
+
+        def once(name: str, options: tuple[int | str | bool, ...]) -> int | str | bool:
+            if name not in asked:
+                asked[name] = choose(name, options)
+            return asked[name]
+
+        launch = self.space.choose(self.graph, self.group, once, "k")
+        return Proposal(str(launch), tuple(asked.items()), launch)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A configuration to time, and who is to be told how long it took."""
+
+    searcher: Searcher
+    proposal: Proposal
+    launch: LaunchConfig
+
+    def tell(self, us: float | None) -> None:
+        """`us`: microseconds, None for a failure."""
+        self.searcher.tell(self.proposal, Outcome(None, 1.0) if us is None else Outcome(us))
+
+
+def next_trial(kernel: Kernel, problem: LaunchProblem, seed: int) -> Trial | None:
+    """The next configuration of a kernel that was never tried, or None."""
+    if kernel.searcher is None:
+        kernel.searcher = make_searcher("optuna", seed, {})
+    for _ in range(PATIENCE):
+        proposal = kernel.searcher.ask(problem)
+        if proposal is None:
+            return None
+        launch = proposal.payload
+        assert isinstance(launch, LaunchConfig)
+        trial = Trial(kernel.searcher, proposal, launch)
+        if launch not in kernel.us and launch not in kernel.bad:
+            return trial
+        trial.tell(kernel.us.get(launch))
+    return None
+
+
+def launch_text(launch: LaunchConfig) -> str:
+    """A configuration as the database keeps it: JSON, so that types survive."""
+    return json.dumps(dict(launch.settings), sort_keys=True)
+
+
+def launch_of(text: str) -> LaunchConfig:
+    """Inverse of launch_text; raises AutofuseError on anything else."""
+    try:
+        return LaunchConfig.of(**json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise AutofuseError(f"not a stored launch configuration: {text!r}") from error

@@ -1,0 +1,70 @@
+"""A window of a graph inside a plan: what stays as it is, and what may be chosen anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autofuse.graph.types import Graph, Value
+from autofuse.ops.types import AutofuseError
+from autofuse.plan.enumerate import Enumeration
+from autofuse.plan.groups import is_source, reads
+from autofuse.plan.types import FusionGroup, FusionPlan
+from autofuse.plan.windows import Window
+from autofuse.search.exact import k_best
+from autofuse.tuning.cover import cover_problem, plan_of_windows
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A window as one plan leaves it: `inner` groups may be replaced by whatever writes what
+    `window` must produce from what is given to it, `rest` stays."""
+
+    window: Window
+    inner: tuple[FusionGroup, ...]
+    rest: tuple[FusionGroup, ...]
+
+
+def region_of(graph: Graph, window: Window, plan: FusionPlan) -> Region:
+    """The part of `plan` that lies in `window`.
+
+    Given is only what groups write that wait for nothing inside, so that any choice has an order:
+    those groups, the choice, the others."""
+    inner = [g for g in plan.groups if window.nodes.issuperset(g.nodes)]
+    inside = set(inner)
+    rest = [g for g in plan.groups if g not in inside]
+    waiting: set[Value] = {v for g in inner for v in g.outputs}
+    written = {v for g in rest for v in g.outputs}
+    wanted = set(graph.outputs)
+    given: set[Value] = set()
+    for group in plan.groups:  # in the order they run
+        if group in inside:
+            continue
+        read = reads(graph, group.nodes)
+        wanted.update(read)
+        if waiting.isdisjoint(read):
+            given.update(group.outputs)
+        else:
+            waiting.update(group.outputs)
+    produced = {v for g in inner for v in g.outputs if v in wanted} - written
+    found = replace(window, produced=tuple(sorted(produced)), given=tuple(sorted(given)))
+    return Region(found, tuple(inner), tuple(rest))
+
+
+def plan_by_bounds(enumeration: Enumeration, windows: Sequence[Window]) -> FusionPlan | None:
+    """The least plan of each tile when every kernel costs its bound; None if tiles have none."""
+    tiles = []
+    for window in windows:
+        if window.kind != "tile":
+            continue
+        cover = cover_problem(enumeration, window)
+        try:
+            tiles.append(cover.groups(k_best(cover.problem)[0].plan))
+        except AutofuseError:  # its candidates make no plan: another start has to do
+            return None
+    return plan_of_windows(enumeration.graph, tiles)
+
+
+def nodes_to_plan(graph: Graph) -> int:
+    """Nodes that kernels must compute."""
+    return sum(not is_source(graph, n) for n in range(len(graph.nodes)))

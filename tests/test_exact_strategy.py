@@ -1,0 +1,208 @@
+"""Tuning with the exact strategy: kernels measured once, gaps, early stops, failures, windows,
+memory."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_device import LONG_S, QUICK, TOY, ToySpace, workload
+
+from autofuse.backends.base import Program
+from autofuse.backends.registry import BACKENDS, Backend
+from autofuse.bench.planning import mixed
+from autofuse.errors import AutofuseError
+from autofuse.graph.canonical import canonical, digest
+from autofuse.graph.types import Graph
+from autofuse.plan.cost import Calibration, peak_bytes
+from autofuse.plan.legality import check_plan
+from autofuse.plan.types import Candidate
+from autofuse.tuning import TuneResult, exact, session, strategies, tune
+from autofuse.tuning.evaluate import group_digests
+from autofuse.zoo.networks import mlp, transformer
+from search_spaces import SPACES
+from tuning_db import Store
+
+# Faster than any machine, so that no bound is too high.
+FAST = Calibration(0.01, 400.0, 5000.0, 1000.0, 10000.0, 4000.0)
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, TOY)
+    monkeypatch.setitem(strategies.CALIBRATORS, "cpu", lambda: FAST)
+
+
+def use(monkeypatch: pytest.MonkeyPatch, backend: Backend) -> None:
+    """Register a device, and measure quickly, for one test."""
+    monkeypatch.setitem(BACKENDS, backend.name, backend)
+    monkeypatch.setitem(SPACES, backend.name, ToySpace())
+    monkeypatch.setattr(session, "Sampling", lambda: QUICK)
+
+
+def tune_exactly(db: Path, graph: Graph | None = None, **more: Any) -> TuneResult:
+    budget_s = more.pop("budget_s", LONG_S)
+    return tune(graph or workload(), device="toy", db=str(db), budget_s=budget_s, **more)
+
+
+def kernel_rows(db: Path) -> Counter[tuple[str, str, str]]:
+    """How many rows each kernel has under each configuration and cache state."""
+    query = (
+        "select g.digest, k.launch, k.cache from kernel_measurement k"
+        " join group_ g on g.id = k.group_id"
+    )
+    with closing(sqlite3.connect(db)) as connection:
+        return Counter(connection.execute(query).fetchall())
+
+
+def group_keys(rows: Counter[tuple[str, str, str]]) -> set[str]:
+    return {group for group, _, _ in rows}
+
+
+def check_gap(result: TuneResult) -> None:
+    assert result.gap is not None and 0 <= result.gap <= 1
+    assert result.bound_us is not None and result.planned_us is not None
+    assert result.bound_us <= result.planned_us
+    assert result.gap == pytest.approx(1 - result.bound_us / result.planned_us)
+
+
+def check_result(result: TuneResult) -> None:
+    """Verified, and no baseline is faster."""
+    assert result.verified and {v.outcome for v in result.verdicts} <= {"faster", "tie"}
+    assert result.best_us <= min(result.baseline_us.values())
+
+
+def test_layers_share_their_kernels_within_and_across_graphs(tmp_path: Path) -> None:
+    db, few, more = tmp_path / "t.db", transformer(3, 16, 16, 2), transformer(6, 16, 16, 2)
+    first = tune_exactly(db, few, budget_s=12, name="few")
+    check_result(first)
+    before = kernel_rows(db)
+    assert set(before.values()) == {1}
+    placed = len(first.best.plan.groups)
+    assert len(group_keys(before)) < first.counts["kept"] and placed > 15
+    used = group_digests(canonical(few), first.best.plan)
+    assert len(set(used)) < len(used) * 0.7
+    second = tune_exactly(db, more, budget_s=12, name="more")
+    check_result(second)
+    after = kernel_rows(db)
+    assert set(after.values()) == {1} and before.keys() <= after.keys()
+
+
+def test_the_gap_is_reported_and_kept(tmp_path: Path) -> None:
+    db = tmp_path / "t.db"
+    result = tune_exactly(db)
+    check_result(result)
+    check_gap(result)
+    assert result.gap == pytest.approx(0, abs=1e-6) and result.certificate == "whole"
+    data = result.to_json()
+    assert data["gap"] == result.gap and data["certificate"] == "whole"
+    with Store.open(str(db)) as store:
+        (ended,) = store.sessions(digest(canonical(workload())))
+        events = store.events(ended.id)
+    assert ended.result is not None and ended.result.gap == result.gap
+    assert (events[-1].gap, events[-1].bound_us) == (result.gap, result.bound_us)
+
+
+def test_a_gap_that_is_allowed_ends_the_search_early(tmp_path: Path) -> None:
+    full = tune_exactly(tmp_path / "full.db", canonical(mixed(7)))
+    early = tune_exactly(tmp_path / "early.db", canonical(mixed(7)), gap=1.0)
+    check_result(early)
+    check_gap(early)
+    assert full.gap == pytest.approx(0, abs=1e-6)
+    rows = [group_keys(kernel_rows(tmp_path / name)) for name in ("early.db", "full.db")]
+    assert len(rows[0]) < len(rows[1])
+
+
+def test_few_runs_are_worth_no_measuring_and_many_are(tmp_path: Path) -> None:
+    one = tune_exactly(tmp_path / "one.db", canonical(mixed(9)), runs=1)
+    many = tune_exactly(tmp_path / "many.db", canonical(mixed(9)), runs=1e12)
+    check_result(one)
+    check_gap(one)
+    assert one.measured < many.measured and one.spent.total < many.spent.total
+    assert many.gap == pytest.approx(0, abs=1e-6)
+    launches = {launch for _, launch, _ in kernel_rows(tmp_path / "one.db")}
+    assert len(launches) == 1
+
+
+def test_a_second_tune_measures_no_kernel_again(tmp_path: Path) -> None:
+    db = tmp_path / "t.db"
+    first = tune_exactly(db)
+    rows = kernel_rows(db)
+    assert first.measured > 2 and set(rows.values()) == {1}
+    second = tune_exactly(db)
+    check_result(second)
+    assert kernel_rows(db) == rows and second.measured == 0
+
+
+@dataclass(frozen=True)
+class Crashing:
+    """The toy's `program`, but kernels with all of these words in their text crash."""
+
+    words: tuple[str, ...]
+
+    def __call__(self, graph: Graph, candidate: Candidate) -> Program:
+        made = TOY.program(graph, candidate)
+        sources = [replace(s, text=self.spoilt(s.name, s.text)) for s in made.sources]
+        return replace(made, sources=tuple(sources))
+
+    def spoilt(self, name: str, text: str) -> str:
+        head, mark, body = text.partition(f"void {name}(")
+        if not mark or not all(word in body for word in self.words):
+            return text
+        first, brace, rest = body.partition(")\n{")
+        return f"{head}{mark}{first}{brace} *(volatile int *)8 = 1;{rest}"
+
+
+def test_a_crashing_kernel_is_one_failed_row_and_another_plan_wins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use(monkeypatch, replace(TOY, program=Crashing(("af_exp_f32", "acc", " / "))))
+    db = tmp_path / "t.db"
+    result = tune_exactly(db)
+    check_result(result)
+    check_gap(result)
+    assert result.failed["crash"] >= 1 and len(result.best.plan.groups) > 1
+    query = "select count(*) from kernel_measurement where failure_kind = 'crash'"
+    with closing(sqlite3.connect(db)) as connection:
+        ((failed,),) = connection.execute(query).fetchall()
+    assert failed >= 1 and set(kernel_rows(db).values()) == {1}
+    again = tune_exactly(db)
+    check_result(again)
+    assert again.failed == {} and again.measured == 0
+
+
+def test_a_large_graph_is_planned_window_by_window(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(exact, "WHOLE_NODES", 12)
+    graph = canonical(mixed(24))
+    result = tune_exactly(tmp_path / "t.db", graph, budget_s=8)
+    check_result(result)
+    check_gap(result)
+    check_plan(graph, result.best.plan)
+    data = result.to_json()
+    assert data["certificate"] == "per window"
+    assert any("per window" in note for note in data["notes"])
+    assert set(kernel_rows(tmp_path / "t.db").values()) == {1}
+
+
+def test_plans_over_the_memory_are_not_chosen(tmp_path: Path) -> None:
+    graph = canonical(mixed(9))
+    free = tune_exactly(tmp_path / "free.db", graph, gap=0.05)
+    needs = peak_bytes(graph, free.best.plan)
+    assert free.to_json()["best"]["peak_bytes"] == free.peak_bytes == needs
+    assert needs > 0
+    bound = tune_exactly(tmp_path / "bound.db", graph, max_memory=needs - 1, gap=0.05)
+    assert bound.verified and peak_bytes(graph, bound.best.plan) == bound.peak_bytes < needs
+    assert set(bound.to_json()["speedup_over"]) == set(bound.baseline_us)
+
+
+def test_a_memory_that_nothing_fits_is_one_sentence(tmp_path: Path) -> None:
+    graph = canonical(mlp(4, 8, 8))
+    with pytest.raises(AutofuseError, match=r"no plan was found that fits 8 bytes .* needs \d+$"):
+        tune_exactly(tmp_path / "t.db", graph, max_memory=8, gap=0.5)
