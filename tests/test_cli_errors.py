@@ -79,7 +79,6 @@ def test_a_bad_graph_is_one_sentence(
         ("run zoo:softmax:small --output {tmp}", "it is a directory"),
         ("run zoo:softmax:small --output {tmp}/no/y.npz", "its directory does not exist"),
         ("show zoo:softmax:small --plan magic", "unknown plan 'magic'"),
-        ("show zoo:softmax:small --plan fused --why", "fused is none"),
         ("show zoo:softmax:small --plan fused --svg {tmp}", "it is a directory"),
         ("compare zoo:softmax:small --plans magic", "unknown plan 'magic'"),
         ("compare zoo:softmax:small --plans unfused,", "separated by commas"),

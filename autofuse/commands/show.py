@@ -20,11 +20,11 @@ from autofuse.commands.common import (
     reported,
     write_whole,
 )
-from autofuse.commands.output import Format, emit, note, plural
+from autofuse.commands.output import Format, emit, note, plural, size
 from autofuse.commands.plan_tree import plan_data, traffic_text, tree_lines
-from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
+from autofuse.plan.cost import peak_bytes
 from autofuse.plan.schedule import Run, kernel_runs, launches_per_call, schedule
 from autofuse.plan.types import Candidate
 from autofuse.runtime.device import resolve_device
@@ -48,7 +48,7 @@ def show(
         ),
     ] = None,
     why: Annotated[
-        bool, typer.Option("--why", help="Print the decisions of a rule-based plan.")
+        bool, typer.Option("--why", help="Print why kernels were fused or kept apart.")
     ] = False,
     text: Annotated[bool, typer.Option("--source", help="Print the text of the kernels.")] = False,
     dialect: Annotated[
@@ -73,7 +73,8 @@ def show(
     data = _data(name, graph, chosen, candidate)
     lines = list(_tree(data)) if not (why or text) else []
     if why:
-        data["decisions"], told = _why(graph, chosen, candidate)
+        told, found = _why(graph, chosen, candidate, device, db)
+        data |= found
         lines += told
     if text:
         data["kernels"] = list(_kernels(graph, candidate, dialect))
@@ -107,6 +108,7 @@ def _data(name: str, graph: Graph, chosen: str, candidate: Candidate) -> dict[st
             "origin": candidate.origin,
             "digest": candidate.digest,
             "launches_per_call": launches_per_call(schedule(graph, candidate).steps),
+            "peak_bytes": peak_bytes(graph, candidate.plan),
         },
         **plan_data(graph, candidate),
     }
@@ -118,15 +120,22 @@ def _tree(data: dict[str, Any]) -> Iterator[str]:
     origin = "" if plan["origin"] in ("", plan["name"]) else f" ({plan['origin']})"
     launches = plural(plan["launches_per_call"], "launch").replace("launchs", "launches")
     yield f"plan {plan['name']}{origin}, {launches} a call, {traffic_text(data['traffic'])}"
+    yield f"{size(plan['peak_bytes'])} of intermediates alive at once"
     yield from tree_lines(data["groups"])
 
 
-def _why(graph: Graph, chosen: str, candidate: Candidate) -> tuple[list[dict[str, Any]], list[str]]:
-    """The decisions of the rules behind a plan, as data and as lines."""
+def _why(
+    graph: Graph, chosen: str, candidate: Candidate, device: str, db: str | None
+) -> tuple[list[str], dict[str, Any]]:
+    """The decisions of the rules behind a plan, or what other cuts than a searched plan's would
+    have cost, as lines and as data."""
     name = chosen if chosen in BASELINES else candidate.origin
     if name not in BASELINES:
-        known = ", ".join(BASELINES)
-        raise AutofuseError(f"--why explains the plans of rules ({known}), but {chosen} is none")
+        from autofuse.commands.boundaries import why_lines
+        from autofuse.tuning.explain import explain_plan
+
+        data = explain_plan(graph, candidate, device=resolve_device(device), db=db).to_json()
+        return list(why_lines(graph, data)), data
     result = BASELINES[name](graph)
     lines = explain(result, graph)
     if result.plan != candidate.plan:
@@ -147,7 +156,7 @@ def _why(graph: Graph, chosen: str, candidate: Candidate) -> tuple[list[dict[str
         }
         for d in result.decisions
     ]
-    return decisions, lines
+    return lines, {"decisions": decisions}
 
 
 def _kernels(graph: Graph, candidate: Candidate, dialect: Dialect) -> Iterator[dict[str, Any]]:

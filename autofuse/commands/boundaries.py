@@ -1,0 +1,58 @@
+"""Why a searched plan is cut where it is, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from autofuse.commands.output import amount, duration, size
+from autofuse.graph.types import Graph
+
+
+def why_lines(graph: Graph, data: dict[str, Any]) -> Iterator[str]:
+    """The boundaries and the recomputed nodes of `Explanation.to_json`."""
+    if not data["boundaries"]:
+        yield "no kernel of this plan reads what another one writes"
+    for row in data["boundaries"]:
+        values = ", ".join(_label(graph, text) for text in row["values"])
+        pair = f"kernel {row['producer']} -> kernel {row['consumer']}"
+        yield f"{pair}: {values}, {size(row['bytes'])}"
+        yield f"   apart    {_time(row['apart'], row['apart_us'])}"
+        yield f"   as one   {_merged(row)}"
+    for row in data["recomputed"]:
+        kernels = ", ".join(map(str, row["kernels"]))
+        yield f"%{row['node']} {graph[row['node']].op} is computed in kernels {kernels}"
+        yield f"   stored   {_stored(row)}"
+    if not data["calibrated"]:
+        yield "note: bounds are those of a fast machine; tuning calibrates this one"
+
+
+def _label(graph: Graph, text: str) -> str:
+    node = graph[int(text.lstrip("%").split(".")[0])]
+    name = f" '{node.name}'" if node.name else ""
+    return f"{text} {node.op}{name}"
+
+
+def _time(kind: str, us: float) -> str:
+    return f"{duration(us)}, measured" if kind == "measured" else f"at least {duration(us)}"
+
+
+def _merged(row: dict[str, Any]) -> str:
+    if row["merged"] == "illegal":
+        return f"cannot be: [{row['rule']}] {row['reason']}"
+    text = _time(row["merged"], row["merged_us"])
+    change = row["merged_us"] - row["apart_us"]
+    if row["merged"] == row["apart"] == "measured":
+        return f"{text}: {duration(abs(change))} {'slower' if change >= 0 else 'faster'}"
+    if change >= 0 and row["apart"] == "measured":
+        return f"{text}: slower by its bound, so never measured"
+    return f"{text}: not measured"
+
+
+def _stored(row: dict[str, Any]) -> str:
+    moved, flops = row["more_bytes"], row["fewer_flops"]
+    bytes_text = f"{size(abs(moved))} {'more' if moved >= 0 else 'less'} to move"
+    sign = "+" if row["more_us"] >= 0 else "-"
+    return (
+        f"{bytes_text}, {amount(flops)} flop saved, {sign}{duration(abs(row['more_us']))} by bounds"
+    )
