@@ -1,7 +1,11 @@
 /* Threads for kernels. A call hands out the iterations of a kernel in chunks; whoever is running
  * takes the next one, the caller included. So a worker that the system does not run costs nothing:
  * the caller does the work itself and waits only for chunks already taken. (A barrier that waits
- * for every thread of a team costs a scheduler's time slice whenever two share a core.) */
+ * for every thread of a team costs a scheduler's time slice whenever two share a core.)
+ *
+ * A woken thread is often put on the core that woke it, where it waits for the caller to finish; so
+ * each worker is kept on a core of its own, which is never the caller's. */
+#define _GNU_SOURCE
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
@@ -24,8 +28,14 @@ static struct {
   _Atomic int asleep, wanted;
 } job;
 
+static struct {
+  _Atomic pid_t thread;
+  int core;
+} seats[MAX_WORKERS];
+
 static pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER;
 static int workers;
+static int settled = -1, seated; /* the caller's core that the seats were chosen for */
 static pid_t owner;
 
 static void rest(void)
@@ -64,6 +74,7 @@ static uint32_t await_job(uint32_t seen)
 static void *work(void *number)
 {
   uint32_t seen = 0;
+  atomic_store(&seats[(intptr_t)number].thread, (pid_t)syscall(SYS_gettid));
   for (;;) {
     seen = await_job(seen);
     atomic_fetch_add(&job.inside, 1);
@@ -80,14 +91,41 @@ static void grow(int wanted)
   if (owner != getpid()) { /* threads do not survive a fork */
     owner = getpid();
     workers = 0;
+    settled = -1;
     atomic_store(&job.asleep, 0);
     atomic_store(&job.inside, 0);
   }
   for (; workers < wanted && workers < MAX_WORKERS; workers++) {
     pthread_t thread;
+    settled = -1;
+    seats[workers].core = -1;
+    atomic_store(&seats[workers].thread, 0);
     if (pthread_create(&thread, NULL, work, (void *)(intptr_t)workers) != 0) return;
     pthread_detach(thread);
   }
+}
+
+/* Worker i sits on the i-th usable core that is not the caller's, where there are enough. */
+static void seat(int wanted)
+{
+  cpu_set_t usable, mine;
+  const int here = sched_getcpu();
+  if (here == settled && seated >= wanted) return;
+  if (here < 0 || sched_getaffinity(0, sizeof usable, &usable) != 0) return;
+  int complete = 1;
+  for (int i = 0, core = -1; i < wanted && i < workers; i++) {
+    do core++;
+    while (core < CPU_SETSIZE && (!CPU_ISSET(core, &usable) || core == here));
+    const pid_t thread = atomic_load(&seats[i].thread);
+    if (core == CPU_SETSIZE) return;
+    if (thread == 0) complete = 0;
+    if (thread == 0 || seats[i].core == core) continue;
+    CPU_ZERO(&mine);
+    CPU_SET(core, &mine);
+    if (sched_setaffinity(thread, sizeof mine, &mine) == 0) seats[i].core = core;
+  }
+  settled = complete ? here : -1;
+  seated = wanted;
 }
 
 /* task(args, first, last) over 0 <= first < last <= total by up to `threads` threads. */
@@ -98,6 +136,7 @@ void af_parallel(af_task task, void **args, int64_t total, int threads)
     return;
   }
   grow(threads - 1);
+  seat(threads - 1);
   const int64_t chunk = total / ((int64_t)threads * CHUNKS_PER_THREAD);
   job.task = task;
   job.args = args;
