@@ -9,6 +9,7 @@ and is counted.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -207,16 +208,21 @@ class ReplayExact(ExactSearch):
 
 
 def replay(
-    space: RecordedSpace, searcher: str, seed: int, limit_s: float, max_runs: int = 1000
-) -> Trace:
-    """One search of `space`, until it ends by itself, `limit_s` seconds are charged or `max_runs`
-    plans were asked for. Equal arguments give equal traces, `planner_s` apart. Raises BenchError
-    for an unknown searcher."""
+    space: RecordedSpace, searcher: str, seed: int, limit_s: float, max_runs: int = 1000,
+    enough: float = -math.inf,
+) -> Trace:  # fmt: skip
+    """One search of `space`, until it ends by itself, `limit_s` seconds are charged, `max_runs`
+    plans were asked for or a plan takes at most `enough` microseconds.
+
+    Equal arguments give equal traces, `planner_s` apart. Raises BenchError for an unknown
+    searcher."""
     if searcher not in SEARCHERS:
         raise BenchError(f"unknown searcher '{searcher}' (known: {', '.join(SEARCHERS)})")
     device = ReplayDevice(space)
 
     def is_over() -> bool:
+        if device.improvements and device.improvements[-1].us <= enough:
+            return True
         return device.seconds >= limit_s or device.runs + device.unrecorded >= max_runs
 
     if searcher == "exact":
