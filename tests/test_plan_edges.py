@@ -12,9 +12,9 @@ from random_plans import random_candidate
 from autofuse.baselines import BASELINES
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
-from autofuse.graph.types import Graph
+from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
-from autofuse.plan.types import Candidate, LaunchConfig
+from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 
 
 def empty() -> Graph:
@@ -88,3 +88,27 @@ def test_edge_plans_give_the_reference_result(make: Callable[[], Graph]) -> None
     cases = [Case(graph, unfused(graph), "unfused")]
     cases += [Case(graph, random_candidate(graph, seed, 10), f"walk {seed}") for seed in range(4)]
     assert not failures(cases)
+
+
+def test_a_value_written_again_after_its_last_reader_keeps_its_place() -> None:
+    """Kernels may both write a value; the second must not write where another one lives by then."""
+    b = GraphBuilder()
+    x = b.input("x", (8, 8), DType.F32)
+    a = b.add("exp", x)
+    s = b.add("sin", a)
+    t = b.add("cos", x)
+    y = b.add("neg", a)
+    graph = canonical(b.build([s, b.add("mul", b.add("tanh", t), y)]))
+    number = {node.op: n for n, node in enumerate(graph.nodes)}
+
+    def group(ops: str, outputs: str) -> FusionGroup:
+        nodes = tuple(sorted(number[op] for op in ops.split()))
+        return FusionGroup(
+            nodes, tuple(Value(n) for n in sorted(number[o] for o in outputs.split()))
+        )
+
+    groups = (group("exp", "exp"), group("sin", "sin"), group("cos", "cos"),
+              group("exp neg", "exp neg"), group("tanh mul", "mul"))  # fmt: skip
+    launches = (LaunchConfig(),) * len(groups)
+    candidate = Candidate(FusionPlan(groups), launches, ((),) * len(groups))
+    assert not failures([Case(graph, candidate, "written twice")])

@@ -120,7 +120,7 @@ class _Scheduler:
         for value, ref in zip(graph.outputs, outputs, strict=True):
             if not is_source(graph, value.node):
                 place.setdefault(value, ref)
-        last = _last_reads(graph, plan)
+        last = _last_uses(graph, plan)
         steps: list[Step] = []
         owners: list[int] = []
         mine: dict[Value, Ref] = {}
@@ -211,11 +211,13 @@ class _Scheduler:
         return base
 
 
-def _last_reads(graph: Graph, plan: FusionPlan) -> dict[Value, int]:
-    """For each value the position of the last group that reads it."""
+def _last_uses(graph: Graph, plan: FusionPlan) -> dict[Value, int]:
+    """For each value the position of the last group that reads or writes it.
+
+    A value may be written twice, the second time after its last reader."""
     last: dict[Value, int] = {}
     for position, group in enumerate(plan.groups):
-        for value in reads(graph, group.nodes):
+        for value in (*reads(graph, group.nodes), *group.outputs):
             last[value] = position
     return last
 
