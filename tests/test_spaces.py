@@ -100,9 +100,10 @@ def test_a_graph_that_is_not_the_recorded_one_is_refused(space, tmp_path):
         load(path)
 
 
+@pytest.mark.parametrize("seeded", [False, True])
 @pytest.mark.parametrize("name", SEARCHERS)
-def test_a_replay_is_deterministic(space, name):
-    one, other = (replay(space, name, 3, 8.0) for _ in range(2))
+def test_a_replay_is_deterministic(space, name, seeded):
+    one, other = (replay(space, name, 3, 8.0, seeded=seeded) for _ in range(2))
     assert same(one) == same(other)
     assert one.runs > 0 and one.unrecorded == 0
     assert one.improvements[-1].us >= space.optimum_us * (1 - 1e-9)
@@ -125,6 +126,16 @@ def test_exact_reaches_the_optimum_of_its_default_configurations(space):
     trace = replay(narrow, "exact", 0, math.inf)
     assert trace.improvements[-1].us == pytest.approx(narrow.optimum_us, rel=1e-6)
     assert trace.compiled <= len(narrow.best_us)
+
+
+def test_seeded_searches_all_begin_with_everything_fused(space):
+    begun = {name: same(replay(space, name, 0, 0.1, seeded=True))[0] for name in SEARCHERS}
+    assert len({tuple(steps) for steps in begun.values()}) == 1
+
+
+def test_an_unknown_searcher_is_refused(space):
+    with pytest.raises(BenchError, match="annealing"):
+        replay(space, "annealing", 0, 1.0)
 
 
 def test_a_kernel_is_charged_for_compiling_once(space):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ from autofuse.plan.types import Candidate, FusionPlan
 from autofuse.records import Cost, Environment, Failure, FailureKind, Timing
 from autofuse.search import make_searcher
 from autofuse.search.driver import run
-from autofuse.search.protocol import Outcome, Proposal
+from autofuse.search.protocol import Option, Outcome, Proposal
 from autofuse.tuning.exact import ExactSearch
 from autofuse.tuning.problem import FusionProblem
 from autofuse.tuning.session import Session
@@ -158,7 +158,7 @@ class ReplaySession:
 
     def fits(self, plan: FusionPlan) -> bool:
         """Memory is not bounded."""
-        return True
+        return bool(plan.groups)
 
     def tell(self, phase: str) -> None:
         """Nobody watches a replay."""
@@ -196,23 +196,27 @@ def _timing(us: float, device: ReplayDevice) -> Timing:
 class ReplayExact(ExactSearch):
     """The exact strategy itself, with the record's candidates and launch configurations."""
 
-    def __init__(self, session: ReplaySession) -> None:
-        self.record = session.device.space
+    def __init__(self, session: ReplaySession, seeded: bool) -> None:
+        self.record, self.seeded = session.device.space, seeded
         calibration = Calibration.from_mapping(self.record.calibration)
         super().__init__(cast(Session, session), calibration, 0.0, None)
         self.kernels.space = RecordedLaunches(self.record)
 
     def _enumerate(self, calibration: Calibration) -> Enumeration:
-        self.fused = FusionSpace(self.graph).choose(lambda _, options: options[0])
+        # The empty plan fits nowhere, so that the search starts from nothing.
+        self.fused = FusionPlan(())
+        if self.seeded:
+            self.fused = FusionSpace(self.graph).choose(lambda _, options: options[0])
         return self.record.enumeration
 
 
 def replay(
     space: RecordedSpace, searcher: str, seed: int, limit_s: float, max_runs: int = 1000,
-    enough: float = -math.inf,
+    enough: float = -math.inf, seeded: bool = False,
 ) -> Trace:  # fmt: skip
     """One search of `space`, until it ends by itself, `limit_s` seconds are charged, `max_runs`
-    plans were asked for or a plan takes at most `enough` microseconds.
+    plans were asked for or a plan takes at most `enough` microseconds. `seeded` searches try
+    "everything fused" first, as tuning sessions do; the others start from nothing.
 
     Equal arguments give equal traces, `planner_s` apart. Raises BenchError for an unknown
     searcher."""
@@ -226,9 +230,9 @@ def replay(
         return device.seconds >= limit_s or device.runs + device.unrecorded >= max_runs
 
     if searcher == "exact":
-        ReplayExact(ReplaySession(device, seed, is_over)).run()
+        ReplayExact(ReplaySession(device, seed, is_over), seeded).run()
     else:
-        _sample(device, searcher, seed, is_over)
+        _sample(device, searcher, seed, is_over, seeded)
     return Trace(
         searcher,
         seed,
@@ -241,12 +245,22 @@ def replay(
     )
 
 
-def problem_of(space: RecordedSpace) -> FusionProblem:
+class _Unseeded(FusionProblem):
+    """The problem without a first proposal."""
+
+    def seeds(self) -> Sequence[Mapping[str, Option]]:
+        return ()
+
+
+def problem_of(space: RecordedSpace, seeded: bool = False) -> FusionProblem:
     """The samplers' space: fusion decisions and the recorded launch configurations."""
-    return FusionProblem(space.graph, RecordedLaunches(space), {})
+    kind = FusionProblem if seeded else _Unseeded
+    return kind(space.graph, RecordedLaunches(space), {})
 
 
-def _sample(device: ReplayDevice, name: str, seed: int, is_over: Callable[[], bool]) -> None:
+def _sample(
+    device: ReplayDevice, name: str, seed: int, is_over: Callable[[], bool], seeded: bool
+) -> None:
     kind, options = SEARCHERS[name]
 
     def evaluate(proposal: Proposal) -> Outcome:
@@ -255,4 +269,4 @@ def _sample(device: ReplayDevice, name: str, seed: int, is_over: Callable[[], bo
         return Outcome(None, 1.0) if answer.failure else Outcome(sum(answer.groups))
 
     searcher = make_searcher(kind, seed, options)
-    run(searcher, problem_of(device.space), evaluate, time.perf_counter, is_over)
+    run(searcher, problem_of(device.space, seeded), evaluate, time.perf_counter, is_over)

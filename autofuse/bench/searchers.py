@@ -31,12 +31,13 @@ DRAWS = 400
 @dataclass(frozen=True, slots=True)
 class Options:
     """`seeds` replays of each searcher; a sampler may charge `reach` times what exact needs in all,
-    and ask for `max_runs` plans. `processes` replay at once."""
+    and ask for `max_runs` plans. `processes` replay at once. `seeded`: see `replay`."""
 
     seeds: int = 50
     reach: float = 6.0
     max_runs: int = 500
     processes: int = 1
+    seeded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +121,17 @@ def bench_space(space: RecordedSpace, options: Options) -> SpaceResult:
 def _replays(
     space: RecordedSpace, name: str, seeds: Sequence[int], limit: float, options: Options
 ) -> list[Trace]:
-    one = partial(_one, space, name, limit, options.max_runs)
+    one = partial(_one, space, name, limit, options)
     if options.processes == 1:
         return [one(seed) for seed in seeds]
     with ProcessPoolExecutor(options.processes) as pool:
         return list(pool.map(one, seeds))
 
 
-def _one(space: RecordedSpace, name: str, limit: float, max_runs: int, seed: int) -> Trace:
+def _one(space: RecordedSpace, name: str, limit: float, options: Options, seed: int) -> Trace:
     # From the optimum on its curve is flat, and a sampler only repeats itself, slowly.
     enough = space.optimum_us * (1 + 1e-9)
-    return replay(space, name, seed, limit, max_runs, enough)
+    return replay(space, name, seed, limit, options.max_runs, enough, options.seeded)
 
 
 def _summary(
@@ -202,10 +203,8 @@ def draw(space: RecordedSpace, count: int = DRAWS) -> tuple[list[float], int]:
 def expected_least(values: Sequence[float], draws: float) -> float:
     """The expected least of so many independent draws from `values`, all equally likely."""
     ranked, n = sorted(values), len(values)
-    return sum(
-        value * ((1 - i / n) ** draws - (1 - (i + 1) / n) ** draws)
-        for i, value in enumerate(ranked)
-    )
+    above = [float((1 - i / n) ** draws) for i in range(n + 1)]
+    return sum(v * (above[i] - above[i + 1]) for i, v in enumerate(ranked))
 
 
 def quantile(values: Sequence[float], share: float) -> float:
