@@ -34,7 +34,7 @@ class Options:
     and ask for `max_runs` plans. `processes` replay at once. `seeded`: see `replay`."""
 
     seeds: int = 50
-    reach: float = 6.0
+    reach: float = 12.0
     max_runs: int = 500
     processes: int = 1
     seeded: bool = False
