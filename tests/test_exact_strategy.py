@@ -78,19 +78,21 @@ def check_result(result: TuneResult) -> None:
 
 
 def test_layers_share_their_kernels_within_and_across_graphs(tmp_path: Path) -> None:
-    db, few, more = tmp_path / "t.db", transformer(3, 16, 16, 2), transformer(6, 16, 16, 2)
-    first = tune_exactly(db, few, budget_s=12, name="few")
+    """Two layers and four: twelve and twenty-four take minutes."""
+    db, few, more = tmp_path / "t.db", transformer(2, 16, 16, 2), transformer(4, 16, 16, 2)
+    first = tune_exactly(db, few, gap=0.6)
     check_result(first)
     before = kernel_rows(db)
     assert set(before.values()) == {1}
-    placed = len(first.best.plan.groups)
-    assert len(group_keys(before)) < first.counts["kept"] and placed > 15
     used = group_digests(canonical(few), first.best.plan)
-    assert len(set(used)) < len(used) * 0.7
-    second = tune_exactly(db, more, budget_s=12, name="more")
+    assert len(set(used)) <= 0.7 * len(used)
+    second = tune_exactly(db, more, gap=0.6)
     check_result(second)
     after = kernel_rows(db)
     assert set(after.values()) == {1} and before.keys() <= after.keys()
+    assert {k: n for k, n in after.items() if k in before} == before
+    shared = group_keys(before) & set(group_digests(canonical(more), second.best.plan))
+    assert len(shared) >= 5
 
 
 def test_the_gap_is_reported_and_kept(tmp_path: Path) -> None:
