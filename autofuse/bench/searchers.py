@@ -66,6 +66,8 @@ class Curve:
 class SpaceResult:
     """One space. `plans`: distinct plans among DRAWS uniform draws of fusion decisions; times in
     microseconds; `analytic`: expected quality of random search at each charge of `grid`.
+    `unrecorded`: the share of proposals that the record could not answer, by searcher; where it is
+    high the record says little about the samplers.
     `ratio`: exact over TPE in median seconds to within 2 %; an upper bound where TPE's median did
     not get there (`censored`); `ratio_all` adds the real seconds that the searchers themselves took
     in these replays, so it depends on the machine. `worse_at`: charges at which
@@ -83,7 +85,7 @@ class SpaceResult:
     curves: Mapping[str, Curve]
     reached: Mapping[str, Reached]
     final: Mapping[str, float]
-    unrecorded: Mapping[str, int]
+    unrecorded: Mapping[str, float]
     ratio: float
     ratio_all: float
     censored: bool
@@ -172,7 +174,7 @@ def _summary(
         curves=curves,
         reached=reached,
         final={n: median(t.improvements[-1].us for t in each) for n, each in traces.items()},
-        unrecorded={n: sum(t.unrecorded for t in each) for n, each in traces.items()},
+        unrecorded={n: _unrecorded(each) for n, each in traces.items()},
         ratio=exact / min(tpe, limit) if math.isfinite(exact) else math.inf,
         ratio_all=_with_planner(reached["exact"], traces["exact"], limit)
         / _with_planner(reached["tpe"], traces["tpe"], limit),
@@ -229,6 +231,11 @@ def _reached(traces: Sequence[Trace], target: float) -> Reached:
         len(real) / len(found),
         median(real) if real else math.nan,
     )
+
+
+def _unrecorded(traces: Sequence[Trace]) -> float:
+    asked = sum(t.runs + t.unrecorded for t in traces)
+    return sum(t.unrecorded for t in traces) / max(asked, 1)
 
 
 def _with_planner(reached: Reached, traces: Sequence[Trace], limit: float) -> float:

@@ -31,6 +31,7 @@ _COLUMNS = (
     "exact",
     "ratio",
     "with own",
+    "unrecorded",
 )
 
 
@@ -43,8 +44,11 @@ def rows_of(results: Sequence[SpaceResult]) -> list[tuple[str, ...]]:
         ratio = "–" if math.isinf(r.ratio) else f"{'< ' if r.censored else ''}{r.ratio:.2f}"
         if r.worse_at:
             ratio += " *"
+        lost = f"{max(r.unrecorded.values()):.0%}"
         counts = (str(r.plans), str(r.kernels), time_text(r.optimum_us))
-        rows.append((r.name.removeprefix("zoo:"), *counts, *times, ratio, f"{r.ratio_all:.2f}"))
+        rows.append(
+            (r.name.removeprefix("zoo:"), *counts, *times, ratio, f"{r.ratio_all:.2f}", lost)
+        )
     return rows
 
 
@@ -62,6 +66,7 @@ def table(results: Sequence[SpaceResult]) -> str:
     lines.append(
         "seconds charged to within 2 % of the optimum, median (share of seeds that got there); "
         "ratio: exact over TPE, and with the searchers' own real seconds; "
+        "unrecorded: proposals the record cannot answer; "
         "* : at some charge a sampler's median is better than exact's"
     )
     return "\n".join(lines)
