@@ -125,7 +125,7 @@ def test_few_runs_are_worth_no_measuring_and_many_are(tmp_path: Path) -> None:
     many = tune_exactly(tmp_path / "many.db", canonical(mixed(9)), runs=1e12)
     check_result(one)
     check_gap(one)
-    assert one.measured < many.measured and one.spent.total < many.spent.total
+    assert one.measured < many.measured
     assert many.gap == pytest.approx(0, abs=1e-6)
     launches = {launch for _, launch, _ in kernel_rows(tmp_path / "one.db")}
     assert len(launches) == 1
