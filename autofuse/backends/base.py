@@ -31,14 +31,6 @@ class LaunchError(AutofuseError):
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
-    """One array that a kernel reads or writes."""
-
-    name: str
-    type: TensorType
-
-
-@dataclass(frozen=True, slots=True)
 class Source:
     """One translation unit; `flags` are added to those every unit is compiled with."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 from autofuse.graph.types import Graph, Value
-from autofuse.ops.source import is_scalar_constant
+from autofuse.plan.groups import is_inline, is_source
 from autofuse.plan.types import FusionGroup, FusionPlan
 
 
@@ -67,12 +67,7 @@ def explain(result: BaselineResult, graph: Graph) -> list[str]:
 
 def is_computed(graph: Graph, node: int) -> bool:
     """Whether some group has to compute `node`: all but inputs and constants."""
-    return graph[node].op not in ("input", "constant")
-
-
-def is_inlined(graph: Graph, node: int) -> bool:
-    """Whether every reader holds `node` as a literal."""
-    return is_scalar_constant(graph[node].op, graph[node].types)
+    return not is_source(graph, node)
 
 
 def live_nodes(graph: Graph) -> tuple[int, ...]:
@@ -88,7 +83,7 @@ def read_values(graph: Graph, nodes: Sequence[int]) -> tuple[Value, ...]:
     """Values a group of `nodes` reads from memory, in the order they are first read."""
     inside = set(nodes)
     reads = (v for n in nodes for v in graph[n].inputs)
-    outside = (v for v in reads if v.node not in inside and not is_inlined(graph, v.node))
+    outside = (v for v in reads if v.node not in inside and not is_inline(graph, v.node))
     return tuple(dict.fromkeys(outside))
 
 

@@ -142,7 +142,7 @@ def horizontal_input_fusion(state: State) -> bool:
     changed = False
     for consumer in _consumers(state, users_first=False):
         found = [p for p in _candidates(state, consumer) if is_input_fusible(state, p)]
-        key: Callable[[Instr], tuple[tuple[int, ...], int]] = lambda p: (  # noqa: E731
+        key: Callable[[Instr], tuple[tuple[int, ...], int]] = lambda p: (  # noqa: E731 - its type stands beside it
             next(f.loop_shape for f in root_facts(state, p) if f.fast),
             instruction_count(state, p),
         )

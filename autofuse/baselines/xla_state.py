@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from autofuse.baselines.base import Decision, is_computed, is_inlined, live_nodes, node_label
+from autofuse.baselines.base import Decision, is_computed, live_nodes, node_label
 from autofuse.baselines.xla_flow import Flow
 from autofuse.baselines.xla_shapes import Fact, fact_of
 from autofuse.graph.types import Graph, Value
+from autofuse.plan.groups import is_inline
 from autofuse.plan.types import FusionGroup, FusionPlan
 
 PRODUCER_IS_FUSION = "producer-is-fusion"
@@ -46,7 +47,7 @@ class State:
 
     def __init__(self, graph: Graph, entry: bool) -> None:
         self.graph, self.entry = graph, entry
-        inlined = [is_inlined(graph, n) for n in range(len(graph.nodes))]
+        inlined = [is_inline(graph, n) for n in range(len(graph.nodes))]
         self.live = live_nodes(graph)
         self.facts: list[Fact | None] = [None] * len(graph.nodes)
         for n in self.live:

@@ -183,7 +183,7 @@ def implementations(
     """All columns that can be had here, and why the others cannot."""
     plans = zip(OURS, ("best", "xla-2022", "unfused"), strict=True)
     makers: dict[str, Callable[[], Implementation]] = {
-        name: lambda name=name, plan=plan: Ours(name, plan, seconds, db)  # type: ignore[misc]
+        name: lambda name=name, plan=plan: Ours(name, plan, seconds, db)  # type: ignore[misc]  # bound defaults
         for name, plan in plans
     }
     makers |= {"numpy": NumPy, "jax": Jax, "torch": lambda: Torch(threads)}

@@ -77,7 +77,7 @@ def text_table(results: Results, columns: Sequence[str], missing: Mapping[str, s
     found = ratios(results)
     lines = [_line(["time", *columns, "best peer / autofuse"])]
     for name, row in results.items():
-        ratio = f"{found[name]:.2f} ({best_peer(row)[0]})" if name in found else "-"  # type: ignore[index]
+        ratio = f"{found[name]:.2f} ({best_peer(row)[0]})" if name in found else "-"  # type: ignore[index]  # a ratio has a best peer
         lines.append(_line([name, *(_time(row.get(c)) for c in columns), ratio]))
     lines += ["", _line(["compile s", *columns, "tuning s"])]
     for name, row in results.items():

@@ -106,7 +106,8 @@ def tune_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
     yield f"{plural(data['trials'], 'trial')}, {data['measured']} measured, failed: {failed}"
     if data.get("gap") is not None:
         where = ", window by window" if data.get("certificate") == "per window" else ""
-        yield f"no plan of the kernels tried can be better by more than {data['gap']:.1%}{where}"
+        most = f"{data['gap']:.1%}{where}"
+        yield f"as far as costs add up, no plan of the kernels tried is better by more than {most}"
     for line in data.get("notes", ()):
         yield f"note: {line}"
     if data.get("interrupted"):

@@ -39,7 +39,7 @@ class TracedArray:
     """
 
     __slots__ = ("tracer", "type", "value")
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # == is elementwise
 
     def __init__(self, tracer: Tracer, value: Value, kind: TensorType) -> None:
         self.tracer = tracer
@@ -185,10 +185,10 @@ class TracedArray:
     def __invert__(self) -> TracedArray:
         return _call("bitwise_invert", self)
 
-    def __eq__(self, other: Any) -> TracedArray:  # type: ignore[override]
+    def __eq__(self, other: Any) -> TracedArray:  # type: ignore[override]  # elementwise, as in NumPy
         return _call("equal", self, other)
 
-    def __ne__(self, other: Any) -> TracedArray:  # type: ignore[override]
+    def __ne__(self, other: Any) -> TracedArray:  # type: ignore[override]  # elementwise, as in NumPy
         return _call("not_equal", self, other)
 
     def __lt__(self, other: Any) -> TracedArray:

@@ -171,7 +171,7 @@ def tensordot(x1: Any, x2: Any, /, axes: int | Sequence[Sequence[int]] = 2) -> T
         pairs = (
             [axis_in(i, a.ndim) for i in axes[0]],
             [axis_in(i, b.ndim) for i in axes[1]],
-        )  # type: ignore[assignment]
+        )  # type: ignore[assignment]  # lists here, ranges above: both are axes
     return _dot(a, b, pairs)
 
 

@@ -69,8 +69,8 @@ class _Printer:
     def lines(self) -> Iterator[str]:
         yield from self.block(self.kernel.body, 1, False)
 
-    def text(self, expr: object) -> str:
-        return expression(expr, self.dialect)  # type: ignore[arg-type]  # any Expr variant
+    def text(self, expr: Expr) -> str:
+        return expression(expr, self.dialect)
 
     def block(self, body: tuple[Stmt, ...], depth: int, in_lane: bool) -> Iterator[str]:
         for stmt in body:
@@ -206,8 +206,3 @@ class _CudaPrinter(_Printer):
 
 def _has_local(loop: Loop) -> bool:
     return any(isinstance(s, Local) for s in statements(loop.body))
-
-
-def grid_blocks(kernel: Kernel) -> int:
-    """The largest grid extent: how many blocks can have work."""
-    return max((int(e.value) for e in _grid_extents(kernel) if isinstance(e, Lit)), default=1)

@@ -229,7 +229,7 @@ class _Child:
 
     def __init__(self, directory: Path, threads: int) -> None:
         # Closed in end(), with the process.
-        self._stderr: IO[bytes] = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115
+        self._stderr: IO[bytes] = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - closed in end()
         request_read, request_write = os.pipe()
         reply_read, reply_write = os.pipe()
         lifeline_read, self._lifeline = os.pipe()

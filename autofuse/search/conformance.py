@@ -135,7 +135,7 @@ def check_seeds_first(make: Callable[[int], Searcher]) -> None:
     for problem in (Grid(), Conditional()):
         steps, _ = collect(make(1), problem, by_text, len(problem.seeds()))
         wanted = [
-            problem.propose(lambda name, options, seed=seed: seed.get(name, options[0])).choices  # type: ignore[misc]
+            problem.propose(lambda name, options, seed=seed: seed.get(name, options[0])).choices  # type: ignore[misc]  # bound defaults
             for seed in problem.seeds()
         ]
         _require([s.proposal.choices for s in steps] == wanted, "seeds come first, in order")
@@ -154,7 +154,7 @@ def check_finds_optimum(make: Callable[[int], Searcher]) -> None:
     values = []
     for point in itertools.product(OPTIONS, repeat=len(grid.names)):
         at = dict(zip(grid.names, point, strict=True))
-        values.append(bowl(grid.propose(lambda name, _, at=at: at[name])).value or 0.0)  # type: ignore[misc]
+        values.append(bowl(grid.propose(lambda name, _, at=at: at[name])).value or 0.0)  # type: ignore[misc]  # bound defaults
     limit = sorted(values)[len(values) // 10]
     for seed in range(3):
         _, result = collect(make(seed), grid, bowl, 100)

@@ -63,7 +63,7 @@ def _model(rows: Rows, costs: Floats, upper: Floats, integers: int) -> highspy.H
 
 
 def _silent() -> highspy.Highs:
-    solver = highspy.Highs()  # type: ignore[no-untyped-call]
+    solver = highspy.Highs()  # type: ignore[no-untyped-call]  # highspy has no types
     solver.silent()
     return solver
 
