@@ -13,7 +13,7 @@ from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.ir import Kernel
 from autofuse.kernel.lower import extract, lower
-from autofuse.kernel.render import render_cuda
+from autofuse.kernel.render_cuda import render_cuda
 from autofuse.plan.groups import group_of, is_source
 from autofuse.plan.types import LaunchConfig
 from autofuse.zoo import zoo_graph

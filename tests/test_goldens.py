@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from test_cuda_compiles import whole_kernel
 
-from autofuse.kernel.render import render_c, render_cuda
+from autofuse.kernel.render import render_c
+from autofuse.kernel.render_cuda import render_cuda
 from autofuse.zoo import zoo_graph
 
 GOLDENS = Path(__file__).parent / "goldens"

@@ -183,7 +183,7 @@ def _text(run: Run, dialect: Dialect, number: int) -> tuple[str, str]:
 
         return kernel_text(kernel_of(run), run.launch)
     from autofuse.kernel.lower import extract, lower
-    from autofuse.kernel.render import render_cuda
+    from autofuse.kernel.render_cuda import render_cuda
 
     name = f"k_{number}"
     return name, render_cuda(lower(extract(run.graph, run.group)[0], run.launch, name))
