@@ -37,7 +37,8 @@ class Dialect:
 
     name: str
     types: Mapping[DType, str]
-    restrict: str
+    # Role of a parameter -> how its declaration is spelled, given type and name.
+    parameters: Mapping[str, str]
     function: str
     # C library functions that the prelude has a better spelling for.
     instead: Mapping[str, str] = field(default_factory=dict)
@@ -56,13 +57,14 @@ _TYPES = {
 C = Dialect(
     name="c",
     types=_TYPES,
-    restrict="restrict",
+    parameters={"in": "const {} *restrict {}", "out": "{} *restrict {}"},
     function="void",
     instead={"expf": "af_exp_f32", "exp": "af_exp_f64"},
 )
 CUDA = Dialect(
     name="cuda",
     types=_TYPES,
-    restrict="__restrict__",
+    # Macros of the prelude: raw pointers on a GPU, checked ones in the emulator.
+    parameters={"in": "AF_IN({}, {})", "out": "AF_OUT({}, {})", "work": "AF_WORK({}, {})"},
     function='extern "C" __global__ void',
 )

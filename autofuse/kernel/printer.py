@@ -22,10 +22,7 @@ from autofuse.ops.scalar import Expr
 
 def signature(kernel: Kernel, d: Dialect) -> str:
     """The function head: inputs const, every pointer restrict."""
-    parts = [
-        f"{'const ' if p.role == 'in' else ''}{d.types[p.dtype]} *{d.restrict} {p.name}"
-        for p in kernel.params
-    ]
+    parts = [d.parameters[p.role].format(d.types[p.dtype], p.name) for p in kernel.params]
     return f"{d.function} {kernel.name}({', '.join(parts)})"
 
 

@@ -1,4 +1,4 @@
-extern "C" __global__ void cartpole_naive(const float *__restrict__ in0, const uint32_t *__restrict__ in1, float *__restrict__ out0, float *__restrict__ out1)
+extern "C" __global__ void cartpole_naive(AF_IN(float, in0), AF_IN(uint32_t, in1), AF_OUT(float, out0), AF_OUT(float, out1))
 {
   const uint32_t v22 = in1[0];
   const uint32_t v23 = in1[1];

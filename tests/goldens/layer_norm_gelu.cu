@@ -1,4 +1,4 @@
-extern "C" __global__ void layer_norm_gelu(const float *__restrict__ in0, const float *__restrict__ in1, const float *__restrict__ in2, float *__restrict__ out0)
+extern "C" __global__ void layer_norm_gelu(AF_IN(float, in0), AF_IN(float, in1), AF_IN(float, in2), AF_OUT(float, out0))
 {
   for (int64_t r0 = blockIdx.x; r0 < 256; r0 += gridDim.x) {
     const int64_t p0 = r0;

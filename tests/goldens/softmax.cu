@@ -1,4 +1,4 @@
-extern "C" __global__ void softmax(const float *__restrict__ in0, float *__restrict__ out0)
+extern "C" __global__ void softmax(AF_IN(float, in0), AF_OUT(float, out0))
 {
   for (int64_t r0 = blockIdx.x; r0 < 256; r0 += gridDim.x) {
     const int64_t p0 = r0;

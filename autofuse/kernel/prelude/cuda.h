@@ -11,6 +11,14 @@ typedef unsigned long long uint64_t;
 #define AF_NAN __longlong_as_double(0x7fffffffffffffffLL)
 #define AF_INLINE __device__ __forceinline__
 
+/* Buffers as parameters, of kernels and of the functions here. AF_WORK is read and written.
+   The emulator defines AF_EMULATED and its own, which check every access. */
+#ifndef AF_EMULATED
+#define AF_IN(T, name) const T *__restrict__ name
+#define AF_OUT(T, name) T *__restrict__ name
+#define AF_WORK(T, name) T *name
+#endif
+
 #define AF_FLOATS(T, D, S)                                                                   \
   AF_INLINE T af_abs_##D(T x) { return fabs##S(x); }                                         \
   AF_INLINE T af_floor_##D(T x) { return floor##S(x); }                                      \
@@ -62,11 +70,17 @@ AF_BITS2(int8_t, i8, uint8_t, u8)
 /* Half types as their bits: PTX converts them, so that no header is needed. */
 typedef unsigned short af_f16;
 typedef unsigned short af_bf16;
+AF_INLINE float af_load_bf16(af_bf16 x) { return __uint_as_float((uint32_t)x << 16); }
+#ifdef AF_EMULATED
+AF_INLINE float af_load_f16(af_f16 x) { return af::f32_of_f16(x); }
+AF_INLINE af_f16 af_store_f16(float x) { return af::f16_of_f32(x); }
+AF_INLINE af_bf16 af_store_bf16(float x) { return af::bf16_of_f32(x); }
+#else
 AF_INLINE float af_load_f16(af_f16 x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
 AF_INLINE af_f16 af_store_f16(float x) { af_f16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
-AF_INLINE float af_load_bf16(af_bf16 x) { return __uint_as_float((uint32_t)x << 16); }
 AF_INLINE af_bf16 af_store_bf16(float x)
 { af_bf16 y; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
+#endif
 
 /* Folds over the threads of a block (a multiple of 32): every thread gets the total. */
 AF_INLINE int af_shuffle(int x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
