@@ -6,7 +6,7 @@ import pytest
 from test_ops_on_cpu import CASES, one_op
 
 from autofuse.backends.base import CompileError
-from autofuse.backends.nvrtc import FLAGS, compile_cubin
+from autofuse.backends.cuda.nvrtc import FLAGS, compile_cubin
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
