@@ -1,4 +1,5 @@
-"""Fusion decisions as named choices: which edges are fused, which loops run inside a kernel.
+"""Fusion decisions as named choices: which edges are fused, which loops run inside a kernel, how
+many trips of a re-issued loop are planned together.
 
 Nodes that can only gain from sitting with their one reader are joined beforehand (atoms), so a
 decision is left only where fusing could lose: it removes a write and a read and adds nothing.
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 
 from autofuse.graph.types import Graph
+from autofuse.graph.unroll import unrolled_body
 from autofuse.ops.spec import Family
 from autofuse.plan.groups import is_source
 from autofuse.plan.partition import (
@@ -20,10 +22,21 @@ from autofuse.plan.partition import (
     plan_of_sets,
     whole_loop_is_legal,
 )
-from autofuse.plan.types import FusionPlan, PlanError, Setting
+from autofuse.plan.types import FusionPlan, LoopBody, PlanError, Setting
 
 Chooser = Callable[[str, tuple[Setting, ...]], Setting]
 FUSE_ALL, FUSE_EDGES = "all", "edges"
+# Trips planned together at most, and nodes that they may come to: planning takes time too.
+MOST_TRIPS, MOST_NODES = 16, 512
+
+
+def unroll_factors(trip: int, nodes: int) -> tuple[int, ...]:
+    """How many trips of a loop whose body has `nodes` nodes may be planned together: 1, then at
+    most three divisors of `trip`, small, middling and large."""
+    most = min(MOST_TRIPS, MOST_NODES // max(nodes, 1))
+    found = [k for k in range(2, most + 1) if trip % k == 0]
+    picked = {found[0], found[len(found) // 2], found[-1]} if found else set()
+    return (1, *sorted(picked))
 
 
 class FusionSpace:
@@ -32,6 +45,7 @@ class FusionSpace:
     def __init__(self, graph: Graph, prefix: str = "") -> None:
         self.graph = graph
         self.prefix = prefix
+        self._unrolled: dict[tuple[int, int], FusionSpace] = {}
 
     @cached_property
     def live(self) -> tuple[int, ...]:
@@ -99,16 +113,31 @@ class FusionSpace:
             if self.graph[n].op == "loop"
         }
 
+    def factors(self, loop: int) -> tuple[int, ...]:
+        """The unroll factors of a loop; 1 comes first."""
+        call = self.graph.call(loop)
+        return unroll_factors(call["trip"], len(call["body"].nodes))
+
+    def unrolled(self, loop: int, factor: int) -> FusionSpace:
+        """The space of `factor` trips of a loop's body chained."""
+        if factor == 1:
+            return self.loops[loop]
+        if (loop, factor) not in self._unrolled:
+            call = self.graph.call(loop)
+            body = unrolled_body(call["body"], call["carries"], factor)
+            self._unrolled[loop, factor] = FusionSpace(body, f"{self.prefix}L{loop}x{factor}.")
+        return self._unrolled[loop, factor]
+
     def choose(self, chooser: Chooser) -> FusionPlan:
         """The plan of these choices; a merge that is not legal is left out.
 
         Asks `policy` first: with "all" every legal edge is fused and no edge is asked about."""
-        bodies: dict[int, FusionPlan] = {}
-        for n, space in self.loops.items():
+        bodies: dict[int, LoopBody] = {}
+        for n in self.loops:
             options: tuple[Setting, ...] = ("kernel", "body")
             whole = whole_loop_is_legal(self.graph, n)
             if not whole or chooser(f"{self.prefix}loop:{n}", options) == "body":
-                bodies[n] = space.choose(chooser)
+                bodies[n] = self._body(n, chooser)
         fixed = self.walls | frozenset(bodies)
         edges = [e for e in self.edges if not set(e) & fixed]
         if edges and chooser(f"{self.prefix}policy", (FUSE_ALL, FUSE_EDGES)) == FUSE_EDGES:
@@ -117,6 +146,13 @@ class FusionSpace:
         if len(sets) > 1 and chooser(f"{self.prefix}pack", (False, True)):
             sets = pack_independent(self.graph, sets, fixed)
         return plan_of_sets(self.graph, sets, bodies)
+
+    def _body(self, loop: int, chooser: Chooser) -> LoopBody:
+        """How a loop is re-issued."""
+        factors, factor = self.factors(loop), 1
+        if len(factors) > 1:
+            factor = int(chooser(f"{self.prefix}unroll:{loop}", factors))
+        return LoopBody(self.unrolled(loop, factor).choose(chooser), factor)
 
     def encode(self, plan: FusionPlan) -> dict[str, Setting]:
         """Choices whose plan is `plan`, or near it where the space cannot express it."""
@@ -128,11 +164,14 @@ class FusionSpace:
             if group.body is not None and group.nodes[0] in self.loops:
                 n = group.nodes[0]
                 choices[f"{self.prefix}loop:{n}"] = "body"
-                choices |= self.loops[n].encode(group.body)
+                factor = group.unroll if group.unroll in self.factors(n) else 1
+                choices[f"{self.prefix}unroll:{n}"] = factor
+                if factor == group.unroll:
+                    choices |= self.unrolled(n, factor).encode(group.body)
         for a, b in self.edges:
             joined = bool(where.get(a, set()) & where.get(b, set()))
             choices[f"{self.prefix}fuse:{a}-{b}"] = joined
         return choices
 
 
-__all__ = ["FUSE_ALL", "FUSE_EDGES", "FusionSpace", "PlanError"]
+__all__ = ["FUSE_ALL", "FUSE_EDGES", "FusionSpace", "PlanError", "unroll_factors"]

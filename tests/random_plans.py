@@ -8,7 +8,7 @@ import numpy as np
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
-from autofuse.plan.groups import is_source, ordered_plan, reads
+from autofuse.plan.groups import is_source, ordered_plan, reads, reissued
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, PlanError
 
@@ -56,7 +56,10 @@ class Walk:
         refused = isinstance(check_group(self.graph, group.nodes, group.outputs), Refusal)
         if not refused and (self.seed + node) % 2:
             return group
-        walk = Walk(self.graph.call(node)["body"], self.seed + node)
+        trip = self.graph.call(node)["trip"]
+        factors = [k for k in range(1, trip + 1) if trip % k == 0]
+        group = replace(group, body=FusionPlan(()), unroll=factors[self.seed // 2 % len(factors)])
+        walk = Walk(reissued(self.graph, group)[0], self.seed + node)
         for _ in range(self.seed % 20):
             walk.step()
         return replace(group, body=walk.plan())

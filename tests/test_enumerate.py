@@ -12,7 +12,7 @@ from autofuse.plan.enumerate import EnumerateOptions, enumerate_groups
 from autofuse.plan.groups import is_source, ordered_plan, reads
 from autofuse.plan.legality import Refusal, check_group, check_plan
 from autofuse.plan.structure import Structures
-from autofuse.plan.types import FusionGroup, FusionPlan
+from autofuse.plan.types import FusionGroup, FusionPlan, LoopBody
 from autofuse.tuning.cover import cover_problem
 from autofuse.zoo import ZOO, zoo_graph
 from autofuse.zoo.networks import transformer
@@ -196,7 +196,7 @@ def test_loops_are_offered_whole_and_reissued():
     loop = next(n for n, node in enumerate(graph.nodes) if node.op == "loop")
     body = graph.call(loop)["body"]
     plan = FusionSpace(body).choose(lambda _, options: options[0])
-    found = enumerate_groups(graph, bodies={loop: [plan]})
+    found = enumerate_groups(graph, bodies={loop: [LoopBody(plan)]})
     kinds = {g.body for g in found.groups if loop in g.nodes}
     assert kinds == {None, plan}
     whole, again = (

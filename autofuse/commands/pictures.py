@@ -1,6 +1,7 @@
 """Plans as boxes and edges for `report.plan_picture`, from a graph or from its canonical text.
 
-Of a loop that the plan re-issues, one trip is drawn; what it carries to the next is not.
+Of a loop that the plan re-issues, one trip is drawn; what it carries to the next is not. A loop
+re-issued several trips at once is one box: a stored text has no graph of several trips.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class _Picture:
         """Draw the groups, and note in `source` which box each value they write comes from."""
         for group in plan.groups:
             node = graph.nodes[group.nodes[0]]
-            if group.body is not None and node.body is not None:
+            if group.body is not None and group.unroll == 1 and node.body is not None:
                 self._trip(node.body, group, node.operands, source)
             else:
                 self._kernel(graph, group, source, where)
@@ -128,6 +129,8 @@ class _Picture:
         self, graph: Drawn, group: FusionGroup, source: dict[Value, int], where: str
     ) -> None:
         inside: dict[int, int] = {}
+        if group.unroll > 1:
+            where = f", unrolled by {group.unroll}{where}"
         for n in group.nodes:
             node = graph.nodes[n]
             name = f"{node.name}, " if node.name else ""

@@ -8,6 +8,7 @@ from typing import Any
 from autofuse.commands.output import amount, plural, size
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.gemm import uses_blas
+from autofuse.plan.groups import reissued
 from autofuse.plan.traffic import Traffic, group_traffic, plan_traffic, read_bytes
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 
@@ -48,9 +49,9 @@ def _group(
     if group.body is None:
         library = uses_blas(graph, group, launch)
         return data | {"library": library, "launch": dict(launch.settings)}
-    call = graph.call(group.nodes[0])
-    inner = _groups(call["body"], group.body, inside, ())
-    return data | {"loop": {"trips": call["trip"], "groups": inner}}
+    body, trips = reissued(graph, group)
+    inner = _groups(body, group.body, inside, ())
+    return data | {"loop": {"trips": trips, "unroll": group.unroll, "groups": inner}}
 
 
 def _value(graph: Graph, value: Value, nbytes: int) -> dict[str, Any]:
@@ -85,7 +86,8 @@ def tree_lines(groups: Sequence[dict[str, Any]], indent: str = "", path: str = "
         yield from _details(group, indent + deeper)
         if "loop" in group:
             loop = group["loop"]
-            yield f"{indent}{deeper}{loop['trips']} trips, each:"
+            unrolled = "" if loop["unroll"] == 1 else f", unrolled by {loop['unroll']}"
+            yield f"{indent}{deeper}{plural(loop['trips'], 'trip')}{unrolled}, each:"
             yield from tree_lines(loop["groups"], indent + deeper, f"{number}.")
 
 

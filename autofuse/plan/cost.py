@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
+from autofuse.plan.groups import reissued
 from autofuse.plan.schedule import schedule
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.plan.work import Work, group_work
@@ -104,8 +105,8 @@ def group_bound_us(
     `warm` says that its inputs may be in the cache. A re-issued loop costs every trip of its
     body's plan."""
     if group.body is not None:
-        call = graph.call(group.nodes[0])
-        return float(call["trip"]) * plan_bound_us(call["body"], group.body, calibration, warm=warm)
+        body, trips = reissued(graph, group)
+        return trips * plan_bound_us(body, group.body, calibration, warm=warm)
     return work_bound_us(group_work(graph, group.nodes, group.outputs), calibration, warm=warm)
 
 

@@ -17,9 +17,9 @@ from autofuse.plan.candidates import EnumerateOptions, Judge, Option, Sketch, St
 from autofuse.plan.cost import NOMINAL, Calibration, group_bound_us
 from autofuse.plan.joins import CROWD, fuse_legal, neighbours, packs, whole_parts
 from autofuse.plan.structure import Key, Structures
-from autofuse.plan.types import FusionGroup, FusionPlan
+from autofuse.plan.types import FusionGroup, FusionPlan, LoopBody
 
-Bodies = Mapping[int, Sequence[FusionPlan]]
+Bodies = Mapping[int, Sequence[LoopBody]]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def enumerate_groups(
 ) -> Enumeration:
     """Candidate kernels of a canonical graph.
 
-    `bodies` gives plans under which a loop's body may be re-issued, by loop node; a loop that can
+    `bodies` gives the ways in which a loop may be re-issued, by loop node; a loop that can
     be no kernel and has no body plan makes the program infeasible."""
     limits = options or EnumerateOptions()
     atoms = atoms_of(graph, limits.join)
@@ -116,12 +116,13 @@ class _Kept:
 
     def add_bodies(self, bodies: Bodies, calibration: Calibration, warm: bool) -> None:
         home, graph = self.judge.atoms.home, self.judge.graph
-        for loop, plans in sorted(bodies.items()):
+        for loop, ways in sorted(bodies.items()):
             if loop not in home:
                 continue
             exports = self.judge.atoms.items[home[loop]].exports
-            for plan in plans:
-                group = FusionGroup((loop,), tuple(sorted(e.value for e in exports)), plan)
+            outputs = tuple(sorted(e.value for e in exports))
+            for way in ways:
+                group = FusionGroup((loop,), outputs, way.plan, way.unroll)
                 bound = group_bound_us(graph, group, calibration, warm=warm)
                 self.options.setdefault(group, (bound, None))
 
@@ -133,7 +134,7 @@ class _Kept:
         numbers: list[int] = []
         for group in groups:
             key = self.options[group][1] or shapes.key(group.nodes, group.outputs)
-            numbers.append(classes.setdefault((key, group.body), len(classes)))
+            numbers.append(classes.setdefault((key, group.body, group.unroll), len(classes)))
         self.counts["classes"] = len(classes)
         return Enumeration(
             self.judge.graph,
@@ -148,7 +149,7 @@ class _Kept:
 
 
 def _order(group: FusionGroup) -> tuple[object, ...]:
-    return (group.nodes[-1], group.nodes, group.outputs, str(group.body or ""))
+    return (group.nodes[-1], group.nodes, group.outputs, group.unroll, str(group.body or ""))
 
 
 class _Growth:

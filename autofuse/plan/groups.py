@@ -6,7 +6,11 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from autofuse.graph.types import Graph, Value
+from autofuse.graph.unroll import unrolled_body
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError
+
+# Trips one re-issued body may hold; more are no faster and take long to compile.
+MAX_UNROLL = 64
 
 
 def is_inline(graph: Graph, node: int) -> bool:
@@ -41,6 +45,21 @@ def needed_outputs(graph: Graph, nodes: Iterable[int]) -> tuple[Value, ...]:
             if user not in inside:
                 wanted.update(v for v in graph[user].inputs if v.node == node)
     return tuple(sorted(v for v in wanted if v.node in inside))
+
+
+def reissued(graph: Graph, group: FusionGroup) -> tuple[Graph, int]:
+    """What the body plan of a re-issued loop is a plan of, and how often it runs per call.
+
+    Raises PlanError when the group is not one loop, or its unroll factor does not fit the trips."""
+    if len(group.nodes) != 1 or graph[group.nodes[0]].op != "loop":
+        raise PlanError(f"group {group} has a body, but is not one loop")
+    call, factor = graph.call(group.nodes[0]), group.unroll
+    trip: int = call["trip"]
+    if factor > MAX_UNROLL:
+        raise PlanError(f"a loop cannot be unrolled by {factor}: the limit is {MAX_UNROLL}")
+    if trip % factor:
+        raise PlanError(f"a loop of {trip} trips cannot be unrolled by {factor}, not a divisor")
+    return unrolled_body(call["body"], call["carries"], factor), trip // factor
 
 
 def group_of(graph: Graph, nodes: Iterable[int], body: FusionPlan | None = None) -> FusionGroup:

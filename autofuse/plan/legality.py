@@ -8,7 +8,7 @@ from functools import lru_cache
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
 from autofuse.plan.forms import ANCHORS, LOCAL, STATE_LIMIT, Form, local_shape, single_form
-from autofuse.plan.groups import is_convex, is_source, reads
+from autofuse.plan.groups import is_convex, is_source, reads, reissued
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError
 
 MAX_BUFFERS = 256
@@ -205,9 +205,8 @@ def _check_known(graph: Graph, group: FusionGroup) -> None:
 
 
 def _check_body(graph: Graph, group: FusionGroup) -> None:
-    if len(group.nodes) != 1 or graph[group.nodes[0]].op != "loop" or group.body is None:
-        raise PlanError(f"group {group} has a body, but is not one loop")
-    check_plan(graph.call(group.nodes[0])["body"], group.body)
+    assert group.body is not None
+    check_plan(reissued(graph, group)[0], group.body)
 
 
 __all__ = ["LOCAL", "Refusal", "check_group", "check_plan", "components"]

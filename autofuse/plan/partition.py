@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
-from autofuse.plan.groups import is_inline, is_source, ordered_plan, reads
+from autofuse.plan.groups import is_inline, is_source, ordered_plan, reads, reissued
 from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.types import FusionGroup, FusionPlan, PlanError
+from autofuse.plan.types import FusionGroup, FusionPlan, LoopBody, PlanError
 
 NodeSet = frozenset[int]
-Bodies = Mapping[int, FusionPlan]
+Bodies = Mapping[int, LoopBody]
 
 
 def is_free(graph: Graph, node: int) -> bool:
@@ -36,7 +37,7 @@ def with_free(graph: Graph, nodes: Iterable[int]) -> NodeSet:
 def plan_of_sets(graph: Graph, sets: Iterable[NodeSet], bodies: Bodies) -> FusionPlan:
     """The plan whose kernels compute these node sets; the first set that has a node writes it.
 
-    `bodies` gives the plan of a loop that is re-issued. Raises PlanError on a cycle or when a
+    `bodies` says how a loop is re-issued. Raises PlanError on a cycle or when a
     needed value is computed nowhere."""
     groups = groups_of_sets(graph, sets, bodies)
     return ordered_plan(graph, groups)
@@ -58,8 +59,11 @@ def groups_of_sets(graph: Graph, sets: Iterable[NodeSet], bodies: Bodies) -> lis
         outputs = tuple(sorted(v for v in wanted if v.node in nodes and v not in taken))
         taken.update(outputs)
         if outputs:
+            group = FusionGroup(tuple(sorted(nodes)), outputs)
             body = bodies.get(min(nodes)) if len(nodes) == 1 else None
-            groups.append(FusionGroup(tuple(sorted(nodes)), outputs, body))
+            if body is not None:
+                group = replace(group, body=body.plan, unroll=body.unroll)
+            groups.append(group)
     return groups
 
 
@@ -215,12 +219,12 @@ def realise(graph: Graph, plan: FusionPlan) -> tuple[FusionPlan, int]:
 
     Returns it and how many groups had to be cut. Loop bodies are realised too."""
     sets: list[NodeSet] = []
-    bodies: dict[int, FusionPlan] = {}
+    bodies: dict[int, LoopBody] = {}
     cut = 0
     for group in plan.groups:
         if group.body is not None:
-            body: Graph = graph.call(group.nodes[0])["body"]
-            bodies[group.nodes[0]], inner = realise(body, group.body)
+            body, inner = realise(reissued(graph, group)[0], group.body)
+            bodies[group.nodes[0]] = LoopBody(body, group.unroll)
             cut += inner
             sets.append(frozenset(group.nodes))
             continue

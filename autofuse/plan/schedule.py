@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.types import Literal
-from autofuse.plan.groups import is_inline, is_source, reads
+from autofuse.plan.groups import is_inline, is_source, reads, reissued
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 
 ALIGN = 64
@@ -171,24 +171,25 @@ class _Scheduler:
     ) -> list[Step]:  # fmt: skip
         node = group.nodes[0]
         call, types = graph.call(node), graph[node].types
-        body: Graph = call["body"]
-        carries, trip = int(call["carries"]), int(call["trip"])
+        body, trips = reissued(graph, group)
+        carries = int(call["carries"])
         operands = [self._operand(graph, v, place) for v in graph[node].inputs]
         counter = self.arena.take(4)
         state = [[self.arena.take(t.nbytes) for t in types[:carries]] for _ in range(2)]
         stacks = [self._stack(graph, Value(node, k), place) for k in range(carries, len(types))]
-        slices = tuple(
-            replace(ref, level=level, stride=type_.nbytes // trip)
+        slices = [
+            row
             for ref, type_ in zip(stacks, types[carries:], strict=True)
-        )
+            for row in _rows(ref, level, type_.nbytes // trips, group.unroll)
+        ]
         turns: list[tuple[Step, ...]] = []
         for source, target in ((state[0], state[1]), (state[1], state[0])):
             inputs = (counter, *source, *operands[carries:])
             outputs = (*target, *slices)
             turns.append(tuple(self.plan(body, inner, launches, (), inputs, outputs, level + 1)))
         done: list[Step] = [Copy(operands[k], state[0][k], types[k].nbytes) for k in range(carries)]
-        done.append(Repeat(trip, level, counter, turns[0], turns[1]))
-        for k, ref in enumerate((*state[trip % 2], *stacks)):
+        done.append(Repeat(trips, level, counter, turns[0], turns[1]))
+        for k, ref in enumerate((*state[trips % 2], *stacks)):
             home = place.get(Value(node, k))
             if home is not None and home != ref:
                 done.append(Copy(ref, home, types[k].nbytes))
@@ -209,6 +210,14 @@ class _Scheduler:
         if base is None or base.stride:
             return self.arena.take(graph.type_of(value).nbytes)
         return base
+
+
+def _rows(base: Ref, level: int, stride: int, count: int) -> list[Ref]:
+    """Where one trip leaves its `count` rows of a stacked result that grows by `stride` bytes."""
+    return [
+        replace(base, offset=base.offset + k * (stride // count), level=level, stride=stride)
+        for k in range(count)
+    ]
 
 
 def _last_uses(graph: Graph, plan: FusionPlan) -> dict[Value, int]:

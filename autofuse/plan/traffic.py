@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
-from autofuse.plan.groups import reads
+from autofuse.plan.groups import reads, reissued
 from autofuse.plan.types import FusionGroup, FusionPlan
 
 # Families whose every output element reads at most one element of each operand.
@@ -44,9 +44,8 @@ class Traffic:
 def group_traffic(graph: Graph, group: FusionGroup) -> Traffic:
     """What one call of the plan spends in `group`; a re-issued loop counts every trip."""
     if group.body is not None:
-        call = graph.call(group.nodes[0])
-        trips: int = call["trip"]
-        return plan_traffic(call["body"], group.body) * trips
+        body, trips = reissued(graph, group)
+        return plan_traffic(body, group.body) * trips
     read = sum(read_bytes(graph, group).values())
     written = sum(graph.type_of(value).nbytes for value in group.outputs)
     flops = sum(graph[n].spec.flops(graph.call(n)) for n in group.nodes)

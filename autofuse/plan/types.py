@@ -27,16 +27,30 @@ class FusionGroup:
 
     Values it reads are derived (`autofuse.plan.groups`). `body` is set only on a group of one
     counted loop whose body is itself planned and re-issued every trip; None means that the
-    whole loop runs inside the kernel.
+    whole loop runs inside the kernel. With `unroll` k > 1 the body plan is one of k trips chained
+    (`autofuse.graph.unroll`) and is re-issued every k trips. Raises PlanError for a factor below 1
+    or one without a body.
     """
 
     nodes: tuple[int, ...]
     outputs: tuple[Value, ...]
     body: FusionPlan | None = None
+    unroll: int = 1
+
+    def __post_init__(self) -> None:
+        if self.unroll == 1:
+            return
+        if self.unroll < 1:
+            raise PlanError(f"a loop cannot be unrolled by {self.unroll}")
+        if self.body is None:
+            raise PlanError(f"group {self} is unrolled by {self.unroll}, but re-issues no body")
 
     def __str__(self) -> str:
         text = f"{{{' '.join(map(str, self.nodes))} -> {' '.join(map(str, self.outputs))}}}"
-        return text if self.body is None else f"{text} re-issuing {self.body}"
+        if self.body is None:
+            return text
+        times = "" if self.unroll == 1 else f"{self.unroll} trips at once by "
+        return f"{text} re-issuing {times}{self.body}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +61,14 @@ class FusionPlan:
 
     def __str__(self) -> str:
         return f"[{', '.join(map(str, self.groups))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class LoopBody:
+    """How a loop may be re-issued: the plan of its body, or of `unroll` trips chained."""
+
+    plan: FusionPlan
+    unroll: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +134,17 @@ def candidate_from_json(text: str, origin: str = "") -> Candidate:
 
 
 def _plan_data(plan: FusionPlan) -> list[dict[str, Any]]:
-    return [
-        {
-            "nodes": list(g.nodes),
-            "outputs": [[v.node, v.index] for v in g.outputs],
-            "body": None if g.body is None else _plan_data(g.body),
-        }
-        for g in plan.groups
-    ]
+    return [_group_data(group) for group in plan.groups]
+
+
+def _group_data(group: FusionGroup) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "nodes": list(group.nodes),
+        "outputs": [[v.node, v.index] for v in group.outputs],
+        "body": None if group.body is None else _plan_data(group.body),
+    }
+    # Left out where it says nothing, so that plans without it keep their digest.
+    return data if group.unroll == 1 else data | {"unroll": group.unroll}
 
 
 def _plan_of(data: list[dict[str, Any]]) -> FusionPlan:
@@ -129,7 +154,14 @@ def _plan_of(data: list[dict[str, Any]]) -> FusionPlan:
                 tuple(int(n) for n in g["nodes"]),
                 tuple(Value(int(n), int(i)) for n, i in g["outputs"]),
                 None if g["body"] is None else _plan_of(g["body"]),
+                _factor_of(g.get("unroll", 1)),
             )
             for g in data
         )
     )
+
+
+def _factor_of(data: Any) -> int:
+    if type(data) is not int:
+        raise TypeError(f"an unroll factor is a whole number, not {data!r}")
+    return data

@@ -64,7 +64,8 @@ def cover_problem(
             continue
         key = enumeration.digest(k) if digests else f"class{enumeration.classes[k]}"
         if group.body is not None:
-            key = f"{key} body {sha256(str(group.body).encode()).hexdigest()[:16]}"
+            times = "" if group.unroll == 1 else f"x{group.unroll} "
+            key = f"{key} body {times}{sha256(str(group.body).encode()).hexdigest()[:16]}"
         written = frozenset(map(str, group.outputs))
         pieces.append(Piece(key, frozenset(map(str, read)), written, bounds[k]))
         sources.append(k)

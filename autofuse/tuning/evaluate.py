@@ -13,6 +13,7 @@ from autofuse.measure.protocol import Reply
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
 from autofuse.ops.types import AutofuseError
+from autofuse.plan.groups import reissued
 from autofuse.plan.schedule import launches_per_call, schedule
 from autofuse.plan.types import Candidate, FusionPlan
 from autofuse.records import Cost, Failure, FailureKind, Measurement
@@ -91,7 +92,7 @@ def group_digests(graph: Graph, plan: FusionPlan) -> tuple[str, ...]:
     found: list[str] = []
     for group in plan.groups:
         if group.body is not None:
-            found.extend(group_digests(graph.call(group.nodes[0])["body"], group.body))
+            found.extend(group_digests(reissued(graph, group)[0], group.body))
         else:
             found.append(group_digest(graph, group.nodes, group.outputs))
     return tuple(found)

@@ -16,7 +16,7 @@ from autofuse.ops.types import AutofuseError
 from autofuse.plan.cost import Calibration
 from autofuse.plan.enumerate import Enumeration, enumerate_groups
 from autofuse.plan.groups import ordered_plan
-from autofuse.plan.types import FusionGroup, FusionPlan
+from autofuse.plan.types import FusionGroup, FusionPlan, LoopBody
 from autofuse.plan.windows import Window, windows
 from autofuse.search.exact import (
     Options,
@@ -28,6 +28,7 @@ from autofuse.search.exact import (
     plan,
 )
 from autofuse.tuning.cover import cover_problem
+from autofuse.tuning.plans import baseline_candidate
 from autofuse.tuning.problem import default_candidate
 from autofuse.tuning.profiling import Kernels
 from autofuse.tuning.regions import nodes_to_plan, plan_by_bounds, region_of
@@ -79,18 +80,30 @@ class ExactSearch:
         spaces = FusionSpace(self.graph)
         self.fused = spaces.choose(lambda _, options: options[0])
         include = [*self.session.plans.values(), self.fused]
-        bodies: dict[int, list[FusionPlan]] = {n: [] for n in spaces.loops}
-        for n, inner in spaces.loops.items():
-            found = [inner.choose(lambda _, options: options[0])]
-            for other in include:
-                found += [g.body for g in other.groups if g.body is not None and g.nodes == (n,)]
-            bodies[n] = list(dict.fromkeys(found))
+        bodies = {n: self._ways(spaces, n, include) for n in spaces.loops}
         warm = self.session.evaluator.sampling.cache == "warm"
         enumeration = enumerate_groups(
             self.graph, include=include, bodies=bodies, calibration=calibration, warm=warm
         )
         self.session.counts = dict(enumeration.counts)
         return enumeration
+
+    def _ways(
+        self, spaces: FusionSpace, loop: int, include: Sequence[FusionPlan]
+    ) -> list[LoopBody]:
+        """How a loop may be re-issued: the trips that are planned together fused or by rules."""
+        found: list[LoopBody] = []
+        for factor in spaces.factors(loop):
+            inner = spaces.unrolled(loop, factor)
+            found.append(LoopBody(inner.choose(lambda _, options: options[0]), factor))
+            if factor > 1:
+                device = self.session.backend.name
+                ruled = (baseline_candidate(inner.graph, n, device) for n in self.session.plans)
+                found += [LoopBody(candidate.plan, factor) for candidate, _ in ruled]
+        for other in include:
+            groups = (g for g in other.groups if g.nodes == (loop,))
+            found += [LoopBody(g.body, g.unroll) for g in groups if g.body is not None]
+        return list(dict.fromkeys(found))
 
     def run(self) -> None:
         """Plan, tune the kernels of the plan, and plan again while there is budget."""

@@ -4,7 +4,7 @@ what storing each recomputed value would have."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from autofuse.backends.registry import backend_named
@@ -209,7 +209,7 @@ def stored_instead(graph: Graph, node: int, groups: list[FusionGroup]) -> list[F
     used = {v for g in others for n in g.nodes for v in graph[n].inputs if v.node == node} | {
         v for g in others for v in g.outputs if v.node == node
     }
-    found = [FusionGroup(first.nodes, tuple(sorted({*first.outputs, *used})), first.body)]
+    found = [replace(first, outputs=tuple(sorted({*first.outputs, *used})))]
     for group in others:
         outputs = tuple(v for v in group.outputs if v.node != node)
         needed = {v.node for v in outputs}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph
+from autofuse.plan.groups import reissued
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.search.protocol import Choices, Chooser, Option, Proposal
 from search_spaces.fusion import FusionSpace
@@ -32,7 +33,7 @@ def _configured(
         launches.append(configure(graph, group, total))
         inner: list[LaunchConfig] = []
         if group.body is not None:
-            body: Graph = graph.call(group.nodes[0])["body"]
+            body, _ = reissued(graph, group)
             inner = [configure(body, g, total) for g in group.body.groups]
         bodies.append(tuple(inner))
     return Candidate(plan, tuple(launches), tuple(bodies), origin)
