@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 from autofuse.ops.types import AutofuseError, Literal, TensorType
 
@@ -69,16 +70,33 @@ class Artifact:
     workspace: int
 
 
+class AnyArtifact(Protocol):
+    """What every device's artifact says of itself; it can be pickled."""
+
+    @property
+    def inputs(self) -> tuple[TensorType, ...]: ...
+
+    @property
+    def outputs(self) -> tuple[TensorType, ...]: ...
+
+
+A_co = TypeVar("A_co", bound=AnyArtifact, covariant=True)
+Facts = tuple[tuple[str, float], ...]
+
+
 @dataclass(frozen=True, slots=True)
-class Built:
+class Built(Generic[A_co]):
     """A build and its cost in seconds of compiler time.
 
     `compile_s` is what building from nothing costs (kept beside cached objects), `spent_s` the
     wall seconds spent now; `cached_objects` counts objects, and the library, that were not built.
+    `facts` are the compiler's named numbers (registers, spills, ...) for each group of the plan, or
+    nothing where it gives none.
     """
 
-    artifact: Artifact
+    artifact: A_co
     compile_s: float
     spent_s: float
     cached_objects: int
     log: str
+    facts: tuple[Facts, ...] = ()

@@ -83,7 +83,7 @@ def compile_program(
     cache: BuildCache | None = None,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     parallel: int = 2,
-) -> Built:
+) -> Built[Artifact]:
     """Build `program`, or find it built; up to `parallel` units compile at the same time.
 
     Raises CompileError (with the first lines of the compiler's log, or on a unit that takes

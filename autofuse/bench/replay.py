@@ -185,7 +185,7 @@ class ReplaySession:
         return Profile(groups, None, None, answer.failure, self.device.space.measure_s)
 
 
-def _built(program: Program) -> Built:
+def _built(program: Program) -> Built[Artifact]:
     return Built(Artifact(Path(), program.entry, (), (), (), 0), 0.0, 0.0, 0, "")
 
 

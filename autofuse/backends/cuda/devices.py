@@ -104,9 +104,7 @@ def target_named(text: str) -> Target:
     raise TargetError(f"unknown target '{text}' (known: {known})")
 
 
-def target_of(
-    name: str, capability: tuple[int, int], attributes: Mapping[str, int]
-) -> Target:
+def target_of(name: str, capability: tuple[int, int], attributes: Mapping[str, int]) -> Target:
     """A device from its own answers: `attributes` are CuPy's names of the CUDA attributes, clocks
     in kHz. Raises TargetError for a device older than sm_80."""
     major, minor = capability

@@ -19,7 +19,8 @@ def _nvrtc() -> Any:
 
         nvrtc.getVersion()
     except (ImportError, OSError, RuntimeError) as error:  # no CuPy, or no NVRTC to load
-        raise CompilerMissing(f"{MISSING} ({error})") from error
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise CompilerMissing(f"{MISSING} ({reason})") from error
     return nvrtc
 
 
@@ -39,7 +40,7 @@ def compile_cubin(
         try:
             nvrtc.compileProgram(program, (f"-arch={arch}", *flags))
         except nvrtc.NVRTCError as error:
-            log = str(nvrtc.getProgramLog(program)).strip()
+            log = str(nvrtc.getProgramLog(program)).strip("\x00\n ")
             raise CompileError(f"NVRTC refused the program for {arch}: {log or error}") from error
         cubin: bytes = nvrtc.getCUBIN(program)
         return cubin, str(nvrtc.getProgramLog(program)).strip("\x00\n ")

@@ -1,0 +1,160 @@
+"""CUDA text to cubins, each kernel cached by its content, several compiled at a time.
+
+NVRTC lets go of the interpreter while it compiles, so threads are enough.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from autofuse.backends.base import Built, CompileError, Source
+from autofuse.backends.base import Facts as NamedFacts
+from autofuse.backends.cache import BuildCache, content_key
+from autofuse.backends.cuda.devices import Target
+from autofuse.backends.cuda.facts import Facts, complaints, parse_log
+from autofuse.backends.cuda.nvrtc import compile_cubin, nvrtc_version
+from autofuse.backends.cuda.program import Action, CudaProgram, KernelLaunch, Loop
+from autofuse.backends.fingerprint import usable_cores
+from autofuse.ops.types import Literal, TensorType
+
+# The report that `facts` reads. NVRTC's own cache would hide what a compile costs.
+REPORT = ("--ptxas-options=-v",)
+NO_CACHE = ("--no-cache",)
+_FIRST_WITH_CACHE = (12, 9)
+
+
+@dataclass(frozen=True, slots=True)
+class CudaArtifact:
+    """A built program: the cubin file of each kernel, and what `CudaProgram` says of a call."""
+
+    target: Target
+    cubins: tuple[tuple[str, Path], ...]
+    actions: tuple[Action, ...]
+    owners: tuple[int, ...]
+    groups: int
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    constants: tuple[Literal, ...]
+    workspace: int
+    scratch: int
+    trips: int
+    facts: tuple[tuple[str, Facts], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """One cubin made or found."""
+
+    name: str
+    path: Path
+    cost_s: float
+    cached: bool
+    log: str
+    facts: Facts
+
+
+def build_flags(source: Source) -> tuple[str, ...]:
+    """All flags a unit is compiled with but its architecture, which `compile_cubin` adds."""
+    version = tuple(int(part) for part in nvrtc_version().split("."))
+    own_cache = NO_CACHE if version >= _FIRST_WITH_CACHE else ()
+    return (*source.flags, *REPORT, *own_cache)
+
+
+def cubin_key(source: Source, target: Target) -> str:
+    """What names a cubin: its text, flags, architecture and compiler."""
+    flags = build_flags(source)
+    return content_key(["cubin", nvrtc_version(), target.arch, *flags, source.text])
+
+
+def build_cuda(
+    program: CudaProgram, cache: BuildCache | None = None, parallel: int | None = None
+) -> Built[CudaArtifact]:
+    """Build `program`, or find it built; `parallel` units at a time (default: one a core).
+
+    Raises CompileError with the compiler's words, CompilerMissing without NVRTC."""
+    store, started = cache or BuildCache(), time.perf_counter()
+    workers = max(1, min(parallel or usable_cores(), len(program.sources)))
+    with ThreadPoolExecutor(workers) as pool:
+        units = list(pool.map(lambda s: _compile(s, program.target, store), program.sources))
+    facts = {unit.name: unit.facts for unit in units}
+    artifact = CudaArtifact(
+        target=program.target,
+        cubins=tuple((unit.name, unit.path) for unit in units),
+        actions=program.actions,
+        owners=program.owners,
+        groups=program.groups,
+        inputs=program.inputs,
+        outputs=program.outputs,
+        constants=program.constants,
+        workspace=program.workspace,
+        scratch=program.scratch,
+        trips=program.trips,
+        facts=tuple(sorted(facts.items())),
+    )
+    return Built(
+        artifact,
+        compile_s=sum(unit.cost_s for unit in units),
+        spent_s=time.perf_counter() - started,
+        cached_objects=sum(unit.cached for unit in units),
+        log="\n".join(unit.log for unit in units if unit.log),
+        facts=tuple(group_facts(program, facts)),
+    )
+
+
+def group_facts(program: CudaProgram, facts: dict[str, Facts]) -> Iterator[NamedFacts]:
+    """Of each group the facts of its kernel; nothing for library calls and re-issued loops."""
+    for group in range(program.groups):
+        owned = (a for a, o in zip(program.actions, program.owners, strict=True) if o == group)
+        launches = {launch.symbol: launch for launch in _launches(owned)}
+        if len(launches) == 1:
+            ((symbol, launch),) = launches.items()
+            shape = launch.geometry
+            yield facts[symbol].named(program.target, shape.block, shape.shared)
+        else:
+            yield ()
+
+
+def _launches(actions: Iterable[Action]) -> Iterator[KernelLaunch]:
+    for action in actions:
+        if isinstance(action, KernelLaunch):
+            yield action
+        elif isinstance(action, Loop):
+            yield from _launches((*action.even, *action.odd))
+
+
+def _compile(source: Source, target: Target, cache: BuildCache) -> _Unit:
+    key = cubin_key(source, target)
+    known = _recall(source.name, cache, key)
+    if known is not None:
+        return known
+    begun = time.perf_counter()
+    cubin, log = compile_cubin(source.text, target.arch, build_flags(source))
+    cost_s = time.perf_counter() - begun
+    facts = parse_log(log).get(source.name)
+    if facts is None:
+        raise CompileError(f"NVRTC compiled no kernel '{source.name}': {log or 'an empty log'}")
+    temporary = cache.temporary(".cubin")
+    temporary.write_bytes(cubin)
+    path = cache.publish(temporary, key, ".cubin")
+    unit = _Unit(source.name, path, cost_s, False, complaints(log), facts)
+    note = {"compile_s": cost_s, "log": unit.log, "facts": asdict(facts)}
+    cache.put_text(key, ".json", json.dumps(note))
+    return unit
+
+
+def _recall(name: str, cache: BuildCache, key: str) -> _Unit | None:
+    """What is cached under `key`; a damaged note is a miss."""
+    found = cache.find(key, ".cubin", ".json")
+    if found is None:
+        return None
+    try:
+        note = json.loads(found[1].read_text(encoding="utf-8"))
+        facts = Facts(**{k: int(v) for k, v in note["facts"].items()})
+        return _Unit(name, found[0], float(note["compile_s"]), True, str(note["log"]), facts)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -1,0 +1,69 @@
+"""What the assembler says about each kernel, read from its log."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from autofuse.backends.cuda.devices import Target, blocks_resident, occupancy
+
+# The system keeps a kilobyte of shared memory of every block from sm_90 on; the log counts it.
+_ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
+_PROPERTIES = re.compile(r"Function properties for (\w+)")
+_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_REGISTERS = re.compile(r"Used (\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+_VERBOSE = re.compile(r"^(ptxas info\s*:|ptxas\s+\.\s)")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Of one kernel: registers a thread, bytes of static shared memory a block, and bytes of stack
+    and of spilled registers a thread (stores plus loads)."""
+
+    registers: int = 0
+    shared: int = 0
+    stack: int = 0
+    spilled: int = 0
+
+    def named(self, target: Target, threads: int, dynamic: int) -> tuple[tuple[str, float], ...]:
+        """As stored with a candidate, with the occupancy of blocks of `threads` threads that ask
+        for `dynamic` bytes of shared memory more."""
+        shared = self.shared + dynamic
+        return (
+            ("blocks_per_sm", float(blocks_resident(target, threads, self.registers, shared))),
+            ("occupancy", occupancy(target, threads, self.registers, shared)),
+            ("registers", float(self.registers)),
+            ("shared_bytes", float(shared)),
+            ("spilled_bytes", float(self.spilled)),
+            ("stack_bytes", float(self.stack)),
+            ("threads", float(threads)),
+        )
+
+
+def parse_log(log: str) -> dict[str, Facts]:
+    """The facts of each entry function, by name; device functions of their own are left out."""
+    found: dict[str, Facts] = {}
+    entry, subject = "", ""
+    for line in log.splitlines():
+        if match := _ENTRY.search(line):
+            entry = match[1]
+            found[entry] = Facts()
+        elif match := _PROPERTIES.search(line):
+            subject = match[1]
+        elif entry and subject == entry and (match := _STACK.search(line)):
+            old = found[entry]
+            spilled = int(match[2]) + int(match[3])
+            found[entry] = Facts(old.registers, old.shared, int(match[1]), spilled)
+        elif entry and (match := _REGISTERS.search(line)):
+            shared = _SHARED.search(line)
+            old = found[entry]
+            used = int(shared[1]) if shared else 0
+            found[entry] = Facts(int(match[1]), used, old.stack, old.spilled)
+    return found
+
+
+def complaints(log: str) -> str:
+    """What is left of a log without the report that was asked for: warnings and errors."""
+    lines = (line.rstrip() for line in log.splitlines())
+    return "\n".join(line for line in lines if line.strip() and not _VERBOSE.match(line))

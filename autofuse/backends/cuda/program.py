@@ -1,0 +1,224 @@
+"""A candidate as CUDA: kernel texts, and the launches, library calls and copies of one call.
+
+Nothing here needs a GPU or a driver. Buffers are `Ref`s (see `plan/schedule.py`) in these spaces:
+"in", "const" and "out" number `index`; "work", the workspace of intermediates; "trip", the table
+0, 1, 2, ... of `trips` i32 numbers, from which a re-issued loop's body reads its trip number; and
+"scratch", what kernels keep for themselves between their phases: zero before the first call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+from autofuse.backends.base import Source
+from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target
+from autofuse.backends.cuda.geometry import Geometry, geometry, threads_of
+from autofuse.backends.cuda.nvrtc import FLAGS
+from autofuse.graph.types import Graph
+from autofuse.kernel.dialects import CUDA
+from autofuse.kernel.gemm import blas_form, uses_blas
+from autofuse.kernel.ir import Kernel, Param
+from autofuse.kernel.lower import extract, lower
+from autofuse.kernel.render_cuda import render_cuda
+from autofuse.ops.contraction import GemmForm
+from autofuse.ops.dtypes import DType
+from autofuse.ops.types import Literal, TensorType
+from autofuse.plan.groups import reads
+from autofuse.plan.legality import check_plan
+from autofuse.plan.schedule import ALIGN, Copy, Ref, Repeat, Run, Step, kernel_runs, schedule
+from autofuse.plan.types import Candidate, LaunchConfig
+
+MATH_FLAGS = {"strict": (), "relaxed": ("--use_fast_math",)}
+_ITEMS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLaunch:
+    """One launch of the kernel `symbol`; arguments are arrays in the kernel's order."""
+
+    symbol: str
+    geometry: Geometry
+    arguments: tuple[Ref, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """A matrix product by cuBLAS: C = op(A) op(B), row-major, elements of `dtype`."""
+
+    form: GemmForm
+    dtype: DType
+    a: Ref
+    b: Ref
+    c: Ref
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """`trip` times the steps of even or odd trips; `level` is what their Refs' strides go by."""
+
+    trip: int
+    level: int
+    even: tuple[Action, ...]
+    odd: tuple[Action, ...]
+
+
+Action = KernelLaunch | Gemm | Copy | Loop
+
+
+@dataclass(frozen=True, slots=True)
+class CudaProgram:
+    """What is compiled and what is done with it; sizes in bytes.
+
+    `sources` are named after their kernel. `owners` says which group of the plan an action belongs
+    to (-1: a copy to an output) and `symbols` which kernel a group is ("" for none of ours)."""
+
+    target: Target
+    sources: tuple[Source, ...]
+    actions: tuple[Action, ...]
+    owners: tuple[int, ...]
+    groups: int
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    constants: tuple[Literal, ...]
+    workspace: int
+    scratch: int
+    trips: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A named kernel, its text and flags, and its bytes of scratch."""
+
+    source: Source
+    geometry: Geometry
+    params: tuple[Param, ...]
+
+
+def launch_settings(launch: LaunchConfig) -> LaunchConfig:
+    """What `lower` is told: a lane loop covers what one block computes at a time."""
+    tile = threads_of(launch) * int(launch.get("items", _ITEMS))
+    return LaunchConfig.of(**{**dict(launch.settings), "tile": tile, "threads": threads_of(launch)})
+
+
+def kernel_of(run: Run) -> Kernel:
+    """The kernel of one run, before it has a name."""
+    group, _ = extract(run.graph, run.group)
+    return lower(group, launch_settings(run.launch), "KERNEL")
+
+
+def flags_of(launch: LaunchConfig) -> tuple[str, ...]:
+    """Compiler flags of one kernel: the setting `math`."""
+    return (*FLAGS, *MATH_FLAGS[str(launch.get("math", "strict"))])
+
+
+def kernel_text(kernel: Kernel, launch: LaunchConfig) -> tuple[str, str]:
+    """Name and CUDA text of one kernel; equal groups give equal text whatever graph they are in."""
+    text = render_cuda(kernel)
+    # One text under two sets of flags is two kernels: their symbols must differ.
+    identity = " ".join([*flags_of(launch), text])
+    name = "k_" + sha256(identity.encode()).hexdigest()[:16]
+    return name, text.replace("KERNEL(", f"{name}(", 1)
+
+
+def cuda_program(
+    graph: Graph, candidate: Candidate, target: Target = DEFAULT_TARGET
+) -> CudaProgram:
+    """What to compile and launch for a candidate on `target`.
+
+    Raises PlanError for a plan that does not fit the graph, UnsupportedKernel for a kernel that
+    the target cannot hold."""
+    check_plan(graph, candidate.plan)
+    plan = schedule(graph, candidate)
+    units: dict[Run, Unit] = {}
+    for run in kernel_runs(plan.steps):
+        if not uses_blas(run.graph, run.group, run.launch) and same_kernel(run) not in units:
+            units[same_kernel(run)] = unit_of(run, target)
+    writer = _Writer(units)
+    actions = tuple(writer.actions(plan.steps, {}))
+    sources = {unit.source.name: unit.source for unit in units.values()}
+    return CudaProgram(
+        target=target,
+        sources=tuple(sources[name] for name in sorted(sources)),
+        actions=actions,
+        owners=plan.owners,
+        groups=len(candidate.plan.groups),
+        inputs=graph.input_types,
+        outputs=graph.output_types,
+        constants=plan.constants,
+        workspace=plan.workspace,
+        scratch=writer.scratch,
+        trips=writer.trips,
+    )
+
+
+def same_kernel(run: Run) -> Run:
+    """Runs of one group under one configuration are one kernel, whatever buffers they use."""
+    return Run(run.graph, run.group, run.launch, (), ())
+
+
+def unit_of(run: Run, target: Target) -> Unit:
+    """The translation unit of one run's kernel."""
+    kernel = kernel_of(run)
+    shape = geometry(kernel, run.launch, target)
+    name, text = kernel_text(kernel, run.launch)
+    source = Source(name, "\n".join([CUDA.prelude, text]), flags_of(run.launch))
+    return Unit(source, shape, kernel.params)
+
+
+class _Writer:
+    """Turns steps into actions; notes how many trip numbers and how much scratch they need."""
+
+    def __init__(self, units: Mapping[Run, Unit]) -> None:
+        self.units = units
+        self.trips = self.scratch = 0
+        self.kept: dict[str, tuple[Ref, ...]] = {}
+
+    def actions(self, steps: Iterable[Step], counters: Mapping[Ref, Ref]) -> Iterator[Action]:
+        """`counters`: where the trip number of each loop around is to be found."""
+        for step in steps:
+            match step:
+                case Run():
+                    yield self._run(step, counters)
+                case Copy(source, place, nbytes):
+                    yield Copy(counters.get(source, source), place, nbytes)
+                case Repeat(trip, level, counter, even, odd):
+                    self.trips = max(self.trips, trip)
+                    # No write per trip: the number is read where it already is.
+                    inner = {**counters, counter: Ref("trip", level=level, stride=4)}
+                    turns = (tuple(self.actions(turn, inner)) for turn in (even, odd))
+                    yield Loop(trip, level, *turns)
+
+    def _run(self, run: Run, counters: Mapping[Ref, Ref]) -> KernelLaunch | Gemm:
+        found = (counters.get(ref, ref) for ref in run.reads)
+        place = dict(zip(reads(run.graph, run.group.nodes), found, strict=True))
+        if uses_blas(run.graph, run.group, run.launch):
+            form = blas_form(run.graph, run.group)
+            assert form is not None
+            a, b = (place[v] for v in run.graph[run.group.nodes[0]].inputs)
+            dtype = run.graph.type_of(run.group.outputs[0]).dtype
+            return Gemm(form, dtype, a, b, run.writes[0])
+        unit = self.units[same_kernel(run)]
+        inputs = tuple(place[value] for value in extract(run.graph, run.group)[1])
+        arguments = (*inputs, *run.writes, *self._scratch(unit))
+        return KernelLaunch(unit.source.name, unit.geometry, arguments)
+
+    def _scratch(self, unit: Unit) -> tuple[Ref, ...]:
+        """The kernel's own buffers; they come after its outputs."""
+        if unit.source.name not in self.kept:
+            found: list[Ref] = []
+            for param in unit.params:
+                if param.role == "work":
+                    found.append(Ref("scratch", offset=self.scratch))
+                    nbytes = param.size * param.dtype.itemsize
+                    self.scratch += max(1, -(-nbytes // ALIGN)) * ALIGN
+            self.kept[unit.source.name] = tuple(found)
+        return self.kept[unit.source.name]
+
+
+def moved(ref: Ref, trips: Mapping[int, int]) -> Ref:
+    """`ref` on given trips of the loops around, by level: without a stride."""
+    if not ref.stride:
+        return ref
+    return replace(ref, offset=ref.offset + ref.stride * trips[ref.level], level=0, stride=0)
