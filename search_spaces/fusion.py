@@ -27,7 +27,7 @@ from autofuse.plan.types import FusionPlan, LoopBody, PlanError, Setting
 Chooser = Callable[[str, tuple[Setting, ...]], Setting]
 FUSE_ALL, FUSE_EDGES = "all", "edges"
 # Trips planned together at most, and nodes that they may come to: planning takes time too.
-MOST_TRIPS, MOST_NODES = 16, 512
+MOST_TRIPS, MOST_NODES = 16, 800
 
 
 def unroll_factors(trip: int, nodes: int) -> tuple[int, ...]:

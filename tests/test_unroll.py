@@ -1,15 +1,23 @@
 """A re-issued loop whose body is several trips chained: the graph of them, plans of it, stored
-candidates, and the planner that chooses it."""
+candidates, and the planners that choose it."""
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from batching import Case, failures
+from toy_device import LONG_S, QUICK, TOY, ToySpace
 
+from autofuse.backends.registry import BACKENDS
 from autofuse.baselines import BASELINES
+from autofuse.commands.pictures import graph_svg, text_svg
+from autofuse.commands.plan_tree import plan_data, tree_lines
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical, digest, text
 from autofuse.graph.reference import evaluate, random_inputs
@@ -31,8 +39,10 @@ from autofuse.plan.types import (
     PlanError,
     candidate_from_json,
 )
+from autofuse.tuning import session, strategies, tune
 from autofuse.tuning.evaluate import group_digests
-from search_spaces import FusionSpace
+from autofuse.tuning.profiling import Kernels
+from search_spaces import SPACES, FusionSpace
 from search_spaces.fusion import unroll_factors
 
 TRIP = 6
@@ -245,6 +255,20 @@ def test_a_factor_needs_a_body_and_is_at_least_one() -> None:
         reissued(GRAPH, FusionGroup((LOOP + 1,), (Value(LOOP + 1),), FusionPlan(()), 2))
 
 
+def test_a_shown_plan_says_how_many_trips_are_one() -> None:
+    lines = {k: "\n".join(tree_lines(plan_data(GRAPH, by(k))["groups"])) for k in (1, 3, 6)}
+    assert "6 trips, each:" in lines[1] and "unrolled" not in lines[1]
+    assert "2 trips, unrolled by 3, each:" in lines[3]
+    assert "1 trip, unrolled by 6, each:" in lines[6]
+
+
+def test_a_picture_draws_several_trips_as_one_box() -> None:
+    one, three = (graph_svg(GRAPH, by(k).plan, "") for k in (1, 3))
+    assert "trip counter" in one and "unrolled" not in one
+    assert "unrolled by 3" in three and "trip counter" not in three
+    assert text_svg(text(GRAPH), by(3).plan, "").count("unrolled by 3") == 1
+
+
 # --- stored candidates ----------------------------------------------------------------------
 
 OLD = (
@@ -289,7 +313,7 @@ def test_factors_are_few_divisors_and_one_comes_first() -> None:
     assert unroll_factors(64, 20) == (1, 2, 8, 16)
     assert unroll_factors(60, 20) == (1, 2, 6, 15)
     assert unroll_factors(13, 20) == (1, 13)
-    assert unroll_factors(101, 20) == unroll_factors(1, 20) == unroll_factors(10, 400) == (1,)
+    assert unroll_factors(101, 20) == unroll_factors(1, 20) == unroll_factors(10, 600) == (1,)
     assert unroll_factors(10, 200) == (1, 2)
 
 
@@ -316,3 +340,42 @@ def test_a_loop_in_one_kernel_is_asked_no_factor() -> None:
     asked: list[str] = []
     FusionSpace(GRAPH).choose(lambda name, options: (asked.append(name), options[0])[1])
     assert f"loop:{LOOP}" in asked and not any("unroll:" in name for name in asked)
+
+
+def faked_us(group: FusionGroup) -> float:
+    """Three trips at once are least, if they are one kernel."""
+    if group.body is None:
+        return 1000.0 if LOOP in group.nodes else 1.0
+    return (10.0 if group.unroll == 3 else 100.0) * len(group.body.groups)
+
+
+def test_the_exact_planner_unrolls_where_that_costs_least(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Kernel times are made up; whole plans are built, checked and timed."""
+
+    def profile(self: Kernels, found: FusionPlan, trial: Mapping[str, LaunchConfig]) -> bool:
+        made = self.candidate(found, trial)
+        for key, group, launch in zip(
+            self.keys(made.plan), made.plan.groups, made.launches, strict=True
+        ):
+            self._kernel(key).us[launch] = faked_us(group)
+        return True
+
+    monkeypatch.setitem(BACKENDS, "toy", TOY)
+    monkeypatch.setitem(SPACES, "toy", ToySpace())
+    monkeypatch.setattr(session, "Sampling", lambda: QUICK)
+    monkeypatch.setitem(strategies.CALIBRATORS, "cpu", lambda: replace(NOMINAL, launch_us=0.01))
+    monkeypatch.setattr(Kernels, "profile", profile)
+    db = tmp_path / "t.db"
+    result = tune(GRAPH, device="toy", db=str(db), budget_s=LONG_S, strategy="exact")
+    assert result.verified and result.gap == pytest.approx(0, abs=1e-6)
+    assert result.planned_us == pytest.approx(11.0)
+    with closing(sqlite3.connect(db)) as connection:
+        query = (
+            "select distinct json from candidate c join measurement m on m.candidate_id = c.id"
+            " where failure_kind is null and c.origin = 'exact'"
+        )
+        rows = connection.execute(query).fetchall()
+    plans = [candidate_from_json(text).plan for (text,) in rows]
+    assert {g.unroll for plan in plans for g in plan.groups if LOOP in g.nodes} == {3}
