@@ -1,8 +1,9 @@
 """Launch parameters of CPU kernels.
 
 threads: OpenMP threads. tile: items per vector loop (item form). stage: keep heavy rows in scratch
-(row form). stream: write results past the cache. vector: preferred vector width in bits. math:
-"relaxed" lets the compiler reassociate and use reciprocals. impl: BLAS or generated loops.
+(row form). unroll: trips of a counted loop at a time. stream: write results past the cache.
+vector: preferred vector width in bits. math: "relaxed" lets the compiler reassociate and use
+reciprocals. impl: BLAS or generated loops.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ class CpuLaunchSpace:
         if kind == "loop":
             tile = int(pick("tile", (256, 64, 128, 512, 1024)))
             settings["tile"] = _loop_tile(graph, group, tile, int(settings["threads"]))
+            settings["unroll"] = _fitting(graph, group, int(pick("unroll", (1, 2, 4))))
         if kind == "item":
             settings["tile"] = pick("tile", (1024, 256, 4096, 16384))
         if kind in ("item", "row") and _streamable(graph, group):
@@ -88,7 +90,7 @@ class CpuLaunchSpace:
 
 def _canonical(settings: dict[str, Setting], default: dict[str, Setting]) -> LaunchConfig:
     """Leave out what equals the printer's own default, so equal kernels are equal candidates."""
-    silent: dict[str, Setting] = {"vector": 512, "math": "strict"}
+    silent: dict[str, Setting] = {"vector": 512, "math": "strict", "unroll": 1}
     kept = {k: v for k, v in settings.items() if silent.get(k) != v}
     return LaunchConfig.of(**{**{k: v for k, v in default.items() if k not in settings}, **kept})
 
@@ -105,6 +107,12 @@ def _loop_tile(graph: Graph, group: FusionGroup, tile: int, threads: int) -> int
     form = _form(graph, group)
     share = tile if form is None else max(16, -(-form.items // max(threads, 1)))
     return min(tile, share)
+
+
+def _fitting(graph: Graph, group: FusionGroup, unroll: int) -> int:
+    """The factor if it divides the trips of every loop of the group, else none."""
+    trips = [graph.call(n)["trip"] for n in group.nodes if graph[n].op == "loop"]
+    return unroll if all(trip % unroll == 0 for trip in trips) else 1
 
 
 def _work(graph: Graph, group: FusionGroup) -> float:

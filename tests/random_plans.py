@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -153,7 +154,23 @@ def random_candidate(graph: Graph, seed: int, steps: int) -> Candidate:
     assert plan is not None
     rng = walk.rng
     bodies = tuple(
-        tuple(random_launch(rng) for _ in group.body.groups) if group.body else ()
+        random_launches(reissued(graph, group)[0], group.body, rng) if group.body else ()
         for group in plan.groups
     )
-    return Candidate(plan, tuple(random_launch(rng) for _ in plan.groups), bodies)
+    return Candidate(plan, random_launches(graph, plan, rng), bodies)
+
+
+def random_launches(
+    graph: Graph, plan: FusionPlan, rng: np.random.Generator
+) -> tuple[LaunchConfig, ...]:
+    """A random configuration per group; loops inside a kernel run some trips at a time."""
+    found: list[LaunchConfig] = []
+    for group in plan.groups:
+        launch = random_launch(rng)
+        trips = [graph.call(n)["trip"] for n in group.nodes if graph[n].op == "loop"]
+        if trips and group.body is None:
+            factors = [k for k in range(1, 5) if math.gcd(*trips) % k == 0]
+            unroll = int(rng.choice(factors))
+            launch = LaunchConfig.of(**dict(launch.settings), unroll=unroll)
+        found.append(launch)
+    return tuple(found)

@@ -23,10 +23,12 @@ from autofuse.graph.canonical import canonical, digest, text
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.unroll import unrolled_body
+from autofuse.kernel.lower import extract, lower
+from autofuse.kernel.values import LoweringError
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import GraphError
 from autofuse.plan.cost import NOMINAL, group_bound_us, plan_bound_us
-from autofuse.plan.groups import reissued
+from autofuse.plan.groups import group_of, reissued
 from autofuse.plan.legality import check_plan
 from autofuse.plan.partition import realise
 from autofuse.plan.schedule import Copy, Ref, Repeat, kernel_runs, launches_per_call, schedule
@@ -42,7 +44,7 @@ from autofuse.plan.types import (
 from autofuse.tuning import session, strategies, tune
 from autofuse.tuning.evaluate import group_digests
 from autofuse.tuning.profiling import Kernels
-from search_spaces import SPACES, FusionSpace
+from search_spaces import SPACES, CpuLaunchSpace, FusionSpace
 from search_spaces.fusion import unroll_factors
 
 TRIP = 6
@@ -267,6 +269,42 @@ def test_a_picture_draws_several_trips_as_one_box() -> None:
     assert "trip counter" in one and "unrolled" not in one
     assert "unrolled by 3" in three and "trip counter" not in three
     assert text_svg(text(GRAPH), by(3).plan, "").count("unrolled by 3") == 1
+
+
+# --- inside one kernel ----------------------------------------------------------------------
+
+
+def whole(unroll: int, graph: Graph = GRAPH, loop: int = LOOP) -> Candidate:
+    """Every node a kernel of its own, the loop too, `unroll` trips at a time."""
+    plan = FusionPlan(tuple(group_of(graph, [n]) for n in range(loop, len(graph.nodes))))
+    return Candidate(plan, (LaunchConfig.of(unroll=unroll, tile=4),) * len(plan.groups))
+
+
+def test_a_loop_in_one_kernel_may_run_several_trips_at_a_time() -> None:
+    assert not failures([Case(GRAPH, whole(k), f"by {k}") for k in (1, 2, 3, 6)])
+
+
+def test_trips_at_a_time_are_one_turn_of_the_kernels_loop() -> None:
+    group, _ = extract(GRAPH, whole(1).plan.groups[0])
+    turns = {k: str(lower(group, LaunchConfig.of(unroll=k))) for k in (1, 2, 6)}
+    for unroll, lines in turns.items():
+        assert f"serial t0 < {TRIP // unroll}:i64" in lines
+        assert lines.count("tanh") == unroll * turns[1].count("tanh")
+    assert str(lower(group, LaunchConfig())) == turns[1]
+    with pytest.raises(LoweringError, match="a loop of 6 trips cannot be unrolled by 4"):
+        lower(group, LaunchConfig.of(unroll=4))
+
+
+def test_the_launch_space_of_a_loop_offers_what_divides_its_trips() -> None:
+    space, group = CpuLaunchSpace(), whole(1).plan.groups[0]
+
+    def choosing(unroll: int) -> LaunchConfig:
+        return space.choose(
+            GRAPH, group, lambda name, options: unroll if "unroll" in name else options[0], "p"
+        )
+
+    assert choosing(1) == choosing(4) == space.default(GRAPH, group)
+    assert choosing(2).get("unroll", 1) == 2
 
 
 # --- stored candidates ----------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, narrow
@@ -16,6 +16,8 @@ from autofuse.plan.forms import Form, Tags, local_shape
 
 # Below this extent the last parallel axis is too short for lanes, and items are numbered flat.
 SHORT = 32
+# What is local to an item, element by element.
+Registers = Mapping[Index, Expr]
 
 
 class ItemLowering:
@@ -34,9 +36,12 @@ class ItemLowering:
         self.tags = dict(form.tags)
         self.carries = dict(form.carries)
         self.items: Index = ()
+        self.unroll = 1
 
-    def emit(self, tile: int) -> None:
-        """The grid over tiles of items, the lanes of one tile, and each lane's work."""
+    def emit(self, tile: int, unroll: int = 1) -> None:
+        """The grid over tiles of items, the lanes of one tile, and each lane's work; of counted
+        loops `unroll` trips at a time. Raises LoweringError when a loop's trips are no multiple."""
+        self.unroll = unroll
         extents = self.form.parallel
         nested = len(extents) > 1 and extents[-1] >= SHORT and not self._is_flat()
         rows = math.prod(extents[:-1]) if nested else 1
@@ -121,28 +126,45 @@ class ItemLowering:
     def _loop(self, n: int) -> None:
         """The whole counted loop with its state in registers."""
         call = self.graph.call(n)
-        body: Graph = call["body"]
-        carries: int = call["carries"]
+        carries, trips = int(call["carries"]), int(call["trip"])
+        if self.unroll < 1 or trips % self.unroll:
+            raise LoweringError(f"a loop of {trips} trips cannot be unrolled by {self.unroll}")
         state = [self._state(n, k) for k in range(carries)]
-        trip = self.e.open("t", call["trip"])
+        turn = self.e.open("t", trips // self.unroll)
+        now: list[Registers] = [
+            {at: self.e.bind(sym) for at, sym in registers.items()} for registers in state
+        ]
+        for copy in range(self.unroll):
+            # Between copies the state is named values, and needs no register that is assigned.
+            now = self._trip(n, self._trip_number(turn, copy, trips), now)
+        for registers, values in zip(state, now, strict=True):
+            for at, sym in registers.items():
+                self.e.assign(sym, values[at])
+        self.e.close("serial", turn, ix.lit(trips // self.unroll))
+        for k, registers in enumerate(state):
+            final = {at: self.e.bind(sym) for at, sym in registers.items()}
+            self.frame.sources[Value(n, k)] = self._register_source(self.carries[n, k], final)
+
+    def _trip_number(self, turn: Sym, copy: int, trips: int) -> Expr:
+        if self.unroll == 1:
+            return turn
+        return self.e.let_index(ix.iadd(ix.imul(turn, self.unroll), ix.lit(copy)), "u", trips)
+
+    def _trip(self, n: int, trip: Expr, state: list[Registers]) -> list[Registers]:
+        """One trip from a state to the next; its stacks are stored."""
+        call, body = self.graph.call(n), self.graph.call(n)["body"]
         sources: dict[Value, Source] = {
             Value(body.inputs[0]): lambda _: Call("cast", (trip,), DType.I32)
         }
         for k, registers in enumerate(state):
-            now = {at: self.e.bind(sym) for at, sym in registers.items()}
-            sources[Value(body.inputs[1 + k])] = self._register_source(self.carries[n, k], now)
-        for k in range(carries, len(call.ins)):
+            source = self._register_source(self.carries[n, k], registers)
+            sources[Value(body.inputs[1 + k])] = source
+        for k in range(len(state), len(call.ins)):
             sources[Value(body.inputs[1 + k])] = self._outer(self.graph[n].inputs[k])
         inner = Frame(body, self.e, sources)
-        new = [self._next_state(inner, n, k) for k in range(carries)]
+        new = [self._next_state(inner, n, k) for k in range(len(state))]
         self._stacks(inner, n, trip)
-        for registers, values in zip(state, new, strict=True):
-            for at, sym in registers.items():
-                self.e.assign(sym, values[at])
-        self.e.close("serial", trip, ix.lit(call["trip"]))
-        for k, registers in enumerate(state):
-            final = {at: self.e.bind(sym) for at, sym in registers.items()}
-            self.frame.sources[Value(n, k)] = self._register_source(self.carries[n, k], final)
+        return new
 
     def _outer(self, value: Value) -> Source:
         return lambda index: self.frame.pull(value, index)
@@ -157,14 +179,14 @@ class ItemLowering:
         first = {at: self.frame.pull(value, self.full_index(tags, at)) for at in self._locals(n, k)}
         return {at: self.e.variable(init, "s") for at, init in first.items()}
 
-    def _next_state(self, inner: Frame, n: int, k: int) -> dict[Index, Expr]:
+    def _next_state(self, inner: Frame, n: int, k: int) -> Registers:
         body, tags = inner.graph, self.carries[n, k]
         return {
             at: self.e.bind(inner.pull(body.outputs[k], self.full_index(tags, at)))
             for at in self._locals(n, k)
         }
 
-    def _stacks(self, inner: Frame, n: int, trip: Sym) -> None:
+    def _stacks(self, inner: Frame, n: int, trip: Expr) -> None:
         """What each trip leaves behind goes straight to memory."""
         body: Graph = inner.graph
         for value in self.form.outputs:
@@ -178,7 +200,7 @@ class ItemLowering:
                 place = ix.linearize(index, out.shape)
                 self.e.store(self.targets[value], place, narrow(element, out.dtype))
 
-    def _register_source(self, tags: Tags, registers: dict[Index, Sym]) -> Source:
+    def _register_source(self, tags: Tags, registers: Registers) -> Source:
         def read(index: Index) -> Expr:
             items, local = split(tags, index)
             for k, i in items:

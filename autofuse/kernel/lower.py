@@ -27,8 +27,9 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
     """The kernel that computes a group given as its own graph (see `extract`).
 
     Parameters are the group's inputs `in0..` in order, then its outputs `out0..`. Reads the launch
-    settings `tile` (items per lane loop) and `stage` (keep rows in scratch); the others are left
-    to the printer as facts. Raises LoweringError when the group is not a legal kernel."""
+    settings `tile` (items per lane loop), `unroll` (trips of a counted loop at a time) and `stage`
+    (keep rows in scratch); the others are left to the printer as facts. Raises LoweringError when
+    the group is not a legal kernel, or a loop's trips are no multiple of `unroll`."""
     nodes = tuple(
         i for i, n in enumerate(group.nodes) if n.op != "input" and not is_inline(group, i)
     )
@@ -56,6 +57,6 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
                 launch.get("stage", True) is True
             )
         else:
-            tile = int(launch.get("tile", 1024))
-            ItemLowering(group, form, emitter, frame, targets).emit(tile)
+            tile, unroll = int(launch.get("tile", 1024)), int(launch.get("unroll", 1))
+            ItemLowering(group, form, emitter, frame, targets).emit(tile, unroll)
     return run_passes(Kernel(name, tuple(params), emitter.body, launch.settings))

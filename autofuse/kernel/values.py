@@ -37,7 +37,8 @@ class Frame:
 
     def pull(self, value: Value, index: Index) -> Expr:
         """The element of `value` at `index`, in its compute type."""
-        key = (id(self), value, index)
+        # The frame itself, not its id: a frame that is gone must not be taken for a later one.
+        key = (self, value, index)
         known = self.e.recall(key)
         if known is not None:
             return known
@@ -47,7 +48,7 @@ class Frame:
             results = self._compute(value.node, index)
             for i, result in enumerate(results):
                 named = self.e.let(result)
-                self.e.remember((id(self), Value(value.node, i), index), named)
+                self.e.remember((self, Value(value.node, i), index), named)
                 if i == value.index:
                     found = named
         assert found is not None
