@@ -1,0 +1,140 @@
+"""A caller's arrays as addresses: used in place where they fit, through buffers of ours otherwise.
+
+An array fits when it is on the device, row-major contiguous, and starts on a 16-byte boundary, as
+the widest accesses of kernels want.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autofuse.backends.cuda.driver import CupyDriver
+from autofuse.backends.library import ArrayError
+from autofuse.ops.types import TensorType
+
+BOUNDARY = 16
+_KEPT_PER_OUTPUT = 2
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The addresses of one call, and how its results come about once it has been issued."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    results: Callable[[], tuple[Any, ...]]
+
+
+class Arguments:
+    """The arguments of one program, with the buffers that stand in for arrays that do not fit."""
+
+    def __init__(
+        self, driver: CupyDriver, inputs: Sequence[TensorType], outputs: Sequence[TensorType]
+    ) -> None:
+        self.driver = driver
+        self.types = {"input": tuple(inputs), "output": tuple(outputs)}
+        self._own: dict[tuple[str, int], Any] = {}
+        # By position and stream: memory is used again in the order of one stream only.
+        self._free: dict[tuple[int, int], list[Any]] = {}
+
+    def take(self, inputs: Sequence[Any], outputs: Sequence[Any] | None, stream: Any) -> Taken:
+        """Check, copy what must be copied, and find addresses. Raises ArrayError."""
+        given = self._checked("input", inputs)
+        wanted = None if outputs is None else self._checked("output", outputs)
+        places = tuple(self._input(k, array) for k, array in enumerate(given))
+        if wanted is not None:
+            return self._into(places, wanted, given)
+        on_host = all(map(_on_host, given))
+        made = tuple(self._fresh(k, stream.ptr) for k in range(len(self.types["output"])))
+
+        def results() -> tuple[Any, ...]:
+            return tuple(map(self.driver.download, made)) if on_host else made
+
+        return Taken(places, tuple(map(self.driver.pointer, made)), results)
+
+    def _into(
+        self, places: tuple[int, ...], wanted: tuple[Any, ...], given: tuple[Any, ...]
+    ) -> Taken:
+        self._check_apart(wanted, given)
+        fits = [self._fits(array) for array in wanted]
+        targets = [
+            array if fit else self._stand_in("output", k)
+            for k, (array, fit) in enumerate(zip(wanted, fits, strict=True))
+        ]
+
+        def results() -> tuple[Any, ...]:
+            for array, target, fit in zip(wanted, targets, fits, strict=True):
+                if _on_host(array):
+                    array[...] = self.driver.download(target)
+                elif not fit:
+                    self.driver.assign(array, target)
+            return wanted
+
+        return Taken(places, tuple(map(self.driver.pointer, targets)), results)
+
+    def _checked(self, what: str, arrays: Sequence[Any]) -> tuple[Any, ...]:
+        types = self.types[what]
+        if len(arrays) != len(types):
+            raise ArrayError(f"the program has {len(types)} {what}s, not {len(arrays)}")
+        found = []
+        for position, (array, type_) in enumerate(zip(arrays, types, strict=True)):
+            own = self.driver.adopt(array)
+            if tuple(own.shape) != type_.shape or own.dtype != type_.dtype.numpy:
+                given = f"{own.dtype}[{','.join(map(str, own.shape))}]"
+                raise ArrayError(f"{what} {position} must be {type_}, not {given}")
+            found.append(own)
+        return tuple(found)
+
+    def _check_apart(self, wanted: tuple[Any, ...], given: tuple[Any, ...]) -> None:
+        for position, array in enumerate(wanted):
+            writeable = not _on_host(array) or array.flags.writeable
+            if not (self.driver.contiguous(array) and writeable):
+                raise ArrayError(f"output {position} must be contiguous and writeable")
+            if any(self._overlap(array, other) for other in (*given, *wanted[:position])):
+                raise ArrayError(f"output {position} shares memory with another argument")
+
+    def _overlap(self, a: Any, b: Any) -> bool:
+        if _on_host(a) or _on_host(b):
+            return _on_host(a) and _on_host(b) and np.may_share_memory(a, b)
+        # Exact for contiguous arrays; a view with gaps is copied before anything is written.
+        starts = self.driver.pointer(a), self.driver.pointer(b)
+        return bool(starts[0] < starts[1] + b.nbytes and starts[1] < starts[0] + a.nbytes)
+
+    def _fits(self, array: Any) -> bool:
+        if _on_host(array) or not self.driver.contiguous(array):
+            return False
+        return self.driver.pointer(array) % BOUNDARY == 0
+
+    def _input(self, position: int, array: Any) -> int:
+        if not self._fits(array):
+            own = self._stand_in("input", position)
+            if _on_host(array):
+                array = np.ascontiguousarray(array).reshape(array.shape)
+            self.driver.assign(own, array)
+            array = own
+        return self.driver.pointer(array)
+
+    def _stand_in(self, what: str, position: int) -> Any:
+        key = (what, position)
+        if key not in self._own:
+            self._own[key] = self.driver.empty(self.types[what][position])
+        return self._own[key]
+
+    def _fresh(self, position: int, stream: int) -> Any:
+        """A result that nobody else holds; its memory comes back when its last view is gone."""
+        free = self._free.setdefault((position, stream), [])
+        memory = free.pop() if free else self.driver.empty(self.types["output"][position])
+
+        def released() -> None:
+            if len(free) < _KEPT_PER_OUTPUT:
+                free.append(memory)
+
+        return self.driver.shared_view(memory, released)
+
+
+def _on_host(array: Any) -> bool:
+    return isinstance(array, np.ndarray)

@@ -1,0 +1,256 @@
+"""CuPy's view of the driver, as thin as can be: all that a plan asks of a GPU, and nothing else.
+
+Everything goes to the current stream (`with stream:`). Tests put a fake in its place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from autofuse.backends.cuda.devices import Target, target_of
+from autofuse.backends.cuda.geometry import STATIC_SHARED, Geometry
+from autofuse.ops.contraction import GemmForm
+from autofuse.ops.dtypes import DType
+from autofuse.ops.types import AutofuseError, TensorType
+
+# What CuPy raises for errors of driver, runtime and cuBLAS, and when memory runs out.
+ERRORS = (RuntimeError, MemoryError)
+_CPU_DEVICES = (1, 3)  # DLPack's numbers of plain and of pinned host memory
+_ATTRIBUTES = (
+    "GlobalMemoryBusWidth", "MultiProcessorCount", "MaxThreadsPerMultiProcessor",
+    "MaxBlocksPerMultiprocessor", "MaxRegistersPerMultiprocessor", "MaxSharedMemoryPerBlockOptin",
+    "MaxSharedMemoryPerMultiprocessor", "L2CacheSize", "MemoryClockRate", "ClockRate",
+)  # fmt: skip
+
+
+class CudaMissing(AutofuseError):  # noqa: N818 - the name is what the user is told
+    """CUDA cannot be used on this machine."""
+
+
+def why_not() -> str | None:
+    """Why CUDA cannot be used here, or None. Costs no import of CuPy."""
+    if find_spec("cupy") is None:
+        return "CuPy is not installed (install the extra cuda13 or cuda12)"
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no CUDA driver was found"
+    code, count = driver.cuInit(0), ctypes.c_int(0)
+    if code == 0:
+        code = driver.cuDeviceGetCount(ctypes.byref(count))
+    if code != 0:
+        return f"the CUDA driver does not start (error {code})"
+    return None if count.value else "no CUDA device is visible"
+
+
+def require_cuda() -> None:
+    """Raises CudaMissing with one sentence when CUDA cannot be used here."""
+    reason = why_not()
+    if reason is not None:
+        raise CudaMissing(f"device 'cuda' cannot be used: {reason}")
+
+
+def query_target() -> Target:
+    """The running device. Raises CudaMissing without one, TargetError for one too old."""
+    require_cuda()
+    import cupy
+
+    device = cupy.cuda.Device()
+    attributes = {k: int(v) for k, v in device.attributes.items() if k in _ATTRIBUTES}
+    name = cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode()
+    capability = device.compute_capability
+    return target_of(name, (int(capability[:-1]), int(capability[-1])), attributes)
+
+
+@lru_cache(maxsize=1)
+def running_target() -> Target:
+    """`query_target`, asked once per process."""
+    return query_target()
+
+
+def driver_version() -> str:
+    """Version of the driver, such as "13000"; raises CudaMissing without one."""
+    require_cuda()
+    import cupy
+
+    return str(cupy.cuda.runtime.driverGetVersion())
+
+
+def cupy_version() -> str:
+    import cupy
+
+    return str(cupy.__version__)
+
+
+class CupyDriver:
+    """The methods that `launch` and the measuring device use."""
+
+    errors: tuple[type[BaseException], ...] = ERRORS
+
+    def __init__(self) -> None:
+        require_cuda()
+        import cupy
+
+        self.cupy = cupy
+        self._cublas: Any = None
+        self._factors = {t: np.array([1, 0], t.numpy) for t in (DType.F32, DType.F64)}
+
+    # --- memory -----------------------------------------------------------------------------
+
+    def empty(self, type_: TensorType) -> Any:
+        """An uninitialised device array that starts on a 256-byte boundary."""
+        return self.cupy.empty(type_.shape, type_.dtype.numpy)
+
+    def zeros(self, count: int) -> Any:
+        """`count` zero bytes (at least one)."""
+        return self.cupy.zeros(max(count, 1), np.uint8)
+
+    def upload(self, array: np.ndarray) -> Any:
+        """A device copy of a host array."""
+        return self.cupy.asarray(array)
+
+    def assign(self, target: Any, source: Any) -> None:
+        """Copy a host or device array into a device array of the same type."""
+        if isinstance(source, np.ndarray):
+            target.set(source)
+        else:
+            target[...] = source
+
+    def download(self, array: Any, out: np.ndarray | None = None) -> np.ndarray:
+        """A host copy, made when the current stream has come so far."""
+        host: np.ndarray = array.get(out=out)
+        return host
+
+    def pointer(self, array: Any) -> int:
+        """Address of a device array's first element."""
+        return int(array.data.ptr)
+
+    def shared_view(self, array: Any, released: Callable[[], None]) -> Any:
+        """The same memory as a new array; `released` is called once no view of it is left."""
+        owner = _Owner(array)
+        weakref.finalize(owner, released).atexit = False
+        size, device = max(array.nbytes, 1), self.cupy.cuda.runtime.getDevice()
+        memory = self.cupy.cuda.UnownedMemory(array.data.ptr, size, owner, device)
+        pointer = self.cupy.cuda.MemoryPointer(memory, 0)
+        return self.cupy.ndarray(array.shape, array.dtype, pointer)
+
+    def adopt(self, array: Any) -> Any:
+        """A CuPy, PyTorch or JAX array as CuPy's or NumPy's, without a copy.
+
+        Raises AutofuseError for anything else."""
+        if isinstance(array, (np.ndarray, self.cupy.ndarray)):
+            return array
+        try:
+            if hasattr(array, "__dlpack_device__"):
+                on_host = int(array.__dlpack_device__()[0]) in _CPU_DEVICES
+                return np.from_dlpack(array) if on_host else self.cupy.from_dlpack(array)
+            if hasattr(array, "__cuda_array_interface__"):
+                return self.cupy.asarray(array)
+        except (BufferError, TypeError, ValueError, RuntimeError) as error:
+            kind = type(array).__name__
+            raise AutofuseError(f"a {kind} cannot be used in place: {error}") from error
+        raise AutofuseError(f"a {type(array).__name__} is no array that CUDA can use")
+
+    def contiguous(self, array: Any) -> bool:
+        return bool(array.flags.c_contiguous)
+
+    # --- work -------------------------------------------------------------------------------
+
+    def load(self, cubin: bytes) -> Any:
+        """A module; it is unloaded when nothing refers to it or its functions."""
+        module = self.cupy.cuda.function.Module()
+        module.load(cubin)
+        return module
+
+    def function(self, module: Any, symbol: str, shared: int) -> Any:
+        """A kernel that may be launched with `shared` bytes of dynamic shared memory."""
+        found, driver = module.get_function(symbol), self.cupy.cuda.driver
+        # Asking for anything loads the code now: it must not happen while a graph is captured.
+        driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_NUM_REGS, found.ptr)
+        if shared > STATIC_SHARED:
+            attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            driver.funcSetAttribute(found.ptr, attribute, shared)
+        return found
+
+    def launch(self, function: Any, shape: Geometry, arguments: tuple[int, ...]) -> None:
+        grid, block = (shape.grid, 1, 1), (shape.block, 1, 1)
+        if shape.cooperative:
+            function(grid, block, arguments, shape.shared, enable_cooperative_groups=True)
+        else:
+            function(grid, block, arguments, shape.shared)
+
+    def gemm(self, form: GemmForm, dtype: DType, a: int, b: int, c: int) -> None:
+        """Row-major C = A B as the column-major product of the transposes."""
+        if self._cublas is None:
+            from cupy.cuda import cublas
+
+            self._cublas = cublas
+        handle = self.cupy.cuda.device.get_cublas_handle()
+        one = self._factors[dtype].ctypes.data
+        zero = one + dtype.itemsize
+        lda, ldb = (form.m if form.trans_a else form.k), (form.k if form.trans_b else form.n)
+        letter = "s" if dtype is DType.F32 else "d"
+        head = (handle, int(form.trans_b), int(form.trans_a), form.n, form.m, form.k, one)
+        if form.batch == 1:
+            product = getattr(self._cublas, f"{letter}gemm")
+            product(*head, b, ldb, a, lda, zero, c, form.n)
+            return
+        product = getattr(self._cublas, f"{letter}gemmStridedBatched")
+        steps = (form.k * form.n, form.m * form.k, form.m * form.n)
+        product(
+            *head, b, ldb, steps[0], a, lda, steps[1], zero, c, form.n, steps[2], form.batch
+        )  # fmt: skip
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        runtime = self.cupy.cuda.runtime
+        stream = self.cupy.cuda.get_current_stream().ptr
+        runtime.memcpyAsync(target, source, nbytes, runtime.memcpyDeviceToDevice, stream)
+
+    def fill(self, target: int, byte: int, nbytes: int) -> None:
+        stream = self.cupy.cuda.get_current_stream().ptr
+        self.cupy.cuda.runtime.memsetAsync(target, byte, nbytes, stream)
+
+    # --- streams, events, graphs ----------------------------------------------------------------
+
+    def current_stream(self) -> Any:
+        return self.cupy.cuda.get_current_stream()
+
+    def new_stream(self) -> Any:
+        return self.cupy.cuda.Stream(non_blocking=True)
+
+    def event(self) -> Any:
+        return self.cupy.cuda.Event()
+
+    def elapsed_us(self, start: Any, end: Any) -> float:
+        """Microseconds between two events that have happened."""
+        return 1e3 * float(self.cupy.cuda.get_elapsed_time(start, end))
+
+    def synchronize(self) -> None:
+        """Wait for everything on the device."""
+        self.cupy.cuda.runtime.deviceSynchronize()
+
+    def capture(self, stream: Any, work: Sequence[Callable[[], None]]) -> Any:
+        """`work` as a graph: nothing of it runs now."""
+        with stream:
+            stream.begin_capture()
+            try:
+                for call in work:
+                    call()
+            except BaseException:
+                stream.end_capture()
+                raise
+            return stream.end_capture()
+
+
+class _Owner:
+    """Keeps an array's memory for as long as anything built on it is in use."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array

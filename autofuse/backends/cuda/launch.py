@@ -1,0 +1,217 @@
+"""A built CUDA program on the device: its buffers, its calls, and its graphs.
+
+In "graph" mode a call is one launch of a captured graph. A graph is bound to the addresses it was
+captured with: it is captured again for other arrays, and the last few are kept, so that a caller
+who comes back with the same arrays finds his. In "eager" mode every kernel is launched by itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from autofuse.backends.base import LaunchError
+from autofuse.backends.cuda.arrays import Arguments
+from autofuse.backends.cuda.build import CudaArtifact
+from autofuse.backends.cuda.driver import CupyDriver
+from autofuse.backends.cuda.program import Action, Gemm, KernelLaunch, Loop, moved
+from autofuse.ops.types import AutofuseError
+from autofuse.plan.schedule import Copy, Ref
+
+MODES = ("graph", "eager")
+KEPT_GRAPHS = 8
+Call = Callable[[], None]
+
+
+class CudaPlan:
+    """A loaded program. Calls are serialised, across streams too: the workspace is shared."""
+
+    def __init__(
+        self, artifact: CudaArtifact, driver: CupyDriver | None = None, mode: str = "graph"
+    ) -> None:
+        """Loads the modules and allocates all buffers. Raises LaunchError, CudaMissing."""
+        if mode not in MODES:
+            raise AutofuseError(f"unknown mode '{mode}' (known: {', '.join(MODES)})")
+        self.artifact, self.mode = artifact, mode
+        self.driver = driver or CupyDriver()
+        self._lock = threading.Lock()
+        self._graphs: OrderedDict[tuple[int, ...], Any] = OrderedDict()
+        self._last_stream: Any = None
+        self.has_gemm = any(isinstance(a, Gemm) for a in every(artifact.actions))
+        try:
+            self._functions = self._load()
+            self._buffers = self._allocate()
+        except self.driver.errors as error:
+            raise LaunchError(f"the program cannot be loaded: {error}") from error
+        self.side = self.driver.new_stream()
+        self._arguments = Arguments(self.driver, artifact.inputs, artifact.outputs)
+
+    def _load(self) -> dict[str, Any]:
+        shared: dict[str, int] = {}
+        for action in every(self.artifact.actions):
+            if isinstance(action, KernelLaunch):
+                shared[action.symbol] = action.geometry.shared
+        found = {}
+        for symbol, path in self.artifact.cubins:
+            try:
+                cubin = path.read_bytes()
+            except OSError as error:
+                raise LaunchError(f"cannot read {path.name}: {error.strerror}") from error
+            module = self.driver.load(cubin)
+            found[symbol] = self.driver.function(module, symbol, shared.get(symbol, 0))
+        return found
+
+    def _allocate(self) -> dict[str, Any]:
+        facts, d = self.artifact, self.driver
+        trips = np.arange(max(facts.trips, 1), dtype=np.int32)
+        return {
+            "const": tuple(d.upload(c.array()) for c in facts.constants),
+            "work": (d.zeros(facts.workspace),),
+            "scratch": (d.zeros(facts.scratch),),
+            "trip": (d.upload(trips),),
+        }
+
+    def __enter__(self) -> CudaPlan:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of graphs, modules and buffers; results stay valid."""
+        with self._lock:
+            self._graphs.clear()
+            self._functions, self._buffers = {}, {}
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes of constants and workspace, which a call touches beside its arguments."""
+        found = (*self._buffers["const"], *self._buffers["work"])
+        return sum(int(array.nbytes) for array in found)
+
+    # --- binding ------------------------------------------------------------------------------
+
+    def segments(
+        self, inputs: Sequence[int], outputs: Sequence[int]
+    ) -> list[tuple[int, tuple[Call, ...]]]:
+        """The launches on these addresses, in order: (group of the plan or -1, its calls)."""
+        if not self._functions and self.artifact.cubins:
+            raise LaunchError("the program has been unloaded")
+        base = {
+            space: [self.driver.pointer(array) for array in arrays]
+            for space, arrays in self._buffers.items()
+        }
+        base |= {"in": list(inputs), "out": list(outputs)}
+        pairs = zip(self.artifact.owners, self.artifact.actions, strict=True)
+        return [(owner, tuple(self._calls((action,), base, {}))) for owner, action in pairs]
+
+    def calls(self, inputs: Sequence[int], outputs: Sequence[int]) -> tuple[Call, ...]:
+        """Every launch of one call on these addresses."""
+        return tuple(call for _, calls in self.segments(inputs, outputs) for call in calls)
+
+    def _calls(
+        self, actions: Iterable[Action], base: Mapping[str, Sequence[int]], trips: dict[int, int]
+    ) -> Iterator[Call]:
+        def at(ref: Ref) -> int:
+            own = moved(ref, trips)
+            return base[own.space][own.index] + own.offset
+
+        for action in actions:
+            match action:
+                case KernelLaunch(symbol, shape, arguments):
+                    addresses = tuple(at(ref) for ref in arguments)
+                    yield partial(self.driver.launch, self._functions[symbol], shape, addresses)
+                case Gemm(form, dtype, a, b, c):
+                    yield partial(self.driver.gemm, form, dtype, at(a), at(b), at(c))
+                case Copy(source, target, nbytes):
+                    if nbytes:
+                        yield partial(self.driver.copy, at(target), at(source), nbytes)
+                case Loop(trip, level, even, odd):
+                    for t in range(trip):
+                        turn = odd if t % 2 else even
+                        yield from self._calls(turn, base, {**trips, level: t})
+
+    def graph(self, inputs: Sequence[int], outputs: Sequence[int]) -> Any:
+        """The graph of a call on these addresses: a known one, or captured now."""
+        key = (*inputs, *outputs)
+        if key in self._graphs:
+            self._graphs.move_to_end(key)
+            return self._graphs[key]
+        found = self.captured(self.calls(inputs, outputs))
+        self._graphs[key] = found
+        if len(self._graphs) > KEPT_GRAPHS:
+            self._graphs.popitem(last=False)
+        return found
+
+    def captured(self, calls: Sequence[Call]) -> Any:
+        """These calls as a graph. A library must have made its workspace before: it runs once."""
+        if self.has_gemm:
+            # Whatever still uses the buffers, on any stream, comes first.
+            self.driver.synchronize()
+            with self.side:
+                for call in calls:
+                    call()
+            self.side.synchronize()
+        return self.driver.capture(self.side, calls)
+
+    # --- calling ------------------------------------------------------------------------------
+
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Any] | None = None) -> tuple[Any, ...]:
+        """The outputs for these inputs, on the caller's current stream.
+
+        Arrays of CuPy, PyTorch and JAX are used in place, NumPy's are copied. Given `outputs` are
+        written; else results are CuPy arrays, or NumPy's if all inputs are. Raises ArrayError for
+        arguments that do not fit, LaunchError when the device refuses."""
+        with self._lock:
+            try:
+                taken = self._arguments.take(inputs, outputs, self.driver.current_stream())
+                self._issue(taken.inputs, taken.outputs)
+                return taken.results()
+            except self.driver.errors as error:
+                raise LaunchError(f"the device failed: {error}") from error
+
+    def _issue(self, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+        stream = self.driver.current_stream()
+        # A caller who captures takes our launches into a graph of his own.
+        if stream.ptr and stream.is_capturing():
+            for call in self.calls(inputs, outputs):
+                call()
+            return
+        self._follow(stream)
+        if self.mode == "graph":
+            self.graph(inputs, outputs).launch(stream)
+            return
+        for call in self.calls(inputs, outputs):
+            call()
+
+    def _follow(self, stream: Any) -> None:
+        """What an earlier call started on another stream comes first."""
+        last, self._last_stream = self._last_stream, stream
+        if last is not None and last.ptr != stream.ptr:
+            event = self.driver.event()
+            event.record(last)
+            stream.wait_event(event)
+
+
+def every(actions: Iterable[Action]) -> Iterator[Action]:
+    """All actions, those of loop bodies included."""
+    for action in actions:
+        yield action
+        if isinstance(action, Loop):
+            yield from every((*action.even, *action.odd))
+
+
+def load_cuda(artifact: CudaArtifact, mode: str = "graph") -> CudaPlan:
+    """`artifact` on the current device; raises LaunchError or CudaMissing."""
+    return CudaPlan(artifact, mode=mode)
