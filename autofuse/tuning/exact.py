@@ -62,7 +62,7 @@ class ExactSearch:
         pieces = self.cover.problem.pieces
         self.bounds = {piece.key: piece.bound_us for piece in pieces}
         places = {self.cover.group(i): piece.key for i, piece in enumerate(pieces)}
-        self.kernels = Kernels(session, places)
+        self.kernels = Kernels(session, places, self.bounds)
         self.windows: tuple[Window, ...] = ()
         if nodes_to_plan(self.graph) > WHOLE_NODES:
             self.windows = windows(self.graph, WHOLE_NODES, atoms=self.enumeration.atoms)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from autofuse.plan.features import group_features
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Cost, Failure, KernelMeasurement, Timing
 from autofuse.search.exact import Measured
@@ -29,9 +31,12 @@ LEAST_SHARE = 0.02
 class Kernels:
     """What one session knows of its kernels, by key: equal groups have equal keys."""
 
-    def __init__(self, session: Session, places: Mapping[FusionGroup, str]) -> None:
-        """`places`: the key of every candidate group."""
+    def __init__(
+        self, session: Session, places: Mapping[FusionGroup, str], bounds: Mapping[str, float]
+    ) -> None:
+        """`places`: the key of every candidate group; `bounds`: least microseconds by key."""
         self.session, self.graph, self.places = session, session.graph, places
+        self.bounds, self.samples = bounds, {key: group for group, key in places.items()}
         self.space: LaunchSpace = SPACES[session.backend.name]
         self.cache = session.evaluator.sampling.cache
         self.by_key: dict[str, Kernel] = {}
@@ -163,7 +168,11 @@ class Kernels:
         self._keep(KernelMeasurement(key, text, self.cache, None, failure, None, Cost(), None))
 
     def _keep(self, record: KernelMeasurement) -> None:
-        self.session.store.add_kernel(self.session.id, self.session.environment, record)
+        """Store a kernel with its bound and features: models of kernel times learn from them."""
+        bound_us = self.bounds[record.group]
+        found = group_features(self.graph, self.samples[record.group], bound_us)
+        full = replace(record, bound_us=bound_us, facts=tuple(found.items()))
+        self.session.store.add_kernel(self.session.id, self.session.environment, full)
 
     def measure_whole(self, found: FusionPlan) -> None:
         """The plan end to end: what costs that add up should come to."""
