@@ -37,6 +37,7 @@ DEFAULT_TIMEOUT_S = 120.0
 _LOG_LINES = 8
 _LOG_CHARACTERS = 4000
 MISSING = "no C compiler found: install one (on Debian: apt-get install gcc) or set CC"
+MISSING_CXX = "no C++ compiler found: install one (on Debian: apt-get install g++) or set CXX"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Compiler:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class Step:
     """One file made or found: what making it costs, and what was spent on it now."""
 
     path: Path
@@ -59,12 +60,23 @@ class _Step:
 
 def find_compiler() -> Compiler:
     """CC if set, else cc, gcc or clang; raises CompilerMissing."""
-    return _find(os.environ.get("CC", ""), os.environ.get("PATH", ""))
+    return _find("CC", ("cc", "gcc", "clang"), MISSING, *_surroundings("CC"))
+
+
+def find_cxx() -> Compiler:
+    """CXX if set, else c++, g++ or clang++; raises CompilerMissing."""
+    return _find("CXX", ("c++", "g++", "clang++"), MISSING_CXX, *_surroundings("CXX"))
+
+
+def _surroundings(variable: str) -> tuple[str, str]:
+    return os.environ.get(variable, ""), os.environ.get("PATH", "")
 
 
 @lru_cache(maxsize=8)
-def _find(named: str, _search_path: str) -> Compiler:
-    commands = [tuple(shlex.split(named))] if named.strip() else [("cc",), ("gcc",), ("clang",)]
+def _find(
+    variable: str, usual: tuple[str, ...], missing: str, named: str, _search_path: str
+) -> Compiler:
+    commands = [tuple(shlex.split(named))] if named.strip() else [(name,) for name in usual]
     for command in commands:
         program = shutil.which(command[0])
         if program is None:
@@ -75,7 +87,9 @@ def _find(named: str, _search_path: str) -> Compiler:
             )
             if answer.returncode == 0 and answer.stdout.strip():
                 return Compiler((program, *command[1:]), answer.stdout.splitlines()[0].strip())
-    raise CompilerMissing(MISSING if not named.strip() else f"{MISSING} (CC={named} does not run)")
+    raise CompilerMissing(
+        missing if not named.strip() else f"{missing} ({variable}={named} does not run)"
+    )
 
 
 def compile_program(
@@ -118,47 +132,45 @@ def compile_program(
 
 def _compile_object(
     compiler: Compiler, source: Source, cache: BuildCache, timeout_s: float
-) -> _Step:
+) -> Step:
     flags = (*BASE_FLAGS, *source.flags)
     key = content_key(["object", compiler.identity, isa_digest(), *flags, source.text])
-    known = _recall(cache, key, ".o")
+    known = recall(cache, key, ".o")
     if known is not None:
         return known
     text = cache.temporary(".c")
     try:
         text.write_text(source.text, encoding="utf-8")
         arguments = [*flags, "-c", str(text)]
-        return _make(compiler, arguments, cache, key, ".o", source.name, timeout_s)
+        return make_file(compiler, arguments, cache, key, ".o", source.name, timeout_s)
     finally:
         text.unlink(missing_ok=True)
 
 
-def _link(
-    compiler: Compiler, objects: Sequence[_Step], cache: BuildCache, timeout_s: float
-) -> _Step:
+def _link(compiler: Compiler, objects: Sequence[Step], cache: BuildCache, timeout_s: float) -> Step:
     # -ffast-math stays off the link line: there it would make loading change the FPU's mode.
     key = content_key(["library", compiler.identity, *LINK_FLAGS, *(o.path.stem for o in objects)])
-    known = _recall(cache, key, ".so")
+    known = recall(cache, key, ".so")
     if known is not None:
         return known
     files = dict.fromkeys(str(step.path) for step in objects)
     arguments = [*LINK_FLAGS, *files, *LINK_LIBRARIES]
-    return _make(compiler, arguments, cache, key, ".so", "the library", timeout_s)
+    return make_file(compiler, arguments, cache, key, ".so", "the library", timeout_s)
 
 
-def _recall(cache: BuildCache, key: str, suffix: str) -> _Step | None:
+def recall(cache: BuildCache, key: str, suffix: str) -> Step | None:
     """What is cached under `key`; a damaged note is a miss."""
     found = cache.find(key, suffix, ".json")
     if found is None:
         return None
     try:
         note = json.loads(found[1].read_text(encoding="utf-8"))
-        return _Step(found[0], float(note["compile_s"]), True, str(note["log"]))
+        return Step(found[0], float(note["compile_s"]), True, str(note["log"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _make(
+def make_file(
     compiler: Compiler,
     arguments: list[str],
     cache: BuildCache,
@@ -166,7 +178,7 @@ def _make(
     suffix: str,
     what: str,
     timeout_s: float,
-) -> _Step:
+) -> Step:
     """Run the compiler into a temporary file, then publish it with its cost beside it."""
     output = cache.temporary(suffix)
     try:
@@ -179,7 +191,7 @@ def _make(
         # The note first: a file whose note is missing would be made again.
         note = {"compile_s": cost, "log": log[:_LOG_CHARACTERS]}
         cache.put_text(key, ".json", json.dumps(note))
-        return _Step(cache.publish(output, key, suffix), cost, False, log)
+        return Step(cache.publish(output, key, suffix), cost, False, log)
     finally:
         output.unlink(missing_ok=True)
 

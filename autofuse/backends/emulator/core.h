@@ -1,0 +1,96 @@
+/* What kernels in the emulator and its runtime share. */
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+namespace af {
+
+/* Who accessed an element last, and when: the runtime's. */
+struct Shadow;
+
+/* One argument of a launch. `unit` is the size of an element in bytes; buffers that are only read
+   have no shadow. */
+struct Buffer {
+  char *data;
+  uint64_t bytes;
+  const char *name;
+  uint32_t unit, writable;
+  Shadow *shadow;
+};
+
+struct Parameter { const char *name; uint32_t unit, writable; };
+
+/* A kernel as its unit declares it; `shared` to `shared_end` are its __shared__ variables. */
+struct Entry {
+  const char *name;
+  void (*call)(Buffer *);
+  int parameters;
+  const Parameter *parameter;
+  char *shared, *shared_end;
+};
+
+struct Site { const char *file; int line; };
+struct Dim { unsigned x, y, z; };
+struct Place { Dim thread, block; };
+
+/* The running thread and the launch; a switch between threads is always a call, so that the
+   compiler reads these again. */
+extern Place *here;
+extern Dim block_dim, grid_dim;
+
+enum Access { READ, WRITE, ATOMIC };
+enum Collective {
+  SYNC, SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, BALLOT, MATCH,
+  SUM, MIN_SIGNED, MAX_SIGNED, MIN_UNSIGNED, MAX_UNSIGNED, ALL_BITS, ANY_BITS, ODD_BITS
+};
+
+/* Ends the launch with a message that names kernel, block and thread. */
+[[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* `at`, where `bytes` bytes may be accessed in this way now. */
+char *access(const Buffer *buffer, const void *at, unsigned bytes, unsigned align, Access kind);
+/* `bytes` bytes at `offset` of the dynamic shared memory of the block. */
+char *shared_access(int64_t offset, unsigned bytes, unsigned align);
+char *shared_start();
+/* Waits for the whole block; how many threads passed a non-zero predicate. */
+int barrier(Site site, int predicate);
+/* Waits for the lanes in `mask`; the result of `kind` for this lane. */
+uint64_t collective(Collective kind, uint32_t mask, uint64_t value, int operand, int width);
+void fence();
+/* After an atomic: integers order memory, other threads get a turn. */
+void atomic_done(const void *at, bool synchronises, bool changed);
+/* Lets other threads run. */
+void yield();
+
+inline float f32_bits(uint32_t x) { float y; memcpy(&y, &x, 4); return y; }
+inline uint32_t bits_f32(float x) { uint32_t y; memcpy(&y, &x, 4); return y; }
+
+inline float f32_of_f16(uint16_t h)
+{
+  const uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, rest = h & 1023;
+  if (exponent == 31) return f32_bits(sign | 0x7f800000u | rest << 13);
+  const float magnitude = exponent ? ldexpf((float)(rest | 1024), (int)exponent - 25)
+                                   : ldexpf((float)rest, -24);
+  return sign ? -magnitude : magnitude;
+}
+
+/* To nearest, ties to even; a NaN becomes the one that the hardware makes. */
+inline uint16_t f16_of_f32(float x)
+{
+  const uint32_t bits = bits_f32(x), magnitude = bits & 0x7fffffffu;
+  const uint16_t sign = bits >> 16 & 0x8000;
+  if (magnitude > 0x7f800000u) return 0x7fff;
+  if (magnitude >= 0x477ff000u) return sign | 0x7c00;
+  if (magnitude < 0x38800000u) return sign | (uint16_t)rintf(ldexpf(fabsf(x), 24));
+  const uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
+  return sign | (uint16_t)((rounded - 0x38000000u) >> 13);
+}
+
+inline uint16_t bf16_of_f32(float x)
+{
+  const uint32_t bits = bits_f32(x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
+  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+}  // namespace af

@@ -1,0 +1,194 @@
+/* Threads as fibers of one host thread, switched only at calls into the runtime. The runtime is
+   fibers.h, memory.h, waiting.h and launch.h, one after another. */
+#include <algorithm>
+#include <map>
+#include <random>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+/* Saves what a call preserves, and goes on where `to` was left. */
+extern "C" void af_switch(void **from, void *to);
+asm(".text\n.p2align 4\naf_switch:\n"
+    "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
+    "  movq %rsp, (%rdi)\n  movq %rsi, %rsp\n"
+    "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n  ret\n");
+static void *first_stack(char *top, void (*entry)())
+{
+  void **sp = (void **)((uintptr_t)top & ~(uintptr_t)15);
+  *--sp = nullptr; /* where `entry` would return to; also aligns its frame */
+  *--sp = (void *)entry;
+  for (int k = 0; k < 6; k++) *--sp = nullptr;
+  return sp;
+}
+#else
+#include <ucontext.h>
+static void af_switch(void **from, void *to)
+{
+  ucontext_t here;
+  *from = &here;
+  swapcontext(&here, (ucontext_t *)to);
+}
+static void *first_stack(char *top, void (*entry)())
+{
+  ucontext_t *made = (ucontext_t *)((uintptr_t)(top - sizeof(ucontext_t)) & ~(uintptr_t)63);
+  getcontext(made);
+  made->uc_stack.ss_sp = top - 100 * 1024;
+  made->uc_stack.ss_size = (size_t)((char *)made - (char *)made->uc_stack.ss_sp);
+  made->uc_link = nullptr;
+  makecontext(made, entry, 0);
+  return made;
+}
+#endif
+
+namespace af {
+
+constexpr size_t STACK_BYTES = 128 * 1024, PAGE = 4096;
+constexpr int IDLE_SWEEPS = 2000;
+
+enum State { READY, AT_BARRIER, AT_COLLECTIVE, DONE };
+
+/* What a thread knows of other blocks: all they did before an epoch, and what single threads did
+   up to a tick. Gained by reading an integer atomically that was changed after a fence. */
+struct Known {
+  std::vector<uint32_t> epochs;
+  std::unordered_map<uint32_t, uint32_t> ticks;
+  bool empty() const { return epochs.empty() && ticks.empty(); }
+  void join(const Known &other)
+  {
+    if (epochs.size() < other.epochs.size()) epochs.resize(other.epochs.size());
+    for (size_t k = 0; k < other.epochs.size(); k++)
+      epochs[k] = std::max(epochs[k], other.epochs[k]);
+    for (auto &[thread, tick] : other.ticks) ticks[thread] = std::max(ticks[thread], tick);
+  }
+};
+
+struct Shadow {
+  uint32_t writer, epoch, tick, steps; /* writer and reader: thread of the grid + 1, or 0 */
+  uint32_t reader, reader_epoch, reader_tick, reader_steps;
+  bool atomic;
+};
+
+struct Block;
+struct Fiber {
+  Place place;
+  void *sp;
+  Block *block;
+  State state;
+  uint32_t id, global, tick, steps;
+  Site site;
+  int predicate;
+  Collective kind;
+  uint32_t mask;
+  uint64_t value, result;
+  int operand, width;
+  bool fenced;
+  Known known, published;
+};
+
+struct Block {
+  Dim index;
+  uint32_t id, arrived, done, epoch, votes;
+  int total;
+  Known known;
+  std::vector<Fiber> fibers;
+  std::vector<char> shared, dynamic;
+};
+
+Place *here;
+Dim block_dim, grid_dim;
+
+static struct {
+  const Entry *kernel;
+  Buffer *arguments;
+  char *message;
+  size_t room;
+  void *scheduler;
+  Fiber *self;
+  Block *active;
+  std::vector<char> dynamic;
+  std::map<const void *, Known> released;
+  char *common, *common_end;
+  uint64_t progress;
+  std::mt19937 random;
+  int order;
+  bool cooperative, failed, float_atomics;
+  volatile sig_atomic_t expired;
+} run;
+
+static std::vector<char *> stacks;
+
+static char *stack(size_t index)
+{
+  while (stacks.size() <= index) {
+    void *made = mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (made == MAP_FAILED) return nullptr;
+    mprotect(made, PAGE, PROT_NONE); /* an overflow must fault */
+    stacks.push_back((char *)made);
+  }
+  /* Different offsets, or all stacks would share the same few cache lines. */
+  return stacks[index] + STACK_BYTES - index % 32 * 192;
+}
+
+[[noreturn]] static void to_scheduler()
+{
+  void *ignored;
+  af_switch(&ignored, run.scheduler);
+  __builtin_unreachable();
+}
+
+/* What went wrong, with the thread if one is running; the first report stands. */
+static void report_list(const char *format, va_list rest)
+{
+  if (run.failed) return;
+  size_t at = 0;
+  const char *name = run.kernel ? run.kernel->name : "?";
+  if (run.self) {
+    const Dim t = here->thread, b = here->block;
+    at = snprintf(run.message, run.room, "kernel %s, block (%u,%u,%u), thread (%u,%u,%u): ",
+                  name, b.x, b.y, b.z, t.x, t.y, t.z);
+  } else {
+    at = snprintf(run.message, run.room, "kernel %s: ", name);
+  }
+  if (at < run.room) vsnprintf(run.message + at, run.room - at, format, rest);
+  run.failed = true;
+}
+
+static void report(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void report(const char *format, ...)
+{
+  va_list rest;
+  va_start(rest, format);
+  report_list(format, rest);
+  va_end(rest);
+}
+
+void fail(const char *format, ...)
+{
+  va_list rest;
+  va_start(rest, format);
+  report_list(format, rest);
+  va_end(rest);
+  if (!run.self) abort(); /* the scheduler itself reports */
+  to_scheduler();
+}
+
+static void leave()
+{
+  if (run.expired) fail("takes too long: an endless loop?");
+  af_switch(&run.self->sp, run.scheduler);
+}
+
+void yield() { leave(); }
+

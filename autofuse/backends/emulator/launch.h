@@ -1,0 +1,277 @@
+/* Blocks, faults and the entry. */
+
+static void entry()
+{
+  run.kernel->call(run.arguments);
+  run.self->state = DONE;
+  run.self->block->done++;
+  run.progress++;
+  to_scheduler();
+}
+
+static char poison() { return (char)(run.order == 0 ? 0xff : run.order == 1 ? 0xa5 : 0x7f); }
+
+static size_t own_bytes() { return (size_t)(run.kernel->shared_end - run.kernel->shared); }
+static size_t common_bytes() { return (size_t)(run.common_end - run.common); }
+
+static void save(Block &b)
+{
+  b.shared.resize(own_bytes() + common_bytes());
+  if (own_bytes()) memcpy(b.shared.data(), run.kernel->shared, own_bytes());
+  if (common_bytes()) memcpy(b.shared.data() + own_bytes(), run.common, common_bytes());
+  b.dynamic = run.dynamic;
+}
+
+/* Makes the shared memory that of `b`, poisoned if the block is new. */
+static void activate(Block &b)
+{
+  if (run.active == &b) return;
+  if (run.active && run.cooperative) save(*run.active);
+  run.active = &b;
+  const bool fresh = b.shared.empty() && b.dynamic.empty();
+  if (fresh) {
+    if (own_bytes()) memset(run.kernel->shared, poison(), own_bytes());
+    if (common_bytes()) memset(run.common, poison(), common_bytes());
+    std::fill(run.dynamic.begin(), run.dynamic.end(), poison());
+    return;
+  }
+  if (own_bytes()) memcpy(run.kernel->shared, b.shared.data(), own_bytes());
+  if (common_bytes()) memcpy(run.common, b.shared.data() + own_bytes(), common_bytes());
+  std::copy(b.dynamic.begin(), b.dynamic.end(), run.dynamic.begin());
+}
+
+static Dim position(uint32_t id, Dim size)
+{
+  return {id % size.x, id / size.x % size.y, id / size.x / size.y};
+}
+
+static bool start(Block &b, uint32_t id, size_t first_stack_index)
+{
+  const uint32_t threads = block_dim.x * block_dim.y * block_dim.z;
+  b.id = id;
+  b.index = position(id, grid_dim);
+  b.arrived = b.done = b.epoch = b.votes = 0;
+  b.known = Known();
+  b.shared.clear(), b.dynamic.clear();
+  b.fibers.resize(threads);
+  for (uint32_t t = 0; t < threads; t++) {
+    Fiber &f = b.fibers[t];
+    f.place = {position(t, block_dim), b.index};
+    char *top = stack(first_stack_index + t);
+    if (!top) {
+      report("no memory for the stacks of %zu threads", first_stack_index + threads);
+      return false;
+    }
+    f.sp = first_stack(top, entry);
+    f.block = &b;
+    f.state = READY;
+    f.id = t, f.global = id * threads + t;
+    f.tick = f.steps = 0;
+    f.fenced = false;
+    if (!f.known.empty() || !f.published.empty()) f.known = f.published = Known();
+  }
+  return true;
+}
+
+static std::vector<uint32_t> ordered(uint32_t count)
+{
+  std::vector<uint32_t> made(count);
+  for (uint32_t k = 0; k < count; k++) made[k] = run.order == 1 ? count - 1 - k : k;
+  if (run.order > 1) std::shuffle(made.begin(), made.end(), run.random);
+  return made;
+}
+
+/* Every thread that can, runs until it waits; how many could. */
+static uint32_t sweep(Block &b)
+{
+  uint32_t moved = 0;
+  activate(b);
+  for (uint32_t k : ordered((uint32_t)b.fibers.size())) {
+    Fiber &f = b.fibers[k];
+    if (f.state != READY) continue;
+    moved++;
+    run.self = &f;
+    here = &f.place;
+    af_switch(&run.scheduler, f.sp);
+    run.self = nullptr;
+    if (run.failed) break;
+  }
+  return moved;
+}
+
+static void stuck(const std::vector<Block> &blocks)
+{
+  for (const Block &b : blocks) {
+    uint32_t warps = 0;
+    const Fiber *waits = nullptr;
+    for (const Fiber &f : b.fibers) {
+      warps += f.state == AT_COLLECTIVE;
+      if (f.state == AT_BARRIER) waits = &f;
+    }
+    const Dim i = b.index;
+    const uint32_t all = (uint32_t)b.fibers.size();
+    if (waits)
+      report("divergent barrier: %u of %u threads of block (%u,%u,%u) wait at __syncthreads (%s line "
+           "%d), %u have ended and %u wait for their warp", b.arrived, all, i.x, i.y, i.z,
+           waits->site.file, waits->site.line, b.done, warps);
+    else if (warps)
+      report("%u of %u threads of block (%u,%u,%u) wait for lanes of their warp that never come",
+           warps, all, i.x, i.y, i.z);
+  }
+  report("threads wait for a value that nobody is going to write");
+}
+
+static void finish(std::vector<Block> &blocks)
+{
+  int idle = 0;
+  for (;;) {
+    const uint64_t before = run.progress;
+    uint32_t moved = 0;
+    for (uint32_t k : ordered((uint32_t)blocks.size()))
+      if (!run.failed && blocks[k].done < blocks[k].fibers.size()) moved += sweep(blocks[k]);
+    bool all = true;
+    for (const Block &b : blocks) all = all && b.done == b.fibers.size();
+    if (all || run.failed) return;
+    idle = run.progress == before ? idle + 1 : 0;
+    if (!moved || idle > IDLE_SWEEPS) return stuck(blocks);
+    if (run.expired) return report("takes too long: an endless loop?");
+  }
+}
+
+static void run_grid()
+{
+  static std::vector<Block> blocks; /* kept: a failed launch leaves its fibers where they are */
+  const uint32_t count = grid_dim.x * grid_dim.y * grid_dim.z;
+  const size_t threads = (size_t)block_dim.x * block_dim.y * block_dim.z;
+  const uint32_t alive = run.cooperative ? count : 1;
+  blocks.clear();
+  blocks.resize(alive);
+  const std::vector<uint32_t> order = ordered(count);
+  for (uint32_t first = 0; first < count && !run.failed; first += alive) {
+    run.active = nullptr;
+    for (uint32_t k = 0; k < alive; k++)
+      if (!start(blocks[k], alive == 1 ? order[first] : k, k * threads)) return;
+    finish(blocks);
+  }
+}
+
+/* ---- faults ---- */
+
+static const int FAULTS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+static int alarms;
+
+static void on_fault(int signal, siginfo_t *, void *)
+{
+  if (!run.self) { /* not in a kernel: nothing to go back to */
+    ::signal(signal, SIG_DFL);
+    raise(signal);
+    return;
+  }
+  fail("crashed with signal %d (%s)", signal,
+       signal == SIGSEGV || signal == SIGBUS ? "a wild pointer, or too much stack" : "arithmetic");
+}
+
+/* The second time, nothing looked at the flag: stop the thread where it is. */
+static void on_alarm(int, siginfo_t *, void *)
+{
+  run.expired = 1;
+  if (++alarms > 1 && run.self) fail("takes too long: an endless loop?");
+}
+
+struct Watch {
+  struct sigaction before[4], alarm_before;
+  stack_t stack_before;
+  timer_t timer;
+  std::vector<char> room = std::vector<char>(64 * 1024);
+  explicit Watch(double limit_s)
+  {
+    stack_t own = {};
+    own.ss_sp = room.data(), own.ss_size = room.size();
+    sigaltstack(&own, &stack_before);
+    struct sigaction act = {};
+    act.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+    act.sa_sigaction = on_fault;
+    for (int k = 0; k < 4; k++) sigaction(FAULTS[k], &act, &before[k]);
+    act.sa_sigaction = on_alarm;
+    sigaction(SIGVTALRM, &act, &alarm_before);
+    alarms = 0;
+    sigevent event = {};
+    event.sigev_notify = SIGEV_THREAD_ID;
+    event.sigev_signo = SIGVTALRM;
+    event._sigev_un._tid = (pid_t)syscall(SYS_gettid);
+    timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer);
+    itimerspec spec = {};
+    spec.it_value.tv_sec = (time_t)limit_s;
+    spec.it_value.tv_nsec = (long)((limit_s - (double)(time_t)limit_s) * 1e9);
+    spec.it_interval.tv_sec = 1;
+    timer_settime(timer, 0, &spec, nullptr);
+  }
+  void stop()
+  {
+    timer_delete(timer);
+    for (int k = 0; k < 4; k++) sigaction(FAULTS[k], &before[k], nullptr);
+    sigaction(SIGVTALRM, &alarm_before, nullptr);
+    sigaltstack(&stack_before, nullptr);
+  }
+};
+
+}  // namespace af
+
+/* The compiler's checks of indices and of alignment call these. */
+extern "C" {
+struct AfSource { const char *file; uint32_t line, column; };
+struct AfType { uint16_t kind, info; char name[1]; };
+struct AfBounds { AfSource source; const AfType *array, *index; };
+struct AfMismatch { AfSource source; const AfType *type; unsigned char align, kind; };
+
+void __ubsan_handle_out_of_bounds_abort(AfBounds *data, uintptr_t index)
+{
+  af::fail("index %lld of shared or local array of type %s is out of bounds (%s line %u)",
+           (long long)index, data->array->name, data->source.file, data->source.line);
+}
+
+void __ubsan_handle_type_mismatch_v1_abort(AfMismatch *data, uintptr_t)
+{
+  af::fail("misaligned access: %s at an address that is no multiple of %u (%s line %u)",
+           data->type->name, 1u << data->align, data->source.file, data->source.line);
+}
+
+extern char af_common_start[] __asm__("__start_af_shared") __attribute__((weak, visibility("hidden")));
+extern char af_common_stop[] __asm__("__stop_af_shared") __attribute__((weak, visibility("hidden")));
+
+struct AfLaunch {
+  uint32_t grid[3], block[3];
+  uint64_t dynamic_bytes;
+  int32_t order, cooperative;
+  uint32_t seed;
+  double limit_s;
+};
+
+/* Runs a kernel; 0, or 1 with a message. Bit 1 of the result: floats were added atomically. */
+int af_launch(const af::Entry *kernel, af::Buffer *arguments, const AfLaunch *how, char *message,
+              uint64_t room)
+{
+  using namespace af;
+  run.kernel = kernel, run.arguments = arguments;
+  run.message = message, run.room = room;
+  run.self = nullptr, run.active = nullptr;
+  run.failed = run.float_atomics = false;
+  run.progress = 0, run.expired = 0;
+  run.order = how->order, run.cooperative = how->cooperative;
+  run.random.seed(how->seed);
+  run.released.clear();
+  run.dynamic.assign(how->dynamic_bytes, 0);
+  run.common = af_common_start, run.common_end = af_common_stop;
+  grid_dim = {how->grid[0], how->grid[1], how->grid[2]};
+  block_dim = {how->block[0], how->block[1], how->block[2]};
+  for (int k = 0; k < kernel->parameters; k++)
+    if (arguments[k].writable)
+      arguments[k].shadow = (Shadow *)calloc(arguments[k].bytes / arguments[k].unit + 1,
+                                             sizeof(Shadow));
+  Watch watch(how->limit_s);
+  run_grid();
+  watch.stop();
+  for (int k = 0; k < kernel->parameters; k++) free(arguments[k].shadow);
+  return (run.failed ? 1 : 0) | (run.float_atomics ? 2 : 0);
+}
+}

@@ -1,0 +1,106 @@
+/* Bounds, alignment and order of accesses to buffers. */
+
+static bool seen(uint32_t thread, uint32_t epoch, uint32_t tick, uint32_t steps)
+{
+  const Fiber &self = *run.self;
+  const uint32_t other = thread - 1, threads = (uint32_t)self.block->fibers.size();
+  if (other == self.global) return true;
+  const uint32_t block = other / threads;
+  if (block == self.block->id) {
+    if (epoch < self.block->epoch) return true;
+    if (other % threads / 32 == self.id / 32 && steps < self.steps) return true;
+  }
+  const Known *both[] = {&self.known, &self.block->known};
+  for (const Known *known : both) {
+    if (block < known->epochs.size() && epoch < known->epochs[block]) return true;
+    auto found = known->ticks.find(other);
+    if (found != known->ticks.end() && tick <= found->second) return true;
+  }
+  return false;
+}
+
+[[noreturn]] static void race(const Buffer *b, uint64_t element, const char *what, uint32_t thread,
+                              const char *how)
+{
+  const uint32_t threads = (uint32_t)run.self->block->fibers.size(), other = thread - 1;
+  fail("race on %s[%llu]: %s here and %s by thread %u of block %u, in no order", b->name,
+       (unsigned long long)element, what, how, other % threads, other / threads);
+}
+
+static void note(const Buffer *b, uint64_t element, Access kind)
+{
+  Shadow &s = b->shadow[element];
+  Fiber &self = *run.self;
+  const uint32_t me = self.global + 1;
+  const char *what = kind == READ ? "read" : "written";
+  if (s.writer && !(s.atomic && kind == ATOMIC) && !seen(s.writer, s.epoch, s.tick, s.steps))
+    race(b, element, what, s.writer, s.atomic ? "changed atomically" : "written");
+  if (kind == READ) {
+    s.reader = me, s.reader_epoch = self.block->epoch;
+    s.reader_tick = self.tick, s.reader_steps = self.steps;
+    return;
+  }
+  if (s.reader && !seen(s.reader, s.reader_epoch, s.reader_tick, s.reader_steps))
+    race(b, element, what, s.reader, "read");
+  s.writer = me, s.epoch = self.block->epoch, s.tick = self.tick, s.steps = self.steps;
+  s.atomic = kind == ATOMIC;
+  run.progress++;
+}
+
+char *access(const Buffer *b, const void *at, unsigned bytes, unsigned align, Access kind)
+{
+  const int64_t offset = (const char *)at - b->data;
+  const char *what = kind == READ ? "read" : kind == WRITE ? "written" : "changed atomically";
+  if (offset < 0 || bytes > b->bytes || (uint64_t)offset > b->bytes - bytes)
+    fail("%s[%lld] is out of bounds: %u bytes %s of a buffer of %llu elements", b->name,
+         (long long)(offset / (int64_t)b->unit), bytes, what,
+         (unsigned long long)(b->bytes / b->unit));
+  if ((uintptr_t)at % align)
+    fail("misaligned access to %s[%lld]: %u bytes %s at an address that is no multiple of %u",
+         b->name, (long long)(offset / (int64_t)b->unit), bytes, what, align);
+  if (kind != READ && !b->writable) fail("input %s is written", b->name);
+  if (run.expired) fail("takes too long: an endless loop?");
+  if (b->shadow)
+    for (int64_t e = offset / b->unit; e * b->unit < offset + (int64_t)bytes; e++)
+      note(b, (uint64_t)e, kind);
+  return (char *)at;
+}
+
+char *shared_start() { return run.dynamic.data(); }
+
+char *shared_access(int64_t offset, unsigned bytes, unsigned align)
+{
+  const uint64_t size = run.dynamic.size();
+  if (offset < 0 || bytes > size || (uint64_t)offset > size - bytes)
+    fail("dynamic shared memory is accessed out of bounds: byte %lld of %llu", (long long)offset,
+         (unsigned long long)size);
+  if (offset % align) fail("misaligned access to dynamic shared memory at byte %lld",
+                           (long long)offset);
+  return shared_start() + offset;
+}
+
+void fence()
+{
+  Fiber &self = *run.self;
+  self.published = self.known;
+  self.published.join(self.block->known);
+  if (self.published.epochs.size() <= self.block->id)
+    self.published.epochs.resize(self.block->id + 1);
+  self.published.epochs[self.block->id] = self.block->epoch;
+  self.published.ticks[self.global] = self.tick++;
+  self.fenced = true;
+}
+
+void atomic_done(const void *at, bool synchronises, bool changed)
+{
+  if (changed) run.progress++;
+  if (synchronises) {
+    Known &released = run.released[at];
+    run.self->known.join(released);
+    if (run.self->fenced) released.join(run.self->published);
+  } else {
+    run.float_atomics = true;
+  }
+  leave();
+}
+
