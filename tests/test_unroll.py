@@ -1,20 +1,15 @@
-"""A re-issued loop whose body is several trips chained: the graph of them, plans of it, stored
-candidates, and the planners that choose it."""
+"""A re-issued loop whose body is several trips chained: the graph of them, plans of it, and
+stored candidates."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from batching import Case, failures
-from toy_device import LONG_S, QUICK, TOY, ToySpace
+from unrolled_plans import BODY, GRAPH, LOOP, TRIP, by, candidate, loop_group
 
-from autofuse.backends.registry import BACKENDS
 from autofuse.baselines import BASELINES
 from autofuse.commands.pictures import graph_svg, text_svg
 from autofuse.commands.plan_tree import plan_data, tree_lines
@@ -23,80 +18,22 @@ from autofuse.graph.canonical import canonical, digest, text
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.unroll import unrolled_body
-from autofuse.kernel.lower import extract, lower
-from autofuse.kernel.values import LoweringError
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import GraphError
 from autofuse.plan.cost import NOMINAL, group_bound_us, plan_bound_us
-from autofuse.plan.groups import group_of, reissued
+from autofuse.plan.groups import reissued
 from autofuse.plan.legality import check_plan
-from autofuse.plan.partition import realise
 from autofuse.plan.schedule import Copy, Ref, Repeat, kernel_runs, launches_per_call, schedule
 from autofuse.plan.traffic import group_traffic, plan_traffic
 from autofuse.plan.types import (
     Candidate,
     FusionGroup,
     FusionPlan,
-    LaunchConfig,
     PlanError,
     candidate_from_json,
 )
-from autofuse.tuning import session, strategies, tune
 from autofuse.tuning.evaluate import group_digests
-from autofuse.tuning.profiling import Kernels
-from search_spaces import SPACES, CpuLaunchSpace, FusionSpace
-from search_spaces.fusion import unroll_factors
-
-TRIP = 6
-
-
-def counting() -> Graph:
-    """Two states of which one is the other's past, both stacked; trips are counted."""
-    inner = GraphBuilder()
-    t = inner.input("t", (), "i32")
-    s, u = inner.input("s", (5,), "f32"), inner.input("u", (5,), "f32")
-    w = inner.input("w", (5,), "f32")
-    step = inner.add("cast", t, dtype="f32")
-    turned = inner.add(
-        "mul", inner.add("sin", w), inner.add("broadcast", step, shape=(5,), dims=())
-    )
-    new = inner.add("add", inner.add("tanh", s), inner.add("add", turned, u))
-    body = inner.build([new, s, new, inner.add("cos", new)])
-    b = GraphBuilder()
-    x, y, z = (b.input(n, (5,), "f32") for n in "xyz")
-    found = b.add_multi("loop", x, y, z, body=body, trip=TRIP, carries=2)
-    return canonical(b.build([b.add("neg", found[0]), *found[1:]]))
-
-
-GRAPH = counting()
-LOOP = next(n for n, node in enumerate(GRAPH.nodes) if node.op == "loop")
-BODY: Graph = GRAPH.call(LOOP)["body"]
-
-
-def fused(graph: Graph) -> FusionPlan:
-    return FusionSpace(graph).choose(lambda _, options: options[0])
-
-
-def candidate(graph: Graph, plan: FusionPlan) -> Candidate:
-    launch = LaunchConfig()
-    bodies = tuple((launch,) * len(g.body.groups) if g.body else () for g in plan.groups)
-    return Candidate(plan, (launch,) * len(plan.groups), bodies)
-
-
-def by(factor: int, rule: str = "") -> Candidate:
-    """The loop re-issued `factor` trips at once, fused or by a rule-based planner."""
-    before = BASELINES["unfused"](GRAPH).plan
-    body = unrolled_body(BODY, 2, factor)
-    inner = realise(body, BASELINES[rule](body).plan)[0] if rule else fused(body)
-    groups = (
-        replace(g, body=inner, unroll=factor) if g.nodes == (LOOP,) else g for g in before.groups
-    )
-    return candidate(GRAPH, FusionPlan(tuple(groups)))
-
-
-def loop_group(factor: int) -> FusionGroup:
-    return next(g for g in by(factor).plan.groups if g.nodes == (LOOP,))
-
+from search_spaces import FusionSpace
 
 # --- the graph ------------------------------------------------------------------------------
 
@@ -271,42 +208,6 @@ def test_a_picture_draws_several_trips_as_one_box() -> None:
     assert text_svg(text(GRAPH), by(3).plan, "").count("unrolled by 3") == 1
 
 
-# --- inside one kernel ----------------------------------------------------------------------
-
-
-def whole(unroll: int, graph: Graph = GRAPH, loop: int = LOOP) -> Candidate:
-    """Every node a kernel of its own, the loop too, `unroll` trips at a time."""
-    plan = FusionPlan(tuple(group_of(graph, [n]) for n in range(loop, len(graph.nodes))))
-    return Candidate(plan, (LaunchConfig.of(unroll=unroll, tile=4),) * len(plan.groups))
-
-
-def test_a_loop_in_one_kernel_may_run_several_trips_at_a_time() -> None:
-    assert not failures([Case(GRAPH, whole(k), f"by {k}") for k in (1, 2, 3, 6)])
-
-
-def test_trips_at_a_time_are_one_turn_of_the_kernels_loop() -> None:
-    group, _ = extract(GRAPH, whole(1).plan.groups[0])
-    turns = {k: str(lower(group, LaunchConfig.of(unroll=k))) for k in (1, 2, 6)}
-    for unroll, lines in turns.items():
-        assert f"serial t0 < {TRIP // unroll}:i64" in lines
-        assert lines.count("tanh") == unroll * turns[1].count("tanh")
-    assert str(lower(group, LaunchConfig())) == turns[1]
-    with pytest.raises(LoweringError, match="a loop of 6 trips cannot be unrolled by 4"):
-        lower(group, LaunchConfig.of(unroll=4))
-
-
-def test_the_launch_space_of_a_loop_offers_what_divides_its_trips() -> None:
-    space, group = CpuLaunchSpace(), whole(1).plan.groups[0]
-
-    def choosing(unroll: int) -> LaunchConfig:
-        return space.choose(
-            GRAPH, group, lambda name, options: unroll if "unroll" in name else options[0], "p"
-        )
-
-    assert choosing(1) == choosing(4) == space.default(GRAPH, group)
-    assert choosing(2).get("unroll", 1) == 2
-
-
 # --- stored candidates ----------------------------------------------------------------------
 
 OLD = (
@@ -341,79 +242,3 @@ def test_a_stored_factor_that_is_none_is_refused(unroll: str) -> None:
         candidate_from_json(
             OLD.replace('"outputs":[[1,0]]', f'"outputs":[[1,0]],"unroll":{unroll}')
         )
-
-
-# --- choosing -------------------------------------------------------------------------------
-
-
-def test_factors_are_few_divisors_and_one_comes_first() -> None:
-    assert unroll_factors(10, 20) == (1, 2, 5, 10)
-    assert unroll_factors(64, 20) == (1, 2, 8, 16)
-    assert unroll_factors(60, 20) == (1, 2, 6, 15)
-    assert unroll_factors(13, 20) == (1, 13)
-    assert unroll_factors(101, 20) == unroll_factors(1, 20) == unroll_factors(10, 600) == (1,)
-    assert unroll_factors(10, 200) == (1, 2)
-
-
-def test_the_space_asks_for_a_factor_and_finds_a_plan_again() -> None:
-    asked: dict[str, tuple[object, ...]] = {}
-
-    def choose(name: str, options: tuple[object, ...]) -> object:
-        asked[name] = options
-        if name.startswith("loop:"):
-            return "body"
-        return 3 if name.startswith("unroll:") else options[0]
-
-    space = FusionSpace(GRAPH)
-    plan = space.choose(choose)  # type: ignore[arg-type]
-    assert asked[f"unroll:{LOOP}"] == (1, 2, 3, 6)
-    assert {g.unroll for g in plan.groups} == {1, 3}
-    check_plan(GRAPH, plan)
-    chosen = space.encode(plan)
-    assert chosen[f"unroll:{LOOP}"] == 3
-    assert space.choose(lambda name, options: chosen.get(name, options[0])) == plan
-
-
-def test_a_loop_in_one_kernel_is_asked_no_factor() -> None:
-    asked: list[str] = []
-    FusionSpace(GRAPH).choose(lambda name, options: (asked.append(name), options[0])[1])
-    assert f"loop:{LOOP}" in asked and not any("unroll:" in name for name in asked)
-
-
-def faked_us(group: FusionGroup) -> float:
-    """Three trips at once are least, if they are one kernel."""
-    if group.body is None:
-        return 1000.0 if LOOP in group.nodes else 1.0
-    return (10.0 if group.unroll == 3 else 100.0) * len(group.body.groups)
-
-
-def test_the_exact_planner_unrolls_where_that_costs_least(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Kernel times are made up; whole plans are built, checked and timed."""
-
-    def profile(self: Kernels, found: FusionPlan, trial: Mapping[str, LaunchConfig]) -> bool:
-        made = self.candidate(found, trial)
-        for key, group, launch in zip(
-            self.keys(made.plan), made.plan.groups, made.launches, strict=True
-        ):
-            self._kernel(key).us[launch] = faked_us(group)
-        return True
-
-    monkeypatch.setitem(BACKENDS, "toy", TOY)
-    monkeypatch.setitem(SPACES, "toy", ToySpace())
-    monkeypatch.setattr(session, "Sampling", lambda: QUICK)
-    monkeypatch.setitem(strategies.CALIBRATORS, "cpu", lambda: replace(NOMINAL, launch_us=0.01))
-    monkeypatch.setattr(Kernels, "profile", profile)
-    db = tmp_path / "t.db"
-    result = tune(GRAPH, device="toy", db=str(db), budget_s=LONG_S, strategy="exact")
-    assert result.verified and result.gap == pytest.approx(0, abs=1e-6)
-    assert result.planned_us == pytest.approx(11.0)
-    with closing(sqlite3.connect(db)) as connection:
-        query = (
-            "select distinct json from candidate c join measurement m on m.candidate_id = c.id"
-            " where failure_kind is null and c.origin = 'exact'"
-        )
-        rows = connection.execute(query).fetchall()
-    plans = [candidate_from_json(text).plan for (text,) in rows]
-    assert {g.unroll for plan in plans for g in plan.groups if LOOP in g.nodes} == {3}
