@@ -43,6 +43,8 @@ ALMOST_FREE = 1e-6
 DEAR = 1e9
 # Nodes that are planned as a whole; larger graphs are cut into windows of at most so many.
 WHOLE_NODES = 600
+# Rules that plan several trips as they plan one: unrolling would gain nothing.
+NOT_UNROLLED = frozenset({"unfused"})
 # How many of the best plans are looked at for one that fits the memory.
 LOOKED_AT = (4, 16, 64)
 
@@ -98,7 +100,8 @@ class ExactSearch:
             found.append(LoopBody(inner.choose(lambda _, options: options[0]), factor))
             if factor > 1:
                 device = self.session.backend.name
-                ruled = (baseline_candidate(inner.graph, n, device) for n in self.session.plans)
+                rules = [name for name in self.session.plans if name not in NOT_UNROLLED]
+                ruled = (baseline_candidate(inner.graph, name, device) for name in rules)
                 found += [LoopBody(candidate.plan, factor) for candidate, _ in ruled]
         for other in include:
             groups = (g for g in other.groups if g.nodes == (loop,))
