@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from autofuse.backends.base import Artifact
+from autofuse.backends.base import AnyArtifact
 from autofuse.backends.registry import Backend, backend_named
 from autofuse.baselines import BASELINES
 from autofuse.bench.spaces import RecordedGroup, RecordedKernel, RecordedSpace
@@ -38,8 +38,10 @@ from search_spaces.launch import LaunchSpace
 # Launch parameters that may be varied; of each its first two options.
 VARIED = ("threads", "stage", "tile", "impl")
 OPTIONS = 2
-# Up to so many fusion decisions all of their combinations are sampled.
-EXHAUSTIVE_EDGES = 8
+# Up to so many fusion decisions all of their combinations are made.
+EXHAUSTIVE_EDGES = 10
+# Chances of an edge to be fused, one drawn for each sampled plan.
+SHARES = (0.2, 0.5, 0.5, 0.7, 0.9)
 LIMIT_S = 30.0
 _ALMOST_FREE = 1e-6
 Variant = tuple[str, LaunchConfig]
@@ -47,15 +49,17 @@ Variant = tuple[str, LaunchConfig]
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
-    """`samples`: plans drawn from the samplers' space; `seed` of the draws; `wall_s` of timing one
-    plan; `budget_s`: wall seconds after which what is not measured yet is left out; `vary`: the
-    launch parameters that are varied, the others keep their defaults; `passes` over all plans, of
-    which the least median of each kernel counts: what else runs on the machine only adds."""
+    """`samples`: plans drawn at most from the samplers' space, fewer when `patience` in a row have
+    no new group; `seed` of the draws; `wall_s` of timing one plan; `budget_s`: wall seconds after
+    which what is not measured yet is left out; `vary`: the launch parameters that are varied, the
+    others keep their defaults; `passes` over all plans, of which the least median of each kernel
+    counts: what else runs on the machine only adds."""
 
-    samples: int = 300
+    samples: int = 30_000
+    patience: int = 2000
     seed: int = 0
     wall_s: float = 0.2
-    budget_s: float = 100.0
+    budget_s: float = 300.0
     vary: tuple[str, ...] = VARIED
     passes: int = 3
 
@@ -108,16 +112,31 @@ def _whole_cover(
 
 
 def sampled_plans(graph: Graph, options: RecordOptions) -> list[FusionPlan]:
-    """Plans of the samplers' space: all of them where there are few decisions, else uniform draws,
-    half of them with most edges fused (where good plans are)."""
+    """Plans with every group of the samplers' space: all plans where there are few decisions, else
+    uniform draws with ever other shares of fused edges, until `patience` in a row bring no new
+    group."""
     space = FusionSpace(graph)
     edges = len(space.edges)
     if edges <= EXHAUSTIVE_EDGES:
         answers = (number for number in range(2 << edges))
-        return list(dict.fromkeys(space.choose(by_bits(number)) for number in answers))
+        return _with_new_groups(space.choose(by_bits(number)) for number in answers)
     rng = random.Random(options.seed)
-    shares = [rng.choice((0.5, 0.5, 0.7, 0.85)) for _ in range(options.samples)]
-    return list(dict.fromkeys(space.choose(_by_chance(rng, share)) for share in shares))
+    draws = (space.choose(_by_chance(rng, rng.choice(SHARES))) for _ in range(options.samples))
+    return _with_new_groups(draws, options.patience)
+
+
+def _with_new_groups(plans: Iterable[FusionPlan], patience: int | None = None) -> list[FusionPlan]:
+    found: list[FusionPlan] = []
+    seen: set[FusionGroup] = set()
+    idle = 0
+    for plan in plans:
+        idle = 0 if not seen.issuperset(plan.groups) else idle + 1
+        if not idle:
+            seen.update(plan.groups)
+            found.append(plan)
+        if patience is not None and idle >= patience:
+            break
+    return found
 
 
 def by_bits(number: int) -> Callable[[str, tuple[Setting, ...]], Setting]:
@@ -191,7 +210,7 @@ class _Recorder:
         self.samples = samples
         self.kernels: dict[Variant, RecordedKernel] = {}
         self.seconds: list[float] = []
-        self.worked: list[tuple[Artifact, tuple[Variant, ...]]] = []
+        self.worked: list[tuple[AnyArtifact, tuple[Variant, ...]]] = []
 
     @property
     def measure_s(self) -> float:

@@ -31,6 +31,8 @@ from autofuse.search import make_searcher
 from autofuse.search.driver import run
 from autofuse.search.protocol import Option, Outcome, Proposal
 from autofuse.tuning.exact import ExactSearch
+from autofuse.tuning.learned import Lesson
+from autofuse.tuning.model import ModelSearch
 from autofuse.tuning.problem import FusionProblem
 from autofuse.tuning.session import Session
 from search_spaces import FusionSpace
@@ -40,7 +42,9 @@ SEARCHERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "tpe": ("optuna", {"sampler": "tpe"}),
     "nsga2": ("optuna", {"sampler": "nsga2"}),
     "exact": ("exact", {}),
+    "model": ("model", {}),
 }
+PLANNERS = ("exact", "model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +148,8 @@ class ReplaySession:
         self.gap: float | None = None
         self.residual_us: float | None = None
         self.planned_us: float | None = None
-        self.certificate = ""
+        self.certificate: str | None = None
+        self.model: Mapping[str, object] | None = None
         self.known: dict[str, SimpleNamespace] = {}
         self._asked: Candidate | None = None
         # The name chooses a launch space, which ReplayExact then replaces by the record's.
@@ -193,14 +198,11 @@ def _timing(us: float, device: ReplayDevice) -> Timing:
     return Timing(1, us, us, us, us, us, 0.0, device.space.cache, "samples")
 
 
-class ReplayExact(ExactSearch):
-    """The exact strategy itself, with the record's candidates and launch configurations."""
+class _Recorded(ExactSearch):
+    """The planner itself, with the record's candidates and launch configurations."""
 
-    def __init__(self, session: ReplaySession, seeded: bool) -> None:
-        self.record, self.seeded = session.device.space, seeded
-        calibration = Calibration.from_mapping(self.record.calibration)
-        super().__init__(cast(Session, session), calibration, 0.0, None)
-        self.kernels.space = RecordedLaunches(self.record)
+    record: RecordedSpace
+    seeded: bool
 
     def _enumerate(self, calibration: Calibration) -> Enumeration:
         # The empty plan fits nowhere, so that the search starts from nothing.
@@ -210,13 +212,37 @@ class ReplayExact(ExactSearch):
         return self.record.enumeration
 
 
+class ReplayExact(_Recorded):
+    """The exact strategy."""
+
+    def __init__(self, session: ReplaySession, seeded: bool) -> None:
+        self.record, self.seeded = session.device.space, seeded
+        super().__init__(cast(Session, session), _calibration(self.record), 0.0, None)
+        self.kernels.space = RecordedLaunches(self.record)
+
+
+class ReplayModel(_Recorded, ModelSearch):
+    """The model strategy, taught kernels of other records."""
+
+    def __init__(self, session: ReplaySession, seeded: bool, lessons: Sequence[Lesson]) -> None:
+        self.record, self.seeded = session.device.space, seeded
+        calibration = _calibration(self.record)
+        ModelSearch.__init__(self, cast(Session, session), calibration, 0.0, None, lessons)
+        self.kernels.space = RecordedLaunches(self.record)
+
+
+def _calibration(space: RecordedSpace) -> Calibration:
+    return Calibration.from_mapping(space.calibration)
+
+
 def replay(
     space: RecordedSpace, searcher: str, seed: int, limit_s: float, max_runs: int = 1000,
-    enough: float = -math.inf, seeded: bool = False,
+    enough: float = -math.inf, seeded: bool = False, lessons: Sequence[Lesson] = (),
 ) -> Trace:  # fmt: skip
     """One search of `space`, until it ends by itself, `limit_s` seconds are charged, `max_runs`
     plans were asked for or a plan takes at most `enough` microseconds. `seeded` searches try
-    "everything fused" first, as tuning sessions do; the others start from nothing.
+    "everything fused" first, as tuning sessions do; the others start from nothing. `lessons`:
+    measured kernels of other spaces, for the model.
 
     Equal arguments give equal traces, `planner_s` apart. Raises BenchError for an unknown
     searcher."""
@@ -231,6 +257,8 @@ def replay(
 
     if searcher == "exact":
         ReplayExact(ReplaySession(device, seed, is_over), seeded).run()
+    elif searcher == "model":
+        ReplayModel(ReplaySession(device, seed, is_over), seeded, lessons).run()
     else:
         _sample(device, searcher, seed, is_over, seeded)
     return Trace(
