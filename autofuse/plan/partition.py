@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from autofuse.graph.types import Graph, Value
@@ -52,6 +52,13 @@ def groups_of_sets(graph: Graph, sets: Iterable[NodeSet], bodies: Bodies) -> lis
     wanted = {v for v in graph.outputs if not is_source(graph, v.node)}
     for nodes in found:
         wanted.update(v for v in reads(graph, nodes) if not is_source(graph, v.node))
+    return _groups(graph, found, bodies, wanted)
+
+
+def _groups(
+    graph: Graph, found: set[NodeSet], bodies: Bodies, wanted: set[Value]
+) -> list[FusionGroup]:
+    """Groups of node sets that write the wanted values, each written once."""
     stored = {with_free(graph, [v.node]) for v in wanted if is_free(graph, v.node)}
     taken: set[Value] = set()
     groups: list[FusionGroup] = []
@@ -215,28 +222,54 @@ def pack_independent(graph: Graph, sets: Sequence[NodeSet], fixed: frozenset[int
 
 
 def realise(graph: Graph, plan: FusionPlan) -> tuple[FusionPlan, int]:
-    """A plan of legal kernels nearest to `plan`: refused groups are cut and merged again greedily.
+    """A plan of legal kernels nearest to `plan`: refused groups are cut and merged again greedily,
+    the others stay as they are.
 
     Returns it and how many groups had to be cut. Loop bodies are realised too."""
-    sets: list[NodeSet] = []
-    bodies: dict[int, LoopBody] = {}
+    kept: list[FusionGroup] = []
+    pieces: list[FusionGroup] = []
     cut = 0
     for group in plan.groups:
         if group.body is not None:
             body, inner = realise(reissued(graph, group)[0], group.body)
-            bodies[group.nodes[0]] = LoopBody(body, group.unroll)
+            kept.append(replace(group, body=body))
             cut += inner
-            sets.append(frozenset(group.nodes))
-            continue
-        verdict = check_group(graph, group.nodes, group.outputs)
-        if not isinstance(verdict, Refusal):
-            sets.append(frozenset(group.nodes))
-            continue
-        cut += 1
-        sets += _recut(graph, group)
+        elif isinstance(check_group(graph, group.nodes, group.outputs), Refusal):
+            pieces += _pieces(graph, group)
+            cut += 1
+        else:
+            kept.append(group)
     if not cut:
         return plan, 0
-    return plan_of_sets(graph, sets, bodies), cut
+    return ordered_plan(graph, [*kept, *_once(pieces, kept)]), cut
+
+
+def _once(pieces: Iterable[FusionGroup], kept: Iterable[FusionGroup]) -> Iterator[FusionGroup]:
+    """The pieces without values that something wrote before: each value has one writer."""
+    written = {v for group in kept for v in group.outputs}
+    for piece in pieces:
+        outputs = tuple(v for v in piece.outputs if v not in written)
+        written.update(outputs)
+        if outputs:
+            yield replace(piece, outputs=outputs)
+
+
+def _pieces(graph: Graph, group: FusionGroup) -> Iterator[FusionGroup]:
+    """A refused group as several that are not, down to single nodes."""
+    for piece in _cut_groups(graph, group, _recut(graph, group)):
+        if isinstance(check_group(graph, piece.nodes, piece.outputs), Refusal):
+            singles = [frozenset((n,)) for n in piece.nodes if not is_free(graph, n)]
+            yield from _cut_groups(graph, piece, singles)
+        else:
+            yield piece
+
+
+def _cut_groups(graph: Graph, group: FusionGroup, sets: Iterable[NodeSet]) -> list[FusionGroup]:
+    """The groups of disjoint node sets that together write what `group` did."""
+    own = set(group.nodes)
+    found = {s if _reads_memory(graph, s, {}) else with_free(graph, s) for s in sets}
+    between = {v for nodes in found for v in reads(graph, nodes) if v.node in own}
+    return _groups(graph, found, {}, between.union(group.outputs))
 
 
 def _recut(graph: Graph, group: FusionGroup) -> list[NodeSet]:
