@@ -81,20 +81,38 @@ static std::vector<uint32_t> ordered(uint32_t count)
   return made;
 }
 
-/* Every thread that can, runs until it waits; how many could. */
-static uint32_t sweep(Block &b)
+/* Threads in this order run until they wait; how many could. */
+static uint32_t pass(Block &b, const uint32_t *order, size_t count)
 {
   uint32_t moved = 0;
-  activate(b);
-  for (uint32_t k : ordered((uint32_t)b.fibers.size())) {
-    Fiber &f = b.fibers[k];
+  for (size_t k = 0; k < count && !run.failed; k++) {
+    Fiber &f = b.fibers[order[k]];
     if (f.state != READY) continue;
     moved++;
     run.self = &f;
     here = &f.place;
     af_switch(&run.scheduler, f.sp);
     run.self = nullptr;
-    if (run.failed) break;
+  }
+  return moved;
+}
+
+/* Lets every thread of a block run; how many could. In a fixed order each warp goes as far ahead
+   as it can before the next one starts, which a missing barrier does not survive. */
+static uint32_t sweep(Block &b)
+{
+  activate(b);
+  const std::vector<uint32_t> order = ordered((uint32_t)b.fibers.size());
+  if (run.order > 1) return pass(b, order.data(), order.size());
+  uint32_t moved = 0;
+  for (size_t first = 0, next; first < order.size() && !run.failed; first = next) {
+    for (next = first; next < order.size() && order[next] / 32 == order[first] / 32;) next++;
+    for (;;) {
+      const uint64_t before = run.progress;
+      const uint32_t now = pass(b, order.data() + first, next - first);
+      moved += now;
+      if (!now || run.failed || run.progress == before) break;
+    }
   }
   return moved;
 }

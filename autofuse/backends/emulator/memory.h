@@ -44,7 +44,7 @@ static void note(const Buffer *b, uint64_t element, Access kind)
     race(b, element, what, s.reader, "read");
   s.writer = me, s.epoch = self.block->epoch, s.tick = self.tick, s.steps = self.steps;
   s.atomic = kind == ATOMIC;
-  run.progress++;
+  if (kind == WRITE) run.progress++;
 }
 
 char *access(const Buffer *b, const void *at, unsigned bytes, unsigned align, Access kind)
