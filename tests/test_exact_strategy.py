@@ -19,10 +19,11 @@ from autofuse.bench.planning import mixed
 from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
+from autofuse.measure.hardware import HARDWARE
 from autofuse.plan.cost import Calibration, peak_bytes
 from autofuse.plan.legality import check_plan
 from autofuse.plan.types import Candidate
-from autofuse.tuning import TuneResult, exact, session, strategies, tune
+from autofuse.tuning import TuneResult, exact, session, tune
 from autofuse.tuning.evaluate import group_digests
 from autofuse.zoo.networks import mlp, transformer
 from search_spaces import SPACES
@@ -35,7 +36,8 @@ FAST = Calibration(0.01, 400.0, 5000.0, 1000.0, 10000.0, 4000.0)
 @pytest.fixture(autouse=True)
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, TOY)
-    monkeypatch.setitem(strategies.CALIBRATORS, "cpu", lambda: FAST)
+    known = replace(HARDWARE["cpu"], calibrate=lambda: FAST)
+    monkeypatch.setitem(HARDWARE, "cpu", known)
 
 
 def use(monkeypatch: pytest.MonkeyPatch, backend: Backend) -> None:

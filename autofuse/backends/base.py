@@ -10,9 +10,10 @@ result is a launch failure code.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from autofuse.ops.types import AutofuseError, Literal, TensorType
 
@@ -78,6 +79,16 @@ class AnyArtifact(Protocol):
 
     @property
     def outputs(self) -> tuple[TensorType, ...]: ...
+
+
+class Runnable(Protocol):
+    """A loaded program: arrays in the graph's input order in, a tuple of arrays out."""
+
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Any] | None = None) -> tuple[Any, ...]:
+        """Raises AutofuseError for arguments that do not fit, LaunchError on failure."""
+        ...
+
+    def close(self) -> None: ...
 
 
 A_co = TypeVar("A_co", bound=AnyArtifact, covariant=True)

@@ -181,14 +181,14 @@ class Library:
         return call
 
     def _check_inputs(self, inputs: Sequence[np.ndarray]) -> Arrays:
-        _check_types("input", inputs, self.artifact.inputs)
+        check_types("input", inputs, self.artifact.inputs)
         return tuple(
             np.ascontiguousarray(a).reshape(t.shape)
             for a, t in zip(inputs, self.artifact.inputs, strict=True)
         )
 
     def _check_outputs(self, outputs: Sequence[np.ndarray], inputs: Arrays) -> Arrays:
-        _check_types("output", outputs, self.artifact.outputs)
+        check_types("output", outputs, self.artifact.outputs)
         for position, array in enumerate(outputs):
             if not (array.flags.c_contiguous and array.flags.writeable):
                 raise ArrayError(f"output {position} must be contiguous and writeable")
@@ -198,7 +198,8 @@ class Library:
         return tuple(outputs)
 
 
-def _check_types(what: str, arrays: Sequence[np.ndarray], types: Sequence[TensorType]) -> None:
+def check_types(what: str, arrays: Sequence[np.ndarray], types: Sequence[TensorType]) -> None:
+    """Raises ArrayError unless `arrays` (called `what`) are NumPy arrays of these types."""
     if len(arrays) != len(types):
         raise ArrayError(f"the program has {len(types)} {what}s, not {len(arrays)}")
     for position, (array, type_) in enumerate(zip(arrays, types, strict=True)):
@@ -219,3 +220,10 @@ def _pin_openmp() -> None:
 def load(artifact: Artifact) -> Library:
     """`artifact` loaded into this process; raises LaunchError."""
     return Library(artifact)
+
+
+def load_library(artifact: Artifact, mode: str = "") -> Library:
+    """As `load`, for a caller who may ask for a mode of issuing: there is none to choose here."""
+    if mode:
+        raise AutofuseError(f"device 'cpu' has no mode '{mode}'")
+    return load(artifact)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from autofuse.backends.base import Artifact
+from autofuse.backends.base import AnyArtifact
 from autofuse.measure.timing import Sampling
 from autofuse.measure.workload import Workload
 from autofuse.records import Failure, Timing
@@ -13,10 +13,12 @@ from autofuse.records import Failure, Timing
 
 @dataclass(frozen=True)
 class Open:
-    """First message: what to measure, and where the reference is kept for later workers."""
+    """First message: what to measure, where the reference is kept for later workers, and the
+    hardware to measure on (a key of `measure.hardware.HARDWARE`)."""
 
     workload: Workload
     reference: Path
+    hardware: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Ready:
 class MeasureJob:
     """Check one artifact, then time it unless `sampling` is None."""
 
-    artifact: Artifact
+    artifact: AnyArtifact
     sampling: Sampling | None
 
 
@@ -38,7 +40,7 @@ class MeasureJob:
 class CompareJob:
     """Check all, then time all in turns: `blocks` blocks of `rounds` rounds, shuffled by `seed`."""
 
-    artifacts: tuple[Artifact, ...]
+    artifacts: tuple[AnyArtifact, ...]
     blocks: int
     rounds: int
     sampling: Sampling
@@ -49,7 +51,7 @@ class CompareJob:
 class ProfileJob:
     """Check one artifact, then time each of its `groups` groups where it runs in the plan."""
 
-    artifact: Artifact
+    artifact: AnyArtifact
     groups: int
     sampling: Sampling
 
@@ -78,6 +80,13 @@ class Reply:
     max_rel_error: float | None
     failure: Failure | None
     seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Last:
+    """An answer after which the worker is of no more use: the device refuses it."""
+
+    answer: Reply | Profile | Comparison | ComparisonFailure
 
 
 @dataclass(frozen=True)

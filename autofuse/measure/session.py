@@ -27,13 +27,14 @@ from types import TracebackType
 from typing import IO, Any
 
 import autofuse
-from autofuse.backends.base import Artifact
+from autofuse.backends.base import AnyArtifact
 from autofuse.backends.fingerprint import usable_cores
 from autofuse.measure.lock import measurement_lock
 from autofuse.measure.protocol import (
     CompareJob,
     Comparison,
     ComparisonFailure,
+    Last,
     MeasureJob,
     Open,
     Profile,
@@ -65,7 +66,8 @@ class Worker:
     """Checks and times artifacts of one workload; a context manager.
 
     `threads` is the OpenMP thread count, `limit_s` the wall limit of a job in seconds, `setup_s`
-    that of computing inputs and reference. `device` names the measuring lock.
+    that of computing inputs and reference. `device` is the hardware to measure on (a key of
+    `measure.hardware.HARDWARE`), and names the measuring lock.
     """
 
     def __init__(
@@ -117,7 +119,7 @@ class Worker:
 
     def measure(
         self,
-        artifact: Artifact,
+        artifact: AnyArtifact,
         sampling: Sampling | None = Sampling(),  # noqa: B008 - frozen
         limit_s: float | None = None,
     ) -> Reply:
@@ -136,7 +138,7 @@ class Worker:
 
     def profile(
         self,
-        artifact: Artifact,
+        artifact: AnyArtifact,
         groups: int,
         sampling: Sampling = Sampling(),  # noqa: B008 - frozen
         limit_s: float | None = None,
@@ -151,7 +153,7 @@ class Worker:
 
     def compare(
         self,
-        artifacts: Sequence[Artifact],
+        artifacts: Sequence[AnyArtifact],
         blocks: int = 5,
         rounds: int = 10,
         sampling: Sampling = Sampling(),  # noqa: B008 - frozen
@@ -183,7 +185,11 @@ class Worker:
             child = self._running()
             begun = time.perf_counter()
             try:
-                return begun, child.ask(job, self.limit_s if limit_s is None else limit_s)
+                answer = child.ask(job, self.limit_s if limit_s is None else limit_s)
+                if isinstance(answer, Last):
+                    self._drop()
+                    return begun, answer.answer
+                return begun, answer
             except _Lost as lost:
                 self._drop()
                 return begun, lost.failure
@@ -205,7 +211,7 @@ class Worker:
     def _open(self, child: _Child) -> None:
         """Give the child its workload; it is ended when that fails."""
         try:
-            ready = child.ask(Open(self.workload, self._reference()), self.setup_s)
+            ready = child.ask(Open(self.workload, self._reference(), self.device), self.setup_s)
         except _Lost as lost:
             self._drop()
             message = f"the measuring process could not start: {lost.failure.message}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -19,6 +20,8 @@ BATCH_US = 20.0
 # The standard error of a median is 1.25 sigma / sqrt(n), and sigma is IQR / 1.35 for a normal.
 _MEDIAN_ERROR = 1.2533 / 1.349
 CACHE_MODES = ("cold", "warm")
+# How a plan is issued on a device that has more than one way; "" is the device's own first choice.
+ISSUE_MODES = ("", "graph", "eager")
 
 Clock = Callable[[], float]
 
@@ -31,7 +34,8 @@ class MeasureError(AutofuseError):
 class Sampling:
     """When to stop: whichever comes first of a median known to `noise` (relative standard error,
     from the quartiles, after `minimum` samples), `maximum` samples, and `wall_s` seconds of
-    sampling (but never before 3 samples). `warmup_s` seconds of calls come first."""
+    sampling (but never before 3 samples). `warmup_s` seconds of calls come first. `mode` is "graph"
+    or "eager" on a device that knows both."""
 
     cache: str = "cold"
     warmup_s: float = 0.02
@@ -39,10 +43,13 @@ class Sampling:
     maximum: int = 300
     noise: float = 0.01
     wall_s: float = 1.0
+    mode: str = ""
 
     def __post_init__(self) -> None:
         if self.cache not in CACHE_MODES:
             raise MeasureError(f"cache mode '{self.cache}' is not one of {', '.join(CACHE_MODES)}")
+        if self.mode not in ISSUE_MODES:
+            raise MeasureError(f"mode '{self.mode}' is not one of {', '.join(ISSUE_MODES[1:])}")
         if not 1 <= self.minimum <= self.maximum:
             raise MeasureError(f"cannot take {self.minimum} to {self.maximum} samples")
 
@@ -77,6 +84,20 @@ def summarise(samples_us: Sequence[float], cache: str, stopped: str, mode: str =
     )
 
 
+class Watch(Protocol):
+    """Takes samples of one program; `mode` says how it is issued, `clock` is in seconds."""
+
+    @property
+    def mode(self) -> str: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def sample(self) -> float:
+        """One sample in microseconds, positive."""
+        ...
+
+
 @dataclass(frozen=True)
 class Stopwatch:
     """Takes samples of `call`; `prepare` runs, unmeasured, before each cold one."""
@@ -86,6 +107,7 @@ class Stopwatch:
     cache: str
     batch: int
     clock: Clock = time.perf_counter
+    mode: str = "call"
 
     def sample(self) -> float:
         """One sample in microseconds, positive."""
@@ -113,7 +135,7 @@ def warm_up(
     return Stopwatch(call, prepare, sampling.cache, batch, clock)
 
 
-def collect(watch: Stopwatch, sampling: Sampling) -> Timing:
+def collect(watch: Watch, sampling: Sampling) -> Timing:
     """Sample until a stopping rule says so; the timing names the rule."""
     samples: list[float] = []
     deadline = watch.clock() + sampling.wall_s
@@ -121,7 +143,7 @@ def collect(watch: Stopwatch, sampling: Sampling) -> Timing:
     while stopped is None:
         samples.append(watch.sample())
         stopped = stopping_rule(samples, sampling, watch.clock() >= deadline)
-    return summarise(samples, sampling.cache, stopped)
+    return summarise(samples, sampling.cache, stopped, watch.mode)
 
 
 def stopping_rule(samples: Sequence[float], sampling: Sampling, late: bool) -> str | None:

@@ -15,17 +15,19 @@ from contextlib import ExitStack
 from dataclasses import fields
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from autofuse.backends.base import ALIGNMENT, LaunchError
-from autofuse.backends.library import Library, load
-from autofuse.measure.check import OutputReference, Reference, check, poison, reference_of
-from autofuse.measure.evict import Evictor
+from autofuse.backends.base import AnyArtifact, LaunchError
+from autofuse.measure.check import OutputReference, Reference, check, reference_of
+from autofuse.measure.device import Device
+from autofuse.measure.hardware import hardware_named
 from autofuse.measure.protocol import (
     CompareJob,
     Comparison,
     ComparisonFailure,
+    Last,
     MeasureJob,
     Open,
     Profile,
@@ -33,147 +35,106 @@ from autofuse.measure.protocol import (
     Ready,
     Reply,
 )
-from autofuse.measure.timing import (
-    Sampling,
-    Stopwatch,
-    collect,
-    collect_profile,
-    summarise,
-    warm_up,
-)
+from autofuse.measure.timing import collect, summarise
 from autofuse.measure.workload import Workload, draw_inputs
 from autofuse.ops.types import AutofuseError, TensorType
-from autofuse.records import Failure, FailureKind
-
-_GUARD_BYTES = 512
-_GUARD_VALUE = 0x5C
+from autofuse.records import Failure, FailureKind, Timing
 
 
 class _WrongError(Exception):
     """The candidate computed something wrong."""
 
 
-class GuardedOutput:
-    """An output array between two guard zones that no correct program writes to."""
-
-    def __init__(self, type_: TensorType) -> None:
-        size = -(-type_.nbytes // ALIGNMENT) * ALIGNMENT
-        memory = np.empty(size + 2 * _GUARD_BYTES + ALIGNMENT, np.uint8)
-        start = _GUARD_BYTES + -(memory.ctypes.data + _GUARD_BYTES) % ALIGNMENT
-        end = start + type_.nbytes
-        self._zones = (memory[start - _GUARD_BYTES : start], memory[end : end + _GUARD_BYTES])
-        self.array = memory[start:end].view(type_.dtype.numpy).reshape(type_.shape)
-
-    def arm(self) -> None:
-        """Poison the array and reset the zones."""
-        poison(self.array)
-        for zone in self._zones:
-            zone.fill(_GUARD_VALUE)
-
-    def intact(self) -> bool:
-        return all(bool(np.all(zone == _GUARD_VALUE)) for zone in self._zones)
-
-
 class Bench:
-    """One workload ready to be run: inputs, reference and output buffers shared by all jobs."""
+    """One workload ready to be run on a device, with its reference."""
 
-    def __init__(self, workload: Workload, reference: Path) -> None:
-        self.workload = workload
-        self.inputs = draw_inputs(workload)
-        self.fingerprint = _checksum(self.inputs)
-        self.reference = _load_or_make(workload, self.inputs, reference)
-        self.outputs = tuple(GuardedOutput(t) for t in workload.graph.output_types)
-        self.arrays = tuple(o.array for o in self.outputs)
-        self.evictor = Evictor()
+    def __init__(self, workload: Workload, reference: Path, device: Device) -> None:
+        self.workload, self.device = workload, device
+        inputs = draw_inputs(workload)
+        self.fingerprint = _checksum(inputs)
+        self.reference = _load_or_make(workload, inputs, reference)
+        device.open(inputs, workload.graph.output_types)
 
-    def verify(self, library: Library) -> float:
+    def verify(self, artifact: AnyArtifact, loaded: Any) -> float:
         """Run once on poisoned outputs; the largest relative error.
 
         Raises _WrongError or LaunchError.
         """
-        facts, graph = library.artifact, self.workload.graph
-        if facts.inputs != graph.input_types or facts.outputs != graph.output_types:
+        graph = self.workload.graph
+        if artifact.inputs != graph.input_types or artifact.outputs != graph.output_types:
             raise LaunchError("the program's inputs or outputs are not those of the graph")
-        for output in self.outputs:
-            output.arm()
-        self._run(library)
-        if _checksum(self.inputs) != self.fingerprint:
-            self.inputs = draw_inputs(self.workload)
+        inputs, outputs, intact = self.device.run(loaded)
+        if _checksum(inputs) != self.fingerprint:
+            self.device.open(draw_inputs(self.workload), graph.output_types)
             raise _WrongError("the program changed its inputs")
-        if not all(output.intact() for output in self.outputs):
+        if not intact:
             raise _WrongError("the program wrote outside its outputs")
-        result = check(self.arrays, self.reference)
+        result = check(outputs, self.reference)
         if not result.ok:
             raise _WrongError(result.message)
         return result.max_rel_error
 
-    def _run(self, library: Library) -> None:
-        code = library.bind(self.inputs, self.arrays)()
-        if code != 0:
-            raise LaunchError(f"the program failed with code {code}")
-
-    def stopwatch(self, library: Library, sampling: Sampling) -> Stopwatch:
-        """The checked `library`, warmed up."""
-        touched = (*self.inputs, *library.constants, *self.arrays, library.workspace)
-        prepare = self.evictor.for_arrays(touched)
-        return warm_up(library.bind(self.inputs, self.arrays), prepare, sampling)
-
     def measure(self, job: MeasureJob) -> Reply:
         try:
-            with load(job.artifact) as library:
-                error = self.verify(library)
-                if job.sampling is None:
-                    return Reply(None, error, None)
-                timing = collect(self.stopwatch(library, job.sampling), job.sampling)
-                return Reply(timing, error, None)
+            with self.device.load(job.artifact) as loaded:
+                error = self.verify(job.artifact, loaded)
+                timing = None
+                if job.sampling is not None:
+                    timing = collect(self.device.watch(loaded, job.sampling), job.sampling)
         except (LaunchError, _WrongError) as failed:
             return Reply(None, None, _failure(failed))
+        return Reply(timing, error, None)
 
     def profile(self, job: ProfileJob) -> Profile:
         """Per-group samples of one call each, every group in the cache state the plan leaves."""
         try:
-            with load(job.artifact) as library:
-                error = self.verify(library)
-                touched = (*self.inputs, *library.constants, *self.arrays, library.workspace)
-                prepare = self.evictor.for_arrays(touched)
-                call = library.bind_profile(self.inputs, self.arrays, job.groups)
-                samples = collect_profile(call, prepare, job.sampling)
+            with self.device.load(job.artifact) as loaded:
+                error = self.verify(job.artifact, loaded)
+                samples, mode = self.device.profile(loaded, job.groups, job.sampling)
         except (LaunchError, _WrongError) as failed:
             return Profile((), None, None, _failure(failed))
-        mode = job.sampling.cache
-        each = tuple(summarise(column.tolist(), mode, "samples") for column in samples.T)
-        return Profile(each, summarise(samples.sum(1).tolist(), mode, "samples"), error, None)
+
+        def timing(column: np.ndarray) -> Timing:
+            return summarise(column.tolist(), job.sampling.cache, "samples", mode)
+
+        return Profile(tuple(map(timing, samples.T)), timing(samples.sum(1)), error, None)
 
     def compare(self, job: CompareJob) -> Comparison | ComparisonFailure:
         with ExitStack() as stack:
             libraries, errors = [], []
             for index, artifact in enumerate(job.artifacts):
                 try:
-                    libraries.append(stack.enter_context(load(artifact)))
-                    errors.append(self.verify(libraries[-1]))
+                    libraries.append(stack.enter_context(self.device.load(artifact)))
+                    errors.append(self.verify(artifact, libraries[-1]))
                 except (LaunchError, _WrongError) as failed:
                     return ComparisonFailure(index, _failure(failed))
-            samples = self._take_turns(libraries, job)
-        mode = job.sampling.cache
+            try:
+                samples, mode = self._take_turns(libraries, job)
+            except LaunchError as failed:
+                return ComparisonFailure(None, _failure(failed))
+        cache = job.sampling.cache
         return Comparison(
             tuple(tuple(tuple(block) for block in blocks) for blocks in samples),
             tuple(
-                summarise(np.concatenate(blocks).tolist(), mode, "samples") for blocks in samples
+                summarise(np.concatenate(blocks).tolist(), cache, "samples", mode)
+                for blocks in samples
             ),
             tuple(errors),
         )
 
-    def _take_turns(self, libraries: Sequence[Library], job: CompareJob) -> list[list[list[float]]]:
+    def _take_turns(
+        self, libraries: Sequence[Any], job: CompareJob
+    ) -> tuple[list[list[list[float]]], str]:
         order = np.random.default_rng(job.seed)
         samples: list[list[list[float]]] = [[] for _ in libraries]
         for _ in range(job.blocks):
-            watches = [self.stopwatch(library, job.sampling) for library in libraries]
+            watches = [self.device.watch(library, job.sampling) for library in libraries]
             for taken in samples:
                 taken.append([])
             for _ in range(job.rounds):
                 for index in order.permutation(len(watches)):
                     samples[index][-1].append(watches[index].sample())
-        return samples
+        return samples, watches[0].mode
 
 
 def _failure(error: LaunchError | _WrongError) -> Failure:
@@ -245,22 +206,30 @@ def _die_with_session(lifeline: int) -> None:
 def serve(requests: Connection, replies: Connection) -> None:
     """Answer an Open, then jobs on its workload, until the next Open; until the pipe closes."""
     bench: Bench | None = None
+    device: Device | None = None
     while True:
         job = requests.recv()
         if isinstance(job, Open):
             bench = None  # frees the previous workload's arrays before the next are made
             try:
-                bench = Bench(job.workload, job.reference)
+                device = device or hardware_named(job.hardware).device()
+                bench = Bench(job.workload, job.reference, device)
             except (AutofuseError, MemoryError) as error:
                 replies.send(Ready(str(error) or type(error).__name__))
                 continue
             replies.send(Ready())
             continue
         assert bench is not None
-        if isinstance(job, ProfileJob):
-            replies.send(bench.profile(job))
-        else:
-            replies.send(bench.measure(job) if isinstance(job, MeasureJob) else bench.compare(job))
+        answer = _answer(bench, job)
+        replies.send(Last(answer) if bench.device.broken else answer)
+
+
+def _answer(
+    bench: Bench, job: MeasureJob | ProfileJob | CompareJob
+) -> Reply | Profile | Comparison | ComparisonFailure:
+    if isinstance(job, ProfileJob):
+        return bench.profile(job)
+    return bench.measure(job) if isinstance(job, MeasureJob) else bench.compare(job)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
-
-from autofuse.backends.library import Library, load
+from autofuse.backends.base import Runnable
 from autofuse.backends.registry import Backend
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
@@ -14,27 +13,33 @@ from autofuse.plan.types import Candidate
 
 
 class CompiledPlan:
-    """A plan that runs: call it with NumPy arrays in the graph's input order.
+    """A plan that runs: call it with arrays in the graph's input order.
 
-    `origin` says where the plan came from ("best ..." or a baseline's name). Results are tuples of
-    arrays whose memory is used again once the caller has let go of them."""
+    On the CPU these are NumPy arrays. On CUDA they may be CuPy's, PyTorch's or JAX's, which are
+    used in place on the current stream (the results are then CuPy arrays, which all of them take
+    by DLPack), or NumPy's. `origin` says where the plan came from ("best ..." or a baseline's
+    name), `device` where it runs. Results are tuples of arrays whose memory is used again once the
+    caller has let go of them. `mode` is "graph" (the default) or "eager" on CUDA."""
 
-    def __init__(self, backend: Backend, graph: Graph, candidate: Candidate, origin: str) -> None:
+    def __init__(
+        self, backend: Backend, graph: Graph, candidate: Candidate, origin: str, mode: str = ""
+    ) -> None:
         built = backend.build(backend.program(graph, candidate))
         self.graph, self.candidate, self.origin = graph, candidate, origin
-        self.compile_s = built.compile_s
-        self._library: Library = load(built.artifact)
+        self.device, self.compile_s = backend.name, built.compile_s
+        self._loaded: Runnable = backend.load(built.artifact, mode)
 
-    def __call__(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         """The graph's outputs; raises AutofuseError for arrays that do not fit."""
         if len(inputs) != len(self.graph.inputs):
             names = ", ".join(self.graph.input_names)
             raise AutofuseError(f"the plan takes {len(self.graph.inputs)} arrays ({names})")
-        return self._library.run(inputs)
+        return self._loaded.run(inputs)
 
-    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Like calling, but writes into given arrays."""
-        self._library.run(inputs, outputs)
+        self._loaded.run(inputs, outputs)
 
     def __repr__(self) -> str:
-        return f"<CompiledPlan {self.origin}: {len(self.candidate.plan.groups)} kernels>"
+        groups = len(self.candidate.plan.groups)
+        return f"<CompiledPlan {self.origin}: {groups} kernels on {self.device}>"

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from autofuse.backends.registry import backend_named
+from collections.abc import Callable
+
+from autofuse.backends.registry import chosen_backend
 
 
-def resolve_device(name: str = "auto") -> str:
-    """The device `name` means; "auto" is the best there is. Raises AutofuseError."""
-    return backend_named(name).name
+def resolve_device(name: str = "auto", tell: Callable[[str], object] | None = None) -> str:
+    """The device `name` means; "auto" is the best there is, and `tell` hears why it is no better.
+
+    Raises AutofuseError for an unknown device, and for one whose hardware is not here."""
+    backend, remark = chosen_backend(name)
+    if remark and tell is not None:
+        tell(remark)
+    backend.present()
+    return backend.name

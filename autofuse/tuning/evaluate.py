@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from autofuse.backends.base import Artifact, CompileError
+from autofuse.backends.base import AnyArtifact, CompileError, Facts
 from autofuse.backends.registry import Backend
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph
@@ -21,12 +21,14 @@ from autofuse.records import Cost, Failure, FailureKind, Measurement
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """An artifact or why there is none, and the seconds it took."""
+    """An artifact or why there is none, the seconds it took, and the compiler's numbers for each
+    group of the plan where it gives any."""
 
-    artifact: Artifact | None
+    artifact: AnyArtifact | None
     failure: Failure | None
     cost: Cost
     compile_s: float
+    facts: tuple[Facts, ...] = ()
 
 
 def build(backend: Backend, graph: Graph, candidate: Candidate) -> BuildResult:
@@ -44,7 +46,7 @@ def build(backend: Backend, graph: Graph, candidate: Candidate) -> BuildResult:
         cost = Cost(codegen=made - begun, compile=time.perf_counter() - made)
         return BuildResult(None, Failure(FailureKind.COMPILE, str(error)), cost, cost.compile)
     cost = Cost(codegen=made - begun, compile=built.spent_s)
-    return BuildResult(built.artifact, None, cost, built.compile_s)
+    return BuildResult(built.artifact, None, cost, built.compile_s, built.facts)
 
 
 class Evaluator:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autofuse.backends.base import Artifact
+from autofuse.backends.base import AnyArtifact
 from autofuse.measure.compare import verdict
 from autofuse.measure.protocol import Comparison
 from autofuse.plan.types import candidate_from_json
@@ -101,7 +101,7 @@ def _compare(
     limit_s: float,
 ) -> Together:  # fmt: skip
     """Time all together; what it costs is added to what the evaluator has spent."""
-    artifacts: dict[str, Artifact] = {}
+    artifacts: dict[str, AnyArtifact] = {}
     failures: dict[str, Failure] = {}
     for digest, record in entries.items():
         candidate = candidate_from_json(record.candidate, record.origin)

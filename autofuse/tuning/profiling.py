@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from autofuse.backends.base import Facts
 from autofuse.plan.features import group_features
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Cost, Failure, KernelMeasurement, Timing
@@ -128,16 +129,19 @@ class Kernels:
         if failure is not None:
             self._note_failure(candidate, failure)
             return False
-        self._note(candidate, timings, error, Cost(built.cost.codegen, built.compile_s, seconds))
+        cost = Cost(built.cost.codegen, built.compile_s, seconds)
+        self._note(candidate, timings, error, cost, built.facts)
         return True
 
     def _note(
-        self, candidate: Candidate, timings: Sequence[Timing], error: float | None, cost: Cost
-    ) -> None:
+        self, candidate: Candidate, timings: Sequence[Timing], error: float | None, cost: Cost,
+        facts: tuple[Facts, ...],
+    ) -> None:  # fmt: skip
         fresh: dict[tuple[str, LaunchConfig], list[Timing]] = {}
-        for key, launch, timing in zip(
-            self.keys(candidate.plan), candidate.launches, timings, strict=True
-        ):
+        keys = self.keys(candidate.plan)
+        # A compiler that says nothing leaves its kernels without facts.
+        said = dict(zip(zip(keys, candidate.launches, strict=True), facts, strict=False))
+        for key, launch, timing in zip(keys, candidate.launches, timings, strict=True):
             if launch not in self._kernel(key).us:
                 fresh.setdefault((key, launch), []).append(timing)
         part = 1.0 / max(len(fresh), 1)
@@ -145,9 +149,10 @@ class Kernels:
         for (key, launch), found in fresh.items():
             timing = sorted(found, key=lambda t: t.median_us)[len(found) // 2]
             self._kernel(key).us[launch] = timing.median_us
+            known = said.get((key, launch), ())
             self._keep(
                 KernelMeasurement(
-                    key, launch_text(launch), self.cache, timing, None, error, each, None
+                    key, launch_text(launch), self.cache, timing, None, error, each, None, known
                 )
             )
 

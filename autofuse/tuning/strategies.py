@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from autofuse.measure.calibrate import calibrate_cpu
+from autofuse.measure.hardware import HARDWARE
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.cost import NOMINAL, Calibration
 from autofuse.plan.types import Candidate
@@ -88,16 +88,13 @@ def outcome_of(record: Measurement) -> Outcome:
     return Outcome(record.timing.median_us)
 
 
-CALIBRATORS: dict[str, Callable[[], Calibration]] = {"cpu": calibrate_cpu}
-
-
 def calibration_of(session: Session) -> Calibration:
     """The device's peaks: measured once, then kept in the database."""
     stored = session.store.calibration(session.environment)
     if "launch_us" in stored:
         return Calibration.from_mapping(stored)
-    calibrate = CALIBRATORS.get(session.environment.device)
-    measured = NOMINAL if calibrate is None else calibrate()
+    hardware = HARDWARE.get(session.environment.device)
+    measured = NOMINAL if hardware is None else hardware.calibrate()
     for name, value in measured.to_mapping().items():
         session.store.set_calibration(session.environment, name, value)
     return measured

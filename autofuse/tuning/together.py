@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autofuse.backends.base import Artifact
+from autofuse.backends.base import AnyArtifact
 from autofuse.measure.protocol import Comparison, ComparisonFailure
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
@@ -28,7 +28,7 @@ class Together:
 
 def time_together(
     worker: Worker,
-    artifacts: Mapping[str, Artifact],
+    artifacts: Mapping[str, AnyArtifact],
     *,
     blocks: int,
     rounds: int,
@@ -57,7 +57,7 @@ def time_together(
 
 
 def _culprits(
-    worker: Worker, left: Mapping[str, Artifact], found: ComparisonFailure, sampling: Sampling,
+    worker: Worker, left: Mapping[str, AnyArtifact], found: ComparisonFailure, sampling: Sampling,
     limit_s: float,
 ) -> tuple[dict[str, Failure], float]:  # fmt: skip
     """Who failed, and the seconds of finding out: a dead process does not say whom it was running,

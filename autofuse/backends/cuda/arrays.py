@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from autofuse.backends.cuda.driver import CupyDriver
+from autofuse.backends.cuda.program import BOUNDARY
 from autofuse.backends.library import ArrayError
 from autofuse.ops.types import TensorType
 
-BOUNDARY = 16
 _KEPT_PER_OUTPUT = 2
 
 

@@ -17,6 +17,7 @@ from autofuse.backends.base import Facts as NamedFacts
 from autofuse.backends.cache import BuildCache, content_key
 from autofuse.backends.cuda.devices import Target
 from autofuse.backends.cuda.facts import Facts, complaints, parse_log
+from autofuse.backends.cuda.geometry import fits_at_once
 from autofuse.backends.cuda.nvrtc import compile_cubin, nvrtc_version
 from autofuse.backends.cuda.program import Action, CudaProgram, KernelLaunch, Loop
 from autofuse.backends.fingerprint import usable_cores
@@ -82,6 +83,8 @@ def build_cuda(
     with ThreadPoolExecutor(workers) as pool:
         units = list(pool.map(lambda s: _compile(s, program.target, store), program.sources))
     facts = {unit.name: unit.facts for unit in units}
+    for launch in _launches(program.actions):
+        _check_together(launch, facts[launch.symbol], program.target)
     artifact = CudaArtifact(
         target=program.target,
         cubins=tuple((unit.name, unit.path) for unit in units),
@@ -117,6 +120,15 @@ def group_facts(program: CudaProgram, facts: dict[str, Facts]) -> Iterator[Named
             yield facts[symbol].named(program.target, shape.block, shape.shared)
         else:
             yield ()
+
+
+def _check_together(launch: KernelLaunch, facts: Facts, target: Target) -> None:
+    shape = launch.geometry
+    if shape.cooperative and not fits_at_once(shape, target, facts.registers, facts.shared):
+        raise CompileError(
+            f"{shape.grid} blocks wait for each other, but with {facts.registers} registers a "
+            f"thread {target} does not hold them all"
+        )
 
 
 def _launches(actions: Iterable[Action]) -> Iterator[KernelLaunch]:

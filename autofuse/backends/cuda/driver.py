@@ -6,6 +6,7 @@ Everything goes to the current stream (`with stream:`). Tests put a fake in its 
 from __future__ import annotations
 
 import ctypes
+import gc
 import weakref
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -15,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from autofuse.backends.cuda.devices import Target, target_of
-from autofuse.backends.cuda.geometry import STATIC_SHARED, Geometry
+from autofuse.backends.cuda.geometry import PLAIN_SHARED, Geometry
+from autofuse.backends.cuda.nvrtc import nvrtc_version
 from autofuse.ops.contraction import GemmForm
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError, TensorType
@@ -55,6 +57,12 @@ def require_cuda() -> None:
     reason = why_not()
     if reason is not None:
         raise CudaMissing(f"device 'cuda' cannot be used: {reason}")
+
+
+def ready() -> None:
+    """Raises CudaMissing without a device, CompilerMissing without NVRTC."""
+    require_cuda()
+    nvrtc_version()
 
 
 def query_target() -> Target:
@@ -174,7 +182,7 @@ class CupyDriver:
         found, driver = module.get_function(symbol), self.cupy.cuda.driver
         # Asking for anything loads the code now: it must not happen while a graph is captured.
         driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_NUM_REGS, found.ptr)
-        if shared > STATIC_SHARED:
+        if shared > PLAIN_SHARED:
             attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             driver.funcSetAttribute(found.ptr, attribute, shared)
         return found
@@ -217,6 +225,11 @@ class CupyDriver:
         stream = self.cupy.cuda.get_current_stream().ptr
         self.cupy.cuda.runtime.memsetAsync(target, byte, nbytes, stream)
 
+    def bus_id(self) -> str:
+        """The PCI address that the management library knows the device by."""
+        runtime = self.cupy.cuda.runtime
+        return str(runtime.deviceGetPCIBusId(runtime.getDevice()))
+
     # --- streams, events, graphs ----------------------------------------------------------------
 
     def current_stream(self) -> Any:
@@ -238,15 +251,22 @@ class CupyDriver:
 
     def capture(self, stream: Any, work: Sequence[Callable[[], None]]) -> Any:
         """`work` as a graph: nothing of it runs now."""
-        with stream:
-            stream.begin_capture()
-            try:
-                for call in work:
-                    call()
-            except BaseException:
-                stream.end_capture()
-                raise
-            return stream.end_capture()
+        # A module that the collector unloaded meanwhile would end the capture.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            with stream:
+                stream.begin_capture()
+                try:
+                    for call in work:
+                        call()
+                except BaseException:
+                    stream.end_capture()
+                    raise
+                return stream.end_capture()
+        finally:
+            if collecting:
+                gc.enable()
 
 
 class _Owner:

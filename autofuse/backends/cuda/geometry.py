@@ -1,23 +1,21 @@
-"""How a kernel is launched: grid, block and shared memory, from the kernel and its settings."""
+"""How a kernel is launched: grid, block and shared memory, within what the device can hold."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autofuse.backends.cuda.devices import WARP, Target
-from autofuse.kernel.ir import Kernel, Local, Loop, statements
-from autofuse.ops.scalar import Call, Expr, Lit
+from autofuse.backends.cuda.devices import Target, blocks_resident
+from autofuse.kernel.cuda_settings import settings
+from autofuse.kernel.cuda_shape import block_threads, blocks_wanted, is_cooperative, shared_bytes
+from autofuse.kernel.ir import Kernel
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.types import LaunchConfig
 
-THREADS = 256
-# Shared memory that a kernel may declare with a fixed size.
-STATIC_SHARED = 48 << 10
+# Dynamic shared memory that a launch may ask for without raising the kernel's limit first.
+PLAIN_SHARED = 48 << 10
 
 
 class UnsupportedKernel(AutofuseError):  # noqa: N818 - the name is what the user is told
-    """A kernel that this backend cannot build, or that the device cannot hold."""
+    """A kernel that the device cannot hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,67 +30,36 @@ class Geometry:
     cooperative: bool = False
 
 
-def threads_of(launch: LaunchConfig) -> int:
-    """The block size of a configuration."""
-    return int(launch.get("threads", THREADS))
+def geometry(kernel: Kernel, target: Target) -> Geometry:
+    """The launch of a kernel, whose facts are its launch settings, on `target`.
 
-
-def geometry(kernel: Kernel, launch: LaunchConfig, target: Target) -> Geometry:
-    """The launch of `kernel` under `launch` on `target`.
-
-    Raises UnsupportedKernel, in one sentence, for what the target cannot hold."""
-    threads = threads_of(launch)
-    if threads < WARP or threads % WARP or threads > target.threads_per_block:
+    Raises UnsupportedKernel, in one sentence, for what the target cannot hold, and LaunchError for
+    settings that no kernel can have."""
+    own, threads, shared = settings(kernel), block_threads(kernel), shared_bytes(kernel)
+    if threads > target.threads_per_block:
         raise UnsupportedKernel(
-            f"a block of {threads} threads is not a multiple of {WARP} up to "
-            f"{target.threads_per_block}"
+            f"a block of {threads} threads is more than the {target.threads_per_block} of {target}"
         )
-    shared = shared_bytes(kernel)
-    if shared > STATIC_SHARED:
+    if shared > target.shared_per_block:
         raise UnsupportedKernel(
-            f"a row needs {shared} bytes of shared memory, more than the {STATIC_SHARED} that a "
-            "kernel may declare"
+            f"a block needs {shared} bytes of shared memory, more than the "
+            f"{target.shared_per_block} of {target}"
         )
-    items = grid_iterations(kernel)
-    cooperative = launch.get("reduce", "") == "barrier"
-    grid = items
-    if cooperative or launch.get("grid", "one") == "stride":
-        grid = min(items, resident_blocks(launch, target, threads))
-    return Geometry(max(1, min(grid, target.grid_limit)), threads, 0, cooperative)
+    wanted, cooperative = blocks_wanted(kernel), is_cooperative(kernel)
+    resident = target.sms * max(1, blocks_resident(target, threads, 1, shared))
+    if cooperative and wanted > resident:
+        raise UnsupportedKernel(
+            f"{wanted} blocks wait for each other, more than the {resident} that {target} holds"
+        )
+    if own.grid == "one" or cooperative:
+        if wanted > target.grid_limit:
+            raise UnsupportedKernel(f"a grid of {wanted} blocks is over {target.grid_limit}")
+        return Geometry(wanted, threads, shared, cooperative)
+    most = target.sms * own.blocks if own.blocks else resident
+    return Geometry(min(wanted, most, target.grid_limit), threads, shared)
 
 
-def resident_blocks(launch: LaunchConfig, target: Target, threads: int) -> int:
-    """Blocks that fill the device once: those asked for per multiprocessor, or all that fit."""
-    most = max(1, min(target.threads_per_sm // threads, target.blocks_per_sm))
-    asked = int(launch.get("blocks", 0))
-    return target.sms * (min(asked, most) if asked else most)
-
-
-def grid_iterations(kernel: Kernel) -> int:
-    """Iterations of the largest segment: a block does not need to do more than one of each."""
-    return max((_most(loop.extent) for loop in _grids(kernel)), default=1)
-
-
-def shared_bytes(kernel: Kernel) -> int:
-    """Bytes of scratch that one block keeps, all segments together."""
-    return sum(
-        stmt.size * stmt.dtype.itemsize
-        for stmt in statements(kernel.body)
-        if isinstance(stmt, Local)
-    )
-
-
-def _grids(kernel: Kernel) -> Iterator[Loop]:
-    for stmt in statements(kernel.body):
-        if isinstance(stmt, Loop) and stmt.kind == "grid":
-            yield stmt
-
-
-def _most(extent: Expr) -> int:
-    """An upper bound of an extent: a number, or the least of some."""
-    match extent:
-        case Lit(value=value):
-            return int(value)
-        case Call(fn="min", args=args):
-            return min(_most(a) for a in args if isinstance(a, Lit))
-    raise UnsupportedKernel("the extent of a grid loop is no number")
+def fits_at_once(shape: Geometry, target: Target, registers: int, static_shared: int) -> bool:
+    """Whether all blocks are on the device together, knowing what the compiler made of them."""
+    shared = shape.shared + static_shared
+    return shape.grid <= target.sms * blocks_resident(target, shape.block, registers, shared)

@@ -130,7 +130,7 @@ class CudaPlan:
         for action in actions:
             match action:
                 case KernelLaunch(symbol, shape, arguments):
-                    addresses = tuple(at(ref) for ref in arguments)
+                    addresses = tuple(at(argument.ref) for argument in arguments)
                     yield partial(self.driver.launch, self._functions[symbol], shape, addresses)
                 case Gemm(form, dtype, a, b, c):
                     yield partial(self.driver.gemm, form, dtype, at(a), at(b), at(c))
@@ -212,6 +212,8 @@ def every(actions: Iterable[Action]) -> Iterator[Action]:
             yield from every((*action.even, *action.odd))
 
 
-def load_cuda(artifact: CudaArtifact, mode: str = "graph") -> CudaPlan:
-    """`artifact` on the current device; raises LaunchError or CudaMissing."""
-    return CudaPlan(artifact, mode=mode)
+def load_cuda(artifact: CudaArtifact, mode: str = "") -> CudaPlan:
+    """`artifact` on the current device, in mode "graph" unless another is asked for.
+
+    Raises LaunchError, CudaMissing, or AutofuseError for an unknown mode."""
+    return CudaPlan(artifact, mode=mode or MODES[0])

@@ -14,9 +14,11 @@ from hashlib import sha256
 
 from autofuse.backends.base import Source
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target
-from autofuse.backends.cuda.geometry import Geometry, geometry, threads_of
+from autofuse.backends.cuda.geometry import Geometry, geometry
 from autofuse.backends.cuda.nvrtc import FLAGS
 from autofuse.graph.types import Graph
+from autofuse.kernel.cuda_settings import Settings
+from autofuse.kernel.cuda_shape import cuda_kernel
 from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.gemm import blas_form, uses_blas
 from autofuse.kernel.ir import Kernel, Param
@@ -27,20 +29,33 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.types import Literal, TensorType
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import check_plan
-from autofuse.plan.schedule import ALIGN, Copy, Ref, Repeat, Run, Step, kernel_runs, schedule
+from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Step, kernel_runs, schedule
 from autofuse.plan.types import Candidate, LaunchConfig
 
 MATH_FLAGS = {"strict": (), "relaxed": ("--use_fast_math",)}
-_ITEMS = 4
+# Elements of one thread where a configuration does not say.
+ITEMS = 4
+# What the widest accesses of kernels want of addresses, in bytes.
+BOUNDARY = 16
+_SCRATCH_ALIGN = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An array that a kernel is given: where it is, and its `size` elements of `dtype`."""
+
+    ref: Ref
+    dtype: DType
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
 class KernelLaunch:
-    """One launch of the kernel `symbol`; arguments are arrays in the kernel's order."""
+    """One launch of the kernel `symbol`; arguments are in the kernel's order."""
 
     symbol: str
     geometry: Geometry
-    arguments: tuple[Ref, ...]
+    arguments: tuple[Argument, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +104,37 @@ class CudaProgram:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A named kernel, its text and flags, and its bytes of scratch."""
+    """A named kernel, its text and flags, its launch, and its parameters, scratch last."""
 
     source: Source
     geometry: Geometry
     params: tuple[Param, ...]
 
 
-def launch_settings(launch: LaunchConfig) -> LaunchConfig:
-    """What `lower` is told: a lane loop covers what one block computes at a time."""
-    tile = threads_of(launch) * int(launch.get("items", _ITEMS))
-    return LaunchConfig.of(**{**dict(launch.settings), "tile": tile, "threads": threads_of(launch)})
+def launch_settings(run: Run) -> LaunchConfig:
+    """What `lower` and the printer are told: a lane loop covers what one block computes at a time,
+    and vectors are left out where some array does not start on a boundary in every trip."""
+    settings = dict(run.launch.settings)
+    threads = int(settings.get("threads", Settings().threads))
+    settings["tile"] = threads * int(settings.get("items", ITEMS))
+    if "vector" in settings and not _on_boundaries(run):
+        settings["vector"] = 1
+    return LaunchConfig.of(**settings)
+
+
+def _on_boundaries(run: Run) -> bool:
+    values = (*reads(run.graph, run.group.nodes), *run.group.outputs)
+    return all(
+        ref.offset % BOUNDARY == 0 and ref.stride % BOUNDARY == 0
+        for value, ref in zip(values, (*run.reads, *run.writes), strict=True)
+        if run.graph.type_of(value).size > 1  # nothing reads a scalar, such as a trip number, so
+    )
 
 
 def kernel_of(run: Run) -> Kernel:
     """The kernel of one run, before it has a name."""
     group, _ = extract(run.graph, run.group)
-    return lower(group, launch_settings(run.launch), "KERNEL")
+    return lower(group, launch_settings(run), "KERNEL")
 
 
 def flags_of(launch: LaunchConfig) -> tuple[str, ...]:
@@ -155,16 +184,16 @@ def cuda_program(
 
 def same_kernel(run: Run) -> Run:
     """Runs of one group under one configuration are one kernel, whatever buffers they use."""
-    return Run(run.graph, run.group, run.launch, (), ())
+    return Run(run.graph, run.group, launch_settings(run), (), ())
 
 
 def unit_of(run: Run, target: Target) -> Unit:
     """The translation unit of one run's kernel."""
     kernel = kernel_of(run)
-    shape = geometry(kernel, run.launch, target)
+    shape = geometry(kernel, target)
     name, text = kernel_text(kernel, run.launch)
     source = Source(name, "\n".join([CUDA.prelude, text]), flags_of(run.launch))
-    return Unit(source, shape, kernel.params)
+    return Unit(source, shape, cuda_kernel(kernel).params)
 
 
 class _Writer:
@@ -201,7 +230,10 @@ class _Writer:
             return Gemm(form, dtype, a, b, run.writes[0])
         unit = self.units[same_kernel(run)]
         inputs = tuple(place[value] for value in extract(run.graph, run.group)[1])
-        arguments = (*inputs, *run.writes, *self._scratch(unit))
+        refs = (*inputs, *run.writes, *self._scratch(unit))
+        arguments = tuple(
+            Argument(ref, p.dtype, p.size) for ref, p in zip(refs, unit.params, strict=True)
+        )
         return KernelLaunch(unit.source.name, unit.geometry, arguments)
 
     def _scratch(self, unit: Unit) -> tuple[Ref, ...]:
@@ -212,7 +244,7 @@ class _Writer:
                 if param.role == "work":
                     found.append(Ref("scratch", offset=self.scratch))
                     nbytes = param.size * param.dtype.itemsize
-                    self.scratch += max(1, -(-nbytes // ALIGN)) * ALIGN
+                    self.scratch += -(-nbytes // _SCRATCH_ALIGN) * _SCRATCH_ALIGN
             self.kept[unit.source.name] = tuple(found)
         return self.kept[unit.source.name]
 

@@ -1,0 +1,169 @@
+"""Device "cuda-emulated": the very CUDA texts of a plan, run on the host. Right or wrong, no time.
+
+Kernels run in the emulator, library calls in NumPy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autofuse.backends.base import Built, LaunchError
+from autofuse.backends.ccompiler import find_cxx
+from autofuse.backends.cuda.program import Action, CudaProgram, Gemm, KernelLaunch, Loop, moved
+from autofuse.backends.emulator.emulator import ORDERS, Emulated, EmulatorError, Order
+from autofuse.backends.library import aligned_copy, aligned_empty, check_types
+from autofuse.ops.dtypes import DType
+from autofuse.ops.types import AutofuseError, TensorType
+from autofuse.plan.schedule import Copy, Ref
+
+Arrays = tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True)
+class EmulatedArtifact:
+    """A program; its kernels are compiled for the host when it is loaded."""
+
+    program: CudaProgram
+
+    @property
+    def inputs(self) -> tuple[TensorType, ...]:
+        return self.program.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorType, ...]:
+        return self.program.outputs
+
+
+def build_emulated(program: CudaProgram) -> Built[EmulatedArtifact]:
+    """Nothing is built before it is run. Raises CompilerMissing without a C++ compiler."""
+    find_cxx()
+    return Built(EmulatedArtifact(program), 0.0, 0.0, 0, "")
+
+
+@dataclass
+class _Memory:
+    """The buffers of one call, as bytes, by space."""
+
+    spaces: dict[str, list[np.ndarray]]
+    trips: dict[int, int] = field(default_factory=dict)
+
+    def bytes(self, ref: Ref, nbytes: int) -> np.ndarray:
+        own = moved(ref, self.trips)
+        return self.spaces[own.space][own.index][own.offset : own.offset + nbytes]
+
+    def array(self, ref: Ref, dtype: DType, size: int) -> np.ndarray:
+        return self.bytes(ref, size * dtype.itemsize).view(dtype.numpy)
+
+
+class EmulatedPlan:
+    """A loaded program on NumPy arrays. `orders`: in which orders threads run, each of which must
+    give the same result."""
+
+    def __init__(
+        self, artifact: EmulatedArtifact, mode: str = "", orders: Sequence[Order] = ORDERS
+    ) -> None:
+        """Raises CompileError for a text that the emulator cannot build."""
+        if mode:
+            raise AutofuseError(f"device 'cuda-emulated' has no mode '{mode}'")
+        self.program, self.orders = artifact.program, tuple(orders)
+        texts = [source.text for source in self.program.sources]
+        self.kernels: Emulated | None = Emulated(*texts)
+
+    def close(self) -> None:
+        """Calling it afterwards raises LaunchError."""
+        self.kernels = None
+
+    def run(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None
+    ) -> Arrays:
+        """The outputs for these inputs. Raises ArrayError for arguments that do not fit,
+        LaunchError for a kernel that did what it must not do."""
+        p = self.program
+        check_types("input", inputs, p.inputs)
+        if outputs is not None:
+            check_types("output", outputs, p.outputs)
+        results = tuple(aligned_empty(t) for t in p.outputs)
+        for result in results:
+            _bytes(result).fill(0xFF)
+        given = [_bytes(aligned_copy(a, t)) for a, t in zip(inputs, p.inputs, strict=True)]
+        memory = _Memory(
+            {
+                "in": given,
+                "out": [_bytes(result) for result in results],
+                "const": [_bytes(aligned_copy(c.array(), c.type)) for c in p.constants],
+                "work": [_filled(p.workspace, 0xFF)],
+                "scratch": [_filled(p.scratch, 0)],
+                "trip": [_bytes(np.arange(max(p.trips, 1), dtype=np.int32))],
+            }
+        )
+        try:
+            self._do(p.actions, memory)
+        except EmulatorError as error:
+            raise LaunchError(str(error)) from error
+        if outputs is None:
+            return results
+        for target, result in zip(outputs, results, strict=True):
+            target[...] = result
+        return tuple(outputs)
+
+    def _do(self, actions: Iterable[Action], memory: _Memory) -> None:
+        for action in actions:
+            match action:
+                case KernelLaunch():
+                    self._launch(action, memory)
+                case Gemm():
+                    _multiply(action, memory)
+                case Copy(source, target, nbytes):
+                    memory.bytes(target, nbytes)[...] = memory.bytes(source, nbytes)
+                case Loop(trip, level, even, odd):
+                    for t in range(trip):
+                        memory.trips[level] = t
+                        self._do(odd if t % 2 else even, memory)
+
+    def _launch(self, launch: KernelLaunch, memory: _Memory) -> None:
+        if self.kernels is None:
+            raise LaunchError("the program has been unloaded")
+        shape = launch.geometry
+        self.kernels.launch(
+            launch.symbol,
+            shape.grid,
+            shape.block,
+            [memory.array(a.ref, a.dtype, a.size) for a in launch.arguments],
+            shape.shared,
+            self.orders,
+            shape.cooperative,
+        )
+
+
+def _multiply(product: Gemm, memory: _Memory) -> None:
+    form = product.form
+    shape_a = (form.k, form.m) if form.trans_a else (form.m, form.k)
+    shape_b = (form.n, form.k) if form.trans_b else (form.k, form.n)
+
+    def matrix(ref: Ref, shape: tuple[int, int]) -> np.ndarray:
+        size = form.batch * math.prod(shape)
+        return memory.array(ref, product.dtype, size).reshape(form.batch, *shape)
+
+    a, b = matrix(product.a, shape_a), matrix(product.b, shape_b)
+    a = a.swapaxes(1, 2) if form.trans_a else a
+    b = b.swapaxes(1, 2) if form.trans_b else b
+    matrix(product.c, (form.m, form.n))[...] = a @ b
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1).view(np.uint8)
+
+
+def _filled(nbytes: int, byte: int) -> np.ndarray:
+    memory = aligned_empty(TensorType((max(nbytes, 1),), DType.U8))
+    memory.fill(byte)
+    return memory
+
+
+def load_emulated(artifact: EmulatedArtifact, mode: str = "") -> EmulatedPlan:
+    """`artifact` in this process; raises CompileError or CompilerMissing."""
+    return EmulatedPlan(artifact, mode)

@@ -1,0 +1,289 @@
+"""Measuring on a CUDA device.
+
+Inputs are uploaded once. A sample is taken by events on one stream, behind a short stall: a kernel
+that only waits while the host queues what is to be timed, so that events see the device's time and
+not the host's. Before each cold sample a buffer as large as the second-level cache is overwritten.
+
+A plan under SHORT_US is timed many times over in one graph. Cold ones have their caches emptied
+before each time; what emptying takes is timed likewise, and subtracted. Sampling mode "eager"
+launches kernel by kernel with no stall: the host's cost is part of that figure.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from autofuse.backends.base import LaunchError
+from autofuse.backends.cuda.build import CudaArtifact
+from autofuse.backends.cuda.clocks import Clocks
+from autofuse.backends.cuda.driver import CupyDriver, running_target
+from autofuse.backends.cuda.geometry import Geometry
+from autofuse.backends.cuda.launch import Call, CudaPlan
+from autofuse.backends.cuda.nvrtc import compile_cubin
+from autofuse.measure.device import GUARD_BYTES, Arrays, GuardedOutput
+from autofuse.measure.timing import Clock, Sampling, collect_profile
+from autofuse.ops.types import TensorType
+
+T = TypeVar("T")
+SHORT_US = 10.0
+BATCH_US = 200.0
+MOST_BATCH = 64
+# The stall covers what queueing takes the host, twice over, within these limits.
+LEAST_STALL_US, MOST_STALL_US = 20.0, 20_000.0
+# A sample on a throttled device is taken again so often, after this many seconds of rest.
+RETRIES, REST_S = 20, 0.05
+_STALL = """
+extern "C" __global__ void af_stall(long long ns)
+{
+  unsigned long long start, now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+  do { asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); } while (now - start < ns);
+}
+"""
+
+
+class CudaDevice:
+    """The current CUDA device; see `Device`."""
+
+    def __init__(
+        self,
+        driver: CupyDriver | None = None,
+        cache_bytes: int | None = None,
+        clocks: Clocks | None = None,
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        """Raises CudaMissing or TargetError where there is none that can be used."""
+        target = None if cache_bytes is not None else running_target()
+        self.driver = driver or CupyDriver()
+        self.broken = False
+        self.clocks, self.clock = clocks or Clocks(self.driver.bus_id()), clock
+        self.cache_bytes = cache_bytes or (target.l2_bytes if target else 0)
+        self.stream = self.driver.new_stream()
+        self._flushed = self.driver.zeros(self.cache_bytes)
+        arch = target.arch if target else "sm_90"
+        cubin, _ = compile_cubin(_STALL, arch)
+        self._stall = self.driver.function(self.driver.load(cubin), "af_stall", 0)
+        self.inputs: tuple[Any, ...] = ()
+        self.outputs: tuple[tuple[GuardedOutput, Any], ...] = ()
+
+    # --- the workload -------------------------------------------------------------------------
+
+    def open(self, inputs: Arrays, outputs: Sequence[TensorType]) -> None:
+        with self.stream:
+            self.inputs = tuple(map(self.driver.upload, inputs))
+            guarded = [GuardedOutput(t) for t in outputs]
+            self.outputs = tuple((g, self.driver.upload(g.window)) for g in guarded)
+        self.stream.synchronize()
+
+    def load(self, artifact: CudaArtifact) -> CudaPlan:
+        return CudaPlan(artifact, self.driver)
+
+    @property
+    def addresses(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Of inputs and outputs."""
+        found = tuple(self.driver.pointer(window) + GUARD_BYTES for _, window in self.outputs)
+        return tuple(map(self.driver.pointer, self.inputs)), found
+
+    def run(self, loaded: CudaPlan) -> tuple[Arrays, Arrays, bool]:
+        def work() -> tuple[Arrays, Arrays, bool]:
+            for guarded, window in self.outputs:
+                guarded.arm()
+                self.driver.assign(window, guarded.window)
+            loaded.graph(*self.addresses).launch(self.stream)
+            for guarded, window in self.outputs:
+                self.driver.download(window, guarded.window)
+            inputs = tuple(map(self.driver.download, self.inputs))
+            self.stream.synchronize()
+            arrays = tuple(guarded.array for guarded, _ in self.outputs)
+            return inputs, arrays, all(guarded.intact() for guarded, _ in self.outputs)
+
+        return self._guarded(work)
+
+    def _guarded(self, work: Callable[[], T]) -> T:
+        """`work` on our stream; the driver's errors become LaunchError, and the device is broken
+        if it answers no more."""
+        try:
+            with self.stream:
+                return work()
+        except self.driver.errors as error:
+            try:
+                self.driver.synchronize()
+            except self.driver.errors:  # an illegal address ends a context for good
+                self.broken = True
+            raise LaunchError(f"the device failed: {error}") from error
+
+    # --- samples ------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Overwrite as much as the second-level cache holds."""
+        self.driver.fill(self.driver.pointer(self._flushed), 0, self.cache_bytes)
+
+    def stall(self, microseconds: float) -> None:
+        """Keep the stream busy for so long."""
+        wait = int(1e3 * min(max(microseconds, LEAST_STALL_US), MOST_STALL_US))
+        self.driver.launch(self._stall, Geometry(1, 1), (wait,))
+
+    def timed_us(self, before: Callable[[], None], work: Callable[[], None]) -> float:
+        """The device's microseconds of `work`, issued after `before`."""
+        start, end = self.driver.event(), self.driver.event()
+        before()
+        start.record(self.stream)
+        work()
+        end.record(self.stream)
+        end.synchronize()
+        return self.driver.elapsed_us(start, end)
+
+    def queueing_us(self, work: Callable[[], None]) -> float:
+        """What queueing `work` takes the host, in microseconds."""
+        begun = self.clock()
+        work()
+        took = 1e6 * (self.clock() - begun)
+        self.stream.synchronize()
+        return took
+
+    def watch(self, loaded: CudaPlan, sampling: Sampling) -> CudaWatch:
+        return self._guarded(lambda: self._watch(loaded, sampling))
+
+    def _watch(self, loaded: CudaPlan, sampling: Sampling) -> CudaWatch:
+        inputs, outputs = self.addresses
+        calls = loaded.calls(inputs, outputs)
+        cold = sampling.cache == "cold"
+        if sampling.mode == "eager":
+            issue = _all(calls)
+            self._warm_up(issue, sampling.warmup_s)
+            return CudaWatch(self, issue, None, cold, 1, 0.0, "eager")
+        graph = loaded.graph(inputs, outputs)
+
+        def once() -> None:
+            graph.launch(self.stream)
+
+        us = self._warm_up(once, sampling.warmup_s)
+        stall = 2 * self.queueing_us(once)
+        if us >= SHORT_US:
+            return CudaWatch(self, once, None, cold, 1, stall, "graph")
+        count = int(min(MOST_BATCH, max(2, BATCH_US // max(us, 0.1))))
+        steps: tuple[Call, ...] = (self.flush, *calls) if cold else calls
+        many = loaded.captured(steps * count)
+        empty = self.driver.capture(loaded.side, (self.flush,) * count) if cold else None
+        return CudaWatch(
+            self, lambda: many.launch(self.stream),
+            None if empty is None else lambda: empty.launch(self.stream),
+            cold, count, stall, "graph,batch",
+        )  # fmt: skip
+
+    def _warm_up(self, issue: Callable[[], None], seconds: float) -> float:
+        """Run for so long (at least once); the microseconds of a run, at best."""
+        best, end = float("inf"), self.clock() + seconds
+        while best == float("inf") or self.clock() < end:
+            best = min(best, self.timed_us(lambda: self.stall(LEAST_STALL_US), issue))
+        return best
+
+    def profile(self, loaded: CudaPlan, groups: int, sampling: Sampling) -> tuple[np.ndarray, str]:
+        def work() -> np.ndarray:
+            parts = [
+                (owner, self._segment(loaded, calls))
+                for owner, calls in loaded.segments(*self.addresses)
+                if calls
+            ]
+            queued = self.queueing_us(_all([issue for _, issue in parts]))
+            cold = sampling.cache == "cold"
+            # Each event takes the host about as long as a launch.
+            call = self._profiled(parts, groups, cold, 4 * queued)
+            return collect_profile(call, lambda: None, sampling, self.clock)
+
+        return self._guarded(work), self._named("eager")
+
+    def _segment(self, loaded: CudaPlan, calls: Sequence[Call]) -> Callable[[], None]:
+        """One action of the plan: a launch, or the graph of a loop's many."""
+        if len(calls) == 1:
+            return calls[0]
+        graph = loaded.captured(calls)
+        return lambda: graph.launch(self.stream)
+
+    def _profiled(
+        self, parts: Sequence[tuple[int, Callable[[], None]]], groups: int, cold: bool, wait: float
+    ) -> Callable[[], np.ndarray]:
+        events = [self.driver.event() for _ in range(len(parts) + 1)]
+
+        def call() -> np.ndarray:
+            self.stall(wait)
+            if cold:
+                self.flush()
+            events[0].record(self.stream)
+            for event, (_, issue) in zip(events[1:], parts, strict=True):
+                issue()
+                event.record(self.stream)
+            events[-1].synchronize()
+            us = np.zeros(max(groups, 1), np.float64)
+            for before, event, (owner, _) in zip(events, events[1:], parts, strict=False):
+                if owner >= 0:
+                    us[owner] += self.driver.elapsed_us(before, event)
+            return us[:groups]
+
+        return call
+
+    def _named(self, mode: str) -> str:
+        """A mode, with a note when nothing tells whether the device throttles."""
+        return mode if self.clocks.known else f"{mode},noclk"
+
+
+@dataclass(frozen=True)
+class CudaWatch:
+    """Samples of `issue`, which runs the plan `count` times; `empty` is the same without the plan.
+
+    Raises LaunchError when the device fails, or never gives a usable sample."""
+
+    device: CudaDevice
+    issue: Callable[[], None]
+    empty: Callable[[], None] | None
+    cold: bool
+    count: int
+    stall_us: float
+    issued: str
+
+    @property
+    def clock(self) -> Clock:
+        return self.device.clock
+
+    @property
+    def mode(self) -> str:
+        return self.device._named(self.issued)
+
+    def sample(self) -> float:
+        """Microseconds of one run; what is not positive, or taken while the clock was low, is
+        discarded."""
+        for _ in range(RETRIES):
+            us = self.device._guarded(self._once)
+            if self.device.clocks.slow():
+                time.sleep(REST_S)
+            elif us > 0:
+                return us
+        raise LaunchError(f"no usable sample in {RETRIES}: the device throttles, or is too fast")
+
+    def _once(self) -> float:
+        took = self.device.timed_us(self._before, self.issue)
+        if self.empty is not None:
+            took -= self.device.timed_us(self._before, self.empty)
+        return took / self.count
+
+    def _before(self) -> None:
+        if self.stall_us:
+            self.device.stall(self.stall_us)
+        if self.cold:
+            self.device.flush()
+        if not self.stall_us:
+            # Launch by launch the host's cost counts: the device must be idle when it begins.
+            self.device.stream.synchronize()
+
+
+def _all(calls: Sequence[Call]) -> Callable[[], None]:
+    def issue() -> None:
+        for call in calls:
+            call()
+
+    return issue

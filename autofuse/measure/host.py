@@ -1,0 +1,53 @@
+"""Measuring on the processor that this process runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from autofuse.backends.base import Artifact, LaunchError
+from autofuse.backends.library import Library, load
+from autofuse.measure.device import Arrays, GuardedOutput
+from autofuse.measure.evict import Evictor
+from autofuse.measure.timing import Sampling, Stopwatch, collect_profile, warm_up
+from autofuse.ops.types import TensorType
+
+
+class HostDevice:
+    """C libraries on arrays of this process; see `Device`."""
+
+    broken = False
+
+    def __init__(self) -> None:
+        self.evictor = Evictor()
+        self.inputs: Arrays = ()
+        self.outputs: tuple[GuardedOutput, ...] = ()
+        self.arrays: Arrays = ()
+
+    def open(self, inputs: Arrays, outputs: Sequence[TensorType]) -> None:
+        self.inputs = inputs
+        self.outputs = tuple(GuardedOutput(t) for t in outputs)
+        self.arrays = tuple(o.array for o in self.outputs)
+
+    def load(self, artifact: Artifact) -> Library:
+        return load(artifact)
+
+    def run(self, loaded: Library) -> tuple[Arrays, Arrays, bool]:
+        for output in self.outputs:
+            output.arm()
+        code = loaded.bind(self.inputs, self.arrays)()
+        if code != 0:
+            raise LaunchError(f"the program failed with code {code}")
+        return self.inputs, self.arrays, all(output.intact() for output in self.outputs)
+
+    def watch(self, loaded: Library, sampling: Sampling) -> Stopwatch:
+        return warm_up(loaded.bind(self.inputs, self.arrays), self._prepare(loaded), sampling)
+
+    def profile(self, loaded: Library, groups: int, sampling: Sampling) -> tuple[np.ndarray, str]:
+        call = loaded.bind_profile(self.inputs, self.arrays, groups)
+        return collect_profile(call, self._prepare(loaded), sampling), "call"
+
+    def _prepare(self, loaded: Library) -> Callable[[], None]:
+        touched = (*self.inputs, *loaded.constants, *self.arrays, loaded.workspace)
+        return self.evictor.for_arrays(touched)
