@@ -83,6 +83,15 @@ def backend_named(device: str) -> Backend:
     return chosen_backend(device)[0]
 
 
+def timed_backend(device: str) -> Backend:
+    """The backend for measuring; raises AutofuseError where it is not ready or never timed."""
+    backend = backend_named(device)
+    if not backend.timed:
+        raise AutofuseError(f"device '{backend.name}' is never timed: it only shows what is right")
+    backend.ready()
+    return backend
+
+
 def chosen_backend(device: str) -> tuple[Backend, str]:
     """The backend for a name, and what should be said about the choice ("" for nothing).
 

@@ -25,7 +25,12 @@ P = ParamSpec("P")
 SourceArg = Annotated[
     str, typer.Argument(metavar="SOURCE", help="zoo:NAME, zoo:NAME:small, or a JSON graph file.")
 ]
-DeviceOption = Annotated[str, typer.Option("--device", metavar="NAME", help="auto or cpu.")]
+DeviceOption = Annotated[
+    str,
+    typer.Option(
+        "--device", metavar="NAME", help="auto, cpu, cuda, or cuda-emulated (on the CPU)."
+    ),
+]
 DbOption = Annotated[
     str | None,
     typer.Option("--db", metavar="URL", help="Tuning database: a file or a SQLAlchemy URL."),
@@ -73,6 +78,13 @@ def os_sentence(error: OSError) -> str:
 def _forget_stdout() -> None:
     """Nobody reads any more: keep Python from complaining about it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def chosen_device(name: str) -> str:
+    """The device `name` means; what should be known about the choice goes to stderr."""
+    from autofuse.runtime.device import resolve_device
+
+    return resolve_device(name, note)
 
 
 def load_workload(source: str) -> tuple[str, Any]:

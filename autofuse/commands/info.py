@@ -27,7 +27,7 @@ def info(db: DbOption = None, form: FormatOption = Format.table) -> None:
         "python": platform.python_version(),
         "system": platform.platform(),
         "packages": {name: _version(name) for name in _PACKAGES},
-        "devices": {"cpu": _cpu(), "cuda": {"usable": False, "reason": "no CUDA backend yet"}},
+        "devices": {"cpu": _cpu(), "cuda": _cuda()},
         "compiler": _compiler(),
         "database": _database(db),
         "cache": _cache(),
@@ -56,6 +56,23 @@ def _cpu() -> dict[str, Any]:
         "cores": usable_cores(),
         "last_level_cache_bytes": last_level_cache_bytes(),
         "isa": isa_digest(),
+    }
+
+
+def _cuda() -> dict[str, Any]:
+    from autofuse.backends.cuda.driver import ready, running_target
+
+    try:
+        ready()
+        target = running_target()
+    except AutofuseError as error:
+        return {"usable": False, "reason": str(error)}
+    return {
+        "usable": True,
+        "model": target.name,
+        "arch": target.arch,
+        "multiprocessors": target.sms,
+        "last_level_cache_bytes": target.l2_bytes,
     }
 
 
@@ -104,7 +121,12 @@ def _info_lines(data: dict[str, Any]) -> Iterator[str]:
     llc = size(cpu["last_level_cache_bytes"])
     usable = "" if cpu["usable"] else ", not usable without a C compiler"
     yield f"cpu       {cpu['model']}, {plural(cpu['cores'], 'core')}, {llc} cache{usable}"
-    yield f"cuda      {data['devices']['cuda']['reason']}"
+    cuda = data["devices"]["cuda"]
+    yield "cuda      " + (
+        f"{cuda['model']} ({cuda['arch']}), {plural(cuda['multiprocessors'], 'multiprocessor')}"
+        if cuda["usable"]
+        else cuda["reason"]
+    )
     if compiler["found"]:
         yield f"compiler  {compiler['command']}: {compiler['version']}"
     else:

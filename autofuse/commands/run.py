@@ -15,6 +15,7 @@ from autofuse.commands.common import (
     FormatOption,
     SeedOption,
     SourceArg,
+    chosen_device,
     load_workload,
     output_path,
     reported,
@@ -23,7 +24,6 @@ from autofuse.commands.common import (
 from autofuse.commands.output import Format, emit, note, table
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
-from autofuse.runtime.device import resolve_device
 
 
 @reported
@@ -58,7 +58,7 @@ def run(
     if output is not None:
         output_path(output)
     arrays, origin = _inputs(graph, inputs, seed)
-    compiled = compile_graph(graph, device=resolve_device(device), db=db, plan=plan)
+    compiled = compile_graph(graph, device=chosen_device(device), db=db, plan=plan)
     results = dict(zip(output_keys(graph), compiled(*arrays), strict=True))
     if output is not None:
         write_whole(output, lambda path: write_arrays(path, results))

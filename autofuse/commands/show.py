@@ -15,6 +15,7 @@ from autofuse.commands.common import (
     DeviceOption,
     FormatOption,
     SourceArg,
+    chosen_device,
     load_workload,
     output_path,
     reported,
@@ -27,7 +28,6 @@ from autofuse.graph.types import Graph
 from autofuse.plan.cost import peak_bytes
 from autofuse.plan.schedule import Run, kernel_runs, launches_per_call, schedule
 from autofuse.plan.types import Candidate
-from autofuse.runtime.device import resolve_device
 
 
 class Dialect(str, Enum):  # noqa: UP042 - as Format
@@ -69,7 +69,7 @@ def show(
     graph = canonical(loaded)
     if svg is not None:
         output_path(svg)
-    chosen, candidate = _candidate(graph, plan, resolve_device(device), db)
+    chosen, candidate = _candidate(graph, plan, chosen_device(device), db)
     data = _data(name, graph, chosen, candidate)
     lines = list(_tree(data)) if not (why or text) else []
     if why:
@@ -134,7 +134,7 @@ def _why(
         from autofuse.commands.boundaries import why_lines
         from autofuse.tuning.explain import explain_plan
 
-        data = explain_plan(graph, candidate, device=resolve_device(device), db=db).to_json()
+        data = explain_plan(graph, candidate, device=chosen_device(device), db=db).to_json()
         return list(why_lines(graph, data)), data
     result = BASELINES[name](graph)
     lines = explain(result, graph)

@@ -15,13 +15,13 @@ from autofuse.commands.common import (
     FormatOption,
     SeedOption,
     SourceArg,
+    chosen_device,
     load_workload,
     reported,
 )
 from autofuse.commands.output import Format, duration, emit, plural, seconds, size, table
 from autofuse.commands.progress import StopSignals, shown_progress
 from autofuse.errors import AutofuseError
-from autofuse.runtime.device import resolve_device
 
 
 @reported
@@ -50,6 +50,10 @@ def tune(
     sampler: Annotated[
         str | None, typer.Option(metavar="NAME", help="Sampler of optuna: tpe or nsga2.")
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="ARCH:NAME", help="cuda-emulated: plan for this GPU; times nothing."),
+    ] = None,
     form: FormatOption = Format.table,
 ) -> None:
     """Search for the fastest plan of a graph.
@@ -59,6 +63,9 @@ def tune(
     """
     if not (math.isfinite(budget) and budget > 0):
         raise AutofuseError(f"the budget must be a positive number of seconds, not {budget:g}")
+    if target is not None or not _timed(device):
+        _plan_only(source, device, target or "", form)
+        return
     options = {} if sampler is None else {"sampler": sampler}
     # Optuna is slow to import: signals are caught before, so that an early Ctrl-C is a clean end.
     with StopSignals() as stop:
@@ -69,7 +76,7 @@ def tune(
             result = search(
                 graph,
                 name=name,
-                device=resolve_device(device),
+                device=chosen_device(device),
                 db=db,
                 budget_s=budget,
                 strategy=strategy,
@@ -83,6 +90,37 @@ def tune(
             )
     data = result.to_json()
     emit(form, data, tune_lines(name, data))
+
+
+def _timed(device: str) -> bool:
+    from autofuse.backends.registry import BACKENDS
+
+    return device not in BACKENDS or BACKENDS[device].timed
+
+
+def _plan_only(source: str, device: str, target: str, form: Format) -> None:
+    """`tune` for a GPU that is not here."""
+    from autofuse.tuning.planned import plan_for
+
+    name, graph = load_workload(source)
+    data = plan_for(graph, name=name, device=chosen_device(device), target=target).to_json()
+    emit(form, data, _planned_lines(name, data))
+
+
+def _planned_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
+    graph, best = data["graph"], data["best"]
+    yield f"{name} for {data['target']}: {plural(graph['nodes'], 'node')}, digest {graph['digest']}"
+    yield ""
+    rows = [
+        [plan, duration(row["bound_us"]), str(row["kernels"]), size(row["peak_bytes"]),
+         row.get("error", "")]
+        for plan, row in data["plans"].items()
+    ]  # fmt: skip
+    yield from table(["plan", ">at least", ">kernels", ">memory", "cannot be built"], rows)
+    yield ""
+    where = "" if data["windows"] == 1 else f", planned in {data['windows']} windows"
+    yield f"least bound: {best['name']}, plan {best['plan_digest']}{where}"
+    yield "nothing was timed: times are lower bounds by the target's data sheet"
 
 
 def tune_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
@@ -151,7 +189,7 @@ def query(
     from autofuse.tuning import best_plan
 
     name, graph = load_workload(source)
-    known = best_plan(graph, device=resolve_device(device), db=db)
+    known = best_plan(graph, device=chosen_device(device), db=db)
     if known is None:
         emit(form, {"found": False}, [f"no plan is known for {name} on this device: tune it first"])
         raise typer.Exit(NOT_FOUND)
@@ -193,7 +231,7 @@ def compare(
 
     name, graph = load_workload(source)
     names = None if plans is None else _plan_names(plans)
-    data = time_plans(graph, device=resolve_device(device), db=db, plans=names, name=name).to_json()
+    data = time_plans(graph, device=chosen_device(device), db=db, plans=names, name=name).to_json()
     emit(form, data, _compare_lines(name, data))
 
 

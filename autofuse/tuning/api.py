@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autofuse.backends.registry import backend_named
+from autofuse.backends.registry import backend_named, timed_backend
 from autofuse.baselines import BASELINES
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
@@ -30,21 +30,25 @@ def compile(  # autofuse.compile is the public name
     device: str = "auto",
     db: str | None = None,
     plan: str | Candidate | None = None,
+    mode: str = "",
 ) -> CompiledPlan:
     """A callable for `graph`: the best plan known, else the baseline; `.origin` says which.
 
-    `plan` asks for one by name or gives it. Raises AutofuseError."""
+    `plan` asks for one by name or gives it. `mode` says how device "cuda" issues it: "graph" (the
+    default) or "eager". Raises AutofuseError."""
     backend = backend_named(device)
     backend.ready()
     graph = canonical(graph)
     if isinstance(plan, Candidate):
-        return CompiledPlan(backend, graph, plan, plan.origin or "given")
+        return CompiledPlan(backend, graph, plan, plan.origin or "given", mode)
     if plan is None:
         known = best_plan(graph, device=device, db=db)
         if known is not None:
-            return CompiledPlan(backend, graph, known.candidate, f"best ({known.candidate.origin})")
+            origin = f"best ({known.candidate.origin})"
+            return CompiledPlan(backend, graph, known.candidate, origin, mode)
         plan = DEFAULT_PLAN
-    return CompiledPlan(backend, graph, plan_named(graph, plan, device=device, db=db), plan)
+    found = plan_named(graph, plan, device=device, db=db)
+    return CompiledPlan(backend, graph, found, plan, mode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +80,7 @@ def compare(
     name: str = "",
 ) -> CompareResult:
     """Check and time plans by name (default: baselines, fused, and the best when one is known)."""
-    backend = backend_named(device)
-    backend.ready()
+    backend = timed_backend(device)
     graph = canonical(graph)
     if plans is None:
         known = best_plan(graph, device=device, db=db)

@@ -176,7 +176,7 @@ class Kernels:
         """Store a kernel with its bound and features: models of kernel times learn from them."""
         bound_us = self.bounds[record.group]
         found = group_features(self.graph, self.samples[record.group], bound_us)
-        full = replace(record, bound_us=bound_us, facts=tuple(found.items()))
+        full = replace(record, bound_us=bound_us, facts=(*found.items(), *record.facts))
         self.session.store.add_kernel(self.session.id, self.session.environment, full)
 
     def measure_whole(self, found: FusionPlan) -> None:

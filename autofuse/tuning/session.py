@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 
-from autofuse.backends.registry import Backend, backend_named
+from autofuse.backends.registry import Backend, timed_backend
 from autofuse.baselines import BASELINES
 from autofuse.graph.canonical import canonical, digest, text
 from autofuse.graph.types import Graph
@@ -67,8 +67,7 @@ def tune(
         raise AutofuseError(f"the memory cannot be bounded by {max_memory} bytes")
     if seed < 0:
         raise AutofuseError(f"the seed must not be negative, as {seed} is")
-    backend = backend_named(device)
-    backend.ready()
+    backend = timed_backend(device)
     search = strategy_named(strategy, seed, gap, runs, options or {})
     graph = canonical(graph)
     hardware = backend.environment().device

@@ -1,0 +1,134 @@
+"""Planning for a device that is not here: every figure is a lower bound, and nothing is timed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autofuse.backends.registry import Backend, backend_named, targeted
+from autofuse.baselines import BASELINES
+from autofuse.graph.canonical import canonical, digest
+from autofuse.graph.types import Graph
+from autofuse.measure.calibrate_cuda import target_calibration
+from autofuse.ops.types import AutofuseError
+from autofuse.plan.cost import Calibration, peak_bytes, plan_bound_us
+from autofuse.plan.enumerate import Enumeration, enumerate_groups
+from autofuse.plan.groups import ordered_plan
+from autofuse.plan.types import Candidate, FusionPlan, LoopBody
+from autofuse.plan.windows import windows
+from autofuse.search.exact import k_best
+from autofuse.tuning.cover import cover_problem
+from autofuse.tuning.evaluate import kernels_of
+from autofuse.tuning.plans import FUSED, baseline_candidate, fused_candidate
+from autofuse.tuning.problem import default_candidate
+from autofuse.tuning.regions import nodes_to_plan, plan_by_bounds
+from search_spaces import SPACES, FusionSpace
+
+# Graphs up to so many nodes are planned as a whole.
+WHOLE_NODES = 600
+PLANNED = "planned"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedResult:
+    """Plans of one graph for a target, by name, with what each must cost at least.
+
+    `best` is the name of the one with the least bound; no plan of the enumerated kernels has a
+    lower one (per window when `windows` is over 1)."""
+
+    name: str
+    digest: str
+    nodes: int
+    device: str
+    target: str
+    best: str
+    candidates: Mapping[str, Candidate]
+    plans: Mapping[str, Mapping[str, Any]]
+    windows: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; `timed` is False, and every time in it is a lower bound."""
+        best = self.candidates[self.best]
+        return {
+            "name": self.name,
+            "graph": {"digest": self.digest, "nodes": self.nodes},
+            "device": self.device,
+            "target": self.target,
+            "timed": False,
+            "windows": self.windows,
+            "plans": {n: dict(p) for n, p in self.plans.items()},
+            "best": {
+                "name": self.best,
+                "plan_digest": best.digest,
+                "plan": best.to_json(),
+                **self.plans[self.best],
+            },
+        }
+
+
+def plan_for(
+    graph: Graph, *, name: str = "", device: str = "cuda-emulated", target: str = ""
+) -> PlannedResult:
+    """Baselines, everything fused, and the plan of the enumerated kernels whose kernels have the
+    least bounds together, for the device called `target` (default: the backend's own).
+
+    Every plan's kernels are written (not compiled); one that the target cannot hold says why under
+    `error`. Raises AutofuseError for an unknown target, and for a device that is timed."""
+    backend = backend_named(device)
+    if target or backend.target is None:
+        backend = targeted(backend, target)
+    assert backend.target is not None
+    graph, calibration = canonical(graph), target_calibration(backend.target)
+    found = {n: baseline_candidate(graph, n, device)[0] for n in BASELINES}
+    found[FUSED] = fused_candidate(graph, device)
+    enumeration = _enumerate(graph, [c.plan for c in found.values()], calibration)
+    least, count = _least(graph, enumeration)
+    if least is not None:
+        found[PLANNED] = default_candidate(graph, least, SPACES[device], PLANNED)
+    rows = {n: _row(backend, graph, c, calibration) for n, c in found.items()}
+    works = [n for n in found if "error" not in rows[n]]
+    if not works:
+        raise AutofuseError(f"no plan can be built for {backend.target}: {rows[FUSED]['error']}")
+    best = min(works, key=lambda n: (rows[n]["bound_us"], rows[n]["kernels"]))
+    return PlannedResult(
+        name, digest(graph), len(graph.nodes), backend.name, str(backend.target), best, found,
+        rows, count,
+    )  # fmt: skip
+
+
+def _enumerate(graph: Graph, include: list[FusionPlan], calibration: Calibration) -> Enumeration:
+    spaces = FusionSpace(graph)
+    bodies: dict[int, list[LoopBody]] = {}
+    for n, inner in spaces.loops.items():
+        ways = [LoopBody(inner.choose(lambda _, options: options[0]))]
+        groups = (g for plan in include for g in plan.groups if g.nodes == (n,))
+        ways += [LoopBody(g.body, g.unroll) for g in groups if g.body is not None]
+        bodies[n] = list(dict.fromkeys(ways))
+    return enumerate_groups(
+        graph, include=include, bodies=bodies, calibration=calibration, warm=False
+    )
+
+
+def _least(graph: Graph, enumeration: Enumeration) -> tuple[FusionPlan | None, int]:
+    """The plan with the least bounds, and how many windows it was made in."""
+    if nodes_to_plan(graph) > WHOLE_NODES:
+        parts = windows(graph, WHOLE_NODES, atoms=enumeration.atoms)
+        return plan_by_bounds(enumeration, parts), sum(w.kind == "tile" for w in parts)
+    cover = cover_problem(enumeration)
+    return ordered_plan(graph, cover.groups(k_best(cover.problem)[0].plan)), 1
+
+
+def _row(
+    backend: Backend, graph: Graph, candidate: Candidate, calibration: Calibration
+) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "bound_us": plan_bound_us(graph, candidate.plan, calibration, warm=False),
+        "kernels": kernels_of(graph, candidate),
+        "peak_bytes": peak_bytes(graph, candidate.plan),
+    }
+    try:
+        backend.program(graph, candidate)
+    except AutofuseError as error:
+        row["error"] = str(error)
+    return row
