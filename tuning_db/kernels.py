@@ -48,6 +48,26 @@ def known(
     return {key: kernel_of(row) for key, row in latest.items()}
 
 
+def history(
+    t: Transaction, env: r.Environment, limit: int
+) -> list[tuple[str, r.KernelMeasurement]]:
+    """The latest `limit` timed kernels that have facts, on devices of this fingerprint, oldest
+    first, each with the digest of the workload it was measured for ("" if for none)."""
+    own = m.KernelMeasurement
+    query = (
+        select(*COLUMNS, m.Workload.digest)
+        .join_from(own, m.Group, own.group_id == m.Group.id)
+        .join(m.Environment, own.environment_id == m.Environment.id)
+        .outerjoin(m.Session, own.session_id == m.Session.id)
+        .outerjoin(m.Workload, m.Session.workload_id == m.Workload.id)
+        .where(m.Environment.fingerprint == rows.fingerprint(env))
+        .where(own.failure_kind.is_(None), own.facts != "[]")
+        .order_by(own.created.desc(), own.id.desc())
+        .limit(limit)
+    )
+    return [(row[-1] or "", kernel_of(row)) for row in reversed(t.execute(query).all())]
+
+
 def row_of(
     environment: int,
     group: int,

@@ -180,6 +180,15 @@ class Store:
         with self.reading() as t:
             return kernels.known(t, env, wanted)
 
+    def kernel_history(
+        self, env: r.Environment, limit: int = 20_000
+    ) -> list[tuple[str, r.KernelMeasurement]]:
+        """The latest `limit` timed kernels that have facts, oldest first, whose environment's must
+        pairs equal those of `env`; each with the digest of the workload it was measured for, ""
+        if for none."""
+        with self.reading() as t:
+            return kernels.history(t, env, limit)
+
     def best(self, env: r.Environment, workload_digest: str) -> r.BestPlan | None:
         """The best plan known for a workload on this device, or None.
 

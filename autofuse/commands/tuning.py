@@ -33,7 +33,7 @@ def tune(
         float, typer.Option(metavar="SECONDS", help="Seconds to spend, everything counted.")
     ] = 60.0,
     strategy: Annotated[
-        str, typer.Option(metavar="NAME", help="exact, optuna or random.")
+        str, typer.Option(metavar="NAME", help="exact, model, optuna or random.")
     ] = "exact",
     gap: Annotated[
         float, typer.Option(help="exact: stop when no plan can be better by this fraction.")
@@ -143,7 +143,7 @@ def tune_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
     failed = ", ".join(f"{n} {kind}" for kind, n in sorted(data["failed"].items())) or "none"
     yield f"{plural(data['trials'], 'trial')}, {data['measured']} measured, failed: {failed}"
     if data.get("gap") is not None:
-        where = ", window by window" if data.get("certificate") == "per window" else ""
+        where = ", window by window" if "per window" in (data.get("certificate") or "") else ""
         most = f"{data['gap']:.1%}{where}"
         yield f"as far as costs add up, no plan of the kernels tried is better by more than {most}"
     for line in data.get("notes", ()):

@@ -15,7 +15,7 @@ from autofuse.graph.types import Graph, Value
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.spec import Family
 from autofuse.plan.forms import Form
-from autofuse.plan.groups import is_inline, reads
+from autofuse.plan.groups import is_inline, reads, reissued
 from autofuse.plan.legality import check_group
 from autofuse.plan.traffic import group_traffic
 from autofuse.plan.types import FusionGroup
@@ -40,7 +40,7 @@ COLUMNS: Mapping[str, str] = {
     "segments": "parts that share no domain",
     "rows": "share of the segments in row form",
     "trips": "log2 trips of counted loops",
-    "bodies": "kernels that a re-issued loop runs each trip",
+    "launches": "log2 kernels that a re-issued loop runs in all",
     "nodes": "nodes computed",
     "reductions": "reductions",
     "reduced": "log2 of the longest reduction",
@@ -109,7 +109,8 @@ def _forms(graph: Graph, group: FusionGroup) -> Features:
     main = max((graph.type_of(v) for v in group.outputs), key=lambda t: (t.size, t.shape))
     innermost = _log(main.shape[-1] if main.shape else 1)
     if group.body is not None:
-        return {"innermost": innermost, "bodies": float(len(group.body.groups))}
+        _, trips = reissued(graph, group)
+        return {"innermost": innermost, "launches": _log(trips * len(group.body.groups))}
     verdict = check_group(graph, group.nodes, group.outputs, placed=True)
     forms: Sequence[Form] = verdict if isinstance(verdict, tuple) else ()
     rows = sum(form.kind == "row" for form in forms)

@@ -32,7 +32,9 @@ class TuneResult:
     `best` won the final interleaved comparison (`final`: its median and the baselines', in
     microseconds); `measurements` has the record of the best and of each baseline. `planned_us` is
     the sum of the planned kernels' times and `bound_us` what no plan can be below; `certificate`
-    says whether that holds for the "whole" graph or "per window"; `peak_bytes` of intermediates.
+    says whether that holds for the "whole" graph or "per window", and begins with "learned, " where
+    the search went by learned times and the gap was left open. `model` says what these were learned
+    from and how well they rank kernels that the model has not seen; `peak_bytes` of intermediates.
     """
 
     name: str
@@ -60,6 +62,7 @@ class TuneResult:
     planned_us: float | None = None
     bound_us: float | None = None
     certificate: str | None = None
+    model: Mapping[str, object] | None = None
     peak_bytes: int = 0
     residual_us: float | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -100,6 +103,7 @@ class TuneResult:
             "max_rel_error": self.best_record.max_rel_error,
             "gap": self.gap,
             "certificate": self.certificate,
+            "model": None if self.model is None else dict(self.model),
             "planned_us": self.planned_us,
             "bound_us": self.bound_us,
             "residual_us": self.residual_us,

@@ -118,6 +118,8 @@ class Session:
         self.gap: float | None = None
         self.residual_us: float | None = None
         self.certificate: str | None = None
+        # What a strategy that learns says of its model.
+        self.model: Mapping[str, object] | None = None
         self.max_memory: int | None = None
         self.counts: dict[str, int] = {}
         self.best: Measurement | None = None
@@ -348,6 +350,7 @@ class Session:
             planned_us=self.planned_us,
             bound_us=self.bound_us,
             certificate=self.certificate,
+            model=self.model,
             peak_bytes=peak_bytes(self.graph, candidate_from_json(record.candidate).plan),
             residual_us=self.residual_us,
             counts=dict(self.counts),

@@ -14,6 +14,7 @@ from autofuse.records import Measurement
 from autofuse.search import SEARCHERS, make_searcher
 from autofuse.search.driver import Step, run
 from autofuse.search.protocol import Outcome, Proposal
+from autofuse.tuning.learned import lessons_of, library
 from autofuse.tuning.problem import FusionProblem
 from autofuse.tuning.session import Search, Session
 from search_spaces import SPACES
@@ -43,6 +44,23 @@ def exact(wishes: Wishes) -> Search:
     return search
 
 
+def model(wishes: Wishes) -> Search:
+    """Plan with kernel times learned from the database."""
+    if wishes.options:
+        raise AutofuseError(f"strategy 'model' has no option '{next(iter(wishes.options))}'")
+    library()
+
+    def search(session: Session) -> None:
+        from autofuse.tuning.model import ModelSearch
+
+        history = session.store.kernel_history(session.environment)
+        lessons = lessons_of(history, session.evaluator.sampling.cache)
+        calibration = calibration_of(session)
+        ModelSearch(session, calibration, wishes.gap, wishes.runs, lessons).run()
+
+    return search
+
+
 def sampling(wishes: Wishes) -> Search:
     """Sample whole candidates with an ask/tell searcher."""
     make_searcher(wishes.name, wishes.seed, wishes.options)
@@ -68,7 +86,7 @@ def sampling(wishes: Wishes) -> Search:
     return search
 
 
-PLANNERS: dict[str, Callable[[Wishes], Search]] = {"exact": exact}
+PLANNERS: dict[str, Callable[[Wishes], Search]] = {"exact": exact, "model": model}
 
 
 def make_search(
