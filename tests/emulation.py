@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from autofuse.backends.cuda.devices import DEFAULT_TARGET
+from autofuse.backends.cuda.program import Unit, unit_of
 from autofuse.backends.emulator.emulator import ORDERS, Emulated, Guarded, Order
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.dialects import CUDA
-from autofuse.kernel.ir import Kernel
-from autofuse.kernel.lower import extract, lower
-from autofuse.kernel.render_cuda import render_cuda
+from autofuse.kernel.lower import extract
 from autofuse.measure.check import poison
 from autofuse.plan.groups import group_of, is_source
+from autofuse.plan.schedule import Run
 from autofuse.plan.types import LaunchConfig
+
+# Two warps: enough for a missing barrier to show, and few enough for small shapes.
+SMALL = LaunchConfig.of(threads=64, items=2)
 
 
 @dataclass(frozen=True)
@@ -23,39 +26,47 @@ class OneKernel:
     """A whole graph as one kernel; `reads` are the inputs that it takes, in its order."""
 
     graph: Graph
-    kernel: Kernel
+    unit: Unit
     reads: tuple[Value, ...]
 
     @property
     def text(self) -> str:
         """What NVRTC would get."""
-        return f"{CUDA.prelude}\n{render_cuda(self.kernel)}"
+        return self.unit.source.text
 
 
-def one_kernel(graph: Graph, name: str, launch: LaunchConfig | None = None) -> OneKernel:
-    """Everything that is computed, in one kernel."""
+def one_kernel(graph: Graph, launch: LaunchConfig = SMALL) -> OneKernel:
+    """Everything that is computed, in one kernel. Equal kernels have equal texts and names."""
     nodes = [n for n in range(len(graph.nodes)) if not is_source(graph, n)]
-    group, reads = extract(graph, group_of(graph, nodes))
-    return OneKernel(graph, lower(group, launch or LaunchConfig(), name), tuple(reads))
+    group = group_of(graph, nodes)
+    unit = unit_of(Run(graph, group, launch, (), ()), DEFAULT_TARGET)
+    return OneKernel(graph, unit, tuple(extract(graph, group)[1]))
+
+
+def library_of(made: Sequence[OneKernel]) -> Emulated:
+    """All kernels in one library; those that are the same, once."""
+    return Emulated(*dict.fromkeys(one.text for one in made))
 
 
 def run_kernel(
     library: Emulated,
     made: OneKernel,
     inputs: Sequence[np.ndarray],
-    grid: int = 3,
-    block: int = 64,
     orders: Sequence[Order] = ORDERS,
 ) -> list[np.ndarray]:
     """The graph's outputs, from poisoned buffers between guard zones."""
-    given: Mapping[int, np.ndarray] = dict(zip(made.graph.inputs, inputs, strict=True))
-    outputs = sorted(set(made.graph.outputs))
+    given = dict(zip(made.graph.inputs, inputs, strict=True))
     arrays = [Guarded(f"in{k}", given[v.node]) for k, v in enumerate(made.reads)]
-    for k, value in enumerate(outputs):
-        type_ = made.graph.type_of(value)
-        values = np.empty(type_.shape, type_.dtype.numpy)
-        poison(values)
-        arrays.append(Guarded(f"out{k}", values))
-    library.launch(made.kernel.name, grid, block, arrays, orders=orders)
-    found = {v: a.array for v, a in zip(outputs, arrays[len(made.reads) :], strict=True)}
-    return [found[value] for value in made.graph.outputs]
+    outputs = sorted(set(made.graph.outputs))
+    for param in made.unit.params[len(arrays) :]:
+        values = np.zeros(param.size, param.dtype.numpy)
+        if param.role == "out":
+            poison(values)
+        arrays.append(Guarded(param.name, values))
+    shape = made.unit.geometry
+    library.launch(
+        made.unit.source.name, shape.grid, shape.block, arrays, shape.shared, orders,
+        shape.cooperative,
+    )  # fmt: skip
+    found = dict(zip(outputs, arrays[len(made.reads) :], strict=False))
+    return [found[v].array.reshape(made.graph.type_of(v).shape) for v in made.graph.outputs]

@@ -4,12 +4,18 @@ A kernel is a list of `grid` loops whose iterations are independent. Inside one,
 the data-parallel inner dimension (SIMD on a CPU, the threads of a block on a GPU) and `serial`
 loops are ordinary ones. Statements outside lane loops are uniform: every lane sees the same value.
 Expressions are those of `autofuse.ops.scalar`; index expressions are I64.
+
+Passes for CUDA say more about who runs what with further kinds of loops: `warp` loops deal their
+iterations to the warps of a block, whose lanes are then those of the warp; `column` loops deal
+theirs to the 32 columns of a two-dimensional block, whose lanes are then the threads of a column;
+iterations of a `part` loop are run by neighbouring grid iterations together; a `when` body runs
+once if its extent, a BOOL, is true.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
@@ -17,7 +23,8 @@ from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A global buffer of `size` elements; `role` is "in" or "out" (outputs are written only)."""
+    """A global buffer of `size` elements; `role` is "in", "out" (written only) or "work" (scratch
+    that blocks share, zero when the kernel starts and when it ends as far as it is counted in)."""
 
     name: str
     dtype: DType
@@ -49,11 +56,13 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """Scratch of one grid iteration, shared by its lanes: `size` elements of `dtype`."""
+    """Scratch of one grid iteration, shared by its lanes: `size` elements of `dtype`. Of a
+    `private` one every lane has its own, in registers."""
 
     name: str
     dtype: DType
     size: int
+    private: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,24 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadVector:
+    """syms[j] = buffer[index + j] in one access; `index` is a multiple of the number of them."""
+
+    syms: tuple[Sym, ...]
+    buffer: str
+    index: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class StoreVector:
+    """buffer[index + j] = values[j] in one access; `index` is a multiple of their number."""
+
+    buffer: str
+    index: Expr
+    values: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Fold:
     """`target` (a Var outside the lane loop) combined over all lanes by `operator`.
 
@@ -88,16 +115,19 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """for var in 0 .. extent; `kind` is "grid", "lane" or "serial"; folds belong to lane loops."""
+    """for var in 0 .. extent; `kind` is "grid", "lane" or "serial"; folds belong to lane loops.
+
+    `counter`, of a lane loop on a GPU, numbers the lanes that one thread runs."""
 
     kind: str
     var: Sym
     extent: Expr
     body: tuple[Stmt, ...]
     folds: tuple[Fold, ...] = ()
+    counter: Sym | None = None
 
 
-Stmt = Let | Var | Assign | Local | Store | Stream | Loop
+Stmt = Let | Var | Assign | Local | Store | Stream | LoadVector | StoreVector | Loop
 
 
 @dataclass(frozen=True)
@@ -126,6 +156,10 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return (init,)
         case Store(_, index, value):
             return (index, value)
+        case LoadVector(index=index):
+            return (index,)
+        case StoreVector(_, index, values):
+            return (index, *values)
         case Stream(start=start, count=count):
             return (start, count)
         case Loop(extent=extent):
@@ -159,6 +193,8 @@ def names_read(stmt: Stmt) -> set[str]:
     for inner in statements((stmt,)):
         if isinstance(inner, Stream):
             found.add(inner.local)
+        if isinstance(inner, LoadVector):
+            found.add(inner.buffer)
         for expr in expressions(inner):
             for e in walk(expr):
                 if isinstance(e, Sym):
@@ -177,6 +213,10 @@ def names_written(stmt: Stmt) -> set[str]:
                 found.add(sym.name)
             case Local(name=name) | Store(buffer=name) | Stream(buffer=name):
                 found.add(name)
+            case StoreVector(buffer=name):
+                found.add(name)
+            case LoadVector(syms):
+                found |= {sym.name for sym in syms}
     return found
 
 
@@ -194,20 +234,29 @@ def substitute(expr: Expr, values: dict[str, Expr]) -> Expr:
 
 def substitute_stmt(stmt: Stmt, values: dict[str, Expr]) -> Stmt:
     """A statement with symbols replaced by name wherever they are read."""
+    return map_exprs(stmt, lambda e: substitute(e, values))
+
+
+def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
+    """A statement, loop bodies included, with `change` applied to every expression it evaluates."""
     match stmt:
         case Let(sym, value):
-            return Let(sym, substitute(value, values))
+            return Let(sym, change(value))
         case Var(sym, init):
-            return Var(sym, substitute(init, values))
+            return Var(sym, change(init))
         case Assign(sym, value):
-            return Assign(sym, substitute(value, values))
+            return Assign(sym, change(value))
         case Store(buffer, index, value):
-            return Store(buffer, substitute(index, values), substitute(value, values))
+            return Store(buffer, change(index), change(value))
+        case LoadVector(syms, buffer, index):
+            return LoadVector(syms, buffer, change(index))
+        case StoreVector(buffer, index, values):
+            return StoreVector(buffer, change(index), tuple(change(v) for v in values))
         case Stream(buffer, start, local, count):
-            return Stream(buffer, substitute(start, values), local, substitute(count, values))
-        case Loop(kind, var, extent, body, folds):
-            inner = tuple(substitute_stmt(s, values) for s in body)
-            return Loop(kind, var, substitute(extent, values), inner, folds)
+            return Stream(buffer, change(start), local, change(count))
+        case Loop():
+            body = tuple(map_exprs(s, change) for s in stmt.body)
+            return replace(stmt, extent=change(stmt.extent), body=body)
     return stmt
 
 
@@ -235,13 +284,19 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield f"{pad}var {sym.name}: {sym.dtype} = {show(init)}"
             case Assign(sym, value):
                 yield f"{pad}{sym.name} = {show(value)}"
-            case Local(name, dtype, size):
-                yield f"{pad}local {name}: {dtype}[{size}]"
+            case Local(name, dtype, size, private):
+                yield f"{pad}{'private' if private else 'local'} {name}: {dtype}[{size}]"
             case Store(buffer, index, value):
                 yield f"{pad}{buffer}[{show(index)}] = {show(value)}"
+            case LoadVector(syms, buffer, index):
+                yield f"{pad}let {' '.join(s.name for s in syms)} = {buffer}[{show(index)} ..]"
+            case StoreVector(buffer, index, values):
+                yield f"{pad}{buffer}[{show(index)} ..] = {', '.join(map(show, values))}"
             case Stream(buffer, start, local, count):
                 yield f"{pad}stream {buffer}[{show(start)} ..] = {local}[.. {show(count)}]"
-            case Loop(kind, var, extent, inner, folds):
+            case Loop(kind, var, extent, inner, folds, counter):
                 tail = "".join(f" {f.operator}->{f.target.name}" for f in folds)
-                yield f"{pad}{kind} {var.name} < {show(extent)}{tail}"
+                head = "" if kind == "when" else f"{var.name} < "
+                count = "" if counter is None else f" pass {counter.name}"
+                yield f"{pad}{kind} {head}{show(extent)}{count}{tail}"
                 yield from _lines(inner, depth + 1)

@@ -1,69 +1,344 @@
-"""render_cuda: a kernel as CUDA text."""
+"""render_cuda: a kernel as CUDA text.
+
+Segments (grid loops) are numbered through: each owns a range of blocks, so that small ones run
+side by side. A *team* runs the iterations of a lane loop: a block, a warp, or a column of a block.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from autofuse.kernel.cuda_settings import WARP, Settings, settings
+from autofuse.kernel.cuda_shape import (
+    STATIC_SHARED,
+    block_team,
+    bytes_of,
+    cuda_kernel,
+    extent_of,
+    grids,
+    inner_team,
+    local_bytes,
+    waits,
+)
 from autofuse.kernel.dialects import CUDA
-from autofuse.kernel.ir import Kernel, Local, Loop, Stmt, Store, statements
+from autofuse.kernel.ir import (
+    Fold,
+    Kernel,
+    LoadVector,
+    Local,
+    Loop,
+    Stmt,
+    Store,
+    StoreVector,
+    names_read,
+    statements,
+)
 from autofuse.kernel.printer import Printer, signature
+from autofuse.ops.dtypes import DType
+from autofuse.ops.scalar import Lit
+
+# Passes of one thread over its lanes that are unrolled, so that their loads are in flight together.
+MOST_UNROLLED = 16
 
 
 def render_cuda(kernel: Kernel) -> str:
-    """One CUDA kernel; block size and grid size are free, block size a multiple of 32."""
-    return "\n".join([signature(kernel, CUDA), "{", *_CudaPrinter(kernel).lines(), "}", ""])
+    """One CUDA kernel, for blocks of `threads` threads (a launch setting); see `cuda_shape` for
+    what its launch needs. Raises LaunchError for a setting that no kernel can have."""
+    own = settings(kernel)
+    kernel = cuda_kernel(kernel)
+    bounds = f"{own.threads}, {own.blocks}" if own.blocks else f"{own.threads}"
+    head = signature(kernel, CUDA).replace(" void ", f" void __launch_bounds__({bounds}) ", 1)
+    return "\n".join([head, "{", *_CudaPrinter(kernel, own).lines(), "}", ""])
 
 
 class _CudaPrinter(Printer):
-    """Grid loops stride over blocks, lane loops over the threads of a block."""
-
     dialect = CUDA
 
-    def guard(self, buffer: str, in_lane: bool) -> str:
-        return "" if in_lane else "if (threadIdx.x == 0) "
+    def __init__(self, kernel: Kernel, own: Settings) -> None:
+        super().__init__(kernel)
+        self.own, self.team = own, block_team(own)
+        self.outs = {p.name for p in kernel.params if p.role != "in"}
+        self.dynamic = local_bytes(kernel) > STATIC_SHARED
+        self.offset = 0
+        self.grid, self.row, self.part, self.edge = "", "", "", ""
+        self.works = iter(p.name for p in kernel.params if p.role == "work")
 
-    def local(self, type_name: str, name: str, size: int) -> str:
-        return f"__shared__ {type_name} {name}[{size}];"
+    def lines(self) -> Iterator[str]:
+        if self.dynamic:
+            yield "  AF_DYNAMIC(unsigned char, af_shared);"
+        segments = grids(self.kernel)
+        yield from self.block(tuple(s for s in self.kernel.body if s not in segments), 1, False)
+        if not segments:
+            return
+        total = sum(extent_of(s) for s in segments)
+        wide = any(s.var.dtype is DType.I64 for s in segments)
+        kind = self.index_type(DType.I64 if wide else DType.I32)
+        once = self.own.grid == "one" or waits(self.kernel)
+        if once:
+            yield "  {"
+            yield f"    const {kind} g = blockIdx.x;"
+        else:
+            yield f"  for ({kind} g = blockIdx.x; g < {total}; g += gridDim.x) {{"
+        first = 0
+        for segment in segments:
+            end = first + extent_of(segment)
+            # A grid loop has tested for the end of the last segment.
+            yield f"    {'else ' if first else ''}{'' if end == total and not once else f'if (g < {end}) '}{{"
+            yield from self.segment(segment, first)
+            yield "    }"
+            first = end
+        yield "  }"
+
+    def index_type(self, dtype: DType) -> str:
+        return self.dialect.types[dtype]
+
+    def segment(self, loop: Loop, first: int) -> Iterator[str]:
+        """The blocks of one grid loop: `first` and those after it."""
+        value = "g" if first == 0 else f"g - {first}"
+        if _reads(loop.body, loop.var.name) or any(_is_part(s) for s in statements(loop.body)):
+            yield f"      const {self.index_type(loop.var.dtype)} {loop.var.name} = {value};"
+        self.grid, self.part = loop.var.name, ""
+        yield from self.block(loop.body, 3, False)
+        if self.own.grid != "one" and _has_local(loop):
+            yield "      __syncthreads();"
+
+    def block(self, body: tuple[Stmt, ...], depth: int, in_lane: bool) -> Iterator[str]:
+        for n, stmt in enumerate(body):
+            yield from self.stmt(stmt, depth, in_lane)
+            if isinstance(stmt, Loop) and _is_part(stmt) and stmt.folds:
+                if self.own.reduce == "split":
+                    yield from self.last_part(stmt, body[n + 1 :], depth)
+                    return
+                yield from self.all_parts(stmt, depth)
+
+    def guard(self, buffer: str, in_lane: bool) -> str:
+        """Uniform values are stored once: by a team's first thread, and of one part."""
+        if in_lane:
+            return ""
+        tests = [f"{self.team.place} == 0", *filter(None, (self.edge,))]
+        if self.part and self.own.reduce == "barrier" and buffer in self.outs:
+            tests.append(f"{self.part} == 0")
+        return f"if ({' && '.join(tests)}) "
+
+    def stmt(self, stmt: Stmt, depth: int, in_lane: bool) -> Iterator[str]:
+        pad, types = "  " * depth, self.dialect.types
+        match stmt:
+            case Local(name, dtype, size, True):
+                yield f"{pad}{types[dtype]} {name}[{size}];"
+            case Local():
+                yield from (f"{pad}{line}" for line in self.shared(stmt))
+            case LoadVector(syms, buffer, index):
+                kind = f"af_{syms[0].dtype}x{len(syms)}"
+                name = f"{syms[0].name}_x{len(syms)}"
+                yield f"{pad}const {kind} {name} = af_load_vector({kind}, {buffer}, {self.text(index)});"
+                for k, sym in enumerate(syms):
+                    yield f"{pad}const {types[sym.dtype]} {sym.name} = {name}.x[{k}];"
+            case StoreVector(buffer, index, values):
+                kind = f"af_{values[0].dtype}x{len(values)}"
+                given = ", ".join(self.text(v) for v in values)
+                yield f"{pad}af_store_vector({kind}, {buffer}, {self.text(index)}, {given});"
+            case _:
+                yield from super().stmt(stmt, depth, in_lane)
+
+    def shared(self, stmt: Local) -> Iterator[str]:
+        """A row or tile in shared memory, one for each team of the block."""
+        kind, size = self.dialect.types[stmt.dtype], bytes_of(stmt, self.team)
+        each = size // self.team.count // stmt.dtype.itemsize
+        offset = f" + {self.team.number} * {each}" if self.team.count > 1 else ""
+        if self.dynamic:
+            apart = f" + {self.team.number} * {size // self.team.count}" if offset else ""
+            place = f"af_shared + {self.offset}{apart}"
+            yield f"const auto {stmt.name} = reinterpret_cast<{kind} *>({place});"
+            self.offset += size
+        elif offset:
+            yield f"__shared__ __align__(16) {kind} {stmt.name}_all[{each * self.team.count}];"
+            yield f"{kind} *const {stmt.name} = {stmt.name}_all{offset};"
+        else:
+            yield f"__shared__ __align__(16) {kind} {stmt.name}[{stmt.size}];"
 
     def loop(self, loop: Loop, depth: int, in_lane: bool) -> Iterator[str]:
+        match loop.kind:
+            case "lane":
+                yield from self.lane(loop, depth, in_lane)
+            case "warp" | "column":
+                yield from self.dealt(loop, depth)
+            case "part":
+                yield from self.own_part(loop, depth)
+            case "when":
+                yield f"{'  ' * depth}if ({self.text(loop.extent)}) {{"
+                yield from self.block(loop.body, depth + 1, in_lane)
+                yield f"{'  ' * depth}}}"
+            case _:
+                yield from self.serial(loop, depth, in_lane)
+
+    def serial(self, loop: Loop, depth: int, in_lane: bool) -> Iterator[str]:
         pad = "  " * depth
-        if loop.kind == "grid":
-            yield f"{pad}{self.head(loop, 'blockIdx.x', 'gridDim.x')}"
-            yield from self.block(loop.body, depth + 1, in_lane)
-            if _has_local(loop):
-                yield f"{pad}  __syncthreads();"
-            yield f"{pad}}}"
-            return
-        if loop.kind == "lane":
-            yield from self._lane(loop, depth)
-            return
+        if self.own.unroll and not any(isinstance(s, Loop) for s in loop.body):
+            yield f"{pad}#pragma unroll {self.own.unroll}"
         yield f"{pad}{self.head(loop)}"
         yield from self.block(loop.body, depth + 1, in_lane)
         yield f"{pad}}}"
         # One thread has stored what all are going to read.
-        if not in_lane and any(self._is_shared(s) for s in loop.body):
-            yield f"{pad}__syncthreads();"
+        if not in_lane and any(self.is_shared(s) for s in loop.body):
+            yield f"{pad}{self.team.sync}"
 
-    def _is_shared(self, stmt: Stmt) -> bool:
-        return isinstance(stmt, Store) and stmt.buffer not in self.outs
+    def head(self, loop: Loop, start: str = "0", step: str = "1") -> str:
+        v = loop.var.name
+        advance = f"{v}++" if step == "1" else f"{v} += {step}"
+        kind = self.index_type(loop.var.dtype)
+        return f"for ({kind} {v} = {start}; {v} < {self.text(loop.extent)}; {advance}) {{"
 
-    def _lane(self, loop: Loop, depth: int) -> Iterator[str]:
+    def is_shared(self, stmt: Stmt) -> bool:
+        return isinstance(stmt, Store | StoreVector) and stmt.buffer not in self.outs
+
+    def shares(self, loop: Loop) -> bool:
+        private = {
+            s.name for s in statements(self.kernel.body) if isinstance(s, Local) and s.private
+        }
+        return any(
+            self.is_shared(s) and s.buffer not in private  # type: ignore[union-attr]  # a store
+            for s in statements(loop.body)
+        )
+
+    def lane(self, loop: Loop, depth: int, in_lane: bool) -> Iterator[str]:
         pad = "  " * depth
-        for fold in loop.folds:
-            # Lanes start from the identity and the running value joins once, afterwards.
-            name = fold.target.name
-            kind = self.dialect.types[fold.target.dtype]
-            yield f"{pad}const {kind} {name}_before = {name};"
-            yield f"{pad}{name} = af_identity_{fold.operator}_{fold.target.dtype}();"
-        yield f"{pad}{self.head(loop, 'threadIdx.x', 'blockDim.x')}"
-        yield from self.block(loop.body, depth + 1, True)
-        yield f"{pad}}}"
+        yield from self.start_folds(loop, depth)
+        yield from self.passes(loop, depth)
         for fold in loop.folds:
             name, kind = fold.target.name, f"{fold.operator}_{fold.target.dtype}"
-            yield f"{pad}{name} = af_join_{kind}({name}_before, af_block_{kind}({name}));"
-        if not loop.folds and any(self._is_shared(s) for s in statements(loop.body)):
-            yield f"{pad}__syncthreads();"
+            total = f"af_{self.team.kind}_{kind}<{self.team.size}>({name})"
+            yield f"{pad}{name} = af_join_{kind}({_before(fold, loop)}, {total});"
+        if (not loop.folds or self.team.kind == "warp") and self.shares(loop):
+            yield f"{pad}{self.team.sync}"
+
+    def start_folds(self, loop: Loop, depth: int) -> Iterator[str]:
+        """Lanes start from the identity and the running value joins once, afterwards."""
+        pad = "  " * depth
+        for fold in loop.folds:
+            name, kind = fold.target.name, self.dialect.types[fold.target.dtype]
+            yield f"{pad}const {kind} {_before(fold, loop)} = {name};"
+            yield f"{pad}{name} = af_identity_{fold.operator}_{fold.target.dtype}();"
+
+    def passes(self, loop: Loop, depth: int) -> Iterator[str]:
+        """The lanes of this thread: those `team.size` apart, numbered by the loop's counter."""
+        pad, team, v = "  " * depth, self.team, loop.var.name
+        most = _most(loop)
+        count = -(-most // team.size) if most is not None else None
+        kind = self.index_type(loop.var.dtype)
+        if count is None or (count > MOST_UNROLLED and loop.counter is None):
+            if count is not None:
+                yield f"{pad}#pragma unroll 4"
+            yield f"{pad}{self.head(loop, team.place, str(team.size))}"
+            yield from self.block(loop.body, depth + 1, True)
+            yield f"{pad}}}"
+            return
+        assert most is not None
+        n = loop.counter.name if loop.counter is not None else f"{v}_n"
+        inner = depth + 1
+        yield f"{pad}#pragma unroll"
+        yield f"{pad}for (int32_t {n} = 0; {n} < {count}; {n}++) {{"
+        exact = isinstance(loop.extent, Lit) and most % team.size == 0
+        if not exact or _reads(loop.body, v):
+            yield f"{pad}  const {kind} {v} = {n} * {team.size} + {team.place};"
+        if not exact:
+            yield f"{pad}  if ({v} < {self.text(loop.extent)}) {{"
+            inner += 1
+        yield from self.block(loop.body, inner, True)
+        if not exact:
+            yield f"{pad}  }}"
+        yield f"{pad}}}"
+
+    def dealt(self, loop: Loop, depth: int) -> Iterator[str]:
+        """Iterations for the warps of a block, or for its columns."""
+        pad, outer, own = "  " * depth, (self.team, self.edge), self.own
+        v, kind = loop.var.name, self.index_type(loop.var.dtype)
+        self.team = inner_team(loop.kind, own, self.team)
+        if loop.kind == "warp":
+            yield f"{pad}{self.head(loop, f'threadIdx.x / {WARP}', str(own.warps))}"
+        else:
+            # Threads beyond the last column repeat it: they must meet the others.
+            extent, place = self.text(loop.extent), f"{v}_n + threadIdx.x % {WARP}"
+            yield f"{pad}for ({kind} {v}_n = 0; {v}_n < {extent}; {v}_n += {WARP}) {{"
+            known = isinstance(loop.extent, Lit) and extent_of(loop) % WARP == 0
+            kinds = "i32" if loop.var.dtype is DType.I32 else "i64"
+            clamped = f"af_min_{kinds}({place}, {extent} - 1)"
+            if _reads(loop.body, v):
+                yield f"{pad}  const {kind} {v} = {place if known else clamped};"
+            self.edge = "" if known else f"{place} < {extent}"
+        yield from self.block(loop.body, depth + 1, False)
+        if loop.kind == "warp" and _has_local(loop):
+            yield f"{pad}  {self.team.sync}"
+        yield f"{pad}}}"
+        self.team, self.edge = outer
+
+    def own_part(self, loop: Loop, depth: int) -> Iterator[str]:
+        """The one iteration of a part loop that this block runs."""
+        pad, parts = "  " * depth, extent_of(loop)
+        self.row, self.part = f"{self.grid} / {parts}", f"{self.grid} % {parts}"
+        yield from self.start_folds(loop, depth)
+        yield f"{pad}{{"
+        if _reads(loop.body, loop.var.name):
+            kind = self.index_type(loop.var.dtype)
+            yield f"{pad}  const {kind} {loop.var.name} = {self.part};"
+        yield from self.block(loop.body, depth + 1, False)
+        yield f"{pad}}}"
+
+    def publish(self, loop: Loop, depth: int) -> Iterator[str]:
+        pad = "  " * depth
+        self.slots = {f.target.name: next(self.works) for f in loop.folds}
+        for fold in loop.folds:
+            slot = f"{self.slots[fold.target.name]}[{self.slot(loop, self.part)}]"
+            yield f"{pad}if ({self.team.place} == 0) {slot} = {fold.target.name};"
+
+    def slot(self, loop: Loop, part: str) -> str:
+        """Where a part leaves its total: parts of a row side by side, columns of one part too."""
+        at = f"({self.row}) * {extent_of(loop)} + {part}"
+        return f"({at}) * {WARP} + threadIdx.x % {WARP}" if self.team.kind == "column" else at
+
+    def last_part(self, loop: Loop, rest: tuple[Stmt, ...], depth: int) -> Iterator[str]:
+        """The block that finishes last adds up what all have left, and goes on alone."""
+        pad, ticket = "  " * depth, next(self.works)
+        yield from self.publish(loop, depth)
+        yield f"{pad}if (af_is_last({ticket}, {self.row}, {extent_of(loop)})) {{"
+        yield from self.join_parts(loop, depth + 1)
+        yield from self.block(rest, depth + 1, False)
+        yield f"{pad}}}"
+
+    def all_parts(self, loop: Loop, depth: int) -> Iterator[str]:
+        """Blocks wait for each other, then each adds up what all have left."""
+        pad, ticket = "  " * depth, next(self.works)
+        yield from self.publish(loop, depth)
+        yield f"{pad}af_wait_for_all({ticket}, {self.row}, {extent_of(loop)}, {self.part} == 0);"
+        yield from self.join_parts(loop, depth)
+
+    def join_parts(self, loop: Loop, depth: int) -> Iterator[str]:
+        pad, team, p = "  " * depth, self.team, f"{loop.var.name}_p"
+        for fold in loop.folds:
+            name, kind = fold.target.name, f"{fold.operator}_{fold.target.dtype}"
+            read = f"__ldcg({self.slots[name]} + ({self.slot(loop, p)}))"
+            yield f"{pad}{name} = af_identity_{kind}();"
+            yield f"{pad}for (int32_t {p} = {team.place}; {p} < {extent_of(loop)}; {p} += {team.size})"
+            yield f"{pad}  {name} = af_join_{kind}({name}, {read});"
+            total = f"af_{team.kind}_{kind}<{team.size}>({name})"
+            yield f"{pad}{name} = af_join_{kind}({_before(fold, loop)}, {total});"
+
+
+def _before(fold: Fold, loop: Loop) -> str:
+    return f"{fold.target.name}_{loop.var.name}"
+
+
+def _most(loop: Loop) -> int | None:
+    """The largest number of lanes, where it is known."""
+    return int(loop.extent.value) if isinstance(loop.extent, Lit) else loop.var.extent
+
+
+def _reads(body: tuple[Stmt, ...], name: str) -> bool:
+    return any(name in names_read(s) for s in body)
+
+
+def _is_part(stmt: Stmt) -> bool:
+    return isinstance(stmt, Loop) and stmt.kind == "part"
 
 
 def _has_local(loop: Loop) -> bool:
-    return any(isinstance(s, Local) for s in statements(loop.body))
+    return any(isinstance(s, Local) and not s.private for s in statements(loop.body))

@@ -1,7 +1,8 @@
 """Kernel passes: each one small file, Kernel -> Kernel, meaning unchanged.
 
 PASSES serve every dialect. C_PASSES reshape lanes for a compiler that vectorises innermost loops;
-a GPU runs lanes as threads and needs neither.
+a GPU runs lanes as threads and needs neither. CUDA_PASSES read the launch settings of the kernel
+(`kernel/cuda_settings.py`): who runs what comes first, then what each thread does, then spelling.
 """
 
 from __future__ import annotations
@@ -11,15 +12,42 @@ from collections.abc import Callable
 
 from autofuse.kernel.ir import Kernel
 from autofuse.kernel.passes.block_folds import block_folds
+from autofuse.kernel.passes.column_blocks import column_blocks
 from autofuse.kernel.passes.drop_dead import drop_dead
+from autofuse.kernel.passes.flatten_lanes import flatten_lanes
 from autofuse.kernel.passes.fuse_lanes import fuse_lanes
+from autofuse.kernel.passes.keep_rows import keep_rows
 from autofuse.kernel.passes.lanes_inward import lanes_inward
+from autofuse.kernel.passes.narrow_indices import narrow_indices
+from autofuse.kernel.passes.peel_tails import peel_tails
+from autofuse.kernel.passes.private_rows import private_rows
+from autofuse.kernel.passes.scratch_params import scratch_params
+from autofuse.kernel.passes.split_rows import split_rows
 from autofuse.kernel.passes.stream_stores import stream_stores
+from autofuse.kernel.passes.transpose_tiles import transpose_tiles
 from autofuse.kernel.passes.verify import verify
+from autofuse.kernel.passes.warp_rows import warp_rows
+from autofuse.kernel.passes.widen_lanes import widen_lanes
 
 Pass = Callable[[Kernel], Kernel]
 PASSES: tuple[Pass, ...] = (drop_dead, fuse_lanes)
 C_PASSES: tuple[Pass, ...] = (lanes_inward, stream_stores, block_folds)
+CUDA_PASSES: tuple[Pass, ...] = (
+    flatten_lanes,
+    fuse_lanes,
+    keep_rows,
+    drop_dead,
+    transpose_tiles,
+    peel_tails,
+    column_blocks,
+    split_rows,
+    warp_rows,
+    widen_lanes,
+    scratch_params,
+    private_rows,
+    drop_dead,
+    narrow_indices,
+)
 
 
 def run_passes(kernel: Kernel, passes: tuple[Pass, ...] = PASSES) -> Kernel:
@@ -33,14 +61,26 @@ def run_passes(kernel: Kernel, passes: tuple[Pass, ...] = PASSES) -> Kernel:
 
 
 __all__ = [
+    "CUDA_PASSES",
     "C_PASSES",
     "PASSES",
     "Pass",
     "block_folds",
+    "column_blocks",
     "drop_dead",
+    "flatten_lanes",
     "fuse_lanes",
+    "keep_rows",
     "lanes_inward",
+    "narrow_indices",
+    "peel_tails",
+    "private_rows",
     "run_passes",
+    "scratch_params",
+    "split_rows",
     "stream_stores",
+    "transpose_tiles",
     "verify",
+    "warp_rows",
+    "widen_lanes",
 ]

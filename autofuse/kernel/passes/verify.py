@@ -6,10 +6,12 @@ from autofuse.kernel.ir import (
     Assign,
     Kernel,
     Let,
+    LoadVector,
     Local,
     Loop,
     Stmt,
     Store,
+    StoreVector,
     Stream,
     Var,
     expressions,
@@ -21,7 +23,7 @@ from autofuse.ops.scalar import Expr, Load, Sym
 def verify(kernel: Kernel) -> Kernel:
     """The kernel itself; raises AssertionError on a malformed one (an internal error)."""
     scope = {p.name for p in kernel.params}
-    outs = {p.name for p in kernel.params if p.role == "out"}
+    outs = {p.name for p in kernel.params if p.role != "in"}
     assert all(not isinstance(s, Loop) or s.kind in ("grid", "serial") for s in kernel.body)
     _block(kernel.body, scope, outs)
     return kernel
@@ -36,17 +38,22 @@ def _block(body: tuple[Stmt, ...], outer: set[str], writable: set[str]) -> None:
             case Let(sym, _) | Var(sym, _):
                 assert sym.name not in scope, f"{sym.name} is defined twice"
                 scope.add(sym.name)
+            case LoadVector(syms, name):
+                assert name in scope, f"{name} is read before it is defined"
+                assert not scope & {s.name for s in syms}, f"{syms[0].name} is defined twice"
+                scope |= {s.name for s in syms}
             case Assign(sym, _):
                 assert sym.name in scope, f"{sym.name} is assigned before it exists"
             case Local(name=name):
                 assert name not in scope, f"{name} is defined twice"
                 scope.add(name)
                 writable.add(name)
-            case Store(buffer=name) | Stream(buffer=name):
+            case Store(buffer=name) | StoreVector(buffer=name) | Stream(buffer=name):
                 assert name in writable, f"{name} is not writable here"
-            case Loop(var=var, body=inner, folds=folds):
+            case Loop(var=var, body=inner, folds=folds, counter=counter):
                 assert all(f.target.name in scope for f in folds)
-                _block(inner, scope | {var.name}, writable)
+                names = {var.name} if counter is None else {var.name, counter.name}
+                _block(inner, scope | names, writable)
 
 
 def _reads(expr: Expr, scope: set[str]) -> None:

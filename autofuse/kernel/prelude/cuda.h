@@ -17,6 +17,7 @@ typedef unsigned long long uint64_t;
 #define AF_IN(T, name) const T *__restrict__ name
 #define AF_OUT(T, name) T *__restrict__ name
 #define AF_WORK(T, name) T *name
+#define AF_DYNAMIC(T, name) extern __shared__ __align__(16) T name[]
 #endif
 
 #define AF_FLOATS(T, D, S)                                                                   \
@@ -82,7 +83,26 @@ AF_INLINE af_bf16 af_store_bf16(float x)
 { af_bf16 y; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
 #endif
 
-/* Folds over the threads of a block (a multiple of 32): every thread gets the total. */
+/* Several neighbouring elements in one access: `i` is a multiple of their number. */
+#define AF_VECTOR(T, D, N, BYTES) struct alignas(BYTES) af_##D##x##N { T x[N]; };
+AF_VECTOR(double, f64, 2, 16)
+AF_VECTOR(int64_t, i64, 2, 16)
+#define AF_WORDS(T, D) AF_VECTOR(T, D, 2, 8) AF_VECTOR(T, D, 4, 16)
+AF_WORDS(float, f32)
+AF_WORDS(int32_t, i32)
+AF_WORDS(uint32_t, u32)
+#define AF_HALVES(T, D) AF_VECTOR(T, D, 2, 4) AF_VECTOR(T, D, 4, 8) AF_VECTOR(T, D, 8, 16)
+AF_HALVES(af_f16, f16)
+AF_HALVES(af_bf16, bf16)
+#define AF_BYTES(T, D) AF_VECTOR(T, D, 2, 2) AF_VECTOR(T, D, 4, 4) AF_VECTOR(T, D, 8, 8)
+AF_BYTES(int8_t, i8)
+AF_BYTES(uint8_t, u8)
+AF_BYTES(bool, bool)
+#define af_load_vector(V, buffer, i) (*reinterpret_cast<const V *>((buffer) + (i)))
+#define af_store_vector(V, buffer, i, ...) (*reinterpret_cast<V *>((buffer) + (i)) = V{{__VA_ARGS__}})
+
+/* Folds over the threads of a warp, of a block (a multiple of 32) and over the rows of threads of a
+   block of 32 columns: every thread gets the total. */
 AF_INLINE int af_shuffle(int x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 AF_INLINE float af_shuffle(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 AF_INLINE double af_shuffle(double x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
@@ -95,16 +115,31 @@ AF_INLINE uint8_t af_shuffle(uint8_t x, int mask) { return (uint8_t)__shfl_xor_s
 #define AF_FOLD(OP, T, D, IDENTITY, JOIN)                                                    \
   AF_INLINE T af_identity_##OP##_##D() { return IDENTITY; }                                  \
   AF_INLINE T af_join_##OP##_##D(T x, T y) { return JOIN; }                                  \
-  AF_INLINE T af_block_##OP##_##D(T x)                                                       \
+  template <int LANES> AF_INLINE T af_warp_##OP##_##D(T x)                                   \
+  {                                                                                          \
+    for (int m = LANES / 2; m > 0; m >>= 1) x = af_join_##OP##_##D(x, af_shuffle(x, m));     \
+    return x;                                                                                \
+  }                                                                                          \
+  template <int THREADS = 0> AF_INLINE T af_block_##OP##_##D(T x)                                \
   {                                                                                          \
     __shared__ T part[32];                                                                   \
-    for (int m = 16; m > 0; m >>= 1) x = af_join_##OP##_##D(x, af_shuffle(x, m));            \
+    x = af_warp_##OP##_##D<32>(x);                                                           \
     __syncthreads();                                                                         \
     if ((threadIdx.x & 31) == 0) part[threadIdx.x >> 5] = x;                                 \
     __syncthreads();                                                                         \
-    const int warps = blockDim.x >> 5;                                                       \
-    x = (int)(threadIdx.x & 31) < warps ? part[threadIdx.x & 31] : af_identity_##OP##_##D(); \
-    for (int m = 16; m > 0; m >>= 1) x = af_join_##OP##_##D(x, af_shuffle(x, m));            \
+    const bool mine = (threadIdx.x & 31) < (THREADS ? THREADS : blockDim.x) / 32;            \
+    x = mine ? part[threadIdx.x & 31] : af_identity_##OP##_##D();                            \
+    return af_warp_##OP##_##D<32>(x);                                                        \
+  }                                                                                          \
+  template <int ROWS> AF_INLINE T af_column_##OP##_##D(T x)                                  \
+  {                                                                                          \
+    __shared__ T part[ROWS * 32];                                                            \
+    __syncthreads();                                                                         \
+    part[threadIdx.x] = x;                                                                   \
+    __syncthreads();                                                                         \
+    x = part[threadIdx.x & 31];                                                              \
+    for (int row = 1; row < ROWS; row++)                                                     \
+      x = af_join_##OP##_##D(x, part[row * 32 + (threadIdx.x & 31)]);                        \
     return x;                                                                                \
   }
 #define AF_FOLDS(T, D, LOW, HIGH)                                                            \
@@ -121,3 +156,30 @@ AF_FOLDS(uint32_t, u32, 0u, 4294967295u)
 AF_FOLDS(uint8_t, u8, (uint8_t)0, (uint8_t)255)
 AF_FOLD(or, bool, bool, false, x | y)
 AF_FOLD(and, bool, bool, true, x & y)
+
+/* Blocks that share a row meet: what each wrote before, the last one to come reads after, ... */
+AF_INLINE bool af_is_last(AF_WORK(uint32_t, tickets), int row, uint32_t parts)
+{
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = atomicAdd(tickets + row, 1u) == parts - 1;
+    if (last) atomicExch(tickets + row, 0u);
+  }
+  __syncthreads();
+  __threadfence();
+  return last;
+}
+/* ... or all do. Arrivals add up to 2^31, so that the top bit flips when the last one is there. */
+AF_INLINE void af_wait_for_all(AF_WORK(uint32_t, tickets), int row, uint32_t parts, bool first)
+{
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    const uint32_t before = atomicAdd(tickets + row, first ? 0x80000001u - parts : 1u);
+    while (((atomicAdd(tickets + row, 0u) ^ before) & 0x80000000u) == 0) __nanosleep(40);
+  }
+  __syncthreads();
+  __threadfence();
+}

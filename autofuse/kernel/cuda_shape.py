@@ -1,0 +1,128 @@
+"""What the launch of a CUDA kernel needs: blocks, shared memory, scratch. Pure functions.
+
+All take the kernel that `lower` made, with its launch settings as facts, and look at it after
+CUDA_PASSES, as `render_cuda` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from autofuse.kernel.cuda_settings import WARP, Settings, settings
+from autofuse.kernel.ir import Kernel, Local, Loop, Param, Stmt, statements
+from autofuse.kernel.passes import CUDA_PASSES, run_passes
+from autofuse.ops.scalar import Lit
+
+# Static shared memory stops at 48 KiB, of which folds over a block need a little.
+STATIC_SHARED = 40 << 10
+
+
+@lru_cache(maxsize=256)
+def cuda_kernel(kernel: Kernel) -> Kernel:
+    """The kernel as it is printed: CUDA_PASSES applied. Raises LaunchError."""
+    return run_passes(kernel, CUDA_PASSES)
+
+
+def block_threads(kernel: Kernel) -> int:
+    """Threads of a block: the kernel runs with exactly these. Raises LaunchError."""
+    return settings(kernel).threads
+
+
+def blocks_wanted(kernel: Kernel) -> int:
+    """Blocks, when each runs one grid iteration: exactly these with grid="one" and for a
+    cooperative kernel, else any number serves."""
+    return max(1, sum(extent_of(g) for g in grids(cuda_kernel(kernel))))
+
+
+def shared_bytes(kernel: Kernel) -> int:
+    """Bytes of dynamic shared memory to ask for at the launch; 0 where static memory serves. Over
+    48 KiB the launch must raise the kernel's limit first."""
+    needed = local_bytes(cuda_kernel(kernel))
+    return needed if needed > STATIC_SHARED else 0
+
+
+def scratch_params(kernel: Kernel) -> tuple[Param, ...]:
+    """Buffers that the kernel takes after its outputs (role "work"), which blocks share. They must
+    be zero before the first launch; every launch that ends leaves its counters usable again."""
+    return tuple(p for p in cuda_kernel(kernel).params if p.role == "work")
+
+
+def scratch_bytes(kernel: Kernel) -> int:
+    """Bytes of all scratch buffers, each starting at a multiple of 256."""
+    sizes = (p.size * p.dtype.itemsize for p in scratch_params(kernel))
+    return sum(-(-size // 256) * 256 for size in sizes)
+
+
+def is_cooperative(kernel: Kernel) -> bool:
+    """Blocks wait for each other, so all must be on the device at once."""
+    return waits(cuda_kernel(kernel))
+
+
+# What follows takes kernels after their passes.
+
+
+def grids(kernel: Kernel) -> list[Loop]:
+    """The segments of a kernel."""
+    return [s for s in kernel.body if isinstance(s, Loop) and s.kind == "grid"]
+
+
+def extent_of(loop: Loop) -> int:
+    """The literal extent of a loop."""
+    assert isinstance(loop.extent, Lit)
+    return int(loop.extent.value)
+
+
+def waits(kernel: Kernel) -> bool:
+    """Some blocks wait for others."""
+    shared = any(isinstance(s, Loop) and s.kind == "part" for s in statements(kernel.body))
+    return shared and settings(kernel).reduce == "barrier"
+
+
+def local_bytes(kernel: Kernel) -> int:
+    """Bytes of shared memory that the rows and tiles of a kernel take."""
+    own = settings(kernel)
+    return sum(bytes_of(stmt, team) for stmt, team in _locals(kernel.body, own, block_team(own)))
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """Threads that run lanes together: how many, this thread's place among them, and which of the
+    `count` teams of a block it is in."""
+
+    kind: str
+    size: int
+    place: str
+    number: str = "0"
+    count: int = 1
+
+    @property
+    def sync(self) -> str:
+        return "__syncwarp();" if self.kind == "warp" else "__syncthreads();"
+
+
+def block_team(own: Settings) -> Team:
+    """All threads of a block."""
+    return Team("block", own.threads, "threadIdx.x")
+
+
+def inner_team(kind: str, own: Settings, outer: Team) -> Team:
+    """The team inside a loop of this kind."""
+    if kind == "warp":
+        return Team("warp", WARP, f"threadIdx.x % {WARP}", f"threadIdx.x / {WARP}", own.warps)
+    if kind == "column":
+        return Team("column", own.warps, f"threadIdx.x / {WARP}")
+    return outer
+
+
+def _locals(body: tuple[Stmt, ...], own: Settings, team: Team) -> Iterator[tuple[Local, Team]]:
+    for stmt in body:
+        if isinstance(stmt, Local) and not stmt.private:
+            yield stmt, team
+        elif isinstance(stmt, Loop):
+            yield from _locals(stmt.body, own, inner_team(stmt.kind, own, team))
+
+
+def bytes_of(stmt: Local, team: Team) -> int:
+    """Shared memory that the block keeps for one row or tile."""
+    return -(-stmt.size * stmt.dtype.itemsize // 16) * 16 * team.count

@@ -1,0 +1,61 @@
+"""flatten_lanes: a serial loop around one lane loop becomes one longer lane loop.
+
+Before: serial k < 9 {lane l < 100 {s += x[k*100 + l]} add->s}
+After:  lane l < 900 {s += x[l]} add->s
+Lanes have no order, and a block that folds once waits once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autofuse.kernel.indices import rebuild
+from autofuse.kernel.ir import Assign, Kernel, Let, Loop, Stmt, Store, map_exprs
+from autofuse.ops import index as ix
+from autofuse.ops.dtypes import DType
+from autofuse.ops.scalar import Expr, Lit, Sym
+
+
+def flatten_lanes(kernel: Kernel) -> Kernel:
+    """Merge serial loops with the lane loop that is all they contain, inner ones first."""
+    return replace(kernel, body=_block(kernel.body))
+
+
+def _block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    done: list[Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, Loop) and stmt.kind != "lane":
+            stmt = replace(stmt, body=_block(stmt.body))
+            lane = stmt.body[-1] if stmt.kind == "serial" and stmt.body else None
+            if isinstance(lane, Loop) and _can_merge(stmt, lane):
+                stmt = _merged(stmt, lane)
+        done.append(stmt)
+    return tuple(done)
+
+
+def _can_merge(serial: Loop, lane: Loop) -> bool:
+    if (
+        lane.kind != "lane"
+        or not isinstance(serial.extent, Lit)
+        or not isinstance(lane.extent, Lit)
+    ):
+        return False
+    targets = {f.target.name for f in lane.folds}
+    return all(isinstance(s, Let) for s in serial.body[:-1]) and all(
+        isinstance(s, Let | Store) or (isinstance(s, Assign) and s.sym.name in targets)
+        for s in lane.body
+    )
+
+
+def _merged(serial: Loop, lane: Loop) -> Loop:
+    assert isinstance(serial.extent, Lit) and isinstance(lane.extent, Lit)
+    width = int(lane.extent.value)
+    total = int(serial.extent.value) * width
+    var = Sym(lane.var.name, DType.I64, total)
+    values: dict[str, Expr] = {
+        serial.var.name: ix.idiv(var, width),
+        lane.var.name: ix.imod(var, width),
+    }
+    inner = (*serial.body[:-1], *lane.body)
+    body = tuple(map_exprs(s, lambda e: rebuild(e, values)) for s in inner)
+    return Loop("lane", var, ix.lit(total), body, lane.folds)
