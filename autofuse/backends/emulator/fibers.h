@@ -55,6 +55,8 @@ namespace af {
 
 constexpr size_t STACK_BYTES = 128 * 1024, PAGE = 4096;
 constexpr int IDLE_SWEEPS = 2000;
+/* A guard page costs a mapping, of which a process has some 65,000; stacks beyond are given back. */
+constexpr size_t GUARDED_STACKS = 8192, KEPT_STACKS = 4096;
 
 enum State { READY, AT_BARRIER, AT_COLLECTIVE, DONE };
 
@@ -92,7 +94,7 @@ struct Fiber {
   uint32_t mask;
   uint64_t value, result;
   int operand, width;
-  bool fenced;
+  bool fenced, unfenced; /* has fenced at all; has written since */
   Known known, published;
 };
 
@@ -100,7 +102,7 @@ struct Block {
   Dim index;
   uint32_t id, arrived, done, epoch, votes;
   int total;
-  Known known;
+  Known known, published;
   std::vector<Fiber> fibers;
   std::vector<char> shared, dynamic;
 };
@@ -134,11 +136,16 @@ static char *stack(size_t index)
     void *made = mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (made == MAP_FAILED) return nullptr;
-    mprotect(made, PAGE, PROT_NONE); /* an overflow must fault */
+    if (stacks.size() < GUARDED_STACKS) mprotect(made, PAGE, PROT_NONE); /* overflow must fault */
     stacks.push_back((char *)made);
   }
   /* Different offsets, or all stacks would share the same few cache lines. */
   return stacks[index] + STACK_BYTES - index % 32 * 192;
+}
+
+static void trim_stacks()
+{
+  for (; stacks.size() > KEPT_STACKS; stacks.pop_back()) munmap(stacks.back(), STACK_BYTES);
 }
 
 [[noreturn]] static void to_scheduler()

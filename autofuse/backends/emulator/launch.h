@@ -51,7 +51,7 @@ static bool start(Block &b, uint32_t id, size_t first_stack_index)
   b.id = id;
   b.index = position(id, grid_dim);
   b.arrived = b.done = b.epoch = b.votes = 0;
-  b.known = Known();
+  b.known = b.published = Known();
   b.shared.clear(), b.dynamic.clear();
   b.fibers.resize(threads);
   for (uint32_t t = 0; t < threads; t++) {
@@ -67,7 +67,7 @@ static bool start(Block &b, uint32_t id, size_t first_stack_index)
     f.state = READY;
     f.id = t, f.global = id * threads + t;
     f.tick = f.steps = 0;
-    f.fenced = false;
+    f.fenced = f.unfenced = false;
     if (!f.known.empty() || !f.published.empty()) f.known = f.published = Known();
   }
   return true;
@@ -290,6 +290,7 @@ int af_launch(const af::Entry *kernel, af::Buffer *arguments, const AfLaunch *ho
   run_grid();
   watch.stop();
   for (int k = 0; k < kernel->parameters; k++) free(arguments[k].shadow);
+  trim_stacks();
   return (run.failed ? 1 : 0) | (run.float_atomics ? 2 : 0);
 }
 }

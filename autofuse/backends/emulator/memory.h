@@ -44,6 +44,7 @@ static void note(const Buffer *b, uint64_t element, Access kind)
     race(b, element, what, s.reader, "read");
   s.writer = me, s.epoch = self.block->epoch, s.tick = self.tick, s.steps = self.steps;
   s.atomic = kind == ATOMIC;
+  self.unfenced = true;
   if (kind == WRITE) run.progress++;
 }
 
@@ -89,6 +90,7 @@ void fence()
   self.published.epochs[self.block->id] = self.block->epoch;
   self.published.ticks[self.global] = self.tick++;
   self.fenced = true;
+  self.unfenced = false;
 }
 
 void atomic_done(const void *at, bool synchronises, bool changed)
@@ -98,6 +100,7 @@ void atomic_done(const void *at, bool synchronises, bool changed)
     Known &released = run.released[at];
     run.self->known.join(released);
     if (run.self->fenced) released.join(run.self->published);
+    released.join(run.self->block->published);
   } else {
     run.float_atomics = true;
   }

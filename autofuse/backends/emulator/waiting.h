@@ -1,5 +1,18 @@
 /* Barriers and operations of a warp. */
 
+/* What fences before a barrier made visible may be released by any thread after it. */
+static void publish(Block &b, bool all)
+{
+  if (!all) {
+    for (Fiber &f : b.fibers)
+      if (f.fenced) b.published.join(f.published);
+    return;
+  }
+  b.published.join(b.known);
+  if (b.published.epochs.size() <= b.id) b.published.epochs.resize(b.id + 1);
+  b.published.epochs[b.id] = b.epoch + 1;
+}
+
 static void open_barrier(Block &b)
 {
   const Fiber &first = b.fibers[0];
@@ -7,12 +20,15 @@ static void open_barrier(Block &b)
     if (f.site.line != first.site.line || strcmp(f.site.file, first.site.file) != 0)
       fail("threads wait at different barriers: %s line %d and %s line %d", first.site.file,
            first.site.line, f.site.file, f.site.line);
+  bool any = false, all = true;
   for (Fiber &f : b.fibers) {
     f.state = READY;
+    any = any || f.fenced, all = all && !f.unfenced;
     if (f.known.empty()) continue;
     b.known.join(f.known);
     f.known = Known();
   }
+  if (any) publish(b, all);
   b.total = (int)b.votes;
   b.arrived = b.votes = 0;
   b.epoch++;
