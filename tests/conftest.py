@@ -9,9 +9,15 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from autofuse.backends.cuda import driver
+
 # Equal runs try equal examples; compiling has no place under a deadline.
 settings.register_profile("autofuse", derandomize=True, deadline=None, database=None)
 settings.load_profile("autofuse")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "gpu: needs a CUDA device; left out where there is none")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,3 +36,10 @@ def _own_build_cache() -> Iterator[None]:
         os.environ["AUTOFUSE_CACHE"] = directory
         yield
         del os.environ["AUTOFUSE_CACHE"]
+
+
+@pytest.fixture(autouse=True)
+def _no_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with a GPU passes the same tests: only those marked `gpu` may see it."""
+    if request.node.get_closest_marker("gpu") is None:
+        monkeypatch.setattr(driver, "why_not", lambda: "no CUDA driver was found")

@@ -131,7 +131,7 @@ def test_quantities_and_tables() -> None:
 
 def test_devices() -> None:
     assert (resolve_device("auto"), resolve_device("cpu")) == ("cpu", "cpu")
-    with pytest.raises(AutofuseError, match="no CUDA backend yet"):
+    with pytest.raises(AutofuseError, match="cannot be used: no CUDA driver"):
         resolve_device("cuda")
     with pytest.raises(AutofuseError, match="unknown device 'abacus'"):
         resolve_device("abacus")
