@@ -12,10 +12,8 @@ from autofuse.baselines.xla_horizontal import horizontal_input_fusion, horizonta
 from autofuse.baselines.xla_instruction_fusion import instruction_fusion
 from autofuse.baselines.xla_merger import fusion_merger
 from autofuse.baselines.xla_multi_output import multi_output_fusion
-from autofuse.baselines.xla_state import LIBRARY, State
+from autofuse.baselines.xla_state import State
 from autofuse.graph.types import Graph
-
-BITCASTS = "bitcasts"
 
 
 def xla_2022(graph: Graph) -> BaselineResult:
@@ -33,7 +31,7 @@ def _planned(graph: Graph, entry: bool) -> BaselineResult:
         pass
     while _horizontal_stage(state):
         pass
-    _dissolve_bitcasts(state)
+    state.dissolve_bitcasts()
     bodies, inner = planned_bodies(graph, state.live, partial(_planned, entry=False))
     plan = ordered_plan(graph, state.plan_groups(bodies))
     return BaselineResult(plan, (*state.decisions.values(), *inner))
@@ -49,16 +47,3 @@ def _fusion_stage(state: State) -> bool:
 def _horizontal_stage(state: State) -> bool:
     changed = horizontal_loop_fusion(state) if state.entry else False
     return horizontal_input_fusion(state) or changed
-
-
-def _dissolve_bitcasts(state: State) -> None:
-    """A bitcast left over launches nothing in XLA: its readers read through it."""
-    for item in reversed(state.post_order()):
-        instr = state.instrs.get(item)
-        if instr is None or not all(state.fact(n).bitcast for n in instr.nodes):
-            continue
-        for user in state.users(instr):
-            if user.kind != LIBRARY:
-                state.absorb(instr, user)
-                state.note(BITCASTS, instr, user, None, ("bitcast", "read through, no kernel"))
-        state.drop_if_unread(instr)

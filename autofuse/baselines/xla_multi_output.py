@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from autofuse.baselines.xla_predicates import (
     Rules,
     contains,
@@ -16,10 +19,24 @@ from autofuse.baselines.xla_predicates import (
 )
 from autofuse.baselines.xla_shapes import Fact
 from autofuse.baselines.xla_state import INPUT, LIBRARY, LOOP, OP, Instr, State
-from autofuse.graph.types import Value
+from autofuse.graph.types import Graph, Value
 
 SIBLINGS = "multi-output-siblings"
 PRODUCERS = "multi-output-producer"
+
+
+def _any_value(graph: Graph, parent: Value) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class MultiOutput:
+    """One version of the pass: rules for (first, second) sibling and for (producer, consumer), and
+    which shared operands bring siblings together."""
+
+    siblings: Rules
+    producers: Rules
+    worth_sharing: Callable[[Graph, Value], bool] = _any_value
 
 
 def hero(state: State, instr: Instr) -> Fact:
@@ -76,8 +93,10 @@ SIBLING_RULES: Rules = (
 )
 
 
-def multi_output_fusion(state: State) -> bool:
-    """One run of the pass, users before definitions; True when something fused."""
+def multi_output_fusion(state: State, rules: MultiOutput | None = None) -> bool:
+    """One run of the pass (of 2022 unless other `rules` are given), users before definitions;
+    True when something fused."""
+    rules = rules or RULES_2022
     changed = False
     for item in reversed(state.post_order()):
         if item in state.instrs:
@@ -86,13 +105,14 @@ def multi_output_fusion(state: State) -> bool:
             # An array constant is never a parent, and a node that was merged is gone.
             values = [Value(item)] if state.graph[item].op == "input" else []
         for value in values:
-            changed |= _fuse_siblings(state, value)
+            if rules.worth_sharing(state.graph, value):
+                changed |= _fuse_siblings(state, value, rules.siblings)
         if item in state.instrs:
-            changed |= _fuse_into_user(state, state.instrs[item])
+            changed |= _fuse_into_user(state, state.instrs[item], rules.producers)
     return changed
 
 
-def _fuse_siblings(state: State, parent: Value) -> bool:
+def _fuse_siblings(state: State, parent: Value, rules: Rules) -> bool:
     """Fuse readers of one value with each other."""
     found = [state.instrs[i] for i in sorted(state.readers.get(parent, ()))]
     siblings = sorted(found, key=_preference)
@@ -105,7 +125,7 @@ def _fuse_siblings(state: State, parent: Value) -> bool:
         for second in siblings[k:]:
             if second.kind == LIBRARY:
                 continue
-            refusal = first_refusal(SIBLING_RULES, state, first, second)
+            refusal = first_refusal(rules, state, first, second)
             reason = f"both read %{parent.node}"
             state.note(SIBLINGS, second, first, refusal, ("siblings", reason))
             if refusal is None:
@@ -151,15 +171,17 @@ PRODUCER_RULES: Rules = (
     ("dependence", cycle),
 )
 
+RULES_2022 = MultiOutput(SIBLING_RULES, PRODUCER_RULES)
 
-def _fuse_into_user(state: State, producer: Instr) -> bool:
+
+def _fuse_into_user(state: State, producer: Instr, rules: Rules) -> bool:
     """Merge `producer` into one of its users, keeping its output."""
     users = [u for u in state.users(producer) if u.kind != LIBRARY]
     alone = state.user_count(producer) == 1
     if producer.kind == LIBRARY or (alone and not any(_is_multi(u) for u in users)):
         return False
     for consumer in sorted(users, key=_preference):
-        refusal = first_refusal(PRODUCER_RULES, state, producer, consumer)
+        refusal = first_refusal(rules, state, producer, consumer)
         fused = "producer-consumer", "both outputs are kept"
         state.note(PRODUCERS, producer, consumer, refusal, fused)
         if refusal is None:

@@ -14,9 +14,6 @@ from autofuse.baselines.xla_state import INPUT, LIBRARY, LOOP, OP, Instr, State
 Rule = Callable[[State, Instr, Instr], str | None]
 Rules = Sequence[tuple[str, Rule]]
 
-MAX_SHARED_BYTES = 40_000
-MAX_FAST_REDUCTIONS = 8
-MAX_OPERANDS_AND_OUTPUTS = 64
 MAX_DUPLICATION = 15
 
 
@@ -123,22 +120,23 @@ def _buffers(state: State, instr: Instr) -> int:
 
 def _over_budget(state: State, a: Instr, b: Instr, into_consumer: bool) -> str | None:
     """`a` is the consumer when `into_consumer`."""
+    limits = state.limits
     shared = a.shared + b.shared
-    if shared > MAX_SHARED_BYTES:
-        return f"{shared} bytes of shared memory (limit {MAX_SHARED_BYTES})"
-    if a.fast + b.fast > MAX_FAST_REDUCTIONS:
-        return f"{a.fast + b.fast} reductions in one kernel (limit {MAX_FAST_REDUCTIONS})"
+    if shared > limits.shared_bytes:
+        return f"{shared} bytes of shared memory (limit {limits.shared_bytes})"
+    if a.fast + b.fast > limits.fast_reductions:
+        return f"{a.fast + b.fast} reductions in one kernel (limit {limits.fast_reductions})"
     buffers = _buffers(state, a) + _buffers(state, b)
-    if len(a.operands) + len(b.operands) - 1 + buffers <= MAX_OPERANDS_AND_OUTPUTS:
+    if len(a.operands) + len(b.operands) - 1 + buffers <= limits.operands_and_outputs:
         return None
     inside = a.roots | b.roots
     union = {v for v in (*a.operands, *b.operands) if v.node not in inside}
     if into_consumer and len(union) <= len(a.operands):
         return None
     total = len(union) + buffers
-    if total <= MAX_OPERANDS_AND_OUTPUTS:
+    if total <= limits.operands_and_outputs:
         return None
-    return f"{total} operands and outputs (limit {MAX_OPERANDS_AND_OUTPUTS})"
+    return f"{total} operands and outputs (limit {limits.operands_and_outputs})"
 
 
 def budget(state: State, producer: Instr, consumer: Instr) -> str | None:

@@ -13,7 +13,20 @@ from autofuse.plan.groups import is_inline
 from autofuse.plan.types import FusionGroup, FusionPlan
 
 PRODUCER_IS_FUSION = "producer-is-fusion"
+BITCASTS = "bitcasts"
 OP, LOOP, INPUT, LIBRARY, HORIZONTAL = "op", "loop", "input", "library", "horizontal"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one kernel may hold: bytes of shared memory, fast reductions, operands + outputs."""
+
+    shared_bytes: int
+    fast_reductions: int
+    operands_and_outputs: int
+
+
+LIMITS_2022 = Limits(40_000, 8, 64)
 
 
 @dataclass(eq=False)
@@ -45,13 +58,13 @@ class State:
     Nodes of equal meaning inside one fusion are one from the start (XLA merges them by CSE).
     """
 
+    limits = LIMITS_2022
+
     def __init__(self, graph: Graph, entry: bool) -> None:
         self.graph, self.entry = graph, entry
-        inlined = [is_inline(graph, n) for n in range(len(graph.nodes))]
         self.live = live_nodes(graph)
         self.facts: list[Fact | None] = [None] * len(graph.nodes)
-        for n in self.live:
-            self.facts[n] = fact_of(graph, n, inlined)
+        self._find_facts()
         self.shapes = [n.types[0].shape if n.types else () for n in graph.nodes]
         self.outputs = {v for v in graph.outputs if is_computed(graph, v.node)}
         self.output_nodes = {v.node for v in self.outputs}
@@ -62,6 +75,11 @@ class State:
         self._ancestors: dict[int, int] | None = None
         for n in self.live:
             self._add_op(n)
+
+    def _find_facts(self) -> None:
+        inlined = [is_inline(self.graph, n) for n in range(len(self.graph.nodes))]
+        for n in self.live:
+            self.facts[n] = fact_of(self.graph, n, inlined)
 
     def fact(self, node: int) -> Fact:
         found = self.facts[node]
@@ -224,6 +242,18 @@ class State:
                 del self.owner[root]
                 instr.flow = None
 
+    def dissolve_bitcasts(self) -> None:
+        """A bitcast left over launches nothing in XLA: its readers read through it."""
+        for item in reversed(self.post_order()):
+            instr = self.instrs.get(item)
+            if instr is None or not all(self.fact(n).bitcast for n in instr.nodes):
+                continue
+            for user in self.users(instr):
+                if user.kind != LIBRARY:
+                    self.absorb(instr, user)
+                    self.note(BITCASTS, instr, user, None, ("bitcast", "read through, no kernel"))
+            self.drop_if_unread(instr)
+
     # results
 
     def note(
@@ -249,4 +279,5 @@ class State:
         """The instructions as groups; an output is a value others read or the graph returns."""
         for instr in self.instrs.values():
             outputs = [v for v in self.values(instr) if v in self.outputs or self.readers.get(v)]
-            yield FusionGroup(tuple(sorted(instr.nodes)), tuple(outputs), bodies.get(instr.id))
+            if outputs:  # what every reader recomputes is stored by nobody
+                yield FusionGroup(tuple(sorted(instr.nodes)), tuple(outputs), bodies.get(instr.id))

@@ -1,0 +1,38 @@
+"""Plans of rules that follow another compiler's code generators, made of kernels ours can build."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from autofuse.baselines.base import BaselineResult, Decision, node_label
+from autofuse.graph.types import Graph
+from autofuse.plan.legality import Refusal, check_group
+from autofuse.plan.partition import realise
+from autofuse.plan.types import FusionPlan
+
+PASS = "kernel-forms"
+
+
+def buildable(graph: Graph, result: BaselineResult) -> BaselineResult:
+    """The result with every group that no kernel of ours can be cut, and a decision for each."""
+    cuts = tuple(_cuts(graph, result.plan, ()))
+    if not cuts:
+        return result
+    plan, _ = realise(graph, result.plan)
+    return BaselineResult(plan, (*result.decisions, *cuts))
+
+
+def _cuts(graph: Graph, plan: FusionPlan, scope: Sequence[int]) -> Iterator[Decision]:
+    for group in plan.groups:
+        if group.body is not None:
+            loop = group.nodes[0]
+            yield from _cuts(graph.call(loop)["body"], group.body, (*scope, loop))
+            continue
+        verdict = check_group(graph, group.nodes, group.outputs)
+        if isinstance(verdict, Refusal):
+            first, last = group.nodes[0], group.outputs[0].node
+            yield Decision(
+                PASS, node_label(graph, first), node_label(graph, last), False, verdict.rule,
+                f"no kernel of ours is this group, so it was cut: {verdict.reason}",
+                first, last, tuple(scope),
+            )  # fmt: skip
