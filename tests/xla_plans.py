@@ -1,4 +1,4 @@
-"""A graph planned by xla-2022, as its tests look at it."""
+"""A graph planned by the rules of XLA, as tests look at it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from test_baselines import check_plan
 
-from autofuse.baselines.base import BaselineResult, Decision
+from autofuse.baselines.base import Baseline, BaselineResult, Decision
 from autofuse.baselines.xla_2022 import xla_2022
+from autofuse.baselines.xla_2026 import fused_2026
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
@@ -20,9 +21,11 @@ N = (64,)
 class Planned:
     """A graph planned by xla-2022, seen through op names."""
 
+    planner: Baseline = staticmethod(xla_2022)
+
     def __init__(self, builder: GraphBuilder, *outputs: Value) -> None:
         self.graph: Graph = canonical(builder.build(outputs))
-        self.result: BaselineResult = xla_2022(self.graph)
+        self.result: BaselineResult = self.planner(self.graph)
         check_plan(self.graph, self.result.plan)
 
     @property
@@ -47,6 +50,12 @@ class Planned:
     def fused(self, rule: str, producer: str, consumer: str = "", passes: str = "") -> bool:
         found = self.decisions(producer, consumer, passes)
         return any(d.rule == rule and d.fused for d in found)
+
+
+class Planned2026(Planned):
+    """A graph planned by xla-2026, kernels as XLA has them."""
+
+    planner: Baseline = staticmethod(fused_2026)
 
 
 def inputs(b: GraphBuilder, count: int, shape: Sequence[int] = N) -> list[Value]:
