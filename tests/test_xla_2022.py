@@ -276,3 +276,49 @@ def test_a_reduction_does_not_read_through_a_transposition() -> None:
     p = Planned(b, b.add("reduce_sum", b.add("transpose", x, perm=(1, 0)), axes=(1,)))
     assert p.groups == [["reduce_sum"], ["transpose"]]
     assert p.refused("reduction-transpose", "transpose", "reduce_sum")
+
+
+@pytest.mark.parametrize(("constant", "expensive"), [(True, False), (False, True)])
+def test_integer_quotients_by_a_constant_are_cheap(constant: bool, expensive: bool) -> None:
+    b = GraphBuilder()
+    x = b.input("x", (64, 64), DType.I32, low=1, high=8)
+    shared = b.add("div", x, b.constant(7, DType.I32, (64, 64)) if constant else x)
+    p = Planned(
+        b,
+        b.add("reduce_max", shared, axes=(1,)),
+        b.add("slice", shared, start=(0, 0), stop=(8, 8), stride=(1, 1)),
+    )
+    assert p.refused("expensive-duplication", "div", "slice") == expensive
+
+
+@pytest.mark.parametrize(("padded", "reused"), [(True, False), (False, True)])
+def test_padding_is_read_repeatedly_and_what_is_padded_is_not(padded: bool, reused: bool) -> None:
+    b = GraphBuilder()
+    x, fill = b.input("x", (64,), F32), b.input("fill", (), F32)
+    if padded:
+        x = b.add("tanh", x)
+    else:
+        fill = b.add("tanh", fill)
+    p = Planned(b, b.add("pad", x, fill, low=(4,), high=(4,)))
+    assert p.refused("expensive-reuse", "tanh", "pad") == reused
+
+
+@pytest.mark.parametrize(("dtype", "together"), [(F32, 3), (F64, 2)])
+def test_column_reductions_share_40000_bytes_of_shared_memory(dtype: DType, together: int) -> None:
+    # 2 * 32 * 33 elements each: 8448 bytes in f32, 16896 in f64.
+    b = GraphBuilder()
+    x = b.input("x", (64, 64), dtype)
+    sums = [b.add("reduce_sum", b.add(op, x), axes=(0,)) for op in ("abs", "neg", "floor")]
+    p = Planned(b, *sums)
+    assert max(group.count("reduce_sum") for group in p.groups) == together
+    full = [d for d in p.result.decisions if d.rule == "budget" and "shared memory" in d.reason]
+    assert bool(full) == (together < 3)
+
+
+def test_at_most_8_reductions_share_a_kernel() -> None:
+    b = GraphBuilder()
+    (x,) = inputs(b, 1, (64, 64))
+    ops = ("abs", "neg", "floor", "ceil", "sin", "cos", "exp", "sign", "round")
+    p = Planned(b, *(b.add("reduce_max", b.add(op, x), axes=(1,)) for op in ops))
+    assert sorted(group.count("reduce_max") for group in p.groups) == [1, 8]
+    assert any("reductions in one kernel" in d.reason for d in p.result.decisions)

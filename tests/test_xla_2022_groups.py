@@ -201,3 +201,16 @@ def test_the_concat_of_a_cartpole_state_is_a_kernel_of_its_own() -> None:
     assert p.refused("code-duplication", "concat", passes="instruction-fusion")
     assert len(p.groups) >= 2
     assert sum("concat" in group for group in p.groups) == 2
+
+
+def test_small_loops_share_a_kernel_up_to_4000_bytes_of_arguments() -> None:
+    # 15 operands and a result are 128 bytes each: 31 * 128 = 3968, 32 * 128 = 4096.
+    b = GraphBuilder()
+    outs = []
+    for k in range(32):
+        total, *rest = (b.input(f"x{k}.{i}", (100 + k,), F32) for i in range(15))
+        for x in rest:
+            total = b.add("add", total, x)
+        outs.append(total)
+    p = Planned(b, *outs)
+    assert sorted(len(g) for g in p.groups) == [14, 31 * 14]

@@ -108,7 +108,7 @@ def flops(graph: Graph, fact: Fact) -> float:
         return (call.ins[0].size - fact.size) * ARG_REDUCE_OPS * DEFAULT_CYCLES
     combine = cycles(COMBINERS.get(fact.op, fact.op), fact.dtype)
     if fact.op == "cumsum":
-        return fact.size * call.ins[0].shape[call["axis"]] * combine
+        return float(fact.size * call.ins[0].shape[call["axis"]] * combine)
     if graph[fact.node].spec.family is Family.REDUCTION:
         return (call.ins[0].size - fact.size) * combine
     return fact.size * combine if fact.elementwise and fact.op != "bitcast" else 0.0

@@ -53,7 +53,7 @@ class Flow:
                 below |= mine
             else:
                 below.add(node)
-            if fact.reuses or node in self.reused:
+            if fact.repeats(value) or node in self.reused:
                 self.reused.add(value.node)
             if fact.loops or node in self.looped:
                 self.looped.add(value.node)

@@ -56,6 +56,12 @@ class Fact:
     loop_shape: tuple[int, ...]  # the iteration space: for a fast reduction, that of its input
     axes: tuple[int, ...]  # reduced axes of a reduction
 
+    def repeats(self, value: Value) -> bool:
+        """Whether elements of operand `value` are read for several elements of the output; a
+        padded array's own are not, its padding is."""
+        padding = self.op == "pad" and value.node == self.raw_operands[1]
+        return self.reuses or (padding and value.node != self.raw_operands[0])
+
     @property
     def true_rank(self) -> int:
         return sum(n > 1 for n in self.shape)
@@ -69,13 +75,23 @@ def is_library(family: Family, op: str) -> bool:
 
 
 def is_expensive(op: str, family: Family, dtype: DType, call: OpCall) -> bool:
-    """The expensive-op list with the GPU override; integer quotients count as expensive because
-    their divisor is not seen to be constant."""
+    """The expensive-op list with the GPU override."""
     if family in (Family.REDUCTION, Family.SCAN) or op == "gather":
         return True
     if op in CHEAP_ON_GPU and dtype in (DType.F32, DType.F16):
         return False
     return op in EXPENSIVE
+
+
+def _divides_by_constant(graph: Graph, node: int) -> bool:
+    """An integer quotient or remainder by a constant: a multiplication and a shift."""
+    found = graph[node]
+    if found.op not in ("div", "rem") or not found.types[0].dtype.is_int:
+        return False
+    divisor = graph[found.inputs[1].node]
+    if divisor.op == "broadcast":
+        divisor = graph[divisor.inputs[0].node]
+    return divisor.op == "constant"
 
 
 def _consecutive(axes: Sequence[int]) -> bool:
@@ -144,7 +160,8 @@ def fact_of(graph: Graph, node: int, inlined: Sequence[bool]) -> Fact:
         library=library,
         elementwise=family is Family.ELEMENTWISE and not library,
         loop_fusible=not library and not kind and not (reduction and variadic > 1),
-        expensive=is_expensive(op, family, out.dtype, call) and not bitcast,
+        expensive=is_expensive(op, family, out.dtype, call)
+        and not (bitcast or _divides_by_constant(graph, node)),
         fast=kind,
         loops=family is Family.SCAN or (reduction and not kind),
         reuses=not bitcast and (op == "broadcast" or family is Family.SCAN),
