@@ -117,7 +117,7 @@ def baseline(monkeypatch: pytest.MonkeyPatch) -> Baseline:
 
 
 def test_a_baseline_is_one_function(baseline: Baseline, toy: None, tmp_path: Path) -> None:
-    test_baselines.test_plans_of_random_graphs_are_valid_and_deterministic("toy")
+    test_baselines.test_plans_of_random_graphs_are_valid("toy")
     test_baselines.test_plans_do_not_depend_on_node_order_or_names("toy")
     db = tmp_path / "t.db"
     result = tune_toy(db, stop=after(4))
@@ -197,7 +197,7 @@ def test_a_device_is_one_backend_and_one_space(toy: None, tmp_path: Path) -> Non
 def test_a_device_called_cuda_is_usable_once_it_is_registered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(AutofuseError, match="no CUDA backend"):
+    with pytest.raises(AutofuseError, match="cannot be used"):
         resolve_device("cuda")
     monkeypatch.setitem(BACKENDS, "cuda", TOY)
     assert resolve_device("cuda") == TOY.name

@@ -1,13 +1,29 @@
 """Rule-based planners: Graph -> plan, with the rule behind every decision."""
 
 from autofuse.baselines.base import Baseline, BaselineResult, Decision, explain
+from autofuse.baselines.greedy_chains import greedy_chains
+from autofuse.baselines.inductor import inductor
+from autofuse.baselines.inductor_benchmark import inductor_benchmark
+from autofuse.baselines.nnc import nnc
+from autofuse.baselines.nvfuser import nvfuser
+from autofuse.baselines.tensorrt import tensorrt
+from autofuse.baselines.tvm import tvm
 from autofuse.baselines.unfused import unfused
 from autofuse.baselines.xla_2022 import xla_2022
+from autofuse.baselines.xla_2026 import xla_2026
 from autofuse.errors import AutofuseError
 
 BASELINES: dict[str, Baseline] = {
     "unfused": unfused,
     "xla-2022": xla_2022,
+    "xla-2026": xla_2026,
+    "inductor": inductor,
+    "inductor-benchmark": inductor_benchmark,
+    "tvm": tvm,
+    "nnc": nnc,
+    "nvfuser": nvfuser,
+    "tensorrt": tensorrt,
+    "greedy-chains": greedy_chains,
 }
 
 
