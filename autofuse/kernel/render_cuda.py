@@ -136,7 +136,8 @@ class _CudaPrinter(Printer):
             case StoreVector(buffer, index, values):
                 kind = f"af_{values[0].dtype}x{len(values)}"
                 given = ", ".join(self.text(v) for v in values)
-                yield f"{pad}af_store_vector({kind}, {buffer}, {self.text(index)}, {given});"
+                call = f"af_store_vector({kind}, {buffer}, {self.text(index)}, {given});"
+                yield f"{pad}{self.guard(buffer, in_lane)}{call}"
             case _:
                 yield from super().stmt(stmt, depth, in_lane)
 
@@ -206,7 +207,7 @@ class _CudaPrinter(Printer):
         yield from self.passes(loop, depth)
         for fold in loop.folds:
             name, kind = fold.target.name, f"{fold.operator}_{fold.target.dtype}"
-            total = f"af_{self.team.kind}_{kind}<{self.team.size}>({name})"
+            total = f"af_{self.team.kind}_{kind}({name}, {self.team.size})"
             yield f"{pad}{name} = af_join_{kind}({_before(fold, loop)}, {total});"
         if (not loop.folds or self.team.kind == "warp") and self.shares(loop):
             yield f"{pad}{self.team.sync}"
@@ -292,7 +293,7 @@ class _CudaPrinter(Printer):
 
     def slot(self, loop: Loop, part: str) -> str:
         """Where a part leaves its total: parts of a row side by side, columns of one part too."""
-        at = f"({self.row}) * {extent_of(loop)} + {part}"
+        at = self.grid if part == self.part else f"({self.row}) * {extent_of(loop)} + {part}"
         return f"({at}) * {WARP} + threadIdx.x % {WARP}" if self.team.kind == "column" else at
 
     def last_part(self, loop: Loop, rest: tuple[Stmt, ...], depth: int) -> Iterator[str]:
@@ -319,7 +320,7 @@ class _CudaPrinter(Printer):
             yield f"{pad}{name} = af_identity_{kind}();"
             yield f"{pad}for (int32_t {p} = {team.place}; {p} < {extent_of(loop)}; {p} += {team.size})"
             yield f"{pad}  {name} = af_join_{kind}({name}, {read});"
-            total = f"af_{team.kind}_{kind}<{team.size}>({name})"
+            total = f"af_{team.kind}_{kind}({name}, {team.size})"
             yield f"{pad}{name} = af_join_{kind}({_before(fold, loop)}, {total});"
 
 

@@ -167,7 +167,7 @@ class _Split:
                 case Load(buffer, _, dtype) if buffer in rows:
                     return Load(buffer, var, dtype)
                 case Load(buffer, index, dtype):
-                    return Load(buffer, rebuild(moved(index), values), dtype)
+                    return Load(buffer, moved(index), dtype)
                 case Call(fn, args, dtype) if any(isinstance(e, Load) for e in walk(expr)):
                     return Call(fn, tuple(moved(a) for a in args), dtype)
             return rebuild(expr, values)

@@ -219,7 +219,7 @@ class _Tiles:
                 case Load() if expr in swaps:
                     return swaps[expr]
                 case Load(buffer, index, dtype):
-                    return Load(buffer, rebuild(change(index), values), dtype)
+                    return Load(buffer, change(index), dtype)
                 case Call(fn, args, dtype) if has_load(expr):
                     return Call(fn, tuple(change(a) for a in args), dtype)
             return rebuild(expr, values)

@@ -115,30 +115,30 @@ AF_INLINE uint8_t af_shuffle(uint8_t x, int mask) { return (uint8_t)__shfl_xor_s
 #define AF_FOLD(OP, T, D, IDENTITY, JOIN)                                                    \
   AF_INLINE T af_identity_##OP##_##D() { return IDENTITY; }                                  \
   AF_INLINE T af_join_##OP##_##D(T x, T y) { return JOIN; }                                  \
-  template <int LANES> AF_INLINE T af_warp_##OP##_##D(T x)                                   \
+  AF_INLINE T af_warp_##OP##_##D(T x, int lanes = 32)                                        \
   {                                                                                          \
-    for (int m = LANES / 2; m > 0; m >>= 1) x = af_join_##OP##_##D(x, af_shuffle(x, m));     \
+    for (int m = lanes / 2; m > 0; m >>= 1) x = af_join_##OP##_##D(x, af_shuffle(x, m));     \
     return x;                                                                                \
   }                                                                                          \
-  template <int THREADS = 0> AF_INLINE T af_block_##OP##_##D(T x)                                \
+  AF_INLINE T af_block_##OP##_##D(T x, int threads = blockDim.x)                             \
   {                                                                                          \
     __shared__ T part[32];                                                                   \
-    x = af_warp_##OP##_##D<32>(x);                                                           \
+    x = af_warp_##OP##_##D(x);                                                               \
     __syncthreads();                                                                         \
     if ((threadIdx.x & 31) == 0) part[threadIdx.x >> 5] = x;                                 \
     __syncthreads();                                                                         \
-    const bool mine = (threadIdx.x & 31) < (THREADS ? THREADS : blockDim.x) / 32;            \
-    x = mine ? part[threadIdx.x & 31] : af_identity_##OP##_##D();                            \
-    return af_warp_##OP##_##D<32>(x);                                                        \
+    const int lane = threadIdx.x & 31;                                                       \
+    x = lane < threads / 32 ? part[lane] : af_identity_##OP##_##D();                         \
+    return af_warp_##OP##_##D(x);                                                            \
   }                                                                                          \
-  template <int ROWS> AF_INLINE T af_column_##OP##_##D(T x)                                  \
+  AF_INLINE T af_column_##OP##_##D(T x, int rows)                                            \
   {                                                                                          \
-    __shared__ T part[ROWS * 32];                                                            \
+    __shared__ T part[1024];                                                                 \
     __syncthreads();                                                                         \
     part[threadIdx.x] = x;                                                                   \
     __syncthreads();                                                                         \
     x = part[threadIdx.x & 31];                                                              \
-    for (int row = 1; row < ROWS; row++)                                                     \
+    for (int row = 1; row < rows; row++)                                                     \
       x = af_join_##OP##_##D(x, part[row * 32 + (threadIdx.x & 31)]);                        \
     return x;                                                                                \
   }
