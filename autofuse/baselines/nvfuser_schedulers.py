@@ -10,7 +10,7 @@ from autofuse.graph.types import Graph, Value
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.spec import Family
 from autofuse.plan.forms import align
-from autofuse.plan.groups import is_inline, needed_outputs, reads
+from autofuse.plan.groups import needed_outputs, reads
 
 # Half of the registers of a streaming multiprocessor, in bytes: what a persistent row may take.
 PERSISTENT_BYTES = 128 * 1024
@@ -35,12 +35,25 @@ class Segment:
         return needed_outputs(self.graph, self.nodes)
 
     @cached_property
-    def below(self) -> dict[int, bool]:
-        """Per node whether it comes after a reduction of the set."""
-        found: dict[int, bool] = {}
+    def below(self) -> dict[int, int]:
+        """Per node a bit mask of the reductions of the set that it comes after."""
+        found: dict[int, int] = {}
         for n in sorted(self.nodes):
-            inputs = self.graph[n].inputs
-            found[n] = any(found.get(v.node, False) or self.is_reduction(v.node) for v in inputs)
+            mask = 0
+            for value in self.graph[n].inputs:
+                mask |= found.get(value.node, 0)
+                mask |= 1 << value.node if self.is_reduction(value.node) else 0
+            found[n] = mask
+        return found
+
+    @cached_property
+    def above(self) -> dict[int, int]:
+        """Per node, those read from outside included, a mask of the reductions that need it."""
+        found: dict[int, int] = {}
+        for n in sorted(self.nodes, reverse=True):
+            mask = found.get(n, 0) | (1 << n if self.is_reduction(n) else 0)
+            for value in self.graph[n].inputs:
+                found[value.node] = found.get(value.node, 0) | mask
         return found
 
     def is_reduction(self, node: int) -> bool:
@@ -240,25 +253,13 @@ def _persistent(segment: Segment, wanted: set[str]) -> str | None:
 
 
 def _row_bytes(segment: Segment, shape: tuple[int, ...]) -> int:
-    """Bytes of a row of everything that is read before a reduction and again after it."""
+    """Bytes of a row of everything that is read for a reduction and again after that one."""
     _, axes = segment.reduction(segment.reductions[0])
     length = _size(tuple(shape[a] for a in axes))
-    above = _above_reductions(segment)
     kept = 0
     for value in (*reads(segment.graph, segment.nodes), *(Value(n) for n in sorted(segment.nodes))):
-        own = segment.graph.type_of(value)
-        if own.shape != shape or value.node not in above or is_inline(segment.graph, value.node):
-            continue
+        own, needed = segment.graph.type_of(value), segment.above.get(value.node, 0)
         users = [u for u in segment.graph.users[value.node] if u in segment.nodes]
-        if any(segment.below[u] for u in users):
+        if own.shape == shape and any(segment.below[u] & needed for u in users):
             kept += length * own.dtype.itemsize
     return kept
-
-
-def _above_reductions(segment: Segment) -> set[int]:
-    """Nodes that some reduction of the set needs."""
-    found: set[int] = set()
-    for n in sorted(segment.nodes, reverse=True):
-        if segment.is_reduction(n) or n in found:
-            found.update(v.node for v in segment.graph[n].inputs)
-    return found
