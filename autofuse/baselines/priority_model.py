@@ -5,7 +5,7 @@ Times are whole ticks of a quarter nanosecond, as in XLA, so that sums do not de
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from autofuse.baselines.xla_launch import Gpu, Launch
@@ -16,6 +16,7 @@ LAUNCH = 1000 * TICKS_PER_NS
 OVERLAP = 0.95
 L2_SPEED_UP, L1_SPEED_UP = 2.5, 8.0
 RESULT = 0
+AT_RESULT = frozenset((RESULT,))
 LOOP_EMITTER, ROW, COLUMN, TRANSPOSE = "loop", "row", "column", "transpose"
 
 
@@ -122,6 +123,11 @@ def make_kernel(
     return Kernel(flops, emitted, points, reads, emitter, read, total, write, time)
 
 
+def _reads_alike(a: Emitter, b: Emitter) -> bool:
+    """Whether reading an operand takes the same under both."""
+    return a.launch.blocks == b.launch.blocks and a.coalesced == b.coalesced
+
+
 class Joined:
     """A producer's kernel fused into a consumer's, priced without being built.
 
@@ -137,36 +143,50 @@ class Joined:
         empty: frozenset[int] = frozenset()
         self.at = empty.union(*(consumer.reads.get(v, empty) for v in self.values))
         self.share = share_of(consumer.points, self.at)
+        copies = emitted_at(consumer.points, self.at)
+        self.emitted = consumer.emitted + copies * producer.emitted
         self.flops = consumer.flops + self.share * producer.flops
 
     def share_read(self, value: Value) -> float:
         """The part of `value` that the fused kernel reads."""
-        mine = self.consumer.reads.get(value, frozenset())
+        mine = self.consumer.reads.get(value)
         theirs = self.producer.reads.get(value)
         points = self.consumer.points
-        if theirs is None:
-            return share_of(points, mine)
+        if mine is None or theirs is None:
+            points, at = (points, mine) if theirs is None else (self.producer.points, theirs)
+            return share_of(points, at or ()) * (1.0 if theirs is None else self.share)
         inner = sum(self.producer.points[k][0] for k in theirs if k != RESULT)
         outer = mine | self.at if RESULT in theirs else mine
         return share_of(points, outer) + self.share * inner
 
     def time(self) -> int:
         """Ticks of the fused kernel, its launch aside."""
-        consumer = self.consumer
-        same = self.emitter.launch == consumer.emitter.launch
-        if same and self.emitter.coalesced == consumer.emitter.coalesced:
-            changed: Collection[Value] = self.producer.reads
-            gone = self.values.union(self.producer.reads)
-            total = consumer.total_read - sum(consumer.read.get(v, 0) for v in gone)
-        else:
-            changed = {**consumer.reads, **self.producer.reads}
-            total = 0
-        for value in changed:
-            if value not in self.values:
-                share = self.share_read(value)
-                total += read_ticks(self.gpu, self.emitter, self.operands[value], share)
+        alike = _reads_alike(self.emitter, self.consumer.emitter)
+        total = self._read_changed() if alike else self._read_anew()
         compute = compute_ticks(self.gpu, self.emitter.launch, self.flops)
-        return together(compute, total + consumer.write)
+        return together(compute, total + self.consumer.write)
+
+    def _read(self, value: Value) -> int:
+        share = self.share_read(value)
+        return read_ticks(self.gpu, self.emitter, self.operands[value], share)
+
+    def _read_anew(self) -> int:
+        every = {**self.consumer.reads, **self.producer.reads}
+        return sum(self._read(v) for v in every if v not in self.values)
+
+    def _read_changed(self) -> int:
+        """What the consumer reads already, and what the producer changes about it."""
+        known, reads = self.consumer.read, self.consumer.reads
+        total = self.consumer.total_read - sum(known.get(v, 0) for v in self.values)
+        # What only the producer reads, once per element as before, takes what it took before.
+        alike = self.share == 1.0 and _reads_alike(self.emitter, self.producer.emitter)
+        for value, theirs in self.producer.reads.items():
+            mine = reads.get(value)
+            if mine is None:
+                total += self.producer.read[value] if alike else self._read(value)
+            elif theirs != AT_RESULT or not self.at <= mine:
+                total += self._read(value) - known[value]
+        return total
 
     def build(self, fresh: Iterable[int]) -> Kernel:
         """The fused kernel; `fresh` gives unused point numbers."""
@@ -183,9 +203,9 @@ class Joined:
             moved = frozenset(renamed[k] for k in at if k != RESULT)
             moved = moved | self.at if RESULT in at else moved
             reads[value] = reads.get(value, frozenset()) | moved
-        used = frozenset((RESULT,)).union(*reads.values())
+        used = AT_RESULT.union(*reads.values())
         kept = {k: p for k, p in points.items() if k in used}
         return make_kernel(
-            self.gpu, self.flops, consumer.emitted + copies * producer.emitted, kept, reads,
-            self.operands, self.emitter, consumer.write,
+            self.gpu, self.flops, self.emitted, kept, reads, self.operands, self.emitter,
+            consumer.write,
         )  # fmt: skip

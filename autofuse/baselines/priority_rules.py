@@ -52,7 +52,7 @@ def loop_fallback(state: State, producer: Instr, consumer: Instr) -> str | None:
 
 
 def emitted_size(state: State, producer: Instr, consumer: Instr) -> str | None:
-    emitted = cast(PriorityState, state).emitted_together(producer, consumer)
+    emitted = cast(PriorityState, state).joined(producer, consumer).emitted
     if emitted > MAX_EMITTED:
         return f"{emitted} instructions with their copies (limit {MAX_EMITTED})"
     return None

@@ -14,6 +14,7 @@ from autofuse.baselines.priority_facts import (
     shares,
 )
 from autofuse.baselines.priority_model import (
+    AT_RESULT,
     COLUMN,
     LOOP_EMITTER,
     RESULT,
@@ -58,6 +59,8 @@ class PriorityState(State):
         self.operand = _Operands(graph)
         self.points = count(RESULT + 1)
         self._kernels: dict[int, Kernel] = {}
+        self._numbers = {n for n in range(len(graph.nodes)) if is_inline(graph, n)}
+        self._last: Joined | None = None
         self._flops = {n: flops(graph, self.fact(n)) for n in self.live}
 
     def _find_facts(self) -> None:
@@ -76,24 +79,19 @@ class PriorityState(State):
 
     def joined(self, producer: Instr, consumer: Instr) -> Joined:
         """`producer` fused into `consumer`."""
-        return Joined(
-            self.gpu, self.kernel(producer), self.kernel(consumer), self.values(producer),
-            self.operand, self.fused_emitter(producer, consumer),
-        )  # fmt: skip
-
-    def emitted_together(self, producer: Instr, consumer: Instr) -> int:
-        """Instructions of `producer` fused into `consumer`, copies counted."""
         a, b = self.kernel(producer), self.kernel(consumer)
-        at: set[int] = set()
-        for value in self.values(producer):
-            at.update(b.reads.get(value, ()))
-        return b.emitted + emitted_at(b.points, at) * a.emitted
+        last = self._last
+        if last is None or last.producer is not a or last.consumer is not b:
+            emitter = self.fused_emitter(producer, consumer)
+            last = Joined(self.gpu, a, b, self.values(producer), self.operand, emitter)
+            self._last = last
+        return last
 
     def fuse(self, producer: Instr, consumer: Instr) -> None:
         """Put a copy of `producer` into `consumer`."""
         kernel = self.joined(producer, consumer).build(self.points)
         self.absorb(producer, consumer)
-        if kernel.reads.keys() == consumer.operands.keys():
+        if kernel.reads.keys() == self._arrays(consumer):
             self._kernels[consumer.id] = kernel
         self._set_kind(consumer)
 
@@ -111,10 +109,13 @@ class PriorityState(State):
 
     def inline_constants(self) -> None:
         """Scalar constants become part of every kernel that reads them."""
-        for value in [v for v in self.readers if is_inline(self.graph, v.node)]:
+        for value in [v for v in self.readers if v.node in self._numbers]:
             for reader in self.readers.pop(value):
                 self.instrs[reader].operands.pop(value, None)
-                self._kernels.pop(reader, None)
+
+    def _arrays(self, instr: Instr) -> set[Value]:
+        """What `instr` reads besides scalar constants, whose reading is not worth modelling."""
+        return {v for v in instr.operands if v.node not in self._numbers}
 
     # what one kernel is, from its nodes
 
@@ -133,8 +134,8 @@ class PriorityState(State):
             total += share * self._flops[node]
             emitted += copies
             self._pass_down(node, here, share, copies, at, points)
-        reads = {v: frozenset(at[v]) for v in instr.operands}
-        used = frozenset((RESULT,)).union(*reads.values())
+        reads = {v: frozenset(at[v]) for v in self._arrays(instr)}
+        used = AT_RESULT.union(*reads.values())
         kept = {k: p for k, p in points.items() if k in used}
         written = sum(self.graph.type_of(v).nbytes for v in self.values(instr))
         return make_kernel(
