@@ -6,12 +6,12 @@ launch configuration, so a few hundred runs are a whole space.
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from statistics import median
 
 from autofuse.backends.base import AnyArtifact
 from autofuse.backends.registry import Backend, backend_named
@@ -52,8 +52,8 @@ class RecordOptions:
     """`samples`: plans drawn at most from the samplers' space, fewer when `patience` in a row have
     no new group; `seed` of the draws; `wall_s` of timing one plan; `budget_s`: wall seconds after
     which what is not measured yet is left out; `vary`: the launch parameters that are varied, the
-    others keep their defaults; `passes` over all plans, of which the least median of each kernel
-    counts: what else runs on the machine only adds."""
+    others keep their defaults; `passes` over all plans, of which the median of each kernel's
+    medians counts."""
 
     samples: int = 30_000
     patience: int = 2000
@@ -209,6 +209,7 @@ class _Recorder:
         }
         self.samples = samples
         self.kernels: dict[Variant, RecordedKernel] = {}
+        self.times: dict[Variant, list[float]] = {}
         self.seconds: list[float] = []
         self.worked: list[tuple[AnyArtifact, tuple[Variant, ...]]] = []
 
@@ -222,11 +223,17 @@ class _Recorder:
     def ordered(self) -> dict[Variant, RecordedKernel]:
         """What is complete: digests all of whose configurations were measured, defaults first."""
         return {
-            (key, launch): self.kernels[key, launch]
+            (key, launch): self._settled((key, launch))
             for key in sorted(self.variants)
             for launch in self.variants[key]
             if all((key, other) in self.kernels for other in self.variants[key])
         }
+
+    def _settled(self, variant: Variant) -> RecordedKernel:
+        # Not the least: a kernel of many plans is timed often, and would be lucky more often.
+        times = self.times.get(variant)
+        kernel = self.kernels[variant]
+        return replace(kernel, us=round(median(times), 3)) if times else kernel
 
     def run(self, say: Callable[[str], None]) -> None:
         """Measure plans until every kernel has all its times, or time is up."""
@@ -244,14 +251,12 @@ class _Recorder:
         say(f"{len(self.kernels)} of {total} kernels in {len(self.seconds)} runs")
 
     def _again(self) -> None:
-        """Time every plan once more and keep the least medians."""
+        """Time every plan once more."""
         for artifact, variants in self.worked:
             profile = self.worker.profile(artifact, len(variants), self.sampling, LIMIT_S)
             if profile.failure is None:
                 for variant, timing in zip(variants, profile.groups, strict=True):
-                    old = self.kernels[variant]
-                    least = min(old.us or math.inf, round(timing.median_us, 3))
-                    self.kernels[variant] = replace(old, us=least)
+                    self.times[variant].append(timing.median_us)
 
     def _by_need(self) -> Iterator[str]:
         """Planner's candidates of few nodes last: they fill the plans of the others anyway."""
@@ -318,9 +323,9 @@ class _Recorder:
                 self.seconds.append(profile.seconds)
                 variants = tuple((key, launches[key]) for key in keys)
                 self.worked.append((built.artifact, variants))
-                for key, timing in zip(keys, profile.groups, strict=True):
-                    kernel = RecordedKernel(round(timing.median_us, 3), share)
-                    self.kernels.setdefault((key, launches[key]), kernel)
+                for variant, timing in zip(variants, profile.groups, strict=True):
+                    self.kernels.setdefault(variant, RecordedKernel(timing.median_us, share))
+                    self.times.setdefault(variant, []).append(timing.median_us)
                 return True
         assert failure is not None
         for key in [only] if only else fresh if len(fresh) == 1 else []:

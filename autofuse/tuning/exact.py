@@ -28,6 +28,7 @@ from autofuse.search.exact import (
     plan,
 )
 from autofuse.tuning.cover import cover_problem
+from autofuse.tuning.hope import WORTH, hopeful_costs
 from autofuse.tuning.plans import baseline_candidate
 from autofuse.tuning.problem import default_candidate
 from autofuse.tuning.profiling import Kernels
@@ -113,16 +114,39 @@ class ExactSearch:
         if not self.session.is_over() and self.session.fits(self.fused):
             space = self.kernels.space
             self.session.measure_once(default_candidate(self.graph, self.fused, space, "fused"))
-        while True:
-            found = self._plan_windows() if self.windows else self._plan_whole()
-            if found is None:
-                return
+        found = self._planned()
+        while found is not None:
+            if self._tune(found):
+                found = self._planned()
+            else:
+                hoped = self._hopeful()
+                found = self._planned() if hoped is not None and self._tune(hoped) else None
+
+    def _tune(self, found: FusionPlan) -> int:
+        """Rounds of new launch configurations for the kernels of a plan: how many there were."""
+        rounds = 0
+        while rounds < ROUNDS and self._goes_on(found) and self.kernels.tune_launches(found):
+            rounds += 1
+        return rounds
+
+    def _planned(self) -> FusionPlan | None:
+        """The best plan by what is known now, timed as a whole."""
+        found = self._plan_windows() if self.windows else self._plan_whole()
+        if found is not None:
             self.kernels.measure_whole(found)
-            rounds = 0
-            while rounds < ROUNDS and self._goes_on(found) and self.kernels.tune_launches(found):
-                rounds += 1
-            if not rounds:
-                return
+        return found
+
+    def _hopeful(self) -> FusionPlan | None:
+        """A plan that would be the best if tuning gave its kernels what it gave others."""
+        planned = self.session.planned_us
+        if self.windows or planned is None or self.session.is_over():
+            return None
+        costs = hopeful_costs(self.kernels.by_key, self.bounds)
+        best = k_best(self.cover.problem, costs, 1)[0]
+        found = self._plan_of(best.plan)
+        if best.cost_us >= (1 - WORTH) * planned or not self.session.fits(found):
+            return None
+        return found if self._is_timed(found) and self._goes_on(found) else None
 
     def _goes_on(self, found: FusionPlan) -> bool:
         """Whether there is time, and so many runs could gain what one more plan takes."""

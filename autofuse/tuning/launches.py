@@ -20,11 +20,13 @@ PATIENCE = 64
 @dataclass
 class Kernel:
     """What is known of one kernel (all pieces of one key): microseconds by launch configuration,
-    and the configurations that do not work. `failed`: nothing is known of it but a failure."""
+    and the configurations that do not work. `failed`: nothing is known of it but a failure.
+    `settled`: it has been through its space."""
 
     us: dict[LaunchConfig, float] = field(default_factory=dict)
     bad: set[LaunchConfig] = field(default_factory=set)
     failed: bool = False
+    settled: bool = False
     searcher: Searcher | None = None
 
     @property
@@ -78,13 +80,14 @@ def next_trial(kernel: Kernel, problem: LaunchProblem, seed: int) -> Trial | Non
     for _ in range(PATIENCE):
         proposal = kernel.searcher.ask(problem)
         if proposal is None:
-            return None
+            break
         launch = proposal.payload
         assert isinstance(launch, LaunchConfig)
         trial = Trial(kernel.searcher, proposal, launch)
         if launch not in kernel.us and launch not in kernel.bad:
             return trial
         trial.tell(kernel.us.get(launch))
+    kernel.settled = True
     return None
 
 
