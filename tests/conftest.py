@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from autofuse.backends.cuda import driver
+from autofuse.baselines import BASELINES
 
 # Equal runs try equal examples; compiling has no place under a deadline.
 settings.register_profile("autofuse", derandomize=True, deadline=None, database=None)
@@ -43,3 +44,10 @@ def _no_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """A machine with a GPU passes the same tests: only those marked `gpu` may see it."""
     if request.node.get_closest_marker("gpu") is None:
         monkeypatch.setattr(driver, "why_not", lambda: "no CUDA driver was found")
+
+
+@pytest.fixture
+def two_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the simplest baseline and the default one, for tests that count what is measured."""
+    for name in [name for name in BASELINES if name not in ("unfused", "xla-2022")]:
+        monkeypatch.delitem(BASELINES, name)

@@ -10,7 +10,7 @@ import pytest
 from random_graphs import ALL_MOVES, random_graph
 
 from autofuse.baselines import BASELINES, baseline_named, explain
-from autofuse.baselines.base import is_computed, live_nodes, read_values
+from autofuse.baselines.base import in_one_order, is_computed, live_nodes, read_values
 from autofuse.errors import AutofuseError
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
@@ -19,6 +19,7 @@ from autofuse.ops.dtypes import DType
 from autofuse.plan import legality
 from autofuse.plan.partition import realise
 from autofuse.plan.types import FusionPlan
+from autofuse.tuning.plans import baseline_candidate
 
 F32, U32 = DType.F32, DType.U32
 
@@ -157,6 +158,16 @@ def test_unfused_is_one_group_per_op() -> None:
         graph = canonical(random_graph(seed, 30))
         groups = BASELINES["unfused"](graph).plan.groups
         assert sorted(g.nodes for g in groups) == [(n,) for n in live_nodes(graph)]
+
+
+def test_equal_kernels_are_one_plan_whoever_made_them() -> None:
+    b = GraphBuilder()
+    x, y = b.input("x", (6,), F32), b.input("y", (8,), F32)
+    graph = canonical(b.build([b.add("neg", x), b.add("abs", y)]))
+    names = ("unfused", "tvm", "nvfuser", "greedy-chains")
+    assert len({baseline_candidate(graph, name, "cpu")[0].digest for name in names}) == 1
+    backwards = FusionPlan(BASELINES["unfused"](graph).plan.groups[::-1])
+    assert in_one_order(graph, backwards) == BASELINES["unfused"](graph).plan
 
 
 def test_an_output_that_is_an_input_needs_no_group() -> None:

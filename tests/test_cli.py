@@ -66,7 +66,7 @@ def test_tune_prints_one_json_object_and_no_progress_into_a_pipe(
         assert row["time_us"] > 0 and row["kernels"] >= 1 and row["compile_s"] > 0
     assert data["verified"] is True and data["max_rel_error"] < 1e-5
     assert data["interrupted"] is False
-    assert data["measured"] >= len(BASELINES)
+    assert data["measured"] >= 2  # equal plans of several baselines are measured once
 
 
 def test_tune_prints_a_table(cli: Call, tuned: tuple[Path, Path, Ended]) -> None:
@@ -293,7 +293,7 @@ def test_an_export_imports_as_the_same_database(
     first, second, db = tmp_path / "1.jsonl", tmp_path / "2.jsonl", tmp_path / "copy.db"
     assert cli("db", "export", first, "--db", tuned[1]).code == 0
     added = cli("db", "import", first, "--db", db, "--format", "json").json["added"]
-    assert added["workload"] == 1 and added["measurement"] >= len(BASELINES)
+    assert added["workload"] == 1 and added["measurement"] >= 2
     again = cli("db", "import", first, "--db", db, "--format", "json").json["added"]
     assert set(again.values()) == {0}
     assert cli("db", "export", second, "--db", db).code == 0

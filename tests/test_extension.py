@@ -116,7 +116,9 @@ def baseline(monkeypatch: pytest.MonkeyPatch) -> Baseline:
     return copied
 
 
-def test_a_baseline_is_one_function(baseline: Baseline, toy: None, tmp_path: Path) -> None:
+def test_a_baseline_is_one_function(
+    two_baselines: None, baseline: Baseline, toy: None, tmp_path: Path
+) -> None:
     test_baselines.test_plans_of_random_graphs_are_valid("toy")
     test_baselines.test_plans_do_not_depend_on_node_order_or_names("toy")
     db = tmp_path / "t.db"

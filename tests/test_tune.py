@@ -26,6 +26,8 @@ from autofuse.zoo import zoo_graph
 from search_spaces import SPACES
 from tuning_db import Store
 
+pytestmark = pytest.mark.usefixtures("two_baselines")
+
 KEYS = {
     "graph": {"digest", "nodes"},
     "spent_s": {"codegen", "compile", "measure", "sampler", "total"},

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 from autofuse.graph.types import Graph, Value
-from autofuse.plan.groups import is_inline, is_source
+from autofuse.plan.groups import is_inline, is_source, reissued
 from autofuse.plan.types import FusionGroup, FusionPlan
 
 
@@ -115,6 +115,16 @@ def ordered_plan(graph: Graph, groups: Iterable[FusionGroup]) -> FusionPlan:
     if len(order) != len(ranked):
         raise AssertionError("a rule-based planner made groups that wait for each other")
     return FusionPlan(tuple(order))
+
+
+def in_one_order(graph: Graph, plan: FusionPlan) -> FusionPlan:
+    """The same groups in the order of `ordered_plan`, loop bodies too: so equal sets of kernels are
+    equal plans, whoever made them."""
+    groups = (
+        g if g.body is None else replace(g, body=in_one_order(reissued(graph, g)[0], g.body))
+        for g in plan.groups
+    )
+    return ordered_plan(graph, groups)
 
 
 def planned_bodies(

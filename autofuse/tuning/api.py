@@ -86,10 +86,12 @@ def compare(
         known = best_plan(graph, device=device, db=db)
         plans = [*BASELINES, FUSED, *([BEST] if known is not None else [])]
     candidates = {n: plan_named(graph, n, device=device, db=db) for n in plans}
-    built = {n: build(backend, graph, c) for n, c in candidates.items()}
-    rows = {n: _row(graph, candidates[n], built[n]) for n in candidates}
+    different = {c.digest: c for c in candidates.values()}  # equal plans are built and timed once
+    built = {d: build(backend, graph, c) for d, c in different.items()}
+    found = {d: _row(graph, c, built[d]) for d, c in different.items()}
     with Worker(Workload(graph), device=backend.environment().device) as worker:
-        _time(worker, built, rows)
+        _time(worker, built, found)
+    rows = {n: dict(found[c.digest]) for n, c in candidates.items()}
     return CompareResult(name, digest(graph), len(graph.nodes), backend.name, rows)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from autofuse.backends.registry import backend_named
 from autofuse.baselines import BASELINES, baseline_named
+from autofuse.baselines.base import in_one_order
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
@@ -53,7 +54,7 @@ def baseline_candidate(graph: Graph, name: str, device: str) -> tuple[Candidate,
     """A baseline's plan under default launches, and how many of its groups had to be cut because
     no kernel of ours can be them. `graph` must be canonical."""
     plan, cut = realise(graph, baseline_named(name)(graph).plan)
-    return default_candidate(graph, plan, SPACES[device], name), cut
+    return default_candidate(graph, in_one_order(graph, plan), SPACES[device], name), cut
 
 
 def fused_candidate(graph: Graph, device: str) -> Candidate:
