@@ -21,6 +21,7 @@ import numpy as np
 from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.build import CudaArtifact
 from autofuse.backends.cuda.clocks import Clocks
+from autofuse.backends.cuda.devices import Target
 from autofuse.backends.cuda.driver import CupyDriver, running_target
 from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.launch import Call, CudaPlan
@@ -53,20 +54,19 @@ class CudaDevice:
     def __init__(
         self,
         driver: CupyDriver | None = None,
-        cache_bytes: int | None = None,
+        target: Target | None = None,
         clocks: Clocks | None = None,
         clock: Clock = time.perf_counter,
     ) -> None:
         """Raises CudaMissing or TargetError where there is none that can be used."""
-        target = None if cache_bytes is not None else running_target()
+        own = target or running_target()
         self.driver = driver or CupyDriver()
         self.broken = False
         self.clocks, self.clock = clocks or Clocks(self.driver.bus_id()), clock
-        self.cache_bytes = cache_bytes or (target.l2_bytes if target else 0)
+        self.cache_bytes = own.l2_bytes
         self.stream = self.driver.new_stream()
         self._flushed = self.driver.zeros(self.cache_bytes)
-        arch = target.arch if target else "sm_90"
-        cubin, _ = compile_cubin(_STALL, arch)
+        cubin, _ = compile_cubin(_STALL, own.arch)
         self._stall = self.driver.function(self.driver.load(cubin), "af_stall", 0)
         self.inputs: tuple[Any, ...] = ()
         self.outputs: tuple[tuple[GuardedOutput, Any], ...] = ()
@@ -196,7 +196,7 @@ class CudaDevice:
             call = self._profiled(parts, groups, cold, 4 * queued)
             return collect_profile(call, lambda: None, sampling, self.clock)
 
-        return self._guarded(work), self._named("eager")
+        return self._guarded(work), self._named("events")
 
     def _segment(self, loaded: CudaPlan, calls: Sequence[Call]) -> Callable[[], None]:
         """One action of the plan: a launch, or the graph of a loop's many."""

@@ -1,0 +1,218 @@
+"""A CUDA driver made of NumPy memory, which writes down what it is asked to do.
+
+Streams run things at once; a capture keeps its calls for the graph. Kernels are Python functions
+of addresses, by symbol. Device arrays are `DeviceArray`s around NumPy memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autofuse.backends.cuda.driver import ERRORS
+from autofuse.backends.library import aligned_copy, aligned_empty
+from autofuse.ops.dtypes import DType
+from autofuse.ops.types import TensorType
+
+US_PER_LAUNCH = 3.0
+
+
+class DeviceArray:
+    """Memory that is not the host's: NumPy refuses to look into it."""
+
+    def __init__(self, memory: np.ndarray, owner: object = None) -> None:
+        self.memory, self.owner = memory, owner
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.memory.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.memory.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return self.memory.nbytes
+
+    def __array__(self, *_: object) -> np.ndarray:
+        raise TypeError("this array is on the device")
+
+
+class Stream:
+    def __init__(self, driver: FakeDriver, ptr: int) -> None:
+        self.driver, self.ptr = driver, ptr
+        self.capturing: list[Callable[[], None]] | None = None
+
+    def __enter__(self) -> Stream:
+        self.driver.streams.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.driver.streams.pop()
+
+    def is_capturing(self) -> bool:
+        return self.capturing is not None
+
+    def synchronize(self) -> None:
+        self.driver.note("synchronize")
+
+    def wait_event(self, event: Event) -> None:
+        self.driver.log.append(("wait", self.ptr, event.stream))
+
+
+class Event:
+    """Its time is the device's clock when the stream came to it."""
+
+    def __init__(self, driver: FakeDriver) -> None:
+        self.driver, self.at, self.stream = driver, 0.0, 0
+
+    def record(self, stream: Stream) -> None:
+        self.at, self.stream = self.driver.now_us, stream.ptr
+        self.driver.note("event")
+
+    def synchronize(self) -> None:
+        self.driver.fail_if_broken()
+
+
+class Graph:
+    def __init__(self, driver: FakeDriver, calls: Sequence[Callable[[], None]]) -> None:
+        self.driver, self.calls = driver, tuple(calls)
+
+    def launch(self, stream: Stream) -> None:
+        self.driver.note("graph")
+        with stream:
+            for call in self.calls:
+                call()
+
+
+class FakeDriver:
+    """See the module text. `log` has one entry per thing done; `now_us` is the device's clock."""
+
+    errors = ERRORS
+
+    def __init__(self, kernels: dict[str, Callable[..., None]] | None = None) -> None:
+        self.kernels = kernels or {}
+        self.log: list[tuple[Any, ...]] = []
+        self.now_us = 0.0
+        self.captures = 0
+        self.broken = False
+        self.streams: list[Stream] = [Stream(self, 0)]
+
+    def note(self, *what: Any) -> None:
+        self.fail_if_broken()
+        self.log.append(what)
+
+    def fail_if_broken(self) -> None:
+        if self.broken:
+            raise RuntimeError("an illegal memory access was encountered")
+
+    def names(self) -> list[str]:
+        """What was done, without details."""
+        return [str(entry[0]) for entry in self.log]
+
+    # --- memory
+
+    def empty(self, type_: TensorType) -> DeviceArray:
+        return DeviceArray(aligned_empty(type_))
+
+    def zeros(self, count: int) -> DeviceArray:
+        found = self.empty(TensorType((max(count, 1),), DType.U8))
+        found.memory.fill(0)
+        return found
+
+    def upload(self, array: np.ndarray) -> DeviceArray:
+        words = TensorType((max(array.nbytes, 1),), DType.U8)
+        room = aligned_empty(words)[: array.nbytes].view(array.dtype).reshape(array.shape)
+        room[...] = array
+        return DeviceArray(room)
+
+    def assign(self, target: DeviceArray, source: Any) -> None:
+        target.memory[...] = source.memory if isinstance(source, DeviceArray) else source
+        self.note("assign")
+
+    def download(self, array: DeviceArray, out: np.ndarray | None = None) -> np.ndarray:
+        self.note("download")
+        if out is None:
+            return array.memory.copy()
+        out[...] = array.memory
+        return out
+
+    def pointer(self, array: DeviceArray) -> int:
+        return int(array.memory.ctypes.data)
+
+    def shared_view(self, array: DeviceArray, released: Callable[[], None]) -> DeviceArray:
+        view = DeviceArray(array.memory, array)
+        weakref.finalize(view, released).atexit = False
+        return view
+
+    def adopt(self, array: Any) -> Any:
+        return array
+
+    def contiguous(self, array: Any) -> bool:
+        memory = array.memory if isinstance(array, DeviceArray) else array
+        return bool(memory.flags.c_contiguous)
+
+    # --- work
+
+    def load(self, cubin: bytes) -> str:
+        return cubin.decode("latin-1")
+
+    def function(self, module: str, symbol: str, shared: int) -> str:
+        return symbol
+
+    def launch(self, function: str, shape: Any, arguments: tuple[int, ...]) -> None:
+        self.note("launch", function, shape, arguments)
+        self.now_us += US_PER_LAUNCH if function != "af_stall" else arguments[0] * 1e-3
+        if function in self.kernels:
+            self.kernels[function](*arguments)
+
+    def gemm(self, form: Any, dtype: DType, a: int, b: int, c: int) -> None:
+        self.note("gemm", form, a, b, c)
+        self.now_us += US_PER_LAUNCH
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        self.note("copy", target, source, nbytes)
+        self.now_us += US_PER_LAUNCH
+        ctypes.memmove(target, source, nbytes)
+
+    def fill(self, target: int, byte: int, nbytes: int) -> None:
+        self.note("fill", nbytes)
+        self.now_us += 20.0
+        ctypes.memset(target, byte, nbytes)
+
+    def bus_id(self) -> str:
+        return "0000:00:00.0"
+
+    # --- streams
+
+    def current_stream(self) -> Stream:
+        return self.streams[-1]
+
+    def new_stream(self) -> Stream:
+        return Stream(self, 1000 + len(self.log))
+
+    def event(self) -> Event:
+        return Event(self)
+
+    def elapsed_us(self, start: Event, end: Event) -> float:
+        return end.at - start.at
+
+    def synchronize(self) -> None:
+        self.note("device")
+
+    def capture(self, stream: Stream, work: Sequence[Callable[[], None]]) -> Graph:
+        self.captures += 1
+        return Graph(self, work)
+
+
+def floats(address: int, count: int) -> np.ndarray:
+    """The f32 numbers at an address."""
+    return np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
+
+
+__all__ = ["DeviceArray", "FakeDriver", "Stream", "aligned_copy", "floats"]

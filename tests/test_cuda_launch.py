@@ -1,0 +1,216 @@
+"""A CUDA plan on a fake driver: addresses, graphs, arrays used in place, streams, failures."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_cuda import DeviceArray, FakeDriver, Stream, floats
+
+from autofuse.backends.base import LaunchError
+from autofuse.backends.cuda.build import CudaArtifact
+from autofuse.backends.cuda.devices import DEFAULT_TARGET
+from autofuse.backends.cuda.geometry import Geometry
+from autofuse.backends.cuda.launch import KEPT_GRAPHS, CudaPlan
+from autofuse.backends.cuda.program import Action, Argument, Gemm, KernelLaunch, Loop
+from autofuse.backends.library import ArrayError
+from autofuse.errors import AutofuseError
+from autofuse.ops.contraction import GemmForm
+from autofuse.ops.dtypes import DType
+from autofuse.ops.types import TensorType
+from autofuse.plan.schedule import Copy, Ref
+
+N = 8
+TYPE = TensorType((N,), DType.F32)
+SHAPE = Geometry(1, 32)
+X = np.arange(N, dtype=np.float32)
+
+
+def add_one(source: int, target: int) -> None:
+    floats(target, N)[...] = floats(source, N) + 1
+
+
+def launch(symbol: str, *refs: Ref) -> KernelLaunch:
+    return KernelLaunch(symbol, SHAPE, tuple(Argument(ref, DType.F32, N) for ref in refs))
+
+
+SIMPLE: tuple[Action, ...] = (launch("k_add", Ref("in"), Ref("out")),)
+
+
+def artifact(folder: Path, actions: tuple[Action, ...] = SIMPLE, **facts: int) -> CudaArtifact:
+    path = folder / "k_add.cubin"
+    path.write_bytes(b"\x7fELF")
+    defaults = {"workspace": 256, "scratch": 0, "trips": 0} | facts
+    return CudaArtifact(
+        DEFAULT_TARGET, (("k_add", path),), actions, tuple(range(len(actions))), len(actions),
+        (TYPE,), (TYPE,), (), facts=(), **defaults,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def driver() -> FakeDriver:
+    return FakeDriver({"k_add": add_one})
+
+
+def on_device(driver: FakeDriver, array: np.ndarray) -> DeviceArray:
+    return driver.upload(array)
+
+
+def test_numpy_in_numpy_out(tmp_path: Path, driver: FakeDriver) -> None:
+    (found,) = CudaPlan(artifact(tmp_path), driver).run([X])
+    assert isinstance(found, np.ndarray) and found.tolist() == (X + 1).tolist()
+
+
+def test_device_arrays_are_used_in_place(tmp_path: Path, driver: FakeDriver) -> None:
+    x = on_device(driver, X)
+    (found,) = CudaPlan(artifact(tmp_path), driver).run([x])
+    assert isinstance(found, DeviceArray) and found.memory.tolist() == (X + 1).tolist()
+    (entry,) = [e for e in driver.log if e[0] == "launch"]
+    assert entry[3] == (driver.pointer(x), driver.pointer(found))
+    assert "assign" not in driver.names() and "download" not in driver.names()
+
+
+@pytest.mark.parametrize("where", ["misaligned", "strided"])
+def test_an_array_that_does_not_fit_goes_through_a_buffer(
+    tmp_path: Path, driver: FakeDriver, where: str
+) -> None:
+    room = on_device(driver, np.arange(2 * N + 1, dtype=np.float32)).memory
+    view = room[1 : N + 1] if where == "misaligned" else room[: 2 * N : 2]
+    plan = CudaPlan(artifact(tmp_path), driver)
+    for _ in range(2):
+        (found,) = plan.run([DeviceArray(view)])
+        assert found.memory.tolist() == (view + 1).tolist()
+    assert driver.captures == 2, "one for each of the two results that are alive"
+
+
+def test_a_graph_is_captured_once_for_each_set_of_addresses(
+    tmp_path: Path, driver: FakeDriver
+) -> None:
+    plan = CudaPlan(artifact(tmp_path), driver)
+    x, y, out = (on_device(driver, X) for _ in range(3))
+    for array in (x, x, y, x, y):
+        plan.run([array], [out])
+    assert driver.captures == 2 and driver.names().count("graph") == 5
+    for array in [on_device(driver, X) for _ in range(KEPT_GRAPHS)]:
+        plan.run([array], [out])
+    plan.run([x], [out])
+    assert driver.captures == 2 + KEPT_GRAPHS + 1, "the oldest graphs were let go"
+
+
+def test_results_that_were_let_go_are_used_again(tmp_path: Path, driver: FakeDriver) -> None:
+    plan, x = CudaPlan(artifact(tmp_path), driver), on_device(driver, X)
+    (first,) = plan.run([x])
+    (second,) = plan.run([x])
+    assert driver.pointer(first) != driver.pointer(second)
+    address = driver.pointer(first)
+    del first
+    gc.collect()
+    (third,) = plan.run([x])
+    assert driver.pointer(third) == address and driver.captures == 2
+    # Another stream must not write what the first may still be reading.
+    del third
+    gc.collect()
+    with Stream(driver, 7):
+        (fourth,) = plan.run([x])
+    assert driver.pointer(fourth) != address
+
+
+def test_eager_mode_launches_kernel_by_kernel(tmp_path: Path, driver: FakeDriver) -> None:
+    (found,) = CudaPlan(artifact(tmp_path), driver, "eager").run([X])
+    assert found.tolist() == (X + 1).tolist()
+    assert driver.captures == 0 and "graph" not in driver.names()
+    with pytest.raises(AutofuseError, match="unknown mode 'lazy'"):
+        CudaPlan(artifact(tmp_path), driver, "lazy")
+
+
+def test_a_caller_who_captures_gets_our_launches(tmp_path: Path, driver: FakeDriver) -> None:
+    plan, stream = CudaPlan(artifact(tmp_path), driver), Stream(driver, 5)
+    stream.capturing = []
+    with stream:
+        plan.run([on_device(driver, X)])
+    assert driver.captures == 0 and driver.names().count("launch") == 1
+
+
+def test_a_call_on_another_stream_waits_for_the_one_before(
+    tmp_path: Path, driver: FakeDriver
+) -> None:
+    plan, x = CudaPlan(artifact(tmp_path), driver), on_device(driver, X)
+    for ptr in (3, 3, 4):
+        with Stream(driver, ptr):
+            plan.run([x])
+    assert [e for e in driver.log if e[0] == "wait"] == [("wait", 4, 3)]
+
+
+def test_a_loop_reads_its_trip_number_and_alternates_its_state(
+    tmp_path: Path, driver: FakeDriver
+) -> None:
+    trip, state = Ref("trip", stride=4), (Ref("work"), Ref("work", offset=128))
+    turns = [(launch("k_add", trip, a, b),) for a, b in (state, state[::-1])]
+    slices = Copy(state[0], Ref("out", stride=4), 4)
+    actions: tuple[Action, ...] = (Loop(3, 0, (*turns[0], slices), turns[1]),)
+    driver.kernels.clear()
+    plan = CudaPlan(artifact(tmp_path, actions, trips=3), driver, "eager")
+    plan.run([X])
+    launches = [e[3] for e in driver.log if e[0] == "launch"]
+    assert [a[0] - launches[0][0] for a in launches] == [0, 4, 8]
+    assert floats(launches[0][0], 3).view(np.int32).tolist() == [0, 1, 2]
+    assert [a[2] - a[1] for a in launches] == [128, -128, 128]
+    copies = [e[1] for e in driver.log if e[0] == "copy"]
+    assert copies[1] - copies[0] == 8, "trips 0 and 2"
+
+
+def test_a_library_runs_once_before_it_is_captured(tmp_path: Path, driver: FakeDriver) -> None:
+    form = GemmForm(1, 2, 2, 2, False, False)
+    actions: tuple[Action, ...] = (Gemm(form, DType.F32, Ref("in"), Ref("in"), Ref("out")),)
+    plan = CudaPlan(artifact(tmp_path, actions), driver)
+    plan.run([on_device(driver, X)])
+    names = [n for n in driver.names() if n in ("device", "gemm", "synchronize", "graph")]
+    assert names == ["device", "gemm", "synchronize", "graph", "gemm"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ([], "has 1 inputs, not 0"),
+        ([X.astype(np.float64)], r"input 0 must be .*, not float64\[8\]"),
+        ([X[:4]], r"not float32\[4\]"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(
+    tmp_path: Path, driver: FakeDriver, inputs: list[np.ndarray], words: str
+) -> None:
+    with pytest.raises(ArrayError, match=words):
+        CudaPlan(artifact(tmp_path), driver).run(inputs)
+    assert "launch" not in driver.names()
+
+
+def test_outputs_must_be_apart_from_inputs(tmp_path: Path, driver: FakeDriver) -> None:
+    plan, x = CudaPlan(artifact(tmp_path), driver), on_device(driver, X)
+    with pytest.raises(ArrayError, match="shares memory"):
+        plan.run([x], [x])
+    host = np.zeros(N, np.float32)
+    plan.run([x], [host])
+    assert host.tolist() == (X + 1).tolist()
+
+
+def test_an_error_of_the_device_is_one_of_ours(tmp_path: Path, driver: FakeDriver) -> None:
+    plan = CudaPlan(artifact(tmp_path), driver)
+    driver.broken = True
+    with pytest.raises(LaunchError, match="illegal memory access"):
+        plan.run([X])
+
+
+def test_an_unloaded_program_says_so(tmp_path: Path, driver: FakeDriver) -> None:
+    plan = CudaPlan(artifact(tmp_path), driver)
+    plan.close()
+    with pytest.raises(LaunchError, match="unloaded"):
+        plan.run([X])
+
+
+def test_a_missing_cubin_is_a_launch_failure(tmp_path: Path, driver: FakeDriver) -> None:
+    found = artifact(tmp_path)
+    (tmp_path / "k_add.cubin").unlink()
+    with pytest.raises(LaunchError, match="cannot read k_add"):
+        CudaPlan(found, driver)
