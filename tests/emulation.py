@@ -13,8 +13,8 @@ from autofuse.backends.emulator.emulator import ORDERS, Emulated, Guarded, Order
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.lower import extract
 from autofuse.measure.check import poison
-from autofuse.plan.groups import group_of, is_source
-from autofuse.plan.schedule import Run
+from autofuse.plan.groups import group_of, is_source, reads
+from autofuse.plan.schedule import Ref, Run
 from autofuse.plan.types import LaunchConfig
 
 # Two warps: enough for a missing barrier to show, and few enough for small shapes.
@@ -39,7 +39,10 @@ def one_kernel(graph: Graph, launch: LaunchConfig = SMALL) -> OneKernel:
     """Everything that is computed, in one kernel. Equal kernels have equal texts and names."""
     nodes = [n for n in range(len(graph.nodes)) if not is_source(graph, n)]
     group = group_of(graph, nodes)
-    unit = unit_of(Run(graph, group, launch, (), ()), DEFAULT_TARGET)
+    # Every array starts where an allocation does.
+    needs = tuple(Ref("in", k) for k in range(len(reads(graph, group.nodes))))
+    makes = tuple(Ref("out", k) for k in range(len(group.outputs)))
+    unit = unit_of(Run(graph, group, launch, needs, makes), DEFAULT_TARGET)
     return OneKernel(graph, unit, tuple(extract(graph, group)[1]))
 
 

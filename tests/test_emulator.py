@@ -15,9 +15,9 @@ from autofuse.zoo import zoo_graph
 
 KERNEL = 'extern "C" __global__ void'
 RIGHT = f"""
-__device__ float block_sum(float x)
+template <int THREADS> __device__ float block_sum(float x)
 {{
-  __shared__ float part[2];
+  __shared__ float part[THREADS / 32];
   for (int m = 16; m > 0; m >>= 1) x += __shfl_xor_sync(0xffffffffu, x, m);
   __syncthreads();
   if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
@@ -69,7 +69,7 @@ __device__ float block_sum(float x)
     AF_WORK(uint32_t, count))
 {{
   __shared__ bool last;
-  const float sum = block_sum(in0[blockIdx.x * 64 + threadIdx.x]);
+  const float sum = block_sum<64>(in0[blockIdx.x * 64 + threadIdx.x]);
   if (threadIdx.x == 0) {{
     part[blockIdx.x] = sum;
     __threadfence();
@@ -77,7 +77,7 @@ __device__ float block_sum(float x)
   }}
   __syncthreads();
   if (!last) return;
-  const float all = block_sum(threadIdx.x < gridDim.x ? part[threadIdx.x] : 0.0f);
+  const float all = block_sum<64>(threadIdx.x < gridDim.x ? part[threadIdx.x] : 0.0f);
   if (threadIdx.x == 0) out0[0] = all;
 }}
 {KERNEL} all_fence(AF_IN(float, in0), AF_OUT(float, out0), AF_WORK(float, part),
@@ -96,7 +96,7 @@ __device__ float block_sum(float x)
 {KERNEL} grid_barrier(AF_IN(float, in0), AF_OUT(float, out0), AF_WORK(float, part),
     AF_WORK(uint32_t, count))
 {{
-  const float sum = block_sum(in0[blockIdx.x * 64 + threadIdx.x]);
+  const float sum = block_sum<64>(in0[blockIdx.x * 64 + threadIdx.x]);
   if (threadIdx.x == 0) part[blockIdx.x] = sum;
   __syncthreads();
   if (threadIdx.x == 0) {{
@@ -119,6 +119,7 @@ __device__ float block_sum(float x)
 }}
 """
 WRONG = f"""
+template <int N> __device__ float unset() {{ __shared__ float tile[N]; return tile[N - 1]; }}
 {KERNEL} off_by_one(AF_IN(float, in0), AF_OUT(float, out0))
 {{ out0[threadIdx.x + 1] = in0[threadIdx.x]; }}
 {KERNEL} reads_beyond(AF_IN(float, in0), AF_OUT(float, out0))
@@ -145,6 +146,8 @@ WRONG = f"""
   __syncthreads();
   out0[threadIdx.x] = tile[threadIdx.x + 1];
 }}
+{KERNEL} never_set_in_template(AF_IN(float, in0), AF_OUT(float, out0))
+{{ out0[threadIdx.x] = in0[threadIdx.x] + unset<4>(); }}
 {KERNEL} divergent(AF_IN(float, in0), AF_OUT(float, out0))
 {{
   if (threadIdx.x < 32) __syncthreads();
@@ -200,6 +203,7 @@ FAULTS = {
     "reads_others": r"race on out0\[1\]",
     "no_barrier": "depends on the order of threads: out0",
     "never_set": "depends on the order of threads: out0",
+    "never_set_in_template": "depends on the order of threads: out0",
     "divergent": r"divergent barrier: 32 of 64 threads .*kernel divergent line 3\), 32 have ended",
     "two_barriers": "threads wait at different barriers: kernel two_barriers line 4 and .* line 6",
     "half_a_warp": r"32 of 64 threads .* wait for lanes of their warp that never come",

@@ -114,9 +114,12 @@ def build(texts: Sequence[str], cache: BuildCache | None = None) -> tuple[Path, 
     found = {head.name: (head, text) for text in texts for head in heads(text)}
     if len(found) != sum(len(heads(text)) for text in texts):
         raise CompileError("two kernels for the emulator have one name")
+    # Linked in this order: what is between the edges are variables of kernels.
     units: list[tuple[str, tuple[str, ...], str]] = [
-        (_parts(RUNTIME_PARTS), RUNTIME_FLAGS, "the emulator's runtime"),
+        (_edge("first"), RUNTIME_FLAGS, "an edge"),
         *((_unit(unit), KERNEL_FLAGS, "emulated kernels") for unit in _merged(texts)),
+        (_edge("last"), RUNTIME_FLAGS, "an edge"),
+        (_parts(RUNTIME_PARTS), RUNTIME_FLAGS, "the emulator's runtime"),
     ]
     with ThreadPoolExecutor(usable_cores()) as pool:
         objects = list(pool.map(lambda u: _compile(compiler, store, *u), units))
@@ -149,6 +152,12 @@ def _unit(text: str) -> str:
             *(_caller(head) for head in heads(text)),
         ]
     )
+
+
+def _edge(name: str) -> str:
+    """A unit that marks where the uninitialised variables of others begin or end."""
+    kind = '__attribute__((visibility("hidden"), aligned(64))) char'
+    return f'extern "C" {{ {kind} af_statics_{name}[64]; }}'
 
 
 def _section(name: str) -> str:

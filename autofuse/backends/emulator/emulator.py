@@ -26,6 +26,8 @@ MESSAGE_BYTES = 1024
 LIMIT_S = 30.0
 ZONE_BYTES = 256
 _ZONE = 0xC7
+# The runtime's state and its signal handlers belong to the process.
+_LOCK = threading.Lock()
 
 Dims = int | Sequence[int]
 
@@ -110,7 +112,6 @@ class Emulated:
         path, found = build(texts, cache)
         self.kernels: Mapping[str, Head] = {head.name: head for head in found}
         self._library = ctypes.CDLL(str(path))
-        self._lock = threading.Lock()
         self._run = self._library.af_launch
         weakref.finalize(self, _ctypes.dlclose, self._library._handle)
 
@@ -143,7 +144,7 @@ class Emulated:
         arrays = [a.array if isinstance(a, Guarded) else np.asarray(a) for a in given]
         entry = _Entry.in_dll(self._library, f"af_kernel_{name}")
         _check_arguments(head, entry, arrays)
-        with self._lock:
+        with _LOCK:
             self._in_every_order(head, entry, arrays, how, orders)
         for argument in given:
             if isinstance(argument, Guarded):

@@ -2,6 +2,7 @@
    fibers.h, memory.h, waiting.h and launch.h, one after another. */
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <random>
 #include <unordered_map>
 #include <utility>
@@ -65,15 +66,27 @@ enum State { READY, AT_BARRIER, AT_COLLECTIVE, DONE };
 struct Known {
   std::vector<uint32_t> epochs;
   std::unordered_map<uint32_t, uint32_t> ticks;
+  uint64_t version = 0; /* grows with what is known */
   bool empty() const { return epochs.empty() && ticks.empty(); }
+  void add_epoch(uint32_t block, uint32_t epoch)
+  {
+    if (epochs.size() <= block) epochs.resize(block + 1);
+    if (epochs[block] < epoch) epochs[block] = epoch, version++;
+  }
+  void add_tick(uint32_t thread, uint32_t tick)
+  {
+    auto [found, fresh] = ticks.try_emplace(thread, tick);
+    if (!fresh && found->second >= tick) return;
+    found->second = tick, version++;
+  }
   void join(const Known &other)
   {
-    if (epochs.size() < other.epochs.size()) epochs.resize(other.epochs.size());
     for (size_t k = 0; k < other.epochs.size(); k++)
-      epochs[k] = std::max(epochs[k], other.epochs[k]);
-    for (auto &[thread, tick] : other.ticks) ticks[thread] = std::max(ticks[thread], tick);
+      if (other.epochs[k]) add_epoch((uint32_t)k, other.epochs[k]);
+    for (auto &[thread, tick] : other.ticks) add_tick(thread, tick);
   }
 };
+using Shared = std::shared_ptr<const Known>;
 
 struct Shadow {
   uint32_t writer, epoch, tick, steps; /* writer and reader: thread of the grid + 1, or 0 */
@@ -95,20 +108,28 @@ struct Fiber {
   uint64_t value, result;
   int operand, width;
   bool fenced, unfenced; /* has fenced at all; has written since */
-  Known known, published;
+  Known known;           /* since the last barrier; what came before is the block's */
+  uint32_t fence_epoch, fence_tick;
+  Known fence_known;
+  Shared fence_block;
+  const void *read_at; /* the last atomic, and what there was to know */
+  uint64_t read_version;
 };
 
 struct Block {
   Dim index;
   uint32_t id, arrived, done, epoch, votes;
   int total;
-  Known known, published;
+  Shared known;
+  Known published;
   std::vector<Fiber> fibers;
-  std::vector<char> shared, dynamic;
+  std::vector<char> shared; /* while other blocks run */
 };
 
 Place *here;
 Dim block_dim, grid_dim;
+
+struct Region { char *start; size_t bytes; };
 
 static struct {
   const Entry *kernel;
@@ -120,7 +141,7 @@ static struct {
   Block *active;
   std::vector<char> dynamic;
   std::map<const void *, Known> released;
-  char *common, *common_end;
+  std::vector<Region> regions;
   uint64_t progress;
   std::mt19937 random;
   int order;

@@ -1,4 +1,12 @@
 /* Blocks, faults and the entry. */
+#define AF_EDGE __attribute__((weak, visibility("hidden")))
+extern "C" {
+extern char af_common_start[] __asm__("__start_af_shared") AF_EDGE;
+extern char af_common_stop[] __asm__("__stop_af_shared") AF_EDGE;
+extern char af_statics_first[] AF_EDGE, af_statics_last[] AF_EDGE;
+}
+
+namespace af {
 
 static void entry()
 {
@@ -11,33 +19,37 @@ static void entry()
 
 static char poison() { return (char)(run.order == 0 ? 0xff : run.order == 1 ? 0xa5 : 0x7f); }
 
-static size_t own_bytes() { return (size_t)(run.kernel->shared_end - run.kernel->shared); }
-static size_t common_bytes() { return (size_t)(run.common_end - run.common); }
-
-static void save(Block &b)
+/* Where __shared__ variables are: those of the kernel and those of device functions, which are in
+   sections, and those of templates, for which the compiler ignores the section: all that is zero at
+   first and was linked between two edges. */
+static std::vector<Region> shared_regions()
 {
-  b.shared.resize(own_bytes() + common_bytes());
-  if (own_bytes()) memcpy(b.shared.data(), run.kernel->shared, own_bytes());
-  if (common_bytes()) memcpy(b.shared.data() + own_bytes(), run.common, common_bytes());
-  b.dynamic = run.dynamic;
+  const char *const edges[][2] = {{run.kernel->shared, run.kernel->shared_end},
+                                  {af_common_start, af_common_stop},
+                                  {af_statics_first, af_statics_last}};
+  std::vector<Region> found;
+  for (auto &[start, end] : edges)
+    if (end > start) found.push_back({(char *)start, (size_t)(end - start)});
+  if (!run.dynamic.empty()) found.push_back({run.dynamic.data(), run.dynamic.size()});
+  return found;
 }
 
 /* Makes the shared memory that of `b`, poisoned if the block is new. */
 static void activate(Block &b)
 {
   if (run.active == &b) return;
-  if (run.active && run.cooperative) save(*run.active);
-  run.active = &b;
-  const bool fresh = b.shared.empty() && b.dynamic.empty();
-  if (fresh) {
-    if (own_bytes()) memset(run.kernel->shared, poison(), own_bytes());
-    if (common_bytes()) memset(run.common, poison(), common_bytes());
-    std::fill(run.dynamic.begin(), run.dynamic.end(), poison());
-    return;
+  if (run.active && run.cooperative) {
+    std::vector<char> &kept = run.active->shared;
+    kept.clear();
+    for (const Region &r : run.regions) kept.insert(kept.end(), r.start, r.start + r.bytes);
   }
-  if (own_bytes()) memcpy(run.kernel->shared, b.shared.data(), own_bytes());
-  if (common_bytes()) memcpy(run.common, b.shared.data() + own_bytes(), common_bytes());
-  std::copy(b.dynamic.begin(), b.dynamic.end(), run.dynamic.begin());
+  run.active = &b;
+  const char *from = b.shared.data();
+  for (const Region &r : run.regions) {
+    if (b.shared.empty()) memset(r.start, poison(), r.bytes);
+    else memcpy(r.start, from, r.bytes);
+    from += r.bytes;
+  }
 }
 
 static Dim position(uint32_t id, Dim size)
@@ -51,8 +63,9 @@ static bool start(Block &b, uint32_t id, size_t first_stack_index)
   b.id = id;
   b.index = position(id, grid_dim);
   b.arrived = b.done = b.epoch = b.votes = 0;
-  b.known = b.published = Known();
-  b.shared.clear(), b.dynamic.clear();
+  b.known = std::make_shared<const Known>();
+  b.published = Known();
+  b.shared.clear();
   b.fibers.resize(threads);
   for (uint32_t t = 0; t < threads; t++) {
     Fiber &f = b.fibers[t];
@@ -68,7 +81,8 @@ static bool start(Block &b, uint32_t id, size_t first_stack_index)
     f.id = t, f.global = id * threads + t;
     f.tick = f.steps = 0;
     f.fenced = f.unfenced = false;
-    if (!f.known.empty() || !f.published.empty()) f.known = f.published = Known();
+    f.read_at = nullptr;
+    if (!f.known.empty()) f.known = Known();
   }
   return true;
 }
@@ -254,9 +268,6 @@ void __ubsan_handle_type_mismatch_v1_abort(AfMismatch *data, uintptr_t)
            data->type->name, 1u << data->align, data->source.file, data->source.line);
 }
 
-extern char af_common_start[] __asm__("__start_af_shared") __attribute__((weak, visibility("hidden")));
-extern char af_common_stop[] __asm__("__stop_af_shared") __attribute__((weak, visibility("hidden")));
-
 struct AfLaunch {
   uint32_t grid[3], block[3];
   uint64_t dynamic_bytes;
@@ -279,7 +290,7 @@ int af_launch(const af::Entry *kernel, af::Buffer *arguments, const AfLaunch *ho
   run.random.seed(how->seed);
   run.released.clear();
   run.dynamic.assign(how->dynamic_bytes, 0);
-  run.common = af_common_start, run.common_end = af_common_stop;
+  run.regions = shared_regions();
   grid_dim = {how->grid[0], how->grid[1], how->grid[2]};
   block_dim = {how->block[0], how->block[1], how->block[2]};
   for (int k = 0; k < kernel->parameters; k++)

@@ -10,7 +10,7 @@ static bool seen(uint32_t thread, uint32_t epoch, uint32_t tick, uint32_t steps)
     if (epoch < self.block->epoch) return true;
     if (other % threads / 32 == self.id / 32 && steps < self.steps) return true;
   }
-  const Known *both[] = {&self.known, &self.block->known};
+  const Known *both[] = {&self.known, self.block->known.get()};
   for (const Known *known : both) {
     if (block < known->epochs.size() && epoch < known->epochs[block]) return true;
     auto found = known->ticks.find(other);
@@ -83,27 +83,37 @@ char *shared_access(int64_t offset, unsigned bytes, unsigned align)
 void fence()
 {
   Fiber &self = *run.self;
-  self.published = self.known;
-  self.published.join(self.block->known);
-  if (self.published.epochs.size() <= self.block->id)
-    self.published.epochs.resize(self.block->id + 1);
-  self.published.epochs[self.block->id] = self.block->epoch;
-  self.published.ticks[self.global] = self.tick++;
+  self.fence_known = self.known;
+  self.fence_block = self.block->known;
+  self.fence_epoch = self.block->epoch;
+  self.fence_tick = self.tick++;
   self.fenced = true;
   self.unfenced = false;
 }
 
-void atomic_done(const void *at, bool synchronises, bool changed)
+/* What the last fence of a thread made visible. */
+static void fenced_by(const Fiber &f, Known &into)
 {
-  if (changed) run.progress++;
-  if (synchronises) {
-    Known &released = run.released[at];
-    run.self->known.join(released);
-    if (run.self->fenced) released.join(run.self->published);
-    released.join(run.self->block->published);
-  } else {
-    run.float_atomics = true;
-  }
-  leave();
+  into.join(f.fence_known);
+  into.join(*f.fence_block);
+  if (f.fence_epoch) into.add_epoch(f.block->id, f.fence_epoch);
+  into.add_tick(f.global, f.fence_tick);
 }
 
+void atomic_done(const void *at, bool synchronises, bool changed)
+{
+  Fiber &self = *run.self;
+  if (!synchronises) {
+    run.float_atomics = true;
+    return leave();
+  }
+  Known &released = run.released[at];
+  if (self.read_at != at || self.read_version != released.version) self.known.join(released);
+  if (changed) {
+    run.progress++;
+    if (self.fenced) fenced_by(self, released);
+    released.join(self.block->published);
+  }
+  self.read_at = at, self.read_version = released.version;
+  leave();
+}

@@ -3,14 +3,13 @@
 /* What fences before a barrier made visible may be released by any thread after it. */
 static void publish(Block &b, bool all)
 {
-  if (!all) {
-    for (Fiber &f : b.fibers)
-      if (f.fenced) b.published.join(f.published);
+  if (all) {
+    b.published.join(*b.known);
+    b.published.add_epoch(b.id, b.epoch + 1);
     return;
   }
-  b.published.join(b.known);
-  if (b.published.epochs.size() <= b.id) b.published.epochs.resize(b.id + 1);
-  b.published.epochs[b.id] = b.epoch + 1;
+  for (Fiber &f : b.fibers)
+    if (f.fenced) fenced_by(f, b.published);
 }
 
 static void open_barrier(Block &b)
@@ -21,12 +20,17 @@ static void open_barrier(Block &b)
       fail("threads wait at different barriers: %s line %d and %s line %d", first.site.file,
            first.site.line, f.site.file, f.site.line);
   bool any = false, all = true;
+  Known more;
   for (Fiber &f : b.fibers) {
     f.state = READY;
     any = any || f.fenced, all = all && !f.unfenced;
     if (f.known.empty()) continue;
-    b.known.join(f.known);
+    more.join(f.known);
     f.known = Known();
+  }
+  if (!more.empty()) {
+    more.join(*b.known);
+    b.known = std::make_shared<const Known>(std::move(more));
   }
   if (any) publish(b, all);
   b.total = (int)b.votes;
@@ -125,3 +129,4 @@ uint64_t collective(Collective kind, uint32_t mask, uint64_t value, int operand,
   return self.result;
 }
 
+}  // namespace af
