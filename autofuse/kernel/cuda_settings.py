@@ -25,15 +25,16 @@ class LaunchError(AutofuseError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """threads: of a block. vector: neighbouring items of one thread, stored together. grid: whether
-    blocks run one iteration each ("one") or any number ("stride"). reduce: who folds a row ("": a
-    block; a column then is folded by one thread). rows:
-    of one block when warps fold (0: one per warp). keep: where a row stays between passes. unroll:
-    of serial loops (0: the compiler's choice). blocks: wanted on a multiprocessor (0: any number).
-    parts: blocks that share a row when it is split (0: as many as its length asks for). transpose:
-    strided reads through a shared tile."""
+    """threads: of a block. tile: items that a block takes at once (0: a vector per thread).
+    vector: neighbouring items of one thread, stored together. grid: whether blocks run one
+    iteration each ("one") or any number ("stride"). reduce: who folds a row ("": a block; a column
+    then is folded by one thread). rows: of one block when warps fold (0: one per warp). keep: where
+    a row stays between passes. unroll: of serial loops (0: the compiler's choice). blocks: wanted
+    on a multiprocessor (0: any number). parts: blocks that share a row when it is split (0: as many
+    as its length asks for). transpose: strided reads through a shared tile."""
 
     threads: int = 256
+    tile: int = 0
     vector: int = 1
     grid: str = "stride"
     reduce: str = ""
@@ -50,7 +51,7 @@ class Settings:
         return self.threads // WARP
 
 
-_NUMBERS = ("threads", "vector", "rows", "unroll", "blocks", "parts")
+_NUMBERS = ("threads", "tile", "vector", "rows", "unroll", "blocks", "parts")
 
 
 @lru_cache(maxsize=1024)

@@ -297,6 +297,6 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
             case Loop(kind, var, extent, inner, folds, counter):
                 tail = "".join(f" {f.operator}->{f.target.name}" for f in folds)
                 head = "" if kind == "when" else f"{var.name} < "
-                count = "" if counter is None else f" pass {counter.name}"
-                yield f"{pad}{kind} {head}{show(extent)}{count}{tail}"
+                passes = "" if counter is None else f" pass {counter.name}"
+                yield f"{pad}{kind} {head}{show(extent)}{passes}{tail}"
                 yield from _lines(inner, depth + 1)

@@ -37,8 +37,9 @@ from autofuse.kernel.printer import Printer, signature
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
 
-# Passes of one thread over its lanes that are unrolled, so that their loads are in flight together.
-MOST_UNROLLED = 16
+# Passes of one thread over its lanes that are unrolled, so that their loads are in flight together,
+# as long as the text does not grow beyond so many statements.
+MOST_UNROLLED, MOST_STATEMENTS = 16, 1024
 
 
 def render_cuda(kernel: Kernel) -> str:
@@ -83,7 +84,8 @@ class _CudaPrinter(Printer):
         for segment in segments:
             end = first + extent_of(segment)
             # A grid loop has tested for the end of the last segment.
-            yield f"    {'else ' if first else ''}{'' if end == total and not once else f'if (g < {end}) '}{{"
+            test = "" if end == total and not once else f"if (g < {end}) "
+            yield f"    {'else ' if first else ''}{test}{{"
             yield from self.segment(segment, first)
             yield "    }"
             first = end
@@ -130,7 +132,8 @@ class _CudaPrinter(Printer):
             case LoadVector(syms, buffer, index):
                 kind = f"af_{syms[0].dtype}x{len(syms)}"
                 name = f"{syms[0].name}_x{len(syms)}"
-                yield f"{pad}const {kind} {name} = af_load_vector({kind}, {buffer}, {self.text(index)});"
+                loaded = f"af_load_vector({kind}, {buffer}, {self.text(index)})"
+                yield f"{pad}const {kind} {name} = {loaded};"
                 for k, sym in enumerate(syms):
                     yield f"{pad}const {types[sym.dtype]} {sym.name} = {name}.x[{k}];"
             case StoreVector(buffer, index, values):
@@ -226,9 +229,13 @@ class _CudaPrinter(Printer):
         most = _most(loop)
         count = -(-most // team.size) if most is not None else None
         kind = self.index_type(loop.var.dtype)
-        if count is None or (count > MOST_UNROLLED and loop.counter is None):
-            if count is not None:
-                yield f"{pad}#pragma unroll 4"
+        nested = any(isinstance(s, Loop) and s.kind != "when" for s in loop.body)
+        few = (
+            count is not None and count <= MOST_UNROLLED and count * _size(loop) <= MOST_STATEMENTS
+        )
+        if count is None or (loop.counter is None and (nested or not few) and count > 1):
+            if count is not None and not nested:
+                yield f"{pad}#pragma unroll {4 if 4 * _size(loop) <= MOST_STATEMENTS else 1}"
             yield f"{pad}{self.head(loop, team.place, str(team.size))}"
             yield from self.block(loop.body, depth + 1, True)
             yield f"{pad}}}"
@@ -318,7 +325,8 @@ class _CudaPrinter(Printer):
             name, kind = fold.target.name, f"{fold.operator}_{fold.target.dtype}"
             read = f"__ldcg({self.slots[name]} + ({self.slot(loop, p)}))"
             yield f"{pad}{name} = af_identity_{kind}();"
-            yield f"{pad}for (int32_t {p} = {team.place}; {p} < {extent_of(loop)}; {p} += {team.size})"
+            step = f"{p} < {extent_of(loop)}; {p} += {team.size}"
+            yield f"{pad}for (int32_t {p} = {team.place}; {step})"
             yield f"{pad}  {name} = af_join_{kind}({name}, {read});"
             total = f"af_{team.kind}_{kind}({name}, {team.size})"
             yield f"{pad}{name} = af_join_{kind}({_before(fold, loop)}, {total});"
@@ -335,6 +343,10 @@ def _most(loop: Loop) -> int | None:
 
 def _reads(body: tuple[Stmt, ...], name: str) -> bool:
     return any(name in names_read(s) for s in body)
+
+
+def _size(loop: Loop) -> int:
+    return max(1, sum(1 for _ in statements(loop.body)))
 
 
 def _is_part(stmt: Stmt) -> bool:

@@ -16,12 +16,14 @@ from autofuse.kernel.passes.column_blocks import column_blocks
 from autofuse.kernel.passes.drop_dead import drop_dead
 from autofuse.kernel.passes.flatten_lanes import flatten_lanes
 from autofuse.kernel.passes.fuse_lanes import fuse_lanes
+from autofuse.kernel.passes.join_rows import join_rows
 from autofuse.kernel.passes.keep_rows import keep_rows
 from autofuse.kernel.passes.lanes_inward import lanes_inward
 from autofuse.kernel.passes.narrow_indices import narrow_indices
 from autofuse.kernel.passes.peel_tails import peel_tails
 from autofuse.kernel.passes.private_rows import private_rows
 from autofuse.kernel.passes.scratch_params import scratch_params
+from autofuse.kernel.passes.short_indices import short_indices
 from autofuse.kernel.passes.split_rows import split_rows
 from autofuse.kernel.passes.stream_stores import stream_stores
 from autofuse.kernel.passes.transpose_tiles import transpose_tiles
@@ -42,6 +44,8 @@ CUDA_PASSES: tuple[Pass, ...] = (
     column_blocks,
     split_rows,
     warp_rows,
+    join_rows,
+    short_indices,
     widen_lanes,
     scratch_params,
     private_rows,
@@ -70,6 +74,7 @@ __all__ = [
     "drop_dead",
     "flatten_lanes",
     "fuse_lanes",
+    "join_rows",
     "keep_rows",
     "lanes_inward",
     "narrow_indices",
@@ -77,6 +82,7 @@ __all__ = [
     "private_rows",
     "run_passes",
     "scratch_params",
+    "short_indices",
     "split_rows",
     "stream_stores",
     "transpose_tiles",

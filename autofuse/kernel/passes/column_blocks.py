@@ -1,9 +1,9 @@
 """column_blocks: 32 columns to a block, whose threads share the rows of each.
 
 Before: grid b < 1 {lane l < 64 {var s; serial k < 900 {s += x[k*64 + l]}; out[l] = s}}
-After:  grid b < 2 {column l_x < 32 {let l = b*32 + l_x; var s; lane k < 900 {..} add->s; out[l] = s}}
-Asked for by reduce="block"; by reduce="split" several blocks share the columns too, and the one that
-finishes last goes on alone.
+After:  grid b < 2 {column x < 32 {var s; lane k < 900 {..} add->s; out[b*32 + x] = s}}
+Asked for by reduce="block"; by reduce="split" several blocks share the columns too, and the one
+that finishes last goes on alone.
 """
 
 from __future__ import annotations
@@ -18,12 +18,9 @@ from autofuse.kernel.ir import (
     Kernel,
     Let,
     Loop,
-    Stmt,
-    Store,
     Var,
     expressions,
     map_exprs,
-    statements,
 )
 from autofuse.kernel.passes.split_rows import chunk_of, parts_of
 from autofuse.ops import index as ix
@@ -110,17 +107,11 @@ def _folds(rows: Loop, lane: Loop) -> tuple[Fold, ...] | None:
 def _is_read(rows: Loop, names: set[str]) -> bool:
     """Some running total is read by more than its own fold."""
     for stmt in rows.body:
-        own = {stmt.sym.name} if isinstance(stmt, Assign) else set()
-        operands = (
-            stmt.value.args
-            if isinstance(stmt, Assign) and isinstance(stmt.value, Call)
-            else expressions(stmt)
-        )
-        for e in operands:
-            if isinstance(e, Sym) and e.name in own:
-                continue
-            if mentions(e, names):
-                return True
+        operands = expressions(stmt)
+        if isinstance(stmt, Assign) and isinstance(stmt.value, Call):
+            operands = tuple(a for a in stmt.value.args if a != stmt.sym)
+        if any(mentions(e, names) for e in operands):
+            return True
     return False
 
 

@@ -30,7 +30,7 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 
 # Elements of one row in the registers of one thread.
-MOST_PRIVATE = 64
+MOST_PRIVATE = 128
 I64 = DType.I64
 
 

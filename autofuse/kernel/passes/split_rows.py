@@ -1,7 +1,7 @@
 """split_rows: several blocks share each row.
 
 Before: grid r < 2 {var s; lane l < 4000 {s += x[l]} add->s; out[r] = s}
-After:  grid r < 8 {let r_r = r / 4; var s; part q < 4 {lane l < 1000 {..} add->s} add->s; out[r_r] = s}
+After:  grid r < 8 {var s; part q < 4 {lane l < 1000 {..} add->s} add->s; out[r / 4] = s}
 Asked for by reduce="split" (the block that finishes last goes on alone: one fold, at the end) and
 reduce="barrier" (blocks wait for each other: any number of folds).
 """
@@ -90,7 +90,9 @@ def _fits(body: tuple[Stmt, ...], own: Settings) -> bool:
         used = names & (names_read(loop) | names_written(loop))
         if any(sizes[name] != int(loop.extent.value) for name in used):
             return False
-    plain = all(isinstance(s, Let | Var | Local | Store | Loop) for s in body)
+    plain = any(s.folds for s in loops) and all(
+        isinstance(s, Let | Var | Local | Store | Loop) for s in body
+    )
     return plain and all(_at_lane(loop, names) for loop in loops) and not _outside(body, names)
 
 

@@ -1,9 +1,9 @@
 """transpose_tiles: strided reads go through a tile in shared memory.
 
 Before: grid r < 100 {lane l < 200 {out[r*200 + l] = x[l*100 + r]}}
-After:  grid b < 28 {local tile0[32*33]; lane m < 1024 {tile0[..] = x[..]}; lane n < 1024 {out[..] = tile0[..]}}
-Threads walk along the axis that is contiguous in the input when they read, and along the one that is
-contiguous in the output when they store; the odd row length keeps them off each other's banks.
+After:  grid b < 28 {local t[32*33]; lane m < 1024 {t[..] = x[..]}; lane n < 1024 {out[..] = t[..]}}
+Threads walk along the axis that is contiguous in the input when they read, and along the one that
+is contiguous in the output when they store; the odd row length keeps them off each other's banks.
 Asked for by transpose=True. Tiles are 32 by 32; what lies beyond an edge is read clamped and not
 stored.
 """
@@ -120,14 +120,13 @@ def _axes(row: Sym, indices: list[Expr]) -> Iterator[tuple[int, int]]:
             match e:
                 case Sym() if e == row:
                     seen.append((1, rows))
-                case Call(
-                    fn="rem", args=(Call(fn="div", args=(a, Lit(value=int(d)))), Lit(value=int(n)))
-                ) if a == row:
-                    seen.append((d, n))
                 case Call(fn="rem", args=(a, Lit(value=int(n)))) if a == row:
                     seen.append((1, n))
                 case Call(fn="div", args=(a, Lit(value=int(d)))) if a == row:
                     seen.append((d, rows // d))
+                case Call(fn="rem", args=(Call(fn="div", args=(a, Lit(value=int(d)))), b)):
+                    if a == row and isinstance(b, Lit):
+                        seen.append((d, int(b.value)))
     for inner, size in dict.fromkeys(seen):
         if rows % (inner * size) == 0 and size >= WARP:
             yield inner, size
@@ -224,7 +223,8 @@ class _Tiles:
                     return Call(fn, tuple(change(a) for a in args), dtype)
             return rebuild(expr, values)
 
-        work = tuple(map_exprs(s, change) for s in (*self.p.before, *self.p.work))
+        old: tuple[Stmt, ...] = (*self.p.before, *self.p.work)
+        work: tuple[Stmt, ...] = tuple(map_exprs(s, change) for s in old)
         if not self.exact:
             inside = ix.iand(
                 Call("lt", (item, ix.lit(self.p.item.extent or 0)), DType.BOOL),

@@ -142,8 +142,8 @@ class _Copies:
                 ]
             case Assign(sym, value):
                 before, values = self.copies(value)
-                own = [self.names[j].get(sym.name, sym) for j in range(self.width)]
-                return [*before, *(Assign(s, v) for s, v in zip(own, values, strict=True))]  # type: ignore[arg-type]  # Var names are symbols
+                targets = [self.target(sym, j) for j in range(self.width)]
+                return [*before, *(Assign(s, v) for s, v in zip(targets, values, strict=True))]
             case Store(buffer, index, value):
                 return self.store(buffer, index, value)
             case Loop():
@@ -173,6 +173,12 @@ class _Copies:
             self.names[j][sym.name] = new
             self.full[j].setdefault(sym.name, new)
         self.varying.add(sym.name)
+        return own
+
+    def target(self, sym: Sym, j: int) -> Sym:
+        """What copy j calls a variable; those outside the loop all copies share."""
+        own = self.names[j].get(sym.name, sym)
+        assert isinstance(own, Sym)
         return own
 
     def nested(self, loop: Loop) -> Loop:
