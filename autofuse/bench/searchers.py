@@ -17,11 +17,13 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from autofuse.bench.replay import SEARCHERS, ReplayDevice, Trace, problem_of, replay
+from autofuse.bench.lessons import lessons_of_others
+from autofuse.bench.replay import PLANNERS, SEARCHERS, ReplayDevice, Trace, problem_of, replay
 from autofuse.bench.spaces import RecordedSpace, load
 from autofuse.bench.types import BenchError
 from autofuse.plan.types import Candidate
 from autofuse.search.space import Space
+from autofuse.tuning.learned import Lesson
 
 WITHIN = 1.02
 GRID = 32
@@ -95,45 +97,59 @@ class SpaceResult:
 def bench_search(
     paths: Iterable[Path], options: Options, say: Callable[[str], None] = lambda text: None
 ) -> list[SpaceResult]:
-    """Replay every searcher on every space. Raises BenchError for an unreadable space."""
+    """Replay every searcher on every space; the model is taught the kernels of all other spaces.
+    Raises BenchError for an unreadable space, AutofuseError without scikit-learn."""
     results: list[SpaceResult] = []
-    for path in paths:
-        results.append(bench_space(load(path), options))
+    spaces = [load(path) for path in paths]
+    for space, taught in zip(spaces, lessons_of_others(spaces), strict=True):
+        results.append(bench_space(space, options, taught))
         say(f"{results[-1].name}: ratio {results[-1].ratio:.3g}")
     if not results:
         raise BenchError("there is no recorded space to replay")
     return results
 
 
-def bench_space(space: RecordedSpace, options: Options) -> SpaceResult:
-    """All searchers on one space, exact first: what it needs says how far the others may go."""
-    endless = 1000.0 * space.measure_s + sum(k.compile_s for k in space.kernels.values())
-    seeds = range(options.seeds)
-    traces = {"exact": _replays(space, "exact", seeds, endless, options)}
-    target = WITHIN * space.optimum_us
-    near = _reached(traces["exact"], target).median
+def bench_space(
+    space: RecordedSpace, options: Options, lessons: Sequence[Lesson] = ()
+) -> SpaceResult:
+    """All searchers on one space, exact first: what it needs says how far the others may go.
+    `lessons`: what the model is taught."""
+    traces = {"exact": replays(space, "exact", endless_s(space), options)}
+    near = reached_by(traces["exact"], WITHIN * space.optimum_us).median
     needed = near if math.isfinite(near) else median(t.seconds for t in traces["exact"])
     limit = max(options.reach * needed, max(t.seconds for t in traces["exact"]))
     for name in SEARCHERS:
         if name != "exact":
-            traces[name] = _replays(space, name, seeds, limit, options)
+            traces[name] = replays(space, name, limit, options, lessons)
     return _summary(space, traces, limit)
 
 
-def _replays(
-    space: RecordedSpace, name: str, seeds: Sequence[int], limit: float, options: Options
-) -> list[Trace]:
-    one = partial(_one, space, name, limit, options)
+def endless_s(space: RecordedSpace) -> float:
+    """More seconds than any search of a space can be charged."""
+    return 1000.0 * space.measure_s + sum(k.compile_s for k in space.kernels.values())
+
+
+def replays(
+    space: RecordedSpace, name: str, limit_s: float, options: Options,
+    lessons: Sequence[Lesson] = (), to_end: bool = False,
+) -> list[Trace]:  # fmt: skip
+    """One searcher under every seed, each for at most `limit_s` charged seconds; `to_end`: they go
+    on when they have the optimum, as they cannot know it."""
+    # From the optimum on its curve is flat, and a sampler only repeats itself, slowly.
+    enough = -math.inf if to_end else space.optimum_us * (1 + 1e-9)
+    one = partial(_one, space, name, limit_s, enough, options, lessons)
+    seeds = range(options.seeds)
     if options.processes == 1:
         return [one(seed) for seed in seeds]
     with ProcessPoolExecutor(options.processes) as pool:
         return list(pool.map(one, seeds))
 
 
-def _one(space: RecordedSpace, name: str, limit: float, options: Options, seed: int) -> Trace:
-    # From the optimum on its curve is flat, and a sampler only repeats itself, slowly.
-    enough = space.optimum_us * (1 + 1e-9)
-    return replay(space, name, seed, limit, options.max_runs, enough, options.seeded)
+def _one(
+    space: RecordedSpace, name: str, limit_s: float, enough: float, options: Options,
+    lessons: Sequence[Lesson], seed: int,
+) -> Trace:  # fmt: skip
+    return replay(space, name, seed, limit_s, options.max_runs, enough, options.seeded, lessons)
 
 
 def _summary(
@@ -154,9 +170,9 @@ def _summary(
         for name, each in traces.items()
     }
     pace = median(t.seconds / max(t.runs, 1) for t in traces["random"])
-    reached = {name: _reached(each, WITHIN * best) for name, each in traces.items()}
+    reached = {name: reached_by(each, WITHIN * best) for name, each in traces.items()}
     tpe, exact = reached["tpe"].median, reached["exact"].median
-    others = [curves[name].median for name in traces if name != "exact"]
+    others = [curves[name].median for name in traces if name not in PLANNERS]
     beaten = [
         max(each) > curves["exact"].median[i] + 1e-9
         for i, each in enumerate(zip(*others, strict=True))
@@ -220,7 +236,8 @@ def _curve(columns: Sequence[Sequence[float]]) -> Curve:
     return Curve(low, middle, high)
 
 
-def _reached(traces: Sequence[Trace], target: float) -> Reached:
+def reached_by(traces: Sequence[Trace], target: float) -> Reached:
+    """When the traces of one searcher came down to `target` microseconds."""
     found = [t.reached(target) for t in traces]
     seconds = [math.inf if i is None else i.seconds for i in found]
     real = [i.planner_s for i in found if i is not None]
@@ -247,15 +264,16 @@ def _with_planner(reached: Reached, traces: Sequence[Trace], limit: float) -> fl
 
 def write_results(results: Sequence[SpaceResult], path: Path) -> None:
     """The results as JSON {"spaces": [...]}; numbers that are not finite become null."""
-    text = json.dumps({"spaces": [_plain(asdict(r)) for r in results]}, indent=1)
+    text = json.dumps({"spaces": [plain(asdict(r)) for r in results]}, indent=1)
     path.write_text(text + "\n", encoding="utf-8")
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """JSON data with null for numbers that are not finite."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     return value

@@ -141,12 +141,16 @@ class ExactSearch:
         planned = self.session.planned_us
         if self.windows or planned is None or self.session.is_over():
             return None
-        costs = hopeful_costs(self.kernels.by_key, self.bounds)
+        costs = self._supposed() | hopeful_costs(self.kernels.by_key, self.bounds)
         best = k_best(self.cover.problem, costs, 1)[0]
         found = self._plan_of(best.plan)
         if best.cost_us >= (1 - WORTH) * planned or not self.session.fits(found):
             return None
         return found if self._is_timed(found) and self._goes_on(found) else None
+
+    def _supposed(self) -> dict[str, float | None]:
+        """What kernels that were not measured are hoped to take, where that is above the bound."""
+        return {}
 
     def _goes_on(self, found: FusionPlan) -> bool:
         """Whether there is time, and so many runs could gain what one more plan takes."""

@@ -130,6 +130,9 @@ class ModelSearch(ExactSearch):
                     return chosen
         return None
 
+    def _supposed(self) -> dict[str, float | None]:
+        return dict(self.guesses)
+
     def _is_worth(self, expected_us: float, incumbent_us: float | None) -> bool:
         """Whether a plan that may take `expected_us` is worth measuring."""
         if incumbent_us is None:
