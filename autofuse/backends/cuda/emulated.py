@@ -61,17 +61,21 @@ class _Memory:
 
 class EmulatedPlan:
     """A loaded program on NumPy arrays. `orders`: in which orders threads run, each of which must
-    give the same result."""
+    give the same result. `kernels`: the program's own, and others', built already."""
 
     def __init__(
-        self, artifact: EmulatedArtifact, mode: str = "", orders: Sequence[Order] = ORDERS
+        self,
+        artifact: EmulatedArtifact,
+        mode: str = "",
+        orders: Sequence[Order] = ORDERS,
+        kernels: Emulated | None = None,
     ) -> None:
         """Raises CompileError for a text that the emulator cannot build."""
         if mode:
             raise AutofuseError(f"device 'cuda-emulated' has no mode '{mode}'")
         self.program, self.orders = artifact.program, tuple(orders)
         texts = [source.text for source in self.program.sources]
-        self.kernels: Emulated | None = Emulated(*texts)
+        self.kernels: Emulated | None = kernels or Emulated(*texts)
 
     def close(self) -> None:
         """Calling it afterwards raises LaunchError."""
