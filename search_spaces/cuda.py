@@ -3,10 +3,11 @@
 threads: of a block. items: elements of one thread (item form). vector: elements of one access, at
 most 16 bytes. grid: blocks stride over the work ("stride") or there is one for each piece ("one").
 reduce: a row folded by a warp, by a block, or by several blocks, in two phases ("split") or waiting
-for each other ("barrier"). keep: where a row stays between passes. unroll: of serial loops (0: the
-compiler's choice). blocks: wanted on a multiprocessor (0: any number). transpose: through a padded
-tile of shared memory. math: "relaxed" lets the compiler use its fast functions. impl: cuBLAS or
-generated loops.
+for each other ("barrier"). rows: of a block whose warps fold (0: one a warp). keep: where a row
+stays between passes. unroll: of serial loops (0: the compiler's choice), and of a counted loop one
+that divides its trips. blocks: wanted on a multiprocessor (0: any number). transpose: through a
+padded tile of shared memory. math: "relaxed" lets the compiler use its fast functions. impl: cuBLAS
+or generated loops.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ WARP_ROW = 1024
 SPLIT_ROW = 1 << 14
 # The printer's own defaults, which a configuration leaves out.
 SILENT: Mapping[str, Setting] = {
-    "vector": 1, "unroll": 0, "blocks": 0, "transpose": False, "math": "strict",
+    "vector": 1, "rows": 0, "unroll": 0, "blocks": 0, "transpose": False, "math": "strict",
 }  # fmt: skip
 
 
@@ -71,7 +72,8 @@ class CommonLimits:
 @dataclass(frozen=True, slots=True)
 class _Facts:
     """A group as far as its space depends on it: independent items, the longest row, bytes of the
-    widest and the narrowest element it reads or writes, and whether it moves axes about."""
+    widest and the narrowest element it reads or writes, whether it moves axes about, and the trips
+    of its counted loops."""
 
     kind: str
     items: int
@@ -79,6 +81,7 @@ class _Facts:
     widest: int
     narrowest: int
     transposes: bool
+    trips: tuple[int, ...]
 
 
 class CudaLaunchSpace:
@@ -140,15 +143,16 @@ class CudaLaunchSpace:
         made["grid"] = pick("item.grid", ("one", "stride"))
         if facts.transposes:
             made["transpose"] = pick("item.transpose", (False, True))
-        return made | self._common(threads, pick)
+        return made | self._common(facts, threads, pick)
 
     def _row(self, facts: _Facts, pick: Chooser) -> dict[str, Setting]:
         """Several folds over the same rows."""
         folds = self._folds(facts)
         fold = str(pick("row.reduce", folds))
-        team, threads = WARP, 0
+        team, threads, own_rows = WARP, 0, 0
         if fold == "warp":
             threads = int(pick("row.warp.threads", (256, 128, 512)))
+            own_rows = int(pick("row.warp.rows", (0, 16, 32)))
         else:
             least = -(-facts.row // (4 * WARP)) * WARP
             first = max(WARP, min(1 << (least - 1).bit_length(), 512))
@@ -157,18 +161,21 @@ class CudaLaunchSpace:
         first_wide = wide if facts.row % wide == 0 else 1
         vector = int(pick("row.vector", _ordered(first_wide, _vectors(facts))))
         made: dict[str, Setting] = {"threads": threads, "reduce": fold, "vector": vector}
-        per_block = threads // WARP if fold == "warp" else 1
+        per_block = 1
+        if fold == "warp":
+            made["rows"], per_block = own_rows, threads // WARP
         made["keep"] = pick("row.keep", self._keeps(facts, team, per_block))
         made["grid"] = "one" if fold == "barrier" else pick("row.grid", ("one", "stride"))
-        return made | self._common(threads, pick)
+        return made | self._common(facts, threads, pick)
 
-    def _common(self, threads: int, pick: Chooser) -> dict[str, Setting]:
+    def _common(self, facts: _Facts, threads: int, pick: Chooser) -> dict[str, Setting]:
         most = self.limits.threads_per_sm // threads
         # More threads than registers for 32 each would spill everything.
         room = self.limits.registers_per_sm // (WARP * threads)
         blocks = tuple(b for b in (0, 1, 2, 4, 8) if b <= min(most, room))
+        unrolls = tuple(u for u in (0, 1, 2, 4) if all(t % max(u, 1) == 0 for t in facts.trips))
         return {
-            "unroll": pick("unroll", (0, 1, 4)),
+            "unroll": pick("unroll", unrolls),
             "blocks": pick("blocks", blocks),
             "math": pick("math", ("strict", "relaxed")),
         }
@@ -234,4 +241,6 @@ def _facts(graph: Graph, group: FusionGroup, kind: str) -> _Facts:
     if form is not None:
         items = max(1, form.items)
     moves = any(graph[n].op == "transpose" for n in group.nodes)
-    return _Facts(kind, items, row, max(widths), min(widths), moves)
+    loops = (graph.call(n) for n in group.nodes if graph[n].op == "loop")
+    trips = tuple(int(call["trip"]) for call in loops)
+    return _Facts(kind, items, row, max(widths), min(widths), moves, trips)
