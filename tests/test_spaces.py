@@ -8,16 +8,15 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from made_up_space import LAUNCHES, made_up_space
 
 from autofuse.bench import searchers
 from autofuse.bench.record import RecordOptions, by_bits, record_space
 from autofuse.bench.replay import SEARCHERS, ReplayDevice, problem_of, replay
 from autofuse.bench.searchers_page import page, table
 from autofuse.bench.spaces import (
-    RecordedGroup,
     RecordedKernel,
     RecordedLaunches,
-    RecordedSpace,
     load,
     save,
 )
@@ -26,15 +25,11 @@ from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.ops.dtypes import DType
 from autofuse.plan.cost import NOMINAL
-from autofuse.plan.enumerate import enumerate_groups
-from autofuse.plan.types import LaunchConfig
 from autofuse.search.space import Space
-from autofuse.tuning.cover import cover_problem
 from autofuse.zoo import zoo_graph
 from search_spaces import FusionSpace
 
 SPACES = Path(__file__).parent / "data" / "spaces"
-LAUNCHES = tuple(LaunchConfig.of(threads=t, stage=s) for t in (2, 1) for s in (True, False))
 
 
 def every_plan(graph):
@@ -47,20 +42,7 @@ def every_plan(graph):
 def space():
     """Softmax with made-up times above the bounds, of every plan the samplers can propose."""
     graph = canonical(zoo_graph("softmax", "small"))
-    planned = set(enumerate_groups(graph).groups)
-    plans = list(dict.fromkeys(every_plan(graph)))
-    cover = cover_problem(enumerate_groups(graph, include=plans), digests=True)
-    groups, kernels = [], {}
-    for i, piece in enumerate(cover.problem.pieces):
-        groups.append(
-            RecordedGroup(cover.group(i), piece.key, piece.bound_us, cover.group(i) in planned)
-        )
-        for n, launch in enumerate(LAUNCHES):
-            factor = 1.05 + 0.1 * ((int(piece.key[:4], 16) + 3 * n) % 7)
-            kernels[piece.key, launch] = RecordedKernel(piece.bound_us * factor, 0.1)
-    return RecordedSpace(
-        "toy", graph, 0.25, "cold", tuple(groups), kernels, {"model": "none"}, NOMINAL.to_mapping()
-    )
+    return made_up_space("toy", graph, list(dict.fromkeys(every_plan(graph))))
 
 
 def same(trace):

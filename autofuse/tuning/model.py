@@ -55,6 +55,15 @@ class ModelSearch(ExactSearch):
         self.foretold: dict[str, float] = {}
         self._learn()
 
+    def run(self) -> None:
+        """As exact, and say what the model was."""
+        super().run()
+        self._report()
+        self.session.notes.append(
+            f"went by kernel times learned from {len(self.taught)} kernels of other graphs: "
+            f"{self._skipped()} kernels were never measured, which proves nothing about them"
+        )
+
     # --- learning ---------------------------------------------------------------------------
 
     def _learn(self) -> None:
@@ -94,8 +103,11 @@ class ModelSearch(ExactSearch):
             "rank_correlation": None if quality is None else quality.rank_correlation,
             "bound_rank_correlation": None if quality is None else quality.bound_rank_correlation,
             "here": {"kernels": len(times), "rank_correlation": rank_correlation(predicted, times)},
-            "skipped": len(self.samples.keys() - self.kernels.known().keys()),
+            "skipped": self._skipped(),
         }
+
+    def _skipped(self) -> int:
+        return len(self.samples.keys() - self.kernels.known().keys())
 
     # --- planning ---------------------------------------------------------------------------
 
@@ -112,7 +124,6 @@ class ModelSearch(ExactSearch):
                 break
             self._try(chosen)
             result = self._proved()
-        self._report()
         solving = time.perf_counter() - begun - (self.session.evaluator.spent.total - before)
         self.session.sampler_s += max(solving, 0.0)
         return result
