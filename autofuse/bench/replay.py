@@ -141,6 +141,7 @@ class ReplaySession:
         self.environment = Environment("replay", ())
         self.plans: dict[str, FusionPlan] = {}
         self.counts: dict[str, int] = {}
+        self.notes: list[str] = []
         self.failed: dict[str, int] = {}
         self.trials = self.measured = 0
         self.sampler_s = 0.0
