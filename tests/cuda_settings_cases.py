@@ -18,7 +18,7 @@ def pointwise(shape: tuple[int, ...], dtype: str) -> Graph:
 
 
 def reduction(op: str, shape: tuple[int, ...], axes: tuple[int, ...], dtype: str) -> Graph:
-    """One fold of products of neighbours in time, so to speak: x * x."""
+    """One fold, of squares."""
     b = GraphBuilder()
     x = b.input("x", shape, dtype)
     return b.build([b.add(op, b.add("mul", x, x), axes=axes)])
@@ -93,13 +93,6 @@ def pack() -> Graph:
     return b.build([*outs, b.add("reduce_sum", rows, axes=(1,))])
 
 
-def gathered() -> Graph:
-    """Rows of a table, picked by number."""
-    b = GraphBuilder()
-    table, picks = b.input("table", (50, 64), "f32"), b.input("picks", (24,), "i32")
-    return b.build([b.add("exp", b.add("take", table, picks, axis=0))])
-
-
 ITEM: dict[str, Graph] = {
     "wide": pointwise((24, 160), "f32"),
     "odd": pointwise((5, 77), "f32"),
@@ -108,6 +101,7 @@ ITEM: dict[str, Graph] = {
     "brain": pointwise((7, 130), "bf16"),
     "bytes": reduction("reduce_sum", (300, 40), (0,), "i8"),
     "loop": looped(700, 5),
+    "short": pointwise((37, 36), "f32"),
     "pack": pack(),
 }
 ROW: dict[str, Graph] = {
@@ -140,6 +134,9 @@ TURN: dict[str, Graph] = {
 }
 
 
+REDUCE = ("warp", "block", "split", "barrier")
+
+
 def _settings(**choices: tuple[Setting, ...]) -> list[dict[str, Setting]]:
     made: list[dict[str, Setting]] = [{}]
     for name, options in choices.items():
@@ -153,10 +150,10 @@ def cases() -> Iterator[tuple[str, Graph, LaunchConfig]]:
         "item": (ITEM, _settings(vector=(1, 4, 8), grid=("one", "stride"), items=(1, 2))),
         "row": (
             ROW,
-            _settings(
-                vector=(1, 4), reduce=("warp", "block", "split", "barrier"),
-                keep=("registers", "shared", "reread"),
-            ),
+            [
+                *_settings(vector=(4,), reduce=REDUCE, keep=("registers", "shared", "reread")),
+                *_settings(vector=(1,), reduce=REDUCE, keep=("registers",), rows=(3,)),
+            ],
         ),
         "column": (COLUMN, _settings(vector=(1, 2, 4), reduce=("", "block", "split"))),
         "turn": (TURN, _settings(vector=(1, 4), transpose=(True,))),
@@ -167,3 +164,25 @@ def cases() -> Iterator[tuple[str, Graph, LaunchConfig]]:
                 tile = 64 * int(chosen.get("items", 2))
                 launch = LaunchConfig.of(threads=64, tile=tile, **chosen)
                 yield f"{kind}_{name}_{n}", graph, launch
+
+
+# Kernels whose CUDA text is kept: one for each pass and then some.
+GOLDEN: dict[str, tuple[Graph, LaunchConfig]] = {
+    "pointwise_vectors": (ITEM["wide"], LaunchConfig.of(vector=4, tile=1024, grid="one")),
+    "pointwise_brain": (ITEM["brain"], LaunchConfig.of(vector=2, threads=128, tile=512)),
+    "short_rows": (ITEM["short"], LaunchConfig.of(vector=4, tile=1024, blocks=2)),
+    "loop_vectors": (ITEM["loop"], LaunchConfig.of(vector=2, unroll=5, tile=512)),
+    "pack_mixed": (ITEM["pack"], LaunchConfig.of(grid="one", reduce="warp", tile=256)),
+    "softmax_warp": (
+        ROW["softmax"], LaunchConfig.of(vector=4, reduce="warp", keep="registers", grid="one"),
+    ),
+    "softmax_shared": (ROW["softmax_half"], LaunchConfig.of(vector=8, keep="shared", threads=64)),
+    "standard_barrier": (
+        ROW["standard_long"],
+        LaunchConfig.of(vector=4, reduce="barrier", keep="registers", parts=3, threads=64),
+    ),
+    "sums_split": (ROW["long"], LaunchConfig.of(vector=2, reduce="split", parts=4)),
+    "columns_block": (COLUMN["columns"], LaunchConfig.of(vector=4, reduce="block")),
+    "columns_split": (COLUMN["columns_odd"], LaunchConfig.of(reduce="split", parts=2)),
+    "turn_tiles": (TURN["turn_odd"], LaunchConfig.of(transpose=True)),
+}  # fmt: skip

@@ -3,31 +3,34 @@ with its checks, and compiles without a word."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from cuda_settings_cases import cases
+from cuda_settings_cases import cases, reduction, softmax
 
+from autofuse.backends.cuda.nvrtc import FLAGS, compile_cubin
 from autofuse.backends.emulator.emulator import ORDERS, Emulated, Guarded
-from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
+from autofuse.graph.types import Graph, Value
+from autofuse.kernel.cuda_settings import LaunchError, settings
 from autofuse.kernel.cuda_shape import (
     block_threads,
     blocks_wanted,
     is_cooperative,
+    scratch_bytes,
     scratch_params,
     shared_bytes,
 )
-from autofuse.graph.types import Graph, Value
 from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.ir import Kernel
 from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.render_cuda import render_cuda
 from autofuse.measure.check import Reference, check, poison, reference_of
 from autofuse.plan.groups import group_of, is_source
-from autofuse.plan.types import LaunchConfig
+from autofuse.plan.types import LaunchConfig, Setting
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,9 @@ def one_kernel(graph: Graph, name: str, launch: LaunchConfig) -> OneKernel:
 
 CASES = {name: (canonical(graph), launch) for name, graph, launch in cases()}
 MADE = {name: one_kernel(graph, name, launch) for name, (graph, launch) in CASES.items()}
+# An order in which a missing barrier shows, and the one in which it would not.
+TWO = (ORDERS[0], ORDERS[2])
+References = dict[Graph, tuple[tuple[np.ndarray, ...], Reference]]
 
 
 @pytest.fixture(scope="module")
@@ -58,35 +64,104 @@ def library() -> Emulated:
 
 
 @pytest.fixture(scope="module")
-def references() -> dict[int, tuple[tuple[np.ndarray, ...], Reference]]:
+def references() -> References:
     return {}
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_every_launch_gives_the_reference_result(name, library, references) -> None:
-    made = MADE[name]
+def launched(library: Emulated, made: OneKernel, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The graph's outputs, from a launch as `cuda_shape` asks for it; with grid="stride", of few
+    blocks."""
     graph, kernel = made.graph, made.kernel
-    if id(graph) not in references:
-        inputs = random_inputs(graph, 5)
-        references[id(graph)] = inputs, reference_of(graph, inputs)
-    inputs, reference = references[id(graph)]
     given = dict(zip(graph.inputs, inputs, strict=True))
     arrays = [Guarded(f"in{k}", given[v.node]) for k, v in enumerate(made.reads)]
-    outputs = sorted(set(graph.outputs))
+    outputs = {v: np.empty(graph.type_of(v).shape, graph.type_of(v).dtype.numpy)
+               for v in sorted(set(graph.outputs))}  # fmt: skip
     outs = []
-    for k, value in enumerate(outputs):
-        values = np.empty(graph.type_of(value).shape, graph.type_of(value).dtype.numpy)
+    for k, values in enumerate(outputs.values()):
         poison(values)
         outs.append(Guarded(f"out{k}", values))
     work = [Guarded(p.name, np.zeros(p.size, p.dtype.numpy)) for p in scratch_params(kernel)]
-    blocks = blocks_wanted(kernel)
-    if dict(kernel.facts).get("grid", "stride") == "stride" and not is_cooperative(kernel):
+    blocks, together = blocks_wanted(kernel), is_cooperative(kernel)
+    if settings(kernel).grid == "stride" and not together:
         blocks = min(blocks, 5)
     library.launch(
-        name, blocks, block_threads(kernel), [*arrays, *outs, *work],
-        shared_bytes=shared_bytes(kernel), orders=(ORDERS[0], ORDERS[2]),
-        cooperative=is_cooperative(kernel),
-    )
+        kernel.name, blocks, block_threads(kernel), [*arrays, *outs, *work],
+        shared_bytes=shared_bytes(kernel), orders=TWO, cooperative=together,
+    )  # fmt: skip
     found = {v: a.array for v, a in zip(outputs, outs, strict=True)}
-    result = check(tuple(found[v] for v in graph.outputs), reference)
+    return [found[v] for v in graph.outputs]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_launch_gives_the_reference_result(
+    name: str, library: Emulated, references: References
+) -> None:
+    made = MADE[name]
+    if made.graph not in references:
+        inputs = random_inputs(made.graph, 5)
+        references[made.graph] = inputs, reference_of(made.graph, inputs)
+    inputs, reference = references[made.graph]
+    result = check(tuple(launched(library, made, inputs)), reference)
     assert result.ok, result.message
+
+
+def test_a_sample_compiles_without_a_word() -> None:
+    texts = [render_cuda(made.kernel) for made in list(MADE.values())[::7]]
+    quick = (*FLAGS, "-Xptxas", "-O0")
+    _, log = compile_cubin("\n".join([CUDA.prelude, *texts]), flags=quick)
+    assert log == ""
+
+
+def test_split_kernels_leave_their_scratch_usable(library: Emulated) -> None:
+    """A launch finds the counters as the launch before has left them."""
+    for name in ("row_long_6", "row_standard_long_9"):
+        made = MADE[name]
+        inputs = random_inputs(made.graph, 5)
+        reference = reference_of(made.graph, inputs)
+        given = dict(zip(made.graph.inputs, inputs, strict=True))
+        work = [np.zeros(p.size, p.dtype.numpy) for p in scratch_params(made.kernel)]
+        assert work
+        for _ in range(3):
+            types = [made.graph.type_of(v) for v in sorted(set(made.graph.outputs))]
+            outs = [np.full(t.shape, np.nan, t.dtype.numpy) for t in types]
+            library.launch(
+                name, blocks_wanted(made.kernel), block_threads(made.kernel),
+                [*(given[v.node] for v in made.reads), *outs, *work], orders=TWO[:1],
+                cooperative=is_cooperative(made.kernel),
+            )  # fmt: skip
+            where = dict(zip(sorted(set(made.graph.outputs)), outs, strict=True))
+            assert check(tuple(where[v] for v in made.graph.outputs), reference).ok
+
+
+def shape_of(graph: Graph, **chosen: Setting) -> tuple[int, int, int, bool]:
+    kernel = one_kernel(graph, "k", LaunchConfig.of(**chosen)).kernel
+    return (
+        blocks_wanted(kernel), shared_bytes(kernel), scratch_bytes(kernel), is_cooperative(kernel),
+    )  # fmt: skip
+
+
+def test_the_shape_of_a_launch() -> None:
+    rows, long = softmax(1000, 640), softmax(3, 1 << 14)
+    assert shape_of(rows) == (1000, 0, 0, False)
+    assert shape_of(rows, reduce="warp", threads=128) == (250, 0, 0, False)
+    # The row and the exponentials of eight warps, more than static shared memory holds.
+    kept = {"reduce": "warp", "keep": "shared", "rows": 8}
+    assert shape_of(softmax(1000, 1280), **kept) == (125, 2 * 8 * 1280 * 4, 0, False)
+    assert shape_of(softmax(1000, 1280), **{**kept, "keep": "registers"}) == (125, 0, 0, False)
+    split = shape_of(long, reduce="barrier", keep="registers", parts=4)
+    # A ticket per row and a slot per block for the maximum, and the same for the sum.
+    assert split == (12, 0, 4 * 256, True)
+    assert shape_of(reduction("reduce_sum", (1 << 20,), (0,), "f32"), reduce="split")[0] == 512
+
+
+def test_settings_that_no_kernel_can_have() -> None:
+    for name, value, reason in (
+        ("threads", 100, "a block of 100 threads"),
+        ("threads", 2048, "a block of 2048 threads"),
+        ("vector", 3, "vector=3 is none of"),
+        ("keep", "l2", "keep='l2' is none of"),
+        ("unroll", -1, "unroll=-1 is not a count"),
+    ):
+        kernel = one_kernel(softmax(4, 8), "k", LaunchConfig.of(**{name: value})).kernel
+        with pytest.raises(LaunchError, match=reason):
+            render_cuda(kernel)

@@ -11,7 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from cuda_settings_cases import GOLDEN
 from test_cuda_compiles import whole_kernel
+from test_cuda_settings import one_kernel
 
 from autofuse.kernel.render import render_c
 from autofuse.kernel.render_cuda import render_cuda
@@ -22,13 +24,18 @@ WORKLOADS = ("softmax", "layer_norm_gelu", "cartpole_naive")
 RENDER = {"c": render_c, "cu": render_cuda}
 
 
+TEXTS = [*((w, s) for w in WORKLOADS for s in RENDER), *((name, "cu") for name in GOLDEN)]
+
+
 def generated(workload: str, suffix: str) -> str:
-    """The whole workload (small) as one kernel, without the prelude."""
+    """The whole workload (small) as one kernel, without the prelude; or a case of its own, under
+    launch settings."""
+    if workload in GOLDEN:
+        return render_cuda(one_kernel(GOLDEN[workload][0], workload, GOLDEN[workload][1]).kernel)
     return RENDER[suffix](whole_kernel(zoo_graph(workload, "small"), workload))
 
 
-@pytest.mark.parametrize("suffix", RENDER)
-@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize(("workload", "suffix"), TEXTS)
 def test_text_is_the_golden_one(workload: str, suffix: str, request: pytest.FixtureRequest) -> None:
     text, path = generated(workload, suffix), GOLDENS / f"{workload}.{suffix}"
     if request.config.getoption("--update-golden"):
@@ -40,12 +47,12 @@ def test_text_is_the_golden_one(workload: str, suffix: str, request: pytest.Fixt
 
 def test_text_does_not_depend_on_the_process() -> None:
     """Equal text when rendered again, and in processes that hash differently."""
-    here = "".join(generated(w, s) for w in WORKLOADS for s in RENDER)
-    assert here == "".join(generated(w, s) for w in WORKLOADS for s in RENDER)
+    here = "".join(generated(*text) for text in TEXTS)
+    assert here == "".join(generated(*text) for text in TEXTS)
     script = (
         "import sys\n"
-        "from test_goldens import RENDER, WORKLOADS, generated\n"
-        "sys.stdout.write(''.join(generated(w, s) for w in WORKLOADS for s in RENDER))\n"
+        "from test_goldens import TEXTS, generated\n"
+        "sys.stdout.write(''.join(generated(*text) for text in TEXTS))\n"
     )
     for seed in ("1", "2"):
         there = subprocess.run(

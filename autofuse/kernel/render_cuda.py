@@ -242,16 +242,20 @@ class _CudaPrinter(Printer):
             return
         assert most is not None
         n = loop.counter.name if loop.counter is not None else f"{v}_n"
-        inner = depth + 1
-        yield f"{pad}#pragma unroll"
-        yield f"{pad}for (int32_t {n} = 0; {n} < {count}; {n}++) {{"
+        place = team.place if count == 1 else f"{n} * {team.size} + {team.place}"
         exact = isinstance(loop.extent, Lit) and most % team.size == 0
+        if count == 1:
+            yield f"{pad}{{"
+            if loop.counter is not None:
+                yield f"{pad}  const int32_t {n} = 0;"
+        else:
+            yield f"{pad}#pragma unroll"
+            yield f"{pad}for (int32_t {n} = 0; {n} < {count}; {n}++) {{"
         if not exact or _reads(loop.body, v):
-            yield f"{pad}  const {kind} {v} = {n} * {team.size} + {team.place};"
+            yield f"{pad}  const {kind} {v} = {place};"
         if not exact:
             yield f"{pad}  if ({v} < {self.text(loop.extent)}) {{"
-            inner += 1
-        yield from self.block(loop.body, inner, True)
+        yield from self.block(loop.body, depth + (1 if exact else 2), True)
         if not exact:
             yield f"{pad}  }}"
         yield f"{pad}}}"

@@ -22,9 +22,8 @@ extern "C" __global__ void __launch_bounds__(256) cartpole_naive(AF_IN(float, in
   const uint32_t v76 = v23 + 2527404717u;
   for (int32_t g = blockIdx.x; g < 1; g += gridDim.x) {
     {
-      #pragma unroll
-      for (int32_t l0_n = 0; l0_n < 1; l0_n++) {
-        const int32_t l0 = l0_n * 256 + threadIdx.x;
+      {
+        const int32_t l0 = threadIdx.x;
         const int32_t i0 = l0;
         const float v0 = in0[i0];
         const float v1 = in0[i0 + 256];

@@ -52,7 +52,7 @@ def _tiles(extent: Expr, block: Sym) -> int | None:
             width = rebuild(left, {block.name: ix.lit(0)})
         case _:
             return None
-    if not isinstance(width, Lit):
+    if not isinstance(width, Lit) or int(width.value) < 1:
         return None
     tiles = -(-int(width.value) // tile)
     expected = ix.isub(width, ix.imul(ix.imod(block, tiles), tile))

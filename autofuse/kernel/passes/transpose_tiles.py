@@ -201,7 +201,8 @@ class _Tiles:
             Store(tile, slot, Load(load.buffer, rebuild(index, values), load.dtype))
             for tile, (load, index) in zip(self.tiles, self.p.loads, strict=True)
         ]
-        return Loop("lane", lane, ix.lit(WARP * WARP), (*places, *stores))
+        body: tuple[Stmt, ...] = (*places, *stores)
+        return Loop("lane", lane, ix.lit(WARP * WARP), body)
 
     def write(self) -> Loop:
         lane = Sym(f"{self.name}_n", I64, WARP * WARP)
