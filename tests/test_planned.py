@@ -1,0 +1,122 @@
+"""Planning for a GPU that is not here, and what a device that is never timed refuses."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_tools import Call, call, toy_file
+
+from autofuse.backends.base import LaunchError
+from autofuse.backends.cuda.emulated import EmulatedArtifact, EmulatedPlan
+from autofuse.backends.registry import BACKENDS, PREFERRED, backend_named, chosen_backend, targeted
+from autofuse.baselines import BASELINES
+from autofuse.errors import AutofuseError
+from autofuse.graph.canonical import canonical
+from autofuse.graph.reference import random_inputs
+from autofuse.measure.check import check, reference_of
+from autofuse.plan.types import candidate_from_json
+from autofuse.tuning import compare, compile, plan_named, tune
+from autofuse.tuning.planned import plan_for
+from autofuse.zoo import zoo_graph
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Call:
+    return partial(call, capsys)
+
+
+def test_planning_gives_bounds_and_says_that_nothing_was_timed() -> None:
+    graph = zoo_graph("layer_norm_gelu")
+    found = plan_for(graph, name="ln", target="sm_90:H100").to_json()
+    assert (found["timed"], found["target"]) == (False, "sm_90:H100")
+    assert set(found["plans"]) == {*BASELINES, "fused", "planned"}
+    bounds = {name: row["bound_us"] for name, row in found["plans"].items()}
+    assert bounds["planned"] == min(bounds.values()) == found["best"]["bound_us"]
+    # 64 MiB in, 64 MiB out at 3350 GB/s.
+    assert 40.0 < bounds["planned"] < 42.0
+    assert json.loads(json.dumps(found)) == found
+    assert candidate_from_json(found["best"]["plan"]).digest == found["best"]["plan_digest"]
+
+
+def test_a_faster_device_has_lower_bounds() -> None:
+    graph = zoo_graph("softmax", "small")
+    bounds = [
+        plan_for(graph, target=name).plans["fused"]["bound_us"]
+        for name in ("RTX4090", "A100", "H100", "H200", "B200")
+    ]
+    assert bounds == sorted(bounds, reverse=True) and bounds[0] > bounds[-1]
+
+
+def test_targets_are_for_devices_that_stand_for_others() -> None:
+    with pytest.raises(AutofuseError, match="unknown target 'Z9'"):
+        plan_for(zoo_graph("softmax", "small"), target="Z9")
+    for device in ("cpu", "cuda"):
+        with pytest.raises(AutofuseError, match="can be named for cuda-emulated only"):
+            targeted(BACKENDS[device], "H100")
+    assert str(targeted(BACKENDS["cuda-emulated"], "A100").target) == "sm_80:A100"
+
+
+def test_the_command_says_what_its_figures_are(cli: Call, tmp_path: Path) -> None:
+    source = toy_file(tmp_path)
+    arguments = ("tune", source, "--device", "cuda-emulated", "--target", "sm_90:H100")
+    ended = cli(*arguments)
+    assert ended.code == 0 and "nothing was timed" in ended.out and "at least" in ended.out
+    data = cli(*arguments, "--format", "json").json
+    assert data["timed"] is False and data["device"] == "cuda-emulated"
+    unnamed = cli("tune", source, "--device", "cuda-emulated", "--format", "json").json
+    assert unnamed["target"] == "sm_90:H100"
+
+
+def test_auto_falls_back_and_says_so(cli: Call, tmp_path: Path) -> None:
+    assert PREFERRED == ("cuda", "cpu")
+    backend, remark = chosen_backend("auto")
+    assert backend.name == "cpu" and backend_named("auto") is backend
+    assert remark == "device 'cuda' cannot be used: no CUDA driver was found; using device 'cpu'"
+    ended = cli("run", toy_file(tmp_path), "--device", "auto")
+    assert ended.code == 0 and remark in ended.err
+    assert remark not in cli("run", toy_file(tmp_path), "--device", "cpu").err
+
+
+def test_info_says_why_there_is_no_cuda(cli: Call) -> None:
+    found = cli("info", "--format", "json").json["devices"]["cuda"]
+    assert found == {
+        "usable": False,
+        "reason": "device 'cuda' cannot be used: no CUDA driver was found",
+    }
+
+
+@pytest.mark.parametrize("name", ["softmax", "attention", "cartpole_norng"])
+def test_a_plan_runs_in_the_emulator(name: str) -> None:
+    graph = canonical(zoo_graph(name, "small"))
+    inputs = random_inputs(graph, 3)
+    outputs = compile(graph, device="cuda-emulated", plan="xla-2022")(*inputs)
+    result = check(outputs, reference_of(graph, inputs))
+    assert result.ok, result.message
+
+
+def test_the_emulated_device_is_never_timed() -> None:
+    graph = zoo_graph("softmax", "small")
+    with pytest.raises(AutofuseError, match="'cuda-emulated' is never timed"):
+        compare(graph, device="cuda-emulated")
+    with pytest.raises(AutofuseError, match="'cuda-emulated' is never timed"):
+        tune(graph, device="cuda-emulated", budget_s=1.0)
+    with pytest.raises(AutofuseError, match="has no mode 'graph'"):
+        compile(graph, device="cuda-emulated", plan="fused", mode="graph")
+
+
+def test_a_plan_that_was_let_go_says_so() -> None:
+    graph = canonical(zoo_graph("softmax", "small"))
+    candidate = plan_named(graph, "fused", device="cuda-emulated")
+    program = BACKENDS["cuda-emulated"].program(graph, candidate)
+    plan = EmulatedPlan(EmulatedArtifact(program))
+    inputs = random_inputs(graph, 1)
+    (found,) = plan.run(inputs)
+    given = np.empty_like(found)
+    assert plan.run(inputs, [given])[0] is given and np.array_equal(given, found)
+    plan.close()
+    with pytest.raises(LaunchError, match="unloaded"):
+        plan.run(inputs)
