@@ -1,0 +1,164 @@
+"""The launch space of CUDA: what it offers each kind of kernel, and what it never offers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autofuse.backends.cuda.devices import TARGETS
+from autofuse.backends.cuda.program import cuda_program
+from autofuse.graph.builder import GraphBuilder
+from autofuse.graph.canonical import canonical
+from autofuse.graph.types import Graph
+from autofuse.kernel.cuda_settings import Settings
+from autofuse.plan.groups import group_of, is_source
+from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, Setting
+from search_spaces import CudaLaunchSpace
+
+SPACE = CudaLaunchSpace()
+
+
+def pointwise(dtype: str = "f32", count: int = 1 << 20) -> Graph:
+    b = GraphBuilder()
+    return canonical(b.build([b.add("exp", b.input("x", (count,), dtype))]))
+
+
+def folded(rows: int, length: int, dtype: str = "f32") -> Graph:
+    b = GraphBuilder()
+    x = b.input("x", (rows, length), dtype)
+    spread = b.add("broadcast", b.add("reduce_max", x, axes=(1,)), shape=(rows, length), dims=(0,))
+    return canonical(b.build([b.add("sub", x, spread)]))
+
+
+def turned() -> Graph:
+    b = GraphBuilder()
+    return canonical(b.build([b.add("transpose", b.input("x", (512, 256), "f32"), perm=(1, 0))]))
+
+
+def product() -> Graph:
+    b = GraphBuilder()
+    x, y = b.input("x", (64, 32), "f32"), b.input("y", (32, 48), "f32")
+    none: tuple[int, ...] = ()
+    made = b.add("dot_general", x, y, lhs_batch=none, rhs_batch=none, lhs_contract=(1,),
+                 rhs_contract=(0,))  # fmt: skip
+    return canonical(b.build([made]))
+
+
+def whole(graph: Graph) -> FusionGroup:
+    return group_of(graph, [n for n in range(len(graph.nodes)) if not is_source(graph, n)])
+
+
+def default(graph: Graph, space: CudaLaunchSpace = SPACE) -> dict[str, Setting]:
+    return dict(space.default(graph, whole(graph)).settings)
+
+
+def offered(graph: Graph) -> dict[str, tuple[Setting, ...]]:
+    """Every parameter asked for by default, with its options."""
+    found: dict[str, tuple[Setting, ...]] = {}
+
+    def note(name: str, options: tuple[Setting, ...]) -> Setting:
+        found[".".join(name.split(".")[1:-1])] = options
+        return options[0]
+
+    SPACE.choose(graph, whole(graph), note, "p")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("dtype", "vector", "widest"), [("f32", 4, 4), ("f64", 2, 2), ("f16", 4, 8), ("i8", 4, 8)]
+)
+def test_accesses_are_at_most_16_bytes(dtype: str, vector: int, widest: int) -> None:
+    graph = pointwise(dtype) if dtype != "i8" else folded(4096, 4096, dtype)
+    assert default(graph)["vector"] == vector
+    (options,) = [o for name, o in offered(graph).items() if name.endswith("vector")]
+    assert max(int(o) for o in options) == widest
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "reduce", "keep"),
+    [
+        (4096, 512, "warp", "registers"),
+        (4096, 4096, "block", "registers"),
+        (64, 20_000, "block", "shared"),
+        (4096, 1 << 20, "block", "reread"),
+        (8, 1 << 20, "split", "reread"),
+    ],
+)
+def test_rows_are_folded_by_as_many_threads_as_they_need(
+    rows: int, length: int, reduce: str, keep: str
+) -> None:
+    found = default(folded(rows, length))
+    assert found["reduce"] == reduce
+    assert keep == found["keep"] or (keep == "shared" and found["keep"] == "registers")
+    if reduce == "block":
+        assert int(found["threads"]) * 4 >= min(length, 2048)
+
+
+def test_only_long_rows_are_shared_by_blocks() -> None:
+    assert "split" not in offered(folded(4096, 4096))["row.reduce"]
+    assert "barrier" in offered(folded(8, 1 << 16))["row.reduce"]
+    assert "warp" not in offered(folded(8, 1 << 17))["row.reduce"]
+
+
+def test_kinds() -> None:
+    graphs = {"item": pointwise(), "row": folded(256, 256), "gemm": product()}
+    for kind, graph in graphs.items():
+        assert SPACE.kind(graph, whole(graph)) == kind
+    assert default(product()) == {}, "cuBLAS"
+    assert offered(turned())["item.transpose"] == (False, True)
+    assert "item.transpose" not in offered(pointwise())
+
+
+def test_small_work_has_small_blocks() -> None:
+    assert default(pointwise(count=1 << 24))["threads"] == 256
+    assert default(pointwise(count=1 << 12))["threads"] == 64
+
+
+def test_options_of_one_name_never_change() -> None:
+    """A sampler keeps one distribution per name, whatever kernel asks."""
+    seen: dict[str, tuple[Setting, ...]] = {}
+
+    def note(name: str, options: tuple[Setting, ...]) -> Setting:
+        assert seen.setdefault(name, options) == options
+        return options[-1]
+
+    for graph in (pointwise(), pointwise("f64"), folded(8, 1 << 16), folded(4096, 64), turned()):
+        SPACE.choose(graph, whole(graph), note, "all")
+
+
+def test_what_a_device_cannot_hold_is_not_offered() -> None:
+    row = folded(64, 40_000)
+    small, large = (SPACE.for_limits(TARGETS[name]) for name in ("RTX4090", "H100"))
+    assert default(row, small)["keep"] == "reread"
+    assert default(row, large)["keep"] == "shared"
+
+
+def test_defaults_are_left_out() -> None:
+    silent = Settings()
+    found = default(folded(4096, 512))
+    for name in ("rows", "unroll", "blocks", "transpose"):
+        assert name not in found and getattr(silent, name) in (0, False)
+    assert "math" not in found
+
+
+GRAPHS = (pointwise(count=5000), pointwise("f16", 4096), folded(40, 300), folded(3, 33_000),
+          folded(7, 100, "f64"), turned())  # fmt: skip
+
+
+@given(st.data())
+def test_every_choice_is_a_kernel_that_devices_hold(data: st.DataObject) -> None:
+    graph = data.draw(st.sampled_from(GRAPHS))
+    target = data.draw(st.sampled_from(sorted(TARGETS)))
+
+    def choose(_: str, options: tuple[Setting, ...]) -> Setting:
+        assert len(set(options)) == len(options)
+        return data.draw(st.sampled_from(options))
+
+    launch = SPACE.choose(graph, whole(graph), choose, "p")
+    candidate = Candidate(FusionPlan((whole(graph),)), (launch,), ((),))
+    made = cuda_program(graph, candidate, TARGETS[target])
+    assert len(made.sources) == 1 and not Counter(made.owners)[-1]
+    assert launch == LaunchConfig.of(**dict(launch.settings))

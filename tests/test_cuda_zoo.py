@@ -1,0 +1,106 @@
+"""The CUDA of every zoo workload, by every baseline and by chance, compiles without a word for
+three generations of GPUs."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from autofuse.backends.base import Source
+from autofuse.backends.cuda.devices import DEFAULT_TARGET, TARGETS
+from autofuse.backends.cuda.nvrtc import compile_cubin
+from autofuse.backends.cuda.program import cuda_program
+from autofuse.baselines import BASELINES
+from autofuse.graph.canonical import canonical
+from autofuse.graph.types import Graph
+from autofuse.kernel.dialects import CUDA
+from autofuse.plan.types import Candidate
+from autofuse.search.protocol import Option
+from autofuse.tuning.plans import baseline_candidate, fused_candidate
+from autofuse.tuning.problem import FusionProblem
+from autofuse.zoo import ZOO, zoo_graph
+from search_spaces import SPACES
+
+ARCHS = ("sm_80", "sm_90", "sm_100")
+# Kernels of one compilation: the prelude takes longer than any of them.
+PER_UNIT = 20
+# Candidates drawn from each workload's space, 316 in all: fewer where one has many large kernels.
+DRAWN, FEW, MANY_KERNELS = 28, 4, ("adam_16", "cartpole_unroll10")
+# Whether a text is accepted does not depend on how hard the compiler tries.
+QUICK = ("--Ofast-compile=max",)
+
+
+def small(name: str) -> Graph:
+    return canonical(zoo_graph(name, "small"))
+
+
+def texts(graph: Graph, candidates: Iterable[Candidate]) -> list[Source]:
+    """Every distinct kernel of these candidates."""
+    found = {
+        source.name: source
+        for candidate in candidates
+        for source in cuda_program(graph, candidate, DEFAULT_TARGET).sources
+    }
+    return list(found.values())
+
+
+def units(sources: list[Source]) -> Iterator[Source]:
+    """Many kernels behind one prelude, those of equal flags together."""
+    by_flags: dict[tuple[str, ...], list[Source]] = defaultdict(list)
+    for source in sources:
+        assert source.text.startswith(CUDA.prelude)
+        by_flags[source.flags].append(source)
+    for flags, same in by_flags.items():
+        for start in range(0, len(same), PER_UNIT):
+            chunk = same[start : start + PER_UNIT]
+            bodies = "\n".join(source.text[len(CUDA.prelude) :] for source in chunk)
+            yield Source(chunk[0].name, CUDA.prelude + bodies, flags)
+
+
+def check_silent(sources: list[Source], archs: Iterable[str], extra: tuple[str, ...] = ()) -> None:
+    """Everything compiles, and no compiler says anything."""
+
+    def log_of(job: tuple[str, Source]) -> str:
+        arch, unit = job
+        cubin, log = compile_cubin(unit.text, arch, (*unit.flags, *extra))
+        assert cubin[:4] == b"\x7fELF"
+        return f"{arch}: {log}" if log else ""
+
+    with ThreadPoolExecutor(2) as pool:
+        logs = pool.map(log_of, [(arch, unit) for arch in archs for unit in units(sources)])
+        assert [log for log in logs if log] == []
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_every_baseline_compiles_for_every_generation(name: str) -> None:
+    graph = small(name)
+    plans = [baseline_candidate(graph, baseline, "cuda")[0] for baseline in BASELINES]
+    sources = texts(graph, [*plans, fused_candidate(graph, "cuda")])
+    check_silent(sources, ("sm_90",))
+    check_silent(sources, ("sm_80", "sm_100"), QUICK)
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_candidates_drawn_from_the_space_compile(name: str) -> None:
+    graph, draw = small(name), random.Random(name)
+    problem = FusionProblem(graph, SPACES["cuda"], {})
+
+    def choose(_: str, options: tuple[Option, ...]) -> Option:
+        return options[draw.randrange(len(options))]
+
+    count = FEW if name in MANY_KERNELS else DRAWN
+    drawn = [problem.propose(choose).payload for _ in range(count)]
+    candidates = [c for c in drawn if isinstance(c, Candidate)]
+    assert len(candidates) == count
+    # Each kernel once, for one of the generations.
+    sources = texts(graph, candidates)
+    for k, arch in enumerate(ARCHS):
+        check_silent(sources[k :: len(ARCHS)], (arch,), QUICK)
+
+
+def test_the_generations_are_those_of_the_table() -> None:
+    assert set(ARCHS) <= {target.arch for target in TARGETS.values()}
