@@ -15,7 +15,7 @@ from autofuse.backends.cuda.build import build_cuda
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target, target_named
 from autofuse.backends.cuda.emulated import build_emulated, load_emulated
 from autofuse.backends.cuda.environment import cuda_environment, target_environment
-from autofuse.backends.cuda.launch import load_cuda
+from autofuse.backends.cuda.launch import MODES, load_cuda
 from autofuse.backends.cuda.program import CudaProgram, cuda_program
 from autofuse.backends.fingerprint import cpu_environment
 from autofuse.backends.library import load_library
@@ -36,7 +36,8 @@ class Backend:
     `ready` raises AutofuseError with one sentence when nothing can be built or run for the device
     here, `present` when the hardware itself is absent. `load` takes an artifact and how it is to be
     issued ("" is the device's own way). `timed` is False for a device whose times mean nothing;
-    only such a one may stand for a named `target`."""
+    only such a one may stand for a named `target`. `modes` are the ways of issuing a plan that are
+    timed, the device's own first."""
 
     name: str
     program: Callable[[Graph, Candidate], Any]
@@ -47,6 +48,7 @@ class Backend:
     present: Callable[[], object] = _always
     timed: bool = True
     target: Target | None = None
+    modes: tuple[str, ...] = ("",)
 
 
 def _for_running(graph: Graph, candidate: Candidate) -> CudaProgram:
@@ -70,7 +72,14 @@ def emulated(target: Target) -> Backend:
 BACKENDS: dict[str, Backend] = {
     "cpu": Backend("cpu", program, compile_program, cpu_environment, find_compiler),
     "cuda": Backend(
-        "cuda", _for_running, build_cuda, cuda_environment, cuda.ready, load_cuda, cuda.require_cuda
+        "cuda",
+        _for_running,
+        build_cuda,
+        cuda_environment,
+        cuda.ready,
+        load_cuda,
+        cuda.require_cuda,
+        modes=MODES,
     ),
     "cuda-emulated": emulated(DEFAULT_TARGET),
 }
