@@ -24,7 +24,7 @@ from autofuse.backends.cuda.clocks import Clocks
 from autofuse.backends.cuda.devices import Target
 from autofuse.backends.cuda.driver import CupyDriver, running_target
 from autofuse.backends.cuda.geometry import Geometry
-from autofuse.backends.cuda.launch import Call, CudaPlan
+from autofuse.backends.cuda.launch import Call, CudaPlan, as_bytes
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.measure.device import GUARD_BYTES, Arrays, GuardedOutput
 from autofuse.measure.timing import Clock, Sampling, collect_profile
@@ -75,7 +75,8 @@ class CudaDevice:
 
     def open(self, inputs: Arrays, outputs: Sequence[TensorType]) -> None:
         with self.stream:
-            self.inputs = tuple(map(self.driver.upload, inputs))
+            # As bytes: not every element type is one of CuPy's.
+            self.inputs = tuple(self.driver.upload(as_bytes(a)) for a in inputs)
             guarded = [GuardedOutput(t) for t in outputs]
             self.outputs = tuple((g, self.driver.upload(g.window)) for g in guarded)
         self.stream.synchronize()

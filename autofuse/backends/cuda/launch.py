@@ -71,7 +71,7 @@ class CudaPlan:
         facts, d = self.artifact, self.driver
         trips = np.arange(max(facts.trips, 1), dtype=np.int32)
         return {
-            "const": tuple(d.upload(c.array()) for c in facts.constants),
+            "const": tuple(d.upload(as_bytes(c.array())) for c in facts.constants),
             "work": (d.zeros(facts.workspace),),
             "scratch": (d.zeros(facts.scratch),),
             "trip": (d.upload(trips),),
@@ -202,6 +202,11 @@ class CudaPlan:
             event = self.driver.event()
             event.record(last)
             stream.wait_event(event)
+
+
+def as_bytes(array: np.ndarray) -> np.ndarray:
+    """A contiguous array's memory."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def every(actions: Iterable[Action]) -> Iterator[Action]:
