@@ -207,7 +207,7 @@ def test_show_source_prints_c_and_cuda(cli: Call) -> None:
     c = cli("show", "zoo:attention:small", "--plan", "fused", "--source")
     assert "void k_" in c.out and "is a call of BLAS" in c.out
     cuda = cli("show", "zoo:attention:small", "--plan", "fused", "--source", "--dialect", "cuda")
-    assert 'extern "C" __global__ void k_' in cuda.out
+    assert 'extern "C" __global__ void __launch_bounds__(' in cuda.out
     asked = ("show", "zoo:softmax:small", "--plan", "fused", "--source", "--format", "json")
     kernels = cli(*asked).json["kernels"]
     assert len(kernels) == 1 and kernels[0]["text"].startswith(f"void {kernels[0]['name']}(")

@@ -77,7 +77,8 @@ def show(
         data |= found
         lines += told
     if text:
-        data["kernels"] = list(_kernels(graph, candidate, dialect))
+        spoken = _in_dialect(graph, candidate, chosen_device(device), dialect)
+        data["kernels"] = list(_kernels(graph, spoken, dialect))
         lines += _kernel_lines(data["kernels"], dialect)
     if svg is not None:
         _draw(svg, name, graph, chosen, candidate)
@@ -159,6 +160,17 @@ def _why(
     return lines, {"decisions": decisions}
 
 
+def _in_dialect(graph: Graph, candidate: Candidate, device: str, dialect: Dialect) -> Candidate:
+    """Launch settings chosen for another kind of device say nothing here: its own defaults do."""
+    from autofuse.tuning.problem import default_candidate
+    from search_spaces import SPACES
+
+    own = "cpu" if dialect is Dialect.c else "cuda"
+    if device.startswith(own):
+        return candidate
+    return default_candidate(graph, candidate.plan, SPACES[own], candidate.origin)
+
+
 def _kernels(graph: Graph, candidate: Candidate, dialect: Dialect) -> Iterator[dict[str, Any]]:
     """The text of every distinct kernel, in the order they first run."""
     from autofuse.kernel.gemm import uses_blas
@@ -173,20 +185,19 @@ def _kernels(graph: Graph, candidate: Candidate, dialect: Dialect) -> Iterator[d
         if uses_blas(run.graph, run.group, run.launch):
             yield {"name": None, "nodes": nodes, "library": "BLAS", "text": None}
             continue
-        name, text = _text(run, dialect, len(seen) - 1)
+        name, text = _text(run, dialect)
         yield {"name": name, "nodes": nodes, "library": None, "text": text}
 
 
-def _text(run: Run, dialect: Dialect, number: int) -> tuple[str, str]:
+def _text(run: Run, dialect: Dialect) -> tuple[str, str]:
+    """Name and text of the kernel of one run."""
     if dialect is Dialect.c:
-        from autofuse.backends.cpu import kernel_of, kernel_text
+        from autofuse.backends import cpu
 
-        return kernel_text(kernel_of(run), run.launch)
-    from autofuse.kernel.lower import extract, lower
-    from autofuse.kernel.render_cuda import render_cuda
+        return cpu.kernel_text(cpu.kernel_of(run), run.launch)
+    from autofuse.backends.cuda import program
 
-    name = f"k_{number}"
-    return name, render_cuda(lower(extract(run.graph, run.group)[0], run.launch, name))
+    return program.kernel_text(program.kernel_of(run), run.launch)
 
 
 def _kernel_lines(kernels: list[dict[str, Any]], dialect: Dialect) -> Iterator[str]:

@@ -168,7 +168,7 @@ class _Tiles:
             Local(tile, load.dtype, WARP * PITCH)
             for tile, (load, _) in zip(self.tiles, self.p.loads, strict=True)
         ]
-        body = (*locals_, self.read(), self.write())
+        body: tuple[Stmt, ...] = (*locals_, self.read(), self.write())
         return Loop("grid", self.block, ix.lit(self.block.extent or 0), body)
 
     def places(self, tag: str, lane: Sym, along_items: bool) -> tuple[list[Stmt], Sym, Sym]:
