@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 from test_passes import text
 
@@ -354,3 +355,25 @@ def test_narrow_indices_leave_data_alone() -> None:
     quotient = ix.idiv(at(r, 64, c), 7)
     divided = loop("grid", r, loop("lane", c, Store("out", quotient, x(c))))
     assert "cast:i32(div(cast:u32(add(c, r)), 7:u32))" in body_of(narrow_indices(kernel(divided)))
+
+
+def test_long_chains_of_values_are_not_spelled_out() -> None:
+    """Sixty squarings are sixty statements, and an expression of 2^60 parts."""
+
+    def chain(lane: Sym, dtype: DType) -> list[Stmt]:
+        names = [Sym(f"{lane.name}_v{k}", dtype) for k in range(60)]
+        first = Call("cast", (lane,), dtype) if dtype is not I64 else lane
+        made: list[Stmt] = [Let(names[0], call("add", first, Load("x", lane, dtype)))]
+        made += [Let(b, call("mul", a, a)) for a, b in pairwise(names)]
+        return [*made, Store("out", lane, names[-1])]
+
+    for dtype in (F32, I64):
+        params = (Param("x", dtype, 64, "in"), Param("out", dtype, 64, "out"))
+        loops = [loop("lane", lane, *chain(lane, dtype)) for lane in (c, d)]
+        start = Let(Sym("first", I64), ix.lit(0))
+        before = Kernel(
+            "k", params, (loop("grid", r, start, *loops),),
+            (("keep", "shared"), ("vector", 2), ("threads", 32)),
+        )  # fmt: skip
+        done = body_of(narrow_indices(short_indices(widen_lanes(keep_rows(before)))))
+        assert "local kept0" in done and len(done) < 40_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 
 from autofuse.kernel.ir import walk
 from autofuse.ops import index as ix
@@ -11,6 +12,8 @@ from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 
 I64 = DType.I64
 Range = tuple[int, int]
+# Parts of an index expression worth looking at as a whole.
+LARGEST_INDEX = 200
 _CASTS = {
     DType.BOOL: (0, 1), DType.I8: (-128, 127), DType.U8: (0, 255), DType.U32: (0, 2**32 - 1),
     DType.I32: (-(2**31), 2**31 - 1),
@@ -58,6 +61,13 @@ def _nearest(fn: str, a: Expr, b: Expr) -> Expr:
         if second[1] <= first[0]:
             return b if fn == "min" else a
     return Call(fn, (a, b), I64)
+
+
+def spelled_out(value: Expr, names: Mapping[str, Expr], own: Expr) -> Expr:
+    """What an index value is in terms of `names`; its `own` name where that is no index any more
+    but data, whose spelling out could grow without end."""
+    full = rebuild(value, names)
+    return own if next(islice(walk(full), LARGEST_INDEX, None), None) is not None else full
 
 
 def mentions(expr: Expr, names: set[str] | frozenset[str]) -> bool:

@@ -32,7 +32,7 @@ from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 
 # Elements of all rows kept in shared memory.
 MOST_SHARED = 48 << 10
-_LANE = Sym("lane", DType.I64)
+_LANE = Sym("#lane", DType.I64)
 
 
 def keep_rows(kernel: Kernel) -> Kernel:
@@ -65,6 +65,10 @@ class _Keeper:
     # (length, value of one lane) -> position of its loop in the body, and its name there.
     known: dict[tuple[Expr, Expr], tuple[int, Sym]] = field(default_factory=dict)
     rows: dict[tuple[int, str], Local] = field(default_factory=dict)
+    # Values by what they are made of; those that differ between lanes; those read from inputs.
+    numbers: dict[Expr, Sym] = field(default_factory=dict)
+    varying: set[str] = field(default_factory=lambda: {_LANE.name})
+    loaded: set[str] = field(default_factory=set)
 
     def run(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         loops = list(body)
@@ -93,32 +97,41 @@ class _Keeper:
         return self.own.threads * (1 << 16 if self.own.reduce == "barrier" else 1)
 
     def values(self, loop: Loop) -> dict[str, Expr]:
-        """What each immutable name of the loop stands for, in terms of the lane alone."""
+        """A number for what each immutable name of the loop stands for; equal ones have one."""
         found: dict[str, Expr] = {loop.var.name: _LANE}
+        own = {s.sym.name for s in loop.body if isinstance(s, Let)}
         for stmt in loop.body:
             if isinstance(stmt, Let) and not mentions(stmt.value, self.mutable):
                 inner = {e.name for e in walk(stmt.value) if isinstance(e, Sym)}
-                own = {s.sym.name for s in loop.body if isinstance(s, Let)}
                 if all(name in found for name in inner & own):
-                    found[stmt.sym.name] = substitute(stmt.value, found)
+                    found[stmt.sym.name] = self.number(substitute(stmt.value, found))
         return found
+
+    def number(self, value: Expr) -> Sym:
+        """The name of a value, whose operands are named already."""
+        known = self.numbers.get(value)
+        if known is not None:
+            return known
+        made = Sym(f"#{len(self.numbers)}", value.dtype)
+        self.numbers[value] = made
+        if mentions(value, self.varying):
+            self.varying.add(made.name)
+        if mentions(value, self.loaded) or self.reads_input(value):
+            self.loaded.add(made.name)
+        return made
+
+    def reads_input(self, value: Expr) -> bool:
+        return any(
+            isinstance(e, Load) and e.buffer in self.inputs and mentions(e.index, self.varying)
+            for e in walk(value)
+        )
 
     def learn(self, at: int, loop: Loop) -> None:
         values = self.values(loop)
         for stmt in loop.body:
-            if (
-                isinstance(stmt, Let)
-                and stmt.sym.name in values
-                and self.worth(values[stmt.sym.name])
-            ):
-                key = loop.extent, values[stmt.sym.name]
-                self.known.setdefault(key, (at, stmt.sym))
-
-    def worth(self, value: Expr) -> bool:
-        return any(
-            isinstance(e, Load) and e.buffer in self.inputs and mentions(e.index, {_LANE.name})
-            for e in walk(value)
-        )
+            value = values.get(stmt.sym.name) if isinstance(stmt, Let) else None
+            if isinstance(stmt, Let) and value is not None and mentions(value, self.loaded):
+                self.known.setdefault((loop.extent, value), (at, stmt.sym))
 
     def reuse(self, loop: Loop) -> Loop:
         """The loop with its shared values read from rows."""
@@ -157,7 +170,7 @@ class _Keeper:
             for s in loop.body
             if isinstance(s, Let) and s.sym.name in shared and self.is_load(s.value)
         ]
-        return outer if len(outer) <= len(loaded) else loaded
+        return outer if not loaded or len(outer) <= len(loaded) else loaded
 
     def is_load(self, value: Expr) -> bool:
         if isinstance(value, Call) and value.fn == "cast":

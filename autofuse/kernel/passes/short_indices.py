@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from autofuse.kernel.indices import has_load, rebuild
+from autofuse.kernel.indices import has_load, rebuild, spelled_out
 from autofuse.kernel.ir import Kernel, Let, Loop, Stmt, Store, map_exprs, substitute, walk
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Load
@@ -33,8 +33,9 @@ class _Scope:
     def stmt(self, stmt: Stmt) -> Stmt:
         match stmt:
             case Let(sym, value) if sym.dtype is DType.I64 and not has_load(value):
-                self.raw[sym.name] = substitute(value, self.raw)
-                self.full[sym.name] = rebuild(value, self.full)
+                full = spelled_out(value, self.full, sym)
+                self.full[sym.name] = full
+                self.raw[sym.name] = sym if full == sym else substitute(value, self.raw)
                 return stmt
             case Store(buffer, index, value):
                 return Store(buffer, self.short(index), self.loads(value))

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from autofuse.kernel.cuda_settings import WARP, settings
-from autofuse.kernel.indices import has_load, mentions, rebuild
+from autofuse.kernel.indices import has_load, mentions, rebuild, spelled_out
 from autofuse.kernel.ir import (
     Kernel,
     Let,
@@ -99,7 +99,7 @@ def _loads(
                 if isinstance(e, Load) and e.buffer in inputs and not has_load(e.index):
                     found[e] = rebuild(e.index, full)
         if isinstance(stmt, Let) and stmt.sym.dtype is I64 and not has_load(stmt.value):
-            full[stmt.sym.name] = rebuild(stmt.value, full)
+            full[stmt.sym.name] = spelled_out(stmt.value, full, stmt.sym)
     for inner, size in _axes(row, list(found.values())):
         chosen = tuple(
             (load, index)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from autofuse.kernel.cuda_settings import settings
-from autofuse.kernel.indices import divided, has_load, is_multiple, mentions, rebuild
+from autofuse.kernel.indices import divided, has_load, is_multiple, mentions, rebuild, spelled_out
 from autofuse.kernel.ir import (
     Assign,
     Fold,
@@ -163,7 +163,8 @@ class _Copies:
             return before
         if sym.dtype is I64 and not has_load(value):
             for j in range(self.width):
-                self.full[j][sym.name] = rebuild(value, self.full[j])
+                own_name = Sym(f"{sym.name}_{j}", sym.dtype, sym.extent)
+                self.full[j][sym.name] = spelled_out(value, self.full[j], own_name)
         own = self.rename(sym)
         return [*before, *(Let(s, v) for s, v in zip(own, values, strict=True))]
 
