@@ -33,6 +33,10 @@ from tuning_db import Store
 FAST = Calibration(0.01, 400.0, 5000.0, 1000.0, 10000.0, 4000.0)
 
 
+# Ten baselines take longer than what is tested here.
+pytestmark = pytest.mark.usefixtures("two_baselines")
+
+
 @pytest.fixture(autouse=True)
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, TOY)
@@ -44,7 +48,7 @@ def use(monkeypatch: pytest.MonkeyPatch, backend: Backend) -> None:
     """Register a device, and measure quickly, for one test."""
     monkeypatch.setitem(BACKENDS, backend.name, backend)
     monkeypatch.setitem(SPACES, backend.name, ToySpace())
-    monkeypatch.setattr(session, "Sampling", lambda: QUICK)
+    monkeypatch.setattr(session, "Sampling", lambda cache: replace(QUICK, cache=cache))
 
 
 def tune_exactly(db: Path, graph: Graph | None = None, **more: Any) -> TuneResult:

@@ -48,7 +48,7 @@ def use(monkeypatch: pytest.MonkeyPatch, backend: Backend) -> None:
     """Register a device, and measure quickly, for one test."""
     monkeypatch.setitem(BACKENDS, backend.name, backend)
     monkeypatch.setitem(SPACES, backend.name, ToySpace())
-    monkeypatch.setattr(session, "Sampling", lambda: QUICK)
+    monkeypatch.setattr(session, "Sampling", lambda cache: replace(QUICK, cache=cache))
 
 
 def tune_toy(db: Path, strategy: str = "random", **more: Any) -> TuneResult:

@@ -113,7 +113,7 @@ def test_the_exact_planner_unrolls_where_that_costs_least(
 
     monkeypatch.setitem(BACKENDS, "toy", TOY)
     monkeypatch.setitem(SPACES, "toy", ToySpace())
-    monkeypatch.setattr(session, "Sampling", lambda: QUICK)
+    monkeypatch.setattr(session, "Sampling", lambda cache: replace(QUICK, cache=cache))
     monkeypatch.setattr(strategies, "calibration_of", lambda _: replace(NOMINAL, launch_us=0.01))
     monkeypatch.setattr(Kernels, "profile", profile)
     db = tmp_path / "t.db"

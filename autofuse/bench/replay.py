@@ -22,7 +22,7 @@ from autofuse.backends.registry import Backend
 from autofuse.bench.spaces import RecordedLaunches, RecordedSpace
 from autofuse.bench.types import BenchError
 from autofuse.graph.types import Graph
-from autofuse.measure.protocol import Profile
+from autofuse.measure.protocol import Profile, Reply
 from autofuse.plan.cost import Calibration
 from autofuse.plan.enumerate import Enumeration
 from autofuse.plan.types import Candidate, FusionPlan
@@ -150,6 +150,7 @@ class ReplaySession:
         self.residual_us: float | None = None
         self.planned_us: float | None = None
         self.certificate: str | None = None
+        self.planned = ""
         self.model: Mapping[str, object] | None = None
         self.known: dict[str, SimpleNamespace] = {}
         self._asked: Candidate | None = None
@@ -158,6 +159,7 @@ class ReplaySession:
         self.evaluator = SimpleNamespace(
             sampling=SimpleNamespace(cache=device.space.cache),
             worker=SimpleNamespace(profile=self._profile),
+            record=_record,
             spent=Cost(),
         )
         self.store = SimpleNamespace(kernels=lambda *_: {}, add_kernel=lambda *_: None)
@@ -180,6 +182,10 @@ class ReplaySession:
             self.known[candidate.digest] = SimpleNamespace(timing=timing)
         return self.known[candidate.digest]
 
+    def note(self, record: SimpleNamespace) -> None:
+        """A plan that was run is known."""
+        self.known.setdefault(record.candidate_digest, record)
+
     def _program(self, graph: Graph, candidate: Candidate) -> Program:
         self._asked = candidate
         return Program((), "replay", (), ())
@@ -188,7 +194,12 @@ class ReplaySession:
         assert self._asked is not None
         answer = self.device.run(self._asked)
         groups = tuple(_timing(us, self.device) for us in answer.groups)
-        return Profile(groups, None, None, answer.failure, self.device.space.measure_s)
+        total = None if answer.failure else _timing(sum(answer.groups), self.device)
+        return Profile(groups, total, None, answer.failure, self.device.space.measure_s)
+
+
+def _record(candidate: Candidate, built: object, reply: Reply) -> SimpleNamespace:
+    return SimpleNamespace(candidate_digest=candidate.digest, timing=reply.timing)
 
 
 def _built(program: Program) -> Built[Artifact]:

@@ -46,6 +46,9 @@ def tune(
         int | None,
         typer.Option("--max-memory", metavar="BYTES", help="Of intermediates alive at once."),
     ] = None,
+    cache: Annotated[
+        str, typer.Option(metavar="STATE", help="Plans are timed cold, warm, or as auto decides.")
+    ] = "auto",
     seed: SeedOption = 0,
     sampler: Annotated[
         str | None, typer.Option(metavar="NAME", help="Sampler of optuna: tpe or nsga2.")
@@ -83,6 +86,7 @@ def tune(
                 gap=gap,
                 runs=runs,
                 max_memory=max_memory,
+                cache=cache,
                 seed=seed,
                 options=options,
                 progress=progress,

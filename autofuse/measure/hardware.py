@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from autofuse.backends.fingerprint import last_level_cache_bytes
 from autofuse.measure.calibrate import calibrate_cpu
 from autofuse.measure.device import Device
 from autofuse.ops.types import AutofuseError
@@ -13,13 +14,14 @@ from autofuse.plan.cost import Calibration
 
 @dataclass(frozen=True)
 class Hardware:
-    """How one kind of hardware is measured and calibrated.
+    """How one kind of hardware is measured and calibrated, and the bytes of its last-level cache.
 
-    Both raise AutofuseError where it cannot be used."""
+    All raise AutofuseError where it cannot be used."""
 
     name: str
     device: Callable[[], Device]
     calibrate: Callable[[], Calibration]
+    cache_bytes: Callable[[], int]
 
 
 def _host() -> Device:
@@ -40,10 +42,16 @@ def _calibrate_cuda() -> Calibration:
     return calibrate_cuda()
 
 
+def _cuda_cache() -> int:
+    from autofuse.backends.cuda.driver import running_target
+
+    return running_target().l2_bytes
+
+
 # Imported when used: the worker of one kind has no use for the others.
 HARDWARE: dict[str, Hardware] = {
-    "cpu": Hardware("cpu", _host, calibrate_cpu),
-    "cuda": Hardware("cuda", _cuda, _calibrate_cuda),
+    "cpu": Hardware("cpu", _host, calibrate_cpu, last_level_cache_bytes),
+    "cuda": Hardware("cuda", _cuda, _calibrate_cuda, _cuda_cache),
 }
 
 

@@ -66,6 +66,12 @@ class Evaluator:
         if built.artifact is not None:
             reply = self.worker.measure(built.artifact, self.sampling, limit_s)
         self.spent += Cost(built.cost.codegen, built.cost.compile, reply.seconds)
+        return self.record(candidate, built, reply, stage)
+
+    def record(
+        self, candidate: Candidate, built: BuildResult, reply: Reply, stage: str = "search"
+    ) -> Measurement:
+        """What building and measuring a candidate gave."""
         return Measurement(
             workload=self.digest,
             candidate=candidate.to_json(),

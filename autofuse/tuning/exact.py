@@ -28,7 +28,7 @@ from autofuse.search.exact import (
     plan,
 )
 from autofuse.tuning.cover import cover_problem
-from autofuse.tuning.hope import WORTH, hopeful_costs
+from autofuse.tuning.hope import VAIN, WORTH, hopeful_costs
 from autofuse.tuning.plans import baseline_candidate
 from autofuse.tuning.problem import default_candidate
 from autofuse.tuning.profiling import Kernels
@@ -114,13 +114,15 @@ class ExactSearch:
         if not self.session.is_over() and self.session.fits(self.fused):
             space = self.kernels.space
             self.session.measure_once(default_candidate(self.graph, self.fused, space, "fused"))
-        found = self._planned()
+        found, vain = self._planned(), 0
         while found is not None:
+            before = self.session.planned_us
             if self._tune(found):
                 found = self._planned()
-            else:
-                hoped = self._hopeful()
-                found = self._planned() if hoped is not None and self._tune(hoped) else None
+                continue
+            hoped = self._hopeful() if vain < VAIN else None
+            found = self._planned() if hoped is not None and self._tune(hoped) else None
+            vain = vain + 1 if self.session.planned_us == before else 0
 
     def _tune(self, found: FusionPlan) -> int:
         """Rounds of new launch configurations for the kernels of a plan: how many there were."""
@@ -139,7 +141,8 @@ class ExactSearch:
     def _hopeful(self) -> FusionPlan | None:
         """A plan that would be the best if tuning gave its kernels what it gave others."""
         planned = self.session.planned_us
-        if self.windows or planned is None or self.session.is_over():
+        near_enough = self.session.gap is not None and self.session.gap <= self.gap
+        if self.windows or planned is None or near_enough or self.session.is_over():
             return None
         costs = self._supposed() | hopeful_costs(self.kernels.by_key, self.bounds)
         best = k_best(self.cover.problem, costs, 1)[0]

@@ -10,13 +10,13 @@ from typing import Any
 from autofuse.backends.registry import backend_named
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph, Value
-from autofuse.measure.timing import Sampling
 from autofuse.plan.cost import NOMINAL, Calibration, group_bound_us
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.traffic import group_traffic, total
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan
 from autofuse.records import Environment
+from autofuse.tuning.cache_state import cache_state
 from tuning_db import Store
 
 MEASURED, BOUND, ILLEGAL = "measured", "bound", "illegal"
@@ -109,10 +109,11 @@ def explain_plan(
     with Store.open(db) as store:
         environment = backend.environment()
         peaks = store.calibration(environment)
-        stored = _stored(store, environment, {digest_of(graph, g) for g in wanted})
+        state = cache_state("auto", graph, backend)
+        stored = _stored(store, environment, state, {digest_of(graph, g) for g in wanted})
     calibrated = "launch_us" in peaks
     calibration = Calibration.from_mapping(peaks) if calibrated else NOMINAL
-    times = Times(graph, stored, calibration, Sampling().cache == "warm")
+    times = Times(graph, stored, calibration, state == "warm")
     boundaries = (
         _boundary(times, plan, pair, values, merged[pair], verdicts[pair])
         for pair, values in pairs.items()
@@ -120,11 +121,13 @@ def explain_plan(
     return Explanation(tuple(boundaries), tuple(recomputed(times, plan)), calibrated)
 
 
-def _stored(store: Store, environment: Environment, digests: Iterable[str]) -> dict[str, float]:
+def _stored(
+    store: Store, environment: Environment, state: str, digests: Iterable[str]
+) -> dict[str, float]:
     """The least stored median of each kernel in the cache state that tuning times in."""
     best: dict[str, float] = {}
     for (digest, _, cache), record in store.kernels(environment, digests).items():
-        if cache == Sampling().cache and record.timing is not None:
+        if cache == state and record.timing is not None:
             us = record.timing.median_us
             best[digest] = min(best.get(digest, us), us)
     return best

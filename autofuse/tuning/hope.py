@@ -15,6 +15,8 @@ from autofuse.tuning.launches import Kernel
 TRIED = 5
 # A hope that is worth following beats the plan there is by this fraction.
 WORTH = 0.01
+# After so many hopes in a row that came to nothing no more are followed.
+VAIN = 4
 
 
 def tuning_gain(kernels: Iterable[Kernel]) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from autofuse.backends.base import Facts
+from autofuse.measure.protocol import Reply
 from autofuse.plan.features import group_features
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Cost, Failure, KernelMeasurement, Timing
@@ -113,6 +114,7 @@ class Kernels:
         built = build(session.backend, self.graph, candidate)
         timings: tuple[Timing, ...] = ()
         failure, seconds = built.failure, 0.0
+        total: Timing | None = None
         error: float | None = None
         if built.artifact is not None:
             profile = session.evaluator.worker.profile(
@@ -122,7 +124,7 @@ class Kernels:
                 session.limit_s,
             )
             timings, failure, seconds = profile.groups, profile.failure, profile.seconds
-            error = profile.max_rel_error
+            total, error = profile.total, profile.max_rel_error
         session.evaluator.spent += Cost(built.cost.codegen, built.cost.compile, seconds)
         session.measured += 1
         self.per_plan_s = 0.5 * (self.per_plan_s + time.perf_counter() - begun)
@@ -130,6 +132,9 @@ class Kernels:
             self._note_failure(candidate, failure)
             return False
         cost = Cost(built.cost.codegen, built.compile_s, seconds)
+        # The whole call was timed as well: a plan to choose from, at no further cost.
+        whole = Reply(total, error, None, seconds)
+        session.note(session.evaluator.record(candidate, built, whole))
         self._note(candidate, timings, error, cost, built.facts)
         return True
 
@@ -181,7 +186,9 @@ class Kernels:
 
     def measure_whole(self, found: FusionPlan) -> None:
         """The plan end to end: what costs that add up should come to."""
-        record = self.session.measure_once(self.candidate(found, {}))
+        candidate = self.candidate(found, {})
+        self.session.planned = candidate.digest
+        record = self.session.measure_once(candidate)
         if record.timing is not None:
             self.session.residual_us = record.timing.median_us - self.cost_us(found.groups)
 

@@ -58,6 +58,7 @@ class TuneResult:
     interrupted: bool
     total_s: float
     notes: tuple[str, ...] = field(default=())
+    cache: str = "cold"
     gap: float | None = None
     planned_us: float | None = None
     bound_us: float | None = None
@@ -100,6 +101,7 @@ class TuneResult:
             },
             "break_even_runs": {n: self.break_even(n) for n in self.baseline_us},
             "verified": self.verified,
+            "cache": self.cache,
             "max_rel_error": self.best_record.max_rel_error,
             "gap": self.gap,
             "certificate": self.certificate,

@@ -17,6 +17,7 @@ from autofuse.ops.types import AutofuseError
 from autofuse.plan.cost import peak_bytes
 from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
 from autofuse.records import Cost, Environment, Event, Failure, Measurement, SessionResult
+from autofuse.tuning.cache_state import cache_state
 from autofuse.tuning.evaluate import Evaluator
 from autofuse.tuning.finals import Final, decide
 from autofuse.tuning.plans import baseline_candidate
@@ -43,6 +44,7 @@ def tune(
     gap: float = 0.0,
     runs: float | None = None,
     max_memory: int | None = None,
+    cache: str = "auto",
     seed: int = 0,
     options: Mapping[str, str] | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -54,10 +56,11 @@ def tune(
     measured again. `strategy` "exact" stops early once no plan of its kernels can be better by
     more than the fraction `gap`, or, given `runs`, once so many runs of the plan could no longer
     gain what measuring would take. `max_memory` bounds the bytes of intermediates alive at once: a
-    plan over it is never the result, be it a baseline.
+    plan over it is never the result, be it a baseline. `cache`: the state that plans are timed in,
+    "cold" or "warm"; "auto" is warm where the arrays of every plan fit the last-level cache.
 
-    Raises AutofuseError for an unknown device or strategy, an unusable database, or a graph none
-    of whose plans works and fits the memory."""
+    Raises AutofuseError for an unknown device, strategy or cache state, an unusable database, or a
+    graph none of whose plans works and fits the memory."""
     begun = time.perf_counter()
     if not (math.isfinite(budget_s) and budget_s > 0):
         raise AutofuseError(f"the budget must be positive, not {budget_s:g} seconds")
@@ -70,9 +73,10 @@ def tune(
     backend = timed_backend(device)
     search = strategy_named(strategy, seed, gap, runs, options or {})
     graph = canonical(graph)
+    state = cache_state(cache, graph, backend)
     hardware = backend.environment().device
     with Store.open(db) as store, Worker(Workload(graph, seed), device=hardware) as worker:
-        session = Session(graph, name, backend, store, worker, budget_s, seed, begun)
+        session = Session(graph, name, backend, store, worker, budget_s, seed, begun, state)
         session.progress = progress or (lambda _: None)
         session.stop = stop or (lambda: False)
         session.max_memory = max_memory
@@ -96,13 +100,13 @@ class Session:
 
     def __init__(
         self, graph: Graph, name: str, backend: Backend, store: Store, worker: Worker,
-        budget_s: float, seed: int, begun: float,
+        budget_s: float, seed: int, begun: float, cache: str,
     ) -> None:  # fmt: skip
         self.begun = begun
         self.graph, self.name, self.backend, self.store = graph, name, backend, store
         self.digest, self.seed, self.budget_s = digest(graph), seed, budget_s
         self.environment: Environment = backend.environment()
-        self.evaluator = Evaluator(backend, graph, self.digest, worker, Sampling())
+        self.evaluator = Evaluator(backend, graph, self.digest, worker, Sampling(cache))
         self.known: dict[str, Measurement] = {}
         self.baselines: dict[str, Measurement] = {}
         self.notes: list[str] = []
@@ -117,6 +121,8 @@ class Session:
         self.bound_us: float | None = None
         self.gap: float | None = None
         self.residual_us: float | None = None
+        # The digest of that plan's candidate.
+        self.planned = ""
         self.certificate: str | None = None
         # What a strategy that learns says of its model.
         self.model: Mapping[str, object] | None = None
@@ -164,7 +170,11 @@ class Session:
 
     def _recall(self) -> None:
         """Start from what earlier sessions measured."""
-        self.known = self.store.measured(self.environment, self.digest)
+        stored = self.store.measured(self.environment, self.digest)
+        state = self.evaluator.sampling.cache
+        self.known = {
+            d: m for d, m in stored.items() if m.timing is None or m.timing.cache == state
+        }
         ranked = self._ranked()
         if ranked:
             self._improve(ranked[0])
@@ -232,6 +242,15 @@ class Session:
         )
         self.store.add_event(self.id, event)
 
+    def note(self, record: Measurement) -> None:
+        """Keep what a strategy measured by itself, unless the candidate is known already or was
+        not timed in the way that others are: the two cannot be ranked."""
+        modes = {m.timing.mode for m in self.baselines.values() if m.timing is not None}
+        alike = record.timing is not None and record.timing.mode in modes
+        if alike and record.candidate_digest not in self.known:
+            self._keep(record)
+            self._improve(record)
+
     def measure(self, candidate: Candidate) -> Measurement:
         """Measure and keep one candidate of the search."""
         return self._measure(candidate, "search", self.limit_s)
@@ -269,6 +288,8 @@ class Session:
             self._close(strategy, "", None, finished=not interrupted)
             raise AutofuseError(self._no_plan())
         self._keep(final.record)
+        if self.planned_us is not None and final.record.candidate_digest == self.planned:
+            self.residual_us = final.best_us - self.planned_us
         self._event(final.record)
         self._close(strategy, final.record.candidate_digest, final, finished=not interrupted)
         return self._result(strategy, final, interrupted)
@@ -346,6 +367,7 @@ class Session:
             interrupted=interrupted,
             total_s=self.elapsed_s,
             notes=tuple(self.notes),
+            cache=self.evaluator.sampling.cache,
             gap=self.gap,
             planned_us=self.planned_us,
             bound_us=self.bound_us,

@@ -1,0 +1,38 @@
+"""Which state of the cache a workload's plans are timed in.
+
+Where every plan's arrays fit the last-level cache, a program that calls a plan again and again
+finds them there: plans are timed warm. Else each call starts cold, and kernels inside it meet what
+those before them left. The state is one for a workload on a device, so that sums never mix it.
+"""
+
+from __future__ import annotations
+
+from autofuse.backends.registry import Backend
+from autofuse.graph.types import Graph
+from autofuse.measure.hardware import hardware_named
+from autofuse.ops.types import AutofuseError
+from autofuse.plan.cost import peak_bytes
+from autofuse.tuning.plans import baseline_candidate
+
+STATES = ("auto", "cold", "warm")
+# The plan that keeps most values in memory: if it fits, all do.
+LARGEST = "unfused"
+
+
+def working_set_bytes(graph: Graph, device: str) -> int:
+    """Bytes that a plan of a canonical graph touches at most: its inputs, its outputs and the
+    intermediates of the plan that has most of them."""
+    arrays = sum(t.nbytes for t in (*graph.input_types, *graph.output_types))
+    return arrays + peak_bytes(graph, baseline_candidate(graph, LARGEST, device)[0].plan)
+
+
+def cache_state(wanted: str, graph: Graph, backend: Backend) -> str:
+    """ "cold" or "warm": what is wanted, or for "auto" what the workload meets on this device.
+
+    Raises AutofuseError for another state."""
+    if wanted not in STATES:
+        raise AutofuseError(f"unknown cache state '{wanted}' (known: {', '.join(STATES)})")
+    if wanted != "auto":
+        return wanted
+    cache = hardware_named(backend.environment().device).cache_bytes()
+    return "warm" if working_set_bytes(graph, backend.name) <= cache else "cold"
