@@ -105,9 +105,9 @@ def transformer_block(heads: int) -> Program:
 
 
 def _stacked_step(state: Array, force: Array, fresh: Array) -> tuple[Array, Array]:
-    moved = dynamics(jnp, state, force)
+    moved = jnp.stack(dynamics(jnp, state, force))
     done = is_done(jnp, moved[0], moved[2])
-    return jnp.where(done, fresh, jnp.stack(moved)), jnp.where(done, 0.0, 1.0)
+    return jnp.where(done, fresh, moved), jnp.where(done, 0.0, 1.0)
 
 
 def cartpole_naive(steps: int) -> Program:

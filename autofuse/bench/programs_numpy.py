@@ -110,9 +110,9 @@ def transformer_block(heads: int) -> Program:
 
 
 def _stacked_step(state: Array, force: Array, fresh: Array) -> tuple[Array, Array]:
-    moved = dynamics(np, list(state), force)
+    moved = np.stack(dynamics(np, list(state), force))
     done = is_done(np, moved[0], moved[2])
-    return np.where(done, fresh, np.stack(moved)), ~done
+    return np.where(done, fresh, moved), ~done
 
 
 def cartpole_naive(steps: int) -> Program:

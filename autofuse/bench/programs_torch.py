@@ -108,9 +108,9 @@ def transformer_block(heads: int) -> Program:
 
 
 def _stacked_step(state: Array, reward: Array, force: Array, fresh: Array) -> tuple[Array, Array]:
-    moved = dynamics(torch, state.unbind(0), force)
+    moved = torch.stack(dynamics(torch, state.unbind(0), force))
     done = is_done(torch, moved[0], moved[2])
-    return torch.where(done, fresh, torch.stack(moved)), reward + torch.where(done, 0.0, 1.0)
+    return torch.where(done, fresh, moved), reward + torch.where(done, 0.0, 1.0)
 
 
 def cartpole_naive(steps: int) -> Program:

@@ -60,11 +60,13 @@ def draw(key: Array, step: Array, n_envs: int) -> tuple[Array, Array]:
 
 
 def _stacked_step(state: Array, reward: Array, actions: Array, resets: Array) -> tuple[Array, ...]:
-    """One step of a state f32[4, n], taken apart and put together again."""
-    moved = dynamics((state[0], state[1], state[2], state[3]), actions)
+    """One step of a state f32[4, n], taken apart and put together again.
+
+    As simulators have it, the new state is one array before anything is asked of it: so its
+    concatenation has several users, which rules may refuse to fuse."""
+    moved = xp.stack(dynamics((state[0], state[1], state[2], state[3]), actions))
     done = is_done(moved[0], moved[2])
-    new = xp.where(done, resets, xp.stack(moved))
-    return new, reward + xp.where(done, 0.0, 1.0)
+    return xp.where(done, resets, moved), reward + xp.where(done, 0.0, 1.0)
 
 
 def _separate_step(
