@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from autofuse.backends.registry import Backend, timed_backend
-from autofuse.baselines import BASELINES
+from autofuse.baselines import BASELINES, baseline_named
 from autofuse.graph.canonical import canonical, digest, text
 from autofuse.graph.types import Graph
 from autofuse.measure.session import Worker
@@ -47,12 +47,13 @@ def tune(
     cache: str = "auto",
     seed: int = 0,
     options: Mapping[str, str] | None = None,
+    baselines: Sequence[str] = (),
     progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> TuneResult:
     """Find the best plan of `graph` within `budget_s` seconds, counting everything.
 
-    Baselines are always measured first and never beat the result. What the database knows is not
+    `baselines` (none named: all) are measured first and never beat the result. What the database knows is not
     measured again. `strategy` "exact" stops early once no plan of its kernels can be better by
     more than the fraction `gap`, or, given `runs`, once so many runs of the plan could no longer
     gain what measuring would take. `max_memory` bounds the bytes of intermediates alive at once: a
@@ -70,6 +71,8 @@ def tune(
         raise AutofuseError(f"the memory cannot be bounded by {max_memory} bytes")
     if seed < 0:
         raise AutofuseError(f"the seed must not be negative, as {seed} is")
+    for rule in baselines:
+        baseline_named(rule)
     backend = timed_backend(device)
     search = strategy_named(strategy, seed, gap, runs, options or {})
     graph = canonical(graph)
@@ -80,6 +83,7 @@ def tune(
         session.progress = progress or (lambda _: None)
         session.stop = stop or (lambda: False)
         session.max_memory = max_memory
+        session.rules = tuple(baselines) or tuple(BASELINES)
         return session.run(strategy, search)
 
 
@@ -108,6 +112,7 @@ class Session:
         self.environment: Environment = backend.environment()
         self.evaluator = Evaluator(backend, graph, self.digest, worker, Sampling(cache))
         self.known: dict[str, Measurement] = {}
+        self.rules: tuple[str, ...] = tuple(BASELINES)
         self.baselines: dict[str, Measurement] = {}
         self.notes: list[str] = []
         self.failed: dict[str, int] = {}
@@ -192,7 +197,7 @@ class Session:
         return [self.known[d] for _, d in sorted(timed) if self._record_fits(self.known[d])]
 
     def _measure_baselines(self) -> None:
-        for name in BASELINES:
+        for name in self.rules:
             candidate, cut = baseline_candidate(self.graph, name, self.backend.name)
             if cut:
                 self.notes.append(f"{cut} groups of {name} had to be cut: no kernel can be them")
