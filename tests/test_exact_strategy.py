@@ -132,7 +132,7 @@ def test_few_runs_are_worth_no_measuring_and_many_are(tmp_path: Path) -> None:
     check_result(one)
     check_gap(one)
     assert one.measured < many.measured
-    assert many.gap == pytest.approx(0, abs=1e-6)
+    assert one.gap is not None and many.gap is not None and many.gap < one.gap
     launches = {launch for _, launch, _ in kernel_rows(tmp_path / "one.db")}
     assert len(launches) == 1
 

@@ -25,7 +25,7 @@ from autofuse.graph.types import Graph
 from autofuse.measure.protocol import Profile, Reply
 from autofuse.plan.cost import Calibration
 from autofuse.plan.enumerate import Enumeration
-from autofuse.plan.types import Candidate, FusionPlan
+from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Cost, Environment, Failure, FailureKind, Timing
 from autofuse.search import make_searcher
 from autofuse.search.driver import run
@@ -100,20 +100,29 @@ class ReplayDevice:
         self.compiled: set[tuple[str, object]] = set()
         self.improvements: list[Improvement] = []
 
+    def compile(self, candidate: Candidate) -> float:
+        """Compile what is new in a candidate; the seconds charged for it. A plan with a kernel that
+        is not recorded charges nothing."""
+        pairs = self._pairs(candidate)
+        if any(self.space.kernel(*pair) is None for pair in pairs):
+            return 0.0
+        before = self.seconds
+        for group, launch in pairs:
+            name, kernel = (self.space.keys[group], launch), self.space.kernel(group, launch)
+            if name not in self.compiled and kernel is not None:
+                self.compiled.add(name)
+                self.seconds += kernel.compile_s
+        return self.seconds - before
+
     def run(self, candidate: Candidate) -> Answer:
         """Compile what is new in a candidate and run it."""
-        pairs = list(zip(candidate.plan.groups, candidate.launches, strict=True))
-        kernels = [self.space.kernel(group, launch) for group, launch in pairs]
+        kernels = [self.space.kernel(*pair) for pair in self._pairs(candidate)]
         known = [kernel for kernel in kernels if kernel is not None]
         if len(known) < len(kernels):
             self.unrecorded += 1
             failure = Failure(FailureKind.UNSUPPORTED, "a kernel of this plan is not recorded")
             return Answer((), failure)
-        for (group, launch), kernel in zip(pairs, known, strict=True):
-            name = (self.space.keys[group], launch)
-            if name not in self.compiled:
-                self.compiled.add(name)
-                self.seconds += kernel.compile_s
+        self.compile(candidate)
         self.runs += 1
         self.seconds += self.space.measure_s
         failed = next((kernel.failure for kernel in known if kernel.us is None), None)
@@ -122,6 +131,9 @@ class ReplayDevice:
         times = tuple(kernel.us for kernel in known if kernel.us is not None)
         self._note(sum(times))
         return Answer(times, None)
+
+    def _pairs(self, candidate: Candidate) -> list[tuple[FusionGroup, LaunchConfig]]:
+        return list(zip(candidate.plan.groups, candidate.launches, strict=True))
 
     def _note(self, us: float) -> None:
         if not self.improvements or us < self.improvements[-1].us:
@@ -155,7 +167,9 @@ class ReplaySession:
         self.known: dict[str, SimpleNamespace] = {}
         self._asked: Candidate | None = None
         # The name chooses a launch space, which ReplayExact then replaces by the record's.
-        self.backend = Backend("cpu", self._program, _built, lambda: self.environment, lambda: None)
+        self.backend = Backend(
+            "cpu", self._program, self._built, lambda: self.environment, lambda: None
+        )
         self.evaluator = SimpleNamespace(
             sampling=SimpleNamespace(cache=device.space.cache),
             worker=SimpleNamespace(profile=self._profile),
@@ -190,6 +204,11 @@ class ReplaySession:
         self._asked = candidate
         return Program((), "replay", (), ())
 
+    def _built(self, program: Program) -> Built[Artifact]:
+        assert self._asked is not None
+        seconds = self.device.compile(self._asked)
+        return Built(Artifact(Path(), program.entry, (), (), (), 0), seconds, seconds, 0, "")
+
     def _profile(self, artifact: Artifact, *_: object) -> Profile:
         assert self._asked is not None
         answer = self.device.run(self._asked)
@@ -200,10 +219,6 @@ class ReplaySession:
 
 def _record(candidate: Candidate, built: object, reply: Reply) -> SimpleNamespace:
     return SimpleNamespace(candidate_digest=candidate.digest, timing=reply.timing)
-
-
-def _built(program: Program) -> Built[Artifact]:
-    return Built(Artifact(Path(), program.entry, (), (), (), 0), 0.0, 0.0, 0, "")
 
 
 def _timing(us: float, device: ReplayDevice) -> Timing:
@@ -227,9 +242,9 @@ class _Recorded(ExactSearch):
 class ReplayExact(_Recorded):
     """The exact strategy."""
 
-    def __init__(self, session: ReplaySession, seeded: bool) -> None:
+    def __init__(self, session: ReplaySession, seeded: bool, runs: float | None) -> None:
         self.record, self.seeded = session.device.space, seeded
-        super().__init__(cast(Session, session), _calibration(self.record), 0.0, None)
+        super().__init__(cast(Session, session), _calibration(self.record), 0.0, runs)
         self.kernels.space = RecordedLaunches(self.record)
 
 
@@ -250,11 +265,13 @@ def _calibration(space: RecordedSpace) -> Calibration:
 def replay(
     space: RecordedSpace, searcher: str, seed: int, limit_s: float, max_runs: int = 1000,
     enough: float = -math.inf, seeded: bool = False, lessons: Sequence[Lesson] = (),
+    runs: float | None = None,
 ) -> Trace:  # fmt: skip
     """One search of `space`, until it ends by itself, `limit_s` seconds are charged, `max_runs`
     plans were asked for or a plan takes at most `enough` microseconds. `seeded` searches try
     "everything fused" first, as tuning sessions do; the others start from nothing. `lessons`:
-    measured kernels of other spaces, for the model.
+    measured kernels of other spaces, for the model; `runs`: how often the plan is going to run, for
+    exact.
 
     Equal arguments give equal traces, `planner_s` apart. Raises BenchError for an unknown
     searcher."""
@@ -268,7 +285,7 @@ def replay(
         return device.seconds >= limit_s or device.runs + device.unrecorded >= max_runs
 
     if searcher == "exact":
-        ReplayExact(ReplaySession(device, seed, is_over), seeded).run()
+        ReplayExact(ReplaySession(device, seed, is_over), seeded, runs).run()
     elif searcher == "model":
         ReplayModel(ReplaySession(device, seed, is_over), seeded, lessons).run()
     else:

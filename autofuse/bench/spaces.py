@@ -31,6 +31,8 @@ from autofuse.tuning.cover import cover_problem
 
 VERSION = 1
 SUFFIX = ".jsonl.gz"
+# Stands for a setting that a canonical configuration leaves out.
+UNSET = "unset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +162,14 @@ class RecordedLaunches:
         if not launches:
             return LaunchConfig()
         settings: dict[str, Setting] = {}
-        for name, _ in launches[0].settings:
-            options = tuple(dict.fromkeys(launch[name] for launch in launches))
+        for name in dict.fromkeys(name for launch in launches for name, _ in launch.settings):
+            options = tuple(dict.fromkeys(launch.get(name, UNSET) for launch in launches))
             if len(options) == 1:
                 settings[name] = options[0]
             else:
                 asked = f"{prefix}.{name}.{'/'.join(map(str, options))}"
                 settings[name] = chooser(asked, options)
-        return LaunchConfig.of(**settings)
+        return LaunchConfig.of(**{k: v for k, v in settings.items() if v != UNSET})
 
     def _of(self, group: FusionGroup) -> tuple[LaunchConfig, ...]:
         key = self.space.keys.get(group)

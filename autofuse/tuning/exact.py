@@ -9,6 +9,7 @@ is planned window by window, and what is proved then holds per window.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 
@@ -23,7 +24,6 @@ from autofuse.search.exact import (
     Piece,
     PlanResult,
     Step,
-    certified_gain_s,
     k_best,
     plan,
 )
@@ -34,6 +34,7 @@ from autofuse.tuning.problem import default_candidate
 from autofuse.tuning.profiling import Kernels
 from autofuse.tuning.regions import nodes_to_plan, plan_by_bounds, region_of
 from autofuse.tuning.session import Session
+from autofuse.tuning.worth import expected_gain_us, pace_of, pays, round_gain_us
 from search_spaces import FusionSpace
 
 # Rounds of new launch configurations between two times of planning.
@@ -46,6 +47,10 @@ DEAR = 1e9
 WHOLE_NODES = 600
 # Rules that plan several trips as they plan one: unrolling would gain nothing.
 NOT_UNROLLED = frozenset({"unfused"})
+# Plans that promise most when kernels not measured yet are so many deviations faster than usual.
+PROMISES = (-1.0, -2.0, -3.0)
+# Candidate kernels up to which it is worked out what measuring promises.
+JUDGED_KERNELS = 4000
 # How many of the best plans are looked at for one that fits the memory.
 LOOKED_AT = (4, 16, 64)
 
@@ -77,6 +82,14 @@ class ExactSearch:
                 "the gap is proved per window, not for the graph"
             )
         self.current: FusionPlan | None = None
+        # How many kernels were known when it was last judged whether measuring pays, and how.
+        self._judged = (-1, False)
+        # Rounds of launch configurations in a row that gained nothing, and the best measured plan.
+        self._vain, self._incumbent_us = 0, math.inf
+        # Whether planning gives way to launch configurations that promise more, and may.
+        self._paused, self._may_pause = False, True
+        # Whether the planner has a plan to go on from.
+        self._has_plan = False
 
     def _enumerate(self, calibration: Calibration) -> Enumeration:
         """Candidate kernels, among them those of every baseline and of everything fused."""
@@ -114,22 +127,35 @@ class ExactSearch:
         if not self.session.is_over() and self.session.fits(self.fused):
             space = self.kernels.space
             self.session.measure_once(default_candidate(self.graph, self.fused, space, "fused"))
-        found, vain = self._planned(), 0
-        while found is not None:
+        vain = 0
+        while (found := self._planned()) is not None:
             before = self.session.planned_us
             if self._tune(found):
-                found = self._planned()
+                continue
+            if self._paused:
+                self._may_pause = False
                 continue
             hoped = self._hopeful() if vain < VAIN else None
-            found = self._planned() if hoped is not None and self._tune(hoped) else None
+            if hoped is None or not self._tune(hoped):
+                return
             vain = vain + 1 if self.session.planned_us == before else 0
 
     def _tune(self, found: FusionPlan) -> int:
         """Rounds of new launch configurations for the kernels of a plan: how many there were."""
         rounds = 0
-        while rounds < ROUNDS and self._goes_on(found) and self.kernels.tune_launches(found):
+        while rounds < ROUNDS and self._goes_on(found) and not (rounds and self._is_planning_due()):
+            before = self.kernels.cost_us(found.groups)
+            if not self.kernels.tune_launches(found):
+                break
             rounds += 1
+            self._vain = 0 if self.kernels.cost_us(found.groups) < before else self._vain + 1
+            self._may_pause = True
         return rounds
+
+    def _is_planning_due(self) -> bool:
+        """Whether planning was put off and promises more now than new configurations do."""
+        planned = self.session.planned_us or 0.0
+        return self._paused and self._expected_us() > round_gain_us(planned, self._vain)
 
     def _planned(self) -> FusionPlan | None:
         """The best plan by what is known now, timed as a whole."""
@@ -156,16 +182,55 @@ class ExactSearch:
         return {}
 
     def _goes_on(self, found: FusionPlan) -> bool:
-        """Whether there is time, and so many runs could gain what one more plan takes."""
+        """Whether there is time for new configurations of a plan's kernels, and the runs to come
+        could gain what a round takes."""
         if self.session.is_over():
             return False
-        if self.runs is None:
-            return True
         kernels = self.kernels
         times = ((key, kernels.by_key[key].best[0]) for key in kernels.keys(found))
         least = sum(min(self.bounds[key], us) for key, us in times)
-        gain = certified_gain_s(kernels.cost_us(found.groups), least, self.runs)
-        return gain >= kernels.per_plan_s
+        cost = kernels.cost_us(found.groups)
+        gain = min(cost - least, round_gain_us(cost, self._vain))
+        return pays(gain, self.runs, kernels.per_plan_s)
+
+    def _is_enough(self) -> bool:
+        """Whether planning must end, or pause: no time is left, or kernels not measured yet are
+        expected to gain less than another plan takes in so many runs, or less than new launch
+        configurations of those that were."""
+        if self.session.is_over():
+            return True
+        known = len(self.kernels.known())
+        if (
+            not self._has_plan
+            or self.windows
+            or len(self.bounds) > JUDGED_KERNELS
+            or known == self._judged[0]
+        ):
+            return self._judged[1]
+        gain = self._expected_us()
+        self._paused = self._may_pause and gain < round_gain_us(self._incumbent_us, self._vain)
+        enough = self._paused or not pays(gain, self.runs, self.kernels.per_plan_s)
+        self._judged = known, enough
+        return enough
+
+    def _expected_us(self) -> float:
+        """The expected gain of the plan that promises most; infinite before any plan is known."""
+        problem, costs = self.cover.problem, self._costs()
+        try:
+            incumbent = k_best(problem, dict.fromkeys(self.bounds) | costs, 1)[0].cost_us
+        except AutofuseError:  # what is known makes no plan yet
+            return math.inf
+        self._incumbent_us = incumbent
+        seen = ((us, self.bounds[key]) for key, us in costs.items() if us is not None)
+        pace = pace_of(list(seen))
+        gains = []
+        for deviations in PROMISES:
+            hoped = {key: pace.time_us(us, deviations) for key, us in self.bounds.items()}
+            chosen = [problem.pieces[i] for i in k_best(problem, {**hoped, **costs}, 1)[0].plan]
+            measured = sum(costs.get(piece.key) or 0.0 for piece in chosen)
+            open_us = [piece.bound_us for piece in chosen if piece.key not in costs]
+            gains.append(expected_gain_us(incumbent, measured, open_us, pace))
+        return max(gains)
 
     # --- planning ---------------------------------------------------------------------------
 
@@ -231,6 +296,7 @@ class ExactSearch:
 
     def _plan(self, start: Sequence[Sequence[int]]) -> PlanResult:
         begun, before = time.perf_counter(), self.session.evaluator.spent.total
+        self._judged, self._paused, self._has_plan = (-1, False), False, False
         result = plan(
             self.cover.problem,
             lambda piece: self.kernels.measured(piece.key),
@@ -238,7 +304,7 @@ class ExactSearch:
             start=start,
             known=self.kernels.known(),
             prepare=self._prepare,
-            should_stop=self.session.is_over,
+            should_stop=self._is_enough,
             on_step=self._on_step,
         )
         solving = time.perf_counter() - begun - (self.session.evaluator.spent.total - before)
@@ -247,6 +313,7 @@ class ExactSearch:
 
     def _on_step(self, step: Step) -> None:
         self.session.trials += 1
+        self._has_plan = step.incumbent_us is not None
         if not self.windows:  # a window's own numbers say nothing about the graph
             self.session.bound_us, self.session.gap = step.bound_us, step.gap
         self.session.tell("planning")

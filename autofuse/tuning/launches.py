@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
@@ -13,8 +15,10 @@ from autofuse.search import make_searcher
 from autofuse.search.protocol import Chooser, Outcome, Proposal, Searcher
 from search_spaces.launch import LaunchSpace
 
-# Proposals that may repeat what is known before a space counts as used up.
-PATIENCE = 64
+# Proposals of a sampler that may repeat what is known before it is asked no more.
+PATIENCE = 16
+# Configurations that are walked through at most when a sampler finds no new one.
+WALKED = 1024
 
 
 @dataclass
@@ -73,8 +77,28 @@ class Trial:
         self.searcher.tell(self.proposal, Outcome(None, 1.0) if us is None else Outcome(us))
 
 
+def proposals(problem: LaunchProblem) -> Iterator[Proposal]:
+    """Every configuration: the default, then those that differ in ever more settings."""
+    pending: deque[dict[str, int | str | bool]] = deque([{}])
+    while pending:
+        fixed = pending.popleft()
+
+        def choose(
+            name: str, options: tuple[int | str | bool, ...],
+            fixed: dict[str, int | str | bool] = fixed,
+        ) -> int | str | bool:  # fmt: skip
+            if name not in fixed:
+                pending.extend({**fixed, name: option} for option in options[1:])
+                fixed[name] = options[0]
+            return fixed[name]
+
+        yield problem.propose(choose)
+
+
 def next_trial(kernel: Kernel, problem: LaunchProblem, seed: int) -> Trial | None:
-    """The next configuration of a kernel that was never tried, or None."""
+    """The next configuration of a kernel that was never tried, or None.
+
+    Asked of a sampler as long as that has new ones to offer, then one by one."""
     if kernel.searcher is None:
         kernel.searcher = make_searcher("optuna", seed, {})
     for _ in range(PATIENCE):
@@ -87,6 +111,11 @@ def next_trial(kernel: Kernel, problem: LaunchProblem, seed: int) -> Trial | Non
         if launch not in kernel.us and launch not in kernel.bad:
             return trial
         trial.tell(kernel.us.get(launch))
+    for proposal in islice(proposals(problem), WALKED):
+        launch = proposal.payload
+        assert isinstance(launch, LaunchConfig)
+        if launch not in kernel.us and launch not in kernel.bad:
+            return Trial(kernel.searcher, proposal, launch)
     kernel.settled = True
     return None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -42,8 +41,9 @@ class Kernels:
         self.space: LaunchSpace = SPACES[session.backend.name]
         self.cache = session.evaluator.sampling.cache
         self.by_key: dict[str, Kernel] = {}
-        # Wall seconds that one plan takes to build and run, as far as seen.
+        # Seconds that one plan takes to build and run, as far as seen, and plans seen.
         self.per_plan_s = 1.0
+        self.plans = 0
         self._recall()
 
     def _recall(self) -> None:
@@ -110,7 +110,7 @@ class Kernels:
     def profile(self, found: FusionPlan, trial: Mapping[str, LaunchConfig]) -> bool:
         """Build and run one plan; whether it works. Every kernel new in it gets its time."""
         candidate = self.candidate(found, trial)
-        session, begun = self.session, time.perf_counter()
+        session = self.session
         built = build(session.backend, self.graph, candidate)
         timings: tuple[Timing, ...] = ()
         failure, seconds = built.failure, 0.0
@@ -127,7 +127,9 @@ class Kernels:
             total, error = profile.total, profile.max_rel_error
         session.evaluator.spent += Cost(built.cost.codegen, built.cost.compile, seconds)
         session.measured += 1
-        self.per_plan_s = 0.5 * (self.per_plan_s + time.perf_counter() - begun)
+        took = built.cost.codegen + built.cost.compile + seconds
+        self.per_plan_s = 0.5 * (self.per_plan_s + took) if self.plans else took
+        self.plans += 1
         if failure is not None:
             self._note_failure(candidate, failure)
             return False
