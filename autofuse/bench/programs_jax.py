@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from autofuse.bench import programs_case
 from autofuse.bench.physics import dynamics, is_done
 from autofuse.bench.types import Program
 from autofuse.zoo.cartpole import FORCE, RESET, UNROLL
@@ -165,6 +166,8 @@ def program(name: str, sizes: tuple[Any, ...]) -> Program:
         return transformer_block(sizes[2])
     if name == "cartpole_naive":
         return cartpole_naive(sizes[1])
+    if name == "cartpole_policy":
+        return programs_case.jax_policy(sizes[1])
     return _PROGRAMS[name]
 
 
@@ -176,6 +179,7 @@ _PROGRAMS: dict[str, Program] = {
     "black_scholes": black_scholes,
     "adam_16": adam_16,
     "mlp": mlp,
+    "mlp_train_step": programs_case.jax_train_step,
     "attention": attention,
     "cartpole_norng": cartpole_norng,
     "cartpole_noconcat": cartpole_separate(1),

@@ -6,8 +6,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from autofuse.graph.types import Graph, Value
+from autofuse.ops.contraction import contract_shape
 from autofuse.ops.spec import Family
-from autofuse.plan.forms import ANCHORS, LOCAL, STATE_LIMIT, Form, local_shape, single_form
+from autofuse.plan.forms import (
+    ANCHORS,
+    LOCAL,
+    REGISTERS,
+    STATE_LIMIT,
+    Form,
+    local_shape,
+    single_form,
+)
 from autofuse.plan.groups import is_convex, is_source, reads, reissued
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError
 
@@ -15,6 +24,8 @@ MAX_BUFFERS = 256
 MAX_NODES = 4096
 # Elements of row scratch one kernel may hold per row (256 KiB of f32: an L2 share).
 ROW_SCRATCH = 1 << 16
+# Products of a contraction per item and trip that a whole-loop kernel may unroll.
+LOOP_PRODUCTS = 512
 # Below this many elements losing parallel items cannot matter.
 SMALL_WORK = 1 << 14
 
@@ -141,8 +152,10 @@ def _loop_refusal(graph: Graph, form: Form, n: int) -> Refusal | None:
     carries: int = graph.call(n)["carries"]
     for inner in range(len(body.nodes)):
         family = body[inner].spec.family
-        if family in (Family.CONTROL, Family.CONTRACTION, Family.SCAN):
+        if family in (Family.CONTROL, Family.SCAN):
             return Refusal("loop-body", f"the loop body has {body[inner].op}, not scalar work")
+        if family is Family.CONTRACTION and not _is_scalar_work(body, inner, form.items):
+            return Refusal("loop-body", f"the loop body has a {body[inner].op} of many elements")
     stacks = {Value(n, k) for k in range(carries, len(graph[n].types))}
     if any(v in stacks for user in form.nodes for v in graph[user].inputs):
         return Refusal("loop-stack", f"a stack of %{n} is read in the kernel that writes it")
@@ -152,6 +165,14 @@ def _loop_refusal(graph: Graph, form: Form, n: int) -> Refusal | None:
     if total > STATE_LIMIT:
         return Refusal("loop-state", f"{total} state elements per item exceed {STATE_LIMIT}")
     return None
+
+
+def _is_scalar_work(body: Graph, n: int, items: int) -> bool:
+    """Whether every item has few products of a contraction to itself. (One with fewer elements than
+    there are items is the same for many of them, which would each do all of it.)"""
+    length = _size(contract_shape(body.call(n)))
+    made = body[n].types[0].size
+    return length <= REGISTERS and items <= made and made * length <= LOOP_PRODUCTS * items
 
 
 @lru_cache(maxsize=4096)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
-from autofuse.zoo import cartpole, kernels, networks
+from autofuse.zoo import cartpole, kernels, networks, policy, training
 
 SIZES = ("default", "small")
 
@@ -76,6 +76,15 @@ _ENTRIES = (
     _entry(cartpole.cartpole_norng, (2048, 100), (256, 10), "naive, random numbers given"),
     _entry(cartpole.cartpole_noconcat, (2048, 100), (256, 10), "norng, four state arrays"),
     _entry(cartpole.cartpole_unroll10, (2048, 100), (256, 10), "noconcat, ten steps a trip"),
+    _entry(
+        policy.cartpole_policy, (2048, 100, 16), (256, 10, 16), "a small network chooses each push"
+    ),
+    _entry(
+        training.mlp_train_step,
+        (512, 256, 1024, 64),
+        (32, 16, 64, 8),
+        "forward, backward and Adam of a two-layer perceptron",
+    ),
 )
 ZOO: dict[str, ZooEntry] = {entry.name: entry for entry in _ENTRIES}
 

@@ -59,7 +59,7 @@ def draw(key: Array, step: Array, n_envs: int) -> tuple[Array, Array]:
     return xp.where(coins < 0.5, -FORCE, FORCE), resets
 
 
-def _stacked_step(state: Array, reward: Array, actions: Array, resets: Array) -> tuple[Array, ...]:
+def stacked_step(state: Array, reward: Array, actions: Array, resets: Array) -> tuple[Array, ...]:
     """One step of a state f32[4, n], taken apart and put together again.
 
     As simulators have it, the new state is one array before anything is asked of it: so its
@@ -97,7 +97,7 @@ def cartpole_naive(n_envs: int, steps: int) -> Graph:
     def fn(key: Array, state: Array) -> dict[str, Array]:
         def body(t: Array, carried: tuple[Array, ...]) -> tuple[Array, ...]:
             actions, resets = draw(key, t, n_envs)
-            return _stacked_step(carried[0], carried[1], actions, resets)
+            return stacked_step(carried[0], carried[1], actions, resets)
 
         final, reward = xp.fori_loop(steps, body, (state, xp.zeros(n_envs)))
         return {"state": final, "reward": reward}
@@ -114,7 +114,7 @@ def cartpole_norng(n_envs: int, steps: int) -> Graph:
     def fn(state: Array, actions: Array, resets: Array) -> dict[str, Array]:
         def body(t: Array, carried: tuple[Array, ...]) -> tuple[Array, ...]:
             now, fresh = xp.take(actions, t, axis=0), xp.take(resets, t, axis=0)
-            return _stacked_step(carried[0], carried[1], now, fresh)
+            return stacked_step(carried[0], carried[1], now, fresh)
 
         final, reward = xp.fori_loop(steps, body, (state, xp.zeros(n_envs)))
         return {"state": final, "reward": reward}
