@@ -170,6 +170,8 @@ class ExactSearch:
         near_enough = self.session.gap is not None and self.session.gap <= self.gap
         if self.windows or planned is None or near_enough or self.session.is_over():
             return None
+        if not pays(round_gain_us(planned, self._vain), self.runs, self.kernels.per_plan_s):
+            return None
         costs = self._supposed() | hopeful_costs(self.kernels.by_key, self.bounds)
         best = k_best(self.cover.problem, costs, 1)[0]
         found = self._plan_of(best.plan)
@@ -200,12 +202,8 @@ class ExactSearch:
         if self.session.is_over():
             return True
         known = len(self.kernels.known())
-        if (
-            not self._has_plan
-            or self.windows
-            or len(self.bounds) > JUDGED_KERNELS
-            or known == self._judged[0]
-        ):
+        judged = self._has_plan and not self.windows and len(self.bounds) <= JUDGED_KERNELS
+        if not judged or known == self._judged[0]:
             return self._judged[1]
         gain = self._expected_us()
         self._paused = self._may_pause and gain < round_gain_us(self._incumbent_us, self._vain)
