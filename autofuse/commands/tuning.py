@@ -223,20 +223,25 @@ def compare(
             metavar="A,B,...", help="Plans to time (default: the baselines and the best)."
         ),
     ] = None,
+    why: Annotated[
+        bool, typer.Option("--why", help="Print which rules of a baseline kept kernels apart.")
+    ] = False,
     device: DeviceOption = "auto",
     db: DbOption = None,
     form: FormatOption = Format.table,
 ) -> None:
     """Time plans of a graph against each other.
 
-    Each is checked against the reference first; their runs are interleaved.
+    Each is checked against the reference first; their runs are interleaved. Bytes moved and the
+    predicted time, a lower bound, follow from the plan alone.
     """
     from autofuse.tuning import compare as time_plans
 
     name, graph = load_workload(source)
     names = None if plans is None else _plan_names(plans)
-    data = time_plans(graph, device=chosen_device(device), db=db, plans=names, name=name).to_json()
-    emit(form, data, _compare_lines(name, data))
+    found = time_plans(graph, device=chosen_device(device), db=db, plans=names, name=name, why=why)
+    data = found.to_json()
+    emit(form, data, (*_compare_lines(name, data), *_boundary_lines(data)))
 
 
 def _plan_names(text: str) -> list[str]:
@@ -255,12 +260,42 @@ def _compare_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
     rows = []
     for plan, row in data["plans"].items():
         if row.get("error") or not row.get("time_us"):
-            rows.append([plan, "-", "", "", "", "", row.get("error") or "no time"])
+            predicted, moved = duration(row["predicted_us"]), size(row["bytes"])
+            rows.append([plan, "-", "", "", predicted, str(row["kernels"]), moved, "",
+                         row.get("error") or "no time"])  # fmt: skip
             continue
         factor = f"{row['time_us'] / least:.2f}x" if least else "-"
         quartiles = _range(row["q1_us"], row["q3_us"])
         status = "verified" if row["verified"] else "NOT verified"
         rows.append([plan, duration(row["time_us"]), quartiles, factor,
-                     str(row["kernels"]), seconds(row["compile_s"]), status])  # fmt: skip
-    head = ["plan", ">time", "quartiles", ">to the fastest", ">kernels", ">compile", "result"]
+                     duration(row["predicted_us"]), str(row["kernels"]), size(row["bytes"]),
+                     seconds(row["compile_s"]), status])  # fmt: skip
+    head = ["plan", ">time", "quartiles", ">to the fastest", ">predicted", ">kernels", ">moved",
+            ">compile", "result"]  # fmt: skip
     yield from table(head, rows)
+    if not all(row["calibrated"] for row in data["plans"].values()):
+        yield "note: predictions are those of a fast machine; tuning calibrates this one"
+
+
+def _boundary_lines(data: dict[str, Any]) -> Iterator[str]:
+    """What `--why` adds: each boundary of each baseline, and its rules' last words on it."""
+    for plan, row in data["plans"].items():
+        if "boundaries" not in row:
+            continue
+        yield ""
+        if not row["boundaries"]:
+            yield f"{plan}: no kernel reads what another one writes"
+        if not any(boundary["refusals"] for boundary in row["boundaries"]):
+            yield f"{plan}: its rules were asked about none of {len(row['boundaries'])} boundaries"
+            continue
+        for boundary in row["boundaries"]:
+            where = "".join(f"in %{loop}: " for loop in boundary["scope"])
+            first, second = boundary["kernels"]
+            values = ", ".join(boundary["values"])
+            yield (f"{plan}: {where}kernel {first} -> kernel {second}: {values}, "
+                   f"{size(boundary['bytes'])}")  # fmt: skip
+            refusals = {(r["rule"], r["reason"]): None for r in boundary["refusals"]}
+            for rule, reason in refusals:
+                yield f"   [{rule}] {reason}"
+            if not refusals:
+                yield "   no rule was asked about these two"

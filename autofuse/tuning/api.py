@@ -13,12 +13,17 @@ from autofuse.graph.types import Graph
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
 from autofuse.measure.workload import Workload
+from autofuse.plan.cost import NOMINAL, Calibration, plan_bound_us
+from autofuse.plan.traffic import plan_traffic
 from autofuse.plan.types import Candidate
+from autofuse.records import Environment
 from autofuse.runtime.compiled import CompiledPlan
 from autofuse.tuning.cache_state import cache_state
 from autofuse.tuning.evaluate import BuildResult, build, kernels_of
 from autofuse.tuning.plans import BEST, DEFAULT_PLAN, FUSED, best_plan, plan_named
+from autofuse.tuning.refusals import kept_apart
 from autofuse.tuning.together import time_together
+from tuning_db import Store
 
 BLOCKS, ROUNDS = 5, 6
 # Wall seconds of timing all plans, and of one plan alone.
@@ -79,8 +84,13 @@ def compare(
     db: str | None = None,
     plans: Sequence[str] | None = None,
     name: str = "",
+    why: bool = False,
 ) -> CompareResult:
-    """Check and time plans by name (default: baselines, fused, and the best when one is known)."""
+    """Check and time plans by name (default: baselines, fused, and the best when one is known).
+
+    `predicted_us` is what a plan must take at least, by this device's peaks where it is calibrated,
+    else by those of a fast machine. `why` adds to each baseline which of its rules left the
+    boundaries between its kernels."""
     backend = timed_backend(device)
     graph = canonical(graph)
     if plans is None:
@@ -89,18 +99,39 @@ def compare(
     candidates = {n: plan_named(graph, n, device=device, db=db) for n in plans}
     different = {c.digest: c for c in candidates.values()}  # equal plans are built and timed once
     built = {d: build(backend, graph, c) for d, c in different.items()}
-    found = {d: _row(graph, c, built[d]) for d, c in different.items()}
+    cache = cache_state("auto", graph, backend)
+    peaks = known_peaks(backend.environment(), db)
+    found = {d: _row(graph, c, built[d], peaks, cache) for d, c in different.items()}
     with Worker(Workload(graph), device=backend.environment().device) as worker:
-        cache = cache_state("auto", graph, backend)
         for mode in backend.modes:
             _time(worker, built, found, Sampling(cache, mode=mode))
     rows = {n: dict(found[c.digest]) for n, c in candidates.items()}
+    for n in rows if why else ():
+        if n in BASELINES:
+            kept = kept_apart(graph, n, candidates[n].plan)
+            rows[n]["boundaries"] = [boundary.to_json() for boundary in kept]
     return CompareResult(name, digest(graph), len(graph.nodes), backend.name, rows)
 
 
-def _row(graph: Graph, candidate: Candidate, built: BuildResult) -> dict[str, Any]:
+def known_peaks(environment: Environment, db: str | None) -> Calibration | None:
+    """What tuning calibrated this device to, or None."""
+    with Store.open(db) as store:
+        peaks = store.calibration(environment)
+    return Calibration.from_mapping(peaks) if "launch_us" in peaks else None
+
+
+def _row(
+    graph: Graph, candidate: Candidate, built: BuildResult, peaks: Calibration | None, cache: str
+) -> dict[str, Any]:
+    traffic = plan_traffic(graph, candidate.plan)
+    bound = plan_bound_us(graph, candidate.plan, peaks or NOMINAL, warm=cache == "warm")
     row: dict[str, Any] = {
         "kernels": kernels_of(graph, candidate),
+        "bytes": traffic.bytes,
+        "read_bytes": traffic.read_bytes,
+        "written_bytes": traffic.written_bytes,
+        "predicted_us": bound,
+        "calibrated": peaks is not None,
         "compile_s": built.compile_s,
         "plan_digest": candidate.digest,
         "verified": False,
