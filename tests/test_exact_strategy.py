@@ -21,9 +21,12 @@ from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
 from autofuse.measure.hardware import HARDWARE
 from autofuse.plan.cost import Calibration, peak_bytes
+from autofuse.plan.enumerate import enumerate_groups
 from autofuse.plan.legality import check_plan
 from autofuse.plan.types import Candidate
+from autofuse.search.exact import k_best
 from autofuse.tuning import TuneResult, exact, session, tune
+from autofuse.tuning.cover import cover_problem
 from autofuse.tuning.evaluate import group_digests
 from autofuse.zoo.networks import mlp, transformer
 from search_spaces import SPACES
@@ -214,3 +217,12 @@ def test_a_memory_that_nothing_fits_is_one_sentence(tmp_path: Path) -> None:
     graph = canonical(mlp(4, 8, 8))
     with pytest.raises(AutofuseError, match=r"no plan was found that fits 8 bytes .* needs \d+$"):
         tune_exactly(tmp_path / "t.db", graph, max_memory=8, gap=0.5)
+
+
+def test_the_lightest_plan_keeps_least_in_memory() -> None:
+    graph = canonical(workload())
+    cover = cover_problem(enumerate_groups(graph), digests=True)
+    light = cover.plan(cover.lightest())
+    check_plan(graph, light)
+    every = (cover.plan(one.plan) for one in k_best(cover.problem, k=20))
+    assert peak_bytes(graph, light) <= min(peak_bytes(graph, plan) for plan in every)

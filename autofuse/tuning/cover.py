@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from autofuse.graph.types import Graph, Value
@@ -11,7 +11,7 @@ from autofuse.plan.enumerate import Enumeration
 from autofuse.plan.groups import is_source, ordered_plan, reads
 from autofuse.plan.types import FusionGroup, FusionPlan
 from autofuse.plan.windows import Window
-from autofuse.search.exact.protocol import CoverProblem, Piece
+from autofuse.search.exact import CoverProblem, Piece, k_best
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,18 @@ class Cover:
         """The plan of chosen pieces, for a problem of a whole graph. Raises PlanError when a value
         is missing or kernels wait for each other."""
         return ordered_plan(self.enumeration.graph, self.groups(pieces))
+
+    def lightest(self) -> tuple[int, ...]:
+        """The plan that writes the fewest bytes of intermediates, for where memory is tight. Raises
+        AutofuseError where there is none."""
+        graph, leaves = self.enumeration.graph, set(self.enumeration.graph.outputs)
+        pieces = []
+        for i, piece in enumerate(self.problem.pieces):
+            between = (v for v in self.group(i).outputs if v not in leaves)
+            nbytes = 1.0 + sum(graph.type_of(v).nbytes for v in between)
+            pieces.append(replace(piece, key=str(i), bound_us=nbytes))
+        light = CoverProblem(tuple(pieces), self.problem.required, self.problem.given)
+        return k_best(light)[0].plan
 
     def pieces_of(self, plan: FusionPlan) -> tuple[int, ...] | None:
         """A plan as pieces of this problem, or None when one of its groups is no candidate."""

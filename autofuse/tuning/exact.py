@@ -317,7 +317,8 @@ class ExactSearch:
         self.session.tell("planning")
 
     def _fitting(self, chosen: Sequence[int]) -> FusionPlan | None:
-        """The plan if it fits the memory, else the best of those looked at that does."""
+        """The plan if it fits the memory, else the best of those looked at that does, else the one
+        that keeps least in memory."""
         found = self._plan_of(chosen)
         if self.session.fits(found):
             return found
@@ -329,7 +330,8 @@ class ExactSearch:
                 if self.session.fits(found) and self._is_timed(found):
                     return found
             seen = len(ranked)
-        return None
+        found = self._plan_of(self.cover.lightest())
+        return found if self.session.fits(found) and self._is_timed(found) else None
 
     def _plan_of(self, chosen: Iterable[int]) -> FusionPlan:
         return ordered_plan(self.graph, dict.fromkeys((*self.rest, *self.cover.groups(chosen))))
