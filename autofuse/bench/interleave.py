@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,20 @@ def take_turns(
     seconds: float,
     seed: int = 0,
 ) -> dict[str, list[float]]:
-    """Microseconds of each sample of each call, interleaved in shuffled order.
+    """Microseconds of each sample of each call (see above), taken in turns."""
+    samplers = {name: partial(_sample, call, overwrite) for name, call in calls.items()}
+    return sample_in_turns(samplers, seconds, seed)
 
-    Samples are spread over BLOCKS blocks. A call is sampled until it has used its share of
-    `seconds`, but at least MIN_SAMPLES and at most MAX_SAMPLES times."""
+
+def sample_in_turns(
+    samplers: Mapping[str, Callable[[], float]], seconds: float, seed: int = 0
+) -> dict[str, list[float]]:
+    """Samples of each sampler, interleaved in shuffled order.
+
+    They are spread over BLOCKS blocks. Each is asked until it has used its share of `seconds`, but
+    at least MIN_SAMPLES and at most MAX_SAMPLES times."""
     order = np.random.default_rng(seed)
-    names = list(calls)
+    names = list(samplers)
     taken: dict[str, list[float]] = {name: [] for name in names}
     share = seconds / max(1, len(names)) / BLOCKS
     for _ in range(BLOCKS):
@@ -40,7 +49,7 @@ def take_turns(
             due = [n for n in names if round_ < MIN_SAMPLES // BLOCKS or used[n] < share]
             for at in order.permutation(len(due)):
                 begun = time.perf_counter()
-                taken[due[at]].append(_sample(calls[due[at]], overwrite))
+                taken[due[at]].append(samplers[due[at]]())
                 used[due[at]] += time.perf_counter() - begun
     return taken
 

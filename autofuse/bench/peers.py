@@ -41,7 +41,7 @@ def limit_threads(threads: int) -> None:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 
-def _first_call(call: Callable[[], Any]) -> float:
+def first_call(call: Callable[[], Any]) -> float:
     """Seconds of the first call beyond those of the second."""
     begun = time.perf_counter()
     call()
@@ -51,18 +51,20 @@ def _first_call(call: Callable[[], Any]) -> float:
 
 
 class Ours:
-    """A plan of ours by name; "best" is tuned for `seconds` first."""
+    """A plan of ours by name; "best" is tuned for `seconds` first, or (0) the best known."""
 
     def __init__(self, name: str, plan: str, seconds: float, db: str | None) -> None:
         self.name, self.plan, self.seconds, self.db = name, plan, seconds, db
 
     def prepare(self, workload: BenchWorkload) -> Ready:
         tuned, plan = None, self.plan
-        if plan == "best":
+        if plan == "best" and self.seconds <= 0:
+            compiled = compile_plan(workload.graph, device="cpu", db=self.db)
+        elif plan == "best":
             begun = time.perf_counter()
             found = tune(
                 workload.graph,
-                name=_source(workload),
+                name=source_of(workload),
                 device="cpu",
                 db=self.db,
                 budget_s=self.seconds,
@@ -78,11 +80,11 @@ class Ours:
             compile_s=compiled.compile_s,
             tune_s=tuned,
             kernels=len(compiled.candidate.plan.groups),
-            note=f"plan {compiled.candidate.origin}" if tuned else "",
+            note=f"plan {compiled.candidate.origin}" if plan == "best" else "",
         )
 
 
-def _source(workload: BenchWorkload) -> str:
+def source_of(workload: BenchWorkload) -> str:
     return f"zoo:{workload.zoo}" if workload.zoo else workload.name
 
 
@@ -94,7 +96,7 @@ class NumPy:
     def prepare(self, workload: BenchWorkload) -> Ready:
         from autofuse.bench import programs_numpy
 
-        program = _zoo_program(programs_numpy.program, workload) or translate(workload.graph, np)
+        program = zoo_program(programs_numpy.program, workload) or translate(workload.graph, np)
         with np.errstate(all="ignore"):
             program(*workload.inputs)
         return Ready(lambda: program(*workload.inputs), _as_numpy, 0.0)
@@ -106,14 +108,14 @@ class Jax:
     name = "jax"
 
     def __init__(self) -> None:
-        _require("jax")
+        require("jax")
 
     def prepare(self, workload: BenchWorkload) -> Ready:
         jax: Any = import_module("jax")
 
         from autofuse.bench import programs_jax
 
-        program = _zoo_program(programs_jax.program, workload) or workload.jax
+        program = zoo_program(programs_jax.program, workload) or workload.jax
         if program is None:
             raise BenchError(f"workload {workload.name} has no JAX program")
         jitted = jax.jit(program)
@@ -122,7 +124,7 @@ class Jax:
         def call() -> Any:
             return jax.block_until_ready(jitted(*inputs))
 
-        return Ready(call, _as_numpy, _first_call(call))
+        return Ready(call, _as_numpy, first_call(call))
 
 
 class Torch:
@@ -131,7 +133,7 @@ class Torch:
     name = "torch"
 
     def __init__(self, threads: int) -> None:
-        _require("torch")
+        require("torch")
         if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++"))):
             raise BenchError(
                 "TorchInductor needs a C++ compiler: on Debian run: apt-get install g++"
@@ -148,7 +150,7 @@ class Torch:
         # It says that caches are off, which is what was asked for.
         warnings.filterwarnings("ignore", module="torch._dynamo.pgo")
         torch._dynamo.reset()  # one workload's recompilations do not count against the next
-        program = _zoo_program(programs_torch.program, workload)
+        program = zoo_program(programs_torch.program, workload)
         if program is None:
             program = programs_torch.compiled(translate(workload.graph, torch))
         inputs = [torch.tensor(a) for a in workload.inputs]
@@ -160,10 +162,10 @@ class Torch:
         def fetch(results: Sequence[Any]) -> Arrays:
             return tuple(r.numpy() for r in results)
 
-        return Ready(call, fetch, _first_call(call))
+        return Ready(call, fetch, first_call(call))
 
 
-def _zoo_program(
+def zoo_program(
     find: Callable[[str, tuple[Any, ...]], Program], workload: BenchWorkload
 ) -> Program | None:
     return find(workload.zoo, workload.sizes) if workload.zoo else None
@@ -173,7 +175,7 @@ def _as_numpy(results: Sequence[Any]) -> Arrays:
     return tuple(np.asarray(r) for r in results)
 
 
-def _require(package: str) -> None:
+def require(package: str) -> None:
     if find_spec(package) is None:
         raise BenchError(f"{package} is not installed (pip install 'autofuse[peers]')")
 

@@ -7,11 +7,13 @@ hundred steps into one graph takes minutes to compile.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
+from autofuse.bench import programs_case
 from autofuse.bench.physics import dynamics, is_done
 from autofuse.bench.types import Program
 from autofuse.zoo.cartpole import FORCE, RESET, UNROLL
@@ -19,9 +21,12 @@ from autofuse.zoo.cartpole import FORCE, RESET, UNROLL
 Array = Any
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def compiled(function: Callable[..., Any], mode: str = "default") -> Callable[..., Any]:
     """torch.compile for the shapes at hand."""
-    made: Callable[..., Any] = torch.compile(function, dynamic=False)
+    made: Callable[..., Any] = torch.compile(function, dynamic=False, mode=mode)
     return made
 
 
@@ -113,19 +118,19 @@ def _stacked_step(state: Array, reward: Array, force: Array, fresh: Array) -> tu
     return torch.where(done, fresh, moved), reward + torch.where(done, 0.0, 1.0)
 
 
-def cartpole_naive(steps: int) -> Program:
+def cartpole_naive(steps: int, compiled: Compile) -> Program:
     """`steps` steps with torch.rand: other numbers, the same distributions."""
 
     def draw_and_step(state: Array, reward: Array) -> tuple[Array, Array]:
-        coins = torch.rand(state.shape[1])
+        coins = torch.rand(state.shape[1], device=state.device)
         force = torch.where(coins < 0.5, -FORCE, FORCE)
-        fresh = torch.rand(state.shape) * (2 * RESET) - RESET
+        fresh = torch.rand(state.shape, device=state.device) * (2 * RESET) - RESET
         return _stacked_step(state, reward, force, fresh)
 
     step = compiled(draw_and_step)
 
     def roll(key: Array, state: Array) -> Sequence[Array]:
-        reward = torch.zeros(state.shape[1])
+        reward = torch.zeros(state.shape[1], device=state.device)
         for _ in range(steps):
             state, reward = step(state, reward)
         return state, reward
@@ -133,11 +138,11 @@ def cartpole_naive(steps: int) -> Program:
     return roll
 
 
-def cartpole_norng() -> Program:
+def cartpole_norng(compiled: Compile) -> Program:
     step = compiled(_stacked_step)
 
     def roll(state: Array, actions: Array, resets: Array) -> Sequence[Array]:
-        reward = torch.zeros(state.shape[1])
+        reward = torch.zeros(state.shape[1], device=state.device)
         for force, fresh in zip(actions.unbind(0), resets.unbind(0), strict=True):
             state, reward = step(state, reward, force, fresh)
         return state, reward
@@ -145,7 +150,7 @@ def cartpole_norng() -> Program:
     return roll
 
 
-def cartpole_separate(unroll: int) -> Program:
+def cartpole_separate(unroll: int, compiled: Compile) -> Program:
     """Four state arrays, `unroll` steps per call of the compiled function."""
 
     def steps(carried: Sequence[Array], forces: Array, fresh: Array) -> list[Array]:
@@ -161,7 +166,7 @@ def cartpole_separate(unroll: int) -> Program:
 
     def roll(*arrays: Array) -> Sequence[Array]:
         *state, actions, resets = arrays
-        carried = [*state, torch.zeros(state[0].shape)]
+        carried = [*state, torch.zeros_like(state[0])]
         for forces, fresh in zip(actions.split(unroll), resets.split(unroll), strict=True):
             carried = chunk(carried, forces, fresh)
         return carried
@@ -169,13 +174,17 @@ def cartpole_separate(unroll: int) -> Program:
     return roll
 
 
-def program(name: str, sizes: tuple[Any, ...]) -> Program:
-    """The zoo workload `name` of these sizes, compiled."""
+def program(name: str, sizes: tuple[Any, ...], compiled: Compile = compiled) -> Program:
+    """The zoo workload `name` of these sizes, compiled by `compiled`."""
     if name == "transformer_block":
         return compiled(transformer_block(sizes[2]))
     if name == "cartpole_naive":
-        return cartpole_naive(sizes[1])
-    return _ROLL_OUTS[name]() if name in _ROLL_OUTS else compiled(_PROGRAMS[name])
+        return cartpole_naive(sizes[1], compiled)
+    if name == "cartpole_policy":
+        return programs_case.torch_policy(sizes[1], compiled)
+    if name == "mlp_train_step":
+        return compiled(partial(programs_case.train_step, torch))
+    return _ROLL_OUTS[name](compiled) if name in _ROLL_OUTS else compiled(_PROGRAMS[name])
 
 
 _PROGRAMS: dict[str, Program] = {
@@ -188,8 +197,8 @@ _PROGRAMS: dict[str, Program] = {
     "mlp": mlp,
     "attention": attention,
 }
-_ROLL_OUTS: dict[str, Callable[[], Program]] = {
+_ROLL_OUTS: dict[str, Callable[[Compile], Program]] = {
     "cartpole_norng": cartpole_norng,
-    "cartpole_noconcat": lambda: cartpole_separate(1),
-    "cartpole_unroll10": lambda: cartpole_separate(UNROLL),
+    "cartpole_noconcat": partial(cartpole_separate, 1),
+    "cartpole_unroll10": partial(cartpole_separate, UNROLL),
 }

@@ -26,7 +26,7 @@ from autofuse.ops.types import AutofuseError
 
 Row = dict[str, Outcome]
 Say = Callable[[str], None]
-_RANDOM_NOTE = "draws its own random numbers: compared as distributions"
+RANDOM_NOTE = "draws its own random numbers: compared as distributions"
 
 
 def bench_peers(
@@ -62,10 +62,10 @@ def bench_peers(
         results[name] = compare(workload, columns, overwrite, timing_s, say)
         say(table.text_table({name: results[name]}, (*OURS, *PEERS), {}))
         if output is not None:
-            _write(output, table.as_data(results, facts))
+            write_json(output, table.as_data(results, facts))
     data = table.as_data(results, facts)
     if output is not None:
-        _write(output, data)
+        write_json(output, data)
     return {**data, "table": table.text_table(results, (*OURS, *PEERS), missing)}
 
 
@@ -87,10 +87,10 @@ def compare(
             own_numbers = workload.random and column.name in PEERS
             error = check(made.fetch(made.call()), wanted, own_numbers)
         except Exception as failed:  # a peer's compiler may raise anything; the row goes on
-            row[column.name] = Outcome(error=_sentence(failed))
+            row[column.name] = Outcome(error=sentence(failed))
             continue
         ready[column.name] = made
-        note = _RANDOM_NOTE if own_numbers else made.note
+        note = RANDOM_NOTE if own_numbers else made.note
         row[column.name] = Outcome(
             compile_s=made.compile_s,
             tune_s=made.tune_s,
@@ -101,17 +101,18 @@ def compare(
     del wanted
     with measurement_lock("cpu"):
         samples = take_turns({n: r.call for n, r in ready.items()}, overwrite, timing_s)
-    return {name: _timed(cell, samples.get(name, ())) for name, cell in row.items()}
+    return {name: timed(cell, samples.get(name, ())) for name, cell in row.items()}
 
 
-def _timed(cell: Outcome, samples: Sequence[float]) -> Outcome:
+def timed(cell: Outcome, samples: Sequence[float]) -> Outcome:
+    """`cell` with median and quartiles of its samples, in microseconds, if it has any."""
     if not samples:
         return cell
     q1, median, q3 = (float(q) for q in np.percentile(samples, (25, 50, 75)))
     return replace(cell, time_us=median, q1_us=q1, q3_us=q3, samples=len(samples))
 
 
-def _sentence(error: Exception) -> str:
+def sentence(error: Exception) -> str:
     """The first line of what was raised, with its type when it is not ours."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     return text if isinstance(error, BenchError) else f"{type(error).__name__}: {text}"[:300]
@@ -136,7 +137,8 @@ def _facts(threads: int, seconds: float, size: str, missing: Mapping[str, str]) 
     }
 
 
-def _write(path: Path, data: Mapping[str, Any]) -> None:
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Replace the file at once: who is cut off leaves the one before, whole."""
     part = path.with_name(f".{path.name}.part-{os.getpid()}")
     part.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
     os.replace(part, path)
