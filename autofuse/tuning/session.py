@@ -53,12 +53,13 @@ def tune(
 ) -> TuneResult:
     """Find the best plan of `graph` within `budget_s` seconds, counting everything.
 
-    `baselines` (none named: all) are measured first and never beat the result. What the database knows is not
-    measured again. `strategy` "exact" stops early once no plan of its kernels can be better by
-    more than the fraction `gap`, or, given `runs`, once so many runs of the plan could no longer
-    gain what measuring would take. `max_memory` bounds the bytes of intermediates alive at once: a
-    plan over it is never the result, be it a baseline. `cache`: the state that plans are timed in,
-    "cold" or "warm"; "auto" is warm where the arrays of every plan fit the last-level cache.
+    `baselines` (none named: all) are measured first and never beat the result. What the database
+    knows is not measured again. `strategy` "exact" stops early once no plan of its kernels can be
+    better by more than the fraction `gap`, or, given `runs`, once so many runs of the plan could no
+    longer gain what measuring would take. `max_memory` bounds the bytes of intermediates alive at
+    once: a plan over it is never the result, be it a baseline. `cache`: the state that plans are
+    timed in, "cold" or "warm"; "auto" is warm where the arrays of every plan fit the last-level
+    cache.
 
     Raises AutofuseError for an unknown device, strategy or cache state, an unusable database, or a
     graph none of whose plans works and fits the memory."""
