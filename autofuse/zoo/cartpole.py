@@ -157,14 +157,18 @@ def _separate(n_envs: int, steps: int, unroll: int) -> Graph:
     return trace(fn, one, one, one, one, *_draw_specs(n_envs, steps))
 
 
-def draws(key: Sequence[int], n_envs: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers that cartpole_naive draws for `key`: actions f32[steps, n_envs] and resets
+def drawing(n_envs: int, steps: int) -> Graph:
+    """What cartpole_naive draws: from key u32[2], actions f32[steps, n_envs] and resets
     f32[steps, 4, n_envs], to be fed to the other three."""
 
-    def fn(seed: Array) -> tuple[Array, Array]:
-        _, stacks = xp.scan(lambda t, s: (s, draw(seed, t, n_envs)), (), steps)
-        actions, resets = stacks
-        return actions, resets
+    def fn(key: Array) -> dict[str, Array]:
+        _, stacks = xp.scan(lambda t, s: (s, draw(key, t, n_envs)), (), steps)
+        return dict(zip(("actions", "resets"), stacks, strict=True))
 
-    actions, resets = evaluate(trace(fn, spec(2, "u32")), [np.asarray(key, np.uint32)])
+    return trace(fn, spec(2, "u32"))
+
+
+def draws(key: Sequence[int], n_envs: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """The outputs of `drawing` for `key`."""
+    actions, resets = evaluate(drawing(n_envs, steps), [np.asarray(key, np.uint32)])
     return actions.astype(np.float32), resets.astype(np.float32)
