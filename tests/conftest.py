@@ -21,6 +21,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: needs a CUDA device; left out where there is none")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests marked `gpu` are deselected, not skipped: without a GPU there is no gap to see to."""
+    marked = [item for item in items if item.get_closest_marker("gpu") is not None]
+    if marked and driver.why_not() is not None:
+        config.hook.pytest_deselected(items=marked)
+        items[:] = [item for item in items if item.get_closest_marker("gpu") is None]
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite tests/goldens from what is generated"

@@ -118,7 +118,11 @@ def follow(
     comes."""
     end = clock() + seconds
     path = os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH", "")) if p)
-    environment = os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    environment = os.environ | {
+        "PYTHONPATH": path,
+        "PYTHONUNBUFFERED": "1",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    }
     with log.open("wb") as out:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT,
