@@ -54,7 +54,8 @@ def _graph(lines: Sequence[str]) -> Graph:
             at += 1 + len(inside)
         nodes.append(_node(line, len(nodes), bodies))
     for value in (*(v for n in nodes for v in n.inputs), *outputs):
-        nodes[value.node].types[value.index]  # noqa: B018 - an IndexError if it is not there
+        if value.index >= len(nodes[value.node].types):
+            raise ValueError(f"there is no value {value}")
     inputs = [(dict(n.attrs)["position"], i) for i, n in enumerate(nodes) if n.op == "input"]
     return Graph(tuple(nodes), tuple(i for _, i in sorted(inputs)), outputs)
 

@@ -6,6 +6,21 @@ import math
 from collections.abc import Callable, Sequence
 
 from autofuse.records import Timing
+from autofuse.report.frame import (
+    PLOT,
+    RIGHT,
+    ROW,
+    TOP,
+    WIDTH,
+    across,
+    frame,
+    height,
+    legend,
+    letter,
+    rule,
+    rule_labels,
+    upward,
+)
 from autofuse.report.model import Point, SessionReport, WorkloadReport
 from autofuse.report.svg import (
     SERIES,
@@ -14,19 +29,13 @@ from autofuse.report.svg import (
     label,
     lifted,
     path,
-    scale,
     seconds_text,
-    spread,
     steps,
     tag,
     time_text,
     words,
 )
 
-# Narrow, so that text stays readable when a phone shrinks the picture to its width.
-WIDTH = 420.0
-_LEFT, _RIGHT, _TOP, _PLOT = 62.0, 12.0, 26.0, 230.0
-_ROW = 20.0
 _MOST_DOTS = 1500
 
 
@@ -42,8 +51,8 @@ def bars(report: WorkloadReport) -> str:
     if not rows:
         return ""
     longest = max(max(t.median_us, _finite(t.q3_us)) for _, t, _, _ in rows) or 1.0
-    across = Scale(0.0, longest, 8.0, WIDTH - 96.0, False)
-    body = [_bar(18.0 + 44.0 * i, across, *row) for i, row in enumerate(rows)]
+    along = Scale(0.0, longest, 8.0, WIDTH - 96.0, False)
+    body = [_bar(18.0 + 44.0 * i, along, *row) for i, row in enumerate(rows)]
     said = "; ".join(f"{name}: {time_text(t.median_us)}" for name, t, _, _ in rows)
     return drawing(
         WIDTH,
@@ -63,24 +72,24 @@ def progress(report: WorkloadReport) -> str:
     lines = [b for b in report.baselines if math.isfinite(b.timing.median_us)]
     bounds = [e.bound_us for s, _ in shown for e in s.events if e.bound_us]
     times = [y for _, track in shown for _, y in track] + [b.timing.median_us for b in lines]
-    x = _across([at for _, track in shown for at, _ in track])
-    y = _upward([*times, *bounds])
-    body = [_frame(x, y, "seconds spent", "best run time so far")]
-    body += [_rule(y(b.timing.median_us)) for b in lines]
+    x = across([at for _, track in shown for at, _ in track])
+    y = upward([*times, *bounds])
+    body = [frame(x, y, "seconds spent", "best run time so far")]
+    body += [rule(y(b.timing.median_us)) for b in lines]
     for i, (session, track) in enumerate(shown):
         body.append(_session_line(i, session, track, x, y))
-    body.append(_rule_labels([(y(b.timing.median_us), b.name) for b in lines]))
-    legend = [(_letter(i), i, session.label) for i, (session, _) in enumerate(shown)]
+    body.append(rule_labels([(y(b.timing.median_us), b.name) for b in lines]))
+    lines_below = [(letter(i), i, session.label) for i, (session, _) in enumerate(shown)]
     if bounds:
-        legend.append(("", 0, "dotted: lower bound proved so far"))
-    body.append(_legend(legend))
+        lines_below.append(("", 0, "dotted: lower bound proved so far"))
+    body.append(legend(lines_below))
     said = "; ".join(
         f"{s.label}: {time_text(track[-1][1])} after {seconds_text(track[-1][0])}"
         for s, track in shown
     )
     return drawing(
         WIDTH,
-        _height(len(legend)),
+        height(len(lines_below)),
         f"Best so far against seconds spent on {report.name}",
         f"One staircase per session, dashed lines for the baselines. {said}.",
         *body,
@@ -109,8 +118,8 @@ def _finite(value: float) -> float:
     return value if math.isfinite(value) else 0.0
 
 
-def _bar(top: float, across: Scale, name: str, timing: Timing, kernels: int, colour: int) -> str:
-    end, middle = across(timing.median_us), top + 15.0
+def _bar(top: float, along: Scale, name: str, timing: Timing, kernels: int, colour: int) -> str:
+    end, middle = along(timing.median_us), top + 15.0
     counted = f"{kernels} kernel{'' if kernels == 1 else 's'}"
     interval = f"{time_text(timing.q1_us)} to {time_text(timing.q3_us)}"
     parts = [
@@ -127,7 +136,7 @@ def _bar(top: float, across: Scale, name: str, timing: Timing, kernels: int, col
     ]
     right = end
     if math.isfinite(timing.q1_us) and math.isfinite(timing.q3_us):
-        low, right = across(timing.q1_us), across(timing.q3_us)
+        low, right = along(timing.q1_us), along(timing.q3_us)
         for corners in (
             [(low, middle), (right, middle)],
             [(low, middle - 5), (low, middle + 5)],
@@ -149,67 +158,6 @@ def _track(session: SessionReport) -> list[tuple[float, float]]:
     return found
 
 
-def _across(values: Sequence[float]) -> Scale:
-    # A search may begin at nought seconds: a logarithm needs a least positive one.
-    least = min((v for v in values if v > 0), default=1.0)
-    return scale([max(v, least) for v in values], _LEFT, WIDTH - _RIGHT, 30.0)
-
-
-def _upward(values: Sequence[float]) -> Scale:
-    return scale(values, _TOP + _PLOT, _TOP)
-
-
-def _height(legend_rows: int) -> float:
-    return _TOP + _PLOT + 48 + _ROW * legend_rows
-
-
-def _frame(x: Scale, y: Scale, below: str, above: str) -> str:
-    """Axes, grid, tick texts and the names of the axes."""
-    bottom, right = _TOP + _PLOT, WIDTH - _RIGHT
-    parts = []
-    for value in y.ticks():
-        at = y(value)
-        parts.append(path([(_LEFT, at), (right, at)], class_="af-grid"))
-        parts.append(_tick(_LEFT - 6, at + 4, time_text(value), "end"))
-    last = -math.inf
-    for value in x.ticks():
-        at, text = x(value), seconds_text(value)
-        parts.append(path([(at, _TOP), (at, bottom)], class_="af-grid"))
-        if at - last >= 8.0 * len(text):
-            parts.append(_tick(at, bottom + 16, text, "middle"))
-            last = at
-    parts.append(path([(_LEFT, _TOP), (_LEFT, bottom), (right, bottom)], class_="af-axis"))
-    parts.append(label(4.0, 15.0, _axis(above, y), class_="af-muted"))
-    parts.append(label(right, bottom + 34, _axis(below, x), class_="af-muted", text_anchor="end"))
-    return "".join(parts)
-
-
-def _axis(name: str, along: Scale) -> str:
-    return f"{name} (log scale)" if along.log else name
-
-
-def _tick(x: float, y: float, text: str, anchor: str) -> str:
-    return label(x, y, text, class_="af-muted af-small", text_anchor=anchor)
-
-
-def _rule(at: float) -> str:
-    return path([(_LEFT, at), (WIDTH - _RIGHT, at)], class_="af-rule af-dash")
-
-
-def _rule_labels(rules: Sequence[tuple[float, str]]) -> str:
-    places = spread([at - 5 for at, _ in rules], 13.0, _TOP + _PLOT - 3)
-    return "".join(
-        lifted(WIDTH - _RIGHT - 3, at, name, "af-small", "end")
-        for at, (_, name) in zip(places, rules, strict=True)
-    )
-
-
-def _letter(number: int) -> str:
-    """A, B, ... Z, AA, AB, ..."""
-    more, last = divmod(number, 26)
-    return (_letter(more - 1) if more else "") + chr(65 + last)
-
-
 def _session_line(
     number: int,
     session: SessionReport,
@@ -227,38 +175,23 @@ def _session_line(
     for at, us in track:
         parts.append(tag("circle", class_=f"af-f{colour}", cx=x(at), cy=y(us), r=2.5))
     end_x, end_y = corners[-1]
-    parts.append(lifted(end_x, end_y + 16, _letter(number), "af-strong", "end"))
+    parts.append(lifted(end_x, end_y + 16, letter(number), "af-strong", "end"))
     return tag("g", *parts)
-
-
-def _legend(rows: Sequence[tuple[str, int, str]]) -> str:
-    top = _TOP + _PLOT + 56
-    parts = []
-    for i, (sign, colour, text) in enumerate(rows):
-        at = top + _ROW * i
-        style, dashes = f"af-line af-l{colour % SERIES}", "none" if sign else "1 4"
-        ends = [(8.0, at - 4), (28.0, at - 4)]
-        parts.append(path(ends, class_=style, stroke_dasharray=dashes))
-        parts.append(label(34.0, at, sign, class_="af-strong"))
-        parts.append(label(56.0, at, text, 46))
-    return "".join(parts)
 
 
 def _scatter(points: Sequence[Point], title: str, below: str) -> str:
     good = [p for p in points if math.isfinite(p.seconds) and math.isfinite(p.run_us)]
     if not good:
         return ""
-    least = min((p.seconds for p in good if p.seconds > 0), default=1.0)
-    x = scale([max(p.seconds, least) for p in good], _LEFT, WIDTH - _RIGHT)
-    y = _upward([p.run_us for p in good])
+    x, y = across([p.seconds for p in good], 1.0), upward([p.run_us for p in good], 1.0)
     front = sorted((p for p in good if p.front), key=lambda p: (p.seconds, p.run_us))
     corners = [(x(p.seconds), y(p.run_us)) for p in front]
     # The last step goes on to the edge: more seconds never make it worse.
-    staircase = [*steps(corners), (WIDTH - _RIGHT, corners[-1][1])]
+    staircase = [*steps(corners), (WIDTH - RIGHT, corners[-1][1])]
     dots = _thinned([p for p in good if p.role == "search"])
     named = _unique([p for p in good if p.role != "search"])
     body = [
-        _frame(x, y, below, "run time"),
+        frame(x, y, below, "run time"),
         path(staircase, class_="af-line af-l2"),
         *(_dot(p, x, y) for p in dots),
         *(_named(i, p, x, y) for i, p in enumerate(named)),
@@ -269,7 +202,7 @@ def _scatter(points: Sequence[Point], title: str, below: str) -> str:
         said += f", {len(dots) + len(named)} drawn"
     best = "; ".join(f"{p.label}: {seconds_text(p.seconds)}, {time_text(p.run_us)}" for p in named)
     rows = len(named) + 2
-    return drawing(WIDTH, _height(rows), title, f"{said}. {best}.", *body)
+    return drawing(WIDTH, height(rows), title, f"{said}. {best}.", *body)
 
 
 def _thinned(points: Sequence[Point]) -> list[Point]:
@@ -297,11 +230,15 @@ def _dot(point: Point, x: Scale, y: Scale) -> str:
 
 
 def _shape(role: str) -> Callable[[float, float], str]:
-    return _square if role == "baseline" else _diamond
+    return {"baseline": _square, "peer": _triangle}.get(role, _diamond)
 
 
 def _square(x: float, y: float) -> str:
     return tag("rect", class_="af-f1", x=x - 5, y=y - 5, width=10.0, height=10.0)
+
+
+def _triangle(x: float, y: float) -> str:
+    return path([(x, y - 7), (x + 7, y + 6), (x - 7, y + 6), (x, y - 7)], class_="af-f3")
 
 
 def _diamond(x: float, y: float) -> str:
@@ -312,22 +249,22 @@ def _named(number: int, point: Point, x: Scale, y: Scale) -> str:
     at_x, at_y = x(point.seconds), y(point.run_us)
     side = -9.0 if at_x > WIDTH - 50 else 9.0
     anchor = "end" if side < 0 else "start"
-    text = lifted(at_x + side, at_y - 7, _letter(number), "af-strong", anchor)
+    text = lifted(at_x + side, at_y - 7, letter(number), "af-strong", anchor)
     return tag("g", _tip(point), _shape(point.role)(at_x, at_y), text)
 
 
 def _keys(named: Sequence[Point]) -> str:
-    """Two rows that explain the line and the dots, then one row per named point."""
-    top = _TOP + _PLOT + 56
+    """Two lines that explain the line and the dots, then one row per named point."""
+    top = TOP + PLOT + 56
     parts = [
         path([(8.0, top - 4), (28.0, top - 4)], class_="af-line af-l2"),
         label(56.0, top, "Pareto front"),
-        tag("circle", class_="af-dot", cx=18.0, cy=top + _ROW - 4, r=3.0),
-        label(56.0, top + _ROW, "found by searching"),
+        tag("circle", class_="af-dot", cx=18.0, cy=top + ROW - 4, r=3.0),
+        label(56.0, top + ROW, "found by searching"),
     ]
     for i, point in enumerate(named):
-        at = top + _ROW * (i + 2)
+        at = top + ROW * (i + 2)
         parts.append(_shape(point.role)(18.0, at - 4))
-        parts.append(label(34.0, at, _letter(i), class_="af-strong"))
+        parts.append(label(34.0, at, letter(i), class_="af-strong"))
         parts.append(label(56.0, at, point.label, 46))
     return "".join(parts)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autofuse.errors import AutofuseError
 from autofuse.records import (
     Cost,
     Environment,
@@ -17,10 +16,10 @@ from autofuse.records import (
     Verdict,
     WorkloadRow,
 )
-
-
-class ReportError(AutofuseError):
-    """Records that do not belong in one report, or a picture that cannot be drawn."""
+from autofuse.report.errors import ReportError as ReportError
+from autofuse.report.facts import PlanFacts
+from autofuse.report.failures import FailureCount, count_failures
+from autofuse.report.peers import Peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,8 @@ class BreakEven:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Seconds before the first run against microseconds per run; `role` is "search", "baseline"
-    or "best"; `front`: nothing else is at least as good in both."""
+    """Seconds before the first run against microseconds per run; `role` is "search", "baseline",
+    "peer" or "best"; `front`: nothing else is at least as good in both."""
 
     label: str
     role: str
@@ -92,13 +91,24 @@ class SessionReport:
     def label(self) -> str:
         return f"{self.strategy} (seed {self.seed}, session {self.id})"
 
+    @property
+    def rival(self) -> Contender | None:
+        """The fastest baseline: by the interleaved comparison where it took part in one."""
+        again = {v.other: v.other_us for v in self.verdicts}
+        return min(
+            self.baselines,
+            key=lambda b: (again.get(b.name, b.timing.median_us), b.name),
+            default=None,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class WorkloadReport:
     """A workload on one device.
 
     `points`: every candidate with a time, at its own compile seconds. `offers`: what could be had
-    after so many seconds of compiling and searching: the baselines, and the search's progress.
+    after so many seconds of compiling and searching: baselines, comparable peers, and the search's
+    progress (what was measured again counts as measured last). `facts` are by candidate digest.
     `plan_svg` is text that `plan_picture.plan_svg` made, or "".
     """
 
@@ -111,6 +121,9 @@ class WorkloadReport:
     points: tuple[Point, ...]
     offers: tuple[Point, ...]
     plan_svg: str = ""
+    peers: tuple[Peer, ...] = ()
+    facts: tuple[tuple[str, PlanFacts], ...] = ()
+    failures: tuple[FailureCount, ...] = ()
 
     @property
     def baselines(self) -> tuple[Contender, ...]:
@@ -178,6 +191,8 @@ def collect(
     measurements: Sequence[Measurement],
     *,
     plan_svg: str = "",
+    peers: Sequence[Peer] = (),
+    facts: Mapping[str, PlanFacts] | None = None,
 ) -> WorkloadReport:
     """The report of a workload on one device.
 
@@ -202,8 +217,11 @@ def collect(
         environment=environment,
         sessions=reports,
         points=_with_front(_points(known, reports)),
-        offers=_with_front(_offers(reports)),
+        offers=_with_front(_offers(reports, known, peers)),
         plan_svg=plan_svg,
+        peers=tuple(peers),
+        facts=tuple(sorted((facts or {}).items())),
+        failures=count_failures(measurements, [(s.label, s.failed) for s in reports]),
     )
 
 
@@ -326,15 +344,26 @@ def _points(known: Mapping[str, Contender], sessions: Sequence[SessionReport]) -
     return found
 
 
-def _offers(sessions: Sequence[SessionReport]) -> list[Point]:
+def _offers(
+    sessions: Sequence[SessionReport], known: Mapping[str, Contender], peers: Sequence[Peer]
+) -> list[Point]:
     baselines = {b.name: b for s in sessions for b in s.baselines}
     found = [
         Point(b.name, "baseline", b.compile_s, b.timing.median_us, b.kernels)
         for b in baselines.values()
     ]
+    found += [
+        Point(p.name, "peer", p.total_s, p.time_us, p.kernels)
+        for p in peers
+        if p.comparable and p.time_us is not None
+    ]
     for s in sessions:
-        bought = [e for e in s.events if e.spent.total > 0]
-        found += [Point(s.label, "search", s.carried_s + e.spent.total, e.best_us) for e in bought]
+        for e in s.events:
+            if e.spent.total > 0:
+                # The least of many noisy times flatters: the last time of the plan counts.
+                again = known.get(e.candidate_digest)
+                us = again.timing.median_us if again else e.best_us
+                found.append(Point(s.label, "search", s.carried_s + e.spent.total, us))
         if s.best:
             end = (s.carried_s + s.spent.total, s.best.timing.median_us)
             found.append(Point(s.label, "best", *end, s.best.kernels))

@@ -15,6 +15,8 @@ GROUPS = 12
 
 # What XML 1.0 does not allow, and lone surrogates, which no file can hold.
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_AMOUNTS = ((1e15, " P"), (1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k"))
 _LIGHT = ("#0b63c5", "#b54708", "#18794e", "#7a3fd0", "#b4237a", "#6b5900")
 _DARK = ("#6cb2ff", "#ff9f5c", "#4fd08b", "#c4a2ff", "#ff8cc6", "#e0c341")
 
@@ -65,7 +67,7 @@ def drawing(
         "svg",
         tag("title", words(title)),
         tag("desc", words(description)),
-        tag("style", STYLE),
+        STYLE_TAG,
         tag("rect", class_="af-bg", width=width, height=height),
         *body,
         xmlns=NAMESPACE,
@@ -142,7 +144,7 @@ def scale(values: Iterable[float], start: float, end: float, log_from: float = 3
     finite = sorted(v for v in values if math.isfinite(v))
     low, high = (finite[0], finite[-1]) if finite else (0.0, 1.0)
     if low > 0 and high / low >= log_from:
-        room = (high / low) ** 0.06
+        room = max((high / low) ** 0.06, 1.05)
         return Scale(low / room, high * room, start, end, True)
     room = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
     return Scale(max(0.0, low - room) if low >= 0 else low - room, high + room, start, end, False)
@@ -177,6 +179,32 @@ def runs_text(runs: float | None) -> str:
     if not math.isfinite(runs):
         return "–" if math.isnan(runs) else "∞"
     return f"{math.ceil(runs):,}" if runs < 1e9 else f"{runs:.2e}"
+
+
+def bytes_text(count: float) -> str:
+    """Bytes to three digits with a binary unit."""
+    if not math.isfinite(count):
+        return "–"
+    rounded, unit = float(f"{abs(count):.3g}"), 0
+    while rounded >= 1024 and unit < len(_BYTES) - 1:
+        rounded, unit = rounded / 1024, unit + 1
+    return f"{'-' if count < 0 else ''}{_digits(float(f'{rounded:.3g}'))} {_BYTES[unit]}"
+
+
+def amount_text(count: float) -> str:
+    """A count to three digits with a decimal unit: 950, 1.2 k, 34 M."""
+    if not math.isfinite(count):
+        return "–"
+    rounded = float(f"{abs(count):.3g}")
+    size, unit = next(((s, u) for s, u in _AMOUNTS if rounded >= s), (1.0, ""))
+    return f"{'-' if count < 0 else ''}{_digits(rounded / size)}{unit}"
+
+
+def percent_text(share: float | None) -> str:
+    """A share of one to three digits; None is not known."""
+    if share is None or math.isnan(share):
+        return "–"
+    return "∞" if math.isinf(share) else f"{_digits(float(f'{100 * share:.3g}'))} %"
 
 
 def _digits(value: float) -> str:
@@ -219,7 +247,7 @@ def _theme(
     rules = [
         f".af-bg{{fill:{ground}}}.af text{{fill:{ink}}}.af .af-muted{{fill:{muted}}}",
         f".af-grid{{stroke:{grid}}}.af-axis,.af-edge{{stroke:{muted}}}.af-tip{{fill:{muted}}}",
-        f".af-rule{{stroke:{ink}}}.af .af-halo{{stroke:{ground}}}",
+        f".af-rule,.af-thick{{stroke:{ink}}}.af .af-halo{{stroke:{ground}}}",
         f".af-dot{{fill:{muted}}}.af-free{{fill:{ground};stroke:{muted}}}",
     ]
     for i, colour in enumerate(series):
@@ -238,9 +266,16 @@ STYLE = (
     ".af .af-small{font-size:12px}.af .af-strong{font-weight:600}.af-line{fill:none;stroke-width:2}"
     ".af-dash{stroke-dasharray:6 4}.af-dot{fill-opacity:.55}.af-edge{stroke-opacity:.6}"
     ".af-free{stroke-dasharray:4 3}.af .af-halo{stroke-width:4;stroke-linejoin:round}"
-    ".af-bar{fill-opacity:.8}.af-rule{stroke-width:1.5}"
+    ".af-bar{fill-opacity:.8}.af-rule{stroke-width:1.5}.af-thin{stroke-width:1.25}"
+    ".af-thick{stroke-width:5;stroke-opacity:.35}"
     + _theme("#1c2128", "#57606a", "#d9dee3", "#ffffff", _LIGHT, lambda hue: _hex(hue, 0.75, 0.86))
     + "@media screen and (prefers-color-scheme:dark){"
     + _theme("#e8ecf0", "#a3adb8", "#363d46", "#14181d", _DARK, lambda hue: _hex(hue, 0.45, 0.24))
     + "}"
 )
+STYLE_TAG = tag("style", STYLE)
+
+
+def embedded(picture: str) -> str:
+    """A picture for a page that holds STYLE itself: its own copy is left out."""
+    return picture.replace(STYLE_TAG, "", 1)

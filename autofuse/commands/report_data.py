@@ -1,0 +1,95 @@
+"""What the report is made of, gathered from the tuning database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from autofuse.graph.readback import read_text
+from autofuse.graph.types import Graph
+from autofuse.ops.types import GraphError
+from autofuse.plan.account import Account, account
+from autofuse.plan.types import PlanError, candidate_from_json
+from autofuse.records import Measurement, SessionRow, WorkloadRow
+from autofuse.report.facts import Crossing, PlanFacts
+from autofuse.report.model import WorkloadReport, by_device, collect
+from autofuse.report.peers import PeersFile, peers_of
+from tuning_db import Store
+
+
+def workload_reports(
+    store: Store, workload: WorkloadRow, peers: PeersFile | None = None
+) -> Iterator[WorkloadReport]:
+    """One report per device that the workload was tuned on."""
+    for environment, sessions in by_device(store.sessions(workload.digest)):
+        measurements = store.measurements(workload.digest, environment)
+        events = {session.id: store.events(session.id) for session in sessions}
+        yield collect(
+            workload,
+            sessions,
+            events,
+            measurements,
+            plan_svg=_picture(workload, sessions, measurements),
+            peers=peers_of(peers, workload.name, environment) if peers else (),
+            facts=plan_facts(workload, sessions, measurements),
+        )
+
+
+def plan_facts(
+    workload: WorkloadRow, sessions: Sequence[SessionRow], measurements: Sequence[Measurement]
+) -> dict[str, PlanFacts]:
+    """Facts of every baseline and best plan by candidate digest; none of a workload or plan whose
+    stored text this version cannot read."""
+    graph = _graph(workload)
+    if graph is None:
+        return {}
+    named = {d for s in sessions if s.result for _, d in s.result.baselines}
+    named |= {s.result.best_digest for s in sessions if s.result}
+    named |= {m.candidate_digest for m in measurements if m.stage in ("baseline", "final")}
+    texts = {m.candidate_digest: m.candidate for m in measurements if m.candidate_digest in named}
+    found = {}
+    for digest, text in texts.items():
+        try:
+            found[digest] = _facts(account(graph, candidate_from_json(text)))
+        except (PlanError, GraphError, LookupError):
+            # A database may hold plans of other versions: what cannot be counted is left out.
+            continue
+    return found
+
+
+def _graph(workload: WorkloadRow) -> Graph | None:
+    try:
+        return read_text(workload.text)
+    except GraphError:
+        return None
+
+
+def _facts(found: Account) -> PlanFacts:
+    return PlanFacts(
+        kernels=found.kernels,
+        launches=found.launches,
+        read_bytes=found.traffic.read_bytes,
+        written_bytes=found.traffic.written_bytes,
+        flops=found.traffic.flops,
+        recomputed=found.recomputed,
+        recomputed_flops=found.recomputed_flops,
+        peak_bytes=found.peak_bytes,
+        crossings=tuple(
+            Crossing(t.place, t.op, t.type, t.source, t.written_bytes, t.read_bytes, t.readers)
+            for t in found.trips
+        ),
+    )
+
+
+def _picture(
+    workload: WorkloadRow, sessions: Sequence[SessionRow], measurements: Sequence[Measurement]
+) -> str:
+    """The best plan of the latest session that has one, drawn; "" if there is none."""
+    from autofuse.commands.pictures import text_svg
+
+    plans = {one.candidate_digest: one.candidate for one in measurements}
+    bests = [s.result.best_digest for s in sessions if s.result is not None]
+    found = next((digest for digest in reversed(bests) if digest in plans), None)
+    if found is None:
+        return ""
+    plan = candidate_from_json(plans[found]).plan
+    return text_svg(workload.text, plan, f"The best plan of {workload.name}")

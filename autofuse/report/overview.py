@@ -1,0 +1,93 @@
+"""What the report says of all workloads together: the headline of each, and summary tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autofuse.report import tables
+from autofuse.report.envelope import advice, envelope, options
+from autofuse.report.model import WorkloadReport, median_ratio
+from autofuse.report.svg import ratio_text, runs_text, time_text
+from autofuse.report.tables import Cell, Row, Table
+
+
+def headline(report: WorkloadReport) -> str:
+    """The one sentence about a workload: what the best plan is worth against the best rules."""
+    session = report.leading
+    if session is None or session.best is None:
+        return "No plan that works is known."
+    best, rival = session.best, session.rival
+    told = f"Best plan: {time_text(best.timing.median_us)} in {_kernels(best.kernels)}"
+    if rival is None:
+        return f"{told}, found by {session.strategy}."
+    if rival.digest == best.digest:
+        return f"{told}; it is the plan of {rival.name}: searching found nothing better."
+    against = next((v for v in session.verdicts if v.other == rival.name), None)
+    if against is not None and against.outcome == "tie":
+        return f"{told}; a tie with {rival.name}, the best baseline."
+    ratio = against.ratio if against else median_ratio(rival.timing, best.timing)
+    pays = next(b for b in session.break_even if b.baseline == rival.name)
+    when = "never pays" if pays.runs is None else f"pays after {runs_text(pays.runs)} runs"
+    return f"{told}, {ratio_text(ratio)} as fast as {rival.name}, the best baseline; {when}."
+
+
+def _kernels(count: int) -> str:
+    return f"{count} kernel{'' if count == 1 else 's'}"
+
+
+def summary(reports: Sequence[WorkloadReport]) -> Table | None:
+    """A row per workload and device, in the order of `reports`."""
+    heads = ("Workload", "Device", "Best rules", "Their time", "Best plan", "Speed-up", "Interval",
+             "Pays after runs", "Gap", "Kernels", "Bytes moved", "Peak bytes")  # fmt: skip
+    return tables.table("All workloads", heads, [_row(r) for r in reports])
+
+
+def _row(report: WorkloadReport) -> Row:
+    session, dash = report.leading, Cell("–")
+    if session is None or session.best is None:
+        return (report.name, report.device, *([dash] * 10))
+    best, rival, facts = session.best, session.rival, dict(report.facts).get(session.best.digest)
+    row = [Cell(report.name), Cell(report.device)]
+    if rival is None:
+        row += [dash, dash, tables.us(best.timing.median_us), dash, dash, dash]
+    else:
+        against = next((v for v in session.verdicts if v.other == rival.name), None)
+        pays = next((b for b in session.break_even if b.baseline == rival.name), None)
+        times = against.ratio if against else median_ratio(rival.timing, best.timing)
+        row += [
+            Cell(rival.name),
+            tables.us(against.other_us if against else rival.timing.median_us),
+            tables.us(against.best_us if against else best.timing.median_us),
+            tables.ratio(times),
+            Cell(tables.interval(against), against.low) if against else dash,
+            tables.runs(pays.runs) if pays else dash,
+        ]
+    gap = session.events[-1].gap if session.events else None
+    row += [tables.percent(gap), tables.count(best.kernels)]
+    row.append(tables.size(facts.bytes if facts else None))
+    row.append(tables.size(facts.peak_bytes if facts else None))
+    return row
+
+
+def what_to_use(reports: Sequence[WorkloadReport]) -> Table | None:
+    """The envelope of every workload as a sentence."""
+    rows = [(r.name, r.device, advice(envelope(options(r))) or "nothing is known") for r in reports]
+    return tables.table("What to use, by number of runs", ("Workload", "Device", "Use"), rows)
+
+
+def all_failures(reports: Sequence[WorkloadReport]) -> Table | None:
+    """Failures of all workloads by kind; a row per workload and device that has any."""
+    kinds = sorted({f.kind for r in reports for f in r.failures})
+    rows: list[Row] = []
+    for r in reports:
+        told = {f.kind: max(f.attempts, f.candidates) for f in r.failures}
+        if told:
+            counts = [tables.count(told.get(kind, 0)) for kind in kinds]
+            rows.append((r.name, r.device, *counts))
+    heads = ("Workload", "Device", *(kind.replace("_", " ") for kind in kinds))
+    return tables.table("Failures of all workloads", heads, rows)
+
+
+def as_of(reports: Sequence[WorkloadReport]) -> str:
+    """When the latest session began: the state of knowledge a report is of; "" without one."""
+    return max((s.started for r in reports for s in r.sessions), default="")

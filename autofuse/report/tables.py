@@ -1,0 +1,300 @@
+"""The tables of a workload: what the charts show and what they cannot, as rows of texts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from autofuse.records import Verdict
+from autofuse.report.envelope import MOST_RUNS, Segment
+from autofuse.report.facts import PlanFacts, gains
+from autofuse.report.model import BreakEven, SessionReport, WorkloadReport, median_ratio
+from autofuse.report.svg import (
+    amount_text,
+    bytes_text,
+    percent_text,
+    ratio_text,
+    runs_text,
+    seconds_text,
+    time_text,
+)
+
+_MOST_GAINS = 15
+_OUTCOMES = {"tie": "tie: no difference shown"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A text, and the number it is sorted by (None: by the text)."""
+
+    text: str
+    sort: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells under heads; the first cell of a row names it. `strong` are rows to mark."""
+
+    caption: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    strong: frozenset[int] = frozenset()
+
+
+Row = Sequence[Cell | str]
+
+
+def table(
+    caption: str, heads: Sequence[str], rows: Iterable[Row], strong: Iterable[int] = ()
+) -> Table | None:
+    """None where there are no rows."""
+    made = tuple(tuple(c if isinstance(c, Cell) else Cell(c) for c in row) for row in rows)
+    return Table(caption, tuple(heads), made, frozenset(strong)) if made else None
+
+
+def us(value: float | None) -> Cell:
+    return _cell(value, time_text)
+
+
+def seconds(value: float | None) -> Cell:
+    return _cell(value, seconds_text)
+
+
+def count(value: float | None) -> Cell:
+    return Cell("–") if value is None else Cell(f"{value:,.0f}", float(value))
+
+
+def runs(value: float | None) -> Cell:
+    return Cell(runs_text(value), math.inf if value is None else value)
+
+
+def size(value: float | None) -> Cell:
+    return _cell(value, bytes_text)
+
+
+def amount(value: float | None) -> Cell:
+    return _cell(value, amount_text)
+
+
+def percent(value: float | None) -> Cell:
+    return _cell(value, percent_text)
+
+
+def ratio(value: float | None) -> Cell:
+    return _cell(value, ratio_text)
+
+
+def _cell(value: float | None, text: object) -> Cell:
+    assert callable(text)
+    return Cell("–") if value is None or math.isnan(value) else Cell(str(text(value)), value)
+
+
+def plans(report: WorkloadReport) -> Table | None:
+    """Baselines, peers and best plans with their times."""
+    session, rows = report.leading, list[Row]()
+    for b in report.baselines:
+        times = _leading_ratio(session, b.name) if session else Cell("–")
+        t = b.timing
+        span = f"{time_text(t.q1_us)} to {time_text(t.q3_us)}"
+        kernels, compiled = count(b.kernels), seconds(b.compile_s)
+        rows.append((b.name, "rules", us(t.median_us), span, kernels, compiled, times))
+    for p in report.peers:
+        role = "peer" if p.comparable else "peer, elsewhere"
+        quartiles = "–" if p.q1_us is None else f"{time_text(p.q1_us)} to {_known(p.q3_us)}"
+        shown = us(p.time_us) if p.time_us is not None else Cell("failed", math.inf)
+        both = p.time_us is not None and p.ours_us
+        times = ratio(p.time_us / p.ours_us) if both and p.time_us and p.ours_us else Cell("–")
+        rows.append((p.name, role, shown, quartiles, count(p.kernels), seconds(p.total_s), times))
+    strong = range(len(rows), len(rows) + len(report.current))
+    for s in report.current:
+        assert s.best is not None
+        t = s.best.timing
+        span = f"{time_text(t.q1_us)} to {time_text(t.q3_us)}"
+        row = (us(t.median_us), span, count(s.best.kernels), seconds(s.best.compile_s), "–")
+        rows.append((f"best: {s.label}", "search", *row))
+    heads = ("Plan", "Kind", "Median", "Quartiles", "Kernels", "Compile", "Best is")
+    return table("Baselines, peers and best plans", heads, rows, strong)
+
+
+def _known(value: float | None) -> str:
+    return "–" if value is None else time_text(value)
+
+
+def _leading_ratio(session: SessionReport, baseline: str) -> Cell:
+    """How many times as fast the best is as a baseline, with its interval if there is one."""
+    for one in session.verdicts:
+        if one.other == baseline:
+            return Cell(f"{ratio_text(one.ratio)} ({interval(one)})", one.ratio)
+    found = next((b for b in session.baselines if b.name == baseline), None)
+    if found is None or session.best is None:
+        return Cell("–")
+    return ratio(median_ratio(found.timing, session.best.timing))
+
+
+def interval(one: Verdict) -> str:
+    return f"{ratio_text(one.low)} to {ratio_text(one.high)}"
+
+
+def pays_interval(one: BreakEven) -> str:
+    """The interval of break-even runs; "never" if it may not pay even at best."""
+    if one.interval is None:
+        return "–"
+    low, high = one.interval
+    return f"{runs_text(low)} to {runs_text(high)}" if low is not None else "never"
+
+
+def offers(report: WorkloadReport) -> Table | None:
+    """What could be had after how many seconds."""
+    kinds = {"baseline": "rules", "best": "search, to the end"}
+    rows = [
+        (p.label, kinds.get(p.role, p.role), seconds(p.seconds), us(p.run_us),
+         "yes" if p.front else "no")
+        for p in dict.fromkeys(report.offers)
+    ]  # fmt: skip
+    heads = ("Strategy", "Kind", "Compile and search", "Run time", "On the Pareto front")
+    strong = [i for i, p in enumerate(dict.fromkeys(report.offers)) if p.front]
+    return table("Seconds before the first run, and time per run", heads, rows, strong)
+
+
+def segments_table(segments: Sequence[Segment]) -> Table | None:
+    """The envelope as rows; it ends at the most runs that are looked at."""
+    rows = [
+        (s.option.label, s.option.role, runs(s.first),
+         runs(s.last) if s.last < MOST_RUNS else Cell("and more", math.inf),
+         seconds(s.option.seconds), us(s.option.run_us))
+        for s in segments
+    ]  # fmt: skip
+    heads = ("Cheapest", "Kind", "From runs", "To runs", "Compile and search", "Run time")
+    return table("The cheapest strategy by number of runs", heads, rows)
+
+
+def progress(report: WorkloadReport) -> Table | None:
+    """Every incumbent with its bound and gap."""
+    rows = [
+        (s.label, seconds(e.spent.total), us(e.best_us), e.origin, us(e.bound_us), percent(e.gap))
+        for s in report.sessions
+        for e in s.events
+    ]
+    heads = ("Session", "Seconds spent", "Best so far", "Found by", "Proven bound", "Gap")
+    return table("Incumbents, bounds and gaps", heads, rows)
+
+
+def pays(report: WorkloadReport) -> Table | None:
+    rows = [
+        (s.label, b.baseline, seconds(b.extra_s), us(b.saved_us), runs(b.runs), pays_interval(b))
+        for s in report.current
+        for b in s.break_even
+    ]
+    heads = ("Session", "Against", "Extra seconds", "Saved per run", "Pays after runs", "Interval")
+    return table("Break-even runs", heads, rows)
+
+
+def verdicts(report: WorkloadReport) -> Table | None:
+    rows = [
+        (s.label, v.other, us(v.other_us), us(v.best_us), ratio(v.ratio), interval(v),
+         _OUTCOMES.get(v.outcome, v.outcome))
+        for s in report.current
+        for v in s.verdicts
+    ]  # fmt: skip
+    heads = ("Session", "Against", "Other", "Best", "Ratio", "Interval", "The best is")
+    return table("Interleaved comparisons", heads, rows)
+
+
+def known_facts(report: WorkloadReport) -> Iterator[tuple[str, PlanFacts, bool]]:
+    """(name, facts, whether found by search) of every baseline and best plan that has facts."""
+    facts = dict(report.facts)
+    for b in report.baselines:
+        if b.digest in facts:
+            yield b.name, facts[b.digest], False
+    for s in report.current:
+        if s.best and s.best.digest in facts:
+            yield f"best: {s.label}", facts[s.best.digest], True
+
+
+def moved(report: WorkloadReport) -> Table | None:
+    """Kernels, launches, bytes, arithmetic and memory of every plan."""
+    found = list(known_facts(report))
+    rows = [
+        (name, count(f.kernels), count(f.launches), size(f.read_bytes), size(f.written_bytes),
+         size(f.bytes), amount(f.flops), count(f.recomputed), amount(f.recomputed_flops))
+        for name, f, _ in found
+    ]  # fmt: skip
+    heads = ("Plan", "Kernels", "Launches", "Bytes read", "Bytes written", "Bytes moved",
+             "Operations", "Nodes recomputed", "Operations recomputed")  # fmt: skip
+    strong = [i for i, (_, _, best) in enumerate(found) if best]
+    return table("What each plan does per call", heads, rows, strong)
+
+
+def boundaries(report: WorkloadReport) -> Table | None:
+    """Where the leading plan moves other bytes than the best baseline, value by value."""
+    session, facts = report.leading, dict(report.facts)
+    rival = session.rival if session else None
+    if session is None or session.best is None or rival is None:
+        return None
+    best, other = facts.get(session.best.digest), facts.get(rival.digest)
+    if best is None or other is None:
+        return None
+    found = gains(best, other)
+    rows: list[Row] = [
+        (f"{g.place} {g.what}", g.type, g.rival, g.best, size(g.saved_bytes))
+        for g in found[:_MOST_GAINS]
+    ]
+    rest = found[_MOST_GAINS:]
+    if rest:
+        rows.append(
+            (f"{len(rest)} more values", "–", "–", "–", size(sum(g.saved_bytes for g in rest)))
+        )
+    if rows:
+        rows.append(("all together", "–", "–", "–", size(other.bytes - best.bytes)))
+    heads = ("Value", "Type", f"In {rival.name}", "In the best plan", "Bytes saved per call")
+    caption = f"Boundary decisions: the best plan ({session.label}) against {rival.name}"
+    return table(caption, heads, rows)
+
+
+def failures(report: WorkloadReport) -> Table | None:
+    """By kind, with the most frequent message."""
+    rows = [
+        (f.kind.replace("_", " "), count(f.attempts), count(f.candidates),
+         "; ".join(f"{label}: {n}" for label, n in f.sessions) or "–", _cut(f.example) or "–")
+        for f in report.failures
+    ]  # fmt: skip
+    heads = ("Kind", "Attempts failed", "Plans failed", "By session", "Most frequent message")
+    return table("Failures by kind", heads, rows)
+
+
+def _cut(text: str, limit: int = 160) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def memory(report: WorkloadReport) -> Table | None:
+    found = list(known_facts(report))
+    rows = [(name, size(f.peak_bytes)) for name, f, _ in found]
+    strong = [i for i, (_, _, best) in enumerate(found) if best]
+    return table("Intermediates alive at once", ("Plan", "Peak bytes"), rows, strong)
+
+
+def candidates(report: WorkloadReport) -> Table | None:
+    """The candidates that have a name or are on the front, at their own compile seconds."""
+    rows = [
+        (p.label, p.role, seconds(p.seconds), us(p.run_us), count(p.kernels),
+         "yes" if p.front else "no")
+        for p in report.points
+        if p.front or p.role != "search"
+    ]  # fmt: skip
+    heads = ("Candidate", "Kind", "Compile", "Run time", "Kernels", "On the Pareto front")
+    return table("Named candidates and those on the front", heads, rows)
+
+
+def spending(report: WorkloadReport) -> Table | None:
+    """Where the seconds of each session went."""
+    rows = [
+        (s.label, s.state, s.started, seconds(s.budget_s), seconds(s.spent.total),
+         seconds(s.carried_s) if s.carried_s else "–", seconds(s.spent.codegen),
+         seconds(s.spent.compile), seconds(s.spent.measure), seconds(s.spent.sampler),
+         count(s.trials), count(s.measured), s.best.name if s.best else "nothing works")
+        for s in report.sessions
+    ]  # fmt: skip
+    heads = ("Session", "State", "Started", "Budget", "Spent", "Carried", "Codegen", "Compile",
+             "Measure", "Sampler", "Trials", "Measured", "Best from")  # fmt: skip
+    return table("Sessions", heads, rows)
