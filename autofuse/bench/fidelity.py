@@ -186,7 +186,7 @@ def real_xla(workload: BenchWorkload) -> Counts:
     from autofuse.bench import programs_jax
 
     program = programs_jax.program(workload.zoo, workload.sizes)
-    return hlo_counts(jax.jit(program).lower(*workload.inputs).compile().as_text())
+    return hlo_counts(jax.jit(program).lower(*workload.inputs).compile().as_text() or "")
 
 
 def real_inductor(workload: BenchWorkload) -> Counts:

@@ -8,6 +8,7 @@ import typer
 
 from autofuse import __version__
 from autofuse.commands import database
+from autofuse.commands.casestudy import casestudy
 from autofuse.commands.info import info, zoo
 from autofuse.commands.report import report
 from autofuse.commands.run import run
@@ -43,6 +44,6 @@ def callback(
     """
 
 
-for command in (tune, query, run, show, compare, report, zoo, info):
+for command in (tune, query, run, show, compare, casestudy, report, zoo, info):
     app.command()(command)
 app.add_typer(database.app, name="db")

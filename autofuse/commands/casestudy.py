@@ -1,0 +1,64 @@
+"""`autofuse casestudy`: what rules make of one simulation written four ways, and what a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autofuse.commands.common import DbOption, FormatOption, output_path, reported, write_whole
+from autofuse.commands.output import Format, emit, note, table
+
+
+class Name(str, Enum):  # noqa: UP042 - as Format
+    """The studies there are."""
+
+    cartpole = "cartpole"
+
+
+@reported
+def casestudy(
+    name: Annotated[Name, typer.Argument(metavar="NAME", help="cartpole.")],
+    budget: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Seconds to spend, on everything together.")
+    ] = 120.0,
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="cpu.")] = "cpu",
+    db: DbOption = None,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the page of the study.")
+    ] = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Compare rules, the search and other compilers on the rungs of a case study.
+
+    One simulation is written four ways, from naive to unrolled by hand; then with a network in its
+    loop; then a training step. All results are checked and all programs timed in turns.
+    """
+    if markdown is not None:
+        output_path(markdown)
+    from autofuse.bench.casestudy import casestudy as study
+    from autofuse.bench.casestudy_page import page
+
+    data = study(budget, device=device, db=db, say=note)
+    if markdown is not None:
+        text = page(data)
+        write_whole(markdown, lambda part: _write(part, text))
+        note(f"written to {markdown}")
+    emit(form, data, _lines(data))
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _lines(data: Mapping[str, Any]) -> Iterator[str]:
+    from autofuse.bench.casestudy_page import sentences, tables
+
+    for title, head, rows in tables(data):
+        yield title
+        yield from table([head[0], *(f">{h}" for h in head[1:])], rows)
+        yield ""
+    yield from sentences(data)
