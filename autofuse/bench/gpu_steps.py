@@ -47,7 +47,7 @@ LARGE: Mapping[str, tuple[Callable[..., Graph], tuple[int, ...]]] = {
     "softmax": (softmax, (8192, 4096)),
     "layer_norm_gelu": (layer_norm_gelu, (8192, 4096)),
     "rms_norm_residual": (rms_norm_residual, (8192, 2048)),
-    "black_scholes": (black_scholes, (10 << 20,)),
+    "black_scholes": (black_scholes, (14 << 20,)),
 }
 
 
