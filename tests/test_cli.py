@@ -39,7 +39,8 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Ended]:
     """A graph file, the database it was tuned into, and what the tune printed as JSON."""
     folder = tmp_path_factory.mktemp("tuned")
     source, db = toy_file(folder), folder / "tuning.db"
-    arguments = ["tune", source, "--db", db, "--budget", 4, "--format", "json"]
+    arguments = ["tune", source, "--db", db, "--budget", 4, "--device", "cpu"]
+    arguments += ["--format", "json"]
     done = subprocess.run(
         [sys.executable, "-m", "autofuse", *map(str, arguments)],
         capture_output=True,
@@ -115,7 +116,7 @@ def test_run_computes_what_the_reference_does(
     for plan in ("best", "fused", *BASELINES):
         out = tmp_path / f"{plan}.npz"
         ended = cli("run", source, "--db", db, "--plan", plan, "--inputs", tmp_path / "x.npz",
-                    "--output", out, "--format", "json")  # fmt: skip
+                    "--output", out, "--device", "cpu", "--format", "json")  # fmt: skip
         assert (ended.code, ended.err) == (0, "")
         assert ended.json["outputs"]["scaled"]["shape"] == [ROWS, COLUMNS]
         with np.load(out, allow_pickle=False) as found:

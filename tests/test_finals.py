@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from autofuse.backends.base import Artifact, Built, CompileError, Program
 from autofuse.backends.fingerprint import cpu_environment
 from autofuse.backends.registry import Backend
@@ -131,7 +133,7 @@ def test_one_that_is_wrong_now_is_dropped_and_recorded() -> None:
 def test_the_one_that_kills_the_comparison_is_found_alone() -> None:
     worker = FakeWorker({1: 4.0, 2: 5.0, 3: 8.0}, crash=(1,))
     found = run(worker, {1: 1.0, 2: 2.0}, {"a": 3})
-    assert found.final is not None and found.final.best_us == 5.0 and worker.asked == [3, 2]
+    assert found.final is not None and found.final.best_us == 5.0 and worker.asked == [3, 2, 1]
     assert [m.failure for m in found.failed] == [CRASH]
 
 
@@ -158,3 +160,14 @@ def test_a_baseline_that_is_also_a_finalist_is_compared_once() -> None:
     assert worker.asked == [2] and found.final is not None
     assert found.final.baseline_us == {"a": 4.0, "b": 9.0, "c": 4.0}
     assert [v.outcome for v in found.final.verdicts] == ["tie", "faster", "tie"]
+
+
+def test_what_is_near_the_front_is_timed_once_more_without_the_slow() -> None:
+    worker = FakeWorker({1: 4.0, 2: 4.5, 3: 8.0})
+    found = run(worker, {1: 1.0}, {"near": 2, "slow": 3})
+    assert worker.asked == [3, 2] and found.final is not None
+    assert found.final.best_us == 4.0
+    assert found.final.baseline_us == {"near": 4.5, "slow": 8.0}
+    verdicts = {v.other: v for v in found.final.verdicts}
+    assert verdicts["slow"].ratio == 2.0 and verdicts["near"].ratio == pytest.approx(1.125)
+    assert {v.outcome for v in verdicts.values()} == {"faster"}

@@ -14,6 +14,8 @@ from autofuse.tuning.evaluate import Evaluator, build
 from autofuse.tuning.together import Together, time_together
 
 BLOCKS = 5
+# Baselines within this factor of the fastest plan are timed with it once more.
+FRONT = 1.25
 MAX_ROUNDS = 20
 
 
@@ -45,8 +47,10 @@ def decide(
 ) -> Decision:
     """Compare finalists with all baselines that work; a tie goes to the fastest baseline.
 
-    Timing again guards against the winner's curse: the least of many noisy medians is too low.
-    `seconds` is what the samples should take, `limit_s` the wall limit of one plan alone."""
+    Timing again guards against the winner's curse: the least of many noisy medians is too low. What
+    is near the front is then timed once more without the slow ones, which take most of the time
+    and leave few samples. `seconds` is what the samples of each of the two should take, `limit_s`
+    the wall limit of one plan alone."""
     entries = {m.candidate_digest: m for m in (*finalists, *baselines.values()) if m.timing}
     together = _compare(evaluator, entries, seconds, seed, limit_s)
     failed = tuple(
@@ -59,9 +63,38 @@ def decide(
     names = {n: m.candidate_digest for n, m in baselines.items() if m.candidate_digest in left}
     if together.comparison is None:  # each works alone: what was recorded has to do
         return Decision(_as_recorded(left, names), failed)
-    records = [left[digest] for digest in together.names]
-    places = {n: together.names.index(digest) for n, digest in names.items()}
-    return Decision(_winner(records, places, together.comparison), failed)
+    final = _winner(left, together.names, names, together.comparison)
+    front = _front(together.names, names, together.comparison)
+    if not 1 < len(front) < len(left):
+        return Decision(final, failed)
+    again = _compare(evaluator, {d: left[d] for d in front}, seconds, seed, limit_s)
+    if again.comparison is None or again.failures:  # the first comparison stands
+        return Decision(final, failed)
+    own = {n: d for n, d in names.items() if d in front}
+    return Decision(_merged(final, _winner(left, again.names, own, again.comparison)), failed)
+
+
+def _front(
+    digests: Sequence[str], names: Mapping[str, str], comparison: Comparison
+) -> tuple[str, ...]:
+    """All finalists, and the baselines that are not far behind the fastest of all."""
+    us = dict(zip(digests, (t.median_us for t in comparison.timings), strict=True))
+    near = FRONT * min(us.values())
+    return tuple(d for d in digests if d not in names.values() or us[d] <= near)
+
+
+def _merged(first: Final, second: Final) -> Final:
+    """The second comparison's winner and figures, and the first one's for who was only there."""
+    verdicts = {v.other: v for v in second.verdicts}
+    for v in first.verdicts:
+        if v.other not in verdicts:
+            ratio = v.other_us / second.best_us
+            factor = ratio / v.ratio
+            low, high = v.low * factor, v.high * factor
+            verdicts[v.other] = replace(v, best_us=second.best_us, ratio=ratio, low=low, high=high)
+    us = first.baseline_us | second.baseline_us
+    order = tuple(verdicts[name] for name in us)
+    return Final(second.record, second.best_us, us, order)
 
 
 def _as_recorded(left: Mapping[str, Measurement], names: Mapping[str, str]) -> Final:
@@ -72,10 +105,14 @@ def _as_recorded(left: Mapping[str, Measurement], names: Mapping[str, str]) -> F
 
 
 def _winner(
-    records: Sequence[Measurement], places: Mapping[str, int], comparison: Comparison
-) -> Final:
+    entries: Mapping[str, Measurement], digests: Sequence[str], names: Mapping[str, str],
+    comparison: Comparison,
+) -> Final:  # fmt: skip
     """The least median; the fastest baseline if that is no worse. (A slower baseline that ties
-    with the winner may still lose to the fastest one, so it is not asked.)"""
+    with the winner may still lose to the fastest one, so it is not asked.) `names`: the digests of
+    the baselines among what was compared."""
+    records = [entries[digest] for digest in digests]
+    places = {n: list(digests).index(digest) for n, digest in names.items()}
     medians = [t.median_us for t in comparison.timings]
     winner = min(range(len(records)), key=lambda i: (medians[i], records[i].kernels))
     fastest = min(places.values(), key=lambda i: medians[i], default=winner)

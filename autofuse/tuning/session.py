@@ -24,7 +24,9 @@ from autofuse.tuning.plans import baseline_candidate
 from autofuse.tuning.result import Progress, TuneResult
 from tuning_db import Store
 
-FINALISTS = 3
+FINALISTS = 5
+# Seconds that a final comparison takes at most.
+FINAL_S = 8.0
 # Wall seconds a baseline may take to be checked and timed: nothing tells yet how long is long.
 BASELINE_LIMIT_S = 120.0
 # A candidate counts as hung after LIMIT_FACTOR times what the slowest baseline took, but never
@@ -162,6 +164,12 @@ class Session:
         """Seconds of the budget kept for the final comparison."""
         return min(0.15 * self.budget_s, 8.0)
 
+    @property
+    def _final_s(self) -> float:
+        """Seconds of each of two final comparisons: more where the search has left some."""
+        left = max(self.budget_s - self.elapsed_s, self.reserve_s)
+        return max(0.5, min(left / 2, FINAL_S))
+
     def is_over(self) -> bool:
         """Whether the search must end to leave time for the final comparison."""
         return self.stop() or self.elapsed_s > self.budget_s - self.reserve_s
@@ -289,7 +297,7 @@ class Session:
     def _finish(self, strategy: str) -> TuneResult:
         interrupted = self.stop()
         self.tell("final comparison")
-        final = self._decide(1.0 if interrupted else max(self.reserve_s, 1.0))
+        final = self._decide(0.5 if interrupted else self._final_s)
         if final is None:
             self._close(strategy, "", None, finished=not interrupted)
             raise AutofuseError(self._no_plan())
