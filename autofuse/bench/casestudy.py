@@ -1,16 +1,17 @@
 """The case study: what rules make of four ways to write one simulation, and what searching does.
 
 The rungs compute one and the same roll-out. Three of them are given their random numbers, which
-somebody has to draw: their time is that of the roll-out and of drawing them, so that all rungs do
-equal work; both parts are told.
+somebody has to draw: their time is that of drawing them and then rolling out, so that all rungs do
+equal work; what each part takes alone is told too.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ from autofuse.tuning.result import TuneResult
 Say = Callable[[str], None]
 N_ENVS, STEPS = 2048, 100
 # Shares of the budget: searching, other compilers, timing, other numbers of environments.
-SEARCHING, TIMING, SWEEPING = 0.45, 0.08, 0.17
+SEARCHING, TIMING, SWEEPING = 0.38, 0.08, 0.25
 LEAST_S = 1.0
 
 
@@ -63,6 +64,9 @@ class Study:
     found: dict[str, TuneResult] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
+
+    def tell(self, text: str) -> None:
+        self.say(f"{time.perf_counter() - self.begun:.0f} s: {text}")
 
     def left_s(self, until: float) -> float:
         """Seconds left of the first `until` of the budget."""
@@ -97,7 +101,7 @@ def casestudy(
     timed = _time(study)
     plan = study.found[NAIVE].best, study.found[UNROLLED].best
     swept = sizes_swept(dict(zip((NAIVE, UNROLLED), plan, strict=True)), sizes, db,
-                        study.begun + budget_s, say)  # fmt: skip
+                        study.begun + budget_s, study.tell)  # fmt: skip
     return _result(study, timed, swept, (n_envs, steps))
 
 
@@ -107,7 +111,7 @@ def _search(study: Study) -> None:
     for name in list(shares):
         rest = max(study.left_s(SEARCHING), 0.0)
         seconds = max(LEAST_S, rest * shares.pop(name) / (sum(shares.values()) + weights()[name]))
-        study.say(f"searching {name} for {seconds:.1f} s")
+        study.tell(f"searching {name} for {seconds:.1f} s")
         study.found[name] = tune(
             study.rungs[name].graph, name=f"case study: {name}", device="cpu", db=study.db,
             budget_s=seconds, baselines=STRATEGIES,
@@ -119,7 +123,7 @@ def _prepare(study: Study) -> None:
     for name, rung in study.rungs.items():
         study.columns[name], study.told[name] = {}, {}
         for column in (*STRATEGIES, EXACT, *PEERS):
-            study.say(f"preparing {name}: {column}")
+            study.tell(f"preparing {name}: {column}")
             try:
                 made = _column(study, rung, column)
                 if made is None:
@@ -159,30 +163,51 @@ def _failed(study: Study, rung: str, column: str, error: Exception) -> None:
     study.told[rung][column] = {
         "error": sentence if ours_ else f"{type(error).__name__}: {sentence}"
     }
-    study.say(f"{rung}: {column} failed: {study.told[rung][column]['error']}")
+    study.tell(f"{rung}: {column} failed: {study.told[rung][column]['error']}")
 
 
-def _time(study: Study) -> dict[str, dict[str, dict[str, float]]]:
-    """All columns of all rungs in turns, so that each can be compared with each."""
-    study.say("timing")
-    calls = {
-        (name, column): made.call
-        for name, columns in study.columns.items()
-        for column, made in columns.items()
-    }
-    keys = {f"{name} {column}": (name, column) for name, column in calls}
+Key = tuple[str, str, bool]  # rung, column, whether numbers are drawn first
+Timed = Mapping[Key, Mapping[str, float]]
+
+
+def _time(study: Study) -> Timed:
+    """All columns of all rungs in turns, so that each can be compared with each; warm or cold as
+    their plans were searched for."""
+    calls = _calls(study)
     backend = timed_backend("cpu")
-    states = {cache_state("auto", rung.graph, backend) for rung in study.rungs.values()}
-    cold = overwriter(last_level_cache_bytes()) if "cold" in states else _leave
+    states = {n: cache_state("auto", r.graph, backend) for n, r in study.rungs.items()}
+    overwrite = {"warm": _leave, "cold": overwriter(last_level_cache_bytes())}
+    samples: dict[Key, list[float]] = {}
+    seconds = max(study.left_s(1.0 - SWEEPING), TIMING * study.budget_s)
     with measurement_lock("cpu"):
-        seconds = max(study.left_s(1.0 - SWEEPING), TIMING * study.budget_s)
-        samples = take_turns({k: calls[key] for k, key in keys.items()}, cold, seconds)
-    timed: dict[str, dict[str, dict[str, float]]] = {name: {} for name in study.columns}
-    for key, (name, column) in keys.items():
-        q1, median, q3 = (float(q) for q in np.percentile(samples[key], (25, 50, 75)))
-        timed[name][column] = {"time_us": median, "q1_us": q1, "q3_us": q3,
-                               "samples": len(samples[key])}  # fmt: skip
-    return timed
+        for state in sorted(set(states.values())):
+            mine = {" ".join(map(str, k)): k for k in calls if states[k[0]] == state}
+            share = seconds * len(mine) / len(calls)
+            study.tell(f"timing {len(mine)} programs, caches {state}")
+            taken = take_turns({t: calls[k] for t, k in mine.items()}, overwrite[state], share)
+            samples |= {k: taken[text] for text, k in mine.items()}
+    return {key: _quartiles(found) for key, found in samples.items()}
+
+
+def _calls(study: Study) -> dict[Key, Callable[[], Any]]:
+    """Every column, and those that are given numbers once more behind one that draws them."""
+    calls: dict[Key, Callable[[], Any]] = {}
+    for name, columns in study.columns.items():
+        for column, made in columns.items():
+            calls[name, column, False] = made.call
+            drawn = study.columns[DRAWING].get(column)
+            if study.rungs[name].given and drawn is not None:
+                calls[name, column, True] = partial(_drawn_first, drawn, made)
+    return calls
+
+
+def _drawn_first(drawn: Column, made: Column) -> Any:
+    return made.feed(drawn.call())
+
+
+def _quartiles(samples: Sequence[float]) -> dict[str, float]:
+    q1, median, q3 = (float(q) for q in np.percentile(samples, (25, 50, 75)))
+    return {"time_us": median, "q1_us": q1, "q3_us": q3, "samples": len(samples)}
 
 
 def _leave() -> None:
@@ -190,7 +215,7 @@ def _leave() -> None:
 
 
 def _result(
-    study: Study, timed: Mapping[str, Any], swept: dict[str, Any], shape: tuple[int, int]
+    study: Study, timed: Timed, swept: dict[str, Any], shape: tuple[int, int]
 ) -> dict[str, Any]:
     rungs = {name: _rung(study, timed, name) for name in study.rungs if name != DRAWING}
     errors = [
@@ -221,25 +246,31 @@ def _result(
     }  # fmt: skip
 
 
-def _rung(study: Study, timed: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
+def _rung(study: Study, timed: Timed, name: str) -> dict[str, dict[str, Any]]:
     """The columns of one rung. `time_us` of a rung that is given numbers includes drawing them;
-    kernels and bytes are those of the roll-out alone."""
+    kernels and bytes are those of the roll-out alone, as is `given_us`."""
     rung, row = study.rungs[name], {}
     for column, told in study.told[name].items():
         made = study.columns[name].get(column)
         if made is None:
             row[column] = dict(told)
             continue
-        times = dict(timed[name][column])
-        cell = {**told, **times, "compile_s": made.compile_s, "note": made.note}
-        drawn = timed[DRAWING].get(column) if rung.given else None
-        if rung.given and drawn is None:
-            cell["note"] = "the numbers that it is given are not counted: drawing them failed"
-        if drawn is not None:
+        cell = {
+            **told,
+            **timed[name, column, False],
+            "compile_s": made.compile_s,
+            "note": made.note,
+        }
+        if rung.given and (name, column, True) in timed:
             extra = study.columns[DRAWING][column]
-            cell |= {"given_us": times["time_us"], "draw_us": drawn["time_us"]}
-            cell |= {q: times[q] + drawn[q] for q in ("time_us", "q1_us", "q3_us")}
-            cell |= {"draw_kernels_per_step": _each(extra.kernels, rung.steps)}
+            cell |= {
+                "given_us": cell["time_us"],
+                "draw_us": timed[DRAWING, column, False]["time_us"],
+                "draw_kernels_per_step": _each(extra.kernels, rung.steps),
+                **timed[name, column, True],
+            }
+        elif rung.given:
+            cell["note"] = "drawing its numbers failed and is not counted"
         cell["step_us"] = cell["time_us"] / rung.steps
         cell["kernels_per_step"] = _each(made.kernels, rung.steps)
         cell["bytes_per_step"] = _each(made.nbytes, rung.steps)

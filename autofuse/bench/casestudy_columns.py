@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -31,11 +32,13 @@ NEEDS = {NUMPY: "numpy", JAX: "jax", TORCH: "torch", SCRIPT: "torch"}
 @dataclass(frozen=True)
 class Column:
     """A program on its inputs: `call` runs it to the end, `fetch` makes arrays of what it gave.
+    `feed` runs it on what another program gave in place of its last inputs.
 
     `kernels` and `nbytes` are of one call: launches, and bytes moved by the traffic model; None
     where nobody knows."""
 
     call: Callable[[], Any]
+    feed: Callable[[Sequence[Any]], Any]
     fetch: Callable[[Any], Arrays]
     compile_s: float
     kernels: float | None = None
@@ -61,6 +64,7 @@ def ours(graph: Graph, inputs: Arrays, plan: str | Candidate, db: str | None) ->
     candidate = compiled.candidate
     return Column(
         call=lambda: compiled(*inputs),
+        feed=lambda given: compiled(*inputs[: len(inputs) - len(given)], *given),
         fetch=tuple,
         compile_s=compiled.compile_s,
         kernels=launches_per_call(schedule(graph, candidate).steps),
@@ -83,12 +87,16 @@ def peer(name: str, peers: Peers, inputs: Arrays) -> Column | None:
 
 
 def _numpy(program: Program, inputs: Arrays) -> Column:
-    def call() -> Any:
+    def feed(given: Sequence[Any]) -> Any:
         with np.errstate(all="ignore"):
-            return program(*inputs)
+            return program(*inputs[: len(inputs) - len(given)], *given)
 
-    call()
-    return Column(call, lambda found: tuple(np.asarray(a) for a in found), 0.0)
+    feed(())
+    return Column(partial(feed, ()), feed, _as_numpy, 0.0)
+
+
+def _as_numpy(found: Sequence[Any]) -> Arrays:
+    return tuple(np.asarray(a) for a in found)
 
 
 def _jax(program: Program, trips: int, inputs: Arrays) -> Column:
@@ -98,14 +106,12 @@ def _jax(program: Program, trips: int, inputs: Arrays) -> Column:
     compiled = jax.jit(program).lower(*placed).compile()
     compile_s = time.perf_counter() - begun
 
-    def call() -> Any:
-        return jax.block_until_ready(compiled(*placed))
+    def feed(given: Sequence[Any]) -> Any:
+        return jax.block_until_ready(compiled(*placed[: len(placed) - len(given)], *given))
 
-    call()
+    feed(())
     counts = hlo_counts(compiled.as_text() or "")
-    return Column(
-        call, lambda found: tuple(np.asarray(a) for a in found), compile_s, _total(counts, trips)
-    )
+    return Column(partial(feed, ()), feed, _as_numpy, compile_s, _total(counts, trips))
 
 
 def _total(counts: Counts, trips: int) -> float:
@@ -121,34 +127,38 @@ def _torch(make: Callable[[Callable[..., Any]], Program], peers: Peers, inputs: 
     warnings.filterwarnings("ignore", module="torch._dynamo.pgo")
     torch._dynamo.reset()
     program = make(lambda function: torch.compile(function, dynamic=False))
-    call = _inference(program, inputs)
+    feed = _inference(program, inputs)
+    call = partial(feed, ())
     with config.patch(force_disable_caches=True):
         begun = time.perf_counter()
         _, codes = run_and_get_code(call)
         compile_s = time.perf_counter() - begun
     counts = inductor_counts(codes, peers.loop)
-    return Column(call, _from_torch, compile_s, _total(counts, peers.trips))
+    return Column(call, feed, _from_torch, compile_s, _total(counts, peers.trips))
 
 
 def _script(make: Callable[[Callable[..., Any]], Program], peers: Peers, inputs: Arrays) -> Column:
     """TorchScript by tracing: what it is given first is what it specialises on."""
     traced = Traced()
     program = make(traced)
-    call = _inference(program, inputs)
+    feed = _inference(program, inputs)
+    call = partial(feed, ())
     compile_s = first_call(call)
-    return Column(call, _from_torch, compile_s, traced.operations * peers.trips, note="traced")
+    return Column(
+        call, feed, _from_torch, compile_s, traced.operations * peers.trips, note="traced"
+    )
 
 
-def _inference(program: Program, inputs: Arrays) -> Callable[[], Any]:
+def _inference(program: Program, inputs: Arrays) -> Callable[[Sequence[Any]], Any]:
     import torch
 
     tensors = [torch.tensor(a) for a in inputs]
 
-    def call() -> Any:
+    def feed(given: Sequence[Any]) -> Any:
         with torch.inference_mode():
-            return program(*tensors)
+            return program(*tensors[: len(tensors) - len(given)], *given)
 
-    return call
+    return feed
 
 
 def _from_torch(results: Sequence[Any]) -> Arrays:
