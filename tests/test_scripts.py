@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 SHELL = ("scripts/quickstart", "scripts/test", "scripts/setup.sh", ".ci/run")
 # What the scripts use of the system, besides compilers and Python.
 TOOLS = ("sh", "bash", "env", "dirname", "basename", "cat", "mktemp", "rm", "chmod")
+BROWSER = ("chromium", "chromedriver")
 
 
 @pytest.fixture
@@ -26,6 +27,8 @@ def checkout(tmp_path):
     programs.mkdir()
     for tool in TOOLS:
         (programs / tool).symlink_to(shutil.which(tool))
+    for tool in BROWSER:
+        program(programs, tool, "exit 0")
     return tmp_path / "clone", programs
 
 
@@ -150,6 +153,20 @@ def test_test_runs_every_check(checkout, script):
     ran = [line for line in lines if not line.startswith("python")]
     assert [line.split()[0] for line in ran] == ["ruff", "ruff", "mypy", "pytest"]
     assert ran[-1].endswith(" ".join(given))
+
+
+@pytest.mark.parametrize("missing", BROWSER)
+def test_ci_installs_the_browser_or_fails(checkout, missing):
+    (checkout[1] / missing).unlink()
+    program(checkout[1], "cc", "exit 0")
+    filled_venv(checkout[0])
+    log = checkout[0] / "apt.log"
+    program(checkout[1], "apt-get", f'echo "$@" >>{log}')
+    assert call(checkout, ".ci/run").returncode == 0
+    assert "chromium chromium-driver" in log.read_text().splitlines()[-1]
+    program(checkout[1], "apt-get", "exit 100")
+    result = call(checkout, ".ci/run")
+    assert result.returncode == 1 and "Chromium cannot be installed" in result.stderr
 
 
 @pytest.mark.parametrize("failing", ["ruff", "mypy", "pytest"])

@@ -57,7 +57,7 @@ def report(
     ] = FigureFormat.svg,
     db: DbOption = None,
 ) -> None:
-    """Write what tuning bought: as one HTML page, as text or as data.
+    """Write what tuning bought, as a page or as data.
 
     It covers every workload of the database and needs no network.
     """

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 from autofuse.ops import checks
 from autofuse.ops import elementwise_bodies as bodies
@@ -117,6 +116,13 @@ def _logistic(x: np.ndarray) -> np.ndarray:
     return np.asarray(1.0 / (1.0 + np.exp(-x)))
 
 
+def _erf(x: np.ndarray) -> np.ndarray:
+    # Only this op needs SciPy, whose import would be a good part of every start-up.
+    from scipy import special
+
+    return np.asarray(special.erf(x))
+
+
 def _invert(x: np.ndarray) -> np.ndarray:
     return np.asarray(~x)
 
@@ -153,7 +159,7 @@ _UNARY = (
     Row("acos", FLOATS, 1, np.arccos, bodies.primitive("acos"), 20, -0.9, 0.9),
     Row("atan", FLOATS, 1, np.arctan, bodies.primitive("atan"), 20),
     Row("logistic", FLOATS, 1, _logistic, bodies.logistic, 20),
-    Row("erf", FLOATS, 1, special.erf, bodies.primitive("erf"), 20),
+    Row("erf", FLOATS, 1, _erf, bodies.primitive("erf"), 20),
     Row("not", BITS, 1, _invert, bodies.invert),
     Row("isnan", FLOATS, 1, np.isnan, bodies.primitive("isnan"), predicate=True),
     Row("isfinite", FLOATS, 1, np.isfinite, bodies.primitive("isfinite"), predicate=True),

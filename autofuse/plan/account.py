@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from autofuse.graph.types import Graph, Value
 from autofuse.plan.groups import is_source, reissued
 from autofuse.plan.schedule import launches_per_call, schedule
-from autofuse.plan.traffic import Traffic, plan_traffic, read_bytes
+from autofuse.plan.traffic import Traffic, read_bytes
 from autofuse.plan.types import Candidate, FusionPlan
 
 
@@ -54,14 +54,16 @@ def account(graph: Graph, candidate: Candidate) -> Account:
     fit the graph."""
     found = schedule(graph, candidate)
     again, flops = _recomputed(graph, candidate.plan)
+    trips = tuple(_trips(graph, candidate.plan, 1, ""))
+    read, written = sum(t.read_bytes for t in trips), sum(t.written_bytes for t in trips)
     return Account(
         kernels=kernel_count(candidate.plan),
         launches=launches_per_call(found.steps),
-        traffic=plan_traffic(graph, candidate.plan),
+        traffic=Traffic(read, written, _flops(graph, candidate.plan)),
         recomputed=again,
         recomputed_flops=flops,
         peak_bytes=found.workspace,
-        trips=tuple(_trips(graph, candidate.plan, 1, "")),
+        trips=trips,
     )
 
 
@@ -100,6 +102,18 @@ def _trips(graph: Graph, plan: FusionPlan, times: int, where: str) -> Iterator[T
             at_once = f", {group.unroll} at once" if group.unroll > 1 else ""
             inside = f" in loop %{group.nodes[0]} ({trips * group.unroll} trips{at_once}){where}"
             yield from _trips(body, group.body, times * trips, inside)
+
+
+def _flops(graph: Graph, plan: FusionPlan) -> float:
+    """Arithmetic per call, recomputation included."""
+    total = 0.0
+    for group in plan.groups:
+        if group.body is None:
+            total += sum(float(graph[n].spec.flops(graph.call(n))) for n in group.nodes)
+        else:
+            body, trips = reissued(graph, group)
+            total += trips * _flops(body, group.body)
+    return total
 
 
 def _recomputed(graph: Graph, plan: FusionPlan) -> tuple[int, float]:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from xml.sax.saxutils import escape, quoteattr
 
@@ -28,10 +29,7 @@ def clean(text: str) -> str:
 
 def tag(name: str, *children: str, **attributes: str | float | int) -> str:
     """An element; children are markup. `class_` is class, other underscores are hyphens."""
-    pairs = "".join(
-        f" {key.rstrip('_').replace('_', '-')}={quoteattr(_attribute(value))}"
-        for key, value in attributes.items()
-    )
+    pairs = "".join([f" {_key(key)}={_quoted(value)}" for key, value in attributes.items()])
     inner = "".join(children)
     return f"<{name}{pairs}>{inner}</{name}>" if inner else f"<{name}{pairs}/>"
 
@@ -178,17 +176,18 @@ def runs_text(runs: float | None) -> str:
         return "never"
     if not math.isfinite(runs):
         return "–" if math.isnan(runs) else "∞"
-    return f"{math.ceil(runs):,}" if runs < 1e9 else f"{runs:.2e}"
+    # Rounding errors must not cost a whole run.
+    return f"{math.ceil(runs * (1 - 1e-12)):,}" if runs < 1e9 else f"{runs:.2e}"
 
 
 def bytes_text(count: float) -> str:
     """Bytes to three digits with a binary unit."""
     if not math.isfinite(count):
         return "–"
-    rounded, unit = float(f"{abs(count):.3g}"), 0
-    while rounded >= 1024 and unit < len(_BYTES) - 1:
-        rounded, unit = rounded / 1024, unit + 1
-    return f"{'-' if count < 0 else ''}{_digits(float(f'{rounded:.3g}'))} {_BYTES[unit]}"
+    size, unit = abs(count), 0
+    while size >= 1023.5 and unit < len(_BYTES) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{'-' if count < 0 else ''}{_digits(size)} {_BYTES[unit]}"
 
 
 def amount_text(count: float) -> str:
@@ -209,6 +208,17 @@ def percent_text(share: float | None) -> str:
 
 def _digits(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+@cache
+def _key(name: str) -> str:
+    return name.rstrip("_").replace("_", "-")
+
+
+def _quoted(value: str | float | int) -> str:
+    # Pages hold tens of thousands of numbers, which need no escape.
+    text = _attribute(value)
+    return quoteattr(text) if isinstance(value, str) else f'"{text}"'
 
 
 def _attribute(value: str | float | int) -> str:

@@ -58,6 +58,7 @@
       document.getElementById("shown").textContent = `${shown} of ${sections.length} shown`;
     };
     form.addEventListener("input", apply);
+    form.addEventListener("change", apply);
     form.addEventListener("reset", () => setTimeout(apply, 0));
     form.addEventListener("submit", (event) => event.preventDefault());
     form.hidden = false;
