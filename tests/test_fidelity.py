@@ -79,7 +79,9 @@ def test_hlo_without_an_entry_is_refused() -> None:
 
 def test_kernels_and_library_calls_of_inductor_s_wrapper_are_counted() -> None:
     assert inductor_counts([WRAPPER], loop=False) == Counts(3, None, 1)
-    assert inductor_counts([WRAPPER, WRAPPER], loop=True) == Counts(0, 6, 2)
+    assert inductor_counts([WRAPPER, WRAPPER], loop=True) == Counts(0, 3, 1)
+    nests = 4 * "for(int64_t x0=static_cast<int64_t>(0L); x0<8; x0+=1)\n"
+    assert inductor_counts([nests + WRAPPER], loop=False) == Counts(5, None, 1)
     triton = "def call(args):\n        triton_poi_fused_0.run(arg0_1, buf0, 4, stream=s)\n"
     assert inductor_counts([triton], loop=False) == Counts(1)
 

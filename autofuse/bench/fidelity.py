@@ -29,6 +29,8 @@ _TRIPS = re.compile(r'known_trip_count"?:\s*\{"?n"?:\s*"?(\d+)')
 _TARGET = re.compile(r'custom_call_target="([^"]+)"')
 # Calls in the wrapper that TorchInductor generates: its kernels, and libraries and fallbacks.
 _FUSED_CALL = re.compile(r"^\s+(?:cpp_fused\w*\(|triton_\w+\.run\()", re.MULTILINE)
+# One C++ function may hold several loops one after another; each would be a kernel on a GPU.
+_OUTER_LOOP = re.compile(r"\bfor\(int64_t x0=")
 _EXTERN_CALL = re.compile(r"(?:extern_kernels\.\w+\(|torch\.ops\.\w+\.[\w.]+\()")
 
 
@@ -139,15 +141,19 @@ def _called(text: str, role: str) -> str:
 
 
 def _is_library(i: Instruction) -> bool:
+    if i.opcode == "fusion":  # XLA:CPU wraps calls of XNNPACK in fusions
+        return '"kind":"__ynn_fusion"' in i.text
     return i.opcode in ("dot", "convolution") or (
         i.opcode == "custom-call" and _TARGET.search(i.text) is not None
     )
 
 
 def inductor_counts(codes: Sequence[str], loop: bool) -> Counts:
-    """Kernels in the wrappers that TorchInductor generated; `loop`: they are one trip each."""
-    fused = sum(len(_FUSED_CALL.findall(code)) for code in codes)
-    library = sum(len(_EXTERN_CALL.findall(_body(code))) for code in codes)
+    """Loops and kernels in the wrappers that TorchInductor generated. `loop`: each wrapper is one
+    trip, compiled anew where the first trip differed, so the last one counts."""
+    counted = codes[-1:] if loop else codes
+    fused = sum(max(len(f.findall(code)) for f in (_FUSED_CALL, _OUTER_LOOP)) for code in counted)
+    library = sum(len(_EXTERN_CALL.findall(_body(code))) for code in counted)
     total = fused + library
     return Counts(0, total, library) if loop else Counts(total, None, library)
 
