@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -66,10 +68,11 @@ def report(
     if out is not None:
         output_path(out)
     file = _peers(peers) if peers is not None else None
-    with existing_store(db) as store:
+    with existing_store(db) as store, _no_collection():
         reports = [one for row in store.workloads() for one in workload_reports(store, row, file)]
     if out is not None or form is not ReportFormat.html:
-        text = _rendered(form, reports)
+        with _no_collection():
+            text = _rendered(form, reports)
         if out is None:
             say(text.removesuffix("\n"))
         else:
@@ -78,6 +81,19 @@ def report(
         _draw(figures, figure_format, reports)
     where = f" in {out}" if out is not None else ""
     note(f"{plural(len(reports), 'workload')} reported{where}")
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Records are many and stay until the end: looking for garbage among them is a fifth of the
+    work."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _peers(path: Path) -> PeersFile:

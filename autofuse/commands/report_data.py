@@ -8,7 +8,7 @@ from autofuse.graph.readback import read_text
 from autofuse.graph.types import Graph
 from autofuse.ops.types import GraphError
 from autofuse.plan.account import Account, account
-from autofuse.plan.types import PlanError, candidate_from_json
+from autofuse.plan.types import FusionPlan, PlanError, candidate_from_json
 from autofuse.records import Measurement, SessionRow, WorkloadRow
 from autofuse.report.facts import Crossing, PlanFacts
 from autofuse.report.model import WorkloadReport, by_device, collect
@@ -46,10 +46,15 @@ def plan_facts(
     named |= {s.result.best_digest for s in sessions if s.result}
     named |= {m.candidate_digest for m in measurements if m.stage in ("baseline", "final")}
     texts = {m.candidate_digest: m.candidate for m in measurements if m.candidate_digest in named}
-    found = {}
+    found: dict[str, PlanFacts] = {}
+    # How kernels are launched changes none of this, so equal plans are counted once.
+    known: dict[FusionPlan, PlanFacts] = {}
     for digest, text in texts.items():
         try:
-            found[digest] = _facts(account(graph, candidate_from_json(text)))
+            candidate = candidate_from_json(text)
+            if candidate.plan not in known:
+                known[candidate.plan] = _facts(account(graph, candidate))
+            found[digest] = known[candidate.plan]
         except (PlanError, GraphError, LookupError):
             # A database may hold plans of other versions: what cannot be counted is left out.
             continue
