@@ -32,7 +32,7 @@ def casestudy(
     ] = None,
     form: FormatOption = Format.table,
 ) -> None:
-    """Compare rules, the search and other compilers on the rungs of a case study.
+    """Time the rungs of a case study under rules, search and peers.
 
     One simulation is written four ways, from naive to unrolled by hand; then with a network in its
     loop; then a training step. All results are checked and all programs timed in turns.
