@@ -15,7 +15,7 @@ import pytest
 from cli_tools import call, refused
 
 from autofuse.bench import casestudy, casestudy_page, casestudy_sizes, programs_case
-from autofuse.bench.casestudy_columns import EXACT, JAX, NUMPY
+from autofuse.bench.casestudy_columns import EXACT, JAX, NUMPY, ours
 from autofuse.bench.casestudy_rungs import LADDER, POLICY, TRAINING, ladder, trained
 from autofuse.bench.casestudy_sizes import NO_TIME
 from autofuse.bench.verify import check
@@ -119,7 +119,7 @@ def test_speeds_are_relative_to_the_naive_program() -> None:
     def rung(**us: float) -> Mapping[str, Mapping[str, Any]]:
         return {name: {"time_us": value} for name, value in us.items()}
 
-    rungs = {
+    rungs: dict[str, Mapping[str, Mapping[str, Any]]] = {
         "cartpole_naive": {**rung(exact=2.0, unfused=8.0, inductor=3.0), JAX: {"time_us": 10.0}},
         "cartpole_unroll10": {"exact": {"time_us": 4.0, "given_us": 1.0, "draw_us": 3.0}},
     }
@@ -133,9 +133,7 @@ def test_speeds_are_relative_to_the_naive_program() -> None:
 
 def test_a_wrong_result_is_no_agreement(monkeypatch: pytest.MonkeyPatch) -> None:
     rungs = ladder(8, 10)
-    bad = casestudy.ours(
-        rungs["cartpole_naive"].graph, rungs["cartpole_naive"].inputs, "unfused", None
-    )
+    bad = ours(rungs["cartpole_naive"].graph, rungs["cartpole_naive"].inputs, "unfused", None)
     study = casestudy.Study({"cartpole_naive": rungs["cartpole_naive"]}, 1.0, None, lambda _: None)
     monkeypatch.setattr(casestudy, "STRATEGIES", ("unfused",))
     monkeypatch.setattr(casestudy, "PEERS", ())
@@ -169,7 +167,7 @@ def test_a_small_network_fits_into_the_loop_s_kernel_and_a_large_one_does_not() 
     refusal = verdict(large)
     assert isinstance(refusal, Refusal) and refusal.rule == "loop-body"
     inputs = random_inputs(small, 1)
-    made = casestudy.ours(small, inputs, "fused", None)
+    made = ours(small, inputs, "fused", None)
     assert made.kernels == 1
     check(made.fetch(made.call()), evaluate(small, inputs), False)
 

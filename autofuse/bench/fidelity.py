@@ -141,7 +141,7 @@ def _called(text: str, role: str) -> str:
 
 
 def _is_library(i: Instruction) -> bool:
-    if i.opcode == "fusion":  # XLA:CPU wraps calls of XNNPACK in fusions
+    if i.opcode == "fusion":  # XLA:CPU wraps library calls in fusions
         return '"kind":"__ynn_fusion"' in i.text
     return i.opcode in ("dot", "convolution") or (
         i.opcode == "custom-call" and _TARGET.search(i.text) is not None
