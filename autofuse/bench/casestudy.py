@@ -107,7 +107,7 @@ def casestudy(
 
 def _search(study: Study) -> None:
     """Every rung's search, the rest of the time shared by what is left to do."""
-    shares = dict(weights())
+    shares = {name: share for name, share in weights().items() if name in study.rungs}
     for name in list(shares):
         rest = max(study.left_s(SEARCHING), 0.0)
         seconds = max(LEAST_S, rest * shares.pop(name) / (sum(shares.values()) + weights()[name]))

@@ -72,7 +72,7 @@ def _has(row: Mapping[str, Data], column: str, what: str) -> bool:
 def _parts(data: Data) -> tuple[str, list[str], list[list[str]]]:
     """The two parts of rungs whose numbers are given."""
     rows = []
-    for name in LADDER:
+    for name in (n for n in LADDER if n in data["rungs"]):
         found = data["rungs"][name].get(EXACT, {})
         given, drawn = found.get("given_us"), found.get("draw_us")
         parts = [time_text(given if given else found.get("time_us")), time_text(drawn)]
