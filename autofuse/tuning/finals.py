@@ -71,7 +71,9 @@ def decide(
     if again.comparison is None or again.failures:  # the first comparison stands
         return Decision(final, failed)
     own = {n: d for n, d in names.items() if d in front}
-    return Decision(_merged(final, _winner(left, again.names, own, again.comparison)), failed)
+    second = _winner(left, again.names, own, again.comparison)
+    place = again.names.index(final.record.candidate_digest)
+    return Decision(_merged(final, second, again.comparison.timings[place].median_us), failed)
 
 
 def _front(
@@ -83,18 +85,21 @@ def _front(
     return tuple(d for d in digests if d not in names.values() or us[d] <= near)
 
 
-def _merged(first: Final, second: Final) -> Final:
-    """The second comparison's winner and figures, and the first one's for who was only there."""
+def _merged(first: Final, second: Final, anchor_us: float) -> Final:
+    """The second comparison's winner and figures. Who was in the first one only keeps its ratio to
+    that one's winner, which took `anchor_us` in the second: times drift, ratios hold."""
     verdicts = {v.other: v for v in second.verdicts}
+    us = dict(second.baseline_us)
+    scale = anchor_us / second.best_us
     for v in first.verdicts:
         if v.other not in verdicts:
-            ratio = v.other_us / second.best_us
-            factor = ratio / v.ratio
-            low, high = v.low * factor, v.high * factor
-            verdicts[v.other] = replace(v, best_us=second.best_us, ratio=ratio, low=low, high=high)
-    us = first.baseline_us | second.baseline_us
-    order = tuple(verdicts[name] for name in us)
-    return Final(second.record, second.best_us, us, order)
+            us[v.other] = v.ratio * anchor_us
+            verdicts[v.other] = Verdict(
+                v.other, us[v.other], second.best_us, v.ratio * scale, v.low * scale,
+                v.high * scale, v.outcome,
+            )  # fmt: skip
+    order = tuple(verdicts[v.other] for v in first.verdicts)
+    return Final(second.record, second.best_us, {v.other: us[v.other] for v in order}, order)
 
 
 def _as_recorded(left: Mapping[str, Measurement], names: Mapping[str, str]) -> Final:
