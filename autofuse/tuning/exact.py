@@ -15,9 +15,9 @@ from collections.abc import Iterable, Sequence
 
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.cost import Calibration
-from autofuse.plan.enumerate import Enumeration, enumerate_groups
+from autofuse.plan.enumerate import Enumeration
 from autofuse.plan.groups import ordered_plan
-from autofuse.plan.types import FusionGroup, FusionPlan, LoopBody
+from autofuse.plan.types import FusionGroup, FusionPlan
 from autofuse.plan.windows import Window, windows
 from autofuse.search.exact import (
     Options,
@@ -27,12 +27,12 @@ from autofuse.search.exact import (
     k_best,
     plan,
 )
+from autofuse.tuning.candidates import candidate_kernels
 from autofuse.tuning.cover import cover_problem
 from autofuse.tuning.hope import VAIN, WORTH, hopeful_costs
-from autofuse.tuning.plans import baseline_candidate
 from autofuse.tuning.problem import default_candidate
 from autofuse.tuning.profiling import Kernels
-from autofuse.tuning.regions import nodes_to_plan, plan_by_bounds, region_of
+from autofuse.tuning.regions import WHOLE_NODES, nodes_to_plan, plan_by_bounds, region_of
 from autofuse.tuning.session import Session
 from autofuse.tuning.worth import expected_gain_us, pace_of, pays, round_gain_us
 from search_spaces import FusionSpace
@@ -43,10 +43,6 @@ ROUNDS = 4
 ALMOST_FREE = 1e-6
 # Microseconds far above any real cost: a piece this dear is only in plans that need it.
 DEAR = 1e9
-# Nodes that are planned as a whole; larger graphs are cut into windows of at most so many.
-WHOLE_NODES = 600
-# Rules that plan several trips as they plan one: unrolling would gain nothing.
-NOT_UNROLLED = frozenset({"unfused"})
 # Plans that promise most when kernels not measured yet are so many deviations faster than usual.
 PROMISES = (-1.0, -2.0, -3.0)
 # Candidate kernels up to which it is worked out what measuring promises.
@@ -93,34 +89,15 @@ class ExactSearch:
 
     def _enumerate(self, calibration: Calibration) -> Enumeration:
         """Candidate kernels, among them those of every baseline and of everything fused."""
-        spaces = FusionSpace(self.graph)
-        self.fused = spaces.choose(lambda _, options: options[0])
-        include = [*self.session.plans.values(), self.fused]
-        bodies = {n: self._ways(spaces, n, include) for n in spaces.loops}
-        warm = self.session.evaluator.sampling.cache == "warm"
-        enumeration = enumerate_groups(
-            self.graph, include=include, bodies=bodies, calibration=calibration, warm=warm
-        )
-        self.session.counts = dict(enumeration.counts)
+        self.fused = FusionSpace(self.graph).choose(lambda _, options: options[0])
+        session = self.session
+        enumeration = candidate_kernels(
+            self.graph, [*session.plans.values(), self.fused], calibration,
+            warm=session.evaluator.sampling.cache == "warm",
+            rules=session.plans, device=session.backend.name,
+        )  # fmt: skip
+        session.counts = dict(enumeration.counts)
         return enumeration
-
-    def _ways(
-        self, spaces: FusionSpace, loop: int, include: Sequence[FusionPlan]
-    ) -> list[LoopBody]:
-        """How a loop may be re-issued: the trips that are planned together fused or by rules."""
-        found: list[LoopBody] = []
-        for factor in spaces.factors(loop):
-            inner = spaces.unrolled(loop, factor)
-            found.append(LoopBody(inner.choose(lambda _, options: options[0]), factor))
-            if factor > 1:
-                device = self.session.backend.name
-                rules = [name for name in self.session.plans if name not in NOT_UNROLLED]
-                ruled = (baseline_candidate(inner.graph, name, device) for name in rules)
-                found += [LoopBody(candidate.plan, factor) for candidate, _ in ruled]
-        for other in include:
-            groups = (g for g in other.groups if g.nodes == (loop,))
-            found += [LoopBody(g.body, g.unroll) for g in groups if g.body is not None]
-        return list(dict.fromkeys(found))
 
     def run(self) -> None:
         """Plan, tune the kernels of the plan, and plan again while there is budget."""

@@ -22,7 +22,7 @@ VAIN = 4
 def tuning_gain(kernels: Iterable[Kernel]) -> float:
     """The least best time over first time of any kernel that was timed more than once; 1 if none
     was."""
-    ratios = (kernel.best[0] / next(iter(kernel.us.values())) for kernel in kernels if kernel.us)
+    ratios = (kernel.best[0] / kernel.first_us for kernel in kernels if kernel.us)
     return min(ratios, default=1.0)
 
 

@@ -34,6 +34,11 @@ class Kernel:
     searcher: Searcher | None = None
 
     @property
+    def first_us(self) -> float:
+        """Its time under the first configuration; only for a kernel that was measured."""
+        return next(iter(self.us.values()))
+
+    @property
     def best(self) -> tuple[float, LaunchConfig]:
         """The least time and its configuration; only for a kernel that was measured."""
         launch = min(self.us, key=lambda c: (self.us[c], str(c)))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from autofuse.plan.cost import Calibration
 from autofuse.plan.features import group_features
-from autofuse.search.exact import Options, PlanResult, certified_gain_s, plan
+from autofuse.search.exact import Options, PlanResult, plan
 from autofuse.tuning.exact import ExactSearch
 from autofuse.tuning.learned import (
     Lesson,
@@ -25,6 +25,7 @@ from autofuse.tuning.learned import (
     rank_correlation,
 )
 from autofuse.tuning.session import Session
+from autofuse.tuning.worth import pays
 
 # Kernels of this session from which its own errors say how far predictions can be off.
 OWN = 20
@@ -69,7 +70,7 @@ class ModelSearch(ExactSearch):
     def _learn(self) -> None:
         """Fit the model to all that is known by now, and predict the kernels."""
         own = [
-            Lesson(key, "", self.samples[key], next(iter(kernel.us.values())))
+            Lesson(key, "", self.samples[key], kernel.first_us)
             for key, kernel in self.kernels.by_key.items()
             if kernel.us
         ]
@@ -81,7 +82,7 @@ class ModelSearch(ExactSearch):
     def _foretold(self) -> tuple[list[float], list[float]]:
         """Predictions made before measuring, and the times that followed."""
         pairs = [
-            (guess, next(iter(self.kernels.by_key[key].us.values())))
+            (guess, self.kernels.by_key[key].first_us)
             for key, guess in self.foretold.items()
             if self.kernels.by_key[key].us
         ]
@@ -150,9 +151,7 @@ class ModelSearch(ExactSearch):
             return True
         if expected_us >= incumbent_us * (1 - max(self.gap, CLOSE)):
             return False
-        if self.runs is None:
-            return True
-        return certified_gain_s(incumbent_us, expected_us, self.runs) >= self.kernels.per_plan_s
+        return pays(incumbent_us - expected_us, self.runs, self.kernels.per_plan_s)
 
     def _try(self, chosen: Sequence[int]) -> None:
         """Measure what is new in a plan, and learn from it."""

@@ -13,20 +13,19 @@ from autofuse.graph.types import Graph
 from autofuse.measure.calibrate_cuda import target_calibration
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.cost import Calibration, peak_bytes, plan_bound_us
-from autofuse.plan.enumerate import Enumeration, enumerate_groups
+from autofuse.plan.enumerate import Enumeration
 from autofuse.plan.groups import ordered_plan
-from autofuse.plan.types import Candidate, FusionPlan, LoopBody
+from autofuse.plan.types import Candidate, FusionPlan
 from autofuse.plan.windows import windows
 from autofuse.search.exact import k_best
+from autofuse.tuning.candidates import candidate_kernels
 from autofuse.tuning.cover import cover_problem
 from autofuse.tuning.evaluate import kernels_of
 from autofuse.tuning.plans import FUSED, baseline_candidate, fused_candidate
 from autofuse.tuning.problem import default_candidate
-from autofuse.tuning.regions import nodes_to_plan, plan_by_bounds
-from search_spaces import SPACES, FusionSpace
+from autofuse.tuning.regions import WHOLE_NODES, nodes_to_plan, plan_by_bounds
+from search_spaces import SPACES
 
-# Graphs up to so many nodes are planned as a whole.
-WHOLE_NODES = 600
 PLANNED = "planned"
 
 
@@ -82,7 +81,9 @@ def plan_for(
     graph, calibration = canonical(graph), target_calibration(backend.target)
     found = {n: baseline_candidate(graph, n, device)[0] for n in BASELINES}
     found[FUSED] = fused_candidate(graph, device)
-    enumeration = _enumerate(graph, [c.plan for c in found.values()], calibration)
+    enumeration = candidate_kernels(
+        graph, [c.plan for c in found.values()], calibration, warm=False
+    )
     least, count = _least(graph, enumeration)
     if least is not None:
         found[PLANNED] = default_candidate(graph, least, SPACES[device], PLANNED)
@@ -95,19 +96,6 @@ def plan_for(
         name, digest(graph), len(graph.nodes), backend.name, str(backend.target), best, found,
         rows, count,
     )  # fmt: skip
-
-
-def _enumerate(graph: Graph, include: list[FusionPlan], calibration: Calibration) -> Enumeration:
-    spaces = FusionSpace(graph)
-    bodies: dict[int, list[LoopBody]] = {}
-    for n, inner in spaces.loops.items():
-        ways = [LoopBody(inner.choose(lambda _, options: options[0]))]
-        groups = (g for plan in include for g in plan.groups if g.nodes == (n,))
-        ways += [LoopBody(g.body, g.unroll) for g in groups if g.body is not None]
-        bodies[n] = list(dict.fromkeys(ways))
-    return enumerate_groups(
-        graph, include=include, bodies=bodies, calibration=calibration, warm=False
-    )
 
 
 def _least(graph: Graph, enumeration: Enumeration) -> tuple[FusionPlan | None, int]:

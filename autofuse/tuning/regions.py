@@ -14,6 +14,9 @@ from autofuse.plan.windows import Window
 from autofuse.search.exact import k_best
 from autofuse.tuning.cover import cover_problem, plan_of_windows
 
+# Nodes that are planned as a whole; larger graphs are cut into windows of at most so many.
+WHOLE_NODES = 600
+
 
 @dataclass(frozen=True, slots=True)
 class Region:

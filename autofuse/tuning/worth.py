@@ -11,12 +11,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autofuse.search.exact import certified_gain_s
+
 # Before anything is known, times over bounds spread by this much (standard deviation of the
 # logarithm), which counts as much as so many measured kernels.
 PRIOR_SPREAD, PRIOR_WEIGHT = 0.2, 4
 # What a first new round of launch configurations gains on average, as a fraction of the plan.
 ROUND_GAIN = 0.02
-US_PER_SECOND = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,4 +67,4 @@ def round_gain_us(planned_us: float, vain: int) -> float:
 
 def pays(gain_us: float, runs: float | None, seconds: float) -> bool:
     """Whether `runs` runs save more than `seconds` when each gains so much; None: always."""
-    return runs is None or runs * gain_us / US_PER_SECOND >= seconds
+    return runs is None or certified_gain_s(gain_us, 0.0, runs) >= seconds

@@ -1,0 +1,44 @@
+"""Candidate kernels of a graph: enumerated, and those of given plans among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from autofuse.graph.types import Graph
+from autofuse.plan.cost import Calibration
+from autofuse.plan.enumerate import Enumeration, enumerate_groups
+from autofuse.plan.types import FusionPlan, LoopBody
+from autofuse.tuning.plans import baseline_candidate
+from search_spaces import FusionSpace
+
+# Rules that plan several trips as they plan one: unrolling would gain nothing.
+NOT_UNROLLED = frozenset({"unfused"})
+
+
+def candidate_kernels(
+    graph: Graph, plans: Sequence[FusionPlan], calibration: Calibration, *, warm: bool,
+    rules: Iterable[str] = (), device: str = "",
+) -> Enumeration:  # fmt: skip
+    """The candidate kernels of a canonical graph, with those of `plans` among them. A loop may be
+    re-issued as in one of these, or with one or several trips fused, or planned together by `rules`
+    (baselines, for `device`)."""
+    spaces = FusionSpace(graph)
+    ruled = [name for name in rules if name not in NOT_UNROLLED]
+    bodies = {n: _ways(spaces, n, plans, ruled, device) for n in spaces.loops}
+    return enumerate_groups(graph, include=plans, bodies=bodies, calibration=calibration, warm=warm)
+
+
+def _ways(
+    spaces: FusionSpace, loop: int, plans: Sequence[FusionPlan], rules: Sequence[str], device: str
+) -> list[LoopBody]:
+    found: list[LoopBody] = []
+    for factor in spaces.factors(loop):
+        inner = spaces.unrolled(loop, factor)
+        found.append(LoopBody(inner.choose(lambda _, options: options[0]), factor))
+        if factor > 1:  # of single trips the rules' plans are given
+            ruled = (baseline_candidate(inner.graph, name, device)[0] for name in rules)
+            found += [LoopBody(candidate.plan, factor) for candidate in ruled]
+    for plan in plans:
+        groups = (g for g in plan.groups if g.nodes == (loop,))
+        found += [LoopBody(g.body, g.unroll) for g in groups if g.body is not None]
+    return list(dict.fromkeys(found))
