@@ -37,7 +37,7 @@ void add(const float *x, const float *y, float *z) {{
 
 def program(*texts: str, flags: tuple[str, ...] = ("-O2",), **facts: object) -> Program:
     sources = tuple(Source(f"unit{i}", text, flags) for i, text in enumerate(texts))
-    return Program(sources, "run", **facts)  # type: ignore[arg-type]
+    return Program(sources, "run", **facts)
 
 
 def adder(flags: tuple[str, ...] = ("-O2",)) -> Program:

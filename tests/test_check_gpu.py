@@ -63,7 +63,7 @@ def test_options_are_completed_and_refused(tmp_path: Path) -> None:
         ({"total_s": float("nan")}, "the total must be"),
     ):
         with pytest.raises(BenchError, match=said):
-            checked_options(CheckOptions(tmp_path, **wrong))  # type: ignore[arg-type]  # on purpose
+            checked_options(CheckOptions(tmp_path, **wrong))
 
 
 def test_without_a_gpu(tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def test_wrong_programs_are_found_out(
     driver: FakeDriver, tmp_path: Path, kernel: object, words: str
 ) -> None:
     made = bench(driver, tmp_path)
-    driver.kernels["k_add"] = kernel  # type: ignore[assignment]
+    driver.kernels["k_add"] = kernel
     reply = made.measure(MeasureJob(artifact(tmp_path), None))
     assert reply.failure is not None and reply.failure.kind is FailureKind.WRONG_RESULT
     assert words in reply.failure.message
@@ -229,11 +229,11 @@ def test_an_illegal_address_is_a_launch_failure_and_the_last_answer(
             answers.append(answer)
 
     with pytest.raises(EOFError):
-        worker.serve(Requests(), Replies())  # type: ignore[arg-type]
+        worker.serve(Requests(), Replies())
     _, good, last = answers
     assert getattr(good, "failure", "") is None
-    assert isinstance(last, Last) and last.answer.failure is not None  # type: ignore[union-attr]
-    assert last.answer.failure.kind is FailureKind.LAUNCH  # type: ignore[union-attr]
+    assert isinstance(last, Last) and last.answer.failure is not None
+    assert last.answer.failure.kind is FailureKind.LAUNCH
 
 
 def test_calibration_measures_bandwidth_and_launches(driver: FakeDriver) -> None:

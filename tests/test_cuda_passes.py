@@ -232,7 +232,7 @@ def test_widen_lanes_keeps_what_is_not_aligned() -> None:
         done = body_of(widen_lanes(single))
         assert done.count("..") == 1 and done.count("x[") == 4
     strided = loop("lane", c, Store("out", ix.imul(c, 2), x(ix.imul(c, 2))))
-    assert widen_lanes(kernel(loop("grid", r, strided), vector=4)).body[0].body == (strided,)  # type: ignore[union-attr]
+    assert widen_lanes(kernel(loop("grid", r, strided), vector=4)).body[0].body == (strided,)
 
 
 def test_widen_lanes_takes_16_bytes_at_most_and_leaves_a_rest() -> None:

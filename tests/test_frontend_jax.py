@@ -22,7 +22,7 @@ from autofuse.graph.reference import evaluate
 
 X = jnp.linspace(-1.4, 1.9, 12, dtype=jnp.float32).reshape(4, 3)
 P = jnp.linspace(0.1, 0.9, 12, dtype=jnp.float32).reshape(4, 3)
-I = jnp.arange(-6, 6, dtype=jnp.int32).reshape(4, 3)  # noqa: E741
+I = jnp.arange(-6, 6, dtype=jnp.int32).reshape(4, 3)  # noqa: E741 - beside X, P, U, B and V
 U = jnp.arange(12, dtype=jnp.uint32).reshape(4, 3) * 400_000_007
 B = I % 3 == 0
 V = jnp.array([2, 0, 1], jnp.int32)

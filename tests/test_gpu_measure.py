@@ -85,19 +85,20 @@ def test_a_session_survives_a_candidate(bad: str, kinds: set[FailureKind]) -> No
 
 
 def torch_array(array: np.ndarray) -> tuple[Any, int]:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch")  # not needed to use a GPU
     made = torch.tensor(array, device="cuda")
     return made, made.data_ptr()
 
 
 def jax_array(array: np.ndarray) -> tuple[Any, int]:
-    jax = pytest.importorskip("jax")
+    jax = pytest.importorskip("jax")  # not needed to use a GPU
     made = jax.device_put(array, jax.devices("gpu")[0])
     return made, made.unsafe_buffer_pointer()
 
 
 def cupy_array(array: np.ndarray) -> tuple[Any, int]:
-    cupy = pytest.importorskip("cupy")
+    import cupy
+
     made = cupy.asarray(array)
     return made, made.data.ptr
 
@@ -113,14 +114,15 @@ def test_arrays_of_others_are_used_in_place(make: Any) -> None:
 
 
 def test_torch_takes_results_without_a_copy() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch")  # not needed to use a GPU
     (result,) = autofuse.compile(negation(), device="cuda")(torch.ones(N, device="cuda"))
     taken = torch.from_dlpack(result)
     assert taken.data_ptr() == result.data.ptr and bool((taken == -1).all())
 
 
 def test_results_come_on_the_callers_stream() -> None:
-    cupy = pytest.importorskip("cupy")
+    import cupy
+
     plan = autofuse.compile(negation(), device="cuda")
     x = cupy.ones(N, cupy.float32)
     cupy.cuda.Device().synchronize()
@@ -131,7 +133,8 @@ def test_results_come_on_the_callers_stream() -> None:
 
 
 def test_a_caller_may_capture_a_plan_in_a_graph_of_his_own() -> None:
-    cupy = pytest.importorskip("cupy")
+    import cupy
+
     graph = zoo_graph("softmax", "small")
     plan = autofuse.compile(graph, device="cuda", mode="eager")
     inputs = random_inputs(graph, 2)

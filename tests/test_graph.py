@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -118,7 +119,7 @@ def test_constants() -> None:
         ),
     ],
 )  # fmt: skip
-def test_verify_refuses_damaged_graphs(damage, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_verify_refuses_damaged_graphs(damage: Callable[[Graph], Graph], message: str) -> None:
     with pytest.raises(GraphError, match=message):
         verify(damage(diamond()))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from random import Random
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -156,7 +158,7 @@ def expressions(draw: st.DrawFn, depth: int = 4) -> tuple[Expr, object]:
     return imod(a, n), lambda env: _strict(lambda x: x % n if x >= 0 else None, fa(env))
 
 
-def _strict(fn, *args):  # type: ignore[no-untyped-def]
+def _strict(fn: Callable[..., int | None], *args: int | None) -> int | None:
     return None if any(a is None for a in args) else fn(*args)
 
 
@@ -170,7 +172,7 @@ def test_simplification_keeps_the_value(pair: tuple[Expr, object], seeds: list[i
             name: (seed + shift * 5) % extent
             for (name, extent), seed in zip(EXTENTS.items(), seeds, strict=True)
         }
-        want = plain(env)  # type: ignore[operator]
+        want = plain(env)
         if want is None:
             continue
         tried += 1
@@ -182,7 +184,7 @@ def test_simplification_keeps_the_value(pair: tuple[Expr, object], seeds: list[i
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.randoms(use_true_random=False))
-def test_reshapes_of_every_shape(shape: list[int], rnd) -> None:  # type: ignore[no-untyped-def]
+def test_reshapes_of_every_shape(shape: list[int], rnd: Random) -> None:
     syms = [Sym(f"i{a}", DType.I64, n) for a, n in enumerate(shape)]
     other = [n for n in shape if n > 1]
     rnd.shuffle(other)

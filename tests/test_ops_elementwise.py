@@ -227,9 +227,9 @@ def test_scalar_constants_are_literals_and_arrays_are_buffers() -> None:
     assert spec.body is not None
     one = Literal.of(np.asarray(2.5), DType.BF16)
     call = OpCall(make_attrs({"value": one}), (), (one.type,))
-    assert spec.body(call, (), None) == (Lit(2.5, DType.F32),)  # type: ignore[arg-type]
+    assert spec.body(call, (), None) == (Lit(2.5, DType.F32),)
     many = Literal.of(np.arange(3), DType.I32)
     assert is_scalar_constant("constant", (one.type,))
     assert not is_scalar_constant("constant", (many.type,))
     with pytest.raises(GraphError, match="is a buffer"):
-        spec.body(OpCall(make_attrs({"value": many}), (), (many.type,)), (), None)  # type: ignore[arg-type]
+        spec.body(OpCall(make_attrs({"value": many}), (), (many.type,)), (), None)

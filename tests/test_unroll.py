@@ -124,7 +124,7 @@ def everything(outer: int, inner: int) -> Candidate:
         return wanted if ".unroll:" in f".{name}" else options[0]
 
     graph = nested((4, 6))
-    return candidate(graph, FusionSpace(graph).choose(choose))  # type: ignore[arg-type]
+    return candidate(graph, FusionSpace(graph).choose(choose))
 
 
 def test_nested_loops_are_both_unrolled() -> None:

@@ -76,7 +76,7 @@ def test_the_space_asks_for_a_factor_and_finds_a_plan_again() -> None:
         return 3 if name.startswith("unroll:") else options[0]
 
     space = FusionSpace(GRAPH)
-    plan = space.choose(choose)  # type: ignore[arg-type]
+    plan = space.choose(choose)
     assert asked[f"unroll:{LOOP}"] == (1, 2, 3, 6)
     assert {g.unroll for g in plan.groups} == {1, 3}
     check_plan(GRAPH, plan)

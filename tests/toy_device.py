@@ -86,7 +86,7 @@ def show(progress: Progress) -> None:
 def tune_here(db: str, strategy: str, seed: int, stop: Callable[[], bool]) -> dict[str, object]:
     """Register the device for the rest of the process and tune until the space is used up."""
     BACKENDS["toy"], SPACES["toy"] = TOY, ToySpace()
-    session.Sampling = lambda cache: replace(QUICK, cache=cache)  # type: ignore[assignment, misc]
+    session.Sampling = lambda cache: replace(QUICK, cache=cache)
     found = tune(
         workload(), name="shares", device="toy", db=db, budget_s=LONG_S, strategy=strategy,
         seed=seed, progress=show, stop=stop,

@@ -61,7 +61,7 @@ def open_engine(url: URL) -> Engine:
         engine = _engine(url)
         try:
             ensure_schema(engine, name, WRITES)
-        except BaseException:
+        except BaseException:  # an interrupt too must not leave the file open
             engine.dispose()
             raise
         return engine

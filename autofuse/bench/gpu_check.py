@@ -160,7 +160,7 @@ class Check:
             own["state"] = "done"
         except Exception as error:  # a driver or a library may raise anything; later steps go on
             own |= {"state": "failed", "error": sentence(error)}
-        except BaseException:
+        except BaseException:  # an interrupt or the time limit: what was found is kept
             own["state"] = "cut off"
             self.write()
             raise

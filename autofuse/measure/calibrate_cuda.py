@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from autofuse.backends.cuda.devices import Target
 from autofuse.backends.cuda.driver import CupyDriver, running_target
@@ -49,7 +50,7 @@ def calibrate_cuda(driver: CupyDriver | None = None, target: Target | None = Non
         near = _copy_rate(d, stream, own.l2_bytes // (2 * CACHED_SHARE), COPIES)
         cubin, _ = compile_cubin(_EMPTY, own.arch)
         nothing = d.function(d.load(cubin), "af_nothing", 0)
-        launch: Callable[[], None] = lambda: d.launch(nothing, Geometry(1, 32), ())  # noqa: E731
+        launch = partial(d.launch, nothing, Geometry(1, 32), ())
         graph = d.capture(d.new_stream(), (launch,) * LAUNCHES)
         launch_us = _best_us(d, stream, lambda: graph.launch(stream)) / LAUNCHES
     return replace(

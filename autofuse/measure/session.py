@@ -216,7 +216,7 @@ class Worker:
             self._drop()
             message = f"the measuring process could not start: {lost.failure.message}"
             raise MeasureError(message) from None
-        except BaseException:
+        except BaseException:  # an interrupt leaves a child that knows no workload
             self._drop()
             raise
         assert isinstance(ready, Ready)

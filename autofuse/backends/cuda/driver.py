@@ -260,7 +260,7 @@ class CupyDriver:
                 try:
                     for call in work:
                         call()
-                except BaseException:
+                except BaseException:  # an interrupt too must not leave the stream capturing
                     stream.end_capture()
                     raise
                 return stream.end_capture()
