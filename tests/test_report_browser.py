@@ -170,7 +170,12 @@ def test_nothing_overflows(opened: Any, width: int) -> None:
 
 def test_hovering_tells_what_a_mark_is(opened: Any) -> None:
     mark = opened.find_element(By.CSS_SELECTOR, "[data-chart=tradeoff] svg rect.af-f1")
-    opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", mark)
+    # A tip goes when the page scrolls, and the page says so with its next picture.
+    opened.execute_async_script(
+        "arguments[0].scrollIntoView({block: 'center'});"
+        "requestAnimationFrame(() => requestAnimationFrame(arguments[1]))",
+        mark,
+    )
     webdriver.ActionChains(opened).move_to_element(mark).perform()
     tip = opened.find_element(By.CSS_SELECTOR, ".tip")
     assert tip.is_displayed() and "kernels:" in tip.text
