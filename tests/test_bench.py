@@ -133,6 +133,25 @@ def planted_workload():
     return BenchWorkload("toy", graph, (np.linspace(-1, 1, 8, dtype=np.float32),))
 
 
+def test_tuning_seconds_are_told_for_all_who_tuned():
+    row = {"autofuse": Outcome(time_us=1.0, tune_s=20.0), "jax": Outcome(time_us=2.0),
+           "tvm_tuned": Outcome(time_us=3.0, compile_s=0.5, tune_s=81.0)}  # fmt: skip
+    text = table.text_table({"softmax": row}, (*peers.OURS, *peers.PEERS), {})
+    head, line = text.splitlines()[3:5]
+    assert head.split("tvm_tuned", 1)[1].split() == "autofuse tuning s tvm_tuned tuning s".split()
+    assert line.split()[-3:] == ["0.50", "20.00", "81.00"]
+
+
+@pytest.mark.parametrize("trials", [0, 8])
+def test_tvm_is_missing_with_a_sentence(trials, monkeypatch):
+    known = peers.find_spec
+    monkeypatch.setattr(peers, "find_spec", lambda name: None if name == "tvm" else known(name))
+    _, missing = peers.implementations(1, 0.0, None, trials)
+    said = {name: why for name, why in missing.items() if name.startswith("tvm")}
+    assert list(said) == (["tvm", "tvm_tuned"] if trials else ["tvm"])
+    assert set(said.values()) == {"tvm is not installed (pip install 'autofuse[peers]')"}
+
+
 def test_a_row_tells_times_and_errors():
     workload = planted_workload()
     right = (np.exp(workload.inputs[0]),)

@@ -1,4 +1,4 @@
-"""The columns of the comparison: our plans, NumPy, jax.jit and torch.compile.
+"""The columns of the comparison: our plans, NumPy, jax.jit, torch.compile and TVM.
 
 Inputs are converted once, outside what is timed. A first call less a typical later one counts as
 compilation. Peers keep no compilation on disk, so that their seconds are honest.
@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from autofuse.bench.peer_tvm import Tvm
 from autofuse.bench.translate import translate
 from autofuse.bench.types import Arrays, BenchError, BenchWorkload, Implementation, Program, Ready
 from autofuse.tuning import compile as compile_plan
 from autofuse.tuning import tune
 
 OURS = ("autofuse", "autofuse_xla_2022", "autofuse_unfused")
-PEERS = ("numpy", "jax", "torch")
+PEERS = ("numpy", "jax", "torch", "tvm", "tvm_tuned")
 
 
 def limit_threads(threads: int) -> None:
@@ -35,7 +36,9 @@ def limit_threads(threads: int) -> None:
     if not 1 <= threads <= len(cores):
         raise BenchError(f"this machine has {len(cores)} cores, so {threads} threads cannot be had")
     os.sched_setaffinity(0, cores[:threads])
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC"):
+    for variable in (
+        "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC", "TVM_NUM_THREADS",
+    ):  # fmt: skip
         os.environ[variable] = str(threads)
     os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -180,16 +183,27 @@ def require(package: str) -> None:
         raise BenchError(f"{package} is not installed (pip install 'autofuse[peers]')")
 
 
+def tvm(threads: int, trials: int) -> Tvm:
+    """TVM, whose programs are PyTorch's; tuned if there are `trials`."""
+    require("tvm")
+    require("torch")
+    return Tvm(threads, trials)
+
+
 def implementations(
-    threads: int, seconds: float, db: str | None
+    threads: int, seconds: float, db: str | None, trials: int
 ) -> tuple[list[Implementation], dict[str, str]]:
-    """All columns that can be had here, and why the others cannot."""
+    """All columns that can be had here, and why the others cannot. `trials`: MetaSchedule trials of
+    TVM per workload, 0 for no such column."""
     plans = zip(OURS, ("best", "xla-2022", "unfused"), strict=True)
     makers: dict[str, Callable[[], Implementation]] = {
         name: lambda name=name, plan=plan: Ours(name, plan, seconds, db)  # type: ignore[misc]  # bound defaults
         for name, plan in plans
     }
     makers |= {"numpy": NumPy, "jax": Jax, "torch": lambda: Torch(threads)}
+    makers["tvm"] = lambda: tvm(threads, 0)
+    if trials:
+        makers["tvm_tuned"] = lambda: tvm(threads, trials)
     found: list[Implementation] = []
     missing: dict[str, str] = {}
     for name, make in makers.items():

@@ -35,6 +35,7 @@ def bench_peers(
     seconds: float = 20.0,
     timing_s: float = 10.0,
     threads: int | None = None,
+    tvm_trials: int = 64,
     size: str = "default",
     db: str | None = None,
     output: Path | None = None,
@@ -42,13 +43,14 @@ def bench_peers(
 ) -> dict[str, Any]:
     """Compare on each of `workloads` (none: all) and return what `--output` holds.
 
-    Ours is tuned for `seconds` per workload; all are then timed for about `timing_s` seconds.
+    Ours is tuned for `seconds` per workload, TVM by `tvm_trials` trials; all are then timed for
+    about `timing_s` seconds.
     `output` is rewritten after every workload. Raises BenchError for an unknown workload or
     thread count."""
     names = chosen(workloads)
     threads = threads or usable_cores()
     limit_threads(threads)
-    columns, missing = implementations(threads, seconds, db)
+    columns, missing = implementations(threads, seconds, db, tvm_trials)
     overwrite = overwriter(last_level_cache_bytes())
     results: dict[str, Row] = {}
     facts = _facts(threads, seconds, size, missing)
@@ -121,7 +123,7 @@ def sentence(error: Exception) -> str:
 def _facts(threads: int, seconds: float, size: str, missing: Mapping[str, str]) -> dict[str, Any]:
     """What must be known to read the figures."""
     versions = {"python": platform.python_version()}
-    for package in ("numpy", "jax", "torch"):
+    for package in ("numpy", "jax", "torch", "apache-tvm"):
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

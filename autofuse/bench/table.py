@@ -82,11 +82,12 @@ def text_table(results: Results, columns: Sequence[str], missing: Mapping[str, s
     for name, row in results.items():
         ratio = f"{found[name]:.2f} ({best_peer(row)[0]})" if name in found else "-"  # type: ignore[index]  # a ratio has a best peer
         lines.append(_line([name, *(_time(row.get(c)) for c in columns), ratio]))
-    lines += ["", _line(["compile s", *columns, "tuning s"])]
+    tuned = [c for c in columns if any(c in row and row[c].tune_s for row in results.values())]
+    lines += ["", _line(["compile s", *columns, *(f"{c} tuning s" for c in tuned)])]
     for name, row in results.items():
-        tuned = row.get(BEST, Outcome()).tune_s
         cells = [_seconds(row[c].compile_s if c in row else None) for c in columns]
-        lines.append(_line([name, *cells, _seconds(tuned)]))
+        cells += [_seconds(row[c].tune_s if c in row else None) for c in tuned]
+        lines.append(_line([name, *cells]))
     lines += ["", *_sentences(results, missing), *_headline(results)]
     return "\n".join(lines)
 
