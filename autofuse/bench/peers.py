@@ -40,6 +40,7 @@ def limit_threads(threads: int) -> None:
         "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC", "TVM_NUM_THREADS",
     ):  # fmt: skip
         os.environ[variable] = str(threads)
+    os.environ["TVM_BIND_THREADS"] = "0"  # bound threads slow down the others
     os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
