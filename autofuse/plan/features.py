@@ -84,6 +84,13 @@ def vector(features: Mapping[str, float]) -> list[float]:
     return [features.get(name, math.nan) for name in COLUMNS]
 
 
+def kind_of_work(graph: Graph, group: FusionGroup) -> tuple[bool, int]:
+    """Whether a group multiplies matrices, and its reductions (two stand for more): what decides
+    first how far above its lower bound a kernel lies."""
+    families = [graph[n].spec.family for n in group.nodes]
+    return Family.CONTRACTION in families, min(2, families.count(Family.REDUCTION))
+
+
 def _log(amount: float) -> float:
     return math.log2(1.0 + amount)
 

@@ -9,13 +9,13 @@ is planned window by window, and what is proved then holds per window.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Sequence
 
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.cost import Calibration
 from autofuse.plan.enumerate import Enumeration
+from autofuse.plan.features import kind_of_work
 from autofuse.plan.groups import ordered_plan
 from autofuse.plan.types import FusionGroup, FusionPlan
 from autofuse.plan.windows import Window, windows
@@ -34,7 +34,8 @@ from autofuse.tuning.problem import default_candidate
 from autofuse.tuning.profiling import Kernels
 from autofuse.tuning.regions import WHOLE_NODES, nodes_to_plan, plan_by_bounds, region_of
 from autofuse.tuning.session import Session
-from autofuse.tuning.worth import expected_gain_us, pace_of, pays, round_gain_us
+from autofuse.tuning.turns import Outlook, Turns
+from autofuse.tuning.worth import expected_gain_us, pace_of
 from search_spaces import FusionSpace
 
 # Rounds of new launch configurations between two times of planning.
@@ -66,6 +67,7 @@ class ExactSearch:
         pieces = self.cover.problem.pieces
         self.bounds = {piece.key: piece.bound_us for piece in pieces}
         places = {self.cover.group(i): piece.key for i, piece in enumerate(pieces)}
+        self.kinds = {key: kind_of_work(self.graph, group) for group, key in places.items()}
         self.kernels = Kernels(session, places, self.bounds)
         self.windows: tuple[Window, ...] = ()
         if nodes_to_plan(self.graph) > WHOLE_NODES:
@@ -78,12 +80,7 @@ class ExactSearch:
                 "the gap is proved per window, not for the graph"
             )
         self.current: FusionPlan | None = None
-        # How many kernels were known when it was last judged whether measuring pays, and how.
-        self._judged = (-1, False)
-        # Rounds of launch configurations in a row that gained nothing, and the best measured plan.
-        self._vain, self._incumbent_us = 0, math.inf
-        # Whether planning gives way to launch configurations that promise more, and may.
-        self._paused, self._may_pause = False, True
+        self.turns = Turns(runs)
         # Whether the planner has a plan to go on from.
         self._has_plan = False
 
@@ -109,8 +106,8 @@ class ExactSearch:
             before = self.session.planned_us
             if self._tune(found):
                 continue
-            if self._paused:
-                self._may_pause = False
+            if self.turns.is_paused:
+                self.turns.may_pause = False
                 continue
             hoped = self._hopeful() if vain < VAIN else None
             if hoped is None or not self._tune(hoped):
@@ -125,14 +122,15 @@ class ExactSearch:
             if not self.kernels.tune_launches(found):
                 break
             rounds += 1
-            self._vain = 0 if self.kernels.cost_us(found.groups) < before else self._vain + 1
-            self._may_pause = True
+            self.turns.round_done(self.kernels.cost_us(found.groups) < before)
         return rounds
 
     def _is_planning_due(self) -> bool:
         """Whether planning was put off and promises more now than new configurations do."""
-        planned = self.session.planned_us or 0.0
-        return self._paused and self._expected_us() > round_gain_us(planned, self._vain)
+        turns = self.turns
+        return turns.is_paused and turns.is_planning_due(
+            self._outlook(), self.session.planned_us or 0.0
+        )
 
     def _planned(self) -> FusionPlan | None:
         """The best plan by what is known now, timed as a whole."""
@@ -147,7 +145,8 @@ class ExactSearch:
         near_enough = self.session.gap is not None and self.session.gap <= self.gap
         if self.windows or planned is None or near_enough or self.session.is_over():
             return None
-        if not pays(round_gain_us(planned, self._vain), self.runs, self.kernels.per_plan_s):
+        turns = self.turns
+        if not turns.round_pays(turns.round_gain_us(planned), self.kernels.per_plan_s):
             return None
         costs = self._supposed() | hopeful_costs(self.kernels.by_key, self.bounds)
         best = k_best(self.cover.problem, costs, 1)[0]
@@ -169,8 +168,8 @@ class ExactSearch:
         times = ((key, kernels.by_key[key].best[0]) for key in kernels.keys(found))
         least = sum(min(self.bounds[key], us) for key, us in times)
         cost = kernels.cost_us(found.groups)
-        gain = min(cost - least, round_gain_us(cost, self._vain))
-        return pays(gain, self.runs, kernels.per_plan_s)
+        gain = min(cost - least, self.turns.round_gain_us(cost))
+        return self.turns.round_pays(gain, kernels.per_plan_s)
 
     def _is_enough(self) -> bool:
         """Whether planning must end, or pause: no time is left, or kernels not measured yet are
@@ -178,34 +177,28 @@ class ExactSearch:
         configurations of those that were."""
         if self.session.is_over():
             return True
+        if not self._has_plan or self.windows or len(self.bounds) > JUDGED_KERNELS:
+            return False
         known = len(self.kernels.known())
-        judged = self._has_plan and not self.windows and len(self.bounds) <= JUDGED_KERNELS
-        if not judged or known == self._judged[0]:
-            return self._judged[1]
-        gain = self._expected_us()
-        self._paused = self._may_pause and gain < round_gain_us(self._incumbent_us, self._vain)
-        enough = self._paused or not pays(gain, self.runs, self.kernels.per_plan_s)
-        self._judged = known, enough
-        return enough
+        return self.turns.is_enough(known, self._outlook, self.kernels.per_plan_s)
 
-    def _expected_us(self) -> float:
-        """The expected gain of the plan that promises most; infinite before any plan is known."""
+    def _outlook(self) -> Outlook:
+        """What the kernels measured by now let expect of the others."""
         problem, costs = self.cover.problem, self._costs()
         try:
             incumbent = k_best(problem, dict.fromkeys(self.bounds) | costs, 1)[0].cost_us
         except AutofuseError:  # what is known makes no plan yet
-            return math.inf
-        self._incumbent_us = incumbent
-        seen = ((us, self.bounds[key]) for key, us in costs.items() if us is not None)
-        pace = pace_of(list(seen))
+            return Outlook()
+        kinds, bounds = self.kinds, self.bounds
+        pace = pace_of((kinds[k], us, bounds[k]) for k, us in costs.items() if us is not None)
         gains = []
         for deviations in PROMISES:
-            hoped = {key: pace.time_us(us, deviations) for key, us in self.bounds.items()}
-            chosen = [problem.pieces[i] for i in k_best(problem, {**hoped, **costs}, 1)[0].plan]
-            measured = sum(costs.get(piece.key) or 0.0 for piece in chosen)
-            open_us = [piece.bound_us for piece in chosen if piece.key not in costs]
-            gains.append(expected_gain_us(incumbent, measured, open_us, pace))
-        return max(gains)
+            hoped = {k: pace.time_us(kinds[k], us, deviations) for k, us in bounds.items()}
+            keys = [problem.pieces[i].key for i in k_best(problem, {**hoped, **costs}, 1)[0].plan]
+            measured = sum(costs.get(key) or 0.0 for key in keys)
+            others = [(kinds[key], bounds[key]) for key in keys if key not in costs]
+            gains.append(expected_gain_us(incumbent, measured, others, pace))
+        return Outlook(incumbent, max(gains))
 
     # --- planning ---------------------------------------------------------------------------
 
@@ -271,7 +264,8 @@ class ExactSearch:
 
     def _plan(self, start: Sequence[Sequence[int]]) -> PlanResult:
         begun, before = time.perf_counter(), self.session.evaluator.spent.total
-        self._judged, self._paused, self._has_plan = (-1, False), False, False
+        self.turns.begin_planning()
+        self._has_plan = False
         result = plan(
             self.cover.problem,
             lambda piece: self.kernels.measured(piece.key),
