@@ -36,14 +36,14 @@ def test_planning_gives_bounds_and_says_that_nothing_was_timed() -> None:
     assert set(found["plans"]) == {*BASELINES, "fused", "planned"}
     bounds = {name: row["bound_us"] for name, row in found["plans"].items()}
     assert bounds["planned"] == min(bounds.values()) == found["best"]["bound_us"]
-    # 64 MiB in, 64 MiB out at 3350 GB/s.
-    assert 40.0 < bounds["planned"] < 42.0
+    # 64 MiB in, 64 MiB out at 3350 GB/s, but for the 50 MiB that may be in the second-level cache.
+    assert 25.0 < bounds["planned"] < 41.0
     assert json.loads(json.dumps(found)) == found
     assert candidate_from_json(found["best"]["plan"]).digest == found["best"]["plan_digest"]
 
 
 def test_a_faster_device_has_lower_bounds() -> None:
-    graph = zoo_graph("softmax", "small")
+    graph = zoo_graph("softmax")
     bounds = [
         plan_for(graph, target=name).plans["fused"]["bound_us"]
         for name in ("RTX4090", "A100", "H100", "H200", "B200")

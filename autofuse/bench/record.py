@@ -105,7 +105,7 @@ def _whole_cover(
     baselines = [baseline_candidate(graph, name, "cpu")[0].plan for name in BASELINES]
     include = [FusionSpace(graph).choose(lambda _, options: options[0]), *baselines]
     found = [
-        enumerate_groups(graph, include=plans, calibration=calibration, warm=False)
+        enumerate_groups(graph, include=plans, calibration=calibration)
         for plans in (include, [*include, *sampled_plans(graph, options)])
     ]
     return cover_problem(found[1], digests=True), set(found[0].groups)

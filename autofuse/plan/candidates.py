@@ -90,14 +90,11 @@ class State:
 class Judge:
     """Judges sets of atoms, each once, and counts why sets were refused."""
 
-    def __init__(
-        self, atoms: Atoms, options: EnumerateOptions, calibration: Calibration, warm: bool
-    ) -> None:
+    def __init__(self, atoms: Atoms, options: EnumerateOptions, calibration: Calibration) -> None:
         self.atoms = atoms
         self.graph: Graph = atoms.graph
         self.options = options
         self.calibration = calibration
-        self.warm = warm
         self.shapes = Structures(atoms.graph)
         self.counts: Counter[str] = Counter()
         self._sketches: dict[int, Sketch | None] = {}
@@ -224,7 +221,7 @@ class Judge:
     def _bound(self, key: Key, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> float:
         if key not in self._bounds:
             work = group_work(self.graph, nodes, outputs)
-            self._bounds[key] = work_bound_us(work, self.calibration, warm=self.warm)
+            self._bounds[key] = work_bound_us(work, self.calibration)
         return self._bounds[key]
 
     def closure(self, mask: int) -> int:

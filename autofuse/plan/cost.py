@@ -97,28 +97,24 @@ class Calibration:
 NOMINAL = Calibration(2.0, 50.0, 500.0, 100.0, 1000.0, 400.0)
 
 
-def group_bound_us(
-    graph: Graph, group: FusionGroup, calibration: Calibration, *, warm: bool = True
-) -> float:
-    """Microseconds one call of the plan spends in `group` at the very least.
+def group_bound_us(graph: Graph, group: FusionGroup, calibration: Calibration) -> float:
+    """Microseconds one call of the plan spends in `group` at the very least, whatever the state of
+    the cache before the call: a kernel finds what kernels before it read or wrote.
 
-    `warm` says that its inputs may be in the cache. A re-issued loop costs every trip of its
-    body's plan."""
+    A re-issued loop costs every trip of its body's plan."""
     if group.body is not None:
         body, trips = reissued(graph, group)
-        return trips * plan_bound_us(body, group.body, calibration, warm=warm)
-    return work_bound_us(group_work(graph, group.nodes, group.outputs), calibration, warm=warm)
+        return trips * plan_bound_us(body, group.body, calibration)
+    return work_bound_us(group_work(graph, group.nodes, group.outputs), calibration)
 
 
-def plan_bound_us(
-    graph: Graph, plan: FusionPlan, calibration: Calibration, *, warm: bool = True
-) -> float:
+def plan_bound_us(graph: Graph, plan: FusionPlan, calibration: Calibration) -> float:
     """The bounds of a plan's groups together."""
-    return math.fsum(group_bound_us(graph, g, calibration, warm=warm) for g in plan.groups)
+    return math.fsum(group_bound_us(graph, g, calibration) for g in plan.groups)
 
 
 def work_bound_us(work: Work, calibration: Calibration, *, warm: bool = True) -> float:
-    """The faster of all threads and one."""
+    """The faster of all threads and one; `warm`: what fits the cache may be there."""
     best = math.inf
     found: Calibration | None = calibration
     while found is not None:

@@ -52,7 +52,6 @@ def enumerate_groups(
     include: Sequence[FusionPlan] = (),
     bodies: Bodies | None = None,
     calibration: Calibration = NOMINAL,
-    warm: bool = True,
 ) -> Enumeration:
     """Candidate kernels of a canonical graph.
 
@@ -60,10 +59,10 @@ def enumerate_groups(
     be no kernel and has no body plan makes the program infeasible."""
     limits = options or EnumerateOptions()
     atoms = atoms_of(graph, limits.join)
-    judge = Judge(atoms, limits, calibration, warm)
+    judge = Judge(atoms, limits, calibration)
     found = _Kept(judge)
     found.add_included(include)
-    found.add_bodies(bodies or {}, calibration, warm)
+    found.add_bodies(bodies or {}, calibration)
     singles = [state for k in range(len(atoms.items)) if (state := judge.judge(1 << k)) is not None]
     for state in singles:
         found.add_state(state)
@@ -105,7 +104,7 @@ class _Kept:
         for plan in plans:
             for group in plan.groups:
                 if group.body is not None:
-                    bound = group_bound_us(judge.graph, group, judge.calibration, warm=judge.warm)
+                    bound = group_bound_us(judge.graph, group, judge.calibration)
                     self.options.setdefault(group, (bound, None))
                     continue
                 option = judge.option(group.nodes, group.outputs)
@@ -114,7 +113,7 @@ class _Kept:
                 else:
                     self.add(option, always=True)
 
-    def add_bodies(self, bodies: Bodies, calibration: Calibration, warm: bool) -> None:
+    def add_bodies(self, bodies: Bodies, calibration: Calibration) -> None:
         home, graph = self.judge.atoms.home, self.judge.graph
         for loop, ways in sorted(bodies.items()):
             if loop not in home:
@@ -123,7 +122,7 @@ class _Kept:
             outputs = tuple(sorted(e.value for e in exports))
             for way in ways:
                 group = FusionGroup((loop,), outputs, way.plan, way.unroll)
-                bound = group_bound_us(graph, group, calibration, warm=warm)
+                bound = group_bound_us(graph, group, calibration)
                 self.options.setdefault(group, (bound, None))
 
     def finish(self) -> Enumeration:

@@ -101,7 +101,7 @@ def compare(
     built = {d: build(backend, graph, c) for d, c in different.items()}
     cache = cache_state("auto", graph, backend)
     peaks = known_peaks(backend.environment(), db)
-    found = {d: _row(graph, c, built[d], peaks, cache) for d, c in different.items()}
+    found = {d: _row(graph, c, built[d], peaks) for d, c in different.items()}
     with Worker(Workload(graph), device=backend.environment().device) as worker:
         for mode in backend.modes:
             _time(worker, built, found, Sampling(cache, mode=mode))
@@ -121,10 +121,10 @@ def known_peaks(environment: Environment, db: str | None) -> Calibration | None:
 
 
 def _row(
-    graph: Graph, candidate: Candidate, built: BuildResult, peaks: Calibration | None, cache: str
+    graph: Graph, candidate: Candidate, built: BuildResult, peaks: Calibration | None
 ) -> dict[str, Any]:
     traffic = plan_traffic(graph, candidate.plan)
-    bound = plan_bound_us(graph, candidate.plan, peaks or NOMINAL, warm=cache == "warm")
+    bound = plan_bound_us(graph, candidate.plan, peaks or NOMINAL)
     row: dict[str, Any] = {
         "kernels": kernels_of(graph, candidate),
         "bytes": traffic.bytes,

@@ -16,7 +16,7 @@ NOT_UNROLLED = frozenset({"unfused"})
 
 
 def candidate_kernels(
-    graph: Graph, plans: Sequence[FusionPlan], calibration: Calibration, *, warm: bool,
+    graph: Graph, plans: Sequence[FusionPlan], calibration: Calibration, *,
     rules: Iterable[str] = (), device: str = "",
 ) -> Enumeration:  # fmt: skip
     """The candidate kernels of a canonical graph, with those of `plans` among them. A loop may be
@@ -25,7 +25,7 @@ def candidate_kernels(
     spaces = FusionSpace(graph)
     ruled = [name for name in rules if name not in NOT_UNROLLED]
     bodies = {n: _ways(spaces, n, plans, ruled, device) for n in spaces.loops}
-    return enumerate_groups(graph, include=plans, bodies=bodies, calibration=calibration, warm=warm)
+    return enumerate_groups(graph, include=plans, bodies=bodies, calibration=calibration)
 
 
 def _ways(

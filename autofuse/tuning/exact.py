@@ -90,7 +90,6 @@ class ExactSearch:
         session = self.session
         enumeration = candidate_kernels(
             self.graph, [*session.plans.values(), self.fused], calibration,
-            warm=session.evaluator.sampling.cache == "warm",
             rules=session.plans, device=session.backend.name,
         )  # fmt: skip
         session.counts = dict(enumeration.counts)

@@ -79,7 +79,6 @@ class Times:
     graph: Graph
     stored: dict[str, float]
     calibration: Calibration
-    warm: bool
 
     def of(self, group: FusionGroup) -> tuple[str, float]:
         """Whether a group's time is measured or a bound, and the time in microseconds."""
@@ -87,7 +86,7 @@ class Times:
         return (BOUND, self.bound_us(group)) if known is None else (MEASURED, known)
 
     def bound_us(self, group: FusionGroup) -> float:
-        return group_bound_us(self.graph, group, self.calibration, warm=self.warm)
+        return group_bound_us(self.graph, group, self.calibration)
 
 
 def digest_of(graph: Graph, group: FusionGroup) -> str:
@@ -113,7 +112,7 @@ def explain_plan(
         stored = _stored(store, environment, state, {digest_of(graph, g) for g in wanted})
     calibrated = "launch_us" in peaks
     calibration = Calibration.from_mapping(peaks) if calibrated else NOMINAL
-    times = Times(graph, stored, calibration, state == "warm")
+    times = Times(graph, stored, calibration)
     boundaries = (
         _boundary(times, plan, pair, values, merged[pair], verdicts[pair])
         for pair, values in pairs.items()

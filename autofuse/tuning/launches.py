@@ -54,7 +54,18 @@ class LaunchProblem:
     space: LaunchSpace
 
     def seeds(self) -> Sequence[Mapping[str, int | str | bool]]:
-        return [{}]
+        """The default, then what differs from it in one setting: settings act nearly independently
+        of each other, so these tell a sampler most. What is asked last is changed first: the
+        settings asked first are those whose default is seldom wrong."""
+        others: dict[str, int | str | bool] = {}
+
+        def default(name: str, options: tuple[int | str | bool, ...]) -> int | str | bool:
+            if len(options) > 1:
+                others[name] = options[1]
+            return options[0]
+
+        self.propose(default)
+        return [{}, *({name: other} for name, other in reversed(others.items()))]
 
     def propose(self, choose: Chooser) -> Proposal:
         """One configuration; its key is its canonical text."""

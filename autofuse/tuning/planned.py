@@ -81,9 +81,7 @@ def plan_for(
     graph, calibration = canonical(graph), target_calibration(backend.target)
     found = {n: baseline_candidate(graph, n, device)[0] for n in BASELINES}
     found[FUSED] = fused_candidate(graph, device)
-    enumeration = candidate_kernels(
-        graph, [c.plan for c in found.values()], calibration, warm=False
-    )
+    enumeration = candidate_kernels(graph, [c.plan for c in found.values()], calibration)
     least, count = _least(graph, enumeration)
     if least is not None:
         found[PLANNED] = default_candidate(graph, least, SPACES[device], PLANNED)
@@ -111,7 +109,7 @@ def _row(
     backend: Backend, graph: Graph, candidate: Candidate, calibration: Calibration
 ) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "bound_us": plan_bound_us(graph, candidate.plan, calibration, warm=False),
+        "bound_us": plan_bound_us(graph, candidate.plan, calibration),
         "kernels": kernels_of(graph, candidate),
         "peak_bytes": peak_bytes(graph, candidate.plan),
     }
