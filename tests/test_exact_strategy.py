@@ -120,6 +120,17 @@ def test_the_gap_is_reported_and_kept(tmp_path: Path) -> None:
     assert (events[-1].gap, events[-1].bound_us) == (result.gap, result.bound_us)
 
 
+def test_kernels_below_their_bounds_refute_the_calibration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not [n for n in tune_exactly(tmp_path / "t.db").notes if "lower bound" in n]
+    slow = Calibration(1e6, 1.0, 1.0, 1.0, 1.0, 1.0)
+    monkeypatch.setitem(HARDWARE, "cpu", replace(HARDWARE["cpu"], calibrate=lambda: slow))
+    result = tune_exactly(tmp_path / "slow.db")
+    (note,) = (n for n in result.notes if "lower bound" in n)
+    assert "the gap is not proved" in note
+
+
 def test_a_gap_that_is_allowed_ends_the_search_early(tmp_path: Path) -> None:
     full = tune_exactly(tmp_path / "full.db", canonical(mixed(7)))
     early = tune_exactly(tmp_path / "early.db", canonical(mixed(7)), gap=1.0)

@@ -48,6 +48,8 @@ DEAR = 1e9
 PROMISES = (-1.0, -2.0, -3.0)
 # Candidate kernels up to which it is worked out what measuring promises.
 JUDGED_KERNELS = 4000
+# A kernel below its lower bound matters from this fraction of the plan's time on.
+TELLING = 0.01
 # How many of the best plans are looked at for one that fits the memory.
 LOOKED_AT = (4, 16, 64)
 
@@ -97,6 +99,17 @@ class ExactSearch:
 
     def run(self) -> None:
         """Plan, tune the kernels of the plan, and plan again while there is budget."""
+        self._search()
+        below = self.kernels.below_bounds(TELLING * (self.session.planned_us or 0.0))
+        if below:
+            self.session.notes.append(
+                f"{len(below)} of {len(self.kernels.known())} kernels took as little as "
+                f"{min(below.values()):.0%} of their lower bound: the calibrated peaks of this "
+                "device are too low, and the gap is not proved"
+            )
+
+    def _search(self) -> None:
+        """Everything fused, then plans and launch configurations in turns."""
         if not self.session.is_over() and self.session.fits(self.fused):
             space = self.kernels.space
             self.session.measure_once(default_candidate(self.graph, self.fused, space, "fused"))

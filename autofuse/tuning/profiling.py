@@ -25,6 +25,8 @@ from autofuse.tuning.session import Session
 from search_spaces import SPACES
 from search_spaces.launch import LaunchSpace
 
+# Times may be off by this much: a kernel so much below its bound refutes the bound.
+NOISE = 0.05
 # A kernel whose part of the plan is below this is not worth tuning.
 LEAST_SHARE = 0.02
 
@@ -71,6 +73,16 @@ class Kernels:
             elif kernel.failed:
                 found[key] = Measured(None)
         return found
+
+    def below_bounds(self, least_us: float) -> dict[str, float]:
+        """Kernels that took less than their lower bound by NOISE and by `least_us`, with time over
+        bound: where there are any, the calibrated peaks are too low and nothing is proved."""
+        timed = {key: kernel.best[0] for key, kernel in self.by_key.items() if kernel.us}
+        return {
+            key: us / self.bounds[key]
+            for key, us in timed.items()
+            if self.bounds[key] - us > max(least_us, NOISE * self.bounds[key])
+        }
 
     def give_up(self, keys: Iterable[str]) -> None:
         """Count these as failed unless they were timed."""
