@@ -73,8 +73,8 @@ class CpuLaunchSpace:
         if kind == "gemm":
             settings["impl"] = pick("impl", ("blas", "loops"))
             return LaunchConfig.of(**settings)
-        settings["vector"] = pick("vector", (512, 256))
         settings["math"] = pick("math", ("strict", "relaxed"))
+        settings["vector"] = pick("vector", (512, 256))
         if kind == "row":
             settings["stage"] = pick("stage", (True, False))
         if kind == "loop":

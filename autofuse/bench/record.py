@@ -95,6 +95,7 @@ def record_space(
         name, graph, recorder.measure_s, recorder.sampling.cache, groups, kernels,
         {k: shown[k] for k in ("model", "cores", "compiler")}, calibration.to_mapping(),
         datetime.now(UTC).date().isoformat(),
+        settings_asked(SPACES[backend.name], graph, [g.group for g in groups]),
     )  # fmt: skip
 
 
@@ -176,6 +177,26 @@ def launch_variants(
     return tuple(found)
 
 
+def settings_asked(
+    space: LaunchSpace, graph: Graph, groups: Iterable[FusionGroup]
+) -> tuple[str, ...]:
+    """The settings that a launch space asks for, in the order of asking."""
+    asked: dict[str, None] = {}
+
+    def default(name: str, options: tuple[Setting, ...]) -> Setting:
+        asked.setdefault(_parameter(name))
+        return options[0]
+
+    for group in groups:
+        space.choose(graph, group, default, "r")
+    return tuple(asked)
+
+
+def _parameter(name: str) -> str:
+    """The setting that a question is about: questions are PREFIX.KIND.SETTING.DEFAULT."""
+    return name.split(".")[2]
+
+
 class _Walk:
     """A chooser that follows given answers, then the first options, and notes the other ways."""
 
@@ -184,7 +205,7 @@ class _Walk:
         self.others: list[dict[str, Setting]] = []
 
     def __call__(self, name: str, options: tuple[Setting, ...]) -> Setting:
-        parameter = name.split(".")[2]
+        parameter = _parameter(name)
         if parameter in self.vary and parameter not in self.wanted:
             more = options[1:OPTIONS]
             self.others += [{**self.wanted, parameter: option} for option in more]

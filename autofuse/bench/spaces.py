@@ -29,7 +29,7 @@ from autofuse.search.exact import CoverProblem, Piece, k_best
 from autofuse.search.protocol import Chooser
 from autofuse.tuning.cover import cover_problem
 
-VERSION = 1
+VERSION = 2
 SUFFIX = ".jsonl.gz"
 # Stands for a setting that a canonical configuration leaves out.
 UNSET = "unset"
@@ -61,7 +61,8 @@ class RecordedSpace:
     """One workload's kernels. `measure_s`: seconds that checking and timing one plan takes.
 
     `kernels` is by group digest and launch configuration; the first one of a digest is its
-    default. `device`, `calibration` and `date` say where and when it was recorded."""
+    default. `asked`: the settings in the order in which the device's launch space asks for them.
+    `device`, `calibration` and `date` say where and when it was recorded."""
 
     name: str
     graph: Graph
@@ -72,6 +73,7 @@ class RecordedSpace:
     device: Mapping[str, str] = field(default_factory=dict, hash=False)
     calibration: Mapping[str, float] = field(default_factory=dict, hash=False)
     date: str = ""
+    asked: tuple[str, ...] = ()
 
     @cached_property
     def keys(self) -> dict[FusionGroup, str]:
@@ -143,7 +145,7 @@ class RecordedLaunches:
     """The launch space of a record: the configurations that were measured, no others."""
 
     def __init__(self, space: RecordedSpace) -> None:
-        self.space = space
+        self.space, self.asked = space, frozenset(space.asked)
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
         """All kernels are of one kind here: what may be chosen is in the record."""
@@ -162,7 +164,8 @@ class RecordedLaunches:
         if not launches:
             return LaunchConfig()
         settings: dict[str, Setting] = {}
-        for name in dict.fromkeys(name for launch in launches for name, _ in launch.settings):
+        names = {name for launch in launches for name, _ in launch.settings}
+        for name in (*(n for n in self.space.asked if n in names), *sorted(names - self.asked)):
             options = tuple(dict.fromkeys(launch.get(name, UNSET) for launch in launches))
             if len(options) == 1:
                 settings[name] = options[0]
@@ -213,6 +216,7 @@ def _lines(space: RecordedSpace) -> list[dict[str, Any]]:
         "device": dict(space.device),
         "calibration": dict(space.calibration),
         "date": space.date,
+        "asked": list(space.asked),
     }
     groups = [
         {
@@ -261,6 +265,7 @@ def _space(header: Mapping[str, Any], rows: list[dict[str, Any]]) -> RecordedSpa
         device={str(k): str(v) for k, v in header["device"].items()},
         calibration={str(k): float(v) for k, v in header["calibration"].items()},
         date=str(header["date"]),
+        asked=tuple(str(name) for name in header["asked"]),
     )
 
 

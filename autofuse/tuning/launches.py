@@ -55,17 +55,16 @@ class LaunchProblem:
 
     def seeds(self) -> Sequence[Mapping[str, int | str | bool]]:
         """The default, then what differs from it in one setting: settings act nearly independently
-        of each other, so these tell a sampler most. What is asked last is changed first: the
-        settings asked first are those whose default is seldom wrong."""
-        others: dict[str, int | str | bool] = {}
+        of each other, so these tell a sampler most. The setting asked first, how widely a kernel is
+        spread, is changed last: its default follows from the work there is."""
+        others: list[dict[str, int | str | bool]] = []
 
         def default(name: str, options: tuple[int | str | bool, ...]) -> int | str | bool:
-            if len(options) > 1:
-                others[name] = options[1]
+            others.append({name: options[1]} if len(options) > 1 else {})
             return options[0]
 
         self.propose(default)
-        return [{}, *({name: other} for name, other in reversed(others.items()))]
+        return [{}, *(change for change in (*others[1:], *others[:1]) if change)]
 
     def propose(self, choose: Chooser) -> Proposal:
         """One configuration; its key is its canonical text."""
