@@ -54,6 +54,12 @@ class CpuLaunchSpace:
             return LaunchConfig.of(threads=threads, tile=_loop_tile(graph, group, 256, threads))
         return LaunchConfig.of(threads=threads) if kind == "gemm" else LaunchConfig()
 
+    def ruled(
+        self, graph: Graph, group: FusionGroup, threads: int, unroll: int, strided: bool
+    ) -> LaunchConfig:
+        """The default: a GPU's launch says nothing about this device."""
+        return self.default(graph, group)
+
     def choose(
         self, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str
     ) -> LaunchConfig:

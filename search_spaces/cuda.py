@@ -107,6 +107,20 @@ class CudaLaunchSpace:
     def default(self, graph: Graph, group: FusionGroup) -> LaunchConfig:
         return self.choose(graph, group, lambda _, options: options[0], "")
 
+    def ruled(
+        self, graph: Graph, group: FusionGroup, threads: int, unroll: int, strided: bool
+    ) -> LaunchConfig:
+        default = self.default(graph, group)
+        if self.kind(graph, group) != "item":
+            return default
+        vector = max(w for w in _vectors(_facts(graph, group, "item")) if w <= max(unroll, 1))
+        block = min(-(-threads // WARP) * WARP, self.limits.threads_per_block)
+        grid = "stride" if strided else "one"
+        asked: dict[str, Setting] = {
+            "threads": block, "items": max(unroll, 1), "vector": vector, "grid": grid,
+        }  # fmt: skip
+        return _canonical({**dict(default.settings), **asked})
+
     def choose(
         self, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str
     ) -> LaunchConfig:

@@ -22,6 +22,14 @@ class LaunchSpace(Protocol):
         """The configuration used when nothing has been searched."""
         ...
 
+    def ruled(
+        self, graph: Graph, group: FusionGroup, threads: int, unroll: int, strided: bool
+    ) -> LaunchConfig:
+        """The configuration nearest to a GPU's loop kernel with blocks of so many threads, `unroll`
+        neighbouring elements each, that go on a grid further when `strided`; the default for other
+        kernels and other devices."""
+        ...
+
     def choose(
         self, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str
     ) -> LaunchConfig:

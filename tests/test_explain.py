@@ -39,11 +39,11 @@ def candidate(plan: FusionPlan) -> Candidate:
     return Candidate(plan, (LaunchConfig(),) * len(plan.groups), ((),) * len(plan.groups))
 
 
-def keep(db: Path, graph: Graph, group: FusionGroup, us: float) -> None:
+def keep(db: Path, graph: Graph, group: FusionGroup, us: float, cache: str = "warm") -> None:
     """Store a time of a kernel."""
-    timing = Timing(9, us, us, us, us, us, 0.0, "warm", "samples")
+    timing = Timing(9, us, us, us, us, us, 0.0, cache, "samples")
     record = KernelMeasurement(
-        digest_of(graph, group), "{}", "warm", timing, None, 0.0, Cost(), None
+        digest_of(graph, group), "{}", cache, timing, None, 0.0, Cost(), None
     )
     with Store.open(str(db)) as store:
         session = store.start_session(cpu_environment(), "d" * 32, "exact", 0, 1.0)
@@ -73,6 +73,18 @@ def test_every_boundary_is_measured_bounded_or_refused(tmp_path: Path) -> None:
     text = "\n".join(why_lines(graph, found.to_json()))
     assert "2.00 µs faster" in text and "[convex]" in text and "at least" in text
     assert "fast machine" in text
+
+
+def test_times_are_of_the_cache_state_that_the_plan_was_tuned_in(tmp_path: Path) -> None:
+    db, graph = tmp_path / "t.db", shares()
+    plan = unfused(graph)
+    with Store.open(str(db)) as store:
+        store.add_workload("d" * 32, "text", "mine", 1)
+    for group, us in ((plan.groups[0], 5.0), (plan.groups[1], 4.0)):
+        keep(db, graph, group, us, "cold")
+    keep(db, graph, plan.groups[0], 1.0, "warm")
+    first = explain_plan(graph, candidate(plan), device="cpu", db=str(db)).boundaries[0]
+    assert (first.apart, first.apart_us) == ("measured", 9.0)
 
 
 def test_a_recomputed_node_is_weighed_against_storing_it(tmp_path: Path) -> None:

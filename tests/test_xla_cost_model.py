@@ -6,6 +6,7 @@ import pytest
 from random_graphs import random_graph
 from xla_plans import F32, F64
 
+from autofuse.baselines import LAUNCH_RULES
 from autofuse.baselines.priority_facts import cycles
 from autofuse.baselines.priority_model import (
     LOOP_EMITTER,
@@ -21,6 +22,9 @@ from autofuse.baselines.xla_launch import H100, Launch, loop_launch_2022, loop_l
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
+from autofuse.tuning.plans import baseline_candidate
+from autofuse.zoo import zoo_graph
+from search_spaces import SPACES
 
 MANY = Launch(1000, 128)
 NS = 4  # ticks
@@ -136,3 +140,32 @@ def test_loops_of_2022_are_launched_by_size_and_body(op: str, n: int, launch: La
 )
 def test_loops_of_2026_are_launched_in_blocks_of_128(n: int, unrolls: bool, launch: Launch) -> None:
     assert loop_launch_2026(n, H100, unrolls) == launch
+
+
+@pytest.mark.parametrize(
+    ("baseline", "op", "n", "launch"),
+    [
+        ("xla-2022", "sin", 2048, (1024, 1, 1, "one")),
+        ("xla-2022", "neg", 100, (128, 1, 1, "one")),  # blocks are whole warps
+        ("xla-2022", "neg", 1 << 24, (128, 4, 4, "stride")),
+        ("xla-2026", "sin", 2048, (128, 1, 1, "one")),
+        ("xla-2026", "sin", 1 << 24, (128, 4, 4, "one")),
+    ],
+)
+def test_plans_for_a_gpu_are_launched_by_the_rule(
+    baseline: str, op: str, n: int, launch: tuple[int, int, int, str]
+) -> None:
+    graph = chain(op, n=n)
+    (found,) = baseline_candidate(graph, baseline, "cuda")[0].launches
+    settings = {"vector": 1, **dict(found.settings)}
+    assert tuple(settings[k] for k in ("threads", "items", "vector", "grid")) == launch
+
+
+@pytest.mark.parametrize("baseline", list(LAUNCH_RULES))
+def test_the_rule_is_for_loop_kernels_on_a_gpu_only(baseline: str) -> None:
+    graph = canonical(zoo_graph("softmax", "small"))
+    for device in ("cpu", "cuda"):
+        candidate = baseline_candidate(graph, baseline, device)[0]
+        for group, launch in zip(candidate.plan.groups, candidate.launches, strict=True):
+            if device == "cpu" or SPACES[device].kind(graph, group) != "item":
+                assert launch == SPACES[device].default(graph, group)

@@ -11,6 +11,7 @@ from autofuse.baselines.tvm import tvm
 from autofuse.baselines.unfused import unfused
 from autofuse.baselines.xla_2022 import xla_2022
 from autofuse.baselines.xla_2026 import xla_2026
+from autofuse.baselines.xla_launch import LaunchRule, group_launch_2022, group_launch_2026
 from autofuse.errors import AutofuseError
 
 BASELINES: dict[str, Baseline] = {
@@ -26,6 +27,12 @@ BASELINES: dict[str, Baseline] = {
     "greedy-chains": greedy_chains,
 }
 
+# How a planner's compiler launches loop kernels on a GPU, where its rules say so.
+LAUNCH_RULES: dict[str, LaunchRule] = {
+    "xla-2022": group_launch_2022,
+    "xla-2026": group_launch_2026,
+}
+
 
 def baseline_named(name: str) -> Baseline:
     """The planner registered as `name`; raises AutofuseError listing the known names."""
@@ -36,4 +43,7 @@ def baseline_named(name: str) -> Baseline:
         raise AutofuseError(f"unknown baseline '{name}' (known: {known})") from None
 
 
-__all__ = ["BASELINES", "Baseline", "BaselineResult", "Decision", "baseline_named", "explain"]
+__all__ = [
+    "BASELINES", "LAUNCH_RULES", "Baseline", "BaselineResult", "Decision", "LaunchRule",
+    "baseline_named", "explain",
+]  # fmt: skip

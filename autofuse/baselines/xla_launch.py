@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from autofuse.graph.types import Graph
 from autofuse.ops.spec import Family
+from autofuse.plan.types import FusionGroup
 
 MAX_UNROLL = 4
 WARP = 32
@@ -55,6 +56,9 @@ class Launch:
     strided: bool = False
 
 
+LaunchRule = Callable[[Graph, FusionGroup], Launch]
+
+
 def _blocks_unrolling(graph: Graph, nodes: Iterable[int]) -> bool:
     """What no version unrolls: library-sized bodies, variadic reductions, windows, wide concats."""
     for n in nodes:
@@ -95,6 +99,22 @@ def loop_launch_2022(
     if _plain(graph, nodes) and few < blocks:
         return Launch(few, FEW_WAVES_THREADS, unroll, strided=True)
     return Launch(blocks, threads, unroll)
+
+
+def group_launch_2022(graph: Graph, group: FusionGroup) -> Launch:
+    """How XLA of 2022 launched a group that is a loop kernel."""
+    return loop_launch_2022(graph, group.nodes, _elements(graph, group))
+
+
+def group_launch_2026(graph: Graph, group: FusionGroup) -> Launch:
+    """How XLA of 2026 launches a group that is a loop kernel."""
+    return loop_launch_2026(
+        _elements(graph, group), H100, not _blocks_unrolling(graph, group.nodes)
+    )
+
+
+def _elements(graph: Graph, group: FusionGroup) -> int:
+    return max(graph.type_of(v).size for v in group.outputs)
 
 
 def loop_launch_2026(elements: int, gpu: Gpu, unrolls: bool) -> Launch:

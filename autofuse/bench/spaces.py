@@ -156,6 +156,12 @@ class RecordedLaunches:
         launches = self._of(group)
         return launches[0] if launches else LaunchConfig()
 
+    def ruled(
+        self, graph: Graph, group: FusionGroup, threads: int, unroll: int, strided: bool
+    ) -> LaunchConfig:
+        """The default: a GPU's launch says nothing about this device."""
+        return self.default(graph, group)
+
     def choose(
         self, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str
     ) -> LaunchConfig:

@@ -3,7 +3,8 @@ what storing each recomputed value would have."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from autofuse.plan.groups import reads
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.traffic import group_traffic, total
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan
-from autofuse.records import Environment
+from autofuse.records import KernelMeasurement
 from autofuse.tuning.cache_state import cache_state
 from tuning_db import Store
 
@@ -108,8 +109,9 @@ def explain_plan(
     with Store.open(db) as store:
         environment = backend.environment()
         peaks = store.calibration(environment)
-        state = cache_state("auto", graph, backend)
-        stored = _stored(store, environment, state, {digest_of(graph, g) for g in wanted})
+        kernels = store.kernels(environment, {digest_of(graph, g) for g in wanted})
+    own = {digest_of(graph, g) for g in plan.groups if g.body is None}
+    stored = _stored(kernels, own, cache_state("auto", graph, backend))
     calibrated = "launch_us" in peaks
     calibration = Calibration.from_mapping(peaks) if calibrated else NOMINAL
     times = Times(graph, stored, calibration)
@@ -121,13 +123,20 @@ def explain_plan(
 
 
 def _stored(
-    store: Store, environment: Environment, state: str, digests: Iterable[str]
+    kernels: Mapping[tuple[str, str, str], KernelMeasurement], own: Collection[str], usual: str
 ) -> dict[str, float]:
-    """The least stored median of each kernel in the cache state that tuning times in."""
+    """The least stored median of each kernel in one cache state: the one that most kernels of the
+    plan (`own`) were timed in, else the usual one."""
+    timed = [
+        (digest, cache, record.timing.median_us)
+        for (digest, _, cache), record in kernels.items()
+        if record.timing is not None
+    ]
+    seen = Counter(cache for digest, cache in {(d, c) for d, c, _ in timed} if digest in own)
+    state = max(sorted(seen), key=lambda cache: (seen[cache], cache == usual), default=usual)
     best: dict[str, float] = {}
-    for (digest, _, cache), record in store.kernels(environment, digests).items():
-        if cache == state and record.timing is not None:
-            us = record.timing.median_us
+    for digest, cache, us in timed:
+        if cache == state:
             best[digest] = min(best.get(digest, us), us)
     return best
 

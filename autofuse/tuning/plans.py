@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autofuse.backends.registry import backend_named
-from autofuse.baselines import BASELINES, baseline_named
+from autofuse.baselines import BASELINES, LAUNCH_RULES, baseline_named
 from autofuse.baselines.base import in_one_order
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
@@ -14,7 +14,7 @@ from autofuse.ops.types import AutofuseError
 from autofuse.plan.partition import realise
 from autofuse.plan.types import Candidate, candidate_from_json
 from autofuse.records import Measurement
-from autofuse.tuning.problem import default_candidate
+from autofuse.tuning.problem import default_candidate, ruled_candidate
 from search_spaces import SPACES, FusionSpace
 from tuning_db import Store
 
@@ -51,10 +51,14 @@ class KnownPlan:
 
 
 def baseline_candidate(graph: Graph, name: str, device: str) -> tuple[Candidate, int]:
-    """A baseline's plan under default launches, and how many of its groups had to be cut because
-    no kernel of ours can be them. `graph` must be canonical."""
+    """A baseline's plan, and how many of its groups had to be cut because no kernel of ours can be
+    them. It is launched as its rules say, where they do, else by default. `graph` must be
+    canonical."""
     plan, cut = realise(graph, baseline_named(name)(graph).plan)
-    return default_candidate(graph, in_one_order(graph, plan), SPACES[device], name), cut
+    plan, space, rule = in_one_order(graph, plan), SPACES[device], LAUNCH_RULES.get(name)
+    if rule is None:
+        return default_candidate(graph, plan, space, name), cut
+    return ruled_candidate(graph, plan, space, name, rule), cut
 
 
 def fused_candidate(graph: Graph, device: str) -> Candidate:

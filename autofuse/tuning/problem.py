@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from autofuse.baselines import LaunchRule
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph
 from autofuse.plan.groups import reissued
@@ -20,6 +21,18 @@ Stop = Callable[[], bool]
 def default_candidate(graph: Graph, plan: FusionPlan, space: LaunchSpace, origin: str) -> Candidate:
     """A plan under default launch configurations."""
     return _configured(graph, plan, origin, lambda g, group, _: space.default(g, group))
+
+
+def ruled_candidate(
+    graph: Graph, plan: FusionPlan, space: LaunchSpace, origin: str, rule: LaunchRule
+) -> Candidate:
+    """A plan launched as a rule says, as far as the launch space can do it."""
+
+    def configure(graph: Graph, group: FusionGroup, _: int) -> LaunchConfig:
+        launch = rule(graph, group)
+        return space.ruled(graph, group, launch.threads, launch.unroll, launch.strided)
+
+    return _configured(graph, plan, origin, configure)
 
 
 def _configured(
