@@ -21,7 +21,7 @@ from autofuse.ops.dtypes import DType
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Cost, Failure, FailureKind, Measurement
 from autofuse.tuning.evaluate import Evaluator
-from autofuse.tuning.finals import Decision, decide
+from autofuse.tuning.finals import Decision, decide, likely
 
 CRASH = Failure(FailureKind.CRASH, "killed by SIGSEGV")
 TIMEOUT = Failure(FailureKind.TIMEOUT, "did not finish")
@@ -171,3 +171,18 @@ def test_what_is_near_the_front_is_timed_once_more_without_the_slow() -> None:
     verdicts = {v.other: v for v in found.final.verdicts}
     assert verdicts["slow"].ratio == 2.0 and verdicts["near"].ratio == pytest.approx(1.125)
     assert {v.outcome for v in verdicts.values()} == {"faster"}
+
+
+def test_finalists_that_were_clearly_slower_are_not_timed_again() -> None:
+    worker = FakeWorker({1: 4.0, 2: 4.1, 3: 4.5, 4: 8.0})
+    found = run(worker, {1: 1.0, 2: 1.0, 3: 1.0}, {"slow": 4})
+    assert worker.asked == [4, 2] and found.final is not None
+    assert found.final.record.candidate_digest == candidate(1, "search").digest
+
+
+def test_all_that_may_be_the_fastest_are_finalists_within_limits() -> None:
+    few = [record(n, us) for n, us in enumerate((1.0, 2.0, 3.0, 4.0, 5.0, 6.0))]
+    assert likely(few) == few[:5] and likely(few[:2]) == few[:2] and likely([]) == []
+    near = [record(n, 1.0 + n / 100) for n in range(30)]
+    assert len(likely(near[:8])) == 8 and len(likely(near)) == 11
+    assert len(likely([record(n, 1.0) for n in range(30)])) == 12

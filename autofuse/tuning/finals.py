@@ -14,8 +14,12 @@ from autofuse.tuning.evaluate import Evaluator, build
 from autofuse.tuning.together import Together, time_together
 
 BLOCKS = 5
-# Baselines within this factor of the fastest plan are timed with it once more.
-FRONT = 1.25
+# Plans of the search that were within this factor of its fastest are finalists, but never fewer or
+# more than so many: medians taken minutes apart are not closer than that.
+LIKELY, FEWEST, MOST = 1.1, 5, 12
+# Baselines within this factor of the fastest plan are timed with it once more; finalists within a
+# smaller one, because they were timed together.
+FRONT, CLOSE = 1.25, 1.05
 MAX_ROUNDS = 20
 
 
@@ -35,6 +39,13 @@ class Decision:
 
     final: Final | None
     failed: tuple[Measurement, ...]
+
+
+def likely(ranked: Sequence[Measurement]) -> Sequence[Measurement]:
+    """The finalists among what was measured, given fastest first."""
+    us = [m.timing.median_us for m in ranked if m.timing is not None]
+    near = sum(each <= LIKELY * us[0] for each in us) if us else 0
+    return ranked[: min(max(near, FEWEST), MOST)]
 
 
 def decide(
@@ -79,10 +90,10 @@ def decide(
 def _front(
     digests: Sequence[str], names: Mapping[str, str], comparison: Comparison
 ) -> tuple[str, ...]:
-    """All finalists, and the baselines that are not far behind the fastest of all."""
+    """Finalists and baselines that are not far behind the fastest of all."""
     us = dict(zip(digests, (t.median_us for t in comparison.timings), strict=True))
-    near = FRONT * min(us.values())
-    return tuple(d for d in digests if d not in names.values() or us[d] <= near)
+    least, rules = min(us.values()), set(names.values())
+    return tuple(d for d in digests if us[d] <= least * (FRONT if d in rules else CLOSE))
 
 
 def _merged(first: Final, second: Final, anchor_us: float) -> Final:

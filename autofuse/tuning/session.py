@@ -19,12 +19,11 @@ from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
 from autofuse.records import Cost, Environment, Event, Failure, Measurement, SessionResult
 from autofuse.tuning.cache_state import cache_state
 from autofuse.tuning.evaluate import Evaluator
-from autofuse.tuning.finals import Final, decide
+from autofuse.tuning.finals import Final, decide, likely
 from autofuse.tuning.plans import baseline_candidate
 from autofuse.tuning.result import Progress, TuneResult
 from tuning_db import Store
 
-FINALISTS = 5
 # Seconds that a final comparison takes at most.
 FINAL_S = 8.0
 # Wall seconds a baseline may take to be checked and timed: nothing tells yet how long is long.
@@ -313,7 +312,7 @@ class Session:
         while ranked := self._ranked():
             baselines = {n: m for n, m in self.baselines.items() if self._record_fits(m)}
             decision = decide(
-                self.evaluator, ranked[:FINALISTS], baselines, seconds, self.seed, self.limit_s
+                self.evaluator, likely(ranked), baselines, seconds, self.seed, self.limit_s
             )
             for record in decision.failed:
                 self._keep(record)
