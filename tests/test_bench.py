@@ -167,6 +167,13 @@ def test_a_row_tells_times_and_errors():
     assert row["broken"].error == "RuntimeError: no such kernel"
 
 
+def test_what_is_too_slow_for_turns_is_timed_once(monkeypatch):
+    monkeypatch.setattr(run, "SLOW_S", -1.0)
+    workload = planted_workload()
+    row = run.compare(workload, [Planted("slow", (np.exp(workload.inputs[0]),))], lambda: None, 0.0)
+    assert row["slow"].time_us > 0 and row["slow"].samples == 1 and "one call" in row["slow"].note
+
+
 def test_results_are_written_as_they_come(tmp_path, monkeypatch):
     """A failure later on must not lose what was measured before."""
     workload = planted_workload()

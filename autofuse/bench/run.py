@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
@@ -26,6 +27,9 @@ from autofuse.ops.types import AutofuseError
 
 Row = dict[str, Outcome]
 Say = Callable[[str], None]
+# Calls longer than this would leave the others no time to take turns.
+SLOW_S = 2.0
+SLOW_NOTE = "too slow to take turns: one call was timed"
 RANDOM_NOTE = "draws its own random numbers: compared as distributions"
 
 
@@ -87,13 +91,20 @@ def compare(
         try:
             made = column.prepare(workload)
             own_numbers = workload.random and column.name in PEERS
-            error = check(made.fetch(made.call()), wanted, own_numbers)
+            begun = time.perf_counter()
+            results = made.call()
+            took = time.perf_counter() - begun
+            error = check(made.fetch(results), wanted, own_numbers)
         except Exception as failed:  # a peer's compiler may raise anything; the row goes on
             row[column.name] = Outcome(error=sentence(failed))
             continue
-        ready[column.name] = made
-        note = RANDOM_NOTE if own_numbers else made.note
+        slow = took > SLOW_S
+        if not slow:
+            ready[column.name] = made
+        note = RANDOM_NOTE if own_numbers else SLOW_NOTE if slow else made.note
         row[column.name] = Outcome(
+            time_us=1e6 * took if slow else None,
+            samples=int(slow),
             compile_s=made.compile_s,
             tune_s=made.tune_s,
             kernels=made.kernels,
