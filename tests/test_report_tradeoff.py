@@ -175,7 +175,7 @@ def test_the_recorded_peers_can_be_read() -> None:
     file = read_peers(path.read_text(), "peers-cpu.json")
     must = (("cores", str(file.threads)), ("model", file.cpu))
     found = peers_of(file, "zoo:softmax", Environment("cpu", must))
-    assert {p.name for p in found} == {"numpy", "jax", "torch"}
+    assert {p.name for p in found} == {"numpy", "jax", "torch", "tvm"}
     assert all(p.comparable and p.time_us for p in found)
 
 
