@@ -25,9 +25,9 @@ from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
 from autofuse.plan.groups import group_of
 from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.types import FusionGroup
+from autofuse.plan.types import FusionGroup, LaunchConfig
 from autofuse.tuning.plans import plan_named
-from autofuse.zoo import policy, zoo_graph
+from autofuse.zoo import ZOO, policy, zoo_graph
 
 Data = dict[str, Any]
 
@@ -183,3 +183,11 @@ def test_the_command_refuses_what_it_cannot_do(
     refused(call(capsys, "casestudy", "cartpole", "--device", "cuda-emulated"), "device")
     refused(call(capsys, "casestudy", "cartpole", "--markdown", tmp_path), "is a directory")
     assert call(capsys, "casestudy", "gymnax").code == 2
+
+
+def test_a_plan_whose_launches_unroll_too_much_is_not_moved() -> None:
+    graph = canonical(ZOO[LADDER[3]].make(64, 10))
+    fused = plan_named(graph, "fused", device="cpu")
+    assert casestudy_sizes._moved(graph, fused) == [fused]
+    launches = tuple(LaunchConfig.of(**{**dict(c.settings), "unroll": 4}) for c in fused.launches)
+    assert casestudy_sizes._moved(graph, replace(fused, launches=launches)) == []

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from autofuse.backends.registry import backend_named
 from autofuse.bench.casestudy_columns import EXACT, JAX, Column, ours, peer
 from autofuse.bench.casestudy_rungs import KEY, NAIVE, SEED, initial_state, zoo_peers
 from autofuse.bench.types import Arrays, BenchError
@@ -119,8 +120,9 @@ def _moved(graph: Graph, plan: Candidate) -> list[Candidate]:
 
     try:
         check_plan(graph, plan.plan)
+        backend_named("cpu").program(graph, plan)
     except AutofuseError:
-        return []  # it unrolls more trips than there are here
+        return []  # it unrolls more trips than there are here, as a plan or by its launches
     return [plan]
 
 
