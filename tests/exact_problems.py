@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autofuse.search.exact import CoverProblem, Measured, Piece
+from autofuse.cover import CoverProblem, Measured, Piece
 
 
 @dataclass(frozen=True)

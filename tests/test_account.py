@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from autofuse.baselines import BASELINES
+from autofuse.cost.account import account
+from autofuse.cost.bounds import peak_bytes
+from autofuse.cost.traffic import plan_traffic
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical, text
 from autofuse.graph.readback import read_text
 from autofuse.graph.types import Graph
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import GraphError
-from autofuse.plan.account import account
-from autofuse.plan.cost import peak_bytes
-from autofuse.plan.traffic import plan_traffic
 from autofuse.plan.types import Candidate
 from autofuse.tuning.problem import default_candidate
 from autofuse.zoo import ZOO, zoo_graph

@@ -6,17 +6,19 @@ import jax
 import numpy as np
 import pytest
 
-from autofuse.bench import peers, programs_jax, programs_numpy, run, table
-from autofuse.bench.interleave import take_turns
-from autofuse.bench.peers import Jax, NumPy
-from autofuse.bench.translate import translate
-from autofuse.bench.types import BenchError, BenchWorkload, Outcome, Ready
-from autofuse.bench.verify import check
-from autofuse.bench.workloads import HEADLINE, NAMES, bench_workload, chosen
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import evaluate
 from autofuse.ops.dtypes import DType
+from autofuse.peers import programs_jax, programs_numpy
+from autofuse.peers import systems as peers
+from autofuse.peers.interleave import take_turns
+from autofuse.peers.systems import Jax, NumPy
+from autofuse.peers.translate import translate
+from autofuse.peers.types import BenchError, BenchWorkload, Outcome, Ready
+from autofuse.peers.verify import check
 from autofuse.zoo import ZOO
+from benchmarks import run, table
+from benchmarks.workloads import HEADLINE, NAMES, bench_workload, chosen
 
 
 @pytest.mark.parametrize("name", list(ZOO))

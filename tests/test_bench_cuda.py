@@ -17,16 +17,17 @@ from test_cuda_measure import NoClocks
 from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.backends.cuda.driver import CudaMissing
-from autofuse.bench import peers_cuda, programs_numpy, run_cuda
-from autofuse.bench.fused_cupy import fused_program
-from autofuse.bench.peers_cuda import CUDA_COLUMNS, CudaReady, NotApplicableError
-from autofuse.bench.run_cuda import bench_peers_cuda, compare_cuda, modes_table
-from autofuse.bench.types import BenchError, BenchWorkload, Outcome
-from autofuse.bench.verify import check
-from autofuse.bench.workloads import bench_workload
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import evaluate
 from autofuse.measure.cuda import CudaDevice
+from autofuse.peers import programs_numpy
+from autofuse.peers.types import BenchError, BenchWorkload, Outcome
+from autofuse.peers.verify import check
+from benchmarks import peers_cuda, run_cuda
+from benchmarks.fused_cupy import fused_program
+from benchmarks.peers_cuda import CUDA_COLUMNS, CudaReady, NotApplicableError
+from benchmarks.run_cuda import bench_peers_cuda, compare_cuda, modes_table
+from benchmarks.workloads import bench_workload
 
 ROOT = Path(__file__).parent.parent
 

@@ -14,15 +14,18 @@ import numpy as np
 import pytest
 from cli_tools import call, refused
 
-from autofuse.bench import casestudy, casestudy_page, casestudy_sizes, programs_case
-from autofuse.bench.casestudy_columns import EXACT, JAX, NUMPY, ours
-from autofuse.bench.casestudy_rungs import LADDER, POLICY, TRAINING, Rung, ladder, trained
-from autofuse.bench.casestudy_sizes import NO_TIME
-from autofuse.bench.verify import check
+from autofuse.casestudy import page as casestudy_page
+from autofuse.casestudy import sizes as casestudy_sizes
+from autofuse.casestudy import study as casestudy
+from autofuse.casestudy.columns import EXACT, JAX, NUMPY, ours
+from autofuse.casestudy.rungs import LADDER, POLICY, TRAINING, Rung, ladder, trained
+from autofuse.casestudy.sizes import NO_TIME
 from autofuse.frontends.jaxpr import from_jax
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
+from autofuse.peers import programs_case
+from autofuse.peers.verify import check
 from autofuse.plan.groups import group_of
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.types import FusionGroup, LaunchConfig

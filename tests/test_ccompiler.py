@@ -15,8 +15,9 @@ from autofuse.backends import ccompiler
 from autofuse.backends.base import CompileError, CompilerMissing, LaunchError, Program, Source
 from autofuse.backends.cache import BuildCache, CacheError, private_directory
 from autofuse.backends.ccompiler import compile_program
-from autofuse.backends.fingerprint import cpu_environment, last_level_cache_bytes
+from autofuse.backends.fingerprint import cpu_environment
 from autofuse.backends.library import ArrayError, load
+from autofuse.backends.machine import last_level_cache_bytes
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import Literal, TensorType
 

@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 from autofuse.backends.cuda.driver import CudaMissing
-from autofuse.bench import gpu_check, gpu_steps, wheels
-from autofuse.bench.gpu_check import (
+from autofuse.graph.builder import GraphBuilder
+from autofuse.peers.types import BenchError
+from autofuse.zoo import ZOO
+from benchmarks import gpu_check, gpu_steps, wheels
+from benchmarks.gpu_check import (
     PAGE,
     RESULT,
     STAGES,
@@ -23,12 +26,9 @@ from autofuse.bench.gpu_check import (
     Stage,
     checked_options,
 )
-from autofuse.bench.gpu_page import page
-from autofuse.bench.gpu_steps import Context, against_hand, best_rule, follow, read_tests, shares
-from autofuse.bench.types import BenchError
-from autofuse.bench.workloads import HEADLINE
-from autofuse.graph.builder import GraphBuilder
-from autofuse.zoo import ZOO
+from benchmarks.gpu_page import page
+from benchmarks.gpu_steps import Context, against_hand, best_rule, follow, read_tests, shares
+from benchmarks.workloads import HEADLINE
 
 ROOT = Path(__file__).parent.parent
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cli_tools import Call, call
 
-from autofuse.bench.reports import MadeUp, fill
+from benchmarks.reports import MadeUp, fill
 
 
 @pytest.fixture

@@ -6,12 +6,7 @@ import pytest
 from random_graphs import random_graph
 
 from autofuse.baselines import unfused
-from autofuse.graph.builder import GraphBuilder
-from autofuse.graph.canonical import canonical
-from autofuse.graph.types import Value
-from autofuse.measure.calibrate import calibrate_cpu
-from autofuse.ops.dtypes import DType
-from autofuse.plan.cost import (
+from autofuse.cost.bounds import (
     NOMINAL,
     Calibration,
     CalibrationError,
@@ -20,11 +15,16 @@ from autofuse.plan.cost import (
     plan_bound_us,
     work_bound_us,
 )
-from autofuse.plan.enumerate import enumerate_groups
+from autofuse.cost.traffic import group_traffic
+from autofuse.cost.work import group_work
+from autofuse.enumerate.enumeration import enumerate_groups
+from autofuse.graph.builder import GraphBuilder
+from autofuse.graph.canonical import canonical
+from autofuse.graph.types import Value
+from autofuse.measure.calibrate import calibrate_cpu
+from autofuse.ops.dtypes import DType
 from autofuse.plan.groups import group_of, is_source
-from autofuse.plan.traffic import group_traffic
 from autofuse.plan.types import FusionGroup, FusionPlan
-from autofuse.plan.work import group_work
 from autofuse.zoo import zoo_graph
 from search_spaces import FusionSpace
 

@@ -3,15 +3,15 @@
 import pytest
 from random_graphs import random_graph
 
+from autofuse.enumerate.atoms import atoms_of, bits
+from autofuse.enumerate.enumeration import EnumerateOptions, enumerate_groups
+from autofuse.enumerate.structure import Structures
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical, group_digest
 from autofuse.graph.types import Value
 from autofuse.ops.dtypes import DType
-from autofuse.plan.atoms import atoms_of, bits
-from autofuse.plan.enumerate import EnumerateOptions, enumerate_groups
 from autofuse.plan.groups import is_source, ordered_plan, reads
 from autofuse.plan.legality import Refusal, check_group, check_plan
-from autofuse.plan.structure import Structures
 from autofuse.plan.types import FusionGroup, FusionPlan, LoopBody
 from autofuse.tuning.cover import cover_problem
 from autofuse.zoo import ZOO, zoo_graph

@@ -9,8 +9,7 @@ from statistics import mean
 import pytest
 from exact_problems import Sample, all_plans, least_cost, random_sample, runnable
 
-from autofuse.errors import AutofuseError
-from autofuse.search.exact import (
+from autofuse.cover import (
     CoverProblem,
     Measured,
     Options,
@@ -20,6 +19,7 @@ from autofuse.search.exact import (
     k_best,
     plan,
 )
+from autofuse.errors import AutofuseError
 
 CLOSE = 1e-6
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from autofuse.search.exact import certified_gain_s, worth_measuring
+from autofuse.cover import certified_gain_s, worth_measuring
 
 
 def test_the_gain_is_what_all_runs_could_save():

@@ -15,21 +15,21 @@ from toy_device import LONG_S, QUICK, TOY, ToySpace, workload
 
 from autofuse.backends.base import Program
 from autofuse.backends.registry import BACKENDS, Backend
-from autofuse.bench.planning import mixed
+from autofuse.cost.bounds import Calibration, peak_bytes
+from autofuse.cover import k_best
+from autofuse.enumerate.enumeration import enumerate_groups
 from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
 from autofuse.measure.hardware import HARDWARE
-from autofuse.plan.cost import Calibration, peak_bytes
-from autofuse.plan.enumerate import enumerate_groups
 from autofuse.plan.legality import check_plan
 from autofuse.plan.types import Candidate
-from autofuse.search.exact import k_best
 from autofuse.tuning import TuneResult, exact, session, tune
 from autofuse.tuning.cover import cover_problem
 from autofuse.tuning.evaluate import group_digests
 from autofuse.tuning.plans import baseline_candidate
 from autofuse.zoo.networks import mlp, transformer
+from benchmarks.planning import mixed
 from search_spaces import SPACES
 from tuning_db import Store
 

@@ -7,19 +7,19 @@ import math
 import pytest
 
 import autofuse.frontends.array_api as xp
-from autofuse.bench.planning import mixed
+from autofuse.cost.bounds import NOMINAL, group_bound_us
+from autofuse.cost.features import COLUMNS, Features, group_features, vector
+from autofuse.enumerate.enumeration import enumerate_groups
 from autofuse.frontends import spec, trace
 from autofuse.frontends.array import TracedArray
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
-from autofuse.plan.cost import NOMINAL, group_bound_us
-from autofuse.plan.enumerate import enumerate_groups
-from autofuse.plan.features import COLUMNS, Features, group_features, vector
 from autofuse.plan.groups import group_of
 from autofuse.plan.types import FusionGroup
 from autofuse.zoo import zoo_graph
+from benchmarks.planning import mixed
 from search_spaces import FusionSpace
 
 

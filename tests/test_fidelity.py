@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from autofuse.baselines import BASELINES
-from autofuse.bench import fidelity
-from autofuse.bench.fidelity import Counts, hlo_counts, inductor_counts, plan_counts
-from autofuse.bench.types import BenchError
-from autofuse.bench.workloads import bench_workload
 from autofuse.graph.canonical import canonical
+from autofuse.peers.counts import Counts, hlo_counts, inductor_counts
+from autofuse.peers.types import BenchError
 from autofuse.zoo import zoo_graph
+from benchmarks import fidelity
+from benchmarks.fidelity import plan_counts
+from benchmarks.workloads import bench_workload
 
 ROOT = Path(__file__).parent.parent
 # A loop of ten trips: two fusions, a library call and an inner loop of five trips of one fusion.

@@ -5,11 +5,12 @@ import pytest
 from scipy import special
 
 import autofuse.frontends.array_api as xp
-from autofuse.frontends import Spec, TraceError, load_source, spec, trace
+from autofuse.frontends import Spec, TraceError, spec, trace
 from autofuse.graph.canonical import digest
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError
+from autofuse.sources import load_source
 
 
 def run(fn, *specs, seed=3):

@@ -15,7 +15,6 @@ from autofuse.backends.cuda.build import build_cuda
 from autofuse.backends.cuda.driver import running_target
 from autofuse.backends.cuda.program import cuda_program
 from autofuse.baselines import BASELINES
-from autofuse.bench.handwritten import VARIANTS, cartpole_program
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
@@ -24,6 +23,7 @@ from autofuse.measure.cuda import CudaDevice
 from autofuse.plan.types import Candidate, LaunchConfig
 from autofuse.tuning.plans import fused_candidate, plan_named
 from autofuse.zoo import ZOO, zoo_graph
+from benchmarks.handwritten import VARIANTS, cartpole_program
 
 pytestmark = pytest.mark.gpu
 OP_CHUNKS = [list(OPS)[k : k + CHUNK] for k in range(0, len(OPS), CHUNK)]

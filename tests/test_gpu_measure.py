@@ -14,7 +14,6 @@ from autofuse.backends.cuda.build import CudaArtifact, build_cuda
 from autofuse.backends.cuda.driver import CupyDriver, running_target
 from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.nvrtc import FLAGS
-from autofuse.bench.handwritten import kernel_program
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
@@ -26,6 +25,7 @@ from autofuse.measure.timing import Sampling, collect
 from autofuse.measure.workload import Workload
 from autofuse.records import FailureKind
 from autofuse.zoo import ZOO, zoo_graph
+from benchmarks.handwritten import kernel_program
 
 pytestmark = pytest.mark.gpu
 N = 1 << 20

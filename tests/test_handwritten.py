@@ -11,12 +11,12 @@ from autofuse.backends.cuda.emulated import EmulatedPlan, build_emulated
 from autofuse.backends.cuda.facts import complaints, parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.emulator.emulator import Order
-from autofuse.bench.handwritten import VARIANTS, Variant, cartpole_program, kernel_program
-from autofuse.bench.types import BenchError
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.measure.check import check, reference_of
+from autofuse.peers.types import BenchError
 from autofuse.zoo.cartpole import cartpole_naive
+from benchmarks.handwritten import VARIANTS, Variant, cartpole_program, kernel_program
 
 H100 = TARGETS["H100"]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from autofuse.bench.record import settings_asked
 from autofuse.graph.canonical import canonical
 from autofuse.plan.types import LaunchConfig
 from autofuse.tuning.launches import Kernel, LaunchProblem, next_trial
 from autofuse.zoo import zoo_graph
+from benchmarks.record import settings_asked
 from search_spaces import SPACES, FusionSpace
 
 CPU = SPACES["cpu"]

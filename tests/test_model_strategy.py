@@ -15,21 +15,21 @@ from tuning_records import ENV, WORKLOAD, kernel
 
 import autofuse.frontends.array_api as xp
 from autofuse.backends.registry import BACKENDS
-from autofuse.bench import models
-from autofuse.bench.lessons import lessons, lessons_of_others
-from autofuse.bench.replay import ReplayDevice, ReplayModel, ReplaySession
-from autofuse.bench.searchers import Options
-from autofuse.bench.spaces import RecordedSpace, save
-from autofuse.bench.types import BenchError
 from autofuse.cli import main
+from autofuse.cost.features import COLUMNS
 from autofuse.errors import AutofuseError
 from autofuse.frontends import spec, trace
 from autofuse.graph.canonical import canonical
-from autofuse.plan.features import COLUMNS
+from autofuse.peers.types import BenchError
 from autofuse.tuning import learned, session, strategies, tune
 from autofuse.tuning import model as strategy
 from autofuse.tuning.learned import HeldOut, Lesson, Model, Sample, fit, held_out, lessons_of
 from autofuse.zoo import zoo_graph
+from benchmarks import models
+from benchmarks.lessons import lessons, lessons_of_others
+from benchmarks.replay import ReplayDevice, ReplayModel, ReplaySession
+from benchmarks.searchers import Options
+from benchmarks.spaces import RecordedSpace, save
 from search_spaces import SPACES
 from tuning_db import Store
 

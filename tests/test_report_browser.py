@@ -17,7 +17,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
-from autofuse.bench.reports import MadeUp, fill
+from benchmarks.reports import MadeUp, fill
 
 ROOT = Path(__file__).parent.parent
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")

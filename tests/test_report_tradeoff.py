@@ -16,7 +16,6 @@ from xml.etree import ElementTree
 import pytest
 from test_report import EVENTS, HOSTILE, MEASUREMENTS, SESSION, WORKLOAD, hostile_report
 
-from autofuse.bench.reports import MadeUp, fill
 from autofuse.commands.report_data import workload_reports
 from autofuse.records import Environment, Failure, FailureKind
 from autofuse.report import data, figures, html, markdown, overview, tables
@@ -28,6 +27,7 @@ from autofuse.report.model import WorkloadReport, collect
 from autofuse.report.peers import Peer, peers_of, read_peers
 from autofuse.report.svg import amount_text, bytes_text, percent_text
 from autofuse.report.topics import topics
+from benchmarks.reports import MadeUp, fill
 from tuning_db import Store
 
 CPU = Environment("cpu", (("cores", "2"), ("model", "Model 1")))

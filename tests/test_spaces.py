@@ -10,23 +10,23 @@ from xml.etree import ElementTree
 import pytest
 from made_up_space import LAUNCHES, made_up_space
 
-from autofuse.bench import searchers
-from autofuse.bench.record import RecordOptions, by_bits, record_space
-from autofuse.bench.replay import SEARCHERS, ReplayDevice, problem_of, replay
-from autofuse.bench.searchers_page import page, table
-from autofuse.bench.spaces import (
+from autofuse.cost.bounds import NOMINAL
+from autofuse.graph.builder import GraphBuilder
+from autofuse.graph.canonical import canonical
+from autofuse.ops.dtypes import DType
+from autofuse.peers.types import BenchError
+from autofuse.search.space import Space
+from autofuse.zoo import zoo_graph
+from benchmarks import searchers
+from benchmarks.record import RecordOptions, by_bits, record_space
+from benchmarks.replay import SEARCHERS, ReplayDevice, problem_of, replay
+from benchmarks.searchers_page import page, table
+from benchmarks.spaces import (
     RecordedKernel,
     RecordedLaunches,
     load,
     save,
 )
-from autofuse.bench.types import BenchError
-from autofuse.graph.builder import GraphBuilder
-from autofuse.graph.canonical import canonical
-from autofuse.ops.dtypes import DType
-from autofuse.plan.cost import NOMINAL
-from autofuse.search.space import Space
-from autofuse.zoo import zoo_graph
 from search_spaces import FusionSpace
 
 SPACES = Path(__file__).parent / "data" / "spaces"

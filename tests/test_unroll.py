@@ -13,6 +13,8 @@ from unrolled_plans import BODY, GRAPH, LOOP, TRIP, by, candidate, loop_group
 from autofuse.baselines import BASELINES
 from autofuse.commands.pictures import graph_svg, text_svg
 from autofuse.commands.plan_tree import plan_data, tree_lines
+from autofuse.cost.bounds import NOMINAL, group_bound_us, plan_bound_us
+from autofuse.cost.traffic import group_traffic, plan_traffic
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical, digest, text
 from autofuse.graph.reference import evaluate, random_inputs
@@ -20,11 +22,9 @@ from autofuse.graph.types import Graph, Value
 from autofuse.graph.unroll import unrolled_body
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import GraphError
-from autofuse.plan.cost import NOMINAL, group_bound_us, plan_bound_us
 from autofuse.plan.groups import reissued
 from autofuse.plan.legality import check_plan
 from autofuse.plan.schedule import Copy, Ref, Repeat, kernel_runs, launches_per_call, schedule
-from autofuse.plan.traffic import group_traffic, plan_traffic
 from autofuse.plan.types import (
     Candidate,
     FusionGroup,

@@ -14,9 +14,9 @@ from toy_device import LONG_S, QUICK, TOY, ToySpace
 from unrolled_plans import GRAPH, LOOP, TRIP, whole
 
 from autofuse.backends.registry import BACKENDS
+from autofuse.cost.bounds import NOMINAL
 from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.values import LoweringError
-from autofuse.plan.cost import NOMINAL
 from autofuse.plan.legality import check_plan
 from autofuse.plan.types import FusionGroup, FusionPlan, LaunchConfig, candidate_from_json
 from autofuse.tuning import session, strategies, tune

@@ -3,18 +3,18 @@
 import pytest
 from random_graphs import random_graph
 
-from autofuse.bench.planning import mixed
+from autofuse.cover import Measured, plan
+from autofuse.enumerate.atoms import atoms_of
+from autofuse.enumerate.enumeration import enumerate_groups
+from autofuse.enumerate.windows import live_bytes, windows
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.ops.dtypes import DType
-from autofuse.plan.atoms import atoms_of
-from autofuse.plan.enumerate import enumerate_groups
 from autofuse.plan.groups import is_source
 from autofuse.plan.legality import check_plan
-from autofuse.plan.windows import live_bytes, windows
-from autofuse.search.exact import Measured, plan
 from autofuse.tuning.cover import cover_problem, plan_of_windows
 from autofuse.zoo.networks import transformer
+from benchmarks.planning import mixed
 
 GRAPHS = {
     "random": canonical(random_graph(5, 150)),

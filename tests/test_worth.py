@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autofuse.bench.budgets import bench_budgets
 from autofuse.tuning.worth import Promises, expected_gain_us, pace_of, pays, round_gain_us
+from benchmarks.budgets import bench_budgets
 
 SPACES = Path(__file__).parent / "data" / "spaces"
 

@@ -28,7 +28,7 @@ from autofuse.backends.base import (
     Source,
 )
 from autofuse.backends.cache import BuildCache, content_key
-from autofuse.backends.fingerprint import isa_digest, usable_cores
+from autofuse.backends.machine import isa_digest, usable_cores
 
 BASE_FLAGS = ("-std=gnu11", "-fPIC", "-fopenmp")
 LINK_FLAGS = ("-shared", "-fopenmp")

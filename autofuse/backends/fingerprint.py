@@ -1,74 +1,21 @@
-"""What this machine is, as far as measured times depend on it."""
+"""What a time depends on: the fingerprint of device "cpu"."""
 
 from __future__ import annotations
 
-import os
 import platform
 import struct
-from functools import lru_cache
-from hashlib import sha256
-from pathlib import Path
 
+from autofuse.backends.base import CompilerMissing
+from autofuse.backends.ccompiler import find_compiler
+from autofuse.backends.machine import cpu_model, isa_digest, usable_cores
 from autofuse.records import Environment
 
 # Raise when generated code changes so much that old times say nothing about it.
 CODEGEN_VERSION = 1
-# Assumed where the kernel does not tell (some containers hide /sys): a common server size.
-FALLBACK_CACHE_BYTES = 32 << 20
-_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-def usable_cores() -> int:
-    """Cores this process may run on."""
-    return len(os.sched_getaffinity(0))
-
-
-@lru_cache(maxsize=1)
-def _cpuinfo() -> dict[str, str]:
-    """The first processor's fields of /proc/cpuinfo; empty where there is none."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}
-    first = text.split("\n\n", 1)[0]
-    pairs = (line.split(":", 1) for line in first.splitlines() if ":" in line)
-    return {key.strip(): value.strip() for key, value in pairs}
-
-
-def cpu_model() -> str:
-    """The processor's name (on machines that print none, its implementer and part numbers)."""
-    info = _cpuinfo()
-    if "model name" in info:
-        family = "/".join(info.get(key, "?") for key in ("cpu family", "model", "stepping"))
-        return f"{info['model name']} ({family})"
-    part = " ".join(info.get(key, "?") for key in ("CPU implementer", "CPU part"))
-    return f"{platform.machine()} {part}"
-
-
-def isa_digest() -> str:
-    """16 hex digits naming the instruction set: architecture and sorted feature flags."""
-    info = _cpuinfo()
-    flags = sorted((info.get("flags") or info.get("Features") or "").split())
-    return sha256(" ".join([platform.machine(), *flags]).encode()).hexdigest()[:16]
-
-
-def last_level_cache_bytes() -> int:
-    """Size of the largest cache of core 0; FALLBACK_CACHE_BYTES where the system does not say."""
-    sizes = [0]
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        try:
-            text = path.read_text(encoding="ascii").strip()
-            sizes.append(int(text.rstrip("KMG")) * _UNITS.get(text[-1:], 1))
-        except (OSError, ValueError):  # a container may hide or empty single entries
-            continue
-    return max(sizes) or FALLBACK_CACHE_BYTES
 
 
 def cpu_environment() -> Environment:
     """The fingerprint of device "cpu": what must match, and what makes a time stale."""
-    from autofuse.backends.base import CompilerMissing
-    from autofuse.backends.ccompiler import find_compiler
-
     try:
         compiler = find_compiler().identity
     except CompilerMissing:

@@ -1,7 +1,7 @@
 """TorchInductor with `benchmark_fusion`: a pair is fused when one kernel is faster than two.
 
 The compiler would compile and time both ways. A baseline measures nothing: here the cost model of
-`autofuse.plan.cost` with one fixed calibration stands in for the clock, and an estimate of live
+`autofuse.cost.bounds` with one fixed calibration stands in for the clock, and an estimate of live
 registers for the compiler's report of spills.
 """
 
@@ -12,11 +12,11 @@ from autofuse.baselines.inductor import inductor_plan
 from autofuse.baselines.inductor_nodes import Loops, union
 from autofuse.baselines.inductor_scheduler import Scheduler
 from autofuse.baselines.merging import Refusal
+from autofuse.cost.bounds import NOMINAL, Calibration, work_bound_us
+from autofuse.cost.work import group_work
 from autofuse.graph.types import Graph, Value
-from autofuse.plan.cost import NOMINAL, Calibration, work_bound_us
 from autofuse.plan.groups import is_inline
 from autofuse.plan.partition import is_free
-from autofuse.plan.work import group_work
 
 # What stands in for the device: `plan.cost.NOMINAL`, whatever the device at hand. Caches are cold,
 # because Inductor's benchmark overwrites the last-level cache before every call.

@@ -39,8 +39,8 @@ def casestudy(
     """
     if markdown is not None:
         output_path(markdown)
-    from autofuse.bench.casestudy import casestudy as study
-    from autofuse.bench.casestudy_page import page
+    from autofuse.casestudy.page import page
+    from autofuse.casestudy.study import casestudy as study
 
     data = study(budget, device=device, db=db, say=note)
     if markdown is not None:
@@ -55,7 +55,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _lines(data: Mapping[str, Any]) -> Iterator[str]:
-    from autofuse.bench.casestudy_page import sentences, tables
+    from autofuse.casestudy.page import sentences, tables
 
     for title, head, rows in tables(data):
         yield title

@@ -89,7 +89,7 @@ def chosen_device(name: str) -> str:
 
 def load_workload(source: str) -> tuple[str, Any]:
     """Name and graph of a SOURCE argument."""
-    from autofuse.frontends import load_source
+    from autofuse.sources import load_source
 
     return load_source(source)
 

@@ -43,7 +43,7 @@ def _version(package: str) -> str | None:
 
 
 def _cpu() -> dict[str, Any]:
-    from autofuse.backends.fingerprint import (
+    from autofuse.backends.machine import (
         cpu_model,
         isa_digest,
         last_level_cache_bytes,

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from autofuse.commands.output import amount, plural, size
+from autofuse.cost.traffic import Traffic, group_traffic, plan_traffic, read_bytes
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.gemm import uses_blas
 from autofuse.plan.groups import reissued
-from autofuse.plan.traffic import Traffic, group_traffic, plan_traffic, read_bytes
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 
 _NAMED_NODES = 12

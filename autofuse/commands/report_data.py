@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from autofuse.cost.account import Account, account
 from autofuse.graph.readback import read_text
 from autofuse.graph.types import Graph
 from autofuse.ops.types import GraphError
-from autofuse.plan.account import Account, account
 from autofuse.plan.types import FusionPlan, PlanError, candidate_from_json
 from autofuse.records import Measurement, SessionRow, WorkloadRow
 from autofuse.report.facts import Crossing, PlanFacts

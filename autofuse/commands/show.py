@@ -23,9 +23,9 @@ from autofuse.commands.common import (
 )
 from autofuse.commands.output import Format, emit, note, plural, size
 from autofuse.commands.plan_tree import plan_data, traffic_text, tree_lines
+from autofuse.cost.bounds import peak_bytes
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
-from autofuse.plan.cost import peak_bytes
 from autofuse.plan.schedule import Run, kernel_runs, launches_per_call, schedule
 from autofuse.plan.types import Candidate
 

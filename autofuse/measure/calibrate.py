@@ -16,11 +16,11 @@ from autofuse.backends.base import Program, Source
 from autofuse.backends.blas import blas_pointers
 from autofuse.backends.ccompiler import compile_program
 from autofuse.backends.cpu import FLAGS, MATH_FLAGS
-from autofuse.backends.fingerprint import last_level_cache_bytes, usable_cores
+from autofuse.backends.machine import last_level_cache_bytes, usable_cores
+from autofuse.cost.bounds import Calibration
 from autofuse.kernel.dialects import C
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
-from autofuse.plan.cost import Calibration
 
 # Working sets of the cache tiers, in bytes; the last lies far out of any cache.
 TIERS = (1 << 15, 1 << 18, 1 << 20, 1 << 22, 1 << 24)

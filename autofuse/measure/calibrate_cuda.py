@@ -10,13 +10,13 @@ from autofuse.backends.cuda.devices import Target
 from autofuse.backends.cuda.driver import CupyDriver, running_target
 from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.nvrtc import compile_cubin
-from autofuse.plan.cost import Calibration
+from autofuse.cost.bounds import Calibration
 
 FAR_BYTES = 1 << 28
 # A working set that stays in the second-level cache.
 CACHED_SHARE = 4
 LAUNCHES, COPIES, RUNS = 200, 20, 20
-# One exp counts as 15 operations (see `plan/cost.py`) and takes one special-function result.
+# One exp counts as 15 operations (see `cost/bounds.py`) and takes one special-function result.
 SPECIAL_OPS = 15.0
 # What no launch inside a graph is below, where none was measured.
 NOMINAL_LAUNCH_US = 1.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autofuse.backends.fingerprint import last_level_cache_bytes
+from autofuse.backends.machine import last_level_cache_bytes
+from autofuse.cost.bounds import Calibration
 from autofuse.measure.calibrate import calibrate_cpu
 from autofuse.measure.device import Device
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.cost import Calibration
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-import autofuse
 from autofuse.backends.base import AnyArtifact
-from autofuse.backends.fingerprint import usable_cores
+from autofuse.backends.machine import usable_cores
 from autofuse.measure.lock import measurement_lock
 from autofuse.measure.protocol import (
     CompareJob,
@@ -296,7 +295,7 @@ class _Child:
 
 def worker_environment(threads: int) -> dict[str, str]:
     """The worker's environment variables (see the module text)."""
-    root = str(Path(autofuse.__file__).parent.parent)
+    root = str(Path(__file__).resolve().parents[2])
     inherited = {k: v for k, v in os.environ.items() if k not in _REMOVED}
     path = os.pathsep.join(p for p in (root, inherited.get("PYTHONPATH", "")) if p)
     count = str(threads)

@@ -7,6 +7,8 @@ from enum import Enum
 import ml_dtypes
 import numpy as np
 
+from autofuse.errors import GraphError
+
 
 class DType(Enum):
     """An element type; its value is the spelling used in graphs, files and messages."""
@@ -82,8 +84,6 @@ INTS = (DType.I64, DType.I32, DType.I8, DType.U32, DType.U8)
 
 def from_numpy(dtype: np.dtype | type) -> DType:
     """The DType stored as `dtype`; raises GraphError for a NumPy dtype that has none."""
-    from autofuse.ops.types import GraphError
-
     wanted = np.dtype(dtype)
     for ours, theirs in _NUMPY.items():
         if theirs == wanted:

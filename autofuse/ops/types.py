@@ -1,4 +1,4 @@
-"""What an op is called with: tensor types, attributes, and the one error of bad graphs."""
+"""What an op is called with: tensor types, attributes and literals."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from typing import Any
 import numpy as np
 
 from autofuse.errors import AutofuseError as AutofuseError
+from autofuse.errors import GraphError as GraphError
 from autofuse.ops.dtypes import DType
-
-
-class GraphError(AutofuseError):
-    """A graph that cannot exist: wrong shapes, dtypes, attributes, or a cycle."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from typing import Any
 
 from autofuse.backends.registry import backend_named, timed_backend
 from autofuse.baselines import BASELINES
+from autofuse.cost.bounds import NOMINAL, Calibration, plan_bound_us
+from autofuse.cost.traffic import plan_traffic
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
 from autofuse.measure.workload import Workload
-from autofuse.plan.cost import NOMINAL, Calibration, plan_bound_us
-from autofuse.plan.traffic import plan_traffic
 from autofuse.plan.types import Candidate
 from autofuse.records import Environment
 from autofuse.runtime.compiled import CompiledPlan

@@ -8,10 +8,10 @@ those before them left. The state is one for a workload on a device, so that sum
 from __future__ import annotations
 
 from autofuse.backends.registry import Backend
+from autofuse.cost.bounds import peak_bytes
 from autofuse.graph.types import Graph
 from autofuse.measure.hardware import hardware_named
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.cost import peak_bytes
 from autofuse.tuning.plans import baseline_candidate
 
 STATES = ("auto", "cold", "warm")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from autofuse.cost.bounds import Calibration
+from autofuse.enumerate.enumeration import Enumeration, enumerate_groups
 from autofuse.graph.types import Graph
-from autofuse.plan.cost import Calibration
-from autofuse.plan.enumerate import Enumeration, enumerate_groups
 from autofuse.plan.types import FusionPlan, LoopBody
 from autofuse.tuning.plans import baseline_candidate
 from search_spaces import FusionSpace

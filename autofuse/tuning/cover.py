@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
+from autofuse.cover import CoverProblem, Piece, k_best
+from autofuse.enumerate.enumeration import Enumeration
+from autofuse.enumerate.windows import Window
 from autofuse.graph.types import Graph, Value
-from autofuse.plan.enumerate import Enumeration
 from autofuse.plan.groups import is_source, ordered_plan, reads
 from autofuse.plan.types import FusionGroup, FusionPlan
-from autofuse.plan.windows import Window
-from autofuse.search.exact import CoverProblem, Piece, k_best
 
 
 @dataclass(frozen=True)

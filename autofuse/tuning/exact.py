@@ -12,14 +12,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from autofuse.ops.types import AutofuseError
-from autofuse.plan.cost import Calibration
-from autofuse.plan.enumerate import Enumeration
-from autofuse.plan.features import kind_of_work
-from autofuse.plan.groups import ordered_plan
-from autofuse.plan.types import FusionGroup, FusionPlan
-from autofuse.plan.windows import Window, windows
-from autofuse.search.exact import (
+from autofuse.cost.bounds import Calibration
+from autofuse.cost.features import kind_of_work
+from autofuse.cover import (
     Options,
     Piece,
     PlanResult,
@@ -27,6 +22,11 @@ from autofuse.search.exact import (
     k_best,
     plan,
 )
+from autofuse.enumerate.enumeration import Enumeration
+from autofuse.enumerate.windows import Window, windows
+from autofuse.ops.types import AutofuseError
+from autofuse.plan.groups import ordered_plan
+from autofuse.plan.types import FusionGroup, FusionPlan
 from autofuse.tuning.candidates import candidate_kernels
 from autofuse.tuning.cover import cover_problem
 from autofuse.tuning.hope import VAIN, WORTH, hopeful_costs

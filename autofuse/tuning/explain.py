@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from autofuse.backends.registry import backend_named
+from autofuse.cost.bounds import NOMINAL, Calibration, group_bound_us
+from autofuse.cost.traffic import group_traffic, total
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph, Value
-from autofuse.plan.cost import NOMINAL, Calibration, group_bound_us
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.traffic import group_traffic, total
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan
 from autofuse.records import KernelMeasurement
 from autofuse.tuning.cache_state import cache_state

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
+from autofuse.cost.features import vector
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.features import vector
 from autofuse.records import KernelMeasurement
 
 Floats = NDArray[np.float64]

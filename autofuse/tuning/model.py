@@ -11,9 +11,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from autofuse.plan.cost import Calibration
-from autofuse.plan.features import group_features
-from autofuse.search.exact import Options, PlanResult, plan
+from autofuse.cost.bounds import Calibration
+from autofuse.cost.features import group_features
+from autofuse.cover import Options, PlanResult, plan
 from autofuse.tuning.exact import ExactSearch
 from autofuse.tuning.learned import (
     Lesson,

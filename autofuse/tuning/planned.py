@@ -8,16 +8,16 @@ from typing import Any
 
 from autofuse.backends.registry import Backend, backend_named, targeted
 from autofuse.baselines import BASELINES
+from autofuse.cost.bounds import Calibration, peak_bytes, plan_bound_us
+from autofuse.cover import k_best
+from autofuse.enumerate.enumeration import Enumeration
+from autofuse.enumerate.windows import windows
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
 from autofuse.measure.calibrate_cuda import target_calibration
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.cost import Calibration, peak_bytes, plan_bound_us
-from autofuse.plan.enumerate import Enumeration
 from autofuse.plan.groups import ordered_plan
 from autofuse.plan.types import Candidate, FusionPlan
-from autofuse.plan.windows import windows
-from autofuse.search.exact import k_best
 from autofuse.tuning.candidates import candidate_kernels
 from autofuse.tuning.cover import cover_problem
 from autofuse.tuning.evaluate import kernels_of

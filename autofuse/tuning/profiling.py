@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from autofuse.backends.base import Facts
+from autofuse.cost.features import group_features
+from autofuse.cover import Measured
 from autofuse.measure.protocol import Reply
-from autofuse.plan.features import group_features
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Cost, Failure, KernelMeasurement, Timing
-from autofuse.search.exact import Measured
 from autofuse.tuning.evaluate import build
 from autofuse.tuning.launches import (
     Kernel,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from autofuse.cover import k_best
+from autofuse.enumerate.enumeration import Enumeration
+from autofuse.enumerate.windows import Window
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.enumerate import Enumeration
 from autofuse.plan.groups import is_source, reads
 from autofuse.plan.types import FusionGroup, FusionPlan
-from autofuse.plan.windows import Window
-from autofuse.search.exact import k_best
 from autofuse.tuning.cover import cover_problem, plan_of_windows
 
 # Nodes that are planned as a whole; larger graphs are cut into windows of at most so many.

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from autofuse.backends.registry import Backend, timed_backend
 from autofuse.baselines import BASELINES, baseline_named
+from autofuse.cost.bounds import peak_bytes
 from autofuse.graph.canonical import canonical, digest, text
 from autofuse.graph.types import Graph
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
 from autofuse.measure.workload import Workload
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.cost import peak_bytes
 from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
 from autofuse.records import Cost, Environment, Event, Failure, Measurement, SessionResult
 from autofuse.tuning.cache_state import cache_state

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from autofuse.cost.bounds import NOMINAL, Calibration
 from autofuse.measure.hardware import HARDWARE
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.cost import NOMINAL, Calibration
 from autofuse.plan.types import Candidate
 from autofuse.records import Measurement
 from autofuse.search import SEARCHERS, make_searcher

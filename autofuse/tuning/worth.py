@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from autofuse.search.exact import certified_gain_s
+from autofuse.cover import certified_gain_s
 
 # Before anything is known, times over bounds spread by this much (standard deviation of the
 # logarithm), which counts as much as so many measured kernels.

@@ -20,7 +20,7 @@ from autofuse.backends.cuda.facts import Facts, complaints, parse_log
 from autofuse.backends.cuda.geometry import fits_at_once
 from autofuse.backends.cuda.nvrtc import compile_cubin, nvrtc_version
 from autofuse.backends.cuda.program import Action, CudaProgram, KernelLaunch, Loop
-from autofuse.backends.fingerprint import usable_cores
+from autofuse.backends.machine import usable_cores
 from autofuse.ops.types import Literal, TensorType
 
 # The report that `facts` reads. NVRTC's own cache would hide what a compile costs.

@@ -25,7 +25,7 @@ from autofuse.backends.ccompiler import (
     make_file,
     recall,
 )
-from autofuse.backends.fingerprint import usable_cores
+from autofuse.backends.machine import usable_cores
 from autofuse.kernel.dialects import CUDA
 
 BASE_FLAGS = ("-std=gnu++17", "-fPIC", "-fno-exceptions", "-fwrapv", "-fno-strict-aliasing", "-w")

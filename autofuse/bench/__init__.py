@@ -1,1 +1,0 @@
-"""Comparing autofuse with the compilers and libraries people use today."""

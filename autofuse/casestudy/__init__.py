@@ -1,0 +1,1 @@
+"""The case study: one simulation written four ways, under rules, search and other compilers."""

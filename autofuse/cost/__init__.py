@@ -1,0 +1,1 @@
+"""What a plan must cost at least: bytes, operations and launches."""

@@ -1,0 +1,132 @@
+"""What a plan costs apart from time: launches, bytes, arithmetic, recomputation and memory, and
+which value's trip through memory each byte belongs to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from autofuse.cost.traffic import Traffic, read_bytes
+from autofuse.graph.types import Graph, Value
+from autofuse.plan.groups import is_source, reissued
+from autofuse.plan.schedule import launches_per_call, schedule
+from autofuse.plan.types import Candidate, FusionPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """The trips of one value through memory per call of a plan.
+
+    `place` names it: its node and, inside a re-issued loop, the loop's; `source` says that it is
+    an input or constant of the graph, which no plan writes. `readers` are kernels."""
+
+    place: str
+    op: str
+    type: str
+    source: bool
+    written_bytes: int
+    read_bytes: int
+    readers: int
+
+    @property
+    def bytes(self) -> int:
+        return self.written_bytes + self.read_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Totals per call. The bytes of `trips` add up to those of `traffic`. `recomputed` counts the
+    additional computations of nodes in more than one kernel, `recomputed_flops` their arithmetic;
+    `peak_bytes` are intermediates alive at once."""
+
+    kernels: int
+    launches: int
+    traffic: Traffic
+    recomputed: int
+    recomputed_flops: float
+    peak_bytes: int
+    trips: tuple[Trip, ...]
+
+
+def account(graph: Graph, candidate: Candidate) -> Account:
+    """The account of a legal candidate of a canonical graph; raises PlanError where it does not
+    fit the graph."""
+    found = schedule(graph, candidate)
+    again, flops = _recomputed(graph, candidate.plan)
+    trips = tuple(_trips(graph, candidate.plan, 1, ""))
+    read, written = sum(t.read_bytes for t in trips), sum(t.written_bytes for t in trips)
+    return Account(
+        kernels=kernel_count(candidate.plan),
+        launches=launches_per_call(found.steps),
+        traffic=Traffic(read, written, _flops(graph, candidate.plan)),
+        recomputed=again,
+        recomputed_flops=flops,
+        peak_bytes=found.workspace,
+        trips=trips,
+    )
+
+
+def kernel_count(plan: FusionPlan) -> int:
+    """Kernels a plan holds, those of re-issued loop bodies once."""
+    return sum(1 if g.body is None else kernel_count(g.body) for g in plan.groups)
+
+
+def _trips(graph: Graph, plan: FusionPlan, times: int, where: str) -> Iterator[Trip]:
+    """Trips of every value by node number, then those inside each re-issued loop."""
+    read: Counter[Value] = Counter()
+    readers: Counter[Value] = Counter()
+    written: Counter[Value] = Counter()
+    for group in plan.groups:
+        if group.body is not None:
+            continue
+        for value, count in read_bytes(graph, group).items():
+            read[value] += count
+            readers[value] += 1
+        for value in group.outputs:
+            written[value] += graph.type_of(value).nbytes
+    for value in sorted({*read, *written}):
+        node = graph[value.node]
+        yield Trip(
+            place=f"{value}{where}",
+            op=node.op,
+            type=str(graph.type_of(value)),
+            source=is_source(graph, value.node),
+            written_bytes=times * written[value],
+            read_bytes=times * read[value],
+            readers=readers[value],
+        )
+    for group in plan.groups:
+        if group.body is not None:
+            body, trips = reissued(graph, group)
+            at_once = f", {group.unroll} at once" if group.unroll > 1 else ""
+            inside = f" in loop %{group.nodes[0]} ({trips * group.unroll} trips{at_once}){where}"
+            yield from _trips(body, group.body, times * trips, inside)
+
+
+def _flops(graph: Graph, plan: FusionPlan) -> float:
+    """Arithmetic per call, recomputation included."""
+    total = 0.0
+    for group in plan.groups:
+        if group.body is None:
+            total += sum(float(graph[n].spec.flops(graph.call(n))) for n in group.nodes)
+        else:
+            body, trips = reissued(graph, group)
+            total += trips * _flops(body, group.body)
+    return total
+
+
+def _recomputed(graph: Graph, plan: FusionPlan) -> tuple[int, float]:
+    """Computations beyond the first of each node, and their arithmetic, per call."""
+    counts = Counter(n for group in plan.groups for n in group.nodes)
+    count, flops = 0, 0.0
+    for node, computed in counts.items():
+        if computed > 1:
+            count += computed - 1
+            flops += (computed - 1) * float(graph[node].spec.flops(graph.call(node)))
+    for group in plan.groups:
+        if group.body is not None:
+            body, trips = reissued(graph, group)
+            inner, inner_flops = _recomputed(body, group.body)
+            count, flops = count + trips * inner, flops + trips * inner_flops
+    return count, flops

@@ -1,0 +1,133 @@
+"""What a kernel costs a device at least: its least work at the device's peaks, and a launch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from autofuse.cost.work import Work, group_work
+from autofuse.graph.types import Graph
+from autofuse.ops.types import AutofuseError
+from autofuse.plan.groups import reissued
+from autofuse.plan.schedule import schedule
+from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
+
+
+class CalibrationError(AutofuseError):
+    """Calibration constants that cannot be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A device's peaks. `launch_us` microseconds per kernel; bandwidth in GB/s (10^9 bytes read
+    plus written a second), out of cache and (`cached_gbytes_per_s`) in it; arithmetic in 10^9
+    operations a second by class: `cheap`, `special` (exp, log, ...; one exp is 15) and
+    `contraction`. `tiers` refines the cached bandwidth: (working set in bytes, GB/s), ascending.
+    `alone` is the same for a kernel run by one thread, whose launch is cheaper.
+    """
+
+    launch_us: float
+    gbytes_per_s: float
+    cheap: float
+    special: float
+    contraction: float
+    cached_gbytes_per_s: float
+    cache_bytes: int = 1 << 25
+    tiers: tuple[tuple[int, float], ...] = ()
+    alone: Calibration | None = None
+
+    def __post_init__(self) -> None:
+        classes = (self.cheap, self.special, self.contraction)
+        tiers = (rate for _, rate in self.tiers)
+        rates = (self.gbytes_per_s, self.cached_gbytes_per_s, *classes, *tiers)
+        if not all(math.isfinite(r) and r > 0 for r in rates):
+            raise CalibrationError(f"calibrated rates must be positive numbers, got {rates}")
+        if not (math.isfinite(self.launch_us) and self.launch_us >= 0):
+            raise CalibrationError(f"a launch cannot cost {self.launch_us} us")
+
+    def move_us(self, nbytes: float, warm: bool = True) -> float:
+        """Microseconds to read and write `nbytes`; `warm`: what fits the cache may be there."""
+        if not warm:
+            return nbytes / (self.gbytes_per_s * 1e3)
+        rate = max(self.cached_gbytes_per_s, self.gbytes_per_s)
+        for size, tier in self.tiers:
+            if nbytes >= size:
+                rate = max(min(rate, tier), self.gbytes_per_s)
+        kept = min(nbytes, float(self.cache_bytes))
+        return kept / (rate * 1e3) + (nbytes - kept) / (self.gbytes_per_s * 1e3)
+
+    def compute_us(self, work: Work) -> float:
+        """Microseconds of arithmetic; classes may overlap, so the slowest counts."""
+        pairs = (work.cheap, self.cheap), (work.special, self.special)
+        return max(n / (rate * 1e3) for n, rate in (*pairs, (work.contraction, self.contraction)))
+
+    def to_mapping(self) -> dict[str, float]:
+        """Plain numbers by name, as the tuning database keeps them."""
+        found = {
+            f.name: float(getattr(self, f.name))
+            for f in fields(self)
+            if f.name not in ("tiers", "alone")
+        }
+        found |= {f"tier.{size}": rate for size, rate in self.tiers}
+        if self.alone is not None:
+            found |= {f"alone.{name}": value for name, value in self.alone.to_mapping().items()}
+        return found
+
+    @staticmethod
+    def from_mapping(values: Mapping[str, float]) -> Calibration:
+        """Inverse of to_mapping; other names are ignored. Raises CalibrationError."""
+        inner = {k[6:]: v for k, v in values.items() if k.startswith("alone.")}
+        names = [f.name for f in fields(Calibration) if f.name not in ("tiers", "alone")]
+        missing = [n for n in names if n not in values]
+        if missing:
+            raise CalibrationError(f"the calibration lacks {', '.join(missing)}")
+        try:
+            sizes = sorted((int(k[5:]), v) for k, v in values.items() if k.startswith("tier."))
+        except ValueError as error:
+            raise CalibrationError(f"not a cache tier: {error}") from error
+        rates = {n: values[n] for n in names if n != "cache_bytes"}
+        alone = Calibration.from_mapping(inner) if inner else None
+        return Calibration(
+            **rates, cache_bytes=int(values["cache_bytes"]), tiers=tuple(sizes), alone=alone
+        )
+
+
+# Where nothing was measured: a fast desktop, faster than most.
+NOMINAL = Calibration(2.0, 50.0, 500.0, 100.0, 1000.0, 400.0)
+
+
+def group_bound_us(graph: Graph, group: FusionGroup, calibration: Calibration) -> float:
+    """Microseconds one call of the plan spends in `group` at the very least, whatever the state of
+    the cache before the call: a kernel finds what kernels before it read or wrote.
+
+    A re-issued loop costs every trip of its body's plan."""
+    if group.body is not None:
+        body, trips = reissued(graph, group)
+        return trips * plan_bound_us(body, group.body, calibration)
+    return work_bound_us(group_work(graph, group.nodes, group.outputs), calibration)
+
+
+def plan_bound_us(graph: Graph, plan: FusionPlan, calibration: Calibration) -> float:
+    """The bounds of a plan's groups together."""
+    return math.fsum(group_bound_us(graph, g, calibration) for g in plan.groups)
+
+
+def work_bound_us(work: Work, calibration: Calibration, *, warm: bool = True) -> float:
+    """The faster of all threads and one; `warm`: what fits the cache may be there."""
+    best = math.inf
+    found: Calibration | None = calibration
+    while found is not None:
+        busy = max(found.move_us(work.nbytes, warm), found.compute_us(work))
+        best = min(best, found.launch_us + busy)
+        found = found.alone
+    return best
+
+
+def peak_bytes(graph: Graph, plan: FusionPlan) -> int:
+    """Bytes of intermediates alive at once, with buffers reused; inputs and outputs apart."""
+    launches = tuple(LaunchConfig() for _ in plan.groups)
+    bodies = tuple(
+        () if g.body is None else tuple(LaunchConfig() for _ in g.body.groups) for g in plan.groups
+    )
+    return schedule(graph, Candidate(plan, launches, bodies)).workspace

@@ -1,0 +1,32 @@
+"""The exact planner: choose kernels as a 0/1 program, measuring only what its proof needs."""
+
+from __future__ import annotations
+
+from autofuse.cover.budget import certified_gain_s, worth_measuring
+from autofuse.cover.kbest import Ranked, k_best
+from autofuse.cover.planner import Options, PlanResult, Step, plan
+from autofuse.cover.protocol import (
+    CoverProblem,
+    Measure,
+    Measured,
+    Piece,
+    Plan,
+    Seconds,
+)
+
+__all__ = [
+    "CoverProblem",
+    "Measure",
+    "Measured",
+    "Options",
+    "Piece",
+    "Plan",
+    "PlanResult",
+    "Ranked",
+    "Seconds",
+    "Step",
+    "certified_gain_s",
+    "k_best",
+    "plan",
+    "worth_measuring",
+]

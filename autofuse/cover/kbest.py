@@ -1,0 +1,73 @@
+"""The best plans by given costs: one, or the k best of those that hold no useless piece."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.cover.order import run_order
+from autofuse.cover.presolve import Presolved, presolve
+from autofuse.cover.program import Program, Solved
+from autofuse.cover.protocol import CoverProblem, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A plan and the sum of its costs, microseconds."""
+
+    plan: Plan
+    cost_us: float
+
+
+def k_best(
+    problem: CoverProblem, costs: Mapping[str, float | None] | None = None, k: int = 1
+) -> tuple[Ranked, ...]:
+    """The k least plans, best first; fewer where there are no more.
+
+    `costs`: by key, in place of the bound; None means the piece cannot be used. A plan that holds
+    all of another one is no plan of its own here. Raises AutofuseError where no plan exists.
+    """
+    presolved = presolve(problem)
+    given = costs or {}
+    current = presolved.bounds.copy()
+    out = np.zeros(len(current), dtype=bool)
+    for i, key in enumerate(presolved.keys):
+        cost = given.get(key, current[i])
+        out[i] = cost is None
+        current[i] = 0.0 if cost is None else cost
+    sums: list[tuple[float, Plan]] = [(0.0, ())]
+    for part, copies in zip(presolved.parts, presolved.copies, strict=True):
+        keys = np.array(part.keys, dtype=np.int64)
+        plans = _part_plans(Program(part), current[keys], ~out[keys], k)
+        for copy in copies:
+            sums = _merge(sums, [(s.cost, tuple(copy[p] for p in s.plan)) for s in plans], k)
+    return tuple(Ranked(_ordered(presolved, plan), cost) for cost, plan in sums)
+
+
+def _part_plans(
+    program: Program, costs: NDArray[np.float64], allowed: NDArray[np.bool_], k: int
+) -> list[Solved]:
+    """The k least plans of a part, each found with all before it forbidden."""
+    found: list[Solved] = []
+    while len(found) < k:
+        solved = program.solve(costs, allowed, [s.plan for s in found])
+        if solved is None or not solved.plan:
+            break
+        found.append(solved)
+    return found
+
+
+def _merge(
+    left: list[tuple[float, Plan]], right: list[tuple[float, Plan]], k: int
+) -> list[tuple[float, Plan]]:
+    """The k least sums of one of each, both lists sorted."""
+    pairs = ((a[0] + b[0], a[1] + b[1]) for i, a in enumerate(left) for b in right[: k // (i + 1)])
+    return heapq.nsmallest(k, pairs)
+
+
+def _ordered(presolved: Presolved, plan: Plan) -> Plan:
+    return run_order(presolved.reads, presolved.writes, plan).order

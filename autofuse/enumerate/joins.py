@@ -1,0 +1,140 @@
+"""Which sets of atoms are worth judging together: neighbours, whole parts, everything, packs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import or_
+
+from autofuse.cost.work import group_work
+from autofuse.enumerate.atoms import Atoms, bits
+from autofuse.enumerate.candidates import Judge, Option, State
+
+# A value that more atoms read makes no neighbours of them.
+CROWD = 8
+# Up to this many atoms single atoms are packed too, not only what fusing left.
+_FEW = 128
+
+
+def neighbours(atoms: Atoms, mask: int, fanout: int) -> list[int]:
+    """Atoms that read from a set, are read by it or read what it reads; most shared bytes first."""
+    graph, shared = atoms.graph, Counter[int]()
+    for k in bits(mask):
+        for value in atoms.items[k].reads:
+            maker, nbytes = atoms.home[value.node], graph.type_of(value).nbytes
+            if not mask >> maker & 1:
+                shared[maker] += 2 * nbytes + 1
+            readers = next(e.readers for e in atoms.items[maker].exports if e.value == value)
+            if readers.bit_count() <= CROWD:
+                for other in bits(readers & ~mask):
+                    shared[other] += nbytes
+        for export in atoms.items[k].exports:
+            nbytes = graph.type_of(export.value).nbytes
+            for reader in bits(export.readers & ~mask):
+                shared[reader] += 2 * nbytes + 1
+        for readers in atoms.sharing[k]:
+            if readers.bit_count() <= CROWD:
+                for other in bits(readers & ~mask):
+                    shared[other] += 1
+    ranked = sorted(shared, key=lambda k: (-shared[k], k))
+    return [k for k in ranked if not atoms.walls >> k & 1][:fanout]
+
+
+def fuse_legal(judge: Judge) -> list[State]:
+    """A plan that fuses whatever is legal: each atom joins the kernel of its last producer, or of
+    a sibling, if it may. Kernels are numbered, and no atom joins one before its producers', so
+    that the kernels never wait for each other."""
+    atoms = judge.atoms
+    masks: list[int] = []
+    home: list[int] = []
+    for k in range(len(atoms.items)):
+        at = _kernel_for(judge, k, masks, home)
+        if at is None:
+            masks.append(1 << k)
+            at = len(masks) - 1
+        else:
+            masks[at] |= 1 << k
+        home.append(at)
+    found = (judge.judge(mask) for mask in masks)
+    return [state for state in found if state is not None]
+
+
+def _kernel_for(judge: Judge, k: int, masks: Sequence[int], home: Sequence[int]) -> int | None:
+    atoms = judge.atoms
+    if atoms.walls >> k & 1:
+        return None
+    first = max((home[p] for p in bits(atoms.preds[k])), default=0)
+    near = {home[p] for p in bits(atoms.preds[k])}
+    near |= {home[o] for o in neighbours(atoms, 1 << k, judge.options.fanout) if o < k}
+    for at in sorted((at for at in near if at >= first), reverse=True):
+        if masks[at] & atoms.walls:
+            continue
+        state = judge.judge(masks[at] | 1 << k)
+        if state is not None and state.whole:
+            return at
+    return None
+
+
+def whole_parts(judge: Judge) -> list[State]:
+    """Everything connected between contractions as one kernel each, where legal."""
+    atoms = judge.atoms
+    left = (1 << len(atoms.items)) - 1 & ~atoms.walls
+    found: list[State] = []
+    while left:
+        part = frontier = left & -left
+        while frontier:
+            near = (atoms.preds[k] | atoms.succs[k] for k in bits(frontier))
+            frontier = reduce(or_, near, 0) & left & ~part
+            part |= frontier
+        left &= ~part
+        state = judge.judge(part, judge.options.whole_nodes)
+        if state is not None:
+            found.append(state)
+    return found
+
+
+def packs(judge: Judge, states: Sequence[State]) -> Iterator[Option]:
+    """Small kernels that do not depend on each other put side by side, 2, 4, 8, ... at a time."""
+    limit = judge.options.pack
+    if limit < 2:
+        return
+    few = len(judge.atoms.items) <= _FEW
+    units = [s for s in states if (few or s.mask & (s.mask - 1)) and _is_small(judge, s)]
+    units = sorted({s.mask: s for s in units}.values(), key=lambda s: s.mask.bit_length())
+    seen: set[int] = set()
+    size = 2
+    while size <= limit:
+        for start in range(0, len(units), max(1, size // 2)):
+            mask = _pack(judge, units[start : start + 4 * size], size)
+            if mask is None or mask in seen:
+                continue
+            seen.add(mask)
+            state = judge.judge(mask, judge.options.whole_nodes)
+            if state is not None and state.whole:
+                judge.counts["packs"] += 1
+                yield state.first
+        size *= 2
+
+
+def _is_small(judge: Judge, state: State) -> bool:
+    if not state.whole or state.mask & judge.atoms.walls:
+        return False
+    group = state.first.group
+    return group_work(judge.graph, group.nodes, group.outputs).nbytes <= judge.options.pack_bytes
+
+
+def _pack(judge: Judge, units: Sequence[State], size: int) -> int | None:
+    """The first unit with the next ones that neither need it, nor feed it, nor share atoms."""
+    atoms = judge.atoms
+    mask = around = 0
+    taken = 0
+    for unit in units:
+        if unit.mask & (mask | around):
+            continue
+        mask |= unit.mask
+        around |= reduce(or_, (atoms.up[k] | atoms.down[k] for k in bits(unit.mask)), 0)
+        taken += 1
+        if taken == size:
+            return mask
+    return None

@@ -1,0 +1,187 @@
+"""The zoo as a JAX user writes it. Importing this module imports jax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from autofuse.peers import programs_case
+from autofuse.peers.physics import dynamics, is_done
+from autofuse.peers.types import Program
+from autofuse.zoo.cartpole import FORCE, RESET, UNROLL
+
+Array = Any
+
+
+def softmax(x: Array) -> Sequence[Array]:
+    return (jax.nn.softmax(x, axis=-1),)
+
+
+def _layer_norm(x: Array, gamma: Array, beta: Array) -> Array:
+    mean = jnp.mean(x, axis=-1, keepdims=True)
+    variance = jnp.var(x, axis=-1, keepdims=True)
+    return (x - mean) * lax.rsqrt(variance + 1e-5) * gamma + beta
+
+
+def layer_norm_gelu(x: Array, gamma: Array, beta: Array) -> Sequence[Array]:
+    return (jax.nn.gelu(_layer_norm(x, gamma, beta), approximate=True),)
+
+
+def rms_norm_residual(x: Array, residual: Array, weight: Array) -> Sequence[Array]:
+    total = x + residual
+    power = jnp.mean(jnp.square(total), axis=-1, keepdims=True)
+    return total, total * lax.rsqrt(power + 1e-6) * weight
+
+
+def swiglu(x: Array) -> Sequence[Array]:
+    a, b = jnp.split(x, 2, axis=-1)
+    return (jax.nn.silu(a) * b,)
+
+
+def _normal_cdf(x: Array) -> Array:
+    return 0.5 * (1.0 + lax.erf(x * math.sqrt(0.5)))
+
+
+def black_scholes(
+    spot: Array, strike: Array, years: Array, rate: Array, volatility: Array
+) -> Sequence[Array]:
+    spread = volatility * jnp.sqrt(years)
+    drift = (rate + 0.5 * volatility * volatility) * years
+    d1 = (jnp.log(spot / strike) + drift) / spread
+    n1, n2 = _normal_cdf(d1), _normal_cdf(d1 - spread)
+    discounted = strike * jnp.exp(-rate * years)
+    return spot * n1 - discounted * n2, discounted * (1.0 - n2) - spot * (1.0 - n1)
+
+
+def adam_16(correction1: Array, correction2: Array, *tensors: Array) -> Sequence[Array]:
+    count = len(tensors) // 4
+    p, g, m, v = (tensors[i * count : (i + 1) * count] for i in range(4))
+    new_m = [0.9 * a + 0.1 * b for a, b in zip(m, g, strict=True)]
+    new_v = [0.999 * a + 0.001 * (b * b) for a, b in zip(v, g, strict=True)]
+    new_p = [
+        old - 1e-3 * ((first / correction1) / (jnp.sqrt(second / correction2) + 1e-8))
+        for old, first, second in zip(p, new_m, new_v, strict=True)
+    ]
+    return (*new_p, *new_m, *new_v)
+
+
+def _feed_forward(x: Array, w1: Array, b1: Array, w2: Array, b2: Array) -> Array:
+    return jax.nn.gelu(x @ w1 + b1, approximate=True) @ w2 + b2
+
+
+def mlp(x: Array, w1: Array, b1: Array, w2: Array, b2: Array) -> Sequence[Array]:
+    return (_feed_forward(x, w1, b1, w2, b2),)
+
+
+def _attend(q: Array, k: Array, v: Array) -> Array:
+    length, depth = q.shape[-2:]
+    scores = q @ jnp.swapaxes(k, -1, -2) * (1.0 / math.sqrt(depth))
+    visible = jnp.tri(length, dtype=bool)
+    return jax.nn.softmax(jnp.where(visible, scores, -1e30), axis=-1) @ v
+
+
+def attention(q: Array, k: Array, v: Array) -> Sequence[Array]:
+    return (_attend(q, k, v),)
+
+
+def transformer_block(heads: int) -> Program:
+    """The block for `heads` heads, which the arrays do not tell."""
+
+    def block(
+        x: Array, gamma1: Array, beta1: Array, w_qkv: Array, w_out: Array, gamma2: Array,
+        beta2: Array, w1: Array, b1: Array, w2: Array, b2: Array,
+    ) -> Sequence[Array]:  # fmt: skip
+        n, width = x.shape
+        qkv = _layer_norm(x, gamma1, beta1) @ w_qkv
+        split = (a.reshape(n, heads, -1).swapaxes(0, 1) for a in jnp.split(qkv, 3, axis=1))
+        x = x + _attend(*split).swapaxes(0, 1).reshape(n, width) @ w_out
+        return (x + _feed_forward(_layer_norm(x, gamma2, beta2), w1, b1, w2, b2),)
+
+    return block
+
+
+def _stacked_step(state: Array, force: Array, fresh: Array) -> tuple[Array, Array]:
+    moved = jnp.stack(dynamics(jnp, state, force))
+    done = is_done(jnp, moved[0], moved[2])
+    return jnp.where(done, fresh, moved), jnp.where(done, 0.0, 1.0)
+
+
+def cartpole_naive(steps: int) -> Program:
+    """`steps` steps with jax.random: other numbers, the same distributions."""
+
+    def roll(key: Array, state: Array) -> Sequence[Array]:
+        n = state.shape[1]
+
+        def step(t: Array, carried: tuple[Array, Array]) -> tuple[Array, Array]:
+            coin_key, reset_key = jax.random.split(jax.random.fold_in(key, t))
+            coins = jax.random.uniform(coin_key, (n,))
+            fresh = jax.random.uniform(reset_key, (4, n), minval=-RESET, maxval=RESET)
+            force = jnp.where(coins < 0.5, -FORCE, FORCE)
+            state, alive = _stacked_step(carried[0], force, fresh)
+            return state, carried[1] + alive
+
+        final, reward = lax.fori_loop(0, steps, step, (state, jnp.zeros(n)))
+        return final, reward
+
+    return roll
+
+
+def cartpole_norng(state: Array, actions: Array, resets: Array) -> Sequence[Array]:
+    def step(carried: tuple[Array, Array], drawn: tuple[Array, Array]) -> Any:
+        state, alive = _stacked_step(carried[0], *drawn)
+        return (state, carried[1] + alive), None
+
+    (final, reward), _ = lax.scan(step, (state, jnp.zeros(state.shape[1])), (actions, resets))
+    return final, reward
+
+
+def cartpole_separate(unroll: int) -> Program:
+    """Four state arrays, `unroll` steps per trip of the scan."""
+
+    def roll(
+        x: Array, x_dot: Array, theta: Array, theta_dot: Array, actions: Array, resets: Array
+    ) -> Sequence[Array]:
+        def step(carried: tuple[Array, ...], drawn: tuple[Array, Array]) -> Any:
+            *state, reward = carried
+            moved = dynamics(jnp, state, drawn[0])
+            done = is_done(jnp, moved[0], moved[2])
+            kept = [jnp.where(done, r, m) for r, m in zip(drawn[1], moved, strict=True)]
+            return (*kept, reward + jnp.where(done, 0.0, 1.0)), None
+
+        start = (x, x_dot, theta, theta_dot, jnp.zeros(x.shape))
+        final, _ = lax.scan(step, start, (actions, resets), unroll=unroll)
+        return tuple(final)
+
+    return roll
+
+
+def program(name: str, sizes: tuple[Any, ...]) -> Program:
+    """The zoo workload `name` of these sizes."""
+    if name == "transformer_block":
+        return transformer_block(sizes[2])
+    if name == "cartpole_naive":
+        return cartpole_naive(sizes[1])
+    if name == "cartpole_policy":
+        return programs_case.jax_policy(sizes[1])
+    return _PROGRAMS[name]
+
+
+_PROGRAMS: dict[str, Program] = {
+    "softmax": softmax,
+    "layer_norm_gelu": layer_norm_gelu,
+    "rms_norm_residual": rms_norm_residual,
+    "swiglu": swiglu,
+    "black_scholes": black_scholes,
+    "adam_16": adam_16,
+    "mlp": mlp,
+    "mlp_train_step": programs_case.jax_train_step,
+    "attention": attention,
+    "cartpole_norng": cartpole_norng,
+    "cartpole_noconcat": cartpole_separate(1),
+    "cartpole_unroll10": cartpole_separate(UNROLL),
+}

@@ -1,0 +1,1 @@
+"""Benchmarks behind scripts/bench_*, scripts/gpu_check and scripts/record_space; not installed."""
