@@ -20,10 +20,18 @@ class FailureKind(Enum):
     CRASH = "crash"
 
 
+class Blame(Enum):
+    """Whose fault a failure is: only a candidate's own is kept against it."""
+
+    CANDIDATE = "candidate"
+    MACHINE = "machine"
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     kind: FailureKind
     message: str
+    blame: Blame = Blame.CANDIDATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +121,7 @@ class KernelMeasurement:
     cost: Cost
     bound_us: float | None
     facts: tuple[tuple[str, float], ...] = ()
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)
