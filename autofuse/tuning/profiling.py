@@ -51,7 +51,7 @@ class Kernels:
     def _recall(self) -> None:
         """Times of these kernels that the database has for this device, from whatever graph."""
         stored = self.session.store.kernels(self.session.environment, set(self.places.values()))
-        for (key, _, cache), record in stored.items():
+        for (key, _, cache, _), record in stored.items():
             if cache != self.cache:
                 continue
             kernel, launch = self._kernel(key), launch_of(record.launch)
@@ -171,7 +171,7 @@ class Kernels:
             known = said.get((key, launch), ())
             self._keep(
                 KernelMeasurement(
-                    key, launch_text(launch), self.cache, timing, None, error, each, None, known
+                    key, launch_text(launch), self.cache, "", timing, None, error, each, None, known
                 )
             )
 
@@ -189,7 +189,7 @@ class Kernels:
         self._kernel(key).bad.add(launch)
         self._kernel(key).failed = True
         text = launch_text(launch)
-        self._keep(KernelMeasurement(key, text, self.cache, None, failure, None, Cost(), None))
+        self._keep(KernelMeasurement(key, text, self.cache, "", None, failure, None, Cost(), None))
 
     def _keep(self, record: KernelMeasurement) -> None:
         """Store a kernel with its bound and features: models of kernel times learn from them."""
