@@ -33,7 +33,7 @@ from tuning_db.schema import HEAD, VERSION_TABLE, migration_config
 from tuning_db.transfer import export_lines, import_lines
 
 NEWER_DRIVER = replace(ENV, stale=(("driver", "6"), ("power", "90")))
-OTHER_DEVICE = replace(ENV, must=(("codegen", "1"), ("isa", "avx512")))
+OTHER_DEVICE = replace(ENV, must=(("isa", "avx512"),))
 # Both were written, from the same rows, by the program whose schema was 0001.
 OLD_DATABASE = Path(__file__).parent / "data" / "tuning_db_0001.sql"
 OLD_EXPORT = Path(__file__).parent / "data" / "tuning_db_0001.jsonl"
@@ -45,8 +45,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def by_key(*all_: KernelMeasurement) -> dict[tuple[str, str, str], KernelMeasurement]:
-    return {(one.group, one.launch, one.cache): one for one in all_}
+def by_key(*all_: KernelMeasurement) -> dict[tuple[str, str, str, str], KernelMeasurement]:
+    return {(one.group, one.launch, one.cache, one.code): one for one in all_}
 
 
 def test_a_kernel_comes_back_equal_on_a_database_without_workloads(store: Store) -> None:
@@ -63,7 +63,7 @@ def test_every_failure_kind_of_a_kernel_is_a_row(store: Store) -> None:
         failure = replace(failed_kernel(kind.value).failure, kind=kind)
         store.add_kernel(session, ENV, replace(failed_kernel(kind.value), failure=failure))
     found = store.kernels(ENV, [kind.value for kind in FailureKind])
-    assert {group: one.failure.kind for (group, _, _), one in found.items()} == {
+    assert {group: one.failure.kind for (group, *_), one in found.items()} == {
         kind.value: kind for kind in FailureKind
     }
     assert all(
@@ -78,7 +78,7 @@ def test_launches_and_cache_states_are_kept_apart_and_the_latest_wins(store: Sto
         store.add_kernel(None, ENV, one)
     assert store.kernels(ENV, ["g"]) == by_key(kernel("g", 7.0), other, warm)
     store.add_kernel(None, ENV, failed_kernel("g"))
-    assert store.kernels(ENV, ["g"])[("g", '{"block":128}', "cold")].timing is None
+    assert store.kernels(ENV, ["g"])[("g", '{"block":128}', "cold", "")].timing is None
     assert store.counts()["kernel_measurement"] == 5 and store.counts()["group_"] == 1
 
 
@@ -121,7 +121,7 @@ def test_thousands_of_groups_take_few_statements_that_use_the_index(
         store.engine, "before_cursor_execute", lambda c, k, sql, args, *_: said.append((sql, args))
     )
     found = store.kernels(ENV, iter(names * 2))
-    assert {group for group, _, _ in found} == set(names)
+    assert {group for group, *_ in found} == set(names)
     said = [one for one in said if one[0].startswith("SELECT")]
     assert len(said) == 3
     with closing(sqlite3.connect(store.name)) as raw:

@@ -21,6 +21,7 @@ from tuning_db import models as m
 from tuning_db.errors import DatabaseError
 
 STAGES = ("search", "final", "baseline")
+_FROM_OUTSIDE = ("killed by SIGKILL", "killed by SIGTERM")
 _TIMING = tuple(field.name for field in fields(r.Timing))
 _VERDICT = tuple(field.name for field in fields(r.Verdict))
 
@@ -178,6 +179,7 @@ def measurement_row(
         stage=one.stage,
         # SQLite has no NaN: a result that is not a number is infinitely wrong.
         max_rel_error=no_nan(one.max_rel_error),
+        code=one.code or None,
         **cost_columns(one.cost),
     )
     set_outcome(row, one.timing, one.failure)
@@ -193,6 +195,7 @@ def set_outcome(
     if failure is not None:
         row.failure_kind = failure.kind.value
         row.failure_message = printable(failure.message)
+        row.failure_blame = failure.blame.value
 
 
 def measurement_of(
@@ -210,6 +213,7 @@ def measurement_of(
         max_rel_error=row.max_rel_error,
         cost=cost_of(row),
         stage=row.stage,
+        code=row.code or "",
     )
 
 
@@ -220,17 +224,31 @@ def timing_of(row: m.Measurement) -> r.Timing | None:
 
 
 def failure_of(row: m.Measurement) -> r.Failure | None:
-    return failure(row.failure_kind, row.failure_message)
+    return failure(row.failure_kind, row.failure_message, row.failure_blame)
 
 
-def failure(kind: str | None, message: str | None) -> r.Failure | None:
-    """None if `kind` is; raises DatabaseError if it is unknown."""
+def failure(kind: str | None, message: str | None, blame: str | None) -> r.Failure | None:
+    """None if `kind` is; raises DatabaseError if it or the blame is unknown."""
     if kind is None:
         return None
     try:
-        return r.Failure(r.FailureKind(kind), message or "")
+        known, text = r.FailureKind(kind), message or ""
+        return r.Failure(known, text, blame_of(known, text) if blame is None else r.Blame(blame))
     except ValueError as error:
-        raise DatabaseError(f"unknown kind of failure '{kind}'") from error
+        what = f"kind of failure '{kind}'" if blame is None else f"failure '{kind}' by '{blame}'"
+        raise DatabaseError(f"unknown {what}") from error
+
+
+def blame_of(kind: r.FailureKind, message: str) -> r.Blame:
+    """Whose fault a failure was that was stored before anybody said so (schemas before 0003)."""
+    outside = kind is r.FailureKind.CRASH and message.startswith(_FROM_OUTSIDE)
+    stalled = kind is r.FailureKind.TIMEOUT
+    return r.Blame.MACHINE if outside or stalled else r.Blame.CANDIDATE
+
+
+def is_the_machines(failure: r.Failure | None) -> bool:
+    """Whether this says nothing about what failed: it is tried again."""
+    return failure is not None and failure.blame is r.Blame.MACHINE
 
 
 def printable(text: str) -> str:

@@ -7,6 +7,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from sqlalchemy import select
@@ -28,7 +29,7 @@ def export_lines(store: Store) -> Iterator[str]:
     with store.reading() as t:
         for part in (_environments, _workloads, _group_lines, _candidates):
             yield from map(lines.write_line, part(t))
-        for part in (_sessions, _measurements, _kernels, _calibrations):
+        for part in (_sessions, _measurements, _kernels, _best_plans, _calibrations):
             yield from map(lines.write_line, part(t))
 
 
@@ -167,6 +168,7 @@ def _measurements(t: Transaction) -> Iterator[lines.Line]:
             failure=rows.failure_of(row),
             max_rel_error=row.max_rel_error,
             cost=rows.cost_of(row),
+            code=row.code or "",
         )
 
 
@@ -189,6 +191,17 @@ def _kernels(t: Transaction) -> Iterator[lines.Line]:
         yield lines.KernelLine(uid, created, session, environment, kernels.kernel_of(row))
 
 
+def _best_plans(t: Transaction) -> Iterator[lines.Line]:
+    query = (
+        select(m.Workload.digest, m.BestPlan.cache, m.Measurement.uid, m.BestPlan.promoted)
+        .join(m.Workload, m.BestPlan.workload_id == m.Workload.id)
+        .join(m.Measurement, m.BestPlan.measurement_id == m.Measurement.id)
+        .order_by(m.Workload.digest, m.BestPlan.fingerprint, m.BestPlan.cache)
+    )
+    for workload, cache, measurement, promoted in t.execute(query):
+        yield lines.BestLine(workload, cache, measurement, promoted)
+
+
 def _calibrations(t: Transaction) -> Iterator[lines.Line]:
     query = (
         select(m.Environment.digest, m.Calibration.name, m.Calibration.value)
@@ -203,17 +216,39 @@ def _calibrations(t: Transaction) -> Iterator[lines.Line]:
 
 
 def _parse(texts: Iterable[str]) -> Iterator[tuple[int, lines.Line]]:
-    number, schema = 0, HEAD
+    number, schema, renamed = 0, HEAD, dict[str, str]()
     for number, text in enumerate(texts, start=1):
         try:
             if number == 1:
                 schema = _header_schema(text)
             elif text.strip():
-                yield number, lines.read_line(text, schema)
-        except ValueError as error:
+                line = lines.read_line(text, schema)
+                yield number, _upgraded(line, renamed) if schema in lines.OLDER else line
+        except (DatabaseError, ValueError) as error:
             raise DatabaseError(f"line {number}: {error}") from error
     if number == 0:
         raise DatabaseError("line 1: the export is empty")
+
+
+def _upgraded(line: lines.Line, renamed: dict[str, str]) -> lines.Line:
+    """A line of a schema before 0003, whose fingerprints held the code generator's version;
+    `renamed` is filled with the digests that environments had, and those they have now."""
+    if isinstance(line, lines.EnvironmentLine):
+        _check_digest(line)
+        must = tuple(pair for pair in line.environment.must if pair[0] != "codegen")
+        environment = replace(line.environment, must=must)
+        renamed[line.digest] = rows.environment_digest(environment)
+        return lines.EnvironmentLine(renamed[line.digest], environment)
+    match line:
+        case (
+            lines.SessionLine(environment=old)
+            | lines.MeasurementLine(environment=old)
+            | lines.KernelLine(environment=old)
+            | lines.CalibrationLine(environment=old)
+        ) if old in renamed:
+            return replace(line, environment=renamed[old])
+        case _:
+            return line
 
 
 def _header_schema(text: str) -> str:
@@ -240,16 +275,22 @@ def _add(t: Transaction, line: lines.Line) -> bool:
             return _add_measurement(t, line)
         case lines.KernelLine():
             return _add_kernel(t, line)
+        case lines.BestLine():
+            return _add_best(t, line)
         case lines.CalibrationLine():
             return _add_calibration(t, line)
 
 
 def _add_environment(t: Transaction, line: lines.EnvironmentLine) -> bool:
-    if rows.environment_digest(line.environment) != line.digest:
-        raise DatabaseError("environment does not have the digest it claims")
+    _check_digest(line)
     new = t.scalar(select(m.Environment.id).where(m.Environment.digest == line.digest)) is None
     rows.ensure_environment(t, line.environment)
     return new
+
+
+def _check_digest(line: lines.EnvironmentLine) -> None:
+    if rows.environment_digest(line.environment) != line.digest:
+        raise DatabaseError("environment does not have the digest it claims")
 
 
 def _add_candidate(t: Transaction, line: lines.CandidateLine) -> bool:
@@ -306,6 +347,7 @@ def _add_measurement(t: Transaction, line: lines.MeasurementLine) -> bool:
         max_rel_error=line.max_rel_error,
         cost=line.cost,
         stage=line.stage,
+        code=line.code,
     )
     environment = _environment_id(t, line.environment)
     t.add(rows.measurement_row(environment, candidate, session, one, line.uid, line.created))
@@ -320,6 +362,34 @@ def _add_kernel(t: Transaction, line: lines.KernelLine) -> bool:
     environment = _environment_id(t, line.environment)
     group, _ = rows.ensure_group(t, line.kernel.group)
     t.add(kernels.row_of(environment, group, session, line.kernel, line.uid, line.created))
+    return True
+
+
+def _add_best(t: Transaction, line: lines.BestLine) -> bool:
+    """What was promoted here stays: it was never timed against what was promoted there."""
+    query = (
+        select(m.Measurement, m.Candidate.workload_id, m.Environment.fingerprint)
+        .join(m.Candidate, m.Measurement.candidate_id == m.Candidate.id)
+        .join(m.Environment, m.Measurement.environment_id == m.Environment.id)
+        .where(m.Measurement.uid == line.measurement)
+    )
+    found = t.execute(query).one_or_none()
+    if found is None:
+        raise DatabaseError(f"measurement {line.measurement} is on no earlier line")
+    row, workload, fingerprint = found
+    if workload != rows.workload_id(t, line.workload) or row.cache != line.cache:
+        raise DatabaseError(f"measurement {line.measurement} is of another workload or cache state")
+    if t.get(m.BestPlan, (workload, fingerprint, line.cache)) is not None:
+        return False
+    t.add(
+        m.BestPlan(
+            workload_id=workload,
+            fingerprint=fingerprint,
+            cache=line.cache,
+            measurement_id=row.id,
+            promoted=line.promoted,
+        )
+    )
     return True
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from autofuse.backends import cpu
 from autofuse.backends.base import Built, Runnable
 from autofuse.backends.ccompiler import compile_program, find_compiler, find_cxx
-from autofuse.backends.cpu import program
+from autofuse.backends.codes import plan_code
 from autofuse.backends.cuda import driver as cuda
 from autofuse.backends.cuda.build import build_cuda
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target, target_named
@@ -17,6 +18,7 @@ from autofuse.backends.cuda.emulated import build_emulated, load_emulated
 from autofuse.backends.cuda.environment import cuda_environment, target_environment
 from autofuse.backends.cuda.launch import MODES, load_cuda
 from autofuse.backends.cuda.program import CudaProgram, cuda_program
+from autofuse.backends.cuda.program import codes as cuda_codes
 from autofuse.backends.fingerprint import cpu_environment
 from autofuse.backends.library import load_library
 from autofuse.graph.types import Graph
@@ -29,6 +31,11 @@ def _always() -> None:
     """The hardware is always here."""
 
 
+def _nothing() -> str:
+    """Nothing but its kernels is compiled into a plan."""
+    return ""
+
+
 @dataclass(frozen=True)
 class Backend:
     """One device: candidate to program, program to artifact, and what identifies it.
@@ -37,7 +44,9 @@ class Backend:
     here, `present` when the hardware itself is absent. `load` takes an artifact and how it is to be
     issued ("" is the device's own way). `timed` is False for a device whose times mean nothing;
     only such a one may stand for a named `target`. `modes` are the ways of issuing a plan that are
-    timed, the device's own first."""
+    timed, the device's own first. `codes` gives the digest of the code of each group of a plan, in
+    order, without building it (see `backends/codes.py`), and raises as `program` does; `runtime`
+    that of what is compiled into every plan."""
 
     name: str
     program: Callable[[Graph, Candidate], Any]
@@ -49,10 +58,20 @@ class Backend:
     timed: bool = True
     target: Target | None = None
     modes: tuple[str, ...] = ("",)
+    codes: Callable[[Graph, Candidate], tuple[str, ...]] = cpu.codes
+    runtime: Callable[[], str] = cpu.runtime_code
+
+    def plan_code(self, codes: Sequence[str]) -> str:
+        """The digest of a whole plan, from its groups' `codes` in order."""
+        return plan_code(codes, self.runtime())
 
 
 def _for_running(graph: Graph, candidate: Candidate) -> CudaProgram:
     return cuda_program(graph, candidate, cuda.running_target())
+
+
+def _codes_for_running(graph: Graph, candidate: Candidate) -> tuple[str, ...]:
+    return cuda_codes(graph, candidate, cuda.running_target())
 
 
 def emulated(target: Target) -> Backend:
@@ -66,11 +85,13 @@ def emulated(target: Target) -> Backend:
         load_emulated,
         timed=False,
         target=target,
+        codes=partial(cuda_codes, target=target),
+        runtime=_nothing,
     )
 
 
 BACKENDS: dict[str, Backend] = {
-    "cpu": Backend("cpu", program, compile_program, cpu_environment, find_compiler),
+    "cpu": Backend("cpu", cpu.program, compile_program, cpu_environment, find_compiler),
     "cuda": Backend(
         "cuda",
         _for_running,
@@ -80,6 +101,8 @@ BACKENDS: dict[str, Backend] = {
         load_cuda,
         cuda.require_cuda,
         modes=MODES,
+        codes=_codes_for_running,
+        runtime=_nothing,
     ),
     "cuda-emulated": emulated(DEFAULT_TARGET),
 }

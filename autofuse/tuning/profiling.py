@@ -143,9 +143,9 @@ class Kernels:
             self._kernel(key).us[launch] = timing.median_us
             self._keep(
                 KernelMeasurement(
-                    key, launch_text(launch), self.bench.cache, timing, None,
-                    profiled.max_rel_error, each, None, facts.get((key, launch), ()),
-                    codes.get((key, launch), ""),
+                    key, launch_text(launch), self.bench.cache, codes.get((key, launch), ""),
+                    timing, None, profiled.max_rel_error, each, None,
+                    facts.get((key, launch), ()),
                 )
             )  # fmt: skip
 
@@ -164,10 +164,9 @@ class Kernels:
         code = dict(zip(pairs, profiled.codes, strict=False)).get((key, launch), "")
         self._keep(
             KernelMeasurement(
-                key, launch_text(launch), self.bench.cache, None, failure, None, Cost(), None,
-                (), code,
+                key, launch_text(launch), self.bench.cache, code, None, failure, None, Cost(), None
             )
-        )  # fmt: skip
+        )
 
     def _keep(self, record: KernelMeasurement) -> None:
         """Store a kernel with its bound and features: models of kernel times learn from them."""
