@@ -6,22 +6,37 @@ compiled with. It is the same wherever in a plan, and in whichever plan, the ker
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from autofuse.backends.cache import content_key
 from autofuse.graph.canonical import group_digest
-from autofuse.plan.schedule import Copy, Repeat, Run, Schedule, Step
+from autofuse.graph.types import Graph
+from autofuse.plan.groups import reissued
+from autofuse.plan.schedule import Run
+from autofuse.plan.types import FusionGroup, LaunchConfig
 
 CodeOf = Callable[[Run], str]
 
 
-def group_codes(plan: Schedule, groups: int, code_of: CodeOf) -> tuple[str, ...]:
-    """One digest (32 hex digits) for each of the `groups` groups of a scheduled plan, in order."""
-    owned: list[list[Step]] = [[] for _ in range(groups)]
-    for step, owner in zip(plan.steps, plan.owners, strict=True):
-        if owner >= 0:
-            owned[owner].append(step)
-    return tuple(_steps_code(steps, code_of) for steps in owned)
+def group_code(
+    graph: Graph,
+    group: FusionGroup,
+    launch: LaunchConfig,
+    bodies: tuple[LaunchConfig, ...],
+    code_of: CodeOf,
+) -> str:
+    """The digest (32 hex digits) of one group under its launch configuration, nothing compiled; of
+    a host loop by its iterations and the codes of its body, whose groups run under `bodies`.
+
+    Raises AutofuseError for a group that cannot be lowered."""
+    if group.body is None:
+        return code_of(Run(graph, group, launch, (), ()))
+    body, trips = reissued(graph, group)
+    # Bodies are configured one level deep, as `schedule` reads them.
+    launches = bodies or (launch,) * len(group.body.groups)
+    pairs = zip(group.body.groups, launches, strict=True)
+    inner = (group_code(body, one, own, (), code_of) for one, own in pairs)
+    return content_key(["host loop", str(trips), *inner])
 
 
 def library_code(run: Run, *preparation: str) -> str:
@@ -34,25 +49,3 @@ def plan_code(codes: Sequence[str], runtime: str = "") -> str:
     """The digest of a whole plan, from its groups' codes in order and from `runtime`, the digest of
     what is compiled into every plan of the device ("" for nothing)."""
     return content_key(["plan", runtime, *codes])
-
-
-def _steps_code(steps: Sequence[Step], code_of: CodeOf) -> str:
-    match steps:
-        case [Run() as run]:
-            return code_of(run)
-        case _:
-            return content_key(_parts(steps, code_of))
-
-
-def _parts(steps: Iterable[Step], code_of: CodeOf) -> Iterable[str]:
-    """A re-issued loop by its trips, what it copies and the codes of its body."""
-    for step in steps:
-        match step:
-            case Run():
-                yield code_of(step)
-            case Copy(_, _, nbytes):
-                yield f"copy {nbytes}"
-            case Repeat(trip, _, _, even, _):
-                yield f"repeat {trip}"
-                yield from _parts(even, code_of)
-                yield "end"

@@ -10,7 +10,7 @@ from hashlib import sha256
 from autofuse.backends.base import Program, Source
 from autofuse.backends.cache import content_key
 from autofuse.backends.ccompiler import BASE_FLAGS, LINK_FLAGS, LINK_LIBRARIES
-from autofuse.backends.codes import group_codes, library_code
+from autofuse.backends.codes import library_code
 from autofuse.backends.entry import (
     ENTRY,
     KernelCall,
@@ -125,15 +125,10 @@ def program(graph: Graph, candidate: Candidate) -> Program:
     )
 
 
-def codes(graph: Graph, candidate: Candidate) -> tuple[str, ...]:
-    """The code of each group of a plan (see `backends/codes.py`), nothing compiled.
+def kernel_code(run: Run) -> str:
+    """The digest of one kernel's text and flags (see `backends/codes.py`).
 
-    Raises as `program` does."""
-    check_plan(graph, candidate.plan)
-    return group_codes(schedule(graph, candidate), len(candidate.plan.groups), _code)
-
-
-def _code(run: Run) -> str:
+    Raises AutofuseError for a group that cannot be lowered."""
     if uses_blas(run.graph, run.group, run.launch):
         return library_code(run, library_task(run), *ENTRY_FLAGS)
     kernel = rendered(extract(run.graph, run.group)[0], run.launch)

@@ -10,7 +10,7 @@ from typing import Any
 from autofuse.backends import cpu
 from autofuse.backends.base import Built, Runnable
 from autofuse.backends.ccompiler import compile_program, find_compiler, find_cxx
-from autofuse.backends.codes import plan_code
+from autofuse.backends.codes import group_code, plan_code
 from autofuse.backends.cuda import driver as cuda
 from autofuse.backends.cuda.build import build_cuda
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target, target_named
@@ -18,12 +18,13 @@ from autofuse.backends.cuda.emulated import build_emulated, load_emulated
 from autofuse.backends.cuda.environment import cuda_environment, target_environment
 from autofuse.backends.cuda.launch import MODES, load_cuda
 from autofuse.backends.cuda.program import CudaProgram, cuda_program
-from autofuse.backends.cuda.program import codes as cuda_codes
+from autofuse.backends.cuda.program import kernel_code as cuda_kernel_code
 from autofuse.backends.fingerprint import cpu_environment
 from autofuse.backends.library import load_library
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.types import Candidate
+from autofuse.plan.schedule import Run
+from autofuse.plan.types import Candidate, FusionGroup, LaunchConfig
 from autofuse.records import Environment
 
 
@@ -44,9 +45,8 @@ class Backend:
     here, `present` when the hardware itself is absent. `load` takes an artifact and how it is to be
     issued ("" is the device's own way). `timed` is False for a device whose times mean nothing;
     only such a one may stand for a named `target`. `modes` are the ways of issuing a plan that are
-    timed, the device's own first. `codes` gives the digest of the code of each group of a plan, in
-    order, without building it (see `backends/codes.py`), and raises as `program` does; `runtime`
-    that of what is compiled into every plan."""
+    timed, the device's own first. `kernel_code` gives the digest of one kernel's code (see
+    `backends/codes.py`), `runtime` that of what is compiled into every plan."""
 
     name: str
     program: Callable[[Graph, Candidate], Any]
@@ -58,8 +58,26 @@ class Backend:
     timed: bool = True
     target: Target | None = None
     modes: tuple[str, ...] = ("",)
-    codes: Callable[[Graph, Candidate], tuple[str, ...]] = cpu.codes
+    kernel_code: Callable[[Run], str] = cpu.kernel_code
     runtime: Callable[[], str] = cpu.runtime_code
+
+    def group_code(
+        self,
+        graph: Graph,
+        group: FusionGroup,
+        launch: LaunchConfig,
+        bodies: tuple[LaunchConfig, ...] = (),
+    ) -> str:
+        """The digest of the code of one group; raises AutofuseError where there can be none."""
+        return group_code(graph, group, launch, bodies, self.kernel_code)
+
+    def codes(self, graph: Graph, candidate: Candidate) -> tuple[str, ...]:
+        """The digest of the code of each group of a plan, in order, nothing compiled.
+
+        Raises AutofuseError for a plan that cannot be built."""
+        bodies = candidate.bodies or ((),) * len(candidate.launches)
+        rows = zip(candidate.plan.groups, candidate.launches, bodies, strict=True)
+        return tuple(self.group_code(graph, *row) for row in rows)
 
     def plan_code(self, codes: Sequence[str]) -> str:
         """The digest of a whole plan, from its groups' `codes` in order."""
@@ -70,8 +88,8 @@ def _for_running(graph: Graph, candidate: Candidate) -> CudaProgram:
     return cuda_program(graph, candidate, cuda.running_target())
 
 
-def _codes_for_running(graph: Graph, candidate: Candidate) -> tuple[str, ...]:
-    return cuda_codes(graph, candidate, cuda.running_target())
+def _code_for_running(run: Run) -> str:
+    return cuda_kernel_code(run, cuda.running_target())
 
 
 def emulated(target: Target) -> Backend:
@@ -85,7 +103,7 @@ def emulated(target: Target) -> Backend:
         load_emulated,
         timed=False,
         target=target,
-        codes=partial(cuda_codes, target=target),
+        kernel_code=partial(cuda_kernel_code, target=target),
         runtime=_nothing,
     )
 
@@ -101,7 +119,7 @@ BACKENDS: dict[str, Backend] = {
         load_cuda,
         cuda.require_cuda,
         modes=MODES,
-        codes=_codes_for_running,
+        kernel_code=_code_for_running,
         runtime=_nothing,
     ),
     "cuda-emulated": emulated(DEFAULT_TARGET),

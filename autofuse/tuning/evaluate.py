@@ -72,6 +72,7 @@ class Evaluator:
         self.backend, self.graph, self.digest = backend, graph, digest
         self.worker, self.sampling, self.budget = worker, sampling, budget
         self.spent = Cost()
+        self._codes: dict[str, str] = {}
 
     def __call__(
         self,
@@ -82,7 +83,7 @@ class Evaluator:
     ) -> Measurement:
         """The candidate's record; `limit_s` bounds the wall seconds of checking and timing, and the
         candidate counts as hung after them. `until_s`: when, in seconds of the budget, it must end
-        in any case, which says nothing about it."""
+        in any case, which says nothing about it; by default when the search must end."""
         built = build(self.backend, self.graph, candidate)
         reply = Reply(None, None, built.failure)
         if (artifact := built.artifact) is not None:
@@ -107,9 +108,7 @@ class Evaluator:
         self.spent += Cost(built.cost.codegen, built.cost.compile, profile.seconds)
         return built, profile
 
-    def _confirmed(
-        self, run: Callable[[float], R], limit_s: float, until_s: float = math.inf
-    ) -> R:
+    def _confirmed(self, run: Callable[[float], R], limit_s: float, until_s: float = math.inf) -> R:
         """The answer of one run, or of a second one where the first may be the machine's fault.
 
         A time-out counts against a candidate when a second run alone, given all its limit, times
@@ -134,7 +133,9 @@ class Evaluator:
         return replace(again, failure=failure, seconds=spent)
 
     def _room_s(self, until_s: float) -> float:
-        return max(min(self.budget.room_s, until_s - self.budget.elapsed_s), 0.0)
+        if math.isinf(until_s):
+            return self.budget.room_s
+        return max(until_s - self.budget.elapsed_s, 0.0)
 
     def record(
         self, candidate: Candidate, built: BuildResult, reply: Reply, stage: str = "search"
@@ -152,7 +153,22 @@ class Evaluator:
             max_rel_error=reply.max_rel_error,
             cost=Cost(built.cost.codegen, built.compile_s, reply.seconds),
             stage=stage,
+            code=self.code(candidate),
         )
+
+    def code(self, candidate: Candidate) -> str:
+        """The digest of the code that a candidate is compiled to now; "" where it can be none."""
+        if candidate.digest not in self._codes:
+            self._codes[candidate.digest] = code_of(self.backend, self.graph, candidate)
+        return self._codes[candidate.digest]
+
+
+def code_of(backend: Backend, graph: Graph, candidate: Candidate) -> str:
+    """The digest of the code that a candidate is compiled to now; "" where it can be none."""
+    try:
+        return backend.plan_code(backend.codes(graph, candidate))
+    except AutofuseError:
+        return ""
 
 
 def kernels_of(graph: Graph, candidate: Candidate) -> int:

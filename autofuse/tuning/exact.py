@@ -184,9 +184,7 @@ class ExactSearch:
         if self.windows or planned is None or near_enough or self.bench.is_over():
             return None
         allocation = self.allocation
-        if not allocation.round_repays(
-            allocation.round_gain_us(planned), self.kernels.per_plan_s
-        ):
+        if not allocation.round_repays(allocation.round_gain_us(planned), self.kernels.per_plan_s):
             return None
         costs = self._supposed() | optimistic_costs(self.kernels.by_key, self.bounds)
         best = k_best(self.whole.problem, costs, 1)[0]
@@ -344,11 +342,8 @@ class ExactSearch:
         )
 
     def _tell(self, phase: str = "planning") -> None:
-        self.bench.tell(
-            Standing(phase, self.trials, self.bound_us, self.gap, self.residual_us)
-        )
+        self.bench.tell(Standing(phase, self.trials, self.bound_us, self.gap, self.residual_us))
 
 
 def _first(_: str, options: tuple[int | str | bool, ...]) -> int | str | bool:
     return options[0]
-

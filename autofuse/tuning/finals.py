@@ -84,7 +84,8 @@ def decide(
         return Decision(None, failed)
     names = {n: m.candidate_digest for n, m in baselines.items() if m.candidate_digest in left}
     if together.comparison is None:  # each works alone: what was recorded has to do
-        return Decision(_as_recorded(left, names), failed)
+        final = _with_recorded(_as_recorded(left), left, names)
+        return Decision(final, failed, tuple(names))
     served = "" if incumbent is None else incumbent.candidate_digest
     timed = {n: d for n, d in names.items() if d in together.names}
     final = _winner(left, together.names, timed, together.comparison, served)
@@ -187,11 +188,10 @@ def _by_quartiles(name: str, other: Timing, best: Timing) -> Verdict:
     return Verdict(name, other.median_us, best.median_us, ratio, low, high, outcome)
 
 
-def _as_recorded(left: Mapping[str, Measurement], names: Mapping[str, str]) -> Final:
+def _as_recorded(left: Mapping[str, Measurement]) -> Final:
     us = {d: _us(m) for d, m in left.items()}
     best = min(us, key=lambda d: us[d])
-    baseline_us = {n: us[d] for n, d in names.items()}
-    return Final(replace(left[best], stage="final"), us[best], baseline_us, ())
+    return Final(replace(left[best], stage="final"), us[best], {}, ())
 
 
 def _winner(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autofuse.records import Measurement
-from autofuse.tuning.finals import Final, decide, likely
+from autofuse.tuning.finals import MOST, Final, decide, likely
 from autofuse.tuning.job import Job
 
 # Seconds that each of two final comparisons should take at most, and of an interrupted job.
@@ -33,8 +33,8 @@ def final_comparison(job: Job, interrupted: bool) -> tuple[Final | None, tuple[s
                 return final, (*notes, said)
             if served.candidate_digest not in final.compared:
                 final = _against(job, final, served, seconds)
-                digest = final.record.candidate_digest
         beaten = None if served is None else served.candidate_digest
+        job.keep(final.record)
         if job.store.promote(job.session, job.environment, final.record, beaten):
             return final, notes
     return final, (*notes, "other jobs kept replacing the best plan: theirs stands")
@@ -55,7 +55,7 @@ def _served(job: Job) -> Measurement | None:
 
 def _decided(job: Job, seconds: float) -> tuple[Final | None, tuple[str, ...]]:
     """The winner of the last comparison; one that fails in it gives its place to the next."""
-    while ranked := job.ranked():
+    while ranked := job.ranked(MOST):
         served = _served(job)
         if served is not None and not job.record_fits(served):
             served = None
@@ -81,9 +81,7 @@ def _untimed(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def _against(job: Job, final: Final, served: Measurement, seconds: float) -> Final:
     """The faster of a winner and what is served, timed together; a tie goes to what is served."""
-    decision = decide(
-        job.evaluator, [final.record], {}, seconds, job.seed, job.limit_s, served
-    )
+    decision = decide(job.evaluator, [final.record], {}, seconds, job.seed, job.limit_s, served)
     for record in decision.failed:
         job.keep(record)
     found = decision.final
@@ -95,4 +93,3 @@ def _against(job: Job, final: Final, served: Measurement, seconds: float) -> Fin
         best_us=found.best_us,
         compared=final.compared | found.compared,
     )
-

@@ -10,13 +10,22 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from autofuse.backends.registry import Backend
 from autofuse.cost.bounds import NOMINAL, Calibration, peak_bytes
 from autofuse.graph.types import Graph
 from autofuse.measure.hardware import HARDWARE
 from autofuse.measure.protocol import Reply
-from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, candidate_from_json
+from autofuse.ops.types import AutofuseError
+from autofuse.plan.groups import reissued
+from autofuse.plan.types import (
+    Candidate,
+    FusionGroup,
+    FusionPlan,
+    LaunchConfig,
+    candidate_from_json,
+)
 from autofuse.records import (
     Cost,
     Environment,
@@ -98,7 +107,8 @@ class Job:
         return self.max_memory is None or peak_bytes(self.graph, plan) <= self.max_memory
 
     def known(self, candidate: Candidate) -> Measurement | None:
-        return self.stored.get(candidate.digest)
+        record = self.stored.get(candidate.digest)
+        return record if record is not None and self._is_current(record, candidate) else None
 
     def measure(self, candidate: Candidate) -> Measurement:
         return self.known(candidate) or self.measure_now(candidate, "search")
@@ -110,18 +120,23 @@ class Job:
         cost = Cost(built.cost.codegen, built.compile_s, profile.seconds)
         if profile.failure is not None:
             self.count_failure(profile.failure)
-            return Profiled((), profile.failure, None, cost, spent)
+            codes = self._codes(candidate)
+            return Profiled((), profile.failure, None, cost, spent, codes=codes)
         # The whole call was timed as well: a plan to choose from, at no further cost.
         whole = Reply(profile.total, profile.max_rel_error, None, profile.seconds)
         self._note(self.evaluator.record(candidate, built, whole))
-        return Profiled(profile.groups, None, profile.max_rel_error, cost, spent, built.facts)
+        return Profiled(
+            profile.groups, None, profile.max_rel_error, cost, spent, built.facts,
+            self._codes(candidate),
+        )  # fmt: skip
 
     def kernels(self, groups: Mapping[str, FusionGroup]) -> Iterator[KnownKernel]:
         stored = self.store.kernels(self.environment, set(groups))
-        for (key, _, cache), record in stored.items():
-            if cache == self.cache:
+        for (key, _, cache, code), record in stored.items():
+            launch = launch_of(record.launch)
+            if cache == self.cache and code == self._kernel_code(groups[key], launch):
                 us = None if record.timing is None else record.timing.median_us
-                yield KnownKernel(key, launch_of(record.launch), us)
+                yield KnownKernel(key, launch, us)
 
     def keep_kernel(self, record: KernelMeasurement) -> None:
         self.store.add_kernel(self.session, self.environment, record)
@@ -140,18 +155,40 @@ class Job:
         for digest, record in self.store.measured(self.environment, self.digest).items():
             if record.timing is None or record.timing.cache == self.cache:
                 self.stored[digest] = record
-        ranked = self.ranked()
-        if ranked:
-            self._improve(ranked[0])
+        for record in self.ranked(1):
+            self._improve(record)
+
+    def _is_current(self, record: Measurement, candidate: Candidate) -> bool:
+        """Whether a record is of the code that the candidate would be compiled to now."""
+        return record.code == self.evaluator.code(candidate)
+
+    def _codes(self, candidate: Candidate) -> tuple[str, ...]:
+        try:
+            return self.backend.codes(self.graph, candidate)
+        except AutofuseError:  # no kernel can be it: its failure says so
+            return ()
+
+    def _kernel_code(self, group: FusionGroup, launch: LaunchConfig) -> str | None:
+        """The code that a kernel would be compiled to now; None where it can be no kernel now."""
+        bodies: tuple[LaunchConfig, ...] = ()
+        if group.body is not None:
+            body, _ = reissued(self.graph, group)
+            bodies = tuple(self.space.default(body, one) for one in group.body.groups)
+        try:
+            return self.backend.group_code(self.graph, group, launch, bodies)
+        except AutofuseError:
+            return None
 
     def record_fits(self, record: Measurement) -> bool:
         """Whether a measured plan fits the memory."""
         return self.max_memory is None or self.fits(candidate_from_json(record.candidate).plan)
 
-    def ranked(self) -> list[Measurement]:
-        """What works and fits the memory, fastest first."""
+    def ranked(self, most: int) -> list[Measurement]:
+        """At most so many records of what works, is current and fits the memory, fastest first."""
         timed = [(m.timing.median_us, d) for d, m in self.stored.items() if m.timing is not None]
-        return [self.stored[d] for _, d in sorted(timed) if self.record_fits(self.stored[d])]
+        works = (self.stored[digest] for _, digest in sorted(timed))
+        current = (m for m in works if self._is_current(m, candidate_from_json(m.candidate)))
+        return list(islice((m for m in current if self.record_fits(m)), most))
 
     # --- measuring and keeping --------------------------------------------------------------
 
@@ -264,4 +301,3 @@ def no_plan(job: Job) -> str:
     found = next(failures, None)
     text = "nothing was measured" if found is None else f"{found.kind.value}: {found.message}"
     return f"no plan of this graph works: {text}"
-

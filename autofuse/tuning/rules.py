@@ -15,7 +15,7 @@ from autofuse.cost.bounds import NOMINAL, Calibration, peak_bytes, plan_bound_us
 from autofuse.plan.types import Candidate
 from autofuse.records import Blame, Measurement
 from autofuse.tuning.budget import BASELINE_SHARE
-from autofuse.tuning.job import Job
+from autofuse.tuning.job import LEAST_LIMIT_S, Job
 from autofuse.tuning.plans import baseline_candidate
 
 
@@ -60,9 +60,7 @@ def measure_rules(job: Job, names: Sequence[str]) -> Ruled:
     return Ruled(left_out, tuple(notes))
 
 
-def _measure(
-    job: Job, candidates: dict[str, Candidate], until_s: float
-) -> dict[str, Measurement]:
+def _measure(job: Job, candidates: dict[str, Candidate], until_s: float) -> dict[str, Measurement]:
     """Records by name, those with the least bound first; equal plans are measured once."""
     peaks = _peaks(job)
     bounds = {n: plan_bound_us(job.graph, c.plan, peaks) for n, c in candidates.items()}
@@ -86,10 +84,12 @@ def _measure(
 def _until_s(job: Job, found: dict[str, Measurement], until_s: float) -> float | None:
     """When the next baseline must end, in seconds of the budget; None: there is no time for it.
 
-    Until one works, each gets half of what is left: the one with the least bound may be slow."""
+    Until one works, each gets half of what is left: the one with the least bound may be slow. The
+    first gets some seconds even of a budget that is too small for any."""
     budget = job.budget
     if all(m.timing is None for m in found.values()):
-        return budget.elapsed_s + budget.room_s / 2
+        least = 0.0 if found else LEAST_LIMIT_S
+        return budget.elapsed_s + max(budget.room_s / 2, least)
     late = budget.elapsed_s >= until_s or budget.stop()
     return None if late else until_s
 

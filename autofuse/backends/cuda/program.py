@@ -15,7 +15,7 @@ from hashlib import sha256
 
 from autofuse.backends.base import Source
 from autofuse.backends.cache import content_key
-from autofuse.backends.codes import group_codes, library_code
+from autofuse.backends.codes import library_code
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target
 from autofuse.backends.cuda.geometry import Geometry, geometry
 from autofuse.backends.cuda.nvrtc import FLAGS
@@ -220,20 +220,15 @@ def rendered(group: Graph, settings: LaunchConfig, target: Target) -> Rendered:
     return Rendered(render_cuda(kernel), shape, cuda_kernel(kernel).params)
 
 
-def codes(graph: Graph, candidate: Candidate, target: Target = DEFAULT_TARGET) -> tuple[str, ...]:
-    """The code of each group of a plan on `target` (see `backends/codes.py`), nothing compiled.
+def kernel_code(run: Run, target: Target = DEFAULT_TARGET) -> str:
+    """The digest of one kernel's text, options and architecture (see `backends/codes.py`).
 
-    Raises as `cuda_program` does."""
-    check_plan(graph, candidate.plan)
-
-    def code_of(run: Run) -> str:
-        if uses_blas(run.graph, run.group, run.launch):
-            return library_code(run, target.arch)
-        unit = rendered(extract(run.graph, run.group)[0], launch_settings(run), target)
-        flags = (f"-arch={target.arch}", *flags_of(run.launch))
-        return content_key(["kernel", *flags, CUDA.prelude, unit.text, str(unit.geometry)])
-
-    return group_codes(schedule(graph, candidate), len(candidate.plan.groups), code_of)
+    Raises AutofuseError for a group that cannot be lowered or launched on `target`."""
+    if uses_blas(run.graph, run.group, run.launch):
+        return library_code(run, target.arch)
+    unit = rendered(extract(run.graph, run.group)[0], launch_settings(run), target)
+    flags = (f"-arch={target.arch}", *flags_of(run.launch))
+    return content_key(["kernel", *flags, CUDA.prelude, unit.text, str(unit.geometry)])
 
 
 class _Writer:

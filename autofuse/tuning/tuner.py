@@ -105,13 +105,10 @@ def _run(job: Job, strategy: str, search: Strategy, rules: Sequence[str]) -> Tun
     if final is None:
         _close(job, strategy, findings, None, finished=not interrupted)
         raise AutofuseError(no_plan(job))
-    job.keep(final.record)
     residual_us = findings.residual_us
     if findings.planned_us is not None and final.record.candidate_digest == findings.planned:
         residual_us = final.best_us - findings.planned_us
-    job.standing = Standing(
-        "done", findings.trials, findings.bound_us, findings.gap, residual_us
-    )
+    job.standing = Standing("done", findings.trials, findings.bound_us, findings.gap, residual_us)
     job.event(final.record)
     _close(job, strategy, findings, final, finished=not interrupted)
     said = (*ruled.notes, *findings.notes, *notes)
