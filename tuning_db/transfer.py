@@ -14,7 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
-from tuning_db import kernels, lines, queries, rows
+from tuning_db import best, kernels, lines, queries, rows
 from tuning_db import models as m
 from tuning_db.engine import translated
 from tuning_db.errors import DatabaseError
@@ -37,10 +37,11 @@ def import_lines(store: Store, texts: Iterable[str]) -> dict[str, int]:
     """Add what the database does not have yet; returns how many rows of each kind were new.
 
     Rows that exist stay as they are; a session that had not ended here takes its end from there.
+    An export of a schema without promoted plans promotes the best ones where there are none here.
     All or nothing: raises DatabaseError naming the line that does not fit.
     """
     # Read first: the write lock is not held while a slow source is read.
-    parsed = list(_parse(texts))
+    schema, parsed = _parse(texts)
     added: Counter[str] = Counter(dict.fromkeys(lines.KINDS, 0))
     with store.writing() as t:
         for number, line in parsed:
@@ -48,6 +49,8 @@ def import_lines(store: Store, texts: Iterable[str]) -> dict[str, int]:
                 added[line_kind(line)] += _add(t, line)
             except (DatabaseError, ValueError) as error:
                 raise DatabaseError(f"line {number}: {error}") from error
+        if schema in lines.OLDER:
+            best.fill(t)
     return dict(added)
 
 
@@ -215,19 +218,22 @@ def _calibrations(t: Transaction) -> Iterator[lines.Line]:
 # --- import ---------------------------------------------------------------------------------
 
 
-def _parse(texts: Iterable[str]) -> Iterator[tuple[int, lines.Line]]:
-    number, schema, renamed = 0, HEAD, dict[str, str]()
+def _parse(texts: Iterable[str]) -> tuple[str, list[tuple[int, lines.Line]]]:
+    """The schema of an export, and its lines by number."""
+    schema, renamed = "", dict[str, str]()
+    parsed: list[tuple[int, lines.Line]] = []
     for number, text in enumerate(texts, start=1):
         try:
             if number == 1:
                 schema = _header_schema(text)
             elif text.strip():
                 line = lines.read_line(text, schema)
-                yield number, _upgraded(line, renamed) if schema in lines.OLDER else line
+                parsed.append((number, _upgraded(line, renamed) if schema != HEAD else line))
         except (DatabaseError, ValueError) as error:
             raise DatabaseError(f"line {number}: {error}") from error
-    if number == 0:
+    if not schema:
         raise DatabaseError("line 1: the export is empty")
+    return schema, parsed
 
 
 def _upgraded(line: lines.Line, renamed: dict[str, str]) -> lines.Line:
@@ -381,15 +387,7 @@ def _add_best(t: Transaction, line: lines.BestLine) -> bool:
         raise DatabaseError(f"measurement {line.measurement} is of another workload or cache state")
     if t.get(m.BestPlan, (workload, fingerprint, line.cache)) is not None:
         return False
-    t.add(
-        m.BestPlan(
-            workload_id=workload,
-            fingerprint=fingerprint,
-            cache=line.cache,
-            measurement_id=row.id,
-            promoted=line.promoted,
-        )
-    )
+    t.add(best.row_of(workload, fingerprint, row, line.promoted))
     return True
 
 
