@@ -147,23 +147,16 @@ def test_a_full_disk_is_the_machines_fault_and_leaves_nothing(
     assert build(BACKENDS["cpu"], traced(), candidate()).failure is None
 
 
-def test_running_out_of_memory_is_the_machines_fault() -> None:
+def test_running_out_of_memory_is_the_machines_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     def greedy(*_: object) -> None:
         raise MemoryError
 
-    cpu = BACKENDS["cpu"]
-    for backend, kind in (
-        (replace(cpu, program=greedy), FailureKind.UNSUPPORTED),
-        (replace(cpu, build=lambda p: compile_program(p, parallel=Greedy())), FailureKind.COMPILE),
-    ):
-        failure = failure_of_build(backend)
-        assert failure.kind is kind and failure.blame is Blame.MACHINE
-        assert "out of host memory" in failure.message
-
-
-class Greedy(int):
-    def __lt__(self, other: int) -> bool:
-        raise MemoryError
+    rendering = failure_of_build(replace(BACKENDS["cpu"], program=greedy))
+    monkeypatch.setattr(BuildCache, "temporary", greedy)
+    building = failure_of_build()
+    assert rendering.kind is FailureKind.UNSUPPORTED and building.kind is FailureKind.COMPILE
+    for failure in (rendering, building):
+        assert failure.blame is Blame.MACHINE and "out of host memory" in failure.message
 
 
 def test_a_plan_that_cannot_be_lowered_is_its_own_fault() -> None:
