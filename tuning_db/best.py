@@ -65,17 +65,41 @@ def promote(
     present = t.get(m.BestPlan, (workload, fingerprint, cache))
     if present is not None and beaten not in _present(t, env, one.workload, present):
         return False
-    measurement = _measurement_id(t, session, env, workload, one)
-    t.merge(
-        m.BestPlan(
-            workload_id=workload,
-            fingerprint=fingerprint,
-            cache=cache,
-            measurement_id=measurement,
-            promoted=rows.now(),
-        )
-    )
+    measurement = _measurement_row(t, session, env, workload, one)
+    t.merge(row_of(workload, fingerprint, measurement, rows.now()))
     return True
+
+
+def fill(t: Transaction) -> None:
+    """Promote, as if they had just been measured, the best plans of workloads and devices of which
+    nothing was promoted, such as those of an older export."""
+    query = (
+        select(m.Workload.id, m.Workload.digest, m.Environment)
+        .join_from(m.Measurement, m.Candidate, m.Measurement.candidate_id == m.Candidate.id)
+        .join(m.Workload, m.Candidate.workload_id == m.Workload.id)
+        .join(m.Environment, m.Measurement.environment_id == m.Environment.id)
+        .where(m.Measurement.median_us.is_not(None))
+        .order_by(m.Measurement.created, m.Measurement.id)
+    )
+    # Who will ask is not known: whoever measured last.
+    latest = {(number, env.fingerprint): (digest, env) for number, digest, env in t.execute(query)}
+    known = select(m.BestPlan.workload_id, m.BestPlan.fingerprint)
+    for place in latest.keys() - {(row[0], row[1]) for row in t.execute(known)}:
+        digest, environment = latest[place]
+        choice = _serve(t, rows.environment_of(environment), digest, None)
+        if choice is not None:
+            t.add(row_of(*place, choice.row, choice.row.created))
+
+
+def row_of(workload: int, fingerprint: str, one: m.Measurement, promoted: str) -> m.BestPlan:
+    """A promoted plan by the measurement that made it so."""
+    return m.BestPlan(
+        workload_id=workload,
+        fingerprint=fingerprint,
+        cache=one.cache,
+        measurement_id=one.id,
+        promoted=promoted,
+    )
 
 
 def _present(
@@ -92,9 +116,9 @@ def _present(
     return (t.scalar(known), None if served is None else served.candidate.digest)
 
 
-def _measurement_id(
+def _measurement_row(
     t: Transaction, session: int | None, env: r.Environment, workload: int, one: r.Measurement
-) -> int:
+) -> m.Measurement:
     """The row of this very measurement if the session has stored it, else a new one."""
     if session is not None:
         queries.session_row(t, session)
@@ -108,12 +132,13 @@ def _measurement_id(
     ]
     # SQLAlchemy spells a comparison with None as IS NULL.
     mine = m.Measurement.session_id == session
-    known = t.scalar(select(m.Measurement.id).where(mine, *same).order_by(m.Measurement.id.desc()))
+    query = select(m.Measurement).where(mine, *same).order_by(m.Measurement.id.desc()).limit(1)
+    known = t.scalar(query)
     if known is not None:
         return known
     t.add(own)
     t.flush()
-    return own.id
+    return own
 
 
 def _serve(t: Transaction, env: r.Environment, workload: str, cache: str | None) -> _Found | None:

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session as Transaction
 from autofuse import records as r
 from tuning_db import models as m
 from tuning_db import rows
+from tuning_db.checked import checked, pairs_of
 from tuning_db.errors import DatabaseError
 
 CACHES = ("cold", "warm")
@@ -119,18 +120,20 @@ def row_of(
 def kernel_of(row: Sequence[Any]) -> r.KernelMeasurement:
     """The record of a row that begins with COLUMNS."""
     group, launch, cache, code, kind, message, blame, error, bound, facts = row[:_COST_AT]
-    return r.KernelMeasurement(
+    timing = None if kind is not None else checked(r.Timing(*row[_TIME_AT : len(COLUMNS)]))
+    one = r.KernelMeasurement(
         group=group,
         launch=launch,
         cache=cache,
         code=code or "",
-        timing=r.Timing(*row[_TIME_AT : len(COLUMNS)]) if kind is None else None,
+        timing=timing,
         failure=rows.failure(kind, message, blame),
         max_rel_error=error,
-        cost=r.Cost(*row[_COST_AT:_TIME_AT]),
+        cost=checked(r.Cost(*row[_COST_AT:_TIME_AT])),
         bound_us=bound,
-        facts=tuple((name, value) for name, value in json.loads(facts)),
+        facts=pairs_of(facts),
     )
+    return checked(one)
 
 
 def _check(one: r.KernelMeasurement) -> None:

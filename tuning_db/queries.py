@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session as Transaction
 from autofuse import records as r
 from tuning_db import models as m
 from tuning_db import rows
+from tuning_db.checked import checked
 from tuning_db.errors import DatabaseError
 
 Row = tuple[m.Measurement, m.Candidate, m.Environment]
@@ -51,16 +52,18 @@ def sessions(t: Transaction, workload: str | None) -> tuple[r.SessionRow, ...]:
     if workload is not None:
         query = query.where(m.Workload.digest == workload)
     return tuple(
-        r.SessionRow(
-            id=row.id,
-            environment=rows.environment_of(environment),
-            workload=digest,
-            strategy=row.strategy,
-            seed=row.seed,
-            budget_s=row.budget_s,
-            started=row.started,
-            ended=row.ended,
-            result=session_result(t, row),
+        checked(
+            r.SessionRow(
+                id=row.id,
+                environment=rows.environment_of(environment),
+                workload=digest,
+                strategy=row.strategy,
+                seed=row.seed,
+                budget_s=row.budget_s,
+                started=row.started,
+                ended=row.ended,
+                result=session_result(t, row),
+            )
         )
         for row, environment, digest in t.execute(query)
     )
@@ -86,27 +89,35 @@ def session_result(t: Transaction, row: m.Session) -> r.SessionResult | None:
         .where(m.SessionBaseline.session_id == row.id)
     )
     winner = t.get(m.Candidate, row.best_id) if row.best_id is not None else None
-    return r.SessionResult(
-        strategy=row.strategy,
-        seed=row.seed,
-        budget_s=row.budget_s,
-        spent=r.Cost(
-            row.codegen_s or 0.0, row.compile_s or 0.0, row.measure_s or 0.0, row.sampler_s or 0.0
-        ),
-        trials=row.trials or 0,
-        measured=row.measured or 0,
-        failed=tuple(
-            (kind, count) for kind, count in t.execute(failed.order_by(m.SessionFailure.position))
-        ),
-        best_digest="" if winner is None else winner.digest,
-        baselines=tuple(
-            (name, digest)
-            for name, digest in t.execute(baselines.order_by(m.SessionBaseline.position))
-        ),
-        verdicts=verdicts(t, row.id),
-        finished=bool(row.finished),
-        gap=row.gap,
-        residual_us=row.residual_us,
+    return checked(
+        r.SessionResult(
+            strategy=row.strategy,
+            seed=row.seed,
+            budget_s=row.budget_s,
+            spent=checked(
+                r.Cost(
+                    row.codegen_s or 0.0,
+                    row.compile_s or 0.0,
+                    row.measure_s or 0.0,
+                    row.sampler_s or 0.0,
+                )
+            ),
+            trials=row.trials or 0,
+            measured=row.measured or 0,
+            failed=tuple(
+                (kind, count)
+                for kind, count in t.execute(failed.order_by(m.SessionFailure.position))
+            ),
+            best_digest="" if winner is None else winner.digest,
+            baselines=tuple(
+                (name, digest)
+                for name, digest in t.execute(baselines.order_by(m.SessionBaseline.position))
+            ),
+            verdicts=verdicts(t, row.id),
+            finished=bool(row.finished),
+            gap=row.gap,
+            residual_us=row.residual_us,
+        )
     )
 
 
@@ -123,15 +134,17 @@ def events(t: Transaction, session_id: int) -> tuple[r.Event, ...]:
         .order_by(m.Event.position)
     )
     return tuple(
-        r.Event(
-            trial=row.trial,
-            spent=rows.cost_of(row),
-            best_us=row.best_us,
-            candidate_digest=digest,
-            origin=row.origin,
-            bound_us=row.bound_us,
-            gap=row.gap,
-            residual_us=row.residual_us,
+        checked(
+            r.Event(
+                trial=row.trial,
+                spent=rows.cost_of(row),
+                best_us=row.best_us,
+                candidate_digest=digest,
+                origin=row.origin,
+                bound_us=row.bound_us,
+                gap=row.gap,
+                residual_us=row.residual_us,
+            )
         )
         for row, digest in t.execute(query)
     )
@@ -139,7 +152,8 @@ def events(t: Transaction, session_id: int) -> tuple[r.Event, ...]:
 
 def workloads(t: Transaction) -> tuple[r.WorkloadRow, ...]:
     query = select(m.Workload).order_by(m.Workload.name, m.Workload.digest)
-    return tuple(r.WorkloadRow(w.digest, w.text, w.name, w.nodes) for w in t.scalars(query))
+    found = (r.WorkloadRow(w.digest, w.text, w.name, w.nodes) for w in t.scalars(query))
+    return tuple(map(checked, found))
 
 
 def counts(t: Transaction) -> dict[str, int]:

@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
 from tuning_db import models as m
+from tuning_db.checked import checked, pairs_of, shown
 from tuning_db.errors import DatabaseError
 
 STAGES = ("search", "final", "baseline")
@@ -49,7 +50,7 @@ def environment_digest(env: r.Environment) -> str:
 
 
 def environment_of(row: m.Environment) -> r.Environment:
-    return r.Environment(row.device, _pairs(row.must), _pairs(row.stale))
+    return checked(r.Environment(row.device, _pairs(row.must), _pairs(row.stale)))
 
 
 def ensure_environment(t: Transaction, env: r.Environment) -> int:
@@ -74,7 +75,7 @@ def _pairs_text(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def _pairs(text: str) -> tuple[tuple[str, str], ...]:
-    return tuple((str(key), str(value)) for key, value in json.loads(text))
+    return pairs_of(text)
 
 
 def _hash(text: str) -> str:
@@ -201,7 +202,7 @@ def set_outcome(
 def measurement_of(
     row: m.Measurement, candidate: m.Candidate, workload: str, groups: tuple[str, ...]
 ) -> r.Measurement:
-    return r.Measurement(
+    one = r.Measurement(
         workload=workload,
         candidate=candidate.json,
         candidate_digest=candidate.digest,
@@ -215,12 +216,13 @@ def measurement_of(
         stage=row.stage,
         code=row.code or "",
     )
+    return checked(one)
 
 
 def timing_of(row: m.Measurement) -> r.Timing | None:
     if row.median_us is None:
         return None
-    return r.Timing(**{name: getattr(row, name) for name in _TIMING})
+    return checked(r.Timing(**{name: getattr(row, name) for name in _TIMING}))
 
 
 def failure_of(row: m.Measurement) -> r.Failure | None:
@@ -232,11 +234,12 @@ def failure(kind: str | None, message: str | None, blame: str | None) -> r.Failu
     if kind is None:
         return None
     try:
-        known, text = r.FailureKind(kind), message or ""
-        return r.Failure(known, text, blame_of(known, text) if blame is None else r.Blame(blame))
+        known = r.FailureKind(kind)
+        blamed = None if blame is None else r.Blame(blame)
     except ValueError as error:
-        what = f"kind of failure '{kind}'" if blame is None else f"failure '{kind}' by '{blame}'"
-        raise DatabaseError(f"unknown {what}") from error
+        raise DatabaseError(f"unknown kind of failure: {shown(kind)}, {shown(blame)}") from error
+    text = message or ""
+    return checked(r.Failure(known, text, blamed or blame_of(known, str(text))))
 
 
 def blame_of(kind: r.FailureKind, message: str) -> r.Blame:
@@ -278,7 +281,7 @@ def no_nan(value: float | None) -> float | None:
 
 
 def cost_of(row: m.Measurement | m.Event) -> r.Cost:
-    return r.Cost(row.codegen_s, row.compile_s, row.measure_s, row.sampler_s)
+    return checked(r.Cost(row.codegen_s, row.compile_s, row.measure_s, row.sampler_s))
 
 
 def cost_columns(cost: r.Cost) -> dict[str, float]:
@@ -350,4 +353,4 @@ def set_result(t: Transaction, session: m.Session, result: r.SessionResult, ende
 
 
 def verdict_of(row: m.Verdict) -> r.Verdict:
-    return r.Verdict(**{name: getattr(row, name) for name in _VERDICT})
+    return checked(r.Verdict(**{name: getattr(row, name) for name in _VERDICT}))

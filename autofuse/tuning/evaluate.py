@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from autofuse.backends.base import AnyArtifact, CompileError, Facts
+from autofuse.backends.base import AnyArtifact, CompileError, CompilerMissing, Facts
 from autofuse.backends.registry import Backend
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph
@@ -47,12 +47,17 @@ def build(backend: Backend, graph: Graph, candidate: Candidate) -> BuildResult:
     except AutofuseError as error:
         failure = Failure(FailureKind.UNSUPPORTED, str(error))
         return BuildResult(None, failure, Cost(codegen=time.perf_counter() - begun), 0.0)
+    except MemoryError:
+        text = "rendering the plan ran out of host memory"
+        failure = Failure(FailureKind.UNSUPPORTED, text, Blame.MACHINE)
+        return BuildResult(None, failure, Cost(codegen=time.perf_counter() - begun), 0.0)
     made = time.perf_counter()
     try:
         built = backend.build(program)
-    except CompileError as error:
+    except (CompileError, CompilerMissing) as error:
+        failure = Failure(FailureKind.COMPILE, str(error), error.blame)
         cost = Cost(codegen=made - begun, compile=time.perf_counter() - made)
-        return BuildResult(None, Failure(FailureKind.COMPILE, str(error)), cost, cost.compile)
+        return BuildResult(None, failure, cost, cost.compile)
     cost = Cost(codegen=made - begun, compile=built.spent_s)
     return BuildResult(built.artifact, None, cost, built.compile_s, built.facts)
 

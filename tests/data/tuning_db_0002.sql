@@ -249,7 +249,7 @@ CREATE TABLE verdict (
 	CONSTRAINT pk_verdict PRIMARY KEY (session_id, position), 
 	CONSTRAINT fk_verdict_session_id FOREIGN KEY(session_id) REFERENCES session (id)
 );
-INSERT INTO "verdict" VALUES(1,0,'unfused',30.0,10.0,3.0,2.5,Inf,'faster');
+INSERT INTO "verdict" VALUES(1,0,'unfused',30.0,10.0,3.0,2.5,1e999,'faster');
 CREATE TABLE workload (
 	id INTEGER NOT NULL, 
 	digest VARCHAR(64) NOT NULL, 
