@@ -36,26 +36,27 @@ STRUCTURE = ("input", "constant", "loop", "dot_general")
 ROWS = [spec for spec in all_specs() if spec.name not in STRUCTURE]
 MOVES = [spec for spec in ROWS if spec.family is Family.MOVEMENT]
 F32, I32 = DType.F32, DType.I32
-# Calls so large that it matters whether small axes are unrolled.
-LARGE: dict[str, tuple[list[tuple[tuple[int, ...], DType]], dict[str, Any]]] = {
-    "broadcast": ([((512,), F32)], {"shape": (512, 4), "dims": (0,)}),
-    "concat": ([((512, 2), F32), ((512, 2), F32)], {"axis": 1}),
-    "gather": ([((512, 9), F32), ((4,), I32)], {"axis": 1}),
-    "pad": ([((512, 3), F32), ((), F32)], {"low": (0, 1), "high": (0, 0)}),
-    "random_bits": ([((2,), DType.U32), ((), DType.U32)], {"shape": (512, 4)}),
-    "reshape": ([((2048,), F32)], {"shape": (512, 4)}),
-    "reverse": ([((512, 4), F32)], {"axes": (1,)}),
-    "slice": ([((512, 9), F32)], {"start": (0, 1), "stop": (512, 9), "stride": (1, 2)}),
-    "transpose": ([((4, 512), F32)], {"perm": (1, 0)}),
-}
+# Calls so large that it matters whether small axes are unrolled, and whether items are told apart.
+LARGE: list[tuple[str, list[tuple[tuple[int, ...], DType]], dict[str, Any]]] = [
+    ("broadcast", [((512,), F32)], {"shape": (512, 4), "dims": (0,)}),
+    ("broadcast", [((), F32)], {"shape": (64, 512), "dims": ()}),
+    ("concat", [((512, 2), F32), ((512, 2), F32)], {"axis": 1}),
+    ("gather", [((512, 9), F32), ((4,), I32)], {"axis": 1}),
+    ("pad", [((512, 3), F32), ((), F32)], {"low": (0, 1), "high": (0, 0)}),
+    ("random_bits", [((2,), DType.U32), ((), DType.U32)], {"shape": (512, 4)}),
+    ("reshape", [((2048,), F32)], {"shape": (512, 4)}),
+    ("reverse", [((512, 4), F32)], {"axes": (1,)}),
+    ("slice", [((512, 9), F32)], {"start": (0, 1), "stop": (512, 9), "stride": (1, 2)}),
+    ("transpose", [((4, 512), F32)], {"perm": (1, 0)}),
+]
 
 
 def cases(spec: OpSpec) -> Iterator[Sample]:
-    """The row's samples and, where there is one, a large call."""
+    """The row's samples and its large calls."""
     yield from spec.samples()
-    if spec.name in LARGE:
-        operands, attrs = LARGE[spec.name]
-        yield Sample(tuple(TensorType(*each) for each in operands), attrs)
+    for name, operands, attrs in LARGE:
+        if name == spec.name:
+            yield Sample(tuple(TensorType(*each) for each in operands), attrs)
 
 
 def between(name: str, sample: Sample) -> Graph:
