@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -125,6 +127,26 @@ def test_an_op_under_another_name_is_the_same_op(twin: tuple[OpSpec, str]) -> No
             ours, theirs = graph_of(spec.name, sample), graph_of(other, sample)
             if ours is not None and theirs is not None:
                 assert known(ours) == known(theirs)
+
+
+def names_compared(tree: ast.AST) -> Iterator[str]:
+    """Strings that some `node.op` is compared with."""
+    for found in ast.walk(tree):
+        if isinstance(found, ast.Compare) and getattr(found.left, "attr", "") == "op":
+            for part in (p for right in found.comparators for p in ast.walk(right)):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield part.value
+
+
+def test_only_what_graphs_are_made_of_is_asked_for_by_name() -> None:
+    """Baselines encode the rules of other systems, and front ends and peers translate names."""
+    root = Path(table.__file__).parent.parent
+    told = ("baselines", "frontends", "peers")
+    files = [p for p in root.rglob("*.py") if p.relative_to(root).parts[0] not in told]
+    files += (root.parent / "search_spaces").glob("*.py")
+    found = {(p.name, name) for p in files for name in names_compared(ast.parse(p.read_text()))}
+    assert {(file, name) for file, name in found if name not in STRUCTURE} == set()
+    assert ("groups.py", "constant") in found, "comparisons are seen"
 
 
 def test_a_large_call_is_unrolled_by_its_row() -> None:
