@@ -1,8 +1,8 @@
 """How many different operand elements a call needs at least: rules for rows of the op table.
 
-A rule gets the call and `made` > 0, a number of different elements of its widest-wanted output, and
-answers for each operand. Answers are lower bounds: whichever elements are made, and whatever the
-operands hold, no fewer different operand elements determine them.
+A rule gets the call and `made` > 0, how many different elements of an output are made (of several
+outputs the most), and answers for each operand. Answers are lower bounds: whichever elements are
+made, no fewer different operand elements determine them.
 """
 
 from __future__ import annotations
