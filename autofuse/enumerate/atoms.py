@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from autofuse.graph.types import Graph, Value
-from autofuse.ops.spec import Family
+from autofuse.ops.spec import Family, Motion
 from autofuse.plan.groups import is_source, needed_outputs, reads
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.partition import is_free
 
-# Movement whose every output element is one operand element, each at most once.
-_MOVES = ("reshape", "transpose", "slice", "reverse")
 # Kernels that read whole arrays: nothing can be copied into them.
 _WHOLE = (Family.CONTRACTION, Family.CONTROL)
 
@@ -173,7 +171,8 @@ def _live(graph: Graph) -> frozenset[int]:
 def _expands(graph: Graph, n: int) -> bool:
     """A broadcast moves nothing that its readers could not read in less."""
     node = graph[n]
-    return node.op == "broadcast" and node.types[0].size >= graph.type_of(node.inputs[0]).size
+    repeats = node.spec.motion is Motion.REPEAT
+    return repeats and node.types[0].size >= graph.type_of(node.inputs[0]).size
 
 
 def _joined(graph: Graph, nodes: frozenset[int]) -> list[tuple[int, ...]]:
@@ -198,14 +197,14 @@ def _joined(graph: Graph, nodes: frozenset[int]) -> list[tuple[int, ...]]:
 
 
 def _gains(graph: Graph, n: int, user: int) -> bool:
-    family, reader = graph[n].spec.family, graph[user].spec.family
-    if family is Family.ELEMENTWISE:
+    made, reader = graph[n].spec, graph[user].spec
+    if made.family is Family.ELEMENTWISE:
         # Concatenation and padding would compute every part at every element.
         smaller = graph[user].types[0].size <= graph[n].types[0].size
-        moves = graph[user].op in _MOVES and smaller
-        return reader in (Family.ELEMENTWISE, Family.REDUCTION) or moves
-    if graph[n].op in _MOVES:
-        return reader is Family.ELEMENTWISE or graph[user].op in _MOVES
+        moves = reader.one_to_one and smaller
+        return reader.family in (Family.ELEMENTWISE, Family.REDUCTION) or moves
+    if made.one_to_one:
+        return reader.family is Family.ELEMENTWISE or reader.one_to_one
     return False
 
 

@@ -115,7 +115,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """for var in 0 .. extent; `kind` is "grid", "lane" or "serial"; folds belong to lane loops.
+    """for var in 0 .. extent; `kind` is one of the module text; folds belong to lane loops.
 
     `counter`, of a lane loop on a GPU, numbers the lanes that one thread runs."""
 
@@ -134,8 +134,7 @@ Stmt = Let | Var | Assign | Local | Store | Stream | LoadVector | StoreVector | 
 class Kernel:
     """One kernel: parameters (inputs first) and a body whose loops are grid loops.
 
-    `lanes` is the largest extent of the item-form lane loops (0 for row form) and `facts` are
-    launch settings that only the printer uses (threads, unroll, ...)."""
+    `facts` are launch settings that only the printer uses (threads, unroll, ...)."""
 
     name: str
     params: tuple[Param, ...]

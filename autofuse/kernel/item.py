@@ -11,7 +11,7 @@ from autofuse.kernel.values import UNROLLED, Frame, LoweringError, Source
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Sym
-from autofuse.ops.spec import Family, Index
+from autofuse.ops.spec import Family, Index, Motion
 from autofuse.plan.forms import Form, Tags, local_shape
 
 # Below this extent the last parallel axis is too short for lanes, and items are numbered flat.
@@ -70,8 +70,8 @@ class ItemLowering:
             node = self.graph[n]
             if node.spec.family is Family.ELEMENTWISE:
                 continue
-            scalar = node.op == "broadcast" and self.graph.type_of(node.inputs[0]).size == 1
-            if not scalar:
+            repeats = node.spec.motion is Motion.REPEAT
+            if not (repeats and self.graph.type_of(node.inputs[0]).size == 1):
                 return False
         return all(self.tags.get(v) == every for v in self.form.outputs)
 

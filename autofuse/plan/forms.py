@@ -277,21 +277,20 @@ def _unrolled_axes(
     seeds: Mapping[Value, Tags], shape: tuple[int, ...],
 ) -> set[int]:  # fmt: skip
     """Small axes that data movement cuts or joins: unrolled, their indices are constants."""
-    moving = ("concat", "slice", "pad", "reverse", "gather", "random_bits", "reshape")
-    if not any(graph[n].op in moving for n in nodes) or math.prod(shape) < 1024:
+    moving = [n for n in nodes if graph[n].spec.unrolls]
+    if not moving or math.prod(shape) < 1024:
         return set()
     demand = Demand(graph, nodes, frozenset(range(len(shape))))
     for value, tags in seeds.items():
         demand.want(value, tags)
     demand.run()
     cut: set[int] = set()
-    for node in nodes:
-        if graph[node].op in moving:
-            mapped = graph[node].spec.axes
-            maps = mapped(graph.call(node)) if mapped else ()
-            for tags in demand.wanted.get(Value(node), ()):
-                loose = {o for m in maps for o, a in enumerate(m) if a is None}
-                cut |= {p for o in loose for p in parts(tags[o])}
+    for node in moving:
+        mapped = graph[node].spec.axes
+        maps = mapped(graph.call(node)) if mapped else ()
+        for tags in demand.wanted.get(Value(node), ()):
+            loose = {o for m in maps for o, a in enumerate(m) if a is None}
+            cut |= {p for o in loose for p in parts(tags[o])}
     small = {p for p in cut if shape[p] <= REGISTERS}
     return small if math.prod(shape[p] for p in small) <= REGISTERS else set()
 

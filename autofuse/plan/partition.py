@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from autofuse.graph.types import Graph, Value
-from autofuse.ops.spec import Family
+from autofuse.ops.spec import Family, Motion
 from autofuse.plan.groups import is_inline, is_source, ordered_plan, reads, reissued
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.types import FusionGroup, FusionPlan, LoopBody, PlanError
@@ -20,7 +20,7 @@ def is_free(graph: Graph, node: int) -> bool:
     n = graph[node]
     if n.spec.family is Family.SOURCE:
         return not is_source(graph, node)
-    return n.op == "broadcast" and is_inline(graph, n.inputs[0].node)
+    return n.spec.motion is Motion.REPEAT and is_inline(graph, n.inputs[0].node)
 
 
 def with_free(graph: Graph, nodes: Iterable[int]) -> NodeSet:
