@@ -1,4 +1,4 @@
-"""Array functions that fold axes away, products of matrices, and the usual composites, with NumPy's promotion."""
+"""Array functions that fold axes away, products of matrices, and the usual composites."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def std(
     w: GraphWriter, v: Value, axes: Axes = None, keepdims: bool = False, correction: float = 0.0
 ) -> Value:
     """The square root of `var`."""
-    return w.op("sqrt", var(w, v, axes, keepdims, correction))
+    return w.map("sqrt", var(w, v, axes, keepdims, correction))
 
 
 def logsumexp(w: GraphWriter, v: Value, axes: Axes = None, keepdims: bool = False) -> Value:
@@ -153,8 +153,8 @@ def batch_norm(
 
     inverse = w.map("rsqrt", w.add(per_channel(running_var), eps))
     found = w.mul(w.sub(_wide(w, v), per_channel(running_mean)), inverse)
-    parts = [None if p is None else per_channel(p) for p in (scale, bias)]
-    return _scaled(w, found, *parts, w.dtype(v))
+    wide_scale, wide_bias = (None if p is None else per_channel(p) for p in (scale, bias))
+    return _scaled(w, found, wide_scale, wide_bias, w.dtype(v))
 
 
 def _scaled(

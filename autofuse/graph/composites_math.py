@@ -152,6 +152,7 @@ def round_half_away(w: GraphWriter, x: Value) -> Value:
 
 def remainder(w: GraphWriter, x: Operand, y: Value) -> Value:
     """Python's %: the result has the sign of the divisor."""
+    x, y = w.aligned(x, y)
     rest = w.map("rem", x, y)
     if w.dtype(y).is_int and not w.dtype(y).is_signed:
         return rest
@@ -160,6 +161,7 @@ def remainder(w: GraphWriter, x: Operand, y: Value) -> Value:
 
 def floor_divide(w: GraphWriter, x: Value, y: Value) -> Value:
     """Python's //: rounded toward minus infinity."""
+    x, y = w.aligned(x, y)
     if w.dtype(x).is_float:
         return w.map("round", w.div(w.sub(x, remainder(w, x, y)), y))
     quotient = w.div(x, y)

@@ -101,16 +101,17 @@ def triangle(w: GraphWriter, v: Value, k: int, lower: bool) -> Value:
 # At computed places
 
 
+def index_of(w: GraphWriter, v: Value) -> Value:
+    """Integers as an index dtype: narrow ones, which may not hold an extent, as i32."""
+    return w.cast(v, I32) if w.dtype(v).itemsize < I32.itemsize else v
+
+
 def start_within(w: GraphWriter, start: Value, room: int) -> Value:
-    """A start index, a () integer, as i32 brought into 0..room."""
+    """Start indices as i32 brought into 0..room, by no op where their bounds say so."""
     span = w.span(start)
-    if span is not None and span[0] == span[1]:
-        return w.constant(min(max(span[0], 0), room), I32)
     if span is not None and span[0] >= 0 and span[1] <= room:
         return w.cast(start, I32)
-    # The bound may not fit a narrow integer, and a wide integer may not fit i32.
-    start = w.cast(start, I32) if w.dtype(start).itemsize < I32.itemsize else start
-    return w.cast(w.map("clamp", start, 0, room), I32)
+    return w.cast(w.map("clamp", index_of(w, start), 0, room), I32)
 
 
 def slice_at(w: GraphWriter, v: Value, starts: Sequence[Value], sizes: Sequence[int]) -> Value:

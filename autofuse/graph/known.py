@@ -47,6 +47,8 @@ class Known:
 
     def span(self, value: Value) -> Span | None:
         """Bounds of a () integer where they are known."""
+        if self._type_of(value).shape:
+            return None
         known = self.integer(value)
         return (known, known) if known is not None else self._spans.get(value)
 

@@ -54,6 +54,8 @@ class GraphWriter:
         self._builder = GraphBuilder()
         self._known = Known(self._builder.type_of)
         self._reshaped: dict[Value, Value] = {}
+        # The one element of values that hold nothing else.
+        self._filled: dict[Value, Value] = {}
         self._made: dict[tuple[str, tuple[Value, ...], Attrs], tuple[Value, ...]] = {}
 
     def input(
@@ -173,7 +175,13 @@ class GraphWriter:
             shapes = {self.shape(v) for v in plain}
             if inner in shapes and shapes <= {(), inner}:
                 return self.reshape(self.op(name, *(self.spread(v, inner) for v in plain)), shape)
-        return self.op(name, *(self.spread(v, shape) for v in values))
+        return self.op(name, *self.aligned(*values))
+
+    def aligned(self, *operands: Operand) -> tuple[Value, ...]:
+        """Operands broadcast to one shape."""
+        values = self._values(operands)
+        shape = broadcast_shapes(*map(self.shape, values))
+        return tuple(self.spread(v, shape) for v in values)
 
     def _values(self, operands: Sequence[Operand]) -> list[Value]:
         """Numbers as constants of the first value's dtype."""
@@ -235,6 +243,8 @@ class GraphWriter:
         source = self._reshaped.get(value, value)
         if self.shape(source) == tuple(wanted):
             return source
+        if value in self._filled and math.prod(wanted) == self.type_of(value).size:
+            return self.broadcast(self._filled[value], wanted, ())
         made = self.op("reshape", source, shape=tuple(wanted))
         self._reshaped[made] = source
         return made
@@ -248,9 +258,14 @@ class GraphWriter:
         kept = [i for i, d in enumerate(dims) if own[i] == shape[d]]
         value = self.reshape(value, [own[i] for i in kept])
         dims = tuple(dims[i] for i in kept)
+        if value in self._filled:
+            value, dims = self._filled[value], ()
         if [n for n in self.shape(value) if n != 1] == [n for n in shape if n != 1]:
             return self.reshape(value, shape)
-        return self.op("broadcast", value, shape=shape, dims=dims)
+        made = self.op("broadcast", value, shape=shape, dims=dims)
+        if not dims:
+            self._filled[made] = value
+        return made
 
     def spread(self, value: Value, shape: Sequence[int]) -> Value:
         """`value` broadcast to `shape` by NumPy's rule."""
