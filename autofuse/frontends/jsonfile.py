@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 from pathlib import Path
 from typing import Any
 
-from autofuse.frontends.jsonread import read_graph
-from autofuse.frontends.jsonvalues import NAME, VERSION, quoted, write_literal, write_plain
+import numpy as np
+
+from autofuse.frontends.jsonread import NAME, SPECIAL, VERSION, numbers, quoted, read_graph
 from autofuse.graph.types import Graph, Node, Value
 from autofuse.ops.types import GraphError, Literal
+
+# Literals of more elements than this are written as base64 of their bytes.
+MAX_VALUES = 64
 
 
 def save(graph: Graph, path: str | Path) -> None:
@@ -95,6 +101,9 @@ def parse(text: str) -> Any:
         raise GraphError("not JSON: a number has too many digits") from error
 
 
+# Writing
+
+
 def _graph_data(graph: Graph) -> dict[str, Any]:
     names = _names(graph)
     inputs = [_input_data(graph.nodes[i], names[i]) for i in graph.inputs]
@@ -165,3 +174,41 @@ def _outputs_data(graph: Graph, names: list[str]) -> list[Any]:
         return list(values)
     pairs = zip(graph.output_names, values, strict=True)
     return [{"name": name, "value": value} for name, value in pairs]
+
+
+def write_literal(literal: Literal) -> dict[str, Any]:
+    """A literal as {"type", "values"} with shortest exact numbers, or {"type", "base64"}."""
+    array = literal.array()
+    if array.size <= MAX_VALUES:
+        values = [_number(x) for x in array.reshape(-1)]
+        if Literal.of(numbers(values, literal.type), literal.type.dtype).data == literal.data:
+            return {"type": str(literal.type), "values": values}
+    return {"type": str(literal.type), "base64": base64.b64encode(literal.data).decode("ascii")}
+
+
+def _number(x: Any) -> bool | int | float | str:
+    """One element: a float by the shortest decimal that reads back as it in its own dtype."""
+    if isinstance(x, np.bool_):
+        return bool(x)
+    if isinstance(x, np.integer):
+        return int(x)
+    value = float(x)
+    if not math.isfinite(value):
+        return next(
+            name for name, v in SPECIAL.items() if v == value or (math.isnan(value) and v != v)
+        )
+    short = float(str(x))
+    return short if np.asarray(short).astype(x.dtype) == x else value
+
+
+def write_plain(value: Any) -> Any:
+    """An attribute made of numbers, booleans, strings and tuples of them."""
+    if isinstance(value, tuple):
+        return [write_plain(v) for v in value]
+    if isinstance(value, np.generic):
+        return write_plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(_number(np.float64(value)))}
+    if isinstance(value, bool | int | float | str):
+        return value
+    raise GraphError(f"attribute value {quoted(value)} cannot be written to a graph file")
