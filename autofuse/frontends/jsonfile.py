@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from autofuse.ops.types import GraphError, Literal
 
 # Literals of more elements than this are written as base64 of their bytes.
 MAX_VALUES = 64
+# Characters of a message about a file, its name aside.
+MAX_MESSAGE = 400
 
 
 def save(graph: Graph, path: str | Path) -> None:
@@ -43,9 +46,15 @@ def loads(text: str, source: str = "<text>") -> Graph:
     try:
         return read_graph(parse(text))
     except GraphError as error:
-        raise GraphError(f"{source}: {error}") from error
+        raise GraphError(f"{source}: {_sentence(str(error))}") from error
     except RecursionError:
         raise GraphError(f"{source}: the graph is nested too deeply") from None
+
+
+def _sentence(text: str) -> str:
+    """`text`, which may quote anything from a file, as one printable line of bounded length."""
+    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE - 100]} ... {line[-90:]}"
 
 
 def dumps(graph: Graph) -> str:
@@ -75,8 +84,8 @@ def parse(text: str) -> Any:
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(items)
         if len(found) != len(items):
-            keys = [key for key, _ in items]
-            twice = next(key for key in keys if keys.count(key) > 1)
+            counts = Counter(key for key, _ in items)
+            twice = next(key for key, count in counts.items() if count > 1)
             raise GraphError(f"key {quoted(twice)} is given twice")
         return found
 

@@ -139,9 +139,14 @@ def read_plain(value: Any) -> Any:
         return SPECIAL[value["float"]]
     if isinstance(value, int) and not -_MAX_INT <= value < _MAX_INT:
         raise GraphError(f"the number {quoted(value)} is too large")
-    if isinstance(value, bool | int | float | str):
+    if isinstance(value, bool | int | float) or is_text(value):
         return value
     raise GraphError(f"attribute value {quoted(value)} is not understood")
+
+
+def is_text(value: Any) -> bool:
+    """Whether `value` is a string that can be written again: JSON can spell half of a character."""
+    return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
 
 
 def keys_of(data: Any, what: str, required: tuple[str, ...], optional: tuple[str, ...]) -> Any:
@@ -240,7 +245,7 @@ def _name(item: Mapping[str, Any], what: str) -> tuple[str, str]:
     name, label = item["name"], item.get("label")
     if not isinstance(name, str) or not (NAME.fullmatch(name) or UNNAMED.fullmatch(name)):
         raise GraphError(f"{what} has the name {quoted(name)}: use letters, digits and _ . - /")
-    if label is not None and not isinstance(label, str):
+    if label is not None and not is_text(label):
         raise GraphError(f"{what} has the label {quoted(label)}, which is not text")
     return name, (label if label is not None else "" if UNNAMED.fullmatch(name) else name)
 
@@ -378,7 +383,7 @@ def _outputs(
         reference = item
         if isinstance(item, Mapping):
             keys_of(item, where, ("name", "value"), ())
-            if not isinstance(item["name"], str) or item["name"] in names:
+            if not is_text(item["name"]) or item["name"] in names:
                 raise GraphError(f"{where} has the name {quoted(item['name'])}: not text, or taken")
             names.append(item["name"])
             reference = item["value"]
