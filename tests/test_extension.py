@@ -1,5 +1,7 @@
-"""Extending autofuse: an op, a device with its launch space, a baseline, a searcher, a front end: each
-one definition and one line in its registry, through the checks that the built-in ones pass."""
+"""Extending autofuse: an op, a device with its launch space, a baseline, a searcher, a front end.
+
+Each is one definition and one line in its registry, through the checks that the built-in ones pass.
+"""
 
 from __future__ import annotations
 
@@ -274,7 +276,7 @@ def test_a_front_end_is_one_loader(
     rng = np.random.default_rng(0)
     x, bias = rng.normal(size=(24, 40)), rng.normal(size=40)
     (found,) = evaluate(graph, [x, bias])
-    np.testing.assert_allclose(found, special.softmax(x * 3 + bias, axis=-1))
+    np.testing.assert_allclose(found, special.softmax(x * 3 + bias, axis=-1), rtol=1e-5)
     where = ("--device", "toy", "--db", db)
     tuned = call(capsys, "tune", path, *where, "--budget", 3, "--format", "json")
     assert tuned.code == 0 and tuned.json["verified"] is True
