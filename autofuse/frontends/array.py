@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from autofuse.frontends.errors import TraceError
 from autofuse.graph.types import Value
+from autofuse.graph.writer import Axes
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
-
-Axes = int | Sequence[int] | None
 
 
 class Home(Protocol):

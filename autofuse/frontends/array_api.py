@@ -117,6 +117,7 @@ from autofuse.frontends.shaping import (
     asarray,
     astype,
     broadcast_arrays,
+    broadcast_shapes,
     broadcast_to,
     concat,
     expand_dims,
@@ -145,7 +146,6 @@ from autofuse.frontends.shaping import (
     zeros,
     zeros_like,
 )
-from autofuse.graph.writer import broadcast_shapes
 from autofuse.ops.dtypes import DType
 
 pi, e, inf, nan = math.pi, math.e, math.inf, math.nan

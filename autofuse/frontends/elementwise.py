@@ -46,25 +46,16 @@ def _float_unary(name: str) -> Callable[[Any], TracedArray]:
     return function
 
 
-def _float_composite(function: Callable[..., Value]) -> Callable[..., TracedArray]:
-    """A composite of float operands, with NumPy's promotion."""
+def _composite(
+    function: Callable[..., Value], operands: Callable[..., tuple[TracedArray, ...]]
+) -> Callable[..., TracedArray]:
+    """A composite of values that `operands` brings to a common dtype."""
 
     def traced(*values: Any) -> TracedArray:
-        return current().write(function, *_floats(*values))
+        return current().write(function, *operands(*values))
 
     traced.__name__ = traced.__qualname__ = function.__name__
     traced.__doc__ = function.__doc__ or f"Elementwise {function.__name__}."
-    return traced
-
-
-def _number_composite(function: Callable[..., Value]) -> Callable[..., TracedArray]:
-    """A composite of numbers, with NumPy's promotion."""
-
-    def traced(*values: Any) -> TracedArray:
-        return current().write(function, *_numbers(*values))
-
-    traced.__name__ = traced.__qualname__ = function.__name__
-    traced.__doc__ = function.__doc__
     return traced
 
 
@@ -128,11 +119,11 @@ asin, acos, atan = map(_float_unary, ("asin", "acos", "atan"))
 sqrt, rsqrt, erf, logistic = map(_float_unary, ("sqrt", "rsqrt", "erf", "logistic"))
 reciprocal = _float_unary("reciprocal")
 sigmoid = logistic
-log2, log10 = map(_float_composite, (composites.log2, composites.log10))
-isinf = _float_composite(composites.isinf)
-logaddexp, hypot = map(_float_composite, (composites.logaddexp, composites.hypot))
-remainder = _number_composite(composites.remainder)
-floor_divide = _number_composite(composites.floor_divide)
+log2, log10 = (_composite(f, _floats) for f in (composites.log2, composites.log10))
+logaddexp, hypot = (_composite(f, _floats) for f in (composites.logaddexp, composites.hypot))
+isinf = _composite(composites.isinf, _floats)
+remainder = _composite(composites.remainder, _numbers)
+floor_divide = _composite(composites.floor_divide, _numbers)
 floor, ceil, round = map(_rounding, ("floor", "ceil", "round"))
 add, subtract, multiply = map(_binary, ("add", "sub", "mul"))
 maximum, minimum = map(_binary, ("max", "min"))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontends.errors import FrontendError
-from autofuse.frontends.jax_types import Rule, static_shape
+from autofuse.frontends.jax_types import PrimitiveRule, static_shape
 from autofuse.graph.composites_moves import (
     index_of,
     overwrite,
@@ -140,7 +140,7 @@ def _filled(w: GraphWriter, eqn: Any, x: Value, starts: Value, result: Value) ->
     return w.select(mask, result, w.full(fill, shape, dtype))
 
 
-def _scatter(op: str | None) -> Rule:
+def _scatter(op: str | None) -> PrimitiveRule:
     """Windows written into (or combined by `op` with) the operand, one after another."""
 
     def rule(w: GraphWriter, eqn: Any, x: Value, starts: Value, updates: Value) -> Value:
@@ -190,7 +190,7 @@ def _write(
 
 
 _SCATTERS = {"": None, "-add": "add", "-mul": "mul", "-min": "min", "-max": "max"}
-INDEX_RULES: dict[str, Rule] = {
+INDEX_RULES: dict[str, PrimitiveRule] = {
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
     "gather": _gather,

@@ -17,7 +17,7 @@ from autofuse.frontends.jax_rules import COMPUTE_RULES, SHAPE_RULES, same
 from autofuse.frontends.jax_types import (
     Item,
     KeyArray,
-    Rule,
+    PrimitiveRule,
     dtype_of,
     is_key,
     jax_module,
@@ -27,7 +27,7 @@ from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.types import GraphError
 
-RULES: dict[str, Rule] = COMPUTE_RULES | SHAPE_RULES | INDEX_RULES | RANDOM_RULES
+RULES: dict[str, PrimitiveRule] = COMPUTE_RULES | SHAPE_RULES | INDEX_RULES | RANDOM_RULES
 # Primitives that only move elements treat each word of a typed key alike.
 _KEYWISE = {*SHAPE_RULES, "dynamic_slice", "dynamic_update_slice", "gather", "select_n"} | {
     name for name, rule in COMPUTE_RULES.items() if rule is same

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from autofuse.frontends.errors import FrontendError
-from autofuse.frontends.jax_types import Rule, dtype_of, static_shape
+from autofuse.frontends.jax_types import PrimitiveRule, dtype_of, static_shape
 from autofuse.graph import composites, composites_math, composites_moves
 from autofuse.graph.composites_math import choose
 from autofuse.graph.types import Value
@@ -18,12 +18,12 @@ from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
 
 
-def direct(op: str) -> Rule:
+def direct(op: str) -> PrimitiveRule:
     """A primitive that is one elementwise op."""
     return lambda w, eqn, *values: w.map(op, *values)
 
 
-def composed(function: Callable[..., Value]) -> Rule:
+def composed(function: Callable[..., Value]) -> PrimitiveRule:
     """A primitive that is one composite of its operands."""
     return lambda w, eqn, *values: function(w, *values)
 
@@ -86,14 +86,14 @@ def _reduce_precision(w: GraphWriter, eqn: Any, x: Value) -> Value:
     return w.cast(w.cast(x, narrow), w.dtype(x))
 
 
-def _minmax(number: str, boolean: str) -> Rule:
+def _minmax(number: str, boolean: str) -> PrimitiveRule:
     def rule(w: GraphWriter, eqn: Any, x: Value, y: Value) -> Value:
         return w.map(boolean if w.dtype(x) is DType.BOOL else number, x, y)
 
     return rule
 
 
-def _reduce(op: str | None, boolean: str | None = None) -> Rule:
+def _reduce(op: str | None, boolean: str | None = None) -> PrimitiveRule:
     """A reduction over `axes`: `op` on numbers, `boolean` on bools."""
 
     def rule(w: GraphWriter, eqn: Any, x: Value) -> Value:
@@ -106,7 +106,7 @@ def _reduce(op: str | None, boolean: str | None = None) -> Rule:
     return rule
 
 
-def _arg(op: str) -> Rule:
+def _arg(op: str) -> PrimitiveRule:
     def rule(w: GraphWriter, eqn: Any, x: Value) -> Value:
         (axis,) = eqn.params["axes"]
         return w.cast(w.op(op, x, axis=int(axis)), dtype_of(eqn.params["index_dtype"]))
@@ -201,7 +201,7 @@ _COMPOSED = (
     composites_math.erf_inv, composites_math.erfc, composites_math.exp2,
 )  # fmt: skip
 
-COMPUTE_RULES: dict[str, Rule] = {
+COMPUTE_RULES: dict[str, PrimitiveRule] = {
     **{name: direct(name) for name in _DIRECT},
     **{name: direct(op) for name, op in _RENAMED.items()},
     **{function.__name__: composed(function) for function in _COMPOSED},
@@ -228,7 +228,7 @@ COMPUTE_RULES: dict[str, Rule] = {
     "select_n": _select_n,
     "square": _square,
 }
-SHAPE_RULES: dict[str, Rule] = {
+SHAPE_RULES: dict[str, PrimitiveRule] = {
     "broadcast_in_dim": _broadcast_in_dim,
     "concatenate": _concatenate,
     "expand_dims": _to_result_shape,

@@ -16,7 +16,7 @@ from autofuse.ops.dtypes import DType, from_numpy
 from autofuse.ops.types import AutofuseError, GraphError
 
 # rule(writer, equation, *operands) gives the result or all results.
-Rule = Callable[..., Any]
+PrimitiveRule = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)

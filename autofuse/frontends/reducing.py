@@ -12,10 +12,9 @@ from autofuse.frontends.recorder import current
 from autofuse.frontends.shaping import axes_in, axis_in, expand_dims, reshape
 from autofuse.graph import composites
 from autofuse.graph.types import Value
-from autofuse.graph.writer import GraphWriter
+from autofuse.graph.writer import Axes, GraphWriter
 from autofuse.ops.dtypes import DType
 
-Axes = int | Sequence[int] | None
 _ACCUMULATED = {DType.BOOL: DType.I32, DType.I8: DType.I32, DType.U8: DType.U32}
 
 

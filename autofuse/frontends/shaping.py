@@ -20,10 +20,12 @@ from autofuse.frontends.promotion import (
 )
 from autofuse.frontends.recorder import current
 from autofuse.graph import composites_moves as composites
-from autofuse.graph.writer import GraphWriter, broadcast_shapes
+from autofuse.graph import writer
+from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
+from autofuse.ops.types import GraphError
 
-Shape = int | Sequence[int]
+ShapeLike = int | Sequence[int]
 
 
 def axis_in(axis: Any, ndim: int) -> int:
@@ -44,7 +46,7 @@ def axes_in(axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def shape_of(shape: Shape) -> tuple[int, ...]:
+def shape_of(shape: ShapeLike) -> tuple[int, ...]:
     """A shape given as an integer or a sequence."""
     return (int(shape),) if isinstance(shape, int | np.integer) else tuple(int(n) for n in shape)
 
@@ -57,16 +59,16 @@ def asarray(value: Any, dtype: Any = None) -> TracedArray:
     return as_array(value, None if dtype is None else as_dtype(dtype))
 
 
-def full(shape: Shape, fill_value: Any, dtype: Any = None) -> TracedArray:
+def full(shape: ShapeLike, fill_value: Any, dtype: Any = None) -> TracedArray:
     """An array of one value (a number or a scalar array)."""
     return broadcast_to(asarray(fill_value, dtype), shape_of(shape))
 
 
-def zeros(shape: Shape, dtype: Any = DEFAULT_FLOAT) -> TracedArray:
+def zeros(shape: ShapeLike, dtype: Any = DEFAULT_FLOAT) -> TracedArray:
     return full(shape, 0, dtype)
 
 
-def ones(shape: Shape, dtype: Any = DEFAULT_FLOAT) -> TracedArray:
+def ones(shape: ShapeLike, dtype: Any = DEFAULT_FLOAT) -> TracedArray:
     return full(shape, 1, dtype)
 
 
@@ -82,7 +84,7 @@ def ones_like(x: TracedArray, dtype: Any = None) -> TracedArray:
     return full_like(x, 1, dtype)
 
 
-def iota(shape: Shape, axis: int, dtype: DType) -> TracedArray:
+def iota(shape: ShapeLike, axis: int, dtype: DType) -> TracedArray:
     """The position along `axis` at every element."""
     extents = shape_of(shape)
     at = axis_in(axis, len(extents))
@@ -114,10 +116,10 @@ def eye(n: int, m: int | None = None, k: int = 0, dtype: Any = DEFAULT_FLOAT) ->
     return current().write(composites.eye, *shape, k, as_dtype(dtype))
 
 
-# Shape.
+# ShapeLike.
 
 
-def reshape(x: Any, shape: Shape) -> TracedArray:
+def reshape(x: Any, shape: ShapeLike) -> TracedArray:
     """The same elements in row-major order; one extent may be -1."""
     array, wanted = as_array(x), list(shape_of(shape))
     if wanted.count(-1) == 1:
@@ -128,9 +130,17 @@ def reshape(x: Any, shape: Shape) -> TracedArray:
     return current().write(GraphWriter.reshape, array, tuple(wanted))
 
 
-def broadcast_to(x: Any, shape: Shape) -> TracedArray:
+def broadcast_to(x: Any, shape: ShapeLike) -> TracedArray:
     """`x` repeated along new axes and axes of extent 1, as NumPy does."""
     return current().write(GraphWriter.spread, as_array(x), shape_of(shape))
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape NumPy broadcasts `shapes` to."""
+    try:
+        return writer.broadcast_shapes(*shapes)
+    except GraphError as error:
+        raise TraceError(str(error)) from None
 
 
 def broadcast_arrays(*arrays: Any) -> tuple[TracedArray, ...]:
@@ -231,7 +241,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> TracedArray:
     return array
 
 
-def tile(x: Any, reps: Shape) -> TracedArray:
+def tile(x: Any, reps: ShapeLike) -> TracedArray:
     """`x` repeated `reps[i]` times along axis i."""
     return current().write(composites.tile, as_array(x), shape_of(reps))
 
