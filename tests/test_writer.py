@@ -43,6 +43,7 @@ def test_folding_rounds_once_to_the_dtype() -> None:
     w = GraphWriter()
     third = w.div(w.constant(1.0, F32), 3.0)
     assert w.known(third) == np.float32(1 / 3)
+    assert w.known(w.div(third, 0.0)) == np.inf
 
 
 def test_constants_of_one_element_are_broadcast() -> None:

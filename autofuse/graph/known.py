@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from autofuse.graph.types import Value
-from autofuse.ops import spec_of
 from autofuse.ops.dtypes import DType
+from autofuse.ops.spec import Family, spec_of
 from autofuse.ops.types import Attrs, OpCall, TensorType
 
 # Constants of at most this many elements are computed with while the graph is made.
@@ -61,17 +61,17 @@ class Known:
         an op reads a broadcast of one element cheaper than an array.
         """
         operands = [self._arrays.get(v) for v in values]
-        if not values or op == "loop" or any(a is None for a in operands):
+        spec = spec_of(op)
+        if not values or spec.family is Family.CONTROL or any(a is None for a in operands):
             return None
         call = OpCall(attrs, tuple(map(self._type_of, values)))
-        spec = spec_of(op)
         outs = spec.infer(call)
         if any(t.size > FOLD_SIZE for t in outs) or (op == "broadcast" and outs[0].size > 1):
             return None
         pairs = zip(operands, call.ins, strict=True)
         arrays = tuple(a.astype(t.dtype.reference) for a, t in pairs if a is not None)
-        results = spec.reference(arrays, OpCall(attrs, call.ins, outs))
         with np.errstate(all="ignore"):
+            results = spec.reference(arrays, OpCall(attrs, call.ins, outs))
             return [
                 (np.asarray(r).astype(t.dtype.numpy), t.dtype)
                 for r, t in zip(results, outs, strict=True)
