@@ -54,6 +54,18 @@ def best(t: Transaction, env: r.Environment, workload: str, cache: str | None) -
     return r.BestPlan(one, choice.stale)
 
 
+def incumbent(t: Transaction, env: r.Environment, workload: str, cache: str) -> r.BestPlan | None:
+    """What is served in this cache state after a plan was promoted in it; None before that, when
+    nothing was ever timed against anything."""
+    promoted = (
+        select(m.BestPlan.measurement_id)
+        .join(m.Workload, m.BestPlan.workload_id == m.Workload.id)
+        .where(m.Workload.digest == workload, m.BestPlan.fingerprint == rows.fingerprint(env))
+        .where(m.BestPlan.cache == cache)
+    )
+    return None if t.scalar(promoted) is None else best(t, env, workload, cache)
+
+
 def promote(
     t: Transaction, session: int | None, env: r.Environment, one: r.Measurement, beaten: str | None
 ) -> bool:

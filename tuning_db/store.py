@@ -206,6 +206,12 @@ class Store:
         with self.reading() as t:
             return kernels.history(t, env, limit)
 
+    def incumbent(self, env: r.Environment, workload: str, cache: str) -> r.BestPlan | None:
+        """The best plan that another has to be timed against before it takes its place in this
+        cache state; None where no plan was promoted yet."""
+        with self.reading() as t:
+            return best.incumbent(t, env, workload, cache)
+
     def best(
         self, env: r.Environment, workload_digest: str, cache: str | None = None
     ) -> r.BestPlan | None:

@@ -47,7 +47,7 @@ def _seconds(job: Job) -> float:
 
 def _served(job: Job) -> Measurement | None:
     """What the database serves in this cache state."""
-    found = job.store.best(job.environment, job.digest, job.cache)
+    found = job.store.incumbent(job.environment, job.digest, job.cache)
     if found is None or found.measurement.timing is None:
         return None
     return found.measurement if found.measurement.timing.cache == job.cache else None
