@@ -16,11 +16,10 @@ from autofuse.report.plan_picture import Box, Edge, plan_svg
 
 def graph_svg(graph: Graph, plan: FusionPlan, title: str) -> str:
     """A plan of a canonical graph as an SVG file's text; the graph may be one read back from its
-    text. Raises LookupError for a plan of another graph."""
+    text. Raises LookupError or GraphError for a plan of another graph."""
     picture = _Picture()
     source = {
-        Value(i): picture.add(node.name or node.op, -1, _types(node))
-        for i, node in _sources(graph)
+        Value(i): picture.add(node.name or node.op, -1, _types(node)) for i, node in _sources(graph)
     }
     picture.plan(graph, plan, source, "")
     return plan_svg(picture.boxes, picture.edges, title)
