@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.emit import Emitter, narrow
-from autofuse.kernel.values import UNROLLED, Frame, LoweringError, Source
+from autofuse.kernel.emit import Emitter, LoweringError, narrow
+from autofuse.kernel.values import UNROLLED, Frame, Source
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Sym

@@ -209,9 +209,10 @@ class RowLowering:
     def _again(self, value: Value, index: Index) -> Expr:
         """Another row's element: computed once more from what it depends on."""
         kept = self.frame.sources.pop(value)
-        found = self.frame.pull(value, index)
-        self.frame.sources[value] = kept
-        return found
+        try:
+            return self.frame.pull(value, index)
+        finally:  # the pull may have to be put off
+            self.frame.sources[value] = kept
 
 
 def staged_values(graph: Graph, form: Form) -> frozenset[Value]:
