@@ -11,6 +11,8 @@ import seeds
 
 from autofuse.backends.cuda import driver
 from autofuse.baselines import BASELINES
+from autofuse.kernel.ir import Kernel
+from autofuse.kernel.passes import OBSERVERS, verify
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -59,6 +61,21 @@ def _own_build_cache() -> Iterator[None]:
         os.environ["AUTOFUSE_CACHE"] = directory
         yield
         del os.environ["AUTOFUSE_CACHE"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _verified_kernels() -> Iterator[None]:
+    """Every kernel that a test lowers is verified after every pass."""
+
+    def observe(step: str, kernel: Kernel) -> None:
+        try:
+            verify(kernel)
+        except AssertionError as error:
+            raise AssertionError(f"after {step}: {error}\n{kernel}") from error
+
+    OBSERVERS.append(observe)
+    yield
+    OBSERVERS.remove(observe)
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,8 @@ from unrolled_plans import GRAPH, LOOP, TRIP, whole
 
 from autofuse.backends.registry import BACKENDS
 from autofuse.cost.bounds import NOMINAL
+from autofuse.kernel.emit import LoweringError
 from autofuse.kernel.lower import extract, lower
-from autofuse.kernel.values import LoweringError
 from autofuse.plan.legality import check_plan
 from autofuse.plan.types import FusionGroup, FusionPlan, LaunchConfig, candidate_from_json
 from autofuse.tuning import tune, tuner

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
+from autofuse.ops.scalar import walk as walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,18 +165,6 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
         case Loop(extent=extent):
             return (extent,)
     return ()
-
-
-def walk(expr: Expr) -> Iterator[Expr]:
-    """Every sub-expression, the expression itself first."""
-    stack = [expr]
-    while stack:
-        e = stack.pop()
-        yield e
-        if isinstance(e, Call):
-            stack.extend(e.args)
-        elif isinstance(e, Load):
-            stack.append(e.index)
 
 
 def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

@@ -11,12 +11,14 @@ a row that lanes walk along (row form).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 
 from autofuse.graph.types import Graph, Value
-from autofuse.ops.spec import Family
+from autofuse.ops import index as ix
+from autofuse.ops.spec import Family, Index
 
 # Per axis: the parallel axis (an int) it equals, or the set of parallel axes that its index
 # depends on in another way (empty: a local axis).
@@ -333,6 +335,17 @@ def local_shape(graph: Graph, value: Value, tags: Tags) -> tuple[int, ...]:
     """Extents of the axes that are not parallel."""
     shape = graph.type_of(value).shape
     return tuple(e for e, t in zip(shape, tags, strict=True) if not isinstance(t, int))
+
+
+def join(tags: Tags, items: Index, local: Index) -> Index:
+    """Parallel and local positions as one index."""
+    rest = iter(local)
+    return tuple(items[t] if isinstance(t, int) else next(rest) for t in tags)
+
+
+def unrolled(extents: tuple[int, ...]) -> Iterator[Index]:
+    """Every constant index below `extents`, row-major."""
+    return product(*(tuple(map(ix.lit, range(extent))) for extent in extents))
 
 
 def _kind(
