@@ -119,11 +119,13 @@ def stack_reader(b: GraphBuilder) -> list[Value]:
 
 
 def shifting(b: GraphBuilder) -> Value:
-    """Each of these sums of padded shifts doubles the places at which the one before is needed."""
+    """Each of these sums of padded shifts multiplies the places where the one before is needed."""
     x, zero = b.input("x", (64,), "f32"), b.constant(0.0, DType.F32)
     for _ in range(12):
-        cut = b.add("slice", x, start=(1,), stop=(64,), stride=(1,))
-        x = b.add("add", x, b.add("sin", b.add("pad", cut, zero, low=(1,), high=(0,))))
+        later = b.add("slice", x, start=(1,), stop=(64,), stride=(1,))
+        earlier = b.add("slice", x, start=(0,), stop=(63,), stride=(1,))
+        ahead = b.add("pad", later, zero, low=(0,), high=(1,))
+        x = b.add("add", ahead, b.add("pad", earlier, zero, low=(1,), high=(0,)))
     return x
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from importlib import import_module
 
 import pytest
 
@@ -122,6 +123,20 @@ def test_lanes_inward_keeps_loops_whose_length_differs_by_lane() -> None:
     ragged = Loop("serial", step, lane, (Assign(s, add(s, s)),))
     body = (Var(s, Load("x", lane, F32)), ragged, Store("out", lane, s))
     assert lanes_inward(kernel(lanes(lane, *body))) == kernel(lanes(lane, *body))
+
+
+def test_lanes_inward_walks_a_long_body_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each name is found varying as soon as it is met: a walk per name would take minutes."""
+    names = [Sym(f"v{k}", F32) for k in range(500)]
+    lets = [Let(b, add(a, a)) for a, b in zip([Sym("c", F32), *names[:-1]], names, strict=True)]
+    again = Loop("serial", step, num(9), (Assign(s, add(s, names[-1])),))
+    walks: list[object] = []
+    module = import_module("autofuse.kernel.passes.lanes_inward")
+    read = module.names_read
+    monkeypatch.setattr(module, "names_read", lambda x: (walks.append(x), read(x))[1])
+    body = (*lets, Var(s, Lit(0.0, F32)), again)
+    assert module.varying_names(lanes(lane, *body)) == {"c", "s", *(n.name for n in names)}
+    assert len(walks) < 2 * len(lets)
 
 
 def test_block_folds_keeps_an_accumulator_per_lane() -> None:
