@@ -150,7 +150,11 @@ def _reference(arrays: tuple[np.ndarray, ...], call: OpCall) -> tuple[np.ndarray
     n = math.prod(rhs.shape[a] for a in roles.rhs_free)
     left = lhs.transpose(roles.lhs_batch + roles.lhs_free + roles.lhs_contract)
     right = rhs.transpose(roles.rhs_batch + roles.rhs_contract + roles.rhs_free)
-    product = np.matmul(left.reshape(batch, m, k), right.reshape(batch, k, n))
+    # Copies: of operands with odd strides NumPy would multiply element by element.
+    product = np.matmul(
+        np.ascontiguousarray(left).reshape(batch, m, k),
+        np.ascontiguousarray(right).reshape(batch, k, n),
+    )
     return (product.reshape(call.out.shape),)
 
 

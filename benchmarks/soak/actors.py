@@ -180,7 +180,7 @@ def _write(db: str, log: str, workload: str, writer: str, count: int) -> None:
             store.add_kernel(
                 session,
                 env,
-                KernelMeasurement(digest, "{}", "cold", timing, None, 0.0, Cost(), 1.0),
+                KernelMeasurement(digest, "{}", "cold", "", timing, None, 0.0, Cost(), 1.0),
             )
 
 
