@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -303,6 +305,22 @@ def test_an_export_imports_as_the_same_database(
     info = cli("db", "info", "--db", db, "--format", "json").json
     assert info["rows"]["measurement"] == added["measurement"]
     assert [w["name"] for w in info["workloads"]] == ["toy"]
+
+
+def test_an_export_of_a_damaged_database_says_what_is_missing(
+    cli: Call, tuned: tuple[Path, Path, Ended], tmp_path: Path
+) -> None:
+    db, out = tmp_path / "damaged.db", tmp_path / "out.jsonl"
+    with closing(sqlite3.connect(tuned[1])) as raw, closing(sqlite3.connect(db)) as copy:
+        raw.backup(copy)
+        copy.execute("UPDATE calibration SET value = 'much'")
+        copy.commit()
+    ended = cli("db", "export", out, "--db", db)
+    assert ended.code == 2 and "table calibration could not be read to its end" in ended.err
+    to_stdout = cli("db", "export", "--db", db)
+    assert to_stdout.code == 2 and to_stdout.out == out.read_text(encoding="utf-8")
+    added = cli("db", "import", out, "--db", tmp_path / "new.db", "--format", "json").json["added"]
+    assert added["measurement"] >= 2 and added["calibration"] == 0
 
 
 # --- processes --------------------------------------------------------------------------------

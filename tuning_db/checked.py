@@ -18,11 +18,11 @@ _MOST_SHOWN = 40
 
 def checked(record: T) -> T:
     """`record`, a dataclass, if its fields are of their types; raises DatabaseError."""
-    for name, fits in _tests(type(record)):
+    kind: Any = type(record)
+    for name, fits in _tests(kind):
         value = getattr(record, name)
         if not fits(value):
-            kind = type(record).__name__
-            raise DatabaseError(f"a row is damaged: {name} of a {kind} is {shown(value)}")
+            raise DatabaseError(f"a row is damaged: {name} of a {kind.__name__} is {shown(value)}")
     return record
 
 

@@ -107,7 +107,6 @@ def _make_parent(path: Path) -> None:
 
 def _sentence(name: str, error: BaseException) -> str:
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    reason = "".join(c if c.isprintable() else "?" for c in reason)
     if "is locked" in reason:
         reason = f"another process held it for more than {BUSY_S} s"
     return f"database {name} cannot be used: {reason}"

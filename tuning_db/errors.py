@@ -6,4 +6,9 @@ from autofuse.errors import AutofuseError
 
 
 class DatabaseError(AutofuseError):
-    """A database that cannot be opened, read or written, or a row that does not fit it."""
+    """A database that cannot be opened, read or written, or a row that does not fit it.
+
+    The message is one printable line, whatever a damaged file holds that it quotes."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("".join(c if c.isprintable() else "?" for c in message))

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from autofuse import records as r
 from tuning_db import rows
+from tuning_db.schema import HEAD
 
 FORMAT = "autofuse-tuning-db"
 # Schemas before the current one whose exports can still be read.
@@ -26,6 +27,9 @@ _T = TypeVar("_T")
 class Header:
     format: str
     schema: str
+
+
+CURRENT = Header(FORMAT, HEAD)
 
 
 @dataclass(frozen=True, slots=True)

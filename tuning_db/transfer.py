@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -25,12 +25,10 @@ from tuning_db.store import Store
 def export_lines(store: Store) -> Iterator[str]:
     """One state of the database as JSON lines without newlines, in an order that depends on its
     contents only."""
-    yield lines.write_header(lines.Header(lines.FORMAT, HEAD))
+    yield lines.write_header(lines.CURRENT)
     with store.reading() as t:
-        for part in (_environments, _workloads, _group_lines, _candidates):
-            yield from _written(part(t))
-        for part in (_sessions, _measurements, _kernels, _best_plans, _calibrations):
-            yield from _written(part(t))
+        for part in PARTS.values():
+            yield from map(written, part(t))
 
 
 def import_lines(store: Store, texts: Iterable[str]) -> dict[str, int]:
@@ -82,8 +80,9 @@ def line_kind(line: lines.Line) -> str:
     return next(name for name, kind in lines.KINDS.items() if kind is type(line))
 
 
-def _written(found: Iterable[lines.Line]) -> Iterator[str]:
-    return (lines.write_line(checked(line)) for line in found)
+def written(line: lines.Line) -> str:
+    """The text of a line; raises DatabaseError for one that is damaged."""
+    return lines.write_line(checked(line))
 
 
 # --- export ---------------------------------------------------------------------------------
@@ -217,6 +216,20 @@ def _calibrations(t: Transaction) -> Iterator[lines.Line]:
     )
     for environment, name, value in t.execute(query):
         yield lines.CalibrationLine(environment, name, value)
+
+
+# By table, each after those that it refers to.
+PARTS: dict[str, Callable[[Transaction], Iterator[lines.Line]]] = {
+    "environment": _environments,
+    "workload": _workloads,
+    "group_": _group_lines,
+    "candidate": _candidates,
+    "session": _sessions,
+    "measurement": _measurements,
+    "kernel_measurement": _kernels,
+    "best_plan": _best_plans,
+    "calibration": _calibrations,
+}
 
 
 # --- import ---------------------------------------------------------------------------------

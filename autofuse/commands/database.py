@@ -10,7 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from autofuse.commands.common import DbOption, FormatOption, output_path, reported, write_whole
+from autofuse.commands.common import (
+    BAD_INPUT,
+    DbOption,
+    FormatOption,
+    output_path,
+    reported,
+    write_whole,
+)
 from autofuse.commands.output import Format, emit, note, say, size, table
 from autofuse.errors import AutofuseError
 from tuning_db import Store
@@ -71,26 +78,39 @@ def export(
     ] = STANDARD,
     db: DbOption = None,
 ) -> None:
-    """Write the whole database as JSON lines."""
-    from tuning_db.transfer import export_lines
+    """Write the whole database as JSON lines.
 
+    Of a damaged database what can be read is written, and what is missing is said; exit 2.
+    """
+    lost: list[str] = []
     if file == STANDARD:
-        with existing_store(db) as store:
-            for line in export_lines(store):
-                say(line)
-        return
-    output_path(file)
-    written = 0
+        for line in _exported(db, lost):
+            say(line)
+    else:
+        output_path(file)
+        written = 0
 
-    def write(path: Path) -> None:
-        nonlocal written
-        with existing_store(db) as store, path.open("w", encoding="utf-8", newline="\n") as out:
-            for line in export_lines(store):
-                out.write(f"{line}\n")
-                written += 1
+        def write(path: Path) -> None:
+            nonlocal written
+            with path.open("w", encoding="utf-8", newline="\n") as out:
+                for line in _exported(db, lost):
+                    out.write(f"{line}\n")
+                    written += 1
 
-    write_whole(file, write)
-    note(f"{written} lines written to {file}")
+        write_whole(file, write)
+        note(f"{written} lines written to {file}")
+    for sentence in lost:
+        note(sentence)
+    if lost:
+        raise typer.Exit(BAD_INPUT)
+
+
+def _exported(db: str | None, lost: list[str]) -> Iterator[str]:
+    """The export; `lost` is filled with what could not be read."""
+    from tuning_db.salvage import Salvage
+
+    with existing_store(db) as store:
+        yield from Salvage(store, lost).texts()
 
 
 @app.command("import")
