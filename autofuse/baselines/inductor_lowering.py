@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from autofuse.baselines.base import live_nodes
 from autofuse.baselines.merging import Notes
 from autofuse.graph.types import Graph
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.spec import Family
+from autofuse.plan.clusters import live
 from autofuse.plan.groups import is_inline, is_source
 from autofuse.plan.partition import is_free
 
@@ -51,7 +51,7 @@ class Lowering:
     buffers: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.live = live_nodes(self.graph)
+        self.live = live(self.graph)
         self.outputs = {v.node for v in self.graph.outputs}
         inside = set(self.live)
         self.users = {n: [u for u in self.graph.users[n] if u in inside] for n in self.live}

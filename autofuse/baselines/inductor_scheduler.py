@@ -14,8 +14,9 @@ from autofuse.baselines.inductor_rules import (
     score,
     shared_bytes,
 )
-from autofuse.baselines.merging import Clusters, Refusal
+from autofuse.baselines.merging import Refusal
 from autofuse.graph.types import Value
+from autofuse.plan.clusters import Clusters
 from autofuse.plan.partition import with_free
 from autofuse.plan.types import FusionGroup, FusionPlan
 
@@ -93,8 +94,8 @@ class Scheduler:
             elif at not in done:
                 done.add(at)
                 stack.append((at, True))
-                below = {self.clusters.home[n] for n in self.clusters.reads[at]}
-                stack += [(b, False) for b in sorted(below, reverse=True) if b not in done]
+                below = sorted(self.clusters.preds(at), reverse=True)
+                stack += [(b, False) for b in below if b not in done]
         return order
 
     def _pair(self, a: Loops, b: Loops) -> Pair:

@@ -73,7 +73,7 @@ class ExactSearch:
         self.kernels = Kernels(session, places, self.bounds)
         self.windows: tuple[Window, ...] = ()
         if nodes_to_plan(self.graph) > WHOLE_NODES:
-            self.windows = windows(self.graph, WHOLE_NODES, atoms=self.enumeration.atoms)
+            self.windows = windows(self.graph, WHOLE_NODES, supernodes=self.enumeration.supernodes)
         session.certificate = "per window" if self.windows else "whole"
         if self.windows:
             tiles = sum(window.kind == "tile" for window in self.windows)

@@ -1,37 +1,32 @@
-"""Atoms: nodes joined beforehand because sitting together can only save traffic.
+"""Supernodes: nodes joined beforehand because sitting together can only save traffic.
 
-Planning works on atoms: bit k of a mask is atom k, and atoms are in topological order.
+Planning works on supernodes: bit k of a mask is supernode k, and they are in topological order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
+from autofuse.plan.barriers import reads_whole_arrays, stands_alone
+from autofuse.plan.clusters import bits, connected, live, mask_of, reach
 from autofuse.plan.groups import is_source, needed_outputs, reads
-from autofuse.plan.legality import Refusal, check_group
+from autofuse.plan.legality import check_group
 from autofuse.plan.partition import is_free
+from autofuse.plan.types import Refusal
 
 # Movement whose every output element is one operand element, each at most once.
 _MOVES = ("reshape", "transpose", "slice", "reverse")
-# Kernels that read whole arrays: nothing can be copied into them.
-_WHOLE = (Family.CONTRACTION, Family.CONTROL)
-
-
-def bits(mask: int) -> Iterator[int]:
-    """Positions of the set bits, ascending."""
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
+# Whether joining a node with its one reader only saves a write and a read.
+Gains = Callable[[Graph, int, int], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """A value that others need: the atoms reading it, and whether the graph returns it."""
+    """A value that others need: the supernodes reading it, and whether the graph returns it."""
 
     value: Value
     readers: int
@@ -39,10 +34,10 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True)
-class Atom:
+class Supernode:
     """`own` nodes are computed here only by default; `full` adds the copied nodes they read.
 
-    `reads` are the values `full` reads from other atoms."""
+    `reads` are the values `full` reads from other supernodes."""
 
     own: tuple[int, ...]
     full: frozenset[int]
@@ -51,28 +46,28 @@ class Atom:
 
 
 @dataclass(frozen=True)
-class Atoms:
-    """All atoms of a graph with their dependencies as masks; `copied` nodes are computed again by
-    every kernel that reads them."""
+class Supernodes:
+    """All supernodes of a graph with their dependencies as masks; `copied` nodes are computed again
+    by every kernel that reads them."""
 
     graph: Graph
-    items: tuple[Atom, ...]
+    items: tuple[Supernode, ...]
     copied: frozenset[int]
 
     @cached_property
     def home(self) -> Mapping[int, int]:
-        """The atom that owns each node."""
-        return {n: k for k, atom in enumerate(self.items) for n in atom.own}
+        """The supernode that owns each node."""
+        return {n: k for k, supernode in enumerate(self.items) for n in supernode.own}
 
     @cached_property
     def preds(self) -> tuple[int, ...]:
-        """Per atom the atoms it reads from."""
+        """Per supernode those that it reads from."""
         home = self.home
-        return tuple(_mask(home[v.node] for v in atom.reads) for atom in self.items)
+        return tuple(mask_of(home[v.node] for v in one.reads) for one in self.items)
 
     @cached_property
     def succs(self) -> tuple[int, ...]:
-        """Per atom the atoms that read from it."""
+        """Per supernode those that read from it."""
         found = [0] * len(self.items)
         for k, mask in enumerate(self.preds):
             for before in bits(mask):
@@ -81,73 +76,58 @@ class Atoms:
 
     @cached_property
     def up(self) -> tuple[int, ...]:
-        """Per atom everything it depends on, itself included."""
-        found: list[int] = []
-        for k, mask in enumerate(self.preds):
-            total = 1 << k
-            for before in bits(mask):
-                total |= found[before]
-            found.append(total)
-        return tuple(found)
+        """Per supernode everything it depends on, itself included."""
+        return tuple(reach((k, bits(mask)) for k, mask in enumerate(self.preds)).values())
 
     @cached_property
     def down(self) -> tuple[int, ...]:
-        """Per atom everything that depends on it, itself included."""
-        found = [0] * len(self.items)
-        for k in range(len(self.items) - 1, -1, -1):
-            total = 1 << k
-            for after in bits(self.succs[k]):
-                total |= found[after]
-            found[k] = total
-        return tuple(found)
+        """Per supernode everything that depends on it, itself included."""
+        backwards = reversed(tuple(enumerate(self.succs)))
+        found = reach((k, bits(mask)) for k, mask in backwards)
+        return tuple(found[k] for k in range(len(self.items)))
 
     @cached_property
-    def walls(self) -> int:
-        """Contractions, which are kernels of their own."""
-        found = (k for k, a in enumerate(self.items) if len(a.own) == 1 and _is_wall(self.graph, a))
-        return _mask(found)
+    def barriers(self) -> int:
+        """Those that are kernels of their own."""
+        return mask_of(
+            k
+            for k, one in enumerate(self.items)
+            if any(stands_alone(self.graph, n) is not None for n in one.own)
+        )
 
     @cached_property
     def sharing(self) -> tuple[tuple[int, ...], ...]:
-        """Per atom and graph input or array constant that it reads, the atoms that read it."""
+        """Per supernode and graph input or array constant that it reads, those that read it."""
         readers: dict[int, int] = {}
         mine: list[tuple[int, ...]] = []
-        for k, atom in enumerate(self.items):
-            read = {v.node for v in reads(self.graph, atom.full) if is_source(self.graph, v.node)}
+        for k, supernode in enumerate(self.items):
+            read = {
+                v.node for v in reads(self.graph, supernode.full) if is_source(self.graph, v.node)
+            }
             mine.append(tuple(sorted(n for n in read if self.graph[n].types[0].size > 1)))
             for n in mine[-1]:
                 readers[n] = readers.get(n, 0) | 1 << k
         return tuple(tuple(readers[n] for n in found) for found in mine)
 
     def nodes(self, mask: int) -> tuple[int, ...]:
-        """The nodes of a set of atoms, copied ones included, ascending."""
+        """The nodes of a set of supernodes, copied ones included, ascending."""
         found: set[int] = set()
         for k in bits(mask):
             found |= self.items[k].full
         return tuple(sorted(found))
 
     def mask_of(self, nodes: Iterable[int]) -> int:
-        """The atoms that own some of these nodes."""
-        return _mask(self.home[n] for n in nodes if n in self.home)
+        """The supernodes that own some of these nodes."""
+        return mask_of(self.home[n] for n in nodes if n in self.home)
 
 
-def _is_wall(graph: Graph, atom: Atom) -> bool:
-    return graph[atom.own[0]].spec.family is Family.CONTRACTION
-
-
-def _mask(positions: Iterable[int]) -> int:
-    found = 0
-    for k in positions:
-        found |= 1 << k
-    return found
-
-
-def atoms_of(graph: Graph, join: bool = True) -> Atoms:
-    """The atoms of a canonical graph; with `join` false every live node is one of its own and only
-    free nodes are copied."""
-    live = _live(graph)
-    copied = frozenset(n for n in live if is_free(graph, n) or (join and _expands(graph, n)))
-    parts = _joined(graph, live - copied) if join else [(n,) for n in sorted(live - copied)]
+def supernodes_of(graph: Graph, join: bool = True) -> Supernodes:
+    """The supernodes of a canonical graph; with `join` false every live node is one of its own and
+    only free nodes are copied."""
+    alive = live(graph)
+    copied = frozenset(n for n in alive if is_free(graph, n) or (join and _expands(graph, n)))
+    own = [n for n in alive if n not in copied]
+    parts = joined(graph, own, gains_moved) if join else [(n,) for n in own]
     while True:
         parts, blocked = _legal_parts(graph, parts, copied)
         if not blocked:
@@ -156,18 +136,7 @@ def atoms_of(graph: Graph, join: bool = True) -> Atoms:
     kept = {n for part in parts for n in part} | copied
     parts += [(n,) for n in sorted(_materialised(graph, parts, copied)) if n in kept]
     parts.sort(key=lambda part: part[-1])
-    return Atoms(graph, _items(graph, parts, copied), copied)
-
-
-def _live(graph: Graph) -> frozenset[int]:
-    needed: set[int] = set()
-    stack = [v.node for v in graph.outputs]
-    while stack:
-        n = stack.pop()
-        if n not in needed and not is_source(graph, n):
-            needed.add(n)
-            stack.extend(v.node for v in graph[n].inputs)
-    return frozenset(needed)
+    return Supernodes(graph, _items(graph, parts, copied), copied)
 
 
 def _expands(graph: Graph, n: int) -> bool:
@@ -176,41 +145,40 @@ def _expands(graph: Graph, n: int) -> bool:
     return node.op == "broadcast" and node.types[0].size >= graph.type_of(node.inputs[0]).size
 
 
-def _joined(graph: Graph, nodes: frozenset[int]) -> list[tuple[int, ...]]:
-    """Nodes united with their one reader wherever that only saves a write and a read."""
-    root = {n: n for n in nodes}
+def joined(graph: Graph, nodes: Iterable[int], gains: Gains) -> list[tuple[int, ...]]:
+    """Live nodes united with their one reader wherever that gains and no output is lost, by their
+    first nodes."""
+    inside, alive = frozenset(nodes), frozenset(live(graph))
     outputs = {v.node for v in graph.outputs}
-
-    def find(n: int) -> int:
-        while root[n] != n:
-            root[n] = root[root[n]]
-            n = root[n]
-        return n
-
-    for n in sorted(nodes):
-        users = graph.users[n]
-        if len(users) == 1 and n not in outputs and users[0] in root and _gains(graph, n, users[0]):
-            root[find(n)] = find(users[0])
-    parts: dict[int, list[int]] = {}
-    for n in sorted(nodes):
-        parts.setdefault(find(n), []).append(n)
-    return [tuple(part) for part in parts.values()]
+    links: list[tuple[int, int]] = []
+    for n in inside - outputs:
+        users = [u for u in graph.users[n] if u in alive]
+        if len(users) == 1 and users[0] in inside and gains(graph, n, users[0]):
+            links.append((n, users[0]))
+    return connected(sorted(inside), links)
 
 
-def _gains(graph: Graph, n: int, user: int) -> bool:
+def gains_in_place(graph: Graph, n: int, user: int) -> bool:
+    """Elementwise into elementwise or a reduction: read at the index at which it is computed."""
     family, reader = graph[n].spec.family, graph[user].spec.family
-    if family is Family.ELEMENTWISE:
+    return family is Family.ELEMENTWISE and reader in (Family.ELEMENTWISE, Family.REDUCTION)
+
+
+def gains_moved(graph: Graph, n: int, user: int) -> bool:
+    """As `gains_in_place`, or where one of the two only moves elements, each at most once."""
+    if gains_in_place(graph, n, user):
+        return True
+    if graph[n].spec.family is Family.ELEMENTWISE:
         # Concatenation and padding would compute every part at every element.
         smaller = graph[user].types[0].size <= graph[n].types[0].size
-        moves = graph[user].op in _MOVES and smaller
-        return reader in (Family.ELEMENTWISE, Family.REDUCTION) or moves
+        return graph[user].op in _MOVES and smaller
     if graph[n].op in _MOVES:
-        return reader is Family.ELEMENTWISE or graph[user].op in _MOVES
+        return graph[user].spec.family is Family.ELEMENTWISE or graph[user].op in _MOVES
     return False
 
 
 def _absorbs(graph: Graph, part: Iterable[int]) -> bool:
-    return not any(graph[n].spec.family in _WHOLE for n in part)
+    return not any(reads_whole_arrays(graph, n) for n in part)
 
 
 def _full(graph: Graph, part: Sequence[int], copied: frozenset[int]) -> frozenset[int]:
@@ -263,7 +231,7 @@ def _materialised(
 
 def _items(
     graph: Graph, parts: Sequence[tuple[int, ...]], copied: frozenset[int]
-) -> tuple[Atom, ...]:
+) -> tuple[Supernode, ...]:
     owned = {n for part in parts for n in part}
     fulls = [_full(graph, part, copied) for part in parts]
     needs = [tuple(v for v in reads(graph, full) if not is_source(graph, v.node)) for full in fulls]
@@ -272,12 +240,12 @@ def _items(
         for value in values:
             readers[value] = readers.get(value, 0) | 1 << k
     outputs = set(graph.outputs)
-    items: list[Atom] = []
+    items: list[Supernode] = []
     for part, full, values in zip(parts, fulls, needs, strict=True):
         made = [Value(n, i) for n in part for i in range(len(graph[n].types))]
         exports = tuple(
             Export(v, readers.get(v, 0), v in outputs) for v in made if v in readers or v in outputs
         )
-        items.append(Atom(part, full, values, exports))
-    assert all(v.node in owned for v in readers), "a value that no atom makes is read"
+        items.append(Supernode(part, full, values, exports))
+    assert all(v.node in owned for v in readers), "a value that no supernode makes is read"
     return tuple(items)
