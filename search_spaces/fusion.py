@@ -19,7 +19,7 @@ from autofuse.plan.clusters import live
 from autofuse.plan.partition import (
     NodeSet,
     fuse_independent,
-    is_free,
+    is_rematerialisable,
     merge_edges,
     plan_of_sets,
     whole_loop_is_legal,
@@ -51,8 +51,8 @@ class FusionSpace:
 
     @cached_property
     def live(self) -> tuple[int, ...]:
-        """Nodes that kernels must compute, free ones apart."""
-        return tuple(n for n in live(self.graph) if not is_free(self.graph, n))
+        """Nodes that kernels must compute, rematerialisable ones apart."""
+        return tuple(n for n in live(self.graph) if not is_rematerialisable(self.graph, n))
 
     @cached_property
     def supernodes(self) -> tuple[NodeSet, ...]:

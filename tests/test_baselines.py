@@ -10,7 +10,6 @@ import pytest
 from random_graphs import ALL_MOVES, random_graph
 
 from autofuse.baselines import BASELINES, baseline_named, explain
-from autofuse.baselines.base import read_values
 from autofuse.errors import AutofuseError
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
@@ -18,7 +17,7 @@ from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
 from autofuse.plan import legality
 from autofuse.plan.clusters import live
-from autofuse.plan.groups import in_one_order, is_source
+from autofuse.plan.groups import in_one_order, is_source, reads
 from autofuse.plan.legalise import legalise
 from autofuse.plan.types import FusionPlan
 from autofuse.tuning.plans import baseline_candidate
@@ -36,7 +35,7 @@ def check_plan(graph: Graph, plan: FusionPlan) -> None:
         assert group.outputs
         assert all(not is_source(graph, n) for n in group.nodes)
         assert all(v.node in group.nodes for v in group.outputs)
-        for value in read_values(graph, group.nodes):
+        for value in reads(graph, group.nodes):
             assert is_source(graph, value.node) or value in written, f"{k} reads {value}"
         for value in group.outputs:
             assert value not in written
@@ -48,7 +47,7 @@ def check_plan(graph: Graph, plan: FusionPlan) -> None:
     assert all(v in written for v in graph.outputs if not is_source(graph, v.node))
     covered = {n for group in plan.groups for n in group.nodes}
     assert covered == set(live(graph))
-    read = {v for group in plan.groups for v in read_values(graph, group.nodes)}
+    read = {v for group in plan.groups for v in reads(graph, group.nodes)}
     assert set(written) <= read | set(graph.outputs), "a group writes what nothing reads"
 
 

@@ -219,7 +219,7 @@ def test_the_zoo_is_feasible(name):
 
 
 def product_with_ones():
-    """x @ ones + ones: a free node read by a library call and by a kernel that copies it."""
+    """x @ ones + ones: a rematerialisable node read by a library call and by another kernel."""
     b = GraphBuilder()
     x = b.input("x", (8, 8), DType.F32)
     ones = b.add("broadcast", b.constant(1.0, DType.F32), shape=(8, 8), dims=())

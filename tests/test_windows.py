@@ -32,7 +32,7 @@ def test_tiles_own_every_supernode_once(name):
         sum(set(supernode.own) <= tile.nodes for tile in tiles) for supernode in supernodes.items
     ]
     assert len(tiles) > 1 and all(count >= 1 for count in owners)
-    assert sum(len(t.nodes - supernodes.copied) for t in tiles) <= len(graph.nodes)
+    assert sum(len(t.nodes - supernodes.rematerialised) for t in tiles) <= len(graph.nodes)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -40,7 +40,7 @@ def test_windows_stay_under_the_limit(name):
     graph = GRAPHS[name]
     supernodes = supernodes_of(graph)
     for window in windows(graph, 60, 20):
-        assert len(window.nodes - supernodes.copied) <= 60
+        assert len(window.nodes - supernodes.rematerialised) <= 60
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from autofuse.graph.types import Graph, Value
-from autofuse.plan.groups import is_inline
+from autofuse.graph.types import Graph
 from autofuse.plan.types import FusionPlan
 
 
@@ -62,14 +61,6 @@ def explain(result: BaselineResult, graph: Graph) -> list[str]:
         for k, group in enumerate(result.plan.groups)
     ]
     return lines + [str(decision) for decision in result.decisions]
-
-
-def read_values(graph: Graph, nodes: Sequence[int]) -> tuple[Value, ...]:
-    """Values a group of `nodes` reads from memory, in the order they are first read."""
-    inside = set(nodes)
-    reads = (v for n in nodes for v in graph[n].inputs)
-    outside = (v for v in reads if v.node not in inside and not is_inline(graph, v.node))
-    return tuple(dict.fromkeys(outside))
 
 
 def planned_bodies(

@@ -17,7 +17,7 @@ from autofuse.baselines.inductor_rules import (
 from autofuse.baselines.merging import Refusal
 from autofuse.graph.types import Value
 from autofuse.plan.clusters import Clusters
-from autofuse.plan.partition import with_free
+from autofuse.plan.partition import with_rematerialised
 from autofuse.plan.types import FusionGroup, FusionPlan
 
 FUSION, REORDER = "fusion", "fusion-reordering"
@@ -140,7 +140,7 @@ class Scheduler:
         if one.fixed and len(one.buffers) == 1:
             return tuple(one.buffers)
         inside = {n for b in one.buffers for n in self.low.body[b].nodes}
-        return tuple(sorted(with_free(self.graph, inside)))
+        return tuple(sorted(with_rematerialised(self.graph, inside)))
 
     def outputs(self, one: Loops) -> tuple[Value, ...]:
         """Values of its buffers that the graph returns or that kernels besides its own read."""
@@ -153,7 +153,8 @@ class Scheduler:
         return tuple(sorted(wanted))
 
     def groups(self, bodies: dict[int, FusionPlan]) -> Iterator[FusionGroup]:
-        """One group per kernel, and one per free value that a library call reads from memory."""
+        """One group per kernel, and one per rematerialisable value that a library call
+        reads from memory."""
         stored: set[Value] = set()
         for one in self.loops.values():
             yield FusionGroup(self.nodes(one), self.outputs(one), bodies.get(one.id))
@@ -162,7 +163,9 @@ class Scheduler:
                 stored.update(v for v in read if not self.low.is_buffer(v.node))
         stored.update(v for v in self.graph.outputs if not self.low.is_buffer(v.node))
         for value in sorted(stored):
-            yield FusionGroup(tuple(sorted(with_free(self.graph, [value.node]))), (value,))
+            yield FusionGroup(
+                tuple(sorted(with_rematerialised(self.graph, [value.node]))), (value,)
+            )
 
 
 def _same_order(a: Loops, b: Loops) -> tuple[Loops, Loops] | None:

@@ -15,7 +15,7 @@ from autofuse.baselines.base import (
 from autofuse.baselines.buildable import buildable
 from autofuse.graph.types import Graph
 from autofuse.plan.clusters import Clusters, live
-from autofuse.plan.partition import is_free, plan_of_sets
+from autofuse.plan.partition import is_rematerialisable, plan_of_sets
 from autofuse.plan.types import LoopBody
 
 Refusal = tuple[str, str] | None  # the rule that refuses and its reason; None: all agree
@@ -48,14 +48,13 @@ class Notes:
 class Fusing(Clusters):
     """The computed nodes of a graph being merged by rules.
 
-    Nodes that read nothing and cost nothing (`plan.partition.is_free`) are no items: every kernel
-    that reads one computes it.
+    Rematerialisable nodes (`plan.partition`) are no items: every kernel that reads one computes it.
     """
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.notes = graph, Notes(graph)
         self.live = live(graph)
-        self.items = [n for n in self.live if not is_free(graph, n)]
+        self.items = [n for n in self.live if not is_rematerialisable(graph, n)]
         inside = set(self.items)
         self.operands = {
             n: tuple(dict.fromkeys(v.node for v in graph[n].inputs if v.node in inside))

@@ -51,12 +51,13 @@ class Structures:
             for operand in self._operands[n]:
                 inside = place.get(operand[0])
                 if inside is not None:
-                    found.append(inside * 64 + operand[1])
+                    found += (inside, operand[1])
                 else:
-                    found.append(-1 - outside.setdefault(operand, len(outside)))
-                    found.append(self._outside[operand[0]][operand[1]])
+                    number = -1 - outside.setdefault(operand, len(outside))
+                    found += (number, self._outside[operand[0]][operand[1]])
         found.append(-len(found))
-        found.extend(place[v.node] * 64 + v.index for v in outputs)
+        for v in outputs:
+            found += (place[v.node], v.index)
         return tuple(found)
 
     def verdict(

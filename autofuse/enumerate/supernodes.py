@@ -15,7 +15,7 @@ from autofuse.plan.barriers import reads_whole_arrays, stands_alone
 from autofuse.plan.clusters import bits, connected, live, mask_of, reach
 from autofuse.plan.groups import is_source, needed_outputs, reads
 from autofuse.plan.legality import check_group
-from autofuse.plan.partition import is_free
+from autofuse.plan.partition import is_rematerialisable, with_operands
 from autofuse.plan.types import Refusal
 
 # Movement whose every output element is one operand element, each at most once.
@@ -35,7 +35,8 @@ class Export:
 
 @dataclass(frozen=True, slots=True)
 class Supernode:
-    """`own` nodes are computed here only by default; `full` adds the copied nodes they read.
+    """`own` nodes are computed here only by default; `full` adds the rematerialised nodes that they
+    read.
 
     `reads` are the values `full` reads from other supernodes."""
 
@@ -47,12 +48,12 @@ class Supernode:
 
 @dataclass(frozen=True)
 class Supernodes:
-    """All supernodes of a graph with their dependencies as masks; `copied` nodes are computed again
-    by every kernel that reads them."""
+    """All supernodes of a graph with their dependencies as masks; `rematerialised` nodes are
+    computed again by every kernel that reads them."""
 
     graph: Graph
     items: tuple[Supernode, ...]
-    copied: frozenset[int]
+    rematerialised: frozenset[int]
 
     @cached_property
     def home(self) -> Mapping[int, int]:
@@ -110,7 +111,7 @@ class Supernodes:
         return tuple(tuple(readers[n] for n in found) for found in mine)
 
     def nodes(self, mask: int) -> tuple[int, ...]:
-        """The nodes of a set of supernodes, copied ones included, ascending."""
+        """The nodes of a set of supernodes, rematerialised ones included, ascending."""
         found: set[int] = set()
         for k in bits(mask):
             found |= self.items[k].full
@@ -123,20 +124,22 @@ class Supernodes:
 
 def supernodes_of(graph: Graph, join: bool = True) -> Supernodes:
     """The supernodes of a canonical graph; with `join` false every live node is one of its own and
-    only free nodes are copied."""
+    only what is rematerialisable is rematerialised."""
     alive = live(graph)
-    copied = frozenset(n for n in alive if is_free(graph, n) or (join and _expands(graph, n)))
-    own = [n for n in alive if n not in copied]
+    rematerialised = frozenset(
+        n for n in alive if is_rematerialisable(graph, n) or (join and _expands(graph, n))
+    )
+    own = [n for n in alive if n not in rematerialised]
     parts = joined(graph, own, gains_moved) if join else [(n,) for n in own]
     while True:
-        parts, blocked = _legal_parts(graph, parts, copied)
+        parts, blocked = _legal_parts(graph, parts, rematerialised)
         if not blocked:
             break
-        copied -= blocked
-    kept = {n for part in parts for n in part} | copied
-    parts += [(n,) for n in sorted(_materialised(graph, parts, copied)) if n in kept]
+        rematerialised -= blocked
+    kept = {n for part in parts for n in part} | rematerialised
+    parts += [(n,) for n in sorted(_materialised(graph, parts, rematerialised)) if n in kept]
     parts.sort(key=lambda part: part[-1])
-    return Supernodes(graph, _items(graph, parts, copied), copied)
+    return Supernodes(graph, _items(graph, parts, rematerialised), rematerialised)
 
 
 def _expands(graph: Graph, n: int) -> bool:
@@ -181,32 +184,27 @@ def _absorbs(graph: Graph, part: Iterable[int]) -> bool:
     return not any(reads_whole_arrays(graph, n) for n in part)
 
 
-def _full(graph: Graph, part: Sequence[int], copied: frozenset[int]) -> frozenset[int]:
+def _full(graph: Graph, part: Sequence[int], rematerialised: frozenset[int]) -> frozenset[int]:
     if not _absorbs(graph, part):
         return frozenset(part)
-    found, stack = set(part), list(part)
-    while stack:
-        for value in graph[stack.pop()].inputs:
-            if value.node in copied and value.node not in found:
-                found.add(value.node)
-                stack.append(value.node)
-    return frozenset(found)
+    return with_operands(graph, part, rematerialised.__contains__)
 
 
 def _legal_parts(
-    graph: Graph, parts: Sequence[tuple[int, ...]], copied: frozenset[int]
+    graph: Graph, parts: Sequence[tuple[int, ...]], rematerialised: frozenset[int]
 ) -> tuple[list[tuple[int, ...]], frozenset[int]]:
-    """Parts that are no legal kernel taken apart, and copied nodes that a lone node cannot hold."""
+    """Parts that are no legal kernel taken apart, and rematerialised nodes that a lone node cannot
+    hold."""
     kept: list[tuple[int, ...]] = []
     blocked: set[int] = set()
     for part in parts:
-        if _is_kernel(graph, part, _full(graph, part, copied)):
+        if _is_kernel(graph, part, _full(graph, part, rematerialised)):
             kept.append(part)
             continue
         for n in part:
-            full = _full(graph, (n,), copied)
+            full = _full(graph, (n,), rematerialised)
             if not _is_kernel(graph, (n,), full):
-                blocked |= {c for c in full - {n} if not is_free(graph, c)}
+                blocked |= {c for c in full - {n} if not is_rematerialisable(graph, c)}
             kept.append((n,))
     return kept + [(n,) for n in sorted(blocked)], frozenset(blocked)
 
@@ -219,21 +217,21 @@ def _is_kernel(graph: Graph, part: Sequence[int], full: frozenset[int]) -> bool:
 
 
 def _materialised(
-    graph: Graph, parts: Sequence[tuple[int, ...]], copied: frozenset[int]
+    graph: Graph, parts: Sequence[tuple[int, ...]], rematerialised: frozenset[int]
 ) -> frozenset[int]:
     """Copied nodes that must also exist in memory: returned, or read by a whole-array kernel."""
-    found = {v.node for v in graph.outputs if v.node in copied}
+    found = {v.node for v in graph.outputs if v.node in rematerialised}
     for part in parts:
         if not _absorbs(graph, part):
-            found |= {v.node for n in part for v in graph[n].inputs if v.node in copied}
+            found |= {v.node for n in part for v in graph[n].inputs if v.node in rematerialised}
     return frozenset(found)
 
 
 def _items(
-    graph: Graph, parts: Sequence[tuple[int, ...]], copied: frozenset[int]
+    graph: Graph, parts: Sequence[tuple[int, ...]], rematerialised: frozenset[int]
 ) -> tuple[Supernode, ...]:
     owned = {n for part in parts for n in part}
-    fulls = [_full(graph, part, copied) for part in parts]
+    fulls = [_full(graph, part, rematerialised) for part in parts]
     needs = [tuple(v for v in reads(graph, full) if not is_source(graph, v.node)) for full in fulls]
     readers: dict[Value, int] = {}
     for k, values in enumerate(needs):

@@ -25,6 +25,6 @@ def stands_alone(graph: Graph, node: int) -> Refusal | None:
 
 
 def reads_whole_arrays(graph: Graph, node: int) -> bool:
-    """Whether a node needs its operands in memory, so that its kernel cannot compute copies of
+    """Whether a node needs its operands in memory, so that its kernel cannot recompute
     what it reads: library calls and counted loops."""
     return graph[node].spec.family in WHOLE_ARRAYS

@@ -9,7 +9,13 @@ from autofuse.graph.types import Graph
 from autofuse.plan.barriers import reads_whole_arrays
 from autofuse.plan.groups import ordered_plan, reads, reissued
 from autofuse.plan.legality import check_group
-from autofuse.plan.partition import NodeSet, completed, groups_writing, is_free, merge_edges
+from autofuse.plan.partition import (
+    NodeSet,
+    completed,
+    groups_writing,
+    is_rematerialisable,
+    merge_edges,
+)
 from autofuse.plan.types import FusionGroup, FusionPlan, Refusal
 
 
@@ -50,7 +56,7 @@ def _pieces(graph: Graph, group: FusionGroup) -> Iterator[FusionGroup]:
     """A refused group as several that are not, down to single nodes."""
     for piece in _cut_groups(graph, group, _merged_again(graph, group)):
         if isinstance(check_group(graph, piece.nodes, piece.outputs), Refusal):
-            singles = [frozenset((n,)) for n in piece.nodes if not is_free(graph, n)]
+            singles = [frozenset((n,)) for n in piece.nodes if not is_rematerialisable(graph, n)]
             yield from _cut_groups(graph, piece, singles)
         else:
             yield piece
@@ -66,13 +72,8 @@ def _cut_groups(graph: Graph, group: FusionGroup, sets: Iterable[NodeSet]) -> li
 
 def _merged_again(graph: Graph, group: FusionGroup) -> list[NodeSet]:
     """The nodes of a refused group merged along its edges wherever that is legal."""
-    inside = frozenset(group.nodes)
-    singles = [frozenset((n,)) for n in group.nodes if not is_free(graph, n)]
-    fixed = frozenset(n for n in inside if reads_whole_arrays(graph, n))
-    edges = [
-        (value.node, n)
-        for n in group.nodes
-        for value in graph[n].inputs
-        if value.node in inside and not is_free(graph, value.node) and not is_free(graph, n)
-    ]
-    return merge_edges(graph, singles, edges, fixed)
+    own = [n for n in group.nodes if not is_rematerialisable(graph, n)]
+    inside = frozenset(own)
+    fixed = frozenset(n for n in own if reads_whole_arrays(graph, n))
+    edges = [(v.node, n) for n in own for v in graph[n].inputs if v.node in inside]
+    return merge_edges(graph, [frozenset((n,)) for n in own], edges, fixed)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
@@ -17,20 +18,25 @@ NodeSet = frozenset[int]
 Bodies = Mapping[int, LoopBody]
 
 
-def is_free(graph: Graph, node: int) -> bool:
-    """Nodes that read nothing and cost next to nothing: every reader computes its own copy."""
+def is_rematerialisable(graph: Graph, node: int) -> bool:
+    """Whether a node reads nothing and costs next to nothing: every reader computes its own."""
     n = graph[node]
     if n.spec.family is Family.SOURCE:
         return not is_source(graph, node)
     return n.op == "broadcast" and is_inline(graph, n.inputs[0].node)
 
 
-def with_free(graph: Graph, nodes: Iterable[int]) -> NodeSet:
-    """A node set with the free nodes its members read."""
+def with_rematerialised(graph: Graph, nodes: Iterable[int]) -> NodeSet:
+    """A node set with the rematerialisable nodes its members read."""
+    return with_operands(graph, nodes, partial(is_rematerialisable, graph))
+
+
+def with_operands(graph: Graph, nodes: Iterable[int], accepted: Callable[[int], bool]) -> NodeSet:
+    """A node set with the accepted nodes its members read, and those that these read."""
     found, stack = set(nodes), list(nodes)
     while stack:
         for value in graph[stack.pop()].inputs:
-            if value.node not in found and is_free(graph, value.node):
+            if value.node not in found and accepted(value.node):
                 found.add(value.node)
                 stack.append(value.node)
     return frozenset(found)
@@ -48,8 +54,8 @@ def plan_of_sets(graph: Graph, sets: Iterable[NodeSet], bodies: Bodies) -> Fusio
 def groups_of_sets(graph: Graph, sets: Iterable[NodeSet], bodies: Bodies) -> list[FusionGroup]:
     """The groups of node sets, each with the outputs that others or the graph need from it.
 
-    A library call or a re-issued loop reads free nodes from memory, each from a kernel of its own,
-    which waits for nobody."""
+    A library call or a re-issued loop reads rematerialisable nodes from memory, each from a kernel
+    of its own, which waits for nobody."""
     found = {completed(graph, s, bodies) for s in sets}
     wanted = {v for v in graph.outputs if not is_source(graph, v.node)}
     for nodes in found:
@@ -60,9 +66,11 @@ def groups_of_sets(graph: Graph, sets: Iterable[NodeSet], bodies: Bodies) -> lis
 def groups_writing(
     graph: Graph, found: set[NodeSet], bodies: Bodies, wanted: set[Value]
 ) -> list[FusionGroup]:
-    """Groups of completed node sets that write the wanted values, each written once. A wanted free
-    value gets a kernel of its own."""
-    stored = {with_free(graph, [v.node]) for v in wanted if is_free(graph, v.node)}
+    """Groups of completed node sets that write the wanted values, each written once. A wanted
+    rematerialisable value gets a kernel of its own."""
+    stored = {
+        with_rematerialised(graph, [v.node]) for v in wanted if is_rematerialisable(graph, v.node)
+    }
     taken: set[Value] = set()
     groups: list[FusionGroup] = []
     for nodes in sorted(stored | found, key=lambda s: (s not in stored, max(s), min(s), len(s))):
@@ -78,17 +86,18 @@ def groups_writing(
 
 
 def completed(graph: Graph, nodes: NodeSet, bodies: Bodies) -> NodeSet:
-    """A node set with the free nodes that its kernel computes: none where its one node stands
-    alone or is re-issued by `bodies`, and so reads them from memory."""
+    """A node set with the rematerialisable nodes that its kernel computes: none where its one node
+    stands alone or is re-issued by `bodies`, and so reads them from memory."""
     only = min(nodes)
     if len(nodes) == 1 and (only in bodies or stands_alone(graph, only) is not None):
         return nodes
-    return with_free(graph, nodes)
+    return with_rematerialised(graph, nodes)
 
 
 class Partition:
-    """Disjoint node sets under construction; free nodes stay outside until the end. `fixed` nodes
-    are joined with nothing. Raises PlanError when the sets wait for each other in a circle."""
+    """Disjoint node sets under construction; rematerialisable nodes stay outside until the end.
+    `fixed` nodes are joined with nothing. Raises PlanError when the sets wait for each other in a
+    circle."""
 
     def __init__(self, graph: Graph, sets: Iterable[NodeSet], fixed: frozenset[int]) -> None:
         self.graph = graph
@@ -124,7 +133,7 @@ def refused(graph: Graph, nodes: NodeSet) -> Refusal | None:
     outputs = needed_outputs(graph, nodes)
     if not outputs:
         return Refusal("empty", "nobody needs what it computes")
-    verdict = check_group(graph, tuple(sorted(with_free(graph, nodes))), outputs)
+    verdict = check_group(graph, tuple(sorted(with_rematerialised(graph, nodes))), outputs)
     return verdict if isinstance(verdict, Refusal) else None
 
 
