@@ -234,3 +234,17 @@ def test_library_calls_read_free_nodes_from_memory():
     sizes = sorted(len(g.nodes) for g in plan.groups)
     assert sizes == [1, 1, 2]
     assert set(plan.groups) <= set(enumerate_groups(graph).groups)
+
+
+def test_keys_tell_a_late_result_from_the_next_node():
+    """Result 64 of the first node of a group, and the first result of its second node."""
+    body = GraphBuilder()
+    body.input("i", (), DType.I32)
+    states = [body.input(f"s{k}", (4,), DType.F32) for k in range(65)]
+    b = GraphBuilder()
+    starts = [b.input(f"x{k}", (4,), DType.F32) for k in range(65)]
+    results = b.add_multi("loop", *starts, body=body.build(states), trip=2, carries=65)
+    last = b.add("neg", results[0])
+    graph = b.build([last, results[64]])
+    nodes, shapes = (last.node - 1, last.node), Structures(graph)
+    assert shapes.key(nodes, (results[64],)) != shapes.key(nodes, (last,))

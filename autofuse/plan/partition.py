@@ -43,24 +43,18 @@ def with_operands(graph: Graph, nodes: Iterable[int], accepted: Callable[[int], 
 
 
 def plan_of_sets(graph: Graph, sets: Iterable[NodeSet], bodies: Bodies) -> FusionPlan:
-    """The plan whose kernels compute these node sets; the first set that has a node writes it.
-
-    `bodies` says how a loop is re-issued. Raises PlanError on a cycle or when a
-    needed value is computed nowhere."""
-    groups = groups_of_sets(graph, sets, bodies)
-    return ordered_plan(graph, groups)
-
-
-def groups_of_sets(graph: Graph, sets: Iterable[NodeSet], bodies: Bodies) -> list[FusionGroup]:
-    """The groups of node sets, each with the outputs that others or the graph need from it.
+    """The plan whose kernels compute these node sets, each with the outputs that others or the
+    graph need from it; the first set that has a node writes it. `bodies` says how a loop is
+    re-issued.
 
     A library call or a re-issued loop reads rematerialisable nodes from memory, each from a kernel
-    of its own, which waits for nobody."""
+    of its own, which waits for nobody. Raises PlanError when sets wait for each other in a circle
+    or a needed value is computed nowhere."""
     found = {completed(graph, s, bodies) for s in sets}
     wanted = {v for v in graph.outputs if not is_source(graph, v.node)}
     for nodes in found:
         wanted.update(v for v in reads(graph, nodes) if not is_source(graph, v.node))
-    return groups_writing(graph, found, bodies, wanted)
+    return ordered_plan(graph, groups_writing(graph, found, bodies, wanted))
 
 
 def groups_writing(
@@ -73,7 +67,7 @@ def groups_writing(
     }
     taken: set[Value] = set()
     groups: list[FusionGroup] = []
-    for nodes in sorted(stored | found, key=lambda s: (s not in stored, max(s), min(s), len(s))):
+    for nodes in sorted(stored | found, key=lambda s: (s not in stored, max(s), min(s), sorted(s))):
         outputs = tuple(sorted(v for v in wanted if v.node in nodes and v not in taken))
         taken.update(outputs)
         if outputs:
