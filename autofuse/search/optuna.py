@@ -119,7 +119,7 @@ class OptunaSearcher:
 
     def _free(self, choices: Choices) -> dict[str, Option]:
         """The choices the sampler knows of: constants are none of its business."""
-        return {name: option for name, option in choices if self._space.is_rematerialisable(name)}
+        return {name: option for name, option in choices if self._space.is_free(name)}
 
     def _open(self, choices: Choices) -> Any:
         """A running trial with these choices."""

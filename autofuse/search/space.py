@@ -19,7 +19,7 @@ class Space:
         """The options of a parameter already seen; KeyError otherwise."""
         return self._options[name]
 
-    def is_rematerialisable(self, name: str) -> bool:
+    def is_free(self, name: str) -> bool:
         """Whether there is anything to choose; False for a name never seen."""
         return len(self._options.get(name, ())) > 1
 
