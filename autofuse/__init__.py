@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from autofuse.graph.types import Graph as Graph
     from autofuse.tuning import best_plan, compare, compile, tune
 
-__version__ = "0.1.0"
+# The one place that says it: pyproject.toml reads it from here.
+__version__ = "0.2.0"
 __all__ = [
     "AutofuseError",
     "Graph",

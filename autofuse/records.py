@@ -20,10 +20,19 @@ class FailureKind(Enum):
     CRASH = "crash"
 
 
+class Blame(Enum):
+    """Whose fault a failure is. What the machine did (ran out of memory or disk, stalled, lost its
+    compiler) says nothing about the candidate, which is tried again."""
+
+    CANDIDATE = "candidate"
+    MACHINE = "machine"
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     kind: FailureKind
     message: str
+    blame: Blame = Blame.CANDIDATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,7 @@ class Measurement:
     """One measured (or failed) candidate of a workload: exactly one of timing, failure is set.
 
     `candidate` is Candidate.to_json text; `groups` are the group digests of its plan in order.
+    `code` is the digest of the code that ran (`Backend.plan_code`), "" where it is unknown.
     """
 
     workload: str
@@ -93,6 +103,7 @@ class Measurement:
     max_rel_error: float | None
     cost: Cost
     stage: str = "search"
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +111,15 @@ class KernelMeasurement:
     """One measured (or failed) kernel: exactly one of timing, failure is set.
 
     `group` is the group digest, `launch` the canonical text of its launch configuration, `cache`
-    ("cold" or "warm") the state it was to be timed in, which a timing's own state equals.
+    ("cold" or "warm") the state it was to be timed in, which a timing's own state equals, `code`
+    the digest of the code that ran (`Backend.codes`), "" where it is unknown.
     `bound_us` is its lower bound; `facts` are named finite numbers, such as features or registers.
     """
 
     group: str
     launch: str
     cache: str
+    code: str
     timing: Timing | None
     failure: Failure | None
     max_rel_error: float | None
@@ -197,7 +210,8 @@ class SessionRow:
 
 @dataclass(frozen=True, slots=True)
 class BestPlan:
-    """The best measurement known; `stale` names the fingerprint keys that differ since (sorted)."""
+    """The best measurement known; `stale` names the fingerprint keys that differ since (sorted),
+    and "code" among them where other code would be compiled now."""
 
     measurement: Measurement
     stale: tuple[str, ...]

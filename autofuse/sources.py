@@ -1,27 +1,51 @@
-"""What a command line calls a source: a zoo name or the path of a graph file."""
+"""What a command line calls a source: a prefix or a suffix says which front end reads it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+from autofuse.errors import AutofuseError
 from autofuse.graph.types import Graph
-from autofuse.ops.types import AutofuseError
+
+Loader = Callable[[str], Graph]
+
+
+# Front ends are imported when they are asked for: a command that needs no graph, or another kind
+# of graph, should not pay for them.
+
+
+def _from_zoo(name: str) -> Graph:
+    from autofuse.zoo import zoo_graph
+
+    workload, _, size = name.partition(":")
+    return zoo_graph(workload, size or "default")
+
+
+def _from_json(path: str) -> Graph:
+    from autofuse.frontends.jsonfile import load
+
+    return load(path)
+
+
+# A prefix ends with a colon, and its loader is given what comes after it; a suffix begins with a
+# dot, and its loader is given the path of a file that exists.
+SOURCES: dict[str, Loader] = {
+    "zoo:": _from_zoo,
+    ".json": _from_json,
+}
 
 
 def load_source(text: str) -> tuple[str, Graph]:
-    """A workload's name and graph from `zoo:NAME[:SIZE]` or the path of a JSON graph file.
+    """A workload's name and graph from what SOURCES knows: `zoo:NAME[:SIZE]`, `model.json`, ...
 
-    Raises AutofuseError for an unknown zoo name or size, a missing or malformed file.
+    Files whose suffix nobody claims are read as JSON graph files, whatever they are called.
+    Raises AutofuseError for an unknown name, a missing or malformed file.
     """
-    # Imported late: a command that needs no graph should not pay for the tracer.
-    if text.startswith("zoo:"):
-        from autofuse.zoo import zoo_graph
-
-        name, _, size = text.removeprefix("zoo:").partition(":")
-        return text, zoo_graph(name, size or "default")
+    prefix, colon, rest = text.partition(":")
+    if colon and prefix + colon in SOURCES:
+        return text, SOURCES[prefix + colon](rest)
     path = Path(text)
     if not path.exists():
         raise AutofuseError(f"no such file: {text} (or did you mean zoo:NAME?)")
-    from autofuse.frontends.jsonfile import load
-
-    return path.stem, load(path)
+    return path.stem, SOURCES.get(path.suffix, _from_json)(text)

@@ -13,29 +13,29 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
-from autofuse.backends.base import Artifact, Built, Program
-from autofuse.backends.registry import Backend
 from autofuse.cost.bounds import Calibration
-from autofuse.enumerate.enumeration import Enumeration
-from autofuse.graph.types import Graph
-from autofuse.measure.protocol import Profile, Reply
 from autofuse.peers.types import BenchError
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
-from autofuse.records import Cost, Environment, Failure, FailureKind, Timing
+from autofuse.records import (
+    Cost,
+    Failure,
+    FailureKind,
+    KernelMeasurement,
+    Measurement,
+    Timing,
+)
 from autofuse.search import make_searcher
 from autofuse.search.driver import run
 from autofuse.search.protocol import Option, Outcome, Proposal
-from autofuse.tuning.exact import ExactSearch
+from autofuse.tuning.bench import Findings, KnownKernel, Profiled, Standing
+from autofuse.tuning.exact import ExactSearch, Goal
 from autofuse.tuning.learned import Lesson
 from autofuse.tuning.model import ModelSearch
 from autofuse.tuning.problem import FusionProblem
-from autofuse.tuning.session import Session
 from benchmarks.spaces import RecordedLaunches, RecordedSpace
 from search_spaces import FusionSpace
+from search_spaces.launch import LaunchSpace
 
 SEARCHERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "random": ("random", {}),
@@ -141,125 +141,95 @@ class ReplayDevice:
             self.improvements.append(Improvement(self.seconds, us, spent))
 
 
-class ReplaySession:
-    """What a strategy uses of a tuning session, answered from a record."""
-
-    id = 0
-    limit_s = 1.0
+class ReplayBench:
+    """A bench that answers from a record; see `autofuse.tuning.bench.Bench`."""
 
     def __init__(self, device: ReplayDevice, seed: int, is_over: Callable[[], bool]) -> None:
-        self.device, self.seed, self.is_over = device, seed, is_over
-        self.graph = device.space.graph
-        self.environment = Environment("replay", ())
-        self.plans: dict[str, FusionPlan] = {}
-        self.counts: dict[str, int] = {}
-        self.notes: list[str] = []
-        self.failed: dict[str, int] = {}
-        self.trials = self.measured = 0
-        self.sampler_s = 0.0
-        self.bound_us: float | None = None
-        self.gap: float | None = None
-        self.residual_us: float | None = None
-        self.planned_us: float | None = None
-        self.certificate: str | None = None
-        self.planned = ""
-        self.model: Mapping[str, object] | None = None
-        self.known: dict[str, SimpleNamespace] = {}
-        self._asked: Candidate | None = None
-        # The name chooses a launch space, which ReplayExact then replaces by the record's.
-        self.backend = Backend(
-            "cpu", self._program, self._built, lambda: self.environment, lambda: None
-        )
-        self.evaluator = SimpleNamespace(
-            sampling=SimpleNamespace(cache=device.space.cache),
-            worker=SimpleNamespace(profile=self._profile),
-            record=_record,
-            spent=Cost(),
-        )
-        self.store = SimpleNamespace(kernels=lambda *_: {}, add_kernel=lambda *_: None)
+        self.recorded, self.seed, self.is_over = device, seed, is_over
+        self.graph, self.cache = device.space.graph, device.space.cache
+        self.device = "replay"
+        self.space: LaunchSpace = RecordedLaunches(device.space)
+        self.plans: Mapping[str, FusionPlan] = {}
+        self.answers: dict[str, Measurement] = {}
+
+    def calibration(self) -> Calibration:
+        """The peaks of the device that was recorded."""
+        return Calibration.from_mapping(self.recorded.space.calibration)
 
     def fits(self, plan: FusionPlan) -> bool:
-        """Memory is not bounded."""
+        """Memory is not bounded; the empty plan stands for none."""
         return bool(plan.groups)
 
-    def tell(self, phase: str) -> None:
+    def known(self, candidate: Candidate) -> Measurement | None:
+        """What was run is known."""
+        return self.answers.get(candidate.digest)
+
+    def measure(self, candidate: Candidate) -> Measurement:
+        """The whole plan's time; asked again, the same answer at no charge."""
+        if candidate.digest not in self.answers:
+            self._keep(candidate, self.recorded.run(candidate))
+        return self.answers[candidate.digest]
+
+    def profile(self, candidate: Candidate) -> Profiled:
+        """Every kernel's time, at the recorded charge."""
+        seconds = self.recorded.compile(candidate)
+        answer = self.recorded.run(candidate)
+        measured_s = self.recorded.space.measure_s
+        cost = Cost(compile=seconds, measure=measured_s)
+        if answer.failure is not None:
+            return Profiled((), answer.failure, None, cost, seconds + measured_s)
+        if candidate.digest not in self.answers:
+            self._keep(candidate, answer)
+        times = tuple(_timing(us, self.recorded) for us in answer.groups)
+        return Profiled(times, None, None, cost, seconds + measured_s)
+
+    def kernels(self, groups: Mapping[str, FusionGroup]) -> Sequence[KnownKernel]:
+        """Every replay starts from nothing."""
+        return ()
+
+    def keep_kernel(self, record: KernelMeasurement) -> None:
+        """Nothing is kept."""
+
+    def history(self) -> Sequence[tuple[str, KernelMeasurement]]:
+        """Lessons are given apart."""
+        return ()
+
+    def tell(self, standing: Standing) -> None:
         """Nobody watches a replay."""
 
-    def count_failure(self, failure: Failure) -> None:
-        self.failed[failure.kind.value] = self.failed.get(failure.kind.value, 0) + 1
-
-    def measure_once(self, candidate: Candidate) -> SimpleNamespace:
-        """The whole plan's time; asked again, the same answer at no charge."""
-        if candidate.digest not in self.known:
-            answer = self.device.run(candidate)
-            timing = None if answer.failure else _timing(sum(answer.groups), self.device)
-            self.known[candidate.digest] = SimpleNamespace(timing=timing)
-        return self.known[candidate.digest]
-
-    def note(self, record: SimpleNamespace) -> None:
-        """A plan that was run is known."""
-        self.known.setdefault(record.candidate_digest, record)
-
-    def _program(self, graph: Graph, candidate: Candidate) -> Program:
-        self._asked = candidate
-        return Program((), "replay", (), ())
-
-    def _built(self, program: Program) -> Built[Artifact]:
-        assert self._asked is not None
-        seconds = self.device.compile(self._asked)
-        return Built(Artifact(Path(), program.entry, (), (), (), 0), seconds, seconds, 0, "")
-
-    def _profile(self, artifact: Artifact, *_: object) -> Profile:
-        assert self._asked is not None
-        answer = self.device.run(self._asked)
-        groups = tuple(_timing(us, self.device) for us in answer.groups)
-        total = None if answer.failure else _timing(sum(answer.groups), self.device)
-        return Profile(groups, total, None, answer.failure, self.device.space.measure_s)
-
-
-def _record(candidate: Candidate, built: object, reply: Reply) -> SimpleNamespace:
-    return SimpleNamespace(candidate_digest=candidate.digest, timing=reply.timing)
+    def _keep(self, candidate: Candidate, answer: Answer) -> None:
+        timing = None if answer.failure else _timing(sum(answer.groups), self.recorded)
+        self.answers[candidate.digest] = Measurement(
+            self.recorded.space.name, candidate.to_json(), candidate.digest, candidate.origin,
+            len(candidate.plan.groups), (), timing, answer.failure, None, Cost(),
+        )  # fmt: skip
 
 
 def _timing(us: float, device: ReplayDevice) -> Timing:
     return Timing(1, us, us, us, us, us, 0.0, device.space.cache, "samples")
 
 
-class _Recorded(ExactSearch):
-    """The planner itself, with the record's candidates and launch configurations."""
-
-    record: RecordedSpace
-    seeded: bool
-
-    def _enumerate(self, calibration: Calibration) -> Enumeration:
-        # The empty plan fits nowhere, so that the search starts from nothing.
-        self.fused = FusionPlan(())
-        if self.seeded:
-            self.fused = FusionSpace(self.graph).choose(lambda _, options: options[0])
-        return self.record.enumeration
+def _fused(space: RecordedSpace, seeded: bool) -> FusionPlan:
+    """Everything fused; the empty plan where the search is to start from nothing."""
+    return FusionSpace(space.graph).choose(_first) if seeded else FusionPlan(())
 
 
-class ReplayExact(_Recorded):
-    """The exact strategy."""
-
-    def __init__(self, session: ReplaySession, seeded: bool, runs: float | None) -> None:
-        self.record, self.seeded = session.device.space, seeded
-        super().__init__(cast(Session, session), _calibration(self.record), 0.0, runs)
-        self.kernels.space = RecordedLaunches(self.record)
+def _first(_: str, options: tuple[Option, ...]) -> Option:
+    return options[0]
 
 
-class ReplayModel(_Recorded, ModelSearch):
+def replay_exact(bench: ReplayBench, seeded: bool = False, runs: float | None = None) -> Findings:
+    """The exact strategy, with the record's candidates and launch configurations."""
+    space = bench.recorded.space
+    fused = _fused(space, seeded)
+    return ExactSearch(bench, Goal(0.0, runs), space.enumeration, fused).run()
+
+
+def replay_model(bench: ReplayBench, seeded: bool, lessons: Sequence[Lesson]) -> Findings:
     """The model strategy, taught kernels of other records."""
-
-    def __init__(self, session: ReplaySession, seeded: bool, lessons: Sequence[Lesson]) -> None:
-        self.record, self.seeded = session.device.space, seeded
-        calibration = _calibration(self.record)
-        ModelSearch.__init__(self, cast(Session, session), calibration, 0.0, None, lessons)
-        self.kernels.space = RecordedLaunches(self.record)
-
-
-def _calibration(space: RecordedSpace) -> Calibration:
-    return Calibration.from_mapping(space.calibration)
+    space = bench.recorded.space
+    fused = _fused(space, seeded)
+    return ModelSearch(bench, Goal(), lessons, space.enumeration, fused).run()
 
 
 def replay(
@@ -285,9 +255,9 @@ def replay(
         return device.seconds >= limit_s or device.runs + device.unrecorded >= max_runs
 
     if searcher == "exact":
-        ReplayExact(ReplaySession(device, seed, is_over), seeded, runs).run()
+        replay_exact(ReplayBench(device, seed, is_over), seeded, runs)
     elif searcher == "model":
-        ReplayModel(ReplaySession(device, seed, is_over), seeded, lessons).run()
+        replay_model(ReplayBench(device, seed, is_over), seeded, lessons)
     else:
         _sample(device, searcher, seed, is_over, seeded)
     return Trace(

@@ -1,9 +1,9 @@
 """Launch parameters of CPU kernels.
 
-threads: OpenMP threads. tile: items per vector loop (item form). stage: keep heavy rows in scratch
-(row form). unroll: trips of a counted loop at a time. stream: write results past the cache.
-vector: preferred vector width in bits. math: "relaxed" lets the compiler reassociate and use
-reciprocals. impl: BLAS or generated loops.
+threads: of our own pool that run a kernel, the caller among them. tile: items per vector loop (item
+form). stage: keep heavy rows in scratch (row form). unroll: trips of a counted loop at a time.
+stream: write results past the cache. vector: preferred vector width in bits. math: "relaxed" lets
+the compiler reassociate and use reciprocals. impl: BLAS or generated loops.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.gemm import blas_form
+from autofuse.ops.spec import Motion
 from autofuse.plan.forms import Form, local_shape
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import Refusal, check_group
@@ -254,7 +255,7 @@ def _facts(graph: Graph, group: FusionGroup, kind: str) -> _Facts:
     items = max((graph.type_of(v).size for v in group.outputs), default=1)
     if form is not None:
         items = max(1, form.items)
-    moves = any(graph[n].op == "transpose" for n in group.nodes)
+    moves = any(graph[n].spec.motion is Motion.PERMUTE for n in group.nodes)
     loops = (graph.call(n) for n in group.nodes if graph[n].op == "loop")
     trips = tuple(int(call["trip"]) for call in loops)
     return _Facts(kind, items, row, max(widths), min(widths), moves, trips)

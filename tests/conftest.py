@@ -7,22 +7,31 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+import seeds
 
 from autofuse.backends.cuda import driver
 from autofuse.baselines import BASELINES
-
-# Equal runs try equal examples; compiling has no place under a deadline.
-settings.register_profile("autofuse", derandomize=True, deadline=None, database=None)
-settings.load_profile("autofuse")
+from autofuse.kernel.ir import Kernel
+from autofuse.kernel.passes import OBSERVERS, verify
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "gpu: needs a CUDA device; left out where there is none")
+    seeds.begin(config)
+
+
+def pytest_report_header() -> str:
+    return seeds.said()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Said at the end too: a quiet run has no header."""
+    if seeds.said():
+        terminalreporter.write_line(seeds.said())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests marked `gpu` are deselected, not skipped: without a GPU there is no gap to see to."""
+    seeds.seed_property_tests(items)
     marked = [item for item in items if item.get_closest_marker("gpu") is not None]
     if marked and driver.why_not() is not None:
         config.hook.pytest_deselected(items=marked)
@@ -32,6 +41,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite tests/goldens from what is generated"
+    )
+    parser.addoption(
+        "--explore",
+        nargs="?",
+        const=seeds.ANEW,
+        metavar="SEED",
+        help="try random cases drawn anew, or those of a seed again",
     )
 
 
@@ -45,6 +61,21 @@ def _own_build_cache() -> Iterator[None]:
         os.environ["AUTOFUSE_CACHE"] = directory
         yield
         del os.environ["AUTOFUSE_CACHE"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _verified_kernels() -> Iterator[None]:
+    """Every kernel that a test lowers is verified after every pass."""
+
+    def observe(step: str, kernel: Kernel) -> None:
+        try:
+            verify(kernel)
+        except AssertionError as error:
+            raise AssertionError(f"after {step}: {error}\n{kernel}") from error
+
+    OBSERVERS.append(observe)
+    yield
+    OBSERVERS.remove(observe)
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 from random_graphs import ALL_MOVES, random_graph
+from seeds import seeds
 
 from autofuse.baselines import BASELINES, baseline_named, explain
 from autofuse.errors import AutofuseError
@@ -74,7 +75,7 @@ def shuffled(graph: Graph, seed: int) -> Graph:
 
 
 # Small graphs, because every baseline plans all of them; some are larger.
-SEEDS, SHUFFLED_SEEDS = range(500), range(60)
+SEEDS, SHUFFLED_SEEDS = seeds(500), seeds(60)
 
 
 def nodes_of(seed: int) -> int:
@@ -155,7 +156,7 @@ def test_a_loop_is_a_group_whose_body_is_planned(name: str) -> None:
 
 
 def test_unfused_is_one_group_per_op() -> None:
-    for seed in range(20):
+    for seed in seeds(20):
         graph = canonical(random_graph(seed, 30))
         groups = BASELINES["unfused"](graph).plan.groups
         assert sorted(g.nodes for g in groups) == [(n,) for n in live(graph)]

@@ -4,6 +4,7 @@ import math
 
 import pytest
 from random_graphs import random_graph
+from seeds import seeds
 
 from autofuse.baselines import unfused
 from autofuse.cost.bounds import (
@@ -118,7 +119,7 @@ def test_one_thread_is_taken_where_it_is_faster():
     )
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_least_bytes_are_at_most_the_traffic(seed):
     graph = canonical(random_graph(seed, 40))
     for group in enumerate_groups(graph).groups:

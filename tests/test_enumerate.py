@@ -2,6 +2,7 @@
 
 import pytest
 from random_graphs import random_graph
+from seeds import seeds
 
 from autofuse.enumerate.enumeration import EnumerateOptions, enumerate_groups
 from autofuse.enumerate.structure import Structures
@@ -43,7 +44,7 @@ def shared_producer():
     )
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_every_group_is_legal(seed):
     graph = mixed(seed)
     found = enumerate_groups(graph)
@@ -53,7 +54,7 @@ def test_every_group_is_legal(seed):
         assert not isinstance(verdict, Refusal), f"{group}: {verdict}"
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 @pytest.mark.parametrize("join", [True, False])
 def test_supernodes_alone_are_a_plan(seed, join):
     graph = mixed(seed)
@@ -67,7 +68,7 @@ def test_supernodes_alone_are_a_plan(seed, join):
 
 
 def test_supernodes_are_in_topological_order():
-    for seed in range(8):
+    for seed in seeds(8):
         supernodes = supernodes_of(mixed(seed))
         assert all(p < k for k, mask in enumerate(supernodes.preds) for p in bits(mask))
 
@@ -77,7 +78,7 @@ def test_without_joining_every_node_is_its_own():
     assert [a.own for a in supernodes_of(graph, join=False).items] == [(n,) for n in range(1, 11)]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_included_plans_are_candidates(seed):
     graph = mixed(seed)
     fused = FusionSpace(graph).choose(lambda _, options: options[0])
@@ -172,7 +173,7 @@ def test_repeated_layers_share_their_classes():
     assert large == small
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_equal_classes_are_equal_digests(seed):
     graph = mixed(seed)
     found = enumerate_groups(graph)
@@ -182,7 +183,7 @@ def test_equal_classes_are_equal_digests(seed):
         assert by_class.setdefault(found.classes[k], own) == own == found.digest(k)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_the_quick_verdict_is_the_slow_one(seed):
     graph = mixed(seed)
     shapes = Structures(graph)

@@ -8,6 +8,7 @@ from statistics import mean
 
 import pytest
 from exact_problems import Sample, all_plans, least_cost, random_sample, runnable
+from seeds import seeds
 
 from autofuse.cover import (
     CoverProblem,
@@ -51,7 +52,7 @@ def exact(pieces, required, given="in"):
 
 def test_equals_brute_force_on_500_random_problems():
     shares = []
-    for seed in range(500):
+    for seed in seeds(500):
         sample = random_sample(seed)
         best = least_cost(sample.problem, sample.costs)
         assert best is not None
@@ -69,7 +70,7 @@ def test_equals_brute_force_on_500_random_problems():
 
 
 def test_steps_only_get_better_and_say_what_was_spent():
-    for seed in range(40):
+    for seed in seeds(40):
         _, steps = solved(random_sample(seed), batch=2)
         for before, after in itertools.pairwise(steps):
             assert after.bound_us >= before.bound_us * (1 - CLOSE)
@@ -97,7 +98,7 @@ def test_equal_problems_give_equal_plans_and_equal_measurements():
 
 
 def test_failed_pieces_are_left_out():
-    for seed in range(60):
+    for seed in seeds(60):
         sample = random_sample(1000 + seed, failures=0.5)
         best = least_cost(sample.problem, sample.costs)
         result, _ = solved(sample)

@@ -24,7 +24,7 @@ from autofuse.graph.types import Graph
 from autofuse.measure.hardware import HARDWARE
 from autofuse.plan.legality import check_plan
 from autofuse.plan.types import Candidate
-from autofuse.tuning import TuneResult, exact, session, tune
+from autofuse.tuning import TuneResult, exact, tune, tuner
 from autofuse.tuning.cover import cover_problem
 from autofuse.tuning.evaluate import group_digests
 from autofuse.tuning.plans import baseline_candidate
@@ -52,7 +52,7 @@ def use(monkeypatch: pytest.MonkeyPatch, backend: Backend) -> None:
     """Register a device, and measure quickly, for one test."""
     monkeypatch.setitem(BACKENDS, backend.name, backend)
     monkeypatch.setitem(SPACES, backend.name, ToySpace())
-    monkeypatch.setattr(session, "Sampling", lambda cache: replace(QUICK, cache=cache))
+    monkeypatch.setattr(tuner, "Sampling", lambda cache: replace(QUICK, cache=cache))
 
 
 def tune_exactly(db: Path, graph: Graph | None = None, **more: Any) -> TuneResult:

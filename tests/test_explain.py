@@ -43,7 +43,7 @@ def keep(db: Path, graph: Graph, group: FusionGroup, us: float, cache: str = "wa
     """Store a time of a kernel."""
     timing = Timing(9, us, us, us, us, us, 0.0, cache, "samples")
     record = KernelMeasurement(
-        digest_of(graph, group), "{}", cache, timing, None, 0.0, Cost(), None
+        digest_of(graph, group), "{}", cache, "", timing, None, 0.0, Cost(), None
     )
     with Store.open(str(db)) as store:
         session = store.start_session(cpu_environment(), "d" * 32, "exact", 0, 1.0)

@@ -1,5 +1,7 @@
-"""Extending autofuse: an op, a device with its launch space, a baseline and a searcher, each one
-definition and one line in its registry, through the checks that the built-in ones pass."""
+"""Extending autofuse: an op, a device with its launch space, a baseline, a searcher, a front end.
+
+Each is one definition and one line in its registry, through the checks that the built-in ones pass.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,16 @@ import random
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import test_baselines
 import test_op_bodies
 from batching import Case, build, verdict
+from cli_tools import call, refused
 from expr_eval import draw
+from scipy import special
 from test_ops_on_cpu import LAUNCHES, one_op, whole
 from test_tune import after, check_complete, toy, tune_toy
 from toy_device import TOY, workload
@@ -21,10 +26,13 @@ from toy_device import TOY, workload
 from autofuse.backends.registry import BACKENDS
 from autofuse.baselines import BASELINES, Baseline, BaselineResult, unfused
 from autofuse.errors import AutofuseError
+from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jsonfile import dumps, loads
 from autofuse.graph.builder import GraphBuilder
+from autofuse.graph.composites import gelu, layer_norm, mean, softmax
 from autofuse.graph.reference import evaluate
-from autofuse.graph.types import Graph
+from autofuse.graph.types import Graph, Value
+from autofuse.graph.writer import GraphWriter, Operand
 from autofuse.measure.check import reference_of
 from autofuse.ops import spec as table
 from autofuse.ops.dtypes import DType
@@ -37,6 +45,7 @@ from autofuse.search import SEARCHERS
 from autofuse.search.conformance import check_searcher
 from autofuse.search.protocol import Option, Outcome, Problem, Proposal
 from autofuse.search.space import Space, draw_new
+from autofuse.sources import SOURCES, load_source
 from autofuse.tuning import best_plan, compare, compile, plan_named
 from search_spaces import SPACES
 
@@ -203,3 +212,89 @@ def test_a_device_called_cuda_is_usable_once_it_is_registered(
         resolve_device("cuda")
     monkeypatch.setitem(BACKENDS, "cuda", TOY)
     assert resolve_device("cuda") == TOY.name
+
+
+# --- a front end: text -> Graph -------------------------------------------------------------------
+
+
+class StackProgram:
+    """A tiny stack language. Words: NAME:2x3 declares and pushes an input, a number is pushed, and
+    every other word is a function of what is on the stack."""
+
+    BINARY: ClassVar = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
+    COMPOSITES: ClassVar = {"softmax": softmax, "gelu": gelu, "norm": layer_norm, "mean": mean}
+
+    def __init__(self) -> None:
+        self.writer, self.stack = GraphWriter(), list[Operand]()
+
+    def pop(self, word: str) -> Operand:
+        if not self.stack:
+            raise FrontendError(f"the stack is empty at '{word}'")
+        return self.stack.pop()
+
+    def run(self, word: str) -> Operand:
+        if word in self.BINARY:
+            right, left = self.pop(word), self.pop(word)
+            return self.writer.map(self.BINARY[word], left, right)
+        if word in self.COMPOSITES:
+            value = self.pop(word)
+            if not isinstance(value, Value):
+                raise FrontendError(f"'{word}' needs an array, not {value}")
+            return self.COMPOSITES[word](self.writer, value)
+        name, colon, shape = word.partition(":")
+        if colon and all(n.isdigit() for n in shape.split("x")):
+            return self.writer.input(name, tuple(map(int, shape.split("x"))), DType.F32)
+        try:
+            return float(word)
+        except ValueError:
+            raise FrontendError(f"'{word}' is not a word") from None
+
+
+def load_stack(path: str) -> Graph:
+    program = StackProgram()
+    for word in Path(path).read_text(encoding="utf-8").split():
+        program.stack.append(program.run(word))
+    return program.writer.build([v for v in program.stack if isinstance(v, Value)])
+
+
+@pytest.fixture
+def stack_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SOURCES, ".toy", load_stack)
+
+
+def test_a_front_end_is_one_loader(
+    stack_files: None,
+    two_baselines: None,
+    toy: None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path, db = tmp_path / "model.toy", tmp_path / "t.db"
+    path.write_text("x:24x40 3 * bias:40 + softmax")
+    name, graph = load_source(str(path))
+    assert name == "model"
+    rng = np.random.default_rng(0)
+    x, bias = rng.normal(size=(24, 40)), rng.normal(size=40)
+    (found,) = evaluate(graph, [x, bias])
+    np.testing.assert_allclose(found, special.softmax(x * 3 + bias, axis=-1), rtol=1e-5)
+    where = ("--device", "toy", "--db", db)
+    tuned = call(capsys, "tune", path, *where, "--budget", 3, "--format", "json")
+    assert tuned.code == 0 and tuned.json["verified"] is True
+    assert call(capsys, "query", path, *where).code == 0
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [("x:3 what", "'what' is not a word"), ("1 +", "the stack is empty at '+'"),
+     ("x:2 y:3 +", "do not broadcast"), ("1 gelu", "needs an array"), ("7", "no outputs")],
+)  # fmt: skip
+def test_a_new_front_end_is_refused_in_one_sentence(
+    stack_files: None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    program: str,
+    message: str,
+) -> None:
+    path = tmp_path / "bad.toy"
+    path.write_text(program)
+    refused(call(capsys, "show", path), message)

@@ -20,8 +20,9 @@ from autofuse.measure.timing import Sampling, summarise
 from autofuse.ops.dtypes import DType
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Cost, Failure, FailureKind, Measurement
+from autofuse.tuning.budget import Budget
 from autofuse.tuning.evaluate import Evaluator
-from autofuse.tuning.finals import Decision, decide, likely
+from autofuse.tuning.finals import Decision, decide, likely, samples_for
 
 CRASH = Failure(FailureKind.CRASH, "killed by SIGSEGV")
 TIMEOUT = Failure(FailureKind.TIMEOUT, "did not finish")
@@ -86,18 +87,27 @@ def record(name: int, us: float, origin: str = "search") -> Measurement:
     )
 
 
-def run(worker: FakeWorker, finalists: dict[int, float], baselines: dict[str, int]) -> Decision:
+def run(
+    worker: FakeWorker,
+    finalists: dict[int, float],
+    baselines: dict[str, int],
+    incumbent: int | None = None,
+    budget_s: float = 60.0,
+    baseline_us: float = 9.0,
+) -> Decision:
     backend = Backend("fake", program, built, cpu_environment, lambda: None)
-    evaluator = Evaluator(backend, graph(), "w", cast(Worker, worker), Sampling())
+    budget = Budget(budget_s)
+    evaluator = Evaluator(backend, graph(), "w", cast(Worker, worker), Sampling(), budget)
     found = decide(
         evaluator,
         [record(n, us) for n, us in finalists.items()],
-        {n: record(at, 9.0, n) for n, at in baselines.items()},
+        {n: record(at, baseline_us, n) for n, at in baselines.items()},
         seconds=1.0,
         seed=0,
         limit_s=5.0,
+        incumbent=None if incumbent is None else record(incumbent, 1.0, "known"),
     )
-    assert evaluator.spent.measure >= 1.0, "the time of finals counts as spent"
+    assert evaluator.spent.measure >= 1.0 or not worker.asked, "the time of finals counts as spent"
     return found
 
 
@@ -145,8 +155,35 @@ def test_one_that_no_longer_compiles_is_dropped_and_recorded() -> None:
 
 def test_a_comparison_that_cannot_be_made_falls_back_on_what_was_recorded() -> None:
     found = run(FakeWorker({1: 4.0, 2: 5.0}, together_only=True), {1: 3.0}, {"a": 2})
-    assert found.final is not None and found.failed == () and found.final.verdicts == ()
+    assert found.final is not None and found.failed == () and found.untimed == ("a",)
     assert found.final.best_us == 3.0 and found.final.baseline_us == {"a": 9.0}
+    assert [(v.ratio, v.outcome) for v in found.final.verdicts] == [(3.0, "faster")]
+    assert found.final.compared == frozenset()
+
+
+def test_what_is_served_keeps_its_place_on_a_tie_and_loses_it_to_a_faster_plan() -> None:
+    tied = run(FakeWorker({1: 4.0, 2: 4.01, 3: 4.02}), {1: 1.0}, {"a": 3}, incumbent=2)
+    assert winner(tied) == "known"
+    faster = run(FakeWorker({1: 4.0, 2: 5.0, 3: 8.0}), {1: 1.0}, {"a": 3}, incumbent=2)
+    assert winner(faster) == "search" and faster.final is not None
+    assert faster.final.compared == {candidate(n, "").digest for n in (1, 2, 3)}
+
+
+def test_what_the_budget_has_no_time_for_keeps_its_recorded_time() -> None:
+    """Plans of 3 and 9 seconds: seven calls of the faster one fit into what is left."""
+    worker = FakeWorker({1: 3e6, 3: 9e6})
+    found = run(worker, {1: 3e6}, {"slow": 3}, budget_s=25, baseline_us=9e6)
+    assert worker.asked == [1] and found.final is not None and found.untimed == ("slow",)
+    assert [(v.other, v.ratio) for v in found.final.verdicts] == [("slow", 3.0)]
+    worker = FakeWorker({1: 3e6, 3: 9e6})
+    late = run(worker, {1: 3e6}, {"slow": 3}, budget_s=1, baseline_us=9e6)
+    assert worker.asked == [] and late.final is not None and late.untimed == ("slow",)
+    assert {v.other for v in late.final.verdicts} == {"slow"}
+
+
+def test_slow_plans_get_few_samples() -> None:
+    assert samples_for(8.0, 1e3) == (5, 20) and samples_for(1.0, 1e5) == (5, 2)
+    assert samples_for(1.0, 1e6) == (3, 1)
 
 
 def test_nothing_left_is_no_final() -> None:

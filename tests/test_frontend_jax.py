@@ -15,7 +15,7 @@ from jax import lax
 from jax_check import check
 from real_inputs import gymnax_cartpole, veros_gsw_dhdt
 
-from autofuse.frontends.jax_emit import FrontendError
+from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jax_interp import CONTROL_RULES, RULES
 from autofuse.frontends.jaxpr import from_jax
 from autofuse.graph.reference import evaluate

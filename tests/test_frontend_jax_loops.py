@@ -11,7 +11,7 @@ import pytest
 from jax import lax
 from jax_check import check
 
-from autofuse.frontends.jax_emit import FrontendError
+from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jaxpr import from_jax
 from autofuse.frontends.jsonfile import dumps, loads
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autofuse.frontends.jsonfile import dumps, load, loads, save
-from autofuse.frontends.jsonvalues import read_literal, write_literal
+from autofuse.frontends.jsonfile import MAX_MESSAGE, dumps, load, loads, save, write_literal
+from autofuse.frontends.jsonread import read_literal
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import evaluate
 from autofuse.graph.types import Graph
@@ -180,6 +180,13 @@ BAD: dict[str, tuple[Any, str]] = {
     "duplicate input": (_set("inputs.1.name", "x"), "two nodes are named 'x'"),
     "unknown operand": (_set("nodes.1.inputs", ["q"]), "node 'a' (exp) reads 'q', which is not"),
     "operand not text": (_set("nodes.1.inputs", [0]), "node 'a': reference 0"),
+    "operand with a newline": (_set("nodes.1.inputs", ["q\nr"]), "reads 'q\\nr', which is not"),
+    "operand of half a character": (_set("nodes.1.inputs", ["\ud800"]), "reads '\\ud800', which"),
+    "label of half a character": (_set("nodes.1.label", "a\ud800"), "has the label 'a\\ud800'"),
+    "output of half a character": (
+        _set("outputs", [{"name": "\udfff", "value": "c"}]), "outputs[0] has the name '\\udfff'",
+    ),
+    "long attribute": (_set("nodes.2.attrs.start", [0] * 3000), "node 'b' (slice): "),
     "operand list": (_set("nodes.1.inputs", "x"), "'inputs' must be a list"),
     "no such output": (_set("nodes.1.inputs", ["x:1"]), "'x' has 1 output"),
     "bad output number": (_set("nodes.1.inputs", ["x:one"]), "reference 'x:one'"),
@@ -255,7 +262,14 @@ def test_bad_files_are_one_sentence(name: str, tmp_path: Path) -> None:
         load(path)
     text = str(caught.value)
     assert text.startswith(f"{path}: ") and message in text, text
-    assert "\n" not in text and len(text) < 400 + len(str(path))
+    assert "\n" not in text and len(text) < MAX_MESSAGE + 10 + len(str(path))
+
+
+def test_a_key_given_twice_is_found_among_many() -> None:
+    """Counting every key anew would take minutes."""
+    keys = ", ".join(f'"k{i}": 1' for i in range(200_000))
+    with pytest.raises(GraphError, match="'k7' is given twice"):
+        loads("{" + keys + ', "k7": 1}')
 
 
 TEXTS = {

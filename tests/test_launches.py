@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autofuse.graph.canonical import canonical
 from autofuse.plan.types import LaunchConfig
-from autofuse.tuning.launches import Kernel, LaunchProblem, next_trial
+from autofuse.tuning.launches import KernelTimes, LaunchProblem, next_trial
 from autofuse.zoo import zoo_graph
 from benchmarks.record import settings_asked
 from search_spaces import SPACES, FusionSpace
@@ -22,7 +22,7 @@ def changed(launch: LaunchConfig) -> set[str]:
 
 
 def trials(count: int) -> list[LaunchConfig]:
-    kernel, found = Kernel({LaunchConfig.of(**DEFAULT): 9.0}), []
+    kernel, found = KernelTimes({LaunchConfig.of(**DEFAULT): 9.0}), []
     while len(found) < count and (trial := next_trial(kernel, PROBLEM, 0)) is not None:
         found.append(trial.launch)
         kernel.us[trial.launch] = 10.0

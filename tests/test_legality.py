@@ -9,6 +9,7 @@ import pytest
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
+from autofuse.ops.dtypes import DType
 from autofuse.plan.forms import Form
 from autofuse.plan.groups import group_of, is_source, needed_outputs, ordered_plan
 from autofuse.plan.legality import MAX_BUFFERS, MAX_NODES, Refusal, Verdict, check_group, check_plan
@@ -117,6 +118,15 @@ def stack_reader(b: GraphBuilder) -> list[Value]:
     return [state, b.add("abs", stack)]
 
 
+def shifting(b: GraphBuilder) -> Value:
+    """Each of these sums of padded shifts doubles the places at which the one before is needed."""
+    x, zero = b.input("x", (64,), "f32"), b.constant(0.0, DType.F32)
+    for _ in range(12):
+        cut = b.add("slice", x, start=(1,), stop=(64,), stride=(1,))
+        x = b.add("add", x, b.add("sin", b.add("pad", cut, zero, low=(1,), high=(0,))))
+    return x
+
+
 REFUSED: dict[str, Graph] = {
     "buffers": built(wide),
     "size": built(long),
@@ -128,6 +138,7 @@ REFUSED: dict[str, Graph] = {
     "loop-state": built(lambda b: loop(b, (100,), sorted_state)),
     "loop-body": built(lambda b: loop(b, (4, 8), running)),
     "loop-stack": built(stack_reader),
+    "recompute": built(shifting),
 }
 
 

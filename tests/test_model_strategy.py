@@ -21,13 +21,15 @@ from autofuse.errors import AutofuseError
 from autofuse.frontends import spec, trace
 from autofuse.graph.canonical import canonical
 from autofuse.peers.types import BenchError
-from autofuse.tuning import learned, session, strategies, tune
+from autofuse.tuning import learned, strategies, tune, tuner
 from autofuse.tuning import model as strategy
+from autofuse.tuning.bench import Findings
+from autofuse.tuning.exact import Goal
 from autofuse.tuning.learned import HeldOut, Lesson, Model, Sample, fit, held_out, lessons_of
 from autofuse.zoo import zoo_graph
 from benchmarks import models
 from benchmarks.lessons import lessons, lessons_of_others
-from benchmarks.replay import ReplayDevice, ReplayModel, ReplaySession
+from benchmarks.replay import ReplayBench, ReplayDevice, replay_model
 from benchmarks.searchers import Options
 from benchmarks.spaces import RecordedSpace, save
 from search_spaces import SPACES
@@ -119,13 +121,12 @@ def spaces() -> list[RecordedSpace]:
     return [made_up_space(n, g, launches=LAUNCHES[:1], factor=by_shape) for n, g in graphs]
 
 
-def searched(space: RecordedSpace, taught: list[Lesson]) -> ReplaySession:
-    own = ReplaySession(ReplayDevice(space), 0, lambda: False)
-    ReplayModel(own, False, taught).run()
-    return own
+def searched(space: RecordedSpace, taught: list[Lesson]) -> tuple[Findings, ReplayDevice]:
+    device = ReplayDevice(space)
+    return replay_model(ReplayBench(device, 0, lambda: False), False, taught), device
 
 
-def told(own: ReplaySession) -> dict[str, Any]:
+def told(own: Findings) -> dict[str, Any]:
     return cast(dict[str, Any], own.model)
 
 
@@ -140,7 +141,7 @@ def test_a_model_that_overrates_everything_proves_nothing(
 
     monkeypatch.setattr(strategy, "fit", lambda *_: Gloomy(99, 1.0, "some"))
     monkeypatch.setattr(strategy, "held_out", lambda *_: HeldOut("kernel", 99, 0.5, 0.4, 1.0))
-    own = searched(spaces[1], [])
+    own, _ = searched(spaces[1], [])
     assert own.bound_us is not None and own.gap is not None and own.planned_us is not None
     assert own.bound_us <= spaces[1].optimum_us * (1 + 1e-9)
     assert own.gap > 0.05 and own.gap == pytest.approx(1 - own.bound_us / own.planned_us)
@@ -153,15 +154,15 @@ def test_a_model_that_is_right_finds_the_optimum_and_skips(spaces: list[Recorded
     one, other = (
         made_up_space(s.name, s.graph, launches=LAUNCHES[:1], factor=lambda *_: 3.0) for s in spaces
     )
-    own = searched(one, list(lessons(other)))
+    own, device = searched(one, list(lessons(other)))
     assert own.planned_us == pytest.approx(one.optimum_us, rel=1e-6)
     shared = one.best_us.keys() & other.best_us.keys()
     assert told(own)["trained_on"] == len(lessons(other)) - len(shared) > learned.LEAST
-    assert len(own.device.compiled) == len(one.best_us) - told(own)["skipped"] < len(one.best_us)
+    assert len(device.compiled) == len(one.best_us) - told(own)["skipped"] < len(one.best_us)
 
 
 def test_without_lessons_it_learns_as_it_goes(spaces: list[RecordedSpace]) -> None:
-    own = searched(spaces[1], [])
+    own, _ = searched(spaces[1], [])
     assert told(own)["trained_on"] == 0 and told(own)["rank_correlation"] is None
     assert told(own)["here"]["kernels"] > 0
     assert own.planned_us is not None and own.planned_us <= 1.5 * spaces[1].optimum_us
@@ -192,7 +193,7 @@ def test_lessons_come_from_the_others_and_the_same_cache_state(spaces: list[Reco
 def test_tuning_by_a_model_on_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(BACKENDS, TOY.name, TOY)
     monkeypatch.setitem(SPACES, TOY.name, ToySpace())
-    monkeypatch.setattr(session, "Sampling", lambda *_: QUICK)
+    monkeypatch.setattr(tuner, "Sampling", lambda *_: QUICK)
     monkeypatch.setattr(learned, "LEAST", 1)
     db = str(tmp_path / "t.db")
     other = trace(lambda x: xp.tanh(x) + 1, spec((24, 40)))
@@ -227,4 +228,4 @@ def test_without_scikit_learn_there_is_one_sentence(
 
 def test_the_model_has_no_options() -> None:
     with pytest.raises(AutofuseError, match="'model' has no option 'sampler'"):
-        strategies.make_search("model", 0, 0.0, None, {"sampler": "tpe"})
+        strategies.strategy_named("model", 0, Goal(), {"sampler": "tpe"})

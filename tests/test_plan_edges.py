@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 from batching import Case, failures
 from random_plans import random_candidate
+from seeds import seeds
 
 from autofuse.baselines import BASELINES
 from autofuse.graph.builder import GraphBuilder
@@ -86,7 +87,7 @@ MAKERS = [empty, one_trip, swap, passed_through, partial(nested, False), partial
 def test_edge_plans_give_the_reference_result(make: Callable[[], Graph]) -> None:
     graph = canonical(make())
     cases = [Case(graph, unfused(graph), "unfused")]
-    cases += [Case(graph, random_candidate(graph, seed, 10), f"walk {seed}") for seed in range(4)]
+    cases += [Case(graph, random_candidate(graph, seed, 10), f"walk {seed}") for seed in seeds(4)]
     assert not failures(cases)
 
 

@@ -68,9 +68,15 @@ def test_importing_loads_nothing_heavy() -> None:
     assert done.stdout.splitlines() == ["[]", "[]", "[]"]
 
 
-def test_the_version_is_that_of_the_package() -> None:
-    text = (Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8")
-    assert tomllib.loads(text)["project"]["version"] == autofuse.__version__
+def test_the_version_is_said_in_one_place_and_in_the_changelog() -> None:
+    root = Path(__file__).parent.parent
+    built = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "version" in built["project"]["dynamic"] and "version" not in built["project"]
+    assert built["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "autofuse.__version__"}
+    changes = (root / "CHANGELOG.md").read_text(encoding="utf-8")
+    released = [line for line in changes.splitlines() if line.startswith("## [")]
+    assert released[0] == "## [Unreleased]"
+    assert released[1].startswith(f"## [{autofuse.__version__}]")
 
 
 def test_trace_save_load_compile_run(tmp_path: Path) -> None:

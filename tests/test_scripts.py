@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -153,6 +154,47 @@ def test_test_runs_every_check(checkout, script):
     ran = [line for line in lines if not line.startswith("python")]
     assert [line.split()[0] for line in ran] == ["ruff", "ruff", "mypy", "pytest"]
     assert ran[-1].endswith(" ".join(given))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["lint"], ["ruff check .", "ruff format --check ."]),
+        (["types"], ["mypy"]),
+        (["tests", "-k", "toy"], ["pytest -n 2 --dist worksteal -q -k toy"]),
+        (["slow", "-x"], ["pytest -q -m slow -x"]),
+    ],
+)
+def test_test_runs_a_part_alone(checkout, arguments, wanted):
+    program(checkout[1], "cc", "exit 0")
+    log = filled_venv(checkout[0])
+    result = call(checkout, "scripts/test", *arguments)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == f"Passed: {arguments[0]}.\n"
+    lines = [line.rstrip() for line in log.read_text().splitlines()]
+    ran = [line for line in lines if not line.startswith("python")]
+    assert [line.partition(" scripts/")[0] for line in ran] == wanted
+
+
+@pytest.mark.parametrize("part", ["lint", "types"])
+def test_parts_without_pytest_take_no_arguments(checkout, part):
+    filled_venv(checkout[0])
+    line = one_sentence(call(checkout, "scripts/test", part, "-x"))
+    assert line.startswith(f"test: '{part}' takes no arguments")
+
+
+def test_hooks_and_workflow_call_parts_that_exist():
+    """Every command of both files is a script of the checkout, and its part one of scripts/test."""
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    workflow = (ROOT / ".github/workflows/test.yml").read_text()
+    parts = re.findall(r"scripts/test (\w+)", hooks + workflow)
+    parts += re.findall(r"part: (\w+)", workflow)
+    script = (ROOT / "scripts/test").read_text()
+    known = re.search(r"^  (.+)\)\n    part=\$1", script, re.M)[1].split(" | ")
+    assert set(parts) == set(known)
+    for name in re.findall(r"scripts/\w+", hooks + workflow):
+        assert os.access(ROOT / name, os.X_OK), name
+    assert "/work" not in hooks + workflow and "/home" not in hooks + workflow
 
 
 @pytest.mark.parametrize("missing", BROWSER)

@@ -152,7 +152,15 @@ def test_driver_stops_after_repeats_but_not_on_a_long_known_prefix():
             pass
 
     known = {f"{i:02d}": Outcome(1.0) for i in range(41)}
-    result = run(Stuck(), Single(), fail, lambda: 0.0, lambda: False, known, max_repeats=10)
+    result = run(
+        Stuck(),
+        Single(),
+        fail,
+        lambda: 0.0,
+        lambda: False,
+        lambda p: known.get(p.key),
+        max_repeats=10,
+    )
     assert (result.stopped, result.steps, result.evaluated) == ("repeats", 50, 0)
 
 

@@ -15,11 +15,12 @@ from unrolled_plans import GRAPH, LOOP, TRIP, whole
 
 from autofuse.backends.registry import BACKENDS
 from autofuse.cost.bounds import NOMINAL
+from autofuse.kernel.emit import LoweringError
 from autofuse.kernel.lower import extract, lower
-from autofuse.kernel.values import LoweringError
 from autofuse.plan.legality import check_plan
 from autofuse.plan.types import FusionGroup, FusionPlan, LaunchConfig, candidate_from_json
-from autofuse.tuning import session, strategies, tune
+from autofuse.tuning import tune, tuner
+from autofuse.tuning.job import Job
 from autofuse.tuning.profiling import Kernels
 from search_spaces import SPACES, CpuLaunchSpace, FusionSpace
 from search_spaces.fusion import unroll_factors
@@ -113,8 +114,8 @@ def test_the_exact_planner_unrolls_where_that_costs_least(
 
     monkeypatch.setitem(BACKENDS, "toy", TOY)
     monkeypatch.setitem(SPACES, "toy", ToySpace())
-    monkeypatch.setattr(session, "Sampling", lambda cache: replace(QUICK, cache=cache))
-    monkeypatch.setattr(strategies, "calibration_of", lambda _: replace(NOMINAL, launch_us=0.01))
+    monkeypatch.setattr(tuner, "Sampling", lambda cache: replace(QUICK, cache=cache))
+    monkeypatch.setattr(Job, "calibration", lambda _: replace(NOMINAL, launch_us=0.01))
     monkeypatch.setattr(Kernels, "profile", profile)
     db = tmp_path / "t.db"
     result = tune(GRAPH, device="toy", db=str(db), budget_s=LONG_S, strategy="exact")

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 from random_graphs import random_graph
+from seeds import seeds
 from xla_plans import F32, U32, Planned, inputs
 
 from autofuse.baselines.xla_flow import Flow
@@ -120,7 +121,7 @@ def test_a_leftover_reshape_is_read_through() -> None:
 
 def test_instructions_know_what_they_read() -> None:
     """The incremental reader tables agree with the graph after every pass of random graphs."""
-    for seed in range(40):
+    for seed in seeds(40):
         graph = canonical(random_graph(seed, 40))
         state = State(graph, entry=True)
         for step in (

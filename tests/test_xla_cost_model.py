@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from random_graphs import random_graph
+from seeds import seeds
 from xla_plans import F32, F64
 
 from autofuse.baselines import LAUNCH_RULES
@@ -90,7 +91,7 @@ def test_cycles_are_those_measured() -> None:
 def test_fusing_step_by_step_prices_as_the_whole() -> None:
     """Where nothing is duplicated, a kernel built by fusing is the kernel its nodes make."""
     compared = 0
-    for seed in range(30):
+    for seed in seeds(30):
         graph = canonical(random_graph(seed, 25))
         state, whole = PriorityState(graph, H100), PriorityState(graph, H100)
         for producer in [state.instrs[n] for n in reversed(state.live)]:

@@ -1,10 +1,14 @@
 """Zoo workloads: they build, fit their size, and compute what plain NumPy computes."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import special
 
 from autofuse.frontends import TraceError
+from autofuse.graph.canonical import digest
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.verify import verify
 from autofuse.zoo import ZOO, cartpole, zoo_graph, zoo_workload
@@ -13,6 +17,7 @@ MEMORY_BOUND = (
     "softmax", "layer_norm_gelu", "rms_norm_residual", "swiglu", "black_scholes", "adam_16",
 )  # fmt: skip
 MIB = 2**20
+DIGESTS = Path(__file__).parent / "goldens" / "zoo_digests.json"
 
 
 def outputs_of(name, seed=0):
@@ -54,6 +59,16 @@ def test_every_workload_builds_and_fits_its_size(name, size):
         assert 64 * MIB <= total <= 130 * MIB
     assert set(workload.ranges) == set(graph.input_names)
     assert workload.description == ZOO[name].description
+
+
+def test_digests_are_those_that_databases_know(request):
+    """A workload with another digest has to be tuned anew: change none without a gain.
+
+    `pytest tests/test_zoo.py --update-golden` writes them anew."""
+    found = {f"{n}:{s}": digest(zoo_graph(n, s)) for n in ZOO for s in ("default", "small")}
+    if request.config.getoption("--update-golden"):
+        DIGESTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    assert json.loads(DIGESTS.read_text(encoding="utf-8")) == found
 
 
 @pytest.mark.parametrize("name", list(ZOO))

@@ -21,7 +21,7 @@ from autofuse.graph.types import Graph
 from autofuse.measure.timing import Sampling
 from autofuse.plan.types import Candidate, FusionGroup, LaunchConfig
 from autofuse.records import Environment
-from autofuse.tuning import Progress, session, tune
+from autofuse.tuning import Progress, tune, tuner
 from search_spaces import SPACES
 from search_spaces.launch import Chooser
 
@@ -91,7 +91,7 @@ def show(progress: Progress) -> None:
 def tune_here(db: str, strategy: str, seed: int, stop: Callable[[], bool]) -> dict[str, object]:
     """Register the device for the rest of the process and tune until the space is used up."""
     BACKENDS["toy"], SPACES["toy"] = TOY, ToySpace()
-    session.Sampling = lambda cache: replace(QUICK, cache=cache)
+    tuner.Sampling = lambda cache: replace(QUICK, cache=cache)
     found = tune(
         workload(), name="shares", device="toy", db=db, budget_s=LONG_S, strategy=strategy,
         seed=seed, progress=show, stop=stop,

@@ -19,7 +19,7 @@ from autofuse.records import (
 )
 from tuning_db import Store
 
-ENV = Environment("cpu", (("codegen", "1"), ("isa", "avx2")), (("driver", "5"), ("power", "90")))
+ENV = Environment("cpu", (("isa", "avx2"),), (("driver", "5"), ("power", "90")))
 WORKLOAD = "a" * 32
 
 
@@ -49,12 +49,17 @@ def failed(name: str, kind: FailureKind = FailureKind.COMPILE) -> Measurement:
 
 
 def kernel(
-    group: str, us: float = 5.0, launch: str = '{"block":128}', cache: str = "cold"
+    group: str,
+    us: float = 5.0,
+    launch: str = '{"block":128}',
+    cache: str = "cold",
+    code: str = "",
 ) -> KernelMeasurement:
     return KernelMeasurement(
         group=group,
         launch=launch,
         cache=cache,
+        code=code,
         timing=replace(timing(us), cache=cache),
         failure=None,
         max_rel_error=1e-7,

@@ -87,6 +87,8 @@ def translated(name: str) -> Iterator[None]:
         yield
     except DBAPIError as error:
         raise DatabaseError(_sentence(name, error.orig or error)) from error
+    except UnicodeError as error:  # the driver decodes what it quotes from a damaged file
+        raise DatabaseError(f"database {name} cannot be used: it holds damaged text") from error
     except (SQLAlchemyError, sqlite3.Error) as error:
         raise DatabaseError(_sentence(name, error)) from error
 
@@ -105,6 +107,7 @@ def _make_parent(path: Path) -> None:
 
 def _sentence(name: str, error: BaseException) -> str:
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    reason = "".join(c if c.isprintable() else "?" for c in reason)
     if "is locked" in reason:
         reason = f"another process held it for more than {BUSY_S} s"
     return f"database {name} cannot be used: {reason}"

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session as Transaction
 from autofuse import records as r
 from tuning_db import models as m
 from tuning_db import rows
+from tuning_db.checked import checked, pairs_of
 from tuning_db.errors import DatabaseError
 
 CACHES = ("cold", "warm")
@@ -21,20 +22,35 @@ CACHES = ("cold", "warm")
 _CHUNK = 500
 _TIMING = tuple(field.name for field in fields(r.Timing))
 _COSTS = ("codegen_s", "compile_s", "measure_s", "sampler_s")
-_OWN = ("launch", "cache", "failure_kind", "failure_message", "max_rel_error", "bound_us", "facts")
+_OWN = (
+    "launch",
+    "cache",
+    "code",
+    "failure_kind",
+    "failure_message",
+    "failure_blame",
+    "max_rel_error",
+    "bound_us",
+    "facts",
+)
+# Where costs and times begin among COLUMNS, which start with the group.
+_COST_AT = 1 + len(_OWN)
+_TIME_AT = _COST_AT + len(_COSTS)
 # What `kernel_of` reads, by position: a tracked object per row costs several times the query.
 COLUMNS = (
     m.Group.digest,
     *(getattr(m.KernelMeasurement, name) for name in (*_OWN, *_COSTS, *_TIMING)),
 )
-Key = tuple[str, str, str]
+# Group, launch, cache state, code.
+Key = tuple[str, str, str, str]
 
 
 def known(
     t: Transaction, env: r.Environment, groups: Sequence[str]
 ) -> dict[Key, r.KernelMeasurement]:
-    """Latest measurement by (group, launch, cache) on devices of this fingerprint."""
-    latest: dict[Key, Sequence[Any]] = {}
+    """Latest measurement by (group, launch, cache, code) on devices of this fingerprint; what the
+    machine made fail is left out."""
+    latest: dict[Key, r.KernelMeasurement] = {}
     for start in range(0, len(groups), _CHUNK):
         query = (
             select(*COLUMNS)
@@ -44,8 +60,13 @@ def known(
             .where(m.Environment.fingerprint == rows.fingerprint(env))
             .order_by(m.KernelMeasurement.created, m.KernelMeasurement.id)
         )
-        latest.update(((row[0], row[1], row[2]), row) for row in t.execute(query))
-    return {key: kernel_of(row) for key, row in latest.items()}
+        found: dict[Key, Sequence[Any]] = {}
+        for row in t.execute(query):
+            failure = rows.failure(row.failure_kind, row.failure_message, row.failure_blame)
+            if not rows.is_the_machines(failure):
+                found[row[0], row.launch, row.cache, row.code or ""] = row
+        latest.update((key, kernel_of(row)) for key, row in found.items())
+    return latest
 
 
 def history(
@@ -86,6 +107,7 @@ def row_of(
         group_id=group,
         launch=one.launch,
         cache=one.cache,
+        code=one.code or None,
         max_rel_error=rows.no_nan(one.max_rel_error),
         bound_us=one.bound_us,
         facts=json.dumps([(name, float(value)) for name, value in one.facts]),
@@ -97,18 +119,21 @@ def row_of(
 
 def kernel_of(row: Sequence[Any]) -> r.KernelMeasurement:
     """The record of a row that begins with COLUMNS."""
-    group, launch, cache, kind, message, error, bound, facts = row[:8]
-    return r.KernelMeasurement(
+    group, launch, cache, code, kind, message, blame, error, bound, facts = row[:_COST_AT]
+    timing = None if kind is not None else checked(r.Timing(*row[_TIME_AT : len(COLUMNS)]))
+    one = r.KernelMeasurement(
         group=group,
         launch=launch,
         cache=cache,
-        timing=r.Timing(*row[12 : len(COLUMNS)]) if kind is None else None,
-        failure=rows.failure(kind, message),
+        code=code or "",
+        timing=timing,
+        failure=rows.failure(kind, message, blame),
         max_rel_error=error,
-        cost=r.Cost(*row[8:12]),
+        cost=checked(r.Cost(*row[_COST_AT:_TIME_AT])),
         bound_us=bound,
-        facts=tuple((name, value) for name, value in json.loads(facts)),
+        facts=pairs_of(facts),
     )
+    return checked(one)
 
 
 def _check(one: r.KernelMeasurement) -> None:

@@ -14,10 +14,11 @@ from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from autofuse import records as r
+from tuning_db import rows
 
 FORMAT = "autofuse-tuning-db"
 # Schemas before the current one whose exports can still be read.
-OLDER = ("0001",)
+OLDER = ("0001", "0002")
 _T = TypeVar("_T")
 
 
@@ -25,6 +26,14 @@ _T = TypeVar("_T")
 class Header:
     format: str
     schema: str
+
+
+@dataclass(frozen=True, slots=True)
+class OldFailure:
+    """A failure of a schema before 0003."""
+
+    kind: r.FailureKind
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +86,7 @@ class MeasurementLine:
     failure: r.Failure | None
     max_rel_error: float | None
     cost: r.Cost
+    code: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +96,16 @@ class KernelLine:
     session: str | None
     environment: str
     kernel: r.KernelMeasurement
+
+
+@dataclass(frozen=True, slots=True)
+class BestLine:
+    """A promoted plan: the uid of its measurement says of whom, on what device and when taken."""
+
+    workload: str
+    cache: str
+    measurement: str
+    promoted: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +123,7 @@ Line = (
     | SessionLine
     | MeasurementLine
     | KernelLine
+    | BestLine
     | CalibrationLine
 )
 KINDS: dict[str, type[Any]] = {
@@ -113,6 +134,7 @@ KINDS: dict[str, type[Any]] = {
     "session": SessionLine,
     "measurement": MeasurementLine,
     "kernel": KernelLine,
+    "best": BestLine,
     "calibration": CalibrationLine,
 }
 _NAMES = {kind: name for name, kind in KINDS.items()}
@@ -144,8 +166,24 @@ def read_line(text: str, schema: str) -> Line:
         raise ValueError(f"unknown kind {name!r}")
     if schema == "0001" and name == "session":
         data = _with_gaps(data)
+    if schema in OLDER and name in ("measurement", "kernel"):
+        data = _with_code(data, name)
     line: Line = _decode(KINDS[name], data, name)
     return line
+
+
+def _with_code(data: dict[str, Any], name: str) -> dict[str, Any]:
+    """A measurement of a schema before 0003 with the fields that 0003 added, nothing known."""
+    one = data.get("kernel") if name == "kernel" else data
+    if not isinstance(one, dict):
+        return data
+    one = {"code": "", **one}
+    failure = one.get("failure")
+    if isinstance(failure, dict) and failure.keys() == {"kind", "message"}:
+        known = _decode(OldFailure, failure, f"{name}.failure")
+        blame = rows.blame_of(known.kind, known.message)
+        one["failure"] = {"blame": blame.value, **failure}
+    return {**data, "kernel": one} if name == "kernel" else one
 
 
 def _with_gaps(data: dict[str, Any]) -> dict[str, Any]:

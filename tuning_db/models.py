@@ -152,7 +152,10 @@ class Event(Base):
 
 
 class Measurement(Base):
-    """Either the timing columns or the failure columns are set, never both."""
+    """Either the timing columns or the failure columns are set, never both.
+
+    `code` is NULL where nobody knows which code ran, `failure_blame` in rows of schemas before
+    0003 (see `rows.blame_of`)."""
 
     __tablename__ = "measurement"
     __table_args__ = (
@@ -179,15 +182,31 @@ class Measurement(Base):
     mode: Mapped[str | None] = mapped_column(String(20))
     failure_kind: Mapped[str | None] = mapped_column(String(40))
     failure_message: Mapped[str | None] = mapped_column(Text)
+    failure_blame: Mapped[str | None] = mapped_column(String(20))
     max_rel_error: Mapped[float | None]
     codegen_s: Mapped[float]
     compile_s: Mapped[float]
     measure_s: Mapped[float]
     sampler_s: Mapped[float]
+    code: Mapped[str | None] = mapped_column(String(64))
+
+
+class BestPlan(Base):
+    """The best plan of a workload on a device in one cache state: the measurement that made it so,
+    which knows candidate, environment and session, and when."""
+
+    __tablename__ = "best_plan"
+    __table_args__ = (CheckConstraint("cache IN ('cold', 'warm')", name="cache"),)
+    workload_id: Mapped[int] = mapped_column(ForeignKey("workload.id"), primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(String(64), primary_key=True)
+    cache: Mapped[str] = mapped_column(String(20), primary_key=True)
+    measurement_id: Mapped[int] = mapped_column(ForeignKey("measurement.id"))
+    promoted: Mapped[str] = mapped_column(String(40))
 
 
 class KernelMeasurement(Base):
-    """One kernel alone, on no particular workload; timing or failure as in `measurement`.
+    """One kernel alone, on no particular workload; timing or failure, `code` and
+    `failure_blame` as in `measurement`.
 
     `facts` is a JSON list of name and number pairs."""
 
@@ -217,6 +236,7 @@ class KernelMeasurement(Base):
     mode: Mapped[str | None] = mapped_column(String(20))
     failure_kind: Mapped[str | None] = mapped_column(String(40))
     failure_message: Mapped[str | None] = mapped_column(Text)
+    failure_blame: Mapped[str | None] = mapped_column(String(20))
     max_rel_error: Mapped[float | None]
     codegen_s: Mapped[float]
     compile_s: Mapped[float]
@@ -224,6 +244,7 @@ class KernelMeasurement(Base):
     sampler_s: Mapped[float]
     bound_us: Mapped[float | None]
     facts: Mapped[str] = mapped_column(Text)
+    code: Mapped[str | None] = mapped_column(String(64))
 
 
 class Calibration(Base):

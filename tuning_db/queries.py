@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
 from tuning_db import models as m
 from tuning_db import rows
+from tuning_db.checked import checked
 from tuning_db.errors import DatabaseError
 
-_Row = tuple[m.Measurement, m.Candidate, m.Environment]
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A stored measurement and the stale keys in which its environment differs from the asker's."""
-
-    row: m.Measurement
-    candidate: m.Candidate
-    stale: tuple[str, ...]
-
-    @property
-    def us(self) -> float:
-        assert self.row.median_us is not None
-        return self.row.median_us
+Row = tuple[m.Measurement, m.Candidate, m.Environment]
 
 
 def measured(t: Transaction, env: r.Environment, workload: str) -> dict[str, r.Measurement]:
-    """Latest measurement of each candidate on devices of this fingerprint, failures included."""
+    """Latest measurement of each candidate on devices of this fingerprint, failures included but
+    those that were the machine's fault."""
     known = groups(t, workload)
     latest = {
-        candidate.digest: (row, candidate) for row, candidate, _ in _matching(t, env, workload)
+        candidate.digest: (row, candidate)
+        for row, candidate, _ in matching(t, env, workload)
+        if not rows.is_the_machines(rows.failure_of(row))
     }
     return {
         digest: rows.measurement_of(row, candidate, workload, known.get(candidate.id, ()))
@@ -47,33 +34,11 @@ def measurements(
 ) -> tuple[r.Measurement, ...]:
     """Every measurement of a workload, oldest first; of one fingerprint if `env` is given."""
     known = groups(t, workload)
-    found = _matching(t, env, workload)
+    found = matching(t, env, workload)
     return tuple(
         rows.measurement_of(row, candidate, workload, known.get(candidate.id, ()))
         for row, candidate, _ in found
     )
-
-
-def best(t: Transaction, env: r.Environment, workload: str) -> r.BestPlan | None:
-    """The winner of the latest finished session, else the least median; fresh before stale."""
-    found = [
-        _Found(row, candidate, differing(env, rows.environment_of(environment)))
-        for row, candidate, environment in _matching(t, env, workload)
-    ]
-    choice = _choose(t, env, workload, found, fresh=True) or _choose(
-        t, env, workload, found, fresh=False
-    )
-    if choice is None:
-        return None
-    own = groups(t, workload).get(choice.candidate.id, ())
-    one = rows.measurement_of(choice.row, choice.candidate, workload, own)
-    return r.BestPlan(one, choice.stale)
-
-
-def differing(now: r.Environment, then: r.Environment) -> tuple[str, ...]:
-    """Names of the stale pairs that changed, appeared or disappeared."""
-    one, other = dict(now.stale), dict(then.stale)
-    return tuple(sorted(k for k in one.keys() | other.keys() if one.get(k) != other.get(k)))
 
 
 def sessions(t: Transaction, workload: str | None) -> tuple[r.SessionRow, ...]:
@@ -87,16 +52,18 @@ def sessions(t: Transaction, workload: str | None) -> tuple[r.SessionRow, ...]:
     if workload is not None:
         query = query.where(m.Workload.digest == workload)
     return tuple(
-        r.SessionRow(
-            id=row.id,
-            environment=rows.environment_of(environment),
-            workload=digest,
-            strategy=row.strategy,
-            seed=row.seed,
-            budget_s=row.budget_s,
-            started=row.started,
-            ended=row.ended,
-            result=session_result(t, row),
+        checked(
+            r.SessionRow(
+                id=row.id,
+                environment=rows.environment_of(environment),
+                workload=digest,
+                strategy=row.strategy,
+                seed=row.seed,
+                budget_s=row.budget_s,
+                started=row.started,
+                ended=row.ended,
+                result=session_result(t, row),
+            )
         )
         for row, environment, digest in t.execute(query)
     )
@@ -122,27 +89,35 @@ def session_result(t: Transaction, row: m.Session) -> r.SessionResult | None:
         .where(m.SessionBaseline.session_id == row.id)
     )
     winner = t.get(m.Candidate, row.best_id) if row.best_id is not None else None
-    return r.SessionResult(
-        strategy=row.strategy,
-        seed=row.seed,
-        budget_s=row.budget_s,
-        spent=r.Cost(
-            row.codegen_s or 0.0, row.compile_s or 0.0, row.measure_s or 0.0, row.sampler_s or 0.0
-        ),
-        trials=row.trials or 0,
-        measured=row.measured or 0,
-        failed=tuple(
-            (kind, count) for kind, count in t.execute(failed.order_by(m.SessionFailure.position))
-        ),
-        best_digest="" if winner is None else winner.digest,
-        baselines=tuple(
-            (name, digest)
-            for name, digest in t.execute(baselines.order_by(m.SessionBaseline.position))
-        ),
-        verdicts=verdicts(t, row.id),
-        finished=bool(row.finished),
-        gap=row.gap,
-        residual_us=row.residual_us,
+    return checked(
+        r.SessionResult(
+            strategy=row.strategy,
+            seed=row.seed,
+            budget_s=row.budget_s,
+            spent=checked(
+                r.Cost(
+                    row.codegen_s or 0.0,
+                    row.compile_s or 0.0,
+                    row.measure_s or 0.0,
+                    row.sampler_s or 0.0,
+                )
+            ),
+            trials=row.trials or 0,
+            measured=row.measured or 0,
+            failed=tuple(
+                (kind, count)
+                for kind, count in t.execute(failed.order_by(m.SessionFailure.position))
+            ),
+            best_digest="" if winner is None else winner.digest,
+            baselines=tuple(
+                (name, digest)
+                for name, digest in t.execute(baselines.order_by(m.SessionBaseline.position))
+            ),
+            verdicts=verdicts(t, row.id),
+            finished=bool(row.finished),
+            gap=row.gap,
+            residual_us=row.residual_us,
+        )
     )
 
 
@@ -159,15 +134,17 @@ def events(t: Transaction, session_id: int) -> tuple[r.Event, ...]:
         .order_by(m.Event.position)
     )
     return tuple(
-        r.Event(
-            trial=row.trial,
-            spent=rows.cost_of(row),
-            best_us=row.best_us,
-            candidate_digest=digest,
-            origin=row.origin,
-            bound_us=row.bound_us,
-            gap=row.gap,
-            residual_us=row.residual_us,
+        checked(
+            r.Event(
+                trial=row.trial,
+                spent=rows.cost_of(row),
+                best_us=row.best_us,
+                candidate_digest=digest,
+                origin=row.origin,
+                bound_us=row.bound_us,
+                gap=row.gap,
+                residual_us=row.residual_us,
+            )
         )
         for row, digest in t.execute(query)
     )
@@ -175,7 +152,8 @@ def events(t: Transaction, session_id: int) -> tuple[r.Event, ...]:
 
 def workloads(t: Transaction) -> tuple[r.WorkloadRow, ...]:
     query = select(m.Workload).order_by(m.Workload.name, m.Workload.digest)
-    return tuple(r.WorkloadRow(w.digest, w.text, w.name, w.nodes) for w in t.scalars(query))
+    found = (r.WorkloadRow(w.digest, w.text, w.name, w.nodes) for w in t.scalars(query))
+    return tuple(map(checked, found))
 
 
 def counts(t: Transaction) -> dict[str, int]:
@@ -195,7 +173,7 @@ def calibration(t: Transaction, env: r.Environment) -> dict[str, float]:
     return {row.name: row.value for row in t.execute(query)}
 
 
-def _matching(t: Transaction, env: r.Environment | None, workload: str) -> list[_Row]:
+def matching(t: Transaction, env: r.Environment | None, workload: str) -> list[Row]:
     """Measurements of a workload, oldest first, with what they refer to."""
     query = (
         select(m.Measurement, m.Candidate, m.Environment)
@@ -224,54 +202,3 @@ def groups(t: Transaction, workload: str) -> dict[int, tuple[str, ...]]:
     for candidate, digest in t.execute(query):
         found.setdefault(candidate, []).append(digest)
     return {candidate: tuple(digests) for candidate, digests in found.items()}
-
-
-def _choose(
-    t: Transaction, env: r.Environment, workload: str, found: list[_Found], fresh: bool
-) -> _Found | None:
-    runnable = _runnable(found)
-    for winner, stale in _winners(t, env, workload):
-        times = [f for f in runnable if f.candidate.id == winner]
-        if times and not (fresh and stale):
-            # Last of the best kind: fresh before stale, end-to-end before search.
-            return max(times, key=lambda f: (not f.stale, f.row.stage == "final"), default=None)
-    known = [f for f in _latest(runnable, lambda f: f.candidate.id) if not (fresh and f.stale)]
-    return min(known, key=lambda f: (f.us, f.candidate.digest), default=None)
-
-
-def _runnable(found: list[_Found]) -> list[_Found]:
-    """Times, latest first, of the candidates whose latest measurement did not fail."""
-    good = {
-        f.candidate.id
-        for f in _latest(reversed(found), lambda f: f.candidate.id)
-        if f.row.failure_kind is None
-    }
-    return [f for f in reversed(found) if f.candidate.id in good and f.row.median_us is not None]
-
-
-def _latest(found: Iterable[_Found], key: Callable[[_Found], int]) -> list[_Found]:
-    """The first of each key: the latest, since callers pass the latest first."""
-    first: dict[int, _Found] = {}
-    for one in found:
-        first.setdefault(key(one), one)
-    return list(first.values())
-
-
-def _winners(
-    t: Transaction, env: r.Environment, workload: str
-) -> list[tuple[int, tuple[str, ...]]]:
-    """Best candidates of finished sessions, latest first, with the stale keys of the session."""
-    query = (
-        select(m.Session.best_id, m.Environment)
-        .join(m.Environment, m.Session.environment_id == m.Environment.id)
-        .join(m.Workload, m.Session.workload_id == m.Workload.id)
-        .where(m.Workload.digest == workload)
-        .where(m.Environment.fingerprint == rows.fingerprint(env))
-        .where(m.Session.finished.is_(True), m.Session.best_id.is_not(None))
-        .order_by(m.Session.ended.desc(), m.Session.id.desc())
-    )
-    return [
-        (best_id, differing(env, rows.environment_of(environment)))
-        for best_id, environment in t.execute(query)
-        if best_id is not None
-    ]

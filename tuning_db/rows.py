@@ -18,9 +18,11 @@ from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
 from tuning_db import models as m
+from tuning_db.checked import checked, pairs_of, shown
 from tuning_db.errors import DatabaseError
 
 STAGES = ("search", "final", "baseline")
+_FROM_OUTSIDE = ("killed by SIGKILL", "killed by SIGTERM")
 _TIMING = tuple(field.name for field in fields(r.Timing))
 _VERDICT = tuple(field.name for field in fields(r.Verdict))
 
@@ -48,7 +50,7 @@ def environment_digest(env: r.Environment) -> str:
 
 
 def environment_of(row: m.Environment) -> r.Environment:
-    return r.Environment(row.device, _pairs(row.must), _pairs(row.stale))
+    return checked(r.Environment(row.device, _pairs(row.must), _pairs(row.stale)))
 
 
 def ensure_environment(t: Transaction, env: r.Environment) -> int:
@@ -73,7 +75,7 @@ def _pairs_text(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def _pairs(text: str) -> tuple[tuple[str, str], ...]:
-    return tuple((str(key), str(value)) for key, value in json.loads(text))
+    return pairs_of(text)
 
 
 def _hash(text: str) -> str:
@@ -178,6 +180,7 @@ def measurement_row(
         stage=one.stage,
         # SQLite has no NaN: a result that is not a number is infinitely wrong.
         max_rel_error=no_nan(one.max_rel_error),
+        code=one.code or None,
         **cost_columns(one.cost),
     )
     set_outcome(row, one.timing, one.failure)
@@ -193,12 +196,13 @@ def set_outcome(
     if failure is not None:
         row.failure_kind = failure.kind.value
         row.failure_message = printable(failure.message)
+        row.failure_blame = failure.blame.value
 
 
 def measurement_of(
     row: m.Measurement, candidate: m.Candidate, workload: str, groups: tuple[str, ...]
 ) -> r.Measurement:
-    return r.Measurement(
+    one = r.Measurement(
         workload=workload,
         candidate=candidate.json,
         candidate_digest=candidate.digest,
@@ -210,27 +214,44 @@ def measurement_of(
         max_rel_error=row.max_rel_error,
         cost=cost_of(row),
         stage=row.stage,
+        code=row.code or "",
     )
+    return checked(one)
 
 
 def timing_of(row: m.Measurement) -> r.Timing | None:
     if row.median_us is None:
         return None
-    return r.Timing(**{name: getattr(row, name) for name in _TIMING})
+    return checked(r.Timing(**{name: getattr(row, name) for name in _TIMING}))
 
 
 def failure_of(row: m.Measurement) -> r.Failure | None:
-    return failure(row.failure_kind, row.failure_message)
+    return failure(row.failure_kind, row.failure_message, row.failure_blame)
 
 
-def failure(kind: str | None, message: str | None) -> r.Failure | None:
-    """None if `kind` is; raises DatabaseError if it is unknown."""
+def failure(kind: str | None, message: str | None, blame: str | None) -> r.Failure | None:
+    """None if `kind` is; raises DatabaseError if it or the blame is unknown."""
     if kind is None:
         return None
     try:
-        return r.Failure(r.FailureKind(kind), message or "")
+        known = r.FailureKind(kind)
+        blamed = None if blame is None else r.Blame(blame)
     except ValueError as error:
-        raise DatabaseError(f"unknown kind of failure '{kind}'") from error
+        raise DatabaseError(f"unknown kind of failure: {shown(kind)}, {shown(blame)}") from error
+    text = message or ""
+    return checked(r.Failure(known, text, blamed or blame_of(known, str(text))))
+
+
+def blame_of(kind: r.FailureKind, message: str) -> r.Blame:
+    """Whose fault a failure was that was stored before anybody said so (schemas before 0003)."""
+    outside = kind is r.FailureKind.CRASH and message.startswith(_FROM_OUTSIDE)
+    stalled = kind is r.FailureKind.TIMEOUT
+    return r.Blame.MACHINE if outside or stalled else r.Blame.CANDIDATE
+
+
+def is_the_machines(failure: r.Failure | None) -> bool:
+    """Whether this says nothing about what failed: it is tried again."""
+    return failure is not None and failure.blame is r.Blame.MACHINE
 
 
 def printable(text: str) -> str:
@@ -260,7 +281,7 @@ def no_nan(value: float | None) -> float | None:
 
 
 def cost_of(row: m.Measurement | m.Event) -> r.Cost:
-    return r.Cost(row.codegen_s, row.compile_s, row.measure_s, row.sampler_s)
+    return checked(r.Cost(row.codegen_s, row.compile_s, row.measure_s, row.sampler_s))
 
 
 def cost_columns(cost: r.Cost) -> dict[str, float]:
@@ -332,4 +353,4 @@ def set_result(t: Transaction, session: m.Session, result: r.SessionResult, ende
 
 
 def verdict_of(row: m.Verdict) -> r.Verdict:
-    return r.Verdict(**{name: getattr(row, name) for name in _VERDICT})
+    return checked(r.Verdict(**{name: getattr(row, name) for name in _VERDICT}))

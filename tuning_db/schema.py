@@ -13,7 +13,7 @@ from tuning_db.errors import DatabaseError
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0002"
+HEAD = "0003"
 VERSION_TABLE = "autofuse_schema"
 
 

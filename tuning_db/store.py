@@ -14,7 +14,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
-from tuning_db import kernels, queries, rows
+from tuning_db import best, kernels, queries, rows
 from tuning_db import models as m
 from tuning_db.engine import WRITES, database_url, open_engine, translated, url_name
 from tuning_db.errors import DatabaseError
@@ -155,6 +155,22 @@ class Store:
                 raise DatabaseError(f"session {session_id} has already ended")
             rows.set_result(t, session, result, rows.now())
 
+    def promote(
+        self,
+        session_id: int | None,
+        env: r.Environment,
+        record: r.Measurement,
+        beaten: str | None,
+    ) -> bool:
+        """Make the candidate of `record` the best plan in the cache state it was timed in.
+
+        `beaten` is the digest of the best candidate that `record` was timed against, as `best` gave
+        it (None: there was none; the record's own: only its time is new). False, and nothing is
+        written, if another is the best by now: time against that one and ask again. A record that
+        the session has not stored yet is stored too."""
+        with self.writing() as t:
+            return best.promote(t, session_id, env, record, beaten)
+
     def set_calibration(self, env: r.Environment, name: str, value: float) -> None:
         """Set a measured constant of a device, replacing an older value."""
         if not math.isfinite(value):
@@ -166,16 +182,17 @@ class Store:
     # --- asking -----------------------------------------------------------------------------
 
     def measured(self, env: r.Environment, workload_digest: str) -> dict[str, r.Measurement]:
-        """The latest measurement of each candidate, by candidate digest, failures included, whose
-        environment's must pairs equal those of `env`."""
+        """The latest measurement of each candidate, by candidate digest, whose environment's must
+        pairs equal those of `env`; failures included, unless they were the machine's fault."""
         with self.reading() as t:
             return queries.measured(t, env, workload_digest)
 
     def kernels(
         self, env: r.Environment, groups: Iterable[str]
-    ) -> dict[tuple[str, str, str], r.KernelMeasurement]:
-        """The latest measurement of each kernel of these group digests, by group, launch and
-        cache state, failures included, whose environment's must pairs equal those of `env`."""
+    ) -> dict[kernels.Key, r.KernelMeasurement]:
+        """The latest measurement of each kernel of these group digests, by group, launch, cache
+        state and code, whose environment's must pairs equal those of `env`; failures included,
+        unless they were the machine's fault."""
         wanted = tuple(dict.fromkeys(groups))
         with self.reading() as t:
             return kernels.known(t, env, wanted)
@@ -189,15 +206,25 @@ class Store:
         with self.reading() as t:
             return kernels.history(t, env, limit)
 
-    def best(self, env: r.Environment, workload_digest: str) -> r.BestPlan | None:
-        """The best plan known for a workload on this device, or None.
+    def incumbent(self, env: r.Environment, workload: str, cache: str) -> r.BestPlan | None:
+        """The best plan that another has to be timed against before it takes its place in this
+        cache state; None where no plan was promoted yet."""
+        with self.reading() as t:
+            return best.incumbent(t, env, workload, cache)
 
-        That is the winner of the latest finished session, else the least latest median; what was
-        learned under the same stale pairs goes first. A candidate that failed when it was last
-        measured is passed over.
+    def best(
+        self, env: r.Environment, workload_digest: str, cache: str | None = None
+    ) -> r.BestPlan | None:
+        """The best plan known for a workload on this device in a cache state ("cold" or "warm";
+        None: the one that was promoted last), or None.
+
+        That is the promoted plan (see `promote`), unless it failed since by its own fault. Where
+        nothing was promoted it is the winner of the latest finished session, else the least latest
+        median. What was learned under the same stale pairs goes first; a promoted plan gives way
+        to it only where it is no slower, or where the plan itself was measured again under them.
         """
         with self.reading() as t:
-            return queries.best(t, env, workload_digest)
+            return best.best(t, env, workload_digest, cache)
 
     def measurements(
         self, workload: str, env: r.Environment | None = None

@@ -13,8 +13,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
-from tuning_db import kernels, lines, queries, rows
+from tuning_db import best, kernels, lines, queries, rows, union
 from tuning_db import models as m
+from tuning_db.checked import checked
 from tuning_db.engine import translated
 from tuning_db.errors import DatabaseError
 from tuning_db.schema import HEAD
@@ -27,26 +28,29 @@ def export_lines(store: Store) -> Iterator[str]:
     yield lines.write_header(lines.Header(lines.FORMAT, HEAD))
     with store.reading() as t:
         for part in (_environments, _workloads, _group_lines, _candidates):
-            yield from map(lines.write_line, part(t))
-        for part in (_sessions, _measurements, _kernels, _calibrations):
-            yield from map(lines.write_line, part(t))
+            yield from _written(part(t))
+        for part in (_sessions, _measurements, _kernels, _best_plans, _calibrations):
+            yield from _written(part(t))
 
 
 def import_lines(store: Store, texts: Iterable[str]) -> dict[str, int]:
     """Add what the database does not have yet; returns how many rows of each kind were new.
 
     Rows that exist stay as they are; a session that had not ended here takes its end from there.
+    An export of a schema without promoted plans promotes the best ones where there are none here.
     All or nothing: raises DatabaseError naming the line that does not fit.
     """
     # Read first: the write lock is not held while a slow source is read.
-    parsed = list(_parse(texts))
+    schema, parsed = _parse(texts)
     added: Counter[str] = Counter(dict.fromkeys(lines.KINDS, 0))
     with store.writing() as t:
         for number, line in parsed:
             try:
-                added[line_kind(line)] += _add(t, line)
+                added[line_kind(line)] += union.add(t, line)
             except (DatabaseError, ValueError) as error:
                 raise DatabaseError(f"line {number}: {error}") from error
+        if schema in lines.OLDER:
+            best.fill(t)
     return dict(added)
 
 
@@ -76,6 +80,10 @@ def copy_live(store: Store, path: str | os.PathLike[str]) -> None:
 
 def line_kind(line: lines.Line) -> str:
     return next(name for name, kind in lines.KINDS.items() if kind is type(line))
+
+
+def _written(found: Iterable[lines.Line]) -> Iterator[str]:
+    return (lines.write_line(checked(line)) for line in found)
 
 
 # --- export ---------------------------------------------------------------------------------
@@ -167,6 +175,7 @@ def _measurements(t: Transaction) -> Iterator[lines.Line]:
             failure=rows.failure_of(row),
             max_rel_error=row.max_rel_error,
             cost=rows.cost_of(row),
+            code=row.code or "",
         )
 
 
@@ -189,6 +198,17 @@ def _kernels(t: Transaction) -> Iterator[lines.Line]:
         yield lines.KernelLine(uid, created, session, environment, kernels.kernel_of(row))
 
 
+def _best_plans(t: Transaction) -> Iterator[lines.Line]:
+    query = (
+        select(m.Workload.digest, m.BestPlan.cache, m.Measurement.uid, m.BestPlan.promoted)
+        .join(m.Workload, m.BestPlan.workload_id == m.Workload.id)
+        .join(m.Measurement, m.BestPlan.measurement_id == m.Measurement.id)
+        .order_by(m.Workload.digest, m.BestPlan.fingerprint, m.BestPlan.cache)
+    )
+    for workload, cache, measurement, promoted in t.execute(query):
+        yield lines.BestLine(workload, cache, measurement, promoted)
+
+
 def _calibrations(t: Transaction) -> Iterator[lines.Line]:
     query = (
         select(m.Environment.digest, m.Calibration.name, m.Calibration.value)
@@ -202,18 +222,22 @@ def _calibrations(t: Transaction) -> Iterator[lines.Line]:
 # --- import ---------------------------------------------------------------------------------
 
 
-def _parse(texts: Iterable[str]) -> Iterator[tuple[int, lines.Line]]:
-    number, schema = 0, HEAD
+def _parse(texts: Iterable[str]) -> tuple[str, list[tuple[int, lines.Line]]]:
+    """The schema of an export, and its lines by number."""
+    schema, renamed = "", dict[str, str]()
+    parsed: list[tuple[int, lines.Line]] = []
     for number, text in enumerate(texts, start=1):
         try:
             if number == 1:
                 schema = _header_schema(text)
             elif text.strip():
-                yield number, lines.read_line(text, schema)
-        except ValueError as error:
+                line = lines.read_line(text, schema)
+                parsed.append((number, union.upgraded(line, renamed) if schema != HEAD else line))
+        except (DatabaseError, ValueError) as error:
             raise DatabaseError(f"line {number}: {error}") from error
-    if number == 0:
+    if not schema:
         raise DatabaseError("line 1: the export is empty")
+    return schema, parsed
 
 
 def _header_schema(text: str) -> str:
@@ -221,125 +245,3 @@ def _header_schema(text: str) -> str:
     if schema not in (*lines.OLDER, HEAD):
         raise ValueError(f"the export has schema {schema}, this autofuse reads up to {HEAD}")
     return schema
-
-
-def _add(t: Transaction, line: lines.Line) -> bool:
-    """Add a line if it is new; True if it was."""
-    match line:
-        case lines.EnvironmentLine():
-            return _add_environment(t, line)
-        case r.WorkloadRow():
-            return rows.ensure_workload(t, line)
-        case lines.GroupLine():
-            return rows.ensure_group(t, line.digest, line.text)[1]
-        case lines.CandidateLine():
-            return _add_candidate(t, line)
-        case lines.SessionLine():
-            return _add_session(t, line)
-        case lines.MeasurementLine():
-            return _add_measurement(t, line)
-        case lines.KernelLine():
-            return _add_kernel(t, line)
-        case lines.CalibrationLine():
-            return _add_calibration(t, line)
-
-
-def _add_environment(t: Transaction, line: lines.EnvironmentLine) -> bool:
-    if rows.environment_digest(line.environment) != line.digest:
-        raise DatabaseError("environment does not have the digest it claims")
-    new = t.scalar(select(m.Environment.id).where(m.Environment.digest == line.digest)) is None
-    rows.ensure_environment(t, line.environment)
-    return new
-
-
-def _add_candidate(t: Transaction, line: lines.CandidateLine) -> bool:
-    workload = rows.workload_id(t, line.workload)
-    return rows.ensure_candidate(
-        t, workload, line.digest, line.json, line.origin, line.kernels, line.groups
-    )[1]
-
-
-def _add_session(t: Transaction, line: lines.SessionLine) -> bool:
-    if (line.ended is None) != (line.result is None):
-        raise DatabaseError("session needs both an end and a result, or neither")
-    row = t.scalar(select(m.Session).where(m.Session.uid == line.uid))
-    new = row is None
-    workload = rows.workload_id(t, line.workload)
-    if row is None:
-        row = m.Session(
-            uid=line.uid,
-            environment_id=_environment_id(t, line.environment),
-            workload_id=workload,
-            strategy=line.strategy,
-            seed=line.seed,
-            budget_s=line.budget_s,
-            started=line.started,
-        )
-        t.add(row)
-        t.flush()
-    if row.ended is not None:
-        return new
-    # An unfinished session here may have gone on there: take the events it lacks, and its end.
-    for position in range(rows.next_position(t, row.id), len(line.events)):
-        event = line.events[position]
-        candidate = rows.candidate_id(t, workload, event.candidate_digest)
-        t.add(rows.event_row(row.id, position, candidate, event))
-    if line.ended is not None and line.result is not None:
-        rows.set_result(t, row, line.result, line.ended)
-    return new
-
-
-def _add_measurement(t: Transaction, line: lines.MeasurementLine) -> bool:
-    if t.scalar(select(m.Measurement.id).where(m.Measurement.uid == line.uid)) is not None:
-        return False
-    session = _session_id(t, line.session)
-    candidate = rows.candidate_id(t, rows.workload_id(t, line.workload), line.candidate)
-    one = r.Measurement(
-        workload=line.workload,
-        candidate="",
-        candidate_digest=line.candidate,
-        origin=line.origin,
-        kernels=0,
-        groups=(),
-        timing=line.timing,
-        failure=line.failure,
-        max_rel_error=line.max_rel_error,
-        cost=line.cost,
-        stage=line.stage,
-    )
-    environment = _environment_id(t, line.environment)
-    t.add(rows.measurement_row(environment, candidate, session, one, line.uid, line.created))
-    return True
-
-
-def _add_kernel(t: Transaction, line: lines.KernelLine) -> bool:
-    same = m.KernelMeasurement.uid == line.uid
-    if t.scalar(select(m.KernelMeasurement.id).where(same)) is not None:
-        return False
-    session = _session_id(t, line.session)
-    environment = _environment_id(t, line.environment)
-    group, _ = rows.ensure_group(t, line.kernel.group)
-    t.add(kernels.row_of(environment, group, session, line.kernel, line.uid, line.created))
-    return True
-
-
-def _add_calibration(t: Transaction, line: lines.CalibrationLine) -> bool:
-    environment = _environment_id(t, line.environment)
-    if t.get(m.Calibration, (environment, line.name)) is not None:
-        return False
-    t.add(m.Calibration(environment_id=environment, name=line.name, value=line.value))
-    return True
-
-
-def _session_id(t: Transaction, uid: str | None) -> int | None:
-    found = None if uid is None else t.scalar(select(m.Session.id).where(m.Session.uid == uid))
-    if uid is not None and found is None:
-        raise DatabaseError(f"session {uid} is on no earlier line")
-    return found
-
-
-def _environment_id(t: Transaction, digest: str) -> int:
-    found = t.scalar(select(m.Environment.id).where(m.Environment.digest == digest))
-    if found is None:
-        raise DatabaseError(f"environment {digest} is on no earlier line")
-    return found

@@ -10,26 +10,52 @@ result is a launch failure code.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from autofuse.ops.types import AutofuseError, Literal, TensorType
+from autofuse.records import Blame
 
 ALIGNMENT = 64
 
 
-class CompileError(AutofuseError):
-    """The compiler refused a program, or took too long."""
+class BlamedError(AutofuseError):
+    """A failure of a candidate, unless `blame` says that the machine is at fault."""
+
+    def __init__(self, message: str, blame: Blame = Blame.CANDIDATE) -> None:
+        super().__init__(message)
+        self.blame = blame
 
 
-class CompilerMissing(AutofuseError):  # noqa: N818 - the name is what the user is told
+class CompileError(BlamedError):
+    """The compiler refused a program, could not do its work, or took too long."""
+
+
+class CompilerMissing(BlamedError):  # noqa: N818 - the name is what the user is told
     """There is no compiler on this machine."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message, Blame.MACHINE)
 
-class LaunchError(AutofuseError):
+
+class LaunchError(BlamedError):
     """A built program that cannot be loaded or that reported failure."""
+
+
+@contextmanager
+def building(what: str) -> Iterator[None]:
+    """What the machine does to a build (a full disk, no memory) is a CompileError of its blame."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise CompileError(f"{what} could not be built: {reason}", Blame.MACHINE) from error
+    except MemoryError as error:
+        reason = "out of host memory"
+        raise CompileError(f"{what} could not be built: {reason}", Blame.MACHINE) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,9 +102,16 @@ class BuildCache:
 
     def put_text(self, key: str, suffix: str, text: str) -> Path:
         """Store a small text under `key`."""
+        return self.put(key, suffix, text.encode())
+
+    def put(self, key: str, suffix: str, data: bytes) -> Path:
+        """Store a few bytes under `key`; nothing is left of them where that fails."""
         temporary = self.temporary(suffix)
-        temporary.write_text(text, encoding="utf-8")
-        return self.publish(temporary, key, suffix)
+        try:
+            temporary.write_bytes(data)
+            return self.publish(temporary, key, suffix)
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def size_bytes(self) -> int:
         """Bytes held now."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -26,9 +27,11 @@ from autofuse.backends.base import (
     CompilerMissing,
     Program,
     Source,
+    building,
 )
 from autofuse.backends.cache import BuildCache, content_key
 from autofuse.backends.machine import isa_digest, usable_cores
+from autofuse.records import Blame
 
 BASE_FLAGS = ("-std=gnu11", "-fPIC", "-fopenmp")
 LINK_FLAGS = ("-shared", "-fopenmp")
@@ -37,6 +40,11 @@ DEFAULT_TIMEOUT_S = 120.0
 _LOG_LINES = 8
 _LOG_CHARACTERS = 4000
 MISSING = "no C compiler found: install one (on Debian: apt-get install gcc) or set CC"
+# What compilers say when the machine let them down, as GCC, its linker and clang spell it.
+_MACHINE = re.compile(
+    r"No space left on device|Cannot allocate memory|virtual memory exhausted|out of memory alloc"
+    r"|(Killed|Terminated) signal terminated program|unable to execute command: Killed"
+)
 MISSING_CXX = "no C++ compiler found: install one (on Debian: apt-get install g++) or set CXX"
 
 
@@ -101,18 +109,19 @@ def compile_program(
     """Build `program`, or find it built; up to `parallel` units compile at the same time.
 
     Raises CompileError (with the first lines of the compiler's log, or on a unit that takes
-    longer than `timeout_s` seconds) and CompilerMissing.
+    longer than `timeout_s` seconds; the machine's fault if that is stalled, full or out of memory)
+    and CompilerMissing.
     """
     if not program.sources:
         raise CompileError("a program needs at least one source")
     compiler, store = find_compiler(), cache or BuildCache()
     started = time.perf_counter()
     workers = max(1, min(parallel, len(program.sources), usable_cores()))
-    with ThreadPoolExecutor(workers) as pool:
+    with building("the program"), ThreadPoolExecutor(workers) as pool:
         objects = list(
             pool.map(lambda s: _compile_object(compiler, s, store, timeout_s), program.sources)
         )
-    library = _link(compiler, objects, store, timeout_s)
+        library = _link(compiler, objects, store, timeout_s)
     steps = [*objects, library]
     return Built(
         Artifact(
@@ -187,7 +196,7 @@ def make_file(
         code, log = _run(command, timeout_s, what)
         cost = time.perf_counter() - started
         if code != 0:
-            raise CompileError(f"compiling {what} failed: {_excerpt(log)}")
+            raise CompileError(f"compiling {what} failed: {_reason(code, log)}", _blame(code, log))
         # The note first: a file whose note is missing would be made again.
         note = {"compile_s": cost, "log": log[:_LOG_CHARACTERS]}
         cache.put_text(key, ".json", json.dumps(note))
@@ -198,16 +207,19 @@ def make_file(
 
 def _run(command: list[str], timeout_s: float, what: str) -> tuple[int, str]:
     """Exit code and output; the whole process group dies at the time limit."""
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env={**os.environ, "LC_ALL": "C"},
-        start_new_session=True,
-    )
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env={**os.environ, "LC_ALL": "C"},
+            start_new_session=True,
+        )
+    except (FileNotFoundError, PermissionError) as error:
+        raise CompilerMissing(f"the compiler {command[0]} is gone: {error.strerror}") from error
     try:
         log, _ = process.communicate(timeout=timeout_s)
     except BaseException as error:  # an interrupt too must not leave a compiler behind
@@ -215,9 +227,19 @@ def _run(command: list[str], timeout_s: float, what: str) -> tuple[int, str]:
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         if isinstance(error, subprocess.TimeoutExpired):
-            raise CompileError(f"compiling {what} took more than {timeout_s:g} s") from None
+            text = f"compiling {what} took more than {timeout_s:g} s"
+            raise CompileError(text, Blame.MACHINE) from None
         raise
     return process.returncode, log.strip()
+
+
+def _blame(code: int, log: str) -> Blame:
+    """A compiler that was killed, or found no room, says nothing about the text it was given."""
+    return Blame.MACHINE if code < 0 or _MACHINE.search(log) else Blame.CANDIDATE
+
+
+def _reason(code: int, log: str) -> str:
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else _excerpt(log)
 
 
 def _excerpt(log: str) -> str:

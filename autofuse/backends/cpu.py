@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 
 from autofuse.backends.base import Program, Source
-from autofuse.backends.entry import ENTRY, KernelCall, entry_text, same_kernel
+from autofuse.backends.cache import content_key
+from autofuse.backends.ccompiler import BASE_FLAGS, LINK_FLAGS, LINK_LIBRARIES
+from autofuse.backends.codes import library_code
+from autofuse.backends.entry import (
+    ENTRY,
+    KernelCall,
+    entry_text,
+    library_task,
+    runtime_text,
+    same_kernel,
+)
+from autofuse.backends.pool import pool_source
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
 from autofuse.kernel.gemm import uses_blas
@@ -37,8 +50,18 @@ MATH_FLAGS = {
     "strict": (),
     "relaxed": ("-fassociative-math", "-freciprocal-math", "-fno-signed-zeros"),
 }
+ENTRY_FLAGS = ("-O1",)
 # Kernels per translation unit: small kernels share the compiler's start-up.
 PER_UNIT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A kernel's text before it has a name (KERNEL), its number of arrays, and its iterations."""
+
+    text: str
+    params: int
+    iterations: int
 
 
 def flags_of(launch: LaunchConfig) -> tuple[str, ...]:
@@ -57,9 +80,20 @@ def kernel_of(run: Run) -> Kernel:
     return lower(group, run.launch, "KERNEL")
 
 
+@lru_cache(maxsize=2048)
+def rendered(group: Graph, launch: LaunchConfig) -> Rendered:
+    """The kernel of a group given as its own graph (see `extract`), kept for who asks again."""
+    kernel = lower(group, launch, "KERNEL")
+    return Rendered(render_c(kernel), len(kernel.params), c_iterations(kernel))
+
+
 def kernel_text(kernel: Kernel, launch: LaunchConfig) -> tuple[str, str]:
     """Name and C text of one kernel; equal groups give equal text whatever graph they are in."""
-    text = render_c(kernel)
+    return named(render_c(kernel), launch)
+
+
+def named(text: str, launch: LaunchConfig) -> tuple[str, str]:
+    """A name that follows from the content of a kernel's text, and the text under that name."""
     # One text under two sets of flags is two kernels: their symbols must differ.
     identity = " ".join([*flags_of(launch), text])
     name = "k_" + sha256(identity.encode()).hexdigest()[:16]
@@ -75,12 +109,12 @@ def program(graph: Graph, candidate: Candidate) -> Program:
     for run in kernel_runs(plan.steps):
         if uses_blas(run.graph, run.group, run.launch) or same_kernel(run) in calls:
             continue
-        kernel = kernel_of(run)
-        name, text = kernel_text(kernel, run.launch)
+        kernel = rendered(extract(run.graph, run.group)[0], run.launch)
+        name, text = named(kernel.text, run.launch)
         head = text[: text.index("\n{")] + ";"
-        calls[same_kernel(run)] = KernelCall(name, head, len(kernel.params), c_iterations(kernel))
+        calls[same_kernel(run)] = KernelCall(name, head, kernel.params, kernel.iterations)
         units.setdefault(flags_of(run.launch), {})[name] = text
-    entry = Source("entry", entry_text(graph, plan, calls), ("-O1",))
+    entry = Source("entry", entry_text(graph, plan, calls), ENTRY_FLAGS)
     return Program(
         sources=(*_units(units), entry),
         entry=ENTRY,
@@ -89,6 +123,24 @@ def program(graph: Graph, candidate: Candidate) -> Program:
         constants=plan.constants,
         workspace=plan.workspace,
     )
+
+
+def kernel_code(run: Run) -> str:
+    """The digest of one kernel's text and flags (see `backends/codes.py`).
+
+    Raises AutofuseError for a group that cannot be lowered."""
+    if uses_blas(run.graph, run.group, run.launch):
+        return library_code(run, library_task(run), *ENTRY_FLAGS)
+    kernel = rendered(extract(run.graph, run.group)[0], run.launch)
+    flags = (*BASE_FLAGS, *flags_of(run.launch))
+    return content_key(["kernel", *flags, C.prelude, kernel.text, str(kernel.iterations)])
+
+
+def runtime_code() -> str:
+    """The digest of what is compiled into every plan: thread pool, entry, flags."""
+    pool = pool_source()
+    flags = (*BASE_FLAGS, *ENTRY_FLAGS, *pool.flags, *LINK_FLAGS, *LINK_LIBRARIES)
+    return content_key(["runtime", *flags, pool.text, runtime_text()])
 
 
 def _units(units: dict[tuple[str, ...], dict[str, str]]) -> Iterator[Source]:

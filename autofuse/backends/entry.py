@@ -71,6 +71,21 @@ def entry_text(graph: Graph, plan: Schedule, calls: Mapping[Run, KernelCall]) ->
     return "\n".join(lines) + "\n"
 
 
+def runtime_text() -> str:
+    """What every entry is made of whatever its plan: the steps of a loop around a copy, and the
+    task that runs a kernel."""
+    loop = Repeat(2, 0, Ref("work"), (Copy(Ref("work"), Ref("work", offset=64), 64),), ())
+    plan = Schedule((loop,), (), 128, (0,))
+    call = KernelCall("KERNEL", "void KERNEL(void);", 1, 1)
+    bare = Graph((), (), ())
+    return "\n".join([entry_text(bare, plan, {}), *_task(call)])
+
+
+def library_task(run: Run) -> str:
+    """The text of a library call, whatever else is in the plan."""
+    return "\n".join(_gemm_task(run, 0))
+
+
 def _task(call: KernelCall) -> Iterator[str]:
     """The kernel with its arrays in one table, as the thread pool wants it."""
     arguments = ", ".join([*(f"p[{i}]" for i in range(call.params)), "first", "last"])

@@ -10,9 +10,6 @@ from autofuse.backends.ccompiler import find_compiler
 from autofuse.backends.machine import cpu_model, isa_digest, usable_cores
 from autofuse.records import Environment
 
-# Raise when generated code changes so much that old times say nothing about it.
-CODEGEN_VERSION = 1
-
 
 def cpu_environment() -> Environment:
     """The fingerprint of device "cpu": what must match, and what makes a time stale."""
@@ -21,7 +18,6 @@ def cpu_environment() -> Environment:
     except CompilerMissing:
         compiler = "none"
     must = {
-        "codegen": str(CODEGEN_VERSION),
         "cores": str(usable_cores()),
         "isa": isa_digest(),
         "model": cpu_model(),

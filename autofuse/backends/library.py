@@ -17,6 +17,7 @@ from autofuse.backends.base import ALIGNMENT, Artifact, LaunchError
 from autofuse.backends.blas import blas_pointers
 from autofuse.backends.pool import pool_pointer
 from autofuse.ops.types import AutofuseError, TensorType
+from autofuse.records import Blame
 
 Arrays = tuple[np.ndarray, ...]
 _KEPT_PER_OUTPUT = 2
@@ -69,6 +70,12 @@ class OutputPool:
         return _view(owner, self._type)
 
 
+def _is_whole(artifact: Artifact, error: Exception) -> bool:
+    """Whether a library that cannot be loaded is there (another process may have evicted it), and
+    there was memory to map it."""
+    return artifact.path.is_file() and "Cannot allocate memory" not in str(error)
+
+
 def _give_back(free: list[np.ndarray], memory: np.ndarray) -> None:
     if len(free) < _KEPT_PER_OUTPUT:
         free.append(memory)
@@ -94,7 +101,8 @@ class Library:
             self._handle: ctypes.CDLL | None = ctypes.CDLL(str(artifact.path))
             self._entry = self._handle[artifact.entry]
         except (OSError, AttributeError) as error:
-            raise LaunchError(f"cannot load {artifact.path.name}: {error}") from error
+            blame = Blame.CANDIDATE if _is_whole(artifact, error) else Blame.MACHINE
+            raise LaunchError(f"cannot load {artifact.path.name}: {error}", blame) from error
         _pin_openmp()
         self._entry.restype = ctypes.c_int32
         self._entry.argtypes = [ctypes.c_void_p] * 3

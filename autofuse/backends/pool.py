@@ -17,12 +17,17 @@ ENTRY = "af_parallel"
 
 
 @lru_cache(maxsize=1)
+def pool_source() -> Source:
+    """The pool's translation unit."""
+    return Source("pool", files("autofuse.backends").joinpath("pool.c").read_text(), ("-O2",))
+
+
+@lru_cache(maxsize=1)
 def pool_pointer() -> int:
     """Address of `void af_parallel(task, args, total, threads)`, valid for the process's life.
 
     Raises CompilerMissing or CompileError when the pool is not built yet and cannot be."""
-    text = files("autofuse.backends").joinpath("pool.c").read_text()
-    built = compile_program(Program((Source("pool", text, ("-O2",)),), ENTRY, (), ()))
+    built = compile_program(Program((pool_source(),), ENTRY, (), ()))
     # Never closed: its threads outlive every library that uses them.
     function = ctypes.CDLL(str(built.artifact.path))[ENTRY]
     return ctypes.cast(function, ctypes.c_void_p).value or 0

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from autofuse.backends import cpu
 from autofuse.backends.base import Built, Runnable
 from autofuse.backends.ccompiler import compile_program, find_compiler, find_cxx
-from autofuse.backends.cpu import program
+from autofuse.backends.codes import group_code, plan_code
 from autofuse.backends.cuda import driver as cuda
 from autofuse.backends.cuda.build import build_cuda
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target, target_named
@@ -17,16 +18,23 @@ from autofuse.backends.cuda.emulated import build_emulated, load_emulated
 from autofuse.backends.cuda.environment import cuda_environment, target_environment
 from autofuse.backends.cuda.launch import MODES, load_cuda
 from autofuse.backends.cuda.program import CudaProgram, cuda_program
+from autofuse.backends.cuda.program import kernel_code as cuda_kernel_code
 from autofuse.backends.fingerprint import cpu_environment
 from autofuse.backends.library import load_library
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.types import Candidate
+from autofuse.plan.schedule import Run
+from autofuse.plan.types import Candidate, FusionGroup, LaunchConfig
 from autofuse.records import Environment
 
 
 def _always() -> None:
     """The hardware is always here."""
+
+
+def _nothing() -> str:
+    """Nothing but its kernels is compiled into a plan."""
+    return ""
 
 
 @dataclass(frozen=True)
@@ -37,7 +45,8 @@ class Backend:
     here, `present` when the hardware itself is absent. `load` takes an artifact and how it is to be
     issued ("" is the device's own way). `timed` is False for a device whose times mean nothing;
     only such a one may stand for a named `target`. `modes` are the ways of issuing a plan that are
-    timed, the device's own first."""
+    timed, the device's own first. `kernel_code` gives the digest of one kernel's code (see
+    `backends/codes.py`), `runtime` that of what is compiled into every plan."""
 
     name: str
     program: Callable[[Graph, Candidate], Any]
@@ -49,10 +58,38 @@ class Backend:
     timed: bool = True
     target: Target | None = None
     modes: tuple[str, ...] = ("",)
+    kernel_code: Callable[[Run], str] = cpu.kernel_code
+    runtime: Callable[[], str] = cpu.runtime_code
+
+    def group_code(
+        self,
+        graph: Graph,
+        group: FusionGroup,
+        launch: LaunchConfig,
+        bodies: tuple[LaunchConfig, ...] = (),
+    ) -> str:
+        """The digest of the code of one group; raises AutofuseError where there can be none."""
+        return group_code(graph, group, launch, bodies, self.kernel_code)
+
+    def codes(self, graph: Graph, candidate: Candidate) -> tuple[str, ...]:
+        """The digest of the code of each group of a plan, in order, nothing compiled.
+
+        Raises AutofuseError for a plan that cannot be built."""
+        bodies = candidate.bodies or ((),) * len(candidate.launches)
+        rows = zip(candidate.plan.groups, candidate.launches, bodies, strict=True)
+        return tuple(self.group_code(graph, *row) for row in rows)
+
+    def plan_code(self, codes: Sequence[str]) -> str:
+        """The digest of a whole plan, from its groups' `codes` in order."""
+        return plan_code(codes, self.runtime())
 
 
 def _for_running(graph: Graph, candidate: Candidate) -> CudaProgram:
     return cuda_program(graph, candidate, cuda.running_target())
+
+
+def _code_for_running(run: Run) -> str:
+    return cuda_kernel_code(run, cuda.running_target())
 
 
 def emulated(target: Target) -> Backend:
@@ -66,11 +103,13 @@ def emulated(target: Target) -> Backend:
         load_emulated,
         timed=False,
         target=target,
+        kernel_code=partial(cuda_kernel_code, target=target),
+        runtime=_nothing,
     )
 
 
 BACKENDS: dict[str, Backend] = {
-    "cpu": Backend("cpu", program, compile_program, cpu_environment, find_compiler),
+    "cpu": Backend("cpu", cpu.program, compile_program, cpu_environment, find_compiler),
     "cuda": Backend(
         "cuda",
         _for_running,
@@ -80,6 +119,8 @@ BACKENDS: dict[str, Backend] = {
         load_cuda,
         cuda.require_cuda,
         modes=MODES,
+        kernel_code=_code_for_running,
+        runtime=_nothing,
     ),
     "cuda-emulated": emulated(DEFAULT_TARGET),
 }

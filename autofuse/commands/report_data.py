@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from autofuse.commands.pictures import graph_svg
 from autofuse.cost.account import Account, account
 from autofuse.graph.readback import read_text
 from autofuse.graph.types import Graph
@@ -20,6 +21,7 @@ def workload_reports(
     store: Store, workload: WorkloadRow, peers: PeersFile | None = None
 ) -> Iterator[WorkloadReport]:
     """One report per device that the workload was tuned on."""
+    graph = _graph(workload)
     for environment, sessions in by_device(store.sessions(workload.digest)):
         measurements = store.measurements(workload.digest, environment)
         events = {session.id: store.events(session.id) for session in sessions}
@@ -28,18 +30,17 @@ def workload_reports(
             sessions,
             events,
             measurements,
-            plan_svg=_picture(workload, sessions, measurements),
+            plan_svg=_picture(graph, workload.name, sessions, measurements),
             peers=peers_of(peers, workload.name, environment) if peers else (),
-            facts=plan_facts(workload, sessions, measurements),
+            facts=plan_facts(graph, sessions, measurements),
         )
 
 
 def plan_facts(
-    workload: WorkloadRow, sessions: Sequence[SessionRow], measurements: Sequence[Measurement]
+    graph: Graph | None, sessions: Sequence[SessionRow], measurements: Sequence[Measurement]
 ) -> dict[str, PlanFacts]:
-    """Facts of every baseline and best plan by candidate digest; none of a workload or plan whose
-    stored text this version cannot read."""
-    graph = _graph(workload)
+    """Facts of every baseline and best plan by candidate digest; none without a graph, and none of
+    a plan whose stored text this version cannot read."""
     if graph is None:
         return {}
     named = {d for s in sessions if s.result for _, d in s.result.baselines}
@@ -62,6 +63,7 @@ def plan_facts(
 
 
 def _graph(workload: WorkloadRow) -> Graph | None:
+    """The workload as a graph, or None where another version wrote what this one cannot read."""
     try:
         return read_text(workload.text)
     except GraphError:
@@ -86,15 +88,19 @@ def _facts(found: Account) -> PlanFacts:
 
 
 def _picture(
-    workload: WorkloadRow, sessions: Sequence[SessionRow], measurements: Sequence[Measurement]
+    graph: Graph | None,
+    name: str,
+    sessions: Sequence[SessionRow],
+    measurements: Sequence[Measurement],
 ) -> str:
-    """The best plan of the latest session that has one, drawn; "" if there is none."""
-    from autofuse.commands.pictures import text_svg
-
+    """The best plan of the latest session that has one, drawn; "" if there is none, or none that
+    this version can read."""
     plans = {one.candidate_digest: one.candidate for one in measurements}
     bests = [s.result.best_digest for s in sessions if s.result is not None]
     found = next((digest for digest in reversed(bests) if digest in plans), None)
-    if found is None:
+    if graph is None or found is None:
         return ""
-    plan = candidate_from_json(plans[found]).plan
-    return text_svg(workload.text, plan, f"The best plan of {workload.name}")
+    try:
+        return graph_svg(graph, candidate_from_json(plans[found]).plan, f"The best plan of {name}")
+    except (PlanError, GraphError, LookupError):
+        return ""

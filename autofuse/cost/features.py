@@ -15,7 +15,7 @@ from autofuse.cost.traffic import group_traffic
 from autofuse.cost.work import Work, group_work
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.reduction import reduced_axes
-from autofuse.ops.spec import Family
+from autofuse.ops.spec import Family, Motion
 from autofuse.plan.forms import Form
 from autofuse.plan.groups import is_inline, reads, reissued
 from autofuse.plan.legality import check_group
@@ -60,8 +60,6 @@ COLUMNS: Mapping[str, str] = {
     "narrow": "bytes per element of the narrowest type",
     "floating": "share of the bytes read and written that are of floating types",
 }
-
-_PIECES = ("concat", "pad", "slice", "reverse", "dynamic_slice", "dynamic_update_slice")
 
 
 def group_features(graph: Graph, group: FusionGroup, bound_us: float) -> Features:
@@ -132,42 +130,35 @@ def _forms(graph: Graph, group: FusionGroup) -> Features:
 def _ops(graph: Graph, group: FusionGroup) -> Features:
     nodes = [n for n in group.nodes if not is_inline(graph, n)]
     families = Counter(graph[n].spec.family for n in nodes)
-    ops = Counter(graph[n].op for n in nodes)
+    motions = Counter(graph[n].spec.motion for n in nodes)
     folds = [n for n in nodes if graph[n].spec.family is Family.REDUCTION]
     products = [n for n in nodes if graph[n].spec.family is Family.CONTRACTION]
     loops = [n for n in nodes if graph[n].spec.family is Family.CONTROL]
     return {
         "nodes": float(len(nodes)),
         "reductions": float(len(folds)),
-        "reduced": max((_log(_folded(graph, n)) for n in folds), default=0.0),
+        "reduced": max((_log(_terms(graph, n)) for n in folds), default=0.0),
         "reduced_last": float(sum(_is_last(graph, n) for n in folds)),
         "scans": float(families[Family.SCAN]),
         "contractions": float(len(products)),
-        "contracted": max((_log(_contracted(graph, n)) for n in products), default=0.0),
+        "contracted": max((_log(_terms(graph, n)) for n in products), default=0.0),
         "randoms": float(families[Family.RANDOM]),
         "trips": max((_log(graph.call(n)["trip"]) for n in loops), default=0.0),
-        "broadcasts": float(ops["broadcast"]),
-        "transposes": float(ops["transpose"]),
-        "gathers": float(ops["gather"] + ops["scatter"]),
-        "pieces": float(sum(ops[op] for op in _PIECES)),
+        "broadcasts": float(motions[Motion.REPEAT]),
+        "transposes": float(motions[Motion.PERMUTE]),
+        "gathers": float(motions[Motion.PICK]),
+        "pieces": float(motions[Motion.CUT]),
     }
 
 
-def _folded(graph: Graph, node: int) -> float:
-    """Elements that one result of a reduction is made of."""
-    n = graph[node]
-    return graph.type_of(n.inputs[0]).size / max(1, n.types[0].size)
+def _terms(graph: Graph, node: int) -> int:
+    """Elements or products that one result of a node is folded from."""
+    return graph[node].spec.terms(graph.call(node))
 
 
 def _is_last(graph: Graph, node: int) -> bool:
     """Whether a reduction folds the innermost axis of its operand."""
     return graph.type_of(graph[node].inputs[0]).rank - 1 in reduced_axes(graph.call(node))
-
-
-def _contracted(graph: Graph, node: int) -> float:
-    """Products that one result of a contraction is the sum of."""
-    n = graph[node]
-    return n.spec.flops(graph.call(node)) / (2 * max(1, n.types[0].size))
 
 
 def _types(graph: Graph, values: Sequence[Value]) -> Features:

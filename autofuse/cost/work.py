@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
 
 from autofuse.graph.types import Graph, Value
+from autofuse.ops import needs
 from autofuse.ops.spec import Family
+from autofuse.ops.types import OpCall
 from autofuse.plan.groups import is_inline, is_source
-
-SPECIAL = frozenset((
-    "exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "sinh", "cosh", "asin", "acos",
-    "atan", "logistic", "erf", "pow", "atan2",
-))  # fmt: skip
-# Values as one number: node * WIDTH + output index.
-WIDTH = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,94 +42,134 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class _Facts:
-    """What counting asks of a node. `operands`: (value, its elements, its bytes per element or 0
-    for a literal). `kind` "special", "contraction", "cheap", or "" where nothing is computed."""
+class _Operand:
+    """A value that a node reads: its number, the node that makes it, its elements, and its bytes
+    per element, 0 for a literal."""
 
-    op: str
+    value: int
+    node: int
+    size: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What counting asks of a node.
+
+    `kind` is "special", "contraction", "cheap", or "" where nothing is computed; `each`: as many
+    elements of every operand are needed as are made, else `needed` keeps what is, by elements made;
+    `along`: the output axes along which results differ, each with the operand axis it follows, or
+    None where nothing is known to repeat.
+    """
+
+    call: OpCall
     family: Family
     outs: tuple[int, ...]
     whole: int
     shape: tuple[int, ...]
-    operands: tuple[tuple[int, int, int], ...]
+    operands: tuple[_Operand, ...]
     flops: float
     kind: str
-    dims: tuple[int, ...]
+    each: bool
+    along: Mapping[int, int | None] | None
+    needed: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
-@lru_cache(maxsize=64)
-def _table(graph: Graph) -> list[_Facts | None]:
-    return [None] * len(graph.nodes)
+class _Table:
+    """The facts of a graph's nodes, each found once. Values are numbered through: output k of a
+    node is `first[node] + k`."""
 
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.first = tuple(accumulate((len(n.types) for n in graph.nodes), initial=0))
+        self.known: list[_Facts | None] = [None] * len(graph.nodes)
 
-def _facts(graph: Graph, table: list[_Facts | None], node: int) -> _Facts:
-    found = table[node]
-    if found is not None:
+    def number(self, value: Value) -> int:
+        return self.first[value.node] + value.index
+
+    def facts(self, node: int) -> _Facts:
+        found = self.known[node]
+        if found is None:
+            found = self.known[node] = self._found(node)
         return found
-    n, call = graph[node], graph.call(node)
-    family, attrs = n.spec.family, dict(n.attrs)
-    kind = "special" if n.op in SPECIAL else "cheap"
-    if family is Family.CONTRACTION:
-        kind = "contraction"
+
+    def _found(self, node: int) -> _Facts:
+        n, call = self.graph[node], self.graph.call(node)
+        kind = _kind(n.spec.family, n.spec.special)
+        return _Facts(
+            call,
+            n.spec.family,
+            tuple(range(self.first[node], self.first[node + 1])),
+            n.types[0].size,
+            n.types[0].shape,
+            tuple(self._operand(v) for v in n.inputs),
+            n.spec.flops(call) if kind else 0.0,
+            kind,
+            n.spec.least_needed is needs.each,
+            _along(self.graph, node),
+        )
+
+    def _operand(self, value: Value) -> _Operand:
+        own = self.graph.type_of(value)
+        width = 0 if is_inline(self.graph, value.node) else own.dtype.itemsize
+        return _Operand(self.number(value), value.node, own.size, width)
+
+
+_table = lru_cache(maxsize=64)(_Table)
+
+
+def _kind(family: Family, special: bool) -> str:
     if family in (Family.SOURCE, Family.MOVEMENT, Family.CONTROL):
-        kind = ""
-    operands = []
-    for v in n.inputs:
-        own = graph.type_of(v)
-        width = 0 if is_inline(graph, v.node) else own.dtype.itemsize
-        operands.append((v.node * WIDTH + v.index, own.size, width))
-    dims = attrs["dims"] if n.op == "broadcast" else ()
-    found = table[node] = _Facts(
-        n.op,
-        family,
-        tuple(node * WIDTH + k for k in range(len(n.types))),
-        n.types[0].size,
-        n.types[0].shape,
-        tuple(operands),
-        n.spec.flops(call) if kind else 0.0,
-        kind,
-        (attrs["axis"],) if n.op == "iota" else dims,
-    )
-    return found
+        return ""
+    if family is Family.CONTRACTION:
+        return "contraction"
+    return "special" if special else "cheap"
+
+
+def _along(graph: Graph, node: int) -> Mapping[int, int | None] | None:
+    spec, call = graph[node].spec, graph.call(node)
+    if spec.varies is None:
+        return None
+    maps = () if spec.axes is None else spec.axes(call)
+    return {axis: maps[0][axis] if maps else None for axis in spec.varies(call)}
 
 
 def group_work(graph: Graph, nodes: Sequence[int], outputs: Sequence[Value]) -> Work:
     """The least that one kernel computing `outputs` from `nodes` moves and computes."""
+    table = _table(graph)
     least: dict[int, int] = {}
     moved = 0
     for v in outputs:
         own = graph.type_of(v)
-        least[v.node * WIDTH + v.index] = own.size
+        least[table.number(v)] = own.size
         moved += own.nbytes
     ordered = sorted(nodes)
-    _needed(graph, ordered, least)
-    inside, table = set(ordered), _table(graph)
+    _needed(table, ordered, least)
+    inside = set(ordered)
     read = {
-        (value, width)
+        (operand.value, operand.width)
         for node in ordered
-        for value, _, width in _facts(graph, table, node).operands
-        if width and value // WIDTH not in inside
+        for operand in table.facts(node).operands
+        if operand.width and operand.node not in inside
     }
     moved += sum(least.get(value, 0) * width for value, width in read)
-    return _arithmetic(graph, ordered, least) + Work(nbytes=float(moved))
+    return _arithmetic(table, ordered, least) + Work(nbytes=float(moved))
 
 
-def _needed(graph: Graph, ordered: Sequence[int], least: dict[int, int]) -> None:
+def _needed(table: _Table, ordered: Sequence[int], least: dict[int, int]) -> None:
     """At least how many different elements of each value are needed: of several readers the one
     that needs most counts, because their elements may be the same."""
-    table = _table(graph)
+    known = table.known
     for node in reversed(ordered):
-        facts = table[node] or _facts(graph, table, node)
+        facts = known[node] or table.facts(node)
         made = _made(facts, least)
         if not made:
             continue
-        for position, (value, size, _) in enumerate(facts.operands):
-            if facts.family is Family.ELEMENTWISE:
-                count = made
-            else:
-                count = min(size, _operand_needed(graph, facts, node, position, made))
-            if count > least.get(value, 0):
-                least[value] = count
+        counts = None if facts.each else _operands_needed(table.graph, facts, node, made)
+        for position, operand in enumerate(facts.operands):
+            count = made if counts is None else counts[position]
+            if count > least.get(operand.value, 0):
+                least[operand.value] = count
 
 
 def _made(facts: _Facts, least: Mapping[int, int]) -> int:
@@ -142,50 +178,45 @@ def _made(facts: _Facts, least: Mapping[int, int]) -> int:
     return max((least.get(v, 0) for v in facts.outs), default=0)
 
 
-def _operand_needed(graph: Graph, facts: _Facts, node: int, position: int, made: int) -> int:
-    """Different elements of one operand that `made` elements of a node's output need at least."""
-    size, whole = facts.operands[position][1], facts.whole
-    share = min(1.0, made / max(1, whole))
-    if facts.family is Family.CONTROL:
-        return loop_needed(graph, node)[position]
-    if facts.family is Family.SCAN:
-        return made
-    if facts.family is not Family.MOVEMENT:
-        return math.ceil(size * share)
-    if facts.op == "concat":
-        return max(0, made - (whole - size))
-    if facts.op == "pad":
-        inner = facts.operands[0][1]
-        return max(0, made - (whole - size)) if position == 0 else min(1, whole - inner)
-    if facts.op == "gather" and position == 0:
-        return 1
-    return made if size >= whole else math.ceil(size * share)
+def _operands_needed(graph: Graph, facts: _Facts, node: int, made: int) -> tuple[int, ...]:
+    """Different elements of each operand that `made` elements of a node's output need at least."""
+    found = facts.needed.get(made)
+    if found is None:
+        if facts.family is Family.CONTROL:
+            counts = loop_needed(graph, node)
+        else:
+            counts = graph[node].spec.least_needed(facts.call, made)
+        sizes = (operand.size for operand in facts.operands)
+        found = facts.needed[made] = tuple(map(min, sizes, counts))
+    return found
 
 
 @lru_cache(maxsize=256)
 def loop_needed(graph: Graph, node: int) -> tuple[int, ...]:
     """Elements of each operand that a loop needs at least, all of its results being wanted."""
     body: Graph = graph.call(node)["body"]
-    least = _wanted(body)
-    _needed(body, range(len(body.nodes)), least)
-    return tuple(least.get(i * WIDTH, 0) for i in body.inputs[1:])
+    table = _table(body)
+    least = _wanted(table)
+    _needed(table, range(len(body.nodes)), least)
+    return tuple(least.get(table.first[i], 0) for i in body.inputs[1:])
 
 
-def _wanted(graph: Graph) -> dict[int, int]:
-    return {v.node * WIDTH + v.index: graph.type_of(v).size for v in graph.outputs}
+def _wanted(table: _Table) -> dict[int, int]:
+    graph = table.graph
+    return {table.number(v): graph.type_of(v).size for v in graph.outputs}
 
 
-def _arithmetic(graph: Graph, ordered: Iterable[int], least: Mapping[int, int]) -> Work:
+def _arithmetic(table: _Table, ordered: Iterable[int], least: Mapping[int, int]) -> Work:
     totals = {"cheap": 0.0, "special": 0.0, "contraction": 0.0}
     varies: dict[int, frozenset[int]] = {}
     loops = Work()
-    table = _table(graph)
+    known = table.known
     for node in ordered:
-        facts = table[node] or _facts(graph, table, node)
+        facts = known[node] or table.facts(node)
         along = _varies(facts, node, varies)
         made = _made(facts, least)
         if facts.family is Family.CONTROL and made:
-            loops += _loop_work(graph, node)
+            loops += _loop_work(table.graph, node)
         if not (facts.kind and made):
             continue
         if facts.family is Family.ELEMENTWISE and along is not None:
@@ -199,16 +230,14 @@ def _varies(facts: _Facts, node: int, known: dict[int, frozenset[int]]) -> froze
     """Axes of a node's output along which its value may differ, None for all; `known` holds what
     was found (and is not all) of earlier nodes."""
     found: frozenset[int] | None = None
-    if facts.op == "iota":
-        found = frozenset(facts.dims)
-    elif facts.op == "broadcast":
-        source = known.get(facts.operands[0][0] // WIDTH)
-        found = frozenset(facts.dims if source is None else (facts.dims[a] for a in source))
+    if facts.along is not None:
+        source = known.get(facts.operands[0].node) if facts.operands else None
+        found = frozenset(o for o, a in facts.along.items() if source is None or a in source)
     elif facts.family is Family.ELEMENTWISE:
         axes: frozenset[int] = frozenset()
-        for value, _, width in facts.operands:
-            own = known.get(value // WIDTH)
-            if own is None and width:
+        for operand in facts.operands:
+            own = known.get(operand.node)
+            if own is None and operand.width:
                 return None
             axes |= own or frozenset()
         found = axes
@@ -227,8 +256,9 @@ def _loop_work(graph: Graph, node: int) -> Work:
         if any(v.node in changing for v in inner.inputs):
             changing.add(n)
     live = [n for n in range(len(body.nodes)) if not is_source(body, n)]
-    least = _wanted(body)
-    _needed(body, live, least)
-    each = _arithmetic(body, [n for n in live if n in changing], least)
-    once = _arithmetic(body, [n for n in live if n not in changing], least)
+    table = _table(body)
+    least = _wanted(table)
+    _needed(table, live, least)
+    each = _arithmetic(table, [n for n in live if n in changing], least)
+    once = _arithmetic(table, [n for n in live if n not in changing], least)
     return each.computing(float(call["trip"])) + once.computing(1.0)

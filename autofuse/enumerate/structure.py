@@ -24,6 +24,8 @@ class Structures:
         self.graph = graph
         self._ids: dict[Hashable, int] = {}
         self._node = [self._intern((n.op, n.attrs, n.types, len(n.inputs))) for n in graph.nodes]
+        # Output k of the node at a place is the number place * width + k, and no other is.
+        self._width = max((len(n.types) for n in graph.nodes), default=1)
         self._operands = [tuple((v.node, v.index) for v in n.inputs) for n in graph.nodes]
         self._outside = [self._outside_ids(n) for n in range(len(graph.nodes))]
         self._anchor = [n.spec.family in ANCHORS for n in graph.nodes]
@@ -43,7 +45,7 @@ class Structures:
 
     def key(self, nodes: Sequence[int], outputs: Sequence[Value]) -> Key:
         """The group with its nodes, ascending, and what they read numbered by position."""
-        place = {n: i for i, n in enumerate(nodes)}
+        place, width = {n: i for i, n in enumerate(nodes)}, self._width
         outside: dict[tuple[int, int], int] = {}
         found: list[int] = []
         for n in nodes:
@@ -51,13 +53,12 @@ class Structures:
             for operand in self._operands[n]:
                 inside = place.get(operand[0])
                 if inside is not None:
-                    found += (inside, operand[1])
+                    found.append(inside * width + operand[1])
                 else:
-                    number = -1 - outside.setdefault(operand, len(outside))
-                    found += (number, self._outside[operand[0]][operand[1]])
+                    found.append(-1 - outside.setdefault(operand, len(outside)))
+                    found.append(self._outside[operand[0]][operand[1]])
         found.append(-len(found))
-        for v in outputs:
-            found += (place[v.node], v.index)
+        found.extend(place[v.node] * width + v.index for v in outputs)
         return tuple(found)
 
     def verdict(

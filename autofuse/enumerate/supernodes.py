@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from autofuse.graph.types import Graph, Value
-from autofuse.ops.spec import Family
+from autofuse.ops.spec import Family, Motion
 from autofuse.plan.barriers import reads_whole_arrays, stands_alone
 from autofuse.plan.clusters import bits, connected, live, mask_of, reach
 from autofuse.plan.groups import is_source, needed_outputs, reads
@@ -18,8 +18,6 @@ from autofuse.plan.legality import check_group
 from autofuse.plan.partition import is_rematerialisable, with_operands
 from autofuse.plan.types import Refusal
 
-# Movement whose every output element is one operand element, each at most once.
-_MOVES = ("reshape", "transpose", "slice", "reverse")
 # Whether joining a node with its one reader only saves a write and a read.
 Gains = Callable[[Graph, int, int], bool]
 
@@ -145,7 +143,8 @@ def supernodes_of(graph: Graph, join: bool = True) -> Supernodes:
 def _expands(graph: Graph, n: int) -> bool:
     """A broadcast moves nothing that its readers could not read in less."""
     node = graph[n]
-    return node.op == "broadcast" and node.types[0].size >= graph.type_of(node.inputs[0]).size
+    repeats = node.spec.motion is Motion.REPEAT
+    return repeats and node.types[0].size >= graph.type_of(node.inputs[0]).size
 
 
 def joined(graph: Graph, nodes: Iterable[int], gains: Gains) -> list[tuple[int, ...]]:
@@ -171,12 +170,12 @@ def gains_moved(graph: Graph, n: int, user: int) -> bool:
     """As `gains_in_place`, or where one of the two only moves elements, each at most once."""
     if gains_in_place(graph, n, user):
         return True
-    if graph[n].spec.family is Family.ELEMENTWISE:
+    made, reader = graph[n].spec, graph[user].spec
+    if made.family is Family.ELEMENTWISE:
         # Concatenation and padding would compute every part at every element.
-        smaller = graph[user].types[0].size <= graph[n].types[0].size
-        return graph[user].op in _MOVES and smaller
-    if graph[n].op in _MOVES:
-        return graph[user].spec.family is Family.ELEMENTWISE or graph[user].op in _MOVES
+        return reader.one_to_one and graph[user].types[0].size <= graph[n].types[0].size
+    if made.one_to_one:
+        return reader.family is Family.ELEMENTWISE or reader.one_to_one
     return False
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autofuse.frontends.errors import TraceError
+from autofuse.frontends.errors import FrontendError, TraceError
 from autofuse.frontends.tracer import Spec, spec, trace
 
-__all__ = ["Spec", "TraceError", "spec", "trace"]
+__all__ = ["FrontendError", "Spec", "TraceError", "spec", "trace"]

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from autofuse.frontends.errors import TraceError
 from autofuse.graph.types import Value
+from autofuse.graph.writer import Axes
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
 
-if TYPE_CHECKING:
-    from autofuse.frontends.recorder import Tracer
 
-Axes = int | Sequence[int] | None
+class Home(Protocol):
+    """What an array needs of the tracer that it lives in."""
 
-
-def _xp() -> Any:
-    # Imported at call time: the namespace is made of functions on this very class.
-    from autofuse.frontends import array_api
-
-    return array_api
+    @property
+    def functions(self) -> Mapping[str, Callable[..., Any]]:
+        """Array functions by name, which operators and methods are bound to."""
 
 
 def _no_value(what: str) -> NoReturn:
@@ -41,7 +38,7 @@ class TracedArray:
     __slots__ = ("tracer", "type", "value")
     __hash__ = None  # type: ignore[assignment]  # == is elementwise
 
-    def __init__(self, tracer: Tracer, value: Value, kind: TensorType) -> None:
+    def __init__(self, tracer: Home, value: Value, kind: TensorType) -> None:
         self.tracer = tracer
         self.value = value
         self.type = kind
@@ -71,7 +68,16 @@ class TracedArray:
 
     @property
     def mT(self) -> TracedArray:  # noqa: N802 - the array API's name
-        return _call("matrix_transpose", self)
+        return self._call("matrix_transpose", self)
+
+    def _call(self, name: str, *args: Any, **kwargs: Any) -> TracedArray:
+        """The array function `name` applied; TraceError when there is none."""
+        if name not in self.tracer.functions:
+            raise TraceError(
+                f"'{name}' has no traced counterpart: see autofuse.xp for what has one"
+            )
+        result: TracedArray = self.tracer.functions[name](*args, **kwargs)
+        return result
 
     # Values that do not exist while tracing.
 
@@ -96,117 +102,117 @@ class TracedArray:
     # Operators.
 
     def __add__(self, other: Any) -> TracedArray:
-        return _call("add", self, other)
+        return self._call("add", self, other)
 
     def __radd__(self, other: Any) -> TracedArray:
-        return _call("add", other, self)
+        return self._call("add", other, self)
 
     def __sub__(self, other: Any) -> TracedArray:
-        return _call("subtract", self, other)
+        return self._call("subtract", self, other)
 
     def __rsub__(self, other: Any) -> TracedArray:
-        return _call("subtract", other, self)
+        return self._call("subtract", other, self)
 
     def __mul__(self, other: Any) -> TracedArray:
-        return _call("multiply", self, other)
+        return self._call("multiply", self, other)
 
     def __rmul__(self, other: Any) -> TracedArray:
-        return _call("multiply", other, self)
+        return self._call("multiply", other, self)
 
     def __truediv__(self, other: Any) -> TracedArray:
-        return _call("divide", self, other)
+        return self._call("divide", self, other)
 
     def __rtruediv__(self, other: Any) -> TracedArray:
-        return _call("divide", other, self)
+        return self._call("divide", other, self)
 
     def __floordiv__(self, other: Any) -> TracedArray:
-        return _call("floor_divide", self, other)
+        return self._call("floor_divide", self, other)
 
     def __rfloordiv__(self, other: Any) -> TracedArray:
-        return _call("floor_divide", other, self)
+        return self._call("floor_divide", other, self)
 
     def __mod__(self, other: Any) -> TracedArray:
-        return _call("remainder", self, other)
+        return self._call("remainder", self, other)
 
     def __rmod__(self, other: Any) -> TracedArray:
-        return _call("remainder", other, self)
+        return self._call("remainder", other, self)
 
     def __pow__(self, other: Any) -> TracedArray:
-        return _call("pow", self, other)
+        return self._call("pow", self, other)
 
     def __rpow__(self, other: Any) -> TracedArray:
-        return _call("pow", other, self)
+        return self._call("pow", other, self)
 
     def __matmul__(self, other: Any) -> TracedArray:
-        return _call("matmul", self, other)
+        return self._call("matmul", self, other)
 
     def __rmatmul__(self, other: Any) -> TracedArray:
-        return _call("matmul", other, self)
+        return self._call("matmul", other, self)
 
     def __and__(self, other: Any) -> TracedArray:
-        return _call("bitwise_and", self, other)
+        return self._call("bitwise_and", self, other)
 
     def __rand__(self, other: Any) -> TracedArray:
-        return _call("bitwise_and", other, self)
+        return self._call("bitwise_and", other, self)
 
     def __or__(self, other: Any) -> TracedArray:
-        return _call("bitwise_or", self, other)
+        return self._call("bitwise_or", self, other)
 
     def __ror__(self, other: Any) -> TracedArray:
-        return _call("bitwise_or", other, self)
+        return self._call("bitwise_or", other, self)
 
     def __xor__(self, other: Any) -> TracedArray:
-        return _call("bitwise_xor", self, other)
+        return self._call("bitwise_xor", self, other)
 
     def __rxor__(self, other: Any) -> TracedArray:
-        return _call("bitwise_xor", other, self)
+        return self._call("bitwise_xor", other, self)
 
     def __lshift__(self, other: Any) -> TracedArray:
-        return _call("bitwise_left_shift", self, other)
+        return self._call("bitwise_left_shift", self, other)
 
     def __rlshift__(self, other: Any) -> TracedArray:
-        return _call("bitwise_left_shift", other, self)
+        return self._call("bitwise_left_shift", other, self)
 
     def __rshift__(self, other: Any) -> TracedArray:
-        return _call("bitwise_right_shift", self, other)
+        return self._call("bitwise_right_shift", self, other)
 
     def __rrshift__(self, other: Any) -> TracedArray:
-        return _call("bitwise_right_shift", other, self)
+        return self._call("bitwise_right_shift", other, self)
 
     def __neg__(self) -> TracedArray:
-        return _call("negative", self)
+        return self._call("negative", self)
 
     def __pos__(self) -> TracedArray:
         return self
 
     def __abs__(self) -> TracedArray:
-        return _call("abs", self)
+        return self._call("abs", self)
 
     def __invert__(self) -> TracedArray:
-        return _call("bitwise_invert", self)
+        return self._call("bitwise_invert", self)
 
     def __eq__(self, other: Any) -> TracedArray:  # type: ignore[override]  # elementwise, as in NumPy
-        return _call("equal", self, other)
+        return self._call("equal", self, other)
 
     def __ne__(self, other: Any) -> TracedArray:  # type: ignore[override]  # elementwise, as in NumPy
-        return _call("not_equal", self, other)
+        return self._call("not_equal", self, other)
 
     def __lt__(self, other: Any) -> TracedArray:
-        return _call("less", self, other)
+        return self._call("less", self, other)
 
     def __le__(self, other: Any) -> TracedArray:
-        return _call("less_equal", self, other)
+        return self._call("less_equal", self, other)
 
     def __gt__(self, other: Any) -> TracedArray:
-        return _call("greater", self, other)
+        return self._call("greater", self, other)
 
     def __ge__(self, other: Any) -> TracedArray:
-        return _call("greater_equal", self, other)
+        return self._call("greater_equal", self, other)
 
     # Structure.
 
     def __getitem__(self, key: Any) -> TracedArray:
-        return _call("getitem", self, key)
+        return self._call("getitem", self, key)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -217,73 +223,73 @@ class TracedArray:
         return (self[i] for i in range(len(self)))
 
     def astype(self, dtype: Any) -> TracedArray:
-        return _call("astype", self, dtype)
+        return self._call("astype", self, dtype)
 
     def reshape(self, *shape: Any) -> TracedArray:
-        return _call("reshape", self, shape[0] if len(shape) == 1 else shape)
+        return self._call("reshape", self, shape[0] if len(shape) == 1 else shape)
 
     def flatten(self) -> TracedArray:
-        return _call("reshape", self, (-1,))
+        return self._call("reshape", self, (-1,))
 
     ravel = flatten
 
     def transpose(self, *axes: Any) -> TracedArray:
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-        return _call("permute_dims", self, order or tuple(reversed(range(self.ndim))))
+        return self._call("permute_dims", self, order or tuple(reversed(range(self.ndim))))
 
     def squeeze(self, axis: Axes = None) -> TracedArray:
-        return _call("squeeze", self, axis)
+        return self._call("squeeze", self, axis)
 
     def clip(self, min: Any = None, max: Any = None) -> TracedArray:
-        return _call("clip", self, min, max)
+        return self._call("clip", self, min, max)
 
     def take(self, indices: Any, axis: int | None = None) -> TracedArray:
-        return _call("take", self, indices, axis=axis)
+        return self._call("take", self, indices, axis=axis)
 
     # Reductions.
 
     def sum(self, axis: Axes = None, keepdims: bool = False) -> TracedArray:
-        return _call("sum", self, axis=axis, keepdims=keepdims)
+        return self._call("sum", self, axis=axis, keepdims=keepdims)
 
     def prod(self, axis: Axes = None, keepdims: bool = False) -> TracedArray:
-        return _call("prod", self, axis=axis, keepdims=keepdims)
+        return self._call("prod", self, axis=axis, keepdims=keepdims)
 
     def mean(self, axis: Axes = None, keepdims: bool = False) -> TracedArray:
-        return _call("mean", self, axis=axis, keepdims=keepdims)
+        return self._call("mean", self, axis=axis, keepdims=keepdims)
 
     def var(self, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> TracedArray:
-        return _call("var", self, axis=axis, correction=ddof, keepdims=keepdims)
+        return self._call("var", self, axis=axis, correction=ddof, keepdims=keepdims)
 
     def std(self, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> TracedArray:
-        return _call("std", self, axis=axis, correction=ddof, keepdims=keepdims)
+        return self._call("std", self, axis=axis, correction=ddof, keepdims=keepdims)
 
     def max(self, axis: Axes = None, keepdims: bool = False) -> TracedArray:
-        return _call("max", self, axis=axis, keepdims=keepdims)
+        return self._call("max", self, axis=axis, keepdims=keepdims)
 
     def min(self, axis: Axes = None, keepdims: bool = False) -> TracedArray:
-        return _call("min", self, axis=axis, keepdims=keepdims)
+        return self._call("min", self, axis=axis, keepdims=keepdims)
 
     def any(self, axis: Axes = None, keepdims: bool = False) -> TracedArray:
-        return _call("any", self, axis=axis, keepdims=keepdims)
+        return self._call("any", self, axis=axis, keepdims=keepdims)
 
     def all(self, axis: Axes = None, keepdims: bool = False) -> TracedArray:
-        return _call("all", self, axis=axis, keepdims=keepdims)
+        return self._call("all", self, axis=axis, keepdims=keepdims)
 
     def argmax(self, axis: int | None = None, keepdims: bool = False) -> TracedArray:
-        return _call("argmax", self, axis=axis, keepdims=keepdims)
+        return self._call("argmax", self, axis=axis, keepdims=keepdims)
 
     def argmin(self, axis: int | None = None, keepdims: bool = False) -> TracedArray:
-        return _call("argmin", self, axis=axis, keepdims=keepdims)
+        return self._call("argmin", self, axis=axis, keepdims=keepdims)
 
     def cumsum(self, axis: int | None = None) -> TracedArray:
-        return _call("cumulative_sum", self, axis=axis)
+        return self._call("cumulative_sum", self, axis=axis)
 
     # NumPy's functions on traced arrays.
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kwargs: Any) -> Any:
         if method != "__call__" or kwargs:
             raise TraceError(f"numpy.{ufunc.__name__} is traced only as a plain call")
-        return _call(_NUMPY.get(ufunc.__name__, ufunc.__name__), *args)
+        return self._call(_NUMPY.get(ufunc.__name__, ufunc.__name__), *args)
 
     def __array_function__(
         self, func: Callable[..., Any], types: Any, args: Any, kwargs: Any
@@ -291,16 +297,7 @@ class TracedArray:
         if "ddof" in kwargs:
             kwargs = {**kwargs, "correction": kwargs["ddof"]}
             del kwargs["ddof"]
-        return _call(_NUMPY.get(func.__name__, func.__name__), *args, **kwargs)
-
-
-def _call(name: str, *args: Any, **kwargs: Any) -> TracedArray:
-    """The namespace's function `name` applied; TraceError when it has none."""
-    api = _xp()
-    if name != "getitem" and name not in api.__all__:
-        raise TraceError(f"'{name}' has no traced counterpart: see autofuse.xp for what has one")
-    result: TracedArray = getattr(api, name)(*args, **kwargs)
-    return result
+        return self._call(_NUMPY.get(func.__name__, func.__name__), *args, **kwargs)
 
 
 _NUMPY = {

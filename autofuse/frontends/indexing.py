@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontends.array import TracedArray
+from autofuse.frontends.elementwise import add, less, where
 from autofuse.frontends.errors import TraceError
 from autofuse.frontends.promotion import as_array, cast
 from autofuse.frontends.recorder import current
 from autofuse.frontends.shaping import flip, reshape, take
+from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
 
 
@@ -45,10 +47,7 @@ def getitem(x: TracedArray, key: Any) -> TracedArray:
 
 
 def _apply(x: TracedArray, cuts: list[tuple[int, int, int]]) -> TracedArray:
-    if cuts == [(0, extent, 1) for extent in x.shape]:
-        return x
-    start, stop, stride = zip(*cuts, strict=True)
-    return current().op("slice", x, start=start, stop=stop, stride=stride)
+    return current().write(GraphWriter.slice, x, *zip(*cuts, strict=True)) if cuts else x
 
 
 def _expand(key: tuple[Any, ...], ndim: int) -> list[Any]:
@@ -106,7 +105,7 @@ def _indices(part: Any, extent: int) -> TracedArray:
         if not part.dtype.is_signed:
             return part
         part = cast(part, DType.I64 if part.dtype == DType.I64 else DType.I32)
-        return current().op("select", part < 0, part + extent, part)
+        return where(less(part, 0), add(part, extent), part)
     data = np.asarray(part)
     if data.dtype.kind not in "iu":
         raise TraceError(f"indices must be integers, got {data.dtype}")

@@ -1,4 +1,4 @@
-"""Walks a jaxpr and emits its ops: calls inlined, scans as counted loops, branches as selects."""
+"""Walks a jaxpr and writes its ops: calls inlined, scans as counted loops, branches as selects."""
 
 from __future__ import annotations
 
@@ -9,16 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.frontends.jax_emit import Emitter, FrontendError, Item, Key, is_key, jax_module
+from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jax_index import INDEX_RULES
-from autofuse.frontends.jax_loop import Loop, counts_up, unchanged
+from autofuse.frontends.jax_loop import ScanLoop, counts_up, unchanged
 from autofuse.frontends.jax_random import RANDOM_RULES
-from autofuse.frontends.jax_rules import COMPUTE_RULES, Rule, choose, dtype_of, same
-from autofuse.frontends.jax_shapes import SHAPE_RULES
+from autofuse.frontends.jax_rules import COMPUTE_RULES, SHAPE_RULES, same
+from autofuse.frontends.jax_types import (
+    Item,
+    KeyArray,
+    PrimitiveRule,
+    dtype_of,
+    is_key,
+    jax_module,
+)
+from autofuse.graph.composites_math import choose
 from autofuse.graph.types import Value
+from autofuse.graph.writer import GraphWriter
 from autofuse.ops.types import GraphError
 
-RULES: dict[str, Rule] = COMPUTE_RULES | SHAPE_RULES | INDEX_RULES | RANDOM_RULES
+RULES: dict[str, PrimitiveRule] = COMPUTE_RULES | SHAPE_RULES | INDEX_RULES | RANDOM_RULES
 # Primitives that only move elements treat each word of a typed key alike.
 _KEYWISE = {*SHAPE_RULES, "dynamic_slice", "dynamic_update_slice", "gather", "select_n"} | {
     name for name, rule in COMPUTE_RULES.items() if rule is same
@@ -28,9 +37,9 @@ _INNER = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 @dataclass
 class Walker:
-    """Emits into `e`; `inside` holds the equations being expanded, outermost first."""
+    """Writes with `w`; `inside` holds the equations being expanded, outermost first."""
 
-    e: Emitter
+    w: GraphWriter
     inside: list[Any] = field(default_factory=list)
 
     def run(self, jaxpr: Any, consts: Sequence[Item], args: Sequence[Item]) -> list[Item]:
@@ -53,17 +62,17 @@ class Walker:
     def constant(self, value: Any) -> Item:
         """A concrete jax or NumPy array (or array of typed keys)."""
         if hasattr(value, "dtype") and is_key(value):
-            words = self.e.constant(np.asarray(jax_module().random.key_data(value)))
-            return _first(RANDOM_RULES["random_wrap"](self.e, None, words))
-        return self.e.constant(np.asarray(value), dtype_of(np.asarray(value).dtype))
+            words = self.w.constant(np.asarray(jax_module().random.key_data(value)))
+            return _first(RANDOM_RULES["random_wrap"](self.w, None, words))
+        return self.w.constant(np.asarray(value), dtype_of(np.asarray(value).dtype))
 
-    def on(self, e: Emitter) -> Walker:
+    def on(self, w: GraphWriter) -> Walker:
         """A walker for the body of a loop in this graph."""
-        return Walker(e, list(self.inside))
+        return Walker(w, list(self.inside))
 
     def _read(self, env: dict[Any, Item], atom: Any) -> Item:
         if hasattr(atom, "val"):
-            return self.e.constant(np.asarray(atom.val), dtype_of(atom.aval.dtype))
+            return self.w.constant(np.asarray(atom.val), dtype_of(atom.aval.dtype))
         return env[atom]
 
     def _apply(self, eqn: Any, live: Sequence[bool], items: list[Item]) -> list[Item]:
@@ -74,9 +83,9 @@ class Walker:
                 return CONTROL_RULES[name](self, eqn, live, items)
             if name not in RULES:
                 raise FrontendError("is not supported")
-            if name in _KEYWISE and any(isinstance(item, Key) for item in items):
+            if name in _KEYWISE and any(isinstance(item, KeyArray) for item in items):
                 return self._keywise(eqn, items)
-            return _listed(RULES[name](self.e, eqn, *items))
+            return _listed(RULES[name](self.w, eqn, *items))
         except GraphError as error:
             if isinstance(error, FrontendError) and error.located:
                 raise
@@ -92,10 +101,10 @@ class Walker:
         rule = RULES[eqn.primitive.name]
         words = []
         for w in (0, 1):
-            chosen = ((i.k0, i.k1)[w] if isinstance(i, Key) else i for i in items)
-            words.append(_listed(rule(self.e, eqn, *chosen)))
+            chosen = ((i.k0, i.k1)[w] if isinstance(i, KeyArray) else i for i in items)
+            words.append(_listed(rule(self.w, eqn, *chosen)))
         pairs = zip(eqn.outvars, *words, strict=True)
-        return [Key(a, b) if is_key(v.aval) else a for v, a, b in pairs]
+        return [KeyArray(a, b) if is_key(v.aval) else a for v, a, b in pairs]
 
     def _line(self) -> str:
         """file.py:12 of the innermost equation that stems from code outside jax."""
@@ -111,7 +120,7 @@ def _first(items: Item | tuple[Item, ...]) -> Item:
 
 
 def _listed(result: Item | Sequence[Item]) -> list[Item]:
-    return [result] if isinstance(result, Value | Key) else list(result)
+    return [result] if isinstance(result, Value | KeyArray) else list(result)
 
 
 def user_line(eqn: Any) -> str | None:
@@ -152,7 +161,7 @@ def _inline(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -
 def _scan(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> list[Item]:
     p = eqn.params
     consts, carries = int(p["num_consts"]), int(p["num_carry"])
-    loop = Loop(
+    loop = ScanLoop(
         p["jaxpr"],
         items[:consts],
         items[consts : consts + carries],
@@ -169,15 +178,15 @@ def _while(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) ->
     p = eqn.params
     tests, consts = int(p["cond_nconsts"]), int(p["body_nconsts"])
     test_items, init = items[:tests], items[tests + consts :]
-    trip = _trip(walker.e, p["cond_jaxpr"], p["body_jaxpr"], test_items, init, consts)
+    trip = _trip(walker.w, p["cond_jaxpr"], p["body_jaxpr"], test_items, init, consts)
     if trip is None:
         raise FrontendError("is not a loop of a known number of steps: use scan, or known bounds")
-    loop = Loop(p["body_jaxpr"], items[tests : tests + consts], init, [], trip, False, ())
+    loop = ScanLoop(p["body_jaxpr"], items[tests : tests + consts], init, [], trip, False, ())
     return loop.emit(walker)
 
 
 def _trip(
-    e: Emitter, test: Any, body: Any, test_items: list[Item], init: list[Item], consts: int
+    w: GraphWriter, test: Any, body: Any, test_items: list[Item], init: list[Item], consts: int
 ) -> int | None:
     """How often `carry < bound` holds when the body adds 1 to the carry; None if unclear."""
     eqns, outs = test.jaxpr.eqns, test.jaxpr.outvars
@@ -189,7 +198,7 @@ def _trip(
         return None
     carry = operands.index(left) - len(test_items)
     start = init[carry]
-    first = e.known_int(start) if isinstance(start, Value) else None
+    first = w.known_int(start) if isinstance(start, Value) else None
     last: int | None = None
     if hasattr(right, "val"):
         last = int(right.val)
@@ -197,7 +206,7 @@ def _trip(
         at = operands.index(right)
         fixed = at < len(test_items) or unchanged(body.jaxpr, consts, at - len(test_items))
         item = (*test_items, *init)[at]
-        last = e.known_int(item) if fixed and isinstance(item, Value) else None
+        last = w.known_int(item) if fixed and isinstance(item, Value) else None
     if first is None or last is None or not counts_up(body.jaxpr, consts, carry):
         return None
     return max(0, last - first)
@@ -207,21 +216,21 @@ def _cond(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> 
     """All branches are computed (they have no effects) and the results selected."""
     branches, (which, *args) = eqn.params["branches"], items
     assert isinstance(which, Value)
-    known = walker.e.known_int(which)
+    known = walker.w.known_int(which)
     if known is not None:
         return walker.closed(branches[min(max(known, 0), len(branches) - 1)], args)
     results = [walker.closed(branch, args) for branch in branches]
-    return [_chosen(walker.e, which, cases) for cases in zip(*results, strict=True)]
+    return [_chosen(walker.w, which, cases) for cases in zip(*results, strict=True)]
 
 
-def _chosen(e: Emitter, which: Value, cases: tuple[Item, ...]) -> Item:
-    if isinstance(cases[0], Key):
-        keys = [case for case in cases if isinstance(case, Key)]
-        return Key(
-            choose(e, which, tuple(k.k0 for k in keys)),
-            choose(e, which, tuple(k.k1 for k in keys)),
+def _chosen(w: GraphWriter, which: Value, cases: tuple[Item, ...]) -> Item:
+    if isinstance(cases[0], KeyArray):
+        keys = [case for case in cases if isinstance(case, KeyArray)]
+        return KeyArray(
+            choose(w, which, tuple(k.k0 for k in keys)),
+            choose(w, which, tuple(k.k1 for k in keys)),
         )
-    return choose(e, which, tuple(case for case in cases if isinstance(case, Value)))
+    return choose(w, which, tuple(case for case in cases if isinstance(case, Value)))
 
 
 _CALLS = (

@@ -1,4 +1,7 @@
-"""Rules for jax primitives that compute: one row per primitive, `rule(emitter, eqn, *operands)`."""
+"""Rules for jax primitives that compute, and that move elements at places known while tracing.
+
+One row per primitive: `rule(writer, equation, *operands)`.
+"""
 
 from __future__ import annotations
 
@@ -6,229 +9,174 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-
-from autofuse.frontends.jax_emit import Emitter, FrontendError
+from autofuse.frontends.errors import FrontendError
+from autofuse.frontends.jax_types import PrimitiveRule, dtype_of, static_shape
+from autofuse.graph import composites, composites_math, composites_moves
+from autofuse.graph.composites_math import choose
 from autofuse.graph.types import Value
-from autofuse.ops.dtypes import DType, from_numpy
-from autofuse.ops.types import GraphError
-
-Rule = Callable[..., Any]
+from autofuse.graph.writer import GraphWriter
+from autofuse.ops.dtypes import DType
 
 
-def dtype_of(dtype: Any) -> DType:
-    """The DType of a jax dtype; raises FrontendError for one graphs do not have."""
-    try:
-        return from_numpy(np.dtype(dtype))
-    except (GraphError, TypeError):
-        known = ", ".join(map(str, DType))
-        raise FrontendError(f"dtype {dtype} is not supported (supported: {known})") from None
-
-
-def direct(op: str) -> Rule:
+def direct(op: str) -> PrimitiveRule:
     """A primitive that is one elementwise op."""
-    return lambda e, eqn, *values: e.map(op, *values)
+    return lambda w, eqn, *values: w.map(op, *values)
 
 
-def same(e: Emitter, eqn: Any, *values: Value) -> Any:
+def composed(function: Callable[..., Value]) -> PrimitiveRule:
+    """A primitive that is one composite of its operands."""
+    return lambda w, eqn, *values: function(w, *values)
+
+
+def same(w: GraphWriter, eqn: Any, *values: Value) -> Any:
     """A primitive that changes nothing."""
     return values if len(values) != 1 else values[0]
 
 
-def _convert(e: Emitter, eqn: Any, x: Value) -> Value:
-    return e.cast(x, dtype_of(eqn.params["new_dtype"]))
+def _convert(w: GraphWriter, eqn: Any, x: Value) -> Value:
+    return w.cast(x, dtype_of(eqn.params["new_dtype"]))
 
 
-def _bitcast(e: Emitter, eqn: Any, x: Value) -> Value:
-    return e.bitcast(x, dtype_of(eqn.params["new_dtype"]))
+def _bitcast(w: GraphWriter, eqn: Any, x: Value) -> Value:
+    return w.bitcast(x, dtype_of(eqn.params["new_dtype"]))
 
 
-def _reciprocal(e: Emitter, x: Value) -> Value:
-    return e.map("div", e.scalar(1, x), x)
+def _integer_pow(w: GraphWriter, eqn: Any, x: Value) -> Value:
+    return composites_math.integer_power(w, x, int(eqn.params["y"]))
 
 
-def _power(e: Emitter, x: Value, y: int) -> Value:
-    """x to the y-th by repeated squaring, y >= 1."""
-    result: Value | None = None
-    while y:
-        if y & 1:
-            result = x if result is None else e.mul(result, x)
-        y >>= 1
-        x = e.mul(x, x) if y else x
-    assert result is not None
-    return result
+def _pow(w: GraphWriter, eqn: Any, x: Value, y: Value) -> Value:
+    exponent = w.known_int(y)
+    if exponent is not None:
+        return composites_math.power(w, x, exponent)
+    if not w.dtype(x).is_float:
+        raise FrontendError("integer powers need a constant exponent")
+    return w.map("pow", x, w.cast(y, w.dtype(x)))
 
 
-def _integer_pow(e: Emitter, eqn: Any, x: Value) -> Value:
-    y = int(eqn.params["y"])
-    if y == 0:
-        return e.full(1, e.shape(x), e.dtype(x))
-    return _power(e, x, y) if y > 0 else _reciprocal(e, _power(e, x, -y))
+def _square(w: GraphWriter, eqn: Any, x: Value) -> Value:
+    return w.mul(x, x)
 
 
-def _pow(e: Emitter, eqn: Any, x: Value, y: Value) -> Value:
-    exponent = e.known_int(y)
-    if exponent is not None and 1 <= exponent <= 16:
-        return _power(e, x, exponent)
-    if not e.dtype(x).is_float:
-        raise FrontendError("integer powers need a constant exponent from 1 to 16")
-    return e.map("pow", x, e.cast(y, e.dtype(x)))
+def _round(w: GraphWriter, eqn: Any, x: Value) -> Value:
+    to_even = int(eqn.params["rounding_method"]) == 1
+    return w.map("round", x) if to_even else composites_math.round_half_away(w, x)
 
 
-def _square(e: Emitter, eqn: Any, x: Value) -> Value:
-    return e.mul(x, x)
+def _clamp(w: GraphWriter, eqn: Any, low: Value, x: Value, high: Value) -> Value:
+    return w.map("clamp", x, low, high)
 
 
-def _exp2(e: Emitter, eqn: Any, x: Value) -> Value:
-    return e.map("exp", e.mul(x, e.scalar(np.log(2.0), x)))
+def _select_n(w: GraphWriter, eqn: Any, which: Value, *cases: Value) -> Value:
+    if w.dtype(which) is DType.BOOL:
+        return w.select(which, cases[1], cases[0])
+    return choose(w, which, cases)
 
 
-def _cbrt(e: Emitter, eqn: Any, x: Value) -> Value:
-    root = e.map("pow", e.map("abs", x), e.scalar(1.0 / 3.0, x))
-    return e.mul(e.map("sign", x), root)
-
-
-def _round(e: Emitter, eqn: Any, x: Value) -> Value:
-    if int(eqn.params["rounding_method"]) == 1:
-        return e.map("round", x)
-    away = e.map("floor", e.add(e.map("abs", x), e.scalar(0.5, x)))
-    return e.mul(e.map("sign", x), away)
-
-
-def _erfc(e: Emitter, eqn: Any, x: Value) -> Value:
-    """1 - erf(x): exact to one unit of 1, so far tails lose relative accuracy."""
-    return e.map("sub", e.scalar(1, x), e.map("erf", x))
-
-
-# Giles, "Approximating the erfinv function" (2010), single precision: near 0, and in the tails.
-_CENTRE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
-           -0.00125372503, -0.00417768164, 0.246640727, 1.50140941)  # fmt: skip
-_TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
-         -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)  # fmt: skip
-
-
-def _polynomial(e: Emitter, w: Value, coefficients: tuple[float, ...]) -> Value:
-    result = e.scalar(coefficients[0], w)
-    for c in coefficients[1:]:
-        result = e.add(e.mul(result, w), e.scalar(c, w))
-    return result
-
-
-def _erf_inv(e: Emitter, eqn: Any, x: Value) -> Value:
-    """To about 1e-7; f64 is refined by Newton's method."""
-    dtype = e.dtype(x)
-    x = e.cast(x, dtype.compute)
-    squared = e.mul(x, x)
-    w = e.map("neg", e.map("log1p", e.map("neg", squared)))
-    centre = _polynomial(e, e.map("sub", w, e.scalar(2.5, w)), _CENTRE)
-    tail = _polynomial(e, e.map("sub", e.map("sqrt", w), e.scalar(3.0, w)), _TAIL)
-    y = e.mul(e.select(e.map("lt", w, e.scalar(5.0, w)), centre, tail), x)
-    if dtype is DType.F64:
-        for _ in range(2):
-            slope = e.mul(e.map("exp", e.mul(y, y)), e.scalar(np.sqrt(np.pi) / 2, y))
-            y = e.map("sub", y, e.mul(e.map("sub", e.map("erf", y), x), slope))
-    edge = e.map("eq", e.map("abs", x), e.scalar(1.0, x))
-    return e.cast(e.select(edge, e.mul(x, e.scalar(np.inf, x)), y), dtype)
-
-
-def _asinh(e: Emitter, eqn: Any, x: Value) -> Value:
-    a = e.map("abs", x)
-    root = e.map("sqrt", e.add(e.mul(a, a), e.scalar(1, x)))
-    inner = e.add(a, e.map("div", e.mul(a, a), e.add(root, e.scalar(1, x))))
-    return e.mul(e.map("sign", x), e.map("log1p", inner))
-
-
-def _acosh(e: Emitter, eqn: Any, x: Value) -> Value:
-    one = e.scalar(1, x)
-    root = e.mul(e.map("sqrt", e.map("sub", x, one)), e.map("sqrt", e.add(x, one)))
-    return e.map("log", e.add(x, root))
-
-
-def _atanh(e: Emitter, eqn: Any, x: Value) -> Value:
-    apart = e.map("sub", e.map("log1p", x), e.map("log1p", e.map("neg", x)))
-    return e.mul(apart, e.scalar(0.5, x))
-
-
-def _clamp(e: Emitter, eqn: Any, low: Value, x: Value, high: Value) -> Value:
-    return e.map("clamp", x, low, high)
-
-
-def _select_n(e: Emitter, eqn: Any, which: Value, *cases: Value) -> Value:
-    if e.dtype(which) is DType.BOOL:
-        return e.select(which, cases[1], cases[0])
-    return choose(e, which, cases)
-
-
-def choose(e: Emitter, which: Value, cases: tuple[Value, ...]) -> Value:
-    """cases[which], elementwise; an index beyond the ends takes the nearest case."""
-    result = cases[-1]
-    for i in reversed(range(len(cases) - 1)):
-        result = e.select(e.map("le", which, e.scalar(i, which)), cases[i], result)
-    return result
-
-
-def _reduce_precision(e: Emitter, eqn: Any, x: Value) -> Value:
+def _reduce_precision(w: GraphWriter, eqn: Any, x: Value) -> Value:
     """Rounding to a format that is a dtype; a format at least as wide changes nothing."""
     ml_dtypes: Any = import_module("ml_dtypes")
     bits = (int(eqn.params["exponent_bits"]), int(eqn.params["mantissa_bits"]))
-    info = ml_dtypes.finfo(e.dtype(x).numpy)
+    info = ml_dtypes.finfo(w.dtype(x).numpy)
     if bits[0] >= info.iexp and bits[1] >= info.nmant:
         return x
     narrow = {(8, 7): DType.BF16, (5, 10): DType.F16}.get(bits)
     if narrow is None:
         raise FrontendError(f"no dtype has {bits[0]} exponent and {bits[1]} mantissa bits")
-    return e.cast(e.cast(x, narrow), e.dtype(x))
+    return w.cast(w.cast(x, narrow), w.dtype(x))
 
 
-def _minmax(number: str, boolean: str) -> Rule:
-    def rule(e: Emitter, eqn: Any, x: Value, y: Value) -> Value:
-        return e.map(boolean if e.dtype(x) is DType.BOOL else number, x, y)
+def _minmax(number: str, boolean: str) -> PrimitiveRule:
+    def rule(w: GraphWriter, eqn: Any, x: Value, y: Value) -> Value:
+        return w.map(boolean if w.dtype(x) is DType.BOOL else number, x, y)
 
     return rule
 
 
-def _reduce(op: str | None, boolean: str | None = None) -> Rule:
+def _reduce(op: str | None, boolean: str | None = None) -> PrimitiveRule:
     """A reduction over `axes`: `op` on numbers, `boolean` on bools."""
 
-    def rule(e: Emitter, eqn: Any, x: Value) -> Value:
+    def rule(w: GraphWriter, eqn: Any, x: Value) -> Value:
         axes = tuple(sorted(int(a) for a in eqn.params["axes"]))
-        name = boolean if e.dtype(x) is DType.BOOL else op
+        name = boolean if w.dtype(x) is DType.BOOL else op
         if name is None:
-            raise FrontendError(f"it has no form for {e.dtype(x)}")
-        return e.op(name, x, axes=axes) if axes else x
+            raise FrontendError(f"it has no form for {w.dtype(x)}")
+        return w.op(name, x, axes=axes) if axes else x
 
     return rule
 
 
-def _arg(op: str) -> Rule:
-    def rule(e: Emitter, eqn: Any, x: Value) -> Value:
+def _arg(op: str) -> PrimitiveRule:
+    def rule(w: GraphWriter, eqn: Any, x: Value) -> Value:
         (axis,) = eqn.params["axes"]
-        return e.cast(e.op(op, x, axis=int(axis)), dtype_of(eqn.params["index_dtype"]))
+        return w.cast(w.op(op, x, axis=int(axis)), dtype_of(eqn.params["index_dtype"]))
 
     return rule
 
 
-def _cumsum(e: Emitter, eqn: Any, x: Value) -> Value:
-    axis = int(eqn.params["axis"])
-    if not eqn.params["reverse"]:
-        return e.op("cumsum", x, axis=axis)
-    turned = e.op("cumsum", e.op("reverse", x, axes=(axis,)), axis=axis)
-    return e.op("reverse", turned, axes=(axis,))
+def _cumsum(w: GraphWriter, eqn: Any, x: Value) -> Value:
+    axis, reverse = int(eqn.params["axis"]), bool(eqn.params["reverse"])
+    return composites.cumulative_sum(w, x, axis, reverse)
 
 
-def _dot_general(e: Emitter, eqn: Any, x: Value, y: Value) -> Value:
+def _dot_general(w: GraphWriter, eqn: Any, x: Value, y: Value) -> Value:
     """Operands are converted to the result's dtype first, which loses nothing."""
-    (lhs, rhs), (lhs_batch, rhs_batch) = eqn.params["dimension_numbers"]
+    contract, batch = eqn.params["dimension_numbers"]
     dtype = dtype_of(eqn.outvars[0].aval.dtype)
-    return e.op(
-        "dot_general",
-        e.cast(x, dtype),
-        e.cast(y, dtype),
-        lhs_contract=tuple(map(int, lhs)),
-        rhs_contract=tuple(map(int, rhs)),
-        lhs_batch=tuple(map(int, lhs_batch)),
-        rhs_batch=tuple(map(int, rhs_batch)),
-    )
+    return composites.dot(w, w.cast(x, dtype), w.cast(y, dtype), contract, batch)
+
+
+# Moving elements
+
+
+def _broadcast_in_dim(w: GraphWriter, eqn: Any, x: Value) -> Value:
+    shape = static_shape(eqn.outvars[0].aval)
+    return w.broadcast(x, shape, eqn.params["broadcast_dimensions"])
+
+
+def _to_result_shape(w: GraphWriter, eqn: Any, x: Value) -> Value:
+    return w.reshape(x, static_shape(eqn.outvars[0].aval))
+
+
+def _transpose(w: GraphWriter, eqn: Any, x: Value) -> Value:
+    return w.transpose(x, eqn.params["permutation"])
+
+
+def _slice(w: GraphWriter, eqn: Any, x: Value) -> Value:
+    p = eqn.params
+    return w.slice(x, p["start_indices"], p["limit_indices"], p["strides"])
+
+
+def _rev(w: GraphWriter, eqn: Any, x: Value) -> Value:
+    return w.reverse(x, tuple(map(int, eqn.params["dimensions"])))
+
+
+def _concatenate(w: GraphWriter, eqn: Any, *parts: Value) -> Value:
+    return w.concat(parts, int(eqn.params["dimension"]))
+
+
+def _stack(w: GraphWriter, eqn: Any, *parts: Value) -> Value:
+    return composites_moves.stack(w, parts, int(eqn.params["axis"]))
+
+
+def _split(w: GraphWriter, eqn: Any, x: Value) -> tuple[Value, ...]:
+    sizes = tuple(map(int, eqn.params["sizes"]))
+    return composites_moves.split(w, x, int(eqn.params["axis"]), sizes)
+
+
+def _tile(w: GraphWriter, eqn: Any, x: Value) -> Value:
+    return composites_moves.tile(w, x, tuple(map(int, eqn.params["reps"])))
+
+
+def _iota(w: GraphWriter, eqn: Any) -> Value:
+    shape = static_shape(eqn.outvars[0].aval)
+    return w.iota(shape, dtype_of(eqn.params["dtype"]), eqn.params["dimension"])
+
+
+def _pad(w: GraphWriter, eqn: Any, x: Value, value: Value) -> Value:
+    widths = [tuple(map(int, width)) for width in eqn.params["padding_config"]]
+    low, high, interior = ([width[i] for width in widths] for i in range(3))
+    return composites_moves.pad(w, x, value, low, high, interior)
 
 
 _DIRECT = (
@@ -248,24 +196,23 @@ _SAME = (
     "stop_gradient",
 )  # fmt: skip
 
-COMPUTE_RULES: dict[str, Rule] = {
+_COMPOSED = (
+    composites_math.acosh, composites_math.asinh, composites_math.atanh, composites_math.cbrt,
+    composites_math.erf_inv, composites_math.erfc, composites_math.exp2,
+)  # fmt: skip
+
+COMPUTE_RULES: dict[str, PrimitiveRule] = {
     **{name: direct(name) for name in _DIRECT},
     **{name: direct(op) for name, op in _RENAMED.items()},
+    **{function.__name__: composed(function) for function in _COMPOSED},
     **dict.fromkeys(_SAME, same),
-    "acosh": _acosh,
     "argmax": _arg("argmax"),
     "argmin": _arg("argmin"),
-    "asinh": _asinh,
-    "atanh": _atanh,
     "bitcast_convert_type": _bitcast,
-    "cbrt": _cbrt,
     "clamp": _clamp,
     "convert_element_type": _convert,
     "cumsum": _cumsum,
     "dot_general": _dot_general,
-    "erf_inv": _erf_inv,
-    "erfc": _erfc,
-    "exp2": _exp2,
     "integer_pow": _integer_pow,
     "max": _minmax("max", "or"),
     "min": _minmax("min", "and"),
@@ -280,4 +227,19 @@ COMPUTE_RULES: dict[str, Rule] = {
     "round": _round,
     "select_n": _select_n,
     "square": _square,
+}
+SHAPE_RULES: dict[str, PrimitiveRule] = {
+    "broadcast_in_dim": _broadcast_in_dim,
+    "concatenate": _concatenate,
+    "expand_dims": _to_result_shape,
+    "iota": _iota,
+    "pad": _pad,
+    "reshape": _to_result_shape,
+    "rev": _rev,
+    "slice": _slice,
+    "split": _split,
+    "squeeze": _to_result_shape,
+    "stack": _stack,
+    "tile": _tile,
+    "transpose": _transpose,
 }

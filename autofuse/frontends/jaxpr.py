@@ -1,4 +1,4 @@
-"""Graphs from jax: trace a function to a jaxpr and emit its primitives."""
+"""Graphs from jax: trace a function to a jaxpr and write its primitives."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.frontends.jax_emit import (
-    Emitter,
-    FrontendError,
-    Item,
-    Key,
-    is_key,
-    jax_module,
-    logical_shape,
-)
+from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jax_interp import Walker
 from autofuse.frontends.jax_random import unwrap, wrap
-from autofuse.frontends.jax_rules import dtype_of
-from autofuse.frontends.prune import prune
+from autofuse.frontends.jax_types import (
+    Item,
+    KeyArray,
+    dtype_of,
+    is_key,
+    jax_module,
+    static_shape,
+)
 from autofuse.graph.types import Graph, Value
+from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
 
 __all__ = ["FrontendError", "from_jax"]
@@ -41,29 +40,29 @@ def from_jax(fn: Callable[..., Any], *example_args: Any) -> Graph:
     jax = jax_module()
     closed, results = jax.make_jaxpr(fn, return_shape=True)(*example_args)
     leaves = jax.tree_util.tree_flatten_with_path(example_args)[0]
-    emitter = Emitter()
-    walker = Walker(emitter)
+    writer = GraphWriter()
+    walker = Walker(writer)
     names = _unique(_input_names(fn, [path for path, _ in leaves]))
     variables = zip(names, closed.jaxpr.invars, leaves, strict=True)
-    items = [_input(emitter, name, var.aval, leaf) for name, var, (_, leaf) in variables]
-    outputs = [_output(emitter, item) for item in walker.closed(closed, items)]
+    items = [_input(writer, name, var.aval, leaf) for name, var, (_, leaf) in variables]
+    outputs = [_output(writer, item) for item in walker.closed(closed, items)]
     if not outputs:
         raise FrontendError("the function returns no array")
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(results)[0]]
     labels = _unique([_label("out", path) for path in paths])
-    return prune(emitter.builder.build(outputs, labels))
+    return writer.build(outputs, labels)
 
 
-def _input(e: Emitter, name: str, aval: Any, leaf: Any) -> Item:
-    shape = logical_shape(aval)
+def _input(w: GraphWriter, name: str, aval: Any, leaf: Any) -> Item:
+    shape = static_shape(aval)
     if is_key(aval):
         if aval.dtype.itemsize != 8:
             raise FrontendError(f"input '{name}' holds {aval.dtype}: only threefry keys are known")
-        words = e.builder.input(name, (*shape, 2), DType.U32)
-        return wrap(e, None, words)
+        words = w.input(name, (*shape, 2), DType.U32)
+        return wrap(w, None, words)
     dtype = dtype_of(aval.dtype)
     low, high = _range(leaf, dtype)
-    return e.builder.input(name, shape, dtype, low=low, high=high)
+    return w.input(name, shape, dtype, low=low, high=high)
 
 
 def _range(leaf: Any, dtype: DType) -> tuple[float | None, float | None]:
@@ -77,8 +76,8 @@ def _range(leaf: Any, dtype: DType) -> tuple[float | None, float | None]:
     return (low, high) if low < high else (None, None)
 
 
-def _output(e: Emitter, item: Item) -> Value:
-    return unwrap(e, item) if isinstance(item, Key) else item
+def _output(w: GraphWriter, item: Item) -> Value:
+    return unwrap(w, item) if isinstance(item, KeyArray) else item
 
 
 def _input_names(fn: Callable[..., Any], paths: Sequence[Any]) -> list[str]:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from autofuse.frontends.jsonread import read_graph
-from autofuse.frontends.jsonvalues import NAME, VERSION, quoted, write_literal, write_plain
+import numpy as np
+
+from autofuse.frontends.jsonread import NAME, SPECIAL, VERSION, numbers, quoted, read_graph
 from autofuse.graph.types import Graph, Node, Value
 from autofuse.ops.types import GraphError, Literal
+
+# Literals of more elements than this are written as base64 of their bytes.
+MAX_VALUES = 64
+# Characters of a message about a file, its name aside.
+MAX_MESSAGE = 400
 
 
 def save(graph: Graph, path: str | Path) -> None:
@@ -37,9 +46,15 @@ def loads(text: str, source: str = "<text>") -> Graph:
     try:
         return read_graph(parse(text))
     except GraphError as error:
-        raise GraphError(f"{source}: {error}") from error
+        raise GraphError(f"{source}: {_sentence(str(error))}") from error
     except RecursionError:
         raise GraphError(f"{source}: the graph is nested too deeply") from None
+
+
+def _sentence(text: str) -> str:
+    """`text`, which may quote anything from a file, as one printable line of bounded length."""
+    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE - 100]} ... {line[-90:]}"
 
 
 def dumps(graph: Graph) -> str:
@@ -69,8 +84,8 @@ def parse(text: str) -> Any:
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(items)
         if len(found) != len(items):
-            keys = [key for key, _ in items]
-            twice = next(key for key in keys if keys.count(key) > 1)
+            counts = Counter(key for key, _ in items)
+            twice = next(key for key, count in counts.items() if count > 1)
             raise GraphError(f"key {quoted(twice)} is given twice")
         return found
 
@@ -93,6 +108,9 @@ def parse(text: str) -> Any:
         ) from error
     except ValueError as error:
         raise GraphError("not JSON: a number has too many digits") from error
+
+
+# Writing
 
 
 def _graph_data(graph: Graph) -> dict[str, Any]:
@@ -165,3 +183,41 @@ def _outputs_data(graph: Graph, names: list[str]) -> list[Any]:
         return list(values)
     pairs = zip(graph.output_names, values, strict=True)
     return [{"name": name, "value": value} for name, value in pairs]
+
+
+def write_literal(literal: Literal) -> dict[str, Any]:
+    """A literal as {"type", "values"} with shortest exact numbers, or {"type", "base64"}."""
+    array = literal.array()
+    if array.size <= MAX_VALUES:
+        values = [_number(x) for x in array.reshape(-1)]
+        if Literal.of(numbers(values, literal.type), literal.type.dtype).data == literal.data:
+            return {"type": str(literal.type), "values": values}
+    return {"type": str(literal.type), "base64": base64.b64encode(literal.data).decode("ascii")}
+
+
+def _number(x: Any) -> bool | int | float | str:
+    """One element: a float by the shortest decimal that reads back as it in its own dtype."""
+    if isinstance(x, np.bool_):
+        return bool(x)
+    if isinstance(x, np.integer):
+        return int(x)
+    value = float(x)
+    if not math.isfinite(value):
+        return next(
+            name for name, v in SPECIAL.items() if v == value or (math.isnan(value) and v != v)
+        )
+    short = float(str(x))
+    return short if np.asarray(short).astype(x.dtype) == x else value
+
+
+def write_plain(value: Any) -> Any:
+    """An attribute made of numbers, booleans, strings and tuples of them."""
+    if isinstance(value, tuple):
+        return [write_plain(v) for v in value]
+    if isinstance(value, np.generic):
+        return write_plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(_number(np.float64(value)))}
+    if isinstance(value, bool | int | float | str):
+        return value
+    raise GraphError(f"attribute value {quoted(value)} cannot be written to a graph file")

@@ -1,30 +1,168 @@
-"""Reads the data of a JSON graph file into a Graph: references resolved, every type checked."""
+"""Reads the data of a JSON graph file: types, literals, attributes and nodes, all checked."""
 
 from __future__ import annotations
 
-import heapq
+import base64
+import binascii
+import math
+import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autofuse.frontends.jsonvalues import (
-    NAME,
-    UNNAMED,
-    VERSION,
-    check_size,
-    keys_of,
-    parse_shape,
-    parse_type,
-    quoted,
-    read_literal,
-    read_plain,
-)
+import numpy as np
+
+from autofuse.graph.order import CycleError, stable_order
 from autofuse.graph.types import Graph, Node, Value
 from autofuse.graph.verify import verify
+from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import spec_of
-from autofuse.ops.types import Attrs, GraphError, OpCall, TensorType, make_attrs
+from autofuse.ops.types import Attrs, GraphError, Literal, OpCall, TensorType, make_attrs
 
+VERSION = 1
+# A name in this form may be referred to as it stands; others are written as labels.
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-/]*")
+# What stands for the name of an unnamed node.
+UNNAMED = re.compile(r"%[0-9]+")
+# Sizes beyond these are mistakes, and would only fail later and less clearly.
+MAX_EXTENT = 2**31 - 1
+MAX_BYTES = 2**40
+MAX_RANK = 32
+_MAX_INT = 2**63
 _MAX_NODES = 1_000_000
+_TYPE = re.compile(r"([a-z]+[0-9]*)\[((?:[0-9]{1,20}(?:,[0-9]{1,20})*)?)\]")
+SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+# Types, literals and attributes
+
+
+def quoted(value: Any) -> str:
+    """`value` as JSON-like text short enough for a message."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def parse_dtype(text: Any) -> DType:
+    """The dtype spelled `text`."""
+    found = next((d for d in DType if d.value == text), None)
+    if found is None:
+        raise GraphError(f"unknown dtype {quoted(text)} (known: {', '.join(map(str, DType))})")
+    return found
+
+
+def parse_shape(value: Any) -> tuple[int, ...]:
+    """A list of extents."""
+    if not isinstance(value, list) or any(type(n) is not int or n < 0 for n in value):
+        raise GraphError(f"shape {quoted(value)} is not a list of non-negative integers")
+    return tuple(value)
+
+
+def check_size(found: TensorType) -> TensorType:
+    """`found` itself unless no machine could hold it."""
+    if found.rank > MAX_RANK or any(n > MAX_EXTENT for n in found.shape):
+        raise GraphError(f"type {quoted(str(found))} is too large")
+    if found.nbytes > MAX_BYTES:
+        raise GraphError(f"type {found} is too large: {found.nbytes} bytes")
+    return found
+
+
+def parse_type(text: Any) -> TensorType:
+    """A type such as "f32[3,4]"."""
+    match = _TYPE.fullmatch(text) if isinstance(text, str) and len(text) < 1000 else None
+    if match is None:
+        raise GraphError(f'type {quoted(text)} is not written like "f32[3,4]"')
+    extents = match[2].split(",") if match[2] else []
+    return check_size(TensorType(tuple(map(int, extents)), parse_dtype(match[1])))
+
+
+def numbers(values: list[Any], kind: TensorType) -> np.ndarray:
+    """Checked numbers as an array of `kind`."""
+    if kind.dtype is DType.BOOL:
+        valid = all(isinstance(v, bool) for v in values)
+    elif kind.dtype.is_int:
+        info = np.iinfo(kind.dtype.numpy)
+        valid = all(type(v) is int and info.min <= v <= info.max for v in values)
+    else:
+        return _floats(values, kind)
+    if not valid:
+        raise GraphError(f"a literal of {kind} holds a value that is not {kind.dtype}")
+    return np.array(values, dtype=kind.dtype.numpy).reshape(kind.shape)
+
+
+def _floats(values: list[Any], kind: TensorType) -> np.ndarray:
+    """Numbers, and the three special names, rounded to `kind`; overflow is an error."""
+    for v in values:
+        special = isinstance(v, str) and v in SPECIAL
+        if not special and (type(v) not in (int, float) or abs(v) > sys.float_info.max):
+            raise GraphError(f"a literal of {kind} holds {quoted(v)}, which is not {kind.dtype}")
+    numbers = [SPECIAL[v] if isinstance(v, str) else float(v) for v in values]
+    exact = np.array(numbers, dtype=np.float64)
+    with np.errstate(over="ignore"):
+        rounded = exact.astype(kind.dtype.numpy)
+    if (np.isfinite(exact) != np.isfinite(rounded.astype(np.float64))).any():
+        raise GraphError(f"a literal of {kind} holds a value too large for {kind.dtype}")
+    return rounded.reshape(kind.shape)
+
+
+def read_literal(data: Any) -> Literal:
+    """Inverse of write_literal; raises GraphError."""
+    if not isinstance(data, dict) or len(data) != 2 or "type" not in data:
+        raise GraphError(
+            f'a literal must be {{"type": ..., "values" or "base64": ...}}, got {quoted(data)}'
+        )
+    kind = parse_type(data["type"])
+    if isinstance(data.get("values"), list):
+        values = data["values"]
+        if len(values) != kind.size:
+            raise GraphError(f"a literal of {kind} has {len(values)} values, not {kind.size}")
+        return Literal.of(numbers(values, kind), kind.dtype)
+    if isinstance(data.get("base64"), str):
+        try:
+            raw = base64.b64decode(data["base64"], validate=True)
+        except (binascii.Error, ValueError):
+            raise GraphError(f"a literal of {kind} is not valid base64") from None
+        if len(raw) != kind.nbytes:
+            raise GraphError(f"a literal of {kind} has {len(raw)} bytes, not {kind.nbytes}")
+        return Literal(kind, raw)
+    raise GraphError(f'a literal of {kind} needs a list "values" or a string "base64"')
+
+
+def read_plain(value: Any) -> Any:
+    """Inverse of write_plain; lists become tuples."""
+    if isinstance(value, list):
+        return tuple(read_plain(v) for v in value)
+    if isinstance(value, dict):
+        if list(value) != ["float"] or value["float"] not in SPECIAL:
+            raise GraphError(f"attribute value {quoted(value)} is not understood")
+        return SPECIAL[value["float"]]
+    if isinstance(value, int) and not -_MAX_INT <= value < _MAX_INT:
+        raise GraphError(f"the number {quoted(value)} is too large")
+    if isinstance(value, bool | int | float) or is_text(value):
+        return value
+    raise GraphError(f"attribute value {quoted(value)} is not understood")
+
+
+def is_text(value: Any) -> bool:
+    """Whether `value` is a string that can be written again: JSON can spell half of a character."""
+    return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
+
+
+def keys_of(data: Any, what: str, required: tuple[str, ...], optional: tuple[str, ...]) -> Any:
+    """`data` when it is an object with these keys; raises GraphError naming the odd one."""
+    if not isinstance(data, Mapping):
+        raise GraphError(f"{what} must be an object, got {quoted(data)}")
+    for key in required:
+        if key not in data:
+            raise GraphError(f"{what} lacks the key '{key}'")
+    for key in data:
+        if key not in (*required, *optional):
+            raise GraphError(f"{what} has an unknown key {quoted(key)}")
+    return data
+
+
+# Nodes and graphs
 
 
 @dataclass(frozen=True)
@@ -107,7 +245,7 @@ def _name(item: Mapping[str, Any], what: str) -> tuple[str, str]:
     name, label = item["name"], item.get("label")
     if not isinstance(name, str) or not (NAME.fullmatch(name) or UNNAMED.fullmatch(name)):
         raise GraphError(f"{what} has the name {quoted(name)}: use letters, digits and _ . - /")
-    if label is not None and not isinstance(label, str):
+    if label is not None and not is_text(label):
         raise GraphError(f"{what} has the label {quoted(label)}, which is not text")
     return name, (label if label is not None else "" if UNNAMED.fullmatch(name) else name)
 
@@ -159,15 +297,10 @@ def _read_attr(key: str, value: Any) -> Any:
     if isinstance(value, Mapping) and list(value) == ["graph"]:
         return _read_body(value["graph"])
     if key == "shape":
-        return check_size_of_shape(parse_shape(value))
+        shape = parse_shape(value)
+        # Even one byte per element must fit.
+        return check_size(TensorType(shape, DType.U8)).shape
     return read_plain(value)
-
-
-def check_size_of_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """`shape` unless even one byte per element is too much."""
-    from autofuse.ops.dtypes import DType
-
-    return check_size(TensorType(shape, DType.U8)).shape
 
 
 def _read_reference(text: Any) -> tuple[str, int]:
@@ -183,38 +316,16 @@ def _read_reference(text: Any) -> tuple[str, int]:
 def _sorted(entries: list[_Entry]) -> list[_Entry]:
     """Topological order, as close to the order of the file as that allows."""
     index = {entry.name: i for i, entry in enumerate(entries)}
-    waiting: list[int] = []
-    users: list[list[int]] = [[] for _ in entries]
-    for i, entry in enumerate(entries):
-        sources = {name for name, _ in entry.reads}
-        for name in sources:
+    for entry in entries:
+        for name, _ in entry.reads:
             if name not in index:
                 raise GraphError(f"{entry.where} reads '{name}', which is not in the file")
-            users[index[name]].append(i)
-        waiting.append(len(sources))
-    ready = [i for i, count in enumerate(waiting) if count == 0]
-    order: list[int] = []
-    while ready:
-        i = heapq.heappop(ready)
-        order.append(i)
-        for user in users[i]:
-            waiting[user] -= 1
-            if waiting[user] == 0:
-                heapq.heappush(ready, user)
-    if len(order) < len(entries):
-        raise GraphError(f"the graph has a cycle through {_on_cycle(entries, waiting).where}")
+    try:
+        order = stable_order([{index[name] for name, _ in entry.reads} for entry in entries])
+    except CycleError as error:
+        where = entries[error.member].where
+        raise GraphError(f"the graph has a cycle through {where}") from None
     return [entries[i] for i in order]
-
-
-def _on_cycle(entries: list[_Entry], waiting: list[int]) -> _Entry:
-    """An entry that reads itself in the end: walk back along unfinished operands."""
-    index = {entry.name: i for i, entry in enumerate(entries)}
-    at = next(i for i, count in enumerate(waiting) if count)
-    seen: set[int] = set()
-    while at not in seen:
-        seen.add(at)
-        at = next(index[name] for name, _ in entries[at].reads if waiting[index[name]])
-    return entries[at]
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +383,7 @@ def _outputs(
         reference = item
         if isinstance(item, Mapping):
             keys_of(item, where, ("name", "value"), ())
-            if not isinstance(item["name"], str) or item["name"] in names:
+            if not is_text(item["name"]) or item["name"] in names:
                 raise GraphError(f"{where} has the name {quoted(item['name'])}: not text, or taken")
             names.append(item["name"])
             reference = item["value"]

@@ -9,6 +9,7 @@ import numpy as np
 from autofuse.frontends.array import TracedArray
 from autofuse.frontends.errors import TraceError
 from autofuse.frontends.recorder import current
+from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType, from_numpy
 from autofuse.ops.types import AutofuseError
 
@@ -132,9 +133,7 @@ def _check_fits(value: bool | int | float, dtype: DType) -> None:
 
 def cast(array: TracedArray, dtype: DType) -> TracedArray:
     """`array` converted to `dtype`; the same array when nothing changes."""
-    if array.type.dtype == dtype:
-        return array
-    return current().op("cast", array, dtype=str(dtype))
+    return current().write(GraphWriter.cast, array, dtype)
 
 
 def meet(*values: Any) -> tuple[TracedArray, ...]:

@@ -2,53 +2,29 @@
 
 from __future__ import annotations
 
-import builtins
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from autofuse.frontends.array import TracedArray
-from autofuse.frontends.elementwise import (
-    erf,
-    exp,
-    log,
-    logistic,
-    maximum,
-    rsqrt,
-    sqrt,
-    tanh,
-    truth,
-)
-from autofuse.frontends.errors import TraceError
+from autofuse.frontends.elementwise import maximum, multiply, truth
 from autofuse.frontends.promotion import as_array, as_dtype, cast, meet, to_float
 from autofuse.frontends.recorder import current
-from autofuse.frontends.shaping import (
-    axes_in,
-    axis_in,
-    broadcast_shapes,
-    broadcast_to,
-    expand_dims,
-    reshape,
-    squeeze,
-)
+from autofuse.frontends.shaping import axes_in, axis_in, expand_dims, reshape
+from autofuse.graph import composites
+from autofuse.graph.types import Value
+from autofuse.graph.writer import Axes, GraphWriter
 from autofuse.ops.dtypes import DType
 
-Axes = int | Sequence[int] | None
 _ACCUMULATED = {DType.BOOL: DType.I32, DType.I8: DType.I32, DType.U8: DType.U32}
 
 
 def _reduce(op: str, array: TracedArray, axis: Axes, keepdims: bool) -> TracedArray:
-    axes = axes_in(axis, array.ndim)
-    out = current().op(op, array, axes=axes) if axes else array
-    return _kept(out, array, axes) if keepdims else out
+    return current().write(GraphWriter.reduce, op, array, axes_in(axis, array.ndim), keepdims)
 
 
-def _kept(out: TracedArray, array: TracedArray, axes: tuple[int, ...]) -> TracedArray:
-    return reshape(out, [1 if i in axes else n for i, n in enumerate(array.shape)])
-
-
-def _count(array: TracedArray, axis: Axes) -> int:
-    return math.prod(array.shape[a] for a in axes_in(axis, array.ndim))
+def _float(function: Callable[..., Value], x: Any, *args: Any, **kwargs: Any) -> TracedArray:
+    """A composite of `x` as floats."""
+    return current().write(function, to_float(x), *args, **kwargs)
 
 
 def sum(x: Any, /, axis: Axes = None, *, dtype: Any = None, keepdims: bool = False) -> TracedArray:
@@ -83,26 +59,20 @@ def all(x: Any, /, axis: Axes = None, *, keepdims: bool = False) -> TracedArray:
 
 
 def mean(x: Any, /, axis: Axes = None, *, keepdims: bool = False) -> TracedArray:
-    array = to_float(x)
-    return sum(array, axis, keepdims=keepdims) * (1.0 / builtins.max(1, _count(array, axis)))
+    return _float(composites.mean, x, axis, keepdims)
 
 
 def var(
     x: Any, /, axis: Axes = None, *, correction: float = 0.0, keepdims: bool = False
 ) -> TracedArray:
     """Mean squared distance from the mean, over count - correction."""
-    array = to_float(x)
-    centred = array - mean(array, axis, keepdims=True)
-    divisor = _count(array, axis) - correction
-    if divisor <= 0:
-        raise TraceError("var needs more elements than its correction")
-    return sum(centred * centred, axis, keepdims=keepdims) * (1.0 / divisor)
+    return _float(composites.var, x, axis, keepdims, correction)
 
 
 def std(
     x: Any, /, axis: Axes = None, *, correction: float = 0.0, keepdims: bool = False
 ) -> TracedArray:
-    return sqrt(var(x, axis, correction=correction, keepdims=keepdims))
+    return _float(composites.std, x, axis, keepdims, correction)
 
 
 def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> TracedArray:
@@ -130,60 +100,37 @@ def cumulative_sum(x: Any, /, axis: int | None = None) -> TracedArray:
     array = _accumulator(x, None)
     if axis is None:
         array, axis = reshape(array, (-1,)), 0
-    return current().op("cumsum", array, axis=axis_in(axis, array.ndim))
+    return current().write(composites.cumulative_sum, array, axis_in(axis, array.ndim))
 
 
 # Products.
 
 
-def _dot(
-    a: TracedArray, b: TracedArray, contract: tuple[Sequence[int], Sequence[int]], batch: int = 0
-) -> TracedArray:
-    lhs, rhs = (tuple(axes) for axes in contract)
-    both = tuple(range(batch))
-    return current().op("dot_general", a, b, lhs_contract=lhs, rhs_contract=rhs,
-                        lhs_batch=both, rhs_batch=both)  # fmt: skip
-
-
 def matmul(x1: Any, x2: Any, /) -> TracedArray:
     """Matrix product over the last two axes; leading axes broadcast, 1-D operands are vectors."""
-    a, b = meet(x1, x2)
-    if not a.ndim or not b.ndim:
-        raise TraceError("matmul needs arrays with at least one axis")
-    if a.shape[-1] != b.shape[-2 if b.ndim > 1 else 0]:
-        raise TraceError(f"matmul of {a.type} and {b.type}: inner extents differ")
-    if b.ndim <= 2:
-        return _dot(a, b, ((a.ndim - 1,), (0,)))
-    if a.ndim == 1:
-        return squeeze(matmul(expand_dims(a, 0), b), -2)
-    lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    a = broadcast_to(a, lead + a.shape[-2:])
-    b = broadcast_to(b, lead + b.shape[-2:])
-    return _dot(a, b, ((a.ndim - 1,), (b.ndim - 2,)), len(lead))
+    return current().write(composites.matmul, *meet(x1, x2))
 
 
 def tensordot(x1: Any, x2: Any, /, axes: int | Sequence[Sequence[int]] = 2) -> TracedArray:
     """Sum of products over the last `axes` axes of x1 and the first of x2, or over pairs."""
     a, b = meet(x1, x2)
     if isinstance(axes, int):
-        pairs = (range(a.ndim - axes, a.ndim), range(axes))
+        last, first = tuple(range(a.ndim - axes, a.ndim)), tuple(range(axes))
     else:
-        pairs = (
-            [axis_in(i, a.ndim) for i in axes[0]],
-            [axis_in(i, b.ndim) for i in axes[1]],
-        )  # type: ignore[assignment]  # lists here, ranges above: both are axes
-    return _dot(a, b, pairs)
+        last = tuple(axis_in(i, a.ndim) for i in axes[0])
+        first = tuple(axis_in(i, b.ndim) for i in axes[1])
+    return current().write(composites.dot, a, b, (last, first))
 
 
 def vecdot(x1: Any, x2: Any, /, axis: int = -1) -> TracedArray:
     """Sum of products along `axis`, broadcasting the rest."""
     a, b = meet(x1, x2)
-    return sum(a * b, axis)
+    return sum(multiply(a, b), axis)
 
 
 def outer(x1: Any, x2: Any, /) -> TracedArray:
     a, b = meet(x1, x2)
-    return reshape(a, (-1, 1)) * reshape(b, (1, -1))
+    return multiply(reshape(a, (-1, 1)), reshape(b, (1, -1)))
 
 
 # Composites.
@@ -191,54 +138,49 @@ def outer(x1: Any, x2: Any, /) -> TracedArray:
 
 def softmax(x: Any, /, axis: int = -1) -> TracedArray:
     """exp(x) over its sum along `axis`, shifted by the maximum."""
-    array = to_float(x)
-    e = exp(array - max(array, axis, keepdims=True))
-    return e / sum(e, axis, keepdims=True)
+    return _float(composites.softmax, x, axis)
 
 
 def log_softmax(x: Any, /, axis: int = -1) -> TracedArray:
-    array = to_float(x)
-    return array - logsumexp(array, axis, keepdims=True)
+    """The logarithm of softmax along `axis`, shifted by the maximum first."""
+    return _float(composites.log_softmax, x, axis)
 
 
 def logsumexp(x: Any, /, axis: Axes = None, *, keepdims: bool = False) -> TracedArray:
-    array = to_float(x)
-    top = max(array, axis, keepdims=True)
-    out = log(sum(exp(array - top), axis, keepdims=True)) + top
-    return out if keepdims else squeeze(out, axes_in(axis, array.ndim))
+    """log(sum(exp(x))) over `axis`, shifted by the maximum where that is finite."""
+    return _float(composites.logsumexp, x, axis, keepdims)
 
 
 def layer_norm(
     x: Any, gamma: Any = None, beta: Any = None, /, axis: Axes = -1, eps: float = 1e-5
 ) -> TracedArray:
     """(x - mean) / sqrt(var + eps) along `axis`, scaled by gamma and shifted by beta."""
-    array = to_float(x)
-    centred = array - mean(array, axis, keepdims=True)
-    out = centred * rsqrt(mean(centred * centred, axis, keepdims=True) + eps)
-    out = out if gamma is None else out * gamma
-    return out if beta is None else out + beta
+    return _normalised(composites.layer_norm, x, gamma, beta, eps=eps, axes=axis)
 
 
 def rms_norm(x: Any, gamma: Any = None, /, axis: Axes = -1, eps: float = 1e-6) -> TracedArray:
     """x / sqrt(mean(x^2) + eps) along `axis`, scaled by gamma."""
-    array = to_float(x)
-    out = array * rsqrt(mean(array * array, axis, keepdims=True) + eps)
-    return out if gamma is None else out * gamma
+    return _normalised(composites.rms_norm, x, gamma, eps=eps, axes=axis)
+
+
+def _normalised(
+    function: Callable[..., Value], x: Any, *parameters: Any, **options: Any
+) -> TracedArray:
+    """A norm of `x` and its parameters, any of which may be missing, in their common dtype."""
+    given = meet(to_float(x), *(p for p in parameters if p is not None))
+    found = iter(given[1:])
+    arrays = [None if p is None else next(found) for p in parameters]
+    return current().write(function, given[0], *arrays, **options)
 
 
 def gelu(x: Any, /, approximate: bool = True) -> TracedArray:
     """x times the normal distribution function, by the tanh approximation or exact (erf)."""
-    array = to_float(x)
-    if approximate:
-        inner = math.sqrt(2 / math.pi) * (array + 0.044715 * array**3)
-        return 0.5 * array * (1.0 + tanh(inner))
-    return 0.5 * array * (1.0 + erf(array * math.sqrt(0.5)))
+    return _float(composites.gelu, x, approximate)
 
 
 def silu(x: Any, /) -> TracedArray:
     """x times its logistic function."""
-    array = to_float(x)
-    return array * logistic(array)
+    return _float(composites.silu, x)
 
 
 def relu(x: Any, /) -> TracedArray:

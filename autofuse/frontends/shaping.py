@@ -18,11 +18,14 @@ from autofuse.frontends.promotion import (
     common_dtype,
     is_weak,
 )
-from autofuse.frontends.promotion import cast as _cast
 from autofuse.frontends.recorder import current
+from autofuse.graph import composites_moves as composites
+from autofuse.graph import writer
+from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
+from autofuse.ops.types import GraphError
 
-Shape = int | Sequence[int]
+ShapeLike = int | Sequence[int]
 
 
 def axis_in(axis: Any, ndim: int) -> int:
@@ -43,7 +46,7 @@ def axes_in(axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def shape_of(shape: Shape) -> tuple[int, ...]:
+def shape_of(shape: ShapeLike) -> tuple[int, ...]:
     """A shape given as an integer or a sequence."""
     return (int(shape),) if isinstance(shape, int | np.integer) else tuple(int(n) for n in shape)
 
@@ -56,16 +59,16 @@ def asarray(value: Any, dtype: Any = None) -> TracedArray:
     return as_array(value, None if dtype is None else as_dtype(dtype))
 
 
-def full(shape: Shape, fill_value: Any, dtype: Any = None) -> TracedArray:
+def full(shape: ShapeLike, fill_value: Any, dtype: Any = None) -> TracedArray:
     """An array of one value (a number or a scalar array)."""
     return broadcast_to(asarray(fill_value, dtype), shape_of(shape))
 
 
-def zeros(shape: Shape, dtype: Any = DEFAULT_FLOAT) -> TracedArray:
+def zeros(shape: ShapeLike, dtype: Any = DEFAULT_FLOAT) -> TracedArray:
     return full(shape, 0, dtype)
 
 
-def ones(shape: Shape, dtype: Any = DEFAULT_FLOAT) -> TracedArray:
+def ones(shape: ShapeLike, dtype: Any = DEFAULT_FLOAT) -> TracedArray:
     return full(shape, 1, dtype)
 
 
@@ -81,11 +84,11 @@ def ones_like(x: TracedArray, dtype: Any = None) -> TracedArray:
     return full_like(x, 1, dtype)
 
 
-def iota(shape: Shape, axis: int, dtype: DType) -> TracedArray:
+def iota(shape: ShapeLike, axis: int, dtype: DType) -> TracedArray:
     """The position along `axis` at every element."""
     extents = shape_of(shape)
     at = axis_in(axis, len(extents))
-    return current().op("iota", shape=extents, dtype=str(dtype), axis=at)
+    return current().write(GraphWriter.iota, extents, dtype, at)
 
 
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> TracedArray:
@@ -110,13 +113,13 @@ def linspace(start: float, stop: float, num: int, dtype: Any = DEFAULT_FLOAT) ->
 def eye(n: int, m: int | None = None, k: int = 0, dtype: Any = DEFAULT_FLOAT) -> TracedArray:
     """Ones on diagonal `k`, zeros elsewhere."""
     shape = (n, n if m is None else m)
-    return _cast(iota(shape, 1, DType.I32) - iota(shape, 0, DType.I32) == k, as_dtype(dtype))
+    return current().write(composites.eye, *shape, k, as_dtype(dtype))
 
 
-# Shape.
+# ShapeLike.
 
 
-def reshape(x: Any, shape: Shape) -> TracedArray:
+def reshape(x: Any, shape: ShapeLike) -> TracedArray:
     """The same elements in row-major order; one extent may be -1."""
     array, wanted = as_array(x), list(shape_of(shape))
     if wanted.count(-1) == 1:
@@ -124,32 +127,20 @@ def reshape(x: Any, shape: Shape) -> TracedArray:
         wanted[wanted.index(-1)] = array.size // rest if rest else 0
     if math.prod(wanted) != array.size or any(n < 0 for n in wanted):
         raise TraceError(f"cannot reshape {array.type} to {shape_of(shape)}")
-    return current().reshape(array, tuple(wanted))
+    return current().write(GraphWriter.reshape, array, tuple(wanted))
 
 
-def broadcast_to(x: Any, shape: Shape) -> TracedArray:
+def broadcast_to(x: Any, shape: ShapeLike) -> TracedArray:
     """`x` repeated along new axes and axes of extent 1, as NumPy does."""
-    array, target = as_array(x), shape_of(shape)
-    if array.shape == target:
-        return array
-    offset = len(target) - array.ndim
-    dims = [(n, offset + i) for i, n in enumerate(array.shape)]
-    if offset < 0 or any(n not in (1, target[d]) for n, d in dims):
-        raise TraceError(f"cannot broadcast {array.type} to shape {target}")
-    kept = [(n, d) for n, d in dims if n == target[d]]
-    array = reshape(array, [n for n, _ in kept])
-    if array.shape == target:
-        return array
-    return current().op("broadcast", array, shape=target, dims=tuple(d for _, d in kept))
+    return current().write(GraphWriter.spread, as_array(x), shape_of(shape))
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """The shape NumPy broadcasts `shapes` to."""
     try:
-        return tuple(np.broadcast_shapes(*shapes))
-    except ValueError:
-        text = " and ".join(map(str, shapes))
-        raise TraceError(f"shapes {text} do not broadcast together") from None
+        return writer.broadcast_shapes(*shapes)
+    except GraphError as error:
+        raise TraceError(str(error)) from None
 
 
 def broadcast_arrays(*arrays: Any) -> tuple[TracedArray, ...]:
@@ -181,8 +172,7 @@ def permute_dims(x: Any, axes: Sequence[int] | None = None) -> TracedArray:
     perm = tuple(axis_in(a, array.ndim) for a in given)
     if sorted(perm) != list(range(array.ndim)):
         raise TraceError(f"{tuple(given)} is not a permutation of {array.ndim} axes")
-    identity = perm == tuple(range(array.ndim))
-    return array if identity else current().op("transpose", array, perm=perm)
+    return current().write(GraphWriter.transpose, array, perm)
 
 
 def matrix_transpose(x: Any) -> TracedArray:
@@ -221,7 +211,7 @@ def concat(arrays: Sequence[Any], axis: int | None = 0) -> TracedArray:
         same = part.shape[:at] + part.shape[at + 1 :] == first[:at] + first[at + 1 :]
         if not same or part.ndim != len(first):
             raise TraceError(f"cannot concatenate {parts[0].type} and {part.type} along axis {at}")
-    return parts[0] if len(parts) == 1 else current().op("concat", *parts, axis=at)
+    return current().write(GraphWriter.concat, parts, at)
 
 
 def stack(arrays: Sequence[Any], axis: int = 0) -> TracedArray:
@@ -237,8 +227,7 @@ def unstack(x: Any, axis: int = 0) -> tuple[TracedArray, ...]:
 
 def flip(x: Any, axis: int | Sequence[int] | None = None) -> TracedArray:
     array = as_array(x)
-    axes = axes_in(axis, array.ndim)
-    return current().op("reverse", array, axes=axes) if axes else array
+    return current().write(GraphWriter.reverse, array, axes_in(axis, array.ndim))
 
 
 def roll(x: Any, shift: Any, axis: Any = None) -> TracedArray:
@@ -248,24 +237,13 @@ def roll(x: Any, shift: Any, axis: Any = None) -> TracedArray:
         return reshape(roll(reshape(array, (-1,)), shift, 0), array.shape)
     pairs = zip(np.atleast_1d(shift).tolist(), np.atleast_1d(axis).tolist(), strict=True)
     for by, ax in pairs:
-        at = axis_in(ax, array.ndim)
-        cut = -by % array.shape[at] if array.shape[at] else 0
-        if cut:
-            n = array.shape[at]
-            array = concat([_cut(array, at, cut, n), _cut(array, at, 0, cut)], at)
+        array = current().write(composites.roll, array, by, axis_in(ax, array.ndim))
     return array
 
 
-def tile(x: Any, reps: Shape) -> TracedArray:
+def tile(x: Any, reps: ShapeLike) -> TracedArray:
     """`x` repeated `reps[i]` times along axis i."""
-    array, counts = as_array(x), shape_of(reps)
-    rank = max(array.ndim, len(counts))
-    shape = (1,) * (rank - array.ndim) + array.shape
-    counts = (1,) * (rank - len(counts)) + counts
-    between = [n for pair in zip((1,) * rank, shape, strict=True) for n in pair]
-    wide = [n for pair in zip(counts, shape, strict=True) for n in pair]
-    out = broadcast_to(reshape(array, between), wide)
-    return reshape(out, [c * n for c, n in zip(counts, shape, strict=True)])
+    return current().write(composites.tile, as_array(x), shape_of(reps))
 
 
 def pad(x: Any, pad_width: Any, constant_values: Any = 0) -> TracedArray:
@@ -273,7 +251,7 @@ def pad(x: Any, pad_width: Any, constant_values: Any = 0) -> TracedArray:
     array = as_array(x)
     widths = np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist()
     low, high = tuple(w[0] for w in widths), tuple(w[1] for w in widths)
-    return current().op("pad", array, as_array(constant_values, array.dtype), low=low, high=high)
+    return current().write(composites.pad, array, as_array(constant_values, array.dtype), low, high)
 
 
 def take(x: Any, indices: Any, axis: int | None = None) -> TracedArray:
@@ -299,26 +277,11 @@ def result_type(*values: Any) -> DType:
     return common_dtype(*values)
 
 
-def _cut(array: TracedArray, axis: int, first: int, last: int) -> TracedArray:
-    start, stop = [0] * array.ndim, list(array.shape)
-    start[axis], stop[axis] = first, last
-    steps = (1,) * array.ndim
-    return current().op("slice", array, start=tuple(start), stop=tuple(stop), stride=steps)
-
-
 def tril(x: Any, k: int = 0) -> TracedArray:
     """The lower triangle, zeros elsewhere."""
-    return _triangle(x, k, lower=True)
+    return current().write(composites.triangle, as_array(x), k, lower=True)
 
 
 def triu(x: Any, k: int = 0) -> TracedArray:
     """The upper triangle, zeros elsewhere."""
-    return _triangle(x, k, lower=False)
-
-
-def _triangle(x: Any, k: int, lower: bool) -> TracedArray:
-    array = as_array(x)
-    shape = array.shape[-2:]
-    offset = iota(shape, 1, DType.I32) - iota(shape, 0, DType.I32)
-    keep = broadcast_to(offset <= k if lower else offset >= k, array.shape)
-    return current().op("select", keep, array, zeros_like(array))
+    return current().write(composites.triangle, as_array(x), k, lower=False)

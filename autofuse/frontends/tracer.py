@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from autofuse.frontends import array_api
 from autofuse.frontends.errors import TraceError
 from autofuse.frontends.promotion import as_array, as_dtype
 from autofuse.frontends.recorder import Tracer, recording
@@ -16,6 +17,9 @@ from autofuse.frontends.trees import Tree, flatten, unflatten
 from autofuse.graph.types import Graph
 from autofuse.ops.dtypes import DType, from_numpy
 from autofuse.ops.types import TensorType
+
+# What operators and methods of traced arrays, and NumPy's functions on them, are bound to.
+_FUNCTIONS = {name: getattr(array_api, name) for name in array_api.__all__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ def trace(fn: Callable[..., Any], *specs: Any, names: Sequence[str] | None = Non
     labels = list(names) if names is not None else _input_names(fn, tree)
     if len(labels) != len(leaves):
         raise TraceError(f"{len(labels)} names given for {len(leaves)} inputs")
-    with recording(Tracer()) as tracer:
+    with recording(Tracer(_FUNCTIONS)) as tracer:
         arrays = [
             tracer.input(n, TensorType(s.shape, s.dtype), s.low, s.high)
             for n, s in zip(labels, leaves, strict=True)

@@ -12,11 +12,6 @@ from autofuse.ops.spec import Family
 from autofuse.ops.types import GraphError, TensorType
 
 Arrays = tuple[np.ndarray, ...]
-# Ops that round nothing: their results are as exact as their operands.
-_EXACT = frozenset(
-    ("neg", "abs", "sign", "floor", "ceil", "round", "max", "min", "select", "clamp", "bitcast",
-     "reduce_max", "reduce_min")
-)  # fmt: skip
 
 
 class Noise:
@@ -98,11 +93,9 @@ def _apply(graph: Graph, i: int, node: Node, operands: Arrays, noise: Noise | No
     spec = node.spec
     if spec.family is Family.CONTROL:
         return _loop(dict(node.attrs), operands, node.types, noise)
-    results = spec.reference(operands, graph.call(i))
-    exact = node.op in _EXACT or spec.family in (Family.SOURCE, Family.MOVEMENT)
-    # Integers and bools become floats exactly (large ones within half a unit in the last place).
-    exact |= node.op == "cast" and not graph.type_of(node.inputs[0]).dtype.is_float
-    if noise is None or exact:
+    call = graph.call(i)
+    results = spec.reference(operands, call)
+    if noise is None or not spec.rounds(call):
         return results
     return tuple(
         noise(array, type_.dtype.eps) if type_.dtype.is_float else array

@@ -13,6 +13,14 @@ from dataclasses import dataclass, field
 from autofuse.kernel.ir import Assign, Fold, Let, Local, Loop, Stmt, Store, Var, walk
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
+from autofuse.ops.types import AutofuseError
+
+# Statements of one kernel, and elements it remembers: compiling more takes minutes.
+MOST_STATEMENTS, MOST_ELEMENTS = 1 << 14, 1 << 16
+
+
+class LoweringError(AutofuseError):
+    """A group that the kernel IR cannot express, or that would make a kernel beyond its limits."""
 
 
 @dataclass
@@ -23,18 +31,30 @@ class _Block:
 
 
 class Emitter:
-    """Blocks under construction, the innermost last."""
+    """Blocks under construction, the innermost last. Raises LoweringError where they would hold
+    more than MOST_STATEMENTS statements, or remember more than MOST_ELEMENTS elements, so that
+    lowering ends in time and memory proportional to these."""
 
     def __init__(self) -> None:
         self.blocks = [_Block()]
         self._depth: dict[str, int] = {}
         self._count: dict[str, int] = {}
+        self._statements = self._elements = 0
+        # Elements that wait for others right now, and open folds: frames keep them in bounds.
+        self.waiting = self.folds = 0
 
     def fresh(self, prefix: str) -> str:
         """A name nothing else has."""
         n = self._count.get(prefix, 0)
         self._count[prefix] = n + 1
         return f"{prefix}{n}"
+
+    def put(self, stmt: Stmt, at: int = -1) -> None:
+        """`stmt` as the last of block `at` (default: the innermost)."""
+        self._statements += 1
+        if self._statements > MOST_STATEMENTS:
+            raise LoweringError(f"the kernel would have more than {MOST_STATEMENTS} statements")
+        self.blocks[at].stmts.append(stmt)
 
     def depth(self, expr: Expr) -> int:
         """The innermost block that defines something `expr` reads."""
@@ -54,24 +74,33 @@ class Emitter:
                 return block.bound[value]
         at = self.depth(value)
         sym = self._sym(prefix, value.dtype, at)
-        self.blocks[at].stmts.append(Let(sym, value))
+        self.put(Let(sym, value), at)
         self.blocks[at].bound[value] = sym
         return sym
 
-    def let_index(self, value: Expr, prefix: str, extent: int) -> Sym | Lit:
-        """An index value bound to a name that is known to lie in 0 .. extent-1."""
+    def name_index(self, value: Expr, extent: int | None) -> Expr:
+        """One name for equal index values, in 0 .. extent-1 if that is known."""
+        key = ("index", value)
+        known = self.recall(key)
+        if known is None:
+            known = self.let_index(value, "x", extent)
+            self.remember(key, known)
+        return known
+
+    def let_index(self, value: Expr, prefix: str, extent: int | None) -> Sym | Lit:
+        """An index value bound to a name; `extent`: it is known to lie in 0 .. extent-1."""
         if isinstance(value, Lit):
             return value
         at = self.depth(value)
         sym = Sym(self.fresh(prefix), value.dtype, extent)
         self._depth[sym.name] = at
-        self.blocks[at].stmts.append(Let(sym, value))
+        self.put(Let(sym, value), at)
         return sym
 
     def bind(self, value: Expr, prefix: str = "v") -> Sym:
         """`value` read here and now (for registers, whose value changes)."""
         sym = self._sym(prefix, value.dtype, len(self.blocks) - 1)
-        self.blocks[-1].stmts.append(Let(sym, value))
+        self.put(Let(sym, value))
         return sym
 
     def _sym(self, prefix: str, dtype: DType, depth: int) -> Sym:
@@ -88,26 +117,29 @@ class Emitter:
 
     def remember(self, key: Hashable, value: Expr) -> None:
         """Keep `value` for `key` as long as the block that defines it is open."""
+        self._elements += 1
+        if self._elements > MOST_ELEMENTS:
+            raise LoweringError(f"the kernel would compute more than {MOST_ELEMENTS} elements")
         self.blocks[self.depth(value)].memo[key] = value
 
     def variable(self, init: Expr, prefix: str = "acc") -> Sym:
         """A register in the current block."""
         sym = self._sym(prefix, init.dtype, len(self.blocks) - 1)
-        self.blocks[-1].stmts.append(Var(sym, init))
+        self.put(Var(sym, init))
         return sym
 
     def assign(self, sym: Sym, value: Expr) -> None:
-        self.blocks[-1].stmts.append(Assign(sym, value))
+        self.put(Assign(sym, value))
 
     def local(self, dtype: DType, size: int, prefix: str = "row") -> str:
         """Scratch in the current block."""
         name = self.fresh(prefix)
         self._depth[name] = len(self.blocks) - 1
-        self.blocks[-1].stmts.append(Local(name, dtype, size))
+        self.put(Local(name, dtype, size))
         return name
 
     def store(self, buffer: str, index: Expr, value: Expr) -> None:
-        self.blocks[-1].stmts.append(Store(buffer, index, value))
+        self.put(Store(buffer, index, value))
 
     def open(self, prefix: str, extent: int | None) -> Sym:
         """Start a loop body; its variable runs below `extent`."""
@@ -119,7 +151,7 @@ class Emitter:
     def close(self, kind: str, var: Sym, extent: Expr, folds: tuple[Fold, ...] = ()) -> None:
         """End the innermost loop body and put the loop into the enclosing block."""
         block = self.blocks.pop()
-        self.blocks[-1].stmts.append(Loop(kind, var, extent, tuple(block.stmts), folds))
+        self.put(Loop(kind, var, extent, tuple(block.stmts), folds))
 
     @property
     def body(self) -> tuple[Stmt, ...]:

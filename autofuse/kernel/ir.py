@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
+from autofuse.ops.scalar import walk as walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """for var in 0 .. extent; `kind` is "grid", "lane" or "serial"; folds belong to lane loops.
+    """for var in 0 .. extent; `kind` is one of the module text; folds belong to lane loops.
 
     `counter`, of a lane loop on a GPU, numbers the lanes that one thread runs."""
 
@@ -134,8 +135,7 @@ Stmt = Let | Var | Assign | Local | Store | Stream | LoadVector | StoreVector | 
 class Kernel:
     """One kernel: parameters (inputs first) and a body whose loops are grid loops.
 
-    `lanes` is the largest extent of the item-form lane loops (0 for row form) and `facts` are
-    launch settings that only the printer uses (threads, unroll, ...)."""
+    `facts` are launch settings that only the printer uses (threads, unroll, ...)."""
 
     name: str
     params: tuple[Param, ...]
@@ -165,18 +165,6 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
         case Loop(extent=extent):
             return (extent,)
     return ()
-
-
-def walk(expr: Expr) -> Iterator[Expr]:
-    """Every sub-expression, the expression itself first."""
-    stack = [expr]
-    while stack:
-        e = stack.pop()
-        yield e
-        if isinstance(e, Call):
-            stack.extend(e.args)
-        elif isinstance(e, Load):
-            stack.append(e.index)
 
 
 def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

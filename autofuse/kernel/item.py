@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator, Mapping
 
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.emit import Emitter, narrow
-from autofuse.kernel.values import UNROLLED, Frame, LoweringError, Source
+from autofuse.kernel.emit import Emitter, LoweringError, narrow
+from autofuse.kernel.values import UNROLLED, Frame, Source
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Sym
-from autofuse.ops.spec import Family, Index
-from autofuse.plan.forms import Form, Tags, local_shape
+from autofuse.ops.spec import Family, Index, Motion
+from autofuse.plan.forms import Form, Tags, join, local_shape, unrolled
 
 # Below this extent the last parallel axis is too short for lanes, and items are numbered flat.
 SHORT = 32
@@ -70,8 +70,8 @@ class ItemLowering:
             node = self.graph[n]
             if node.spec.family is Family.ELEMENTWISE:
                 continue
-            scalar = node.op == "broadcast" and self.graph.type_of(node.inputs[0]).size == 1
-            if not scalar:
+            repeats = node.spec.motion is Motion.REPEAT
+            if not (repeats and self.graph.type_of(node.inputs[0]).size == 1):
                 return False
         return all(self.tags.get(v) == every for v in self.form.outputs)
 
@@ -220,19 +220,7 @@ class ItemLowering:
         return read
 
 
-def join(tags: Tags, items: Index, local: Index) -> Index:
-    """Parallel and local positions as one index."""
-    rest = iter(local)
-    return tuple(items[t] if isinstance(t, int) else next(rest) for t in tags)
-
-
 def split(tags: Tags, index: Index) -> tuple[list[tuple[int, Expr]], Index]:
     """An index as its parallel and its local positions."""
     items = [(t, i) for t, i in zip(tags, index, strict=True) if isinstance(t, int)]
     return items, tuple(i for t, i in zip(tags, index, strict=True) if not isinstance(t, int))
-
-
-def unrolled(extents: tuple[int, ...]) -> Iterator[Index]:
-    """Every constant index below `extents`, row-major."""
-    for flat in range(math.prod(extents)):
-        yield ix.delinearize(ix.lit(flat), extents)

@@ -6,12 +6,12 @@ from functools import lru_cache
 
 from autofuse.graph.canonical import subgraph
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.emit import Emitter
+from autofuse.kernel.emit import Emitter, LoweringError
 from autofuse.kernel.ir import Kernel, Param
 from autofuse.kernel.item import ItemLowering
 from autofuse.kernel.passes import run_passes
 from autofuse.kernel.row import RowLowering
-from autofuse.kernel.values import Frame, LoweringError, Source, memory
+from autofuse.kernel.values import Frame, Source, memory
 from autofuse.plan.groups import is_inline
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.types import FusionGroup, LaunchConfig

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, narrow
 from autofuse.kernel.ir import Fold
-from autofuse.kernel.item import SHORT, join, split
+from autofuse.kernel.item import SHORT, split
 from autofuse.kernel.values import Frame, Source
 from autofuse.ops import index as ix
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.scalar import Expr, Load, Sym
 from autofuse.ops.spec import Family, Index
-from autofuse.plan.forms import LOCAL, Form, Tags, local_shape
+from autofuse.plan.forms import LOCAL, Form, Tags, join, local_shape
 from autofuse.plan.legality import ROW_SCRATCH
 
 # Flops per element from which recomputing costs more than keeping a row in scratch.
@@ -209,9 +209,10 @@ class RowLowering:
     def _again(self, value: Value, index: Index) -> Expr:
         """Another row's element: computed once more from what it depends on."""
         kept = self.frame.sources.pop(value)
-        found = self.frame.pull(value, index)
-        self.frame.sources[value] = kept
-        return found
+        try:
+            return self.frame.pull(value, index)
+        finally:  # the pull may have to be put off
+            self.frame.sources[value] = kept
 
 
 def staged_values(graph: Graph, form: Form) -> frozenset[Value]:

@@ -9,22 +9,30 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.emit import Emitter, widen
+from autofuse.kernel.emit import Emitter, LoweringError, widen
 from autofuse.ops import index as ix
 from autofuse.ops.contraction import contract_shape, operand_indices
 from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 from autofuse.ops.spec import Family, Index
-from autofuse.ops.types import AutofuseError, OpCall
+from autofuse.ops.types import OpCall
 
 Source = Callable[[Index], Expr]
 # Folds over at most this many elements are unrolled.
 UNROLLED = 16
 
 
-class LoweringError(AutofuseError):
-    """A group that the kernel IR cannot express; legality should have refused it."""
+# Elements that may wait for one another before the innermost is computed by itself, and folds that
+# may be open inside each other: both keep within Python's limit of 1000 calls.
+DEEPEST, MOST_FOLDS = 24, 5
+
+
+class _TooDeepError(Exception):
+    """The element of a frame that has to be computed before those that wait for it."""
+
+    def __init__(self, frame: Frame, value: Value, index: Index) -> None:
+        self.wanted = (frame, value, index)
 
 
 class Frame:
@@ -42,6 +50,11 @@ class Frame:
         known = self.e.recall(key)
         if known is not None:
             return known
+        if self.e.waiting == 0:
+            return self._pull_first(value, index)
+        if self.e.waiting > DEEPEST:
+            raise _TooDeepError(self, value, index)
+        self.e.waiting += 1
         source = self.sources.get(value)
         found = source(index) if source is not None else None
         if found is None:
@@ -54,6 +67,33 @@ class Frame:
         assert found is not None
         found = self.e.let(found)
         self.e.remember(key, found)
+        self.e.waiting -= 1
+        return found
+
+    def _pull_first(self, value: Value, index: Index) -> Expr:
+        """An element nobody waits for: what is too deep below it is pulled before it."""
+        left: list[tuple[Frame, Value, Index]] = [(self, value, index)]
+        while left:
+            self.e.waiting = 1
+            frame, wanted, at = left[-1]
+            try:
+                found = frame.pull(wanted, at)
+                left.pop()
+            except _TooDeepError as deeper:
+                left.append(deeper.wanted)
+        self.e.waiting = 0
+        return found
+
+    def _pull_inside(self, value: Value, index: Index) -> Expr:
+        """An element inside a loop that a fold has opened, where those waiting outside cannot be
+        sent away for."""
+        waiting, self.e.waiting = self.e.waiting, 0
+        self.e.folds += 1
+        if self.e.folds > MOST_FOLDS:
+            raise LoweringError(f"the kernel would nest more than {MOST_FOLDS} folds")
+        found = self._pull_first(value, index)
+        self.e.folds -= 1
+        self.e.waiting = waiting
         return found
 
     def _compute(self, node: int, index: Index) -> tuple[Expr, ...]:
@@ -77,7 +117,7 @@ class Frame:
             full = list(index)
             for axis, i in zip(axes, at, strict=True):
                 full.insert(axis, i)
-            return self.pull(operand, tuple(full)), at[-1]
+            return self._pull_inside(operand, tuple(full)), at[-1]
 
         return self.accumulate(node, call, tuple(shape[a] for a in axes), element)
 
@@ -86,7 +126,7 @@ class Frame:
 
         def element(at: Index) -> tuple[Expr, Expr]:
             left, right = operand_indices(call, index, at)
-            a, b = self.pull(lhs, left), self.pull(rhs, right)
+            a, b = self._pull_inside(lhs, left), self._pull_inside(rhs, right)
             return Call("mul", (a, b), a.dtype), ix.lit(0)
 
         return self.accumulate(node, call, contract_shape(call), element)
@@ -100,7 +140,7 @@ class Frame:
             return self._next_prefix(node, call, index)
         accs = tuple(self.e.variable(init) for init in fold.init(call))
         at = self.e.open("k", call.ins[0].shape[axis])
-        element = self.pull(operand, (*index[:axis], at, *index[axis + 1 :]))
+        element = self._pull_inside(operand, (*index[:axis], at, *index[axis + 1 :]))
         self._step(call, fold.combine(accs, fold.lift(call, element, at)), accs)
         self.e.close("serial", at, ix.iadd(index[axis], ix.lit(1)))
         return fold.finish(call, tuple(self.e.bind(a) for a in accs))
@@ -161,7 +201,10 @@ class _Puller:
         self.node = node
 
     def __call__(self, operand: int, index: Index) -> Expr:
-        return self.frame.pull(self.frame.graph[self.node].inputs[operand], index)
+        node = self.frame.graph[self.node]
+        if node.spec.family is not Family.ELEMENTWISE:
+            index = tuple(ix.named(i, self.frame.e.name_index) for i in index)
+        return self.frame.pull(node.inputs[operand], index)
 
     def let(self, value: Expr) -> Expr:
         return self.frame.e.let(value)

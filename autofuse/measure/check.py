@@ -28,7 +28,6 @@ import numpy as np
 from autofuse.graph.reference import Noise, evaluate
 from autofuse.graph.types import Graph
 from autofuse.ops.dtypes import DType
-from autofuse.ops.spec import Family
 from autofuse.ops.types import TensorType
 
 SPREAD_FACTOR = 16.0
@@ -111,15 +110,9 @@ def reduction_slack(graph: Graph) -> float:
         eps = max((t.dtype.compute.eps for t in node.types), default=0.0)
         if eps == 0.0 or not call.ins:
             continue
-        out = max(1, call.out.size)
-        if node.spec.family is Family.REDUCTION:
-            found.append(2 * eps * math.sqrt(call.ins[0].size / out))
-        elif node.spec.family is Family.CONTRACTION:
-            # sqrt(|lhs| |rhs| / |out|) is the contracted length (times the root of the batch).
-            length = math.sqrt(call.ins[0].size * call.ins[1].size / out)
-            found.append(2 * eps * math.sqrt(length))
-        elif node.spec.family is Family.SCAN:
-            found.append(2 * eps * math.sqrt(max(call.ins[0].shape, default=1)))
+        terms = node.spec.terms(call)
+        if terms > 1:
+            found.append(2 * eps * math.sqrt(terms))
     return max(found)
 
 

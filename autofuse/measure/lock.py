@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from autofuse.backends.cache import cache_directory
+from autofuse.backends.cache import CacheError, cache_directory
 from autofuse.ops.types import AutofuseError
 
 _POLL_S = 0.02
@@ -26,7 +26,11 @@ def measurement_lock(device: str, wait_s: float | None = None) -> Iterator[None]
     The lock is not reentrant. It goes with the process that holds it, however that ends.
     """
     name = re.sub(r"[^A-Za-z0-9.-]", "_", device)
-    handle = os.open(cache_directory() / f"measure-{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    path = cache_directory() / f"measure-{name}.lock"
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise CacheError(f"cannot lock {path}: {error.strerror}") from error
     try:
         if wait_s is None:
             fcntl.flock(handle, fcntl.LOCK_EX)

@@ -18,8 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -43,13 +43,16 @@ from autofuse.measure.protocol import (
 )
 from autofuse.measure.timing import MeasureError, Sampling
 from autofuse.measure.workload import Workload
-from autofuse.records import Failure, FailureKind
+from autofuse.records import Blame, Failure, FailureKind
 
 DEFAULT_LIMIT_S = 30.0
 DEFAULT_SETUP_S = 300.0
 MIN_BLOCKS = 3
 _GRACE_S = 2.0
 _MESSAGE_CHARACTERS = 400
+# Nothing that a candidate computes sends these: they come from the out-of-memory killer, from a
+# preempting scheduler or from a person.
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _REMOVED = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY")
 
 
@@ -83,7 +86,9 @@ class Worker:
         self.limit_s, self.setup_s, self.device = limit_s, setup_s, device
         self.starts = 0
         self._opened = 0
-        self._private = tempfile.TemporaryDirectory(prefix="autofuse-")
+        self._ready = False
+        with _starting():
+            self._private = tempfile.TemporaryDirectory(prefix="autofuse-")
         self._child: _Child | None = None
 
     def __enter__(self) -> Worker:
@@ -108,6 +113,7 @@ class Worker:
         Raises MeasureError if it cannot be set up."""
         self._reference().unlink(missing_ok=True)
         self._opened += 1
+        self._ready = False
         self.workload = workload
         if self._child is not None:
             self._open(self._child)
@@ -125,8 +131,10 @@ class Worker:
         """Check `artifact` against the reference, then time it (`sampling` None: check only).
 
         Whatever the candidate does becomes the reply's failure: LAUNCH (cannot be loaded, nonzero
-        code), WRONG_RESULT, TIMEOUT (over `limit_s` seconds), CRASH. Raises MeasureError if the
-        workload itself cannot be set up.
+        code), WRONG_RESULT, TIMEOUT (over `limit_s` seconds), CRASH. What the machine does (a kill
+        from outside, no memory, a full disk, a child that cannot start again; a time-out too, which
+        may be a stalled host) becomes one with its blame. Raises MeasureError if the workload
+        itself cannot be set up.
         """
         begun, answer = self._ask(MeasureJob(artifact, sampling), limit_s)
         seconds = time.perf_counter() - begun
@@ -181,7 +189,14 @@ class Worker:
     ) -> tuple[float, Any]:
         """When the job began, and its answer or Failure; the device is ours meanwhile."""
         with measurement_lock(self.device):
-            child = self._running()
+            begun = time.perf_counter()
+            try:
+                child = self._running()
+            except MeasureError as error:
+                if not self._ready:
+                    raise
+                # The workload was set up before: that it cannot be now is the machine's fault.
+                return begun, Failure(FailureKind.CRASH, str(error), Blame.MACHINE)
             begun = time.perf_counter()
             try:
                 answer = child.ask(job, self.limit_s if limit_s is None else limit_s)
@@ -200,7 +215,8 @@ class Worker:
         if self._child is not None:
             return self._child
         self.starts += 1
-        self._child = _Child(Path(self._private.name), self.threads)
+        with _starting():
+            self._child = _Child(Path(self._private.name), self.threads)
         self._open(self._child)
         return self._child
 
@@ -222,11 +238,21 @@ class Worker:
         if ready.error:
             self._drop()
             raise MeasureError(f"the workload cannot be measured: {ready.error}")
+        self._ready = True
 
     def _drop(self) -> None:
         child, self._child = self._child, None
         if child is not None:
             child.end()
+
+
+@contextmanager
+def _starting() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise MeasureError(f"the measuring process could not start: {reason}") from error
 
 
 class _Child:
@@ -252,6 +278,12 @@ class _Child:
                 pass_fds=theirs,
                 start_new_session=True,
             )
+        except OSError:
+            self._requests.close()
+            self._replies.close()
+            os.close(self._lifeline)
+            self._stderr.close()
+            raise
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
@@ -262,17 +294,21 @@ class _Child:
             self._requests.send(message)
             if not self._replies.poll(limit_s):
                 text = f"did not finish within {limit_s:g} s"
-                raise _Lost(Failure(FailureKind.TIMEOUT, text))
+                raise _Lost(Failure(FailureKind.TIMEOUT, text, Blame.MACHINE))
             return self._replies.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise _Lost(Failure(FailureKind.CRASH, self._epitaph())) from None
+            raise _Lost(self._crash()) from None
 
-    def _epitaph(self) -> str:
-        """How the process ended, with the last line it wrote."""
+    def _crash(self) -> Failure:
+        """How the process ended, with the last line it wrote, and whose fault that is."""
         try:
             code = self._process.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
-            return "closed its pipe and went on"
+            return Failure(FailureKind.CRASH, "closed its pipe and went on")
+        blame = Blame.MACHINE if -code in _FROM_OUTSIDE else Blame.CANDIDATE
+        return Failure(FailureKind.CRASH, self._epitaph(code), blame)
+
+    def _epitaph(self, code: int) -> str:
         size = self._stderr.seek(0, os.SEEK_END)
         self._stderr.seek(max(0, size - _MESSAGE_CHARACTERS))
         lines = self._stderr.read().decode(errors="replace").split("\n")

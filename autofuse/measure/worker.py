@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.backends.base import AnyArtifact, LaunchError
+from autofuse.backends.base import AnyArtifact, CompileError, CompilerMissing, LaunchError
 from autofuse.measure.check import OutputReference, Reference, check, reference_of
 from autofuse.measure.device import Device
 from autofuse.measure.hardware import hardware_named
@@ -38,11 +38,14 @@ from autofuse.measure.protocol import (
 from autofuse.measure.timing import collect, summarise
 from autofuse.measure.workload import Workload, draw_inputs
 from autofuse.ops.types import AutofuseError, TensorType
-from autofuse.records import Failure, FailureKind, Timing
+from autofuse.records import Blame, Failure, FailureKind, Timing
 
 
 class _WrongError(Exception):
     """The candidate computed something wrong."""
+
+
+_FAULTS = (_WrongError, LaunchError, CompileError, CompilerMissing, OSError, MemoryError)
 
 
 class Bench:
@@ -81,7 +84,7 @@ class Bench:
                 timing = None
                 if job.sampling is not None:
                     timing = collect(self.device.watch(loaded, job.sampling), job.sampling)
-        except (LaunchError, _WrongError) as failed:
+        except _FAULTS as failed:
             return Reply(None, None, _failure(failed))
         return Reply(timing, error, None)
 
@@ -91,7 +94,7 @@ class Bench:
             with self.device.load(job.artifact) as loaded:
                 error = self.verify(job.artifact, loaded)
                 samples, mode = self.device.profile(loaded, job.groups, job.sampling)
-        except (LaunchError, _WrongError) as failed:
+        except _FAULTS as failed:
             return Profile((), None, None, _failure(failed))
 
         def timing(column: np.ndarray) -> Timing:
@@ -106,11 +109,11 @@ class Bench:
                 try:
                     libraries.append(stack.enter_context(self.device.load(artifact)))
                     errors.append(self.verify(artifact, libraries[-1]))
-                except (LaunchError, _WrongError) as failed:
+                except _FAULTS as failed:
                     return ComparisonFailure(index, _failure(failed))
             try:
                 samples, mode = self._take_turns(libraries, job)
-            except LaunchError as failed:
+            except _FAULTS as failed:
                 return ComparisonFailure(None, _failure(failed))
         cache = job.sampling.cache
         return Comparison(
@@ -137,9 +140,20 @@ class Bench:
         return samples, watches[0].mode
 
 
-def _failure(error: LaunchError | _WrongError) -> Failure:
-    wrong = isinstance(error, _WrongError)
-    return Failure(FailureKind.WRONG_RESULT if wrong else FailureKind.LAUNCH, str(error))
+def _failure(error: Exception) -> Failure:
+    """What one of _FAULTS says, and whose fault it is."""
+    match error:
+        case _WrongError():
+            return Failure(FailureKind.WRONG_RESULT, str(error))
+        case LaunchError():
+            return Failure(FailureKind.LAUNCH, str(error), error.blame)
+        case OSError():
+            text = f"the measuring process failed: {error.strerror or error}"
+        case MemoryError():
+            text = "the measuring process ran out of host memory"
+        case _:  # what is compiled here, the thread pool, is the same for every candidate
+            text = str(error)
+    return Failure(FailureKind.LAUNCH, text, Blame.MACHINE)
 
 
 def _checksum(arrays: Sequence[np.ndarray]) -> tuple[int, ...]:
@@ -214,7 +228,7 @@ def serve(requests: Connection, replies: Connection) -> None:
             try:
                 device = device or hardware_named(job.hardware).device()
                 bench = Bench(job.workload, job.reference, device)
-            except (AutofuseError, MemoryError) as error:
+            except (AutofuseError, MemoryError, OSError) as error:
                 replies.send(Ready(str(error) or type(error).__name__))
                 continue
             replies.send(Ready())

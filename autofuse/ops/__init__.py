@@ -10,7 +10,7 @@ from autofuse.ops import (
     source,
 )
 from autofuse.ops.dtypes import DType
-from autofuse.ops.spec import Family, OpSpec, Sample, all_specs, infer, register, spec_of
+from autofuse.ops.spec import Family, Motion, OpSpec, Sample, all_specs, infer, register, spec_of
 from autofuse.ops.types import GraphError, Literal, OpCall, TensorType, make_attrs
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Family",
     "GraphError",
     "Literal",
+    "Motion",
     "OpCall",
     "OpSpec",
     "Sample",

@@ -210,5 +210,6 @@ register(
         samples=_samples,
         fold=SUM,
         axes=_axes,
+        terms=lambda call: math.prod(contract_shape(call)),
     )
 )

@@ -22,7 +22,18 @@ from autofuse.ops.elementwise_reference import (
 )
 from autofuse.ops.scalar import Expr
 from autofuse.ops.source import dtype_attr
-from autofuse.ops.spec import AxisMap, Family, Index, OpSpec, Pull, Reference, Sample, register
+from autofuse.ops.spec import (
+    AxisMap,
+    Family,
+    Index,
+    OpSpec,
+    Pull,
+    Reference,
+    Sample,
+    always,
+    never,
+    register,
+)
 from autofuse.ops.types import GraphError, OpCall, TensorType
 
 NUMBERS = (*FLOATS, *INTS)
@@ -43,6 +54,8 @@ class Row:
     low: float = -2.0
     high: float = 2.0
     predicate: bool = False
+    special: bool = False
+    exact: bool = False
 
 
 def _same_types(call: OpCall, start: int = 0) -> TensorType:
@@ -109,6 +122,8 @@ def _spec(row: Row) -> OpSpec:
         _samples(row),
         body=_body(row.scalar),
         axes=_identity,
+        special=row.special,
+        exact=always if row.exact else never,
     )
 
 
@@ -136,30 +151,30 @@ def _rem(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 _UNARY = (
-    Row("neg", NUMBERS, 1, np.negative, bodies.negate),
-    Row("abs", NUMBERS, 1, np.abs, bodies.absolute),
-    Row("sign", NUMBERS, 1, np.sign, bodies.sign),
-    Row("floor", FLOATS, 1, np.floor, bodies.primitive("floor")),
-    Row("ceil", FLOATS, 1, np.ceil, bodies.primitive("ceil")),
-    Row("round", FLOATS, 1, np.rint, bodies.primitive("rint")),
-    Row("exp", FLOATS, 1, np.exp, bodies.primitive("exp"), 15),
-    Row("expm1", FLOATS, 1, np.expm1, bodies.primitive("expm1"), 18),
-    Row("log", FLOATS, 1, np.log, bodies.primitive("log"), 15, 0.1, 8.0),
-    Row("log1p", FLOATS, 1, np.log1p, bodies.primitive("log1p"), 18, -0.5, 4.0),
+    Row("neg", NUMBERS, 1, np.negative, bodies.negate, exact=True),
+    Row("abs", NUMBERS, 1, np.abs, bodies.absolute, exact=True),
+    Row("sign", NUMBERS, 1, np.sign, bodies.sign, exact=True),
+    Row("floor", FLOATS, 1, np.floor, bodies.primitive("floor"), exact=True),
+    Row("ceil", FLOATS, 1, np.ceil, bodies.primitive("ceil"), exact=True),
+    Row("round", FLOATS, 1, np.rint, bodies.primitive("rint"), exact=True),
+    Row("exp", FLOATS, 1, np.exp, bodies.primitive("exp"), 15, special=True),
+    Row("expm1", FLOATS, 1, np.expm1, bodies.primitive("expm1"), 18, special=True),
+    Row("log", FLOATS, 1, np.log, bodies.primitive("log"), 15, 0.1, 8.0, special=True),
+    Row("log1p", FLOATS, 1, np.log1p, bodies.primitive("log1p"), 18, -0.5, 4.0, special=True),
     Row("sqrt", FLOATS, 1, np.sqrt, bodies.primitive("sqrt"), 4, 0.0, 8.0),
     Row("rsqrt", FLOATS, 1, lambda x: 1.0 / np.sqrt(x), bodies.rsqrt, 8, 0.1, 8.0),
     Row("reciprocal", FLOATS, 1, np.reciprocal, bodies.reciprocal, 4, 0.25, 4.0),
-    Row("sin", FLOATS, 1, np.sin, bodies.primitive("sin"), 15),
-    Row("cos", FLOATS, 1, np.cos, bodies.primitive("cos"), 15),
-    Row("tan", FLOATS, 1, np.tan, bodies.primitive("tan"), 20, -1.2, 1.2),
-    Row("tanh", FLOATS, 1, np.tanh, bodies.primitive("tanh"), 20),
-    Row("sinh", FLOATS, 1, np.sinh, bodies.primitive("sinh"), 20),
-    Row("cosh", FLOATS, 1, np.cosh, bodies.primitive("cosh"), 20),
-    Row("asin", FLOATS, 1, np.arcsin, bodies.primitive("asin"), 20, -0.9, 0.9),
-    Row("acos", FLOATS, 1, np.arccos, bodies.primitive("acos"), 20, -0.9, 0.9),
-    Row("atan", FLOATS, 1, np.arctan, bodies.primitive("atan"), 20),
-    Row("logistic", FLOATS, 1, _logistic, bodies.logistic, 20),
-    Row("erf", FLOATS, 1, _erf, bodies.primitive("erf"), 20),
+    Row("sin", FLOATS, 1, np.sin, bodies.primitive("sin"), 15, special=True),
+    Row("cos", FLOATS, 1, np.cos, bodies.primitive("cos"), 15, special=True),
+    Row("tan", FLOATS, 1, np.tan, bodies.primitive("tan"), 20, -1.2, 1.2, special=True),
+    Row("tanh", FLOATS, 1, np.tanh, bodies.primitive("tanh"), 20, special=True),
+    Row("sinh", FLOATS, 1, np.sinh, bodies.primitive("sinh"), 20, special=True),
+    Row("cosh", FLOATS, 1, np.cosh, bodies.primitive("cosh"), 20, special=True),
+    Row("asin", FLOATS, 1, np.arcsin, bodies.primitive("asin"), 20, -0.9, 0.9, special=True),
+    Row("acos", FLOATS, 1, np.arccos, bodies.primitive("acos"), 20, -0.9, 0.9, special=True),
+    Row("atan", FLOATS, 1, np.arctan, bodies.primitive("atan"), 20, special=True),
+    Row("logistic", FLOATS, 1, _logistic, bodies.logistic, 20, special=True),
+    Row("erf", FLOATS, 1, _erf, bodies.primitive("erf"), 20, special=True),
     Row("not", BITS, 1, _invert, bodies.invert),
     Row("isnan", FLOATS, 1, np.isnan, bodies.primitive("isnan"), predicate=True),
     Row("isfinite", FLOATS, 1, np.isfinite, bodies.primitive("isfinite"), predicate=True),
@@ -171,10 +186,10 @@ _BINARY = (
     Row("mul", NUMBERS, 2, np.multiply, bodies.primitive("mul")),
     Row("div", NUMBERS, 2, _div, bodies.divide, 4, 0.5, 4.0),
     Row("rem", NUMBERS, 2, _rem, bodies.remainder, 10, 0.5, 4.0),
-    Row("pow", FLOATS, 2, np.power, bodies.primitive("pow"), 30, 0.5, 2.0),
-    Row("atan2", FLOATS, 2, np.arctan2, bodies.primitive("atan2"), 25, 0.1, 2.0),
-    Row("max", NUMBERS, 2, np.maximum, bodies.maximum),
-    Row("min", NUMBERS, 2, np.minimum, bodies.minimum),
+    Row("pow", FLOATS, 2, np.power, bodies.primitive("pow"), 30, 0.5, 2.0, special=True),
+    Row("atan2", FLOATS, 2, np.arctan2, bodies.primitive("atan2"), 25, 0.1, 2.0, special=True),
+    Row("max", NUMBERS, 2, np.maximum, bodies.maximum, exact=True),
+    Row("min", NUMBERS, 2, np.minimum, bodies.minimum, exact=True),
     Row("and", BITS, 2, np.bitwise_and, bodies.primitive("and")),
     Row("or", BITS, 2, np.bitwise_or, bodies.primitive("or")),
     Row("xor", BITS, 2, np.bitwise_xor, bodies.primitive("xor")),
@@ -194,7 +209,7 @@ def _clamp(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     return np.asarray(np.minimum(np.maximum(x, low), high))
 
 
-_TERNARY = (Row("clamp", NUMBERS, 3, _clamp, bodies.clamp, 2),)
+_TERNARY = (Row("clamp", NUMBERS, 3, _clamp, bodies.clamp, 2, exact=True),)
 
 
 def _infer_select(call: OpCall) -> tuple[TensorType, ...]:
@@ -210,6 +225,12 @@ def _infer_select(call: OpCall) -> tuple[TensorType, ...]:
 def _infer_cast(call: OpCall) -> tuple[TensorType, ...]:
     checks.operands(call, 1)
     return (TensorType(call.ins[0].shape, dtype_attr(call)),)
+
+
+def _cast_is_exact(call: OpCall) -> bool:
+    """Integers and bools become floats exactly (large ones within half a unit in the last
+    place)."""
+    return not call.ins[0].dtype.is_float
 
 
 # Half types have no integer of their size, and a bool is not bits.
@@ -255,9 +276,9 @@ def _bitcast_samples() -> list[Sample]:
 register(
     *map(_spec, (*_UNARY, *_BINARY, *_TERNARY)),
     OpSpec("select", Family.ELEMENTWISE, _infer_select, _reference(np.where), _flops(1),
-           _select_samples, body=_body(bodies.select), axes=_identity),
+           _select_samples, body=_body(bodies.select), axes=_identity, exact=always),
     OpSpec("cast", Family.ELEMENTWISE, _infer_cast, cast_reference, _flops(1),
-           _cast_samples, body=_body(bodies.convert), axes=_identity),
+           _cast_samples, body=_body(bodies.convert), axes=_identity, exact=_cast_is_exact),
     OpSpec("bitcast", Family.ELEMENTWISE, _infer_bitcast, bitcast_reference, _flops(0),
-           _bitcast_samples, body=_body(bodies.reinterpret), axes=_identity),
+           _bitcast_samples, body=_body(bodies.reinterpret), axes=_identity, exact=always),
 )  # fmt: skip

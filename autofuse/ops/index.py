@@ -9,17 +9,20 @@ non-negative wherever its bounds are known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, reduce
+from itertools import islice
 from math import gcd
 
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
+from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym, walk
 
 I64 = DType.I64
 Bounds = tuple[int, int]
 # (term, coefficient) pairs in fixed order, and the constant.
 Affine = tuple[tuple[tuple[Expr, int], ...], int]
+# Parts of an index expression from which it is given a name.
+LARGEST = 64
 _UNKNOWN = (-(1 << 63), (1 << 63) - 1)
 
 
@@ -107,6 +110,15 @@ def iselect(cond: Expr, a: Expr, b: Expr) -> Expr:
     if isinstance(cond, Lit):
         return a if cond.value else b
     return a if a == b else Call("select", (cond, a, b), a.dtype)
+
+
+def named(value: Expr, name: Callable[[Expr, int | None], Expr]) -> Expr:
+    """`value`, or where it has grown large what `name` calls it, given its extent where that is
+    known. Indices that pass through many ops would otherwise grow with every one of them."""
+    if next(islice(walk(value), LARGEST, None), None) is None:
+        return value
+    known = bounds(value)
+    return name(value, known[1] + 1 if known is not None and known[0] >= 0 else None)
 
 
 def iclamp(a: Expr, low: int, high: int) -> Expr:

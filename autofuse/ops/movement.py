@@ -8,22 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.ops import checks
+from autofuse.ops import checks, needs
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr
 from autofuse.ops.selection import (
     concat_axes,
     concat_body,
+    concat_needed,
     concat_reference,
     concat_shape,
     gather_axes,
     gather_body,
+    gather_needed,
     gather_reference,
     gather_samples,
     gather_shape,
     pad_axes,
     pad_body,
+    pad_needed,
     pad_reference,
     pad_shape,
 )
@@ -33,6 +36,7 @@ from autofuse.ops.spec import (
     Family,
     Index,
     Infer,
+    Motion,
     OpSpec,
     Pull,
     Reference,
@@ -235,9 +239,14 @@ def _spec(
     body: Body,
     axes: Callable[[OpCall], AxisMap],
     samples: Callable[[], list[Sample]],
+    motion: Motion,
+    **facts: Any,
 ) -> OpSpec:
-    family = Family.MOVEMENT
-    return OpSpec(name, family, infer, reference, lambda c: 0.0, samples, body=body, axes=axes)
+    """A row; `facts` are further fields of OpSpec."""
+    return OpSpec(
+        name, Family.MOVEMENT, infer, reference, lambda c: 0.0, samples,
+        body=body, axes=axes, motion=motion, **facts,
+    )  # fmt: skip
 
 
 _BROADCAST: Cases = [
@@ -284,6 +293,9 @@ register(
         _broadcast_body,
         _broadcast_axes,
         _samples(_BROADCAST),
+        Motion.REPEAT,
+        needed=needs.share,
+        varies=lambda c: tuple(c["dims"]),
     ),
     _spec(
         "reshape",
@@ -292,6 +304,9 @@ register(
         _reshape_body,
         _reshape_axes,
         _samples(_RESHAPE),
+        Motion.RESHAPE,
+        one_to_one=True,
+        unrolls=True,
     ),
     _spec(
         "transpose",
@@ -300,6 +315,8 @@ register(
         _transpose_body,
         _same_axes_transpose,
         _samples(_TRANSPOSE),
+        Motion.PERMUTE,
+        one_to_one=True,
     ),
     _spec(
         "reverse",
@@ -308,11 +325,32 @@ register(
         _reverse_body,
         _reverse_axes,
         _samples(_REVERSE),
+        Motion.CUT,
+        one_to_one=True,
+        unrolls=True,
     ),
     _spec(
-        "slice", _one(_slice_shape), _slice_reference, _slice_body, _slice_axes, _samples(_SLICE)
+        "slice",
+        _one(_slice_shape),
+        _slice_reference,
+        _slice_body,
+        _slice_axes,
+        _samples(_SLICE),
+        Motion.CUT,
+        one_to_one=True,
+        unrolls=True,
     ),
-    _spec("pad", _one(pad_shape, None), pad_reference, pad_body, pad_axes, _samples(_PAD)),
+    _spec(
+        "pad",
+        _one(pad_shape, None),
+        pad_reference,
+        pad_body,
+        pad_axes,
+        _samples(_PAD),
+        Motion.CUT,
+        needed=pad_needed,
+        unrolls=True,
+    ),
     _spec(
         "concat",
         _one(concat_shape, None),
@@ -320,6 +358,9 @@ register(
         concat_body,
         concat_axes,
         _samples(_CONCAT),
+        Motion.CUT,
+        needed=concat_needed,
+        unrolls=True,
     ),
     _spec(
         "gather",
@@ -328,5 +369,8 @@ register(
         gather_body,
         gather_axes,
         gather_samples,
+        Motion.PICK,
+        needed=gather_needed,
+        unrolls=True,
     ),
 )

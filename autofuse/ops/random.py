@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autofuse.ops import checks
+from autofuse.ops import checks, needs
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.philox import philox_array, philox_words, threefry_array, threefry_words, u32
@@ -103,6 +103,8 @@ register(
         samples=_bits_samples,
         body=_bits_body,
         axes=lambda c: ((None,) * c.out.rank,) * 2,
+        needed=needs.everything,
+        unrolls=True,
     ),
     OpSpec(
         name="threefry2x32",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -9,7 +10,17 @@ import numpy as np
 from autofuse.ops import checks
 from autofuse.ops.dtypes import FLOATS, INTS, DType
 from autofuse.ops.scalar import Expr, Lit, call, cast
-from autofuse.ops.spec import AxisMap, Family, Fold, OpSpec, Reference, Sample, register
+from autofuse.ops.spec import (
+    AxisMap,
+    Family,
+    Fold,
+    OpSpec,
+    Reference,
+    Sample,
+    always,
+    never,
+    register,
+)
 from autofuse.ops.types import GraphError, OpCall, TensorType
 
 Accs = tuple[Expr, ...]
@@ -161,7 +172,13 @@ def _axis_samples() -> list[Sample]:
     return found + [Sample((TensorType((3, 5), d),), {"axis": 1}) for d in NUMBERS]
 
 
-def _reduce(name: str, fold: Fold, reference: Reference, dtypes: Sequence[DType]) -> OpSpec:
+def _terms(c: OpCall) -> int:
+    return math.prod(c.ins[0].shape[a] for a in reduced_axes(c))
+
+
+def _reduce(
+    name: str, fold: Fold, reference: Reference, dtypes: Sequence[DType], exact: bool = False
+) -> OpSpec:
     return OpSpec(
         name=name,
         family=Family.REDUCTION,
@@ -171,6 +188,8 @@ def _reduce(name: str, fold: Fold, reference: Reference, dtypes: Sequence[DType]
         samples=_samples(dtypes),
         fold=fold,
         axes=_axes_map,
+        exact=always if exact else never,
+        terms=_terms,
     )
 
 
@@ -184,6 +203,8 @@ def _arg(name: str, fold: Fold, fn: Callable[..., np.ndarray]) -> OpSpec:
         samples=_axis_samples,
         fold=fold,
         axes=_axes_map,
+        exact=always,
+        terms=_terms,
     )
 
 
@@ -198,8 +219,8 @@ _ALL = single_fold("and", lambda dtype: Lit(True, DType.BOOL))
 register(
     _reduce("reduce_sum", SUM, _wrapping(np.add), NUMBERS),
     _reduce("reduce_prod", _PROD, _wrapping(np.multiply), NUMBERS),
-    _reduce("reduce_max", _MAX, _extremum(np.maximum, lowest), NUMBERS),
-    _reduce("reduce_min", _MIN, _extremum(np.minimum, highest), NUMBERS),
+    _reduce("reduce_max", _MAX, _extremum(np.maximum, lowest), NUMBERS, exact=True),
+    _reduce("reduce_min", _MIN, _extremum(np.minimum, highest), NUMBERS, exact=True),
     _reduce("reduce_any", _ANY, _wrapping(np.logical_or), (DType.BOOL,)),
     _reduce("reduce_all", _ALL, _wrapping(np.logical_and), (DType.BOOL,)),
     _arg("argmax", _arg_fold("gt", lowest), np.argmax),
@@ -213,5 +234,6 @@ register(
         samples=_axis_samples,
         fold=SUM,
         axes=_scan_axes,
+        terms=lambda c: int(c.ins[0].shape[c["axis"]]),
     ),
 )

@@ -6,6 +6,7 @@ the primitive functions listed in PRIMITIVES.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autofuse.ops.dtypes import DType
@@ -56,6 +57,18 @@ BINARY_MATH = "add sub mul div rem pow atan2 min max and or xor shl shr".split()
 # mulhi: upper 32 bits of a u32 product. cast: value; bitcast: bits. select: (bool, then, else).
 PRIMITIVES = (*UNARY_MATH, *BINARY_MATH, *COMPARISONS, "not", "isnan", "isfinite", "mulhi",
               "cast", "bitcast", "select")  # fmt: skip
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """Every sub-expression, the expression itself first."""
+    stack = [expr]
+    while stack:
+        e = stack.pop()
+        yield e
+        if isinstance(e, Call):
+            stack.extend(e.args)
+        elif isinstance(e, Load):
+            stack.append(e.index)
 
 
 def call(fn: str, *args: Expr, dtype: DType | None = None) -> Expr:

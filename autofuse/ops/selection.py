@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autofuse.ops import checks
+from autofuse.ops import checks, needs
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import INTS, DType
 from autofuse.ops.scalar import Expr, Lit, call, cast
@@ -63,6 +63,11 @@ def pad_axes(c: OpCall) -> AxisMap:
     return (kept, (None,) * len(kept))
 
 
+def pad_needed(c: OpCall, made: int) -> tuple[int, ...]:
+    inner = c.ins[0].size
+    return (max(0, made - (c.out.size - inner)), int(made > inner))
+
+
 # concat
 
 
@@ -116,6 +121,10 @@ def concat_axes(c: OpCall) -> AxisMap:
     return (kept,) * len(c.ins)
 
 
+def concat_needed(c: OpCall, made: int) -> tuple[int, ...]:
+    return tuple(max(0, made - (c.out.size - t.size)) for t in c.ins)
+
+
 # gather
 
 
@@ -151,6 +160,11 @@ def gather_axes(c: OpCall) -> AxisMap:
     x_axes = (*range(axis), *(None,) * rank, *range(axis + 1, x_rank))
     index_axes = (*(None,) * axis, *range(rank), *(None,) * (x_rank - axis - 1))
     return (x_axes, index_axes)
+
+
+def gather_needed(c: OpCall, made: int) -> tuple[int, ...]:
+    """The indices may all be equal, but they must be known."""
+    return (1, needs.share(c, made)[1])
 
 
 def gather_samples() -> list[Sample]:

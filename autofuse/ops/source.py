@@ -129,5 +129,5 @@ register(
     OpSpec("constant", Family.SOURCE, _infer_constant, _constant_reference, _no_flops,
            _constant_samples, body=_constant_body, axes=_no_axes),
     OpSpec("iota", Family.SOURCE, _infer_iota, _iota_reference, _no_flops, _iota_samples,
-           body=_iota_body, axes=_no_axes),
+           body=_iota_body, axes=_no_axes, varies=lambda call: (call["axis"],)),
 )  # fmt: skip

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
 import numpy as np
 
+from autofuse.ops import needs
+from autofuse.ops.needs import Needed
 from autofuse.ops.scalar import Expr
 from autofuse.ops.types import Attrs, GraphError, OpCall, TensorType
 
@@ -38,25 +40,52 @@ AxisMap = tuple[tuple[int | None, ...], ...]
 
 
 class Family(Enum):
-    """How a kernel realises an op; legality and lowering dispatch on nothing else."""
+    """How a kernel computes an op: its form follows from the family.
+
+    What else planning, costing and checking ask of an op is a field of its row. Inputs, constants,
+    the counted loop and dot_general are also known by name, to the code that owns them.
+    """
 
     SOURCE = "source"  # input, constant, iota: has a body, reads nothing
     ELEMENTWISE = "elementwise"  # out[i] = f(in[i]...)
     MOVEMENT = "movement"  # out[i] = in[g(i)]: broadcast, reshape, slice, concat, gather, ...
-    REDUCTION = "reduction"  # out[i] = fold over the reduced axes
-    SCAN = "scan"  # out[i] depends on out[i-1] along one axis
+    REDUCTION = "reduction"  # out[i] = fold over the axes of attribute `axes` or `axis`
+    SCAN = "scan"  # out[i] depends on out[i-1] along the axis of attribute `axis`
     CONTRACTION = "contraction"  # dot_general
     RANDOM = "random"  # out[i] = generator(key, i): a body like SOURCE, but a library call to rules
     CONTROL = "control"  # counted loop
+
+
+class Motion(Enum):
+    """What a movement op does to the elements it moves."""
+
+    REPEAT = "repeat"  # axes without an operand axis repeat the operand's elements
+    PERMUTE = "permute"  # axes change places
+    RESHAPE = "reshape"  # the same elements in the same order, under other axes
+    CUT = "cut"  # axes are cut, joined, padded or turned around
+    PICK = "pick"  # data say which element
+
+
+# What a call needs of its operands at least, where the row says nothing better.
+_NEEDED: Mapping[Family, Needed] = {
+    Family.SOURCE: needs.nothing,
+    Family.ELEMENTWISE: needs.each,
+    Family.MOVEMENT: needs.any_one,
+    Family.REDUCTION: needs.share,
+    Family.SCAN: needs.each,
+    Family.CONTRACTION: needs.share,
+    Family.RANDOM: needs.nothing,
+    Family.CONTROL: needs.nothing,
+}
 
 
 @dataclass(frozen=True)
 class Fold:
     """A reduction in scalar terms: fold `combine` over elements starting from `init`.
 
-    `width` accumulators are kept (argmax keeps value and position); `lift` turns an element and
-    its position along the (single) reduced axis into accumulators, `finish` turns them into the
-    result.
+    `init` gives as many accumulators as the fold keeps (argmax keeps value and position); `lift`
+    turns an element and its position along the last reduced axis into as many, and `finish` turns
+    them into the result.
     """
 
     init: Callable[[OpCall], tuple[Expr, ...]]
@@ -76,15 +105,46 @@ class Sample:
     high: float = 2.0
 
 
+def never(call: OpCall) -> bool:
+    return False
+
+
+def always(call: OpCall) -> bool:
+    return True
+
+
+def one_term(call: OpCall) -> int:
+    return 1
+
+
 @dataclass(frozen=True)
 class OpSpec:
-    """One primitive op.
+    """One primitive op: everything the rest of the package knows of it.
 
+    What it computes:
     `infer` checks operands and attributes (raising GraphError) and gives the output types;
     `reference` computes in NumPy, floats as float64, integers exactly;
     `body` gives one output element from operand elements (None for REDUCTION with a `fold`,
     SCAN, CONTRACTION and CONTROL); `axes` says which axes pass through untouched;
-    `flops` counts arithmetic operations of the whole call.
+    `samples` are cases that tests run.
+
+    What it costs:
+    `flops` counts arithmetic operations of the whole call, `special` those of a special function
+    (exp, log, ...), which devices do at a rate of their own;
+    `needed` is how many different operand elements some results need at least, if not what holds
+    for the whole family (see `least_needed`);
+    `varies` gives the output axes along which results differ at all, for an op of at most one
+    operand whose results repeat along the others (None: nothing is known to repeat).
+
+    How it moves elements:
+    `motion` is the kind of movement; `one_to_one` says that every output element is an element of
+    the one operand, and none is used twice; `unrolls` that small axes which `axes` does not map are
+    better unrolled, because indices there are then constants and choices between sources go.
+
+    How it rounds:
+    `exact` says whether a call rounds nothing, so that its results are as good as its operands
+    (SOURCE and MOVEMENT never round); `terms` is how many terms one result is folded from, whose
+    order a kernel may choose.
     """
 
     name: str
@@ -96,6 +156,27 @@ class OpSpec:
     body: Body | None = None
     fold: Fold | None = None
     axes: Callable[[OpCall], AxisMap] | None = None
+    special: bool = False
+    needed: Needed | None = None
+    varies: Callable[[OpCall], tuple[int, ...]] | None = None
+    motion: Motion | None = None
+    one_to_one: bool = False
+    unrolls: bool = False
+    exact: Callable[[OpCall], bool] = never
+    terms: Callable[[OpCall], int] = one_term
+
+    @property
+    def least_needed(self) -> Needed:
+        """At least how many different elements of each operand `made` > 0 results need: the row's
+        rule, or what holds for every op of its family."""
+        if self.needed is not None:
+            return self.needed
+        return needs.each if self.one_to_one else _NEEDED[self.family]
+
+    def rounds(self, call: OpCall) -> bool:
+        """Whether results of this call may be less exact than its operands."""
+        moves = self.family in (Family.SOURCE, Family.MOVEMENT)
+        return not (moves or self.exact(call))
 
 
 _REGISTRY: dict[str, OpSpec] = {}

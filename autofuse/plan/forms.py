@@ -11,12 +11,14 @@ a row that lanes walk along (row form).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 
 from autofuse.graph.types import Graph, Value
-from autofuse.ops.spec import Family
+from autofuse.ops import index as ix
+from autofuse.ops.spec import Family, Index
 
 # Per axis: the parallel axis (an int) it equals, or the set of parallel axes that its index
 # depends on in another way (empty: a local axis).
@@ -277,21 +279,20 @@ def _unrolled_axes(
     seeds: Mapping[Value, Tags], shape: tuple[int, ...],
 ) -> set[int]:  # fmt: skip
     """Small axes that data movement cuts or joins: unrolled, their indices are constants."""
-    moving = ("concat", "slice", "pad", "reverse", "gather", "random_bits", "reshape")
-    if not any(graph[n].op in moving for n in nodes) or math.prod(shape) < 1024:
+    moving = [n for n in nodes if graph[n].spec.unrolls]
+    if not moving or math.prod(shape) < 1024:
         return set()
     demand = Demand(graph, nodes, frozenset(range(len(shape))))
     for value, tags in seeds.items():
         demand.want(value, tags)
     demand.run()
     cut: set[int] = set()
-    for node in nodes:
-        if graph[node].op in moving:
-            mapped = graph[node].spec.axes
-            maps = mapped(graph.call(node)) if mapped else ()
-            for tags in demand.wanted.get(Value(node), ()):
-                loose = {o for m in maps for o, a in enumerate(m) if a is None}
-                cut |= {p for o in loose for p in parts(tags[o])}
+    for node in moving:
+        mapped = graph[node].spec.axes
+        maps = mapped(graph.call(node)) if mapped else ()
+        for tags in demand.wanted.get(Value(node), ()):
+            loose = {o for m in maps for o, a in enumerate(m) if a is None}
+            cut |= {p for o in loose for p in parts(tags[o])}
     small = {p for p in cut if shape[p] <= REGISTERS}
     return small if math.prod(shape[p] for p in small) <= REGISTERS else set()
 
@@ -334,6 +335,17 @@ def local_shape(graph: Graph, value: Value, tags: Tags) -> tuple[int, ...]:
     """Extents of the axes that are not parallel."""
     shape = graph.type_of(value).shape
     return tuple(e for e, t in zip(shape, tags, strict=True) if not isinstance(t, int))
+
+
+def join(tags: Tags, items: Index, local: Index) -> Index:
+    """Parallel and local positions as one index."""
+    rest = iter(local)
+    return tuple(items[t] if isinstance(t, int) else next(rest) for t in tags)
+
+
+def unrolled(extents: tuple[int, ...]) -> Iterator[Index]:
+    """Every constant index below `extents`, row-major."""
+    return product(*(tuple(map(ix.lit, range(extent))) for extent in extents))
 
 
 def _kind(

@@ -19,6 +19,7 @@ from autofuse.plan.forms import (
     single_form,
 )
 from autofuse.plan.groups import is_source, reads, reissued
+from autofuse.plan.multiplicity import MOST_REPEATED, index_counts, may_repeat
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError, Refusal
 
 MAX_BUFFERS = 256
@@ -111,8 +112,25 @@ def _refusal(graph: Graph, form: Form) -> Refusal | None:
             if scratch > ROW_SCRATCH and len(form.nodes) > 1:
                 return Refusal("scratch", f"%{n} {node.op} keeps {scratch} elements per item")
     if len(form.nodes) > 1:
-        return _parallelism_refusal(graph, form)
-    return None
+        problem = _parallelism_refusal(graph, form)
+        if problem is not None:
+            return problem
+    return _recompute_refusal(graph, form)
+
+
+def _recompute_refusal(graph: Graph, form: Form) -> Refusal | None:
+    """Chains of shifted reads must not compute their values over and over."""
+    if not may_repeat(graph, form.nodes):
+        return None
+    found = index_counts(graph, form)
+    if found.repeated <= MOST_REPEATED:
+        return None
+    value, limit = found.worst, MOST_REPEATED
+    return Refusal(
+        "recompute",
+        f"{value} {graph[value.node].op} is needed at {found.counts[value]} indices or more per "
+        f"item, and all values together would be computed more than {limit} times again",
+    )
 
 
 def _size(shape: tuple[int, ...]) -> int:

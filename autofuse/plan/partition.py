@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from autofuse.graph.types import Graph, Value
-from autofuse.ops.spec import Family
+from autofuse.ops.spec import Family, Motion
 from autofuse.plan.barriers import SHARED, stands_alone
 from autofuse.plan.clusters import Clusters, connected
 from autofuse.plan.groups import is_inline, is_source, needed_outputs, ordered_plan, reads
@@ -23,7 +23,7 @@ def is_rematerialisable(graph: Graph, node: int) -> bool:
     n = graph[node]
     if n.spec.family is Family.SOURCE:
         return not is_source(graph, node)
-    return n.op == "broadcast" and is_inline(graph, n.inputs[0].node)
+    return n.spec.motion is Motion.REPEAT and is_inline(graph, n.inputs[0].node)
 
 
 def with_rematerialised(graph: Graph, nodes: Iterable[int]) -> NodeSet:

@@ -109,7 +109,7 @@ def collect(
         score,
         lambda: 0.0,
         lambda: len(steps) >= asks,
-        known,
+        lambda proposal: (known or {}).get(proposal.key),
         history=history,
         on_step=steps.append,
     )

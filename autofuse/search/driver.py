@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from autofuse.search.protocol import Choices, Outcome, Problem, Proposal, Resumable, Searcher
@@ -42,7 +42,9 @@ class RunResult:
 class _Loop:
     """The running state of one run."""
 
-    def __init__(self, known: Mapping[str, Outcome], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, known: Callable[[Proposal], Outcome | None], clock: Callable[[], float]
+    ) -> None:
         self.known = known
         self.told: dict[str, Outcome] = {}
         self.clock = clock
@@ -60,7 +62,7 @@ class _Loop:
         told = self.told.get(proposal.key)
         # A stored outcome met for the first time is news to this searcher, so it is no stall.
         self.stall = self.stall + 1 if told is not None else 0
-        outcome = told or self.known.get(proposal.key)
+        outcome = told or self.known(proposal)
         repeated = outcome is not None
         if outcome is None:
             outcome = evaluate(proposal)
@@ -97,7 +99,7 @@ def run(
     evaluate: Callable[[Proposal], Outcome],
     clock: Callable[[], float],
     should_stop: Callable[[], bool],
-    known: Mapping[str, Outcome] | None = None,
+    known: Callable[[Proposal], Outcome | None] = lambda proposal: None,
     *,
     history: Iterable[tuple[Choices, Outcome]] = (),
     on_step: Callable[[Step], None] = lambda step: None,
@@ -105,11 +107,11 @@ def run(
 ) -> RunResult:
     """Search `problem` until `should_stop()`, exhaustion or `max_repeats` repeats in a row.
 
-    `known` answers keys measured before (by key); `history` is taken in by a Resumable searcher
+    `known` answers what was measured before; `history` is taken in by a Resumable searcher
     before the first ask. `clock` is in seconds. `should_stop` is asked before each ask and before
     each evaluation; what `evaluate` or `on_step` raise passes through. `on_step` comes after tell.
     """
-    loop = _Loop(known or {}, clock)
+    loop = _Loop(known, clock)
     start = clock()
     if isinstance(searcher, Resumable):
         searcher.rebuild(problem, history)

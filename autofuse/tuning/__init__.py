@@ -3,7 +3,7 @@
 from autofuse.tuning.api import CompareResult, compare, compile
 from autofuse.tuning.plans import KnownPlan, best_plan, plan_named
 from autofuse.tuning.result import Progress, TuneResult
-from autofuse.tuning.session import tune
+from autofuse.tuning.tuner import tune
 
 __all__ = [
     "CompareResult",

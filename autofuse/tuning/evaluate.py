@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from autofuse.backends.base import AnyArtifact, CompileError, Facts
+from autofuse.backends.base import AnyArtifact, CompileError, CompilerMissing, Facts
 from autofuse.backends.registry import Backend
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph
-from autofuse.measure.protocol import Reply
+from autofuse.measure.protocol import Profile, Reply
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.groups import reissued
 from autofuse.plan.schedule import launches_per_call, schedule
 from autofuse.plan.types import Candidate, FusionPlan
-from autofuse.records import Cost, Failure, FailureKind, Measurement
+from autofuse.records import Blame, Cost, Failure, FailureKind, Measurement
+from autofuse.tuning.budget import Budget
+
+# A failure that is the machine's fault is tried again where at least so much of its limit is left.
+WORTH_RETRYING = 0.5
+R = TypeVar("R", Reply, Profile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,34 +47,100 @@ def build(backend: Backend, graph: Graph, candidate: Candidate) -> BuildResult:
     except AutofuseError as error:
         failure = Failure(FailureKind.UNSUPPORTED, str(error))
         return BuildResult(None, failure, Cost(codegen=time.perf_counter() - begun), 0.0)
+    except MemoryError:
+        text = "rendering the plan ran out of host memory"
+        failure = Failure(FailureKind.UNSUPPORTED, text, Blame.MACHINE)
+        return BuildResult(None, failure, Cost(codegen=time.perf_counter() - begun), 0.0)
     made = time.perf_counter()
     try:
         built = backend.build(program)
-    except CompileError as error:
+    except (CompileError, CompilerMissing) as error:
+        failure = Failure(FailureKind.COMPILE, str(error), error.blame)
         cost = Cost(codegen=made - begun, compile=time.perf_counter() - made)
-        return BuildResult(None, Failure(FailureKind.COMPILE, str(error)), cost, cost.compile)
+        return BuildResult(None, failure, cost, cost.compile)
     cost = Cost(codegen=made - begun, compile=built.spent_s)
     return BuildResult(built.artifact, None, cost, built.compile_s, built.facts)
 
 
 class Evaluator:
-    """Measures candidates of one workload on one backend."""
+    """Measures candidates of one workload on one backend, within a budget."""
 
     def __init__(
-        self, backend: Backend, graph: Graph, digest: str, worker: Worker, sampling: Sampling
+        self,
+        backend: Backend,
+        graph: Graph,
+        digest: str,
+        worker: Worker,
+        sampling: Sampling,
+        budget: Budget,
     ) -> None:
         self.backend, self.graph, self.digest = backend, graph, digest
-        self.worker, self.sampling = worker, sampling
+        self.worker, self.sampling, self.budget = worker, sampling, budget
         self.spent = Cost()
+        self._codes: dict[str, str] = {}
 
-    def __call__(self, candidate: Candidate, limit_s: float, stage: str = "search") -> Measurement:
-        """The candidate's record; `limit_s` bounds the wall seconds of checking and timing."""
+    def __call__(
+        self,
+        candidate: Candidate,
+        limit_s: float,
+        stage: str = "search",
+        until_s: float = math.inf,
+    ) -> Measurement:
+        """The candidate's record; `limit_s` bounds the wall seconds of checking and timing, and the
+        candidate counts as hung after them. `until_s`: when, in seconds of the budget, it must end
+        in any case, which says nothing about it; by default when the search must end."""
         built = build(self.backend, self.graph, candidate)
         reply = Reply(None, None, built.failure)
-        if built.artifact is not None:
-            reply = self.worker.measure(built.artifact, self.sampling, limit_s)
+        if (artifact := built.artifact) is not None:
+            reply = self._confirmed(
+                lambda seconds: self.worker.measure(artifact, self.sampling, seconds),
+                limit_s,
+                until_s,
+            )
         self.spent += Cost(built.cost.codegen, built.cost.compile, reply.seconds)
         return self.record(candidate, built, reply, stage)
+
+    def profile(self, candidate: Candidate, limit_s: float) -> tuple[BuildResult, Profile]:
+        """Build a candidate, check it and time each of its groups inside the plan."""
+        built = build(self.backend, self.graph, candidate)
+        profile = Profile((), None, None, built.failure)
+        if (artifact := built.artifact) is not None:
+            groups = len(candidate.plan.groups)
+            profile = self._confirmed(
+                lambda seconds: self.worker.profile(artifact, groups, self.sampling, seconds),
+                limit_s,
+            )
+        self.spent += Cost(built.cost.codegen, built.cost.compile, profile.seconds)
+        return built, profile
+
+    def _confirmed(self, run: Callable[[float], R], limit_s: float, until_s: float = math.inf) -> R:
+        """The answer of one run, or of a second one where the first may be the machine's fault.
+
+        A time-out counts against a candidate when a second run alone, given all its limit, times
+        out too; one whose limit the end of the budget cut short proves nothing."""
+        room_s = self._room_s(until_s)
+        found = run(min(limit_s, room_s))
+        if found.failure is None:
+            return found
+        if found.failure.kind is FailureKind.TIMEOUT and room_s < limit_s:
+            text = f"cut short after {room_s:.1f} s: no more of the budget was left for it"
+            return replace(found, failure=Failure(FailureKind.TIMEOUT, text, Blame.MACHINE))
+        room_s = self._room_s(until_s)
+        blamed = found.failure.blame is Blame.CANDIDATE
+        if blamed or room_s < WORTH_RETRYING * limit_s or self.budget.stop():
+            return found
+        again = run(min(limit_s, room_s))
+        spent = found.seconds + again.seconds
+        failure = again.failure
+        timed_out = failure is not None and failure.kind is FailureKind.TIMEOUT
+        if failure is not None and timed_out and room_s >= limit_s:
+            failure = replace(failure, blame=Blame.CANDIDATE)
+        return replace(again, failure=failure, seconds=spent)
+
+    def _room_s(self, until_s: float) -> float:
+        if math.isinf(until_s):
+            return self.budget.room_s
+        return max(until_s - self.budget.elapsed_s, 0.0)
 
     def record(
         self, candidate: Candidate, built: BuildResult, reply: Reply, stage: str = "search"
@@ -84,7 +158,22 @@ class Evaluator:
             max_rel_error=reply.max_rel_error,
             cost=Cost(built.cost.codegen, built.compile_s, reply.seconds),
             stage=stage,
+            code=self.code(candidate),
         )
+
+    def code(self, candidate: Candidate) -> str:
+        """The digest of the code that a candidate is compiled to now; "" where it can be none."""
+        if candidate.digest not in self._codes:
+            self._codes[candidate.digest] = code_of(self.backend, self.graph, candidate)
+        return self._codes[candidate.digest]
+
+
+def code_of(backend: Backend, graph: Graph, candidate: Candidate) -> str:
+    """The digest of the code that a candidate is compiled to now; "" where it can be none."""
+    try:
+        return backend.plan_code(backend.codes(graph, candidate))
+    except AutofuseError:
+        return ""
 
 
 def kernels_of(graph: Graph, candidate: Candidate) -> int:
@@ -96,7 +185,7 @@ def kernels_of(graph: Graph, candidate: Candidate) -> int:
 
 
 def group_digests(graph: Graph, plan: FusionPlan) -> tuple[str, ...]:
-    """The digests of a plan's groups, in order; a re-issued loop counts by its body's groups."""
+    """The digests of a plan's groups, in order; a host loop counts by its body's groups."""
     found: list[str] = []
     for group in plan.groups:
         if group.body is not None:

@@ -123,13 +123,13 @@ def explain_plan(
 
 
 def _stored(
-    kernels: Mapping[tuple[str, str, str], KernelMeasurement], own: Collection[str], usual: str
+    kernels: Mapping[tuple[str, str, str, str], KernelMeasurement], own: Collection[str], usual: str
 ) -> dict[str, float]:
     """The least stored median of each kernel in one cache state: the one that most kernels of the
     plan (`own`) were timed in, else the usual one."""
     timed = [
         (digest, cache, record.timing.median_us)
-        for (digest, _, cache), record in kernels.items()
+        for (digest, _, cache, _), record in kernels.items()
         if record.timing is not None
     ]
     seen = Counter(cache for digest, cache in {(d, c) for d, c, _ in timed} if digest in own)

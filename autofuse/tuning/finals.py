@@ -1,4 +1,4 @@
-"""The end of a session: finalists and baselines timed again, interleaved, and a winner."""
+"""The last comparison: finalists and baselines timed again, interleaved, and a winner."""
 
 from __future__ import annotations
 
@@ -9,36 +9,43 @@ from autofuse.backends.base import AnyArtifact
 from autofuse.measure.compare import verdict
 from autofuse.measure.protocol import Comparison
 from autofuse.plan.types import candidate_from_json
-from autofuse.records import Cost, Failure, Measurement, Verdict
+from autofuse.records import Cost, Failure, Measurement, Timing, Verdict
 from autofuse.tuning.evaluate import Evaluator, build
 from autofuse.tuning.together import Together, time_together
 
-BLOCKS = 5
+# Blocks of samples, and rounds of each, where there is time; the least there can be otherwise.
+BLOCKS, MAX_ROUNDS = 5, 20
+FEWEST_BLOCKS, FEWEST_ROUNDS = 3, 1
 # Plans of the search that were within this factor of its fastest are finalists, but never fewer or
 # more than so many: medians taken minutes apart are not closer than that.
 LIKELY, FEWEST, MOST = 1.1, 5, 12
 # Baselines within this factor of the fastest plan are timed with it once more; finalists within a
 # smaller one, because they were timed together.
 FRONT, CLOSE = 1.25, 1.05
-MAX_ROUNDS = 20
+# Calls of each plan in the least comparison: it is checked once, and each block warms it up.
+LEAST_CALLS = 1 + FEWEST_BLOCKS * (1 + FEWEST_ROUNDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """The winner's record (stage "final"), its time and the baselines', and the verdicts."""
+    """The winner's record (stage "final"), its time and the baselines', the verdicts, and the
+    digests of all that were timed together."""
 
     record: Measurement
     best_us: float
     baseline_us: dict[str, float]
     verdicts: tuple[Verdict, ...]
+    compared: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`final` is None when no entry works any more; `failed` are records of those that failed."""
+    """`final` is None when no entry works any more; `failed` are records of those that failed;
+    `untimed` are baselines that there was no time to compare: their recorded times had to do."""
 
     final: Final | None
     failed: tuple[Measurement, ...]
+    untimed: tuple[str, ...] = ()
 
 
 def likely(ranked: Sequence[Measurement]) -> Sequence[Measurement]:
@@ -55,44 +62,83 @@ def decide(
     seconds: float,
     seed: int,
     limit_s: float,
+    incumbent: Measurement | None = None,
 ) -> Decision:
-    """Compare finalists with all baselines that work; a tie goes to the fastest baseline.
+    """Compare finalists with all baselines that work, and with the `incumbent` that the database
+    serves; a tie goes to the incumbent, else to the fastest baseline.
 
     Timing again guards against the winner's curse: the least of many noisy medians is too low. What
     is near the front is then timed once more without the slow ones, which take most of the time
     and leave few samples. `seconds` is what the samples of each of the two should take, `limit_s`
-    the wall limit of one plan alone."""
-    entries = {m.candidate_digest: m for m in (*finalists, *baselines.values()) if m.timing}
+    the wall limit of one plan alone. What the budget has no time for keeps its recorded time."""
+    present = () if incumbent is None else (incumbent,)
+    every = {m.candidate_digest: m for m in (*finalists, *present, *baselines.values()) if m.timing}
+    entries = affordable(every, evaluator.budget.final_room_s)
     together = _compare(evaluator, entries, seconds, seed, limit_s)
     failed = tuple(
         replace(entries[d], stage="final", timing=None, failure=failure, max_rel_error=None)
         for d, failure in together.failures.items()
     )
-    left = {d: m for d, m in entries.items() if d not in together.failures}
+    left = {d: m for d, m in every.items() if d not in together.failures}
     if not left:
         return Decision(None, failed)
     names = {n: m.candidate_digest for n, m in baselines.items() if m.candidate_digest in left}
     if together.comparison is None:  # each works alone: what was recorded has to do
-        return Decision(_as_recorded(left, names), failed)
-    final = _winner(left, together.names, names, together.comparison)
-    front = _front(together.names, names, together.comparison)
-    if not 1 < len(front) < len(left):
-        return Decision(final, failed)
-    again = _compare(evaluator, {d: left[d] for d in front}, seconds, seed, limit_s)
+        final = _with_recorded(_as_recorded(left), left, names)
+        return Decision(final, failed, tuple(names))
+    served = "" if incumbent is None else incumbent.candidate_digest
+    timed = {n: d for n, d in names.items() if d in together.names}
+    final = _winner(left, together.names, timed, together.comparison, served)
+    final = _again(evaluator, final, together, left, timed, served, seconds, seed, limit_s)
+    return Decision(
+        _with_recorded(final, left, names), failed, tuple(n for n in names if n not in timed)
+    )
+
+
+def affordable(entries: Mapping[str, Measurement], room_s: float) -> dict[str, Measurement]:
+    """The fastest entries that the least comparison has time for, in the order given."""
+    spent = 0.0
+    kept: set[str] = set()
+    for digest in sorted(entries, key=lambda d: _us(entries[d])):
+        spent += LEAST_CALLS * _us(entries[digest]) * 1e-6
+        if spent > room_s:
+            break
+        kept.add(digest)
+    return {d: m for d, m in entries.items() if d in kept}
+
+
+def _us(record: Measurement) -> float:
+    assert record.timing is not None
+    return record.timing.median_us
+
+
+def _again(
+    evaluator: Evaluator, final: Final, first: Together, left: Mapping[str, Measurement],
+    names: Mapping[str, str], served: str, seconds: float, seed: int, limit_s: float,
+) -> Final:  # fmt: skip
+    """The front of a comparison timed once more, if that is fewer plans and there is time."""
+    assert first.comparison is not None
+    front = _front(first.names, names, first.comparison, served)
+    if not 1 < len(front) < len(first.names):
+        return final
+    few = affordable({d: left[d] for d in front}, evaluator.budget.final_room_s)
+    if len(few) < len(front):
+        return final
+    again = _compare(evaluator, few, seconds, seed, limit_s)
     if again.comparison is None or again.failures:  # the first comparison stands
-        return Decision(final, failed)
+        return final
     own = {n: d for n, d in names.items() if d in front}
-    second = _winner(left, again.names, own, again.comparison)
+    second = _winner(left, again.names, own, again.comparison, served)
     place = again.names.index(final.record.candidate_digest)
-    return Decision(_merged(final, second, again.comparison.timings[place].median_us), failed)
+    return _merged(final, second, again.comparison.timings[place].median_us)
 
 
 def _front(
-    digests: Sequence[str], names: Mapping[str, str], comparison: Comparison
+    digests: Sequence[str], names: Mapping[str, str], comparison: Comparison, served: str
 ) -> tuple[str, ...]:
     """Finalists and baselines that are not far behind the fastest of all."""
     us = dict(zip(digests, (t.median_us for t in comparison.timings), strict=True))
-    least, rules = min(us.values()), set(names.values())
+    least, rules = min(us.values()), {*names.values(), served}
     return tuple(d for d in digests if us[d] <= least * (FRONT if d in rules else CLOSE))
 
 
@@ -110,30 +156,62 @@ def _merged(first: Final, second: Final, anchor_us: float) -> Final:
                 v.high * scale, v.outcome,
             )  # fmt: skip
     order = tuple(verdicts[v.other] for v in first.verdicts)
-    return Final(second.record, second.best_us, {v.other: us[v.other] for v in order}, order)
+    us = {v.other: us[v.other] for v in order}
+    return Final(second.record, second.best_us, us, order, first.compared)
 
 
-def _as_recorded(left: Mapping[str, Measurement], names: Mapping[str, str]) -> Final:
-    us = {d: m.timing.median_us for d, m in left.items() if m.timing is not None}
+def _with_recorded(
+    final: Final, left: Mapping[str, Measurement], names: Mapping[str, str]
+) -> Final:
+    """With the baselines that were not compared, judged by their recorded quartiles."""
+    untimed = [n for n in names if n not in final.baseline_us]
+    if not untimed or final.record.timing is None:
+        return final
+    us, verdicts = dict(final.baseline_us), {v.other: v for v in final.verdicts}
+    for name in untimed:
+        timing = left[names[name]].timing
+        assert timing is not None
+        us[name] = timing.median_us
+        verdicts[name] = _by_quartiles(name, timing, final.record.timing)
+    order = [n for n in names if n in verdicts]
+    return replace(
+        final,
+        baseline_us={n: us[n] for n in order},
+        verdicts=tuple(verdicts[n] for n in order),
+    )
+
+
+def _by_quartiles(name: str, other: Timing, best: Timing) -> Verdict:
+    low, high = other.q1_us / best.q3_us, other.q3_us / best.q1_us
+    outcome = "faster" if low > 1 else "slower" if high < 1 else "tie"
+    ratio = other.median_us / best.median_us
+    return Verdict(name, other.median_us, best.median_us, ratio, low, high, outcome)
+
+
+def _as_recorded(left: Mapping[str, Measurement]) -> Final:
+    us = {d: _us(m) for d, m in left.items()}
     best = min(us, key=lambda d: us[d])
-    baseline_us = {n: us[d] for n, d in names.items()}
-    return Final(replace(left[best], stage="final"), us[best], baseline_us, ())
+    return Final(replace(left[best], stage="final"), us[best], {}, ())
 
 
 def _winner(
     entries: Mapping[str, Measurement], digests: Sequence[str], names: Mapping[str, str],
-    comparison: Comparison,
+    comparison: Comparison, served: str,
 ) -> Final:  # fmt: skip
-    """The least median; the fastest baseline if that is no worse. (A slower baseline that ties
-    with the winner may still lose to the fastest one, so it is not asked.) `names`: the digests of
-    the baselines among what was compared."""
+    """The least median; what is `served` now if that is no worse, else the fastest baseline if that
+    is no worse. (A slower baseline that ties with the winner may still lose to the fastest one, so
+    it is not asked.) `names`: the digests of the baselines among what was compared."""
     records = [entries[digest] for digest in digests]
     places = {n: list(digests).index(digest) for n, digest in names.items()}
     medians = [t.median_us for t in comparison.timings]
-    winner = min(range(len(records)), key=lambda i: (medians[i], records[i].kernels))
-    fastest = min(places.values(), key=lambda i: medians[i], default=winner)
-    if _judge("", comparison, fastest, winner).outcome == "tie":
-        winner = fastest
+    least = min(range(len(records)), key=lambda i: (medians[i], records[i].kernels))
+    fastest = min(places.values(), key=lambda i: medians[i], default=least)
+    winner = least
+    present = list(digests).index(served) if served in digests else None
+    for other in (present, fastest):
+        if other is not None and _judge("", comparison, other, least).outcome == "tie":
+            winner = other
+            break
     verdicts = tuple(_judge(n, comparison, place, winner) for n, place in places.items())
     record = replace(
         records[winner],
@@ -142,7 +220,7 @@ def _winner(
         max_rel_error=comparison.max_rel_errors[winner],
     )
     us = {n: medians[place] for n, place in places.items()}
-    return Final(record, medians[winner], us, verdicts)
+    return Final(record, medians[winner], us, verdicts, frozenset(digests))
 
 
 def _judge(name: str, comparison: Comparison, other: int, best: int) -> Verdict:
@@ -164,13 +242,13 @@ def _compare(
             artifacts[digest] = built.artifact
         elif built.failure is not None:
             failures[digest] = built.failure
-    once_us = sum(m.timing.median_us for m in entries.values() if m.timing is not None)
-    rounds = max(2, min(MAX_ROUNDS, int(seconds * 1e6 / (BLOCKS * max(once_us * 2, 1.0)))))
-    expected_s = BLOCKS * (rounds + 2) * once_us * 1e-6
+    once_us = sum(map(_us, entries.values()))
+    blocks, rounds = samples_for(seconds, once_us)
+    expected_s = (1 + blocks * (rounds + 2)) * once_us * 1e-6
     found = time_together(
         evaluator.worker,
         artifacts,
-        blocks=BLOCKS,
+        blocks=blocks,
         rounds=rounds,
         sampling=evaluator.sampling,
         limit_s=60.0 + 4 * max(seconds, expected_s),
@@ -179,3 +257,12 @@ def _compare(
     )
     evaluator.spent += Cost(measure=found.seconds)
     return replace(found, failures=failures | dict(found.failures))
+
+
+def samples_for(seconds: float, once_us: float) -> tuple[int, int]:
+    """Blocks and rounds whose samples take about `seconds` where all plans together take `once_us`
+    microseconds; the fewest there can be where one block more would take twice that."""
+    call_s = max(once_us * 1e-6, 1e-6)
+    if BLOCKS * (2 + 2) * call_s > 2 * seconds:
+        return FEWEST_BLOCKS, FEWEST_ROUNDS
+    return BLOCKS, max(2, min(MAX_ROUNDS, int(seconds / (BLOCKS * 2 * call_s))))

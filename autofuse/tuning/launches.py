@@ -22,7 +22,7 @@ WALKED = 1024
 
 
 @dataclass
-class Kernel:
+class KernelTimes:
     """What is known of one kernel (all pieces of one key): microseconds by launch configuration,
     and the configurations that do not work. `failed`: nothing is known of it but a failure.
     `settled`: it has been through its space."""
@@ -110,7 +110,7 @@ def proposals(problem: LaunchProblem) -> Iterator[Proposal]:
         yield problem.propose(choose)
 
 
-def next_trial(kernel: Kernel, problem: LaunchProblem, seed: int) -> Trial | None:
+def next_trial(kernel: KernelTimes, problem: LaunchProblem, seed: int) -> Trial | None:
     """The next configuration of a kernel that was never tried, or None.
 
     Asked of a sampler as long as that has new ones to offer, then one by one."""

@@ -8,13 +8,16 @@ gap that is reported is still the one that true lower bounds prove, and is seldo
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from dataclasses import replace
 
-from autofuse.cost.bounds import Calibration
 from autofuse.cost.features import group_features
 from autofuse.cover import Options, PlanResult, plan
-from autofuse.tuning.exact import ExactSearch
+from autofuse.enumerate.enumeration import Enumeration
+from autofuse.plan.types import FusionPlan
+from autofuse.tuning.allocation import repays
+from autofuse.tuning.bench import Bench, Findings
+from autofuse.tuning.exact import ExactSearch, Goal
 from autofuse.tuning.learned import (
     Lesson,
     Model,
@@ -24,45 +27,50 @@ from autofuse.tuning.learned import (
     low_factor,
     rank_correlation,
 )
-from autofuse.tuning.session import Session
-from autofuse.tuning.worth import pays
+from autofuse.tuning.selection import Selection
+from search_spaces.launch import LaunchSpace
 
-# Kernels of this session from which its own errors say how far predictions can be off.
+# Kernels of this search from which its own errors say how far predictions can be off.
 OWN = 20
 # A plan has to be this much better, as a fraction, to count as better.
 CLOSE = 1e-6
 
 
 class ModelSearch(ExactSearch):
-    """One session's planning with learned kernel times."""
+    """One search with learned kernel times."""
 
     def __init__(
         self,
-        session: Session,
-        calibration: Calibration,
-        gap: float,
-        runs: float | None,
+        bench: Bench,
+        goal: Goal,
         lessons: Sequence[Lesson],
+        enumeration: Enumeration | None = None,
+        fused: FusionPlan | None = None,
+        space: LaunchSpace | None = None,
     ) -> None:
-        super().__init__(session, calibration, gap, runs)
-        session.certificate = f"learned, {session.certificate}"
+        super().__init__(bench, goal, enumeration, fused, space)
         self.samples = {
             key: Sample(group_features(self.graph, group, self.bounds[key]), self.bounds[key])
             for key, group in self.kernels.samples.items()
         }
         self.taught = [one for one in lessons if one.key not in self.samples]
-        self.quality = held_out(lessons, session.seed)
+        self.quality = held_out(lessons, bench.seed)
         # What was predicted of each kernel before it was measured.
         self.foretold: dict[str, float] = {}
         self._learn()
 
-    def run(self) -> None:
+    def _findings(self) -> Findings:
         """As exact, and say what the model was."""
-        super().run()
-        self._report()
-        self.session.notes.append(
+        found = super()._findings()
+        note = (
             f"went by kernel times learned from {len(self.taught)} kernels of other graphs: "
             f"{self._skipped()} kernels were never measured, which proves nothing about them"
+        )
+        return replace(
+            found,
+            certificate=f"learned, {found.certificate}",
+            notes=(*found.notes, note),
+            model=self._report(),
         )
 
     # --- learning ---------------------------------------------------------------------------
@@ -74,7 +82,7 @@ class ModelSearch(ExactSearch):
             for key, kernel in self.kernels.by_key.items()
             if kernel.us
         ]
-        self.model: Model = fit([*self.taught, *own], self.session.seed)
+        self.model: Model = fit([*self.taught, *own], self.bench.seed)
         keys = list(self.samples)
         predicted = self.model.predict([self.samples[key] for key in keys])
         self.guesses = dict(zip(keys, predicted.tolist(), strict=True))
@@ -95,10 +103,10 @@ class ModelSearch(ExactSearch):
             return low_factor(predicted, times)
         return 0.0 if self.quality is None else self.quality.low
 
-    def _report(self) -> None:
+    def _report(self) -> dict[str, object]:
         predicted, times = self._foretold()
         quality = self.quality
-        self.session.model = {
+        return {
             "trained_on": len(self.taught),
             "held_out": None if quality is None else quality.by,
             "rank_correlation": None if quality is None else quality.rank_correlation,
@@ -112,32 +120,32 @@ class ModelSearch(ExactSearch):
 
     # --- planning ---------------------------------------------------------------------------
 
-    def _plan(self, start: Sequence[Sequence[int]]) -> PlanResult:
+    def _solve(
+        self, selection: Selection, start: Sequence[Sequence[int]], may_yield: bool
+    ) -> tuple[PlanResult, bool]:
         """Measure plans while one is likely, then possibly, better than all that are measured."""
-        begun, before = time.perf_counter(), self.session.evaluator.spent.total
         for pieces in start if self.model.forest is None else ():
-            if self._unknown(pieces) and not self.session.is_over():
-                self._try(pieces)
-        result = self._proved()
-        while not self.session.is_over():
-            chosen = self._next(result.incumbent_us)
+            if selection.unknown(pieces) and not self.bench.is_over():
+                self._try(selection, pieces)
+        result = self._proved(selection)
+        while not self.bench.is_over():
+            chosen = self._next(selection, result.incumbent_us)
             if chosen is None:
                 break
-            self._try(chosen)
-            result = self._proved()
-        solving = time.perf_counter() - begun - (self.session.evaluator.spent.total - before)
-        self.session.sampler_s += max(solving, 0.0)
-        return result
+            self._try(selection, chosen)
+            result = self._proved(selection)
+        return result, False
 
-    def _next(self, incumbent_us: float | None) -> tuple[int, ...] | None:
+    def _next(self, selection: Selection, incumbent_us: float | None) -> tuple[int, ...] | None:
         """The plan to measure next; None when none may be better, or none is worth measuring."""
         low = self._low()
         lows = {key: max(low * us, self.bounds[key]) for key, us in self.guesses.items()}
         for guesses in (self.guesses, lows):
-            costs: dict[str, float | None] = {**guesses, **self._costs()}
-            chosen = self._plan_with(costs)
-            if chosen is not None and self._unknown(chosen):
-                expected = sum(costs[self.cover.problem.pieces[p].key] or 0.0 for p in chosen)
+            costs: dict[str, float | None] = {**guesses, **self.kernels.costs()}
+            chosen = selection.least(costs)
+            if chosen is not None and selection.unknown(chosen):
+                pieces = selection.problem.pieces
+                expected = sum(costs[pieces[p].key] or 0.0 for p in chosen)
                 if self._is_worth(expected, incumbent_us):
                     return chosen
         return None
@@ -149,29 +157,28 @@ class ModelSearch(ExactSearch):
         """Whether a plan that may take `expected_us` is worth measuring."""
         if incumbent_us is None:
             return True
-        if expected_us >= incumbent_us * (1 - max(self.gap, CLOSE)):
+        if expected_us >= incumbent_us * (1 - max(self.goal.gap, CLOSE)):
             return False
-        return pays(incumbent_us - expected_us, self.runs, self.kernels.per_plan_s)
+        return repays(incumbent_us - expected_us, self.goal.runs, self.kernels.per_plan_s)
 
-    def _try(self, chosen: Sequence[int]) -> None:
+    def _try(self, selection: Selection, chosen: Sequence[int]) -> None:
         """Measure what is new in a plan, and learn from it."""
-        new = self._unknown(chosen)
+        new = selection.unknown(chosen)
         self.foretold |= {key: self.guesses[key] for key in new}
-        if not self.kernels.profile(self._plan_of(chosen), {}) and len(new) > 1:
-            self._find_culprits(new)
+        selection.measure(chosen, new)
         self._learn()
-        self.session.trials += 1
+        self.trials += 1
 
-    def _proved(self) -> PlanResult:
+    def _proved(self, selection: Selection) -> PlanResult:
         """The best plan of what is measured, and what the true bounds prove of it."""
         result = plan(
-            self.cover.problem,
+            selection.problem,
             lambda piece: self.kernels.measured(piece.key),
             options=Options(),
             known=self.kernels.known(),
             should_stop=lambda: True,
         )
         if not self.windows:
-            self.session.bound_us, self.session.gap = result.bound_us, result.gap
-        self.session.tell("planning")
+            self.bound_us, self.gap = result.bound_us, result.gap
+        self._tell()
         return result

@@ -14,9 +14,10 @@ from autofuse.plan.groups import in_one_order
 from autofuse.plan.legalise import legalise
 from autofuse.plan.types import Candidate, candidate_from_json
 from autofuse.records import Measurement
+from autofuse.tuning.evaluate import code_of
 from autofuse.tuning.problem import default_candidate, ruled_candidate
 from search_spaces import SPACES, FusionSpace
-from tuning_db import Store
+from tuning_db import Store, stale_with_code
 
 # What a program gets that was never tuned.
 DEFAULT_PLAN = "xla-2022"
@@ -72,11 +73,13 @@ def best_plan(graph: Graph, *, device: str = "auto", db: str | None = None) -> K
 
     Raises AutofuseError for an unusable device or database."""
     backend = backend_named(device)
+    graph = canonical(graph)
     with Store.open(db) as store:
-        found = store.best(backend.environment(), digest(canonical(graph)))
+        found = store.best(backend.environment(), digest(graph))
     if found is None or found.measurement.timing is None:
         return None
     candidate = candidate_from_json(found.measurement.candidate, found.measurement.origin)
+    found = stale_with_code(found, code_of(backend, graph, candidate))
     return KnownPlan(candidate, found.measurement, found.stale)
 
 

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from autofuse.backends.base import Facts
 from autofuse.cost.features import group_features
 from autofuse.cover import Measured
-from autofuse.measure.protocol import Reply
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
-from autofuse.records import Cost, Failure, KernelMeasurement, Timing
-from autofuse.tuning.evaluate import build
-from autofuse.tuning.launches import (
-    Kernel,
-    LaunchProblem,
-    Trial,
-    launch_of,
-    launch_text,
-    next_trial,
-)
+from autofuse.records import Blame, Cost, Failure, KernelMeasurement, Timing
+from autofuse.tuning.bench import Bench, Profiled
+from autofuse.tuning.launches import KernelTimes, LaunchProblem, Trial, launch_text, next_trial
 from autofuse.tuning.problem import default_candidate
-from autofuse.tuning.session import Session
-from search_spaces import SPACES
 from search_spaces.launch import LaunchSpace
 
 # Times may be off by this much: a kernel so much below its bound refutes the bound.
@@ -32,37 +21,37 @@ LEAST_SHARE = 0.02
 
 
 class Kernels:
-    """What one session knows of its kernels, by key: equal groups have equal keys."""
+    """What one search knows of its kernels, by key: equal groups have equal keys."""
 
     def __init__(
-        self, session: Session, places: Mapping[FusionGroup, str], bounds: Mapping[str, float]
+        self,
+        bench: Bench,
+        places: Mapping[FusionGroup, str],
+        bounds: Mapping[str, float],
+        space: LaunchSpace | None = None,
     ) -> None:
-        """`places`: the key of every candidate group; `bounds`: least microseconds by key."""
-        self.session, self.graph, self.places = session, session.graph, places
+        """`places`: the key of every candidate group; `bounds`: least microseconds by key; `space`:
+        launch configurations, the bench's own by default."""
+        self.bench, self.graph, self.places = bench, bench.graph, places
         self.bounds, self.samples = bounds, {key: group for group, key in places.items()}
-        self.space: LaunchSpace = SPACES[session.backend.name]
-        self.cache = session.evaluator.sampling.cache
-        self.by_key: dict[str, Kernel] = {}
+        self.space = space or bench.space
+        self.by_key: dict[str, KernelTimes] = {}
         # Seconds that one plan takes to build and run, as far as seen, and plans seen.
         self.per_plan_s = 1.0
         self.plans = 0
-        self._recall()
+        for known in bench.kernels(self.samples):
+            self._recall(self._kernel(known.key), known.launch, known.us)
 
-    def _recall(self) -> None:
-        """Times of these kernels that the database has for this device, from whatever graph."""
-        stored = self.session.store.kernels(self.session.environment, set(self.places.values()))
-        for (key, _, cache), record in stored.items():
-            if cache != self.cache:
-                continue
-            kernel, launch = self._kernel(key), launch_of(record.launch)
-            if record.timing is not None:
-                kernel.us[launch] = record.timing.median_us
-            elif record.failure is not None:
-                kernel.bad.add(launch)
-                kernel.failed = True
+    @staticmethod
+    def _recall(kernel: KernelTimes, launch: LaunchConfig, us: float | None) -> None:
+        if us is not None:
+            kernel.us[launch] = us
+        else:
+            kernel.bad.add(launch)
+            kernel.failed = True
 
-    def _kernel(self, key: str) -> Kernel:
-        return self.by_key.setdefault(key, Kernel())
+    def _kernel(self, key: str) -> KernelTimes:
+        return self.by_key.setdefault(key, KernelTimes())
 
     def known(self) -> dict[str, Measured]:
         """Measured costs by key, each kernel at its best configuration."""
@@ -73,6 +62,10 @@ class Kernels:
             elif kernel.failed:
                 found[key] = Measured(None)
         return found
+
+    def costs(self) -> dict[str, float | None]:
+        """As `known`, in plain microseconds; None for a kernel that does not work."""
+        return {key: measured.cost_us for key, measured in self.known().items()}
 
     def below_bounds(self, least_us: float) -> dict[str, float]:
         """Kernels that took less than their lower bound by NOISE and by `least_us`, with time over
@@ -85,7 +78,7 @@ class Kernels:
         }
 
     def give_up(self, keys: Iterable[str]) -> None:
-        """Count these as failed unless they were timed."""
+        """Count these as failed in this search unless they were timed."""
         for key in keys:
             self._kernel(key).failed = True
 
@@ -102,9 +95,11 @@ class Kernels:
         """The sum of kernel times, microseconds; every kernel must have been timed."""
         return sum(self.by_key[self.places[group]].best[0] for group in groups)
 
-    def all_timed(self, found: FusionPlan) -> bool:
-        """Whether every kernel of a plan has a time."""
-        return all(self.measured(key).cost_us is not None for key in self.keys(found))
+    def is_timed(self, found: FusionPlan) -> bool:
+        """Whether all kernels of a plan have times, after running it if need be."""
+        if all(self.measured(key).cost_us is not None for key in self.keys(found)):
+            return True
+        return not self.bench.is_over() and self.profile(found, {})
 
     def candidate(self, found: FusionPlan, trial: Mapping[str, LaunchConfig]) -> Candidate:
         """A plan with the best known configuration of every kernel, or the one on trial."""
@@ -122,89 +117,72 @@ class Kernels:
     def profile(self, found: FusionPlan, trial: Mapping[str, LaunchConfig]) -> bool:
         """Build and run one plan; whether it works. Every kernel new in it gets its time."""
         candidate = self.candidate(found, trial)
-        session = self.session
-        built = build(session.backend, self.graph, candidate)
-        timings: tuple[Timing, ...] = ()
-        failure, seconds = built.failure, 0.0
-        total: Timing | None = None
-        error: float | None = None
-        if built.artifact is not None:
-            profile = session.evaluator.worker.profile(
-                built.artifact,
-                len(candidate.plan.groups),
-                session.evaluator.sampling,
-                session.limit_s,
-            )
-            timings, failure, seconds = profile.groups, profile.failure, profile.seconds
-            total, error = profile.total, profile.max_rel_error
-        session.evaluator.spent += Cost(built.cost.codegen, built.cost.compile, seconds)
-        session.measured += 1
-        took = built.cost.codegen + built.cost.compile + seconds
+        profiled = self.bench.profile(candidate)
+        took = profiled.spent_s
         self.per_plan_s = 0.5 * (self.per_plan_s + took) if self.plans else took
         self.plans += 1
-        if failure is not None:
-            self._note_failure(candidate, failure)
+        if profiled.failure is not None:
+            self._note_failure(candidate, profiled, profiled.failure)
             return False
-        cost = Cost(built.cost.codegen, built.compile_s, seconds)
-        # The whole call was timed as well: a plan to choose from, at no further cost.
-        whole = Reply(total, error, None, seconds)
-        session.note(session.evaluator.record(candidate, built, whole))
-        self._note(candidate, timings, error, cost, built.facts)
+        self._note(candidate, profiled)
         return True
 
-    def _note(
-        self, candidate: Candidate, timings: Sequence[Timing], error: float | None, cost: Cost,
-        facts: tuple[Facts, ...],
-    ) -> None:  # fmt: skip
+    def _note(self, candidate: Candidate, profiled: Profiled) -> None:
         fresh: dict[tuple[str, LaunchConfig], list[Timing]] = {}
-        keys = self.keys(candidate.plan)
-        # A compiler that says nothing leaves its kernels without facts.
-        said = dict(zip(zip(keys, candidate.launches, strict=True), facts, strict=False))
-        for key, launch, timing in zip(keys, candidate.launches, timings, strict=True):
+        pairs = list(zip(self.keys(candidate.plan), candidate.launches, strict=True))
+        # A compiler that says nothing leaves its kernels without facts, a record without codes.
+        facts = dict(zip(pairs, profiled.facts, strict=False))
+        codes = dict(zip(pairs, profiled.codes, strict=False))
+        for (key, launch), timing in zip(pairs, profiled.groups, strict=True):
             if launch not in self._kernel(key).us:
                 fresh.setdefault((key, launch), []).append(timing)
-        part = 1.0 / max(len(fresh), 1)
+        part, cost = 1.0 / max(len(fresh), 1), profiled.cost
         each = Cost(cost.codegen * part, cost.compile * part, cost.measure * part)
         for (key, launch), found in fresh.items():
             timing = sorted(found, key=lambda t: t.median_us)[len(found) // 2]
             self._kernel(key).us[launch] = timing.median_us
-            known = said.get((key, launch), ())
             self._keep(
                 KernelMeasurement(
-                    key, launch_text(launch), self.cache, timing, None, error, each, None, known
+                    key, launch_text(launch), self.bench.cache, codes.get((key, launch), ""),
+                    timing, None, profiled.max_rel_error, each, None,
+                    facts.get((key, launch), ()),
                 )
-            )
+            )  # fmt: skip
 
-    def _note_failure(self, candidate: Candidate, failure: Failure) -> None:
-        """One new kernel in a failing plan is the culprit; of several nothing is known yet."""
-        self.session.count_failure(failure)
-        new = {
-            (key, launch)
-            for key, launch in zip(self.keys(candidate.plan), candidate.launches, strict=True)
-            if launch not in self._kernel(key).us
-        }
+    def _note_failure(self, candidate: Candidate, profiled: Profiled, failure: Failure) -> None:
+        """One new kernel in a failing plan is the culprit; of several nothing is known yet. What is
+        the machine's fault is held against it in this search only."""
+        pairs = list(zip(self.keys(candidate.plan), candidate.launches, strict=True))
+        new = {pair for pair in pairs if pair[1] not in self._kernel(pair[0]).us}
         if len(new) != 1:
             return
         ((key, launch),) = new
         self._kernel(key).bad.add(launch)
         self._kernel(key).failed = True
-        text = launch_text(launch)
-        self._keep(KernelMeasurement(key, text, self.cache, None, failure, None, Cost(), None))
+        if failure.blame is Blame.MACHINE:
+            return
+        code = dict(zip(pairs, profiled.codes, strict=False)).get((key, launch), "")
+        self._keep(
+            KernelMeasurement(
+                key, launch_text(launch), self.bench.cache, code, None, failure, None, Cost(), None
+            )
+        )
 
     def _keep(self, record: KernelMeasurement) -> None:
         """Store a kernel with its bound and features: models of kernel times learn from them."""
         bound_us = self.bounds[record.group]
         found = group_features(self.graph, self.samples[record.group], bound_us)
         full = replace(record, bound_us=bound_us, facts=(*found.items(), *record.facts))
-        self.session.store.add_kernel(self.session.id, self.session.environment, full)
+        self.bench.keep_kernel(full)
 
-    def measure_whole(self, found: FusionPlan) -> None:
-        """The plan end to end: what costs that add up should come to."""
+    def residual_us(self, found: FusionPlan) -> tuple[str, float | None]:
+        """The digest of a plan's candidate and its time end to end less its kernels' together, the
+        plan being measured as a whole if need be; None where it does not work."""
         candidate = self.candidate(found, {})
-        self.session.planned = candidate.digest
-        record = self.session.measure_once(candidate)
-        if record.timing is not None:
-            self.session.residual_us = record.timing.median_us - self.cost_us(found.groups)
+        record = self.bench.measure(candidate)
+        if record.timing is None:
+            return candidate.digest, None
+        return candidate.digest, record.timing.median_us - self.cost_us(found.groups)
 
     def tune_launches(self, found: FusionPlan) -> bool:
         """One round of new configurations for all kernels that matter, tried in one plan.
@@ -216,7 +194,7 @@ class Kernels:
             return False
         worked = self.profile(found, {key: trial.launch for key, trial in asked.items()})
         for key, trial in asked.items():
-            if not worked and len(asked) > 1 and not self.session.is_over():
+            if not worked and len(asked) > 1 and not self.bench.is_over():
                 self.profile(found, {key: trial.launch})
             trial.tell(self.by_key[key].us.get(trial.launch))
         return True
@@ -230,7 +208,7 @@ class Kernels:
             heavy = kernel.best[0] * keys.count(key) >= LEAST_SHARE * total
             if heavy and group.body is None:
                 problem = LaunchProblem(self.graph, group, self.space)
-                trial = next_trial(kernel, problem, self.session.seed)
+                trial = next_trial(kernel, problem, self.bench.seed)
                 if trial is not None:
                     asked[key] = trial
         return asked

@@ -34,7 +34,8 @@ class TuneResult:
     the sum of the planned kernels' times and `bound_us` what no plan can be below; `certificate`
     says whether that holds for the "whole" graph or "per window", and begins with "learned, " where
     the search went by learned times and the gap was left open. `model` says what these were learned
-    from and how well they rank kernels that the model has not seen; `peak_bytes` of intermediates.
+    from and how well they rank kernels that the model has not seen; `peak_bytes` of intermediates;
+    `left_out` are baselines for which the budget had no time.
     """
 
     name: str
@@ -67,6 +68,7 @@ class TuneResult:
     peak_bytes: int = 0
     residual_us: float | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, numbers unrounded."""
@@ -99,6 +101,7 @@ class TuneResult:
                 }
                 for v in self.verdicts
             },
+            "left_out": list(self.left_out),
             "break_even_runs": {n: self.break_even(n) for n in self.baseline_us},
             "verified": self.verified,
             "cache": self.cache,

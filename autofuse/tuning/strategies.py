@@ -1,23 +1,22 @@
-"""Strategies by name: what each does with a tuning session."""
+"""Strategies by name: what each makes of what was asked for."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from time import perf_counter
 
-from autofuse.cost.bounds import NOMINAL, Calibration
-from autofuse.measure.hardware import HARDWARE
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.types import Candidate
 from autofuse.records import Measurement
 from autofuse.search import SEARCHERS, make_searcher
 from autofuse.search.driver import Step, run
 from autofuse.search.protocol import Outcome, Proposal
+from autofuse.tuning.bench import Bench, Findings, Standing, Strategy
+from autofuse.tuning.exact import ExactSearch, Goal
 from autofuse.tuning.learned import lessons_of, library
+from autofuse.tuning.model import ModelSearch
 from autofuse.tuning.problem import FusionProblem
-from autofuse.tuning.session import Search, Session
-from search_spaces import SPACES
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,77 +25,69 @@ class Wishes:
 
     name: str
     seed: int
-    gap: float
-    runs: float | None
+    goal: Goal
     options: Mapping[str, str]
 
 
-def exact(wishes: Wishes) -> Search:
+def exact(wishes: Wishes) -> Strategy:
     """Plan kernels exactly, measuring lazily."""
     if wishes.options:
         raise AutofuseError(f"strategy 'exact' has no option '{next(iter(wishes.options))}'")
-
-    def search(session: Session) -> None:
-        from autofuse.tuning.exact import ExactSearch
-
-        ExactSearch(session, calibration_of(session), wishes.gap, wishes.runs).run()
-
-    return search
+    return lambda bench: ExactSearch(bench, wishes.goal).run()
 
 
-def model(wishes: Wishes) -> Search:
+def model(wishes: Wishes) -> Strategy:
     """Plan with kernel times learned from the database."""
     if wishes.options:
         raise AutofuseError(f"strategy 'model' has no option '{next(iter(wishes.options))}'")
     library()
 
-    def search(session: Session) -> None:
-        from autofuse.tuning.model import ModelSearch
-
-        history = session.store.kernel_history(session.environment)
-        lessons = lessons_of(history, session.evaluator.sampling.cache)
-        calibration = calibration_of(session)
-        ModelSearch(session, calibration, wishes.gap, wishes.runs, lessons).run()
+    def search(bench: Bench) -> Findings:
+        lessons = lessons_of(bench.history(), bench.cache)
+        return ModelSearch(bench, wishes.goal, lessons).run()
 
     return search
 
 
-def sampling(wishes: Wishes) -> Search:
+def sampling(wishes: Wishes) -> Strategy:
     """Sample whole candidates with an ask/tell searcher."""
     make_searcher(wishes.name, wishes.seed, wishes.options)
 
-    def search(session: Session) -> None:
-        problem = FusionProblem(session.graph, SPACES[session.backend.name], session.plans)
+    def search(bench: Bench) -> Findings:
+        problem = FusionProblem(bench.graph, bench.space, bench.plans)
+        trials = 0
 
         def evaluate(proposal: Proposal) -> Outcome:
-            assert isinstance(proposal.payload, Candidate)
-            if not session.fits(proposal.payload.plan):
+            candidate = _candidate(proposal)
+            if not bench.fits(candidate.plan):
                 return Outcome(None, 1.0)
-            return outcome_of(session.measure(proposal.payload))
+            return outcome_of(bench.measure(candidate))
+
+        def known(proposal: Proposal) -> Outcome | None:
+            record = bench.known(_candidate(proposal))
+            return None if record is None else outcome_of(record)
 
         def on_step(step: Step) -> None:
-            session.trials += 1
-            session.sampler_s += step.sampler_s
-            session.tell("search")
+            nonlocal trials
+            trials += 1
+            bench.tell(Standing("search", trials))
 
-        known = {key: outcome_of(record) for key, record in session.known.items()}
         searcher = make_searcher(wishes.name, wishes.seed, wishes.options)
-        run(searcher, problem, evaluate, time.perf_counter, session.is_over, known, on_step=on_step)
+        run(searcher, problem, evaluate, perf_counter, bench.is_over, known, on_step=on_step)
+        return Findings(trials)
 
     return search
 
 
-PLANNERS: dict[str, Callable[[Wishes], Search]] = {"exact": exact, "model": model}
+PLANNERS: dict[str, Callable[[Wishes], Strategy]] = {"exact": exact, "model": model}
 
 
-def make_search(
-    name: str, seed: int, gap: float, runs: float | None, options: Mapping[str, str]
-) -> Search:
-    """The search called `name`; raises AutofuseError listing the known ones."""
+def strategy_named(name: str, seed: int, goal: Goal, options: Mapping[str, str]) -> Strategy:
+    """The strategy called `name`; raises AutofuseError listing the known ones."""
     known = sorted({*PLANNERS, *SEARCHERS})
     if name not in known:
         raise AutofuseError(f"unknown strategy '{name}' (known: {', '.join(known)})")
-    return PLANNERS.get(name, sampling)(Wishes(name, seed, gap, runs, options))
+    return PLANNERS.get(name, sampling)(Wishes(name, seed, goal, options))
 
 
 def outcome_of(record: Measurement) -> Outcome:
@@ -106,13 +97,6 @@ def outcome_of(record: Measurement) -> Outcome:
     return Outcome(record.timing.median_us)
 
 
-def calibration_of(session: Session) -> Calibration:
-    """The device's peaks: measured once, then kept in the database."""
-    stored = session.store.calibration(session.environment)
-    if "launch_us" in stored:
-        return Calibration.from_mapping(stored)
-    hardware = HARDWARE.get(session.environment.device)
-    measured = NOMINAL if hardware is None else hardware.calibrate()
-    for name, value in measured.to_mapping().items():
-        session.store.set_calibration(session.environment, name, value)
-    return measured
+def _candidate(proposal: Proposal) -> Candidate:
+    assert isinstance(proposal.payload, Candidate)
+    return proposal.payload

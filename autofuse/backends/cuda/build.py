@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from autofuse.backends.base import Built, CompileError, Source
+from autofuse.backends.base import Built, CompileError, Source, building
 from autofuse.backends.base import Facts as NamedFacts
 from autofuse.backends.cache import BuildCache, content_key
 from autofuse.backends.cuda.devices import Target
@@ -80,7 +80,7 @@ def build_cuda(
     Raises CompileError with the compiler's words, CompilerMissing without NVRTC."""
     store, started = cache or BuildCache(), time.perf_counter()
     workers = max(1, min(parallel or usable_cores(), len(program.sources)))
-    with ThreadPoolExecutor(workers) as pool:
+    with building("the program"), ThreadPoolExecutor(workers) as pool:
         units = list(pool.map(lambda s: _compile(s, program.target, store), program.sources))
     facts = {unit.name: unit.facts for unit in units}
     for launch in _launches(program.actions):
@@ -150,9 +150,7 @@ def _compile(source: Source, target: Target, cache: BuildCache) -> _Unit:
     facts = parse_log(log).get(source.name)
     if facts is None:
         raise CompileError(f"NVRTC compiled no kernel '{source.name}': {log or 'an empty log'}")
-    temporary = cache.temporary(".cubin")
-    temporary.write_bytes(cubin)
-    path = cache.publish(temporary, key, ".cubin")
+    path = cache.put(key, ".cubin", cubin)
     unit = _Unit(source.name, path, cost_s, False, complaints(log), facts)
     note = {"compile_s": cost_s, "log": unit.log, "facts": asdict(facts)}
     cache.put_text(key, ".json", json.dumps(note))

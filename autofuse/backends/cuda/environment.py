@@ -5,7 +5,6 @@ from __future__ import annotations
 from autofuse.backends.cuda.devices import Target
 from autofuse.backends.cuda.driver import cupy_version, driver_version, running_target
 from autofuse.backends.cuda.nvrtc import nvrtc_version
-from autofuse.backends.fingerprint import CODEGEN_VERSION
 from autofuse.records import Environment
 
 
@@ -26,7 +25,6 @@ def target_environment(target: Target) -> Environment:
 def _must(target: Target) -> tuple[tuple[str, str], ...]:
     must = {
         "arch": target.arch,
-        "codegen": str(CODEGEN_VERSION),
         "model": target.name,
         "sms": str(target.sms),
     }

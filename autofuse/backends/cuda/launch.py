@@ -23,6 +23,7 @@ from autofuse.backends.cuda.driver import CupyDriver
 from autofuse.backends.cuda.program import Action, Gemm, KernelLaunch, Loop, moved
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.schedule import Copy, Ref
+from autofuse.records import Blame
 
 MODES = ("graph", "eager")
 KEPT_GRAPHS = 8
@@ -62,7 +63,8 @@ class CudaPlan:
             try:
                 cubin = path.read_bytes()
             except OSError as error:
-                raise LaunchError(f"cannot read {path.name}: {error.strerror}") from error
+                text = f"cannot read {path.name}: {error.strerror}"
+                raise LaunchError(text, Blame.MACHINE) from error
             module = self.driver.load(cubin)
             found[symbol] = self.driver.function(module, symbol, shared.get(symbol, 0))
         return found

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from autofuse.backends.base import CompileError, CompilerMissing
+from autofuse.records import Blame
 
 FLAGS = ("--std=c++17",)
 MISSING = "no NVRTC found: install the extra cuda13 (or cuda12), which brings CuPy and NVRTC"
@@ -41,7 +42,9 @@ def compile_cubin(
             nvrtc.compileProgram(program, (f"-arch={arch}", *flags))
         except nvrtc.NVRTCError as error:
             log = str(nvrtc.getProgramLog(program)).strip("\x00\n ")
-            raise CompileError(f"NVRTC refused the program for {arch}: {log or error}") from error
+            blame = Blame.MACHINE if "OUT_OF_MEMORY" in str(error) else Blame.CANDIDATE
+            text = f"NVRTC refused the program for {arch}: {log or error}"
+            raise CompileError(text, blame) from error
         cubin: bytes = nvrtc.getCUBIN(program)
         return cubin, str(nvrtc.getProgramLog(program)).strip("\x00\n ")
     finally:

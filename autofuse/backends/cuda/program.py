@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import sha256
 
 from autofuse.backends.base import Source
+from autofuse.backends.cache import content_key
+from autofuse.backends.codes import library_code
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target
 from autofuse.backends.cuda.geometry import Geometry, geometry
 from autofuse.backends.cuda.nvrtc import FLAGS
@@ -103,6 +106,15 @@ class CudaProgram:
 
 
 @dataclass(frozen=True, slots=True)
+class Rendered:
+    """A kernel's text before it has a name (KERNEL), its launch, and its parameters."""
+
+    text: str
+    geometry: Geometry
+    params: tuple[Param, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Unit:
     """A named kernel, its text and flags, its launch, and its parameters, scratch last."""
 
@@ -144,7 +156,11 @@ def flags_of(launch: LaunchConfig) -> tuple[str, ...]:
 
 def kernel_text(kernel: Kernel, launch: LaunchConfig) -> tuple[str, str]:
     """Name and CUDA text of one kernel; equal groups give equal text whatever graph they are in."""
-    text = render_cuda(kernel)
+    return named(render_cuda(kernel), launch)
+
+
+def named(text: str, launch: LaunchConfig) -> tuple[str, str]:
+    """A name that follows from the content of a kernel's text, and the text under that name."""
     # One text under two sets of flags is two kernels: their symbols must differ.
     identity = " ".join([*flags_of(launch), text])
     name = "k_" + sha256(identity.encode()).hexdigest()[:16]
@@ -189,11 +205,30 @@ def same_kernel(run: Run) -> Run:
 
 def unit_of(run: Run, target: Target) -> Unit:
     """The translation unit of one run's kernel."""
-    kernel = kernel_of(run)
-    shape = geometry(kernel, target)
-    name, text = kernel_text(kernel, run.launch)
+    found = rendered(extract(run.graph, run.group)[0], launch_settings(run), target)
+    name, text = named(found.text, run.launch)
     source = Source(name, "\n".join([CUDA.prelude, text]), flags_of(run.launch))
-    return Unit(source, shape, cuda_kernel(kernel).params)
+    return Unit(source, found.geometry, found.params)
+
+
+@lru_cache(maxsize=2048)
+def rendered(group: Graph, settings: LaunchConfig, target: Target) -> Rendered:
+    """The kernel of a group given as its own graph (see `extract`) under `launch_settings`, kept
+    for who asks again."""
+    kernel = lower(group, settings, "KERNEL")
+    shape = geometry(kernel, target)
+    return Rendered(render_cuda(kernel), shape, cuda_kernel(kernel).params)
+
+
+def kernel_code(run: Run, target: Target = DEFAULT_TARGET) -> str:
+    """The digest of one kernel's text, options and architecture (see `backends/codes.py`).
+
+    Raises AutofuseError for a group that cannot be lowered or launched on `target`."""
+    if uses_blas(run.graph, run.group, run.launch):
+        return library_code(run, target.arch)
+    unit = rendered(extract(run.graph, run.group)[0], launch_settings(run), target)
+    flags = (f"-arch={target.arch}", *flags_of(run.launch))
+    return content_key(["kernel", *flags, CUDA.prelude, unit.text, str(unit.geometry)])
 
 
 class _Writer:

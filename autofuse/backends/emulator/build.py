@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from autofuse.backends.base import CompileError
+from autofuse.backends.base import CompileError, building
 from autofuse.backends.cache import BuildCache, content_key
 from autofuse.backends.ccompiler import (
     DEFAULT_TIMEOUT_S,
@@ -121,9 +121,9 @@ def build(texts: Sequence[str], cache: BuildCache | None = None) -> tuple[Path, 
         (_edge("last"), RUNTIME_FLAGS, "an edge"),
         (_parts(RUNTIME_PARTS), RUNTIME_FLAGS, "the emulator's runtime"),
     ]
-    with ThreadPoolExecutor(usable_cores()) as pool:
+    with building("the emulated kernels"), ThreadPoolExecutor(usable_cores()) as pool:
         objects = list(pool.map(lambda u: _compile(compiler, store, *u), units))
-    library = _link(compiler, store, objects)
+        library = _link(compiler, store, objects)
     return library.path, tuple(head for head, _ in found.values())
 
 

@@ -7,7 +7,6 @@ a GPU runs lanes as threads and needs neither. CUDA_PASSES read the launch setti
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 from autofuse.kernel.ir import Kernel
@@ -54,20 +53,28 @@ CUDA_PASSES: tuple[Pass, ...] = (
 )
 
 
+# Who sees every kernel before the first pass (named "lower") and after each: tests verify them.
+Observer = Callable[[str, Kernel], None]
+OBSERVERS: list[Observer] = []
+
+
 def run_passes(kernel: Kernel, passes: tuple[Pass, ...] = PASSES) -> Kernel:
-    """Apply passes in order; with AUTOFUSE_DEBUG set the kernel is verified after each."""
-    debug = bool(os.environ.get("AUTOFUSE_DEBUG"))
+    """Apply passes in order; OBSERVERS see each result."""
+    for observe in OBSERVERS:
+        observe("lower", kernel)
     for step in passes:
         kernel = step(kernel)
-        if debug:
-            verify(kernel)
+        for observe in OBSERVERS:
+            observe(step.__name__, kernel)
     return kernel
 
 
 __all__ = [
     "CUDA_PASSES",
     "C_PASSES",
+    "OBSERVERS",
     "PASSES",
+    "Observer",
     "Pass",
     "block_folds",
     "column_blocks",

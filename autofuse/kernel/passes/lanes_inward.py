@@ -51,9 +51,11 @@ def _block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 
 def _can_move(lane: Loop) -> bool:
     loops = [s for s in statements(lane.body) if isinstance(s, Loop)]
+    if not loops:
+        return False
     varying = varying_names(lane)
     uniform = all(not (_names(s.extent) & varying) for s in loops)
-    return bool(loops) and uniform and not lane.folds and lane.var.extent is not None
+    return uniform and not lane.folds and lane.var.extent is not None
 
 
 def _names(expr: Expr) -> set[str]:
@@ -62,17 +64,18 @@ def _names(expr: Expr) -> set[str]:
 
 def varying_names(lane: Loop) -> set[str]:
     """Names whose value differs between lanes."""
-    varying = {lane.var.name}
-    while True:
-        grown = set(varying)
-        for stmt in statements(lane.body):
-            match stmt:
-                case Let(sym, value) | Var(sym, value) | Assign(sym, value):
-                    if _names(value) & varying:
-                        grown.add(sym.name)
-        if grown == varying:
-            return varying
-        varying = grown
+    defined = [
+        (stmt.sym.name, names_read(stmt))
+        for stmt in statements(lane.body)
+        if isinstance(stmt, Let | Var | Assign)
+    ]
+    varying, before = {lane.var.name}, 0
+    while len(varying) > before:  # once more for what a serial loop carries round
+        before = len(varying)
+        for name, read in defined:
+            if read & varying:
+                varying.add(name)
+    return varying
 
 
 @dataclass

@@ -1,0 +1,70 @@
+"""What the rules for jax primitives share: keys as two words, static shapes, dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from autofuse.frontends.errors import FrontendError
+from autofuse.graph.types import Value
+from autofuse.graph.writer import Shape
+from autofuse.ops.dtypes import DType, from_numpy
+from autofuse.ops.types import AutofuseError, GraphError
+
+# rule(writer, equation, *operands) gives the result or all results.
+PrimitiveRule = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyArray:
+    """An array of typed jax keys: its two u32 words, each of the array's own shape."""
+
+    k0: Value
+    k1: Value
+
+
+Item = Value | KeyArray
+
+
+def values_of(item: Item) -> tuple[Value, ...]:
+    """The one or two graph values of an item."""
+    return (item.k0, item.k1) if isinstance(item, KeyArray) else (item,)
+
+
+def each(item: Item, fn: Callable[[Value], Value]) -> Item:
+    """`fn` applied to every graph value of an item."""
+    return KeyArray(fn(item.k0), fn(item.k1)) if isinstance(item, KeyArray) else fn(item)
+
+
+def static_shape(aval: Any) -> Shape:
+    """The shape jax gives a value; raises FrontendError where it is not static."""
+    if not all(isinstance(n, int | np.integer) for n in aval.shape):
+        raise FrontendError(f"shape {aval.shape} is not static")
+    return tuple(int(n) for n in aval.shape)
+
+
+def dtype_of(dtype: Any) -> DType:
+    """The DType of a jax dtype; raises FrontendError for one graphs do not have."""
+    try:
+        return from_numpy(np.dtype(dtype))
+    except (GraphError, TypeError):
+        known = ", ".join(map(str, DType))
+        raise FrontendError(f"dtype {dtype} is not supported (supported: {known})") from None
+
+
+def jax_module() -> Any:
+    """jax, which is imported when it is first needed; raises AutofuseError without it."""
+    try:
+        return import_module("jax")
+    except ImportError as error:
+        raise AutofuseError("the jax front end needs jax: pip install autofuse[jax]") from error
+
+
+def is_key(aval: Any) -> bool:
+    """Whether a jax value is an array of typed keys."""
+    jax = jax_module()
+    return bool(jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key))

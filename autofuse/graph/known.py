@@ -1,0 +1,105 @@
+"""What is known of values while a graph is written: small constants, and bounds of integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from autofuse.graph.types import Value
+from autofuse.ops.dtypes import DType
+from autofuse.ops.spec import Family, spec_of
+from autofuse.ops.types import Attrs, OpCall, TensorType
+
+# Constants of at most this many elements are computed with while the graph is made.
+FOLD_SIZE = 64
+
+Span = tuple[int, int]
+
+
+class Known:
+    """Constants of at most FOLD_SIZE elements, and bounds (both included) of () integers."""
+
+    def __init__(self, type_of: Callable[[Value], TensorType]) -> None:
+        self._type_of = type_of
+        self._arrays: dict[Value, np.ndarray] = {}
+        self._spans: dict[Value, Span] = {}
+
+    def note(self, value: Value, array: np.ndarray) -> None:
+        """`value` is the constant `array`, which is forgotten when it is large."""
+        if array.size <= FOLD_SIZE:
+            self._arrays[value] = array
+
+    def bound(self, value: Value, low: int, high: int) -> None:
+        """`value`, a () integer, lies in low..high."""
+        self._spans[value] = (low, high)
+
+    def array(self, value: Value) -> np.ndarray | None:
+        """The elements of a small constant."""
+        return self._arrays.get(value)
+
+    def integer(self, value: Value) -> int | None:
+        """A constant of one integer, as such."""
+        data = self._arrays.get(value)
+        if data is None or data.size != 1 or not self._type_of(value).dtype.is_int:
+            return None
+        return int(data.reshape(()))
+
+    def span(self, value: Value) -> Span | None:
+        """Bounds of a () integer where they are known."""
+        if self._type_of(value).shape:
+            return None
+        known = self.integer(value)
+        return (known, known) if known is not None else self._spans.get(value)
+
+    def fold(
+        self, op: str, values: tuple[Value, ...], attrs: Attrs
+    ) -> list[tuple[np.ndarray, DType]] | None:
+        """The results of an op of small constants, each with its dtype; None when it stays an op.
+
+        Computed in the reference's precision and rounded once. Constants are not spread out:
+        an op reads a broadcast of one element cheaper than an array.
+        """
+        operands = [self._arrays.get(v) for v in values]
+        spec = spec_of(op)
+        if not values or spec.family is Family.CONTROL or any(a is None for a in operands):
+            return None
+        call = OpCall(attrs, tuple(map(self._type_of, values)))
+        outs = spec.infer(call)
+        if any(t.size > FOLD_SIZE for t in outs) or (op == "broadcast" and outs[0].size > 1):
+            return None
+        pairs = zip(operands, call.ins, strict=True)
+        arrays = tuple(a.astype(t.dtype.reference) for a, t in pairs if a is not None)
+        with np.errstate(all="ignore"):
+            results = spec.reference(arrays, OpCall(attrs, call.ins, outs))
+            return [
+                (np.asarray(r).astype(t.dtype.numpy), t.dtype)
+                for r, t in zip(results, outs, strict=True)
+            ]
+
+    def compare(self, op: str, values: tuple[Value, ...]) -> bool | None:
+        """What bounds decide of `lt` or `ge` of two () integers; None where they do not."""
+        if op not in ("lt", "ge") or self._type_of(values[0]).shape:
+            return None
+        left, right = map(self.span, values)
+        if left is None or right is None:
+            return None
+        if left[1] < right[0] or left[0] >= right[1]:
+            return (left[1] < right[0]) == (op == "lt")
+        return None
+
+    def derive(self, op: str, values: tuple[Value, ...], out: Value) -> None:
+        """Note the bounds of `out`, a sum, difference or conversion of bounded () integers."""
+        kind = self._type_of(out)
+        if op not in ("add", "sub", "cast") or kind.shape or not kind.dtype.is_int:
+            return
+        spans = [found for found in map(self.span, values) if found is not None]
+        if len(spans) != len(values):
+            return
+        (low, high), *rest = spans
+        if rest:
+            first, last = rest[0] if op == "add" else (-rest[0][1], -rest[0][0])
+            low, high = low + first, high + last
+        info = np.iinfo(kind.dtype.numpy)
+        if info.min <= low and high <= info.max:
+            self.bound(out, low, high)

@@ -1,0 +1,149 @@
+"""What a strategy gets and what it gives back; it sees no database, no worker and no backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from autofuse.backends.base import Facts
+from autofuse.cost.bounds import Calibration
+from autofuse.graph.types import Graph
+from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
+from autofuse.records import Cost, Failure, KernelMeasurement, Measurement, Timing
+from search_spaces.launch import LaunchSpace
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a search stands: `trials` so far, and what a planner that proves something says by now.
+
+    `bound_us` is what no plan can be below, `gap` how far the incumbent may be above it, as a
+    fraction, `residual_us` its end-to-end time less the sum of its kernels' times."""
+
+    phase: str = ""
+    trials: int = 0
+    bound_us: float | None = None
+    gap: float | None = None
+    residual_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a strategy found out, besides the measurements that the bench kept.
+
+    `planned` is the digest of the candidate whose kernel times sum up to `planned_us`;
+    `certificate` says whether bound and gap hold for the "whole" graph or "per window" (and begins
+    with "learned, " where the search went by learned times). `counts` are of candidate kernels;
+    `model` is what a strategy that learns says of its model."""
+
+    trials: int = 0
+    planned: str = ""
+    planned_us: float | None = None
+    bound_us: float | None = None
+    gap: float | None = None
+    residual_us: float | None = None
+    certificate: str | None = None
+    notes: tuple[str, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    model: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """One plan built, checked and timed kernel by kernel: a timing per group, or a failure.
+
+    `cost` is what building it from nothing and measuring it takes, `spent_s` the seconds spent now;
+    `facts` are the compiler's numbers and `codes` the code digests, per group."""
+
+    groups: tuple[Timing, ...]
+    failure: Failure | None
+    max_rel_error: float | None
+    cost: Cost
+    spent_s: float
+    facts: tuple[Facts, ...] = ()
+    codes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKernel:
+    """A kernel measured earlier under one launch configuration; `us` is None where it failed."""
+
+    key: str
+    launch: LaunchConfig
+    us: float | None
+
+
+class Bench(Protocol):
+    """What can be measured, within a budget; every measurement is kept before it is returned."""
+
+    @property
+    def graph(self) -> Graph:
+        """The canonical graph."""
+        ...
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def space(self) -> LaunchSpace: ...
+
+    @property
+    def cache(self) -> str:
+        """The state that all is timed in, "cold" or "warm"."""
+        ...
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def plans(self) -> Mapping[str, FusionPlan]:
+        """The plans of the baselines, those that were measured first, fastest first."""
+        ...
+
+    def calibration(self) -> Calibration:
+        """The device's peaks, measured now where the database does not have them."""
+        ...
+
+    def is_over(self) -> bool:
+        """Whether the search must end."""
+        ...
+
+    def fits(self, plan: FusionPlan) -> bool:
+        """Whether the intermediates of a plan fit the memory that was asked for."""
+        ...
+
+    def known(self, candidate: Candidate) -> Measurement | None:
+        """What is known of a candidate, as it would be compiled now."""
+        ...
+
+    def measure(self, candidate: Candidate) -> Measurement:
+        """What is known of a candidate, measured now if nothing is."""
+        ...
+
+    def profile(self, candidate: Candidate) -> Profiled:
+        """Build, check and time one candidate kernel by kernel; it becomes known as a whole too."""
+        ...
+
+    def kernels(self, groups: Mapping[str, FusionGroup]) -> Iterable[KnownKernel]:
+        """What earlier jobs measured of these kernels (a group by its key), in this cache state and
+        as they would be compiled now."""
+        ...
+
+    def keep_kernel(self, record: KernelMeasurement) -> None:
+        """Store one kernel's times or failure."""
+        ...
+
+    def history(self) -> Sequence[tuple[str, KernelMeasurement]]:
+        """Kernels that this device measured for whatever workload, with the workload's digest."""
+        ...
+
+    def tell(self, standing: Standing) -> None:
+        """Say where the search stands; improvements found from now on are kept with it."""
+        ...
+
+
+class Strategy(Protocol):
+    """Spends the bench's budget to find a better candidate."""
+
+    def __call__(self, bench: Bench) -> Findings: ...

@@ -1,0 +1,95 @@
+"""What is served from now on: the winner of a job against the plan that the database serves.
+
+A best plan is replaced only after it was timed against the present one, interleaved, in the same
+cache state, and found slower. Another job may have replaced it meanwhile: then that one is timed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autofuse.records import Measurement
+from autofuse.tuning.finals import MOST, Final, decide, likely
+from autofuse.tuning.job import Job
+
+# Seconds that each of two final comparisons should take at most, and of an interrupted job.
+COMPARING_S, HURRIED_S = 8.0, 0.5
+# How often another job may replace the best plan while this one times itself against it.
+ATTEMPTS = 3
+
+
+def final_comparison(job: Job, interrupted: bool) -> tuple[Final | None, tuple[str, ...]]:
+    """The winner, which is what is served from now on where it may be; and what should be said."""
+    seconds = HURRIED_S if interrupted else _seconds(job)
+    final, notes = _decided(job, seconds)
+    if final is None:
+        return None, notes
+    for _ in range(ATTEMPTS):
+        served = _served(job)
+        digest = final.record.candidate_digest
+        if served is not None and digest != served.candidate_digest:
+            if not job.record_fits(served):
+                said = "the best plan known keeps more in memory than allowed, and stays known"
+                return final, (*notes, said)
+            if served.candidate_digest not in final.compared:
+                final = _against(job, final, served, seconds)
+        beaten = None if served is None else served.candidate_digest
+        job.keep(final.record)
+        if job.store.promote(job.session, job.environment, final.record, beaten):
+            return final, notes
+    return final, (*notes, "other jobs kept replacing the best plan: theirs stands")
+
+
+def _seconds(job: Job) -> float:
+    left = max(job.budget.left_s, job.budget.reserve_s)
+    return max(HURRIED_S, min(left / 2, COMPARING_S))
+
+
+def _served(job: Job) -> Measurement | None:
+    """What the database serves in this cache state."""
+    found = job.store.incumbent(job.environment, job.digest, job.cache)
+    if found is None or found.measurement.timing is None:
+        return None
+    return found.measurement if found.measurement.timing.cache == job.cache else None
+
+
+def _decided(job: Job, seconds: float) -> tuple[Final | None, tuple[str, ...]]:
+    """The winner of the last comparison; one that fails in it gives its place to the next."""
+    while ranked := job.ranked(MOST):
+        served = _served(job)
+        if served is not None and not job.record_fits(served):
+            served = None
+        baselines = {n: m for n, m in job.baselines.items() if job.record_fits(m)}
+        decision = decide(
+            job.evaluator, likely(ranked), baselines, seconds, job.seed, job.limit_s, served
+        )
+        for record in decision.failed:
+            job.keep(record)
+            for name, baseline in job.baselines.items():
+                if baseline.candidate_digest == record.candidate_digest:
+                    job.baselines[name] = record
+        if decision.final is not None:
+            return decision.final, _untimed(decision.untimed)
+    return None, ()
+
+
+def _untimed(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        return ()
+    return (f"the budget had no time to compare {', '.join(names)}: recorded times stand",)
+
+
+def _against(job: Job, final: Final, served: Measurement, seconds: float) -> Final:
+    """The faster of a winner and what is served, timed together; a tie goes to what is served."""
+    decision = decide(job.evaluator, [final.record], {}, seconds, job.seed, job.limit_s, served)
+    for record in decision.failed:
+        job.keep(record)
+    found = decision.final
+    if found is None:
+        return final
+    return replace(
+        final,
+        record=found.record,
+        best_us=found.best_us,
+        compared=final.compared | found.compared,
+    )

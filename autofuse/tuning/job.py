@@ -1,0 +1,303 @@
+"""One tuning job: what it knows, measures and keeps. It is the bench that its strategy gets.
+
+Every measurement is one committed row before the next begins, so a killed job loses at most the
+candidate it was measuring.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from autofuse.backends.registry import Backend
+from autofuse.cost.bounds import NOMINAL, Calibration, peak_bytes
+from autofuse.graph.types import Graph
+from autofuse.measure.hardware import HARDWARE
+from autofuse.measure.protocol import Reply
+from autofuse.ops.types import AutofuseError
+from autofuse.plan.groups import reissued
+from autofuse.plan.types import (
+    Candidate,
+    FusionGroup,
+    FusionPlan,
+    LaunchConfig,
+    candidate_from_json,
+)
+from autofuse.records import (
+    Cost,
+    Environment,
+    Event,
+    Failure,
+    KernelMeasurement,
+    Measurement,
+)
+from autofuse.tuning.bench import KnownKernel, Profiled, Standing
+from autofuse.tuning.evaluate import Evaluator
+from autofuse.tuning.heartbeat import Heartbeat
+from autofuse.tuning.launches import launch_of
+from autofuse.tuning.result import Progress
+from search_spaces import SPACES
+from search_spaces.launch import LaunchSpace
+from tuning_db import Store
+
+# Wall seconds a candidate may take to be checked and timed while nothing tells how long is long.
+FIRST_LIMIT_S = 120.0
+# A candidate counts as hung after LIMIT_FACTOR times what the slowest baseline took, but never
+# before LEAST_LIMIT_S: a busy machine may stall any process for a second or two.
+LIMIT_FACTOR = 10.0
+LEAST_LIMIT_S = 5.0
+
+
+class Job:
+    """See `autofuse.tuning.bench.Bench` for what a strategy may use."""
+
+    def __init__(
+        self, graph: Graph, name: str, backend: Backend, store: Store, evaluator: Evaluator,
+        heartbeat: Heartbeat, seed: int, max_memory: int | None,
+    ) -> None:  # fmt: skip
+        self.graph, self.name, self.backend, self.store = graph, name, backend, store
+        self.evaluator, self.heartbeat = evaluator, heartbeat
+        self.digest, self.budget = evaluator.digest, evaluator.budget
+        self.seed, self.max_memory = seed, max_memory
+        self.environment: Environment = backend.environment()
+        self.session = 0
+        self.stored: dict[str, Measurement] = {}
+        self.best: Measurement | None = None
+        self.failed: dict[str, int] = {}
+        self.measured = 0
+        self.standing = Standing()
+        # What baselines made of the graph, and those that were measured.
+        self.plans: dict[str, FusionPlan] = {}
+        self.baselines: dict[str, Measurement] = {}
+        # When the strategy began, and what had been spent by then.
+        self._thinking: tuple[float, float] | None = None
+
+    # --- what a strategy may use ------------------------------------------------------------
+
+    @property
+    def device(self) -> str:
+        return self.backend.name
+
+    @property
+    def space(self) -> LaunchSpace:
+        return SPACES[self.backend.name]
+
+    @property
+    def cache(self) -> str:
+        return self.evaluator.sampling.cache
+
+    def calibration(self) -> Calibration:
+        """The device's peaks: measured once, then kept in the database."""
+        stored = self.store.calibration(self.environment)
+        if "launch_us" in stored:
+            return Calibration.from_mapping(stored)
+        hardware = HARDWARE.get(self.environment.device)
+        measured = NOMINAL if hardware is None else hardware.calibrate()
+        for name, value in measured.to_mapping().items():
+            self.store.set_calibration(self.environment, name, value)
+        return measured
+
+    def is_over(self) -> bool:
+        return self.budget.is_over()
+
+    def fits(self, plan: FusionPlan) -> bool:
+        return self.max_memory is None or peak_bytes(self.graph, plan) <= self.max_memory
+
+    def known(self, candidate: Candidate) -> Measurement | None:
+        record = self.stored.get(candidate.digest)
+        return record if record is not None and self._is_current(record, candidate) else None
+
+    def measure(self, candidate: Candidate) -> Measurement:
+        return self.known(candidate) or self.measure_now(candidate, "search")
+
+    def profile(self, candidate: Candidate) -> Profiled:
+        built, profile = self.evaluator.profile(candidate, self.limit_s)
+        self.measured += 1
+        spent = built.cost.codegen + built.cost.compile + profile.seconds
+        cost = Cost(built.cost.codegen, built.compile_s, profile.seconds)
+        if profile.failure is not None:
+            self.count_failure(profile.failure)
+            codes = self._codes(candidate)
+            return Profiled((), profile.failure, None, cost, spent, codes=codes)
+        # The whole call was timed as well: a plan to choose from, at no further cost.
+        whole = Reply(profile.total, profile.max_rel_error, None, profile.seconds)
+        self._note(self.evaluator.record(candidate, built, whole))
+        return Profiled(
+            profile.groups, None, profile.max_rel_error, cost, spent, built.facts,
+            self._codes(candidate),
+        )  # fmt: skip
+
+    def kernels(self, groups: Mapping[str, FusionGroup]) -> Iterator[KnownKernel]:
+        stored = self.store.kernels(self.environment, set(groups))
+        for (key, _, cache, code), record in stored.items():
+            launch = launch_of(record.launch)
+            if cache == self.cache and code == self._kernel_code(groups[key], launch):
+                us = None if record.timing is None else record.timing.median_us
+                yield KnownKernel(key, launch, us)
+
+    def keep_kernel(self, record: KernelMeasurement) -> None:
+        self.store.add_kernel(self.session, self.environment, record)
+
+    def history(self) -> Sequence[tuple[str, KernelMeasurement]]:
+        return self.store.kernel_history(self.environment)
+
+    def tell(self, standing: Standing) -> None:
+        self.standing = standing
+        self.show(standing.phase)
+
+    # --- what is known ----------------------------------------------------------------------
+
+    def recall(self) -> None:
+        """Start from what earlier jobs measured in this cache state."""
+        for digest, record in self.store.measured(self.environment, self.digest).items():
+            if record.timing is None or record.timing.cache == self.cache:
+                self.stored[digest] = record
+        for record in self.ranked(1):
+            self._improve(record)
+
+    def _is_current(self, record: Measurement, candidate: Candidate) -> bool:
+        """Whether a record is of the code that the candidate would be compiled to now."""
+        return record.code == self.evaluator.code(candidate)
+
+    def _codes(self, candidate: Candidate) -> tuple[str, ...]:
+        try:
+            return self.backend.codes(self.graph, candidate)
+        except AutofuseError:  # no kernel can be it: its failure says so
+            return ()
+
+    def _kernel_code(self, group: FusionGroup, launch: LaunchConfig) -> str | None:
+        """The code that a kernel would be compiled to now; None where it can be no kernel now."""
+        bodies: tuple[LaunchConfig, ...] = ()
+        if group.body is not None:
+            body, _ = reissued(self.graph, group)
+            bodies = tuple(self.space.default(body, one) for one in group.body.groups)
+        try:
+            return self.backend.group_code(self.graph, group, launch, bodies)
+        except AutofuseError:
+            return None
+
+    def record_fits(self, record: Measurement) -> bool:
+        """Whether a measured plan fits the memory."""
+        return self.max_memory is None or self.fits(candidate_from_json(record.candidate).plan)
+
+    def ranked(self, most: int) -> list[Measurement]:
+        """At most so many records of what works, is current and fits the memory, fastest first."""
+        timed = [(m.timing.median_us, d) for d, m in self.stored.items() if m.timing is not None]
+        works = (self.stored[digest] for _, digest in sorted(timed))
+        current = (m for m in works if self._is_current(m, candidate_from_json(m.candidate)))
+        return list(islice((m for m in current if self.record_fits(m)), most))
+
+    # --- measuring and keeping --------------------------------------------------------------
+
+    @property
+    def limit_s(self) -> float:
+        """Wall seconds after which a candidate counts as hung."""
+        took = [m.cost.measure for m in self.baselines.values() if m.timing is not None]
+        if not took:
+            return FIRST_LIMIT_S
+        return min(max(LEAST_LIMIT_S, LIMIT_FACTOR * max(took)), FIRST_LIMIT_S)
+
+    @property
+    def spent(self) -> Cost:
+        """Seconds by where they went; what a strategy takes besides measuring is its sampler's."""
+        spent = self.evaluator.spent
+        if self._thinking is None:
+            return spent
+        begun, before = self._thinking
+        own = time.perf_counter() - begun - (spent.total - before)
+        return replace(spent, sampler=max(own, 0.0))
+
+    def begin_search(self) -> None:
+        """From now on the strategy's own time counts."""
+        self._thinking = time.perf_counter(), self.evaluator.spent.total
+
+    def end_search(self) -> None:
+        """The strategy's own time ends here."""
+        self.evaluator.spent, self._thinking = self.spent, None
+
+    def measure_now(
+        self, candidate: Candidate, stage: str, until_s: float = math.inf
+    ) -> Measurement:
+        """Measure and keep one candidate; `until_s`: when it must end, in seconds of the budget."""
+        record = self.evaluator(candidate, self.limit_s, stage, until_s)
+        self.measured += 1
+        self.keep(record)
+        self._improve(record)
+        return record
+
+    def keep(self, record: Measurement) -> None:
+        """Store a record; it is what is known of its candidate from now on."""
+        self.store.add_measurement(self.session, self.environment, record)
+        self.stored[record.candidate_digest] = record
+        if record.failure is not None:
+            self.count_failure(record.failure)
+
+    def count_failure(self, failure: Failure) -> None:
+        self.failed[failure.kind.value] = self.failed.get(failure.kind.value, 0) + 1
+
+    def _note(self, record: Measurement) -> None:
+        """Keep what a profile measured, unless the candidate is known already or was not timed in
+        the way that others are: the two cannot be ranked."""
+        modes = {m.timing.mode for m in self.baselines.values() if m.timing is not None}
+        alike = record.timing is not None and record.timing.mode in modes
+        if alike and record.candidate_digest not in self.stored:
+            self.keep(record)
+            self._improve(record)
+
+    def _improve(self, record: Measurement) -> None:
+        if record.timing is None or not self.record_fits(record):
+            return
+        best = self.best.timing if self.best is not None else None
+        if best is None or record.timing.median_us < best.median_us:
+            self.best = record
+            self.event(record)
+
+    def event(self, record: Measurement) -> None:
+        """Keep that the incumbent is this record now."""
+        assert record.timing is not None
+        at = self.standing
+        self.store.add_event(
+            self.session,
+            Event(
+                at.trials, self.spent, record.timing.median_us, record.candidate_digest,
+                record.origin, at.bound_us, at.gap, at.residual_us,
+            ),
+        )  # fmt: skip
+
+    def show(self, phase: str) -> None:
+        """Tell whoever watches where the job stands."""
+        timed = {n: m.timing.median_us for n, m in self.baselines.items() if m.timing is not None}
+        name = min(timed, key=lambda n: timed[n]) if timed else ""
+        best = self.best.timing.median_us if self.best is not None and self.best.timing else None
+        self.heartbeat.tell(
+            Progress(
+                best_us=best,
+                baseline_us=timed.get(name),
+                baseline=name,
+                trials=self.standing.trials,
+                measured=self.measured,
+                failed=dict(self.failed),
+                left_s=self.budget.left_s,
+                phase=phase,
+                gap=self.standing.gap,
+            )
+        )
+
+
+def no_plan(job: Job) -> str:
+    """Why no plan can be the result."""
+    works = [m for m in job.stored.values() if m.timing is not None]
+    if works:
+        plans: Iterable[FusionPlan] = (candidate_from_json(m.candidate).plan for m in works)
+        least = min(peak_bytes(job.graph, plan) for plan in plans)
+        return (
+            f"no plan was found that fits {job.max_memory} bytes of intermediates: "
+            f"the least that was measured needs {least}"
+        )
+    failures = (m.failure for m in job.stored.values() if m.failure is not None)
+    found = next(failures, None)
+    text = "nothing was measured" if found is None else f"{found.kind.value}: {found.message}"
+    return f"no plan of this graph works: {text}"

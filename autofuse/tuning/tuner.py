@@ -1,0 +1,177 @@
+"""tune: baselines, a search, a final comparison, and everything kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from autofuse.backends.registry import timed_backend
+from autofuse.baselines import BASELINES, baseline_named
+from autofuse.cost.bounds import peak_bytes
+from autofuse.graph.canonical import canonical, digest, text
+from autofuse.graph.types import Graph
+from autofuse.measure.session import Worker
+from autofuse.measure.timing import Sampling
+from autofuse.measure.workload import Workload
+from autofuse.ops.types import AutofuseError
+from autofuse.plan.types import candidate_from_json
+from autofuse.records import SessionResult
+from autofuse.tuning.bench import Findings, Standing, Strategy
+from autofuse.tuning.budget import Budget
+from autofuse.tuning.cache_state import cache_state
+from autofuse.tuning.evaluate import Evaluator
+from autofuse.tuning.exact import Goal
+from autofuse.tuning.finals import Final
+from autofuse.tuning.heartbeat import Heartbeat
+from autofuse.tuning.incumbent import final_comparison
+from autofuse.tuning.job import Job, no_plan
+from autofuse.tuning.result import Progress, TuneResult
+from autofuse.tuning.rules import Ruled, measure_rules
+from autofuse.tuning.strategies import strategy_named
+from tuning_db import Store
+
+
+def tune(
+    graph: Graph,
+    *,
+    name: str = "",
+    device: str = "auto",
+    db: str | None = None,
+    budget_s: float = 60.0,
+    strategy: str = "exact",
+    gap: float = 0.0,
+    runs: float | None = None,
+    max_memory: int | None = None,
+    cache: str = "auto",
+    seed: int = 0,
+    options: Mapping[str, str] | None = None,
+    baselines: Sequence[str] = (),
+    progress: Callable[[Progress], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> TuneResult:
+    """Find the best plan of `graph` within `budget_s` seconds, counting everything.
+
+    The budget is a cap: the end comes within a tenth of it and one call of the slowest plan.
+    `baselines` (none named: all) are measured first, in at most a quarter of it, and never beat the
+    result. What the database knows is not measured again, as long as the same code would be
+    compiled. `strategy` "exact" stops early once no plan of its kernels can be better by more than
+    the fraction `gap`, or, given `runs`, once so many runs of the plan could no longer gain what
+    measuring would take. `max_memory` bounds the bytes of intermediates alive at once: a plan over
+    it is never the result, be it a baseline. `cache`: the state that plans are timed in, "cold" or
+    "warm"; "auto" is warm where the arrays of every plan fit the last-level cache. `progress` is
+    told where the search stands at least once a second, not always from the same thread.
+
+    Raises AutofuseError for an unknown device, strategy or cache state, an unusable database, or a
+    graph none of whose plans works and fits the memory."""
+    budget = Budget(budget_s, time.perf_counter(), stop or (lambda: False))
+    if not gap >= 0 or (runs is not None and not runs > 0):
+        raise AutofuseError("the gap must not be negative, and the number of runs must be positive")
+    if max_memory is not None and max_memory < 0:
+        raise AutofuseError(f"the memory cannot be bounded by {max_memory} bytes")
+    if seed < 0:
+        raise AutofuseError(f"the seed must not be negative, as {seed} is")
+    for rule in baselines:
+        baseline_named(rule)
+    backend = timed_backend(device)
+    search = strategy_named(strategy, seed, Goal(gap, runs), options or {})
+    graph = canonical(graph)
+    hardware = backend.environment().device
+    with (
+        Store.open(db) as store,
+        Heartbeat(progress or (lambda _: None), budget) as heartbeat,
+        Worker(Workload(graph, seed), setup_s=budget.room_s, device=hardware) as worker,
+    ):
+        sampling = Sampling(cache_state(cache, graph, backend))
+        evaluator = Evaluator(backend, graph, digest(graph), worker, sampling, budget)
+        job = Job(graph, name, backend, store, evaluator, heartbeat, seed, max_memory)
+        return _run(job, strategy, search, tuple(baselines) or tuple(BASELINES))
+
+
+def _run(job: Job, strategy: str, search: Strategy, rules: Sequence[str]) -> TuneResult:
+    """Baselines, search, final comparison, record."""
+    job.store.add_workload(job.digest, text(job.graph), job.name, len(job.graph.nodes))
+    job.session = job.store.start_session(
+        job.environment, job.digest, strategy, job.seed, job.budget.seconds
+    )
+    job.recall()
+    ruled = measure_rules(job, rules)
+    job.begin_search()
+    findings = search(job)
+    job.end_search()
+    job.standing = Standing("final comparison", findings.trials, findings.bound_us, findings.gap)
+    interrupted = job.budget.stop()
+    job.show("final comparison")
+    final, notes = final_comparison(job, interrupted)
+    if final is None:
+        _close(job, strategy, findings, None, finished=not interrupted)
+        raise AutofuseError(no_plan(job))
+    residual_us = findings.residual_us
+    if findings.planned_us is not None and final.record.candidate_digest == findings.planned:
+        residual_us = final.best_us - findings.planned_us
+    job.standing = Standing("done", findings.trials, findings.bound_us, findings.gap, residual_us)
+    job.event(final.record)
+    _close(job, strategy, findings, final, finished=not interrupted)
+    said = (*ruled.notes, *findings.notes, *notes)
+    return _result(job, strategy, findings, ruled, final, interrupted, said)
+
+
+def _close(
+    job: Job, strategy: str, findings: Findings, final: Final | None, finished: bool
+) -> None:
+    result = SessionResult(
+        strategy=strategy,
+        seed=job.seed,
+        budget_s=job.budget.seconds,
+        spent=job.spent,
+        trials=findings.trials,
+        measured=job.measured,
+        failed=tuple(sorted(job.failed.items())),
+        best_digest="" if final is None else final.record.candidate_digest,
+        baselines=tuple((n, m.candidate_digest) for n, m in job.baselines.items()),
+        verdicts=final.verdicts if final is not None else (),
+        finished=finished,
+        gap=findings.gap,
+        residual_us=job.standing.residual_us,
+    )
+    job.store.finish_session(job.session, result)
+
+
+def _result(
+    job: Job, strategy: str, findings: Findings, ruled: Ruled, final: Final, interrupted: bool,
+    notes: tuple[str, ...],
+) -> TuneResult:  # fmt: skip
+    record = final.record
+    best = candidate_from_json(record.candidate, record.origin)
+    return TuneResult(
+        name=job.name,
+        digest=job.digest,
+        nodes=len(job.graph.nodes),
+        device=job.device,
+        strategy=strategy,
+        seed=job.seed,
+        budget_s=job.budget.seconds,
+        spent=job.spent,
+        trials=findings.trials,
+        measured=job.measured,
+        failed=dict(job.failed),
+        best=best,
+        best_record=record,
+        best_us=final.best_us,
+        baselines=dict(job.baselines),
+        baseline_us=final.baseline_us,
+        verdicts=final.verdicts,
+        verified=record.max_rel_error is not None,
+        interrupted=interrupted,
+        total_s=job.budget.elapsed_s,
+        notes=notes,
+        cache=job.cache,
+        gap=findings.gap,
+        planned_us=findings.planned_us,
+        bound_us=findings.bound_us,
+        certificate=findings.certificate,
+        model=findings.model,
+        peak_bytes=peak_bytes(job.graph, best.plan),
+        residual_us=job.standing.residual_us,
+        counts=dict(findings.counts),
+        left_out=ruled.left_out,
+    )

@@ -1,0 +1,190 @@
+"""Damaged graph files: a graph or one sentence, never a traceback, a hang or a huge allocation.
+
+Every case is made from the seed and its number. AUTOFUSE_FUZZ_SEED and AUTOFUSE_FUZZ_CASES choose
+others and more of them; a failure names both.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import random
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_frontend_json import GOOD, full_graph
+
+from autofuse.errors import AutofuseError
+from autofuse.frontends.jsonfile import dumps, load
+from autofuse.graph.verify import verify
+from autofuse.ops.spec import all_specs
+from autofuse.zoo import zoo_graph
+
+SEED = os.environ.get("AUTOFUSE_FUZZ_SEED", "0")
+CASES = int(os.environ.get("AUTOFUSE_FUZZ_CASES", "1500"))
+# Cases in one test, so that a failure is found again quickly.
+CHUNK = 250
+# More than any file of a few kilobytes can need.
+SPARE_BYTES, SECONDS = 1 << 29, 60
+
+OPS = [spec.name for spec in all_specs()]
+NUMBERS = [0, 1, -1, 2**31 - 1, 2**31, 2**63, -(2**63) - 1, 10**40, 0.5, -0.0, 1e300, 1e-320]
+TEXTS = ["", "x", "%0", "y:1", "y:99999", ":", "a b", "a\nb", "\ud800", "\0", "NaN", "Infinity",
+         "f32[2]", "f32[]", "i32[]", "bool[3,4]", "f32[2147483647,2147483647]", "input", "f99[1]",
+         "x" * 3000, "f32[" + "1," * 500 + "1]"]  # fmt: skip
+OBJECTS: list[Any] = [
+    None, True, False, {}, [], [[]], {"graph": {}}, {"literal": {}}, {"float": "NaN"},
+    {"graph": {"inputs": [], "nodes": [], "outputs": []}}, {"literal": {"type": "f32[2]"}},
+    {"literal": {"type": "f32[2]", "values": [1, "NaN"]}}, [2**40, 2**40], [0] * 3000,
+    {"literal": {"type": "u8[4]", "base64": "AAECAw=="}}, {"name": "x", "op": "input"},
+]  # fmt: skip
+
+DEEP = [f"@deep {kind} {depth}" for kind in ("list", "graph") for depth in (5, 300, 9000)]
+
+
+def documents() -> list[Any]:
+    graphs = [full_graph(), zoo_graph("cartpole_naive", "small"), zoo_graph("attention", "small")]
+    return [GOOD, *(json.loads(dumps(graph)) for graph in graphs)]
+
+
+def junk(rng: random.Random) -> Any:
+    pools = (NUMBERS, TEXTS, OBJECTS, OPS, DEEP, [rng.randrange(-3, 9)])
+    return copy.deepcopy(rng.choice(rng.choice(pools)))
+
+
+def deepened(text: str) -> str:
+    """The marks in DEEP as what they stand for, which is too deep for json.dumps."""
+    for mark in DEEP:
+        if mark in text:
+            _, opening, depth = mark.split(" ")
+            start, end = {"list": ("[", "]"), "graph": ('{"graph": ', "}")}[opening]
+            text = text.replace(f'"{mark}"', start * int(depth) + "0" + end * int(depth))
+    return text
+
+
+def places(tree: Any) -> Iterator[tuple[Any, Any]]:
+    """Every container with one of its keys, without recursion."""
+    stack = [tree]
+    while stack:
+        at = stack.pop()
+        for key in at if isinstance(at, dict) else range(len(at)):
+            yield at, key
+            if isinstance(at[key], dict | list):
+                stack.append(at[key])
+
+
+def drop(rng: random.Random, at: Any, key: Any) -> None:
+    del at[key]
+
+
+def replace(rng: random.Random, at: Any, key: Any) -> None:
+    at[key] = junk(rng)
+
+
+def repeat(rng: random.Random, at: Any, key: Any) -> None:
+    if isinstance(at, list):
+        at.insert(rng.randrange(len(at) + 1), copy.deepcopy(at[key]))
+    else:
+        at[rng.choice(["name", "inputs", "extra", "label", "low"])] = at[key]
+
+
+def nudge(rng: random.Random, at: Any, key: Any) -> None:
+    if isinstance(at[key], int | float):
+        at[key] = rng.choice([at[key] + 1, -at[key], at[key] * 2**20, float(at[key])])
+    elif isinstance(at[key], str):
+        at[key] = rng.choice([at[key][:-1], at[key] + "0", at[key] + "\n", at[key].upper()])
+
+
+CHANGES: list[Callable[[random.Random, Any, Any], None]] = [drop, replace, replace, repeat, nudge]
+
+
+def damaged_tree(rng: random.Random, tree: Any) -> bytes:
+    tree = copy.deepcopy(tree)
+    for _ in range(rng.choice([1, 1, 2, 5])):
+        found = list(places(tree))
+        if found:
+            rng.choice(CHANGES)(rng, *rng.choice(found))
+    return deepened(json.dumps(tree)).encode()
+
+
+INSERTED = [b"\xff", b"\xed\xa0\x80", b"\xc3", b"\0", b"\xef\xbb\xbf", b"[" * 9000,
+            b'{"a":' * 9000, b"9" * 9000, b"1e9999"]  # fmt: skip
+
+
+def damaged_bytes(rng: random.Random, raw: bytes) -> bytes:
+    at, end = sorted(rng.randrange(len(raw) + 1) for _ in range(2))
+    few = bytes(rng.randrange(32, 127) for _ in range(3))
+    return rng.choice(
+        [
+            raw[:at],
+            raw[:at] + raw[end:],
+            raw[:end] + raw[at:],
+            raw[:at] + rng.choice(INSERTED) + raw[at:],
+            raw[:at] + few + raw[at + len(few) :],
+        ]
+    )
+
+
+def case(number: int, trees: list[Any]) -> bytes:
+    rng = random.Random(f"{SEED}:{number}")
+    tree = rng.choice(trees)
+    if rng.random() < 0.7:
+        return damaged_tree(rng, tree)
+    return damaged_bytes(rng, json.dumps(tree).encode())
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """Address space and time end soon after what is used now: then MemoryError or TimeoutError."""
+
+    def late(*_: Any) -> None:
+        raise TimeoutError(f"not done after {SECONDS} s")
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = signal.signal(signal.SIGALRM, late)
+    resource.setrlimit(resource.RLIMIT_AS, (used + SPARE_BYTES, hard))
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def outcome(path: Path) -> str:
+    """What became of a file: "graph" or "refused"; anything else is an error."""
+    try:
+        graph = load(path)
+    except AutofuseError as error:
+        text = str(error)
+        assert text.startswith(str(path)) and "\n" not in text, text
+        assert len(text) < 600 + len(str(path)), text
+        text.encode("utf-8")
+        return "refused"
+    again = path.with_suffix(".again")
+    again.write_text(dumps(verify(graph)), encoding="utf-8")
+    assert load(again) == graph
+    return "graph"
+
+
+@pytest.mark.parametrize("chunk", range(-(-CASES // CHUNK)))
+def test_damaged_files_are_graphs_or_sentences(chunk: int, tmp_path: Path) -> None:
+    trees, found = documents(), set()
+    for number in range(chunk * CHUNK, min((chunk + 1) * CHUNK, CASES)):
+        path = tmp_path / "g.json"
+        path.write_bytes(case(number, trees))
+        try:
+            with bounded():
+                found.add(outcome(path))
+        except Exception as error:
+            error.add_note(f"AUTOFUSE_FUZZ_SEED={SEED}, case {number}: {path}")
+            raise
+    assert found == {"graph", "refused"}

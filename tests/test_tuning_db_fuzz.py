@@ -1,0 +1,111 @@
+"""Damaged databases and exports: one sentence, never a traceback, and nothing is written to them.
+
+AUTOFUSE_FUZZ_SEED and AUTOFUSE_FUZZ_CASES make a longer or another run of the same tests.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tuning_records import ENV, WORKLOAD, failed, filled, kernel, measurement
+
+from tuning_db import DatabaseError, Store, lines
+from tuning_db.schema import HEAD
+from tuning_db.transfer import export_lines
+
+SEED = int(os.environ.get("AUTOFUSE_FUZZ_SEED", "0"))
+CASES = int(os.environ.get("AUTOFUSE_FUZZ_CASES", "200"))
+GROUPS = ["g-good", "g-broken", "g-base"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A database with a row of every kind, in small pages, so that most bytes mean something."""
+    folder = tmp_path_factory.mktemp("whole")
+    with Store.open(folder / "wide.db") as store:
+        filled(store)
+        found = store.best(ENV, WORKLOAD)
+        assert found is not None and store.promote(1, ENV, found.measurement, None)
+        # More rows than schema: damage is to hit what is read, not only the way to it.
+        for number in range(40):
+            store.add_measurement(1, ENV, measurement(f"m{number % 10}", 20.0 + number))
+            store.add_kernel(1, ENV, kernel("g-good", 5.0 + number, f"{{{number}}}"))
+            store.add_measurement(1, ENV, failed(f"f{number % 10}"))
+    with (
+        closing(sqlite3.connect(folder / "wide.db")) as wide,
+        closing(sqlite3.connect(folder / "dense.db")) as dense,
+    ):
+        dense.execute("PRAGMA page_size = 512")
+        dense.executescript("\n".join(wide.iterdump()).replace(",Inf,", ",1e999,"))
+    # Reading alone must not change a byte: the file is in the mode that we use.
+    with Store.open(folder / "dense.db") as store:
+        ask(store)
+    return (folder / "dense.db").read_bytes()
+
+
+def damaged(data: bytes, draw: random.Random) -> bytes:
+    """Some bytes flipped, a stretch overwritten, or the end cut off."""
+    found = bytearray(data)
+    match draw.randrange(4):
+        case 0 | 1:
+            for _ in range(draw.choice((1, 1, 3, 20))):
+                found[draw.randrange(len(found))] ^= 1 << draw.randrange(8)
+        case 2:
+            start, size = draw.randrange(len(found)), draw.choice((4, 40, 400))
+            stretch = bytes(size) if draw.random() < 0.5 else draw.randbytes(size)
+            found[start : start + size] = stretch[: len(found) - start]
+        case _:
+            del found[draw.randrange(len(found)) :]
+    return bytes(found)
+
+
+def ask(store: Store) -> None:
+    """Every question there is."""
+    store.counts()
+    store.workloads()
+    for session in store.sessions():
+        store.events(session.id)
+        store.verdicts(session.id)
+    store.measured(ENV, WORKLOAD)
+    store.measurements(WORKLOAD)
+    for cache in (None, "cold", "warm"):
+        store.best(ENV, WORKLOAD, cache)
+    store.kernels(ENV, GROUPS)
+    store.kernel_history(ENV)
+    store.calibration(ENV)
+    _, *exported = export_lines(store)
+    for line in exported:
+        lines.read_line(line, HEAD)  # whatever is exported can be imported
+
+
+def in_one_sentence(error: DatabaseError) -> bool:
+    return bool(str(error)) and "\n" not in str(error) and str(error).isprintable()
+
+
+def test_a_damaged_database_answers_or_says_what_is_wrong(whole: bytes, tmp_path: Path) -> None:
+    draw, path = random.Random(SEED), tmp_path / "damaged.db"
+    said = 0
+    for case in range(CASES):
+        for left in tmp_path.iterdir():
+            left.unlink()
+        data = damaged(whole, draw)
+        path.write_bytes(data)
+        try:
+            store = Store.open(path)
+        except DatabaseError as error:
+            assert in_one_sentence(error), case
+            assert path.read_bytes() == data, case
+            said += 1
+            continue
+        with store:
+            try:
+                ask(store)
+            except DatabaseError as error:
+                assert in_one_sentence(error), case
+                said += 1
+    assert said > CASES / 20

@@ -1,0 +1,66 @@
+"""What is read from a database is what it should be: a damaged file holds anything anywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from functools import lru_cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from tuning_db.errors import DatabaseError
+
+T = TypeVar("T")
+Test = Callable[[Any], bool]
+_MOST_SHOWN = 40
+
+
+def checked(record: T) -> T:
+    """`record`, a dataclass, if its fields are of their types; raises DatabaseError."""
+    for name, fits in _tests(type(record)):
+        value = getattr(record, name)
+        if not fits(value):
+            kind = type(record).__name__
+            raise DatabaseError(f"a row is damaged: {name} of a {kind} is {shown(value)}")
+    return record
+
+
+def pairs_of(text: str) -> tuple[tuple[Any, Any], ...]:
+    """The pairs of a JSON list; raises DatabaseError."""
+    try:
+        return tuple((name, value) for name, value in json.loads(text))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DatabaseError(f"a row is damaged: {shown(text)} is no list of pairs") from error
+
+
+def shown(value: object) -> str:
+    """A value in printable ASCII, the beginning of it if it is long."""
+    text = ascii(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
+@lru_cache(maxsize=64)
+def _tests(kind: type[Any]) -> tuple[tuple[str, Test], ...]:
+    hints = get_type_hints(kind)
+    return tuple((field.name, _test(hints[field.name])) for field in fields(kind))
+
+
+def _test(hint: Any) -> Test:
+    """Whether a value is of this type; a whole number will do for a float, no record is entered."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        choices = [_test(part) for part in parts]
+        return lambda value: any(fits(value) for fits in choices)
+    if origin is tuple and parts[-1] is Ellipsis:
+        each = _test(parts[0])
+        return lambda value: type(value) is tuple and all(map(each, value))
+    if origin is tuple:
+        own = [_test(part) for part in parts]
+        return lambda value: (
+            type(value) is tuple
+            and len(value) == len(own)
+            and all(fits(item) for fits, item in zip(own, value, strict=True))
+        )
+    kinds = (float, int) if hint is float else (NoneType if hint is None else hint,)
+    return lambda value: type(value) in kinds
