@@ -79,7 +79,7 @@ def plan_once(kind: str, graph: Graph, solve: Solve, limit: int) -> Row:
     start = time.perf_counter()
     found: Enumeration = enumerate_groups(graph)
     enumerated = time.perf_counter()
-    tiles = [w for w in windows(graph, limit, 0, found.atoms) if w.kind == "tile"]
+    tiles = [w for w in windows(graph, limit, 0, found.supernodes) if w.kind == "tile"]
     cost = bound = 0.0
     for window in tiles:
         whole = len(tiles) == 1
@@ -89,7 +89,7 @@ def plan_once(kind: str, graph: Graph, solve: Solve, limit: int) -> Row:
     return Row(
         kind,
         sum(not is_source(graph, n) for n in range(len(graph.nodes))),
-        len(found.atoms.items),
+        len(found.supernodes.items),
         len(found.groups),
         found.counts["classes"],
         len(tiles),

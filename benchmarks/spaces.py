@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from autofuse.cover import CoverProblem, Piece, k_best
-from autofuse.enumerate.atoms import atoms_of
 from autofuse.enumerate.enumeration import Enumeration
 from autofuse.enumerate.structure import Structures
+from autofuse.enumerate.supernodes import supernodes_of
 from autofuse.frontends.jsonfile import dumps, loads
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph, Value
@@ -124,7 +124,7 @@ class RecordedSpace:
             tuple(g.bound_us for g in groups),
             tuple(numbers.setdefault(g.key, len(numbers)) for g in groups),
             {"kept": len(groups)},
-            atoms_of(self.graph),
+            supernodes_of(self.graph),
             Structures(self.graph),
             (None,) * len(groups),
             tuple(g.key for g in groups),

@@ -1,8 +1,9 @@
 """Fusion decisions as named choices: which edges are fused, which loops run inside a kernel, how
 many trips of a re-issued loop are planned together.
 
-Nodes that can only gain from sitting with their one reader are joined beforehand (atoms), so a
-decision is left only where fusing could lose: it removes a write and a read and adds nothing.
+Nodes that can only gain from sitting with their one reader are joined beforehand (supernodes), so
+a decision is left only where fusing could lose. Movement is left to decide, and what it joins is
+not: the choices of recorded spaces are named by these node pairs.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property
 
+from autofuse.enumerate.supernodes import gains_in_place, joined
 from autofuse.graph.types import Graph
 from autofuse.graph.unroll import unrolled_body
-from autofuse.ops.spec import Family
-from autofuse.plan.groups import is_source
+from autofuse.plan.barriers import stands_alone
+from autofuse.plan.clusters import live
 from autofuse.plan.partition import (
     NodeSet,
-    is_free,
+    fuse_independent,
+    is_rematerialisable,
     merge_edges,
-    pack_independent,
     plan_of_sets,
     whole_loop_is_legal,
 )
@@ -49,60 +51,32 @@ class FusionSpace:
 
     @cached_property
     def live(self) -> tuple[int, ...]:
-        """Nodes that kernels must compute, free ones apart."""
-        g = self.graph
-        needed: set[int] = set()
-        stack = [v.node for v in g.outputs]
-        while stack:
-            n = stack.pop()
-            if n not in needed and not is_source(g, n):
-                needed.add(n)
-                stack.extend(v.node for v in g[n].inputs)
-        return tuple(sorted(n for n in needed if not is_free(g, n)))
+        """Nodes that kernels must compute, rematerialisable ones apart."""
+        return tuple(n for n in live(self.graph) if not is_rematerialisable(self.graph, n))
 
     @cached_property
-    def atoms(self) -> tuple[NodeSet, ...]:
+    def supernodes(self) -> tuple[NodeSet, ...]:
         """Elementwise nodes joined with the one elementwise op or reduction that reads them."""
-        g = self.graph
-        root = {n: n for n in self.live}
-        outputs = {v.node for v in g.outputs}
-
-        def find(n: int) -> int:
-            while root[n] != n:
-                root[n] = root[root[n]]
-                n = root[n]
-            return n
-
-        for n in self.live:
-            users = [u for u in g.users[n] if u in root]
-            plain = g[n].spec.family is Family.ELEMENTWISE and n not in outputs
-            if plain and len(users) == 1:
-                reader = g[users[0]]
-                if reader.spec.family in (Family.ELEMENTWISE, Family.REDUCTION):
-                    root[find(n)] = find(users[0])
-        parts: dict[int, set[int]] = {}
-        for n in self.live:
-            parts.setdefault(find(n), set()).add(n)
-        return tuple(sorted((frozenset(p) for p in parts.values()), key=min))
+        return tuple(map(frozenset, joined(self.graph, self.live, gains_in_place)))
 
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
-        """One (producer, reader) node pair for each pair of atoms that a kernel could join."""
+        """One (producer, reader) node pair for each pair of supernodes that a kernel could join."""
         g = self.graph
-        home = {n: i for i, nodes in enumerate(self.atoms) for n in nodes}
+        home = {n: i for i, nodes in enumerate(self.supernodes) for n in nodes}
         found: dict[tuple[int, int], tuple[int, int]] = {}
         for n in self.live:
             for value in g[n].inputs:
                 a, b = home.get(value.node), home[n]
-                walls = {value.node, n} & self.walls
-                if a is not None and a != b and not walls:
+                apart = {value.node, n} & self.barriers
+                if a is not None and a != b and not apart:
                     found.setdefault((a, b), (value.node, n))
         return tuple(sorted(found.values(), key=lambda e: (e[1], e[0])))
 
     @cached_property
-    def walls(self) -> frozenset[int]:
-        """Contractions: library calls that stand alone."""
-        return frozenset(n for n in self.live if self.graph[n].spec.family is Family.CONTRACTION)
+    def barriers(self) -> frozenset[int]:
+        """Nodes that are kernels of their own."""
+        return frozenset(n for n in self.live if stands_alone(self.graph, n) is not None)
 
     @cached_property
     def loops(self) -> Mapping[int, FusionSpace]:
@@ -138,13 +112,13 @@ class FusionSpace:
             whole = whole_loop_is_legal(self.graph, n)
             if not whole or chooser(f"{self.prefix}loop:{n}", options) == "body":
                 bodies[n] = self._body(n, chooser)
-        fixed = self.walls | frozenset(bodies)
+        fixed = self.barriers | frozenset(bodies)
         edges = [e for e in self.edges if not set(e) & fixed]
         if edges and chooser(f"{self.prefix}policy", (FUSE_ALL, FUSE_EDGES)) == FUSE_EDGES:
             edges = [e for e in edges if chooser(f"{self.prefix}fuse:{e[0]}-{e[1]}", (True, False))]
-        sets = merge_edges(self.graph, self.atoms, edges, fixed)
+        sets = merge_edges(self.graph, self.supernodes, edges, fixed)
         if len(sets) > 1 and chooser(f"{self.prefix}pack", (False, True)):
-            sets = pack_independent(self.graph, sets, fixed)
+            sets = fuse_independent(self.graph, sets, fixed)
         return plan_of_sets(self.graph, sets, bodies)
 
     def _body(self, loop: int, chooser: Chooser) -> LoopBody:

@@ -11,14 +11,15 @@ from random_graphs import ALL_MOVES, random_graph
 from seeds import seeds
 
 from autofuse.baselines import BASELINES, baseline_named, explain
-from autofuse.baselines.base import in_one_order, is_computed, live_nodes, read_values
 from autofuse.errors import AutofuseError
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
 from autofuse.plan import legality
-from autofuse.plan.partition import realise
+from autofuse.plan.clusters import live
+from autofuse.plan.groups import in_one_order, is_source, reads
+from autofuse.plan.legalise import legalise
 from autofuse.plan.types import FusionPlan
 from autofuse.tuning.plans import baseline_candidate
 
@@ -33,10 +34,10 @@ def check_plan(graph: Graph, plan: FusionPlan) -> None:
         assert list(group.nodes) == sorted(set(group.nodes))
         assert list(group.outputs) == sorted(set(group.outputs))
         assert group.outputs
-        assert all(is_computed(graph, n) for n in group.nodes)
+        assert all(not is_source(graph, n) for n in group.nodes)
         assert all(v.node in group.nodes for v in group.outputs)
-        for value in read_values(graph, group.nodes):
-            assert not is_computed(graph, value.node) or value in written, f"{k} reads {value}"
+        for value in reads(graph, group.nodes):
+            assert is_source(graph, value.node) or value in written, f"{k} reads {value}"
         for value in group.outputs:
             assert value not in written
             written[value] = k
@@ -44,10 +45,10 @@ def check_plan(graph: Graph, plan: FusionPlan) -> None:
         assert (group.body is not None) == bool(loops)
         if group.body is not None:
             check_plan(graph.call(loops[0])["body"], group.body)
-    assert all(v in written for v in graph.outputs if is_computed(graph, v.node))
+    assert all(v in written for v in graph.outputs if not is_source(graph, v.node))
     covered = {n for group in plan.groups for n in group.nodes}
-    assert covered == set(live_nodes(graph))
-    read = {v for group in plan.groups for v in read_values(graph, group.nodes)}
+    assert covered == set(live(graph))
+    read = {v for group in plan.groups for v in reads(graph, group.nodes)}
     assert set(written) <= read | set(graph.outputs), "a group writes what nothing reads"
 
 
@@ -103,7 +104,7 @@ def test_plans_of_random_graphs_are_valid(name: str) -> None:
         graph = random_dag(seed)
         plan = planner(graph).plan
         check_plan(graph, plan)
-        legal, _ = realise(graph, plan)
+        legal, _ = legalise(graph, plan)
         legality.check_plan(graph, legal)
 
 
@@ -158,7 +159,7 @@ def test_unfused_is_one_group_per_op() -> None:
     for seed in seeds(20):
         graph = canonical(random_graph(seed, 30))
         groups = BASELINES["unfused"](graph).plan.groups
-        assert sorted(g.nodes for g in groups) == [(n,) for n in live_nodes(graph)]
+        assert sorted(g.nodes for g in groups) == [(n,) for n in live(graph)]
 
 
 def test_equal_kernels_are_one_plan_whoever_made_them() -> None:

@@ -4,13 +4,14 @@ import pytest
 from random_graphs import random_graph
 from seeds import seeds
 
-from autofuse.enumerate.atoms import atoms_of, bits
 from autofuse.enumerate.enumeration import EnumerateOptions, enumerate_groups
 from autofuse.enumerate.structure import Structures
+from autofuse.enumerate.supernodes import supernodes_of
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical, group_digest
 from autofuse.graph.types import Value
 from autofuse.ops.dtypes import DType
+from autofuse.plan.clusters import bits
 from autofuse.plan.groups import is_source, ordered_plan, reads
 from autofuse.plan.legality import Refusal, check_group, check_plan
 from autofuse.plan.types import FusionGroup, FusionPlan, LoopBody
@@ -55,26 +56,26 @@ def test_every_group_is_legal(seed):
 
 @pytest.mark.parametrize("seed", seeds(12))
 @pytest.mark.parametrize("join", [True, False])
-def test_atoms_alone_are_a_plan(seed, join):
+def test_supernodes_alone_are_a_plan(seed, join):
     graph = mixed(seed)
-    atoms = atoms_of(graph, join)
+    supernodes = supernodes_of(graph, join)
     groups = [
         FusionGroup(tuple(sorted(a.full)), tuple(sorted(e.value for e in a.exports)))
-        for a in atoms.items
+        for a in supernodes.items
     ]
     check_plan(graph, ordered_plan(graph, groups))
     assert set(groups) <= set(enumerate_groups(graph, EnumerateOptions(join=join)).groups)
 
 
-def test_atoms_are_in_topological_order():
+def test_supernodes_are_in_topological_order():
     for seed in seeds(8):
-        atoms = atoms_of(mixed(seed))
-        assert all(p < k for k, mask in enumerate(atoms.preds) for p in bits(mask))
+        supernodes = supernodes_of(mixed(seed))
+        assert all(p < k for k, mask in enumerate(supernodes.preds) for p in bits(mask))
 
 
 def test_without_joining_every_node_is_its_own():
     graph = chain()
-    assert [a.own for a in atoms_of(graph, join=False).items] == [(n,) for n in range(1, 11)]
+    assert [a.own for a in supernodes_of(graph, join=False).items] == [(n,) for n in range(1, 11)]
 
 
 @pytest.mark.parametrize("seed", seeds(6))
@@ -142,7 +143,9 @@ def test_small_independent_groups_are_packed():
     graph = canonical(b.build(outs))
     sizes = {len(g.nodes) for g in enumerate_groups(graph).groups}
     assert {1, 2, 4} <= sizes
-    assert {len(g.nodes) for g in enumerate_groups(graph, EnumerateOptions(pack=0)).groups} == {1}
+    assert {
+        len(g.nodes) for g in enumerate_groups(graph, EnumerateOptions(horizontal=0)).groups
+    } == {1}
 
 
 def test_counts_account_for_what_happened():
@@ -150,13 +153,13 @@ def test_counts_account_for_what_happened():
     assert found.counts["kept"] == len(found.groups)
     assert found.counts["classes"] == len(set(found.classes))
     assert any(name.startswith("illegal: ") for name in found.counts)
-    assert found.counts["enumerated"] > len(found.atoms.items)
+    assert found.counts["enumerated"] > len(found.supernodes.items)
 
 
 def test_limits_bite_and_say_so():
     graph = canonical(random_graph(3, 60))
-    few = enumerate_groups(graph, EnumerateOptions(max_per_seed=2, pack=0))
-    many = enumerate_groups(graph, EnumerateOptions(pack=0))
+    few = enumerate_groups(graph, EnumerateOptions(max_per_seed=2, horizontal=0))
+    many = enumerate_groups(graph, EnumerateOptions(horizontal=0))
     assert few.counts["enumerated"] < many.counts["enumerated"]
     capped = enumerate_groups(graph, EnumerateOptions(max_groups=70))
     assert capped.counts["limit: max_groups"] > 0
@@ -217,7 +220,7 @@ def test_the_zoo_is_feasible(name):
 
 
 def product_with_ones():
-    """x @ ones + ones: a free node read by a library call and by a kernel that copies it."""
+    """x @ ones + ones: a rematerialisable node read by a library call and by another kernel."""
     b = GraphBuilder()
     x = b.input("x", (8, 8), DType.F32)
     ones = b.add("broadcast", b.constant(1.0, DType.F32), shape=(8, 8), dims=())
@@ -232,3 +235,17 @@ def test_library_calls_read_free_nodes_from_memory():
     sizes = sorted(len(g.nodes) for g in plan.groups)
     assert sizes == [1, 1, 2]
     assert set(plan.groups) <= set(enumerate_groups(graph).groups)
+
+
+def test_keys_tell_a_late_result_from_the_next_node():
+    """Result 64 of the first node of a group, and the first result of its second node."""
+    body = GraphBuilder()
+    body.input("i", (), DType.I32)
+    states = [body.input(f"s{k}", (4,), DType.F32) for k in range(65)]
+    b = GraphBuilder()
+    starts = [b.input(f"x{k}", (4,), DType.F32) for k in range(65)]
+    results = b.add_multi("loop", *starts, body=body.build(states), trip=2, carries=65)
+    last = b.add("neg", results[0])
+    graph = b.build([last, results[64]])
+    nodes, shapes = (last.node - 1, last.node), Structures(graph)
+    assert shapes.key(nodes, (results[64],)) != shapes.key(nodes, (last,))

@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "cover": {"errors"},
     "search": {"errors"},
     "report": {"errors", "records"},
-    "search_spaces": TO_PLAN | {"kernel"},
+    "search_spaces": TO_COST | {"kernel", "enumerate"},
     "tuning_db": {"errors", "records"},
     "runtime": TO_MEASURE,
     "tuning": TO_TUNING,

@@ -16,7 +16,7 @@ from test_ops_on_cpu import one_op
 from autofuse.cost.bounds import NOMINAL, group_bound_us
 from autofuse.cost.features import group_features
 from autofuse.cost.work import group_work
-from autofuse.enumerate.atoms import atoms_of
+from autofuse.enumerate.supernodes import supernodes_of
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import Noise, evaluate
 from autofuse.graph.types import Graph, Value
@@ -29,7 +29,7 @@ from autofuse.ops.spec import Family, Index, Motion, OpSpec, Pull, Sample, all_s
 from autofuse.ops.types import OpCall, TensorType
 from autofuse.plan.groups import is_inline, is_source
 from autofuse.plan.legality import check_group
-from autofuse.plan.partition import is_free
+from autofuse.plan.partition import is_rematerialisable
 from autofuse.plan.types import FusionGroup, LaunchConfig
 from search_spaces.cuda import CudaLaunchSpace
 
@@ -99,8 +99,8 @@ def known(graph: Graph) -> dict[str, object]:
         "work": group_work(graph, group.nodes, group.outputs),
         "features": group_features(graph, group, group_bound_us(graph, group, NOMINAL)),
         "forms": check_group(graph, group.nodes, group.outputs),
-        "atoms": [(a.own, a.full, a.reads, a.exports) for a in atoms_of(graph).items],
-        "free": [is_free(graph, n) for n in nodes],
+        "supernodes": [(a.own, a.full, a.reads, a.exports) for a in supernodes_of(graph).items],
+        "rematerialisable": [is_rematerialisable(graph, n) for n in nodes],
         "kernel": str(lower(own, LaunchConfig.of(tile=64), "k")),
         "launch": asked,
         "slack": reduction_slack(graph),
@@ -284,9 +284,10 @@ def test_a_new_movement_that_repeats_is_computed_once() -> None:
         graph = b.build([b.add("exp", b.add("toy_doubled", x))])
         work = group_work(graph, (1, 2), (Value(2),))
         assert work.special == 15 * 64 * 4
-        assert atoms_of(graph).copied == {1}
+        assert supernodes_of(graph).rematerialised == {1}
         one = b.add("toy_doubled", b.constant(1.0, F32))
         free = b.build([b.add("exp", one)])
-        assert is_free(free, one.node) and is_inline(free, free[one.node].inputs[0].node)
+        assert is_rematerialisable(free, one.node)
+        assert is_inline(free, free[one.node].inputs[0].node)
     finally:
         del table._REGISTRY["toy_doubled"]

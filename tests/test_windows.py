@@ -4,8 +4,8 @@ import pytest
 from random_graphs import random_graph
 
 from autofuse.cover import Measured, plan
-from autofuse.enumerate.atoms import atoms_of
 from autofuse.enumerate.enumeration import enumerate_groups
+from autofuse.enumerate.supernodes import supernodes_of
 from autofuse.enumerate.windows import live_bytes, windows
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
@@ -24,21 +24,23 @@ GRAPHS = {
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_tiles_own_every_atom_once(name):
+def test_tiles_own_every_supernode_once(name):
     graph = GRAPHS[name]
-    atoms = atoms_of(graph)
+    supernodes = supernodes_of(graph)
     tiles = [w for w in windows(graph, 60, 20) if w.kind == "tile"]
-    owners = [sum(set(atom.own) <= tile.nodes for tile in tiles) for atom in atoms.items]
+    owners = [
+        sum(set(supernode.own) <= tile.nodes for tile in tiles) for supernode in supernodes.items
+    ]
     assert len(tiles) > 1 and all(count >= 1 for count in owners)
-    assert sum(len(t.nodes - atoms.copied) for t in tiles) <= len(graph.nodes)
+    assert sum(len(t.nodes - supernodes.rematerialised) for t in tiles) <= len(graph.nodes)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_windows_stay_under_the_limit(name):
     graph = GRAPHS[name]
-    atoms = atoms_of(graph)
+    supernodes = supernodes_of(graph)
     for window in windows(graph, 60, 20):
-        assert len(window.nodes - atoms.copied) <= 60
+        assert len(window.nodes - supernodes.rematerialised) <= 60
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -57,7 +59,7 @@ def test_plans_of_tiles_make_a_plan_of_the_graph(name):
     graph = GRAPHS[name]
     found = enumerate_groups(graph)
     chosen = []
-    for window in windows(graph, 60, 0, found.atoms):
+    for window in windows(graph, 60, 0, found.supernodes):
         cover = cover_problem(found, window)
         result = plan(cover.problem, lambda piece: Measured(piece.bound_us))
         chosen.append(cover.groups(result.plan))
@@ -99,4 +101,4 @@ def test_cuts_are_where_least_is_live():
     first, second = (w for w in windows(graph, 80, 0) if w.kind == "tile")
     assert [str(graph.type_of(v)) for v in second.given] == ["f32[]"]
     assert set(second.given) <= set(first.produced)
-    assert min(live_bytes(atoms_of(graph))[1:]) == 4
+    assert min(live_bytes(supernodes_of(graph))[1:]) == 4

@@ -10,7 +10,6 @@ from random_graphs import random_graph
 from seeds import seeds
 from xla_plans import F32, U32, Planned, inputs
 
-from autofuse.baselines.base import read_values
 from autofuse.baselines.xla_flow import Flow
 from autofuse.baselines.xla_horizontal import horizontal_loop_fusion
 from autofuse.baselines.xla_instruction_fusion import instruction_fusion
@@ -20,6 +19,7 @@ from autofuse.baselines.xla_state import State
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Value
+from autofuse.plan.groups import reads
 from autofuse.plan.types import Candidate, LaunchConfig, candidate_from_json
 
 
@@ -133,9 +133,9 @@ def test_instructions_know_what_they_read() -> None:
         ):
             step(state)
             for instr in state.instrs.values():
-                reads = read_values(graph, sorted(instr.nodes))
-                assert set(instr.operands) == set(reads)
-                assert all(instr.id in state.readers[v] for v in reads)
+                read = reads(graph, instr.nodes)
+                assert set(instr.operands) == set(read)
+                assert all(instr.id in state.readers[v] for v in read)
                 assert instr.roots <= instr.nodes
                 fresh = Flow(state.facts, state.shapes, instr.nodes, instr.roots)
                 assert state.flow(instr).count == fresh.count

@@ -10,7 +10,7 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.graph.unroll import unrolled_body
 from autofuse.plan.groups import group_of
-from autofuse.plan.partition import realise
+from autofuse.plan.legalise import legalise
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from search_spaces import FusionSpace
 
@@ -54,7 +54,7 @@ def by(factor: int, rule: str = "") -> Candidate:
     """The loop re-issued `factor` trips at once, fused or by a rule-based planner."""
     before = BASELINES["unfused"](GRAPH).plan
     body = unrolled_body(BODY, 2, factor)
-    inner = realise(body, BASELINES[rule](body).plan)[0] if rule else fused(body)
+    inner = legalise(body, BASELINES[rule](body).plan)[0] if rule else fused(body)
     groups = (
         replace(g, body=inner, unroll=factor) if g.nodes == (LOOP,) else g for g in before.groups
     )

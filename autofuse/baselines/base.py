@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from heapq import heapify, heappop, heappush
 
-from autofuse.graph.types import Graph, Value
-from autofuse.plan.groups import is_inline, is_source, reissued
-from autofuse.plan.types import FusionGroup, FusionPlan
+from autofuse.graph.types import Graph
+from autofuse.plan.types import FusionPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,68 +61,6 @@ def explain(result: BaselineResult, graph: Graph) -> list[str]:
         for k, group in enumerate(result.plan.groups)
     ]
     return lines + [str(decision) for decision in result.decisions]
-
-
-def is_computed(graph: Graph, node: int) -> bool:
-    """Whether some group has to compute `node`: all but inputs and constants."""
-    return not is_source(graph, node)
-
-
-def live_nodes(graph: Graph) -> tuple[int, ...]:
-    """Nodes some output depends on that a group has to compute, ascending."""
-    seen = {v.node for v in graph.outputs}
-    for node in range(len(graph.nodes) - 1, -1, -1):
-        if node in seen:
-            seen.update(v.node for v in graph[node].inputs)
-    return tuple(n for n in sorted(seen) if is_computed(graph, n))
-
-
-def read_values(graph: Graph, nodes: Sequence[int]) -> tuple[Value, ...]:
-    """Values a group of `nodes` reads from memory, in the order they are first read."""
-    inside = set(nodes)
-    reads = (v for n in nodes for v in graph[n].inputs)
-    outside = (v for v in reads if v.node not in inside and not is_inline(graph, v.node))
-    return tuple(dict.fromkeys(outside))
-
-
-def ordered_plan(graph: Graph, groups: Iterable[FusionGroup]) -> FusionPlan:
-    """The groups so that each runs after those it reads from; ties by their lowest output.
-
-    Every value read must be an output of exactly one group, an input or a constant.
-    """
-    ranked = sorted(groups, key=lambda g: (g.outputs, g.nodes))
-    writer = {value: k for k, group in enumerate(ranked) for value in group.outputs}
-    waits = [
-        {writer[v] for v in read_values(graph, g.nodes) if is_computed(graph, v.node)}
-        for g in ranked
-    ]
-    followers: list[list[int]] = [[] for _ in ranked]
-    for k, needed in enumerate(waits):
-        for before in needed:
-            followers[before].append(k)
-    ready = [k for k, needed in enumerate(waits) if not needed]
-    heapify(ready)
-    order = []
-    while ready:
-        done = heappop(ready)
-        order.append(ranked[done])
-        for k in followers[done]:
-            waits[k].discard(done)
-            if not waits[k]:
-                heappush(ready, k)
-    if len(order) != len(ranked):
-        raise AssertionError("a rule-based planner made groups that wait for each other")
-    return FusionPlan(tuple(order))
-
-
-def in_one_order(graph: Graph, plan: FusionPlan) -> FusionPlan:
-    """The same groups in the order of `ordered_plan`, loop bodies too: so equal sets of kernels are
-    equal plans, whoever made them."""
-    groups = (
-        g if g.body is None else replace(g, body=in_one_order(reissued(graph, g)[0], g.body))
-        for g in plan.groups
-    )
-    return ordered_plan(graph, groups)
 
 
 def planned_bodies(

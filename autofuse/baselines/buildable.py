@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from autofuse.baselines.base import BaselineResult, Decision, node_label
 from autofuse.graph.types import Graph
-from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.partition import realise
-from autofuse.plan.types import FusionPlan
+from autofuse.plan.legalise import legalise
+from autofuse.plan.legality import check_group
+from autofuse.plan.types import FusionPlan, Refusal
 
 PASS = "kernel-forms"
 
@@ -18,7 +18,7 @@ def buildable(graph: Graph, result: BaselineResult) -> BaselineResult:
     cuts = tuple(_cuts(graph, result.plan, ()))
     if not cuts:
         return result
-    plan, _ = realise(graph, result.plan)
+    plan, _ = legalise(graph, result.plan)
     return BaselineResult(plan, (*result.decisions, *cuts))
 
 

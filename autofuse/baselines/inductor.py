@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autofuse.baselines.base import BaselineResult, ordered_plan, planned_bodies
+from autofuse.baselines.base import BaselineResult, planned_bodies
 from autofuse.baselines.buildable import buildable
 from autofuse.baselines.inductor_lowering import lower
 from autofuse.baselines.inductor_nodes import Loops
 from autofuse.baselines.inductor_scheduler import Scheduler
 from autofuse.baselines.merging import Notes, Refusal
 from autofuse.graph.types import Graph
+from autofuse.plan.groups import ordered_plan
 
 Judge = Callable[[Scheduler, Loops, Loops], Refusal]
 

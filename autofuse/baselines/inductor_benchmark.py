@@ -16,7 +16,7 @@ from autofuse.cost.bounds import NOMINAL, Calibration, work_bound_us
 from autofuse.cost.work import group_work
 from autofuse.graph.types import Graph, Value
 from autofuse.plan.groups import is_inline
-from autofuse.plan.partition import is_free
+from autofuse.plan.partition import is_rematerialisable
 
 # What stands in for the device: `plan.cost.NOMINAL`, whatever the device at hand. Caches are cold,
 # because Inductor's benchmark overwrites the last-level cache before every call.
@@ -60,7 +60,7 @@ def most_alive(scheduler: Scheduler, one: Loops) -> int:
     """Words per element alive at once when nodes are computed in order; a value dies with its
     last use in the kernel."""
     graph = scheduler.graph
-    nodes = [n for n in scheduler.nodes(one) if not is_free(graph, n)]
+    nodes = [n for n in scheduler.nodes(one) if not is_rematerialisable(graph, n)]
     last: dict[Value, int] = {}
     for n in nodes:
         last |= dict.fromkeys(_operands(graph, n), n)
@@ -77,7 +77,9 @@ def most_alive(scheduler: Scheduler, one: Loops) -> int:
 
 def _operands(graph: Graph, node: int) -> list[Value]:
     inputs = graph[node].inputs
-    return [v for v in inputs if not (is_inline(graph, v.node) or is_free(graph, v.node))]
+    return [
+        v for v in inputs if not (is_inline(graph, v.node) or is_rematerialisable(graph, v.node))
+    ]
 
 
 def _words(graph: Graph, value: Value) -> int:

@@ -10,13 +10,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from autofuse.baselines.base import live_nodes
 from autofuse.baselines.merging import Notes
 from autofuse.graph.types import Graph
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.spec import Family
+from autofuse.plan.clusters import live
 from autofuse.plan.groups import is_inline, is_source
-from autofuse.plan.partition import is_free
+from autofuse.plan.partition import is_rematerialisable
 
 PASS = "lowering"
 READS = 4  # realize_reads_threshold
@@ -51,7 +51,7 @@ class Lowering:
     buffers: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.live = live_nodes(self.graph)
+        self.live = live(self.graph)
         self.outputs = {v.node for v in self.graph.outputs}
         inside = set(self.live)
         self.users = {n: [u for u in self.graph.users[n] if u in inside] for n in self.live}
@@ -60,8 +60,9 @@ class Lowering:
         return len(self.users[node]) + (node in self.outputs)
 
     def realise(self, node: int) -> None:
-        """Make a buffer of a value unless it is one; a free value stays one nobody stores."""
-        if is_source(self.graph, node) or is_free(self.graph, node):
+        """Make a buffer of a value unless it is one; a rematerialisable one is stored by
+        nobody."""
+        if is_source(self.graph, node) or is_rematerialisable(self.graph, node):
             return
         self.buffers.setdefault(node, POINTWISE)
 
@@ -112,7 +113,7 @@ def _body(low: Lowering, node: int) -> Body:
         nodes |= inner.nodes
         reads |= _seen_through(low, node, position, inner.reads)
     copies = _copies(low, node)
-    counted = sum(1 for m in nodes if not is_view(graph, m) and not is_free(graph, m))
+    counted = sum(1 for m in nodes if not is_view(graph, m) and not is_rematerialisable(graph, m))
     return Body(frozenset(nodes), frozenset(reads), (counted + len(reads)) * copies + ops)
 
 
@@ -237,7 +238,7 @@ REALISE_RULES: Sequence[tuple[str, LoweringRule]] = (
 
 def _decide(low: Lowering, node: int) -> None:
     """Make a buffer of a value that a rule wants in memory, and note why or why not."""
-    if is_free(low.graph, node):
+    if is_rematerialisable(low.graph, node):
         return
     view = is_view(low.graph, node)
     refusal = None

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autofuse.baselines.inductor_nodes import Loops, Sizes, tiling_scores
-from autofuse.baselines.merging import Clusters, Refusal
+from autofuse.baselines.merging import Refusal
 from autofuse.graph.types import Graph
+from autofuse.plan.clusters import Clusters
 
 MAX_NODES = 64  # max_fusion_size
 MAX_DISTANCE = 64  # are_long_distant_nodes

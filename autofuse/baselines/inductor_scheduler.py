@@ -14,9 +14,10 @@ from autofuse.baselines.inductor_rules import (
     score,
     shared_bytes,
 )
-from autofuse.baselines.merging import Clusters, Refusal
+from autofuse.baselines.merging import Refusal
 from autofuse.graph.types import Value
-from autofuse.plan.partition import with_free
+from autofuse.plan.clusters import Clusters
+from autofuse.plan.partition import with_rematerialised
 from autofuse.plan.types import FusionGroup, FusionPlan
 
 FUSION, REORDER = "fusion", "fusion-reordering"
@@ -93,8 +94,8 @@ class Scheduler:
             elif at not in done:
                 done.add(at)
                 stack.append((at, True))
-                below = {self.clusters.home[n] for n in self.clusters.reads[at]}
-                stack += [(b, False) for b in sorted(below, reverse=True) if b not in done]
+                below = sorted(self.clusters.preds(at), reverse=True)
+                stack += [(b, False) for b in below if b not in done]
         return order
 
     def _pair(self, a: Loops, b: Loops) -> Pair:
@@ -139,7 +140,7 @@ class Scheduler:
         if one.fixed and len(one.buffers) == 1:
             return tuple(one.buffers)
         inside = {n for b in one.buffers for n in self.low.body[b].nodes}
-        return tuple(sorted(with_free(self.graph, inside)))
+        return tuple(sorted(with_rematerialised(self.graph, inside)))
 
     def outputs(self, one: Loops) -> tuple[Value, ...]:
         """Values of its buffers that the graph returns or that kernels besides its own read."""
@@ -152,7 +153,8 @@ class Scheduler:
         return tuple(sorted(wanted))
 
     def groups(self, bodies: dict[int, FusionPlan]) -> Iterator[FusionGroup]:
-        """One group per kernel, and one per free value that a library call reads from memory."""
+        """One group per kernel, and one per rematerialisable value that a library call
+        reads from memory."""
         stored: set[Value] = set()
         for one in self.loops.values():
             yield FusionGroup(self.nodes(one), self.outputs(one), bodies.get(one.id))
@@ -161,7 +163,9 @@ class Scheduler:
                 stored.update(v for v in read if not self.low.is_buffer(v.node))
         stored.update(v for v in self.graph.outputs if not self.low.is_buffer(v.node))
         for value in sorted(stored):
-            yield FusionGroup(tuple(sorted(with_free(self.graph, [value.node]))), (value,))
+            yield FusionGroup(
+                tuple(sorted(with_rematerialised(self.graph, [value.node]))), (value,)
+            )
 
 
 def _same_order(a: Loops, b: Loops) -> tuple[Loops, Loops] | None:

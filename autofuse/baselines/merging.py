@@ -1,22 +1,21 @@
-"""What planners that merge kernels share: verdicts with reasons, sets that never wait for each
-other in a circle, and the plan that sets of nodes make."""
+"""What planners that merge kernels share: verdicts with reasons, clusters that rules merge, and the
+plan that they make."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from autofuse.baselines.base import (
     Baseline,
     BaselineResult,
     Decision,
-    live_nodes,
     node_label,
-    ordered_plan,
     planned_bodies,
 )
 from autofuse.baselines.buildable import buildable
 from autofuse.graph.types import Graph
-from autofuse.plan.partition import groups_of_sets, is_free
+from autofuse.plan.clusters import Clusters, live
+from autofuse.plan.partition import is_rematerialisable, plan_of_sets
 from autofuse.plan.types import LoopBody
 
 Refusal = tuple[str, str] | None  # the rule that refuses and its reason; None: all agree
@@ -46,64 +45,16 @@ class Notes:
         return tuple(self._found.values())
 
 
-class Clusters:
-    """Disjoint sets of items, each named by its lowest item; `needs` says which items an item
-    reads from. Items are small non-negative integers, lower ones first in some valid order."""
-
-    def __init__(self, needs: Mapping[int, Iterable[int]]) -> None:
-        self.home = {i: i for i in needs}
-        self.members = {i: [i] for i in needs}
-        self.mask = {i: 1 << i for i in needs}
-        self.reads = {i: set(before) for i, before in needs.items()}
-        self.above: dict[int, int] = {}
-        for i in sorted(needs):
-            up = 0
-            for before in self.reads[i]:
-                up |= self.above[before] | 1 << before
-            self.above[i] = up
-
-    def needed_by(self, first: int, second: int) -> bool:
-        """Whether cluster `second` needs something of cluster `first`, directly or not."""
-        return bool(self.above[second] & self.mask[first])
-
-    def between(self, first: int, second: int) -> int | None:
-        """A third cluster that one of the two needs and that needs the other."""
-        for start, goal in ((first, second), (second, first)):
-            if not self.needed_by(start, goal):
-                continue
-            near = sorted({self.home[i] for i in self.reads[goal]} - {start})
-            found = next((c for c in near if self.needed_by(start, c)), None)
-            if found is not None:
-                return found
-        return None
-
-    def merge(self, first: int, second: int) -> int:
-        """Join two clusters between which there is none; returns the name of the union."""
-        kept, gone = min(first, second), max(first, second)
-        mask = self.mask[kept] | self.mask.pop(gone)
-        up = (self.above[kept] | self.above.pop(gone)) & ~mask
-        members = sorted(self.members[kept] + self.members.pop(gone))
-        for i in members:
-            self.home[i] = kept
-        self.reads[kept] = (self.reads[kept] | self.reads.pop(gone)) - set(members)
-        self.members[kept], self.mask[kept], self.above[kept] = members, mask, up
-        for other, above in self.above.items():
-            if above & mask:
-                self.above[other] = above | mask | up
-        return kept
-
-
 class Fusing(Clusters):
     """The computed nodes of a graph being merged by rules.
 
-    Nodes that read nothing and cost nothing (`plan.partition.is_free`) are no items: every kernel
-    that reads one computes it.
+    Rematerialisable nodes (`plan.partition`) are no items: every kernel that reads one computes it.
     """
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.notes = graph, Notes(graph)
-        self.live = live_nodes(graph)
-        self.items = [n for n in self.live if not is_free(graph, n)]
+        self.live = live(graph)
+        self.items = [n for n in self.live if not is_rematerialisable(graph, n)]
         inside = set(self.items)
         self.operands = {
             n: tuple(dict.fromkeys(v.node for v in graph[n].inputs if v.node in inside))
@@ -152,7 +103,7 @@ class Fusing(Clusters):
         bodies, inner = planned_bodies(self.graph, self.live, planner)
         sets = [frozenset(members) for members in self.members.values()]
         reissued = {n: LoopBody(plan) for n, plan in bodies.items()}
-        plan = ordered_plan(self.graph, groups_of_sets(self.graph, sets, reissued))
+        plan = plan_of_sets(self.graph, sets, reissued)
         return buildable(self.graph, BaselineResult(plan, (*self.notes.decisions, *inner)))
 
 

@@ -36,7 +36,7 @@ class Segments(Fusing):
         stack = [(s, False) for s in sorted(self.members, reverse=True)]
         while stack:
             at, ready = stack.pop()
-            below = {self.home[i] for i in self.reads[at]}
+            below = self.preds(at)
             if ready:
                 found[at] = max((found[b] + 1 for b in below), default=0)
             elif at not in found:
@@ -46,16 +46,11 @@ class Segments(Fusing):
 
     def neighbours(self) -> dict[int, list[int]]:
         """Segments that read or feed each one, ascending."""
-        found: dict[int, set[int]] = {s: set() for s in self.members}
-        for segment in self.members:
-            for i in self.reads[segment]:
-                found[segment].add(self.home[i])
-                found[self.home[i]].add(segment)
-        return {s: sorted(near) for s, near in found.items()}
+        return {s: sorted(self.preds(s) | self.succs(s)) for s in self.members}
 
     def edge(self, a: int, b: int) -> tuple[int, int]:
         """A producer and a consumer, one in each of two neighbouring segments."""
-        if not any(self.home[i] == a for i in self.reads[b]):
+        if a not in self.preds(b):
             a, b = b, a
         consumer, producer = next(
             (n, p) for n in self.members[b] for p in self.operands[n] if self.home[p] == a

@@ -9,6 +9,7 @@ from functools import cached_property
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.spec import Family
+from autofuse.plan.clusters import connected
 from autofuse.plan.forms import align
 from autofuse.plan.groups import needed_outputs, reads
 
@@ -86,15 +87,9 @@ def unsupported(segment: Segment) -> str | None:
 
 
 def disconnected(segment: Segment) -> str | None:
-    left = set(segment.nodes)
-    stack = [min(left)]
-    left.discard(stack[0])
-    while stack:
-        at = stack.pop()
-        near = {v.node for v in segment.graph[at].inputs} | set(segment.graph.users[at])
-        stack += sorted(near & left)
-        left -= near
-    return "its ops are not connected" if left else None
+    graph, nodes = segment.graph, segment.nodes
+    links = ((v.node, n) for n in nodes for v in graph[n].inputs if v.node in nodes)
+    return "its ops are not connected" if len(connected(nodes, links)) > 1 else None
 
 
 # the schedulers

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from autofuse.graph.types import Graph
-from autofuse.plan.partition import is_free
+from autofuse.plan.partition import is_rematerialisable
 
 _COMMUTES = frozenset(("add", "mul", "max", "min"))
 
@@ -59,7 +59,7 @@ def _match(
     graph: Graph, node: int, pattern: Pattern, bound: Bound
 ) -> Iterator[tuple[frozenset[int], Bound]]:
     if isinstance(pattern, Scalar):
-        if is_free(graph, node) or graph[node].op == "constant":
+        if is_rematerialisable(graph, node) or graph[node].op == "constant":
             yield frozenset(), bound
         return
     if pattern.name:

@@ -13,6 +13,7 @@ from autofuse.baselines.base import BaselineResult
 from autofuse.baselines.merging import Fusing, Refusal
 from autofuse.graph.types import Graph
 from autofuse.ops.spec import Family
+from autofuse.plan.clusters import UnionFind
 
 PHASES = ("phase-0", "phase-1", "phase-2")
 MAX_OPS = 256  # relay.FuseOps.max_depth
@@ -127,14 +128,9 @@ class _Fuser:
         patterns = {n: pattern_of(graph, n) for n in self.state.items}
         tuples = {n: Pattern.TUPLE for n in self.tree.next if n < 0}
         self.own: dict[int, Pattern] = patterns | tuples
-        self.root = {n: n for n in self.own}
+        self.groups = UnionFind(self.own)
         self.pattern = dict(self.own)
         self.size = {n: int(n >= 0) for n in self.own}
-
-    def find(self, node: int) -> int:
-        while self.root[node] != node:
-            node = self.root[node]
-        return node
 
     def run(self, phase: int) -> None:
         """Try every node, producers first."""
@@ -145,7 +141,7 @@ class _Fuser:
                 if node >= 0 and phase == 0:
                     self._note_alone(node)
                 continue
-            if self.find(node) == self.find(sink):
+            if self.groups.find(node) == self.groups.find(sink):
                 continue
             refusal = self._refusal(phase, node, sink)
             shown, into = (n if n >= 0 else -1 - n for n in (node, sink))
@@ -168,10 +164,10 @@ class _Fuser:
         if isinstance(condition, tuple):
             return condition
         path = self.tree.path(node, sink)
-        if self.size[self.find(node)] + sum(self.size[n] for n in path) > MAX_OPS:
+        if self.size[self.groups.find(node)] + sum(self.size[n] for n in path) > MAX_OPS:
             return "size", f"more than {MAX_OPS} ops"
         for at in path:
-            found = self.pattern[self.find(at)]
+            found = self.pattern[self.groups.find(at)]
             if not condition(found, at == sink):
                 name = pattern.name.lower()
                 return "path", f"%{max(at, -1 - at)} is {found.name.lower()}, in the way of {name}"
@@ -184,7 +180,7 @@ class _Fuser:
             in_tuple = self.own[sink] is Pattern.TUPLE
             if own > Pattern.INJECTIVE or not in_tuple:
                 return "phase", "only injective ops go into tuples"
-            if self.pattern[self.find(sink)] > Pattern.INJECTIVE:
+            if self.pattern[self.groups.find(sink)] > Pattern.INJECTIVE:
                 return "tuple", "the tuple is in no injective group"
             return lambda kind, last: kind <= Pattern.INJECTIVE or last
         if self.own[sink] is Pattern.TUPLE:
@@ -206,10 +202,10 @@ class _Fuser:
     def _commit(self, node: int, sink: int) -> None:
         """Everything on the way joins the sink's group."""
         for at in (node, *self.tree.path(node, sink)):
-            child, parent = self.find(at), self.find(sink)
+            child, parent = self.groups.find(at), self.groups.find(sink)
             if child == parent:
                 continue
-            self.root[child] = parent
+            self.groups.join(child, parent)
             self.size[parent] += self.size[child]
             if self.pattern[child] is Pattern.OUT_FUSABLE:
                 self.pattern[parent] = Pattern.OUT_FUSABLE
@@ -217,7 +213,11 @@ class _Fuser:
     def merge(self) -> None:
         """The groups as clusters of nodes."""
         for node in self.state.items:
-            together = [n for n in self.state.operands[node] if self.find(n) == self.find(node)]
+            together = [
+                n
+                for n in self.state.operands[node]
+                if self.groups.find(n) == self.groups.find(node)
+            ]
             for other in together:
                 a, b = self.state.home[other], self.state.home[node]
                 if a != b:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from autofuse.baselines.base import BaselineResult, live_nodes, ordered_plan, planned_bodies
+from autofuse.baselines.base import BaselineResult, planned_bodies
 from autofuse.graph.types import Graph, Value
+from autofuse.plan.clusters import live
+from autofuse.plan.groups import ordered_plan
 from autofuse.plan.types import FusionGroup
 
 
@@ -12,7 +14,7 @@ def unfused(graph: Graph) -> BaselineResult:
 
     A node with several outputs writes those that something reads or the graph returns.
     """
-    nodes = live_nodes(graph)
+    nodes = live(graph)
     read = {v for n in nodes for v in graph[n].inputs} | set(graph.outputs)
     bodies, decisions = planned_bodies(graph, nodes, unfused)
     groups = [

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from autofuse.baselines.base import BaselineResult, ordered_plan, planned_bodies
+from autofuse.baselines.base import BaselineResult, planned_bodies
 from autofuse.baselines.xla_horizontal import horizontal_input_fusion, horizontal_loop_fusion
 from autofuse.baselines.xla_instruction_fusion import instruction_fusion
 from autofuse.baselines.xla_merger import fusion_merger
 from autofuse.baselines.xla_multi_output import multi_output_fusion
 from autofuse.baselines.xla_state import State
 from autofuse.graph.types import Graph
+from autofuse.plan.groups import ordered_plan
 
 
 def xla_2022(graph: Graph) -> BaselineResult:

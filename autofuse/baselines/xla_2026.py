@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from autofuse.baselines.base import BaselineResult, ordered_plan, planned_bodies
+from autofuse.baselines.base import BaselineResult, planned_bodies
 from autofuse.baselines.buildable import buildable
 from autofuse.baselines.priority_fusion import priority_fusion
 from autofuse.baselines.priority_multi_output import RULES_2026
@@ -15,6 +15,7 @@ from autofuse.baselines.priority_state import PriorityState
 from autofuse.baselines.xla_launch import H100, Gpu
 from autofuse.baselines.xla_multi_output import multi_output_fusion
 from autofuse.graph.types import Graph
+from autofuse.plan.groups import ordered_plan
 
 
 def xla_2026(graph: Graph, gpu: Gpu = H100) -> BaselineResult:

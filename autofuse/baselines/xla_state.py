@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from autofuse.baselines.base import Decision, is_computed, live_nodes, node_label
+from autofuse.baselines.base import Decision, node_label
 from autofuse.baselines.xla_flow import Flow
 from autofuse.baselines.xla_shapes import Fact, fact_of
 from autofuse.graph.types import Graph, Value
-from autofuse.plan.groups import is_inline
+from autofuse.plan.clusters import live, reach
+from autofuse.plan.groups import is_inline, is_source
 from autofuse.plan.types import FusionGroup, FusionPlan
 
 PRODUCER_IS_FUSION = "producer-is-fusion"
@@ -62,11 +63,11 @@ class State:
 
     def __init__(self, graph: Graph, entry: bool) -> None:
         self.graph, self.entry = graph, entry
-        self.live = live_nodes(graph)
+        self.live = live(graph)
         self.facts: list[Fact | None] = [None] * len(graph.nodes)
         self._find_facts()
         self.shapes = [n.types[0].shape if n.types else () for n in graph.nodes]
-        self.outputs = {v for v in graph.outputs if is_computed(graph, v.node)}
+        self.outputs = {v for v in graph.outputs if not is_source(graph, v.node)}
         self.output_nodes = {v.node for v in self.outputs}
         self.instrs: dict[int, Instr] = {}
         self.owner: dict[int, int] = {}
@@ -165,18 +166,10 @@ class State:
     def reaches(self, before: Instr, after: Instr) -> bool:
         """Whether `after` needs something `before` computes, directly or not."""
         if self._ancestors is None:
-            self._ancestors = self._find_ancestors()
+            order = (self.instrs[i] for i in self.post_order() if i in self.instrs)
+            needs = ((one.id, (p.id for p in self.producers(one))) for one in order)
+            self._ancestors = reach(needs)
         return bool(self._ancestors[after.id] >> before.id & 1)
-
-    def _find_ancestors(self) -> dict[int, int]:
-        found: dict[int, int] = {}
-        for item in self.post_order():
-            if item in self.instrs:
-                mask = 0
-                for producer in self.producers(self.instrs[item]):
-                    mask |= found[producer.id] | 1 << producer.id
-                found[item] = mask
-        return found
 
     # changes
 

@@ -1,4 +1,4 @@
-"""One candidate kernel at a time: a set of atoms judged, with the outputs it may write."""
+"""One candidate kernel at a time: a set of supernodes judged, with the outputs it may write."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from operator import or_
 
 from autofuse.cost.bounds import Calibration, work_bound_us
 from autofuse.cost.work import group_work
-from autofuse.enumerate.atoms import Atoms, bits
 from autofuse.enumerate.structure import Key, Structures
+from autofuse.enumerate.supernodes import Supernodes
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
+from autofuse.plan.clusters import bits
 from autofuse.plan.types import FusionGroup
 
 _CHEAP = (Family.ELEMENTWISE, Family.MOVEMENT, Family.RANDOM, Family.SOURCE)
@@ -24,13 +25,15 @@ _CHEAP = (Family.ELEMENTWISE, Family.MOVEMENT, Family.RANDOM, Family.SOURCE)
 class EnumerateOptions:
     """Limits of the enumeration; every one that bites is counted.
 
-    `max_nodes` of a grown group, `whole_nodes` of a pack or of all between two contractions;
-    `max_groups` kept in all; `max_per_seed` sets of atoms tried
-    from each atom; `beam` sets kept per size and atom; `fanout` neighbours tried per set;
+    `max_nodes` of a grown group, `whole_nodes` of kernels fused side by side or of all between
+    two barriers;
+    `max_groups` kept in all; `max_per_seed` sets of supernodes tried
+    from each supernode; `beam` sets kept per size and supernode; `fanout` neighbours tried per set;
     `duplicate_flops` operations per element up to which a producer may be computed again by
     another kernel (0: never); `max_dropped` such values a group may leave unwritten; `variants`
-    of outputs per set; `pack` kernels at most put side by side, each moving at most `pack_bytes`
-    (0: no packs); `join` nodes into atoms beforehand; `prune` what only loses under the bound.
+    of outputs per set; `horizontal` kernels at most fused side by side, each moving at most
+    `horizontal_bytes` (0: none); `join` nodes into supernodes beforehand; `prune` what only loses
+    under the bound.
     """
 
     max_nodes: int = 64
@@ -42,8 +45,8 @@ class EnumerateOptions:
     duplicate_flops: float = 64.0
     max_dropped: int = 8
     variants: int = 4
-    pack: int = 16
-    pack_bytes: int = 1 << 22
+    horizontal: int = 16
+    horizontal_bytes: int = 1 << 22
     join: bool = True
     prune: bool = True
 
@@ -59,8 +62,8 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """A set of atoms before it is judged: its nodes, what others need of it, which of that may be
-    left unwritten, and its bound when it writes everything."""
+    """A set of supernodes before it is judged: its nodes, what others need of it, which of that may
+    be left unwritten, and its bound when it writes everything."""
 
     mask: int
     nodes: tuple[int, ...]
@@ -72,8 +75,8 @@ class Sketch:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A set of atoms that can be a kernel: `first` writes all that others need if it legally can
-    (`whole`), else as little as it may."""
+    """A set of supernodes that can be a kernel: `first` writes all that others need if it legally
+    can (`whole`), else as little as it may."""
 
     sketch: Sketch
     first: Option
@@ -88,27 +91,31 @@ class State:
 
 
 class Judge:
-    """Judges sets of atoms, each once, and counts why sets were refused."""
+    """Judges sets of supernodes, each once, and counts why sets were refused."""
 
-    def __init__(self, atoms: Atoms, options: EnumerateOptions, calibration: Calibration) -> None:
-        self.atoms = atoms
-        self.graph: Graph = atoms.graph
+    def __init__(
+        self, supernodes: Supernodes, options: EnumerateOptions, calibration: Calibration
+    ) -> None:
+        self.supernodes = supernodes
+        self.graph: Graph = supernodes.graph
         self.options = options
         self.calibration = calibration
-        self.shapes = Structures(atoms.graph)
+        self.shapes = Structures(supernodes.graph)
         self.counts: Counter[str] = Counter()
         self._sketches: dict[int, Sketch | None] = {}
         self._known: dict[int, State | None] = {}
         self._bounds: dict[Key, float] = {}
-        self._cheap = [self._is_cheap(k) for k in range(len(atoms.items))]
+        self._cheap = [self._is_cheap(k) for k in range(len(supernodes.items))]
 
     def _is_cheap(self, k: int) -> bool:
-        """Whether computing an atom again may pay: no anchors, few operations per element."""
-        nodes = [self.graph[n] for n in self.atoms.items[k].full]
+        """Whether computing an supernode again may pay: no anchors, few operations per element."""
+        nodes = [self.graph[n] for n in self.supernodes.items[k].full]
         if any(n.spec.family not in _CHEAP for n in nodes):
             return False
-        flops = sum(self.graph[n].spec.flops(self.graph.call(n)) for n in self.atoms.items[k].full)
-        made = sum(self.graph.type_of(e.value).size for e in self.atoms.items[k].exports)
+        flops = sum(
+            self.graph[n].spec.flops(self.graph.call(n)) for n in self.supernodes.items[k].full
+        )
+        made = sum(self.graph.type_of(e.value).size for e in self.supernodes.items[k].exports)
         return flops <= self.options.duplicate_flops * made
 
     def is_new(self, mask: int) -> bool:
@@ -116,7 +123,7 @@ class Judge:
         return mask not in self._sketches
 
     def sketch(self, mask: int, limit: int | None = None) -> Sketch | None:
-        """A set of atoms with its bound, or None when it exceeds the limit of nodes (default:
+        """A set of supernodes with its bound, or None when it exceeds the limit of nodes (default:
         max_nodes) or nobody needs it."""
         if mask not in self._sketches or limit is not None:
             self.counts["enumerated"] += 1
@@ -124,7 +131,7 @@ class Judge:
         return self._sketches[mask]
 
     def _sketch(self, mask: int, limit: int) -> Sketch | None:
-        nodes = self.atoms.nodes(mask)
+        nodes = self.supernodes.nodes(mask)
         if len(nodes) > limit and mask & (mask - 1):
             self.counts["limit: nodes"] += 1
             return None
@@ -136,7 +143,7 @@ class Judge:
         return Sketch(mask, nodes, needed, droppable, self._bound(key, nodes, needed), key)
 
     def judge(self, mask: int, limit: int | None = None) -> State | None:
-        """What a set of atoms can be, or None when no kernel can be it."""
+        """What a set of supernodes can be, or None when no kernel can be it."""
         if mask not in self._known or limit is not None:
             sketch = self.sketch(mask, limit)
             self._known[mask] = None if sketch is None else self._judge(sketch)
@@ -173,7 +180,7 @@ class Judge:
         needed: list[Value] = []
         droppable: list[Value] = []
         for k in bits(mask):
-            for export in self.atoms.items[k].exports:
+            for export in self.supernodes.items[k].exports:
                 if not export.is_output and not export.readers & ~mask:
                     continue
                 needed.append(export.value)
@@ -197,11 +204,11 @@ class Judge:
 
     def _above(self, mask: int) -> int:
         """Everything that what the set reads depends on."""
-        before = reduce(or_, (self.atoms.preds[k] for k in bits(mask)), 0) & ~mask
-        return reduce(or_, (self.atoms.up[k] for k in bits(before)), 0)
+        before = reduce(or_, (self.supernodes.preds[k] for k in bits(mask)), 0) & ~mask
+        return reduce(or_, (self.supernodes.up[k] for k in bits(before)), 0)
 
     def _option(self, sketch: Sketch, outputs: tuple[Value, ...], above: int) -> Option | None:
-        home = self.atoms.home
+        home = self.supernodes.home
         if any(above >> home[v.node] & 1 for v in outputs):
             self.counts["illegal: convex"] += 1
             return None
@@ -226,6 +233,6 @@ class Judge:
 
     def closure(self, mask: int) -> int:
         """The set with everything on a path between two of its members."""
-        up = reduce(or_, (self.atoms.up[k] for k in bits(mask)), 0)
-        down = reduce(or_, (self.atoms.down[k] for k in bits(mask)), 0)
+        up = reduce(or_, (self.supernodes.up[k] for k in bits(mask)), 0)
+        down = reduce(or_, (self.supernodes.down[k] for k in bits(mask)), 0)
         return mask | up & down

@@ -1,8 +1,9 @@
-"""Enumerate candidate kernels: sets of nodes that can legally be one, grown from atoms.
+"""Enumerate candidate kernels: sets of nodes that can legally be one, grown from supernodes.
 
-Growth is a beam search per atom over producers, consumers and siblings. Three things are always
-there, so that a program over the groups is feasible and never worse than what rules find: every
-atom alone, every legal group of the plans to `include`, and the groups of "fuse whatever is legal".
+Growth is a beam search per supernode over producers, consumers and siblings. Three things are
+always there, so that a program over the groups is feasible and never worse than what rules find:
+every supernode alone, every legal group of the plans to `include`, and the groups of "fuse whatever
+is legal".
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autofuse.cost.bounds import NOMINAL, Calibration, group_bound_us
-from autofuse.enumerate.atoms import Atoms, atoms_of, bits
 from autofuse.enumerate.candidates import EnumerateOptions, Judge, Option, Sketch, State
-from autofuse.enumerate.joins import CROWD, fuse_legal, neighbours, packs, whole_parts
+from autofuse.enumerate.joins import CROWD, fuse_legal, neighbours, side_by_side, whole_parts
 from autofuse.enumerate.structure import Key, Structures
+from autofuse.enumerate.supernodes import Supernodes, supernodes_of
 from autofuse.graph.types import Graph
+from autofuse.plan.clusters import bits
+from autofuse.plan.groups import rank
 from autofuse.plan.types import FusionGroup, FusionPlan, LoopBody
 
 Bodies = Mapping[int, Sequence[LoopBody]]
@@ -25,14 +28,14 @@ Bodies = Mapping[int, Sequence[LoopBody]]
 @dataclass(frozen=True)
 class Enumeration:
     """Candidate groups with their lower bounds in microseconds (parallel), what was counted on the
-    way, and the atoms they are made of. `digest` names a group's kernel for the database."""
+    way, and the supernodes they are made of. `digest` names a group's kernel for the database."""
 
     graph: Graph
     groups: tuple[FusionGroup, ...]
     bounds_us: tuple[float, ...]
     classes: tuple[int, ...]
     counts: dict[str, int]
-    atoms: Atoms = field(repr=False)
+    supernodes: Supernodes = field(repr=False)
     _shapes: Structures = field(repr=False)
     _keys: tuple[Key | None, ...] = field(repr=False)
 
@@ -58,21 +61,23 @@ def enumerate_groups(
     `bodies` gives the ways in which a loop may be re-issued, by loop node; a loop that can
     be no kernel and has no body plan makes the program infeasible."""
     limits = options or EnumerateOptions()
-    atoms = atoms_of(graph, limits.join)
-    judge = Judge(atoms, limits, calibration)
+    supernodes = supernodes_of(graph, limits.join)
+    judge = Judge(supernodes, limits, calibration)
     found = _Kept(judge)
     found.add_included(include)
     found.add_bodies(bodies or {}, calibration)
-    singles = [state for k in range(len(atoms.items)) if (state := judge.judge(1 << k)) is not None]
+    singles = [
+        state for k in range(len(supernodes.items)) if (state := judge.judge(1 << k)) is not None
+    ]
     for state in singles:
         found.add_state(state)
     fused = fuse_legal(judge)
     for state in (*fused, *whole_parts(judge)):
         found.add_state(state)
-    for k in range(len(atoms.items)):
+    for k in range(len(supernodes.items)):
         for state in _Growth(judge, k).run():
             found.add_state(state)
-    for option in packs(judge, [*fused, *singles]):
+    for option in side_by_side(judge, [*fused, *singles]):
         found.add(option)
     return found.finish()
 
@@ -114,11 +119,11 @@ class _Kept:
                     self.add(option, always=True)
 
     def add_bodies(self, bodies: Bodies, calibration: Calibration) -> None:
-        home, graph = self.judge.atoms.home, self.judge.graph
+        home, graph = self.judge.supernodes.home, self.judge.graph
         for loop, ways in sorted(bodies.items()):
             if loop not in home:
                 continue
-            exports = self.judge.atoms.items[home[loop]].exports
+            exports = self.judge.supernodes.items[home[loop]].exports
             outputs = tuple(sorted(e.value for e in exports))
             for way in ways:
                 group = FusionGroup((loop,), outputs, way.plan, way.unroll)
@@ -126,7 +131,7 @@ class _Kept:
                 self.options.setdefault(group, (bound, None))
 
     def finish(self) -> Enumeration:
-        groups = tuple(sorted(self.options, key=_order))
+        groups = tuple(sorted(self.options, key=rank))
         self.counts["kept"] = len(groups)
         classes: dict[object, int] = {}
         shapes = self.judge.shapes
@@ -141,18 +146,15 @@ class _Kept:
             tuple(self.options[g][0] for g in groups),
             tuple(numbers),
             dict(sorted(self.counts.items())),
-            self.judge.atoms,
+            self.judge.supernodes,
             self.judge.shapes,
             tuple(self.options[g][1] for g in groups),
         )
 
 
-def _order(group: FusionGroup) -> tuple[object, ...]:
-    return (group.nodes[-1], group.nodes, group.outputs, group.unroll, str(group.body or ""))
-
-
 class _Growth:
-    """Sets of atoms around one seed, by beam search: the largest saving under the bound first."""
+    """Sets of supernodes around one seed, by beam search: the largest saving under the bound
+    first."""
 
     def __init__(self, judge: Judge, seed: int) -> None:
         self.judge = judge
@@ -162,7 +164,7 @@ class _Growth:
     def run(self) -> Iterator[State]:
         """Every set that entered the beam."""
         start = self.judge.judge(1 << self.seed)
-        if start is None or self.judge.atoms.walls >> self.seed & 1:
+        if start is None or self.judge.supernodes.barriers >> self.seed & 1:
             return
         frontier, seen = [start], {start.mask}
         while frontier and self.tried < self.judge.options.max_per_seed:
@@ -193,7 +195,7 @@ class _Growth:
 
     def _next(self, mask: int) -> Iterator[int]:
         """The set with one neighbour more, and what lies between when it must come along."""
-        for k in neighbours(self.judge.atoms, mask, self.judge.options.fanout):
+        for k in neighbours(self.judge.supernodes, mask, self.judge.options.fanout):
             union = mask | 1 << k
             yield union
             closed = self.judge.closure(union)
@@ -215,6 +217,6 @@ class _Growth:
         return False
 
     def _saving(self, sketch: Sketch) -> float:
-        """By bounds, against every atom alone."""
+        """By bounds, against every supernode alone."""
         alone = (self.judge.sketch(1 << k) for k in bits(sketch.mask))
         return sum(part.bound_us for part in alone if part is not None) - sketch.bound_us

@@ -1,4 +1,5 @@
-"""Which sets of atoms are worth judging together: neighbours, whole parts, everything, packs."""
+"""Which sets of supernodes are worth judging together: neighbours, whole parts, everything that is
+legal, and independent kernels side by side (horizontal fusion)."""
 
 from __future__ import annotations
 
@@ -8,47 +9,49 @@ from functools import reduce
 from operator import or_
 
 from autofuse.cost.work import group_work
-from autofuse.enumerate.atoms import Atoms, bits
 from autofuse.enumerate.candidates import Judge, Option, State
+from autofuse.enumerate.supernodes import Supernodes
+from autofuse.plan.clusters import bits, connected, mask_of
 
-# A value that more atoms read makes no neighbours of them.
+# A value that more supernodes read makes no neighbours of them.
 CROWD = 8
-# Up to this many atoms single atoms are packed too, not only what fusing left.
+# Up to this many supernodes single ones go side by side too, not only what fusing left.
 _FEW = 128
 
 
-def neighbours(atoms: Atoms, mask: int, fanout: int) -> list[int]:
-    """Atoms that read from a set, are read by it or read what it reads; most shared bytes first."""
-    graph, shared = atoms.graph, Counter[int]()
+def neighbours(supernodes: Supernodes, mask: int, fanout: int) -> list[int]:
+    """Supernodes that read from a set, are read by it or read what it reads; most shared bytes
+    first."""
+    graph, shared = supernodes.graph, Counter[int]()
     for k in bits(mask):
-        for value in atoms.items[k].reads:
-            maker, nbytes = atoms.home[value.node], graph.type_of(value).nbytes
+        for value in supernodes.items[k].reads:
+            maker, nbytes = supernodes.home[value.node], graph.type_of(value).nbytes
             if not mask >> maker & 1:
                 shared[maker] += 2 * nbytes + 1
-            readers = next(e.readers for e in atoms.items[maker].exports if e.value == value)
+            readers = next(e.readers for e in supernodes.items[maker].exports if e.value == value)
             if readers.bit_count() <= CROWD:
                 for other in bits(readers & ~mask):
                     shared[other] += nbytes
-        for export in atoms.items[k].exports:
+        for export in supernodes.items[k].exports:
             nbytes = graph.type_of(export.value).nbytes
             for reader in bits(export.readers & ~mask):
                 shared[reader] += 2 * nbytes + 1
-        for readers in atoms.sharing[k]:
+        for readers in supernodes.sharing[k]:
             if readers.bit_count() <= CROWD:
                 for other in bits(readers & ~mask):
                     shared[other] += 1
     ranked = sorted(shared, key=lambda k: (-shared[k], k))
-    return [k for k in ranked if not atoms.walls >> k & 1][:fanout]
+    return [k for k in ranked if not supernodes.barriers >> k & 1][:fanout]
 
 
 def fuse_legal(judge: Judge) -> list[State]:
-    """A plan that fuses whatever is legal: each atom joins the kernel of its last producer, or of
-    a sibling, if it may. Kernels are numbered, and no atom joins one before its producers', so
-    that the kernels never wait for each other."""
-    atoms = judge.atoms
+    """A plan that fuses whatever is legal: each supernode joins the kernel of its last producer, or
+    of a sibling, if it may. Kernels are numbered, and no supernode joins one before its producers',
+    so that the kernels never wait for each other."""
+    supernodes = judge.supernodes
     masks: list[int] = []
     home: list[int] = []
-    for k in range(len(atoms.items)):
+    for k in range(len(supernodes.items)):
         at = _kernel_for(judge, k, masks, home)
         if at is None:
             masks.append(1 << k)
@@ -61,14 +64,14 @@ def fuse_legal(judge: Judge) -> list[State]:
 
 
 def _kernel_for(judge: Judge, k: int, masks: Sequence[int], home: Sequence[int]) -> int | None:
-    atoms = judge.atoms
-    if atoms.walls >> k & 1:
+    supernodes = judge.supernodes
+    if supernodes.barriers >> k & 1:
         return None
-    first = max((home[p] for p in bits(atoms.preds[k])), default=0)
-    near = {home[p] for p in bits(atoms.preds[k])}
-    near |= {home[o] for o in neighbours(atoms, 1 << k, judge.options.fanout) if o < k}
+    first = max((home[p] for p in bits(supernodes.preds[k])), default=0)
+    near = {home[p] for p in bits(supernodes.preds[k])}
+    near |= {home[o] for o in neighbours(supernodes, 1 << k, judge.options.fanout) if o < k}
     for at in sorted((at for at in near if at >= first), reverse=True):
-        if masks[at] & atoms.walls:
+        if masks[at] & supernodes.barriers:
             continue
         state = judge.judge(masks[at] | 1 << k)
         if state is not None and state.whole:
@@ -77,36 +80,28 @@ def _kernel_for(judge: Judge, k: int, masks: Sequence[int], home: Sequence[int])
 
 
 def whole_parts(judge: Judge) -> list[State]:
-    """Everything connected between contractions as one kernel each, where legal."""
-    atoms = judge.atoms
-    left = (1 << len(atoms.items)) - 1 & ~atoms.walls
-    found: list[State] = []
-    while left:
-        part = frontier = left & -left
-        while frontier:
-            near = (atoms.preds[k] | atoms.succs[k] for k in bits(frontier))
-            frontier = reduce(or_, near, 0) & left & ~part
-            part |= frontier
-        left &= ~part
-        state = judge.judge(part, judge.options.whole_nodes)
-        if state is not None:
-            found.append(state)
-    return found
+    """Everything connected between barriers as one kernel each, where legal."""
+    supernodes = judge.supernodes
+    free = [k for k in range(len(supernodes.items)) if not supernodes.barriers >> k & 1]
+    links = ((p, k) for k in free for p in bits(supernodes.preds[k] & ~supernodes.barriers))
+    parts = (mask_of(part) for part in connected(free, links))
+    found = (judge.judge(part, judge.options.whole_nodes) for part in parts)
+    return [state for state in found if state is not None]
 
 
-def packs(judge: Judge, states: Sequence[State]) -> Iterator[Option]:
-    """Small kernels that do not depend on each other put side by side, 2, 4, 8, ... at a time."""
-    limit = judge.options.pack
+def side_by_side(judge: Judge, states: Sequence[State]) -> Iterator[Option]:
+    """Small kernels that do not depend on each other fused horizontally, 2, 4, 8, ... at a time."""
+    limit = judge.options.horizontal
     if limit < 2:
         return
-    few = len(judge.atoms.items) <= _FEW
+    few = len(judge.supernodes.items) <= _FEW
     units = [s for s in states if (few or s.mask & (s.mask - 1)) and _is_small(judge, s)]
     units = sorted({s.mask: s for s in units}.values(), key=lambda s: s.mask.bit_length())
     seen: set[int] = set()
     size = 2
     while size <= limit:
         for start in range(0, len(units), max(1, size // 2)):
-            mask = _pack(judge, units[start : start + 4 * size], size)
+            mask = _independent(judge, units[start : start + 4 * size], size)
             if mask is None or mask in seen:
                 continue
             seen.add(mask)
@@ -118,22 +113,24 @@ def packs(judge: Judge, states: Sequence[State]) -> Iterator[Option]:
 
 
 def _is_small(judge: Judge, state: State) -> bool:
-    if not state.whole or state.mask & judge.atoms.walls:
+    if not state.whole or state.mask & judge.supernodes.barriers:
         return False
     group = state.first.group
-    return group_work(judge.graph, group.nodes, group.outputs).nbytes <= judge.options.pack_bytes
+    return (
+        group_work(judge.graph, group.nodes, group.outputs).nbytes <= judge.options.horizontal_bytes
+    )
 
 
-def _pack(judge: Judge, units: Sequence[State], size: int) -> int | None:
-    """The first unit with the next ones that neither need it, nor feed it, nor share atoms."""
-    atoms = judge.atoms
+def _independent(judge: Judge, units: Sequence[State], size: int) -> int | None:
+    """The first unit with the next ones that neither need it, nor feed it, nor share supernodes."""
+    supernodes = judge.supernodes
     mask = around = 0
     taken = 0
     for unit in units:
         if unit.mask & (mask | around):
             continue
         mask |= unit.mask
-        around |= reduce(or_, (atoms.up[k] | atoms.down[k] for k in bits(unit.mask)), 0)
+        around |= reduce(or_, (supernodes.up[k] | supernodes.down[k] for k in bits(unit.mask)), 0)
         taken += 1
         if taken == size:
             return mask

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from autofuse.enumerate.atoms import Atoms, atoms_of, bits
+from autofuse.enumerate.supernodes import Supernodes, supernodes_of
 from autofuse.graph.types import Graph, Value
+from autofuse.plan.clusters import bits
 
 # How far from its even place a cut may move to find a narrow one, as a share of the limit.
 _SLACK = 0.5
@@ -28,14 +29,14 @@ class Window:
 
 
 def windows(
-    graph: Graph, limit: int = 600, overlap: int = 150, atoms: Atoms | None = None
+    graph: Graph, limit: int = 600, overlap: int = 150, supernodes: Supernodes | None = None
 ) -> tuple[Window, ...]:
     """Windows of at most `limit` nodes each, tiles first: one tile when the graph fits, else a
     seam of `overlap` nodes on either side of each cut. `graph` must be canonical.
 
     A certificate of optimality found window by window holds per window only."""
-    found = atoms or atoms_of(graph)
-    sizes = [len(atom.own) for atom in found.items]
+    found = supernodes or supernodes_of(graph)
+    sizes = [len(supernode.own) for supernode in found.items]
     if sum(sizes) <= limit:
         return (_window(found, 0, len(sizes), "tile"),) if sizes else ()
     cuts = [0, *_cuts(sizes, live_bytes(found), limit), len(sizes)]
@@ -47,14 +48,14 @@ def windows(
     return tuple(_window(found, a, b, kind) for a, b, kind in spans if b > a)
 
 
-def live_bytes(atoms: Atoms) -> list[int]:
-    """Bytes of computed values alive between atom k - 1 and atom k, for each k."""
-    steps = [0] * (len(atoms.items) + 1)
-    for k, atom in enumerate(atoms.items):
-        for export in atom.exports:
+def live_bytes(supernodes: Supernodes) -> list[int]:
+    """Bytes of computed values alive between supernode k - 1 and supernode k, for each k."""
+    steps = [0] * (len(supernodes.items) + 1)
+    for k, supernode in enumerate(supernodes.items):
+        for export in supernode.exports:
             last = export.readers.bit_length() - 1
             if last > k:
-                nbytes = atoms.graph.type_of(export.value).nbytes
+                nbytes = supernodes.graph.type_of(export.value).nbytes
                 steps[k + 1] += nbytes
                 steps[last + 1 if last + 1 < len(steps) else last] -= nbytes
     total, found = 0, []
@@ -65,7 +66,7 @@ def live_bytes(atoms: Atoms) -> list[int]:
 
 
 def _cuts(sizes: Sequence[int], live: Sequence[int], limit: int) -> list[int]:
-    """Atoms before which to cut: the narrowest place in the second half of what fits."""
+    """Supernodes before which to cut: the narrowest place in the second half of what fits."""
     cuts: list[int] = []
     start, left = 0, sum(sizes)
     while left > limit:
@@ -79,7 +80,7 @@ def _cuts(sizes: Sequence[int], live: Sequence[int], limit: int) -> list[int]:
 
 
 def _reach(sizes: Sequence[int], start: int, nodes: int) -> int:
-    """The furthest atom position that is at most `nodes` nodes away, ahead or (negative) back."""
+    """The furthest supernode that is at most `nodes` nodes away, ahead or (negative) back."""
     at, step = start, 1 if nodes >= 0 else -1
     left = abs(nodes)
     while 0 <= at + min(step, 0) < len(sizes):
@@ -90,16 +91,16 @@ def _reach(sizes: Sequence[int], start: int, nodes: int) -> int:
     return at
 
 
-def _window(atoms: Atoms, first: int, last: int, kind: str) -> Window:
+def _window(supernodes: Supernodes, first: int, last: int, kind: str) -> Window:
     inside = (1 << last) - (1 << first)
     nodes: set[int] = set()
     given: set[Value] = set()
     produced: list[Value] = []
     for k in bits(inside):
-        atom = atoms.items[k]
-        nodes |= atom.full
-        given.update(v for v in atom.reads if not inside >> atoms.home[v.node] & 1)
-        produced += [e.value for e in atom.exports if e.is_output or e.readers & ~inside]
-    for before in atoms.items[:first]:  # alive across the window: also there to be read
+        supernode = supernodes.items[k]
+        nodes |= supernode.full
+        given.update(v for v in supernode.reads if not inside >> supernodes.home[v.node] & 1)
+        produced += [e.value for e in supernode.exports if e.is_output or e.readers & ~inside]
+    for before in supernodes.items[:first]:  # alive across the window: also there to be read
         given.update(e.value for e in before.exports if e.readers >> last)
     return Window(frozenset(nodes), tuple(sorted(produced)), tuple(sorted(given)), kind)

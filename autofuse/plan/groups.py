@@ -1,9 +1,10 @@
-"""What a group reads and writes, and in which order groups can run."""
+"""What a group reads and writes, and the one order in which the groups of a plan run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from heapq import heappop, heappush
 
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.unroll import unrolled_body
@@ -68,45 +69,57 @@ def group_of(graph: Graph, nodes: Iterable[int], body: FusionPlan | None = None)
     return FusionGroup(ordered, needed_outputs(graph, ordered), body)
 
 
-@lru_cache(maxsize=64)
-def ancestors(graph: Graph) -> tuple[int, ...]:
-    """For each node a bit mask of the nodes it depends on, itself included."""
-    masks: list[int] = []
-    for i, node in enumerate(graph.nodes):
-        mask = 1 << i
-        for value in node.inputs:
-            mask |= masks[value.node]
-        masks.append(mask)
-    return tuple(masks)
-
-
-def is_convex(graph: Graph, nodes: Sequence[int], outputs: Sequence[Value]) -> bool:
-    """Nothing the group reads depends on something it writes."""
-    up = ancestors(graph)
-    written = 0
-    for value in outputs:
-        written |= 1 << value.node
-    return all(not up[value.node] & written for value in reads(graph, nodes))
+def rank(group: FusionGroup) -> tuple[object, ...]:
+    """The key that breaks ties between groups: low node numbers first. Unequal groups differ."""
+    return (group.nodes[-1], group.nodes, group.outputs, group.unroll, str(group.body or ""))
 
 
 def ordered_plan(graph: Graph, groups: Iterable[FusionGroup]) -> FusionPlan:
-    """Groups in the one topological order that prefers low node numbers.
+    """The plan of these groups, whatever order they come in; every plan is made here.
 
-    Raises PlanError when a value is never written or groups depend on each other in a cycle."""
-    left = sorted(groups, key=lambda g: (g.nodes[-1], g.nodes, g.outputs))
-    ready = {Value(i) for i in range(len(graph.nodes)) if is_source(graph, i)}
-    needs = {id(g): reads(graph, g.nodes) for g in left}
+    The first group by `rank` whose reads are written runs next; a group that comes twice runs once.
+    A value that several groups write is there once the first of them has run. Raises PlanError
+    when a value is never written or groups wait for each other in a circle."""
+    ranked = sorted(dict.fromkeys(groups), key=rank)
+    readers: dict[Value, list[int]] = {}
+    waits: list[int] = []
+    for k, group in enumerate(ranked):
+        needs = [v for v in reads(graph, group.nodes) if not is_source(graph, v.node)]
+        waits.append(len(needs))
+        for value in needs:
+            readers.setdefault(value, []).append(k)
+    ready = [k for k, left in enumerate(waits) if not left]  # ascending, so it is a heap
     placed: list[FusionGroup] = []
-    while left:
-        rest: list[FusionGroup] = []
-        for group in left:
-            if all(v in ready for v in needs[id(group)]):
-                placed.append(group)
-                ready.update(group.outputs)
-            else:
-                rest.append(group)
-        if len(rest) == len(left):
-            missing = next(v for v in needs[id(rest[0])] if v not in ready)
-            raise PlanError(f"group {rest[0]} reads {missing}, which no earlier group can write")
-        left = rest
+    while ready:
+        placed.append(ranked[heappop(ready)])
+        for value in placed[-1].outputs:
+            for k in readers.pop(value, ()):
+                waits[k] -= 1
+                if not waits[k]:
+                    heappush(ready, k)
+    if len(placed) < len(ranked):
+        raise _stuck(ranked, {value: ranked[waiting[0]] for value, waiting in readers.items()})
     return FusionPlan(tuple(placed))
+
+
+def _stuck(groups: Sequence[FusionGroup], waiting: Mapping[Value, FusionGroup]) -> PlanError:
+    """Why some groups cannot run: `waiting` has a reader of each value that was not written."""
+    written = {v for group in groups for v in group.outputs}
+    for value, group in sorted(waiting.items()):
+        if value not in written:
+            return PlanError(f"group {group} reads {value}, which no group writes")
+    value, group = min(waiting.items(), key=lambda item: rank(item[1]))
+    return PlanError(
+        f"groups wait for each other in a circle: group {group} reads {value}, "
+        "which no earlier group can write"
+    )
+
+
+def in_one_order(graph: Graph, plan: FusionPlan) -> FusionPlan:
+    """A plan made elsewhere in the order of `ordered_plan`, loop bodies too, so that equal sets of
+    kernels are equal plans, whoever made them."""
+    groups = (
+        g if g.body is None else replace(g, body=in_one_order(reissued(graph, g)[0], g.body))
+        for g in plan.groups
+    )
+    return ordered_plan(graph, groups)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.contraction import contract_shape
 from autofuse.ops.spec import Family
+from autofuse.plan.barriers import stands_alone
+from autofuse.plan.clusters import connected, is_convex
 from autofuse.plan.forms import (
     ANCHORS,
     LOCAL,
@@ -17,9 +18,9 @@ from autofuse.plan.forms import (
     local_shape,
     single_form,
 )
-from autofuse.plan.groups import is_convex, is_source, reads, reissued
+from autofuse.plan.groups import is_source, reads, reissued
 from autofuse.plan.multiplicity import MOST_REPEATED, index_counts, may_repeat
-from autofuse.plan.types import FusionGroup, FusionPlan, PlanError
+from autofuse.plan.types import FusionGroup, FusionPlan, PlanError, Refusal
 
 MAX_BUFFERS = 256
 MAX_NODES = 4096
@@ -29,18 +30,6 @@ ROW_SCRATCH = 1 << 16
 LOOP_PRODUCTS = 512
 # Below this many elements losing parallel items cannot matter.
 SMALL_WORK = 1 << 14
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why nodes cannot be one kernel: the rule's name and a sentence."""
-
-    rule: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"[{self.rule}] {self.reason}"
-
 
 Verdict = tuple[Form, ...] | Refusal
 
@@ -64,8 +53,9 @@ def check_group(
         return Refusal("convex", "a value it reads depends on a value it writes")
     if len(nodes) > 1:
         for n in nodes:
-            if graph[n].spec.family is Family.CONTRACTION:
-                return Refusal("library", f"%{n} {graph[n].op} is a kernel of its own")
+            barrier = stands_alone(graph, n)
+            if barrier is not None:
+                return barrier
     return _forms(graph, nodes, outputs)
 
 
@@ -94,26 +84,13 @@ def components(
 ) -> list[tuple[tuple[int, ...], tuple[Value, ...]]]:
     """Weakly connected parts of a node set with the outputs each writes, by first node."""
     inside = frozenset(nodes)
-    root = {n: n for n in nodes}
-
-    def find(n: int) -> int:
-        while root[n] != n:
-            root[n] = root[root[n]]
-            n = root[n]
-        return n
-
-    for n in nodes:
-        for value in graph[n].inputs:
-            if value.node in inside:
-                a, b = find(value.node), find(n)
-                root[max(a, b)] = min(a, b)
-    parts: dict[int, list[int]] = {}
-    for n in nodes:
-        parts.setdefault(find(n), []).append(n)
+    links = ((v.node, n) for n in nodes for v in graph[n].inputs if v.node in inside)
+    parts = connected(nodes, links)
+    first = {n: part[0] for part in parts for n in part}
     return [
-        (tuple(part), tuple(v for v in outputs if v.node in set(part)))
-        for part in parts.values()
-        if any(v.node in set(part) for v in outputs)
+        (part, written)
+        for part in parts
+        if (written := tuple(v for v in outputs if first[v.node] == part[0]))
     ]
 
 

@@ -22,6 +22,17 @@ class PlanError(AutofuseError):
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why nodes cannot be one kernel: the rule's name and a sentence."""
+
+    rule: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"[{self.rule}] {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class FusionGroup:
     """Nodes computed by ONE kernel and the values it writes, both ascending.
 

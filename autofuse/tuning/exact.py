@@ -83,7 +83,7 @@ class ExactSearch:
         self.whole = Selection(self.kernels, cover)
         self.windows: tuple[Window, ...] = ()
         if nodes_to_plan(self.graph) > WHOLE_NODES:
-            self.windows = windows(self.graph, WHOLE_NODES, atoms=self.enumeration.atoms)
+            self.windows = windows(self.graph, WHOLE_NODES, supernodes=self.enumeration.supernodes)
         self.allocation = Allocation(goal.runs)
         # The plan so far of a graph planned by windows.
         self.current: FusionPlan | None = None

@@ -99,7 +99,7 @@ def plan_for(
 def _least(graph: Graph, enumeration: Enumeration) -> tuple[FusionPlan | None, int]:
     """The plan with the least bounds, and how many windows it was made in."""
     if nodes_to_plan(graph) > WHOLE_NODES:
-        parts = windows(graph, WHOLE_NODES, atoms=enumeration.atoms)
+        parts = windows(graph, WHOLE_NODES, supernodes=enumeration.supernodes)
         return plan_by_bounds(enumeration, parts), sum(w.kind == "tile" for w in parts)
     cover = cover_problem(enumeration)
     return ordered_plan(graph, cover.groups(k_best(cover.problem)[0].plan)), 1

@@ -7,11 +7,11 @@ from typing import Any
 
 from autofuse.backends.registry import backend_named
 from autofuse.baselines import BASELINES, LAUNCH_RULES, baseline_named
-from autofuse.baselines.base import in_one_order
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.partition import realise
+from autofuse.plan.groups import in_one_order
+from autofuse.plan.legalise import legalise
 from autofuse.plan.types import Candidate, candidate_from_json
 from autofuse.records import Measurement
 from autofuse.tuning.evaluate import code_of
@@ -55,7 +55,7 @@ def baseline_candidate(graph: Graph, name: str, device: str) -> tuple[Candidate,
     """A baseline's plan, and how many of its groups had to be cut because no kernel of ours can be
     them. It is launched as its rules say, where they do, else by default. `graph` must be
     canonical."""
-    plan, cut = realise(graph, baseline_named(name)(graph).plan)
+    plan, cut = legalise(graph, baseline_named(name)(graph).plan)
     plan, space, rule = in_one_order(graph, plan), SPACES[device], LAUNCH_RULES.get(name)
     if rule is None:
         return default_candidate(graph, plan, space, name), cut

@@ -1,0 +1,30 @@
+"""Fusion barriers: which nodes no kernel may share, and which can take nothing into theirs.
+
+What a kernel of ours can do with an op is decided here alone. Rules that follow another system
+(`autofuse.baselines`) have barriers of their own.
+"""
+
+from __future__ import annotations
+
+from autofuse.graph.types import Graph
+from autofuse.ops.spec import Family
+from autofuse.plan.types import Refusal
+
+LIBRARY_CALLS = (Family.CONTRACTION,)
+WHOLE_ARRAYS = (Family.CONTRACTION, Family.CONTROL)
+# Says of a set of nodes whose loops are re-issued, where no single node is to blame.
+SHARED = Refusal("library", "a library call or a re-issued loop stands alone")
+
+
+def stands_alone(graph: Graph, node: int) -> Refusal | None:
+    """Why a node must be the only one of its kernel, or None. A contraction is a library call."""
+    n = graph[node]
+    if n.spec.family in LIBRARY_CALLS:
+        return Refusal("library", f"%{node} {n.op} is a kernel of its own")
+    return None
+
+
+def reads_whole_arrays(graph: Graph, node: int) -> bool:
+    """Whether a node needs its operands in memory, so that its kernel cannot recompute
+    what it reads: library calls and counted loops."""
+    return graph[node].spec.family in WHOLE_ARRAYS
