@@ -32,9 +32,9 @@ def trials(count: int) -> list[LaunchConfig]:
 
 def test_one_setting_is_changed_at_a_time_first_and_the_spread_last() -> None:
     asked = settings_asked(CPU, GRAPH, [FUSED])
-    assert asked[0] == "threads" and {"math", "vector", "stage"} <= set(asked)
+    assert asked[0] == "threads" and {"math", "vector_bits", "stage"} <= set(asked)
     first = [changed(launch) for launch in trials(4)]
-    assert first[:3] == [{"math"}, {"vector"}, {"stage"}]
+    assert first[:3] == [{"math"}, {"vector_bits"}, {"stage"}]
     assert first[3] == {"threads"} or DEFAULT["threads"] == 1
 
 

@@ -56,7 +56,7 @@ class ToySpace:
         return LaunchConfig() if group.body is not None else LaunchConfig.of(threads=1, tile=64)
 
     def ruled(
-        self, graph: Graph, group: FusionGroup, threads: int, unroll: int, strided: bool
+        self, graph: Graph, group: FusionGroup, threads: int, items: int, strided: bool
     ) -> LaunchConfig:
         return self.default(graph, group)
 

@@ -135,7 +135,7 @@ class Kernel:
     """One kernel: parameters (inputs first) and a body whose loops are grid loops.
 
     `lanes` is the largest extent of the item-form lane loops (0 for row form) and `facts` are
-    launch settings that only the printer uses (threads, unroll, ...)."""
+    launch settings that only the printer uses (threads, blocks, ...)."""
 
     name: str
     params: tuple[Param, ...]
