@@ -16,10 +16,10 @@ from batching import Case, build, verdict
 from expr_eval import draw
 from test_ops_on_cpu import LAUNCHES, one_op, whole
 from test_tune import after, check_complete, toy, tune_toy
-from toy_device import TOY, workload
+from toy_device import toy_kind, workload
 
-from autofuse.backends.registry import BACKENDS
 from autofuse.baselines import BASELINES, Baseline, BaselineResult, unfused
+from autofuse.devices import DEVICES, present_device
 from autofuse.errors import AutofuseError
 from autofuse.frontends.jsonfile import dumps, loads
 from autofuse.graph.builder import GraphBuilder
@@ -32,13 +32,11 @@ from autofuse.ops.scalar import Call
 from autofuse.ops.spec import Family, Index, OpSpec, Pull, Sample
 from autofuse.ops.types import OpCall, TensorType
 from autofuse.plan.types import FusionPlan
-from autofuse.runtime.device import resolve_device
 from autofuse.search import SEARCHERS
 from autofuse.search.conformance import check_searcher
 from autofuse.search.protocol import Option, Outcome, Problem, Proposal
 from autofuse.search.space import Space, draw_new
 from autofuse.tuning import best_plan, compare, compile, plan_named
-from search_spaces import SPACES
 
 __all__ = ["toy"]  # a fixture
 F32 = TensorType((5, 7), DType.F32)
@@ -170,15 +168,11 @@ def test_a_searcher_is_one_factory(
         tune_toy(tmp_path / "t.db", "toy", options={"x": "1"})
 
 
-# --- a device: a Backend and its launch space -----------------------------------------------------
+# --- a device: one DeviceKind ---------------------------------------------------------------------
 
 
-def test_every_device_has_a_launch_space() -> None:
-    assert set(BACKENDS) == set(SPACES)
-
-
-def test_a_device_is_one_backend_and_one_space(toy: None, tmp_path: Path) -> None:
-    assert resolve_device("toy") == "toy"
+def test_a_device_is_one_record(toy: None, tmp_path: Path) -> None:
+    assert present_device("toy") is DEVICES["toy"]
     db = str(tmp_path / "t.db")
     result = tune_toy(tmp_path / "t.db", stop=after(6))
     assert result.device == "toy"
@@ -200,6 +194,6 @@ def test_a_device_called_cuda_is_usable_once_it_is_registered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(AutofuseError, match="cannot be used"):
-        resolve_device("cuda")
-    monkeypatch.setitem(BACKENDS, "cuda", TOY)
-    assert resolve_device("cuda") == TOY.name
+        present_device("cuda")
+    monkeypatch.setitem(DEVICES, "cuda", toy_kind())
+    assert present_device("cuda").name == "toy"

@@ -7,9 +7,9 @@ from autofuse.plan.types import LaunchConfig
 from autofuse.tuning.launches import Kernel, LaunchProblem, next_trial
 from autofuse.zoo import zoo_graph
 from benchmarks.record import settings_asked
-from search_spaces import SPACES, FusionSpace
+from search_spaces import CpuLaunchSpace, FusionSpace
 
-CPU = SPACES["cpu"]
+CPU = CpuLaunchSpace()
 GRAPH = canonical(zoo_graph("softmax", "small"))
 (FUSED,) = FusionSpace(GRAPH).choose(lambda _, options: options[0]).groups
 PROBLEM = LaunchProblem(GRAPH, FUSED, CPU)

@@ -12,8 +12,8 @@ from cli_tools import Call, call, toy_file
 
 from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.emulated import EmulatedArtifact, EmulatedPlan
-from autofuse.backends.registry import BACKENDS, PREFERRED, backend_named, chosen_backend, targeted
 from autofuse.baselines import BASELINES
+from autofuse.devices import DEVICES, chosen_device, device_named, targeted
 from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
@@ -56,8 +56,8 @@ def test_targets_are_for_devices_that_stand_for_others() -> None:
         plan_for(zoo_graph("softmax", "small"), target="Z9")
     for device in ("cpu", "cuda"):
         with pytest.raises(AutofuseError, match="can be named for cuda-emulated only"):
-            targeted(BACKENDS[device], "H100")
-    assert str(targeted(BACKENDS["cuda-emulated"], "A100").target) == "sm_80:A100"
+            targeted(DEVICES[device], "H100")
+    assert str(targeted(DEVICES["cuda-emulated"], "A100").backend.target) == "sm_80:A100"
 
 
 def test_the_command_says_what_its_figures_are(cli: Call, tmp_path: Path) -> None:
@@ -72,9 +72,9 @@ def test_the_command_says_what_its_figures_are(cli: Call, tmp_path: Path) -> Non
 
 
 def test_auto_falls_back_and_says_so(cli: Call, tmp_path: Path) -> None:
-    assert PREFERRED == ("cuda", "cpu")
-    backend, remark = chosen_backend("auto")
-    assert backend.name == "cpu" and backend_named("auto") is backend
+    assert [kind.name for kind in DEVICES.values() if kind.automatic] == ["cuda", "cpu"]
+    kind, remark = chosen_device("auto")
+    assert kind.name == "cpu" and device_named("auto") is kind
     assert remark == "device 'cuda' cannot be used: no CUDA driver was found; using device 'cpu'"
     ended = cli("run", toy_file(tmp_path), "--device", "auto")
     assert ended.code == 0 and remark in ended.err
@@ -111,7 +111,7 @@ def test_the_emulated_device_is_never_timed() -> None:
 def test_a_plan_that_was_let_go_says_so() -> None:
     graph = canonical(zoo_graph("softmax", "small"))
     candidate = plan_named(graph, "fused", device="cuda-emulated")
-    program = BACKENDS["cuda-emulated"].program(graph, candidate)
+    program = DEVICES["cuda-emulated"].backend.program(graph, candidate)
     plan = EmulatedPlan(EmulatedArtifact(program))
     inputs = random_inputs(graph, 1)
     (found,) = plan.run(inputs)

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 from batching import Case, failures
-from toy_device import LONG_S, QUICK, TOY, ToySpace
+from toy_device import LONG_S, QUICK, toy_kind
 from unrolled_plans import GRAPH, LOOP, TRIP, whole
 
-from autofuse.backends.registry import BACKENDS
 from autofuse.cost.bounds import NOMINAL
+from autofuse.devices import DEVICES
 from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.values import LoweringError
 from autofuse.plan.legality import check_plan
 from autofuse.plan.types import FusionGroup, FusionPlan, LaunchConfig, candidate_from_json
 from autofuse.tuning import session, strategies, tune
 from autofuse.tuning.profiling import Kernels
-from search_spaces import SPACES, CpuLaunchSpace, FusionSpace
+from search_spaces import CpuLaunchSpace, FusionSpace
 from search_spaces.fusion import unroll_factors
 
 # --- inside one kernel ----------------------------------------------------------------------
@@ -111,8 +111,7 @@ def test_the_exact_planner_unrolls_where_that_costs_least(
             self._kernel(key).us[launch] = faked_us(group)
         return True
 
-    monkeypatch.setitem(BACKENDS, "toy", TOY)
-    monkeypatch.setitem(SPACES, "toy", ToySpace())
+    monkeypatch.setitem(DEVICES, "toy", toy_kind())
     monkeypatch.setattr(session, "Sampling", lambda cache: replace(QUICK, cache=cache))
     monkeypatch.setattr(strategies, "calibration_of", lambda _: replace(NOMINAL, launch_us=0.01))
     monkeypatch.setattr(Kernels, "profile", profile)

@@ -92,7 +92,7 @@ class ExactSearch:
         session = self.session
         enumeration = candidate_kernels(
             self.graph, [*session.plans.values(), self.fused], calibration,
-            rules=session.plans, device=session.backend.name,
+            rules=session.plans,
         )  # fmt: skip
         session.counts = dict(enumeration.counts)
         return enumeration

@@ -22,7 +22,6 @@ from autofuse.tuning.launches import (
 )
 from autofuse.tuning.problem import default_candidate
 from autofuse.tuning.session import Session
-from search_spaces import SPACES
 from search_spaces.launch import LaunchSpace
 
 # Times may be off by this much: a kernel so much below its bound refutes the bound.
@@ -40,7 +39,7 @@ class Kernels:
         """`places`: the key of every candidate group; `bounds`: least microseconds by key."""
         self.session, self.graph, self.places = session, session.graph, places
         self.bounds, self.samples = bounds, {key: group for group, key in places.items()}
-        self.space: LaunchSpace = SPACES[session.backend.name]
+        self.space: LaunchSpace = session.device.space
         self.cache = session.evaluator.sampling.cache
         self.by_key: dict[str, Kernel] = {}
         # Seconds that one plan takes to build and run, as far as seen, and plans seen.

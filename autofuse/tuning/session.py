@@ -6,9 +6,9 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from autofuse.backends.registry import Backend, timed_backend
 from autofuse.baselines import BASELINES, baseline_named
 from autofuse.cost.bounds import peak_bytes
+from autofuse.devices import DeviceKind, timed_device
 from autofuse.graph.canonical import canonical, digest, text
 from autofuse.graph.types import Graph
 from autofuse.measure.session import Worker
@@ -39,6 +39,7 @@ def tune(
     *,
     name: str = "",
     device: str = "auto",
+    target: str = "",
     db: str | None = None,
     budget_s: float = 60.0,
     strategy: str = "exact",
@@ -75,13 +76,12 @@ def tune(
         raise AutofuseError(f"the seed must not be negative, as {seed} is")
     for rule in baselines:
         baseline_named(rule)
-    backend = timed_backend(device)
+    kind = timed_device(device, target)
     search = strategy_named(strategy, seed, gap, runs, options or {})
     graph = canonical(graph)
-    state = cache_state(cache, graph, backend)
-    hardware = backend.environment().device
-    with Store.open(db) as store, Worker(Workload(graph, seed), device=hardware) as worker:
-        session = Session(graph, name, backend, store, worker, budget_s, seed, begun, state)
+    state = cache_state(cache, graph, kind)
+    with Store.open(db) as store, Worker(Workload(graph, seed), hardware=kind.timer) as worker:
+        session = Session(graph, name, kind, store, worker, budget_s, seed, begun, state)
         session.progress = progress or (lambda _: None)
         session.stop = stop or (lambda: False)
         session.max_memory = max_memory
@@ -105,14 +105,15 @@ class Session:
     """One tuning session and what it has learned so far."""
 
     def __init__(
-        self, graph: Graph, name: str, backend: Backend, store: Store, worker: Worker,
+        self, graph: Graph, name: str, device: DeviceKind, store: Store, worker: Worker,
         budget_s: float, seed: int, begun: float, cache: str,
     ) -> None:  # fmt: skip
         self.begun = begun
-        self.graph, self.name, self.backend, self.store = graph, name, backend, store
+        self.graph, self.name, self.device, self.store = graph, name, device, store
+        self.backend = device.backend
         self.digest, self.seed, self.budget_s = digest(graph), seed, budget_s
-        self.environment: Environment = backend.environment()
-        self.evaluator = Evaluator(backend, graph, self.digest, worker, Sampling(cache))
+        self.environment: Environment = self.backend.environment()
+        self.evaluator = Evaluator(self.backend, graph, self.digest, worker, Sampling(cache))
         self.known: dict[str, Measurement] = {}
         self.rules: tuple[str, ...] = tuple(BASELINES)
         self.baselines: dict[str, Measurement] = {}
@@ -206,7 +207,7 @@ class Session:
 
     def _measure_baselines(self) -> None:
         for name in self.rules:
-            candidate, cut = baseline_candidate(self.graph, name, self.backend.name)
+            candidate, cut = baseline_candidate(self.graph, name, self.device.space)
             if cut:
                 self.notes.append(f"{cut} groups of {name} had to be cut: no kernel can be them")
             self.plans[name] = candidate.plan

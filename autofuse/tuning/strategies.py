@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from autofuse.cost.bounds import NOMINAL, Calibration
-from autofuse.measure.hardware import HARDWARE
+from autofuse.cost.bounds import Calibration
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.types import Candidate
 from autofuse.records import Measurement
@@ -17,7 +16,6 @@ from autofuse.search.protocol import Outcome, Proposal
 from autofuse.tuning.learned import lessons_of, library
 from autofuse.tuning.problem import FusionProblem
 from autofuse.tuning.session import Search, Session
-from search_spaces import SPACES
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ def sampling(wishes: Wishes) -> Search:
     make_searcher(wishes.name, wishes.seed, wishes.options)
 
     def search(session: Session) -> None:
-        problem = FusionProblem(session.graph, SPACES[session.backend.name], session.plans)
+        problem = FusionProblem(session.graph, session.device.space, session.plans)
 
         def evaluate(proposal: Proposal) -> Outcome:
             assert isinstance(proposal.payload, Candidate)
@@ -111,8 +109,7 @@ def calibration_of(session: Session) -> Calibration:
     stored = session.store.calibration(session.environment)
     if "launch_us" in stored:
         return Calibration.from_mapping(stored)
-    hardware = HARDWARE.get(session.environment.device)
-    measured = NOMINAL if hardware is None else hardware.calibrate()
+    measured = session.device.calibrate()
     for name, value in measured.to_mapping().items():
         session.store.set_calibration(session.environment, name, value)
     return measured
