@@ -27,16 +27,16 @@ class DeviceKind:
 
     `backend` builds and runs; `launches` gives the launch space of the device that is here, or of
     the backend's target. `dialect` is what kernels are written in, and `kernel_text` the name and
-    the text of one. `help` is what the command line says of it. `hardware` takes times; a kind
-    without it is never timed. `standing_for` makes a backend for a device that is not here, and
-    `automatic` says whether "auto" may mean this kind."""
+    the text of one. `help` is what the command line says of it besides its name.
+    `hardware` takes times; a kind without it is never timed. `standing_for` makes a backend for a
+    device that is not here, and `automatic` says whether "auto" may mean this kind."""
 
     name: str
     backend: Backend
     launches: Callable[[Backend], LaunchSpace]
     dialect: Dialect
     kernel_text: Callable[[Run], tuple[str, str]]
-    help: str
+    help: str = ""
     hardware: Hardware | None = None
     standing_for: Callable[[Target], Backend] | None = None
     automatic: bool = False
@@ -52,6 +52,10 @@ class DeviceKind:
         if self.hardware is None:
             raise AutofuseError(f"device '{self.name}' is never timed: it only shows what is right")
         return self.hardware
+
+    def must_be_timed(self) -> None:
+        """Raises AutofuseError for a kind that is never timed."""
+        assert self.timer is not None
 
     def cache_bytes(self) -> int:
         """Bytes of the last-level cache; raises AutofuseError where the device is not here."""
@@ -81,16 +85,15 @@ DEVICES: dict[str, DeviceKind] = {
     kind.name: kind
     for kind in (
         DeviceKind(
-            "cuda", CUDA_BACKEND, _cuda_launches, CUDA, _cuda_text, "this machine's GPU",
-            GPU, automatic=True,
+            "cuda", CUDA_BACKEND, _cuda_launches, CUDA, _cuda_text, hardware=GPU, automatic=True,
         ),
         DeviceKind(
-            "cpu", CPU_BACKEND, lambda _: CpuLaunchSpace(), C, _c_text, "this machine's CPU",
-            HOST, automatic=True,
+            "cpu", CPU_BACKEND, lambda _: CpuLaunchSpace(), C, _c_text, hardware=HOST,
+            automatic=True,
         ),
         DeviceKind(
             "cuda-emulated", emulated_backend(DEFAULT_TARGET), _cuda_launches, CUDA, _cuda_text,
-            "a GPU's kernels run on the CPU, never timed", standing_for=emulated_backend,
+            "on the CPU, never timed", standing_for=emulated_backend,
         ),
     )
 }  # fmt: skip
@@ -106,7 +109,7 @@ def device_named(name: str = AUTO, target: str = "") -> DeviceKind:
 def timed_device(name: str = AUTO, target: str = "") -> DeviceKind:
     """The kind for measuring; raises AutofuseError where it is not ready or never timed."""
     kind = device_named(name, target)
-    _ = kind.timer
+    kind.must_be_timed()
     kind.backend.ready()
     return kind
 
@@ -186,4 +189,5 @@ def speaking(dialect: str) -> DeviceKind:
 
 def devices_help() -> str:
     """What the option --device says."""
-    return f"{AUTO}, {', '.join(f'{kind.name} ({kind.help})' for kind in DEVICES.values())}."
+    names = (f"{k.name} ({k.help})" if k.help else k.name for k in DEVICES.values())
+    return f"{', '.join([AUTO, *names])}."

@@ -43,7 +43,7 @@ WARP_ROW = 1024
 SPLIT_ROW = 1 << 14
 
 
-class Limits(Protocol):
+class DeviceLimits(Protocol):
     """What of a device bounds a launch; sizes in bytes. `backends.cuda.devices.Target` is one."""
 
     @property
@@ -91,8 +91,8 @@ class _Facts:
 class CudaLaunchSpace:
     """Kernels of one device: `limits` are those of `backends.cuda.devices.Target`."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits: Limits = limits or CommonLimits()
+    def __init__(self, limits: DeviceLimits | None = None) -> None:
+        self.limits: DeviceLimits = limits or CommonLimits()
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
         return kernel_kind(graph, group)
@@ -124,97 +124,105 @@ class CudaLaunchSpace:
 
 
 def _offer(
-    limits: Limits, facts: _Facts, row: LaunchParameter[Any], made: Chosen
+    limits: DeviceLimits, facts: _Facts, row: LaunchParameter[Any], made: Chosen
 ) -> tuple[Setting, ...]:
     if row.name != "impl" and made.get("impl") == "blas":
         return ()  # cuBLAS decides itself
     narrow = _NARROWER.get(row.name)
-    return row.choices if narrow is None else narrow(limits, facts, row.choices, made)
+    return row.choices if narrow is None else narrow(_Question(limits, facts, row.choices, made))
 
 
 # --- what of a parameter's choices is offered to a kernel -----------------------------------------
 
-Choices = tuple[Any, ...]
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A kernel on a device, a parameter's choices, and what has been chosen before it."""
+
+    limits: DeviceLimits
+    facts: _Facts
+    choices: tuple[Any, ...]
+    made: Chosen
 
 
-def _folds(limits: Limits, facts: _Facts, choices: Choices, made: Chosen) -> tuple[Setting, ...]:
+def _folds(q: _Question) -> tuple[Setting, ...]:
     """Ways to fold rows, the likely best first."""
-    found: list[Setting] = ["warp", "block"] if facts.row <= WARP_ROW else ["block", "warp"]
-    if facts.row > ROW_REGISTERS * WARP_ROW:
+    found: list[Setting] = ["warp", "block"] if q.facts.row <= WARP_ROW else ["block", "warp"]
+    if q.facts.row > ROW_REGISTERS * WARP_ROW:
         found.remove("warp")
-    if facts.row >= SPLIT_ROW:
+    if q.facts.row >= SPLIT_ROW:
         found += ["split", "barrier"]
-        if facts.items < limits.sms // 2:  # too few rows to give every one work
+        if q.facts.items < q.limits.sms // 2:  # too few rows to give every one work
             found.insert(0, found.pop(found.index("split")))
     return tuple(found)
 
 
-def _threads(limits: Limits, facts: _Facts, choices: Choices, made: Chosen) -> tuple[Setting, ...]:
-    if made.get("reduce") == "warp":
+def _threads(q: _Question) -> tuple[Setting, ...]:
+    if q.made.get("reduce") == "warp":
         return (256, 128, 512)
-    if facts.kind == ROW:
-        least = -(-facts.row // (4 * WARP)) * WARP
+    if q.facts.kind == ROW:
+        least = -(-q.facts.row // (4 * WARP)) * WARP
         first = max(WARP, min(1 << (least - 1).bit_length(), 512))
     else:
-        most = 128 if facts.kind == LOOP else 256
+        most = 128 if q.facts.kind == LOOP else 256
         # No multiprocessor is idle for want of blocks.
-        per_sm = facts.items // _wide(facts) // limits.sms
+        per_sm = q.facts.items // _wide(q.facts) // q.limits.sms
         first = max(64, min(most, 1 << max(per_sm, 1).bit_length() - 1))
-    return ordered(first, tuple(t for t in choices if t <= limits.threads_per_block))
+    return ordered(first, tuple(t for t in q.choices if t <= q.limits.threads_per_block))
 
 
-def _rows(limits: Limits, facts: _Facts, choices: Choices, made: Chosen) -> tuple[Setting, ...]:
-    return choices if made["reduce"] == "warp" else ()
+def _rows(q: _Question) -> tuple[Setting, ...]:
+    return q.choices if q.made["reduce"] == "warp" else ()
 
 
-def _vectors(limits: Limits, facts: _Facts, choices: Choices, made: Chosen) -> tuple[Setting, ...]:
-    if facts.kind == LOOP:
+def _vectors(q: _Question) -> tuple[Setting, ...]:
+    if q.facts.kind == LOOP:
         return (1,)
-    odd = facts.kind == ROW and facts.row % _wide(facts)
-    return ordered(1 if odd else _wide(facts), _widths(facts))
+    odd = q.facts.kind == ROW and q.facts.row % _wide(q.facts)
+    return ordered(1 if odd else _wide(q.facts), _widths(q.facts))
 
 
-def _items(limits: Limits, facts: _Facts, choices: Choices, made: Chosen) -> tuple[Setting, ...]:
+def _items(q: _Question) -> tuple[Setting, ...]:
     """At least a vector; one for loops, whose state is in registers."""
-    if facts.kind == LOOP:
+    if q.facts.kind == LOOP:
         return (1,)
-    vector = made["vector"]
-    return ordered(max(vector, _wide(facts)), tuple(n for n in choices if n >= vector))
+    vector = q.made["vector"]
+    return ordered(max(vector, _wide(q.facts)), tuple(n for n in q.choices if n >= vector))
 
 
-def _keeps(limits: Limits, facts: _Facts, choices: Choices, made: Chosen) -> tuple[Setting, ...]:
+def _keeps(q: _Question) -> tuple[Setting, ...]:
     """Where a row of one thread, or the rows of a block, have room."""
-    warps = made["reduce"] == "warp"
-    team, per_block = (WARP, made["threads"] // WARP) if warps else (made["threads"], 1)
+    warps = q.made["reduce"] == "warp"
+    team, per_block = (WARP, q.made["threads"] // WARP) if warps else (q.made["threads"], 1)
     found: list[Setting] = []
-    if -(-facts.row // team) <= ROW_REGISTERS:
+    if -(-q.facts.row // team) <= ROW_REGISTERS:
         found.append("registers")
-    if per_block * facts.row * max(4, facts.narrowest) <= limits.shared_per_block:
+    if per_block * q.facts.row * max(4, q.facts.narrowest) <= q.limits.shared_per_block:
         found.append("shared")
     return (*found, "reread")
 
 
-def _grids(limits: Limits, facts: _Facts, choices: Choices, made: Chosen) -> tuple[Setting, ...]:
-    return ("one",) if made.get("reduce") == "barrier" else choices
+def _grids(q: _Question) -> tuple[Setting, ...]:
+    return ("one",) if q.made.get("reduce") == "barrier" else q.choices
 
 
-def _turns(limits: Limits, facts: _Facts, choices: Choices, made: Chosen) -> tuple[Setting, ...]:
-    return choices if facts.transposes else ()
+def _turns(q: _Question) -> tuple[Setting, ...]:
+    return q.choices if q.facts.transposes else ()
 
 
-def _unrolls(limits: Limits, facts: _Facts, choices: Choices, made: Chosen) -> tuple[Setting, ...]:
-    return divisors(choices, facts.iterations)
+def _unrolls(q: _Question) -> tuple[Setting, ...]:
+    return divisors(q.choices, q.facts.iterations)
 
 
-def _blocks(limits: Limits, facts: _Facts, choices: Choices, made: Chosen) -> tuple[Setting, ...]:
-    most = limits.threads_per_sm // made["threads"]
+def _blocks(q: _Question) -> tuple[Setting, ...]:
+    most = q.limits.threads_per_sm // q.made["threads"]
     # More threads than registers for 32 each would spill everything.
-    room = limits.registers_per_sm // (WARP * made["threads"])
-    return tuple(b for b in choices if b <= min(most, room))
+    room = q.limits.registers_per_sm // (WARP * q.made["threads"])
+    return tuple(b for b in q.choices if b <= min(most, room))
 
 
 _NARROWER: Mapping[
-    str, Callable[[Limits, _Facts, Choices, Chosen], tuple[Setting, ...]]
+    str, Callable[[_Question], tuple[Setting, ...]]
 ] = {
     "reduce": _folds, "threads": _threads, "rows": _rows, "vector": _vectors, "items": _items,
     "keep": _keeps, "grid": _grids, "transpose": _turns, "loop_unroll": _unrolls,

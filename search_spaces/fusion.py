@@ -7,7 +7,7 @@ decision is left only where fusing could lose: it removes a write and a read and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 
 from autofuse.graph.types import Graph
@@ -23,8 +23,8 @@ from autofuse.plan.partition import (
     whole_loop_is_legal,
 )
 from autofuse.plan.types import FusionPlan, LoopBody, PlanError, Setting
+from search_spaces.launch import Chooser
 
-Chooser = Callable[[str, tuple[Setting, ...]], Setting]
 FUSE_ALL, FUSE_EDGES = "all", "edges"
 # Trips planned together at most, and nodes that they may come to: planning takes time too.
 MOST_TRIPS, MOST_NODES = 16, 800

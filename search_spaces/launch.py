@@ -10,7 +10,7 @@ from autofuse.graph.types import Graph
 from autofuse.kernel.gemm import blas_form
 from autofuse.plan.forms import Form
 from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.parameters import GEMM, ITEM, LOOP, LaunchParameter, Table
+from autofuse.plan.parameters import GEMM, ITEM, LOOP, LaunchParameter, LaunchTable
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 
 Chooser = Callable[[str, tuple[Setting, ...]], Setting]
@@ -74,7 +74,7 @@ def loop_iterations(graph: Graph, group: FusionGroup) -> tuple[int, ...]:
 
 
 def choose_settings(
-    table: Table, kind: str, offer: Offer, chooser: Chooser, prefix: str
+    table: LaunchTable, kind: str, offer: Offer, chooser: Chooser, prefix: str
 ) -> dict[str, Setting]:
     """A setting of every row that matters to a kernel of this kind, in the table's order.
 

@@ -28,7 +28,7 @@ from autofuse.plan.parameters import (
     LAUNCH_TABLES,
     LaunchParameter,
     LaunchSettingError,
-    Table,
+    LaunchTable,
     check_launch,
     launch_parameters_page,
     stored_launch,
@@ -144,7 +144,7 @@ def test_what_changes_the_text_is_said_truly(dialect: str, row: LaunchParameter[
 
 @pytest.mark.parametrize(("dialect", "table"), LAUNCH_TABLES.items())
 def test_a_space_offers_choices_of_the_table_and_leaves_defaults_out(
-    dialect: str, table: Table
+    dialect: str, table: LaunchTable
 ) -> None:
     space, seen = SPACES[dialect], dict[str, set[Setting]]()
     for graph in GRAPHS.values():
@@ -193,7 +193,7 @@ def test_a_name_means_one_thing() -> None:
     ],
 )
 def test_a_wrong_setting_is_one_sentence(
-    table: Table, settings: dict[str, Setting], words: str
+    table: LaunchTable, settings: dict[str, Setting], words: str
 ) -> None:
     with pytest.raises(LaunchSettingError, match=words) as raised:
         check_launch(table, LaunchConfig.of(**settings))

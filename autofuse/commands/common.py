@@ -69,6 +69,11 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
     return run
 
 
+def example(text: str) -> str:
+    """What ends the help of a command: a command line that works as pasted."""
+    return f"Example: {text}"
+
+
 def fail(message: str) -> NoReturn:
     note(" ".join(message.split()))
     raise typer.Exit(BAD_INPUT)

@@ -10,7 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from autofuse.commands.common import DbOption, FormatOption, output_path, reported, write_whole
+from autofuse.commands.common import (
+    DbOption,
+    FormatOption,
+    example,
+    output_path,
+    reported,
+    write_whole,
+)
 from autofuse.commands.output import Format, emit, note, say, size, table
 from autofuse.errors import AutofuseError
 from tuning_db import Store
@@ -36,7 +43,7 @@ def existing_store(db: str | None) -> Iterator[Store]:
         yield store
 
 
-@app.command("info")
+@app.command("info", epilog=example("autofuse db info"))
 @reported
 def info(db: DbOption = None, form: FormatOption = Format.table) -> None:
     """Count what the database holds."""
@@ -63,7 +70,7 @@ def info(db: DbOption = None, form: FormatOption = Format.table) -> None:
     emit(form, data, lines)
 
 
-@app.command("export")
+@app.command("export", epilog=example("autofuse db export tuning.jsonl"))
 @reported
 def export(
     file: Annotated[
@@ -93,7 +100,7 @@ def export(
     note(f"{written} lines written to {file}")
 
 
-@app.command("import")
+@app.command("import", epilog=example("autofuse db import tuning.jsonl"))
 @reported
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An export; - is stdin.")],

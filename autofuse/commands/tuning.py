@@ -189,7 +189,7 @@ def query(
 
     name, graph = load_workload(source)
     kind = asked_device(device, target)
-    _ = kind.timer
+    kind.must_be_timed()
     known = best_plan(graph, device=kind.name, target=target, db=db)
     if known is None:
         emit(form, {"found": False}, [f"no plan is known for {name} on this device: tune it first"])

@@ -82,10 +82,10 @@ class LaunchParameter(Generic[T]):
         raise LaunchSettingError(f"launch setting {self.name}={value!r} is not a count")
 
 
-Table = dict[str, LaunchParameter[Any]]
+LaunchTable = dict[str, LaunchParameter[Any]]
 
 
-def _table(*rows: LaunchParameter[Any]) -> Table:
+def _table(*rows: LaunchParameter[Any]) -> LaunchTable:
     return {row.name: row for row in rows}
 
 
@@ -188,7 +188,7 @@ CUDA_LAUNCH = _table(
     replace(TILE, doc=f"{TILE.doc} Here it follows from threads and items.", kinds=(), default=0,
             least=0),
 )  # fmt: skip
-LAUNCH_TABLES: dict[str, Table] = {"c": C_LAUNCH, "cuda": CUDA_LAUNCH}
+LAUNCH_TABLES: dict[str, LaunchTable] = {"c": C_LAUNCH, "cuda": CUDA_LAUNCH}
 
 # Names that stored configurations may still use, and the present ones. On CUDA one name was two
 # things: which of them matters depends on the kernel, and the other one is without effect.
@@ -218,14 +218,14 @@ def stored_launch(settings: Mapping[str, Setting]) -> LaunchConfig:
     )
 
 
-def canonical_launch(table: Table, settings: Mapping[str, Setting]) -> LaunchConfig:
+def canonical_launch(table: LaunchTable, settings: Mapping[str, Setting]) -> LaunchConfig:
     """Leaves out what a kernel gets anyway, so that equal kernels are equal candidates."""
     return LaunchConfig.of(
         **{k: v for k, v in settings.items() if table[k].spelled or v != table[k].default}
     )
 
 
-def check_launch(table: Table, launch: LaunchConfig) -> None:
+def check_launch(table: LaunchTable, launch: LaunchConfig) -> None:
     """Raises LaunchSettingError for a setting that no kernel of a dialect can have. What other
     dialects know is let pass: it is without effect."""
     known = {name for each in LAUNCH_TABLES.values() for name in each}
