@@ -29,9 +29,8 @@ def commands() -> list[str]:
 
 
 def test_every_example_works(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    two_baselines: None,
-) -> None:  # fmt: skip
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("XDG_DATA_HOME", "HOME"):
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.chdir(tmp_path)
