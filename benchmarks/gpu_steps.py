@@ -20,11 +20,11 @@ import autofuse
 from autofuse.backends.cuda.build import build_cuda
 from autofuse.backends.cuda.driver import cupy_version, driver_version, running_target
 from autofuse.backends.cuda.nvrtc import nvrtc_version
-from autofuse.backends.registry import BACKENDS
+from autofuse.backends.registry import CUDA_BACKEND
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.measure.compare import verdict
-from autofuse.measure.hardware import hardware_named
+from autofuse.measure.hardware import GPU
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
 from autofuse.measure.workload import Workload
@@ -76,7 +76,7 @@ def facts(context: Context, seconds: float) -> Iterator[Data]:
         with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     yield {"device": asdict(running_target()), "versions": versions}
-    yield {"calibration": asdict(hardware_named("cuda").calibrate())}
+    yield {"calibration": asdict(GPU.calibrate())}
 
 
 # --- tests ----------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def best_rule(result: Data) -> float | None:
 def bandwidth(context: Context, seconds: float) -> Iterator[Data]:
     """What share of a copy's bandwidth the memory-bound workloads reach on large arrays."""
     known = context.steps.get("facts", {}).get("calibration")
-    copy = (known or asdict(hardware_named("cuda").calibrate()))["gbytes_per_s"]
+    copy = (known or asdict(GPU.calibrate()))["gbytes_per_s"]
     found: dict[str, Any] = {}
     for name, share in shares(tuple(LARGE), seconds, context.clock):
         make, sizes = LARGE[name]
@@ -236,9 +236,9 @@ def handwritten(context: Context, seconds: float) -> Iterator[Data]:
     plans = {"fused": plan_named(graph, FUSED, device="cuda", db=context.db)}
     if known is not None:
         plans["best"] = known.candidate
-    backend = BACKENDS["cuda"]
     artifacts: dict[str, Any] = {
-        name: backend.build(backend.program(graph, plan)).artifact for name, plan in plans.items()
+        name: CUDA_BACKEND.build(CUDA_BACKEND.program(graph, plan)).artifact
+        for name, plan in plans.items()
     }
     end = context.clock() + seconds / 3
     for variant in VARIANTS:
@@ -246,7 +246,7 @@ def handwritten(context: Context, seconds: float) -> Iterator[Data]:
             made = build_cuda(cartpole_program(graph, steps, variant, target))
             artifacts[str(variant)] = made.artifact
     yield {"kernels": list(artifacts)}
-    with Worker(Workload(graph), device="cuda") as worker:
+    with Worker(Workload(graph), hardware=GPU) as worker:
         together = time_together(
             worker, artifacts, blocks=5, rounds=6, sampling=Sampling("cold"),
             limit_s=seconds, single_limit_s=seconds / 4,

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from statistics import median
 
 from autofuse.backends.base import AnyArtifact
-from autofuse.backends.registry import Backend, backend_named
 from autofuse.baselines import BASELINES
 from autofuse.cost.bounds import Calibration
 from autofuse.cover import CoverProblem, k_best
+from autofuse.devices import DeviceKind, timed_device
 from autofuse.enumerate.enumeration import enumerate_groups
 from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import canonical
@@ -30,9 +30,9 @@ from autofuse.peers.types import BenchError
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, Setting
 from autofuse.tuning.cover import Cover, cover_problem
 from autofuse.tuning.evaluate import build
-from autofuse.tuning.plans import baseline_candidate
+from autofuse.tuning.plans import baseline_plan
 from benchmarks.spaces import RecordedGroup, RecordedKernel, RecordedSpace
-from search_spaces import SPACES, FusionSpace
+from search_spaces import FusionSpace
 from search_spaces.launch import LaunchSpace
 
 # Launch parameters that may be varied; of each its first two options.
@@ -74,13 +74,12 @@ def record_space(
     graph = canonical(graph)
     if any(node.op == "loop" for node in graph.nodes):
         raise BenchError(f"the space of {name} cannot be recorded: it has loops")
-    backend = backend_named("cpu")
-    backend.ready()
+    device = timed_device("cpu")
     calibration = calibration or calibrate_cpu()
     cover, candidates = _whole_cover(graph, calibration, options)
-    environment = backend.environment()
-    with Worker(Workload(graph, options.seed), device=environment.device) as worker:
-        recorder = _Recorder(backend, graph, cover, worker, options)
+    environment = device.backend.environment()
+    with Worker(Workload(graph, options.seed), hardware=device.timer) as worker:
+        recorder = _Recorder(device, graph, cover, worker, options)
         recorder.run(say)
     kernels = recorder.ordered()
     keys = {key for key, _ in kernels}
@@ -95,7 +94,7 @@ def record_space(
         name, graph, recorder.measure_s, recorder.sampling.cache, groups, kernels,
         {k: shown[k] for k in ("model", "cores", "compiler")}, calibration.to_mapping(),
         datetime.now(UTC).date().isoformat(),
-        settings_asked(SPACES[backend.name], graph, [g.group for g in groups]),
+        settings_asked(device.space, graph, [g.group for g in groups]),
     )  # fmt: skip
 
 
@@ -103,7 +102,7 @@ def _whole_cover(
     graph: Graph, calibration: Calibration, options: RecordOptions
 ) -> tuple[Cover, set[FusionGroup]]:
     """All groups of the planner's enumeration and of sampled plans, and which the planner has."""
-    baselines = [baseline_candidate(graph, name, "cpu")[0].plan for name in BASELINES]
+    baselines = [baseline_plan(graph, name)[0] for name in BASELINES]
     include = [FusionSpace(graph).choose(lambda _, options: options[0]), *baselines]
     found = [
         enumerate_groups(graph, include=plans, calibration=calibration)
@@ -215,14 +214,19 @@ class _Walk:
 
 class _Recorder:
     def __init__(
-        self, backend: Backend, graph: Graph, cover: Cover, worker: Worker, options: RecordOptions
+        self,
+        device: DeviceKind,
+        graph: Graph,
+        cover: Cover,
+        worker: Worker,
+        options: RecordOptions,
     ) -> None:
-        self.backend, self.graph, self.cover, self.worker = backend, graph, cover, worker
+        self.device, self.graph, self.cover, self.worker = device, graph, cover, worker
         self.sampling = Sampling(wall_s=options.wall_s)
         self.passes = options.passes
         self.end = time.perf_counter() + options.budget_s
         pieces = cover.problem.pieces
-        space = SPACES[backend.name]
+        space = device.space
         samples = {piece.key: i for i, piece in reversed(list(enumerate(pieces)))}
         self.variants = {
             key: launch_variants(space, graph, cover.group(i), options.vary)
@@ -334,7 +338,7 @@ class _Recorder:
             plan, tuple(launches[key] for key in keys), ((),) * len(keys), "record"
         )
         fresh = [k for k in dict.fromkeys(keys) if (k, launches[k]) not in self.kernels]
-        built = build(self.backend, self.graph, candidate)
+        built = build(self.device.backend, self.graph, candidate)
         share = round(built.compile_s / len(keys), 4)
         failure = built.failure
         if built.artifact is not None:

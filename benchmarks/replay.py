@@ -147,7 +147,6 @@ class ReplayBench:
     def __init__(self, device: ReplayDevice, seed: int, is_over: Callable[[], bool]) -> None:
         self.recorded, self.seed, self.is_over = device, seed, is_over
         self.graph, self.cache = device.space.graph, device.space.cache
-        self.device = "replay"
         self.space: LaunchSpace = RecordedLaunches(device.space)
         self.plans: Mapping[str, FusionPlan] = {}
         self.answers: dict[str, Measurement] = {}

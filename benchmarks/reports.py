@@ -34,7 +34,7 @@ from autofuse.records import (
 )
 from autofuse.tuning.problem import default_candidate
 from autofuse.zoo import ZOO, zoo_graph
-from search_spaces import SPACES
+from search_spaces import CpuLaunchSpace
 from tuning_db import Store
 
 RULES = ("unfused", "greedy-chains", "xla-2022", "inductor")
@@ -90,7 +90,7 @@ class _Filler:
 
     def _plan(self, name: str) -> Candidate:
         plan = BASELINES[name](self.graph).plan
-        return default_candidate(self.graph, plan, SPACES["cpu"], name)
+        return default_candidate(self.graph, plan, CpuLaunchSpace(), name)
 
     def baselines(self) -> None:
         for name, plan in self.plans.items():

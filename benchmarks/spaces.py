@@ -25,6 +25,7 @@ from autofuse.frontends.jsonfile import dumps, loads
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph, Value
 from autofuse.peers.types import BenchError
+from autofuse.plan.parameters import present_names, stored_launch
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from autofuse.search.protocol import Chooser
 from autofuse.tuning.cover import cover_problem
@@ -157,7 +158,7 @@ class RecordedLaunches:
         return launches[0] if launches else LaunchConfig()
 
     def ruled(
-        self, graph: Graph, group: FusionGroup, threads: int, unroll: int, strided: bool
+        self, graph: Graph, group: FusionGroup, threads: int, items: int, strided: bool
     ) -> LaunchConfig:
         """The default: a GPU's launch says nothing about this device."""
         return self.default(graph, group)
@@ -253,7 +254,7 @@ def _space(header: Mapping[str, Any], rows: list[dict[str, Any]]) -> RecordedSpa
         raise ValueError("its graph does not have the digest it was recorded under")
     groups = tuple(_group(row) for row in rows if "nodes" in row)
     kernels = {
-        (str(row["kernel"]), LaunchConfig.of(**row["launch"])): RecordedKernel(
+        (str(row["kernel"]), stored_launch(row["launch"])): RecordedKernel(
             None if row["us"] is None else _number(row["us"]),
             _number(row["compile_s"]),
             str(row["failure"]),
@@ -271,7 +272,7 @@ def _space(header: Mapping[str, Any], rows: list[dict[str, Any]]) -> RecordedSpa
         device={str(k): str(v) for k, v in header["device"].items()},
         calibration={str(k): float(v) for k, v in header["calibration"].items()},
         date=str(header["date"]),
-        asked=tuple(str(name) for name in header["asked"]),
+        asked=tuple(now for name in header["asked"] for now in present_names("c", str(name))),
     )
 
 

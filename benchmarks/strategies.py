@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from autofuse.backends.registry import backend_named
+from autofuse.devices import device_named
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.measure.compare import verdict
@@ -113,11 +113,11 @@ def _together(
     graph: Graph, plans: dict[str, Candidate]
 ) -> dict[str, tuple[tuple[float, ...], ...]]:
     """Samples of each plan by block; equal plans share theirs."""
-    backend = backend_named("cpu")
+    device = device_named("cpu")
     different = {c.digest: c for c in plans.values()}
-    built = {d: build(backend, graph, c).artifact for d, c in different.items()}
-    sampling = Sampling(cache_state("auto", graph, backend))
-    with Worker(Workload(graph), device=backend.environment().device) as worker:
+    built = {d: build(device.backend, graph, c).artifact for d, c in different.items()}
+    sampling = Sampling(cache_state("auto", graph, device))
+    with Worker(Workload(graph), hardware=device.timer) as worker:
         artifacts = {d: a for d, a in built.items() if a is not None}
         found = time_together(
             worker, artifacts, blocks=BLOCKS, rounds=ROUNDS, sampling=sampling,

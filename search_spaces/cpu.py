@@ -1,27 +1,44 @@
-"""Launch parameters of CPU kernels.
-
-threads: of our own pool that run a kernel, the caller among them. tile: items per vector loop (item
-form). stage: keep heavy rows in scratch (row form). unroll: trips of a counted loop at a time.
-stream: write results past the cache. vector: preferred vector width in bits. math: "relaxed" lets
-the compiler reassociate and use reciprocals. impl: BLAS or generated loops.
-"""
+"""The launch space of CPU kernels, made of the rows of `plan.parameters.C_LAUNCH`."""
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from autofuse.graph.types import Graph
-from autofuse.kernel.gemm import blas_form
-from autofuse.plan.forms import Form
 from autofuse.plan.groups import reads
-from autofuse.plan.legality import Refusal, check_group
+from autofuse.plan.parameters import (
+    C_LAUNCH,
+    ITEM,
+    LOOP,
+    LOOP_UNROLL,
+    STREAM,
+    THREADS,
+    TILE,
+    LaunchParameter,
+    canonical_launch,
+)
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
-from search_spaces.launch import Chooser
+from search_spaces.launch import (
+    Chooser,
+    Chosen,
+    choose_settings,
+    divisors,
+    first_option,
+    kernel_kind,
+    loop_iterations,
+    widest_form,
+)
 
 # Below this many elements a second thread costs more than it brings (measured: about 2 us).
 SERIAL_WORK = 1 << 13
 # Results larger than this leave the cache anyway before anyone reads them.
 STREAM_BYTES = 1 << 25
+# Tiles by kind of kernel, the usual one first: a loop's state stays in the first-level cache.
+TILES: dict[str, tuple[Setting, ...]] = {
+    ITEM: (1024, 256, 4096, 16384),
+    LOOP: (256, 64, 128, 512, 1024),
+}
 
 
 def cores() -> int:
@@ -30,32 +47,16 @@ def cores() -> int:
 
 
 class CpuLaunchSpace:
-    """See the module text for the parameters."""
+    """One library with a pool of threads."""
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
-        if group.body is not None:
-            return "body"
-        if blas_form(graph, group) is not None:
-            return "gemm"
-        form = _form(graph, group)
-        if form is not None and form.carries:
-            return "loop"
-        return "item" if form is None else form.kind
+        return kernel_kind(graph, group)
 
     def default(self, graph: Graph, group: FusionGroup) -> LaunchConfig:
-        kind = self.kind(graph, group)
-        threads = 1 if _work(graph, group) < SERIAL_WORK else cores()
-        stream = _streamable(graph, group)
-        if kind == "row":
-            return LaunchConfig.of(threads=threads, stage=True, stream=stream)
-        if kind == "item":
-            return LaunchConfig.of(threads=threads, tile=1024, stream=stream)
-        if kind == "loop":
-            return LaunchConfig.of(threads=threads, tile=_loop_tile(graph, group, 256, threads))
-        return LaunchConfig.of(threads=threads) if kind == "gemm" else LaunchConfig()
+        return self.choose(graph, group, first_option, "")
 
     def ruled(
-        self, graph: Graph, group: FusionGroup, threads: int, unroll: int, strided: bool
+        self, graph: Graph, group: FusionGroup, threads: int, items: int, strided: bool
     ) -> LaunchConfig:
         """The default: a GPU's launch says nothing about this device."""
         return self.default(graph, group)
@@ -64,61 +65,34 @@ class CpuLaunchSpace:
         self, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str
     ) -> LaunchConfig:
         kind = self.kind(graph, group)
-        if kind == "body":
-            return LaunchConfig()
-        settings: dict[str, Setting] = {}
-        default = dict(self.default(graph, group).settings)
 
-        def pick(name: str, options: tuple[Setting, ...]) -> Setting:
-            # A default first keeps "nothing chosen" meaning the default configuration.
-            first = default.get(name, options[0])
-            ordered = (first, *(o for o in options if o != first))
-            return chooser(f"{prefix}.{kind}.{name}.{first}", ordered)
+        def offer(row: LaunchParameter[Any], made: Chosen) -> tuple[Setting, ...]:
+            if row is THREADS:
+                return _threads(graph, group)
+            if row is TILE:
+                return _tiles(graph, group, kind, made["threads"])
+            if row is LOOP_UNROLL:
+                return divisors(row.choices, loop_iterations(graph, group))
+            if row is STREAM and not _streamable(graph, group):
+                return ()
+            return row.choices
 
-        settings["threads"] = pick("threads", tuple(dict.fromkeys((cores(), 1))))
-        if kind == "gemm":
-            settings["impl"] = pick("impl", ("blas", "loops"))
-            return LaunchConfig.of(**settings)
-        settings["math"] = pick("math", ("strict", "relaxed"))
-        settings["vector"] = pick("vector", (512, 256))
-        if kind == "row":
-            settings["stage"] = pick("stage", (True, False))
-        if kind == "loop":
-            tile = int(pick("tile", (256, 64, 128, 512, 1024)))
-            settings["tile"] = _loop_tile(graph, group, tile, int(settings["threads"]))
-            settings["unroll"] = _fitting(graph, group, int(pick("unroll", (1, 2, 4))))
-        if kind == "item":
-            settings["tile"] = pick("tile", (1024, 256, 4096, 16384))
-        if kind in ("item", "row") and _streamable(graph, group):
-            settings["stream"] = pick("stream", (True, False))
-        return _canonical(settings, default)
+        made = choose_settings(C_LAUNCH, kind, offer, chooser, prefix)
+        return canonical_launch(C_LAUNCH, made)
 
 
-def _canonical(settings: dict[str, Setting], default: dict[str, Setting]) -> LaunchConfig:
-    """Leave out what equals the printer's own default, so equal kernels are equal candidates."""
-    silent: dict[str, Setting] = {"vector": 512, "math": "strict", "unroll": 1}
-    kept = {k: v for k, v in settings.items() if silent.get(k) != v}
-    return LaunchConfig.of(**{**{k: v for k, v in default.items() if k not in settings}, **kept})
+def _threads(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
+    first = 1 if _work(graph, group) < SERIAL_WORK else cores()
+    return tuple(dict.fromkeys((first, cores(), 1)))
 
 
-def _form(graph: Graph, group: FusionGroup) -> Form | None:
-    verdict = check_group(graph, group.nodes, group.outputs)
-    if isinstance(verdict, Refusal):
-        return None
-    return max(verdict, key=lambda f: f.items)
-
-
-def _loop_tile(graph: Graph, group: FusionGroup, tile: int, threads: int) -> int:
-    """No tile so large that a thread goes without work."""
-    form = _form(graph, group)
-    share = tile if form is None else max(16, -(-form.items // max(threads, 1)))
-    return min(tile, share)
-
-
-def _fitting(graph: Graph, group: FusionGroup, unroll: int) -> int:
-    """The factor if it divides the trips of every loop of the group, else none."""
-    trips = [graph.call(n)["trip"] for n in group.nodes if graph[n].op == "loop"]
-    return unroll if all(trip % unroll == 0 for trip in trips) else 1
+def _tiles(graph: Graph, group: FusionGroup, kind: str, threads: int) -> tuple[Setting, ...]:
+    """In a loop no tile is so large that a thread goes without work."""
+    form = widest_form(graph, group)
+    if kind != LOOP or form is None:
+        return TILES[kind]
+    share = max(16, -(-form.items // threads))
+    return tuple(dict.fromkeys(min(int(tile), share) for tile in TILES[kind]))
 
 
 def _work(graph: Graph, group: FusionGroup) -> float:

@@ -8,7 +8,7 @@ not: the choices of recorded spaces are named by these node pairs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 
 from autofuse.enumerate.supernodes import gains_in_place, joined
@@ -25,8 +25,8 @@ from autofuse.plan.partition import (
     whole_loop_is_legal,
 )
 from autofuse.plan.types import FusionPlan, LoopBody, PlanError, Setting
+from search_spaces.launch import Chooser
 
-Chooser = Callable[[str, tuple[Setting, ...]], Setting]
 FUSE_ALL, FUSE_EDGES = "all", "edges"
 # Trips planned together at most, and nodes that they may come to: planning takes time too.
 MOST_TRIPS, MOST_NODES = 16, 800

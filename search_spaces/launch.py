@@ -1,14 +1,24 @@
-"""What a launch space is: parameters of one kernel with their options and a default."""
+"""What a launch space is: for each kernel, the rows of a table of launch parameters that matter to
+it, their options, and which come first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from autofuse.graph.types import Graph
+from autofuse.kernel.gemm import blas_form
+from autofuse.plan.forms import Form
+from autofuse.plan.legality import Refusal, check_group
+from autofuse.plan.parameters import GEMM, ITEM, LOOP, LaunchParameter, LaunchTable
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 
 Chooser = Callable[[str, tuple[Setting, ...]], Setting]
+BODY = "body"
+Chosen = Mapping[str, Any]
+# The options of a parameter given what is chosen already, the likely best first; none where it does
+# not matter.
+Offer = Callable[[LaunchParameter[Any], Chosen], tuple[Setting, ...]]
 
 
 class LaunchSpace(Protocol):
@@ -23,9 +33,9 @@ class LaunchSpace(Protocol):
         ...
 
     def ruled(
-        self, graph: Graph, group: FusionGroup, threads: int, unroll: int, strided: bool
+        self, graph: Graph, group: FusionGroup, threads: int, items: int, strided: bool
     ) -> LaunchConfig:
-        """The configuration nearest to a GPU's loop kernel with blocks of so many threads, `unroll`
+        """The configuration nearest to a GPU's loop kernel with blocks of so many threads, `items`
         neighbouring elements each, that go on a grid further when `strided`; the default for other
         kernels and other devices."""
         ...
@@ -35,3 +45,62 @@ class LaunchSpace(Protocol):
     ) -> LaunchConfig:
         """A configuration from a chooser, canonical: settings that cannot matter are fixed."""
         ...
+
+
+def kernel_kind(graph: Graph, group: FusionGroup) -> str:
+    """See `LaunchSpace.kind`."""
+    if group.body is not None:
+        return BODY
+    if blas_form(graph, group) is not None:
+        return GEMM
+    form = widest_form(graph, group)
+    if form is not None and form.carries:
+        return LOOP
+    return ITEM if form is None else form.kind
+
+
+def widest_form(graph: Graph, group: FusionGroup) -> Form | None:
+    """The form of a group's segment with most items; None where it is not one kernel."""
+    verdict = check_group(graph, group.nodes, group.outputs)
+    if isinstance(verdict, Refusal):
+        return None
+    return max(verdict, key=lambda f: f.items)
+
+
+def loop_iterations(graph: Graph, group: FusionGroup) -> tuple[int, ...]:
+    """The iterations of each counted loop of a group."""
+    calls = (graph.call(n) for n in group.nodes if graph[n].op == "loop")
+    return tuple(int(call["trip"]) for call in calls)
+
+
+def choose_settings(
+    table: LaunchTable, kind: str, offer: Offer, chooser: Chooser, prefix: str
+) -> dict[str, Setting]:
+    """A setting of every row that matters to a kernel of this kind, in the table's order.
+
+    A question is called PREFIX.KIND.PARAMETER.OPTIONS, so that one name always has the same
+    options; where there is but one, nothing is asked."""
+    made: dict[str, Setting] = {}
+    for name, row in table.items():
+        options = offer(row, made) if kind in row.kinds else ()
+        if len(options) > 1:
+            text = "/".join(map(str, options))
+            made[name] = chooser(f"{prefix}.{kind}.{name}.{text}", options)
+        elif options:
+            made[name] = options[0]
+    return made
+
+
+def first_option(_: str, options: tuple[Setting, ...]) -> Setting:
+    """The chooser of defaults."""
+    return options[0]
+
+
+def ordered(first: Setting, options: tuple[Setting, ...]) -> tuple[Setting, ...]:
+    """`first`, then the other options."""
+    return (first, *(o for o in options if o != first))
+
+
+def divisors(choices: tuple[Any, ...], iterations: tuple[int, ...]) -> tuple[Setting, ...]:
+    """The choices that divide the iterations of every loop."""
+    return tuple(c for c in choices if all(n % c == 0 for n in iterations))

@@ -171,7 +171,9 @@ GOLDEN: dict[str, tuple[Graph, LaunchConfig]] = {
     "pointwise_vectors": (ITEM["wide"], LaunchConfig.of(vector=4, tile=1024, grid="one")),
     "pointwise_brain": (ITEM["brain"], LaunchConfig.of(vector=2, threads=128, tile=512)),
     "short_rows": (ITEM["short"], LaunchConfig.of(vector=4, tile=1024, blocks=2)),
-    "loop_vectors": (ITEM["loop"], LaunchConfig.of(vector=2, unroll=5, tile=512)),
+    "loop_vectors": (
+        ITEM["loop"], LaunchConfig.of(vector=2, loop_unroll=5, compiler_unroll=5, tile=512),
+    ),
     "pack_mixed": (ITEM["pack"], LaunchConfig.of(grid="one", reduce="warp", tile=256)),
     "softmax_warp": (
         ROW["softmax"], LaunchConfig.of(vector=4, reduce="warp", keep="registers", grid="one"),

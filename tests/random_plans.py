@@ -171,6 +171,6 @@ def random_launches(
         if trips and group.body is None:
             factors = [k for k in range(1, 5) if math.gcd(*trips) % k == 0]
             unroll = int(rng.choice(factors))
-            launch = LaunchConfig.of(**dict(launch.settings), unroll=unroll)
+            launch = LaunchConfig.of(**dict(launch.settings), loop_unroll=unroll)
         found.append(launch)
     return tuple(found)

@@ -18,11 +18,11 @@ from autofuse.ops.types import GraphError
 from autofuse.plan.types import Candidate
 from autofuse.tuning.problem import default_candidate
 from autofuse.zoo import ZOO, zoo_graph
-from search_spaces import SPACES
+from search_spaces import CpuLaunchSpace
 
 
 def candidate(graph: Graph, rules: str) -> Candidate:
-    return default_candidate(graph, BASELINES[rules](graph).plan, SPACES["cpu"], rules)
+    return default_candidate(graph, BASELINES[rules](graph).plan, CpuLaunchSpace(), rules)
 
 
 @pytest.mark.parametrize("name", ZOO)

@@ -22,6 +22,7 @@ from autofuse.plan.groups import in_one_order, is_source, reads
 from autofuse.plan.legalise import legalise
 from autofuse.plan.types import FusionPlan
 from autofuse.tuning.plans import baseline_candidate
+from search_spaces import CpuLaunchSpace
 
 F32, U32 = DType.F32, DType.U32
 
@@ -167,7 +168,7 @@ def test_equal_kernels_are_one_plan_whoever_made_them() -> None:
     x, y = b.input("x", (6,), F32), b.input("y", (8,), F32)
     graph = canonical(b.build([b.add("neg", x), b.add("abs", y)]))
     names = ("unfused", "tvm", "nvfuser", "greedy-chains")
-    assert len({baseline_candidate(graph, name, "cpu")[0].digest for name in names}) == 1
+    assert len({baseline_candidate(graph, name, CpuLaunchSpace())[0].digest for name in names}) == 1
     backwards = FusionPlan(BASELINES["unfused"](graph).plan.groups[::-1])
     assert in_one_order(graph, backwards) == BASELINES["unfused"](graph).plan
 

@@ -192,5 +192,7 @@ def test_a_plan_whose_launches_unroll_too_much_is_not_moved() -> None:
     graph = canonical(ZOO[LADDER[3]].make(64, 10))
     fused = plan_named(graph, "fused", device="cpu")
     assert casestudy_sizes._moved(graph, fused) == [fused]
-    launches = tuple(LaunchConfig.of(**{**dict(c.settings), "unroll": 4}) for c in fused.launches)
+    launches = tuple(
+        LaunchConfig.of(**{**dict(c.settings), "loop_unroll": 4}) for c in fused.launches
+    )
     assert casestudy_sizes._moved(graph, replace(fused, launches=launches)) == []

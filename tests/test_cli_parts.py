@@ -15,10 +15,10 @@ from autofuse.commands.arrays import input_keys, output_keys, read_arrays, write
 from autofuse.commands.common import reported
 from autofuse.commands.output import amount, duration, printable, size, table
 from autofuse.commands.progress import StopSignals, progress_line, shown_progress
+from autofuse.devices import present_device
 from autofuse.errors import AutofuseError
 from autofuse.graph import Graph, GraphBuilder
 from autofuse.ops.dtypes import DType
-from autofuse.runtime.device import resolve_device
 from autofuse.tuning import Progress
 
 
@@ -130,8 +130,8 @@ def test_quantities_and_tables() -> None:
 
 
 def test_devices() -> None:
-    assert (resolve_device("auto"), resolve_device("cpu")) == ("cpu", "cpu")
+    assert [present_device(name).name for name in ("auto", "cpu")] == ["cpu", "cpu"]
     with pytest.raises(AutofuseError, match="cannot be used: no CUDA driver"):
-        resolve_device("cuda")
+        present_device("cuda")
     with pytest.raises(AutofuseError, match="unknown device 'abacus'"):
-        resolve_device("abacus")
+        present_device("abacus")

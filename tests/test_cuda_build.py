@@ -31,6 +31,7 @@ from autofuse.plan.schedule import Ref, kernel_runs, schedule
 from autofuse.plan.types import LaunchConfig
 from autofuse.tuning.plans import baseline_candidate
 from autofuse.zoo import zoo_graph
+from search_spaces import CudaLaunchSpace
 
 LOG = """\
 ptxas info    : 0 bytes gmem
@@ -60,7 +61,7 @@ def small(name: str) -> Graph:
 
 def program(name: str, plan: str = "xla-2022") -> CudaProgram:
     graph = small(name)
-    return cuda_program(graph, baseline_candidate(graph, plan, "cuda")[0])
+    return cuda_program(graph, baseline_candidate(graph, plan, CudaLaunchSpace())[0])
 
 
 def test_the_report_is_read_kernel_by_kernel() -> None:
@@ -127,7 +128,7 @@ def test_flags_are_those_of_the_configuration() -> None:
     assert all("--use_fast_math" not in s.flags for s in made.sources)
     assert set(build_flags(made.sources[0])) >= {"--ptxas-options=-v", "--no-cache"}
     graph = small("swiglu")
-    base = baseline_candidate(graph, "xla-2022", "cuda")[0]
+    base = baseline_candidate(graph, "xla-2022", CudaLaunchSpace())[0]
     relaxed = tuple(LaunchConfig.of(**dict(c.settings), math="relaxed") for c in base.launches)
     other = cuda_program(graph, replace(base, launches=relaxed))
     assert all("--use_fast_math" in s.flags for s in other.sources)
@@ -180,7 +181,7 @@ def test_a_loop_reads_its_trip_number_where_it_is() -> None:
 
 def test_arrays_off_the_boundary_are_read_one_by_one() -> None:
     graph = small("swiglu")
-    candidate = baseline_candidate(graph, "xla-2022", "cuda")[0]
+    candidate = baseline_candidate(graph, "xla-2022", CudaLaunchSpace())[0]
     (run,) = kernel_runs(schedule(graph, candidate).steps)
     wide = replace(run, launch=LaunchConfig.of(threads=128, items=8, vector=4))
     assert launch_settings(wide)["vector"] == 4 and launch_settings(wide)["tile"] == 1024
@@ -191,6 +192,6 @@ def test_arrays_off_the_boundary_are_read_one_by_one() -> None:
 
 def test_equal_kernels_have_one_text_whatever_graph_they_are_in() -> None:
     graph = small("adam_16")
-    found = cuda_program(graph, baseline_candidate(graph, "unfused", "cuda")[0])
+    found = cuda_program(graph, baseline_candidate(graph, "unfused", CudaLaunchSpace())[0])
     launches = [a for a in found.actions if isinstance(a, KernelLaunch)]
     assert len(found.sources) < len(launches)

@@ -21,13 +21,11 @@ from autofuse.graph.types import Graph
 from autofuse.measure import worker
 from autofuse.measure.calibrate_cuda import calibrate_cuda, target_calibration
 from autofuse.measure.cuda import RETRIES, CudaDevice
-from autofuse.measure.hardware import hardware_named
 from autofuse.measure.protocol import CompareJob, Comparison, Last, MeasureJob, Open, ProfileJob
 from autofuse.measure.timing import MeasureError, Sampling, collect
 from autofuse.measure.worker import Bench
 from autofuse.measure.workload import Workload
 from autofuse.ops.dtypes import DType
-from autofuse.ops.types import AutofuseError
 from autofuse.plan.schedule import Ref
 from autofuse.records import FailureKind
 
@@ -201,15 +199,12 @@ def illegal(driver: FakeDriver) -> None:
 
 
 def test_an_illegal_address_is_a_launch_failure_and_the_last_answer(
-    driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    driver: FakeDriver, tmp_path: Path
 ) -> None:
     made = device(driver)
-    monkeypatch.setattr(
-        worker, "hardware_named", lambda name: replace(hardware_named("cpu"), device=lambda: made)
-    )
     workload = Workload(one_more(), arrays=ARRAYS)
     asked = [
-        Open(workload, tmp_path / "r.npz", "cuda"),
+        Open(workload, tmp_path / "r.npz", lambda: made),
         MeasureJob(artifact(tmp_path), None),
         MeasureJob(artifact(tmp_path), None),
     ]
@@ -244,11 +239,6 @@ def test_calibration_measures_bandwidth_and_launches(driver: FakeDriver) -> None
     assert (found.cheap, found.special) == (sheet.cheap, sheet.special)
     assert sheet.gbytes_per_s == 3350.0 and sheet.cache_bytes == 50 << 20
     assert sheet.cheap == pytest.approx(66_900, rel=0.01), "10^9 operations a second"
-
-
-def test_unknown_hardware_is_one_sentence() -> None:
-    with pytest.raises(AutofuseError, match=r"hardware 'abacus' \(known: cpu, cuda\)"):
-        hardware_named("abacus")
 
 
 def test_a_timing_names_its_mode(driver: FakeDriver, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from autofuse.backends.emulator.emulator import ORDERS, Emulated, Guarded
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.cuda_settings import LaunchError, settings
+from autofuse.kernel.cuda_settings import settings
 from autofuse.kernel.cuda_shape import (
     block_threads,
     blocks_wanted,
@@ -30,6 +30,7 @@ from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.render_cuda import render_cuda
 from autofuse.measure.check import Reference, check, poison, reference_of
 from autofuse.plan.groups import group_of, is_source
+from autofuse.plan.parameters import LaunchSettingError
 from autofuse.plan.types import LaunchConfig, Setting
 
 
@@ -160,8 +161,8 @@ def test_settings_that_no_kernel_can_have() -> None:
         ("threads", 2048, "a block of 2048 threads"),
         ("vector", 3, "vector=3 is none of"),
         ("keep", "l2", "keep='l2' is none of"),
-        ("unroll", -1, "unroll=-1 is not a count"),
+        ("compiler_unroll", -1, "compiler_unroll=-1 is not a count"),
     ):
         kernel = one_kernel(softmax(4, 8), "k", LaunchConfig.of(**{name: value})).kernel
-        with pytest.raises(LaunchError, match=reason):
+        with pytest.raises(LaunchSettingError, match=reason):
             render_cuda(kernel)

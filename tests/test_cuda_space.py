@@ -131,7 +131,7 @@ def test_options_of_one_name_never_change() -> None:
 
 def test_what_a_device_cannot_hold_is_not_offered() -> None:
     row = folded(64, 40_000)
-    small, large = (SPACE.for_limits(TARGETS[name]) for name in ("RTX4090", "H100"))
+    small, large = (CudaLaunchSpace(TARGETS[name]) for name in ("RTX4090", "H100"))
     assert default(row, small)["keep"] == "reread"
     assert default(row, large)["keep"] == "shared"
 
@@ -139,7 +139,7 @@ def test_what_a_device_cannot_hold_is_not_offered() -> None:
 def test_defaults_are_left_out() -> None:
     silent = Settings()
     found = default(folded(4096, 512))
-    for name in ("rows", "unroll", "blocks", "transpose"):
+    for name in ("rows", "compiler_unroll", "blocks", "transpose"):
         assert name not in found and getattr(silent, name) in (0, False)
     assert "math" not in found
 

@@ -23,12 +23,13 @@ from autofuse.search.protocol import Option
 from autofuse.tuning.plans import baseline_candidate, fused_candidate
 from autofuse.tuning.problem import FusionProblem
 from autofuse.zoo import ZOO, zoo_graph
-from search_spaces import SPACES
+from search_spaces import CudaLaunchSpace
 
 ARCHS = ("sm_80", "sm_90", "sm_100")
 # Kernels of one compilation: the prelude takes longer than any of them.
 PER_UNIT = 20
 # Candidates drawn from each workload's space, 316 in all: fewer where one has many large kernels.
+SPACE = CudaLaunchSpace()
 DRAWN, FEW, MANY_KERNELS = 28, 4, ("adam_16", "cartpole_unroll10")
 # Whether a text is accepted does not depend on how hard the compiler tries.
 QUICK = ("--Ofast-compile=max",)
@@ -78,8 +79,8 @@ def check_silent(sources: list[Source], archs: Iterable[str], extra: tuple[str, 
 @pytest.mark.parametrize("name", ZOO)
 def test_every_baseline_compiles_for_every_generation(name: str) -> None:
     graph = small(name)
-    plans = [baseline_candidate(graph, baseline, "cuda")[0] for baseline in BASELINES]
-    sources = texts(graph, [*plans, fused_candidate(graph, "cuda")])
+    plans = [baseline_candidate(graph, baseline, SPACE)[0] for baseline in BASELINES]
+    sources = texts(graph, [*plans, fused_candidate(graph, SPACE)])
     check_silent(sources, ("sm_90",))
     check_silent(sources, ("sm_80", "sm_100"), QUICK)
 
@@ -87,7 +88,7 @@ def test_every_baseline_compiles_for_every_generation(name: str) -> None:
 @pytest.mark.parametrize("name", ZOO)
 def test_candidates_drawn_from_the_space_compile(name: str) -> None:
     graph, draw = small(name), random.Random(name)
-    problem = FusionProblem(graph, SPACES["cuda"], {})
+    problem = FusionProblem(graph, SPACE, {})
 
     def choose(_: str, options: tuple[Option, ...]) -> Option:
         return options[draw.randrange(len(options))]

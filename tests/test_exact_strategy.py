@@ -11,26 +11,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_device import LONG_S, QUICK, TOY, ToySpace, workload
+from toy_device import LONG_S, QUICK, TOY, toy_kind, workload
 
 from autofuse.backends.base import Program
-from autofuse.backends.registry import BACKENDS, Backend
+from autofuse.backends.registry import Backend
 from autofuse.cost.bounds import Calibration, peak_bytes
 from autofuse.cover import k_best
+from autofuse.devices import DEVICES
 from autofuse.enumerate.enumeration import enumerate_groups
 from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
-from autofuse.measure.hardware import HARDWARE
+from autofuse.measure.hardware import HOST
 from autofuse.plan.legality import check_plan
 from autofuse.plan.types import Candidate
 from autofuse.tuning import TuneResult, exact, tune, tuner
 from autofuse.tuning.cover import cover_problem
 from autofuse.tuning.evaluate import group_digests
-from autofuse.tuning.plans import baseline_candidate
+from autofuse.tuning.plans import baseline_plan
 from autofuse.zoo.networks import mlp, transformer
 from benchmarks.planning import mixed
-from search_spaces import SPACES
 from tuning_db import Store
 
 # Faster than any machine, so that no bound is too high.
@@ -44,14 +44,12 @@ pytestmark = pytest.mark.usefixtures("two_baselines")
 @pytest.fixture(autouse=True)
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, TOY)
-    known = replace(HARDWARE["cpu"], calibrate=lambda: FAST)
-    monkeypatch.setitem(HARDWARE, "cpu", known)
 
 
-def use(monkeypatch: pytest.MonkeyPatch, backend: Backend) -> None:
+def use(monkeypatch: pytest.MonkeyPatch, backend: Backend, calibration: Calibration = FAST) -> None:
     """Register a device, and measure quickly, for one test."""
-    monkeypatch.setitem(BACKENDS, backend.name, backend)
-    monkeypatch.setitem(SPACES, backend.name, ToySpace())
+    known = replace(HOST, calibrate=lambda: calibration)
+    monkeypatch.setitem(DEVICES, "toy", toy_kind(backend, known))
     monkeypatch.setattr(tuner, "Sampling", lambda cache: replace(QUICK, cache=cache))
 
 
@@ -125,7 +123,7 @@ def test_kernels_below_their_bounds_refute_the_calibration(
 ) -> None:
     assert not [n for n in tune_exactly(tmp_path / "t.db").notes if "lower bound" in n]
     slow = Calibration(1e6, 1.0, 1.0, 1.0, 1.0, 1.0)
-    monkeypatch.setitem(HARDWARE, "cpu", replace(HARDWARE["cpu"], calibrate=lambda: slow))
+    use(monkeypatch, TOY, slow)
     result = tune_exactly(tmp_path / "slow.db")
     (note,) = (n for n in result.notes if "lower bound" in n)
     assert "the gap is not proved" in note
@@ -216,7 +214,7 @@ def test_a_large_graph_is_planned_window_by_window(
 
 def test_plans_over_the_memory_are_not_chosen(tmp_path: Path) -> None:
     graph = canonical(mixed(9))
-    most = peak_bytes(graph, baseline_candidate(graph, "unfused", "toy")[0].plan)
+    most = peak_bytes(graph, baseline_plan(graph, "unfused")[0])
     assert most > 0
     bound = tune_exactly(tmp_path / "bound.db", graph, max_memory=most - 1, gap=0.05)
     assert bound.verified and peak_bytes(graph, bound.best.plan) == bound.peak_bytes < most

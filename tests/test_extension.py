@@ -1,4 +1,4 @@
-"""Extending autofuse: an op, a device with its launch space, a baseline, a searcher, a front end.
+"""Extending autofuse: op, launch parameter, device kind, baseline, searcher, front end.
 
 Each is one definition and one line in its registry, through the checks that the built-in ones pass.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,33 +22,44 @@ from expr_eval import draw
 from scipy import special
 from test_ops_on_cpu import LAUNCHES, one_op, whole
 from test_tune import after, check_complete, toy, tune_toy
-from toy_device import TOY, workload
+from toy_device import toy_kind, workload
 
-from autofuse.backends.registry import BACKENDS
+from autofuse.backends import cpu
 from autofuse.baselines import BASELINES, Baseline, BaselineResult, unfused
+from autofuse.devices import DEVICES, present_device
 from autofuse.errors import AutofuseError
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jsonfile import dumps, loads
 from autofuse.graph.builder import GraphBuilder
+from autofuse.graph.canonical import canonical
 from autofuse.graph.composites import gelu, layer_norm, mean, softmax
 from autofuse.graph.reference import evaluate
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter, Operand
+from autofuse.kernel.ir import Kernel
+from autofuse.kernel.render import render_c
 from autofuse.measure.check import reference_of
 from autofuse.ops import spec as table
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call
 from autofuse.ops.spec import Family, Index, OpSpec, Pull, Sample
 from autofuse.ops.types import OpCall, TensorType
-from autofuse.plan.types import FusionPlan
-from autofuse.runtime.device import resolve_device
+from autofuse.plan.parameters import (
+    C_LAUNCH,
+    LaunchParameter,
+    LaunchSettingError,
+    launch_parameters_page,
+)
+from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig, candidate_from_json
 from autofuse.search import SEARCHERS
 from autofuse.search.conformance import check_searcher
 from autofuse.search.protocol import Option, Outcome, Problem, Proposal
 from autofuse.search.space import Space, draw_new
 from autofuse.sources import SOURCES, load_source
 from autofuse.tuning import best_plan, compare, compile, plan_named
-from search_spaces import SPACES
+from autofuse.tuning.launches import LaunchProblem, proposals
+from search_spaces import CpuLaunchSpace, FusionSpace
+from search_spaces.launch import first_option
 
 __all__ = ["toy"]  # a fixture
 F32 = TensorType((5, 7), DType.F32)
@@ -109,6 +121,37 @@ def test_a_new_op_is_known_by_name_everywhere(square: OpSpec) -> None:
     (found,) = evaluate(graph, (np.array([1.0, 2.0, 3.0]),))
     assert found.tolist() == [1.0, 4.0, 9.0]
     assert loads(dumps(graph)) == graph
+
+
+# --- a launch parameter: one LaunchParameter row, and what reads it ------------------------------
+
+COLOUR = LaunchParameter("colour", str, ("none", "red"), "none", "Of the text.", ("row", "item"))
+
+
+def test_a_launch_parameter_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = canonical(workload())
+    space, (group,) = CpuLaunchSpace(), FusionSpace(graph).choose(first_option).groups
+    before = space.default(graph, group)
+    monkeypatch.setitem(C_LAUNCH, COLOUR.name, COLOUR)
+
+    def coloured(kernel: Kernel) -> str:
+        return f"/* {COLOUR.of(LaunchConfig(kernel.facts))} */\n{render_c(kernel)}"
+
+    monkeypatch.setattr(cpu, "render_c", coloured)
+    assert space.default(graph, group) == before, "what is known keeps its name"
+    found = {proposal.payload for proposal in proposals(LaunchProblem(graph, group, space))}
+    assert {launch.get("colour", "none") for launch in found if launch} == {"none", "red"}
+    red = LaunchConfig.of(**dict(before.settings), colour="red")
+    assert red in found
+    candidate = Candidate(FusionPlan((group,)), (red,), ((),))
+    assert candidate_from_json(candidate.to_json()) == candidate
+    assert any("/* red */" in source.text for source in cpu.program(graph, candidate).sources)
+    data = np.linspace(-1, 1, 24 * 40, dtype=np.float32).reshape(24, 40)
+    (shares,) = compile(graph, device="cpu", plan=candidate)(data)
+    np.testing.assert_allclose(shares.sum(1), np.ones(24), rtol=1e-5)
+    with pytest.raises(LaunchSettingError, match="colour='blue' is none of"):
+        cpu.program(graph, replace(candidate, launches=(LaunchConfig.of(colour="blue"),)))
+    assert any("| `colour` | none, red |" in line for line in launch_parameters_page())
 
 
 # --- a baseline: Graph -> plan --------------------------------------------------------------------
@@ -179,15 +222,11 @@ def test_a_searcher_is_one_factory(
         tune_toy(tmp_path / "t.db", "toy", options={"x": "1"})
 
 
-# --- a device: a Backend and its launch space -----------------------------------------------------
+# --- a device: one DeviceKind ---------------------------------------------------------------------
 
 
-def test_every_device_has_a_launch_space() -> None:
-    assert set(BACKENDS) == set(SPACES)
-
-
-def test_a_device_is_one_backend_and_one_space(toy: None, tmp_path: Path) -> None:
-    assert resolve_device("toy") == "toy"
+def test_a_device_is_one_record(toy: None, tmp_path: Path) -> None:
+    assert present_device("toy") is DEVICES["toy"]
     db = str(tmp_path / "t.db")
     result = tune_toy(tmp_path / "t.db", stop=after(6))
     assert result.device == "toy"
@@ -209,9 +248,9 @@ def test_a_device_called_cuda_is_usable_once_it_is_registered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(AutofuseError, match="cannot be used"):
-        resolve_device("cuda")
-    monkeypatch.setitem(BACKENDS, "cuda", TOY)
-    assert resolve_device("cuda") == TOY.name
+        present_device("cuda")
+    monkeypatch.setitem(DEVICES, "cuda", toy_kind())
+    assert present_device("cuda").name == "toy"
 
 
 # --- a front end: text -> Graph -------------------------------------------------------------------

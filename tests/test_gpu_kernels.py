@@ -15,6 +15,7 @@ from autofuse.backends.cuda.build import build_cuda
 from autofuse.backends.cuda.driver import running_target
 from autofuse.backends.cuda.program import cuda_program
 from autofuse.baselines import BASELINES
+from autofuse.devices import device_named
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
@@ -77,7 +78,7 @@ def test_every_kind_of_kernel_is_right(name: str, device: CudaDevice) -> None:
 def test_every_baseline_of_the_zoo_is_right(name: str, device: CudaDevice) -> None:
     graph = canonical(zoo_graph(name, "small"))
     plans = {n: plan_named(graph, n, device="cuda") for n in BASELINES}
-    plans["fused"] = fused_candidate(graph, "cuda")
+    plans["fused"] = fused_candidate(graph, device_named("cuda").space)
     different = {plan.digest: (n, plan) for n, plan in plans.items()}
     found = {n: wrong(device, graph, plan) for n, plan in different.values()}
     assert {n: message for n, message in found.items() if message} == {}

@@ -19,7 +19,7 @@ from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import CUDA
 from autofuse.measure.cuda import CudaDevice
-from autofuse.measure.hardware import hardware_named
+from autofuse.measure.hardware import GPU
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling, collect
 from autofuse.measure.workload import Workload
@@ -75,7 +75,7 @@ def test_graph_and_eager_give_the_same_bits(name: str) -> None:
     (SLOW, {FailureKind.TIMEOUT}),
 ])  # fmt: skip
 def test_a_session_survives_a_candidate(bad: str, kinds: set[FailureKind]) -> None:
-    with Worker(Workload(negation()), device="cuda", limit_s=4.0) as worker:
+    with Worker(Workload(negation()), hardware=GPU, limit_s=4.0) as worker:
         assert worker.measure(by_hand(GOOD), QUICK, limit_s=60.0).failure is None
         failure = worker.measure(by_hand(bad), QUICK).failure
         assert failure is not None and failure.kind in kinds
@@ -172,6 +172,6 @@ def test_times_are_not_faster_than_memory() -> None:
 
 
 def test_calibration_is_plausible() -> None:
-    found, target = hardware_named("cuda").calibrate(), running_target()
+    found, target = GPU.calibrate(), running_target()
     assert 0.3 * target.bandwidth < found.gbytes_per_s < 1.1 * target.bandwidth
     assert found.cached_gbytes_per_s >= found.gbytes_per_s and 0 < found.launch_us < 50

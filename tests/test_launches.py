@@ -7,9 +7,9 @@ from autofuse.plan.types import LaunchConfig
 from autofuse.tuning.launches import KernelTimes, LaunchProblem, next_trial
 from autofuse.zoo import zoo_graph
 from benchmarks.record import settings_asked
-from search_spaces import SPACES, FusionSpace
+from search_spaces import CpuLaunchSpace, FusionSpace
 
-CPU = SPACES["cpu"]
+CPU = CpuLaunchSpace()
 GRAPH = canonical(zoo_graph("softmax", "small"))
 (FUSED,) = FusionSpace(GRAPH).choose(lambda _, options: options[0]).groups
 PROBLEM = LaunchProblem(GRAPH, FUSED, CPU)
@@ -32,9 +32,9 @@ def trials(count: int) -> list[LaunchConfig]:
 
 def test_one_setting_is_changed_at_a_time_first_and_the_spread_last() -> None:
     asked = settings_asked(CPU, GRAPH, [FUSED])
-    assert asked[0] == "threads" and {"math", "vector", "stage"} <= set(asked)
+    assert asked[0] == "threads" and {"math", "vector_bits", "stage"} <= set(asked)
     first = [changed(launch) for launch in trials(4)]
-    assert first[:3] == [{"math"}, {"vector"}, {"stage"}]
+    assert first[:3] == [{"math"}, {"vector_bits"}, {"stage"}]
     assert first[3] == {"threads"} or DEFAULT["threads"] == 1
 
 

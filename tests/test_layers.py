@@ -17,7 +17,7 @@ TO_COST = TO_PLAN | {"cost"}
 TO_BACKENDS = TO_PLAN | {"kernel", "records", "backends"}
 TO_MEASURE = TO_BACKENDS | {"measure", "cost"}
 TO_TUNING = TO_MEASURE | {
-    "enumerate", "cover", "baselines", "search", "runtime", "search_spaces", "tuning_db",
+    "enumerate", "cover", "baselines", "search", "runtime", "search_spaces", "devices", "tuning_db",
 }  # fmt: skip
 TO_PEERS = TO_TUNING | {"frontends", "zoo", "tuning", "autofuse"}
 TO_COMMANDS = TO_PEERS | {"report", "sources", "peers", "casestudy"}
@@ -41,6 +41,7 @@ MAY_IMPORT = {
     "report": {"errors", "records"},
     "search_spaces": TO_COST | {"kernel", "enumerate"},
     "tuning_db": {"errors", "records"},
+    "devices": TO_MEASURE | {"search_spaces"},
     "runtime": TO_MEASURE,
     "tuning": TO_TUNING,
     "peers": TO_PEERS,

@@ -10,13 +10,13 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from made_up_space import LAUNCHES, made_up_space
-from toy_device import LONG_S, QUICK, TOY, ToySpace, workload
+from toy_device import LONG_S, QUICK, toy_kind, workload
 from tuning_records import ENV, WORKLOAD, kernel
 
 import autofuse.frontends.array_api as xp
-from autofuse.backends.registry import BACKENDS
 from autofuse.cli import main
 from autofuse.cost.features import COLUMNS
+from autofuse.devices import DEVICES
 from autofuse.errors import AutofuseError
 from autofuse.frontends import spec, trace
 from autofuse.graph.canonical import canonical
@@ -32,7 +32,6 @@ from benchmarks.lessons import lessons, lessons_of_others
 from benchmarks.replay import ReplayBench, ReplayDevice, replay_model
 from benchmarks.searchers import Options
 from benchmarks.spaces import RecordedSpace, save
-from search_spaces import SPACES
 from tuning_db import Store
 
 
@@ -191,8 +190,7 @@ def test_lessons_come_from_the_others_and_the_same_cache_state(spaces: list[Reco
 
 
 def test_tuning_by_a_model_on_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(BACKENDS, TOY.name, TOY)
-    monkeypatch.setitem(SPACES, TOY.name, ToySpace())
+    monkeypatch.setitem(DEVICES, "toy", toy_kind())
     monkeypatch.setattr(tuner, "Sampling", lambda *_: QUICK)
     monkeypatch.setattr(learned, "LEAST", 1)
     db = str(tmp_path / "t.db")

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_tools import Call, call, toy_file
+from cli_tools import Call, call, refused, toy_file
 
 from autofuse.backends.base import LaunchError
+from autofuse.backends.cuda import driver
+from autofuse.backends.cuda.devices import TARGETS
 from autofuse.backends.cuda.emulated import EmulatedArtifact, EmulatedPlan
-from autofuse.backends.registry import BACKENDS, PREFERRED, backend_named, chosen_backend, targeted
 from autofuse.baselines import BASELINES
+from autofuse.devices import DEVICES, chosen_device, device_named, targeted
 from autofuse.errors import AutofuseError
+from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
 from autofuse.measure.check import check, reference_of
@@ -22,6 +25,7 @@ from autofuse.plan.types import candidate_from_json
 from autofuse.tuning import compare, compile, plan_named, tune
 from autofuse.tuning.planned import plan_for
 from autofuse.zoo import zoo_graph
+from search_spaces import CudaLaunchSpace
 
 
 @pytest.fixture
@@ -56,8 +60,64 @@ def test_targets_are_for_devices_that_stand_for_others() -> None:
         plan_for(zoo_graph("softmax", "small"), target="Z9")
     for device in ("cpu", "cuda"):
         with pytest.raises(AutofuseError, match="can be named for cuda-emulated only"):
-            targeted(BACKENDS[device], "H100")
-    assert str(targeted(BACKENDS["cuda-emulated"], "A100").target) == "sm_80:A100"
+            targeted(DEVICES[device], "H100")
+    assert str(targeted(DEVICES["cuda-emulated"], "A100").backend.target) == "sm_80:A100"
+
+
+@pytest.mark.parametrize("command", ["query", "compare"])
+def test_what_cannot_be_timed_says_so(cli: Call, tmp_path: Path, command: str) -> None:
+    source = toy_file(tmp_path)
+    for device in ("cuda-emulated", "auto"):
+        refused(cli(command, source, "--device", device, "--target", "A100"), "is never timed")
+
+
+def test_kernels_are_shown_for_a_target(cli: Call, tmp_path: Path) -> None:
+    source = toy_file(tmp_path)
+    found = [
+        cli("show", source, "--plan", "fused", "--source", "--target", target)
+        for target in ("sm_90:H100", "sm_90")
+    ]
+    assert [ended.code for ended in found] == [0, 0] and found[0].out == found[1].out
+    assert "__global__" in found[0].out, "the device's own dialect"
+    spoken = cli("show", source, "--plan", "fused", "--source", "--device", "cpu")
+    assert "restrict" in spoken.out
+    other = cli("show", source, "--plan", "fused", "--source", "--dialect", "cuda")
+    assert "__global__" in other.out
+    refused(cli("show", source, "--dialect", "cobol"), "no device speaks 'cobol' (known: cuda, c)")
+    refused(cli("show", source, "--device", "cpu", "--target", "H100"), "is what it is")
+
+
+def test_a_plan_is_run_and_explained_for_a_target(cli: Call, tmp_path: Path) -> None:
+    source = toy_file(tmp_path)
+    ran = cli("run", source, "--plan", "fused", "--target", "A100", "--format", "json")
+    assert ran.code == 0 and set(ran.json["outputs"]) == {"scaled", "top"}
+    db = str(tmp_path / "t.db")
+    told = cli("show", source, "--plan", "fused", "--why", "--target", "A100", "--db", db)
+    assert told.code == 0
+    graph = zoo_graph("softmax", "small")
+    emulated = compile(graph, target="A100", plan="fused")
+    assert emulated.device == "cuda-emulated"
+
+
+def test_the_launch_space_is_that_of_the_target() -> None:
+    b = GraphBuilder()
+    x = b.input("x", (64, 40_000), "f32")
+    top = b.add("reduce_max", x, axes=(1,))
+    rest = b.add("sub", x, b.add("broadcast", top, shape=(64, 40_000), dims=(0,)))
+    graph = canonical(b.build([rest]))
+    kept = [
+        plan_named(graph, "fused", device="cuda-emulated", target=name).launches[0]["keep"]
+        for name in ("RTX4090", "H100")
+    ]
+    assert kept == ["reread", "shared"]
+    assert "error" not in plan_for(graph, target="RTX4090").plans["fused"]
+
+
+def test_the_launch_space_is_that_of_the_running_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RTX4090", "H100"):
+        monkeypatch.setattr(driver, "running_target", lambda name=name: TARGETS[name])
+        space = DEVICES["cuda"].space
+        assert isinstance(space, CudaLaunchSpace) and space.limits is TARGETS[name]
 
 
 def test_the_command_says_what_its_figures_are(cli: Call, tmp_path: Path) -> None:
@@ -72,9 +132,9 @@ def test_the_command_says_what_its_figures_are(cli: Call, tmp_path: Path) -> Non
 
 
 def test_auto_falls_back_and_says_so(cli: Call, tmp_path: Path) -> None:
-    assert PREFERRED == ("cuda", "cpu")
-    backend, remark = chosen_backend("auto")
-    assert backend.name == "cpu" and backend_named("auto") is backend
+    assert [kind.name for kind in DEVICES.values() if kind.automatic] == ["cuda", "cpu"]
+    kind, remark = chosen_device("auto")
+    assert kind.name == "cpu" and device_named("auto") is kind
     assert remark == "device 'cuda' cannot be used: no CUDA driver was found; using device 'cpu'"
     ended = cli("run", toy_file(tmp_path), "--device", "auto")
     assert ended.code == 0 and remark in ended.err
@@ -111,7 +171,7 @@ def test_the_emulated_device_is_never_timed() -> None:
 def test_a_plan_that_was_let_go_says_so() -> None:
     graph = canonical(zoo_graph("softmax", "small"))
     candidate = plan_named(graph, "fused", device="cuda-emulated")
-    program = BACKENDS["cuda-emulated"].program(graph, candidate)
+    program = DEVICES["cuda-emulated"].backend.program(graph, candidate)
     plan = EmulatedPlan(EmulatedArtifact(program))
     inputs = random_inputs(graph, 1)
     (found,) = plan.run(inputs)

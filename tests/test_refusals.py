@@ -10,7 +10,7 @@ from cli_tools import Call, call, toy_file
 from autofuse.baselines import BASELINES
 from autofuse.graph.canonical import canonical
 from autofuse.tuning.explain import boundary_pairs
-from autofuse.tuning.plans import baseline_candidate
+from autofuse.tuning.plans import baseline_plan
 from autofuse.tuning.refusals import Kept, kept_apart
 from autofuse.zoo import zoo_graph
 
@@ -22,7 +22,7 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Call:
 
 def boundaries(workload: str, baseline: str) -> tuple[Kept, ...]:
     graph = canonical(zoo_graph(workload, "small"))
-    return kept_apart(graph, baseline, baseline_candidate(graph, baseline, "cpu")[0].plan)
+    return kept_apart(graph, baseline, baseline_plan(graph, baseline)[0])
 
 
 def rules(found: tuple[Kept, ...], op: str) -> set[str]:
@@ -53,7 +53,7 @@ def test_four_arrays_are_one_kernel_a_step() -> None:
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_every_boundary_is_listed(baseline: str) -> None:
     graph = canonical(zoo_graph("layer_norm_gelu", "small"))
-    plan = baseline_candidate(graph, baseline, "cpu")[0].plan
+    plan = baseline_plan(graph, baseline)[0]
     found = kept_apart(graph, baseline, plan)
     assert {b.kernels for b in found} == set(boundary_pairs(graph, plan))
     assert all(b.bytes > 0 and b.values for b in found)

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_device import LONG_S, QUICK, TOY, ToySpace, workload
+from toy_device import LONG_S, QUICK, TOY, toy_kind, workload
 
 from autofuse.backends.base import Program
-from autofuse.backends.registry import BACKENDS, Backend
+from autofuse.backends.registry import Backend
+from autofuse.devices import DEVICES
 from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
@@ -23,7 +24,6 @@ from autofuse.plan.types import Candidate
 from autofuse.records import FailureKind, Measurement, SessionRow
 from autofuse.tuning import Progress, TuneResult, best_plan, tune, tuner
 from autofuse.zoo import zoo_graph
-from search_spaces import SPACES
 from tuning_db import Store
 
 pytestmark = pytest.mark.usefixtures("two_baselines")
@@ -46,8 +46,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def use(monkeypatch: pytest.MonkeyPatch, backend: Backend) -> None:
     """Register a device, and measure quickly, for one test."""
-    monkeypatch.setitem(BACKENDS, backend.name, backend)
-    monkeypatch.setitem(SPACES, backend.name, ToySpace())
+    monkeypatch.setitem(DEVICES, "toy", toy_kind(backend))
     monkeypatch.setattr(tuner, "Sampling", lambda cache: replace(QUICK, cache=cache))
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from batching import Case, failures
-from toy_device import LONG_S, QUICK, TOY, ToySpace
+from toy_device import LONG_S, QUICK, toy_kind
 from unrolled_plans import GRAPH, LOOP, TRIP, whole
 
-from autofuse.backends.registry import BACKENDS
 from autofuse.cost.bounds import NOMINAL
+from autofuse.devices import DEVICES
 from autofuse.kernel.emit import LoweringError
 from autofuse.kernel.lower import extract, lower
 from autofuse.plan.legality import check_plan
@@ -22,7 +22,7 @@ from autofuse.plan.types import FusionGroup, FusionPlan, LaunchConfig, candidate
 from autofuse.tuning import tune, tuner
 from autofuse.tuning.job import Job
 from autofuse.tuning.profiling import Kernels
-from search_spaces import SPACES, CpuLaunchSpace, FusionSpace
+from search_spaces import CpuLaunchSpace, FusionSpace
 from search_spaces.fusion import unroll_factors
 
 # --- inside one kernel ----------------------------------------------------------------------
@@ -34,13 +34,13 @@ def test_a_loop_in_one_kernel_may_run_several_trips_at_a_time() -> None:
 
 def test_trips_at_a_time_are_one_turn_of_the_kernels_loop() -> None:
     group, _ = extract(GRAPH, whole(1).plan.groups[0])
-    turns = {k: str(lower(group, LaunchConfig.of(unroll=k))) for k in (1, 2, 6)}
+    turns = {k: str(lower(group, LaunchConfig.of(loop_unroll=k))) for k in (1, 2, 6)}
     for unroll, lines in turns.items():
         assert f"serial t0 < {TRIP // unroll}:i64" in lines
         assert lines.count("tanh") == unroll * turns[1].count("tanh")
     assert str(lower(group, LaunchConfig())) == turns[1]
     with pytest.raises(LoweringError, match="a loop of 6 trips cannot be unrolled by 4"):
-        lower(group, LaunchConfig.of(unroll=4))
+        lower(group, LaunchConfig.of(loop_unroll=4))
 
 
 def test_the_launch_space_of_a_loop_offers_what_divides_its_trips() -> None:
@@ -48,11 +48,11 @@ def test_the_launch_space_of_a_loop_offers_what_divides_its_trips() -> None:
 
     def choosing(unroll: int) -> LaunchConfig:
         return space.choose(
-            GRAPH, group, lambda name, options: unroll if "unroll" in name else options[0], "p"
+            GRAPH, group, lambda name, options: unroll if "unroll.1/2" in name else options[0], "p"
         )
 
-    assert choosing(1) == choosing(4) == space.default(GRAPH, group)
-    assert choosing(2).get("unroll", 1) == 2
+    assert choosing(1) == space.default(GRAPH, group)
+    assert choosing(2).get("loop_unroll", 1) == 2
 
 
 # --- choosing -------------------------------------------------------------------------------
@@ -112,8 +112,7 @@ def test_the_exact_planner_unrolls_where_that_costs_least(
             self._kernel(key).us[launch] = faked_us(group)
         return True
 
-    monkeypatch.setitem(BACKENDS, "toy", TOY)
-    monkeypatch.setitem(SPACES, "toy", ToySpace())
+    monkeypatch.setitem(DEVICES, "toy", toy_kind())
     monkeypatch.setattr(tuner, "Sampling", lambda cache: replace(QUICK, cache=cache))
     monkeypatch.setattr(Job, "calibration", lambda _: replace(NOMINAL, launch_us=0.01))
     monkeypatch.setattr(Kernels, "profile", profile)

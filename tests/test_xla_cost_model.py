@@ -25,7 +25,7 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.tuning.plans import baseline_candidate
 from autofuse.zoo import zoo_graph
-from search_spaces import SPACES
+from search_spaces import CpuLaunchSpace, CudaLaunchSpace
 
 MANY = Launch(1000, 128)
 NS = 4  # ticks
@@ -157,7 +157,7 @@ def test_plans_for_a_gpu_are_launched_by_the_rule(
     baseline: str, op: str, n: int, launch: tuple[int, int, int, str]
 ) -> None:
     graph = chain(op, n=n)
-    (found,) = baseline_candidate(graph, baseline, "cuda")[0].launches
+    (found,) = baseline_candidate(graph, baseline, CudaLaunchSpace())[0].launches
     settings = {"vector": 1, **dict(found.settings)}
     assert tuple(settings[k] for k in ("threads", "items", "vector", "grid")) == launch
 
@@ -165,8 +165,8 @@ def test_plans_for_a_gpu_are_launched_by_the_rule(
 @pytest.mark.parametrize("baseline", list(LAUNCH_RULES))
 def test_the_rule_is_for_loop_kernels_on_a_gpu_only(baseline: str) -> None:
     graph = canonical(zoo_graph("softmax", "small"))
-    for device in ("cpu", "cuda"):
-        candidate = baseline_candidate(graph, baseline, device)[0]
+    for space in (CpuLaunchSpace(), CudaLaunchSpace()):
+        candidate = baseline_candidate(graph, baseline, space)[0]
         for group, launch in zip(candidate.plan.groups, candidate.launches, strict=True):
-            if device == "cpu" or SPACES[device].kind(graph, group) != "item":
-                assert launch == SPACES[device].default(graph, group)
+            if isinstance(space, CpuLaunchSpace) or space.kind(graph, group) != "item":
+                assert launch == space.default(graph, group)

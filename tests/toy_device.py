@@ -13,16 +13,19 @@ from autofuse.backends import cpu
 from autofuse.backends.base import Program
 from autofuse.backends.ccompiler import compile_program, find_compiler
 from autofuse.backends.fingerprint import cpu_environment
-from autofuse.backends.registry import BACKENDS, Backend
+from autofuse.backends.registry import Backend
 from autofuse.commands.progress import StopSignals
+from autofuse.devices import DEVICES, DeviceKind
 from autofuse.frontends import spec, trace
 from autofuse.frontends.array import TracedArray
 from autofuse.graph.types import Graph
+from autofuse.kernel.dialects import C
+from autofuse.measure.hardware import HOST, Hardware
 from autofuse.measure.timing import Sampling
+from autofuse.plan.schedule import Run
 from autofuse.plan.types import Candidate, FusionGroup, LaunchConfig
 from autofuse.records import Environment
 from autofuse.tuning import Progress, tune, tuner
-from search_spaces import SPACES
 from search_spaces.launch import Chooser
 
 QUICK = Sampling("warm", warmup_s=0.0, minimum=4, maximum=8, wall_s=0.1)
@@ -56,7 +59,7 @@ class ToySpace:
         return LaunchConfig() if group.body is not None else LaunchConfig.of(threads=1, tile=64)
 
     def ruled(
-        self, graph: Graph, group: FusionGroup, threads: int, unroll: int, strided: bool
+        self, graph: Graph, group: FusionGroup, threads: int, items: int, strided: bool
     ) -> LaunchConfig:
         return self.default(graph, group)
 
@@ -69,6 +72,15 @@ class ToySpace:
 
 
 TOY = Backend("toy", program, compile_program, environment, find_compiler)
+
+
+def kernel_text(run: Run) -> tuple[str, str]:
+    return cpu.kernel_text(cpu.kernel_of(run), run.launch)
+
+
+def toy_kind(backend: Backend = TOY, hardware: Hardware = HOST) -> DeviceKind:
+    """The record that is the device."""
+    return DeviceKind("toy", backend, lambda _: ToySpace(), C, kernel_text, "a slow CPU", hardware)
 
 
 def workload() -> Graph:
@@ -90,7 +102,7 @@ def show(progress: Progress) -> None:
 
 def tune_here(db: str, strategy: str, seed: int, stop: Callable[[], bool]) -> dict[str, object]:
     """Register the device for the rest of the process and tune until the space is used up."""
-    BACKENDS["toy"], SPACES["toy"] = TOY, ToySpace()
+    DEVICES["toy"] = toy_kind()
     tuner.Sampling = lambda cache: replace(QUICK, cache=cache)
     found = tune(
         workload(), name="shares", device="toy", db=db, budget_s=LONG_S, strategy=strategy,

@@ -68,4 +68,4 @@ def loop_group(factor: int) -> FusionGroup:
 def whole(unroll: int, graph: Graph = GRAPH, loop: int = LOOP) -> Candidate:
     """Every node a kernel of its own, the loop too, `unroll` trips at a time."""
     plan = FusionPlan(tuple(group_of(graph, [n]) for n in range(loop, len(graph.nodes))))
-    return Candidate(plan, (LaunchConfig.of(unroll=unroll, tile=4),) * len(plan.groups))
+    return Candidate(plan, (LaunchConfig.of(loop_unroll=unroll, tile=4),) * len(plan.groups))

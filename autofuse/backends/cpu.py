@@ -27,6 +27,7 @@ from autofuse.kernel.ir import Kernel
 from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.render import c_iterations, render_c
 from autofuse.plan.legality import check_plan
+from autofuse.plan.parameters import MATH, VECTOR_BITS
 from autofuse.plan.schedule import Run, kernel_runs, schedule
 from autofuse.plan.types import Candidate, LaunchConfig
 
@@ -65,13 +66,9 @@ class Rendered:
 
 
 def flags_of(launch: LaunchConfig) -> tuple[str, ...]:
-    """Compiler flags of one kernel: settings `math` and `vector`."""
-    width = int(launch.get("vector", 512))
-    return (
-        *FLAGS,
-        *MATH_FLAGS[str(launch.get("math", "strict"))],
-        f"-mprefer-vector-width={width}",
-    )
+    """Compiler flags of one kernel: settings `math` and `vector_bits`."""
+    width = f"-mprefer-vector-width={VECTOR_BITS.of(launch)}"
+    return (*FLAGS, *MATH_FLAGS[MATH.of(launch)], width)
 
 
 def kernel_of(run: Run) -> Kernel:

@@ -15,6 +15,7 @@ from autofuse.kernel.lower import extract
 from autofuse.ops.contraction import GemmForm
 from autofuse.ops.dtypes import DType
 from autofuse.plan.groups import reads
+from autofuse.plan.parameters import THREADS
 from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Schedule, Step, kernel_runs
 
 ENTRY = "af_entry"
@@ -153,7 +154,7 @@ def _steps(
 def _call(
     run: Run, calls: Mapping[Run, KernelCall], gemms: Mapping[Run, int], pad: str
 ) -> Iterator[str]:
-    threads = int(run.launch.get("threads", 1))
+    threads = THREADS.of(run.launch)
     same = same_kernel(run)
     if same in gemms:
         task, total = f"t_gemm{gemms[same]}", gemm_slices(run)
@@ -193,7 +194,7 @@ def _form(run: Run) -> GemmForm:
 
 def _cuts(run: Run) -> int:
     """Slices per matrix: batches are enough work to share when there are several per thread."""
-    threads = int(run.launch.get("threads", 1))
+    threads = THREADS.of(run.launch)
     return 1 if _form(run).batch >= 2 * threads else 2 * threads if threads > 1 else 1
 
 

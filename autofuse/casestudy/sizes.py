@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.backends.registry import backend_named
 from autofuse.casestudy.columns import EXACT, JAX, Column, ours, peer
 from autofuse.casestudy.rungs import KEY, NAIVE, SEED, initial_state, zoo_peers
+from autofuse.devices import device_named
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
@@ -120,7 +120,7 @@ def _moved(graph: Graph, plan: Candidate) -> list[Candidate]:
 
     try:
         check_plan(graph, plan.plan)
-        backend_named("cpu").program(graph, plan)
+        device_named("cpu").backend.program(graph, plan)
     except AutofuseError:
         return []  # it unrolls more trips than there are here, as a plan or by its launches
     return [plan]

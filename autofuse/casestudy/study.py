@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from autofuse.backends.machine import cpu_model, last_level_cache_bytes, usable_cores
-from autofuse.backends.registry import timed_backend
 from autofuse.casestudy.columns import EXACT, NEEDS, PEERS, STRATEGIES, Column, ours, peer
 from autofuse.casestudy.rungs import (
     DRAWING,
@@ -33,6 +32,7 @@ from autofuse.casestudy.rungs import (
     weights,
 )
 from autofuse.casestudy.sizes import SIZES, sizes_swept
+from autofuse.devices import timed_device
 from autofuse.measure.lock import measurement_lock
 from autofuse.ops.types import AutofuseError
 from autofuse.peers.interleave import overwriter, take_turns
@@ -77,6 +77,7 @@ def casestudy(
     budget_s: float = 120.0,
     *,
     device: str = "cpu",
+    target: str = "",
     db: str | None = None,
     n_envs: int = N_ENVS,
     steps: int = STEPS,
@@ -88,7 +89,7 @@ def casestudy(
     of others takes is not cut short, so a small budget is exceeded.
 
     `steps` is a multiple of ten. Raises BenchError for a device but the CPU."""
-    if timed_backend(device).name != "cpu":
+    if timed_device(device, target).name != "cpu":
         raise BenchError("the case study runs on the CPU; scripts/bench_peers times GPUs")
     if not (math.isfinite(budget_s) and budget_s > 0):
         raise BenchError(f"the budget must be a positive number of seconds, not {budget_s:g}")
@@ -174,8 +175,8 @@ def _time(study: Study) -> Timed:
     """All columns of all rungs in turns, so that each can be compared with each; warm or cold as
     their plans were searched for."""
     calls = _calls(study)
-    backend = timed_backend("cpu")
-    states = {n: cache_state("auto", r.graph, backend) for n, r in study.rungs.items()}
+    kind = timed_device("cpu")
+    states = {n: cache_state("auto", r.graph, kind) for n, r in study.rungs.items()}
     overwrite = {"warm": _leave, "cold": overwriter(last_level_cache_bytes())}
     samples: dict[Key, list[float]] = {}
     seconds = max(study.left_s(1.0 - SWEEPING), TIMING * study.budget_s)

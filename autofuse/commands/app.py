@@ -9,6 +9,7 @@ import typer
 from autofuse import __version__
 from autofuse.commands import database
 from autofuse.commands.casestudy import casestudy
+from autofuse.commands.common import example
 from autofuse.commands.info import info, zoo
 from autofuse.commands.report import report
 from autofuse.commands.run import run
@@ -44,6 +45,18 @@ def callback(
     """
 
 
+# Each ends its command's help; they work as pasted, one after another.
+EXAMPLES = {
+    zoo: "autofuse zoo",
+    tune: "autofuse tune zoo:softmax:small --budget 10",
+    query: "autofuse query zoo:softmax:small",
+    run: "autofuse run zoo:softmax:small --plan best --output y.npz",
+    show: "autofuse show zoo:softmax:small --source --target sm_90:H100",
+    compare: "autofuse compare zoo:softmax:small --plans unfused,fused,best",
+    casestudy: "autofuse casestudy cartpole --budget 60 --markdown study.md",
+    report: "autofuse report --out report.html",
+    info: "autofuse info",
+}
 for command in (tune, query, run, show, compare, casestudy, report, zoo, info):
-    app.command()(command)
+    app.command(epilog=example(EXAMPLES[command]))(command)
 app.add_typer(database.app, name="db")

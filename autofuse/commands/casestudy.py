@@ -9,7 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from autofuse.commands.common import DbOption, FormatOption, output_path, reported, write_whole
+from autofuse.commands.common import (
+    DbOption,
+    DeviceOption,
+    FormatOption,
+    TargetOption,
+    output_path,
+    reported,
+    write_whole,
+)
 from autofuse.commands.output import Format, emit, note, table
 
 
@@ -25,7 +33,8 @@ def casestudy(
     budget: Annotated[
         float, typer.Option(metavar="SECONDS", help="Seconds to spend, on everything together.")
     ] = 120.0,
-    device: Annotated[str, typer.Option("--device", metavar="NAME", help="cpu.")] = "cpu",
+    device: DeviceOption = "cpu",
+    target: TargetOption = "",
     db: DbOption = None,
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the page of the study.")
@@ -42,7 +51,7 @@ def casestudy(
     from autofuse.casestudy.page import page
     from autofuse.casestudy.study import casestudy as study
 
-    data = study(budget, device=device, db=db, say=note)
+    data = study(budget, device=device, target=target, db=db, say=note)
     if markdown is not None:
         text = page(data)
         write_whole(markdown, lambda part: _write(part, text))

@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn, ParamSpec
 import typer
 
 from autofuse.commands.output import Format, StdoutClosed, flush, note
+from autofuse.devices import DeviceKind, devices_help, present_device
 from autofuse.errors import AutofuseError
 
 BAD_INPUT = 2
@@ -27,8 +28,12 @@ SourceArg = Annotated[
 ]
 DeviceOption = Annotated[
     str,
+    typer.Option("--device", metavar="NAME", help=devices_help()),
+]
+TargetOption = Annotated[
+    str,
     typer.Option(
-        "--device", metavar="NAME", help="auto, cpu, cuda, or cuda-emulated (on the CPU)."
+        "--target", metavar="ARCH:NAME", help="The GPU that an emulated device stands for."
     ),
 ]
 DbOption = Annotated[
@@ -64,6 +69,11 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
     return run
 
 
+def example(text: str) -> str:
+    """What ends the help of a command: a command line that works as pasted."""
+    return f"Example: {text}"
+
+
 def fail(message: str) -> NoReturn:
     note(" ".join(message.split()))
     raise typer.Exit(BAD_INPUT)
@@ -80,11 +90,10 @@ def _forget_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def chosen_device(name: str) -> str:
-    """The device `name` means; what should be known about the choice goes to stderr."""
-    from autofuse.runtime.device import resolve_device
-
-    return resolve_device(name, note)
+def asked_device(name: str, target: str) -> DeviceKind:
+    """The device that --device and --target mean; what should be known about the choice goes to
+    stderr. Raises AutofuseError for one that is not here, or that nobody knows."""
+    return present_device(name, target, note)
 
 
 def load_workload(source: str) -> tuple[str, Any]:

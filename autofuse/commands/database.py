@@ -14,6 +14,7 @@ from autofuse.commands.common import (
     BAD_INPUT,
     DbOption,
     FormatOption,
+    example,
     output_path,
     reported,
     write_whole,
@@ -43,7 +44,7 @@ def existing_store(db: str | None) -> Iterator[Store]:
         yield store
 
 
-@app.command("info")
+@app.command("info", epilog=example("autofuse db info"))
 @reported
 def info(db: DbOption = None, form: FormatOption = Format.table) -> None:
     """Count what the database holds."""
@@ -70,7 +71,7 @@ def info(db: DbOption = None, form: FormatOption = Format.table) -> None:
     emit(form, data, lines)
 
 
-@app.command("export")
+@app.command("export", epilog=example("autofuse db export tuning.jsonl"))
 @reported
 def export(
     file: Annotated[
@@ -113,7 +114,7 @@ def _exported(db: str | None, lost: list[str]) -> Iterator[str]:
         yield from Salvage(store, lost).texts()
 
 
-@app.command("import")
+@app.command("import", epilog=example("autofuse db import tuning.jsonl"))
 @reported
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An export; - is stdin.")],

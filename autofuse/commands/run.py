@@ -15,7 +15,8 @@ from autofuse.commands.common import (
     FormatOption,
     SeedOption,
     SourceArg,
-    chosen_device,
+    TargetOption,
+    asked_device,
     load_workload,
     output_path,
     reported,
@@ -45,6 +46,7 @@ def run(
     ] = None,
     seed: SeedOption = 0,
     device: DeviceOption = "auto",
+    target: TargetOption = "",
     db: DbOption = None,
     form: FormatOption = Format.table,
 ) -> None:
@@ -58,7 +60,8 @@ def run(
     if output is not None:
         output_path(output)
     arrays, origin = _inputs(graph, inputs, seed)
-    compiled = compile_graph(graph, device=chosen_device(device), db=db, plan=plan)
+    kind = asked_device(device, target)
+    compiled = compile_graph(graph, device=kind.name, target=target, db=db, plan=plan)
     results = dict(zip(output_keys(graph), compiled(*arrays), strict=True))
     if output is not None:
         write_whole(output, lambda path: write_arrays(path, results))

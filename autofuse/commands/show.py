@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +14,8 @@ from autofuse.commands.common import (
     DeviceOption,
     FormatOption,
     SourceArg,
-    chosen_device,
+    TargetOption,
+    asked_device,
     load_workload,
     output_path,
     reported,
@@ -24,17 +24,11 @@ from autofuse.commands.common import (
 from autofuse.commands.output import Format, emit, note, plural, size
 from autofuse.commands.plan_tree import plan_data, traffic_text, tree_lines
 from autofuse.cost.bounds import peak_bytes
+from autofuse.devices import DeviceKind, speaking
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
-from autofuse.plan.schedule import Run, kernel_runs, launches_per_call, schedule
+from autofuse.plan.schedule import kernel_runs, launches_per_call, schedule
 from autofuse.plan.types import Candidate
-
-
-class Dialect(str, Enum):  # noqa: UP042 - as Format
-    """The language kernels are printed in."""
-
-    c = "c"
-    cuda = "cuda"
 
 
 @reported
@@ -52,12 +46,14 @@ def show(
     ] = False,
     text: Annotated[bool, typer.Option("--source", help="Print the text of the kernels.")] = False,
     dialect: Annotated[
-        Dialect, typer.Option("--dialect", help="Language that --source prints.")
-    ] = Dialect.c,
+        str | None,
+        typer.Option(metavar="NAME", help="Language of --source (default: the device's own)."),
+    ] = None,
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the graph, groups coloured.")
     ] = None,
     device: DeviceOption = "auto",
+    target: TargetOption = "",
     db: DbOption = None,
     form: FormatOption = Format.table,
 ) -> None:
@@ -69,35 +65,38 @@ def show(
     graph = canonical(loaded)
     if svg is not None:
         output_path(svg)
-    chosen, candidate = _candidate(graph, plan, chosen_device(device), db)
+    kind = asked_device(device, target)
+    speaker = kind if dialect in (None, kind.dialect.name) else speaking(str(dialect))
+    chosen, candidate = _candidate(graph, plan, kind, target, db)
     data = _data(name, graph, chosen, candidate)
     lines = list(_tree(data)) if not (why or text) else []
     if why:
-        told, found = _why(graph, chosen, candidate, device, db)
+        told, found = _why(graph, chosen, candidate, kind, target, db)
         data |= found
         lines += told
     if text:
-        spoken = _in_dialect(graph, candidate, chosen_device(device), dialect)
-        data["kernels"] = list(_kernels(graph, spoken, dialect))
-        lines += _kernel_lines(data["kernels"], dialect)
+        spoken = candidate if speaker is kind else _spoken(graph, candidate, speaker)
+        data["kernels"] = list(_kernels(graph, spoken, speaker))
+        lines += _kernel_lines(data["kernels"], speaker)
     if svg is not None:
         _draw(svg, name, graph, chosen, candidate)
     emit(form, data, lines)
 
 
 def _candidate(
-    graph: Graph, plan: str | None, device: str, db: str | None
+    graph: Graph, plan: str | None, kind: DeviceKind, target: str, db: str | None
 ) -> tuple[str, Candidate]:
     """The plan asked for and its name; asked for none, what `autofuse.compile` would use."""
     from autofuse.tuning import best_plan, plan_named
     from autofuse.tuning.plans import BEST, DEFAULT_PLAN
 
     if plan is not None:
-        return plan, plan_named(graph, plan, device=device, db=db)
-    known = best_plan(graph, device=device, db=db)
+        return plan, plan_named(graph, plan, device=kind.name, target=target, db=db)
+    known = best_plan(graph, device=kind.name, target=target, db=db)
     if known is not None:
         return BEST, known.candidate
-    return DEFAULT_PLAN, plan_named(graph, DEFAULT_PLAN, device=device, db=db)
+    found = plan_named(graph, DEFAULT_PLAN, device=kind.name, target=target, db=db)
+    return DEFAULT_PLAN, found
 
 
 def _data(name: str, graph: Graph, chosen: str, candidate: Candidate) -> dict[str, Any]:
@@ -126,7 +125,7 @@ def _tree(data: dict[str, Any]) -> Iterator[str]:
 
 
 def _why(
-    graph: Graph, chosen: str, candidate: Candidate, device: str, db: str | None
+    graph: Graph, chosen: str, candidate: Candidate, kind: DeviceKind, target: str, db: str | None
 ) -> tuple[list[str], dict[str, Any]]:
     """The decisions of the rules behind a plan, or what other cuts than a searched plan's would
     have cost, as lines and as data."""
@@ -135,7 +134,8 @@ def _why(
         from autofuse.commands.boundaries import why_lines
         from autofuse.tuning.explain import explain_plan
 
-        data = explain_plan(graph, candidate, device=chosen_device(device), db=db).to_json()
+        found = explain_plan(graph, candidate, device=kind.name, target=target, db=db)
+        data = found.to_json()
         return list(why_lines(graph, data)), data
     result = BASELINES[name](graph)
     lines = explain(result, graph)
@@ -160,18 +160,14 @@ def _why(
     return lines, {"decisions": decisions}
 
 
-def _in_dialect(graph: Graph, candidate: Candidate, device: str, dialect: Dialect) -> Candidate:
+def _spoken(graph: Graph, candidate: Candidate, speaker: DeviceKind) -> Candidate:
     """Launch settings chosen for another kind of device say nothing here: its own defaults do."""
     from autofuse.tuning.problem import default_candidate
-    from search_spaces import SPACES
 
-    own = "cpu" if dialect is Dialect.c else "cuda"
-    if device.startswith(own):
-        return candidate
-    return default_candidate(graph, candidate.plan, SPACES[own], candidate.origin)
+    return default_candidate(graph, candidate.plan, speaker.space, candidate.origin)
 
 
-def _kernels(graph: Graph, candidate: Candidate, dialect: Dialect) -> Iterator[dict[str, Any]]:
+def _kernels(graph: Graph, candidate: Candidate, speaker: DeviceKind) -> Iterator[dict[str, Any]]:
     """The text of every distinct kernel, in the order they first run."""
     from autofuse.kernel.gemm import uses_blas
 
@@ -185,23 +181,12 @@ def _kernels(graph: Graph, candidate: Candidate, dialect: Dialect) -> Iterator[d
         if uses_blas(run.graph, run.group, run.launch):
             yield {"name": None, "nodes": nodes, "library": "BLAS", "text": None}
             continue
-        name, text = _text(run, dialect)
+        name, text = speaker.kernel_text(run)
         yield {"name": name, "nodes": nodes, "library": None, "text": text}
 
 
-def _text(run: Run, dialect: Dialect) -> tuple[str, str]:
-    """Name and text of the kernel of one run."""
-    if dialect is Dialect.c:
-        from autofuse.backends import cpu
-
-        return cpu.kernel_text(cpu.kernel_of(run), run.launch)
-    from autofuse.backends.cuda import program
-
-    return program.kernel_text(program.kernel_of(run), run.launch)
-
-
-def _kernel_lines(kernels: list[dict[str, Any]], dialect: Dialect) -> Iterator[str]:
-    yield f"/* Each text is compiled after autofuse/kernel/prelude/{_PRELUDE[dialect]}. */"
+def _kernel_lines(kernels: list[dict[str, Any]], speaker: DeviceKind) -> Iterator[str]:
+    yield f"/* Each text is compiled after autofuse/kernel/prelude/{speaker.dialect.name}.h. */"
     for number, kernel in enumerate(kernels):
         ops = ", ".join(f"%{n}" for n in kernel["nodes"])
         yield ""
@@ -210,9 +195,6 @@ def _kernel_lines(kernels: list[dict[str, Any]], dialect: Dialect) -> Iterator[s
             continue
         yield f"/* kernel {number} ({ops}) */"
         yield from kernel["text"].splitlines()
-
-
-_PRELUDE = {Dialect.c: "c.h", Dialect.cuda: "cuda.h"}
 
 
 def _draw(path: Path, name: str, graph: Graph, chosen: str, candidate: Candidate) -> None:

@@ -15,19 +15,23 @@ from autofuse.commands.common import (
     FormatOption,
     SeedOption,
     SourceArg,
-    chosen_device,
+    TargetOption,
+    asked_device,
     load_workload,
     reported,
 )
 from autofuse.commands.output import Format, duration, emit, plural, seconds, size, table
 from autofuse.commands.progress import StopSignals, shown_progress
+from autofuse.devices import DeviceKind
 from autofuse.errors import AutofuseError
+from autofuse.graph.types import Graph
 
 
 @reported
 def tune(
     source: SourceArg,
     device: DeviceOption = "auto",
+    target: TargetOption = "",
     db: DbOption = None,
     budget: Annotated[
         float, typer.Option(metavar="SECONDS", help="Seconds to spend, everything counted.")
@@ -53,10 +57,6 @@ def tune(
     sampler: Annotated[
         str | None, typer.Option(metavar="NAME", help="Sampler of optuna: tpe or nsga2.")
     ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="ARCH:NAME", help="cuda-emulated: plan for this GPU; times nothing."),
-    ] = None,
     form: FormatOption = Format.table,
 ) -> None:
     """Search for the fastest plan of a graph.
@@ -66,20 +66,21 @@ def tune(
     """
     if not (math.isfinite(budget) and budget > 0):
         raise AutofuseError(f"the budget must be a positive number of seconds, not {budget:g}")
-    if target is not None or not _timed(device):
-        _plan_only(source, device, target or "", form)
-        return
     options = {} if sampler is None else {"sampler": sampler}
     # Optuna is slow to import: signals are caught before, so that an early Ctrl-C is a clean end.
     with StopSignals() as stop:
         from autofuse.tuning import tune as search
 
         name, graph = load_workload(source)
+        kind = asked_device(device, target)
+        if kind.hardware is None:
+            _plan_only(graph, name, kind, target, form)
+            return
         with shown_progress() as progress:
             result = search(
                 graph,
                 name=name,
-                device=chosen_device(device),
+                device=kind.name,
                 db=db,
                 budget_s=budget,
                 strategy=strategy,
@@ -96,18 +97,11 @@ def tune(
     emit(form, data, tune_lines(name, data))
 
 
-def _timed(device: str) -> bool:
-    from autofuse.backends.registry import BACKENDS
-
-    return device not in BACKENDS or BACKENDS[device].timed
-
-
-def _plan_only(source: str, device: str, target: str, form: Format) -> None:
+def _plan_only(graph: Graph, name: str, kind: DeviceKind, target: str, form: Format) -> None:
     """`tune` for a GPU that is not here."""
     from autofuse.tuning.planned import plan_for
 
-    name, graph = load_workload(source)
-    data = plan_for(graph, name=name, device=chosen_device(device), target=target).to_json()
+    data = plan_for(graph, name=name, device=kind.name, target=target).to_json()
     emit(form, data, _planned_lines(name, data))
 
 
@@ -183,6 +177,7 @@ def _speedup(found: dict[str, Any] | None) -> str:
 def query(
     source: SourceArg,
     device: DeviceOption = "auto",
+    target: TargetOption = "",
     db: DbOption = None,
     form: FormatOption = Format.table,
 ) -> None:
@@ -193,7 +188,9 @@ def query(
     from autofuse.tuning import best_plan
 
     name, graph = load_workload(source)
-    known = best_plan(graph, device=chosen_device(device), db=db)
+    kind = asked_device(device, target)
+    kind.must_be_timed()
+    known = best_plan(graph, device=kind.name, target=target, db=db)
     if known is None:
         emit(form, {"found": False}, [f"no plan is known for {name} on this device: tune it first"])
         raise typer.Exit(NOT_FOUND)
@@ -227,6 +224,7 @@ def compare(
         bool, typer.Option("--why", help="Print which rules of a baseline kept kernels apart.")
     ] = False,
     device: DeviceOption = "auto",
+    target: TargetOption = "",
     db: DbOption = None,
     form: FormatOption = Format.table,
 ) -> None:
@@ -239,7 +237,10 @@ def compare(
 
     name, graph = load_workload(source)
     names = None if plans is None else _plan_names(plans)
-    found = time_plans(graph, device=chosen_device(device), db=db, plans=names, name=name, why=why)
+    kind = asked_device(device, target)
+    found = time_plans(
+        graph, device=kind.name, target=target, db=db, plans=names, name=name, why=why
+    )
     data = found.to_json()
     emit(form, data, (*_compare_lines(name, data), *_boundary_lines(data)))
 

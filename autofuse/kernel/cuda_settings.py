@@ -4,46 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from autofuse.kernel.ir import Kernel
-from autofuse.ops.types import AutofuseError
+from autofuse.plan import parameters as p
+from autofuse.plan.types import LaunchConfig
 
 WARP = 32
 MOST_THREADS = 1024
-CHOICES: dict[str, tuple[int | str | bool, ...]] = {
-    "vector": (1, 2, 4, 8),
-    "grid": ("one", "stride"),
-    "reduce": ("", "warp", "block", "split", "barrier"),
-    "keep": ("registers", "shared", "reread"),
-    "transpose": (False, True),
-}
-
-
-class LaunchError(AutofuseError):
-    """A launch setting that no CUDA kernel can have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """threads: of a block. tile: items that a block takes at once (0: a vector per thread).
-    vector: neighbouring items of one thread, stored together. grid: whether blocks run one
-    iteration each ("one") or any number ("stride"). reduce: who folds a row ("": a block; a column
-    then is folded by one thread). rows: of one block when warps fold (0: one per warp). keep: where
-    a row stays between passes. unroll: of serial loops (0: the compiler's choice). blocks: wanted
-    on a multiprocessor (0: any number). parts: blocks that share a row when it is split (0: as many
-    as its length asks for). transpose: strided reads through a shared tile."""
+    """What CUDA_PASSES and the printer ask for: rows of `plan.parameters.CUDA_LAUNCH`, which says
+    what they mean, under the same names and with the same defaults. With a `tile` of 0 a block
+    takes a vector per thread at once."""
 
-    threads: int = 256
-    tile: int = 0
-    vector: int = 1
-    grid: str = "stride"
-    reduce: str = ""
-    rows: int = 0
-    keep: str = "shared"
-    unroll: int = 0
-    blocks: int = 0
-    parts: int = 0
-    transpose: bool = False
+    threads: int = p.BLOCK_THREADS.default
+    tile: int = p.CUDA_LAUNCH["tile"].default
+    vector: int = p.VECTOR.default
+    grid: str = p.GRID.default
+    reduce: str = p.REDUCE.default
+    rows: int = p.ROWS.default
+    keep: str = p.KEEP.default
+    compiler_unroll: int = p.COMPILER_UNROLL.default
+    blocks: int = p.BLOCKS.default
+    parts: int = p.PARTS.default
+    transpose: bool = p.TRANSPOSE.default
 
     @property
     def warps(self) -> int:
@@ -51,24 +38,18 @@ class Settings:
         return self.threads // WARP
 
 
-_NUMBERS = ("threads", "tile", "vector", "rows", "unroll", "blocks", "parts")
-
-
 @lru_cache(maxsize=1024)
-def _settings(facts: tuple[tuple[str, int | str | bool], ...]) -> Settings:
-    known = {k: v for k, v in facts if k in Settings.__dataclass_fields__}
-    for name, value in known.items():
-        choices = CHOICES.get(name)
-        if choices is not None and value not in choices:
-            raise LaunchError(f"launch setting {name}={value!r} is none of {choices}")
-        if name in _NUMBERS and (isinstance(value, bool) or int(value) < 0):
-            raise LaunchError(f"launch setting {name}={value!r} is not a count")
-    made = Settings(**known)  # type: ignore[arg-type]  # checked above
+def _settings(launch: LaunchConfig) -> Settings:
+    p.check_launch(p.CUDA_LAUNCH, launch)
+    known: dict[str, Any] = {k: v for k, v in launch.settings if k in Settings.__dataclass_fields__}
+    made = Settings(**known)
     if made.threads < WARP or made.threads % WARP or made.threads > MOST_THREADS:
-        raise LaunchError(f"a block of {made.threads} threads is not 32, 64, ... or {MOST_THREADS}")
+        raise p.LaunchSettingError(
+            f"a block of {made.threads} threads is not 32, 64, ... or {MOST_THREADS}"
+        )
     return made
 
 
 def settings(kernel: Kernel) -> Settings:
-    """The settings of a kernel, defaults where it has none; raises LaunchError on others."""
-    return _settings(kernel.facts)
+    """The settings of a kernel, defaults where it has none; raises LaunchSettingError on others."""
+    return _settings(LaunchConfig(kernel.facts))

@@ -20,12 +20,12 @@ STATIC_SHARED = 40 << 10
 
 @lru_cache(maxsize=256)
 def cuda_kernel(kernel: Kernel) -> Kernel:
-    """The kernel as it is printed: CUDA_PASSES applied. Raises LaunchError."""
+    """The kernel as it is printed: CUDA_PASSES applied. Raises LaunchSettingError."""
     return run_passes(kernel, CUDA_PASSES)
 
 
 def block_threads(kernel: Kernel) -> int:
-    """Threads of a block: the kernel runs with exactly these. Raises LaunchError."""
+    """Threads of a block: the kernel runs with exactly these. Raises LaunchSettingError."""
     return settings(kernel).threads
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from autofuse.graph.types import Graph
 from autofuse.ops.contraction import GemmForm, gemm_form
 from autofuse.ops.dtypes import DType
+from autofuse.plan.parameters import IMPL
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
 
@@ -21,4 +22,4 @@ def blas_form(graph: Graph, group: FusionGroup) -> GemmForm | None:
 
 def uses_blas(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> bool:
     """Whether this group is a library call under this launch configuration."""
-    return blas_form(graph, group) is not None and launch.get("impl", "blas") == "blas"
+    return blas_form(graph, group) is not None and IMPL.of(launch) == "blas"

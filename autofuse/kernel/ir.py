@@ -135,7 +135,7 @@ Stmt = Let | Var | Assign | Local | Store | Stream | LoadVector | StoreVector | 
 class Kernel:
     """One kernel: parameters (inputs first) and a body whose loops are grid loops.
 
-    `facts` are launch settings that only the printer uses (threads, unroll, ...)."""
+    `facts` are launch settings that only the printer uses (threads, blocks, ...)."""
 
     name: str
     params: tuple[Param, ...]

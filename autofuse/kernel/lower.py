@@ -14,6 +14,7 @@ from autofuse.kernel.row import RowLowering
 from autofuse.kernel.values import Frame, Source, memory
 from autofuse.plan.groups import is_inline
 from autofuse.plan.legality import Refusal, check_group
+from autofuse.plan.parameters import LOOP_UNROLL, STAGE, TILE
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
 
@@ -27,9 +28,9 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
     """The kernel that computes a group given as its own graph (see `extract`).
 
     Parameters are the group's inputs `in0..` in order, then its outputs `out0..`. Reads the launch
-    settings `tile` (items per lane loop), `unroll` (trips of a counted loop at a time) and `stage`
-    (keep rows in scratch); the others are left to the printer as facts. Raises LoweringError when
-    the group is not a legal kernel, or a loop's trips are no multiple of `unroll`."""
+    parameters TILE, LOOP_UNROLL and STAGE; the others are left to passes and the printer as facts.
+    Raises LoweringError when the group is not a legal kernel, or a loop's iterations are no
+    multiple of `loop_unroll`, and LaunchSettingError."""
     nodes = tuple(
         i for i, n in enumerate(group.nodes) if n.op != "input" and not is_inline(group, i)
     )
@@ -53,10 +54,8 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
             continue
         frame = Frame(group, emitter, dict(sources))
         if form.kind == "row":
-            RowLowering(group, form, emitter, frame, targets).emit(
-                launch.get("stage", True) is True
-            )
+            RowLowering(group, form, emitter, frame, targets).emit(STAGE.of(launch))
         else:
-            tile, unroll = int(launch.get("tile", 1024)), int(launch.get("unroll", 1))
-            ItemLowering(group, form, emitter, frame, targets).emit(tile, unroll)
+            items = ItemLowering(group, form, emitter, frame, targets)
+            items.emit(TILE.of(launch), LOOP_UNROLL.of(launch))
     return run_passes(Kernel(name, tuple(params), emitter.body, launch.settings))

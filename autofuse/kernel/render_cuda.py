@@ -44,7 +44,7 @@ MOST_UNROLLED, MOST_STATEMENTS = 16, 1024
 
 def render_cuda(kernel: Kernel) -> str:
     """One CUDA kernel, for blocks of `threads` threads (a launch setting); see `cuda_shape` for
-    what its launch needs. Raises LaunchError for a setting that no kernel can have."""
+    what its launch needs. Raises LaunchSettingError for a setting that no kernel can have."""
     own = settings(kernel)
     kernel = cuda_kernel(kernel)
     bounds = f"{own.threads}, {own.blocks}" if own.blocks else f"{own.threads}"
@@ -177,8 +177,8 @@ class _CudaPrinter(Printer):
 
     def serial(self, loop: Loop, depth: int, in_lane: bool) -> Iterator[str]:
         pad = "  " * depth
-        if self.own.unroll and not any(isinstance(s, Loop) for s in loop.body):
-            yield f"{pad}#pragma unroll {self.own.unroll}"
+        if self.own.compiler_unroll and not any(isinstance(s, Loop) for s in loop.body):
+            yield f"{pad}#pragma unroll {self.own.compiler_unroll}"
         yield f"{pad}{self.head(loop)}"
         yield from self.block(loop.body, depth + 1, in_lane)
         yield f"{pad}}}"

@@ -1,4 +1,4 @@
-"""What measuring knows of each kind of hardware, by the device name in a fingerprint."""
+"""What measuring knows of each kind of hardware."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from autofuse.backends.machine import last_level_cache_bytes
 from autofuse.cost.bounds import Calibration
 from autofuse.measure.calibrate import calibrate_cpu
 from autofuse.measure.device import Device
-from autofuse.ops.types import AutofuseError
 
 
 @dataclass(frozen=True)
 class Hardware:
     """How one kind of hardware is measured and calibrated, and the bytes of its last-level cache.
 
-    All raise AutofuseError where it cannot be used."""
+    All raise AutofuseError where it cannot be used. `name` is that of its measuring lock. `device`
+    is called in the worker process, so it must be a function of some module."""
 
     name: str
     device: Callable[[], Device]
@@ -49,15 +49,5 @@ def _cuda_cache() -> int:
 
 
 # Imported when used: the worker of one kind has no use for the others.
-HARDWARE: dict[str, Hardware] = {
-    "cpu": Hardware("cpu", _host, calibrate_cpu, last_level_cache_bytes),
-    "cuda": Hardware("cuda", _cuda, _calibrate_cuda, _cuda_cache),
-}
-
-
-def hardware_named(name: str) -> Hardware:
-    """The hardware called `name`; raises AutofuseError listing what there is."""
-    if name not in HARDWARE:
-        known = ", ".join(sorted(HARDWARE))
-        raise AutofuseError(f"nothing can be measured on hardware '{name}' (known: {known})")
-    return HARDWARE[name]
+HOST = Hardware("cpu", _host, calibrate_cpu, last_level_cache_bytes)
+GPU = Hardware("cuda", _cuda, _calibrate_cuda, _cuda_cache)

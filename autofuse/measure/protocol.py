@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from autofuse.backends.base import AnyArtifact
+from autofuse.measure.device import Device
+from autofuse.measure.hardware import HOST
 from autofuse.measure.timing import Sampling
 from autofuse.measure.workload import Workload
 from autofuse.records import Failure, Timing
@@ -13,12 +16,12 @@ from autofuse.records import Failure, Timing
 
 @dataclass(frozen=True)
 class Open:
-    """First message: what to measure, where the reference is kept for later workers, and the
-    hardware to measure on (a key of `measure.hardware.HARDWARE`)."""
+    """First message: what to measure, where the reference is kept for later workers, and what
+    makes the device to measure on."""
 
     workload: Workload
     reference: Path
-    hardware: str = "cpu"
+    device: Callable[[], Device] = HOST.device
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from typing import IO, Any
 
 from autofuse.backends.base import AnyArtifact
 from autofuse.backends.machine import usable_cores
+from autofuse.measure.hardware import HOST, Hardware
 from autofuse.measure.lock import measurement_lock
 from autofuse.measure.protocol import (
     CompareJob,
@@ -68,8 +69,7 @@ class Worker:
     """Checks and times artifacts of one workload; a context manager.
 
     `threads` is the OpenMP thread count, `limit_s` the wall limit of a job in seconds, `setup_s`
-    that of computing inputs and reference. `device` is the hardware to measure on (a key of
-    `measure.hardware.HARDWARE`), and names the measuring lock.
+    that of computing inputs and reference. `hardware` is what to measure on.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class Worker:
         threads: int | None = None,
         limit_s: float = DEFAULT_LIMIT_S,
         setup_s: float = DEFAULT_SETUP_S,
-        device: str = "cpu",
+        hardware: Hardware = HOST,
     ) -> None:
         self.workload = workload
         self.threads = threads or usable_cores()
-        self.limit_s, self.setup_s, self.device = limit_s, setup_s, device
+        self.limit_s, self.setup_s, self.hardware = limit_s, setup_s, hardware
         self.starts = 0
         self._opened = 0
         self._ready = False
@@ -188,7 +188,7 @@ class Worker:
         self, job: MeasureJob | CompareJob | ProfileJob, limit_s: float | None
     ) -> tuple[float, Any]:
         """When the job began, and its answer or Failure; the device is ours meanwhile."""
-        with measurement_lock(self.device):
+        with measurement_lock(self.hardware.name):
             begun = time.perf_counter()
             try:
                 child = self._running()
@@ -226,7 +226,9 @@ class Worker:
     def _open(self, child: _Child) -> None:
         """Give the child its workload; it is ended when that fails."""
         try:
-            ready = child.ask(Open(self.workload, self._reference(), self.device), self.setup_s)
+            ready = child.ask(
+                Open(self.workload, self._reference(), self.hardware.device), self.setup_s
+            )
         except _Lost as lost:
             self._drop()
             message = f"the measuring process could not start: {lost.failure.message}"

@@ -22,7 +22,6 @@ import numpy as np
 from autofuse.backends.base import AnyArtifact, CompileError, CompilerMissing, LaunchError
 from autofuse.measure.check import OutputReference, Reference, check, reference_of
 from autofuse.measure.device import Device
-from autofuse.measure.hardware import hardware_named
 from autofuse.measure.protocol import (
     CompareJob,
     Comparison,
@@ -226,7 +225,7 @@ def serve(requests: Connection, replies: Connection) -> None:
         if isinstance(job, Open):
             bench = None  # frees the previous workload's arrays before the next are made
             try:
-                device = device or hardware_named(job.hardware).device()
+                device = device or job.device()
                 bench = Bench(job.workload, job.reference, device)
             except (AutofuseError, MemoryError, OSError) as error:
                 replies.send(Ready(str(error) or type(error).__name__))

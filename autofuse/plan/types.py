@@ -13,8 +13,12 @@ from typing import Any
 
 from autofuse.graph.types import Value
 from autofuse.ops.types import AutofuseError
+from autofuse.plan.parameters import LaunchConfig, Setting, stored_launch
 
-Setting = int | str | bool
+__all__ = [
+    "Candidate", "FusionGroup", "FusionPlan", "LaunchConfig", "LoopBody", "PlanError", "Setting",
+    "candidate_from_json",
+]  # fmt: skip
 
 
 class PlanError(AutofuseError):
@@ -83,26 +87,6 @@ class LoopBody:
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchConfig:
-    """Choices that do not change what a kernel computes, as sorted (parameter, setting) pairs."""
-
-    settings: tuple[tuple[str, Setting], ...] = ()
-
-    @staticmethod
-    def of(**settings: Setting) -> LaunchConfig:
-        return LaunchConfig(tuple(sorted(settings.items())))
-
-    def __getitem__(self, key: str) -> Setting:
-        return dict(self.settings)[key]
-
-    def get(self, key: str, default: Setting) -> Setting:
-        return dict(self.settings).get(key, default)
-
-    def __str__(self) -> str:
-        return ",".join(f"{k}={v}" for k, v in self.settings)
-
-
-@dataclass(frozen=True, slots=True)
 class Candidate:
     """A plan and one LaunchConfig per group, parallel to `plan.groups`.
 
@@ -131,16 +115,18 @@ class Candidate:
 
 
 def candidate_from_json(text: str, origin: str = "") -> Candidate:
-    """Inverse of Candidate.to_json; raises PlanError on anything else."""
+    """Inverse of Candidate.to_json; raises PlanError on anything else.
+
+    Launch parameters that have been renamed since are read under their present names."""
     try:
         data = json.loads(text)
         return Candidate(
             _plan_of(data["plan"]),
-            tuple(LaunchConfig.of(**c) for c in data["launches"]),
-            tuple(tuple(LaunchConfig.of(**c) for c in body) for body in data["bodies"]),
+            tuple(stored_launch(c) for c in data["launches"]),
+            tuple(tuple(stored_launch(c) for c in body) for body in data["bodies"]),
             origin,
         )
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise PlanError(f"not a stored candidate: {error}") from error
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autofuse.backends.registry import backend_named, timed_backend
 from autofuse.baselines import BASELINES
 from autofuse.cost.bounds import NOMINAL, Calibration, plan_bound_us
 from autofuse.cost.traffic import plan_traffic
+from autofuse.devices import device_named, timed_device
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
 from autofuse.measure.session import Worker
@@ -34,26 +34,28 @@ def compile(  # autofuse.compile is the public name
     graph: Graph,
     *,
     device: str = "auto",
+    target: str = "",
     db: str | None = None,
     plan: str | Candidate | None = None,
     mode: str = "",
 ) -> CompiledPlan:
     """A callable for `graph`: the best plan known, else the baseline; `.origin` says which.
 
-    `plan` asks for one by name or gives it. `mode` says how device "cuda" issues it: "graph" (the
-    default) or "eager". Raises AutofuseError."""
-    backend = backend_named(device)
+    `target` names a GPU that device "cuda-emulated" stands for. `plan` asks for a plan by name or
+    gives it. `mode` says how device "cuda" issues it: "graph" (the default) or "eager". Raises
+    AutofuseError."""
+    backend = device_named(device, target).backend
     backend.ready()
     graph = canonical(graph)
     if isinstance(plan, Candidate):
         return CompiledPlan(backend, graph, plan, plan.origin or "given", mode)
     if plan is None:
-        known = best_plan(graph, device=device, db=db)
+        known = best_plan(graph, device=device, target=target, db=db)
         if known is not None:
             origin = f"best ({known.candidate.origin})"
             return CompiledPlan(backend, graph, known.candidate, origin, mode)
         plan = DEFAULT_PLAN
-    found = plan_named(graph, plan, device=device, db=db)
+    found = plan_named(graph, plan, device=device, target=target, db=db)
     return CompiledPlan(backend, graph, found, plan, mode)
 
 
@@ -81,6 +83,7 @@ def compare(
     graph: Graph,
     *,
     device: str = "auto",
+    target: str = "",
     db: str | None = None,
     plans: Sequence[str] | None = None,
     name: str = "",
@@ -91,18 +94,19 @@ def compare(
     `predicted_us` is what a plan must take at least, by this device's peaks where it is calibrated,
     else by those of a fast machine. `why` adds to each baseline which of its rules left the
     boundaries between its kernels."""
-    backend = timed_backend(device)
+    kind = timed_device(device, target)
+    backend = kind.backend
     graph = canonical(graph)
     if plans is None:
-        known = best_plan(graph, device=device, db=db)
+        known = best_plan(graph, device=device, target=target, db=db)
         plans = [*BASELINES, FUSED, *([BEST] if known is not None else [])]
-    candidates = {n: plan_named(graph, n, device=device, db=db) for n in plans}
+    candidates = {n: plan_named(graph, n, device=device, target=target, db=db) for n in plans}
     different = {c.digest: c for c in candidates.values()}  # equal plans are built and timed once
     built = {d: build(backend, graph, c) for d, c in different.items()}
-    cache = cache_state("auto", graph, backend)
+    cache = cache_state("auto", graph, kind)
     peaks = known_peaks(backend.environment(), db)
     found = {d: _row(graph, c, built[d], peaks) for d, c in different.items()}
-    with Worker(Workload(graph), device=backend.environment().device) as worker:
+    with Worker(Workload(graph), hardware=kind.timer) as worker:
         for mode in backend.modes:
             _time(worker, built, found, Sampling(cache, mode=mode))
     rows = {n: dict(found[c.digest]) for n, c in candidates.items()}

@@ -83,9 +83,6 @@ class Bench(Protocol):
         ...
 
     @property
-    def device(self) -> str: ...
-
-    @property
     def space(self) -> LaunchSpace: ...
 
     @property

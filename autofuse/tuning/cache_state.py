@@ -7,26 +7,25 @@ those before them left. The state is one for a workload on a device, so that sum
 
 from __future__ import annotations
 
-from autofuse.backends.registry import Backend
 from autofuse.cost.bounds import peak_bytes
+from autofuse.devices import DeviceKind
 from autofuse.graph.types import Graph
-from autofuse.measure.hardware import hardware_named
 from autofuse.ops.types import AutofuseError
-from autofuse.tuning.plans import baseline_candidate
+from autofuse.tuning.plans import baseline_plan
 
 STATES = ("auto", "cold", "warm")
 # The plan that keeps most values in memory: if it fits, all do.
 LARGEST = "unfused"
 
 
-def working_set_bytes(graph: Graph, device: str) -> int:
+def working_set_bytes(graph: Graph) -> int:
     """Bytes that a plan of a canonical graph touches at most: its inputs, its outputs and the
     intermediates of the plan that has most of them."""
     arrays = sum(t.nbytes for t in (*graph.input_types, *graph.output_types))
-    return arrays + peak_bytes(graph, baseline_candidate(graph, LARGEST, device)[0].plan)
+    return arrays + peak_bytes(graph, baseline_plan(graph, LARGEST)[0])
 
 
-def cache_state(wanted: str, graph: Graph, backend: Backend) -> str:
+def cache_state(wanted: str, graph: Graph, device: DeviceKind) -> str:
     """ "cold" or "warm": what is wanted, or for "auto" what the workload meets on this device.
 
     Raises AutofuseError for another state."""
@@ -34,5 +33,4 @@ def cache_state(wanted: str, graph: Graph, backend: Backend) -> str:
         raise AutofuseError(f"unknown cache state '{wanted}' (known: {', '.join(STATES)})")
     if wanted != "auto":
         return wanted
-    cache = hardware_named(backend.environment().device).cache_bytes()
-    return "warm" if working_set_bytes(graph, backend.name) <= cache else "cold"
+    return "warm" if working_set_bytes(graph) <= device.cache_bytes() else "cold"

@@ -8,7 +8,7 @@ from autofuse.cost.bounds import Calibration
 from autofuse.enumerate.enumeration import Enumeration, enumerate_groups
 from autofuse.graph.types import Graph
 from autofuse.plan.types import FusionPlan, LoopBody
-from autofuse.tuning.plans import baseline_candidate
+from autofuse.tuning.plans import baseline_plan
 from search_spaces import FusionSpace
 
 # Rules that plan several trips as they plan one: unrolling would gain nothing.
@@ -17,27 +17,26 @@ NOT_UNROLLED = frozenset({"unfused"})
 
 def candidate_kernels(
     graph: Graph, plans: Sequence[FusionPlan], calibration: Calibration, *,
-    rules: Iterable[str] = (), device: str = "",
+    rules: Iterable[str] = (),
 ) -> Enumeration:  # fmt: skip
     """The candidate kernels of a canonical graph, with those of `plans` among them. A loop may be
     re-issued as in one of these, or with one or several trips fused, or planned together by `rules`
-    (baselines, for `device`)."""
+    (baselines)."""
     spaces = FusionSpace(graph)
     ruled = [name for name in rules if name not in NOT_UNROLLED]
-    bodies = {n: _ways(spaces, n, plans, ruled, device) for n in spaces.loops}
+    bodies = {n: _ways(spaces, n, plans, ruled) for n in spaces.loops}
     return enumerate_groups(graph, include=plans, bodies=bodies, calibration=calibration)
 
 
 def _ways(
-    spaces: FusionSpace, loop: int, plans: Sequence[FusionPlan], rules: Sequence[str], device: str
+    spaces: FusionSpace, loop: int, plans: Sequence[FusionPlan], rules: Sequence[str]
 ) -> list[LoopBody]:
     found: list[LoopBody] = []
     for factor in spaces.factors(loop):
         inner = spaces.unrolled(loop, factor)
         found.append(LoopBody(inner.choose(lambda _, options: options[0]), factor))
         if factor > 1:  # of single trips the rules' plans are given
-            ruled = (baseline_candidate(inner.graph, name, device)[0] for name in rules)
-            found += [LoopBody(candidate.plan, factor) for candidate in ruled]
+            found += [LoopBody(baseline_plan(inner.graph, name)[0], factor) for name in rules]
     for plan in plans:
         groups = (g for g in plan.groups if g.nodes == (loop,))
         found += [LoopBody(g.body, g.unroll) for g in groups if g.body is not None]

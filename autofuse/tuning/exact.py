@@ -99,7 +99,7 @@ class ExactSearch:
         plans = self.bench.plans
         return candidate_kernels(
             self.graph, [*plans.values(), self.fused], calibration,
-            rules=plans, device=self.bench.device,
+            rules=plans,
         )  # fmt: skip
 
     def run(self) -> Findings:

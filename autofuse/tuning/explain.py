@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from autofuse.backends.registry import backend_named
 from autofuse.cost.bounds import NOMINAL, Calibration, group_bound_us
 from autofuse.cost.traffic import group_traffic, total
+from autofuse.devices import device_named
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph, Value
 from autofuse.plan.groups import reads
@@ -95,23 +95,24 @@ def digest_of(graph: Graph, group: FusionGroup) -> str:
 
 
 def explain_plan(
-    graph: Graph, candidate: Candidate, *, device: str = "auto", db: str | None = None
-) -> Explanation:
+    graph: Graph, candidate: Candidate, *, device: str = "auto", target: str = "",
+    db: str | None = None,
+) -> Explanation:  # fmt: skip
     """Every boundary and every recomputed node of a plan of a canonical graph.
 
     Raises AutofuseError for an unusable device or database."""
-    plan, backend = candidate.plan, backend_named(device)
+    plan, kind = candidate.plan, device_named(device, target)
     pairs = boundary_pairs(graph, plan)
     merged = {pair: merged_group(graph, plan, *pair) for pair in pairs}
     verdicts = {pair: _refusal(graph, plan, pair, merged[pair]) for pair in pairs}
     wanted = [g for g in plan.groups if g.body is None]
     wanted += [merged[pair] for pair in pairs if verdicts[pair] is None]
     with Store.open(db) as store:
-        environment = backend.environment()
+        environment = kind.backend.environment()
         peaks = store.calibration(environment)
         kernels = store.kernels(environment, {digest_of(graph, g) for g in wanted})
     own = {digest_of(graph, g) for g in plan.groups if g.body is None}
-    stored = _stored(kernels, own, cache_state("auto", graph, backend))
+    stored = _stored(kernels, own, cache_state("auto", graph, kind))
     calibrated = "launch_us" in peaks
     calibration = Calibration.from_mapping(peaks) if calibrated else NOMINAL
     times = Times(graph, stored, calibration)

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from autofuse.backends.registry import Backend
-from autofuse.cost.bounds import NOMINAL, Calibration, peak_bytes
+from autofuse.cost.bounds import Calibration, peak_bytes
+from autofuse.devices import DeviceKind
 from autofuse.graph.types import Graph
-from autofuse.measure.hardware import HARDWARE
 from autofuse.measure.protocol import Reply
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.groups import reissued
@@ -39,8 +38,6 @@ from autofuse.tuning.evaluate import Evaluator
 from autofuse.tuning.heartbeat import Heartbeat
 from autofuse.tuning.launches import launch_of
 from autofuse.tuning.result import Progress
-from search_spaces import SPACES
-from search_spaces.launch import LaunchSpace
 from tuning_db import Store
 
 # Wall seconds a candidate may take to be checked and timed while nothing tells how long is long.
@@ -55,14 +52,15 @@ class Job:
     """See `autofuse.tuning.bench.Bench` for what a strategy may use."""
 
     def __init__(
-        self, graph: Graph, name: str, backend: Backend, store: Store, evaluator: Evaluator,
+        self, graph: Graph, name: str, kind: DeviceKind, store: Store, evaluator: Evaluator,
         heartbeat: Heartbeat, seed: int, max_memory: int | None,
     ) -> None:  # fmt: skip
-        self.graph, self.name, self.backend, self.store = graph, name, backend, store
+        self.graph, self.name, self.kind, self.store = graph, name, kind, store
+        self.backend, self.space = kind.backend, kind.space
         self.evaluator, self.heartbeat = evaluator, heartbeat
         self.digest, self.budget = evaluator.digest, evaluator.budget
         self.seed, self.max_memory = seed, max_memory
-        self.environment: Environment = backend.environment()
+        self.environment: Environment = kind.backend.environment()
         self.session = 0
         self.stored: dict[str, Measurement] = {}
         self.best: Measurement | None = None
@@ -78,14 +76,6 @@ class Job:
     # --- what a strategy may use ------------------------------------------------------------
 
     @property
-    def device(self) -> str:
-        return self.backend.name
-
-    @property
-    def space(self) -> LaunchSpace:
-        return SPACES[self.backend.name]
-
-    @property
     def cache(self) -> str:
         return self.evaluator.sampling.cache
 
@@ -94,8 +84,7 @@ class Job:
         stored = self.store.calibration(self.environment)
         if "launch_us" in stored:
             return Calibration.from_mapping(stored)
-        hardware = HARDWARE.get(self.environment.device)
-        measured = NOMINAL if hardware is None else hardware.calibrate()
+        measured = self.kind.calibrate()
         for name, value in measured.to_mapping().items():
             self.store.set_calibration(self.environment, name, value)
         return measured

@@ -10,6 +10,7 @@ from itertools import islice
 
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
+from autofuse.plan.parameters import stored_launch
 from autofuse.plan.types import FusionGroup, LaunchConfig
 from autofuse.search import make_searcher
 from autofuse.search.protocol import Chooser, Outcome, Proposal, Searcher
@@ -141,8 +142,9 @@ def launch_text(launch: LaunchConfig) -> str:
 
 
 def launch_of(text: str) -> LaunchConfig:
-    """Inverse of launch_text; raises AutofuseError on anything else."""
+    """Inverse of launch_text, which names of former versions are mapped to present ones in; raises
+    AutofuseError on anything else."""
     try:
-        return LaunchConfig.of(**json.loads(text))
-    except (ValueError, TypeError) as error:
+        return stored_launch(json.loads(text))
+    except (ValueError, TypeError, AttributeError) as error:
         raise AutofuseError(f"not a stored launch configuration: {text!r}") from error

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autofuse.backends.registry import Backend, backend_named, targeted
+from autofuse.backends.registry import Backend
 from autofuse.baselines import BASELINES
 from autofuse.cost.bounds import Calibration, peak_bytes, plan_bound_us
 from autofuse.cover import k_best
+from autofuse.devices import device_named, targeted
 from autofuse.enumerate.enumeration import Enumeration
 from autofuse.enumerate.windows import windows
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
-from autofuse.measure.calibrate_cuda import target_calibration
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.groups import ordered_plan
 from autofuse.plan.types import Candidate, FusionPlan
@@ -24,7 +24,6 @@ from autofuse.tuning.evaluate import kernels_of
 from autofuse.tuning.plans import FUSED, baseline_candidate, fused_candidate
 from autofuse.tuning.problem import default_candidate
 from autofuse.tuning.regions import WHOLE_NODES, nodes_to_plan, plan_by_bounds
-from search_spaces import SPACES
 
 PLANNED = "planned"
 
@@ -74,17 +73,17 @@ def plan_for(
 
     Every plan's kernels are written (not compiled); one that the target cannot hold says why under
     `error`. Raises AutofuseError for an unknown target, and for a device that is timed."""
-    backend = backend_named(device)
-    if target or backend.target is None:
-        backend = targeted(backend, target)
-    assert backend.target is not None
-    graph, calibration = canonical(graph), target_calibration(backend.target)
-    found = {n: baseline_candidate(graph, n, device)[0] for n in BASELINES}
-    found[FUSED] = fused_candidate(graph, device)
+    kind = device_named(device, target)
+    if kind.backend.target is None:
+        kind = targeted(kind, target)
+    backend, space = kind.backend, kind.space
+    graph, calibration = canonical(graph), kind.calibrate()
+    found = {n: baseline_candidate(graph, n, space)[0] for n in BASELINES}
+    found[FUSED] = fused_candidate(graph, space)
     enumeration = candidate_kernels(graph, [c.plan for c in found.values()], calibration)
     least, count = _least(graph, enumeration)
     if least is not None:
-        found[PLANNED] = default_candidate(graph, least, SPACES[device], PLANNED)
+        found[PLANNED] = default_candidate(graph, least, space, PLANNED)
     rows = {n: _row(backend, graph, c, calibration) for n, c in found.items()}
     works = [n for n in found if "error" not in rows[n]]
     if not works:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from autofuse.backends.registry import backend_named
 from autofuse.baselines import BASELINES, LAUNCH_RULES, baseline_named
+from autofuse.devices import device_named
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.groups import in_one_order
 from autofuse.plan.legalise import legalise
-from autofuse.plan.types import Candidate, candidate_from_json
+from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
 from autofuse.records import Measurement
 from autofuse.tuning.evaluate import code_of
 from autofuse.tuning.problem import default_candidate, ruled_candidate
-from search_spaces import SPACES, FusionSpace
+from search_spaces import FusionSpace, LaunchSpace
 from tuning_db import Store, stale_with_code
 
 # What a program gets that was never tuned.
@@ -51,28 +51,35 @@ class KnownPlan:
         }
 
 
-def baseline_candidate(graph: Graph, name: str, device: str) -> tuple[Candidate, int]:
+def baseline_plan(graph: Graph, name: str) -> tuple[FusionPlan, int]:
     """A baseline's plan, and how many of its groups had to be cut because no kernel of ours can be
-    them. It is launched as its rules say, where they do, else by default. `graph` must be
-    canonical."""
+    them. `graph` must be canonical."""
     plan, cut = legalise(graph, baseline_named(name)(graph).plan)
-    plan, space, rule = in_one_order(graph, plan), SPACES[device], LAUNCH_RULES.get(name)
+    return in_one_order(graph, plan), cut
+
+
+def baseline_candidate(graph: Graph, name: str, space: LaunchSpace) -> tuple[Candidate, int]:
+    """As `baseline_plan`, launched as the baseline's rules say, where they do, else by default."""
+    plan, cut = baseline_plan(graph, name)
+    rule = LAUNCH_RULES.get(name)
     if rule is None:
         return default_candidate(graph, plan, space, name), cut
     return ruled_candidate(graph, plan, space, name, rule), cut
 
 
-def fused_candidate(graph: Graph, device: str) -> Candidate:
+def fused_candidate(graph: Graph, space: LaunchSpace) -> Candidate:
     """Whatever is legal merged, under default launches. `graph` must be canonical."""
     plan = FusionSpace(graph).choose(lambda _, options: options[0])
-    return default_candidate(graph, plan, SPACES[device], FUSED)
+    return default_candidate(graph, plan, space, FUSED)
 
 
-def best_plan(graph: Graph, *, device: str = "auto", db: str | None = None) -> KnownPlan | None:
+def best_plan(
+    graph: Graph, *, device: str = "auto", target: str = "", db: str | None = None
+) -> KnownPlan | None:
     """The best plan known for `graph` on this device, or None.
 
-    Raises AutofuseError for an unusable device or database."""
-    backend = backend_named(device)
+    Raises AutofuseError for an unusable device, target or database."""
+    backend = device_named(device, target).backend
     graph = canonical(graph)
     with Store.open(db) as store:
         found = store.best(backend.environment(), digest(graph))
@@ -84,19 +91,19 @@ def best_plan(graph: Graph, *, device: str = "auto", db: str | None = None) -> K
 
 
 def plan_named(
-    graph: Graph, plan_name: str, *, device: str = "auto", db: str | None = None
+    graph: Graph, plan_name: str, *, device: str = "auto", target: str = "", db: str | None = None
 ) -> Candidate:
     """The candidate called "best", "fused" or by a baseline's name."""
     graph = canonical(graph)
-    name = backend_named(device).name
+    space = device_named(device, target).space
     if plan_name == BEST:
-        known = best_plan(graph, device=device, db=db)
+        known = best_plan(graph, device=device, target=target, db=db)
         if known is None:
             raise AutofuseError("no plan is known for this graph on this device: tune it first")
         return known.candidate
     if plan_name == FUSED:
-        return fused_candidate(graph, name)
+        return fused_candidate(graph, space)
     if plan_name not in BASELINES:
         known_names = ", ".join((BEST, FUSED, *BASELINES))
         raise AutofuseError(f"unknown plan '{plan_name}' (known: {known_names})")
-    return baseline_candidate(graph, plan_name, name)[0]
+    return baseline_candidate(graph, plan_name, space)[0]

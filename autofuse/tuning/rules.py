@@ -39,7 +39,7 @@ def measure_rules(job: Job, names: Sequence[str]) -> Ruled:
     for name in names:
         if candidates and job.budget.elapsed_s - begun > allowed:
             break
-        candidate, cut = baseline_candidate(job.graph, name, job.device)
+        candidate, cut = baseline_candidate(job.graph, name, job.space)
         if cut:
             notes.append(f"{cut} groups of {name} had to be cut: no kernel can be them")
         candidates[name] = candidate

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from autofuse.backends.registry import timed_backend
 from autofuse.baselines import BASELINES, baseline_named
 from autofuse.cost.bounds import peak_bytes
+from autofuse.devices import timed_device
 from autofuse.graph.canonical import canonical, digest, text
 from autofuse.graph.types import Graph
 from autofuse.measure.session import Worker
@@ -36,6 +36,7 @@ def tune(
     *,
     name: str = "",
     device: str = "auto",
+    target: str = "",
     db: str | None = None,
     budget_s: float = 60.0,
     strategy: str = "exact",
@@ -72,18 +73,17 @@ def tune(
         raise AutofuseError(f"the seed must not be negative, as {seed} is")
     for rule in baselines:
         baseline_named(rule)
-    backend = timed_backend(device)
+    kind = timed_device(device, target)
     search = strategy_named(strategy, seed, Goal(gap, runs), options or {})
     graph = canonical(graph)
-    hardware = backend.environment().device
     with (
         Store.open(db) as store,
         Heartbeat(progress or (lambda _: None), budget) as heartbeat,
-        Worker(Workload(graph, seed), setup_s=budget.room_s, device=hardware) as worker,
+        Worker(Workload(graph, seed), setup_s=budget.room_s, hardware=kind.timer) as worker,
     ):
-        sampling = Sampling(cache_state(cache, graph, backend))
-        evaluator = Evaluator(backend, graph, digest(graph), worker, sampling, budget)
-        job = Job(graph, name, backend, store, evaluator, heartbeat, seed, max_memory)
+        sampling = Sampling(cache_state(cache, graph, kind))
+        evaluator = Evaluator(kind.backend, graph, digest(graph), worker, sampling, budget)
+        job = Job(graph, name, kind, store, evaluator, heartbeat, seed, max_memory)
         return _run(job, strategy, search, tuple(baselines) or tuple(BASELINES))
 
 
@@ -146,7 +146,7 @@ def _result(
         name=job.name,
         digest=job.digest,
         nodes=len(job.graph.nodes),
-        device=job.device,
+        device=job.kind.name,
         strategy=strategy,
         seed=job.seed,
         budget_s=job.budget.seconds,

@@ -20,7 +20,6 @@ from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target
 from autofuse.backends.cuda.geometry import Geometry, geometry
 from autofuse.backends.cuda.nvrtc import FLAGS
 from autofuse.graph.types import Graph
-from autofuse.kernel.cuda_settings import Settings
 from autofuse.kernel.cuda_shape import cuda_kernel
 from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.gemm import blas_form, uses_blas
@@ -32,12 +31,11 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.types import Literal, TensorType
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import check_plan
+from autofuse.plan.parameters import BLOCK_THREADS, ITEMS, MATH
 from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Step, kernel_runs, schedule
 from autofuse.plan.types import Candidate, LaunchConfig
 
 MATH_FLAGS = {"strict": (), "relaxed": ("--use_fast_math",)}
-# Elements of one thread where a configuration does not say.
-ITEMS = 4
 # What the widest accesses of kernels want of addresses, in bytes.
 BOUNDARY = 16
 _SCRATCH_ALIGN = 256
@@ -127,8 +125,7 @@ def launch_settings(run: Run) -> LaunchConfig:
     """What `lower` and the printer are told: a lane loop covers what one block computes at a time,
     and vectors are left out where some array does not start on a boundary in every trip."""
     settings = dict(run.launch.settings)
-    threads = int(settings.get("threads", Settings().threads))
-    settings["tile"] = threads * int(settings.get("items", ITEMS))
+    settings["tile"] = BLOCK_THREADS.of(run.launch) * ITEMS.of(run.launch)
     if "vector" in settings and not _on_boundaries(run):
         settings["vector"] = 1
     return LaunchConfig.of(**settings)
@@ -151,7 +148,7 @@ def kernel_of(run: Run) -> Kernel:
 
 def flags_of(launch: LaunchConfig) -> tuple[str, ...]:
     """Compiler flags of one kernel: the setting `math`."""
-    return (*FLAGS, *MATH_FLAGS[str(launch.get("math", "strict"))])
+    return (*FLAGS, *MATH_FLAGS[MATH.of(launch)])
 
 
 def kernel_text(kernel: Kernel, launch: LaunchConfig) -> tuple[str, str]:

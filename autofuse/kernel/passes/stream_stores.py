@@ -27,6 +27,8 @@ from autofuse.kernel.ir import (
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit, Sym
+from autofuse.plan.parameters import STREAM
+from autofuse.plan.types import LaunchConfig
 
 PIECE = 1024
 I64 = DType.I64
@@ -34,7 +36,7 @@ I64 = DType.I64
 
 def stream_stores(kernel: Kernel) -> Kernel:
     """Rewrite lane loops whose stores to outputs are contiguous, when `stream` is set."""
-    if not dict(kernel.facts).get("stream"):
+    if not STREAM.of(LaunchConfig(kernel.facts)):
         return kernel
     outs = {p.name: p for p in kernel.params if p.role == "out"}
     return replace(kernel, body=_block(kernel.body, outs))

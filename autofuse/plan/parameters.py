@@ -1,0 +1,262 @@
+"""What may be chosen of how a kernel is launched: one typed table for each dialect.
+
+A row is all there is to say of a parameter. From it follow what a launch space offers at most, what
+a kernel gets that is told nothing, what is refused, what a configuration leaves out, and
+docs/launch-parameters.md; the code that gives a parameter its meaning asks the row for its setting
+(`TILE.of(launch)`). A name has one meaning wherever it occurs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from autofuse.ops.types import AutofuseError
+
+Setting = int | str | bool
+T = TypeVar("T", int, str, bool)
+ITEM, ROW, LOOP, GEMM = "item", "row", "loop", "gemm"
+LOOPS = (ITEM, ROW, LOOP)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchConfig:
+    """Choices that do not change what a kernel computes, as sorted (parameter, setting) pairs."""
+
+    settings: tuple[tuple[str, Setting], ...] = ()
+
+    @staticmethod
+    def of(**settings: Setting) -> LaunchConfig:
+        return LaunchConfig(tuple(sorted(settings.items())))
+
+    def __getitem__(self, key: str) -> Setting:
+        return dict(self.settings)[key]
+
+    def get(self, key: str, default: Setting) -> Setting:
+        return dict(self.settings).get(key, default)
+
+    def __str__(self) -> str:
+        return ",".join(f"{k}={v}" for k, v in self.settings)
+
+
+class LaunchSettingError(AutofuseError):
+    """A launch setting that no kernel can have."""
+
+
+@dataclass(frozen=True)
+class LaunchParameter(Generic[T]):
+    """One thing that may be chosen of how a kernel is launched.
+
+    `choices` are what a launch space offers at most, and all that there is unless `least` is given:
+    then every whole number from there on is a setting. A kernel that is told nothing gets
+    `default`, and a configuration leaves it out unless it is `spelled`. `kinds` are those of
+    kernels that it is offered to (none: it is derived, or for experiments). `changes_text` is False
+    where a kernel's text is the same under all settings, so that only the compiler's flags or the
+    launch depend on it."""
+
+    name: str
+    type: type[T]
+    choices: tuple[T, ...]
+    default: T
+    doc: str
+    kinds: tuple[str, ...] = ()
+    changes_text: bool = True
+    least: int | None = None
+    spelled: bool = False
+
+    def of(self, launch: LaunchConfig) -> T:
+        """The setting of a configuration; raises LaunchSettingError for one that cannot be."""
+        return self.checked(launch.get(self.name, self.default))
+
+    def checked(self, value: Setting) -> T:
+        """`value`, if it is a setting of this parameter; raises LaunchSettingError."""
+        if self.least is None:
+            if type(value) is self.type and value in self.choices:
+                return value
+            raise LaunchSettingError(
+                f"launch setting {self.name}={value!r} is none of {self.choices}"
+            )
+        if type(value) is self.type and int(value) >= self.least:
+            return value
+        raise LaunchSettingError(f"launch setting {self.name}={value!r} is not a count")
+
+
+LaunchTable = dict[str, LaunchParameter[Any]]
+
+
+def _table(*rows: LaunchParameter[Any]) -> LaunchTable:
+    return {row.name: row for row in rows}
+
+
+# What every dialect knows.
+IMPL = LaunchParameter(
+    "impl", str, ("blas", "loops"), "blas",
+    "A product is a library call or generated loops.", (GEMM,),
+)  # fmt: skip
+MATH = LaunchParameter(
+    "math", str, ("strict", "relaxed"), "strict",
+    "Relaxed arithmetic may be reassociated and use reciprocals (C), or fast functions (CUDA).",
+    LOOPS, changes_text=False,
+)  # fmt: skip
+LOOP_UNROLL = LaunchParameter(
+    "loop_unroll", int, (1, 2, 4), 1,
+    "Iterations of a counted loop of the graph that one turn of the kernel's own loop computes; "
+    "it divides the loop's iterations.", (LOOP,), least=1,
+)  # fmt: skip
+TILE = LaunchParameter(
+    "tile", int, (64, 128, 256, 512, 1024, 4096, 16384), 1024,
+    "Items that one loop over lanes covers.", (ITEM, LOOP), least=1, spelled=True,
+)  # fmt: skip
+STAGE = LaunchParameter(
+    "stage", bool, (True, False), True,
+    "Rows that are expensive to compute are kept in scratch between passes, not computed again.",
+    (ROW,), spelled=True,
+)  # fmt: skip
+
+# What only C knows.
+THREADS = LaunchParameter(
+    "threads", int, (1,), 1,
+    "Threads that work on a kernel together: 1 or as many as there are cores.",
+    (*LOOPS, GEMM), changes_text=False, least=1, spelled=True,
+)  # fmt: skip
+VECTOR_BITS = LaunchParameter(
+    "vector_bits", int, (512, 256), 512,
+    "Width of the vector registers that the compiler is told to prefer.",
+    LOOPS, changes_text=False, least=64,
+)  # fmt: skip
+STREAM = LaunchParameter(
+    "stream", bool, (True, False), False,
+    "Large results that nobody reads soon are written past the cache.", (ITEM, ROW), spelled=True,
+)  # fmt: skip
+C_LAUNCH = _table(THREADS, IMPL, MATH, VECTOR_BITS, STAGE, TILE, LOOP_UNROLL, STREAM)
+
+# What only CUDA knows.
+REDUCE = LaunchParameter(
+    "reduce", str, ("", "warp", "block", "split", "barrier"), "",
+    "Who folds a row: a warp, a block, or several blocks in two phases (split) or waiting for each "
+    "other (barrier). Nothing said, it is a block, and a column is folded by one thread.",
+    (ROW,), spelled=True,
+)  # fmt: skip
+BLOCK_THREADS = LaunchParameter(
+    "threads", int, (64, 128, 256, 512, 1024), 256,
+    "Threads that work on a kernel together: those of one block.",
+    (*LOOPS, GEMM), least=1, spelled=True,
+)  # fmt: skip
+ROWS = LaunchParameter(
+    "rows", int, (0, 16, 32), 0,
+    "Rows of one block whose warps fold them (0: one for each warp).", (ROW,), least=0,
+)  # fmt: skip
+VECTOR = LaunchParameter(
+    "vector", int, (1, 2, 4, 8), 1,
+    "Neighbouring items that a thread loads or stores at once, at most 16 bytes.", (*LOOPS, GEMM),
+)  # fmt: skip
+ITEMS = LaunchParameter(
+    "items", int, (1, 2, 4, 8, 16), 4,
+    "Items that one thread computes; together they are the tile of its block.",
+    (ITEM, LOOP, GEMM), least=1, spelled=True,
+)  # fmt: skip
+KEEP = LaunchParameter(
+    "keep", str, ("registers", "shared", "reread"), "shared",
+    "Where a row stays between the passes over it.", (ROW,), spelled=True,
+)  # fmt: skip
+GRID = LaunchParameter(
+    "grid", str, ("one", "stride"), "stride",
+    "There is one block for each piece of the work, or any number of blocks stride over it.",
+    (*LOOPS, GEMM), spelled=True,
+)  # fmt: skip
+TRANSPOSE = LaunchParameter(
+    "transpose", bool, (False, True), False,
+    "Strided reads go through a padded tile of shared memory.", (ITEM, GEMM),
+)  # fmt: skip
+COMPILER_UNROLL = LaunchParameter(
+    "compiler_unroll", int, (0, 1, 2, 4), 0,
+    "Factor by which the compiler is told to unroll innermost serial loops (0: as it likes).",
+    (*LOOPS, GEMM), least=0,
+)  # fmt: skip
+BLOCKS = LaunchParameter(
+    "blocks", int, (0, 1, 2, 4, 8), 0,
+    "Blocks wanted on a multiprocessor at once (0: any number).", (*LOOPS, GEMM), least=0,
+)  # fmt: skip
+PARTS = LaunchParameter(
+    "parts", int, (0,), 0,
+    "Blocks that share a row which is split (0: as many as its length asks for).", least=0,
+)  # fmt: skip
+CUDA_LAUNCH = _table(
+    IMPL, REDUCE, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, TRANSPOSE, LOOP_UNROLL,
+    COMPILER_UNROLL, BLOCKS, replace(MATH, kinds=(*LOOPS, GEMM)), PARTS,
+    replace(TILE, doc=f"{TILE.doc} Here it follows from threads and items.", kinds=(), default=0,
+            least=0),
+)  # fmt: skip
+LAUNCH_TABLES: dict[str, LaunchTable] = {"c": C_LAUNCH, "cuda": CUDA_LAUNCH}
+
+# Names that stored configurations may still use, and the present ones. On CUDA one name was two
+# things: which of them matters depends on the kernel, and the other one is without effect.
+FORMER: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "c": {"vector": ("vector_bits",), "unroll": ("loop_unroll",)},
+    "cuda": {"unroll": ("compiler_unroll", "loop_unroll")},
+}
+
+
+def dialect_of(settings: Mapping[str, Setting]) -> str:
+    """The dialect that a stored configuration is for: every one for CUDA that says anything has a
+    parameter that C has not (it always says `grid`)."""
+    own = CUDA_LAUNCH.keys() - C_LAUNCH.keys() - FORMER["c"].keys()
+    return "cuda" if own & settings.keys() else "c"
+
+
+def present_names(dialect: str, name: str) -> tuple[str, ...]:
+    """The names that a parameter has now, given the name it was stored under."""
+    return FORMER[dialect].get(name, (name,))
+
+
+def stored_launch(settings: Mapping[str, Setting]) -> LaunchConfig:
+    """A stored configuration under the names of today."""
+    dialect = dialect_of(settings)
+    return LaunchConfig.of(
+        **{new: value for old, value in settings.items() for new in present_names(dialect, old)}
+    )
+
+
+def canonical_launch(table: LaunchTable, settings: Mapping[str, Setting]) -> LaunchConfig:
+    """Leaves out what a kernel gets anyway, so that equal kernels are equal candidates."""
+    return LaunchConfig.of(
+        **{k: v for k, v in settings.items() if table[k].spelled or v != table[k].default}
+    )
+
+
+def check_launch(table: LaunchTable, launch: LaunchConfig) -> None:
+    """Raises LaunchSettingError for a setting that no kernel of a dialect can have. What other
+    dialects know is let pass: it is without effect."""
+    known = {name for each in LAUNCH_TABLES.values() for name in each}
+    for name, value in launch.settings:
+        if name in table:
+            table[name].checked(value)
+        elif name not in known:
+            raise LaunchSettingError(f"no kernel has a launch parameter '{name}'")
+
+
+def launch_parameters_page() -> Iterator[str]:
+    """The lines of docs/launch-parameters.md."""
+    yield "# Launch parameters"
+    yield ""
+    yield "Written from the tables in `autofuse/plan/parameters.py` by `tests/test_parameters.py`."
+    yield "A kernel that is told nothing gets the default; *count* is any whole number."
+    for dialect, table in LAUNCH_TABLES.items():
+        yield from ("", f"## {dialect}", "")
+        yield "| parameter | choices | default | kernels | changes the text | meaning |"
+        yield "|---|---|---|---|---|---|"
+        for row in table.values():
+            shown = ", ".join(_shown(choice) for choice in row.choices)
+            more = "" if row.least is None else " (count)"
+            cells = (
+                f"`{row.name}`", shown + more, _shown(row.default), ", ".join(row.kinds) or "-",
+                "yes" if row.changes_text else "no", row.doc,
+            )  # fmt: skip
+            yield f"| {' | '.join(cells)} |"
+
+
+def _shown(value: Setting) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value) or "nothing"

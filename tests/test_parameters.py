@@ -1,0 +1,250 @@
+"""Launch parameters: what the tables say is what spaces offer, printers do and stored texts
+mean."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autofuse.backends import cpu
+from autofuse.backends.cuda import program as cuda
+from autofuse.graph.builder import GraphBuilder
+from autofuse.graph.canonical import canonical
+from autofuse.graph.reference import random_inputs
+from autofuse.graph.types import Graph
+from autofuse.kernel.cuda_settings import Settings
+from autofuse.kernel.render import render_c
+from autofuse.kernel.render_cuda import render_cuda
+from autofuse.measure.check import check, reference_of
+from autofuse.plan.groups import group_of, is_source
+from autofuse.plan.parameters import (
+    C_LAUNCH,
+    CUDA_LAUNCH,
+    FORMER,
+    LAUNCH_TABLES,
+    LaunchParameter,
+    LaunchSettingError,
+    LaunchTable,
+    check_launch,
+    launch_parameters_page,
+    stored_launch,
+)
+from autofuse.plan.schedule import Run, kernel_runs, schedule
+from autofuse.plan.types import (
+    Candidate,
+    FusionGroup,
+    FusionPlan,
+    LaunchConfig,
+    Setting,
+    candidate_from_json,
+)
+from autofuse.tuning import compile
+from autofuse.tuning.launches import launch_of
+from autofuse.zoo import zoo_graph
+from search_spaces import CpuLaunchSpace, CudaLaunchSpace
+from search_spaces.launch import LaunchSpace
+
+PAGE = Path(__file__).parent.parent / "docs" / "launch-parameters.md"
+PLAIN: dict[str, dict[str, Setting]] = {
+    "c": {},
+    "cuda": {"threads": 256, "items": 4, "grid": "one"},
+}
+# What a parameter shows in besides its own setting.
+WITH: dict[str, dict[str, Setting]] = {
+    "keep": {"reduce": "block"},
+    "rows": {"reduce": "warp"},
+    "parts": {"reduce": "split"},
+}
+
+
+def rows_folded(length: int = 1 << 15) -> Graph:
+    b = GraphBuilder()
+    x = b.input("x", (64, length), "f32")
+    spread = b.add("broadcast", b.add("reduce_max", x, axes=(1,)), shape=(64, length), dims=(0,))
+    e = b.add("exp", b.add("sub", x, spread))
+    total = b.add("broadcast", b.add("reduce_sum", e, axes=(1,)), shape=(64, length), dims=(0,))
+    return canonical(b.build([b.add("div", e, total)]))
+
+
+def pointwise() -> Graph:
+    b = GraphBuilder()
+    return canonical(b.build([b.add("exp", b.input("x", (1 << 23,), "f32"))]))
+
+
+def turned() -> Graph:
+    b = GraphBuilder()
+    return canonical(b.build([b.add("transpose", b.input("x", (512, 256), "f32"), perm=(1, 0))]))
+
+
+def product() -> Graph:
+    b = GraphBuilder()
+    x, y = b.input("x", (64, 32), "f32"), b.input("y", (32, 48), "f32")
+    none: tuple[int, ...] = ()
+    made = b.add("dot_general", x, y, lhs_batch=none, rhs_batch=none, lhs_contract=(1,),
+                 rhs_contract=(0,))  # fmt: skip
+    return canonical(b.build([made]))
+
+
+def looped() -> Graph:
+    body = GraphBuilder()
+    body.input("t", (), "i32")
+    state = body.input("state", (4096,), "f32")
+    inner = body.build([body.add("tanh", state)])
+    b = GraphBuilder()
+    return canonical(
+        b.build([b.add("loop", b.input("x", (4096,), "f32"), body=inner, trip=8, carries=1)])
+    )
+
+
+GRAPHS = {"item": pointwise(), "turned": turned(), "row": rows_folded(), "loop": looped(),
+          "short": rows_folded(512), "gemm": product()}  # fmt: skip
+SPACES: dict[str, LaunchSpace] = {"c": CpuLaunchSpace(), "cuda": CudaLaunchSpace()}
+# Of a library call there is no text, and what is derived is not said.
+ROWS = [
+    (dialect, row)
+    for dialect, table in LAUNCH_TABLES.items()
+    for row in table.values()
+    if row.name != "impl" and (dialect, row.name) != ("cuda", "tile")
+]
+
+
+def whole(graph: Graph) -> FusionGroup:
+    return group_of(graph, [n for n in range(len(graph.nodes)) if not is_source(graph, n)])
+
+
+def runs(graph: Graph, launch: LaunchConfig) -> list[Run]:
+    candidate = Candidate(FusionPlan((whole(graph),)), (launch,), ((),))
+    return list(kernel_runs(schedule(graph, candidate).steps))
+
+
+def text(dialect: str, graph: Graph, settings: dict[str, Setting]) -> str:
+    (run,) = runs(graph, LaunchConfig.of(**settings))
+    if dialect == "c":
+        return render_c(cpu.kernel_of(run))
+    return render_cuda(cuda.kernel_of(run))
+
+
+def texts_of(dialect: str, row: LaunchParameter[int], graph: Graph) -> set[str]:
+    """The texts of a kernel under all choices of one parameter."""
+    base = PLAIN[dialect] | WITH.get(row.name, {})
+    choices = (*row.choices, 3) if row.name in ("parts", "threads") and dialect == "c" else None
+    more = (4,) if row.name == "parts" else ()
+    return {text(dialect, graph, {**base, row.name: c}) for c in choices or (*row.choices, *more)}
+
+
+@pytest.mark.parametrize(("dialect", "row"), ROWS, ids=[f"{d}-{r.name}" for d, r in ROWS])
+def test_what_changes_the_text_is_said_truly(dialect: str, row: LaunchParameter[int]) -> None:
+    changes = [len(texts_of(dialect, row, graph)) > 1 for graph in GRAPHS.values()]
+    assert any(changes) == row.changes_text
+
+
+@pytest.mark.parametrize(("dialect", "table"), LAUNCH_TABLES.items())
+def test_a_space_offers_choices_of_the_table_and_leaves_defaults_out(
+    dialect: str, table: LaunchTable
+) -> None:
+    space, seen = SPACES[dialect], dict[str, set[Setting]]()
+    for graph in GRAPHS.values():
+
+        def note(name: str, options: tuple[Setting, ...]) -> Setting:
+            parameter = name.split(".")[2]
+            seen.setdefault(parameter, set()).update(options)
+            return options[-1]
+
+        group = whole(graph)
+        made = space.choose(graph, group, note, "p")
+        space.choose(graph, group, lambda n, o: note(n, o) and o[0], "p")
+        for found in (made, space.default(graph, group)):
+            check_launch(table, found)
+            for name, value in found.settings:
+                assert table[name].spelled or value != table[name].default
+    assert seen.keys() == {name for name, row in table.items() if row.kinds}
+    for name, options in seen.items():
+        row = table[name]
+        assert {type(o) for o in options} == {row.type}
+        assert name in ("threads", "tile") or options <= set(row.choices)
+
+
+def test_the_settings_of_cuda_are_rows_of_its_table() -> None:
+    for each in fields(Settings):
+        assert each.default == CUDA_LAUNCH[each.name].default
+
+
+def test_a_name_means_one_thing() -> None:
+    for name in C_LAUNCH.keys() & CUDA_LAUNCH.keys():
+        c, cu = C_LAUNCH[name], CUDA_LAUNCH[name]
+        assert c.type == cu.type
+        assert c.doc.split(":")[0] == cu.doc.split(":")[0] or cu.doc.startswith(c.doc)
+
+
+@pytest.mark.parametrize(
+    ("table", "settings", "words"),
+    [
+        (C_LAUNCH, {"tile": 0}, "tile=0 is not a count"),
+        (C_LAUNCH, {"tile": True}, "tile=True is not a count"),
+        (C_LAUNCH, {"stage": 1}, "stage=1 is none of"),
+        (C_LAUNCH, {"math": "loose"}, "math='loose' is none of"),
+        (C_LAUNCH, {"vector_bits": "512"}, "vector_bits='512' is not a count"),
+        (CUDA_LAUNCH, {"keep": "l2"}, "keep='l2' is none of"),
+        (CUDA_LAUNCH, {"unroll": 2}, "no kernel has a launch parameter 'unroll'"),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence(
+    table: LaunchTable, settings: dict[str, Setting], words: str
+) -> None:
+    with pytest.raises(LaunchSettingError, match=words) as raised:
+        check_launch(table, LaunchConfig.of(**settings))
+    assert "\n" not in str(raised.value)
+
+
+def test_what_other_dialects_know_is_let_pass() -> None:
+    check_launch(CUDA_LAUNCH, LaunchConfig.of(stage=True, vector_bits=256))
+    check_launch(C_LAUNCH, LaunchConfig.of(grid="one"))
+
+
+# --- names of former versions ---------------------------------------------------------------------
+
+# A best plan of zoo:cartpole_norng:small as version 0.1 stored it, one of zoo:softmax:small, and
+# one for CUDA.
+STORED = json.loads((Path(__file__).parent / "data" / "stored_candidates.json").read_text())
+
+
+@pytest.mark.parametrize("stored", STORED, ids=lambda stored: stored["name"])
+def test_a_stored_best_plan_still_runs(stored: dict[str, str]) -> None:
+    name, size = stored["source"].split(":")
+    graph = canonical(zoo_graph(name, size))
+    candidate = candidate_from_json(stored["candidate"])
+    former = {n for names in FORMER[stored["dialect"]].values() for n in names}
+    settings = {n for c in (*candidate.launches, *sum(candidate.bodies, ())) for n, _ in c.settings}
+    assert settings & former and candidate.to_json() != stored["candidate"]
+    assert candidate_from_json(candidate.to_json()) == candidate
+    device = "cpu" if stored["dialect"] == "c" else "cuda-emulated"
+    inputs = random_inputs(graph, 7)
+    found = compile(graph, device=device, plan=candidate)(*inputs)
+    result = check(tuple(np.asarray(f) for f in found), reference_of(graph, inputs))
+    assert result.ok, result.message
+
+
+def test_former_names_are_read_as_present_ones() -> None:
+    assert launch_of('{"threads": 2, "unroll": 4, "vector": 256}') == LaunchConfig.of(
+        threads=2, loop_unroll=4, vector_bits=256
+    )
+    old = {"threads": 64, "items": 4, "vector": 4, "grid": "one", "unroll": 2}
+    assert stored_launch(old) == LaunchConfig.of(
+        threads=64, items=4, vector=4, grid="one", compiler_unroll=2, loop_unroll=2
+    )
+    for now in (LaunchConfig.of(threads=2, vector_bits=256), stored_launch(old)):
+        assert stored_launch(dict(now.settings)) == now
+    for dialect, names in FORMER.items():
+        table = LAUNCH_TABLES[dialect]
+        assert all(old not in table and set(new) <= table.keys() for old, new in names.items())
+
+
+def test_the_page_is_what_the_tables_say(request: pytest.FixtureRequest) -> None:
+    page = "\n".join([*launch_parameters_page(), ""])
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(page, encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == page, "run pytest with --update-golden"
