@@ -28,7 +28,7 @@ from autofuse.tuning import best_plan
 from autofuse.tuning.budget import Budget
 from autofuse.tuning.evaluate import Evaluator
 from autofuse.tuning.heartbeat import Heartbeat
-from autofuse.tuning.plans import baseline_candidate
+from autofuse.tuning.plans import baseline_candidate, baseline_plan
 from autofuse.tuning.result import Progress
 from search_spaces import CpuLaunchSpace
 from tuning_db import Store
@@ -57,7 +57,8 @@ def test_exactly_the_kernels_that_a_change_touches_are_measured_again(
 ) -> None:
     db = tmp_path / "t.db"
     graph = canonical(workload())
-    kernels = enumerate_groups(graph)
+    plans = [baseline_plan(graph, name)[0] for name in ("unfused", "xla-2022")]
+    kernels = enumerate_groups(graph, include=plans)
     exponential = {
         kernels.digest(i): any(graph[n].op == "exp" for n in group.nodes)
         for i, group in enumerate(kernels.groups)
