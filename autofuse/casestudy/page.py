@@ -14,7 +14,7 @@ WRITTEN = {
     "cartpole_naive": "random numbers drawn in the step, state in one array",
     "cartpole_norng": "random numbers given",
     "cartpole_noconcat": "and four state arrays",
-    "cartpole_unroll10": "and ten steps a trip",
+    "cartpole_unroll10": "and ten steps an iteration",
     POLICY: "a network of one hidden layer chooses each push",
     TRAINING: "forward, backward and Adam in one graph",
 }
