@@ -70,7 +70,7 @@ def _has(row: Mapping[str, Data], column: str, what: str) -> bool:
 
 
 def _parts(data: Data) -> tuple[str, list[str], list[list[str]]]:
-    """The two parts of rungs whose numbers are given."""
+    """The two parts of ablation steps whose numbers are given."""
     rows = []
     for name in (n for n in LADDER if n in data["rungs"]):
         found = data["rungs"][name].get(EXACT, {})
@@ -150,9 +150,9 @@ def page(data: Data) -> str:
         "The ladder of \"Operator Fusion in XLA: Analysis and Evaluation\" (arXiv 2301.13062): one "
         "simulation written four ways, each rewritten by hand so that the rules fuse more of it. "
         "Then what the paper leaves to others: a network in the loop, and a training step. All are "
-        "timed in turns, in the cache state that their plans were searched for. A rung that is "
-        "given its random numbers draws them first, as each column draws them, so that all rungs "
-        "do equal work; kernels and bytes are those of the roll-out alone.",
+        "timed in turns, in the cache state that their plans were searched for. An ablation step "
+        "that is given its random numbers draws them first, as each column draws them, so that all "
+        "of them do equal work; kernels and bytes are those of the roll-out alone.",
         "",
         *_bullets(f"`{name}`: {text}" for name, text in WRITTEN.items()),
         "",
