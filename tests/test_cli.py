@@ -194,7 +194,7 @@ def test_show_goes_into_the_loops_that_a_plan_re_issues(cli: Call) -> None:
     assert loop["trips"] == 10 and len(loop["groups"]) > 20
     assert ended.json["plan"]["launches_per_call"] >= 10 * len(loop["groups"])
     text = cli("show", "zoo:cartpole_noconcat:small", "--plan", "unfused").out
-    assert "10 trips, each:" in text
+    assert "10 iterations, each:" in text
 
 
 def test_show_why_names_the_rule_of_every_decision(cli: Call) -> None:

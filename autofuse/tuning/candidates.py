@@ -11,7 +11,7 @@ from autofuse.plan.types import FusionPlan, LoopBody
 from autofuse.tuning.plans import baseline_plan
 from search_spaces import FusionSpace
 
-# Rules that plan several trips as they plan one: unrolling would gain nothing.
+# Rules that plan several iterations as they plan one: unrolling would gain nothing.
 NOT_UNROLLED = frozenset({"unfused"})
 
 
@@ -20,8 +20,8 @@ def candidate_kernels(
     rules: Iterable[str] = (),
 ) -> Enumeration:  # fmt: skip
     """The candidate kernels of a canonical graph, with those of `plans` among them. A loop may be
-    re-issued as in one of these, or with one or several trips fused, or planned together by `rules`
-    (baselines)."""
+    run by the host as in one of these, or with one or several iterations fused, or planned together
+    by `rules` (baselines)."""
     spaces = FusionSpace(graph)
     ruled = [name for name in rules if name not in NOT_UNROLLED]
     bodies = {n: _ways(spaces, n, plans, ruled) for n in spaces.loops}
@@ -35,7 +35,7 @@ def _ways(
     for factor in spaces.factors(loop):
         inner = spaces.unrolled(loop, factor)
         found.append(LoopBody(inner.choose(lambda _, options: options[0]), factor))
-        if factor > 1:  # of single trips the rules' plans are given
+        if factor > 1:  # of single iterations the rules' plans are given
             found += [LoopBody(baseline_plan(inner.graph, name)[0], factor) for name in rules]
     for plan in plans:
         groups = (g for g in plan.groups if g.nodes == (loop,))
