@@ -9,7 +9,7 @@ is legal".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autofuse.cost.bounds import NOMINAL, Calibration, group_bound_us
@@ -23,12 +23,16 @@ from autofuse.plan.groups import rank
 from autofuse.plan.types import FusionGroup, FusionPlan, LoopBody
 
 Bodies = Mapping[int, Sequence[LoopBody]]
+# What is counted where the enumeration was told to stop: supernodes it grew nothing from.
+CUT_SHORT = "limit: time"
 
 
 @dataclass(frozen=True)
 class Enumeration:
     """Candidate groups with their lower bounds in microseconds (parallel), what was counted on the
-    way, and the supernodes they are made of. `digest` names a group's kernel for the database."""
+    way, and the supernodes they are made of. `digest` names a group's kernel for the database.
+    `base` are the groups without which there may be no plan: supernodes alone, those of given plans
+    and the bodies of loops."""
 
     graph: Graph
     groups: tuple[FusionGroup, ...]
@@ -38,6 +42,7 @@ class Enumeration:
     supernodes: Supernodes = field(repr=False)
     _shapes: Structures = field(repr=False)
     _keys: tuple[Key | None, ...] = field(repr=False)
+    base: frozenset[FusionGroup] = field(default=frozenset(), repr=False)
 
     def digest(self, index: int) -> str:
         """The digest of group `index`; groups of one class share the work. For a loop that is
@@ -55,14 +60,16 @@ def enumerate_groups(
     include: Sequence[FusionPlan] = (),
     bodies: Bodies | None = None,
     calibration: Calibration = NOMINAL,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Enumeration:
     """Candidate kernels of a canonical graph.
 
     `bodies` gives the ways in which a loop may be re-issued, by loop node; a loop that can
-    be no kernel and has no body plan makes the program infeasible."""
+    be no kernel and has no body plan makes the program infeasible. `should_stop` is asked every
+    few milliseconds: what is always there is there when it says so, and the rest ends early."""
     limits = options or EnumerateOptions()
     supernodes = supernodes_of(graph, limits.join)
-    judge = Judge(supernodes, limits, calibration)
+    judge = Judge(supernodes, limits, calibration, should_stop)
     found = _Kept(judge)
     found.add_included(include)
     found.add_bodies(bodies or {}, calibration)
@@ -71,10 +78,14 @@ def enumerate_groups(
     ]
     for state in singles:
         found.add_state(state)
+    found.base = frozenset(found.options)
     fused = fuse_legal(judge)
     for state in (*fused, *whole_parts(judge)):
         found.add_state(state)
     for k in range(len(supernodes.items)):
+        if judge.is_over():
+            judge.counts[CUT_SHORT] = len(supernodes.items) - k
+            break
         for state in _Growth(judge, k).run():
             found.add_state(state)
     for option in side_by_side(judge, [*fused, *singles]):
@@ -89,6 +100,7 @@ class _Kept:
         self.judge = judge
         self.options: dict[FusionGroup, tuple[float, Key | None]] = {}
         self.counts: Counter[str] = judge.counts
+        self.base: frozenset[FusionGroup] = frozenset()
 
     def add(self, option: Option, always: bool = False) -> None:
         if option.group in self.options:
@@ -149,6 +161,7 @@ class _Kept:
             self.judge.supernodes,
             self.judge.shapes,
             tuple(self.options[g][1] for g in groups),
+            self.base,
         )
 
 
@@ -170,6 +183,8 @@ class _Growth:
         while frontier and self.tried < self.judge.options.max_per_seed:
             grown: list[tuple[float, int, State]] = []
             for state in frontier:
+                if self.judge.is_over():
+                    return
                 for mask in self._next(state.mask):
                     if mask in seen or self.tried >= self.judge.options.max_per_seed:
                         continue
