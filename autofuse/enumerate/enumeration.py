@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autofuse.cost.bounds import NOMINAL, Calibration, group_bound_us
 from autofuse.enumerate.candidates import EnumerateOptions, Judge, Option, Sketch, State
@@ -23,8 +23,8 @@ from autofuse.plan.groups import rank
 from autofuse.plan.types import FusionGroup, FusionPlan, LoopBody
 
 Bodies = Mapping[int, Sequence[LoopBody]]
-# What is counted where the enumeration was told to stop: supernodes it grew nothing from.
-CUT_SHORT = "limit: time"
+# Counted where there was no time: supernodes that nothing was grown from, groups without digest.
+CUT_SHORT, UNNAMED = "limit: time", "limit: time to digest"
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Enumeration:
     supernodes: Supernodes = field(repr=False)
     _shapes: Structures = field(repr=False)
     _keys: tuple[Key | None, ...] = field(repr=False)
-    base: frozenset[FusionGroup] = field(default=frozenset(), repr=False)
+    base: frozenset[FusionGroup] = field(repr=False)
 
     def digest(self, index: int) -> str:
         """The digest of group `index`; groups of one class share the work. For a loop that is
@@ -51,6 +51,32 @@ class Enumeration:
         if key is None:
             key = self._shapes.key(group.nodes, group.outputs)
         return self._shapes.digest(key, group.nodes, group.outputs)
+
+    def named(self, should_stop: Callable[[], bool]) -> Enumeration:
+        """The groups whose digests were computed before `should_stop` said to stop, with all of the
+        base among them; which were left out is counted. About half a millisecond per class."""
+        late, kept = False, list[int]()
+        for k, group in enumerate(self.groups):
+            late = late or should_stop()
+            if not late or group in self.base:
+                self.digest(k)
+                kept.append(k)
+        if len(kept) == len(self.groups):
+            return self
+        counts = self.counts | {"kept": len(kept), UNNAMED: len(self.groups) - len(kept)}
+        return replace(
+            self,
+            groups=tuple(self.groups[k] for k in kept),
+            bounds_us=tuple(self.bounds_us[k] for k in kept),
+            classes=tuple(self.classes[k] for k in kept),
+            counts=dict(sorted(counts.items())),
+            _keys=tuple(self._keys[k] for k in kept),
+        )
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether there was no time for all of it."""
+        return CUT_SHORT in self.counts or UNNAMED in self.counts
 
 
 def enumerate_groups(

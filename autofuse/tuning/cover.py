@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
@@ -16,13 +16,11 @@ from autofuse.plan.types import FusionGroup, FusionPlan
 
 @dataclass(frozen=True)
 class Cover:
-    """A problem and, per piece, the index of its group in the enumeration it was made from.
-    `left_out` counts candidates that there was no time to make pieces of."""
+    """A problem and, per piece, the index of its group in the enumeration it was made from."""
 
     enumeration: Enumeration
     problem: CoverProblem
     sources: tuple[int, ...]
-    left_out: int = 0
 
     def group(self, piece: int) -> FusionGroup:
         return self.enumeration.groups[self.sources[piece]]
@@ -61,24 +59,18 @@ class Cover:
 def cover_problem(
     enumeration: Enumeration, window: Window | None = None, *,
     bounds_us: Sequence[float] | None = None, digests: bool = False,
-    should_stop: Callable[[], bool] = lambda: False,
 ) -> Cover:  # fmt: skip
     """The pieces of all candidates, or of those inside one window.
 
     Graph inputs and constants are always there and are left out of what pieces read. Pieces whose
     groups are equal up to renaming share a key, which is the group digest with `digests` (about a
-    millisecond per distinct group). `bounds_us` replaces the bounds of the enumeration. Once
-    `should_stop` says so only the enumeration's `base` becomes pieces."""
+    millisecond per distinct group). `bounds_us` replaces the bounds of the enumeration."""
     graph, bounds = enumeration.graph, bounds_us or enumeration.bounds_us
     inside = None if window is None else window.nodes
     given = frozenset[Value]() if window is None else frozenset(window.given)
     pieces: list[Piece] = []
     sources: list[int] = []
-    left_out = 0
     for k, group in enumerate(enumeration.groups):
-        if (left_out or should_stop()) and group not in enumeration.base:
-            left_out += 1
-            continue
         read = [v for v in reads(graph, group.nodes) if not is_source(graph, v.node)]
         if inside is not None and not _fits(group, read, inside, given):
             continue
@@ -92,7 +84,7 @@ def cover_problem(
     required = graph.outputs if window is None else window.produced
     names = frozenset(str(v) for v in required if not is_source(graph, v.node))
     problem = CoverProblem(tuple(pieces), names, frozenset(map(str, given)))
-    return Cover(enumeration, problem, tuple(sources), left_out)
+    return Cover(enumeration, problem, tuple(sources))
 
 
 def _fits(
