@@ -92,6 +92,9 @@ class Job:
     def is_over(self) -> bool:
         return self.budget.is_over()
 
+    def left_s(self) -> float:
+        return self.budget.search_s
+
     def fits(self, plan: FusionPlan) -> bool:
         return self.max_memory is None or peak_bytes(self.graph, plan) <= self.max_memory
 
