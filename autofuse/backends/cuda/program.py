@@ -104,7 +104,7 @@ class CudaProgram:
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
+class CudaKernelText:
     """A kernel's text before it has a name (KERNEL), its launch, and its parameters."""
 
     text: str
@@ -209,12 +209,12 @@ def unit_of(run: Run, target: Target) -> Unit:
 
 
 @lru_cache(maxsize=2048)
-def rendered(group: Graph, settings: LaunchConfig, target: Target) -> Rendered:
+def rendered(group: Graph, settings: LaunchConfig, target: Target) -> CudaKernelText:
     """The kernel of a group given as its own graph (see `extract`) under `launch_settings`, kept
     for who asks again."""
     kernel = lower(group, settings, "KERNEL")
     shape = geometry(kernel, target)
-    return Rendered(render_cuda(kernel), shape, cuda_kernel(kernel).params)
+    return CudaKernelText(render_cuda(kernel), shape, cuda_kernel(kernel).params)
 
 
 def kernel_code(run: Run, target: Target = DEFAULT_TARGET) -> str:
