@@ -1,7 +1,7 @@
 """Plans as boxes and edges for `report.plan_picture`.
 
-Of a loop that the plan re-issues, one trip is drawn; what it carries to the next is not. A loop
-re-issued several trips at once is one box.
+Of a host loop one iteration is drawn; what it carries to the next is not. A host loop that is
+unrolled is one box.
 """
 
 from __future__ import annotations
