@@ -33,7 +33,7 @@ def test_an_example_is_what_is_really_added(kind: str) -> None:
     for line in lines.splitlines():
         if line.startswith(ADDED):
             file = line.removeprefix(ADDED)
-        else:
+        elif line:
             found.append((file, line))
     assert tuple(found) == extension.lines
 
