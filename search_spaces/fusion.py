@@ -1,5 +1,5 @@
-"""Fusion decisions as named choices: which edges are fused, which loops run inside a kernel, how
-many iterations of a host loop are planned together.
+"""Fusion decisions as named choices: which edges are fused, which loops run inside a kernel, and
+how many iterations of a host loop are planned together.
 
 Nodes that can only gain from sitting with their one reader are joined beforehand (supernodes), so
 a decision is left only where fusing could lose. Movement is left to decide, and what it joins is
