@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 from test_tune import after, toy, tune_toy
-from toy_device import TOY, ToySpace, workload
+from toy_device import TOY, toy_kind, workload
 
 from autofuse.backends import cpu
 from autofuse.enumerate.enumeration import enumerate_groups
@@ -204,7 +204,7 @@ def test_another_jobs_plan_is_timed_against_before_it_is_replaced(
 def other(db: Path) -> None:
     """Promote a plan under settings that nobody else tries, as another job would."""
     graph = canonical(workload())
-    plain = baseline_candidate(graph, "unfused", ToySpace())[0]
+    plain = baseline_candidate(graph, "unfused", toy_kind().space)[0]
     launches = tuple(LaunchConfig.of(threads=2, tile=64) for _ in plain.launches)
     strange = replace(plain, launches=launches)
     with Store.open(str(db)) as store:
