@@ -25,9 +25,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofuse.graph.reference import Noise, evaluate
+from autofuse.graph.reference import Noise, Runs
 from autofuse.graph.types import Graph
 from autofuse.ops.dtypes import DType
+from autofuse.ops.layout import laid_out
 from autofuse.ops.types import TensorType
 
 SPREAD_FACTOR = 16.0
@@ -92,10 +93,11 @@ def reference_of(graph: Graph, inputs: Sequence[np.ndarray], runs: int = 2) -> R
     """The reference of `graph` on these inputs: one exact run, `runs` noisy ones, a wide one, and
     4 more noisy ones if the program proves ill-conditioned or has jumps."""
 
+    runs_of = Runs(graph, inputs)
+
     def run(scale: float, seed: int) -> Sequence[np.ndarray]:
         # Noise of 2 units in the last place covers the vector math libraries (up to 4, rarely).
-        noise = Noise(seed, 2.0 * scale) if scale > 0 else None
-        return evaluate(graph, tuple(inputs), noise=noise)
+        return runs_of(Noise(seed, 2.0 * scale) if scale > 0 else None)
 
     return build_reference(run, graph.output_types, reduction_slack(graph), runs)
 
@@ -140,7 +142,7 @@ def build_reference(
 
 def _storable(array: np.ndarray, type_: TensorType) -> np.ndarray:
     """Flat reference values; those too large for the output's dtype become infinite."""
-    flat = np.ascontiguousarray(array, type_.dtype.reference).reshape(-1)
+    flat = laid_out(array.astype(type_.dtype.reference, copy=False)).reshape(-1)
     if type_.dtype.is_float and type_.dtype is not DType.F64:
         stored = flat.astype(type_.dtype.numpy)
         over = np.isinf(stored)
