@@ -13,6 +13,8 @@ from autofuse.ops.types import AutofuseError
 OVERRUN = 0.1
 # The share of the budget kept for the final comparison, and its most seconds.
 FINAL_SHARE, FINAL_S = 0.15, 8.0
+# Seconds in which a process that measures can start and read a reference back.
+LEAST_SETUP_S = 2.0
 # The share of the budget that baselines may take.
 BASELINE_SHARE = 0.25
 # Shares of the time that is left to the search when each begins: enumerating candidates, naming and
@@ -96,6 +98,10 @@ class Budget:
     def final_room_s(self) -> float:
         """Seconds that the final comparison may still take, at most."""
         return max(self.seconds * (1 + OVERRUN) - self.elapsed_s, 0.0)
+
+    def setup_s(self) -> float:
+        """Seconds that computing the reference, or reading it back, may take if it begins now."""
+        return max(self.final_room_s, LEAST_SETUP_S)
 
     def is_over(self) -> bool:
         """Whether the search must end to leave time for the final comparison."""

@@ -79,7 +79,7 @@ def tune(
     with (
         Store.open(db) as store,
         Heartbeat(progress or (lambda _: None), budget) as heartbeat,
-        Worker(Workload(graph, seed), setup_s=budget.room_s, hardware=kind.timer) as worker,
+        Worker(Workload(graph, seed), setup_s=budget.setup_s, hardware=kind.timer) as worker,
     ):
         sampling = Sampling(cache_state(cache, graph, kind))
         evaluator = Evaluator(kind.backend, graph, digest(graph), worker, sampling, budget)
