@@ -107,7 +107,7 @@ class Bench(Protocol):
         ...
 
     def left_s(self) -> float:
-        """Seconds until the search must end, finite and never negative."""
+        """Seconds until the search must end, counting on below zero."""
         ...
 
     def fits(self, plan: FusionPlan) -> bool:

@@ -22,6 +22,8 @@ LIKELY, FEWEST, MOST = 1.1, 5, 12
 # Baselines within this factor of the fastest plan are timed with it once more; finalists within a
 # smaller one, because they were timed together.
 FRONT, CLOSE = 1.25, 1.05
+# Seconds that building a finalist may take at least: it was built before, and is found again.
+LEAST_BUILD_S = 1.0
 # Calls of each plan in the least comparison: it is checked once, and each block warms it up.
 LEAST_CALLS = 1 + FEWEST_BLOCKS * (1 + FEWEST_ROUNDS)
 
@@ -236,7 +238,8 @@ def _compare(
     failures: dict[str, Failure] = {}
     for digest, record in entries.items():
         candidate = candidate_from_json(record.candidate, record.origin)
-        built = build(evaluator.backend, evaluator.graph, candidate)
+        room_s = max(evaluator.budget.final_room_s, LEAST_BUILD_S)
+        built = build(evaluator.backend, evaluator.graph, candidate, room_s)
         evaluator.spent += Cost(built.cost.codegen, built.cost.compile)
         if built.artifact is not None:
             artifacts[digest] = built.artifact

@@ -17,7 +17,7 @@ from autofuse.enumerate.enumeration import Enumeration
 from autofuse.plan.types import FusionPlan
 from autofuse.tuning.allocation import repays
 from autofuse.tuning.bench import Bench, Findings
-from autofuse.tuning.budget import NAMING_SHARE, SOLVING_SHARE, Share
+from autofuse.tuning.budget import NAMING_SHARE, Share, solving
 from autofuse.tuning.exact import ExactSearch, Goal
 from autofuse.tuning.learned import (
     Lesson,
@@ -181,7 +181,7 @@ class ModelSearch(ExactSearch):
             options=Options(),
             known=self.kernels.known(),
             should_stop=lambda: True,
-            left_s=Share(self.bench.left_s, SOLVING_SHARE).left_s,
+            left_s=solving(self.bench.left_s).left_s,
         )
         if not self.windows:
             self.bound_us, self.gap = result.bound_us, result.gap

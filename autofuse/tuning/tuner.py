@@ -30,9 +30,6 @@ from autofuse.tuning.rules import Ruled, measure_rules
 from autofuse.tuning.strategies import strategy_named
 from tuning_db import Store
 
-# Seconds that starting the measuring process may take however small the budget is.
-LEAST_SETUP_S = 20.0
-
 
 def tune(
     graph: Graph,
@@ -79,11 +76,10 @@ def tune(
     kind = timed_device(device, target)
     search = strategy_named(strategy, seed, Goal(gap, runs), options or {})
     graph = canonical(graph)
-    setup_s = max(budget.room_s, LEAST_SETUP_S)
     with (
         Store.open(db) as store,
         Heartbeat(progress or (lambda _: None), budget) as heartbeat,
-        Worker(Workload(graph, seed), setup_s=setup_s, hardware=kind.timer) as worker,
+        Worker(Workload(graph, seed), setup_s=budget.setup_s, hardware=kind.timer) as worker,
     ):
         sampling = Sampling(cache_state(cache, graph, kind))
         evaluator = Evaluator(kind.backend, graph, digest(graph), worker, sampling, budget)

@@ -6,8 +6,9 @@ NVRTC lets go of the interpreter while it compiles, so threads are enough.
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from autofuse.backends.cuda.nvrtc import compile_cubin, nvrtc_version
 from autofuse.backends.cuda.program import Action, CudaProgram, KernelLaunch, Loop
 from autofuse.backends.machine import usable_cores
 from autofuse.ops.types import Literal, TensorType
+from autofuse.records import Blame
 
 # The report that `facts` reads. NVRTC's own cache would hide what a compile costs.
 REPORT = ("--ptxas-options=-v",)
@@ -73,15 +75,26 @@ def cubin_key(source: Source, target: Target) -> str:
 
 
 def build_cuda(
-    program: CudaProgram, cache: BuildCache | None = None, parallel: int | None = None
-) -> Built[CudaArtifact]:
-    """Build `program`, or find it built; `parallel` units at a time (default: one a core).
+    program: CudaProgram, cache: BuildCache | None = None, parallel: int | None = None, *,
+    timeout_s: float = math.inf, clock: Callable[[], float] = time.perf_counter,
+) -> Built[CudaArtifact]:  # fmt: skip
+    """Build `program`, or find it built; `parallel` units at a time (default: one a core). No unit
+    is begun after `timeout_s` seconds, but NVRTC cannot be stopped within one.
 
-    Raises CompileError with the compiler's words, CompilerMissing without NVRTC."""
-    store, started = cache or BuildCache(), time.perf_counter()
+    Raises CompileError with the compiler's words or when time is up, CompilerMissing without
+    NVRTC."""
+    store, started = cache or BuildCache(), clock()
+
+    def check_time() -> None:
+        if clock() - started >= timeout_s:
+            text = f"compiling the program took more than {timeout_s:.3g} s"
+            raise CompileError(text, Blame.MACHINE)
+
     workers = max(1, min(parallel or usable_cores(), len(program.sources)))
     with building("the program"), ThreadPoolExecutor(workers) as pool:
-        units = list(pool.map(lambda s: _compile(s, program.target, store), program.sources))
+        units = list(
+            pool.map(lambda s: _compile(s, program.target, store, check_time), program.sources)
+        )
     facts = {unit.name: unit.facts for unit in units}
     for launch in _launches(program.actions):
         _check_together(launch, facts[launch.symbol], program.target)
@@ -102,7 +115,7 @@ def build_cuda(
     return Built(
         artifact,
         compile_s=sum(unit.cost_s for unit in units),
-        spent_s=time.perf_counter() - started,
+        spent_s=clock() - started,
         cached_objects=sum(unit.cached for unit in units),
         log="\n".join(unit.log for unit in units if unit.log),
         facts=tuple(group_facts(program, facts)),
@@ -139,11 +152,14 @@ def _launches(actions: Iterable[Action]) -> Iterator[KernelLaunch]:
             yield from _launches((*action.even, *action.odd))
 
 
-def _compile(source: Source, target: Target, cache: BuildCache) -> _Unit:
+def _compile(
+    source: Source, target: Target, cache: BuildCache, check_time: Callable[[], None]
+) -> _Unit:
     key = cubin_key(source, target)
     known = _recall(source.name, cache, key)
     if known is not None:
         return known
+    check_time()
     begun = time.perf_counter()
     cubin, log = compile_cubin(source.text, target.arch, build_flags(source))
     cost_s = time.perf_counter() - begun

@@ -38,8 +38,10 @@ class EmulatedArtifact:
         return self.program.outputs
 
 
-def build_emulated(program: CudaProgram) -> Built[EmulatedArtifact]:
-    """Nothing is built before it is run. Raises CompilerMissing without a C++ compiler."""
+def build_emulated(program: CudaProgram, *, timeout_s: float = math.inf) -> Built[EmulatedArtifact]:
+    """Nothing is built before it is run, however long that takes.
+
+    Raises CompilerMissing without a C++ compiler."""
     find_cxx()
     return Built(EmulatedArtifact(program), 0.0, 0.0, 0, "")
 

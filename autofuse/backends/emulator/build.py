@@ -18,7 +18,7 @@ from pathlib import Path
 from autofuse.backends.base import CompileError, building
 from autofuse.backends.cache import BuildCache, content_key
 from autofuse.backends.ccompiler import (
-    DEFAULT_TIMEOUT_S,
+    UNIT_LIMIT_S,
     Compiler,
     Step,
     find_cxx,
@@ -200,7 +200,7 @@ def _compile(
     try:
         source.write_text(text, encoding="utf-8")
         arguments = [*flags, "-c", str(source)]
-        return make_file(compiler, arguments, cache, key, ".o", what, DEFAULT_TIMEOUT_S)
+        return make_file(compiler, arguments, cache, key, ".o", what, UNIT_LIMIT_S)
     finally:
         source.unlink(missing_ok=True)
 
@@ -211,6 +211,4 @@ def _link(compiler: Compiler, cache: BuildCache, objects: Sequence[Step]) -> Ste
     if known is not None:
         return known
     arguments = ["-shared", *dict.fromkeys(str(step.path) for step in objects), "-lm"]
-    return make_file(
-        compiler, arguments, cache, key, ".so", "the emulated library", DEFAULT_TIMEOUT_S
-    )
+    return make_file(compiler, arguments, cache, key, ".so", "the emulated library", UNIT_LIMIT_S)
