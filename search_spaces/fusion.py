@@ -8,7 +8,7 @@ not: the choices of recorded spaces are named by these node pairs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 from autofuse.enumerate.supernodes import gains_in_place, joined
@@ -28,13 +28,13 @@ from autofuse.plan.types import FusionPlan, LoopBody, PlanError, Setting
 from search_spaces.launch import Chooser
 
 FUSE_ALL, FUSE_EDGES = "all", "edges"
-# Trips planned together at most, and nodes that they may come to: planning takes time too.
+# Iterations planned together at most, and nodes that they may come to: planning takes time too.
 MOST_TRIPS, MOST_NODES = 16, 800
 
 
 def unroll_factors(trip: int, nodes: int) -> tuple[int, ...]:
-    """How many trips of a loop whose body has `nodes` nodes may be planned together: 1, then at
-    most three divisors of `trip`, small, middling and large."""
+    """How many iterations of a loop whose body has `nodes` nodes may be planned together: 1, then
+    at most three divisors of `trip`, small, middling and large."""
     most = min(MOST_TRIPS, MOST_NODES // max(nodes, 1))
     found = [k for k in range(2, most + 1) if trip % k == 0]
     picked = {found[0], found[len(found) // 2], found[-1]} if found else set()
@@ -93,7 +93,7 @@ class FusionSpace:
         return unroll_factors(call["trip"], len(call["body"].nodes))
 
     def unrolled(self, loop: int, factor: int) -> FusionSpace:
-        """The space of `factor` trips of a loop's body chained."""
+        """The space of `factor` iterations of a loop's body chained."""
         if factor == 1:
             return self.loops[loop]
         if (loop, factor) not in self._unrolled:
@@ -102,8 +102,11 @@ class FusionSpace:
             self._unrolled[loop, factor] = FusionSpace(body, f"{self.prefix}L{loop}x{factor}.")
         return self._unrolled[loop, factor]
 
-    def choose(self, chooser: Chooser) -> FusionPlan:
-        """The plan of these choices; a merge that is not legal is left out.
+    def choose(
+        self, chooser: Chooser, should_stop: Callable[[], bool] = lambda: False
+    ) -> FusionPlan:
+        """The plan of these choices; a merge that is not legal is left out, and so are all that are
+        left when `should_stop` says so.
 
         Asks `policy` first: with "all" every legal edge is fused and no edge is asked about."""
         bodies: dict[int, LoopBody] = {}
@@ -111,22 +114,22 @@ class FusionSpace:
             options: tuple[Setting, ...] = ("kernel", "body")
             whole = whole_loop_is_legal(self.graph, n)
             if not whole or chooser(f"{self.prefix}loop:{n}", options) == "body":
-                bodies[n] = self._body(n, chooser)
+                bodies[n] = self._body(n, chooser, should_stop)
         fixed = self.barriers | frozenset(bodies)
         edges = [e for e in self.edges if not set(e) & fixed]
         if edges and chooser(f"{self.prefix}policy", (FUSE_ALL, FUSE_EDGES)) == FUSE_EDGES:
             edges = [e for e in edges if chooser(f"{self.prefix}fuse:{e[0]}-{e[1]}", (True, False))]
-        sets = merge_edges(self.graph, self.supernodes, edges, fixed)
+        sets = merge_edges(self.graph, self.supernodes, edges, fixed, should_stop)
         if len(sets) > 1 and chooser(f"{self.prefix}pack", (False, True)):
-            sets = fuse_independent(self.graph, sets, fixed)
+            sets = fuse_independent(self.graph, sets, fixed, should_stop)
         return plan_of_sets(self.graph, sets, bodies)
 
-    def _body(self, loop: int, chooser: Chooser) -> LoopBody:
-        """How a loop is re-issued."""
+    def _body(self, loop: int, chooser: Chooser, should_stop: Callable[[], bool]) -> LoopBody:
+        """How a loop is run by the host."""
         factors, factor = self.factors(loop), 1
         if len(factors) > 1:
             factor = int(chooser(f"{self.prefix}unroll:{loop}", factors))
-        return LoopBody(self.unrolled(loop, factor).choose(chooser), factor)
+        return LoopBody(self.unrolled(loop, factor).choose(chooser, should_stop), factor)
 
     def encode(self, plan: FusionPlan) -> dict[str, Setting]:
         """Choices whose plan is `plan`, or near it where the space cannot express it."""

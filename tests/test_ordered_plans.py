@@ -21,7 +21,7 @@ from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
-from autofuse.plan.groups import in_one_order, ordered_plan, reissued
+from autofuse.plan.groups import host_loop, in_one_order, ordered_plan
 from autofuse.plan.legality import check_plan
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError, candidate_from_json
 from autofuse.tuning.problem import default_candidate
@@ -184,5 +184,5 @@ def test_bodies_are_plans_of_their_own_graph() -> None:
     assert loops
     for loop in loops:
         assert loop.body is not None
-        inner = reissued(graph, loop)[0]
+        inner = host_loop(graph, loop)[0]
         assert ordered_plan(inner, reversed(loop.body.groups)) == loop.body

@@ -7,15 +7,18 @@ from autofuse.cover.kbest import Ranked, k_best
 from autofuse.cover.planner import Options, PlanResult, Step, plan
 from autofuse.cover.protocol import (
     CoverProblem,
+    LeftS,
     Measure,
     Measured,
     Piece,
     Plan,
     Seconds,
+    no_limit,
 )
 
 __all__ = [
     "CoverProblem",
+    "LeftS",
     "Measure",
     "Measured",
     "Options",
@@ -27,6 +30,7 @@ __all__ = [
     "Step",
     "certified_gain_s",
     "k_best",
+    "no_limit",
     "plan",
     "worth_measuring",
 ]

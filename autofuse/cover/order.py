@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -45,6 +46,46 @@ def run_order(reads: Sequence[Values], writes: Sequence[Values], chosen: Iterabl
                     ready.append(reader)
     stuck = tuple(p for p in pieces if missing[p] > 0)
     return Run(tuple(order), stuck, frozenset(available))
+
+
+def cheap_plan(
+    reads: Sequence[Values], writes: Sequence[Values], costs: Sequence[float],
+    allowed: Iterable[int], wanted: Iterable[int],
+) -> tuple[int, ...] | None:  # fmt: skip
+    """A plan of allowed pieces that writes the wanted values, in an order it can run in; None where
+    there is none. Each value is written by the piece that, with all it needs, seems cheapest (the
+    additive heuristic of Bonet and Geffner 2001): no solver, and no proof."""
+    pieces = list(allowed)
+    missing = {p: len(reads[p]) for p in pieces}
+    readers: dict[int, list[int]] = {}
+    for p in pieces:
+        for v in reads[p]:
+            readers.setdefault(v, []).append(p)
+    total = {p: costs[p] for p in pieces}
+    writer: dict[int, int] = {}
+    heap = [(total[p], p) for p in pieces if not missing[p]]
+    heapq.heapify(heap)
+    while heap:
+        at, p = heapq.heappop(heap)
+        for v in writes[p]:
+            if v in writer:
+                continue
+            writer[v] = p
+            for reader in readers.get(v, ()):
+                missing[reader] -= 1
+                total[reader] += at
+                if not missing[reader]:
+                    heapq.heappush(heap, (total[reader], reader))
+    chosen: set[int] = set()
+    asked = list(wanted)
+    while asked:
+        v = asked.pop()
+        if v not in writer:
+            return None
+        if writer[v] not in chosen:
+            chosen.add(writer[v])
+            asked += reads[writer[v]]
+    return run_order(reads, writes, chosen).order
 
 
 def waiting_values(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import combinations
@@ -94,21 +94,29 @@ class Judge:
     """Judges sets of supernodes, each once, and counts why sets were refused."""
 
     def __init__(
-        self, supernodes: Supernodes, options: EnumerateOptions, calibration: Calibration
-    ) -> None:
+        self, supernodes: Supernodes, options: EnumerateOptions, calibration: Calibration,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:  # fmt: skip
         self.supernodes = supernodes
         self.graph: Graph = supernodes.graph
         self.options = options
         self.calibration = calibration
         self.shapes = Structures(supernodes.graph)
         self.counts: Counter[str] = Counter()
+        self._should_stop, self._is_over = should_stop, False
         self._sketches: dict[int, Sketch | None] = {}
         self._known: dict[int, State | None] = {}
         self._bounds: dict[Key, float] = {}
         self._cheap = [self._is_cheap(k) for k in range(len(supernodes.items))]
 
+    def is_over(self) -> bool:
+        """Whether no more sets should be looked for; once over, it stays over."""
+        self._is_over = self._is_over or self._should_stop()
+        return self._is_over
+
     def _is_cheap(self, k: int) -> bool:
-        """Whether computing an supernode again may pay: no anchors, few operations per element."""
+        """Whether computing a supernode again may pay: no reduction roots, few operations per
+        element."""
         nodes = [self.graph[n] for n in self.supernodes.items[k].full]
         if any(n.spec.family not in _CHEAP for n in nodes):
             return False

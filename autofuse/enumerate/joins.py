@@ -47,11 +47,13 @@ def neighbours(supernodes: Supernodes, mask: int, fanout: int) -> list[int]:
 def fuse_legal(judge: Judge) -> list[State]:
     """A plan that fuses whatever is legal: each supernode joins the kernel of its last producer, or
     of a sibling, if it may. Kernels are numbered, and no supernode joins one before its producers',
-    so that the kernels never wait for each other."""
+    so that the kernels never wait for each other. Cut short, it leaves the last supernodes out."""
     supernodes = judge.supernodes
     masks: list[int] = []
     home: list[int] = []
     for k in range(len(supernodes.items)):
+        if judge.is_over():
+            break
         at = _kernel_for(judge, k, masks, home)
         if at is None:
             masks.append(1 << k)
@@ -85,7 +87,7 @@ def whole_parts(judge: Judge) -> list[State]:
     free = [k for k in range(len(supernodes.items)) if not supernodes.barriers >> k & 1]
     links = ((p, k) for k in free for p in bits(supernodes.preds[k] & ~supernodes.barriers))
     parts = (mask_of(part) for part in connected(free, links))
-    found = (judge.judge(part, judge.options.whole_nodes) for part in parts)
+    found = (judge.judge(part, judge.options.whole_nodes) for part in parts if not judge.is_over())
     return [state for state in found if state is not None]
 
 
@@ -101,6 +103,8 @@ def side_by_side(judge: Judge, states: Sequence[State]) -> Iterator[Option]:
     size = 2
     while size <= limit:
         for start in range(0, len(units), max(1, size // 2)):
+            if judge.is_over():
+                return
             mask = _independent(judge, units[start : start + 4 * size], size)
             if mask is None or mask in seen:
                 continue

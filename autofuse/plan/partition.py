@@ -45,9 +45,9 @@ def with_operands(graph: Graph, nodes: Iterable[int], accepted: Callable[[int], 
 def plan_of_sets(graph: Graph, sets: Iterable[NodeSet], bodies: Bodies) -> FusionPlan:
     """The plan whose kernels compute these node sets, each with the outputs that others or the
     graph need from it; the first set that has a node writes it. `bodies` says how a loop is
-    re-issued.
+    run by the host.
 
-    A library call or a re-issued loop reads rematerialisable nodes from memory, each from a kernel
+    A library call or a host loop reads rematerialisable nodes from memory, each from a kernel
     of its own, which waits for nobody. Raises PlanError when sets wait for each other in a circle
     or a needed value is computed nowhere."""
     found = {completed(graph, s, bodies) for s in sets}
@@ -81,7 +81,7 @@ def groups_writing(
 
 def completed(graph: Graph, nodes: NodeSet, bodies: Bodies) -> NodeSet:
     """A node set with the rematerialisable nodes that its kernel computes: none where its one node
-    stands alone or is re-issued by `bodies`, and so reads them from memory."""
+    stands alone or is run by the host by `bodies`, and so reads them from memory."""
     only = min(nodes)
     if len(nodes) == 1 and (only in bodies or stands_alone(graph, only) is not None):
         return nodes
@@ -132,9 +132,10 @@ def refused(graph: Graph, nodes: NodeSet) -> Refusal | None:
 
 
 def merge_edges(
-    graph: Graph, sets: Sequence[NodeSet], edges: Sequence[tuple[int, int]], fixed: frozenset[int]
-) -> list[NodeSet]:
-    """Merge along `edges` (node pairs) wherever that is legal.
+    graph: Graph, sets: Sequence[NodeSet], edges: Sequence[tuple[int, int]], fixed: frozenset[int],
+    should_stop: Callable[[], bool] = lambda: False,
+) -> list[NodeSet]:  # fmt: skip
+    """Merge along `edges` (node pairs) wherever that is legal, until `should_stop` says so.
 
     Tries each connected part as a whole first: when everything may be one kernel, as it often may,
     one check decides instead of one per edge."""
@@ -143,6 +144,8 @@ def merge_edges(
         return whole
     partition = Partition(graph, sets, fixed)
     for a, b in edges:
+        if should_stop():
+            break
         partition.merge(a, b)
     return partition.sets
 
@@ -165,15 +168,20 @@ def _whole_parts(
     return found
 
 
-def fuse_independent(graph: Graph, sets: Sequence[NodeSet], fixed: frozenset[int]) -> list[NodeSet]:
+def fuse_independent(
+    graph: Graph, sets: Sequence[NodeSet], fixed: frozenset[int],
+    should_stop: Callable[[], bool] = lambda: False,
+) -> list[NodeSet]:  # fmt: skip
     """Horizontal fusion: sets that neither read nor feed each other put into one kernel, each into
-    the first that takes it."""
+    the first that takes it, until `should_stop` says so."""
     partition = Partition(graph, sets, fixed)
     leaders: list[int] = []
     for nodes in sorted(sets, key=min):
         if nodes & fixed:
             continue
         for leader in leaders:
+            if should_stop():
+                return partition.sets
             if partition.merge(leader, min(nodes)) is None:
                 break
         else:

@@ -12,6 +12,7 @@ from autofuse.cover import Piece, k_best
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.groups import ordered_plan
 from autofuse.plan.types import FusionGroup, FusionPlan
+from autofuse.tuning.budget import SOLVING_SHARE, Share
 from autofuse.tuning.cover import Cover
 from autofuse.tuning.profiling import Kernels
 
@@ -41,9 +42,12 @@ class Selection:
     def least(self, costs: Mapping[str, float | None]) -> tuple[int, ...] | None:
         """The least plan by given costs (bounds where there are none); None where there is none."""
         try:
-            return k_best(self.problem, costs, 1)[0].plan
+            return k_best(self.problem, costs, 1, self._time().left_s)[0].plan
         except AutofuseError:  # the pieces that are left make no plan
             return None
+
+    def _time(self) -> Share:
+        return Share(self.bench.left_s, SOLVING_SHARE)
 
     def unknown(self, chosen: Iterable[int]) -> set[str]:
         """Keys of chosen pieces of which nothing is known."""
@@ -58,7 +62,7 @@ class Selection:
             return found
         seen = 0
         for count in LOOKED_AT:
-            ranked = k_best(self.problem, self.kernels.costs(), count)
+            ranked = k_best(self.problem, self.kernels.costs(), count, self._time().left_s)
             for one in ranked[seen:]:
                 found = self.plan_of(one.plan)
                 if self.bench.fits(found) and self.kernels.is_timed(found):
