@@ -26,6 +26,7 @@ from autofuse.tuning import Progress, tune, tuner
 
 toy = import_module(module_of(EXTENSIONS["A device kind"].file))
 TOY: Backend = toy.BACKEND
+ToySpace = toy.ToySpace
 QUICK = Sampling("warm", warmup_s=0.0, minimum=4, maximum=8, wall_s=0.1)
 LONG_S = 600.0  # a budget that does not end a test
 HOLD_AT = 9  # of 16: far from both ends
