@@ -215,3 +215,11 @@ def test_environment_is_stable_and_complete() -> None:
     assert [key for key, _ in found.must] == ["cores", "isa", "model", "word"]
     assert all(value for _, value in found.must + found.stale)
     assert last_level_cache_bytes() >= 1 << 18
+
+
+def test_all_units_share_one_limit_and_what_is_built_needs_none(cache: BuildCache) -> None:
+    with pytest.raises(CompileError, match="took more than 0 s") as caught:
+        compile_program(adder(), cache, timeout_s=0.0)
+    assert caught.value.blame is Blame.MACHINE
+    compile_program(adder(), cache)
+    assert compile_program(adder(), cache, timeout_s=0.0).cached_objects == 2
