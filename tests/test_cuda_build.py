@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,7 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.plan.schedule import Ref, kernel_runs, schedule
 from autofuse.plan.types import LaunchConfig
+from autofuse.records import Blame
 from autofuse.tuning.plans import baseline_candidate
 from autofuse.zoo import zoo_graph
 from search_spaces import CudaLaunchSpace

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from autofuse.graph.builder import GraphBuilder
+from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import Noise, Runs, evaluate, random_inputs
 from autofuse.measure.check import Reference, build_reference, check, poison, reference_of
 from autofuse.ops.dtypes import DType
+from autofuse.ops.layout import PART_BYTES, laid_out
 from autofuse.ops.types import TensorType
 from autofuse.zoo import zoo_graph
 
