@@ -23,7 +23,7 @@ from benchmarks.workloads import bench_workload
 
 
 def plan_counts(graph: Graph, result: BaselineResult) -> Counts:
-    """Kernels of a baseline's plan; its loops are re-issued."""
+    """Kernels of a baseline's plan; its loops are run by the host."""
     inside = [g.body for g in result.plan.groups if g.body is not None]
     library = _library(graph, result.plan)
     cut = sum(d.pass_name == CUTS for d in result.decisions)

@@ -19,9 +19,9 @@ from benchmarks.spaces import RecordedSpace, load
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """One planner, medians over seeds: charged seconds to within 2 % of the optimum (infinite where
-    too few seeds got there) and the share of seeds that did; charged seconds and kernels compiled
-    until it ended by itself, and its last plan's time over the optimum."""
+    """One planner, medians over seeds: accounted seconds to within 2 % of the optimum (infinite
+    where too few seeds got there) and the share of seeds that did; accounted seconds and kernels
+    compiled until it ended by itself, and its last plan's time over the optimum."""
 
     seconds: float
     share: float
@@ -114,7 +114,7 @@ def table(results: Sequence[ModelResult]) -> str:
     lines = ["  ".join(text.rjust(w) for text, w in zip(r, widths, strict=True)) for r in rows]
     lines.append(
         "rank: Spearman correlation of predicted and recorded times of kernels of a space that the "
-        "model has not seen, and of lower bounds; charged seconds to within 2 % of the optimum, "
+        "model has not seen, and of lower bounds; accounted seconds to within 2 % of the optimum, "
         "and until the search ended by itself (median; share of seeds that got there); kernels "
         "compiled, and the last plan over the optimum, exact / model"
     )

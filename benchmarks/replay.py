@@ -1,11 +1,10 @@
 """Searchers against a recorded space: no device, a simulated clock, and the record's seconds.
 
-The clock charges what the record says: compiling each kernel (a group under one configuration) the
-first time it is used, and `measure_s` for each run of a plan. The rule is the same for all. What a
-searcher thinks is not charged, because it would make replays depend on the machine they run on; it
-is reported apart. A plan with a group that nobody recorded fails as unsupported, charges nothing,
-and is counted.
-"""
+The clock accounts for what the record says: compiling each kernel (a group under one configuration)
+the first time it is used, and `measure_s` for each run of a plan. The rule is the same for all.
+What a searcher thinks is not charged, because it would make replays depend on the machine they run
+on; it is reported apart. A plan with a group that nobody recorded fails as unsupported, costs
+nothing, and is counted."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ LONG_S = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Improvement:
-    """A new best plan: charged seconds so far, its microseconds, and the real seconds that the
+    """A new best plan: accounted seconds so far, its microseconds, and the real seconds that the
     replay took to get there (nearly all of them the searcher's own)."""
 
     seconds: float
@@ -74,7 +73,7 @@ class Trace:
     planner_s: float
 
     def best_at(self, seconds: float) -> float | None:
-        """The best plan's microseconds after so many charged seconds."""
+        """The best plan's microseconds after so many accounted seconds."""
         found = [i.us for i in self.improvements if i.seconds <= seconds]
         return found[-1] if found else None
 
@@ -103,8 +102,8 @@ class ReplayDevice:
         self.improvements: list[Improvement] = []
 
     def compile(self, candidate: Candidate) -> float:
-        """Compile what is new in a candidate; the seconds charged for it. A plan with a kernel that
-        is not recorded charges nothing."""
+        """Compile what is new in a candidate; the seconds accounted for it. A plan with a kernel
+        that is not recorded costs nothing."""
         pairs = self._pairs(candidate)
         if any(self.space.kernel(*pair) is None for pair in pairs):
             return 0.0
@@ -170,13 +169,13 @@ class ReplayBench:
         return self.answers.get(candidate.digest)
 
     def measure(self, candidate: Candidate) -> Measurement:
-        """The whole plan's time; asked again, the same answer at no charge."""
+        """The whole plan's time; asked again, the same answer at no cost."""
         if candidate.digest not in self.answers:
             self._keep(candidate, self.recorded.run(candidate))
         return self.answers[candidate.digest]
 
     def profile(self, candidate: Candidate) -> Profiled:
-        """Every kernel's time, at the recorded charge."""
+        """Every kernel's time, at the recorded cost."""
         seconds = self.recorded.compile(candidate)
         answer = self.recorded.run(candidate)
         measured_s = self.recorded.space.measure_s
@@ -242,7 +241,7 @@ def replay(
     enough: float = -math.inf, seeded: bool = False, lessons: Sequence[Lesson] = (),
     runs: float | None = None,
 ) -> Trace:  # fmt: skip
-    """One search of `space`, until it ends by itself, `limit_s` seconds are charged, `max_runs`
+    """One search of `space`, until it ends by itself, `limit_s` seconds are accounted, `max_runs`
     plans were asked for or a plan takes at most `enough` microseconds. `seeded` searches try
     "everything fused" first, as tuning sessions do; the others start from nothing. `lessons`:
     measured kernels of other spaces, for the model; `runs`: how often the plan is going to run, for

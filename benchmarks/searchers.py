@@ -1,4 +1,5 @@
-"""Comparing searchers on recorded spaces: quality at equal charge, and time to near the optimum.
+"""Comparing searchers on recorded spaces: quality at equal search cost, and time to near the
+optimum.
 
 Quality is 0 for the expected time of one uniformly drawn plan and 1 for the least plan of all
 recorded kernels. The curve of random search without a simulator in it comes from the distribution
@@ -32,7 +33,7 @@ DRAWS = 400
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`seeds` replays of each searcher; a sampler may charge `reach` times what exact needs in all,
+    """`seeds` replays of each searcher; a sampler may cost `reach` times what exact needs in all,
     and ask for `max_runs` plans. `processes` replay at once. `seeded`: see `replay`."""
 
     seeds: int = 50
@@ -57,7 +58,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Quality at each charge of the grid: quartiles over seeds (-inf before a first plan)."""
+    """Quality at each search cost of the grid: quartiles over seeds (-inf before a first plan)."""
 
     low: tuple[float, ...]
     median: tuple[float, ...]
@@ -67,7 +68,7 @@ class Curve:
 @dataclass(frozen=True)
 class SpaceResult:
     """One space. `plans`: distinct plans among DRAWS uniform draws of fusion decisions; times in
-    microseconds; `analytic`: expected quality of random search at each charge of `grid`.
+    microseconds; `analytic`: expected quality of random search at each search cost of `grid`.
     `unrecorded`: the share of proposals that the record could not answer, by searcher; where it is
     high the record says little about the samplers.
     `ratio`: exact over TPE in median seconds to within 2 %; an upper bound where TPE's median did
@@ -133,8 +134,8 @@ def replays(
     space: RecordedSpace, name: str, limit_s: float, options: Options,
     lessons: Sequence[Lesson] = (), to_end: bool = False,
 ) -> list[Trace]:  # fmt: skip
-    """One searcher under every seed, each for at most `limit_s` charged seconds; `to_end`: they go
-    on when they have the optimum, as they cannot know it."""
+    """One searcher under every seed, each for at most `limit_s` accounted seconds; `to_end`: they
+    go on when they have the optimum, as they cannot know it."""
     # From the optimum on its curve is flat, and a sampler only repeats itself, slowly.
     enough = -math.inf if to_end else space.optimum_us * (1 + 1e-9)
     one = partial(_one, space, name, limit_s, enough, options, lessons)

@@ -37,7 +37,7 @@ _COLUMNS = (
 
 
 def rows_of(results: Sequence[SpaceResult]) -> list[tuple[str, ...]]:
-    """One row per space: charged seconds to within 2 % of the optimum (median; in brackets the
+    """One row per space: accounted seconds to within 2 % of the optimum (median; in brackets the
     share of seeds that got there, where not all did) and the ratio of exact to TPE."""
     rows: list[tuple[str, ...]] = [_COLUMNS]
     for r in results:
@@ -110,7 +110,7 @@ def page(results: Sequence[SpaceResult]) -> str:
 
 
 def picture(result: SpaceResult) -> str:
-    """Quality against charged seconds of every searcher on one space."""
+    """Quality against accounted seconds of every searcher on one space."""
     x = scale(result.grid, _LEFT, _WIDTH - _RIGHT)
     y = Scale(0.0, 1.0, _TOP + _PLOT, _TOP, False)
     body = [_frame(x, y)]

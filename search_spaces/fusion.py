@@ -1,5 +1,5 @@
-"""Fusion decisions as named choices: which edges are fused, which loops run inside a kernel, how
-many trips of a re-issued loop are planned together.
+"""Fusion decisions as named choices: which edges are fused, which loops run inside a kernel, and
+how many iterations of a host loop are planned together.
 
 Nodes that can only gain from sitting with their one reader are joined beforehand (supernodes), so
 a decision is left only where fusing could lose. Movement is left to decide, and what it joins is
@@ -28,13 +28,13 @@ from autofuse.plan.types import FusionPlan, LoopBody, PlanError, Setting
 from search_spaces.launch import Chooser
 
 FUSE_ALL, FUSE_EDGES = "all", "edges"
-# Trips planned together at most, and nodes that they may come to: planning takes time too.
+# Iterations planned together at most, and nodes that they may come to: planning takes time too.
 MOST_TRIPS, MOST_NODES = 16, 800
 
 
 def unroll_factors(trip: int, nodes: int) -> tuple[int, ...]:
-    """How many trips of a loop whose body has `nodes` nodes may be planned together: 1, then at
-    most three divisors of `trip`, small, middling and large."""
+    """How many iterations of a loop whose body has `nodes` nodes may be planned together: 1, then
+    at most three divisors of `trip`, small, middling and large."""
     most = min(MOST_TRIPS, MOST_NODES // max(nodes, 1))
     found = [k for k in range(2, most + 1) if trip % k == 0]
     picked = {found[0], found[len(found) // 2], found[-1]} if found else set()
@@ -93,7 +93,7 @@ class FusionSpace:
         return unroll_factors(call["trip"], len(call["body"].nodes))
 
     def unrolled(self, loop: int, factor: int) -> FusionSpace:
-        """The space of `factor` trips of a loop's body chained."""
+        """The space of `factor` iterations of a loop's body chained."""
         if factor == 1:
             return self.loops[loop]
         if (loop, factor) not in self._unrolled:
@@ -125,7 +125,7 @@ class FusionSpace:
         return plan_of_sets(self.graph, sets, bodies)
 
     def _body(self, loop: int, chooser: Chooser, should_stop: Callable[[], bool]) -> LoopBody:
-        """How a loop is re-issued."""
+        """How a loop is run by the host."""
         factors, factor = self.factors(loop), 1
         if len(factors) > 1:
             factor = int(chooser(f"{self.prefix}unroll:{loop}", factors))

@@ -9,7 +9,7 @@ import numpy as np
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
-from autofuse.plan.groups import is_source, ordered_plan, reads, reissued
+from autofuse.plan.groups import host_loop, is_source, ordered_plan, reads
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, PlanError
 
@@ -50,7 +50,8 @@ class Walk:
             return None
 
     def _loop_body(self, group: FusionGroup) -> FusionGroup:
-        """A loop alone: sometimes one kernel, otherwise (always, if it must) re-issued kernels."""
+        """A loop alone: sometimes one kernel, otherwise (always, if it must) run by the host
+        kernels."""
         if len(group.nodes) != 1 or self.graph[group.nodes[0]].op != "loop":
             return group
         (node,) = group.nodes
@@ -60,7 +61,7 @@ class Walk:
         trip = self.graph.call(node)["trip"]
         factors = [k for k in range(1, trip + 1) if trip % k == 0]
         group = replace(group, body=FusionPlan(()), unroll=factors[self.seed // 2 % len(factors)])
-        walk = Walk(reissued(self.graph, group)[0], self.seed + node)
+        walk = Walk(host_loop(self.graph, group)[0], self.seed + node)
         for _ in range(self.seed % 20):
             walk.step()
         return replace(group, body=walk.plan())
@@ -154,7 +155,7 @@ def random_candidate(graph: Graph, seed: int, steps: int) -> Candidate:
     assert plan is not None
     rng = walk.rng
     bodies = tuple(
-        random_launches(reissued(graph, group)[0], group.body, rng) if group.body else ()
+        random_launches(host_loop(graph, group)[0], group.body, rng) if group.body else ()
         for group in plan.groups
     )
     return Candidate(plan, random_launches(graph, plan, rng), bodies)
@@ -163,7 +164,7 @@ def random_candidate(graph: Graph, seed: int, steps: int) -> Candidate:
 def random_launches(
     graph: Graph, plan: FusionPlan, rng: np.random.Generator
 ) -> tuple[LaunchConfig, ...]:
-    """A random configuration per group; loops inside a kernel run some trips at a time."""
+    """A random configuration per group; loops inside a kernel run some iterations at a time."""
     found: list[LaunchConfig] = []
     for group in plan.groups:
         launch = random_launch(rng)

@@ -22,7 +22,7 @@ from autofuse.backends.base import Artifact, CompileError, Program, Source
 from autofuse.backends.cache import BuildCache, CacheError
 from autofuse.backends.ccompiler import compile_program
 from autofuse.backends.cuda import nvrtc
-from autofuse.backends.registry import BACKENDS, Backend
+from autofuse.backends.registry import CPU_BACKEND, Backend
 from autofuse.frontends import spec, trace
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
@@ -35,6 +35,7 @@ from autofuse.plan.types import Candidate
 from autofuse.records import Blame, Failure, FailureKind
 from autofuse.tuning.evaluate import build
 from autofuse.tuning.plans import baseline_candidate
+from search_spaces import CpuLaunchSpace
 from tuning_db import Store
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -46,7 +47,7 @@ def traced() -> Graph:
 
 
 def candidate() -> Candidate:
-    return baseline_candidate(traced(), "unfused", "cpu")[0]
+    return baseline_candidate(traced(), "unfused", CpuLaunchSpace())[0]
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +58,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     ccompiler._find.cache_clear()
 
 
-def failure_of_build(backend: Backend = BACKENDS["cpu"]) -> Failure:
+def failure_of_build(backend: Backend = CPU_BACKEND) -> Failure:
     made = build(backend, traced(), candidate())
     assert made.artifact is None and made.failure is not None
     return made.failure
@@ -144,14 +145,14 @@ def test_a_full_disk_is_the_machines_fault_and_leaves_nothing(
     assert failure.message == "the program could not be built: No space left on device"
     left = [p for p in BuildCache(tmp_path / "cache").root.iterdir() if p.name.startswith("tmp-")]
     assert left == []
-    assert build(BACKENDS["cpu"], traced(), candidate()).failure is None
+    assert build(CPU_BACKEND, traced(), candidate()).failure is None
 
 
 def test_running_out_of_memory_is_the_machines_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     def greedy(*_: object) -> None:
         raise MemoryError
 
-    rendering = failure_of_build(replace(BACKENDS["cpu"], program=greedy))
+    rendering = failure_of_build(replace(CPU_BACKEND, program=greedy))
     monkeypatch.setattr(BuildCache, "temporary", greedy)
     building = failure_of_build()
     assert rendering.kind is FailureKind.UNSUPPORTED and building.kind is FailureKind.COMPILE
@@ -161,7 +162,7 @@ def test_running_out_of_memory_is_the_machines_fault(monkeypatch: pytest.MonkeyP
 
 def test_a_plan_that_cannot_be_lowered_is_its_own_fault() -> None:
     other = canonical(trace(lambda x, y: xp.exp(x) + y, spec(10), spec(10)))
-    made = build(BACKENDS["cpu"], other, candidate())
+    made = build(CPU_BACKEND, other, candidate())
     assert made.failure is not None and made.failure.kind is FailureKind.UNSUPPORTED
     assert made.failure.blame is Blame.CANDIDATE
 

@@ -11,8 +11,8 @@ from random_plans import random_candidate
 from seeds import seeds
 from toy_device import QUICK
 
-from autofuse.backends.registry import timed_backend
 from autofuse.cost.bounds import Calibration, group_bound_us
+from autofuse.devices import timed_device
 from autofuse.graph.canonical import canonical
 from autofuse.measure.calibrate import calibrate_cpu
 from autofuse.measure.session import Worker
@@ -54,11 +54,11 @@ def timed_kernels(seed: int, peaks: Calibration) -> list[Timed]:
     shapes = LARGE_SHAPES if seed % 2 else random_graphs.WIDE_SHAPES
     graph = canonical(random_graphs.random_graph(seed, NODES, shapes, MOVES))
     candidate = random_candidate(graph, seed, STEPS)
-    backend = timed_backend("cpu")
-    built = build(backend, graph, candidate)
+    kind = timed_device("cpu")
+    built = build(kind.backend, graph, candidate)
     assert built.artifact is not None, built.failure
     groups = candidate.plan.groups
-    with Worker(Workload(graph, seed), device=backend.environment().device) as worker:
+    with Worker(Workload(graph, seed), hardware=kind.timer) as worker:
         found = worker.profile(built.artifact, len(groups), QUICK, LIMIT_S)
     assert found.failure is None, found.failure
     return [

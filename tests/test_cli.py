@@ -64,12 +64,13 @@ def test_tune_prints_one_json_object_and_no_progress_into_a_pipe(
     assert data["graph"] == {"digest": digest(toy()), "nodes": len(canonical(toy()).nodes)}
     assert (data["device"], data["strategy"], data["budget_s"]) == ("cpu", "exact", 4.0)
     assert {"codegen", "compile", "measure", "sampler", "total"} == set(data["spent_s"])
-    assert set(data["baselines"]) == set(BASELINES) == set(data["break_even_runs"])
+    assert {*data["baselines"], *data["left_out"]} == set(BASELINES)
+    assert set(data["baselines"]) == set(data["break_even_runs"]) != set()
     for row in (*data["baselines"].values(), data["best"]):
         assert row["time_us"] > 0 and row["kernels"] >= 1 and row["compile_s"] > 0
     assert data["verified"] is True and data["max_rel_error"] < 1e-5
     assert data["interrupted"] is False
-    assert data["measured"] >= 2  # equal plans of several baselines are measured once
+    assert data["measured"] >= 1
 
 
 def test_tune_prints_a_table(cli: Call, tuned: tuple[Path, Path, Ended]) -> None:
@@ -193,7 +194,7 @@ def test_show_goes_into_the_loops_that_a_plan_re_issues(cli: Call) -> None:
     assert loop["trips"] == 10 and len(loop["groups"]) > 20
     assert ended.json["plan"]["launches_per_call"] >= 10 * len(loop["groups"])
     text = cli("show", "zoo:cartpole_noconcat:small", "--plan", "unfused").out
-    assert "10 trips, each:" in text
+    assert "10 iterations, each:" in text
 
 
 def test_show_why_names_the_rule_of_every_decision(cli: Call) -> None:

@@ -19,7 +19,7 @@ from autofuse.casestudy import study
 from autofuse.commands.app import app
 from autofuse.devices import DEVICES
 from autofuse.errors import AutofuseError
-from autofuse.tuning import api, session
+from autofuse.tuning import api, tuner
 
 SEED = int(os.environ.get("AUTOFUSE_FUZZ_SEED", "0"))
 CASES = int(os.environ.get("AUTOFUSE_FUZZ_CASES", "200"))
@@ -61,7 +61,7 @@ def stopped(*_: Any, **__: Any) -> NoReturn:
 @pytest.fixture
 def values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What options and arguments are drawn from besides what is strange; nothing is tuned."""
-    monkeypatch.setattr(session.Session, "run", stopped)
+    monkeypatch.setattr(tuner, "_run", stopped)
     monkeypatch.setattr(api, "build", stopped)
     monkeypatch.setattr(study, "_search", stopped)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))

@@ -12,7 +12,8 @@ import autofuse.frontends.array_api as xp
 from autofuse.backends import cpu, entry
 from autofuse.backends.cuda import program as cuda
 from autofuse.backends.cuda.devices import TARGETS
-from autofuse.backends.registry import BACKENDS, Backend, emulated
+from autofuse.backends.registry import Backend, emulated_backend
+from autofuse.devices import DEVICES
 from autofuse.frontends import spec, trace
 from autofuse.frontends.array import TracedArray
 from autofuse.graph.canonical import canonical
@@ -23,7 +24,7 @@ from autofuse.ops.dtypes import DType
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig, PlanError
 from autofuse.tuning.plans import baseline_candidate
 
-DEVICES = ["cpu", "cuda-emulated"]
+NAMES = ["cpu", "cuda-emulated"]
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +58,7 @@ def looped(trips: int) -> Graph:
 
 
 def unfused(graph: Graph, device: str) -> Candidate:
-    return baseline_candidate(graph, "unfused", device)[0]
+    return baseline_candidate(graph, "unfused", DEVICES[device].space)[0]
 
 
 def by_op(graph: Graph, backend: Backend) -> dict[str, str]:
@@ -81,11 +82,11 @@ def two_inputs(kernel: Kernel) -> Kernel:
     return replace(kernel, params=(*kernel.params, Param("extra", DType.F32, 1, "in")))
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", NAMES)
 def test_a_changed_pass_changes_the_codes_of_the_kernels_it_touches(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph, backend = traced(), BACKENDS[device]
+    graph, backend = traced(), DEVICES[device].backend
     before = by_op(graph, backend)
     forget()
     assert by_op(graph, backend) == before
@@ -97,11 +98,11 @@ def test_a_changed_pass_changes_the_codes_of_the_kernels_it_touches(
     assert changed(before, by_op(graph, backend)) == {"mul"}
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", NAMES)
 def test_a_changed_printer_changes_the_codes_of_the_kernels_it_touches(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph, backend = traced(), BACKENDS[device]
+    graph, backend = traced(), DEVICES[device].backend
     before = by_op(graph, backend)
     forget()
     module, name = (cpu, "render_c") if device == "cpu" else (cuda, "render_cuda")
@@ -112,20 +113,20 @@ def test_a_changed_printer_changes_the_codes_of_the_kernels_it_touches(
 
 def test_flags_and_architecture_belong_to_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = traced()
-    before = by_op(graph, BACKENDS["cpu"])
+    before = by_op(graph, DEVICES["cpu"].backend)
     monkeypatch.setattr(cpu, "FLAGS", (*cpu.FLAGS, "-funroll-loops"))
-    assert changed(before, by_op(graph, BACKENDS["cpu"])) == {"exp", "mul", "reduce_sum"}
+    assert changed(before, by_op(graph, DEVICES["cpu"].backend)) == {"exp", "mul", "reduce_sum"}
     names = {target.arch: name for name, target in TARGETS.items()}
-    one, other, *_ = (emulated(TARGETS[name]) for name in names.values())
+    one, other, *_ = (emulated_backend(TARGETS[name]) for name in names.values())
     assert len(changed(by_op(graph, one), by_op(graph, other))) == 4
     strict = by_op(graph, one)
     monkeypatch.setattr(cuda, "FLAGS", (*cuda.FLAGS, "--extra"))
     assert changed(strict, by_op(graph, one)) == {"exp", "mul", "reduce_sum"}
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", NAMES)
 def test_a_kernel_has_one_code_wherever_it_stands(device: str) -> None:
-    graph, backend = traced(), BACKENDS[device]
+    graph, backend = traced(), DEVICES[device].backend
     alone = canonical(trace(lambda y, x: xp.exp(x) * y, spec(64), spec((64, 64))))
     assert by_op(alone, backend)["exp"] == by_op(graph, backend)["exp"]
     candidate = unfused(graph, device)
@@ -137,11 +138,11 @@ def test_a_kernel_has_one_code_wherever_it_stands(device: str) -> None:
     assert again[0] == codes[0] and again[2:] == codes[1:]
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", NAMES)
 def test_a_library_call_goes_by_its_group_and_what_prepares_it(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend = BACKENDS[device]
+    backend = DEVICES[device].backend
     code = by_op(traced(), backend)["dot_general"]
     other = canonical(trace(xp.matmul, spec((64, 32)), spec((32, 64))))
     assert by_op(other, backend)["dot_general"] != code
@@ -150,11 +151,11 @@ def test_a_library_call_goes_by_its_group_and_what_prepares_it(
         assert by_op(traced(), backend)["dot_general"] != code
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", NAMES)
 def test_a_host_loop_goes_by_its_body_and_its_iterations(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend = BACKENDS[device]
+    backend = DEVICES[device].backend
 
     def code(trips: int) -> str:
         graph = looped(trips)
@@ -176,7 +177,7 @@ def test_a_host_loop_goes_by_its_body_and_its_iterations(
 def test_a_kernel_is_rendered_once(
     device: str, module: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph, backend = traced(), BACKENDS[device]
+    graph, backend = traced(), DEVICES[device].backend
     candidate, seen = unfused(graph, device), []
 
     def counting(lower: Callable[..., Kernel], group: Graph, *rest: object) -> Kernel:
@@ -193,7 +194,7 @@ def test_a_kernel_is_rendered_once(
 def test_the_code_of_a_plan_is_that_of_its_groups_and_of_what_all_plans_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    backend, gpu = BACKENDS["cpu"], BACKENDS["cuda-emulated"]
+    backend, gpu = DEVICES["cpu"].backend, DEVICES["cuda-emulated"].backend
     whole = backend.plan_code(("a", "b"))
     assert len(whole) == 32 and backend.plan_code(("a", "b")) == whole
     assert len({whole, backend.plan_code(("b", "a")), gpu.plan_code(("a", "b"))}) == 3
@@ -211,8 +212,8 @@ def test_the_code_of_a_plan_is_that_of_its_groups_and_of_what_all_plans_have(
     assert gpu.plan_code(("a", "b")) == gpu.plan_code(["a", "b"])
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", NAMES)
 def test_a_plan_that_does_not_fit_has_no_codes(device: str) -> None:
     graph = traced()
     with pytest.raises(PlanError):
-        BACKENDS[device].codes(graph, Candidate(FusionPlan(()), ()))
+        DEVICES[device].backend.codes(graph, Candidate(FusionPlan(()), ()))

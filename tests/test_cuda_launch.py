@@ -158,7 +158,7 @@ def test_a_loop_reads_its_trip_number_and_alternates_its_state(
     assert floats(launches[0][0], 3).view(np.int32).tolist() == [0, 1, 2]
     assert [a[2] - a[1] for a in launches] == [128, -128, 128]
     copies = [e[1] for e in driver.log if e[0] == "copy"]
-    assert copies[1] - copies[0] == 8, "trips 0 and 2"
+    assert copies[1] - copies[0] == 8, "iterations 0 and 2"
 
 
 def test_a_library_runs_once_before_it_is_captured(tmp_path: Path, driver: FakeDriver) -> None:

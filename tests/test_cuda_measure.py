@@ -23,7 +23,7 @@ from autofuse.measure.calibrate_cuda import calibrate_cuda, target_calibration
 from autofuse.measure.cuda import RETRIES, CudaDevice
 from autofuse.measure.protocol import CompareJob, Comparison, Last, MeasureJob, Open, ProfileJob
 from autofuse.measure.timing import MeasureError, Sampling, collect
-from autofuse.measure.worker import Bench
+from autofuse.measure.worker import WorkloadRunner
 from autofuse.measure.workload import Workload
 from autofuse.ops.dtypes import DType
 from autofuse.plan.schedule import Ref
@@ -70,8 +70,8 @@ def device(driver: FakeDriver, clocks: Clocks | None = None) -> CudaDevice:
     return made
 
 
-def bench(driver: FakeDriver, folder: Path) -> Bench:
-    return Bench(Workload(one_more(), arrays=ARRAYS), folder / "r.npz", device(driver))
+def bench(driver: FakeDriver, folder: Path) -> WorkloadRunner:
+    return WorkloadRunner(Workload(one_more(), arrays=ARRAYS), folder / "r.npz", device(driver))
 
 
 LONG: tuple[Action, ...] = SIMPLE * 4

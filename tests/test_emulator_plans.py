@@ -18,7 +18,7 @@ from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
 from autofuse.measure.check import check, reference_of
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.groups import reissued
+from autofuse.plan.groups import host_loop
 from autofuse.plan.types import FusionPlan, LaunchConfig
 from search_spaces.cuda import CudaLaunchSpace
 
@@ -38,7 +38,7 @@ def on_cuda(case: Case, seed: int) -> Case:
     """The same plan, launched as a GPU would be."""
     rng, candidate = np.random.default_rng(seed), case.candidate
     bodies = tuple(
-        launches(reissued(case.graph, g)[0], g.body, rng) if g.body else ()
+        launches(host_loop(case.graph, g)[0], g.body, rng) if g.body else ()
         for g in candidate.plan.groups
     )
     own = launches(case.graph, candidate.plan, rng)

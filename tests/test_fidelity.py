@@ -18,7 +18,8 @@ from benchmarks.fidelity import plan_counts
 from benchmarks.workloads import bench_workload
 
 ROOT = Path(__file__).parent.parent
-# A loop of ten trips: two fusions, a library call and an inner loop of five trips of one fusion.
+# A loop of ten iterations: two fusions, a library call and an inner loop of five iterations of one
+# fusion.
 HLO = """HloModule jit_f, entry_computation_layout={(f32[4]{0})->f32[4]{0}}
 
 %fused_computation (param_0: f32[4]) -> f32[4] {

@@ -10,7 +10,8 @@ from emulation import library_of, one_kernel, run_kernel
 from stencils import chain, padded
 from unrolled_plans import GRAPH, candidate, fused, whole
 
-from autofuse.backends.registry import BACKENDS
+from autofuse.backends import cpu
+from autofuse.backends.registry import CPU_BACKEND
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph, Value
@@ -113,7 +114,8 @@ def test_lowering_stops_where_the_limit_is() -> None:
 
 def test_a_kernel_beyond_its_limits_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emit, "MOST_STATEMENTS", 5)
-    found = build(BACKENDS["cpu"], GRAPH, whole(1))
+    cpu.rendered.cache_clear()
+    found = build(CPU_BACKEND, GRAPH, whole(1))
     assert found.artifact is None and found.failure is not None
     assert found.failure.kind is FailureKind.UNSUPPORTED
     assert "more than 5 statements" in found.failure.message

@@ -14,7 +14,7 @@ from autofuse.kernel.ir import statements
 from autofuse.kernel.lower import extract, lower
 from autofuse.plan import multiplicity
 from autofuse.plan.forms import single_form
-from autofuse.plan.groups import is_source, reissued
+from autofuse.plan.groups import host_loop, is_source
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.multiplicity import MOST_REPEATED, Multiplicity, index_counts, may_repeat
 from autofuse.plan.types import FusionGroup, LaunchConfig
@@ -130,7 +130,7 @@ def test_too_much_repetition_is_refused_by_name(name: str) -> None:
 
 
 def test_a_loop_in_one_kernel_is_counted_by_one_trip() -> None:
-    """Every element of a state of 16 in registers, computed once a trip."""
+    """Every element of a state of 16 in registers, computed once an iteration."""
     graph = looped(rolled, (16,), 24)
     verdict = check_group(graph, computed(graph), graph.outputs)
     assert not isinstance(verdict, Refusal)
@@ -144,13 +144,14 @@ def every_group(graph: Graph, groups: tuple[FusionGroup, ...]) -> list[tuple[Gra
         if group.body is None:
             found.append((graph, group))
         else:
-            found += every_group(reissued(graph, group)[0], group.body.groups)
+            found += every_group(host_loop(graph, group)[0], group.body.groups)
     return found
 
 
 @pytest.mark.parametrize("name", ["padded", "rolled"])
 def test_unrolled_loops_of_stencils_are_kernels_of_bounded_size(name: str) -> None:
-    """24 steps on 40^3 once took minutes and gigabytes: 7^k places for k trips in one kernel."""
+    """24 steps on 40^3 once took minutes and gigabytes: 7^k places for k iterations in one
+    kernel."""
     graph = looped(STEPS[name], (40, 40, 40), 24)
     space = FusionSpace(graph)
     (loop,) = space.loops

@@ -16,7 +16,6 @@ SHARED: set[str] = {
     "Argument",
     "Array",
     "Arrays",
-    "Axes",
     "Bodies",
     "Body",
     "Call",

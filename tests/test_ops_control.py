@@ -64,7 +64,7 @@ GOOD = _Body((COUNTER, STATE, FIXED), (STATE,))
         (GOOD, {"carries": -1}, "'carries' is -1"),
         ("text", {}, "must be a graph"),
         (_Body((COUNTER, STATE), (STATE,)), {}, "has 2 inputs, but needs 3"),
-        (_Body((STATE, STATE, FIXED), (STATE,)), {}, "the trip counter is i32"),
+        (_Body((STATE, STATE, FIXED), (STATE,)), {}, "the iteration counter is i32"),
         (_Body((COUNTER, FIXED, FIXED), (STATE,)), {}, "state 0 is f32"),
         (_Body((COUNTER, STATE, STATE), (STATE,)), {}, "invariant 0 is f64"),
         (_Body((COUNTER, STATE, FIXED), ()), {}, "has 0 outputs"),

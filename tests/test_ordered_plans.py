@@ -21,12 +21,12 @@ from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
-from autofuse.plan.groups import in_one_order, ordered_plan, reissued
+from autofuse.plan.groups import host_loop, in_one_order, ordered_plan
 from autofuse.plan.legality import check_plan
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError, candidate_from_json
 from autofuse.tuning.problem import default_candidate
 from autofuse.zoo import zoo_graph
-from search_spaces import SPACES, FusionSpace
+from search_spaces import CpuLaunchSpace, FusionSpace
 
 TraceFunction = Callable[[FrameType, str, Any], Any]
 PLANNERS = (*BASELINES, "space", "walk")
@@ -50,7 +50,7 @@ def permuted(plan: FusionPlan, rng: Random) -> FusionPlan:
 
 
 def digest(graph: Graph, plan: FusionPlan) -> str:
-    return default_candidate(graph, plan, SPACES["cpu"], "test").digest
+    return default_candidate(graph, plan, CpuLaunchSpace(), "test").digest
 
 
 @given(st.integers(0, 2**31), st.integers(1, 30), st.sampled_from(PLANNERS), st.randoms())
@@ -130,7 +130,9 @@ def test_what_cannot_be_ordered_is_said_in_one_sentence(groups, message) -> None
 def test_a_plan_stored_in_another_order_reads_back_as_it_was() -> None:
     graph = diamond()
     parts = (group((2,), 2), group((1,), 1), group((4,), 4), group((3,), 3))
-    stored = replace(default_candidate(graph, FusionPlan(parts), SPACES["cpu"], ""), origin="old")
+    stored = replace(
+        default_candidate(graph, FusionPlan(parts), CpuLaunchSpace(), ""), origin="old"
+    )
     read = candidate_from_json(stored.to_json(), "old")
     assert read == stored and read.plan.groups == parts
     check_plan(graph, read.plan)
@@ -182,5 +184,5 @@ def test_bodies_are_plans_of_their_own_graph() -> None:
     assert loops
     for loop in loops:
         assert loop.body is not None
-        inner = reissued(graph, loop)[0]
+        inner = host_loop(graph, loop)[0]
         assert ordered_plan(inner, reversed(loop.body.groups)) == loop.body

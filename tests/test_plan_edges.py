@@ -1,4 +1,4 @@
-"""Plans at the edges: empty arrays, one trip, states that swap, outputs that are inputs."""
+"""Plans at the edges: empty arrays, one iteration, states that swap, outputs that are inputs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def one_trip() -> Graph:
 
 
 def swap() -> Graph:
-    """States that change places every trip: outputs of the body are its inputs."""
+    """States that change places every iteration: outputs of the body are its inputs."""
     inner = GraphBuilder()
     inner.input("t", (), "i32")
     s, u = inner.input("s", (5,), "f32"), inner.input("u", (5,), "f32")
@@ -74,7 +74,7 @@ def nested(stacked: bool) -> Graph:
 
 
 def unfused(graph: Graph) -> Candidate:
-    """One kernel per node, loop bodies re-issued."""
+    """One kernel per node, loop bodies run by the host."""
     plan, launch = BASELINES["unfused"](graph).plan, LaunchConfig()
     bodies = tuple((launch,) * len(g.body.groups) if g.body else () for g in plan.groups)
     return Candidate(plan, (launch,) * len(plan.groups), bodies)

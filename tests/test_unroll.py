@@ -1,4 +1,4 @@
-"""A re-issued loop whose body is several trips chained: the graph of them, plans of it, and
+"""A host loop whose body is several iterations chained: the graph of them, plans of it, and
 stored candidates."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autofuse.graph.types import Graph, Value
 from autofuse.graph.unroll import unrolled_body
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import GraphError
-from autofuse.plan.groups import reissued
+from autofuse.plan.groups import host_loop
 from autofuse.plan.legality import check_plan
 from autofuse.plan.schedule import Copy, Ref, Repeat, kernel_runs, launches_per_call, schedule
 from autofuse.plan.types import (
@@ -40,7 +40,7 @@ from search_spaces import FusionSpace
 
 
 def chain(factor: int) -> tuple[Graph, Graph]:
-    """s -> sin(s) * t, and by hand what `factor` trips of it are."""
+    """s -> sin(s) * t, and by hand what `factor` iterations of it are."""
     b = GraphBuilder()
     t, s = b.input("t", (), "i32"), b.input("s", (), "i32")
     body = b.build([b.add("mul", b.add("neg", s), t), s])
@@ -99,7 +99,7 @@ def test_unrolled_plans_give_the_reference_result() -> None:
 
 
 def nested(trips: tuple[int, int]) -> Graph:
-    """A loop in a loop; the inner one's stack is stacked once more, both count their trips."""
+    """A loop in a loop; the inner one's stack is stacked once more, both count their iterations."""
     deep = GraphBuilder()
     t, s = deep.input("t", (), "i32"), deep.input("s", (3,), "f32")
     step = deep.add("broadcast", deep.add("cast", t, dtype="f32"), shape=(3,), dims=())
@@ -116,7 +116,7 @@ def nested(trips: tuple[int, int]) -> Graph:
 
 
 def everything(outer: int, inner: int) -> Candidate:
-    """A nested loop with both loops re-issued so many trips at once."""
+    """A nested loop with both loops run by the host so many iterations at once."""
 
     def choose(name: str, options: tuple[object, ...]) -> object:
         wanted = inner if name.startswith("L") else outer
@@ -158,7 +158,7 @@ def test_unrolling_launches_fewer_kernels_and_moves_fewer_bytes() -> None:
 
 def test_bounds_and_traffic_count_the_trips_that_are_left() -> None:
     group = loop_group(3)
-    body, trips = reissued(GRAPH, group)
+    body, trips = host_loop(GRAPH, group)
     assert trips == 2 and group.body is not None
     assert group_traffic(GRAPH, group) == plan_traffic(body, group.body) * 2
     each = plan_bound_us(body, group.body, NOMINAL)
@@ -173,7 +173,7 @@ def test_groups_are_known_by_the_kernels_of_the_unrolled_body() -> None:
 @pytest.mark.parametrize(
     ("factor", "message"),
     [
-        (4, "a loop of 6 trips cannot be unrolled by 4, not a divisor"),
+        (4, "a loop of 6 iterations cannot be unrolled by 4: no divisor"),
         (4096, "a loop cannot be unrolled by 4096: the limit is 64"),
     ],
 )
@@ -192,20 +192,20 @@ def test_a_factor_needs_a_body_and_is_at_least_one() -> None:
     with pytest.raises(PlanError, match="cannot be unrolled by 0"):
         FusionGroup((LOOP,), outputs, FusionPlan(()), 0)
     with pytest.raises(PlanError, match="has a body, but is not one loop"):
-        reissued(GRAPH, FusionGroup((LOOP + 1,), (Value(LOOP + 1),), FusionPlan(()), 2))
+        host_loop(GRAPH, FusionGroup((LOOP + 1,), (Value(LOOP + 1),), FusionPlan(()), 2))
 
 
 def test_a_shown_plan_says_how_many_trips_are_one() -> None:
     lines = {k: "\n".join(tree_lines(plan_data(GRAPH, by(k))["groups"])) for k in (1, 3, 6)}
-    assert "6 trips, each:" in lines[1] and "unrolled" not in lines[1]
-    assert "2 trips, unrolled by 3, each:" in lines[3]
-    assert "1 trip, unrolled by 6, each:" in lines[6]
+    assert "6 iterations, each:" in lines[1] and "unrolled" not in lines[1]
+    assert "2 iterations, unrolled by 3, each:" in lines[3]
+    assert "1 iteration, unrolled by 6, each:" in lines[6]
 
 
 def test_a_picture_draws_several_trips_as_one_box() -> None:
     one, three = (graph_svg(GRAPH, by(k).plan, "") for k in (1, 3))
-    assert "trip counter" in one and "unrolled" not in one
-    assert "unrolled by 3" in three and "trip counter" not in three
+    assert "iteration counter" in one and "unrolled" not in one
+    assert "unrolled by 3" in three and "iteration counter" not in three
     assert graph_svg(read_text(text(GRAPH)), by(3).plan, "").count("unrolled by 3") == 1
 
 

@@ -1,4 +1,4 @@
-"""Who chooses how many trips of a loop are one: kernels, search spaces, the exact planner."""
+"""Who chooses how many iterations of a loop are one: kernels, search spaces, the exact planner."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_trips_at_a_time_are_one_turn_of_the_kernels_loop() -> None:
         assert f"serial t0 < {TRIP // unroll}:i64" in lines
         assert lines.count("tanh") == unroll * turns[1].count("tanh")
     assert str(lower(group, LaunchConfig())) == turns[1]
-    with pytest.raises(LoweringError, match="a loop of 6 trips cannot be unrolled by 4"):
+    with pytest.raises(LoweringError, match="a loop of 6 iterations cannot be unrolled by 4"):
         lower(group, LaunchConfig.of(loop_unroll=4))
 
 
@@ -93,7 +93,7 @@ def test_a_loop_in_one_kernel_is_asked_no_factor() -> None:
 
 
 def faked_us(group: FusionGroup) -> float:
-    """Three trips at once are least, if they are one kernel."""
+    """Three iterations at once are least, if they are one kernel."""
     if group.body is None:
         return 1000.0 if LOOP in group.nodes else 1.0
     return (10.0 if group.unroll == 3 else 100.0) * len(group.body.groups)

@@ -12,7 +12,7 @@ from autofuse.baselines.priority_facts import cycles
 from autofuse.baselines.priority_model import (
     LOOP_EMITTER,
     Emitter,
-    Operand,
+    OperandTraffic,
     compute_ticks,
     read_ticks,
     together,
@@ -55,24 +55,24 @@ def test_arithmetic_takes_the_processors_the_launch_keeps_busy() -> None:
 
 def test_bytes_move_at_bandwidth() -> None:
     assert write_ticks(H100, 335_232) == 100 * NS
-    assert read_ticks(H100, loop(), Operand(335_232, 4), 1.0) == 100 * NS
+    assert read_ticks(H100, loop(), OperandTraffic(335_232, 4), 1.0) == 100 * NS
     # A block issues 32 bytes a clock: 1.98 * 32 = 63.36 bytes a nanosecond.
-    assert read_ticks(H100, loop(Launch(1, 128)), Operand(6336, 4), 1.0) == 100 * NS
+    assert read_ticks(H100, loop(Launch(1, 128)), OperandTraffic(6336, 4), 1.0) == 100 * NS
 
 
 def test_what_is_read_again_comes_from_a_cache() -> None:
     # 200 blocks may issue 12672 bytes a nanosecond; 20 times the bandwidth is more than that.
     emitter = loop(Launch(200, 128))
-    assert read_ticks(H100, emitter, Operand(126_720, 4), 1.0) == 151
-    assert read_ticks(H100, emitter, Operand(126_720, 4), 11.0) == 151 + 100 * NS
+    assert read_ticks(H100, emitter, OperandTraffic(126_720, 4), 1.0) == 151
+    assert read_ticks(H100, emitter, OperandTraffic(126_720, 4), 11.0) == 151 + 100 * NS
     # Above 2 KiB * 132 only the L2 factor of 2.5 applies: 8380.8 bytes a nanosecond.
-    again = read_ticks(H100, emitter, Operand(838_080, 4), 2.0)
-    assert again == read_ticks(H100, emitter, Operand(838_080, 4), 1.0) + 100 * NS
+    again = read_ticks(H100, emitter, OperandTraffic(838_080, 4), 2.0)
+    assert again == read_ticks(H100, emitter, OperandTraffic(838_080, 4), 1.0) + 100 * NS
 
 
 def test_scattered_reads_waste_most_of_a_transaction() -> None:
-    straight = read_ticks(H100, loop(), Operand(335_232, 4), 1.0)
-    scattered = read_ticks(H100, loop(coalesced=False), Operand(335_232, 4), 1.0)
+    straight = read_ticks(H100, loop(), OperandTraffic(335_232, 4), 1.0)
+    scattered = read_ticks(H100, loop(coalesced=False), OperandTraffic(335_232, 4), 1.0)
     assert scattered == 16 * straight  # 4 of 64 bytes
 
 

@@ -1,4 +1,5 @@
-"""A loop with two states and two stacks, and candidates that re-issue it several trips at once."""
+"""A loop with two states and two stacks, and candidates that run from the host it several
+iterations at once."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ TRIP = 6
 
 
 def counting() -> Graph:
-    """Two states of which one is the other's past, both stacked; trips are counted."""
+    """Two states of which one is the other's past, both stacked; iterations are counted."""
     inner = GraphBuilder()
     t = inner.input("t", (), "i32")
     s, u = inner.input("s", (5,), "f32"), inner.input("u", (5,), "f32")
@@ -51,7 +52,7 @@ def candidate(graph: Graph, plan: FusionPlan) -> Candidate:
 
 
 def by(factor: int, rule: str = "") -> Candidate:
-    """The loop re-issued `factor` trips at once, fused or by a rule-based planner."""
+    """The loop run by the host `factor` iterations at once, fused or by a rule-based planner."""
     before = BASELINES["unfused"](GRAPH).plan
     body = unrolled_body(BODY, 2, factor)
     inner = legalise(body, BASELINES[rule](body).plan)[0] if rule else fused(body)
@@ -66,6 +67,6 @@ def loop_group(factor: int) -> FusionGroup:
 
 
 def whole(unroll: int, graph: Graph = GRAPH, loop: int = LOOP) -> Candidate:
-    """Every node a kernel of its own, the loop too, `unroll` trips at a time."""
+    """Every node a kernel of its own, the loop too, `unroll` iterations at a time."""
     plan = FusionPlan(tuple(group_of(graph, [n]) for n in range(loop, len(graph.nodes))))
     return Candidate(plan, (LaunchConfig.of(loop_unroll=unroll, tile=4),) * len(plan.groups))

@@ -6,14 +6,15 @@ compiled with. It is the same wherever in a plan, and in whichever plan, the ker
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from autofuse.backends.cache import content_key
-from autofuse.graph.canonical import group_digest
+from autofuse.graph.canonical import group_digest, subgraph
 from autofuse.graph.types import Graph
-from autofuse.plan.groups import reissued
-from autofuse.plan.schedule import Run
-from autofuse.plan.types import FusionGroup, LaunchConfig
+from autofuse.plan.groups import reads
+from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Step, schedule
+from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 
 CodeOf = Callable[[Run], str]
 
@@ -30,13 +31,30 @@ def group_code(
 
     Raises AutofuseError for a group that cannot be lowered."""
     if group.body is None:
-        return code_of(Run(graph, group, launch, (), ()))
-    body, trips = reissued(graph, group)
-    # Bodies are configured one level deep, as `schedule` reads them.
-    launches = bodies or (launch,) * len(group.body.groups)
-    pairs = zip(group.body.groups, launches, strict=True)
-    inner = (group_code(body, one, own, (), code_of) for one, own in pairs)
-    return content_key(["host loop", str(trips), *inner])
+        # Arrays of a plan lie on boundaries; only rows of a stacked result may not.
+        reading, writing = (len(v) for v in (reads(graph, group.nodes), group.outputs))
+        place = Ref("work")
+        return code_of(Run(graph, group, launch, (place,) * reading, (place,) * writing))
+    alone, _ = subgraph(graph, group.nodes, group.outputs)
+    (node,) = (n for n in range(len(alone.nodes)) if alone[n].op == "loop")
+    outputs = tuple(dict.fromkeys(sorted(alone.outputs)))
+    plan = FusionPlan((replace(group, nodes=(node,), outputs=outputs),))
+    steps = schedule(alone, Candidate(plan, (launch,), (bodies,) if bodies else ())).steps
+    return content_key(["host loop", *_parts(steps, code_of)])
+
+
+def _parts(steps: Iterable[Step], code_of: CodeOf) -> Iterator[str]:
+    """A host loop by its iterations, what it copies and the codes of its body."""
+    for step in steps:
+        match step:
+            case Run():
+                yield code_of(step)
+            case Copy(_, _, nbytes):
+                yield f"copy {nbytes}"
+            case Repeat(trip, _, _, even, _):
+                yield f"repeat {trip}"
+                yield from _parts(even, code_of)
+                yield "end"
 
 
 def library_code(run: Run, *preparation: str) -> str:

@@ -57,7 +57,7 @@ PER_UNIT = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
+class CKernelText:
     """A kernel's text before it has a name (KERNEL), its number of arrays, and its iterations."""
 
     text: str
@@ -78,10 +78,10 @@ def kernel_of(run: Run) -> Kernel:
 
 
 @lru_cache(maxsize=2048)
-def rendered(group: Graph, launch: LaunchConfig) -> Rendered:
+def rendered(group: Graph, launch: LaunchConfig) -> CKernelText:
     """The kernel of a group given as its own graph (see `extract`), kept for who asks again."""
     kernel = lower(group, launch, "KERNEL")
-    return Rendered(render_c(kernel), len(kernel.params), c_iterations(kernel))
+    return CKernelText(render_c(kernel), len(kernel.params), c_iterations(kernel))
 
 
 def kernel_text(kernel: Kernel, launch: LaunchConfig) -> tuple[str, str]:

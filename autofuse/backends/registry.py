@@ -22,6 +22,7 @@ from autofuse.backends.cuda.program import kernel_code as cuda_kernel_code
 from autofuse.backends.fingerprint import cpu_environment
 from autofuse.backends.library import load_library
 from autofuse.graph.types import Graph
+from autofuse.plan.legality import check_plan
 from autofuse.plan.schedule import Run
 from autofuse.plan.types import Candidate, FusionGroup, LaunchConfig
 from autofuse.records import Environment
@@ -80,6 +81,7 @@ class Backend:
         """The digest of the code of each group of a plan, in order, nothing compiled.
 
         Raises AutofuseError for a plan that cannot be built."""
+        check_plan(graph, candidate.plan)
         bodies = candidate.bodies or ((),) * len(candidate.launches)
         rows = zip(candidate.plan.groups, candidate.launches, bodies, strict=True)
         return tuple(self.group_code(graph, *row) for row in rows)

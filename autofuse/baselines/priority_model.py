@@ -36,7 +36,7 @@ class Emitter:
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class OperandTraffic:
     """An array read: bytes of all of it and of one element."""
 
     nbytes: int
@@ -73,7 +73,7 @@ def write_ticks(gpu: Gpu, nbytes: int) -> int:
     return _ticks(nbytes / gpu.bandwidth)
 
 
-def read_ticks(gpu: Gpu, emitter: Emitter, operand: Operand, share: float) -> int:
+def read_ticks(gpu: Gpu, emitter: Emitter, operand: OperandTraffic, share: float) -> int:
     """Ticks to read an operand: once from DRAM, what is read again from a cache if it fits."""
     total = round(operand.nbytes * share)
     first = min(operand.nbytes, total)
@@ -111,8 +111,8 @@ def emitted_at(points: Mapping[int, tuple[float, int]], at: Iterable[int]) -> in
 
 def make_kernel(
     gpu: Gpu, flops: float, emitted: int, points: Mapping[int, tuple[float, int]],
-    reads: Mapping[Value, frozenset[int]], operands: Mapping[Value, Operand], emitter: Emitter,
-    write: int,
+    reads: Mapping[Value, frozenset[int]], operands: Mapping[Value, OperandTraffic],
+    emitter: Emitter, write: int,
 ) -> Kernel:  # fmt: skip
     """The kernel with its times."""
     read = {
@@ -135,7 +135,7 @@ class Joined:
 
     def __init__(
         self, gpu: Gpu, producer: Kernel, consumer: Kernel, values: Iterable[Value],
-        operands: Mapping[Value, Operand], emitter: Emitter,
+        operands: Mapping[Value, OperandTraffic], emitter: Emitter,
     ) -> None:  # fmt: skip
         self.gpu, self.producer, self.consumer = gpu, producer, consumer
         self.values = frozenset(values)

@@ -23,7 +23,7 @@ from autofuse.baselines.priority_model import (
     Emitter,
     Joined,
     Kernel,
-    Operand,
+    OperandTraffic,
     emitted_at,
     make_kernel,
     share_of,
@@ -269,18 +269,18 @@ class PriorityState(State):
         return False
 
 
-class _Operands(Mapping[Value, Operand]):
+class _Operands(Mapping[Value, OperandTraffic]):
     """Sizes of a graph's values, looked up once each."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._known: dict[Value, Operand] = {}
+        self._known: dict[Value, OperandTraffic] = {}
 
-    def __getitem__(self, value: Value) -> Operand:
+    def __getitem__(self, value: Value) -> OperandTraffic:
         found = self._known.get(value)
         if found is None:
             kind = self._graph.type_of(value)
-            found = self._known[value] = Operand(kind.nbytes, kind.dtype.itemsize)
+            found = self._known[value] = OperandTraffic(kind.nbytes, kind.dtype.itemsize)
         return found
 
     def __iter__(self) -> Iterator[Value]:

@@ -10,7 +10,8 @@ from autofuse.plan.types import FusionGroup
 
 
 def unfused(graph: Graph) -> BaselineResult:
-    """One group per computed node, movement ops and iota included; loops re-issue their bodies.
+    """One group per computed node, movement ops and iota included; loops are host loops of their
+    bodies.
 
     A node with several outputs writes those that something reads or the graph returns.
     """

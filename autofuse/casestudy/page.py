@@ -14,7 +14,7 @@ WRITTEN = {
     "cartpole_naive": "random numbers drawn in the step, state in one array",
     "cartpole_norng": "random numbers given",
     "cartpole_noconcat": "and four state arrays",
-    "cartpole_unroll10": "and ten steps a trip",
+    "cartpole_unroll10": "and ten steps an iteration",
     POLICY: "a network of one hidden layer chooses each push",
     TRAINING: "forward, backward and Adam in one graph",
 }
@@ -70,7 +70,7 @@ def _has(row: Mapping[str, Data], column: str, what: str) -> bool:
 
 
 def _parts(data: Data) -> tuple[str, list[str], list[list[str]]]:
-    """The two parts of rungs whose numbers are given."""
+    """The two parts of ablation steps whose numbers are given."""
     rows = []
     for name in (n for n in LADDER if n in data["rungs"]):
         found = data["rungs"][name].get(EXACT, {})
@@ -150,9 +150,9 @@ def page(data: Data) -> str:
         "The ladder of \"Operator Fusion in XLA: Analysis and Evaluation\" (arXiv 2301.13062): one "
         "simulation written four ways, each rewritten by hand so that the rules fuse more of it. "
         "Then what the paper leaves to others: a network in the loop, and a training step. All are "
-        "timed in turns, in the cache state that their plans were searched for. A rung that is "
-        "given its random numbers draws them first, as each column draws them, so that all rungs "
-        "do equal work; kernels and bytes are those of the roll-out alone.",
+        "timed in turns, in the cache state that their plans were searched for. An ablation step "
+        "that is given its random numbers draws them first, as each column draws them, so that all "
+        "of them do equal work; kernels and bytes are those of the roll-out alone.",
         "",
         *_bullets(f"`{name}`: {text}" for name, text in WRITTEN.items()),
         "",

@@ -1,4 +1,4 @@
-"""The rungs of the Cartpole case study, all on one key and one initial state."""
+"""The ablation steps of the Cartpole case study, all on one key and one initial state."""
 
 from __future__ import annotations
 
@@ -164,6 +164,6 @@ def _exact(graph: Graph, inputs: Arrays) -> Arrays:
 
 
 def weights() -> dict[str, float]:
-    """What part of the searching each rung is worth, as shares of their sum, in order."""
+    """What part of the searching each ablation step is worth, as shares of their sum, in order."""
     return {NAIVE: 3.5, UNROLLED: 3.5, DRAWING: 1.5, NORNG: 1.2, NOCONCAT: 1.2, POLICY: 4.0,
             TRAINING: 4.0}  # fmt: skip

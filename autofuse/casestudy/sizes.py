@@ -122,7 +122,7 @@ def _moved(graph: Graph, plan: Candidate) -> list[Candidate]:
         check_plan(graph, plan.plan)
         device_named("cpu").backend.program(graph, plan)
     except AutofuseError:
-        return []  # it unrolls more trips than there are here, as a plan or by its launches
+        return []  # it unrolls more iterations than there are here, as a plan or by its launches
     return [plan]
 
 

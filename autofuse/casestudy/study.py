@@ -1,9 +1,8 @@
 """The case study: what rules make of four ways to write one simulation, and what searching does.
 
-The rungs compute one and the same roll-out. Three of them are given their random numbers, which
-somebody has to draw: their time is that of drawing them and then rolling out, so that all rungs do
-equal work; what each part takes alone is told too.
-"""
+The ablation steps compute one and the same roll-out. Three of them are given their random numbers,
+which somebody has to draw: their time is that of drawing them and then rolling out, so that all
+ablation steps do equal work; what each part takes alone is told too."""
 
 from __future__ import annotations
 
@@ -52,7 +51,8 @@ LEAST_S = 1.0
 
 @dataclass
 class Study:
-    """What is found on the way. `columns` by rung and column; `told` what is said of each."""
+    """What is found on the way. `columns` by ablation step and column; `told` what is said of
+    each."""
 
     rungs: dict[str, Rung]
     budget_s: float
@@ -107,7 +107,7 @@ def casestudy(
 
 
 def _search(study: Study) -> None:
-    """Every rung's search, the rest of the time shared by what is left to do."""
+    """Every ablation step's search, the rest of the time shared by what is left to do."""
     shares = {name: share for name, share in weights().items() if name in study.rungs}
     for name in list(shares):
         rest = max(study.left_s(SEARCHING), 0.0)
@@ -167,13 +167,13 @@ def _failed(study: Study, rung: str, column: str, error: Exception) -> None:
     study.tell(f"{rung}: {column} failed: {study.told[rung][column]['error']}")
 
 
-Key = tuple[str, str, bool]  # rung, column, whether numbers are drawn first
+Key = tuple[str, str, bool]  # ablation step, column, whether numbers are drawn first
 Timed = Mapping[Key, Mapping[str, float]]
 
 
 def _time(study: Study) -> Timed:
-    """All columns of all rungs in turns, so that each can be compared with each; warm or cold as
-    their plans were searched for."""
+    """All columns of all ablation steps in turns, so that each can be compared with each; warm or
+    cold as their plans were searched for."""
     calls = _calls(study)
     kind = timed_device("cpu")
     states = {n: cache_state("auto", r.graph, kind) for n, r in study.rungs.items()}
@@ -248,8 +248,8 @@ def _result(
 
 
 def _rung(study: Study, timed: Timed, name: str) -> dict[str, dict[str, Any]]:
-    """The columns of one rung. `time_us` of a rung that is given numbers includes drawing them;
-    kernels and bytes are those of the roll-out alone, as is `given_us`."""
+    """The columns of one ablation step. `time_us` of an ablation step that is given numbers
+    includes drawing them; kernels and bytes are those of the roll-out alone, as is `given_us`."""
     rung, row = study.rungs[name], {}
     for column, told in study.told[name].items():
         made = study.columns[name].get(column)

@@ -1,4 +1,4 @@
-"""`autofuse casestudy`: what rules make of one simulation written four ways, and what a search."""
+"""`autofuse casestudy` times one simulation, written four ways, under rules, search and peers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def casestudy(
     ] = None,
     form: FormatOption = Format.table,
 ) -> None:
-    """Time the rungs of a case study under rules, search and peers.
+    """Time the ablation steps of a case study under rules, search and peers.
 
     One simulation is written four ways, from naive to unrolled by hand; then with a network in its
     loop; then a training step. All results are checked and all programs timed in turns.

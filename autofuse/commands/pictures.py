@@ -1,7 +1,7 @@
 """Plans as boxes and edges for `report.plan_picture`.
 
-Of a loop that the plan re-issues, one trip is drawn; what it carries to the next is not. A loop
-re-issued several trips at once is one box.
+Of a host loop one iteration is drawn; what it carries to the next is not. A host loop that is
+unrolled is one box.
 """
 
 from __future__ import annotations
@@ -77,22 +77,22 @@ class _Picture:
     def _trip(
         self, graph: Graph, group: FusionGroup, plan: FusionPlan, source: dict[Value, int]
     ) -> None:
-        """One trip: the body reads the trip counter and what the loop reads."""
+        """One iteration: the body reads the iteration counter and what the loop reads."""
         loop = group.nodes[0]
         body: Graph = graph.call(loop)["body"]
         inner = _entering(graph[loop].inputs, source)
         read = {v for node in body.nodes for v in node.inputs}
         for i, node in _sources(body):
             if Value(i) in read and (i == 0 or node.op == "constant"):
-                name = "trip counter" if i == 0 else node.name or node.op
+                name = "iteration counter" if i == 0 else node.name or node.op
                 inner[Value(i)] = self.add(name, -1, _types(node))
-        self.plan(body, plan, inner, ", each trip")
+        self.plan(body, plan, inner, ", each iteration")
         for k, value in enumerate(body.outputs):
             if value in inner:
                 source.setdefault(Value(loop, k), inner[value])
 
 
 def _entering(operands: Sequence[Value], source: Mapping[Value, int]) -> dict[Value, int]:
-    """Inputs of a body after the trip counter stand for the loop's operands, in order."""
+    """Inputs of a body after the iteration counter stand for the loop's operands, in order."""
     pairs = ((Value(k), source.get(value)) for k, value in enumerate(operands, 1))
     return {value: box for value, box in pairs if box is not None}

@@ -9,7 +9,7 @@ from autofuse.commands.output import amount, plural, size
 from autofuse.cost.traffic import Traffic, group_traffic, plan_traffic, read_bytes
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.gemm import uses_blas
-from autofuse.plan.groups import reissued
+from autofuse.plan.groups import host_loop
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 
 _NAMED_NODES = 12
@@ -49,7 +49,7 @@ def _group(
     if group.body is None:
         library = uses_blas(graph, group, launch)
         return data | {"library": library, "launch": dict(launch.settings)}
-    body, trips = reissued(graph, group)
+    body, trips = host_loop(graph, group)
     inner = _groups(body, group.body, inside, ())
     return data | {"loop": {"trips": trips, "unroll": group.unroll, "groups": inner}}
 
@@ -76,18 +76,18 @@ def traffic_text(traffic: dict[str, Any]) -> str:
 
 
 def tree_lines(groups: Sequence[dict[str, Any]], indent: str = "", path: str = "") -> Iterator[str]:
-    """The groups of `plan_data`, those of re-issued loop bodies below their loop."""
+    """The groups of `plan_data`, those of host loop bodies below their loop."""
     for position, group in enumerate(groups):
         number, last = f"{path}{position}", position == len(groups) - 1
         branch, deeper = ("└─ ", "   ") if last else ("├─ ", "│  ")
         count = plural(len(group["nodes"]), "node")
-        what = "loop re-issued" if "loop" in group else "library" if group["library"] else "kernel"
+        what = "host loop" if "loop" in group else "library" if group["library"] else "kernel"
         yield f"{indent}{branch}{what} {number}: {count}, {traffic_text(group['traffic'])}"
         yield from _details(group, indent + deeper)
         if "loop" in group:
             loop = group["loop"]
             unrolled = "" if loop["unroll"] == 1 else f", unrolled by {loop['unroll']}"
-            yield f"{indent}{deeper}{plural(loop['trips'], 'trip')}{unrolled}, each:"
+            yield f"{indent}{deeper}{plural(loop['trips'], 'iteration')}{unrolled}, each:"
             yield from tree_lines(loop["groups"], indent + deeper, f"{number}.")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from autofuse.cost.traffic import Traffic, read_bytes
 from autofuse.graph.types import Graph, Value
-from autofuse.plan.groups import is_source, reissued
+from autofuse.plan.groups import host_loop, is_source
 from autofuse.plan.schedule import launches_per_call, schedule
 from autofuse.plan.types import Candidate, FusionPlan
 
@@ -18,7 +18,7 @@ from autofuse.plan.types import Candidate, FusionPlan
 class Trip:
     """The trips of one value through memory per call of a plan.
 
-    `place` names it: its node and, inside a re-issued loop, the loop's; `source` says that it is
+    `place` names it: its node and, inside a host loop, the loop's; `source` says that it is
     an input or constant of the graph, which no plan writes. `readers` are kernels."""
 
     place: str
@@ -68,12 +68,12 @@ def account(graph: Graph, candidate: Candidate) -> Account:
 
 
 def kernel_count(plan: FusionPlan) -> int:
-    """Kernels a plan holds, those of re-issued loop bodies once."""
+    """Kernels a plan holds, those of host loop bodies once."""
     return sum(1 if g.body is None else kernel_count(g.body) for g in plan.groups)
 
 
 def _trips(graph: Graph, plan: FusionPlan, times: int, where: str) -> Iterator[Trip]:
-    """Trips of every value by node number, then those inside each re-issued loop."""
+    """Iterations of every value by node number, then those inside each host loop."""
     read: Counter[Value] = Counter()
     readers: Counter[Value] = Counter()
     written: Counter[Value] = Counter()
@@ -98,9 +98,11 @@ def _trips(graph: Graph, plan: FusionPlan, times: int, where: str) -> Iterator[T
         )
     for group in plan.groups:
         if group.body is not None:
-            body, trips = reissued(graph, group)
+            body, trips = host_loop(graph, group)
             at_once = f", {group.unroll} at once" if group.unroll > 1 else ""
-            inside = f" in loop %{group.nodes[0]} ({trips * group.unroll} trips{at_once}){where}"
+            inside = (
+                f" in loop %{group.nodes[0]} ({trips * group.unroll} iterations{at_once}){where}"
+            )
             yield from _trips(body, group.body, times * trips, inside)
 
 
@@ -111,7 +113,7 @@ def _flops(graph: Graph, plan: FusionPlan) -> float:
         if group.body is None:
             total += sum(float(graph[n].spec.flops(graph.call(n))) for n in group.nodes)
         else:
-            body, trips = reissued(graph, group)
+            body, trips = host_loop(graph, group)
             total += trips * _flops(body, group.body)
     return total
 
@@ -126,7 +128,7 @@ def _recomputed(graph: Graph, plan: FusionPlan) -> tuple[int, float]:
             flops += (computed - 1) * float(graph[node].spec.flops(graph.call(node)))
     for group in plan.groups:
         if group.body is not None:
-            body, trips = reissued(graph, group)
+            body, trips = host_loop(graph, group)
             inner, inner_flops = _recomputed(body, group.body)
             count, flops = count + trips * inner, flops + trips * inner_flops
     return count, flops

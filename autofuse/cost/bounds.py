@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from autofuse.cost.work import Work, group_work
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.groups import reissued
+from autofuse.plan.groups import host_loop
 from autofuse.plan.schedule import schedule
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 
@@ -101,9 +101,9 @@ def group_bound_us(graph: Graph, group: FusionGroup, calibration: Calibration) -
     """Microseconds one call of the plan spends in `group` at the very least, whatever the state of
     the cache before the call: a kernel finds what kernels before it read or wrote.
 
-    A re-issued loop costs every trip of its body's plan."""
+    A host loop costs every iteration of its body's plan."""
     if group.body is not None:
-        body, trips = reissued(graph, group)
+        body, trips = host_loop(graph, group)
         return trips * plan_bound_us(body, group.body, calibration)
     return work_bound_us(group_work(graph, group.nodes, group.outputs), calibration)
 

@@ -17,7 +17,7 @@ from autofuse.graph.types import Graph, Value
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.spec import Family, Motion
 from autofuse.plan.forms import Form
-from autofuse.plan.groups import is_inline, reads, reissued
+from autofuse.plan.groups import host_loop, is_inline, reads
 from autofuse.plan.legality import check_group
 from autofuse.plan.types import FusionGroup
 
@@ -38,9 +38,9 @@ COLUMNS: Mapping[str, str] = {
     "item_bytes": "log2 bytes moved per item",
     "innermost": "log2 extent of the innermost axis of the largest output",
     "segments": "parts that share no domain",
-    "rows": "share of the segments in row form",
-    "trips": "log2 trips of counted loops",
-    "launches": "log2 kernels that a re-issued loop runs in all",
+    "rows": "share of the segments in the block-per-row schedule",
+    "trips": "log2 iterations of counted loops",
+    "launches": "log2 kernels that a host loop runs in all",
     "nodes": "nodes computed",
     "reductions": "reductions",
     "reduced": "log2 of the longest reduction",
@@ -64,7 +64,7 @@ COLUMNS: Mapping[str, str] = {
 
 def group_features(graph: Graph, group: FusionGroup, bound_us: float) -> Features:
     """The features of a group by name (`COLUMNS`), all finite; `bound_us`: its lower bound in
-    microseconds. Independent of names and node order. A re-issued loop has those of its loop."""
+    microseconds. Independent of names and node order. A host loop has those of its loop."""
     values = [*reads(graph, group.nodes), *group.outputs]
     found = dict.fromkeys(COLUMNS, 0.0)
     found |= _amounts(graph, group)
@@ -110,11 +110,12 @@ def _amounts(graph: Graph, group: FusionGroup) -> Features:
 
 
 def _forms(graph: Graph, group: FusionGroup) -> Features:
-    """What the kernel iterates over; zeros where the loop is re-issued or no kernel is legal."""
+    """What the kernel iterates over; zeros where the loop is run by the host or no kernel is
+    legal."""
     main = max((graph.type_of(v) for v in group.outputs), key=lambda t: (t.size, t.shape))
     innermost = _log(main.shape[-1] if main.shape else 1)
     if group.body is not None:
-        _, trips = reissued(graph, group)
+        _, trips = host_loop(graph, group)
         return {"innermost": innermost, "launches": _log(trips * len(group.body.groups))}
     verdict = check_group(graph, group.nodes, group.outputs, placed=True)
     forms: Sequence[Form] = verdict if isinstance(verdict, tuple) else ()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
-from autofuse.plan.groups import reads, reissued
+from autofuse.plan.groups import host_loop, reads
 from autofuse.plan.types import FusionGroup, FusionPlan
 
 # Families whose every output element reads at most one element of each operand.
@@ -42,9 +42,9 @@ class Traffic:
 
 
 def group_traffic(graph: Graph, group: FusionGroup) -> Traffic:
-    """What one call of the plan spends in `group`; a re-issued loop counts every trip."""
+    """What one call of the plan spends in `group`; a host loop counts every iteration."""
     if group.body is not None:
-        body, trips = reissued(graph, group)
+        body, trips = host_loop(graph, group)
         return plan_traffic(body, group.body) * trips
     read = sum(read_bytes(graph, group).values())
     written = sum(graph.type_of(value).nbytes for value in group.outputs)

@@ -248,7 +248,7 @@ def _varies(facts: _Facts, node: int, known: dict[int, frozenset[int]]) -> froze
 
 @lru_cache(maxsize=256)
 def _loop_work(graph: Graph, node: int) -> Work:
-    """Arithmetic of all trips; what no trip changes may be computed once."""
+    """Arithmetic of all iterations; what no iteration changes may be computed once."""
     call = graph.call(node)
     body: Graph = call["body"]
     changing = set(body.inputs[: 1 + int(call["carries"])])

@@ -1,4 +1,4 @@
-"""Whether chosen pieces can run in some order, and which values wait for each other if not."""
+"""Finds an order in which chosen pieces can run, or the values that wait for each other."""
 
 from __future__ import annotations
 

@@ -115,7 +115,8 @@ class Judge:
         return self._is_over
 
     def _is_cheap(self, k: int) -> bool:
-        """Whether computing an supernode again may pay: no anchors, few operations per element."""
+        """Whether computing a supernode again may pay: no reduction roots, few operations per
+        element."""
         nodes = [self.graph[n] for n in self.supernodes.items[k].full]
         if any(n.spec.family not in _CHEAP for n in nodes):
             return False

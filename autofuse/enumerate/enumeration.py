@@ -46,7 +46,7 @@ class Enumeration:
 
     def digest(self, index: int) -> str:
         """The digest of group `index`; groups of one class share the work. For a loop that is
-        re-issued the digest of the loop, which says nothing about its body's plan."""
+        run by the host the digest of the loop, which says nothing about its body's plan."""
         group, key = self.groups[index], self._keys[index]
         if key is None:
             key = self._shapes.key(group.nodes, group.outputs)
@@ -90,7 +90,7 @@ def enumerate_groups(
 ) -> Enumeration:
     """Candidate kernels of a canonical graph.
 
-    `bodies` gives the ways in which a loop may be re-issued, by loop node; a loop that can
+    `bodies` gives the ways in which a loop may be run by the host, by loop node; a loop that can
     be no kernel and has no body plan makes the program infeasible. `should_stop` is asked every
     few milliseconds: what is always there is there when it says so, and the rest ends early."""
     limits = options or EnumerateOptions()

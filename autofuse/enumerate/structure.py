@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph, Value
-from autofuse.plan.forms import ANCHORS
+from autofuse.plan.forms import REDUCTION_ROOTS
 from autofuse.plan.groups import is_inline
 from autofuse.plan.legality import MAX_BUFFERS, MAX_NODES, Refusal, check_group
 
@@ -28,7 +28,7 @@ class Structures:
         self._width = max((len(n.types) for n in graph.nodes), default=1)
         self._operands = [tuple((v.node, v.index) for v in n.inputs) for n in graph.nodes]
         self._outside = [self._outside_ids(n) for n in range(len(graph.nodes))]
-        self._anchor = [n.spec.family in ANCHORS for n in graph.nodes]
+        self._anchor = [n.spec.family in REDUCTION_ROOTS for n in graph.nodes]
         self._inline = [is_inline(graph, n) for n in range(len(graph.nodes))]
         self._verdicts: dict[Key, Refusal | None] = {}
         self._digests: dict[Key, str] = {}
@@ -78,7 +78,8 @@ class Structures:
         return found
 
     def _plainly_legal(self, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> bool:
-        """No anchors and one output shape: every output element is computed where it is written."""
+        """No reduction roots and one output shape: every output element is computed where it is
+        written."""
         if any(self._anchor[n] for n in nodes):
             return False
         shapes = {self.graph.type_of(v).shape for v in outputs}

@@ -1,4 +1,4 @@
-"""unrolled_body: several trips of a counted loop as one body."""
+"""`unrolled_body` makes one body of several iterations of a counted loop."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from autofuse.ops.types import GraphError, Literal, make_attrs
 def unrolled_body(body: Graph, carries: int, factor: int) -> Graph:
     """`factor` copies of a loop body chained, in canonical form; for 1 the body itself.
 
-    Inputs as those of the body: the trip counter t (i32), `carries` states, invariants. Copy i runs
-    trip factor * t + i on the states that copy i - 1 left. Outputs: the states after the last copy,
-    then for each value to be stacked its rows of copy 0, copy 1, ... Raises GraphError for a factor
-    below 1."""
+    Inputs as those of the body: the iteration counter t (i32), `carries` states, invariants. Copy i
+    runs iteration factor * t + i on the states that copy i - 1 left. Outputs: the states after the
+    last copy, then for each value to be stacked its rows of copy 0, copy 1, ... Raises GraphError
+    for a factor below 1."""
     if factor < 1:
         raise GraphError(f"a loop body cannot be unrolled by {factor}")
     if factor == 1:
@@ -38,7 +38,7 @@ def unrolled_body(body: Graph, carries: int, factor: int) -> Graph:
 
 
 def _counter(nodes: list[Node], factor: int, copy: int) -> Value:
-    """The trip of a copy, counted in trips of the loop; equal nodes are merged later."""
+    """The iteration of a copy, counted in iterations of the loop; equal nodes are merged later."""
 
     def add(op: str, *operands: Value, **attrs: Literal) -> Value:
         nodes.append(Node(op, operands, make_attrs(attrs), (COUNTER,)))

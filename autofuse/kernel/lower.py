@@ -6,11 +6,11 @@ from functools import lru_cache
 
 from autofuse.graph.canonical import subgraph
 from autofuse.graph.types import Graph, Value
+from autofuse.kernel.block_per_row import BlockPerRow
 from autofuse.kernel.emit import Emitter, LoweringError
 from autofuse.kernel.ir import Kernel, Param
-from autofuse.kernel.item import ItemLowering
 from autofuse.kernel.passes import run_passes
-from autofuse.kernel.row import RowLowering
+from autofuse.kernel.thread_per_element import ThreadPerElement
 from autofuse.kernel.values import Frame, Source, memory
 from autofuse.plan.groups import is_inline
 from autofuse.plan.legality import Refusal, check_group
@@ -54,8 +54,8 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
             continue
         frame = Frame(group, emitter, dict(sources))
         if form.kind == "row":
-            RowLowering(group, form, emitter, frame, targets).emit(STAGE.of(launch))
+            BlockPerRow(group, form, emitter, frame, targets).emit(STAGE.of(launch))
         else:
-            items = ItemLowering(group, form, emitter, frame, targets)
+            items = ThreadPerElement(group, form, emitter, frame, targets)
             items.emit(TILE.of(launch), LOOP_UNROLL.of(launch))
     return run_passes(Kernel(name, tuple(params), emitter.body, launch.settings))

@@ -47,7 +47,7 @@ class _WrongError(Exception):
 _FAULTS = (_WrongError, LaunchError, CompileError, CompilerMissing, OSError, MemoryError)
 
 
-class Bench:
+class WorkloadRunner:
     """One workload ready to be run on a device, with its reference."""
 
     def __init__(self, workload: Workload, reference: Path, device: Device) -> None:
@@ -218,7 +218,7 @@ def _die_with_session(lifeline: int) -> None:
 
 def serve(requests: Connection, replies: Connection) -> None:
     """Answer an Open, then jobs on its workload, until the next Open; until the pipe closes."""
-    bench: Bench | None = None
+    bench: WorkloadRunner | None = None
     device: Device | None = None
     while True:
         job = requests.recv()
@@ -226,7 +226,7 @@ def serve(requests: Connection, replies: Connection) -> None:
             bench = None  # frees the previous workload's arrays before the next are made
             try:
                 device = device or job.device()
-                bench = Bench(job.workload, job.reference, device)
+                bench = WorkloadRunner(job.workload, job.reference, device)
             except (AutofuseError, MemoryError, OSError) as error:
                 replies.send(Ready(str(error) or type(error).__name__))
                 continue
@@ -238,7 +238,7 @@ def serve(requests: Connection, replies: Connection) -> None:
 
 
 def _answer(
-    bench: Bench, job: MeasureJob | ProfileJob | CompareJob
+    bench: WorkloadRunner, job: MeasureJob | ProfileJob | CompareJob
 ) -> Reply | Profile | Comparison | ComparisonFailure:
     if isinstance(job, ProfileJob):
         return bench.profile(job)

@@ -24,11 +24,11 @@ def _check_inputs(wanted: Sequence[TensorType], found: Sequence[TensorType], car
     if len(wanted) != len(found):
         raise GraphError(
             f"the loop body has {len(found)} inputs, but needs {len(wanted)}: "
-            "the trip counter, the states, the invariants"
+            "the iteration counter, the states, the invariants"
         )
     for position, (want, got) in enumerate(zip(wanted, found, strict=True)):
         if want != got:
-            what = "the trip counter"
+            what = "the iteration counter"
             if position:
                 state = position <= carries
                 what = f"state {position - 1}" if state else f"invariant {position - 1 - carries}"

@@ -23,7 +23,7 @@ _EXTERN_CALL = re.compile(r"(?:extern_kernels\.\w+\(|torch\.ops\.\w+\.[\w.]+\()"
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Kernels and library calls of one call of a program, and of one trip of its main loop.
+    """Kernels and library calls of one call of a program, and of one iteration of its main loop.
 
     `library` of them are calls of libraries; `cut` groups of a baseline were more than one kernel
     of ours could be."""
@@ -34,7 +34,7 @@ class Counts:
     cut: int = 0
 
     def __str__(self) -> str:
-        loop = "" if self.per_trip is None else f" + {self.per_trip} a trip"
+        loop = "" if self.per_trip is None else f" + {self.per_trip} an iteration"
         notes = [f"{self.library} library"] * bool(self.library)
         notes += [f"{self.cut} cut"] * bool(self.cut)
         return f"{self.outside}{loop}" + (f" ({', '.join(notes)})" if notes else "")
@@ -82,8 +82,8 @@ def _opcode(rest: str) -> str:
 
 
 def hlo_counts(hlo: str) -> Counts:
-    """Fusions, library calls and lone instructions; inner loops count each trip, the loop with the
-    most kernels in its body is the main one."""
+    """Fusions, library calls and lone instructions; inner loops count each iteration, the loop with
+    the most kernels in its body is the main one."""
     module, entry = computations(hlo)
     loops = [i for i in module[entry] if i.opcode == "while"]
     main = max(loops, key=lambda i: _run(module, _called(i.text, "body")), default=None)
@@ -137,7 +137,7 @@ def _is_library(i: Instruction) -> bool:
 
 def inductor_counts(codes: Sequence[str], loop: bool) -> Counts:
     """Loops and kernels in the wrappers that TorchInductor generated. `loop`: each wrapper is one
-    trip, compiled anew where the first trip differed, so the last one counts."""
+    iteration, compiled anew where the first iteration differed, so the last one counts."""
     counted = codes[-1:] if loop else codes
     fused = sum(max(len(f.findall(code)) for f in (_FUSED_CALL, _OUTER_LOOP)) for code in counted)
     library = sum(len(_EXTERN_CALL.findall(_body(code))) for code in counted)

@@ -141,7 +141,7 @@ def cartpole_norng(state: Array, actions: Array, resets: Array) -> Sequence[Arra
 
 
 def cartpole_separate(unroll: int) -> Program:
-    """Four state arrays, `unroll` steps per trip of the scan."""
+    """Four state arrays, `unroll` steps per iteration of the scan."""
 
     def roll(
         x: Array, x_dot: Array, theta: Array, theta_dot: Array, actions: Array, resets: Array

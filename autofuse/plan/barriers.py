@@ -12,8 +12,8 @@ from autofuse.plan.types import Refusal
 
 LIBRARY_CALLS = (Family.CONTRACTION,)
 WHOLE_ARRAYS = (Family.CONTRACTION, Family.CONTROL)
-# Says of a set of nodes whose loops are re-issued, where no single node is to blame.
-SHARED = Refusal("library", "a library call or a re-issued loop stands alone")
+# Says of a set of nodes whose loops are run by the host, where no single node is to blame.
+SHARED = Refusal("library", "a library call or a host loop stands alone")
 
 
 def stands_alone(graph: Graph, node: int) -> Refusal | None:

@@ -1,12 +1,11 @@
 """The form of a kernel: which axes its independent iterations run over.
 
 One rule serves every kernel. Choose *parallel* axes so that everything that must be computed once
-(a reduction, a scan, a contraction, a loop's carried state: an *anchor*) is needed only at the
-very item that computes it. The analysis starts from all axes of the main output, asks which index
-every value is needed at, and gives up the parallel axes that some anchor mixes, until none does.
-What is left of each value per item is its *local* part: registers (item form: items are lanes) or
-a row that lanes walk along (row form).
-"""
+(a reduction, a scan, a contraction, a loop's carried state: a *reduction root*) is needed only at
+the very item that computes it. The analysis starts from all axes of the main output, asks which
+index every value is needed at, and gives up the parallel axes that some reduction root mixes, until
+none does. What is left of each value per item is its *local* part: registers (thread-per-element
+schedule: items are lanes) or a row that lanes walk along (block-per-row schedule)."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from autofuse.ops.spec import Family, Index
 Tag = int | frozenset[int]
 Tags = tuple[Tag, ...]
 LOCAL: frozenset[int] = frozenset()
-ANCHORS = (Family.REDUCTION, Family.SCAN, Family.CONTRACTION, Family.CONTROL)
+REDUCTION_ROOTS = (Family.REDUCTION, Family.SCAN, Family.CONTRACTION, Family.CONTROL)
 # Local elements per item that are unrolled into registers rather than walked by lanes.
 REGISTERS = 16
 STATE_LIMIT = 64
@@ -118,7 +117,7 @@ class Demand:
         return tag & self.parallel
 
     def run(self) -> None:
-        """Propagate from outputs to inputs, noting parallel axes that anchors mix."""
+        """Propagate from outputs to inputs, noting parallel axes that reduction roots mix."""
         known = _facts(self.graph)
         for node in sorted(self.nodes, reverse=True):
             facts = known[node] or _facts_of(self.graph, known, node)
@@ -134,10 +133,10 @@ class Demand:
                     self._operands(facts, tags)
                     if family is Family.SCAN:  # an item owns the whole run, not one step of it
                         self.mixed |= parts(tags[self.graph.call(node)["axis"]])
-                if family in ANCHORS:
-                    self.anchor(wanted)
+                if family in REDUCTION_ROOTS:
+                    self.give_up(wanted)
 
-    def anchor(self, wanted: set[Tags]) -> None:
+    def give_up(self, wanted: set[Tags]) -> None:
         """Give up every parallel axis that one of these demands lacks or transforms."""
         for tags in wanted:
             self.mixed |= self.parallel - {t for t in tags if isinstance(t, int)}
@@ -159,7 +158,7 @@ class Demand:
                 wanted.add(found)
 
     def _run_loop(self, node: int, outs: list[Value]) -> None:
-        """Carried states are needed, trip after trip, at the index of the final state."""
+        """Carried states are needed, iteration after iteration, at the index of the final state."""
         n, call = self.graph[node], self.graph.call(node)
         body: Graph = call["body"]
         carries: int = call["carries"]
@@ -167,7 +166,7 @@ class Demand:
         stacks = {
             k: {t[1:] for t in self.wanted.get(outs[k], ())} for k in range(carries, len(outs))
         }
-        for k in stacks:  # trips follow one another
+        for k in stacks:  # iterations follow one another
             self.mixed |= {p for t in self.wanted.get(outs[k], ()) for p in parts(t[0])}
         while True:
             inner = Demand(body, range(len(body.nodes)), self.parallel)
@@ -192,7 +191,7 @@ class Demand:
     def _carry(self, demanded: set[Tags], source: Value) -> None:
         uniform = all(t == LOCAL for tags in demanded for t in tags)
         if not uniform:
-            self.anchor(demanded)
+            self.give_up(demanded)
         for tags in demanded:
             self.want(source, tags)
 
@@ -351,7 +350,8 @@ def unrolled(extents: tuple[int, ...]) -> Iterator[Index]:
 def _kind(
     graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...], tags: Mapping[Value, Tags]
 ) -> str:
-    """Row form when what is local per item is long and contiguous, else item form."""
+    """Row form when what is local per item is long and contiguous, else thread-per-element
+    schedule."""
     families = {graph[n].spec.family for n in nodes}
     if Family.CONTROL in families:
         return "item"

@@ -10,7 +10,7 @@ from autofuse.graph.types import Graph, Value
 from autofuse.graph.unroll import unrolled_body
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError
 
-# Trips one re-issued body may hold; more are no faster and take long to compile.
+# Iterations one run by the host body may hold; more are no faster and take long to compile.
 MAX_UNROLL = 64
 
 
@@ -48,10 +48,11 @@ def needed_outputs(graph: Graph, nodes: Iterable[int]) -> tuple[Value, ...]:
     return tuple(sorted(v for v in wanted if v.node in inside))
 
 
-def reissued(graph: Graph, group: FusionGroup) -> tuple[Graph, int]:
-    """What the body plan of a re-issued loop is a plan of, and how often it runs per call.
+def host_loop(graph: Graph, group: FusionGroup) -> tuple[Graph, int]:
+    """What the body plan of a host loop is a plan of, and how often it runs per call.
 
-    Raises PlanError when the group is not one loop, or its unroll factor does not fit the trips."""
+    Raises PlanError when the group is not one loop, or its unroll factor does not fit the
+    iterations."""
     if len(group.nodes) != 1 or graph[group.nodes[0]].op != "loop":
         raise PlanError(f"group {group} has a body, but is not one loop")
     call, factor = graph.call(group.nodes[0]), group.unroll
@@ -59,7 +60,7 @@ def reissued(graph: Graph, group: FusionGroup) -> tuple[Graph, int]:
     if factor > MAX_UNROLL:
         raise PlanError(f"a loop cannot be unrolled by {factor}: the limit is {MAX_UNROLL}")
     if trip % factor:
-        raise PlanError(f"a loop of {trip} trips cannot be unrolled by {factor}, not a divisor")
+        raise PlanError(f"a loop of {trip} iterations cannot be unrolled by {factor}: no divisor")
     return unrolled_body(call["body"], call["carries"], factor), trip // factor
 
 
@@ -119,7 +120,7 @@ def in_one_order(graph: Graph, plan: FusionPlan) -> FusionPlan:
     """A plan made elsewhere in the order of `ordered_plan`, loop bodies too, so that equal sets of
     kernels are equal plans, whoever made them."""
     groups = (
-        g if g.body is None else replace(g, body=in_one_order(reissued(graph, g)[0], g.body))
+        g if g.body is None else replace(g, body=in_one_order(host_loop(graph, g)[0], g.body))
         for g in plan.groups
     )
     return ordered_plan(graph, groups)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autofuse.graph.types import Graph
 from autofuse.plan.barriers import reads_whole_arrays
-from autofuse.plan.groups import ordered_plan, reads, reissued
+from autofuse.plan.groups import host_loop, ordered_plan, reads
 from autofuse.plan.legality import check_group
 from autofuse.plan.partition import (
     NodeSet,
@@ -29,7 +29,7 @@ def legalise(graph: Graph, plan: FusionPlan) -> tuple[FusionPlan, int]:
     cut = 0
     for group in plan.groups:
         if group.body is not None:
-            body, inner = legalise(reissued(graph, group)[0], group.body)
+            body, inner = legalise(host_loop(graph, group)[0], group.body)
             kept.append(replace(group, body=body))
             cut += inner
         elif isinstance(check_group(graph, group.nodes, group.outputs), Refusal):

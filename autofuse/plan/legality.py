@@ -10,15 +10,15 @@ from autofuse.ops.spec import Family
 from autofuse.plan.barriers import stands_alone
 from autofuse.plan.clusters import connected, is_convex
 from autofuse.plan.forms import (
-    ANCHORS,
     LOCAL,
+    REDUCTION_ROOTS,
     REGISTERS,
     STATE_LIMIT,
     Form,
     local_shape,
     single_form,
 )
-from autofuse.plan.groups import is_source, reads, reissued
+from autofuse.plan.groups import host_loop, is_source, reads
 from autofuse.plan.multiplicity import MOST_REPEATED, index_counts, may_repeat
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError, Refusal
 
@@ -26,7 +26,7 @@ MAX_BUFFERS = 256
 MAX_NODES = 4096
 # Elements of row scratch one kernel may hold per row (256 KiB of f32: an L2 share).
 ROW_SCRATCH = 1 << 16
-# Products of a contraction per item and trip that a whole-loop kernel may unroll.
+# Products of a contraction per item and iteration that a whole-loop kernel may unroll.
 LOOP_PRODUCTS = 512
 # Below this many elements losing parallel items cannot matter.
 SMALL_WORK = 1 << 14
@@ -178,8 +178,8 @@ def _items_alone(graph: Graph, n: int) -> int:
 
 
 def _parallelism_refusal(graph: Graph, form: Form) -> Refusal | None:
-    """Fusing must not leave fewer independent items than its own anchors have."""
-    anchors = [n for n in form.nodes if graph[n].spec.family in ANCHORS]
+    """Fusing must not leave fewer independent items than its own reduction roots have."""
+    anchors = [n for n in form.nodes if graph[n].spec.family in REDUCTION_ROOTS]
     work = max(graph.type_of(v).size for v in (*form.outputs, *reads(graph, form.nodes)))
     if work <= SMALL_WORK:
         return None
@@ -222,7 +222,7 @@ def _check_known(graph: Graph, group: FusionGroup) -> None:
 
 def _check_body(graph: Graph, group: FusionGroup) -> None:
     assert group.body is not None
-    check_plan(reissued(graph, group)[0], group.body)
+    check_plan(host_loop(graph, group)[0], group.body)
 
 
 __all__ = ["LOCAL", "Refusal", "check_group", "check_plan", "components"]

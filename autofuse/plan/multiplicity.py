@@ -117,8 +117,8 @@ class _Counter:
         self.repeated += max(0, count - (own if 0 < own <= STATE_LIMIT else 1))
 
     def add_passes(self, form: Form) -> None:
-        """What is asked for first: outputs, and in row form what is kept of a row, each in a pass
-        of its own that shares nothing with the others."""
+        """What is asked for first: outputs, and of a block per row what is kept of the row, each in
+        a pass of its own that shares nothing with the others."""
         tags = dict(form.tags)
         for n in form.nodes:
             if form.kind == "row" and self.graph[n].spec.family in _FOLDED and Value(n) in tags:
@@ -160,7 +160,7 @@ class _Counter:
                     self.wanted.setdefault(n.inputs[operand], set()).add(read)
 
     def _loop(self, node: int) -> None:
-        """One trip of a counted loop, and what it reads from outside."""
+        """One iteration of a counted loop, and what it reads from outside."""
         call, inputs = self.graph.call(node), self.graph[node].inputs
         body: Graph = call["body"]
         inner = _Counter(body, self.share, self.limit - self.repeated, {})

@@ -45,9 +45,9 @@ def with_operands(graph: Graph, nodes: Iterable[int], accepted: Callable[[int], 
 def plan_of_sets(graph: Graph, sets: Iterable[NodeSet], bodies: Bodies) -> FusionPlan:
     """The plan whose kernels compute these node sets, each with the outputs that others or the
     graph need from it; the first set that has a node writes it. `bodies` says how a loop is
-    re-issued.
+    run by the host.
 
-    A library call or a re-issued loop reads rematerialisable nodes from memory, each from a kernel
+    A library call or a host loop reads rematerialisable nodes from memory, each from a kernel
     of its own, which waits for nobody. Raises PlanError when sets wait for each other in a circle
     or a needed value is computed nowhere."""
     found = {completed(graph, s, bodies) for s in sets}
@@ -81,7 +81,7 @@ def groups_writing(
 
 def completed(graph: Graph, nodes: NodeSet, bodies: Bodies) -> NodeSet:
     """A node set with the rematerialisable nodes that its kernel computes: none where its one node
-    stands alone or is re-issued by `bodies`, and so reads them from memory."""
+    stands alone or is run by the host by `bodies`, and so reads them from memory."""
     only = min(nodes)
     if len(nodes) == 1 and (only in bodies or stands_alone(graph, only) is not None):
         return nodes

@@ -1,7 +1,7 @@
 """schedule: a candidate as steps over buffers, ready to be printed or run.
 
 Intermediates live in one workspace and share its bytes when their lifetimes do not overlap. A
-re-issued loop alternates between two copies of its state.
+host loop alternates between two copies of its state.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.types import Literal
-from autofuse.plan.groups import is_inline, is_source, reads, reissued
+from autofuse.plan.groups import host_loop, is_inline, is_source, reads
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 
 ALIGN = 64
@@ -20,7 +20,7 @@ ALIGN = 64
 @dataclass(frozen=True, slots=True)
 class Ref:
     """Where an array is: the start of `space` ("in", "const", "out" number `index`, or "work"),
-    plus `offset` bytes, plus `stride` bytes per trip of the loop at nesting `level`."""
+    plus `offset` bytes, plus `stride` bytes per iteration of the loop at nesting `level`."""
 
     space: str
     index: int = 0
@@ -49,8 +49,8 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """`trip` times: store the trip number (i32) at `counter`, then do the steps of even or odd
-    trips."""
+    """`trip` times: store the iteration number (i32) at `counter`, then do the steps of even or odd
+    iterations."""
 
     trip: int
     level: int
@@ -171,7 +171,7 @@ class _Scheduler:
     ) -> list[Step]:  # fmt: skip
         node = group.nodes[0]
         call, types = graph.call(node), graph[node].types
-        body, trips = reissued(graph, group)
+        body, trips = host_loop(graph, group)
         carries = int(call["carries"])
         operands = [self._operand(graph, v, place) for v in graph[node].inputs]
         counter = self.arena.take(4)
@@ -204,16 +204,17 @@ class _Scheduler:
         return place[value]
 
     def _stack(self, graph: Graph, value: Value, place: dict[Value, Ref]) -> Ref:
-        """Where trips leave their slices of a stacked result, one after another."""
+        """Where iterations leave their slices of a stacked result, one after another."""
         base = place.get(value)
-        # Nobody reads it, but the body writes it; or it moves with the trips of an outer loop.
+        # Nobody reads it, but the body writes it; or it moves with the iterations of an outer loop.
         if base is None or base.stride:
             return self.arena.take(graph.type_of(value).nbytes)
         return base
 
 
 def _rows(base: Ref, level: int, stride: int, count: int) -> list[Ref]:
-    """Where one trip leaves its `count` rows of a stacked result that grows by `stride` bytes."""
+    """Where one iteration leaves its `count` rows of a stacked result that grows by `stride`
+    bytes."""
     return [
         replace(base, offset=base.offset + k * (stride // count), level=level, stride=stride)
         for k in range(count)
@@ -244,7 +245,7 @@ def schedule(graph: Graph, candidate: Candidate) -> Schedule:
 
 
 def kernel_runs(steps: Iterable[Step]) -> list[Run]:
-    """Every distinct kernel run of a schedule, loop bodies (even trips) included."""
+    """Every distinct kernel run of a schedule, loop bodies (even iterations) included."""
     found: list[Run] = []
     for step in steps:
         if isinstance(step, Run):

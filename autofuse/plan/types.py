@@ -41,11 +41,10 @@ class FusionGroup:
     """Nodes computed by ONE kernel and the values it writes, both ascending.
 
     Values it reads are derived (`autofuse.plan.groups`). `body` is set only on a group of one
-    counted loop whose body is itself planned and re-issued every trip; None means that the
-    whole loop runs inside the kernel. With `unroll` k > 1 the body plan is one of k trips chained
-    (`autofuse.graph.unroll`) and is re-issued every k trips. Raises PlanError for a factor below 1
-    or one without a body.
-    """
+    counted loop whose body is itself planned and run by the host every iteration; None means that
+    the whole loop runs inside the kernel. With `unroll` k > 1 the body plan is one of k iterations
+    chained (`autofuse.graph.unroll`) and is run by the host every k iterations. Raises PlanError
+    for a factor below 1 or one without a body."""
 
     nodes: tuple[int, ...]
     outputs: tuple[Value, ...]
@@ -80,7 +79,8 @@ class FusionPlan:
 
 @dataclass(frozen=True, slots=True)
 class LoopBody:
-    """How a loop may be re-issued: the plan of its body, or of `unroll` trips chained."""
+    """How a loop may be run by the host: the plan of its body, or of `unroll` iterations
+    chained."""
 
     plan: FusionPlan
     unroll: int = 1

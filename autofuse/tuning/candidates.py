@@ -11,7 +11,7 @@ from autofuse.plan.types import FusionPlan, LoopBody
 from autofuse.tuning.plans import baseline_plan
 from search_spaces import FusionSpace
 
-# Rules that plan several trips as they plan one: unrolling would gain nothing.
+# Rules that plan several iterations as they plan one: unrolling would gain nothing.
 NOT_UNROLLED = frozenset({"unfused"})
 
 
@@ -20,9 +20,9 @@ def candidate_kernels(
     rules: Iterable[str] = (), should_stop: Callable[[], bool] = lambda: False,
 ) -> Enumeration:  # fmt: skip
     """The candidate kernels of a canonical graph, with those of `plans` among them. A loop may be
-    re-issued as in one of these, or with one or several trips fused, or planned together by `rules`
-    (baselines). Told to stop, it leaves out ways to re-issue loops and then candidates, but none of
-    those of `plans`."""
+    run by the host as in one of these, or with one or several iterations fused, or planned together
+    by `rules` (baselines). Told to stop, it leaves out ways to run loops from the host, then
+    candidates, but none of those of `plans`."""
     spaces = FusionSpace(graph)
     ruled = [name for name in rules if name not in NOT_UNROLLED]
     bodies = {n: _ways(spaces, n, plans, ruled, should_stop) for n in spaces.loops}
@@ -36,12 +36,12 @@ def _ways(
     should_stop: Callable[[], bool],
 ) -> list[LoopBody]:  # fmt: skip
     found: list[LoopBody] = []
-    for factor in spaces.factors(loop):  # single trips come first, and always
+    for factor in spaces.factors(loop):  # single iterations come first, and always
         if factor > 1 and should_stop():
             break
         inner = spaces.unrolled(loop, factor)
         found.append(LoopBody(inner.choose(lambda _, options: options[0], should_stop), factor))
-        for name in rules if factor > 1 else ():  # of single trips the rules' plans are given
+        for name in rules if factor > 1 else ():  # of single iterations the rules' plans are given
             if should_stop():
                 break
             found.append(LoopBody(baseline_plan(inner.graph, name)[0], factor))

@@ -16,7 +16,7 @@ from autofuse.measure.protocol import Profile, Reply
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.groups import reissued
+from autofuse.plan.groups import host_loop
 from autofuse.plan.schedule import launches_per_call, schedule
 from autofuse.plan.types import Candidate, FusionPlan
 from autofuse.records import Blame, Cost, Failure, FailureKind, Measurement
@@ -194,7 +194,7 @@ def group_digests(graph: Graph, plan: FusionPlan) -> tuple[str, ...]:
     found: list[str] = []
     for group in plan.groups:
         if group.body is not None:
-            found.extend(group_digests(reissued(graph, group)[0], group.body))
+            found.extend(group_digests(host_loop(graph, group)[0], group.body))
         else:
             found.append(group_digest(graph, group.nodes, group.outputs))
     return tuple(found)

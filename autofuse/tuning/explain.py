@@ -1,5 +1,5 @@
-"""Why a searched plan is cut where it is: what fusing across each boundary would have cost, and
-what storing each recomputed value would have."""
+"""Explains why a searched plan is cut where it is: what fusing across each boundary would
+have cost, and what storing each recomputed value would have cost."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _refusal(
     graph: Graph, plan: FusionPlan, pair: tuple[int, int], merged: FusionGroup
 ) -> Refusal | None:
     if any(plan.groups[k].body is not None for k in pair):
-        return Refusal("re-issued", "a loop whose body is re-issued is several kernels")
+        return Refusal("re-issued", "a loop whose body is run by the host is several kernels")
     verdict = check_group(graph, merged.nodes, merged.outputs)
     return verdict if isinstance(verdict, Refusal) else None
 

@@ -17,7 +17,7 @@ from autofuse.devices import DeviceKind
 from autofuse.graph.types import Graph
 from autofuse.measure.protocol import Reply
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.groups import reissued
+from autofuse.plan.groups import host_loop
 from autofuse.plan.types import (
     Candidate,
     FusionGroup,
@@ -164,7 +164,7 @@ class Job:
         """The code that a kernel would be compiled to now; None where it can be no kernel now."""
         bodies: tuple[LaunchConfig, ...] = ()
         if group.body is not None:
-            body, _ = reissued(self.graph, group)
+            body, _ = host_loop(self.graph, group)
             bodies = tuple(self.space.default(body, one) for one in group.body.groups)
         try:
             return self.backend.group_code(self.graph, group, launch, bodies)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from autofuse.baselines import LaunchRule
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph
-from autofuse.plan.groups import reissued
+from autofuse.plan.groups import host_loop
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.search.protocol import Choices, Chooser, Option, Proposal
 from search_spaces.fusion import FusionSpace
@@ -46,14 +46,14 @@ def _configured(
         launches.append(configure(graph, group, total))
         inner: list[LaunchConfig] = []
         if group.body is not None:
-            body, _ = reissued(graph, group)
+            body, _ = host_loop(graph, group)
             inner = [configure(body, g, total) for g in group.body.groups]
         bodies.append(tuple(inner))
     return Candidate(plan, tuple(launches), tuple(bodies), origin)
 
 
 def count_groups(plan: FusionPlan) -> int:
-    """Kernels of a plan, those of loop bodies included (a re-issued loop is none itself)."""
+    """Kernels of a plan, those of loop bodies included (a host loop is none itself)."""
     return sum(1 if g.body is None else count_groups(g.body) for g in plan.groups)
 
 

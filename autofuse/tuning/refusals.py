@@ -9,7 +9,7 @@ from typing import Any
 from autofuse.baselines import BASELINES
 from autofuse.baselines.base import Decision, node_label
 from autofuse.graph.types import Graph, Value
-from autofuse.plan.groups import reissued
+from autofuse.plan.groups import host_loop
 from autofuse.plan.types import FusionPlan
 from autofuse.tuning.explain import boundary_pairs
 
@@ -66,7 +66,7 @@ def _kept(
         yield Kept(scope, (first, second), told, size, tuple(said.values()))
     for group in plan.groups:
         if group.body is not None:
-            body, _ = reissued(graph, group)
+            body, _ = host_loop(graph, group)
             yield from _kept(body, group.body, decisions, (*scope, group.nodes[0]))
 
 

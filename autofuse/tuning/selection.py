@@ -23,7 +23,7 @@ DEAR = 1e9
 # How many of the best plans are looked at for one that fits the memory.
 LOOKED_AT = (4, 16, 64)
 
-Costs = dict[str, float | None]
+KernelCosts = dict[str, float | None]
 
 
 class Selection:
@@ -91,7 +91,7 @@ class Selection:
         for key in sorted(suspects):
             if self.bench.is_over() or key in self.kernels.known():
                 continue
-            costs: Costs = dict.fromkeys(self.kernels.bounds, DEAR)
+            costs: KernelCosts = dict.fromkeys(self.kernels.bounds, DEAR)
             costs |= dict.fromkeys(suspects)
             costs |= self.kernels.costs() | {key: ALMOST_FREE}
             chosen = self.least(costs)

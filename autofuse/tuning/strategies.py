@@ -1,4 +1,4 @@
-"""Strategies by name: what each makes of what was asked for."""
+"""The registry of strategies: each makes a search of what was asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tune: baselines, a search, a final comparison, and everything kept."""
+"""`tune` measures baselines, searches, compares the finalists, and keeps everything."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ _ENTRIES = (
     ),
     _entry(cartpole.cartpole_norng, (2048, 100), (256, 10), "naive, random numbers given"),
     _entry(cartpole.cartpole_noconcat, (2048, 100), (256, 10), "norng, four state arrays"),
-    _entry(cartpole.cartpole_unroll10, (2048, 100), (256, 10), "noconcat, ten steps a trip"),
+    _entry(cartpole.cartpole_unroll10, (2048, 100), (256, 10), "noconcat, ten steps an iteration"),
     _entry(
         policy.cartpole_policy, (2048, 100, 16), (256, 10, 16), "a small network chooses each push"
     ),

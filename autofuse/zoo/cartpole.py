@@ -128,7 +128,7 @@ def cartpole_noconcat(n_envs: int, steps: int) -> Graph:
 
 
 def cartpole_unroll10(n_envs: int, steps: int) -> Graph:
-    """As noconcat, with ten steps per trip of the loop; `steps` is a multiple of ten."""
+    """As noconcat, with ten steps per iteration of the loop; `steps` is a multiple of ten."""
     if steps % UNROLL:
         raise TraceError(f"cartpole_unroll10 runs a multiple of {UNROLL} steps, not {steps}")
     return _separate(n_envs, steps, UNROLL)

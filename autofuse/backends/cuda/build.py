@@ -123,7 +123,7 @@ def build_cuda(
 
 
 def group_facts(program: CudaProgram, facts: dict[str, Facts]) -> Iterator[NamedFacts]:
-    """Of each group the facts of its kernel; nothing for library calls and re-issued loops."""
+    """Of each group the facts of its kernel; nothing for library calls and host loops."""
     for group in range(program.groups):
         owned = (a for a, o in zip(program.actions, program.owners, strict=True) if o == group)
         launches = {launch.symbol: launch for launch in _launches(owned)}

@@ -2,7 +2,7 @@
 
 Nothing here needs a GPU or a driver. Buffers are `Ref`s (see `plan/schedule.py`) in these spaces:
 "in", "const" and "out" number `index`; "work", the workspace of intermediates; "trip", the table
-0, 1, 2, ... of `trips` i32 numbers, from which a re-issued loop's body reads its trip number; and
+0, 1, 2, ... of `trips` i32 numbers, from which a host loop's body reads its iteration number; and
 "scratch", what kernels keep for themselves between their phases: zero before the first call.
 """
 
@@ -72,7 +72,8 @@ class Gemm:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """`trip` times the steps of even or odd trips; `level` is what their Refs' strides go by."""
+    """`trip` times the steps of even or odd iterations; `level` is what their Refs' strides go
+    by."""
 
     trip: int
     level: int
@@ -104,7 +105,7 @@ class CudaProgram:
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
+class CudaKernelText:
     """A kernel's text before it has a name (KERNEL), its launch, and its parameters."""
 
     text: str
@@ -123,7 +124,7 @@ class Unit:
 
 def launch_settings(run: Run) -> LaunchConfig:
     """What `lower` and the printer are told: a lane loop covers what one block computes at a time,
-    and vectors are left out where some array does not start on a boundary in every trip."""
+    and vectors are left out where some array does not start on a boundary in every iteration."""
     settings = dict(run.launch.settings)
     settings["tile"] = BLOCK_THREADS.of(run.launch) * ITEMS.of(run.launch)
     if "vector" in settings and not _on_boundaries(run):
@@ -136,7 +137,8 @@ def _on_boundaries(run: Run) -> bool:
     return all(
         ref.offset % BOUNDARY == 0 and ref.stride % BOUNDARY == 0
         for value, ref in zip(values, (*run.reads, *run.writes), strict=True)
-        if run.graph.type_of(value).size > 1  # nothing reads a scalar, such as a trip number, so
+        if run.graph.type_of(value).size
+        > 1  # nothing reads a scalar, such as an iteration number, so
     )
 
 
@@ -209,12 +211,12 @@ def unit_of(run: Run, target: Target) -> Unit:
 
 
 @lru_cache(maxsize=2048)
-def rendered(group: Graph, settings: LaunchConfig, target: Target) -> Rendered:
+def rendered(group: Graph, settings: LaunchConfig, target: Target) -> CudaKernelText:
     """The kernel of a group given as its own graph (see `extract`) under `launch_settings`, kept
     for who asks again."""
     kernel = lower(group, settings, "KERNEL")
     shape = geometry(kernel, target)
-    return Rendered(render_cuda(kernel), shape, cuda_kernel(kernel).params)
+    return CudaKernelText(render_cuda(kernel), shape, cuda_kernel(kernel).params)
 
 
 def kernel_code(run: Run, target: Target = DEFAULT_TARGET) -> str:
@@ -229,7 +231,7 @@ def kernel_code(run: Run, target: Target = DEFAULT_TARGET) -> str:
 
 
 class _Writer:
-    """Turns steps into actions; notes how many trip numbers and how much scratch they need."""
+    """Turns steps into actions; notes how many iteration numbers and how much scratch they need."""
 
     def __init__(self, units: Mapping[Run, Unit]) -> None:
         self.units = units
@@ -237,7 +239,7 @@ class _Writer:
         self.kept: dict[str, tuple[Ref, ...]] = {}
 
     def actions(self, steps: Iterable[Step], counters: Mapping[Ref, Ref]) -> Iterator[Action]:
-        """`counters`: where the trip number of each loop around is to be found."""
+        """`counters`: where the iteration number of each loop around is to be found."""
         for step in steps:
             match step:
                 case Run():
@@ -246,7 +248,7 @@ class _Writer:
                     yield Copy(counters.get(source, source), place, nbytes)
                 case Repeat(trip, level, counter, even, odd):
                     self.trips = max(self.trips, trip)
-                    # No write per trip: the number is read where it already is.
+                    # No write per iteration: the number is read where it already is.
                     inner = {**counters, counter: Ref("trip", level=level, stride=4)}
                     turns = (tuple(self.actions(turn, inner)) for turn in (even, odd))
                     yield Loop(trip, level, *turns)
@@ -282,7 +284,7 @@ class _Writer:
 
 
 def moved(ref: Ref, trips: Mapping[int, int]) -> Ref:
-    """`ref` on given trips of the loops around, by level: without a stride."""
+    """`ref` on given iterations of the loops around, by level: without a stride."""
     if not ref.stride:
         return ref
     return replace(ref, offset=ref.offset + ref.stride * trips[ref.level], level=0, stride=0)

@@ -19,7 +19,8 @@ from autofuse.ops.scalar import Expr, Lit, Sym
 
 
 def join_rows(kernel: Kernel) -> Kernel:
-    """Rewrite the segments in item form whose lanes are fewer than half a tile."""
+    """Rewrite the segments in the thread-per-element schedule whose lanes are fewer than half a
+    tile."""
     own = settings(kernel)
     tile = own.tile or own.threads * own.vector
     body: list[Stmt] = []

@@ -36,7 +36,7 @@ PITCH = WARP + 1
 
 
 def transpose_tiles(kernel: Kernel) -> Kernel:
-    """Rewrite the segments in item form that read along another axis than they store."""
+    """Rewrite thread-per-element segments that read along another axis than they store."""
     if not settings(kernel).transpose:
         return kernel
     inputs = frozenset(p.name for p in kernel.params if p.role == "in")

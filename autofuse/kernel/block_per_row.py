@@ -8,7 +8,7 @@ from collections.abc import Callable
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, narrow
 from autofuse.kernel.ir import Fold
-from autofuse.kernel.item import SHORT, split
+from autofuse.kernel.thread_per_element import SHORT, split
 from autofuse.kernel.values import Frame, Source
 from autofuse.ops import index as ix
 from autofuse.ops.reduction import reduced_axes
@@ -21,8 +21,8 @@ from autofuse.plan.legality import ROW_SCRATCH
 HEAVY = 8.0
 
 
-class RowLowering:
-    """Emits one segment in row form. `targets` names the buffer of each output."""
+class BlockPerRow:
+    """Emits one segment as a block per row. `targets` names the buffer of each output."""
 
     def __init__(
         self, graph: Graph, form: Form, emitter: Emitter, frame: Frame, targets: dict[Value, str]

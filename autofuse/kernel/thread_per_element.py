@@ -20,8 +20,9 @@ SHORT = 32
 Registers = Mapping[Index, Expr]
 
 
-class ItemLowering:
-    """Emits one segment in item form. `targets` names the buffer of each output."""
+class ThreadPerElement:
+    """Emits one segment in the thread-per-element schedule. `targets` names the buffer of each
+    output."""
 
     def __init__(
         self, graph: Graph, form: Form, emitter: Emitter, frame: Frame, targets: dict[Value, str]
@@ -40,7 +41,8 @@ class ItemLowering:
 
     def emit(self, tile: int, unroll: int = 1) -> None:
         """The grid over tiles of items, the lanes of one tile, and each lane's work; of counted
-        loops `unroll` trips at a time. Raises LoweringError when a loop's trips are no multiple."""
+        loops `unroll` iterations at a time. Raises LoweringError when a loop's iterations are no
+        multiple."""
         self.unroll = unroll
         extents = self.form.parallel
         nested = len(extents) > 1 and extents[-1] >= SHORT and not self._is_flat()
@@ -86,7 +88,8 @@ class ItemLowering:
                 self._output(value)
 
     def _compute_early(self, n: int) -> None:
-        """Values in node order: anchors before the loops that read them, and shallow recursion."""
+        """Values in node order: reduction roots before the loops that read them, and shallow
+        recursion."""
         for i in range(len(self.graph[n].types)):
             value = Value(n, i)
             tags = self.tags.get(value)
@@ -128,7 +131,7 @@ class ItemLowering:
         call = self.graph.call(n)
         carries, trips = int(call["carries"]), int(call["trip"])
         if self.unroll < 1 or trips % self.unroll:
-            raise LoweringError(f"a loop of {trips} trips cannot be unrolled by {self.unroll}")
+            raise LoweringError(f"a loop of {trips} iterations cannot be unrolled by {self.unroll}")
         state = [self._state(n, k) for k in range(carries)]
         turn = self.e.open("t", trips // self.unroll)
         now: list[Registers] = [
@@ -151,7 +154,7 @@ class ItemLowering:
         return self.e.let_index(ix.iadd(ix.imul(turn, self.unroll), ix.lit(copy)), "u", trips)
 
     def _trip(self, n: int, trip: Expr, state: list[Registers]) -> list[Registers]:
-        """One trip from a state to the next; its stacks are stored."""
+        """One iteration from a state to the next; its stacks are stored."""
         call, body = self.graph.call(n), self.graph.call(n)["body"]
         sources: dict[Value, Source] = {
             Value(body.inputs[0]): lambda _: Call("cast", (trip,), DType.I32)
@@ -187,7 +190,7 @@ class ItemLowering:
         }
 
     def _stacks(self, inner: Frame, n: int, trip: Expr) -> None:
-        """What each trip leaves behind goes straight to memory."""
+        """What each iteration leaves behind goes straight to memory."""
         body: Graph = inner.graph
         for value in self.form.outputs:
             if value.node != n or not self._is_stack(value):

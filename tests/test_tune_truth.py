@@ -1,0 +1,286 @@
+"""What tuning stores and promises: times of the code that ran, blame, plans that never get worse,
+budgets that are caps, and progress that never stands still."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from test_tune import after, toy, tune_toy
+from toy_device import TOY, toy_kind, workload
+
+from autofuse.backends import cpu
+from autofuse.enumerate.enumeration import enumerate_groups
+from autofuse.graph.canonical import canonical, digest
+from autofuse.kernel.ir import Kernel
+from autofuse.measure.protocol import Reply
+from autofuse.measure.session import Worker
+from autofuse.measure.timing import Sampling, summarise
+from autofuse.plan.types import LaunchConfig
+from autofuse.records import Blame, Failure, FailureKind, Measurement, Timing
+from autofuse.tuning import best_plan, incumbent
+from autofuse.tuning.budget import Budget
+from autofuse.tuning.evaluate import Evaluator
+from autofuse.tuning.finals import Decision
+from autofuse.tuning.heartbeat import Heartbeat
+from autofuse.tuning.plans import baseline_candidate, baseline_plan
+from autofuse.tuning.result import Progress
+from search_spaces import CpuLaunchSpace
+from tuning_db import Store
+
+__all__ = ["toy"]  # a fixture
+pytestmark = pytest.mark.usefixtures("two_baselines")
+
+
+# --- a stored time belongs to the code that ran -------------------------------------------------
+
+
+def stored_kernels(db: Path) -> set[tuple[str, str, str]]:
+    """Group, launch and code of every kernel row, which must all be different."""
+    query = (
+        "select g.digest, k.launch, k.code from kernel_measurement k"
+        " join group_ g on g.id = k.group_id"
+    )
+    with closing(sqlite3.connect(db)) as connection:
+        rows = connection.execute(query).fetchall()
+    assert len(set(rows)) == len(rows) and all(code for _, _, code in rows)
+    return set(rows)
+
+
+def test_exactly_the_kernels_that_a_change_touches_are_measured_again(
+    toy: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = tmp_path / "t.db"
+    graph = canonical(workload())
+    plans = [baseline_plan(graph, name)[0] for name in ("unfused", "xla-2022")]
+    kernels = enumerate_groups(graph, include=plans)
+    exponential = {
+        kernels.digest(i): any(graph[n].op == "exp" for n in group.nodes)
+        for i, group in enumerate(kernels.groups)
+    }
+    tune_toy(db, "exact")
+    before = stored_kernels(db)
+    assert tune_toy(db, "exact").measured == 0 and stored_kernels(db) == before
+    monkeypatch.setattr(cpu, "render_c", printed_otherwise(cpu.render_c))
+    cpu.rendered.cache_clear()
+    tune_toy(db, "exact")
+    cpu.rendered.cache_clear()
+    added = stored_kernels(db) - before
+    again = {group for group, _, _ in added}
+    assert again and all(exponential[group] for group in again)
+
+
+def printed_otherwise(printed: Callable[[Kernel], str]) -> Callable[[Kernel], str]:
+    """The printer with another spelling of the exponential."""
+    return lambda kernel: printed(kernel).replace("af_exp_f32(", "(af_exp_f32)(")
+
+
+def test_a_best_plan_of_other_code_is_served_and_said_to_be_stale(
+    toy: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = tmp_path / "t.db"
+    tune_toy(db, stop=after(6))
+    known = best_plan(workload(), device="toy", db=str(db))
+    assert known is not None and known.stale == ()
+    monkeypatch.setattr(cpu, "FLAGS", (*cpu.FLAGS, "-fno-unroll-loops"))
+    again = best_plan(workload(), device="toy", db=str(db))
+    assert again is not None and again.stale == ("code",) and again.candidate == known.candidate
+
+
+# --- blame -------------------------------------------------------------------------------------
+
+STALLED = Failure(FailureKind.TIMEOUT, "did not finish", Blame.MACHINE)
+KILLED = Failure(FailureKind.CRASH, "killed by SIGKILL", Blame.MACHINE)
+CRASHED = Failure(FailureKind.CRASH, "killed by SIGSEGV")
+TIME = summarise([4.0, 5.0, 6.0], "warm", "noise")
+
+
+@dataclass
+class Answering:
+    """A worker that gives these answers, and notes what limits it was given."""
+
+    answers: list[Timing | Failure]
+    limits: list[float] = field(default_factory=list)
+
+    def measure(self, artifact: object, sampling: Sampling, limit_s: float) -> Reply:
+        self.limits.append(limit_s)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Failure):
+            return Reply(None, None, answer, 0.1)
+        return Reply(answer, 0.0, None, 0.1)
+
+
+def evaluated(worker: Answering, budget_s: float = 600.0, limit_s: float = 5.0) -> Measurement:
+    graph = canonical(workload())
+    candidate = baseline_candidate(graph, "unfused", CpuLaunchSpace())[0]
+    budget = Budget(budget_s)
+    evaluator = Evaluator(TOY, graph, "w", cast(Worker, worker), Sampling(), budget)
+    return evaluator(candidate, limit_s)
+
+
+def test_a_time_out_counts_once_a_second_try_alone_times_out_too() -> None:
+    worker = Answering([STALLED, STALLED])
+    record = evaluated(worker)
+    assert record.failure is not None and record.failure.blame is Blame.CANDIDATE
+    assert worker.limits == [5.0, 5.0]
+
+
+def test_what_a_stalled_or_killed_try_says_is_forgotten_when_the_second_works() -> None:
+    for first in (STALLED, KILLED):
+        record = evaluated(Answering([first, TIME]))
+        assert record.failure is None and record.timing == TIME
+
+
+def test_the_machine_is_blamed_twice_and_a_candidate_is_not_tried_twice() -> None:
+    record = evaluated(Answering([KILLED, KILLED]))
+    assert record.failure == KILLED
+    worker = Answering([CRASHED])
+    assert evaluated(worker).failure == CRASHED and len(worker.limits) == 1
+
+
+def test_a_try_that_the_budget_cuts_short_says_nothing_about_the_candidate() -> None:
+    worker = Answering([replace(STALLED, blame=Blame.CANDIDATE)])
+    record = evaluated(worker, budget_s=3.0)
+    assert worker.limits[0] < 5.0 and record.failure is not None
+    assert record.failure.blame is Blame.MACHINE and "cut short" in record.failure.message
+
+
+# --- the best plan never gets worse -------------------------------------------------------------
+
+
+def test_a_session_that_ends_last_times_its_plan_against_the_best(
+    toy: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second session measures only the baseline that stores every value."""
+    db = tmp_path / "t.db"
+    first = tune_toy(db)
+    timed: list[frozenset[str]] = []
+    decide = incumbent.decide
+
+    def deciding(*given: Any) -> Decision:
+        found = decide(*given)
+        assert found.final is not None
+        timed.append(found.final.compared)
+        return found
+
+    monkeypatch.setattr(incumbent, "decide", deciding)
+    second = tune_toy(db, baselines=["unfused"], stop=lambda: True)
+    known = best_plan(workload(), device="toy", db=str(db))
+    assert known is not None and known.candidate.digest == second.best.digest
+    assert second.best_us <= second.baseline_us["unfused"]
+    assert any(first.best.digest in compared for compared in timed)
+
+
+def test_another_jobs_plan_is_timed_against_before_it_is_replaced(
+    toy: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While this job compares its finalists another one promotes a plan of its own."""
+    db = tmp_path / "t.db"
+    asked: list[tuple[str, ...]] = []
+    compare = Worker.compare
+    promoted = threading.Event()
+
+    def comparing(self: Worker, artifacts: Any, *more: Any) -> Any:
+        found = compare(self, artifacts, *more)
+        asked.append(tuple(str(a.path) for a in artifacts))
+        if not promoted.is_set():
+            promoted.set()
+            other(db)
+        return found
+
+    monkeypatch.setattr(Worker, "compare", comparing)
+    result = tune_toy(db, stop=after(9))
+    assert any(len(one) == 2 for one in asked[1:]), "the two were timed against each other"
+    known = best_plan(workload(), device="toy", db=str(db))
+    assert known is not None and known.candidate.digest == result.best.digest
+
+
+def other(db: Path) -> None:
+    """Promote a plan under settings that nobody else tries, as another job would."""
+    graph = canonical(workload())
+    plain = baseline_candidate(graph, "unfused", toy_kind().space)[0]
+    launches = tuple(LaunchConfig.of(threads=2, tile=64) for _ in plain.launches)
+    strange = replace(plain, launches=launches)
+    with Store.open(str(db)) as store:
+        rows = store.measurements(digest(graph))
+        mine = next(m for m in rows if m.candidate_digest == plain.digest)
+        record = replace(
+            mine, stage="final", candidate=strange.to_json(), candidate_digest=strange.digest
+        )
+        (session, *_) = store.sessions(digest(graph))
+        assert store.promote(session.id, TOY.environment(), record, None)
+
+
+def test_a_best_plan_over_the_memory_stays_what_is_served(toy: None, tmp_path: Path) -> None:
+    """The unfused plan is promoted first, and is over what the next job allows."""
+    db = tmp_path / "t.db"
+    free = tune_toy(db, baselines=["unfused"], stop=lambda: True)
+    assert free.peak_bytes > 0
+    tight = tune_toy(db, baselines=["xla-2022"], stop=lambda: True, max_memory=free.peak_bytes - 1)
+    assert tight.peak_bytes < free.peak_bytes
+    known = best_plan(workload(), device="toy", db=str(db))
+    assert known is not None and known.candidate.digest == free.best.digest
+    assert any("keeps more in memory than allowed" in note for note in tight.notes)
+
+
+# --- the budget, and progress -------------------------------------------------------------------
+
+
+def test_baselines_that_the_budget_has_no_time_for_are_named(
+    toy: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first baseline that works uses their share up, by the budget's own clock."""
+    elapsed = [0.0]
+    monkeypatch.setattr(Budget, "elapsed_s", property(lambda self: elapsed[0]))
+    evaluate = Evaluator.__call__
+
+    def slow(self: Evaluator, *more: Any) -> Measurement:
+        elapsed[0] += 0.3 * self.budget.seconds
+        return evaluate(self, *more)
+
+    monkeypatch.setattr(Evaluator, "__call__", slow)
+    result = tune_toy(tmp_path / "t.db")
+    assert list(result.baselines) == ["xla-2022"] and result.left_out == ("unfused",)
+    assert result.to_json()["left_out"] == ["unfused"]
+    assert any("left out: unfused" in note for note in result.notes)
+
+
+def test_progress_is_told_again_while_one_call_takes_long() -> None:
+    told: list[Progress] = []
+    again = threading.Event()
+
+    def tell(state: Progress) -> None:
+        told.append(state)
+        if len(told) == 3:
+            again.set()
+
+    state = Progress(None, None, "", 0, 0, {}, 9.0, "planning")
+    with Heartbeat(tell, Budget(60.0)) as heartbeat:
+        heartbeat.tell(state)
+        assert again.wait(30.0)
+    assert {one.phase for one in told} == {"planning"} and told[-1].left_s < 60.0
+
+
+def test_what_watching_raises_ends_the_job() -> None:
+    raised = threading.Event()
+
+    def tell(state: Progress) -> None:
+        if raised.is_set():
+            return
+        if threading.current_thread() is not threading.main_thread():
+            raised.set()
+            raise ValueError("enough")
+
+    state = Progress(None, None, "", 0, 0, {}, 9.0, "planning")
+    with Heartbeat(tell, Budget(60.0)) as heartbeat:
+        heartbeat.tell(state)
+        assert raised.wait(30.0)
+        with pytest.raises(ValueError, match="enough"):
+            for _ in range(1000):
+                heartbeat.tell(state)
