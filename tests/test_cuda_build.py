@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,7 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.plan.schedule import Ref, kernel_runs, schedule
 from autofuse.plan.types import LaunchConfig
+from autofuse.records import Blame
 from autofuse.tuning.plans import baseline_candidate
 from autofuse.zoo import zoo_graph
 from search_spaces import CudaLaunchSpace
@@ -195,3 +197,22 @@ def test_equal_kernels_have_one_text_whatever_graph_they_are_in() -> None:
     found = cuda_program(graph, baseline_candidate(graph, "unfused", CudaLaunchSpace())[0])
     launches = [a for a in found.actions if isinstance(a, KernelLaunch)]
     assert len(found.sources) < len(launches)
+
+
+def test_no_unit_is_begun_when_time_is_up(
+    cache: BuildCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = program("attention")
+    now, begun = [0.0], list[str]()
+    compile_unit = building.compile_cubin
+
+    def slow(text: str, *rest: Any) -> tuple[bytes, str]:
+        begun.append(text)
+        now[0] += 2.0
+        return compile_unit(text, *rest)
+
+    monkeypatch.setattr(building, "compile_cubin", slow)
+    assert len(made.sources) > 2
+    with pytest.raises(CompileError, match="took more than 3 s") as caught:
+        build_cuda(made, cache, 1, timeout_s=3.0, clock=lambda: now[0])
+    assert caught.value.blame is Blame.MACHINE and len(begun) == 2

@@ -195,6 +195,8 @@ def make_file(
     timeout_s: float,
 ) -> Step:
     """Run the compiler into a temporary file, then publish it with its cost beside it."""
+    if timeout_s <= 0:
+        raise CompileError(f"no time was left to compile {what}", Blame.MACHINE)
     output = cache.temporary(suffix)
     try:
         started = time.perf_counter()

@@ -120,8 +120,10 @@ class Worker:
             self._open(self._child)
 
     def start(self) -> None:
-        """Start the child now rather than with the first job; raises MeasureError."""
-        self._running()
+        """Start the child now, and let it work out the reference, rather than with the first job,
+        whose time limit counts from then on. Raises MeasureError."""
+        with measurement_lock(self.hardware.name):
+            self._running()
 
     def measure(
         self,
