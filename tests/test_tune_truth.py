@@ -24,7 +24,7 @@ from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling, summarise
 from autofuse.plan.types import LaunchConfig
 from autofuse.records import Blame, Failure, FailureKind, Measurement, Timing
-from autofuse.tuning import best_plan, incumbent
+from autofuse.tuning import best_plan, finals, incumbent
 from autofuse.tuning.budget import Budget
 from autofuse.tuning.evaluate import Evaluator
 from autofuse.tuning.finals import Decision
@@ -107,6 +107,7 @@ class Answering:
 
     answers: list[Timing | Failure]
     limits: list[float] = field(default_factory=list)
+    starts: int = 1
 
     def measure(self, artifact: object, sampling: Sampling, limit_s: float) -> Reply:
         self.limits.append(limit_s)
@@ -201,7 +202,23 @@ def test_another_jobs_plan_is_timed_against_before_it_is_replaced(
     assert known is not None and known.candidate.digest == result.best.digest
 
 
-def other(db: Path) -> None:
+def test_without_time_to_compare_them_the_best_plan_stays(
+    toy: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = tmp_path / "t.db"
+    first = tune_toy(db)
+    before = best_plan(workload(), device="toy", db=str(db))
+    assert before is not None and before.candidate.digest == first.best.digest
+    other(db, first.best.digest)
+    monkeypatch.setattr(finals, "affordable", lambda entries, room_s: {})
+    result = tune_toy(db, baselines=["xla-2022"], stop=lambda: True)
+    known = best_plan(workload(), device="toy", db=str(db))
+    assert known is not None and known.candidate.launches[0]["threads"] == 2
+    assert result.best.digest != known.candidate.digest
+    assert any("no time to time it against" in note for note in result.notes)
+
+
+def other(db: Path, beaten: str | None = None) -> None:
     """Promote a plan under settings that nobody else tries, as another job would."""
     graph = canonical(workload())
     plain = baseline_candidate(graph, "unfused", toy_kind().space)[0]
@@ -214,7 +231,7 @@ def other(db: Path) -> None:
             mine, stage="final", candidate=strange.to_json(), candidate_digest=strange.digest
         )
         (session, *_) = store.sessions(digest(graph))
-        assert store.promote(session.id, TOY.environment(), record, None)
+        assert store.promote(session.id, TOY.environment(), record, beaten)
 
 
 def test_a_best_plan_over_the_memory_stays_what_is_served(toy: None, tmp_path: Path) -> None:
