@@ -31,6 +31,9 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
 
 SPREAD_FACTOR = 16.0
+# Units in the last place by which runs of the reference are perturbed: as much as the vector math
+# libraries err (up to 4, rarely), and CUDA's fast division.
+NOISE_ULPS = 2.0
 JUMP = 1e-3
 WIDE = 64.0
 _POISON_BYTE = 0xA5
@@ -93,8 +96,7 @@ def reference_of(graph: Graph, inputs: Sequence[np.ndarray], runs: int = 2) -> R
     4 more noisy ones if the program proves ill-conditioned or has jumps."""
 
     def run(scale: float, seed: int) -> Sequence[np.ndarray]:
-        # Noise of 2 units in the last place covers the vector math libraries (up to 4, rarely).
-        noise = Noise(seed, 2.0 * scale) if scale > 0 else None
+        noise = Noise(seed, NOISE_ULPS * scale) if scale > 0 else None
         return evaluate(graph, tuple(inputs), noise=noise)
 
     return build_reference(run, graph.output_types, reduction_slack(graph), runs)
