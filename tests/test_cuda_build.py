@@ -128,10 +128,13 @@ def test_the_key_holds_all_that_changes_the_code(monkeypatch: pytest.MonkeyPatch
 def test_flags_are_those_of_the_configuration() -> None:
     made = program("swiglu")
     assert all("--use_fast_math" not in s.flags for s in made.sources)
+    assert all("--prec-div=false" in s.flags for s in made.sources), "swiglu divides in f32"
     assert set(build_flags(made.sources[0])) >= {"--ptxas-options=-v", "--no-cache"}
     graph = small("swiglu")
     base = baseline_candidate(graph, "xla-2022", CudaLaunchSpace())[0]
-    relaxed = tuple(LaunchConfig.of(**dict(c.settings), math="relaxed") for c in base.launches)
+    relaxed = tuple(
+        LaunchConfig.of(**{**dict(c.settings), "math": "relaxed"}) for c in base.launches
+    )
     other = cuda_program(graph, replace(base, launches=relaxed))
     assert all("--use_fast_math" in s.flags for s in other.sources)
     assert {s.name for s in other.sources}.isdisjoint(s.name for s in made.sources)

@@ -14,7 +14,9 @@ from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.kernel.cuda_settings import Settings
+from autofuse.measure.check import NOISE_ULPS
 from autofuse.plan.groups import group_of, is_source
+from autofuse.plan.parameters import FAST_DIVISION, FAST_DIVISION_ULPS
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, Setting
 from search_spaces import CudaLaunchSpace
 
@@ -142,6 +144,39 @@ def test_defaults_are_left_out() -> None:
     for name in ("rows", "compiler_unroll", "blocks", "transpose"):
         assert name not in found and getattr(silent, name) in (0, False)
     assert "math" not in found
+
+
+def quotient(dtype: str, *after: str) -> Graph:
+    b = GraphBuilder()
+    found = b.add("div", b.input("x", (4096,), dtype), b.input("y", (4096,), dtype))
+    for op in after:
+        found = b.add(op, found)
+    return canonical(b.build([found]))
+
+
+def test_fast_division_comes_first_where_the_check_has_room_for_it() -> None:
+    assert FAST_DIVISION_ULPS <= NOISE_ULPS, "the reference moves by more than that"
+    assert default(quotient("f32"))["math"] == FAST_DIVISION
+    assert default(quotient("f16"))["math"] == FAST_DIVISION, "computed in f32"
+    assert offered(quotient("f32"))["item.math"] == (FAST_DIVISION, "strict", "relaxed")
+
+
+def test_division_rounds_exactly_where_it_must_or_where_nothing_is_won() -> None:
+    assert "math" not in default(quotient("f32", "floor")), "6 / 3 is 2"
+    assert offered(quotient("f32", "floor"))["item.math"] == ("strict", FAST_DIVISION, "relaxed")
+    for graph in (quotient("f64"), pointwise()):
+        assert offered(graph)["item.math"] == ("strict", "relaxed")
+
+
+def test_divisions_inside_loops_count() -> None:
+    body = GraphBuilder()
+    body.input("t", (), "i32")
+    state = body.input("state", (512,), "f32")
+    inner = body.build([body.add("reciprocal", state)])
+    b = GraphBuilder()
+    x = b.input("x", (512,), "f32")
+    graph = canonical(b.build([b.add("loop", x, body=inner, trip=4, carries=1)]))
+    assert default(graph)["math"] == FAST_DIVISION
 
 
 GRAPHS = (pointwise(count=5000), pointwise("f16", 4096), folded(40, 300), folded(3, 33_000),

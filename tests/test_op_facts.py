@@ -18,13 +18,15 @@ from autofuse.cost.features import group_features
 from autofuse.cost.work import group_work
 from autofuse.enumerate.supernodes import supernodes_of
 from autofuse.graph.builder import GraphBuilder
+from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import Noise, evaluate
 from autofuse.graph.types import Graph, Value
+from autofuse.kernel.ir import expressions, statements, walk
 from autofuse.kernel.lower import lower
 from autofuse.measure.check import reduction_slack
 from autofuse.ops import spec as table
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Expr
+from autofuse.ops.scalar import Call, Expr
 from autofuse.ops.spec import Family, Index, Motion, OpSpec, Pull, Sample, all_specs, spec_of
 from autofuse.ops.types import OpCall, TensorType
 from autofuse.plan.groups import is_inline, is_source
@@ -230,6 +232,35 @@ def test_exact_calls_round_nothing(spec: OpSpec) -> None:
             operands = tuple(a.astype(np.float64) for a in draw(sample))
             for result in spec.reference(operands, call):
                 np.testing.assert_array_equal(result, result.astype(np.float32))
+
+
+@pytest.mark.parametrize("spec", EXACT, ids=[spec.name for spec in EXACT])
+def test_rows_say_whether_their_bodies_divide(spec: OpSpec) -> None:
+    """What is said of a row holds for its calls on f32, and no other row has such a body."""
+    for sample in spec.samples():
+        if not all(t.dtype is F32 for t in sample.ins):
+            continue
+        kernel = lower(canonical(one_op(spec, sample)), LaunchConfig.of(tile=64), "k")
+        found = {
+            e.fn
+            for stmt in statements(kernel.body)
+            for value in expressions(stmt)
+            for e in walk(value)
+            if isinstance(e, Call) and e.dtype is F32
+        }
+        assert bool(found & {"div", "sqrt"}) == spec.divides
+
+
+def test_what_turns_floats_into_whole_numbers_says_so() -> None:
+    said = {
+        (spec.name, str(call.out.dtype))
+        for spec in ROWS
+        for call in (call_of(spec, sample) for sample in spec.samples())
+        if spec.snaps(call) and call.ins[0].dtype is F32
+    }
+    kinds = {str(d) for d in DType if not d.is_float}
+    rounding = {(name, "f32") for name in ("floor", "ceil", "round", "rem")}
+    assert said == rounding | {("cast", kind) for kind in kinds}
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,9 @@ from autofuse.ops.layout import laid_out
 from autofuse.ops.types import TensorType
 
 SPREAD_FACTOR = 16.0
+# Units in the last place by which runs of the reference are perturbed: as much as the vector math
+# libraries err (up to 4, rarely), and CUDA's fast division.
+NOISE_ULPS = 2.0
 JUMP = 1e-3
 WIDE = 64.0
 _POISON_BYTE = 0xA5
@@ -96,8 +99,7 @@ def reference_of(graph: Graph, inputs: Sequence[np.ndarray], runs: int = 2) -> R
     runs_of = Runs(graph, inputs)
 
     def run(scale: float, seed: int) -> Sequence[np.ndarray]:
-        # Noise of 2 units in the last place covers the vector math libraries (up to 4, rarely).
-        return runs_of(Noise(seed, 2.0 * scale) if scale > 0 else None)
+        return runs_of(Noise(seed, NOISE_ULPS * scale) if scale > 0 else None)
 
     return build_reference(run, graph.output_types, reduction_slack(graph), runs)
 

@@ -56,6 +56,8 @@ class Row:
     predicate: bool = False
     special: bool = False
     exact: bool = False
+    divides: bool = False
+    snaps: bool = False
 
 
 def _same_types(call: OpCall, start: int = 0) -> TensorType:
@@ -124,7 +126,13 @@ def _spec(row: Row) -> OpSpec:
         axes=_identity,
         special=row.special,
         exact=always if row.exact else never,
+        divides=row.divides,
+        snaps=_of_floats if row.snaps else never,
     )
+
+
+def _of_floats(call: OpCall) -> bool:
+    return call.out.dtype.is_float
 
 
 def _logistic(x: np.ndarray) -> np.ndarray:
@@ -154,16 +162,16 @@ _UNARY = (
     Row("neg", NUMBERS, 1, np.negative, bodies.negate, exact=True),
     Row("abs", NUMBERS, 1, np.abs, bodies.absolute, exact=True),
     Row("sign", NUMBERS, 1, np.sign, bodies.sign, exact=True),
-    Row("floor", FLOATS, 1, np.floor, bodies.primitive("floor"), exact=True),
-    Row("ceil", FLOATS, 1, np.ceil, bodies.primitive("ceil"), exact=True),
-    Row("round", FLOATS, 1, np.rint, bodies.primitive("rint"), exact=True),
+    Row("floor", FLOATS, 1, np.floor, bodies.primitive("floor"), exact=True, snaps=True),
+    Row("ceil", FLOATS, 1, np.ceil, bodies.primitive("ceil"), exact=True, snaps=True),
+    Row("round", FLOATS, 1, np.rint, bodies.primitive("rint"), exact=True, snaps=True),
     Row("exp", FLOATS, 1, np.exp, bodies.primitive("exp"), 15, special=True),
     Row("expm1", FLOATS, 1, np.expm1, bodies.primitive("expm1"), 18, special=True),
     Row("log", FLOATS, 1, np.log, bodies.primitive("log"), 15, 0.1, 8.0, special=True),
     Row("log1p", FLOATS, 1, np.log1p, bodies.primitive("log1p"), 18, -0.5, 4.0, special=True),
-    Row("sqrt", FLOATS, 1, np.sqrt, bodies.primitive("sqrt"), 4, 0.0, 8.0),
-    Row("rsqrt", FLOATS, 1, lambda x: 1.0 / np.sqrt(x), bodies.rsqrt, 8, 0.1, 8.0),
-    Row("reciprocal", FLOATS, 1, np.reciprocal, bodies.reciprocal, 4, 0.25, 4.0),
+    Row("sqrt", FLOATS, 1, np.sqrt, bodies.primitive("sqrt"), 4, 0.0, 8.0, divides=True),
+    Row("rsqrt", FLOATS, 1, lambda x: 1.0 / np.sqrt(x), bodies.rsqrt, 8, 0.1, 8.0, divides=True),
+    Row("reciprocal", FLOATS, 1, np.reciprocal, bodies.reciprocal, 4, 0.25, 4.0, divides=True),
     Row("sin", FLOATS, 1, np.sin, bodies.primitive("sin"), 15, special=True),
     Row("cos", FLOATS, 1, np.cos, bodies.primitive("cos"), 15, special=True),
     Row("tan", FLOATS, 1, np.tan, bodies.primitive("tan"), 20, -1.2, 1.2, special=True),
@@ -173,7 +181,7 @@ _UNARY = (
     Row("asin", FLOATS, 1, np.arcsin, bodies.primitive("asin"), 20, -0.9, 0.9, special=True),
     Row("acos", FLOATS, 1, np.arccos, bodies.primitive("acos"), 20, -0.9, 0.9, special=True),
     Row("atan", FLOATS, 1, np.arctan, bodies.primitive("atan"), 20, special=True),
-    Row("logistic", FLOATS, 1, _logistic, bodies.logistic, 20, special=True),
+    Row("logistic", FLOATS, 1, _logistic, bodies.logistic, 20, special=True, divides=True),
     Row("erf", FLOATS, 1, _erf, bodies.primitive("erf"), 20, special=True),
     Row("not", BITS, 1, _invert, bodies.invert),
     Row("isnan", FLOATS, 1, np.isnan, bodies.primitive("isnan"), predicate=True),
@@ -184,8 +192,8 @@ _BINARY = (
     Row("add", NUMBERS, 2, np.add, bodies.primitive("add")),
     Row("sub", NUMBERS, 2, np.subtract, bodies.primitive("sub")),
     Row("mul", NUMBERS, 2, np.multiply, bodies.primitive("mul")),
-    Row("div", NUMBERS, 2, _div, bodies.divide, 4, 0.5, 4.0),
-    Row("rem", NUMBERS, 2, _rem, bodies.remainder, 10, 0.5, 4.0),
+    Row("div", NUMBERS, 2, _div, bodies.divide, 4, 0.5, 4.0, divides=True),
+    Row("rem", NUMBERS, 2, _rem, bodies.remainder, 10, 0.5, 4.0, snaps=True),
     Row("pow", FLOATS, 2, np.power, bodies.primitive("pow"), 30, 0.5, 2.0, special=True),
     Row("atan2", FLOATS, 2, np.arctan2, bodies.primitive("atan2"), 25, 0.1, 2.0, special=True),
     Row("max", NUMBERS, 2, np.maximum, bodies.maximum, exact=True),
@@ -233,6 +241,11 @@ def _cast_is_exact(call: OpCall) -> bool:
     return not call.ins[0].dtype.is_float
 
 
+def _cast_cuts(call: OpCall) -> bool:
+    """Floats become whole numbers."""
+    return call.ins[0].dtype.is_float and not call.out.dtype.is_float
+
+
 # Half types have no integer of their size, and a bool is not bits.
 _RAW = (DType.F64, DType.F32, *INTS)
 
@@ -278,7 +291,8 @@ register(
     OpSpec("select", Family.ELEMENTWISE, _infer_select, _reference(np.where), _flops(1),
            _select_samples, body=_body(bodies.select), axes=_identity, exact=always),
     OpSpec("cast", Family.ELEMENTWISE, _infer_cast, cast_reference, _flops(1),
-           _cast_samples, body=_body(bodies.convert), axes=_identity, exact=_cast_is_exact),
+           _cast_samples, body=_body(bodies.convert), axes=_identity, exact=_cast_is_exact,
+           snaps=_cast_cuts),
     OpSpec("bitcast", Family.ELEMENTWISE, _infer_bitcast, bitcast_reference, _flops(0),
            _bitcast_samples, body=_body(bodies.reinterpret), axes=_identity, exact=always),
 )  # fmt: skip

@@ -144,7 +144,10 @@ class OpSpec:
     How it rounds:
     `exact` says whether a call rounds nothing, so that its results are as good as its operands
     (SOURCE and MOVEMENT never round); `terms` is how many terms one result is folded from, whose
-    order a kernel may choose.
+    order a kernel may choose;
+    `divides` says that the body of floats has a quotient or a square root, whose rounding a kernel
+    may choose too; `snaps` that a call turns floats into whole numbers, so that one rounding error
+    of an operand may move a result by one.
     """
 
     name: str
@@ -164,6 +167,8 @@ class OpSpec:
     unrolls: bool = False
     exact: Callable[[OpCall], bool] = never
     terms: Callable[[OpCall], int] = one_term
+    divides: bool = False
+    snaps: Callable[[OpCall], bool] = never
 
     @property
     def least_needed(self) -> Needed:

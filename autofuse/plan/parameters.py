@@ -99,6 +99,14 @@ MATH = LaunchParameter(
     "Relaxed arithmetic may be reassociated and use reciprocals (C), or fast functions (CUDA).",
     LOOPS, changes_text=False,
 )  # fmt: skip
+# Faster division is between the two, and CUDA's alone: PTX has a quotient that is off by at most 2
+# units in the last place and a square root that is off by 1 (PTX ISA, div.full and sqrt.approx).
+FAST_DIVISION, FAST_DIVISION_ULPS = "fast-division", 2.0
+CUDA_MATH = replace(
+    MATH, choices=("strict", FAST_DIVISION, "relaxed"), kinds=(*LOOPS, GEMM),
+    doc=f"{MATH.doc} Here strict quotients and square roots of f32 are calls that no load passes; "
+    "with fast-division they err by at most 2 units in the last place instead.",
+)  # fmt: skip
 LOOP_UNROLL = LaunchParameter(
     "loop_unroll", int, (1, 2, 4), 1,
     "Iterations of a counted loop of the graph that one turn of the kernel's own loop computes; "
@@ -184,7 +192,7 @@ PARTS = LaunchParameter(
 )  # fmt: skip
 CUDA_LAUNCH = _table(
     IMPL, REDUCE, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, TRANSPOSE, LOOP_UNROLL,
-    COMPILER_UNROLL, BLOCKS, replace(MATH, kinds=(*LOOPS, GEMM)), PARTS,
+    COMPILER_UNROLL, BLOCKS, CUDA_MATH, PARTS,
     replace(TILE, doc=f"{TILE.doc} Here it follows from threads and items.", kinds=(), default=0,
             least=0),
 )  # fmt: skip

@@ -36,11 +36,11 @@ extern "C" __global__ void __launch_bounds__(256) layer_norm_gelu(AF_IN(float, i
       for (int32_t l2_n = 0; l2_n < 2; l2_n++) {
         const int32_t l2 = l2_n * 256 + threadIdx.x;
         const float v7 = in0[p0 * 512 + l2];
+        const float v13 = in1[l2];
+        const float v15 = in2[l2];
         const float v8 = v7 - v3;
         const float v12 = v8 * v11;
-        const float v13 = in1[l2];
         const float v14 = v12 * v13;
-        const float v15 = in2[l2];
         const float v16 = v14 + v15;
         const float v17 = 0.5f * v16;
         const float v18 = v16 * v16;

@@ -11,11 +11,11 @@ extern "C" __global__ void __launch_bounds__(128) pointwise_brain(AF_IN(af_bf16,
           const af_bf16x2 l0_x1_0_x2 = af_load_vector(af_bf16x2, in0, i0_0);
           const af_bf16 l0_x1_0 = l0_x1_0_x2.x[0];
           const af_bf16 l0_x1_1 = l0_x1_0_x2.x[1];
-          const float v0_0 = af_load_bf16(l0_x1_0);
-          const float v0_1 = af_load_bf16(l0_x1_1);
           const af_bf16x2 l0_x2_0_x2 = af_load_vector(af_bf16x2, in1, b0 * 390 + l0 * 2);
           const af_bf16 l0_x2_0 = l0_x2_0_x2.x[0];
           const af_bf16 l0_x2_1 = l0_x2_0_x2.x[1];
+          const float v0_0 = af_load_bf16(l0_x1_0);
+          const float v0_1 = af_load_bf16(l0_x1_1);
           const float v1_0 = af_load_bf16(l0_x2_0);
           const float v1_1 = af_load_bf16(l0_x2_1);
           const float v2_0 = expf(v1_0);
@@ -35,11 +35,11 @@ extern "C" __global__ void __launch_bounds__(128) pointwise_brain(AF_IN(af_bf16,
           const af_bf16x2 l0_x1_0_x2 = af_load_vector(af_bf16x2, in0, i0_0);
           const af_bf16 l0_x1_0 = l0_x1_0_x2.x[0];
           const af_bf16 l0_x1_1 = l0_x1_0_x2.x[1];
-          const float v0_0 = af_load_bf16(l0_x1_0);
-          const float v0_1 = af_load_bf16(l0_x1_1);
           const af_bf16x2 l0_x2_0_x2 = af_load_vector(af_bf16x2, in1, r0 * 130 + i0_0);
           const af_bf16 l0_x2_0 = l0_x2_0_x2.x[0];
           const af_bf16 l0_x2_1 = l0_x2_0_x2.x[1];
+          const float v0_0 = af_load_bf16(l0_x1_0);
+          const float v0_1 = af_load_bf16(l0_x1_1);
           const float v1_0 = af_load_bf16(l0_x2_0);
           const float v1_1 = af_load_bf16(l0_x2_1);
           const float v2_0 = expf(v1_0);

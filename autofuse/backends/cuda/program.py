@@ -31,11 +31,15 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.types import Literal, TensorType
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import check_plan
-from autofuse.plan.parameters import BLOCK_THREADS, ITEMS, MATH
+from autofuse.plan.parameters import BLOCK_THREADS, CUDA_MATH, FAST_DIVISION, ITEMS
 from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Step, kernel_runs, schedule
 from autofuse.plan.types import Candidate, LaunchConfig
 
-MATH_FLAGS = {"strict": (), "relaxed": ("--use_fast_math",)}
+MATH_FLAGS = {
+    "strict": (),
+    FAST_DIVISION: ("--prec-div=false", "--prec-sqrt=false"),
+    "relaxed": ("--use_fast_math",),
+}
 # What the widest accesses of kernels want of addresses, in bytes.
 BOUNDARY = 16
 _SCRATCH_ALIGN = 256
@@ -150,7 +154,7 @@ def kernel_of(run: Run) -> Kernel:
 
 def flags_of(launch: LaunchConfig) -> tuple[str, ...]:
     """Compiler flags of one kernel: the setting `math`."""
-    return (*FLAGS, *MATH_FLAGS[MATH.of(launch)])
+    return (*FLAGS, *MATH_FLAGS[CUDA_MATH.of(launch)])
 
 
 def kernel_text(kernel: Kernel, launch: LaunchConfig) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from autofuse.kernel.ir import Kernel
 from autofuse.kernel.passes.block_folds import block_folds
 from autofuse.kernel.passes.column_blocks import column_blocks
 from autofuse.kernel.passes.drop_dead import drop_dead
+from autofuse.kernel.passes.early_loads import early_loads
 from autofuse.kernel.passes.flatten_lanes import flatten_lanes
 from autofuse.kernel.passes.fuse_lanes import fuse_lanes
 from autofuse.kernel.passes.join_rows import join_rows
@@ -49,6 +50,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     scratch_params,
     private_rows,
     drop_dead,
+    early_loads,
     narrow_indices,
 )
 
@@ -79,6 +81,7 @@ __all__ = [
     "block_folds",
     "column_blocks",
     "drop_dead",
+    "early_loads",
     "flatten_lanes",
     "fuse_lanes",
     "join_rows",

@@ -1,0 +1,132 @@
+"""The machine code of every zoo kernel under its default setting, in figures.
+
+Nothing here needs a GPU: NVRTC compiles for the target, and the cubin is read as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autofuse.backends.cache import BuildCache
+from autofuse.backends.cuda.build import build_cuda
+from autofuse.backends.cuda.devices import Target, target_named
+from autofuse.backends.cuda.nvrtc import nvrtc_version
+from autofuse.backends.cuda.program import CudaProgram, KernelLaunch, Loop, cuda_program
+from autofuse.graph.canonical import canonical
+from autofuse.peers.types import BenchError
+from autofuse.tuning.plans import FUSED, plan_named
+from autofuse.zoo import SIZES, ZOO, zoo_graph
+from benchmarks.sass import CodeFacts, code_facts, kernel_code
+
+WARP = 32
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """One kernel: the groups of the plan that it serves, the assembler's facts and the code's."""
+
+    groups: tuple[int, ...]
+    threads: int
+    registers: int
+    spilled: int
+    shared: int
+    code: CodeFacts
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; bytes in flight are those of a warp."""
+        code = self.code
+        return {
+            "groups": list(self.groups),
+            "threads": self.threads,
+            "registers": self.registers,
+            "spilled_bytes": self.spilled,
+            "shared_bytes": self.shared,
+            "loads": code.loads,
+            "wide_loads": code.wide_loads,
+            "stores": code.stores,
+            "wide_stores": code.wide_stores,
+            "in_flight_bytes": code.in_flight * WARP,
+            "barriers": code.barriers,
+            "calls": code.calls,
+            "instructions": code.instructions,
+            "instructions_per_word": round(code.instructions / code.words, 1) if code.words else 0,
+        }
+
+
+def sass_report(
+    target: str = "sm_90:H100",
+    workloads: Sequence[str] = (),
+    size: str = SIZES[-1],
+    plan: str = FUSED,
+    say: Callable[[str], object] = lambda text: None,
+) -> dict[str, Any]:
+    """The kernels of zoo workloads (all when none is named) in one plan, under default settings.
+
+    Raises BenchError for an unknown workload, AutofuseError for an unknown target or plan,
+    CompilerMissing without NVRTC."""
+    for name in workloads:
+        if name not in ZOO:
+            raise BenchError(f"unknown workload '{name}' (known: {', '.join(ZOO)})")
+    made, found = target_named(target), {}
+    for name in workloads or ZOO:
+        say(name)
+        found[name] = [row.to_json() for row in kernel_rows(name, size, plan, made)]
+    about = {"target": str(made), "nvrtc": nvrtc_version(), "plan": plan, "size": size}
+    return {**about, "workloads": found}
+
+
+def kernel_rows(name: str, size: str, plan: str, target: Target) -> Iterator[KernelRow]:
+    """The kernels of one workload, in the order of the plan."""
+    graph = canonical(zoo_graph(name, size))
+    candidate = plan_named(graph, plan, device="cuda-emulated", target=str(target))
+    program = cuda_program(graph, candidate, target)
+    built = build_cuda(program, BuildCache()).artifact
+    cubins, facts = dict(built.cubins), dict(built.facts)
+    for symbol, (groups, launch) in _kernels(program).items():
+        said = facts[symbol]
+        yield KernelRow(
+            groups,
+            launch.geometry.block,
+            said.registers,
+            said.spilled,
+            said.shared + launch.geometry.shared,
+            code_facts(kernel_code(cubins[symbol].read_bytes(), symbol)),
+        )
+
+
+def _kernels(program: CudaProgram) -> dict[str, tuple[tuple[int, ...], KernelLaunch]]:
+    """Each kernel with the groups it serves and one of its launches."""
+    found: dict[str, tuple[tuple[int, ...], KernelLaunch]] = {}
+    for action, owner in zip(program.actions, program.owners, strict=True):
+        inner = (*action.even, *action.odd) if isinstance(action, Loop) else (action,)
+        for each in inner:
+            if isinstance(each, KernelLaunch):
+                groups = found[each.symbol][0] if each.symbol in found else ()
+                found[each.symbol] = (tuple(dict.fromkeys((*groups, owner))), each)
+    return found
+
+
+HEADS = {
+    "threads": "threads", "registers": "regs", "spilled_bytes": "spill", "shared_bytes": "shared",
+    "loads": "loads", "wide_loads": "x128", "stores": "stores", "wide_stores": "x128",
+    "in_flight_bytes": "B/warp", "barriers": "barriers", "calls": "calls",
+    "instructions": "instr", "instructions_per_word": "per word",
+}  # fmt: skip
+
+
+def text_table(data: dict[str, Any]) -> str:
+    """One line for each kernel."""
+    rows = [["kernel", *HEADS.values()]]
+    for name, kernels in data["workloads"].items():
+        for number, row in enumerate(kernels):
+            rows.append([f"{name}.{number}", *(str(row[key]) for key in HEADS)])
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if k else cell.ljust(width)
+            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )

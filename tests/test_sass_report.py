@@ -1,0 +1,121 @@
+"""The machine code of zoo kernels on sm_90, in figures; NVRTC compiles it, no GPU is asked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from emulation import one_kernel
+
+from autofuse.backends.cuda.nvrtc import compile_cubin
+from autofuse.graph.canonical import canonical
+from autofuse.peers.types import BenchError
+from autofuse.plan.parameters import FAST_DIVISION
+from autofuse.plan.types import LaunchConfig
+from autofuse.zoo import zoo_graph
+from benchmarks.sass import (
+    LOAD,
+    CodeFacts,
+    Instruction,
+    code_facts,
+    kernel_code,
+    most_in_flight,
+)
+from benchmarks.sass_report import sass_report, text_table
+
+ROOT = Path(__file__).parent.parent
+GOLDEN = Path(__file__).parent / "goldens" / "sass_sm_90.json"
+MEMORY_BOUND = ("softmax", "layer_norm_gelu", "rms_norm_residual", "swiglu", "black_scholes")
+WORKLOADS = (*MEMORY_BOUND, "attention", "cartpole_norng")
+# What every compiler makes of a text alike; the rest is compared under the golden's own NVRTC.
+FIRM = ("groups", "threads", "spilled_bytes", "wide_loads", "wide_stores", "barriers", "calls")
+
+
+def test_machine_code_is_the_golden_one(request: pytest.FixtureRequest) -> None:
+    found = sass_report(workloads=WORKLOADS)
+    if request.config.getoption("--update-golden"):
+        GOLDEN.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    kept = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    if found["nvrtc"] != kept["nvrtc"]:
+        for report in (found, kept):
+            report["nvrtc"] = "any"
+            for rows in report["workloads"].values():
+                rows[:] = [{key: row[key] for key in FIRM} for row in rows]
+    assert found == kept, "see the difference, then run with --update-golden"
+
+
+def test_memory_bound_kernels_spill_nothing_and_divide_without_a_call() -> None:
+    found = sass_report(workloads=MEMORY_BOUND, size="default")
+    for name, rows in found["workloads"].items():
+        for row in rows:
+            assert row["spilled_bytes"] == row["calls"] == 0, name
+            assert row["wide_stores"] == row["stores"], name
+            assert row["wide_loads"] == row["loads"] or name == "black_scholes", "its scalars"
+
+
+def swiglu(math: str, items: int = 4) -> CodeFacts:
+    launch = LaunchConfig.of(threads=64, items=items, vector=4, grid="one", math=math)
+    source = one_kernel(canonical(zoo_graph("swiglu", "small")), launch).unit.source
+    cubin, _ = compile_cubin(source.text, "sm_90", source.flags)
+    return code_facts(kernel_code(cubin, source.name))
+
+
+def test_loads_wait_for_no_division() -> None:
+    """A vector of each half is in flight, in strict math only because loads come first in the text;
+    with fast division those of all passes are."""
+    strict, fast, more = swiglu("strict"), swiglu(FAST_DIVISION), swiglu(FAST_DIVISION, items=8)
+    assert strict.calls > 0 and fast.calls == more.calls == 0
+    assert strict.in_flight == fast.in_flight == 32
+    assert more.in_flight == 64
+
+
+def test_bytes_in_flight_are_those_asked_for_when_something_is_waited_for() -> None:
+    def load(board: int, waits: int = 0, size: int = 16) -> Instruction:
+        return Instruction(LOAD, True, size, board, waits)
+
+    def use(*boards: int) -> Instruction:
+        return Instruction(0x221, True, 1, 7, sum(1 << b for b in boards))
+
+    leave, maybe = Instruction(0x94D, True, 1, 7, 0), Instruction(0x94D, False, 1, 7, 0)
+    assert most_in_flight([load(0), load(1), use(0, 1)]) == 32
+    assert most_in_flight([load(0), use(0), load(1), use(1)]) == 16
+    assert most_in_flight([load(0), load(1), use(0), load(0, size=4), use(0)]) == 32
+    assert most_in_flight([load(0), leave, load(1), use(1)]) == 16, "another path"
+    assert most_in_flight([load(0), maybe, load(1), use(1)]) == 32
+    assert most_in_flight([load(0)]) == 0, "nobody waits"
+
+
+def test_barriers_and_calls_are_seen() -> None:
+    text = """
+    extern "C" __global__ void k(const double *x, double *y) {
+      __shared__ double s[64];
+      s[threadIdx.x] = x[threadIdx.x];
+      __syncthreads();
+      y[threadIdx.x] = s[63 - threadIdx.x] / x[64];
+    }"""
+    facts = code_facts(kernel_code(compile_cubin(text)[0], "k"))
+    assert (facts.loads, facts.stores, facts.barriers) == (2, 1, 1)
+    assert facts.wide_loads == facts.wide_stores == 0 and facts.calls >= 1
+    with pytest.raises(BenchError, match="no kernel 'other'"):
+        kernel_code(compile_cubin(text)[0], "other")
+    with pytest.raises(BenchError, match="no cubin"):
+        kernel_code(b"text", "k")
+
+
+def test_the_script_prints_a_table_or_json(tmp_path: Path) -> None:
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        script = str(ROOT / "scripts" / "sass_report")
+        return subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True)
+
+    out = tmp_path / "figures.json"
+    made = call("--workloads", "swiglu", "--target", "A100", "--output", str(out))
+    assert made.returncode == 0, made.stderr
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert found["target"] == "sm_80:A100" and made.stdout.strip() == text_table(found)
+    for bad in (("--workloads", "nothing"), ("--target", "abacus"), ("--plan", "none")):
+        refused = call(*bad)
+        assert refused.returncode == 2 and len(refused.stderr.splitlines()[-1:]) == 1
+        assert "Traceback" not in refused.stderr
