@@ -69,7 +69,7 @@ def build_flags(source: Source) -> tuple[str, ...]:
 def cubin_key(source: Source, target: Target) -> str:
     """What names a cubin: its text, flags, architecture and compiler."""
     flags = build_flags(source)
-    return content_key(["cubin", nvrtc_version(), target.arch, *flags, source.text])
+    return content_key(["whole cubin", nvrtc_version(), target.arch, *flags, source.text])
 
 
 def build_cuda(
