@@ -2,6 +2,9 @@
 
 Streams run things at once; a capture keeps its calls for the graph. Kernels are Python functions
 of addresses, by symbol. Device arrays are `DeviceArray`s around NumPy memory.
+
+What one stream writes, another may use once it has waited for it, or the host has: a kernel that
+comes sooner is refused here, where the real device would read what was there before.
 """
 
 from __future__ import annotations
@@ -60,9 +63,13 @@ class Stream:
 
     def synchronize(self) -> None:
         self.driver.note("synchronize")
+        self.driver.settle(self.ptr)
 
     def wait_event(self, event: Event) -> None:
         self.driver.log.append(("wait", self.ptr, event.stream))
+        for _, readers in self.driver.unfinished.values():
+            if event.stream in readers:
+                readers.add(self.ptr)
 
 
 class Event:
@@ -102,6 +109,8 @@ class FakeDriver:
         self.captures = 0
         self.broken = False
         self.streams: list[Stream] = [Stream(self, 0)]
+        # By address: where the memory ends, and the streams that know it to be written.
+        self.unfinished: dict[int, tuple[int, set[int]]] = {}
 
     def note(self, *what: Any) -> None:
         self.fail_if_broken()
@@ -115,23 +124,52 @@ class FakeDriver:
         """What was done, without details."""
         return [str(entry[0]) for entry in self.log]
 
+    # --- what has been written, and who knows
+
+    def forget(self, array: DeviceArray) -> None:
+        """What was at these addresses before is of no interest."""
+        start, end = self.pointer(array), self.pointer(array) + array.nbytes
+        self.unfinished = {k: v for k, v in self.unfinished.items() if v[0] <= start or end <= k}
+
+    def writing(self, array: DeviceArray) -> None:
+        self.forget(array)
+        start = self.pointer(array)
+        self.unfinished[start] = (start + array.nbytes, {self.current_stream().ptr})
+
+    def settle(self, stream: int | None = None) -> None:
+        """All that a stream (default: every stream) had to write is written."""
+        left = {k: v for k, v in self.unfinished.items() if stream is not None}
+        self.unfinished = {k: v for k, v in left.items() if stream not in v[1]}
+
+    def using(self, address: int) -> None:
+        for start, (end, readers) in self.unfinished.items():
+            if start <= address < end and self.current_stream().ptr not in readers:
+                raise RuntimeError("a stream uses what another has yet to write")
+
     # --- memory
 
     def empty(self, type_: TensorType) -> DeviceArray:
-        return DeviceArray(aligned_empty(type_))
+        found = DeviceArray(aligned_empty(type_))
+        self.forget(found)
+        return found
 
     def zeros(self, count: int) -> DeviceArray:
         found = self.empty(TensorType((max(count, 1),), DType.U8))
         found.memory.fill(0)
+        self.writing(found)
         return found
 
     def upload(self, array: np.ndarray) -> DeviceArray:
         words = TensorType((max(array.nbytes, 1),), DType.U8)
         room = aligned_empty(words)[: array.nbytes].view(array.dtype).reshape(array.shape)
         room[...] = array
-        return DeviceArray(room)
+        found = DeviceArray(room)
+        self.writing(found)
+        return found
 
     def assign(self, target: DeviceArray, source: Any) -> None:
+        self.using(self.pointer(target))
+        self.writing(target)
         target.memory[...] = source.memory if isinstance(source, DeviceArray) else source
         self.note("assign")
 
@@ -167,12 +205,16 @@ class FakeDriver:
 
     def launch(self, function: str, shape: Any, arguments: tuple[int, ...]) -> None:
         self.note("launch", function, shape, arguments)
+        for address in arguments if function != "af_stall" else ():
+            self.using(address)
         self.now_us += US_PER_LAUNCH if function != "af_stall" else arguments[0] * 1e-3
         if function in self.kernels:
             self.kernels[function](*arguments)
 
     def gemm(self, form: Any, dtype: DType, a: int, b: int, c: int) -> None:
         self.note("gemm", form, a, b, c)
+        for address in (a, b, c):
+            self.using(address)
         self.now_us += US_PER_LAUNCH
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
@@ -204,6 +246,7 @@ class FakeDriver:
 
     def synchronize(self) -> None:
         self.note("device")
+        self.settle()
 
     def capture(self, stream: Stream, work: Sequence[Callable[[], None]]) -> Graph:
         self.captures += 1

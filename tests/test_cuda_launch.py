@@ -55,7 +55,10 @@ def driver() -> FakeDriver:
 
 
 def on_device(driver: FakeDriver, array: np.ndarray) -> DeviceArray:
-    return driver.upload(array)
+    """A caller's array: it has been there for long."""
+    found = driver.upload(array)
+    driver.settle()
+    return found
 
 
 def test_numpy_in_numpy_out(tmp_path: Path, driver: FakeDriver) -> None:
@@ -143,6 +146,29 @@ def test_a_call_on_another_stream_waits_for_the_one_before(
     assert [e for e in driver.log if e[0] == "wait"] == [("wait", 4, 3)]
 
 
+def test_buffers_are_filled_before_a_first_call_on_any_stream(
+    tmp_path: Path, driver: FakeDriver
+) -> None:
+    x = on_device(driver, X)
+    actions: tuple[Action, ...] = (launch("k_add", Ref("scratch"), Ref("out")),)
+    plan = CudaPlan(artifact(tmp_path, actions, scratch=256), driver)
+    with Stream(driver, 7):
+        (found,) = plan.run([x])
+    assert found.memory.tolist() == [1.0] * N
+
+
+def test_a_stand_in_is_not_filled_while_another_stream_reads_it(
+    tmp_path: Path, driver: FakeDriver
+) -> None:
+    odd = DeviceArray(on_device(driver, np.arange(N + 1, dtype=np.float32)).memory[1:])
+    plan = CudaPlan(artifact(tmp_path), driver)
+    for ptr in (3, 4):
+        with Stream(driver, ptr):
+            plan.run([odd])
+    order = [n for n in driver.names() if n in ("assign", "wait", "graph")]
+    assert order == ["assign", "graph", "wait", "assign", "graph"]
+
+
 def test_a_loop_reads_its_trip_number_and_alternates_its_state(
     tmp_path: Path, driver: FakeDriver
 ) -> None:
@@ -165,6 +191,7 @@ def test_a_library_runs_once_before_it_is_captured(tmp_path: Path, driver: FakeD
     form = GemmForm(1, 2, 2, 2, False, False)
     actions: tuple[Action, ...] = (Gemm(form, DType.F32, Ref("in"), Ref("in"), Ref("out")),)
     plan = CudaPlan(artifact(tmp_path, actions), driver)
+    driver.log.clear()
     plan.run([on_device(driver, X)])
     names = [n for n in driver.names() if n in ("device", "gemm", "synchronize", "graph")]
     assert names == ["device", "gemm", "synchronize", "graph", "gemm"]

@@ -47,10 +47,13 @@ class CudaPlan:
         self.has_gemm = any(isinstance(a, Gemm) for a in every(artifact.actions))
         try:
             self._functions = self._load()
-            self._buffers = self._allocate()
+            self.side = self.driver.new_stream()
+            with self.side:
+                self._buffers = self._allocate()
+            # Nothing orders the stream of a first call after the one that fills the buffers.
+            self.side.synchronize()
         except self.driver.errors as error:
             raise LaunchError(f"the program cannot be loaded: {error}") from error
-        self.side = self.driver.new_stream()
         self._arguments = Arguments(self.driver, artifact.inputs, artifact.outputs)
 
     def _load(self) -> dict[str, Any]:
@@ -177,21 +180,22 @@ class CudaPlan:
         arguments that do not fit, LaunchError when the device refuses."""
         with self._lock:
             try:
-                taken = self._arguments.take(inputs, outputs, self.driver.current_stream())
-                self._issue(taken.inputs, taken.outputs)
+                stream = self.driver.current_stream()
+                capturing = bool(stream.ptr and stream.is_capturing())
+                if not capturing:
+                    # First of all: `take` fills buffers that an earlier call may still read.
+                    self._follow(stream)
+                taken = self._arguments.take(inputs, outputs, stream)
+                self._issue(taken.inputs, taken.outputs, stream, capturing)
                 return taken.results()
             except self.driver.errors as error:
                 raise LaunchError(f"the device failed: {error}") from error
 
-    def _issue(self, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
-        stream = self.driver.current_stream()
+    def _issue(
+        self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: Any, capturing: bool
+    ) -> None:
         # A caller who captures takes our launches into a graph of his own.
-        if stream.ptr and stream.is_capturing():
-            for call in self.calls(inputs, outputs):
-                call()
-            return
-        self._follow(stream)
-        if self.mode == "graph":
+        if self.mode == "graph" and not capturing:
             self.graph(inputs, outputs).launch(stream)
             return
         for call in self.calls(inputs, outputs):
