@@ -153,6 +153,24 @@ def test_kernels_that_wait_for_each_other_must_fit_together(cache: BuildCache) -
         build_cuda(replace(made, actions=(crowd,)), cache)
 
 
+def test_static_shared_memory_counts_too(cache: BuildCache) -> None:
+    made, limit = program("swiglu"), DEFAULT_TARGET.shared_per_block
+    text = """extern "C" __global__ void k(float *x) {
+      __shared__ float own[256];
+      own[threadIdx.x] = x[threadIdx.x];
+      __syncthreads();
+      x[threadIdx.x] = own[threadIdx.x ^ 1];
+    }"""
+
+    def asking(dynamic: int) -> CudaProgram:
+        launch = KernelLaunch("k", Geometry(1, 256, dynamic), ())
+        return replace(made, sources=(Source("k", text),), actions=(launch,))
+
+    build_cuda(asking(limit - 1024), cache)
+    with pytest.raises(CompileError, match=f"a block needs {limit + 1} bytes of shared memory"):
+        build_cuda(asking(limit - 1023), cache)
+
+
 def test_without_nvrtc_there_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, cache: BuildCache
 ) -> None:

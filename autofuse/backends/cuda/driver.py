@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.backends.cuda.devices import Target, target_of
-from autofuse.backends.cuda.geometry import PLAIN_SHARED, Geometry
+from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.nvrtc import nvrtc_version
 from autofuse.ops.contraction import GemmForm
 from autofuse.ops.dtypes import DType
@@ -59,6 +59,13 @@ def require_cuda() -> None:
         raise CudaMissing(f"device 'cuda' cannot be used: {reason}")
 
 
+def _cupy() -> Any:
+    require_cuda()
+    import cupy
+
+    return cupy
+
+
 def ready() -> None:
     """Raises CudaMissing without a device, CompilerMissing without NVRTC."""
     require_cuda()
@@ -67,9 +74,7 @@ def ready() -> None:
 
 def query_target() -> Target:
     """The running device. Raises CudaMissing without one, TargetError for one too old."""
-    require_cuda()
-    import cupy
-
+    cupy = _cupy()
     device = cupy.cuda.Device()
     attributes = {k: int(v) for k, v in device.attributes.items() if k in _ATTRIBUTES}
     name = cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode()
@@ -85,10 +90,7 @@ def running_target() -> Target:
 
 def driver_version() -> str:
     """Version of the driver, such as "13000"; raises CudaMissing without one."""
-    require_cuda()
-    import cupy
-
-    return str(cupy.cuda.runtime.driverGetVersion())
+    return str(_cupy().cuda.runtime.driverGetVersion())
 
 
 def cupy_version() -> str:
@@ -102,11 +104,9 @@ class CupyDriver:
 
     errors: tuple[type[BaseException], ...] = ERRORS
 
-    def __init__(self) -> None:
-        require_cuda()
-        import cupy
-
-        self.cupy = cupy
+    def __init__(self, cupy: Any = None) -> None:
+        """On the module `cupy`: without one CuPy itself, and CudaMissing where it is of no use."""
+        self.cupy = cupy or _cupy()
         self._cublas: Any = None
         self._factors = {t: np.array([1, 0], t.numpy) for t in (DType.F32, DType.F64)}
 
@@ -182,7 +182,8 @@ class CupyDriver:
         found, driver = module.get_function(symbol), self.cupy.cuda.driver
         # Asking for anything loads the code now: it must not happen while a graph is captured.
         driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_NUM_REGS, found.ptr)
-        if shared > PLAIN_SHARED:
+        if shared:
+            # Without it static and dynamic bytes together stop at 48 KiB.
             attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             driver.funcSetAttribute(found.ptr, attribute, shared)
         return found
