@@ -98,7 +98,8 @@ class Graph:
 
 
 class FakeDriver:
-    """See the module text. `log` has one entry per thing done; `now_us` is the device's clock."""
+    """See the module text. `log` has one entry per thing done; `now_us` is the device's clock;
+    `held` is how many blocks are on the device at once."""
 
     errors = ERRORS
 
@@ -108,6 +109,7 @@ class FakeDriver:
         self.now_us = 0.0
         self.captures = 0
         self.broken = False
+        self.held = 132 * 8
         self.streams: list[Stream] = [Stream(self, 0)]
         # By address: where the memory ends, and the streams that know it to be written.
         self.unfinished: dict[int, tuple[int, set[int]]] = {}
@@ -203,7 +205,11 @@ class FakeDriver:
     def function(self, module: str, symbol: str, shared: int) -> str:
         return symbol
 
+    def blocks_held(self, function: str, shape: Any) -> int:
+        return self.held
+
     def launch(self, function: str, shape: Any, arguments: tuple[int, ...]) -> None:
+        assert not shape.cooperative or shape.grid <= self.held, "blocks would wait for ever"
         self.note("launch", function, shape, arguments)
         for address in arguments if function != "af_stall" else ():
             self.using(address)

@@ -2,7 +2,8 @@
 
 A kernel is its symbol; `FakeCupy(KERNEL=Resources(...))` says what the compiler made of it. The
 rules: dynamic and static shared memory together stay within 48 KiB until the kernel opts in, and
-within the device's limit then (CUDA driver API, cuFuncSetAttribute).
+within the device's limit then (CUDA driver API, cuFuncSetAttribute). A cooperative grid larger
+than what fits is made smaller (CuPy's cupy/cuda/function.pyx).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from autofuse.backends.cuda.devices import DEFAULT_TARGET
+from autofuse.backends.cuda.devices import DEFAULT_TARGET, blocks_resident
 
 PLAIN_SHARED = 48 << 10
 
@@ -40,10 +41,13 @@ class Function:
         block: tuple[int, int, int],
         args: tuple[int, ...],
         shared_mem: int = 0,
+        enable_cooperative_groups: bool = False,
     ) -> None:
         if shared_mem > self.cupy.dynamic_limit(self.ptr):
             raise DriverError("CUDA_ERROR_INVALID_VALUE: invalid argument")
-        self.cupy.launched.append((self.ptr, grid[0], shared_mem))
+        held = self.cupy.resident(self.ptr, block[0], shared_mem) * self.cupy.target.sms
+        blocks = min(grid[0], held) if enable_cooperative_groups else grid[0]
+        self.cupy.launched.append((self.ptr, blocks, shared_mem))
 
 
 class FakeCupy:
@@ -59,7 +63,9 @@ class FakeCupy:
                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8,
                 funcGetAttribute=lambda attribute, symbol: self.kernels[symbol].registers,
                 funcSetAttribute=self._opt_in,
-            )
+                occupancyMaxActiveBlocksPerMultiprocessor=self.resident,
+            ),
+            Device=lambda: SimpleNamespace(attributes={"MultiProcessorCount": self.target.sms}),
         )
 
     def module(self) -> Any:
@@ -68,6 +74,10 @@ class FakeCupy:
 
     def dynamic_limit(self, symbol: str) -> int:
         return self.opted.get(symbol, PLAIN_SHARED - self.kernels[symbol].shared)
+
+    def resident(self, symbol: str, threads: int, dynamic: int) -> int:
+        own = self.kernels[symbol]
+        return blocks_resident(self.target, threads, own.registers, own.shared + dynamic)
 
     def _opt_in(self, symbol: str, attribute: int, value: int) -> None:
         assert attribute == 8

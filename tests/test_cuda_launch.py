@@ -222,6 +222,18 @@ def test_outputs_must_be_apart_from_inputs(tmp_path: Path, driver: FakeDriver) -
     assert host.tolist() == (X + 1).tolist()
 
 
+def test_blocks_that_wait_for_each_other_must_all_be_there(
+    tmp_path: Path, driver: FakeDriver
+) -> None:
+    x, shape = on_device(driver, X), Geometry(driver.held, 256, cooperative=True)
+    arguments = SIMPLE[0].arguments  # type: ignore[union-attr]  # a launch
+    made = artifact(tmp_path, (Loop(2, 0, (KernelLaunch("k_add", shape, arguments),), ()),))
+    CudaPlan(made, driver).run([x])
+    driver.held -= 1
+    with pytest.raises(LaunchError, match=r"1056 blocks wait .* the device holds 1055 at once"):
+        CudaPlan(made, driver)
+
+
 def test_an_error_of_the_device_is_one_of_ours(tmp_path: Path, driver: FakeDriver) -> None:
     plan = CudaPlan(artifact(tmp_path), driver)
     driver.broken = True

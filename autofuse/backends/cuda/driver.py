@@ -188,7 +188,15 @@ class CupyDriver:
             driver.funcSetAttribute(found.ptr, attribute, shared)
         return found
 
+    def blocks_held(self, function: Any, shape: Geometry) -> int:
+        """Blocks of this shape that the device holds at once, as the driver counts them."""
+        ask = self.cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
+        each = int(ask(function.ptr, shape.block, shape.shared))
+        return each * int(self.cupy.cuda.Device().attributes["MultiProcessorCount"])
+
     def launch(self, function: Any, shape: Geometry, arguments: tuple[int, ...]) -> None:
+        """Start a kernel. CuPy makes a cooperative grid smaller than asked for where it does not
+        fit: ask `blocks_held` before."""
         grid, block = (shape.grid, 1, 1), (shape.block, 1, 1)
         if shape.cooperative:
             function(grid, block, arguments, shape.shared, enable_cooperative_groups=True)

@@ -20,6 +20,7 @@ from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.arrays import Arguments
 from autofuse.backends.cuda.build import CudaArtifact
 from autofuse.backends.cuda.driver import CupyDriver
+from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.program import Action, Gemm, KernelLaunch, Loop, moved
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.schedule import Copy, Ref
@@ -70,7 +71,18 @@ class CudaPlan:
                 raise LaunchError(text, Blame.MACHINE) from error
             module = self.driver.load(cubin)
             found[symbol] = self.driver.function(module, symbol, shared.get(symbol, 0))
+        for action in every(self.artifact.actions):
+            if isinstance(action, KernelLaunch) and action.geometry.cooperative:
+                self._check_together(found[action.symbol], action.geometry)
         return found
+
+    def _check_together(self, function: Any, shape: Geometry) -> None:
+        """Blocks that wait for one that never starts would wait for ever."""
+        held = self.driver.blocks_held(function, shape)
+        if shape.grid > held:
+            raise LaunchError(
+                f"{shape.grid} blocks wait for each other, but the device holds {held} at once"
+            )
 
     def _allocate(self) -> dict[str, Any]:
         facts, d = self.artifact, self.driver
