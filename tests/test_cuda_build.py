@@ -140,6 +140,16 @@ def test_flags_are_those_of_the_configuration() -> None:
     assert {s.name for s in other.sources}.isdisjoint(s.name for s in made.sources)
 
 
+def test_a_relaxed_product_of_f32_may_use_tf32() -> None:
+    graph = small("attention")
+    base = baseline_candidate(graph, "xla-2022", CudaLaunchSpace())[0]
+    for math in ("strict", "relaxed"):
+        launches = tuple(LaunchConfig.of(**dict(c.settings), math=math) for c in base.launches)
+        made = cuda_program(graph, replace(base, launches=launches))
+        products = [a for a in made.actions if isinstance(a, Gemm)]
+        assert products and all(a.tf32 == (math == "relaxed") for a in products)
+
+
 def test_a_refused_text_is_a_compile_failure(cache: BuildCache) -> None:
     made = program("swiglu")
     bad = replace(made.sources[0], text='extern "C" __global__ void k(int *p) { *p = nothing; }')
@@ -156,6 +166,24 @@ def test_kernels_that_wait_for_each_other_must_fit_together(cache: BuildCache) -
     crowd = replace(launch, geometry=Geometry(132 * 8 + 1, 256, cooperative=True))
     with pytest.raises(CompileError, match="does not hold them all"):
         build_cuda(replace(made, actions=(crowd,)), cache)
+
+
+def test_static_shared_memory_counts_too(cache: BuildCache) -> None:
+    made, limit = program("swiglu"), DEFAULT_TARGET.shared_per_block
+    text = """extern "C" __global__ void k(float *x) {
+      __shared__ float own[256];
+      own[threadIdx.x] = x[threadIdx.x];
+      __syncthreads();
+      x[threadIdx.x] = own[threadIdx.x ^ 1];
+    }"""
+
+    def asking(dynamic: int) -> CudaProgram:
+        launch = KernelLaunch("k", Geometry(1, 256, dynamic), ())
+        return replace(made, sources=(Source("k", text),), actions=(launch,))
+
+    build_cuda(asking(limit - 1024), cache)
+    with pytest.raises(CompileError, match=f"a block needs {limit + 1} bytes of shared memory"):
+        build_cuda(asking(limit - 1023), cache)
 
 
 def test_without_nvrtc_there_is_one_sentence(

@@ -10,6 +10,7 @@ import pytest
 from fake_cuda import DeviceArray, FakeDriver, Stream, floats
 
 from autofuse.backends.base import LaunchError
+from autofuse.backends.cuda.blas import WORKSPACE_BYTES
 from autofuse.backends.cuda.build import CudaArtifact
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.backends.cuda.geometry import Geometry
@@ -55,7 +56,10 @@ def driver() -> FakeDriver:
 
 
 def on_device(driver: FakeDriver, array: np.ndarray) -> DeviceArray:
-    return driver.upload(array)
+    """A caller's array: it has been there for long."""
+    found = driver.upload(array)
+    driver.settle()
+    return found
 
 
 def test_numpy_in_numpy_out(tmp_path: Path, driver: FakeDriver) -> None:
@@ -143,6 +147,29 @@ def test_a_call_on_another_stream_waits_for_the_one_before(
     assert [e for e in driver.log if e[0] == "wait"] == [("wait", 4, 3)]
 
 
+def test_buffers_are_filled_before_a_first_call_on_any_stream(
+    tmp_path: Path, driver: FakeDriver
+) -> None:
+    x = on_device(driver, X)
+    actions: tuple[Action, ...] = (launch("k_add", Ref("scratch"), Ref("out")),)
+    plan = CudaPlan(artifact(tmp_path, actions, scratch=256), driver)
+    with Stream(driver, 7):
+        (found,) = plan.run([x])
+    assert found.memory.tolist() == [1.0] * N
+
+
+def test_a_stand_in_is_not_filled_while_another_stream_reads_it(
+    tmp_path: Path, driver: FakeDriver
+) -> None:
+    odd = DeviceArray(on_device(driver, np.arange(N + 1, dtype=np.float32)).memory[1:])
+    plan = CudaPlan(artifact(tmp_path), driver)
+    for ptr in (3, 4):
+        with Stream(driver, ptr):
+            plan.run([odd])
+    order = [n for n in driver.names() if n in ("assign", "wait", "graph")]
+    assert order == ["assign", "graph", "wait", "assign", "graph"]
+
+
 def test_a_loop_reads_its_trip_number_and_alternates_its_state(
     tmp_path: Path, driver: FakeDriver
 ) -> None:
@@ -161,13 +188,24 @@ def test_a_loop_reads_its_trip_number_and_alternates_its_state(
     assert copies[1] - copies[0] == 8, "iterations 0 and 2"
 
 
+FORM = GemmForm(1, 2, 2, 2, False, False)
+PRODUCT: tuple[Action, ...] = (Gemm(FORM, DType.F32, Ref("in"), Ref("in"), Ref("out")),)
+
+
 def test_a_library_runs_once_before_it_is_captured(tmp_path: Path, driver: FakeDriver) -> None:
-    form = GemmForm(1, 2, 2, 2, False, False)
-    actions: tuple[Action, ...] = (Gemm(form, DType.F32, Ref("in"), Ref("in"), Ref("out")),)
-    plan = CudaPlan(artifact(tmp_path, actions), driver)
+    plan = CudaPlan(artifact(tmp_path, PRODUCT), driver)
+    driver.log.clear()
     plan.run([on_device(driver, X)])
     names = [n for n in driver.names() if n in ("device", "gemm", "synchronize", "graph")]
     assert names == ["device", "gemm", "synchronize", "graph", "gemm"]
+
+
+def test_every_program_has_a_workspace_for_its_products(tmp_path: Path, driver: FakeDriver) -> None:
+    plans = [CudaPlan(artifact(tmp_path, PRODUCT), driver, "eager") for _ in range(2)]
+    for plan in plans:
+        plan.run([on_device(driver, X)])
+    first, second = (entry[-1] for entry in driver.log if entry[0] == "gemm")
+    assert abs(first - second) >= WORKSPACE_BYTES, "they may run at the same time"
 
 
 @pytest.mark.parametrize(
@@ -193,6 +231,18 @@ def test_outputs_must_be_apart_from_inputs(tmp_path: Path, driver: FakeDriver) -
     host = np.zeros(N, np.float32)
     plan.run([x], [host])
     assert host.tolist() == (X + 1).tolist()
+
+
+def test_blocks_that_wait_for_each_other_must_all_be_there(
+    tmp_path: Path, driver: FakeDriver
+) -> None:
+    x, shape = on_device(driver, X), Geometry(driver.held, 256, cooperative=True)
+    arguments = SIMPLE[0].arguments  # type: ignore[union-attr]  # a launch
+    made = artifact(tmp_path, (Loop(2, 0, (KernelLaunch("k_add", shape, arguments),), ()),))
+    CudaPlan(made, driver).run([x])
+    driver.held -= 1
+    with pytest.raises(LaunchError, match=r"1056 blocks wait .* the device holds 1055 at once"):
+        CudaPlan(made, driver)
 
 
 def test_an_error_of_the_device_is_one_of_ours(tmp_path: Path, driver: FakeDriver) -> None:

@@ -71,7 +71,7 @@ def build_flags(source: Source) -> tuple[str, ...]:
 def cubin_key(source: Source, target: Target) -> str:
     """What names a cubin: its text, flags, architecture and compiler."""
     flags = build_flags(source)
-    return content_key(["cubin", nvrtc_version(), target.arch, *flags, source.text])
+    return content_key(["whole cubin", nvrtc_version(), target.arch, *flags, source.text])
 
 
 def build_cuda(
@@ -97,7 +97,7 @@ def build_cuda(
         )
     facts = {unit.name: unit.facts for unit in units}
     for launch in _launches(program.actions):
-        _check_together(launch, facts[launch.symbol], program.target)
+        _check_fits(launch, facts[launch.symbol], program.target)
     artifact = CudaArtifact(
         target=program.target,
         cubins=tuple((unit.name, unit.path) for unit in units),
@@ -135,8 +135,15 @@ def group_facts(program: CudaProgram, facts: dict[str, Facts]) -> Iterator[Named
             yield ()
 
 
-def _check_together(launch: KernelLaunch, facts: Facts, target: Target) -> None:
+def _check_fits(launch: KernelLaunch, facts: Facts, target: Target) -> None:
+    """What only the compiler's report tells: static shared memory, and blocks that wait."""
     shape = launch.geometry
+    shared = shape.shared + facts.shared
+    if shared > target.shared_per_block:
+        raise CompileError(
+            f"a block needs {shared} bytes of shared memory, more than the "
+            f"{target.shared_per_block} of {target}"
+        )
     if shape.cooperative and not fits_at_once(shape, target, facts.registers, facts.shared):
         raise CompileError(
             f"{shape.grid} blocks wait for each other, but with {facts.registers} registers a "

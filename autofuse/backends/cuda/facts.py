@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from autofuse.backends.cuda.devices import Target, blocks_resident, occupancy
 
-# The system keeps a kilobyte of shared memory of every block from sm_90 on; the log counts it.
 _ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
 _PROPERTIES = re.compile(r"Function properties for (\w+)")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")

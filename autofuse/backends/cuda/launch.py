@@ -18,15 +18,19 @@ import numpy as np
 
 from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.arrays import Arguments
+from autofuse.backends.cuda.blas import WORKSPACE_BYTES
 from autofuse.backends.cuda.build import CudaArtifact
 from autofuse.backends.cuda.driver import CupyDriver
+from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.program import Action, Gemm, KernelLaunch, Loop, moved
-from autofuse.ops.types import AutofuseError
+from autofuse.ops.dtypes import DType
+from autofuse.ops.types import AutofuseError, TensorType
 from autofuse.plan.schedule import Copy, Ref
 from autofuse.records import Blame
 
 MODES = ("graph", "eager")
 KEPT_GRAPHS = 8
+BLAS_WORKSPACE = TensorType((WORKSPACE_BYTES,), DType.U8)
 Call = Callable[[], None]
 
 
@@ -36,7 +40,9 @@ class CudaPlan:
     def __init__(
         self, artifact: CudaArtifact, driver: CupyDriver | None = None, mode: str = "graph"
     ) -> None:
-        """Loads the modules and allocates all buffers. Raises LaunchError, CudaMissing."""
+        """Loads the modules and allocates all buffers.
+
+        Raises LaunchError, CudaMissing, CublasMissing."""
         if mode not in MODES:
             raise AutofuseError(f"unknown mode '{mode}' (known: {', '.join(MODES)})")
         self.artifact, self.mode = artifact, mode
@@ -47,10 +53,15 @@ class CudaPlan:
         self.has_gemm = any(isinstance(a, Gemm) for a in every(artifact.actions))
         try:
             self._functions = self._load()
-            self._buffers = self._allocate()
+            self.side = self.driver.new_stream()
+            if self.has_gemm:
+                self.driver.prepare_products()
+            with self.side:
+                self._buffers = self._allocate()
+            # Nothing orders the stream of a first call after the one that fills the buffers.
+            self.side.synchronize()
         except self.driver.errors as error:
             raise LaunchError(f"the program cannot be loaded: {error}") from error
-        self.side = self.driver.new_stream()
         self._arguments = Arguments(self.driver, artifact.inputs, artifact.outputs)
 
     def _load(self) -> dict[str, Any]:
@@ -67,7 +78,18 @@ class CudaPlan:
                 raise LaunchError(text, Blame.MACHINE) from error
             module = self.driver.load(cubin)
             found[symbol] = self.driver.function(module, symbol, shared.get(symbol, 0))
+        for action in every(self.artifact.actions):
+            if isinstance(action, KernelLaunch) and action.geometry.cooperative:
+                self._check_together(found[action.symbol], action.geometry)
         return found
+
+    def _check_together(self, function: Any, shape: Geometry) -> None:
+        """Blocks that wait for one that never starts would wait for ever."""
+        held = self.driver.blocks_held(function, shape)
+        if shape.grid > held:
+            raise LaunchError(
+                f"{shape.grid} blocks wait for each other, but the device holds {held} at once"
+            )
 
     def _allocate(self) -> dict[str, Any]:
         facts, d = self.artifact, self.driver
@@ -77,6 +99,8 @@ class CudaPlan:
             "work": (d.zeros(facts.workspace),),
             "scratch": (d.zeros(facts.scratch),),
             "trip": (d.upload(trips),),
+            # Of this program alone: programs may run at the same time on several streams.
+            "blas": (d.empty(BLAS_WORKSPACE),) if self.has_gemm else (),
         }
 
     def __enter__(self) -> CudaPlan:
@@ -132,10 +156,11 @@ class CudaPlan:
         for action in actions:
             match action:
                 case KernelLaunch(symbol, shape, arguments):
-                    addresses = tuple(at(argument.ref) for argument in arguments)
-                    yield partial(self.driver.launch, self._functions[symbol], shape, addresses)
-                case Gemm(form, dtype, a, b, c):
-                    yield partial(self.driver.gemm, form, dtype, at(a), at(b), at(c))
+                    given = tuple(at(argument.ref) for argument in arguments)
+                    yield partial(self.driver.launch, self._functions[symbol], shape, given)
+                case Gemm(a=a, b=b, c=c):
+                    addresses = (at(a), at(b), at(c))
+                    yield partial(self.driver.gemm, action, addresses, base["blas"][0])
                 case Copy(source, target, nbytes):
                     if nbytes:
                         yield partial(self.driver.copy, at(target), at(source), nbytes)
@@ -157,7 +182,7 @@ class CudaPlan:
         return found
 
     def captured(self, calls: Sequence[Call]) -> Any:
-        """These calls as a graph. A library must have made its workspace before: it runs once."""
+        """These calls as a graph. A library loads its kernels when they first run: not here."""
         if self.has_gemm:
             # Whatever still uses the buffers, on any stream, comes first.
             self.driver.synchronize()
@@ -177,21 +202,22 @@ class CudaPlan:
         arguments that do not fit, LaunchError when the device refuses."""
         with self._lock:
             try:
-                taken = self._arguments.take(inputs, outputs, self.driver.current_stream())
-                self._issue(taken.inputs, taken.outputs)
+                stream = self.driver.current_stream()
+                capturing = bool(stream.ptr and stream.is_capturing())
+                if not capturing:
+                    # First of all: `take` fills buffers that an earlier call may still read.
+                    self._follow(stream)
+                taken = self._arguments.take(inputs, outputs, stream)
+                self._issue(taken.inputs, taken.outputs, stream, capturing)
                 return taken.results()
             except self.driver.errors as error:
                 raise LaunchError(f"the device failed: {error}") from error
 
-    def _issue(self, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
-        stream = self.driver.current_stream()
+    def _issue(
+        self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: Any, capturing: bool
+    ) -> None:
         # A caller who captures takes our launches into a graph of his own.
-        if stream.ptr and stream.is_capturing():
-            for call in self.calls(inputs, outputs):
-                call()
-            return
-        self._follow(stream)
-        if self.mode == "graph":
+        if self.mode == "graph" and not capturing:
             self.graph(inputs, outputs).launch(stream)
             return
         for call in self.calls(inputs, outputs):
