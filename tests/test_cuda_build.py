@@ -15,13 +15,13 @@ from autofuse.backends.cuda import build as building
 from autofuse.backends.cuda import nvrtc
 from autofuse.backends.cuda.build import build_cuda, build_flags, cubin_key
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, TARGETS
-from autofuse.backends.cuda.facts import Facts, complaints, parse_log
+from autofuse.backends.cuda.facts import CubinFacts, complaints, parse_log
 from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.program import (
     CudaProgram,
     Gemm,
     KernelLaunch,
-    Loop,
+    LoopAction,
     cuda_program,
     launch_settings,
     moved,
@@ -67,14 +67,14 @@ def program(name: str, plan: str = "xla-2022") -> CudaProgram:
 
 
 def test_the_report_is_read_kernel_by_kernel() -> None:
-    assert parse_log(LOG) == {"k_1": Facts(32, 0, 496, 20), "k_2": Facts(10, 256, 0, 0)}
+    assert parse_log(LOG) == {"k_1": CubinFacts(32, 0, 496, 20), "k_2": CubinFacts(10, 256, 0, 0)}
     assert complaints(LOG) == ""
     assert complaints(f"{LOG}{WARNING}\n\n") == WARNING
     assert parse_log("") == {}
 
 
 def test_facts_have_names_and_an_occupancy() -> None:
-    named = dict(Facts(64, 1024, 0, 8).named(DEFAULT_TARGET, 256, 2048))
+    named = dict(CubinFacts(64, 1024, 0, 8).named(DEFAULT_TARGET, 256, 2048))
     assert named["registers"] == 64 and named["spilled_bytes"] == 8
     assert named["shared_bytes"] == 3072 and named["blocks_per_sm"] == 4
     assert named["occupancy"] == 0.5
@@ -199,7 +199,7 @@ def test_without_nvrtc_there_is_one_sentence(
 
 def test_a_loop_reads_its_trip_number_where_it_is() -> None:
     made = program("cartpole_naive", "unfused")
-    loops = [a for a in made.actions if isinstance(a, Loop)]
+    loops = [a for a in made.actions if isinstance(a, LoopAction)]
     assert loops and made.trips == max(loop.trip for loop in loops)
     spaces = {
         argument.ref.space

@@ -11,7 +11,7 @@ import pytest
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import Noise, Runs, evaluate, random_inputs
-from autofuse.measure.check import Reference, build_reference, check, poison, reference_of
+from autofuse.measure.check import WorkloadReference, build_reference, check, poison, reference_of
 from autofuse.ops.dtypes import DType
 from autofuse.ops.layout import PART_BYTES, laid_out
 from autofuse.ops.types import TensorType
@@ -20,7 +20,7 @@ from autofuse.zoo import zoo_graph
 N = 100_000
 
 
-def reference(values: np.ndarray, dtype: DType, slack: float = 0.0) -> Reference:
+def reference(values: np.ndarray, dtype: DType, slack: float = 0.0) -> WorkloadReference:
     """Of a well-conditioned program that rounds once."""
 
     def run(scale: float, seed: int) -> Sequence[np.ndarray]:
@@ -38,7 +38,7 @@ def values() -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def exact(values: np.ndarray) -> Reference:
+def exact(values: np.ndarray) -> WorkloadReference:
     return reference(values, DType.F32)
 
 
@@ -50,7 +50,7 @@ def test_rounded_reference_passes_in_every_float_type(values: np.ndarray) -> Non
 
 
 def test_one_wrong_element_in_a_hundred_thousand_fails(
-    values: np.ndarray, exact: Reference
+    values: np.ndarray, exact: WorkloadReference
 ) -> None:
     out = values.astype(np.float32)
     out[123] += 1e-3
@@ -67,7 +67,7 @@ def test_small_error_everywhere_fails_by_its_norm(values: np.ndarray) -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_non_finite_where_the_reference_is_finite_fails(
-    values: np.ndarray, exact: Reference, bad: float
+    values: np.ndarray, exact: WorkloadReference, bad: float
 ) -> None:
     out = values.astype(np.float32)
     out[-1] = bad
@@ -109,7 +109,7 @@ def test_integers_are_exact() -> None:
     )
 
 
-def test_wrong_type_is_said(exact: Reference) -> None:
+def test_wrong_type_is_said(exact: WorkloadReference) -> None:
     assert "not f32[100000]" in check((np.zeros(N),), exact).message
 
 

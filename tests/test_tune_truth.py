@@ -27,7 +27,7 @@ from autofuse.records import Blame, Failure, FailureKind, Measurement, Timing
 from autofuse.tuning import best_plan, finals, incumbent
 from autofuse.tuning.budget import Budget
 from autofuse.tuning.evaluate import Evaluator
-from autofuse.tuning.finals import Decision
+from autofuse.tuning.finals import FinalDecision
 from autofuse.tuning.heartbeat import Heartbeat
 from autofuse.tuning.plans import baseline_candidate, baseline_plan
 from autofuse.tuning.result import Progress
@@ -164,7 +164,7 @@ def test_a_session_that_ends_last_times_its_plan_against_the_best(
     timed: list[frozenset[str]] = []
     decide = incumbent.decide
 
-    def deciding(*given: Any) -> Decision:
+    def deciding(*given: Any) -> FinalDecision:
         found = decide(*given)
         assert found.final is not None
         timed.append(found.final.compared)

@@ -59,7 +59,7 @@ class Compiler:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class BuildStep:
     """One file made or found: what making it costs, and what was spent on it now."""
 
     path: Path
@@ -142,7 +142,7 @@ def compile_program(
     )
 
 
-def _compile_object(compiler: Compiler, source: Source, cache: BuildCache, end: float) -> Step:
+def _compile_object(compiler: Compiler, source: Source, cache: BuildCache, end: float) -> BuildStep:
     flags = (*BASE_FLAGS, *source.flags)
     key = content_key(["object", compiler.identity, isa_digest(), *flags, source.text])
     known = recall(cache, key, ".o")
@@ -162,7 +162,9 @@ def _limit_s(end: float) -> float:
     return max(0.0, min(UNIT_LIMIT_S, end - time.perf_counter()))
 
 
-def _link(compiler: Compiler, objects: Sequence[Step], cache: BuildCache, end: float) -> Step:
+def _link(
+    compiler: Compiler, objects: Sequence[BuildStep], cache: BuildCache, end: float
+) -> BuildStep:
     # -ffast-math stays off the link line: there it would make loading change the FPU's mode.
     key = content_key(["library", compiler.identity, *LINK_FLAGS, *(o.path.stem for o in objects)])
     known = recall(cache, key, ".so")
@@ -173,14 +175,14 @@ def _link(compiler: Compiler, objects: Sequence[Step], cache: BuildCache, end: f
     return make_file(compiler, arguments, cache, key, ".so", "the library", _limit_s(end))
 
 
-def recall(cache: BuildCache, key: str, suffix: str) -> Step | None:
+def recall(cache: BuildCache, key: str, suffix: str) -> BuildStep | None:
     """What is cached under `key`; a damaged note is a miss."""
     found = cache.find(key, suffix, ".json")
     if found is None:
         return None
     try:
         note = json.loads(found[1].read_text(encoding="utf-8"))
-        return Step(found[0], float(note["compile_s"]), True, str(note["log"]))
+        return BuildStep(found[0], float(note["compile_s"]), True, str(note["log"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -193,7 +195,7 @@ def make_file(
     suffix: str,
     what: str,
     timeout_s: float,
-) -> Step:
+) -> BuildStep:
     """Run the compiler into a temporary file, then publish it with its cost beside it."""
     if timeout_s <= 0:
         raise CompileError(f"no time was left to compile {what}", Blame.MACHINE)
@@ -208,7 +210,7 @@ def make_file(
         # The note first: a file whose note is missing would be made again.
         note = {"compile_s": cost, "log": log[:_LOG_CHARACTERS]}
         cache.put_text(key, ".json", json.dumps(note))
-        return Step(cache.publish(output, key, suffix), cost, False, log)
+        return BuildStep(cache.publish(output, key, suffix), cost, False, log)
     finally:
         output.unlink(missing_ok=True)
 

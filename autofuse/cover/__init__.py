@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autofuse.cover.budget import certified_gain_s, worth_measuring
 from autofuse.cover.kbest import Ranked, k_best
-from autofuse.cover.planner import Options, PlanResult, Step, plan
+from autofuse.cover.planner import Options, PlanningStep, PlanResult, plan
 from autofuse.cover.protocol import (
     CoverProblem,
     LeftS,
@@ -25,9 +25,9 @@ __all__ = [
     "Piece",
     "Plan",
     "PlanResult",
+    "PlanningStep",
     "Ranked",
     "Seconds",
-    "Step",
     "certified_gain_s",
     "k_best",
     "no_limit",

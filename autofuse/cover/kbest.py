@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from autofuse.cover.order import run_order
 from autofuse.cover.presolve import Presolved, presolve
-from autofuse.cover.program import Program, Solved
+from autofuse.cover.program import CoverProgram, Solved
 from autofuse.cover.protocol import CoverProblem, LeftS, Plan, no_limit
 
 
@@ -44,14 +44,18 @@ def k_best(
     sums: list[tuple[float, Plan]] = [(0.0, ())]
     for part, copies in zip(presolved.parts, presolved.copies, strict=True):
         keys = np.array(part.keys, dtype=np.int64)
-        plans = _part_plans(Program(part), current[keys], ~out[keys], k, left_s)
+        plans = _part_plans(CoverProgram(part), current[keys], ~out[keys], k, left_s)
         for copy in copies:
             sums = _merge(sums, [(s.cost, tuple(copy[p] for p in s.plan)) for s in plans], k)
     return tuple(Ranked(_ordered(presolved, plan), cost) for cost, plan in sums)
 
 
 def _part_plans(
-    program: Program, costs: NDArray[np.float64], allowed: NDArray[np.bool_], k: int, left_s: LeftS
+    program: CoverProgram,
+    costs: NDArray[np.float64],
+    allowed: NDArray[np.bool_],
+    k: int,
+    left_s: LeftS,
 ) -> list[Solved]:
     """The k least plans of a part, each found with all before it forbidden."""
     found: list[Solved] = []

@@ -14,7 +14,7 @@ Values = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunOrder:
     """`order`: pieces that can run, in order. `stuck`: the others. `available`: values written."""
 
     order: tuple[int, ...]
@@ -22,7 +22,7 @@ class Run:
     available: frozenset[int]
 
 
-def run_order(reads: Sequence[Values], writes: Sequence[Values], chosen: Iterable[int]) -> Run:
+def run_order(reads: Sequence[Values], writes: Sequence[Values], chosen: Iterable[int]) -> RunOrder:
     """Run every chosen piece whose reads are available until none is left that can."""
     pieces = sorted(chosen)
     missing = {p: len(reads[p]) for p in pieces}
@@ -45,7 +45,7 @@ def run_order(reads: Sequence[Values], writes: Sequence[Values], chosen: Iterabl
                 if missing[reader] == 0:
                     ready.append(reader)
     stuck = tuple(p for p in pieces if missing[p] > 0)
-    return Run(tuple(order), stuck, frozenset(available))
+    return RunOrder(tuple(order), stuck, frozenset(available))
 
 
 def cheap_plan(
@@ -89,7 +89,7 @@ def cheap_plan(
 
 
 def waiting_values(
-    reads: Sequence[Values], writes: Sequence[Values], run: Run
+    reads: Sequence[Values], writes: Sequence[Values], run: RunOrder
 ) -> list[frozenset[int]]:
     """Sets of values that stuck pieces write only for each other.
 

@@ -30,7 +30,7 @@ from autofuse.errors import AutofuseError
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanningStep:
     """Where the search stands: the least measured plan, and what no plan can be below.
 
     `incumbent_us` is None until a plan is measured; `gap` = 1 - bound / incumbent, 1 without one.
@@ -101,7 +101,7 @@ def plan(
     prepare: Callable[[Sequence[Piece]], None] = lambda pieces: None,
     should_stop: Callable[[], bool] = lambda: False,
     left_s: LeftS = no_limit,
-    on_step: Callable[[Step], None] = lambda step: None,
+    on_step: Callable[[PlanningStep], None] = lambda step: None,
 ) -> PlanResult:
     """The best plan of `problem`, measuring as few pieces as proving it takes.
 
@@ -131,7 +131,7 @@ class _Planner:
         self.parts: list[PartState] = part_states(presolved)
         self.prepare: Callable[[Sequence[Piece]], None]
         self.should_stop: Callable[[], bool]
-        self.on_step: Callable[[Step], None]
+        self.on_step: Callable[[PlanningStep], None]
         self.left_s: LeftS
         self.measured = 0
         self.spent_s = 0.0
@@ -260,7 +260,7 @@ class _Planner:
                 part.offer((i for i, p in enumerate(copy) if p in chosen), self.costs)
             part.fix()
 
-    def _step(self) -> Step:
+    def _step(self) -> PlanningStep:
         incumbent: float | None = 0.0
         bound = 0.0
         fixed = 0
@@ -275,7 +275,7 @@ class _Planner:
             elif incumbent is not None:
                 incumbent += copies * part.incumbent
         gap = 1.0 if incumbent is None else 1 - bound / incumbent if incumbent > 0 else 0.0
-        return Step(incumbent, bound, max(0.0, gap), self.measured, fixed, self.spent_s)
+        return PlanningStep(incumbent, bound, max(0.0, gap), self.measured, fixed, self.spent_s)
 
     def _plan(self) -> Plan | None:
         if any(part.incumbent is None for part in self.parts):

@@ -61,7 +61,7 @@ class Solved:
     proved: bool = True
 
 
-class Program:
+class CoverProgram:
     """The program of one part. Costs are per piece, finite and >= 0."""
 
     def __init__(self, part: Part) -> None:

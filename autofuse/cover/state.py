@@ -9,7 +9,7 @@ import numpy as np
 from autofuse.cover.highs import Floats
 from autofuse.cover.order import run_order
 from autofuse.cover.presolve import Presolved
-from autofuse.cover.program import TOLERANCE, Mask, Program, Relaxed
+from autofuse.cover.program import TOLERANCE, CoverProgram, Mask, Relaxed
 from autofuse.cover.protocol import LeftS, Measured, no_limit
 
 # A cost this far below its bound is noise, not a wrong bound.
@@ -57,7 +57,7 @@ class Costs:
 class PartState:
     """One part's program with its incumbent (measured pieces only) and its bound, in us."""
 
-    def __init__(self, program: Program, copies: tuple[tuple[int, ...], ...]) -> None:
+    def __init__(self, program: CoverProgram, copies: tuple[tuple[int, ...], ...]) -> None:
         self.program = program
         self.keys = np.array(program.part.keys, dtype=np.int64)
         self.copies = copies
@@ -179,7 +179,7 @@ class PartState:
 
 def part_states(presolved: Presolved) -> list[PartState]:
     return [
-        PartState(Program(part), copies)
+        PartState(CoverProgram(part), copies)
         for part, copies in zip(presolved.parts, presolved.copies, strict=True)
     ]
 

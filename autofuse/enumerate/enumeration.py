@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autofuse.cost.bounds import NOMINAL, Calibration, group_bound_us
-from autofuse.enumerate.candidates import EnumerateOptions, Judge, Option, Sketch, State
+from autofuse.enumerate.candidates import EnumerateOptions, GrownState, Judge, KernelOption, Sketch
 from autofuse.enumerate.joins import CROWD, fuse_legal, neighbours, side_by_side, whole_parts
 from autofuse.enumerate.structure import Key, Structures
 from autofuse.enumerate.supernodes import Supernodes, supernodes_of
@@ -128,7 +128,7 @@ class _Kept:
         self.counts: Counter[str] = judge.counts
         self.base: frozenset[FusionGroup] = frozenset()
 
-    def add(self, option: Option, always: bool = False) -> None:
+    def add(self, option: KernelOption, always: bool = False) -> None:
         if option.group in self.options:
             return
         if len(self.options) >= self.judge.options.max_groups and not always:
@@ -136,7 +136,7 @@ class _Kept:
             return
         self.options[option.group] = (option.bound_us, option.key)
 
-    def add_state(self, state: State) -> None:
+    def add_state(self, state: GrownState) -> None:
         always = state.mask & (state.mask - 1) == 0
         for option in self.judge.options_of(state):
             self.add(option, always)
@@ -200,14 +200,14 @@ class _Growth:
         self.seed = seed
         self.tried = 0
 
-    def run(self) -> Iterator[State]:
+    def run(self) -> Iterator[GrownState]:
         """Every set that entered the beam."""
         start = self.judge.judge(1 << self.seed)
         if start is None or self.judge.supernodes.barriers >> self.seed & 1:
             return
         frontier, seen = [start], {start.mask}
         while frontier and self.tried < self.judge.options.max_per_seed:
-            grown: list[tuple[float, int, State]] = []
+            grown: list[tuple[float, int, GrownState]] = []
             for state in frontier:
                 if self.judge.is_over():
                     return
@@ -222,9 +222,9 @@ class _Growth:
             frontier = self._best(sorted(grown, key=lambda item: item[:2]))
             yield from frontier
 
-    def _best(self, ranked: Sequence[tuple[float, int, State]]) -> list[State]:
+    def _best(self, ranked: Sequence[tuple[float, int, GrownState]]) -> list[GrownState]:
         """The first that may be kernels and may gain, as many as the beam is wide."""
-        kept: list[State] = []
+        kept: list[GrownState] = []
         for position, (_, mask, before) in enumerate(ranked):
             if len(kept) == self.judge.options.beam:
                 self.judge.counts["dominated: beam"] += len(ranked) - position
@@ -243,7 +243,7 @@ class _Growth:
             if closed != union and (closed & ~union).bit_count() <= CROWD:
                 yield closed
 
-    def _gains(self, before: State, after: State) -> bool:
+    def _gains(self, before: GrownState, after: GrownState) -> bool:
         """Whether one kernel may beat two: the bound of the union against those of its parts."""
         extra = after.mask & ~before.mask
         if not self.judge.options.prune or not (before.whole and after.whole):

@@ -9,7 +9,7 @@ from functools import reduce
 from operator import or_
 
 from autofuse.cost.work import group_work
-from autofuse.enumerate.candidates import Judge, Option, State
+from autofuse.enumerate.candidates import GrownState, Judge, KernelOption
 from autofuse.enumerate.supernodes import Supernodes
 from autofuse.plan.clusters import bits, connected, mask_of
 
@@ -44,7 +44,7 @@ def neighbours(supernodes: Supernodes, mask: int, fanout: int) -> list[int]:
     return [k for k in ranked if not supernodes.barriers >> k & 1][:fanout]
 
 
-def fuse_legal(judge: Judge) -> list[State]:
+def fuse_legal(judge: Judge) -> list[GrownState]:
     """A plan that fuses whatever is legal: each supernode joins the kernel of its last producer, or
     of a sibling, if it may. Kernels are numbered, and no supernode joins one before its producers',
     so that the kernels never wait for each other. Cut short, it leaves the last supernodes out."""
@@ -81,7 +81,7 @@ def _kernel_for(judge: Judge, k: int, masks: Sequence[int], home: Sequence[int])
     return None
 
 
-def whole_parts(judge: Judge) -> list[State]:
+def whole_parts(judge: Judge) -> list[GrownState]:
     """Everything connected between barriers as one kernel each, where legal."""
     supernodes = judge.supernodes
     free = [k for k in range(len(supernodes.items)) if not supernodes.barriers >> k & 1]
@@ -91,7 +91,7 @@ def whole_parts(judge: Judge) -> list[State]:
     return [state for state in found if state is not None]
 
 
-def side_by_side(judge: Judge, states: Sequence[State]) -> Iterator[Option]:
+def side_by_side(judge: Judge, states: Sequence[GrownState]) -> Iterator[KernelOption]:
     """Small kernels that do not depend on each other fused horizontally, 2, 4, 8, ... at a time."""
     limit = judge.options.horizontal
     if limit < 2:
@@ -116,7 +116,7 @@ def side_by_side(judge: Judge, states: Sequence[State]) -> Iterator[Option]:
         size *= 2
 
 
-def _is_small(judge: Judge, state: State) -> bool:
+def _is_small(judge: Judge, state: GrownState) -> bool:
     if not state.whole or state.mask & judge.supernodes.barriers:
         return False
     group = state.first.group
@@ -125,7 +125,7 @@ def _is_small(judge: Judge, state: State) -> bool:
     )
 
 
-def _independent(judge: Judge, units: Sequence[State], size: int) -> int | None:
+def _independent(judge: Judge, units: Sequence[GrownState], size: int) -> int | None:
     """The first unit with the next ones that neither need it, nor feed it, nor share supernodes."""
     supernodes = judge.supernodes
     mask = around = 0

@@ -68,7 +68,7 @@ class OutputReference:
 
 
 @dataclass(frozen=True)
-class Reference:
+class WorkloadReference:
     """The outputs of a workload, as a candidate is held to them."""
 
     outputs: tuple[OutputReference, ...]
@@ -92,7 +92,7 @@ def poison(array: np.ndarray) -> None:
         array.fill(np.nan)
 
 
-def reference_of(graph: Graph, inputs: Sequence[np.ndarray], runs: int = 2) -> Reference:
+def reference_of(graph: Graph, inputs: Sequence[np.ndarray], runs: int = 2) -> WorkloadReference:
     """The reference of `graph` on these inputs: one exact run, `runs` noisy ones, a wide one, and
     4 more noisy ones if the program proves ill-conditioned or has jumps."""
 
@@ -122,7 +122,7 @@ def reduction_slack(graph: Graph) -> float:
 
 def build_reference(
     evaluate: Evaluate, types: Sequence[TensorType], slack: float, runs: int = 2
-) -> Reference:
+) -> WorkloadReference:
     """As `reference_of`, from a function that runs the reference with a given noise."""
     # The exact run may overflow or divide by zero: that is the program's own doing.
     with np.errstate(all="ignore"):
@@ -139,7 +139,7 @@ def build_reference(
             move.add_wide(array)
         if any(move.delicate for move in moves):
             add(runs + 2, _EXTRA_RUNS)
-        return Reference(tuple(move.finish() for move in moves))
+        return WorkloadReference(tuple(move.finish() for move in moves))
 
 
 def _flat(array: np.ndarray, type_: TensorType) -> np.ndarray:
@@ -279,7 +279,7 @@ def _as_float32(tolerance: np.ndarray) -> np.ndarray:
     return np.asarray(up)
 
 
-def check(outputs: Sequence[np.ndarray], reference: Reference) -> CheckResult:
+def check(outputs: Sequence[np.ndarray], reference: WorkloadReference) -> CheckResult:
     """Hold `outputs` (arrays of the workload's output types) to the reference."""
     worst = 0.0
     for position, (array, wanted) in enumerate(zip(outputs, reference.outputs, strict=True)):

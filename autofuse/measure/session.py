@@ -39,8 +39,8 @@ from autofuse.measure.protocol import (
     Open,
     Profile,
     ProfileJob,
-    Ready,
     Reply,
+    WorkerReady,
 )
 from autofuse.measure.timing import MeasureError, Sampling
 from autofuse.measure.workload import Workload
@@ -244,7 +244,7 @@ class Worker:
         except BaseException:  # an interrupt leaves a child that knows no workload
             self._drop()
             raise
-        assert isinstance(ready, Ready)
+        assert isinstance(ready, WorkerReady)
         if ready.error:
             self._drop()
             raise MeasureError(f"the workload cannot be measured: {ready.error}")

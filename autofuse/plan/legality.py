@@ -31,12 +31,12 @@ LOOP_PRODUCTS = 512
 # Below this many elements losing parallel items cannot matter.
 SMALL_WORK = 1 << 14
 
-Verdict = tuple[Form, ...] | Refusal
+GroupVerdict = tuple[Form, ...] | Refusal
 
 
 def check_group(
     graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...], *, placed: bool = False
-) -> Verdict:
+) -> GroupVerdict:
     """The forms of the kernel computing `outputs` from `nodes` (one per segment), or why not.
 
     `placed`: the caller knows that nothing the group reads depends on what it writes."""
@@ -59,7 +59,7 @@ def check_group(
     return _forms(graph, nodes, outputs)
 
 
-def _forms(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> Verdict:
+def _forms(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> GroupVerdict:
     whole = single_form(graph, nodes, outputs)
     refused = _refusal(graph, whole) if whole is not None else None
     if whole is not None and refused is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from autofuse.cost.features import kind_of_work
-from autofuse.cover import Options, PlanResult, Step, k_best, plan
+from autofuse.cover import Options, PlanningStep, PlanResult, k_best, plan
 from autofuse.enumerate.enumeration import Enumeration
 from autofuse.enumerate.windows import Window, windows
 from autofuse.ops.types import AutofuseError
@@ -337,7 +337,7 @@ class ExactSearch:
                 judged = self._judge(may_yield)
             return judged is not Next.PLANNING
 
-        def on_step(step: Step) -> None:
+        def on_step(step: PlanningStep) -> None:
             nonlocal has_plan
             self.trials += 1
             self.solving.renew()

@@ -41,7 +41,7 @@ class Final:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class FinalDecision:
     """`final` is None when no entry works any more; `failed` are records of those that failed;
     `untimed` are baselines that there was no time to compare: their recorded times had to do."""
 
@@ -65,7 +65,7 @@ def decide(
     seed: int,
     limit_s: float,
     incumbent: Measurement | None = None,
-) -> Decision:
+) -> FinalDecision:
     """Compare finalists with all baselines that work, and with the `incumbent` that the database
     serves; a tie goes to the incumbent, else to the fastest baseline.
 
@@ -83,16 +83,16 @@ def decide(
     )
     left = {d: m for d, m in every.items() if d not in together.failures}
     if not left:
-        return Decision(None, failed)
+        return FinalDecision(None, failed)
     names = {n: m.candidate_digest for n, m in baselines.items() if m.candidate_digest in left}
     if together.comparison is None:  # each works alone: what was recorded has to do
         final = _with_recorded(_as_recorded(left), left, names)
-        return Decision(final, failed, tuple(names))
+        return FinalDecision(final, failed, tuple(names))
     served = "" if incumbent is None else incumbent.candidate_digest
     timed = {n: d for n, d in names.items() if d in together.names}
     final = _winner(left, together.names, timed, together.comparison, served)
     final = _again(evaluator, final, together, left, timed, served, seconds, seed, limit_s)
-    return Decision(
+    return FinalDecision(
         _with_recorded(final, left, names), failed, tuple(n for n in names if n not in timed)
     )
 

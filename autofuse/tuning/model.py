@@ -20,9 +20,9 @@ from autofuse.tuning.bench import Bench, Findings
 from autofuse.tuning.budget import NAMING_SHARE, Share, solving
 from autofuse.tuning.exact import ExactSearch, Goal
 from autofuse.tuning.learned import (
+    KernelSample,
     Lesson,
     Model,
-    Sample,
     fit,
     held_out,
     low_factor,
@@ -53,7 +53,7 @@ class ModelSearch(ExactSearch):
         describing = Share(bench.left_s, NAMING_SHARE)
         # Kernels that there is no time to describe are taken to cost their bounds.
         self.samples = {
-            key: Sample(group_features(self.graph, group, self.bounds[key]), self.bounds[key])
+            key: KernelSample(group_features(self.graph, group, self.bounds[key]), self.bounds[key])
             for key, group in self.kernels.samples.items()
             if not describing.is_over()
         }

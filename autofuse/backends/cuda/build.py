@@ -13,14 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from autofuse.backends.base import Built, CompileError, Source, building
-from autofuse.backends.base import Facts as NamedFacts
+from autofuse.backends.base import Built, CompileError, Facts, Source, building
 from autofuse.backends.cache import BuildCache, content_key
 from autofuse.backends.cuda.devices import Target
-from autofuse.backends.cuda.facts import Facts, complaints, parse_log
+from autofuse.backends.cuda.facts import CubinFacts, complaints, parse_log
 from autofuse.backends.cuda.geometry import fits_at_once
 from autofuse.backends.cuda.nvrtc import compile_cubin, nvrtc_version
-from autofuse.backends.cuda.program import Action, CudaProgram, KernelLaunch, Loop
+from autofuse.backends.cuda.program import Action, CudaProgram, KernelLaunch, LoopAction
 from autofuse.backends.machine import usable_cores
 from autofuse.ops.types import Literal, TensorType
 from autofuse.records import Blame
@@ -46,7 +45,7 @@ class CudaArtifact:
     workspace: int
     scratch: int
     trips: int
-    facts: tuple[tuple[str, Facts], ...]
+    facts: tuple[tuple[str, CubinFacts], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class _Unit:
     cost_s: float
     cached: bool
     log: str
-    facts: Facts
+    facts: CubinFacts
 
 
 def build_flags(source: Source) -> tuple[str, ...]:
@@ -122,7 +121,7 @@ def build_cuda(
     )
 
 
-def group_facts(program: CudaProgram, facts: dict[str, Facts]) -> Iterator[NamedFacts]:
+def group_facts(program: CudaProgram, facts: dict[str, CubinFacts]) -> Iterator[Facts]:
     """Of each group the facts of its kernel; nothing for library calls and host loops."""
     for group in range(program.groups):
         owned = (a for a, o in zip(program.actions, program.owners, strict=True) if o == group)
@@ -135,7 +134,7 @@ def group_facts(program: CudaProgram, facts: dict[str, Facts]) -> Iterator[Named
             yield ()
 
 
-def _check_fits(launch: KernelLaunch, facts: Facts, target: Target) -> None:
+def _check_fits(launch: KernelLaunch, facts: CubinFacts, target: Target) -> None:
     """What only the compiler's report tells: static shared memory, and blocks that wait."""
     shape = launch.geometry
     shared = shape.shared + facts.shared
@@ -155,7 +154,7 @@ def _launches(actions: Iterable[Action]) -> Iterator[KernelLaunch]:
     for action in actions:
         if isinstance(action, KernelLaunch):
             yield action
-        elif isinstance(action, Loop):
+        elif isinstance(action, LoopAction):
             yield from _launches((*action.even, *action.odd))
 
 
@@ -187,7 +186,7 @@ def _recall(name: str, cache: BuildCache, key: str) -> _Unit | None:
         return None
     try:
         note = json.loads(found[1].read_text(encoding="utf-8"))
-        facts = Facts(**{k: int(v) for k, v in note["facts"].items()})
+        facts = CubinFacts(**{k: int(v) for k, v in note["facts"].items()})
         return _Unit(name, found[0], float(note["compile_s"]), True, str(note["log"]), facts)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

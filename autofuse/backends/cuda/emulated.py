@@ -13,7 +13,14 @@ import numpy as np
 
 from autofuse.backends.base import Built, LaunchError
 from autofuse.backends.ccompiler import find_cxx
-from autofuse.backends.cuda.program import Action, CudaProgram, Gemm, KernelLaunch, Loop, moved
+from autofuse.backends.cuda.program import (
+    Action,
+    CudaProgram,
+    Gemm,
+    KernelLaunch,
+    LoopAction,
+    moved,
+)
 from autofuse.backends.emulator.emulator import ORDERS, Emulated, EmulatorError, Order
 from autofuse.backends.library import aligned_copy, aligned_empty, check_types
 from autofuse.ops.dtypes import DType
@@ -125,7 +132,7 @@ class EmulatedPlan:
                     _multiply(action, memory)
                 case Copy(source, target, nbytes):
                     memory.bytes(target, nbytes)[...] = memory.bytes(source, nbytes)
-                case Loop(trip, level, even, odd):
+                case LoopAction(trip, level, even, odd):
                     for t in range(trip):
                         memory.trips[level] = t
                         self._do(odd if t % 2 else even, memory)

@@ -22,7 +22,7 @@ from autofuse.backends.cuda.blas import WORKSPACE_BYTES
 from autofuse.backends.cuda.build import CudaArtifact
 from autofuse.backends.cuda.driver import CupyDriver
 from autofuse.backends.cuda.geometry import Geometry
-from autofuse.backends.cuda.program import Action, Gemm, KernelLaunch, Loop, moved
+from autofuse.backends.cuda.program import Action, Gemm, KernelLaunch, LoopAction, moved
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError, TensorType
 from autofuse.plan.schedule import Copy, Ref
@@ -31,7 +31,7 @@ from autofuse.records import Blame
 MODES = ("graph", "eager")
 KEPT_GRAPHS = 8
 BLAS_WORKSPACE = TensorType((WORKSPACE_BYTES,), DType.U8)
-Call = Callable[[], None]
+LaunchCall = Callable[[], None]
 
 
 class CudaPlan:
@@ -130,7 +130,7 @@ class CudaPlan:
 
     def segments(
         self, inputs: Sequence[int], outputs: Sequence[int]
-    ) -> list[tuple[int, tuple[Call, ...]]]:
+    ) -> list[tuple[int, tuple[LaunchCall, ...]]]:
         """The launches on these addresses, in order: (group of the plan or -1, its calls)."""
         if not self._functions and self.artifact.cubins:
             raise LaunchError("the program has been unloaded")
@@ -142,13 +142,13 @@ class CudaPlan:
         pairs = zip(self.artifact.owners, self.artifact.actions, strict=True)
         return [(owner, tuple(self._calls((action,), base, {}))) for owner, action in pairs]
 
-    def calls(self, inputs: Sequence[int], outputs: Sequence[int]) -> tuple[Call, ...]:
+    def calls(self, inputs: Sequence[int], outputs: Sequence[int]) -> tuple[LaunchCall, ...]:
         """Every launch of one call on these addresses."""
         return tuple(call for _, calls in self.segments(inputs, outputs) for call in calls)
 
     def _calls(
         self, actions: Iterable[Action], base: Mapping[str, Sequence[int]], trips: dict[int, int]
-    ) -> Iterator[Call]:
+    ) -> Iterator[LaunchCall]:
         def at(ref: Ref) -> int:
             own = moved(ref, trips)
             return base[own.space][own.index] + own.offset
@@ -164,7 +164,7 @@ class CudaPlan:
                 case Copy(source, target, nbytes):
                     if nbytes:
                         yield partial(self.driver.copy, at(target), at(source), nbytes)
-                case Loop(trip, level, even, odd):
+                case LoopAction(trip, level, even, odd):
                     for t in range(trip):
                         turn = odd if t % 2 else even
                         yield from self._calls(turn, base, {**trips, level: t})
@@ -181,7 +181,7 @@ class CudaPlan:
             self._graphs.popitem(last=False)
         return found
 
-    def captured(self, calls: Sequence[Call]) -> Any:
+    def captured(self, calls: Sequence[LaunchCall]) -> Any:
         """These calls as a graph. A library loads its kernels when they first run: not here."""
         if self.has_gemm:
             # Whatever still uses the buffers, on any stream, comes first.
@@ -241,7 +241,7 @@ def every(actions: Iterable[Action]) -> Iterator[Action]:
     """All actions, those of loop bodies included."""
     for action in actions:
         yield action
-        if isinstance(action, Loop):
+        if isinstance(action, LoopAction):
             yield from every((*action.even, *action.odd))
 
 

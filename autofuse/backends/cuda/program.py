@@ -77,7 +77,7 @@ class Gemm:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class LoopAction:
     """`trip` times the steps of even or odd iterations; `level` is what their Refs' strides go
     by."""
 
@@ -87,7 +87,7 @@ class Loop:
     odd: tuple[Action, ...]
 
 
-Action = KernelLaunch | Gemm | Copy | Loop
+Action = KernelLaunch | Gemm | Copy | LoopAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ class _Writer:
                     # No write per iteration: the number is read where it already is.
                     inner = {**counters, counter: Ref("trip", level=level, stride=4)}
                     turns = (tuple(self.actions(turn, inner)) for turn in (even, odd))
-                    yield Loop(trip, level, *turns)
+                    yield LoopAction(trip, level, *turns)
 
     def _run(self, run: Run, counters: Mapping[Ref, Ref]) -> KernelLaunch | Gemm:
         found = (counters.get(ref, ref) for ref in run.reads)
@@ -267,7 +267,7 @@ class _Writer:
             assert form is not None
             a, b = (place[v] for v in run.graph[run.group.nodes[0]].inputs)
             dtype = run.graph.type_of(run.group.outputs[0]).dtype
-            relaxed = MATH.of(run.launch) == "relaxed"
+            relaxed = CUDA_MATH.of(run.launch) == "relaxed"
             return Gemm(form, dtype, a, b, run.writes[0], relaxed and dtype is DType.F32)
         unit = self.units[same_kernel(run)]
         inputs = tuple(place[value] for value in extract(run.graph, run.group)[1])

@@ -19,8 +19,8 @@ from autofuse.backends.base import CompileError, building
 from autofuse.backends.cache import BuildCache, content_key
 from autofuse.backends.ccompiler import (
     UNIT_LIMIT_S,
+    BuildStep,
     Compiler,
-    Step,
     find_cxx,
     make_file,
     recall,
@@ -190,7 +190,7 @@ def _parts(names: Sequence[str]) -> str:
 
 def _compile(
     compiler: Compiler, cache: BuildCache, text: str, flags: tuple[str, ...], what: str
-) -> Step:
+) -> BuildStep:
     flags = (*BASE_FLAGS, *flags)
     key = content_key(["emulated object", compiler.identity, *flags, text])
     known = recall(cache, key, ".o")
@@ -205,7 +205,7 @@ def _compile(
         source.unlink(missing_ok=True)
 
 
-def _link(compiler: Compiler, cache: BuildCache, objects: Sequence[Step]) -> Step:
+def _link(compiler: Compiler, cache: BuildCache, objects: Sequence[BuildStep]) -> BuildStep:
     key = content_key(["emulated library", compiler.identity, *(o.path.stem for o in objects)])
     known = recall(cache, key, ".so")
     if known is not None:
