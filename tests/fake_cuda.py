@@ -110,6 +110,7 @@ class FakeDriver:
         self.captures = 0
         self.broken = False
         self.held = 132 * 8
+        self.prepared = False
         self.streams: list[Stream] = [Stream(self, 0)]
         # By address: where the memory ends, and the streams that know it to be written.
         self.unfinished: dict[int, tuple[int, set[int]]] = {}
@@ -217,9 +218,15 @@ class FakeDriver:
         if function in self.kernels:
             self.kernels[function](*arguments)
 
-    def gemm(self, form: Any, dtype: DType, a: int, b: int, c: int) -> None:
-        self.note("gemm", form, a, b, c)
-        for address in (a, b, c):
+    def prepare_products(self) -> None:
+        if self.current_stream().is_capturing():
+            raise RuntimeError("a handle of cuBLAS cannot be made while a graph is captured")
+        self.prepared = True
+
+    def gemm(self, product: Any, addresses: tuple[int, int, int], workspace: int) -> None:
+        assert self.prepared and workspace, "cuBLAS would allocate, which ends a capture"
+        self.note("gemm", product.form, *addresses, workspace)
+        for address in addresses:
             self.using(address)
         self.now_us += US_PER_LAUNCH
 

@@ -3,7 +3,8 @@
 A kernel is its symbol; `FakeCupy(KERNEL=Resources(...))` says what the compiler made of it. The
 rules: dynamic and static shared memory together stay within 48 KiB until the kernel opts in, and
 within the device's limit then (CUDA driver API, cuFuncSetAttribute). A cooperative grid larger
-than what fits is made smaller (CuPy's cupy/cuda/function.pyx).
+than what fits is made smaller (CuPy's cupy/cuda/function.pyx). CuPy's own cuBLAS is refused while
+a graph is captured (cupy_backends/cuda/libs/cublas.pyx, setStream).
 """
 
 from __future__ import annotations
@@ -50,6 +51,26 @@ class Function:
         self.cupy.launched.append((self.ptr, blocks, shared_mem))
 
 
+class Stream:
+    """One that can be captured; `with` makes it the current one."""
+
+    def __init__(self, cupy: FakeCupy, ptr: int) -> None:
+        self.cupy, self.ptr, self.capturing = cupy, ptr, False
+
+    def __enter__(self) -> None:
+        self.cupy.streams.append(self)
+
+    def __exit__(self, *_: object) -> None:
+        self.cupy.streams.pop()
+
+    def begin_capture(self) -> None:
+        self.capturing = True
+
+    def end_capture(self) -> str:
+        self.capturing = False
+        return "graph"
+
+
 class FakeCupy:
     """The module. `launched`: symbol, blocks and dynamic shared memory of every launch."""
 
@@ -57,6 +78,7 @@ class FakeCupy:
         self.kernels, self.target = kernels, DEFAULT_TARGET
         self.opted: dict[str, int] = {}
         self.launched: list[tuple[str, int, int]] = []
+        self.streams = [Stream(self, 0)]
         self.cuda = SimpleNamespace(
             driver=SimpleNamespace(
                 CU_FUNC_ATTRIBUTE_NUM_REGS=4,
@@ -65,12 +87,21 @@ class FakeCupy:
                 funcSetAttribute=self._opt_in,
                 occupancyMaxActiveBlocksPerMultiprocessor=self.resident,
             ),
+            device=SimpleNamespace(get_cublas_handle=self._cublas_handle),
+            get_current_stream=lambda: self.streams[-1],
             Device=lambda: SimpleNamespace(attributes={"MultiProcessorCount": self.target.sms}),
         )
 
     def module(self) -> Any:
         """A loaded module, which has every kernel."""
         return SimpleNamespace(get_function=lambda symbol: Function(self, symbol))
+
+    def _cublas_handle(self) -> int:
+        if self.streams[-1].capturing:
+            raise NotImplementedError(
+                "calling cuBLAS API during stream capture is currently unsupported"
+            )
+        return 1
 
     def dynamic_limit(self, symbol: str) -> int:
         return self.opted.get(symbol, PLAIN_SHARED - self.kernels[symbol].shared)

@@ -135,6 +135,16 @@ def test_flags_are_those_of_the_configuration() -> None:
     assert {s.name for s in other.sources}.isdisjoint(s.name for s in made.sources)
 
 
+def test_a_relaxed_product_of_f32_may_use_tf32() -> None:
+    graph = small("attention")
+    base = baseline_candidate(graph, "xla-2022", CudaLaunchSpace())[0]
+    for math in ("strict", "relaxed"):
+        launches = tuple(LaunchConfig.of(**dict(c.settings), math=math) for c in base.launches)
+        made = cuda_program(graph, replace(base, launches=launches))
+        products = [a for a in made.actions if isinstance(a, Gemm)]
+        assert products and all(a.tf32 == (math == "relaxed") for a in products)
+
+
 def test_a_refused_text_is_a_compile_failure(cache: BuildCache) -> None:
     made = program("swiglu")
     bad = replace(made.sources[0], text='extern "C" __global__ void k(int *p) { *p = nothing; }')

@@ -10,6 +10,7 @@ import pytest
 from fake_cuda import DeviceArray, FakeDriver, Stream, floats
 
 from autofuse.backends.base import LaunchError
+from autofuse.backends.cuda.blas import WORKSPACE_BYTES
 from autofuse.backends.cuda.build import CudaArtifact
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.backends.cuda.geometry import Geometry
@@ -187,14 +188,24 @@ def test_a_loop_reads_its_trip_number_and_alternates_its_state(
     assert copies[1] - copies[0] == 8, "iterations 0 and 2"
 
 
+FORM = GemmForm(1, 2, 2, 2, False, False)
+PRODUCT: tuple[Action, ...] = (Gemm(FORM, DType.F32, Ref("in"), Ref("in"), Ref("out")),)
+
+
 def test_a_library_runs_once_before_it_is_captured(tmp_path: Path, driver: FakeDriver) -> None:
-    form = GemmForm(1, 2, 2, 2, False, False)
-    actions: tuple[Action, ...] = (Gemm(form, DType.F32, Ref("in"), Ref("in"), Ref("out")),)
-    plan = CudaPlan(artifact(tmp_path, actions), driver)
+    plan = CudaPlan(artifact(tmp_path, PRODUCT), driver)
     driver.log.clear()
     plan.run([on_device(driver, X)])
     names = [n for n in driver.names() if n in ("device", "gemm", "synchronize", "graph")]
     assert names == ["device", "gemm", "synchronize", "graph", "gemm"]
+
+
+def test_every_program_has_a_workspace_for_its_products(tmp_path: Path, driver: FakeDriver) -> None:
+    plans = [CudaPlan(artifact(tmp_path, PRODUCT), driver, "eager") for _ in range(2)]
+    for plan in plans:
+        plan.run([on_device(driver, X)])
+    first, second = (entry[-1] for entry in driver.log if entry[0] == "gemm")
+    assert abs(first - second) >= WORKSPACE_BYTES, "they may run at the same time"
 
 
 @pytest.mark.parametrize(

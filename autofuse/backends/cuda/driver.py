@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from autofuse.backends.cuda.blas import Cublas, device_cublas
 from autofuse.backends.cuda.devices import Target, target_of
 from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.nvrtc import nvrtc_version
-from autofuse.ops.contraction import GemmForm
-from autofuse.ops.dtypes import DType
+from autofuse.backends.cuda.program import Gemm
 from autofuse.ops.types import AutofuseError, TensorType
 
 # What CuPy raises for errors of driver, runtime and cuBLAS, and when memory runs out.
@@ -104,11 +104,9 @@ class CupyDriver:
 
     errors: tuple[type[BaseException], ...] = ERRORS
 
-    def __init__(self, cupy: Any = None) -> None:
+    def __init__(self, cupy: Any = None, blas: Cublas | None = None) -> None:
         """On the module `cupy`: without one CuPy itself, and CudaMissing where it is of no use."""
-        self.cupy = cupy or _cupy()
-        self._cublas: Any = None
-        self._factors = {t: np.array([1, 0], t.numpy) for t in (DType.F32, DType.F64)}
+        self.cupy, self._blas = cupy or _cupy(), blas
 
     # --- memory -----------------------------------------------------------------------------
 
@@ -203,27 +201,15 @@ class CupyDriver:
         else:
             function(grid, block, arguments, shape.shared)
 
-    def gemm(self, form: GemmForm, dtype: DType, a: int, b: int, c: int) -> None:
-        """Row-major C = A B as the column-major product of the transposes."""
-        if self._cublas is None:
-            from cupy.cuda import cublas
+    def prepare_products(self) -> None:
+        """Once before `gemm`, and not while a graph is captured. Raises CublasMissing."""
+        self._blas = self._blas or device_cublas(self.cupy.cuda.runtime.getDevice())
 
-            self._cublas = cublas
-        handle = self.cupy.cuda.device.get_cublas_handle()
-        one = self._factors[dtype].ctypes.data
-        zero = one + dtype.itemsize
-        lda, ldb = (form.m if form.trans_a else form.k), (form.k if form.trans_b else form.n)
-        letter = "s" if dtype is DType.F32 else "d"
-        head = (handle, int(form.trans_b), int(form.trans_a), form.n, form.m, form.k, one)
-        if form.batch == 1:
-            product = getattr(self._cublas, f"{letter}gemm")
-            product(*head, b, ldb, a, lda, zero, c, form.n)
-            return
-        product = getattr(self._cublas, f"{letter}gemmStridedBatched")
-        steps = (form.k * form.n, form.m * form.k, form.m * form.n)
-        product(
-            *head, b, ldb, steps[0], a, lda, steps[1], zero, c, form.n, steps[2], form.batch
-        )  # fmt: skip
+    def gemm(self, product: Gemm, addresses: tuple[int, int, int], workspace: int) -> None:
+        """A product of what is at these addresses; see `Cublas.multiply`."""
+        assert self._blas is not None, "products are prepared when a program is loaded"
+        stream = self.cupy.cuda.get_current_stream().ptr
+        self._blas.multiply(product, addresses, stream, workspace)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         runtime = self.cupy.cuda.runtime

@@ -18,16 +18,19 @@ import numpy as np
 
 from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.arrays import Arguments
+from autofuse.backends.cuda.blas import WORKSPACE_BYTES
 from autofuse.backends.cuda.build import CudaArtifact
 from autofuse.backends.cuda.driver import CupyDriver
 from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.program import Action, Gemm, KernelLaunch, Loop, moved
-from autofuse.ops.types import AutofuseError
+from autofuse.ops.dtypes import DType
+from autofuse.ops.types import AutofuseError, TensorType
 from autofuse.plan.schedule import Copy, Ref
 from autofuse.records import Blame
 
 MODES = ("graph", "eager")
 KEPT_GRAPHS = 8
+BLAS_WORKSPACE = TensorType((WORKSPACE_BYTES,), DType.U8)
 Call = Callable[[], None]
 
 
@@ -37,7 +40,9 @@ class CudaPlan:
     def __init__(
         self, artifact: CudaArtifact, driver: CupyDriver | None = None, mode: str = "graph"
     ) -> None:
-        """Loads the modules and allocates all buffers. Raises LaunchError, CudaMissing."""
+        """Loads the modules and allocates all buffers.
+
+        Raises LaunchError, CudaMissing, CublasMissing."""
         if mode not in MODES:
             raise AutofuseError(f"unknown mode '{mode}' (known: {', '.join(MODES)})")
         self.artifact, self.mode = artifact, mode
@@ -49,6 +54,8 @@ class CudaPlan:
         try:
             self._functions = self._load()
             self.side = self.driver.new_stream()
+            if self.has_gemm:
+                self.driver.prepare_products()
             with self.side:
                 self._buffers = self._allocate()
             # Nothing orders the stream of a first call after the one that fills the buffers.
@@ -92,6 +99,8 @@ class CudaPlan:
             "work": (d.zeros(facts.workspace),),
             "scratch": (d.zeros(facts.scratch),),
             "trip": (d.upload(trips),),
+            # Of this program alone: programs may run at the same time on several streams.
+            "blas": (d.empty(BLAS_WORKSPACE),) if self.has_gemm else (),
         }
 
     def __enter__(self) -> CudaPlan:
@@ -147,10 +156,11 @@ class CudaPlan:
         for action in actions:
             match action:
                 case KernelLaunch(symbol, shape, arguments):
-                    addresses = tuple(at(argument.ref) for argument in arguments)
-                    yield partial(self.driver.launch, self._functions[symbol], shape, addresses)
-                case Gemm(form, dtype, a, b, c):
-                    yield partial(self.driver.gemm, form, dtype, at(a), at(b), at(c))
+                    given = tuple(at(argument.ref) for argument in arguments)
+                    yield partial(self.driver.launch, self._functions[symbol], shape, given)
+                case Gemm(a=a, b=b, c=c):
+                    addresses = (at(a), at(b), at(c))
+                    yield partial(self.driver.gemm, action, addresses, base["blas"][0])
                 case Copy(source, target, nbytes):
                     if nbytes:
                         yield partial(self.driver.copy, at(target), at(source), nbytes)
@@ -172,7 +182,7 @@ class CudaPlan:
         return found
 
     def captured(self, calls: Sequence[Call]) -> Any:
-        """These calls as a graph. A library must have made its workspace before: it runs once."""
+        """These calls as a graph. A library loads its kernels when they first run: not here."""
         if self.has_gemm:
             # Whatever still uses the buffers, on any stream, comes first.
             self.driver.synchronize()

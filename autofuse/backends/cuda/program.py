@@ -61,13 +61,15 @@ class KernelLaunch:
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """A matrix product by cuBLAS: C = op(A) op(B), row-major, elements of `dtype`."""
+    """A matrix product by cuBLAS: C = op(A) op(B), row-major, elements of `dtype`. `tf32`: factors
+    of f32 may be rounded to 11 bits."""
 
     form: GemmForm
     dtype: DType
     a: Ref
     b: Ref
     c: Ref
+    tf32: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +263,8 @@ class _Writer:
             assert form is not None
             a, b = (place[v] for v in run.graph[run.group.nodes[0]].inputs)
             dtype = run.graph.type_of(run.group.outputs[0]).dtype
-            return Gemm(form, dtype, a, b, run.writes[0])
+            relaxed = MATH.of(run.launch) == "relaxed"
+            return Gemm(form, dtype, a, b, run.writes[0], relaxed and dtype is DType.F32)
         unit = self.units[same_kernel(run)]
         inputs = tuple(place[value] for value in extract(run.graph, run.group)[1])
         refs = (*inputs, *run.writes, *self._scratch(unit))
