@@ -46,6 +46,14 @@ class DeviceArray:
         raise TypeError("this array is on the device")
 
 
+class Foreign:
+    """An array of another library. `views` are on what it lent out and has not got back."""
+
+    def __init__(self, memory: np.ndarray) -> None:
+        self.memory = memory
+        self.views: weakref.WeakSet[DeviceArray] = weakref.WeakSet()
+
+
 class Stream:
     def __init__(self, driver: FakeDriver, ptr: int) -> None:
         self.driver, self.ptr = driver, ptr
@@ -82,8 +90,13 @@ class Event:
         self.at, self.stream = self.driver.now_us, stream.ptr
         self.driver.note("event")
 
+    @property
+    def done(self) -> bool:
+        return self.driver.idle
+
     def synchronize(self) -> None:
         self.driver.fail_if_broken()
+        self.driver.idle = True
 
 
 class Graph:
@@ -99,7 +112,7 @@ class Graph:
 
 class FakeDriver:
     """See the module text. `log` has one entry per thing done; `now_us` is the device's clock;
-    `held` is how many blocks are on the device at once."""
+    `held` is how many blocks are on the device at once, and `idle` whether events have happened."""
 
     errors = ERRORS
 
@@ -110,7 +123,7 @@ class FakeDriver:
         self.captures = 0
         self.broken = False
         self.held = 132 * 8
-        self.prepared = False
+        self.prepared, self.idle = False, True
         self.streams: list[Stream] = [Stream(self, 0)]
         # By address: where the memory ends, and the streams that know it to be written.
         self.unfinished: dict[int, tuple[int, set[int]]] = {}
@@ -192,7 +205,11 @@ class FakeDriver:
         return view
 
     def adopt(self, array: Any) -> Any:
-        return array
+        if not isinstance(array, Foreign):
+            return array
+        view = DeviceArray(array.memory, array)
+        array.views.add(view)
+        return view
 
     def contiguous(self, array: Any) -> bool:
         memory = array.memory if isinstance(array, DeviceArray) else array

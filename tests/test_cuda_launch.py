@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_cuda import DeviceArray, FakeDriver, Stream, floats
+from fake_cuda import DeviceArray, FakeDriver, Foreign, Stream, floats
 
 from autofuse.backends.base import LaunchError
+from autofuse.backends.cuda.arrays import Arguments, first_overlap
 from autofuse.backends.cuda.blas import WORKSPACE_BYTES
 from autofuse.backends.cuda.build import CudaArtifact
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
@@ -264,3 +265,66 @@ def test_a_missing_cubin_is_a_launch_failure(tmp_path: Path, driver: FakeDriver)
     (tmp_path / "k_add.cubin").unlink()
     with pytest.raises(LaunchError, match="cannot read k_add"):
         CudaPlan(found, driver)
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager"])
+def test_borrowed_memory_is_given_back_when_the_device_is_done(
+    tmp_path: Path, driver: FakeDriver, mode: str
+) -> None:
+    plan = CudaPlan(artifact(tmp_path), driver, mode)
+    lent, out, own = Foreign(on_device(driver, X).memory), Foreign(X.copy()), on_device(driver, X)
+    driver.idle = False
+    plan.run([lent], [out])
+    gc.collect()
+    assert len(lent.views) == len(out.views) == 1, "a kernel may still use them"
+    plan.run([own])
+    assert len(lent.views) == 1
+    driver.idle = True
+    plan.run([own])
+    gc.collect()
+    assert not lent.views and not out.views
+    driver.idle = False
+    plan.run([lent])
+    plan.close()
+    gc.collect()
+    assert driver.idle and not lent.views, "waited for"
+
+
+def test_overlaps_are_found_without_comparing_all_with_all(driver: FakeDriver) -> None:
+    count = 50
+    arguments = Arguments(driver, (TYPE,) * count, (TYPE,) * count)
+    given, wanted = ([on_device(driver, X) for _ in range(count)] for _ in range(2))
+    asked: list[object] = []
+    pointer = driver.pointer
+    driver.pointer = lambda array: asked.append(array) or pointer(array)  # type: ignore[func-returns-value, method-assign]
+    arguments.take(given, wanted, driver.current_stream())
+    assert len(asked) <= 8 * count
+    with pytest.raises(ArrayError, match="output 3 shares memory"):
+        arguments.take(given, [*wanted[:3], given[7], *wanted[4:]], driver.current_stream())
+
+
+def test_a_host_view_reaches_as_far_as_its_elements(tmp_path: Path, driver: FakeDriver) -> None:
+    plan, room = CudaPlan(artifact(tmp_path), driver), np.zeros(3 * N, np.float32)
+    backwards = room[N::2][::-1]
+    plan.run([backwards], [room[:N]])
+    for output in (room[1 : N + 1], room[2 * N - 1 : 3 * N - 1]):
+        with pytest.raises(ArrayError, match="output 0 shares memory"):
+            plan.run([backwards], [output])
+
+
+@pytest.mark.parametrize(
+    ("spans", "shared"),
+    [
+        ([], None),
+        ([(0, 8, -1), (4, 12, -1), (12, 16, 0)], None),
+        ([(0, 8, 0), (8, 16, 1), (16, 24, -1)], None),
+        ([(0, 8, 0), (7, 16, 1)], 1),
+        ([(0, 32, -1), (4, 8, -1), (16, 24, 0)], 0),
+        ([(0, 32, 0), (4, 8, -1)], 0),
+        ([(0, 32, 2), (32, 40, 1), (39, 40, -1)], 1),
+        ([(0, 8, -1), (0, 8, 0)], 0),
+        ([(0, 8, 0), (0, 8, -1)], 0),
+    ],
+)
+def test_outputs_that_share_memory(spans: list[tuple[int, int, int]], shared: int | None) -> None:
+    assert first_overlap(spans) == shared

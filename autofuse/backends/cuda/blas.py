@@ -61,8 +61,9 @@ def cublas_library() -> Any:
         for name, arguments in _SIGNATURES.items():
             getattr(library, name).argtypes = arguments
     except (ImportError, OSError, AttributeError) as error:
+        reason = str(error).partition("\n")[0]
         raise CublasMissing(
-            f"no cuBLAS of CUDA {major} found: install the extra cuda13 (or cuda12) ({error})"
+            f"no cuBLAS of CUDA {major} found: install the extra cuda13 (or cuda12) ({reason})"
         ) from error
     return library
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -50,6 +51,7 @@ class CudaPlan:
         self._lock = threading.Lock()
         self._graphs: OrderedDict[tuple[int, ...], Any] = OrderedDict()
         self._last_stream: Any = None
+        self._held: list[tuple[Any, tuple[Any, ...]]] = []
         self.has_gemm = any(isinstance(a, Gemm) for a in every(artifact.actions))
         try:
             self._functions = self._load()
@@ -117,6 +119,11 @@ class CudaPlan:
     def close(self) -> None:
         """Let go of graphs, modules and buffers; results stay valid."""
         with self._lock:
+            # A device that has failed has nothing left to wait for.
+            with suppress(*self.driver.errors):
+                for event, _ in self._held:
+                    event.synchronize()
+            self._held.clear()
             self._graphs.clear()
             self._functions, self._buffers = {}, {}
 
@@ -198,8 +205,9 @@ class CudaPlan:
         """The outputs for these inputs, on the caller's current stream.
 
         Arrays of CuPy, PyTorch and JAX are used in place, NumPy's are copied. Given `outputs` are
-        written; else results are CuPy arrays, or NumPy's if all inputs are. Raises ArrayError for
-        arguments that do not fit, LaunchError when the device refuses."""
+        written; else results are CuPy arrays, or NumPy's if all inputs are. A caller who captures
+        the stream keeps his arrays for as long as his graph. Raises ArrayError for arguments that
+        do not fit, LaunchError when the device refuses."""
         with self._lock:
             try:
                 stream = self.driver.current_stream()
@@ -209,7 +217,10 @@ class CudaPlan:
                     self._follow(stream)
                 taken = self._arguments.take(inputs, outputs, stream)
                 self._issue(taken.inputs, taken.outputs, stream, capturing)
-                return taken.results()
+                found = taken.results()
+                if not capturing:
+                    self._hold(taken.adopted, stream)
+                return found
             except self.driver.errors as error:
                 raise LaunchError(f"the device failed: {error}") from error
 
@@ -222,6 +233,15 @@ class CudaPlan:
             return
         for call in self.calls(inputs, outputs):
             call()
+
+    def _hold(self, adopted: tuple[Any, ...], stream: Any) -> None:
+        """Keep views of others' arrays until the device is done with them: a caller may let go of
+        his at once, and the library that he has them from knows nothing of our stream."""
+        self._held = [(event, arrays) for event, arrays in self._held if not event.done]
+        if adopted:
+            event = self.driver.event()
+            event.record(stream)
+            self._held.append((event, adopted))
 
     def _follow(self, stream: Any) -> None:
         """What an earlier call started on another stream comes first."""
