@@ -144,7 +144,9 @@ def test_a_relaxed_product_of_f32_may_use_tf32() -> None:
     graph = small("attention")
     base = baseline_candidate(graph, "xla-2022", CudaLaunchSpace())[0]
     for math in ("strict", "relaxed"):
-        launches = tuple(LaunchConfig.of(**dict(c.settings), math=math) for c in base.launches)
+        launches = tuple(
+            LaunchConfig.of(**{**dict(c.settings), "math": math}) for c in base.launches
+        )
         made = cuda_program(graph, replace(base, launches=launches))
         products = [a for a in made.actions if isinstance(a, Gemm)]
         assert products and all(a.tf32 == (math == "relaxed") for a in products)
