@@ -3,7 +3,8 @@
 import pytest
 from random_graphs import random_graph
 from seeds import seeds
-from stencils import STEPS, Step, chain
+from stencils import STEPS, Step
+from stencils import chain as stencils
 
 from autofuse.enumerate.enumeration import EnumerateOptions, enumerate_groups
 from autofuse.enumerate.structure import Structures
@@ -254,7 +255,7 @@ def test_keys_tell_a_late_result_from_the_next_node():
 
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
 def test_no_candidate_is_a_group_that_legality_refuses(step: Step) -> None:
-    graph = chain(step, (64, 64), 7)
+    graph = stencils(step, (64, 64), 7)
     found = enumerate_groups(graph).groups
     whole = group_of(graph, live(graph))
     assert refusal_of(graph, whole.nodes, whole.outputs) is not None
