@@ -10,9 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 from exact_problems import least_cost, random_sample, runnable
-from toy_device import QUICK, toy_kind, workload
+from toy_device import QUICK, TOY, toy_kind, workload
 from unrolled_plans import GRAPH as LOOP
 
+from autofuse.backends.base import Artifact, Built, CompileError, Program
+from autofuse.backends.ccompiler import compile_program
 from autofuse.cost.bounds import NOMINAL, Calibration, group_bound_us
 from autofuse.cover import k_best, plan
 from autofuse.cover.order import cheap_plan
@@ -23,7 +25,7 @@ from autofuse.graph.canonical import canonical
 from autofuse.measure.timing import summarise
 from autofuse.plan.legality import check_plan
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan
-from autofuse.records import Cost, KernelMeasurement, Measurement
+from autofuse.records import Blame, Cost, KernelMeasurement, Measurement
 from autofuse.tuning import Progress, budget, tune, tuner
 from autofuse.tuning.bench import KnownKernel, Profiled, Standing
 from autofuse.tuning.budget import LEAST_SOLVING_S, Budget, Share, solving
@@ -255,3 +257,27 @@ def test_a_budget_that_the_baselines_take_ends_without_a_search(
     )  # fmt: skip
     assert found.trials == 0 and found.verified and found.total_s <= 20.0
     assert "the baselines took all of the budget: nothing was searched" in found.notes
+
+
+def test_after_a_plan_that_took_too_long_to_compile_the_least_fused_is_tried(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    refused: list[Program] = []
+
+    def hurried(program: Program, *, timeout_s: float = math.inf) -> Built[Artifact]:
+        if not refused:
+            refused.append(program)
+            raise CompileError("no time was left to compile it", Blame.MACHINE)
+        return compile_program(program, timeout_s=timeout_s)
+
+    monkeypatch.setitem(DEVICES, "toy", toy_kind(replace(TOY, build=hurried)))
+    monkeypatch.setattr(tuner, "Sampling", lambda cache: replace(QUICK, cache=cache))
+    phases: list[str] = []
+    names = ["xla-2022", "greedy-chains", "unfused"]
+    tune(
+        workload(), name="w", device="toy", db=str(tmp_path / "w.db"), budget_s=60.0,
+        strategy="random", baselines=names, progress=lambda p: phases.append(p.phase),
+        stop=lambda: "baseline unfused" in phases,
+    )  # fmt: skip
+    measured = [phase for phase in phases if phase.startswith("baseline ")]
+    assert refused and measured[0] == "baseline unfused"
