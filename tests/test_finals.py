@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,7 +73,7 @@ def program(graph: Graph, candidate: Candidate) -> Program:
     return Program((), f"e{candidate.launches[0]['tile']}", graph.input_types, graph.output_types)
 
 
-def built(program: Program) -> Built:
+def built(program: Program, *, timeout_s: float = math.inf) -> Built:
     name = program.entry.removeprefix("e")
     if name == "13":
         raise CompileError("no")

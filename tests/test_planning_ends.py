@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from exact_problems import least_cost, random_sample, runnable
+from toy_device import QUICK, TOY, toy_kind, workload
 from unrolled_plans import GRAPH as LOOP
 
+from autofuse.backends.base import Artifact, Built, CompileError, Program
+from autofuse.backends.ccompiler import compile_program
 from autofuse.cost.bounds import NOMINAL, Calibration, group_bound_us
 from autofuse.cover import k_best, plan
 from autofuse.cover.order import cheap_plan
+from autofuse.devices import DEVICES
 from autofuse.enumerate.enumeration import CUT_SHORT, UNNAMED, enumerate_groups
 from autofuse.enumerate.windows import windows
 from autofuse.graph.canonical import canonical
 from autofuse.measure.timing import summarise
 from autofuse.plan.legality import check_plan
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan
-from autofuse.records import Cost, KernelMeasurement, Measurement
+from autofuse.records import Blame, Cost, KernelMeasurement, Measurement
+from autofuse.tuning import Progress, budget, tune, tuner
 from autofuse.tuning.bench import KnownKernel, Profiled, Standing
 from autofuse.tuning.budget import LEAST_SOLVING_S, Budget, Share, solving
 from autofuse.tuning.candidates import candidate_kernels
@@ -157,11 +165,11 @@ def test_solving_has_a_moment_even_when_the_search_is_late() -> None:
 
 def test_the_search_ends_at_once_when_the_user_says_so() -> None:
     said = [False]
-    budget = Budget(50.0, stop=lambda: said[0])
-    share = Share(lambda: budget.search_s, 0.2)
-    assert budget.search_s > 0 and not share.is_over()
+    cap = Budget(50.0, stop=lambda: said[0])
+    share = Share(lambda: cap.search_s, 0.2)
+    assert cap.search_s > 0 and not share.is_over()
     said[0] = True
-    assert budget.search_s < 0 and share.is_over()
+    assert cap.search_s < 0 and share.is_over()
 
 
 class SlowBench:
@@ -229,3 +237,47 @@ def test_a_search_whose_plans_take_long_ends_in_time_and_measures(look_s: float)
     assert found.planned_us is not None and found.bound_us is not None and found.gap is not None
     said = any("enumeration stopped after" in note for note in found.notes)
     assert said == (CUT_SHORT in found.counts or UNNAMED in found.counts) == (look_s > 1e-3)
+
+
+def test_a_budget_that_the_baselines_take_ends_without_a_search(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    passed = [0.0]
+    monkeypatch.setattr(budget, "time", SimpleNamespace(perf_counter=lambda: passed[0]))
+    monkeypatch.setattr(tuner, "time", SimpleNamespace(perf_counter=lambda: passed[0]))
+    monkeypatch.setitem(DEVICES, "toy", toy_kind())
+    monkeypatch.setattr(tuner, "Sampling", lambda cache: replace(QUICK, cache=cache))
+
+    def told(progress: Progress) -> None:  # the first baseline to be measured takes all there is
+        passed[0] += 19.0 if progress.phase == "baseline unfused" else 0.0
+
+    found = tune(
+        workload(), name="w", device="toy", db=str(tmp_path / "w.db"), budget_s=20.0,
+        baselines=["unfused"], progress=told,
+    )  # fmt: skip
+    assert found.trials == 0 and found.verified and found.total_s <= 20.0
+    assert "the baselines took all of the budget: nothing was searched" in found.notes
+
+
+def test_after_a_plan_that_took_too_long_to_compile_the_least_fused_is_tried(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    refused: list[Program] = []
+
+    def hurried(program: Program, *, timeout_s: float = math.inf) -> Built[Artifact]:
+        if not refused:
+            refused.append(program)
+            raise CompileError("no time was left to compile it", Blame.MACHINE)
+        return compile_program(program, timeout_s=timeout_s)
+
+    monkeypatch.setitem(DEVICES, "toy", toy_kind(replace(TOY, build=hurried)))
+    monkeypatch.setattr(tuner, "Sampling", lambda cache: replace(QUICK, cache=cache))
+    phases: list[str] = []
+    names = ["xla-2022", "greedy-chains", "unfused"]
+    tune(
+        workload(), name="w", device="toy", db=str(tmp_path / "w.db"), budget_s=60.0,
+        strategy="random", baselines=names, progress=lambda p: phases.append(p.phase),
+        stop=lambda: "baseline unfused" in phases,
+    )  # fmt: skip
+    measured = [phase for phase in phases if phase.startswith("baseline ")]
+    assert refused and measured[0] == "baseline unfused"

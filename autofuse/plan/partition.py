@@ -11,7 +11,7 @@ from autofuse.ops.spec import Family, Motion
 from autofuse.plan.barriers import SHARED, stands_alone
 from autofuse.plan.clusters import Clusters, connected
 from autofuse.plan.groups import is_inline, is_source, needed_outputs, ordered_plan, reads
-from autofuse.plan.legality import check_group
+from autofuse.plan.legality import check_group, refusal_of
 from autofuse.plan.types import FusionGroup, FusionPlan, LoopBody, PlanError, Refusal
 
 NodeSet = frozenset[int]
@@ -127,8 +127,7 @@ def refused(graph: Graph, nodes: NodeSet) -> Refusal | None:
     outputs = needed_outputs(graph, nodes)
     if not outputs:
         return Refusal("empty", "nobody needs what it computes")
-    verdict = check_group(graph, tuple(sorted(with_rematerialised(graph, nodes))), outputs)
-    return verdict if isinstance(verdict, Refusal) else None
+    return refusal_of(graph, tuple(sorted(with_rematerialised(graph, nodes))), outputs)
 
 
 def merge_edges(

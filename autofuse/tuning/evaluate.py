@@ -103,6 +103,11 @@ class Evaluator:
         self.spent += Cost(built.cost.codegen, built.cost.compile, reply.seconds)
         return self.record(candidate, built, reply, stage)
 
+    def start(self) -> None:
+        """Work out the reference, unless that is done: no candidate is charged for it."""
+        if not self.worker.starts:
+            self.worker.start()
+
     def profile(self, candidate: Candidate, limit_s: float) -> tuple[BuildResult, Profile]:
         """Build a candidate, check it and time each of its groups inside the plan."""
         built = build(self.backend, self.graph, candidate, self.budget.room_s)
@@ -121,8 +126,7 @@ class Evaluator:
 
         A time-out counts against a candidate when a second run alone, given all its limit, times
         out too; one whose limit the end of the budget cut short proves nothing."""
-        if not self.worker.starts:  # the reference takes its time before anything can be measured
-            self.worker.start()
+        self.start()
         room_s = self._room_s(until_s)
         found = run(min(limit_s, room_s))
         if found.failure is None:

@@ -96,7 +96,7 @@ def _run(job: Job, strategy: str, search: Strategy, rules: Sequence[str]) -> Tun
     job.recall()
     ruled = measure_rules(job, rules)
     job.begin_search()
-    findings = search(job)
+    findings = _nothing_searched(job) if job.is_over() else search(job)
     job.end_search()
     job.standing = Standing("final comparison", findings.trials, findings.bound_us, findings.gap)
     interrupted = job.budget.stop()
@@ -113,6 +113,13 @@ def _run(job: Job, strategy: str, search: Strategy, rules: Sequence[str]) -> Tun
     _close(job, strategy, findings, final, finished=not interrupted)
     said = (*ruled.notes, *findings.notes, *notes)
     return _result(job, strategy, findings, ruled, final, interrupted, said)
+
+
+def _nothing_searched(job: Job) -> Findings:
+    """Where the search would begin by enumerating for nothing."""
+    if job.budget.stop():
+        return Findings()
+    return Findings(notes=("the baselines took all of the budget: nothing was searched",))
 
 
 def _close(
