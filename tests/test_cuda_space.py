@@ -96,7 +96,24 @@ def test_rows_are_folded_by_as_many_threads_as_they_need(
     assert found["reduce"] == reduce
     assert keep == found["keep"] or (keep == "shared" and found["keep"] == "registers")
     if reduce == "block":
-        assert int(found["threads"]) * 4 >= min(length, 2048)
+        each = 16 if rows == 4096 else 4
+        assert int(found["threads"]) * each >= min(length, 512 * each)
+
+
+def added(arrays: int, count: int = 1 << 24) -> Graph:
+    b = GraphBuilder()
+    found, *others = (b.input(f"x{k}", (count,), "f32") for k in range(arrays))
+    for other in others:
+        found = b.add("add", found, other)
+    return canonical(b.build([b.add("neg", found)]))
+
+
+def test_a_thread_asks_for_64_bytes_where_there_is_enough_work_for_all() -> None:
+    assert [default(added(n))["items"] for n in (1, 2, 3, 4, 5)] == [16, 8, 4, 4, 4]
+    assert default(added(2, 1 << 20))["items"] == 4, "more would leave threads without work"
+    assert [default(folded(rows, 4096))["threads"] for rows in (4096, 64)] == [256, 512]
+    assert default(folded(4096, 4096, "f16"))["threads"] == 128
+    assert default(folded(4096, 2048, "f64"))["threads"] == 256
 
 
 def test_only_long_rows_are_shared_by_blocks() -> None:
