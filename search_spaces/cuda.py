@@ -42,6 +42,8 @@ WARP = 32
 VECTOR_BYTES = 16
 # Elements of a row that one thread may keep in registers.
 ROW_REGISTERS = 32
+# Shared memory that folds over a block take besides rows: 256 bytes each.
+FOLD_BYTES = 1 << 10
 # Rows up to this length are folded by a warp unless something else is asked for.
 WARP_ROW = 1024
 # Rows of which each gives work to several blocks.
@@ -216,7 +218,8 @@ def _keeps(q: _Question) -> tuple[Setting, ...]:
     found: list[Setting] = []
     if -(-q.facts.row // team) <= ROW_REGISTERS:
         found.append("registers")
-    if per_block * q.facts.row * max(4, q.facts.narrowest) <= q.limits.shared_per_block:
+    room = q.limits.shared_per_block - FOLD_BYTES
+    if per_block * q.facts.row * max(4, q.facts.narrowest) <= room:
         found.append("shared")
     return (*found, "reread")
 

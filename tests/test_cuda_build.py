@@ -156,6 +156,17 @@ def test_kernels_that_wait_for_each_other_must_fit_together(cache: BuildCache) -
         build_cuda(replace(made, actions=(crowd,)), cache)
 
 
+def test_shared_memory_of_rows_and_folds_must_fit_together(cache: BuildCache) -> None:
+    made = program("softmax")
+    text = 'extern "C" __global__ void {}(float *p) {{ __shared__ float s[64]; s[threadIdx.x] = *p;'
+    text += " __syncthreads(); *p = s[63 - threadIdx.x]; }}"
+    launch = next(a for a in made.actions if isinstance(a, KernelLaunch))
+    source = Source(launch.symbol, text.format(launch.symbol), made.sources[0].flags)
+    most = replace(launch, geometry=Geometry(1, 64, shared=made.target.shared_per_block))
+    with pytest.raises(CompileError, match="and 256 bytes of shared memory"):
+        build_cuda(replace(made, sources=(source,), actions=(most,)), cache)
+
+
 def test_without_nvrtc_there_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, cache: BuildCache
 ) -> None:

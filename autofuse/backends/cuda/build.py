@@ -124,6 +124,11 @@ def group_facts(program: CudaProgram, facts: dict[str, Facts]) -> Iterator[Named
 
 def _check_together(launch: KernelLaunch, facts: Facts, target: Target) -> None:
     shape = launch.geometry
+    if shape.shared + facts.shared > target.shared_per_block:
+        raise CompileError(
+            f"a block needs {shape.shared} and {facts.shared} bytes of shared memory, more than "
+            f"the {target.shared_per_block} of {target}"
+        )
     if shape.cooperative and not fits_at_once(shape, target, facts.registers, facts.shared):
         raise CompileError(
             f"{shape.grid} blocks wait for each other, but with {facts.registers} registers a "
