@@ -1,4 +1,4 @@
-"""autofuse: graph in, searched and measured fusion plan out.
+"""autofuse searches for the fastest fusion plan of a dataflow graph.
 
 Names load when they are first used: `import autofuse` costs no more than Python itself.
 """

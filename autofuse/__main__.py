@@ -1,4 +1,4 @@
-"""`python -m autofuse`."""
+"""Runs the command line as `python -m autofuse`."""
 
 from autofuse.cli import main
 

@@ -15,15 +15,15 @@ from autofuse.peers.programs_numpy import (
     gated,
     separate_step,
 )
-from autofuse.peers.types import Program
+from autofuse.peers.types import PeerProgram
 
 Fuse = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def fused_program(name: str, library: Library, fuse: Fuse) -> Program | None:
+def fused_program(name: str, library: Library, fuse: Fuse) -> PeerProgram | None:
     """The zoo workload `name` as one fused kernel, per tensor or per step where it has several;
     None for a workload that is not elementwise."""
-    makers: dict[str, Callable[[Library, Fuse], Program]] = {
+    makers: dict[str, Callable[[Library, Fuse], PeerProgram]] = {
         "swiglu": _swiglu,
         "black_scholes": _black_scholes,
         "adam_16": _adam,
@@ -36,7 +36,7 @@ def fused_program(name: str, library: Library, fuse: Fuse) -> Program | None:
 # A function to be fused has plain positional parameters: their number is what fuse counts.
 
 
-def _swiglu(library: Library, fuse: Fuse) -> Program:
+def _swiglu(library: Library, fuse: Fuse) -> PeerProgram:
     def one(a: Any, b: Any) -> Any:
         return gated(library, a, b)
 
@@ -48,22 +48,22 @@ def _swiglu(library: Library, fuse: Fuse) -> Program:
     return program
 
 
-def _black_scholes(library: Library, fuse: Fuse) -> Program:
+def _black_scholes(library: Library, fuse: Fuse) -> PeerProgram:
     def prices(spot: Any, strike: Any, years: Any, rate: Any, volatility: Any) -> Any:
         return black_scholes(library, spot, strike, years, rate, volatility)
 
-    made: Program = fuse(prices)
+    made: PeerProgram = fuse(prices)
     return made
 
 
-def _adam(library: Library, fuse: Fuse) -> Program:
+def _adam(library: Library, fuse: Fuse) -> PeerProgram:
     def one(c1: Any, c2: Any, p: Any, g: Any, m: Any, v: Any) -> Any:
         return adam_one(library, c1, c2, p, g, m, v)
 
     return partial(each_tensor, fuse(one))
 
 
-def _cartpole(library: Library, fuse: Fuse) -> Program:
+def _cartpole(library: Library, fuse: Fuse) -> PeerProgram:
     def step(
         x: Any, x_dot: Any, theta: Any, theta_dot: Any, reward: Any, force: Any,
         fresh0: Any, fresh1: Any, fresh2: Any, fresh3: Any,

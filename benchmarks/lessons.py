@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autofuse.cost.features import group_features
-from autofuse.tuning.learned import Lesson, Sample
+from autofuse.tuning.learned import KernelSample, Lesson
 from benchmarks.spaces import RecordedSpace
 
 
@@ -19,7 +19,9 @@ def lessons(space: RecordedSpace) -> tuple[Lesson, ...]:
         us = space.kernels[each.key, launches[0]].us
         if us is not None:
             features = group_features(space.graph, each.group, each.bound_us)
-            found[each.key] = Lesson(each.key, space.name, Sample(features, each.bound_us), us)
+            found[each.key] = Lesson(
+                each.key, space.name, KernelSample(features, each.bound_us), us
+            )
     return tuple(found.values())
 
 

@@ -24,7 +24,7 @@ from autofuse.backends.cuda.launch import MODES, CudaPlan, load_cuda
 from autofuse.measure.cuda import CudaDevice
 from autofuse.ops.types import TensorType
 from autofuse.peers.systems import OURS, first_call, require, source_of, zoo_program
-from autofuse.peers.types import Arrays, BenchError, BenchWorkload, Program
+from autofuse.peers.types import Arrays, BenchError, BenchWorkload, PeerProgram
 from autofuse.tuning import compile as compile_plan
 from autofuse.tuning import tune
 from benchmarks.handwritten import CARTPOLE, VARIANTS, cartpole_program
@@ -266,7 +266,7 @@ class CuPy:
             first_call(waited),
         )
 
-    def _program(self, workload: BenchWorkload) -> Program:
+    def _program(self, workload: BenchWorkload) -> PeerProgram:
         from autofuse.peers import programs_numpy
         from benchmarks.fused_cupy import fused_program
 

@@ -20,12 +20,12 @@ from autofuse.measure.lock import measurement_lock
 from autofuse.ops.types import AutofuseError
 from autofuse.peers.interleave import overwriter, take_turns
 from autofuse.peers.systems import OURS, PEERS, implementations, limit_threads
-from autofuse.peers.types import BenchError, BenchWorkload, Implementation, Outcome, Ready
+from autofuse.peers.types import BenchError, BenchWorkload, Implementation, PeerOutcome, Ready
 from autofuse.peers.verify import check
 from benchmarks import table
 from benchmarks.workloads import bench_workload, chosen
 
-Row = dict[str, Outcome]
+Row = dict[str, PeerOutcome]
 Say = Callable[[str], None]
 # Calls longer than this would leave the others no time to take turns.
 SLOW_S = 2.0
@@ -96,13 +96,13 @@ def compare(
             took = time.perf_counter() - begun
             error = check(made.fetch(results), wanted, own_numbers)
         except Exception as failed:  # a peer's compiler may raise anything; the row goes on
-            row[column.name] = Outcome(error=sentence(failed))
+            row[column.name] = PeerOutcome(error=sentence(failed))
             continue
         slow = took > SLOW_S
         if not slow:
             ready[column.name] = made
         note = RANDOM_NOTE if own_numbers else SLOW_NOTE if slow else made.note
-        row[column.name] = Outcome(
+        row[column.name] = PeerOutcome(
             time_us=1e6 * took if slow else None,
             samples=int(slow),
             compile_s=made.compile_s,
@@ -117,7 +117,7 @@ def compare(
     return {name: timed(cell, samples.get(name, ())) for name, cell in row.items()}
 
 
-def timed(cell: Outcome, samples: Sequence[float]) -> Outcome:
+def timed(cell: PeerOutcome, samples: Sequence[float]) -> PeerOutcome:
     """`cell` with median and quartiles of its samples, in microseconds, if it has any."""
     if not samples:
         return cell

@@ -26,7 +26,7 @@ from autofuse.measure.cuda import CudaDevice, CudaWatch
 from autofuse.measure.lock import measurement_lock
 from autofuse.ops.types import AutofuseError
 from autofuse.peers.interleave import sample_in_turns
-from autofuse.peers.types import BenchWorkload, Outcome
+from autofuse.peers.types import BenchWorkload, PeerOutcome
 from autofuse.peers.verify import check
 from benchmarks import table
 from benchmarks.peers_cuda import (
@@ -113,7 +113,7 @@ def compare_cuda(
             continue
         except Exception as failed:  # a peer's compiler may raise anything; the row goes on
             for mode in MODES:
-                rows[mode][column.name] = Outcome(error=sentence(failed))
+                rows[mode][column.name] = PeerOutcome(error=sentence(failed))
             continue
         own_numbers = workload.random and column.name in CUDA_PEERS
         for mode in MODES:
@@ -121,7 +121,7 @@ def compare_cuda(
                 issue = made.issue(mode)
                 error = check(made.fetch(issue()), wanted, own_numbers)
             except Exception as failed:  # what cannot be captured, say; the other mode goes on
-                rows[mode][column.name] = Outcome(error=sentence(failed))
+                rows[mode][column.name] = PeerOutcome(error=sentence(failed))
                 continue
             issues[mode][column.name] = issue
             rows[mode][column.name] = _outcome(made, error, own_numbers)
@@ -160,9 +160,9 @@ def _watch(device: CudaDevice, issue: Issue, mode: str) -> CudaWatch:
     return CudaWatch(device, issue, None, True, 1, stall, mode)
 
 
-def _outcome(made: CudaReady, error: float, own_numbers: bool) -> Outcome:
+def _outcome(made: CudaReady, error: float, own_numbers: bool) -> PeerOutcome:
     notes = [text for text in (made.note, RANDOM_NOTE if own_numbers else "") if text]
-    return Outcome(
+    return PeerOutcome(
         compile_s=made.compile_s,
         tune_s=made.tune_s,
         kernels=made.kernels,

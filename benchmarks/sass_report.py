@@ -13,7 +13,7 @@ from autofuse.backends.cache import BuildCache
 from autofuse.backends.cuda.build import build_cuda
 from autofuse.backends.cuda.devices import Target, target_named
 from autofuse.backends.cuda.nvrtc import nvrtc_version
-from autofuse.backends.cuda.program import CudaProgram, KernelLaunch, Loop, cuda_program
+from autofuse.backends.cuda.program import CudaProgram, KernelLaunch, LoopAction, cuda_program
 from autofuse.graph.canonical import canonical
 from autofuse.peers.types import BenchError
 from autofuse.tuning.plans import FUSED, plan_named
@@ -100,7 +100,7 @@ def _kernels(program: CudaProgram) -> dict[str, tuple[tuple[int, ...], KernelLau
     """Each kernel with the groups it serves and one of its launches."""
     found: dict[str, tuple[tuple[int, ...], KernelLaunch]] = {}
     for action, owner in zip(program.actions, program.owners, strict=True):
-        inner = (*action.even, *action.odd) if isinstance(action, Loop) else (action,)
+        inner = (*action.even, *action.odd) if isinstance(action, LoopAction) else (action,)
         for each in inner:
             if isinstance(each, KernelLaunch):
                 groups = found[each.symbol][0] if each.symbol in found else ()

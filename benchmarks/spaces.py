@@ -128,6 +128,7 @@ class RecordedSpace:
             supernodes_of(self.graph),
             Structures(self.graph),
             (None,) * len(groups),
+            frozenset(g.group for g in groups),
             tuple(g.key for g in groups),
         )
 

@@ -8,17 +8,17 @@ from dataclasses import asdict
 from typing import Any
 
 from autofuse.peers.systems import OURS
-from autofuse.peers.types import Outcome
+from autofuse.peers.types import PeerOutcome
 from benchmarks.workloads import HEADLINE
 
 BEST = OURS[0]
 # What is no peer: our own plans, and a kernel written by hand for one workload.
 HAND = "handwritten"
 NO_PEERS = (*OURS, HAND)
-Results = Mapping[str, Mapping[str, Outcome]]
+Results = Mapping[str, Mapping[str, PeerOutcome]]
 
 
-def best_peer(row: Mapping[str, Outcome]) -> tuple[str, float] | None:
+def best_peer(row: Mapping[str, PeerOutcome]) -> tuple[str, float] | None:
     """The fastest peer of a workload and its microseconds."""
     times = [(o.time_us, name) for name, o in row.items() if name not in NO_PEERS and o.time_us]
     return (min(times)[1], min(times)[0]) if times else None
@@ -28,7 +28,7 @@ def ratios(results: Results) -> dict[str, float]:
     """Best peer's time over ours, for the workloads that have both."""
     found = {}
     for name, row in results.items():
-        ours, peer = row.get(BEST, Outcome()).time_us, best_peer(row)
+        ours, peer = row.get(BEST, PeerOutcome()).time_us, best_peer(row)
         if ours and peer:
             found[name] = peer[1] / ours
     return found
@@ -68,7 +68,7 @@ def as_data(results: Results, facts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _cell(outcome: Outcome) -> dict[str, Any]:
+def _cell(outcome: PeerOutcome) -> dict[str, Any]:
     """The fields that say something; time_us and compile_s are always there."""
     data = asdict(outcome)
     kept = {k: v for k, v in data.items() if v not in (None, "", 0) or k in ("time_us",)}
@@ -121,7 +121,7 @@ def _line(cells: Sequence[str]) -> str:
     return f"{head:20}" + "".join(f" {cell:>20}" for cell in rest)
 
 
-def _time(outcome: Outcome | None) -> str:
+def _time(outcome: PeerOutcome | None) -> str:
     if outcome is None:
         return "-"
     if outcome.time_us is None:

@@ -1,4 +1,4 @@
-"""What may be chosen: fusion decisions and launch parameters."""
+"""The spaces of what may be chosen: fusion decisions and launch parameters."""
 
 from search_spaces.cpu import CpuLaunchSpace
 from search_spaces.cuda import CudaLaunchSpace

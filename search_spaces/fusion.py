@@ -1,5 +1,5 @@
-"""Fusion decisions as named choices: which edges are fused, which loops run inside a kernel, how
-many iterations of a host loop are planned together.
+"""Fusion decisions as named choices: which edges are fused, which loops run inside a kernel, and
+how many iterations of a host loop are planned together.
 
 Nodes that can only gain from sitting with their one reader are joined beforehand (supernodes), so
 a decision is left only where fusing could lose. Movement is left to decide, and what it joins is
@@ -8,7 +8,7 @@ not: the choices of recorded spaces are named by these node pairs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 from autofuse.enumerate.supernodes import gains_in_place, joined
@@ -102,8 +102,11 @@ class FusionSpace:
             self._unrolled[loop, factor] = FusionSpace(body, f"{self.prefix}L{loop}x{factor}.")
         return self._unrolled[loop, factor]
 
-    def choose(self, chooser: Chooser) -> FusionPlan:
-        """The plan of these choices; a merge that is not legal is left out.
+    def choose(
+        self, chooser: Chooser, should_stop: Callable[[], bool] = lambda: False
+    ) -> FusionPlan:
+        """The plan of these choices; a merge that is not legal is left out, and so are all that are
+        left when `should_stop` says so.
 
         Asks `policy` first: with "all" every legal edge is fused and no edge is asked about."""
         bodies: dict[int, LoopBody] = {}
@@ -111,22 +114,22 @@ class FusionSpace:
             options: tuple[Setting, ...] = ("kernel", "body")
             whole = whole_loop_is_legal(self.graph, n)
             if not whole or chooser(f"{self.prefix}loop:{n}", options) == "body":
-                bodies[n] = self._body(n, chooser)
+                bodies[n] = self._body(n, chooser, should_stop)
         fixed = self.barriers | frozenset(bodies)
         edges = [e for e in self.edges if not set(e) & fixed]
         if edges and chooser(f"{self.prefix}policy", (FUSE_ALL, FUSE_EDGES)) == FUSE_EDGES:
             edges = [e for e in edges if chooser(f"{self.prefix}fuse:{e[0]}-{e[1]}", (True, False))]
-        sets = merge_edges(self.graph, self.supernodes, edges, fixed)
+        sets = merge_edges(self.graph, self.supernodes, edges, fixed, should_stop)
         if len(sets) > 1 and chooser(f"{self.prefix}pack", (False, True)):
-            sets = fuse_independent(self.graph, sets, fixed)
+            sets = fuse_independent(self.graph, sets, fixed, should_stop)
         return plan_of_sets(self.graph, sets, bodies)
 
-    def _body(self, loop: int, chooser: Chooser) -> LoopBody:
+    def _body(self, loop: int, chooser: Chooser, should_stop: Callable[[], bool]) -> LoopBody:
         """How a loop is run by the host."""
         factors, factor = self.factors(loop), 1
         if len(factors) > 1:
             factor = int(chooser(f"{self.prefix}unroll:{loop}", factors))
-        return LoopBody(self.unrolled(loop, factor).choose(chooser), factor)
+        return LoopBody(self.unrolled(loop, factor).choose(chooser, should_stop), factor)
 
     def encode(self, plan: FusionPlan) -> dict[str, Setting]:
         """Choices whose plan is `plan`, or near it where the space cannot express it."""

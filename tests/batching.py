@@ -15,7 +15,7 @@ from autofuse.backends.library import load
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
-from autofuse.measure.check import CheckResult, Reference, check, poison, reference_of
+from autofuse.measure.check import CheckResult, WorkloadReference, check, poison, reference_of
 from autofuse.plan.types import Candidate
 
 
@@ -58,7 +58,9 @@ def build(cases: Sequence[Case], level: str = "-O1") -> list[Artifact]:
     ]  # fmt: skip
 
 
-def verdict(artifact: Artifact, inputs: Sequence[np.ndarray], reference: Reference) -> CheckResult:
+def verdict(
+    artifact: Artifact, inputs: Sequence[np.ndarray], reference: WorkloadReference
+) -> CheckResult:
     """The trust rule on one run with poisoned outputs and workspace."""
     return check(poisoned_run(artifact, inputs), reference)
 
@@ -75,7 +77,7 @@ def poisoned_run(artifact: Artifact, inputs: Sequence[np.ndarray]) -> list[np.nd
 
 def failures(cases: Sequence[Case], seed: int = 0, level: str = "-O1") -> list[str]:
     """What is wrong with each case whose plan does not give the reference result."""
-    wanted: dict[int, tuple[tuple[np.ndarray, ...], Reference]] = {}
+    wanted: dict[int, tuple[tuple[np.ndarray, ...], WorkloadReference]] = {}
     found: list[str] = []
     for case, artifact in zip(cases, build(cases, level), strict=True):
         key = id(case.graph)

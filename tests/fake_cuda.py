@@ -2,6 +2,9 @@
 
 Streams run things at once; a capture keeps its calls for the graph. Kernels are Python functions
 of addresses, by symbol. Device arrays are `DeviceArray`s around NumPy memory.
+
+What one stream writes, another may use once it has waited for it, or the host has: a kernel that
+comes sooner is refused here, where the real device would read what was there before.
 """
 
 from __future__ import annotations
@@ -43,6 +46,14 @@ class DeviceArray:
         raise TypeError("this array is on the device")
 
 
+class Foreign:
+    """An array of another library. `views` are on what it lent out and has not got back."""
+
+    def __init__(self, memory: np.ndarray) -> None:
+        self.memory = memory
+        self.views: weakref.WeakSet[DeviceArray] = weakref.WeakSet()
+
+
 class Stream:
     def __init__(self, driver: FakeDriver, ptr: int) -> None:
         self.driver, self.ptr = driver, ptr
@@ -60,9 +71,13 @@ class Stream:
 
     def synchronize(self) -> None:
         self.driver.note("synchronize")
+        self.driver.settle(self.ptr)
 
     def wait_event(self, event: Event) -> None:
         self.driver.log.append(("wait", self.ptr, event.stream))
+        for _, readers in self.driver.unfinished.values():
+            if event.stream in readers:
+                readers.add(self.ptr)
 
 
 class Event:
@@ -75,8 +90,13 @@ class Event:
         self.at, self.stream = self.driver.now_us, stream.ptr
         self.driver.note("event")
 
+    @property
+    def done(self) -> bool:
+        return self.driver.idle
+
     def synchronize(self) -> None:
         self.driver.fail_if_broken()
+        self.driver.idle = True
 
 
 class Graph:
@@ -91,7 +111,8 @@ class Graph:
 
 
 class FakeDriver:
-    """See the module text. `log` has one entry per thing done; `now_us` is the device's clock."""
+    """See the module text. `log` has one entry per thing done; `now_us` is the device's clock;
+    `held` is how many blocks are on the device at once, and `idle` whether events have happened."""
 
     errors = ERRORS
 
@@ -101,7 +122,11 @@ class FakeDriver:
         self.now_us = 0.0
         self.captures = 0
         self.broken = False
+        self.held = 132 * 8
+        self.prepared, self.idle = False, True
         self.streams: list[Stream] = [Stream(self, 0)]
+        # By address: where the memory ends, and the streams that know it to be written.
+        self.unfinished: dict[int, tuple[int, set[int]]] = {}
 
     def note(self, *what: Any) -> None:
         self.fail_if_broken()
@@ -115,23 +140,52 @@ class FakeDriver:
         """What was done, without details."""
         return [str(entry[0]) for entry in self.log]
 
+    # --- what has been written, and who knows
+
+    def forget(self, array: DeviceArray) -> None:
+        """What was at these addresses before is of no interest."""
+        start, end = self.pointer(array), self.pointer(array) + array.nbytes
+        self.unfinished = {k: v for k, v in self.unfinished.items() if v[0] <= start or end <= k}
+
+    def writing(self, array: DeviceArray) -> None:
+        self.forget(array)
+        start = self.pointer(array)
+        self.unfinished[start] = (start + array.nbytes, {self.current_stream().ptr})
+
+    def settle(self, stream: int | None = None) -> None:
+        """All that a stream (default: every stream) had to write is written."""
+        left = {k: v for k, v in self.unfinished.items() if stream is not None}
+        self.unfinished = {k: v for k, v in left.items() if stream not in v[1]}
+
+    def using(self, address: int) -> None:
+        for start, (end, readers) in self.unfinished.items():
+            if start <= address < end and self.current_stream().ptr not in readers:
+                raise RuntimeError("a stream uses what another has yet to write")
+
     # --- memory
 
     def empty(self, type_: TensorType) -> DeviceArray:
-        return DeviceArray(aligned_empty(type_))
+        found = DeviceArray(aligned_empty(type_))
+        self.forget(found)
+        return found
 
     def zeros(self, count: int) -> DeviceArray:
         found = self.empty(TensorType((max(count, 1),), DType.U8))
         found.memory.fill(0)
+        self.writing(found)
         return found
 
     def upload(self, array: np.ndarray) -> DeviceArray:
         words = TensorType((max(array.nbytes, 1),), DType.U8)
         room = aligned_empty(words)[: array.nbytes].view(array.dtype).reshape(array.shape)
         room[...] = array
-        return DeviceArray(room)
+        found = DeviceArray(room)
+        self.writing(found)
+        return found
 
     def assign(self, target: DeviceArray, source: Any) -> None:
+        self.using(self.pointer(target))
+        self.writing(target)
         target.memory[...] = source.memory if isinstance(source, DeviceArray) else source
         self.note("assign")
 
@@ -151,7 +205,11 @@ class FakeDriver:
         return view
 
     def adopt(self, array: Any) -> Any:
-        return array
+        if not isinstance(array, Foreign):
+            return array
+        view = DeviceArray(array.memory, array)
+        array.views.add(view)
+        return view
 
     def contiguous(self, array: Any) -> bool:
         memory = array.memory if isinstance(array, DeviceArray) else array
@@ -165,14 +223,28 @@ class FakeDriver:
     def function(self, module: str, symbol: str, shared: int) -> str:
         return symbol
 
+    def blocks_held(self, function: str, shape: Any) -> int:
+        return self.held
+
     def launch(self, function: str, shape: Any, arguments: tuple[int, ...]) -> None:
+        assert not shape.cooperative or shape.grid <= self.held, "blocks would wait for ever"
         self.note("launch", function, shape, arguments)
+        for address in arguments if function != "af_stall" else ():
+            self.using(address)
         self.now_us += US_PER_LAUNCH if function != "af_stall" else arguments[0] * 1e-3
         if function in self.kernels:
             self.kernels[function](*arguments)
 
-    def gemm(self, form: Any, dtype: DType, a: int, b: int, c: int) -> None:
-        self.note("gemm", form, a, b, c)
+    def prepare_products(self) -> None:
+        if self.current_stream().is_capturing():
+            raise RuntimeError("a handle of cuBLAS cannot be made while a graph is captured")
+        self.prepared = True
+
+    def gemm(self, product: Any, addresses: tuple[int, int, int], workspace: int) -> None:
+        assert self.prepared and workspace, "cuBLAS would allocate, which ends a capture"
+        self.note("gemm", product.form, *addresses, workspace)
+        for address in addresses:
+            self.using(address)
         self.now_us += US_PER_LAUNCH
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
@@ -204,6 +276,7 @@ class FakeDriver:
 
     def synchronize(self) -> None:
         self.note("device")
+        self.settle()
 
     def capture(self, stream: Stream, work: Sequence[Callable[[], None]]) -> Graph:
         self.captures += 1

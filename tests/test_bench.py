@@ -14,7 +14,7 @@ from autofuse.peers import systems as peers
 from autofuse.peers.interleave import take_turns
 from autofuse.peers.systems import Jax, NumPy
 from autofuse.peers.translate import translate
-from autofuse.peers.types import BenchError, BenchWorkload, Outcome, Ready
+from autofuse.peers.types import BenchError, BenchWorkload, PeerOutcome, Ready
 from autofuse.peers.verify import check
 from autofuse.zoo import ZOO
 from benchmarks import run, table
@@ -91,8 +91,8 @@ def test_chosen_workloads():
 
 
 def cells(ours, **others):
-    row = {"autofuse": Outcome(time_us=ours, compile_s=1.0, tune_s=20.0)}
-    return row | {name: Outcome(time_us=us, compile_s=0.1) for name, us in others.items()}
+    row = {"autofuse": PeerOutcome(time_us=ours, compile_s=1.0, tune_s=20.0)}
+    return row | {name: PeerOutcome(time_us=us, compile_s=0.1) for name, us in others.items()}
 
 
 def test_summary_compares_with_the_best_peer():
@@ -100,7 +100,7 @@ def test_summary_compares_with_the_best_peer():
         "softmax": cells(10.0, numpy=50.0, jax=20.0),
         "swiglu": cells(10.0, numpy=80.0, jax=5.0, autofuse_unfused=1.0),
         "mlp": cells(10.0, jax=1.0),
-        "adam_16": {"autofuse": Outcome(error="broken"), "jax": Outcome(time_us=1.0)},
+        "adam_16": {"autofuse": PeerOutcome(error="broken"), "jax": PeerOutcome(time_us=1.0)},
     }
     found = table.summary(results)
     assert found["geomean_best_peer_over_autofuse"] == pytest.approx(1.0)  # sqrt(2 * 1/2)
@@ -136,8 +136,8 @@ def planted_workload():
 
 
 def test_tuning_seconds_are_told_for_all_who_tuned():
-    row = {"autofuse": Outcome(time_us=1.0, tune_s=20.0), "jax": Outcome(time_us=2.0),
-           "tvm_tuned": Outcome(time_us=3.0, compile_s=0.5, tune_s=81.0)}  # fmt: skip
+    row = {"autofuse": PeerOutcome(time_us=1.0, tune_s=20.0), "jax": PeerOutcome(time_us=2.0),
+           "tvm_tuned": PeerOutcome(time_us=3.0, compile_s=0.5, tune_s=81.0)}  # fmt: skip
     text = table.text_table({"softmax": row}, (*peers.OURS, *peers.PEERS), {})
     head, line = text.splitlines()[3:5]
     assert head.split("tvm_tuned", 1)[1].split() == "autofuse tuning s tvm_tuned tuning s".split()

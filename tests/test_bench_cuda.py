@@ -21,7 +21,7 @@ from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import evaluate
 from autofuse.measure.cuda import CudaDevice
 from autofuse.peers import programs_numpy
-from autofuse.peers.types import BenchError, BenchWorkload, Outcome
+from autofuse.peers.types import BenchError, BenchWorkload, PeerOutcome
 from autofuse.peers.verify import check
 from benchmarks import peers_cuda, run_cuda
 from benchmarks.fused_cupy import fused_program
@@ -161,8 +161,8 @@ def test_results_are_written_as_they_come(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_kernel_by_hand_is_no_peer() -> None:
-    row = {"autofuse": Outcome(time_us=10.0), "handwritten": Outcome(time_us=1.0)}
-    text = modes_table({"graph": {"softmax": row | {"cupy": Outcome(time_us=30.0)}}}, {})
+    row = {"autofuse": PeerOutcome(time_us=10.0), "handwritten": PeerOutcome(time_us=1.0)}
+    text = modes_table({"graph": {"softmax": row | {"cupy": PeerOutcome(time_us=30.0)}}}, {})
     assert "3.00 (cupy)" in text
 
 

@@ -113,7 +113,7 @@ def test_a_compiler_that_the_machine_stops_is_the_machines_fault(
 
 def test_a_compiler_that_takes_too_long_may_be_a_stalled_machine() -> None:
     source = Source("unit", "int f(void) { return 0; }")
-    with pytest.raises(CompileError, match="took more than") as caught:
+    with pytest.raises(CompileError, match=r"took more than|no time was left") as caught:
         compile_program(Program((source,), "f", (), ()), timeout_s=0.0001)
     assert caught.value.blame is Blame.MACHINE
 

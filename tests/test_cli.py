@@ -70,7 +70,7 @@ def test_tune_prints_one_json_object_and_no_progress_into_a_pipe(
         assert row["time_us"] > 0 and row["kernels"] >= 1 and row["compile_s"] > 0
     assert data["verified"] is True and data["max_rel_error"] < 1e-5
     assert data["interrupted"] is False
-    assert data["measured"] >= 2  # equal plans of several baselines are measured once
+    assert data["measured"] >= 1
 
 
 def test_tune_prints_a_table(cli: Call, tuned: tuple[Path, Path, Ended]) -> None:

@@ -295,3 +295,20 @@ def test_bad_arguments_are_refused() -> None:
         c.matmul(w, stream, key)
     with pytest.raises(GraphError, match="inner extents differ"):
         c.matmul(w, x, x)
+
+
+def test_a_large_product_that_no_library_reads_as_it_lies_moves_its_operands() -> None:
+    """The batch axis is the last of both: `ikc,jkc->cij`."""
+
+    def product(w: GraphWriter, x: Value, y: Value) -> Value:
+        return c.dot(w, x, y, ((1,), (1,)), ((2,), (2,)))
+
+    x, y = RNG.normal(size=(70, 80, 3)), RNG.normal(size=(90, 80, 3))
+    np.testing.assert_allclose(run(product, x, y), np.einsum("ikc,jkc->cij", x, y))
+    w = GraphWriter()
+    large = [w.input("x", x.shape, F64), w.input("y", y.shape, F64)]
+    (moved,) = (n for n in w.build([product(w, *large)]).nodes if n.op == "dot_general")
+    assert dict(moved.attrs)["lhs_batch"] == (0,) == dict(moved.attrs)["rhs_batch"]
+    w = GraphWriter()
+    small = [w.input("x", (4, 5, 3), F64), w.input("y", (6, 5, 3), F64)]
+    assert [n.op for n in w.build([product(w, *small)]).nodes].count("transpose") == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,13 +15,13 @@ from autofuse.backends.cuda import build as building
 from autofuse.backends.cuda import nvrtc
 from autofuse.backends.cuda.build import build_cuda, build_flags, cubin_key
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, TARGETS
-from autofuse.backends.cuda.facts import Facts, complaints, parse_log
+from autofuse.backends.cuda.facts import CubinFacts, complaints, parse_log
 from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.program import (
     CudaProgram,
     Gemm,
     KernelLaunch,
-    Loop,
+    LoopAction,
     cuda_program,
     launch_settings,
     moved,
@@ -29,6 +30,7 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.plan.schedule import Ref, kernel_runs, schedule
 from autofuse.plan.types import LaunchConfig
+from autofuse.records import Blame
 from autofuse.tuning.plans import baseline_candidate
 from autofuse.zoo import zoo_graph
 from search_spaces import CudaLaunchSpace
@@ -65,14 +67,14 @@ def program(name: str, plan: str = "xla-2022") -> CudaProgram:
 
 
 def test_the_report_is_read_kernel_by_kernel() -> None:
-    assert parse_log(LOG) == {"k_1": Facts(32, 0, 496, 20), "k_2": Facts(10, 256, 0, 0)}
+    assert parse_log(LOG) == {"k_1": CubinFacts(32, 0, 496, 20), "k_2": CubinFacts(10, 256, 0, 0)}
     assert complaints(LOG) == ""
     assert complaints(f"{LOG}{WARNING}\n\n") == WARNING
     assert parse_log("") == {}
 
 
 def test_facts_have_names_and_an_occupancy() -> None:
-    named = dict(Facts(64, 1024, 0, 8).named(DEFAULT_TARGET, 256, 2048))
+    named = dict(CubinFacts(64, 1024, 0, 8).named(DEFAULT_TARGET, 256, 2048))
     assert named["registers"] == 64 and named["spilled_bytes"] == 8
     assert named["shared_bytes"] == 3072 and named["blocks_per_sm"] == 4
     assert named["occupancy"] == 0.5
@@ -138,6 +140,18 @@ def test_flags_are_those_of_the_configuration() -> None:
     assert {s.name for s in other.sources}.isdisjoint(s.name for s in made.sources)
 
 
+def test_a_relaxed_product_of_f32_may_use_tf32() -> None:
+    graph = small("attention")
+    base = baseline_candidate(graph, "xla-2022", CudaLaunchSpace())[0]
+    for math in ("strict", "relaxed"):
+        launches = tuple(
+            LaunchConfig.of(**{**dict(c.settings), "math": math}) for c in base.launches
+        )
+        made = cuda_program(graph, replace(base, launches=launches))
+        products = [a for a in made.actions if isinstance(a, Gemm)]
+        assert products and all(a.tf32 == (math == "relaxed") for a in products)
+
+
 def test_a_refused_text_is_a_compile_failure(cache: BuildCache) -> None:
     made = program("swiglu")
     bad = replace(made.sources[0], text='extern "C" __global__ void k(int *p) { *p = nothing; }')
@@ -156,15 +170,22 @@ def test_kernels_that_wait_for_each_other_must_fit_together(cache: BuildCache) -
         build_cuda(replace(made, actions=(crowd,)), cache)
 
 
-def test_shared_memory_of_rows_and_folds_must_fit_together(cache: BuildCache) -> None:
-    made = program("softmax")
-    text = 'extern "C" __global__ void {}(float *p) {{ __shared__ float s[64]; s[threadIdx.x] = *p;'
-    text += " __syncthreads(); *p = s[63 - threadIdx.x]; }}"
-    launch = next(a for a in made.actions if isinstance(a, KernelLaunch))
-    source = Source(launch.symbol, text.format(launch.symbol), made.sources[0].flags)
-    most = replace(launch, geometry=Geometry(1, 64, shared=made.target.shared_per_block))
-    with pytest.raises(CompileError, match="and 256 bytes of shared memory"):
-        build_cuda(replace(made, sources=(source,), actions=(most,)), cache)
+def test_static_shared_memory_counts_too(cache: BuildCache) -> None:
+    made, limit = program("swiglu"), DEFAULT_TARGET.shared_per_block
+    text = """extern "C" __global__ void k(float *x) {
+      __shared__ float own[256];
+      own[threadIdx.x] = x[threadIdx.x];
+      __syncthreads();
+      x[threadIdx.x] = own[threadIdx.x ^ 1];
+    }"""
+
+    def asking(dynamic: int) -> CudaProgram:
+        launch = KernelLaunch("k", Geometry(1, 256, dynamic), ())
+        return replace(made, sources=(Source("k", text),), actions=(launch,))
+
+    build_cuda(asking(limit - 1024), cache)
+    with pytest.raises(CompileError, match=f"a block needs {limit + 1} bytes of shared memory"):
+        build_cuda(asking(limit - 1023), cache)
 
 
 def test_without_nvrtc_there_is_one_sentence(
@@ -180,7 +201,7 @@ def test_without_nvrtc_there_is_one_sentence(
 
 def test_a_loop_reads_its_trip_number_where_it_is() -> None:
     made = program("cartpole_naive", "unfused")
-    loops = [a for a in made.actions if isinstance(a, Loop)]
+    loops = [a for a in made.actions if isinstance(a, LoopAction)]
     assert loops and made.trips == max(loop.trip for loop in loops)
     spaces = {
         argument.ref.space
@@ -209,3 +230,22 @@ def test_equal_kernels_have_one_text_whatever_graph_they_are_in() -> None:
     found = cuda_program(graph, baseline_candidate(graph, "unfused", CudaLaunchSpace())[0])
     launches = [a for a in found.actions if isinstance(a, KernelLaunch)]
     assert len(found.sources) < len(launches)
+
+
+def test_no_unit_is_begun_when_time_is_up(
+    cache: BuildCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = program("attention")
+    now, begun = [0.0], list[str]()
+    compile_unit = building.compile_cubin
+
+    def slow(text: str, *rest: Any) -> tuple[bytes, str]:
+        begun.append(text)
+        now[0] += 2.0
+        return compile_unit(text, *rest)
+
+    monkeypatch.setattr(building, "compile_cubin", slow)
+    assert len(made.sources) > 2
+    with pytest.raises(CompileError, match="took more than 3 s") as caught:
+        build_cuda(made, cache, 1, timeout_s=3.0, clock=lambda: now[0])
+    assert caught.value.blame is Blame.MACHINE and len(begun) == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from test_ops_on_cpu import CASES, one_op
 
@@ -93,3 +95,11 @@ def test_every_op_compiles_for_sm_90_without_a_word() -> None:
 def test_an_error_names_what_the_compiler_said() -> None:
     with pytest.raises(CompileError, match='"nothing" is undefined'):
         compile_cubin('extern "C" __global__ void f(float *x) { *x = nothing; }')
+
+
+def test_a_cubin_is_whole() -> None:
+    cubin, _ = compile_cubin('extern "C" __global__ void f(float *x) { *x = 1; }')
+    program_table, section_table = struct.unpack_from("<QQ", cubin, 32)
+    sizes = struct.unpack_from("<4H", cubin, 54)
+    ends = (program_table + sizes[0] * sizes[1], section_table + sizes[2] * sizes[3])
+    assert len(cubin) == max(ends), "the file ends where its last table does"

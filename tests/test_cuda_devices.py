@@ -90,6 +90,10 @@ def test_without_a_driver_there_is_one_sentence() -> None:
         (H100, 1024, 64, 0, 1, 0.5),
         (H100, 1024, 65, 0, 0, 0.0),
         (H100, 128, 255, 0, 2, 0.125),
+        # Four parts of 16,384 registers hold six warps of 2,560 each, not 25 together.
+        (H100, 32, 73, 0, 24, 0.375),
+        # Nine warps of 7,168 registers would fit, but are let in as if they were twelve.
+        (H100, 288, 224, 0, 0, 0.0),
         (H100, 256, 32, 48 << 10, 4, 0.5),
         (H100, 32, 16, 0, 32, 0.5),
         (A100, 256, 32, 163 << 10, 1, 0.125),

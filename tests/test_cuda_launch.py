@@ -7,14 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_cuda import DeviceArray, FakeDriver, Stream, floats
+from fake_cuda import DeviceArray, FakeDriver, Foreign, Stream, floats
 
 from autofuse.backends.base import LaunchError
+from autofuse.backends.cuda.arrays import Arguments, first_overlap
+from autofuse.backends.cuda.blas import WORKSPACE_BYTES
 from autofuse.backends.cuda.build import CudaArtifact
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.launch import KEPT_GRAPHS, CudaPlan
-from autofuse.backends.cuda.program import Action, Argument, Gemm, KernelLaunch, Loop
+from autofuse.backends.cuda.program import Action, Argument, Gemm, KernelLaunch, LoopAction
 from autofuse.backends.library import ArrayError
 from autofuse.errors import AutofuseError
 from autofuse.ops.contraction import GemmForm
@@ -55,7 +57,10 @@ def driver() -> FakeDriver:
 
 
 def on_device(driver: FakeDriver, array: np.ndarray) -> DeviceArray:
-    return driver.upload(array)
+    """A caller's array: it has been there for long."""
+    found = driver.upload(array)
+    driver.settle()
+    return found
 
 
 def test_numpy_in_numpy_out(tmp_path: Path, driver: FakeDriver) -> None:
@@ -143,13 +148,36 @@ def test_a_call_on_another_stream_waits_for_the_one_before(
     assert [e for e in driver.log if e[0] == "wait"] == [("wait", 4, 3)]
 
 
+def test_buffers_are_filled_before_a_first_call_on_any_stream(
+    tmp_path: Path, driver: FakeDriver
+) -> None:
+    x = on_device(driver, X)
+    actions: tuple[Action, ...] = (launch("k_add", Ref("scratch"), Ref("out")),)
+    plan = CudaPlan(artifact(tmp_path, actions, scratch=256), driver)
+    with Stream(driver, 7):
+        (found,) = plan.run([x])
+    assert found.memory.tolist() == [1.0] * N
+
+
+def test_a_stand_in_is_not_filled_while_another_stream_reads_it(
+    tmp_path: Path, driver: FakeDriver
+) -> None:
+    odd = DeviceArray(on_device(driver, np.arange(N + 1, dtype=np.float32)).memory[1:])
+    plan = CudaPlan(artifact(tmp_path), driver)
+    for ptr in (3, 4):
+        with Stream(driver, ptr):
+            plan.run([odd])
+    order = [n for n in driver.names() if n in ("assign", "wait", "graph")]
+    assert order == ["assign", "graph", "wait", "assign", "graph"]
+
+
 def test_a_loop_reads_its_trip_number_and_alternates_its_state(
     tmp_path: Path, driver: FakeDriver
 ) -> None:
     trip, state = Ref("trip", stride=4), (Ref("work"), Ref("work", offset=128))
     turns = [(launch("k_add", trip, a, b),) for a, b in (state, state[::-1])]
     slices = Copy(state[0], Ref("out", stride=4), 4)
-    actions: tuple[Action, ...] = (Loop(3, 0, (*turns[0], slices), turns[1]),)
+    actions: tuple[Action, ...] = (LoopAction(3, 0, (*turns[0], slices), turns[1]),)
     driver.kernels.clear()
     plan = CudaPlan(artifact(tmp_path, actions, trips=3), driver, "eager")
     plan.run([X])
@@ -161,13 +189,24 @@ def test_a_loop_reads_its_trip_number_and_alternates_its_state(
     assert copies[1] - copies[0] == 8, "iterations 0 and 2"
 
 
+FORM = GemmForm(1, 2, 2, 2, False, False)
+PRODUCT: tuple[Action, ...] = (Gemm(FORM, DType.F32, Ref("in"), Ref("in"), Ref("out")),)
+
+
 def test_a_library_runs_once_before_it_is_captured(tmp_path: Path, driver: FakeDriver) -> None:
-    form = GemmForm(1, 2, 2, 2, False, False)
-    actions: tuple[Action, ...] = (Gemm(form, DType.F32, Ref("in"), Ref("in"), Ref("out")),)
-    plan = CudaPlan(artifact(tmp_path, actions), driver)
+    plan = CudaPlan(artifact(tmp_path, PRODUCT), driver)
+    driver.log.clear()
     plan.run([on_device(driver, X)])
     names = [n for n in driver.names() if n in ("device", "gemm", "synchronize", "graph")]
     assert names == ["device", "gemm", "synchronize", "graph", "gemm"]
+
+
+def test_every_program_has_a_workspace_for_its_products(tmp_path: Path, driver: FakeDriver) -> None:
+    plans = [CudaPlan(artifact(tmp_path, PRODUCT), driver, "eager") for _ in range(2)]
+    for plan in plans:
+        plan.run([on_device(driver, X)])
+    first, second = (entry[-1] for entry in driver.log if entry[0] == "gemm")
+    assert abs(first - second) >= WORKSPACE_BYTES, "they may run at the same time"
 
 
 @pytest.mark.parametrize(
@@ -195,6 +234,18 @@ def test_outputs_must_be_apart_from_inputs(tmp_path: Path, driver: FakeDriver) -
     assert host.tolist() == (X + 1).tolist()
 
 
+def test_blocks_that_wait_for_each_other_must_all_be_there(
+    tmp_path: Path, driver: FakeDriver
+) -> None:
+    x, shape = on_device(driver, X), Geometry(driver.held, 256, cooperative=True)
+    arguments = SIMPLE[0].arguments  # type: ignore[union-attr]  # a launch
+    made = artifact(tmp_path, (LoopAction(2, 0, (KernelLaunch("k_add", shape, arguments),), ()),))
+    CudaPlan(made, driver).run([x])
+    driver.held -= 1
+    with pytest.raises(LaunchError, match=r"1056 blocks wait .* the device holds 1055 at once"):
+        CudaPlan(made, driver)
+
+
 def test_an_error_of_the_device_is_one_of_ours(tmp_path: Path, driver: FakeDriver) -> None:
     plan = CudaPlan(artifact(tmp_path), driver)
     driver.broken = True
@@ -214,3 +265,66 @@ def test_a_missing_cubin_is_a_launch_failure(tmp_path: Path, driver: FakeDriver)
     (tmp_path / "k_add.cubin").unlink()
     with pytest.raises(LaunchError, match="cannot read k_add"):
         CudaPlan(found, driver)
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager"])
+def test_borrowed_memory_is_given_back_when_the_device_is_done(
+    tmp_path: Path, driver: FakeDriver, mode: str
+) -> None:
+    plan = CudaPlan(artifact(tmp_path), driver, mode)
+    lent, out, own = Foreign(on_device(driver, X).memory), Foreign(X.copy()), on_device(driver, X)
+    driver.idle = False
+    plan.run([lent], [out])
+    gc.collect()
+    assert len(lent.views) == len(out.views) == 1, "a kernel may still use them"
+    plan.run([own])
+    assert len(lent.views) == 1
+    driver.idle = True
+    plan.run([own])
+    gc.collect()
+    assert not lent.views and not out.views
+    driver.idle = False
+    plan.run([lent])
+    plan.close()
+    gc.collect()
+    assert driver.idle and not lent.views, "waited for"
+
+
+def test_overlaps_are_found_without_comparing_all_with_all(driver: FakeDriver) -> None:
+    count = 50
+    arguments = Arguments(driver, (TYPE,) * count, (TYPE,) * count)
+    given, wanted = ([on_device(driver, X) for _ in range(count)] for _ in range(2))
+    asked: list[object] = []
+    pointer = driver.pointer
+    driver.pointer = lambda array: asked.append(array) or pointer(array)  # type: ignore[func-returns-value, method-assign]
+    arguments.take(given, wanted, driver.current_stream())
+    assert len(asked) <= 8 * count
+    with pytest.raises(ArrayError, match="output 3 shares memory"):
+        arguments.take(given, [*wanted[:3], given[7], *wanted[4:]], driver.current_stream())
+
+
+def test_a_host_view_reaches_as_far_as_its_elements(tmp_path: Path, driver: FakeDriver) -> None:
+    plan, room = CudaPlan(artifact(tmp_path), driver), np.zeros(3 * N, np.float32)
+    backwards = room[N::2][::-1]
+    plan.run([backwards], [room[:N]])
+    for output in (room[1 : N + 1], room[2 * N - 1 : 3 * N - 1]):
+        with pytest.raises(ArrayError, match="output 0 shares memory"):
+            plan.run([backwards], [output])
+
+
+@pytest.mark.parametrize(
+    ("spans", "shared"),
+    [
+        ([], None),
+        ([(0, 8, -1), (4, 12, -1), (12, 16, 0)], None),
+        ([(0, 8, 0), (8, 16, 1), (16, 24, -1)], None),
+        ([(0, 8, 0), (7, 16, 1)], 1),
+        ([(0, 32, -1), (4, 8, -1), (16, 24, 0)], 0),
+        ([(0, 32, 0), (4, 8, -1)], 0),
+        ([(0, 32, 2), (32, 40, 1), (39, 40, -1)], 1),
+        ([(0, 8, -1), (0, 8, 0)], 0),
+        ([(0, 8, 0), (0, 8, -1)], 0),
+    ],
+)
+def test_outputs_that_share_memory(spans: list[tuple[int, int, int]], shared: int | None) -> None:
+    assert first_overlap(spans) == shared

@@ -15,7 +15,7 @@ from test_cuda_launch import SIMPLE, TYPE, N, X, add_one, artifact, launch
 from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.clocks import Clocks
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
-from autofuse.backends.cuda.program import Action, Loop
+from autofuse.backends.cuda.program import Action, LoopAction
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.types import Graph
 from autofuse.measure import worker
@@ -147,7 +147,7 @@ def test_samples_of_a_throttled_device_are_discarded(
 
 
 def test_groups_are_timed_where_they_run(driver: FakeDriver, tmp_path: Path) -> None:
-    loop = Loop(2, 0, SIMPLE, (launch("k_add", Ref("in"), Ref("out")),))
+    loop = LoopAction(2, 0, SIMPLE, (launch("k_add", Ref("in"), Ref("out")),))
     found = artifact(tmp_path, (*SIMPLE, loop))
     job = ProfileJob(found, 2, QUICK)
     profile = bench(driver, tmp_path).profile(job)

@@ -28,7 +28,7 @@ from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.ir import Kernel
 from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.render_cuda import render_cuda
-from autofuse.measure.check import Reference, check, poison, reference_of
+from autofuse.measure.check import WorkloadReference, check, poison, reference_of
 from autofuse.plan.groups import group_of, is_source
 from autofuse.plan.parameters import LaunchSettingError
 from autofuse.plan.types import LaunchConfig, Setting
@@ -56,7 +56,7 @@ CASES = {name: (canonical(graph), launch) for name, graph, launch in cases()}
 MADE = {name: one_kernel(graph, name, launch) for name, (graph, launch) in CASES.items()}
 # An order in which a missing barrier shows, and the one in which it would not.
 TWO = (ORDERS[0], ORDERS[2])
-References = dict[Graph, tuple[tuple[np.ndarray, ...], Reference]]
+References = dict[Graph, tuple[tuple[np.ndarray, ...], WorkloadReference]]
 
 
 @pytest.fixture(scope="module")

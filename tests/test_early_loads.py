@@ -1,12 +1,26 @@
-"""Loads of inputs go before arithmetic, as far as their addresses are known by then."""
+"""Loads of inputs come before arithmetic in the text of a lane."""
 
 from __future__ import annotations
 
-from test_cuda_passes import F32, I64, body_of, c, kernel, loop, m, r, v, w, x
+from test_cuda_passes import (
+    F32,
+    I64,
+    body_of,
+    c,
+    kernel,
+    loop,
+    m,
+    r,
+    v,
+    w,
+    x,
+)
 from test_passes import text
 
 from autofuse.kernel.ir import Let, Local, Store
-from autofuse.kernel.passes import early_loads
+from autofuse.kernel.passes import (
+    early_loads,
+)
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Lit, Load, Sym, call

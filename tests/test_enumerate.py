@@ -3,6 +3,8 @@
 import pytest
 from random_graphs import random_graph
 from seeds import seeds
+from stencils import STEPS, Step
+from stencils import chain as stencils
 
 from autofuse.enumerate.enumeration import EnumerateOptions, enumerate_groups
 from autofuse.enumerate.structure import Structures
@@ -11,9 +13,9 @@ from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical, group_digest
 from autofuse.graph.types import Value
 from autofuse.ops.dtypes import DType
-from autofuse.plan.clusters import bits
-from autofuse.plan.groups import is_source, ordered_plan, reads
-from autofuse.plan.legality import Refusal, check_group, check_plan
+from autofuse.plan.clusters import bits, live
+from autofuse.plan.groups import group_of, is_source, ordered_plan, reads
+from autofuse.plan.legality import Refusal, check_group, check_plan, refusal_of
 from autofuse.plan.types import FusionGroup, FusionPlan, LoopBody
 from autofuse.tuning.cover import cover_problem
 from autofuse.zoo import ZOO, zoo_graph
@@ -249,3 +251,15 @@ def test_keys_tell_a_late_result_from_the_next_node():
     graph = b.build([last, results[64]])
     nodes, shapes = (last.node - 1, last.node), Structures(graph)
     assert shapes.key(nodes, (results[64],)) != shapes.key(nodes, (last,))
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+def test_no_candidate_is_a_group_that_legality_refuses(step: Step) -> None:
+    graph = stencils(step, (64, 64), 7)
+    found = enumerate_groups(graph).groups
+    whole = group_of(graph, live(graph))
+    assert refusal_of(graph, whole.nodes, whole.outputs) is not None
+    for group in found:
+        verdict = check_group(graph, group.nodes, group.outputs)
+        assert not isinstance(verdict, Refusal)
+        assert refusal_of(graph, group.nodes, group.outputs) is None

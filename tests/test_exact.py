@@ -15,8 +15,8 @@ from autofuse.cover import (
     Measured,
     Options,
     Piece,
+    PlanningStep,
     PlanResult,
-    Step,
     k_best,
     plan,
 )
@@ -33,8 +33,8 @@ def problem(pieces, required, given="in"):
     return CoverProblem(tuple(pieces), frozenset(required.split()), frozenset(given.split()))
 
 
-def solved(sample: Sample, **options) -> tuple[PlanResult, list[Step]]:
-    steps: list[Step] = []
+def solved(sample: Sample, **options) -> tuple[PlanResult, list[PlanningStep]]:
+    steps: list[PlanningStep] = []
     return plan(
         sample.problem, sample.measure, options=Options(**options), on_step=steps.append
     ), steps

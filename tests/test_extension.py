@@ -1,16 +1,15 @@
-"""Extending autofuse: op, launch parameter, device kind, baseline, searcher, front end.
+"""Extending autofuse: op, baseline, searcher, strategy, launch parameter, device kind, front end.
 
-Each is one definition and one line in its registry, through the checks that the built-in ones pass.
+Each is one file and at most two lines (a launch parameter is a row of its table as well), really
+added, and taken through the checks that the built-in ones pass.
 """
 
 from __future__ import annotations
 
-import random
-from collections import deque
-from collections.abc import Iterator, Mapping
+import ast
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -19,80 +18,102 @@ import test_op_bodies
 from batching import Case, build, verdict
 from cli_tools import call, refused
 from expr_eval import draw
+from extending import EXTENSIONS, HERE, ROOT, extended
 from scipy import special
+from test_layers import SOURCES as FILES
+from test_layers import circle_of_imports, violations
 from test_ops_on_cpu import LAUNCHES, one_op, whole
-from test_tune import after, check_complete, toy, tune_toy
-from toy_device import toy_kind, workload
+from test_tune import after, check_complete, tune_toy
+from toy_device import QUICK, workload
 
 from autofuse.backends import cpu
-from autofuse.baselines import BASELINES, Baseline, BaselineResult, unfused
+from autofuse.baselines import BASELINES, baseline_named
+from autofuse.baselines.base import explain
 from autofuse.devices import DEVICES, present_device
 from autofuse.errors import AutofuseError
-from autofuse.frontends.errors import FrontendError
+from autofuse.frontends import spec, trace
 from autofuse.frontends.jsonfile import dumps, loads
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
-from autofuse.graph.composites import gelu, layer_norm, mean, softmax
 from autofuse.graph.reference import evaluate
-from autofuse.graph.types import Graph, Value
-from autofuse.graph.writer import GraphWriter, Operand
-from autofuse.kernel.ir import Kernel
-from autofuse.kernel.render import render_c
 from autofuse.measure.check import reference_of
-from autofuse.ops import spec as table
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Call
-from autofuse.ops.spec import Family, Index, OpSpec, Pull, Sample
-from autofuse.ops.types import OpCall, TensorType
+from autofuse.ops.spec import OpSpec, spec_of
 from autofuse.plan.parameters import (
     C_LAUNCH,
-    LaunchParameter,
     LaunchSettingError,
+    check_launch,
     launch_parameters_page,
 )
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig, candidate_from_json
 from autofuse.search import SEARCHERS
 from autofuse.search.conformance import check_searcher
-from autofuse.search.protocol import Option, Outcome, Problem, Proposal
-from autofuse.search.space import Space, draw_new
-from autofuse.sources import SOURCES, load_source
-from autofuse.tuning import best_plan, compare, compile, plan_named
+from autofuse.sources import load_source
+from autofuse.tuning import best_plan, compare, compile, plan_named, tuner
 from autofuse.tuning.launches import LaunchProblem, proposals
 from search_spaces import CpuLaunchSpace, FusionSpace
 from search_spaces.launch import first_option
 
-__all__ = ["toy"]  # a fixture
-F32 = TensorType((5, 7), DType.F32)
+LINES, LINE_LENGTH = 2, 100
 
 
-# --- an op: one OpSpec row ------------------------------------------------------------------------
+# --- what it takes ------------------------------------------------------------------------------
 
 
-def square_body(call: OpCall, index: Index, pull: Pull) -> tuple[Call, ...]:
-    x = pull.let(pull(0, index))
-    return (Call("mul", (x, x), x.dtype),)
+@pytest.mark.parametrize("kind", EXTENSIONS)
+def test_an_extension_is_one_file_and_two_lines(kind: str) -> None:
+    extension = EXTENSIONS[kind]
+    rows = 1 if kind == "A launch parameter" else 0
+    assert len(extension.lines) <= LINES + rows
+    for file, line in extension.lines:
+        assert (ROOT / file).exists() and len(line) <= LINE_LENGTH
+        assert len(ast.parse(line).body) == 1
 
 
-SQUARE = OpSpec(
-    name="toy_square",
-    family=Family.ELEMENTWISE,
-    infer=lambda call: (call.ins[0],),
-    reference=lambda arrays, call: (arrays[0] * arrays[0],),
-    flops=lambda call: float(call.ins[0].size),
-    samples=lambda: [Sample((F32,)), Sample((TensorType((3,), DType.F64),))],
-    body=square_body,
-    axes=lambda call: (tuple(range(call.ins[0].rank)),),
-)
+def test_there_is_no_other_file() -> None:
+    there = {str(path.relative_to(HERE)) for path in HERE.rglob("*.py")}
+    assert there == {extension.file for extension in EXTENSIONS.values()}
+
+
+def test_extensions_keep_to_the_rooms() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in FILES}
+    for extension in EXTENSIONS.values():
+        texts[ROOT / extension.file] = (HERE / extension.file).read_text(encoding="utf-8")
+        for file, line in extension.lines:
+            texts[ROOT / file] += f"{line}\n"
+    trees = {path: ast.parse(text) for path, text in texts.items()}
+    assert [found for path, tree in trees.items() for found in violations(path, tree)] == []
+    assert circle_of_imports(trees) == []
+
+
+def test_afterwards_all_is_as_before() -> None:
+    before = ([*BASELINES], [*DEVICES], cpu.render_c)
+    for kind in EXTENSIONS:
+        with extended(kind):
+            pass
+    assert ([*BASELINES], [*DEVICES], cpu.render_c) == before
+    with pytest.raises(AutofuseError, match="unknown baseline 'alone'"):
+        baseline_named("alone")
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The device kind, quickly timed."""
+    monkeypatch.setattr(tuner, "Sampling", lambda cache: replace(QUICK, cache=cache))
+    with extended("A device kind"):
+        yield
+
+
+# --- an op ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def square() -> Iterator[OpSpec]:
-    table.register(SQUARE)
-    yield SQUARE
-    del table._REGISTRY[SQUARE.name]
+    with extended("An op"):
+        yield spec_of("square")
 
 
-def test_an_op_is_one_row(square: OpSpec) -> None:
+def test_an_op_is_computed_as_its_row_says(square: OpSpec) -> None:
     for sample in square.samples():
         test_op_bodies.test_reference_gives_the_inferred_types(square, sample)
         test_op_bodies.test_body_agrees_with_reference(square, sample)
@@ -123,109 +144,84 @@ def test_a_new_op_is_known_by_name_everywhere(square: OpSpec) -> None:
     assert loads(dumps(graph)) == graph
 
 
-# --- a launch parameter: one LaunchParameter row, and what reads it ------------------------------
-
-COLOUR = LaunchParameter("colour", str, ("none", "red"), "none", "Of the text.", ("row", "item"))
+# --- a launch parameter -------------------------------------------------------------------------
 
 
-def test_a_launch_parameter_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = canonical(workload())
+def test_a_launch_parameter_is_offered_kept_and_read() -> None:
+    graph = canonical(trace(lambda x: x * 2.0, spec((24, 100))))
     space, (group,) = CpuLaunchSpace(), FusionSpace(graph).choose(first_option).groups
     before = space.default(graph, group)
-    monkeypatch.setitem(C_LAUNCH, COLOUR.name, COLOUR)
-
-    def coloured(kernel: Kernel) -> str:
-        return f"/* {COLOUR.of(LaunchConfig(kernel.facts))} */\n{render_c(kernel)}"
-
-    monkeypatch.setattr(cpu, "render_c", coloured)
-    assert space.default(graph, group) == before, "what is known keeps its name"
-    found = {proposal.payload for proposal in proposals(LaunchProblem(graph, group, space))}
-    assert {launch.get("colour", "none") for launch in found if launch} == {"none", "red"}
-    red = LaunchConfig.of(**dict(before.settings), colour="red")
-    assert red in found
-    candidate = Candidate(FusionPlan((group,)), (red,), ((),))
-    assert candidate_from_json(candidate.to_json()) == candidate
-    assert any("/* red */" in source.text for source in cpu.program(graph, candidate).sources)
-    data = np.linspace(-1, 1, 24 * 40, dtype=np.float32).reshape(24, 40)
-    (shares,) = compile(graph, device="cpu", plan=candidate)(data)
-    np.testing.assert_allclose(shares.sum(1), np.ones(24), rtol=1e-5)
-    with pytest.raises(LaunchSettingError, match="colour='blue' is none of"):
-        cpu.program(graph, replace(candidate, launches=(LaunchConfig.of(colour="blue"),)))
-    assert any("| `colour` | none, red |" in line for line in launch_parameters_page())
+    with extended("A launch parameter"):
+        assert space.default(graph, group) == before, "what is known keeps its name"
+        found = {proposal.payload for proposal in proposals(LaunchProblem(graph, group, space))}
+        peeling = LaunchConfig.of(**dict(before.settings), peel=True)
+        assert {before, peeling} < found
+        plan = FusionPlan((group,))
+        usual, candidate = (Candidate(plan, (launch,), ((),)) for launch in (before, peeling))
+        assert candidate_from_json(candidate.to_json()) == candidate
+        texts = [cpu.program(graph, each).sources[0].text for each in (usual, candidate)]
+        assert ["l0 < 352" in text for text in texts] == [False, True], "2400 = 2 * 1024 + 352"
+        data = np.linspace(-1, 1, 24 * 100, dtype=np.float32).reshape(24, 100)
+        (doubled,) = compile(graph, device="cpu", plan=candidate)(data)
+        np.testing.assert_array_equal(doubled, data * 2)
+        with pytest.raises(LaunchSettingError, match="peel='blue' is none of"):
+            cpu.program(graph, replace(candidate, launches=(LaunchConfig.of(peel="blue"),)))
+        assert any("| `peel` | no, yes |" in line for line in launch_parameters_page())
+    with pytest.raises(LaunchSettingError, match="no kernel has a launch parameter 'peel'"):
+        check_launch(C_LAUNCH, peeling)
 
 
-# --- a baseline: Graph -> plan --------------------------------------------------------------------
+# --- a baseline -----------------------------------------------------------------------------------
 
 
-def copied(graph: Graph) -> BaselineResult:
-    """Nothing fused, and no decision to explain."""
-    return BaselineResult(FusionPlan(unfused(graph).plan.groups))
-
-
-@pytest.fixture
-def baseline(monkeypatch: pytest.MonkeyPatch) -> Baseline:
-    monkeypatch.setitem(BASELINES, "toy", copied)
-    return copied
-
-
-def test_a_baseline_is_one_function(
-    two_baselines: None, baseline: Baseline, toy: None, tmp_path: Path
+def test_a_baseline_plans_explains_and_is_measured(
+    two_baselines: None, toy: None, tmp_path: Path
 ) -> None:
-    test_baselines.test_plans_of_random_graphs_are_valid("toy")
-    test_baselines.test_plans_do_not_depend_on_node_order_or_names("toy")
+    with extended("A baseline"):
+        test_baselines.test_plans_of_random_graphs_are_valid("alone")
+        test_baselines.test_plans_do_not_depend_on_node_order_or_names("alone")
+        graph = canonical(workload())
+        assert "[alone] no op shares a kernel" in explain(BASELINES["alone"](graph), graph)[-1]
+        db = tmp_path / "t.db"
+        result = tune_toy(db, stop=after(4))
+        check_complete(result, db, workload())
+        assert list(result.baselines) == [*BASELINES] == ["unfused", "xla-2022", "alone"]
+        # The same plan under two names is one candidate, measured once.
+        assert result.measured <= 4
+        assert plan_named(workload(), "alone", device="toy").origin == "alone"
+
+
+# --- a searcher and a strategy --------------------------------------------------------------------
+
+
+def test_a_searcher_conforms_and_tunes(two_baselines: None, toy: None, tmp_path: Path) -> None:
+    with extended("A searcher"):
+        check_searcher(SEARCHERS["wanderer"])
+        result = tune_toy(tmp_path / "t.db", "wanderer")
+        check_complete(result, tmp_path / "t.db", workload())
+        assert result.strategy == "wanderer" and result.measured >= 15
+        with pytest.raises(AutofuseError, match="no option 'x'"):
+            tune_toy(tmp_path / "t.db", "wanderer", options={"x": "1"})
+
+
+def test_a_strategy_spends_the_bench(two_baselines: None, toy: None, tmp_path: Path) -> None:
     db = tmp_path / "t.db"
-    result = tune_toy(db, stop=after(4))
-    check_complete(result, db, workload())
-    assert list(result.baselines) == [*BASELINES] == ["unfused", "xla-2022", "toy"]
-    # The same plan under two names is one candidate, measured once.
-    assert result.measured <= 4
-    assert plan_named(workload(), "toy", device="toy").origin == "toy"
+    with extended("A strategy"):
+        result = tune_toy(db, "greedy")
+        check_complete(result, db, workload())
+        assert (result.strategy, result.trials) == ("greedy", 1)
+        refusing = tune_toy(db, "greedy", max_memory=0)
+        assert any("does not fit" in note for note in refusing.notes) == (refusing.trials == 0)
+    with pytest.raises(AutofuseError, match="unknown strategy 'greedy'"):
+        tune_toy(db, "greedy")
 
 
-# --- a searcher: ask and tell ---------------------------------------------------------------------
+# --- a device kind --------------------------------------------------------------------------------
 
 
-class Wanderer:
-    """Seeds, then uniform draws: the least that is a searcher."""
-
-    def __init__(self, seed: int) -> None:
-        self.random, self.space = random.Random(seed), Space()
-        self.seen: set[str] = set()
-        self.seeds: deque[Mapping[str, Option]] | None = None
-
-    def ask(self, problem: Problem) -> Proposal | None:
-        if self.seeds is None:
-            self.seeds = deque(problem.seeds())
-        if self.seeds:
-            return self.space.propose_fixed(problem, self.seeds.popleft())
-        return draw_new(problem, self.space, self.random, self.seen, 100)
-
-    def tell(self, proposal: Proposal, outcome: Outcome) -> None:
-        self.seen.add(proposal.key)
-
-
-def create(seed: int, options: Mapping[str, str]) -> Wanderer:
-    if options:
-        raise AutofuseError(f"strategy 'toy' has no option '{min(options)}'")
-    return Wanderer(seed)
-
-
-def test_a_searcher_is_one_factory(
-    monkeypatch: pytest.MonkeyPatch, toy: None, tmp_path: Path
+def test_a_device_kind_is_tuned_compared_and_used(
+    two_baselines: None, toy: None, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(SEARCHERS, "toy", create)
-    check_searcher(SEARCHERS["toy"])
-    result = tune_toy(tmp_path / "t.db", "toy")
-    check_complete(result, tmp_path / "t.db", workload())
-    assert result.strategy == "toy" and result.measured >= 15
-    with pytest.raises(AutofuseError, match="no option 'x'"):
-        tune_toy(tmp_path / "t.db", "toy", options={"x": "1"})
-
-
-# --- a device: one DeviceKind ---------------------------------------------------------------------
-
-
-def test_a_device_is_one_record(toy: None, tmp_path: Path) -> None:
     assert present_device("toy") is DEVICES["toy"]
     db = str(tmp_path / "t.db")
     result = tune_toy(tmp_path / "t.db", stop=after(6))
@@ -245,70 +241,31 @@ def test_a_device_is_one_record(toy: None, tmp_path: Path) -> None:
 
 
 def test_a_device_called_cuda_is_usable_once_it_is_registered(
-    monkeypatch: pytest.MonkeyPatch,
+    toy: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(AutofuseError, match="cannot be used"):
         present_device("cuda")
-    monkeypatch.setitem(DEVICES, "cuda", toy_kind())
+    monkeypatch.setitem(DEVICES, "cuda", DEVICES["toy"])
     assert present_device("cuda").name == "toy"
 
 
-# --- a front end: text -> Graph -------------------------------------------------------------------
-
-
-class StackProgram:
-    """A tiny stack language. Words: NAME:2x3 declares and pushes an input, a number is pushed, and
-    every other word is a function of what is on the stack."""
-
-    BINARY: ClassVar = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
-    COMPOSITES: ClassVar = {"softmax": softmax, "gelu": gelu, "norm": layer_norm, "mean": mean}
-
-    def __init__(self) -> None:
-        self.writer, self.stack = GraphWriter(), list[Operand]()
-
-    def pop(self, word: str) -> Operand:
-        if not self.stack:
-            raise FrontendError(f"the stack is empty at '{word}'")
-        return self.stack.pop()
-
-    def run(self, word: str) -> Operand:
-        if word in self.BINARY:
-            right, left = self.pop(word), self.pop(word)
-            return self.writer.map(self.BINARY[word], left, right)
-        if word in self.COMPOSITES:
-            value = self.pop(word)
-            if not isinstance(value, Value):
-                raise FrontendError(f"'{word}' needs an array, not {value}")
-            return self.COMPOSITES[word](self.writer, value)
-        name, colon, shape = word.partition(":")
-        if colon and all(n.isdigit() for n in shape.split("x")):
-            return self.writer.input(name, tuple(map(int, shape.split("x"))), DType.F32)
-        try:
-            return float(word)
-        except ValueError:
-            raise FrontendError(f"'{word}' is not a word") from None
-
-
-def load_stack(path: str) -> Graph:
-    program = StackProgram()
-    for word in Path(path).read_text(encoding="utf-8").split():
-        program.stack.append(program.run(word))
-    return program.writer.build([v for v in program.stack if isinstance(v, Value)])
+# --- a front end ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def stack_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SOURCES, ".toy", load_stack)
+def postfix() -> Iterator[None]:
+    with extended("A front end"):
+        yield
 
 
-def test_a_front_end_is_one_loader(
-    stack_files: None,
+def test_a_front_end_is_a_source_of_every_command(
+    postfix: None,
     two_baselines: None,
     toy: None,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    path, db = tmp_path / "model.toy", tmp_path / "t.db"
+    path, db = tmp_path / "model.postfix", tmp_path / "t.db"
     path.write_text("x:24x40 3 * bias:40 + softmax")
     name, graph = load_source(str(path))
     assert name == "model"
@@ -328,12 +285,12 @@ def test_a_front_end_is_one_loader(
      ("x:2 y:3 +", "do not broadcast"), ("1 gelu", "needs an array"), ("7", "no outputs")],
 )  # fmt: skip
 def test_a_new_front_end_is_refused_in_one_sentence(
-    stack_files: None,
+    postfix: None,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     program: str,
     message: str,
 ) -> None:
-    path = tmp_path / "bad.toy"
+    path = tmp_path / "bad.postfix"
     path.write_text(program)
     refused(call(capsys, "show", path), message)

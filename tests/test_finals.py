@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,7 @@ from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Cost, Failure, FailureKind, Measurement
 from autofuse.tuning.budget import Budget
 from autofuse.tuning.evaluate import Evaluator
-from autofuse.tuning.finals import Decision, decide, likely, samples_for
+from autofuse.tuning.finals import FinalDecision, decide, likely, samples_for
 
 CRASH = Failure(FailureKind.CRASH, "killed by SIGSEGV")
 TIMEOUT = Failure(FailureKind.TIMEOUT, "did not finish")
@@ -72,7 +73,7 @@ def program(graph: Graph, candidate: Candidate) -> Program:
     return Program((), f"e{candidate.launches[0]['tile']}", graph.input_types, graph.output_types)
 
 
-def built(program: Program) -> Built:
+def built(program: Program, *, timeout_s: float = math.inf) -> Built:
     name = program.entry.removeprefix("e")
     if name == "13":
         raise CompileError("no")
@@ -94,7 +95,7 @@ def run(
     incumbent: int | None = None,
     budget_s: float = 60.0,
     baseline_us: float = 9.0,
-) -> Decision:
+) -> FinalDecision:
     backend = Backend("fake", program, built, cpu_environment, lambda: None)
     budget = Budget(budget_s)
     evaluator = Evaluator(backend, graph(), "w", cast(Worker, worker), Sampling(), budget)
@@ -111,7 +112,7 @@ def run(
     return found
 
 
-def winner(found: Decision) -> str:
+def winner(found: FinalDecision) -> str:
     assert found.final is not None and found.final.record.stage == "final"
     return found.final.record.origin
 

@@ -12,12 +12,19 @@ from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
 from autofuse.plan.forms import Form
 from autofuse.plan.groups import group_of, is_source, needed_outputs, ordered_plan
-from autofuse.plan.legality import MAX_BUFFERS, MAX_NODES, Refusal, Verdict, check_group, check_plan
+from autofuse.plan.legality import (
+    MAX_BUFFERS,
+    MAX_NODES,
+    GroupVerdict,
+    Refusal,
+    check_group,
+    check_plan,
+)
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError
 from autofuse.zoo import zoo_graph
 
 
-def judge(graph: Graph, *nodes: int) -> Verdict:
+def judge(graph: Graph, *nodes: int) -> GroupVerdict:
     """The verdict on these nodes (all that compute something, when none are named)."""
     chosen = nodes or tuple(n for n in range(len(graph.nodes)) if not is_source(graph, n))
     return check_group(graph, chosen, needed_outputs(graph, chosen))

@@ -10,6 +10,7 @@ from emulation import library_of, one_kernel, run_kernel
 from stencils import chain, padded
 from unrolled_plans import GRAPH, candidate, fused, whole
 
+from autofuse.backends import cpu
 from autofuse.backends.registry import CPU_BACKEND
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import random_inputs
@@ -113,6 +114,7 @@ def test_lowering_stops_where_the_limit_is() -> None:
 
 def test_a_kernel_beyond_its_limits_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emit, "MOST_STATEMENTS", 5)
+    cpu.rendered.cache_clear()
     found = build(CPU_BACKEND, GRAPH, whole(1))
     assert found.artifact is None and found.failure is not None
     assert found.failure.kind is FailureKind.UNSUPPORTED

@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 
 from autofuse.graph.builder import GraphBuilder
-from autofuse.graph.reference import Noise, evaluate, random_inputs
-from autofuse.measure.check import Reference, build_reference, check, poison, reference_of
+from autofuse.graph.canonical import canonical
+from autofuse.graph.reference import Noise, Runs, evaluate, random_inputs
+from autofuse.measure.check import WorkloadReference, build_reference, check, poison, reference_of
 from autofuse.ops.dtypes import DType
+from autofuse.ops.layout import PART_BYTES, laid_out
 from autofuse.ops.types import TensorType
 from autofuse.zoo import zoo_graph
 
 N = 100_000
 
 
-def reference(values: np.ndarray, dtype: DType, slack: float = 0.0) -> Reference:
+def reference(values: np.ndarray, dtype: DType, slack: float = 0.0) -> WorkloadReference:
     """Of a well-conditioned program that rounds once."""
 
     def run(scale: float, seed: int) -> Sequence[np.ndarray]:
@@ -36,7 +38,7 @@ def values() -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def exact(values: np.ndarray) -> Reference:
+def exact(values: np.ndarray) -> WorkloadReference:
     return reference(values, DType.F32)
 
 
@@ -48,7 +50,7 @@ def test_rounded_reference_passes_in_every_float_type(values: np.ndarray) -> Non
 
 
 def test_one_wrong_element_in_a_hundred_thousand_fails(
-    values: np.ndarray, exact: Reference
+    values: np.ndarray, exact: WorkloadReference
 ) -> None:
     out = values.astype(np.float32)
     out[123] += 1e-3
@@ -65,7 +67,7 @@ def test_small_error_everywhere_fails_by_its_norm(values: np.ndarray) -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_non_finite_where_the_reference_is_finite_fails(
-    values: np.ndarray, exact: Reference, bad: float
+    values: np.ndarray, exact: WorkloadReference, bad: float
 ) -> None:
     out = values.astype(np.float32)
     out[-1] = bad
@@ -107,7 +109,7 @@ def test_integers_are_exact() -> None:
     )
 
 
-def test_wrong_type_is_said(exact: Reference) -> None:
+def test_wrong_type_is_said(exact: WorkloadReference) -> None:
     assert "not f32[100000]" in check((np.zeros(N),), exact).message
 
 
@@ -181,3 +183,43 @@ def test_simulation_with_resets_passes_under_other_rounding_and_fails_when_wrong
         assert result.ok, result.message
     outputs[0].reshape(-1)[::10] += 0.01
     assert not check(outputs, held).ok
+
+
+def test_a_product_of_inputs_is_computed_once_for_all_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    builder = GraphBuilder()
+    x = builder.input("x", (4, 4), "f32")
+    roles = {"lhs_contract": (1,), "rhs_contract": (0,), "lhs_batch": (), "rhs_batch": ()}
+    first = builder.add("dot_general", builder.add("transpose", x, perm=(1, 0)), x, **roles)
+    graph = canonical(builder.build([builder.add("dot_general", first, x, **roles)]))
+    (data,) = random_inputs(graph, 0)
+    runs, products = Runs(graph, (data,)), list[np.ndarray]()
+    matmul = np.matmul
+
+    def counted(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        products.append(a)
+        return np.asarray(matmul(a, b))
+
+    monkeypatch.setattr(np, "matmul", counted)
+    noisy = [runs(Noise(seed))[0] for seed in (1, 2, 1)]
+    assert len(products) == 1 + 3, "what noise has reached is computed in each run"
+    assert np.array_equal(noisy[0], noisy[2]) and not np.array_equal(noisy[0], noisy[1])
+    exact = evaluate(graph, (data,))[0]
+    assert np.array_equal(runs()[0], exact) and np.allclose(noisy[0], exact, rtol=1e-4)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0), (2, 1, 0)])
+def test_arrays_are_laid_out_part_by_part(order: tuple[int, ...]) -> None:
+    moved = np.arange(128 * 96 * 64, dtype=np.float64).reshape(128, 96, 64).transpose(order)
+    assert moved.nbytes > PART_BYTES
+    found = laid_out(moved)
+    assert found.flags.c_contiguous and np.array_equal(found, moved)
+
+
+def test_noise_reaches_every_element_of_any_layout() -> None:
+    data = np.ones((300, 200, 3))
+    for array in (data, data.transpose(2, 0, 1), data[:, ::2], np.broadcast_to(1.0, (300, 400))):
+        noisy = Noise(1)(array, 1e-3)
+        assert noisy.shape == array.shape and np.all(noisy != 1.0)
+        assert np.all(np.abs(noisy - 1.0) <= 2e-3 * (1 + 1e-9))

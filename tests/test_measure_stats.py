@@ -11,6 +11,7 @@ from autofuse.measure.timing import (
     Sampling,
     Stopwatch,
     collect,
+    collect_profile,
     median_error,
     summarise,
     warm_up,
@@ -69,9 +70,30 @@ def test_noisy_work_stops_by_samples() -> None:
 
 
 def test_slow_work_stops_by_wall_but_takes_three_samples() -> None:
-    clock = FakeClock([2e6])
+    clock = FakeClock([0.9e6])
     timing = collect(watch(clock), Sampling(minimum=12, maximum=30, wall_s=1.0))
     assert (timing.n, timing.stopped) == (3, "wall")
+
+
+def test_one_sample_is_enough_where_it_takes_longer_than_all_should() -> None:
+    clock = FakeClock([2e6])
+    timing = collect(watch(clock), Sampling(minimum=12, maximum=30, wall_s=1.0))
+    assert (timing.n, timing.stopped) == (1, "wall")
+
+
+@pytest.mark.parametrize(("us", "calls"), [(2e6, 2), (0.9e6, 4), (0.1e6, 11)])
+def test_a_profile_takes_as_many_samples_as_anything_else(us: float, calls: int) -> None:
+    clock, made = FakeClock([us]), list[float]()
+
+    def call() -> np.ndarray:
+        begun = clock()
+        clock.work()
+        made.append((clock() - begun) * 1e6)
+        return np.array([0.25, 0.75]) * made[-1]
+
+    sampling = Sampling(warmup_s=0.0, minimum=11, maximum=30, wall_s=1.0)
+    samples = collect_profile(call, clock.flush, sampling, clock)
+    assert len(made) == calls and samples.shape == (calls - 1, 2), "one call warms up"
 
 
 def test_warm_samples_are_batches_without_flushes() -> None:

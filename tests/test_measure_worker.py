@@ -216,3 +216,11 @@ def test_unguarded_script_may_measure_and_its_death_ends_the_worker(tmp_path: Pa
     os.close(watcher)
     process.stdin.close()
     process.stdout.close()
+
+
+def test_a_reference_that_takes_too_long_is_one_sentence() -> None:
+    with (
+        Worker(Workload(graph()), setup_s=lambda: 0.0) as hurried,
+        pytest.raises(MeasureError, match=r"reference .* not computed in 0 s: .* larger budget$"),
+    ):
+        hurried.start()

@@ -25,7 +25,7 @@ from autofuse.tuning import learned, strategies, tune, tuner
 from autofuse.tuning import model as strategy
 from autofuse.tuning.bench import Findings
 from autofuse.tuning.exact import Goal
-from autofuse.tuning.learned import HeldOut, Lesson, Model, Sample, fit, held_out, lessons_of
+from autofuse.tuning.learned import HeldOut, KernelSample, Lesson, Model, fit, held_out, lessons_of
 from autofuse.zoo import zoo_graph
 from benchmarks import models
 from benchmarks.lessons import lessons, lessons_of_others
@@ -43,7 +43,7 @@ def made_up(count: int, workloads: int = 6) -> list[Lesson]:
         features = dict(zip(COLUMNS, rng.uniform(0, 10, len(COLUMNS)).tolist(), strict=True))
         bound = float(rng.uniform(1, 100))
         us = bound * (1 + features["special"] + (20 if features["reduced"] > 5 else 0))
-        found.append(Lesson(f"k{k}", f"w{k % workloads}", Sample(features, bound), us))
+        found.append(Lesson(f"k{k}", f"w{k % workloads}", KernelSample(features, bound), us))
     return found
 
 
@@ -75,8 +75,8 @@ def test_few_kernels_give_a_typical_ratio() -> None:
     model = fit(few)
     assert model.forest is None
     ratios = [one.us / one.sample.bound_us for one in few]
-    assert model.predict([Sample({}, 2.0)])[0] == pytest.approx(2 * np.median(ratios))
-    assert list(fit([]).predict([Sample({}, 3.0), Sample({}, 0.0)])) == pytest.approx(
+    assert model.predict([KernelSample({}, 2.0)])[0] == pytest.approx(2 * np.median(ratios))
+    assert list(fit([]).predict([KernelSample({}, 3.0), KernelSample({}, 0.0)])) == pytest.approx(
         [3, 0], abs=1e-5
     )
 
@@ -102,7 +102,7 @@ def test_the_database_teaches_what_was_stored_with_features(tmp_path: Path) -> N
     assert [(w, m.group) for w, m in history] == [(WORKLOAD, "g"), ("", "g"), ("", "loose")]
     found = lessons_of(history, "cold")
     assert [(x.key, x.workload) for x in found] == [("g", WORKLOAD), ("loose", "")]
-    assert found[0].sample == Sample({"read": 3.0}, 5.0)
+    assert found[0].sample == KernelSample({"read": 3.0}, 5.0)
     assert lessons_of(history, "warm") == []
 
 

@@ -12,7 +12,7 @@ from expr_eval import draw
 
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.types import Graph, Value
-from autofuse.measure.check import CheckResult, Reference, check, reference_of
+from autofuse.measure.check import CheckResult, WorkloadReference, check, reference_of
 from autofuse.ops.spec import Family, OpSpec, Sample, all_specs
 from autofuse.plan.groups import group_of, is_source
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
@@ -81,7 +81,7 @@ def results() -> dict[str, CheckResult]:
     return found
 
 
-def expected(name: str) -> tuple[tuple[np.ndarray, ...], Reference]:
+def expected(name: str) -> tuple[tuple[np.ndarray, ...], WorkloadReference]:
     inputs = draw(CASES[name][1])
     return inputs, reference_of(one_op(*CASES[name]), inputs)
 

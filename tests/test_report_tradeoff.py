@@ -20,7 +20,7 @@ from autofuse.commands.report_data import workload_reports
 from autofuse.records import Environment, Failure, FailureKind
 from autofuse.report import data, figures, html, markdown, overview, tables
 from autofuse.report.charts_cost import envelope_chart
-from autofuse.report.envelope import MOST_RUNS, Option, advice, envelope, options, together
+from autofuse.report.envelope import MOST_RUNS, SearchedOption, advice, envelope, options, together
 from autofuse.report.errors import ReportError
 from autofuse.report.facts import Crossing, PlanFacts, gains
 from autofuse.report.model import WorkloadReport, collect
@@ -45,8 +45,8 @@ PEERS = {
 }  # fmt: skip
 
 
-def option(name: str, seconds: float, us: float, role: str = "rules") -> Option:
-    return Option(name, name, role, seconds, us)
+def option(name: str, seconds: float, us: float, role: str = "rules") -> SearchedOption:
+    return SearchedOption(name, name, role, seconds, us)
 
 
 def crossing(place: str, written: int, read: int, readers: int, source: bool = False) -> Crossing:

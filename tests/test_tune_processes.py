@@ -116,5 +116,6 @@ def test_two_processes_share_one_database(toy: None, tmp_path: Path) -> None:
     rows, sessions = stored(db, workload())
     assert len(sessions) == 2 and all(s.result and s.result.finished for s in sessions)
     told = sum(s.result.measured for s in sessions if s.result)
-    assert len(rows) == told + 2
+    # A job that lost its place to the other one compares, and keeps, its final once more.
+    assert sum(row.stage != "final" for row in rows) == told
     assert tune_toy(db).measured == 0

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 from test_tune import after, toy, tune_toy
-from toy_device import TOY, ToySpace, workload
+from toy_device import TOY, toy_kind, workload
 
 from autofuse.backends import cpu
 from autofuse.enumerate.enumeration import enumerate_groups
@@ -24,10 +24,10 @@ from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling, summarise
 from autofuse.plan.types import LaunchConfig
 from autofuse.records import Blame, Failure, FailureKind, Measurement, Timing
-from autofuse.tuning import best_plan, incumbent
+from autofuse.tuning import best_plan, finals, incumbent
 from autofuse.tuning.budget import Budget
 from autofuse.tuning.evaluate import Evaluator
-from autofuse.tuning.finals import Decision
+from autofuse.tuning.finals import FinalDecision
 from autofuse.tuning.heartbeat import Heartbeat
 from autofuse.tuning.plans import baseline_candidate, baseline_plan
 from autofuse.tuning.result import Progress
@@ -107,6 +107,7 @@ class Answering:
 
     answers: list[Timing | Failure]
     limits: list[float] = field(default_factory=list)
+    starts: int = 1
 
     def measure(self, artifact: object, sampling: Sampling, limit_s: float) -> Reply:
         self.limits.append(limit_s)
@@ -163,7 +164,7 @@ def test_a_session_that_ends_last_times_its_plan_against_the_best(
     timed: list[frozenset[str]] = []
     decide = incumbent.decide
 
-    def deciding(*given: Any) -> Decision:
+    def deciding(*given: Any) -> FinalDecision:
         found = decide(*given)
         assert found.final is not None
         timed.append(found.final.compared)
@@ -201,10 +202,26 @@ def test_another_jobs_plan_is_timed_against_before_it_is_replaced(
     assert known is not None and known.candidate.digest == result.best.digest
 
 
-def other(db: Path) -> None:
+def test_without_time_to_compare_them_the_best_plan_stays(
+    toy: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = tmp_path / "t.db"
+    first = tune_toy(db)
+    before = best_plan(workload(), device="toy", db=str(db))
+    assert before is not None and before.candidate.digest == first.best.digest
+    other(db, first.best.digest)
+    monkeypatch.setattr(finals, "affordable", lambda entries, room_s: {})
+    result = tune_toy(db, baselines=["xla-2022"], stop=lambda: True)
+    known = best_plan(workload(), device="toy", db=str(db))
+    assert known is not None and known.candidate.launches[0]["threads"] == 2
+    assert result.best.digest != known.candidate.digest
+    assert any("no time to time it against" in note for note in result.notes)
+
+
+def other(db: Path, beaten: str | None = None) -> None:
     """Promote a plan under settings that nobody else tries, as another job would."""
     graph = canonical(workload())
-    plain = baseline_candidate(graph, "unfused", ToySpace())[0]
+    plain = baseline_candidate(graph, "unfused", toy_kind().space)[0]
     launches = tuple(LaunchConfig.of(threads=2, tile=64) for _ in plain.launches)
     strange = replace(plain, launches=launches)
     with Store.open(str(db)) as store:
@@ -214,7 +231,7 @@ def other(db: Path) -> None:
             mine, stage="final", candidate=strange.to_json(), candidate_digest=strange.digest
         )
         (session, *_) = store.sessions(digest(graph))
-        assert store.promote(session.id, TOY.environment(), record, None)
+        assert store.promote(session.id, TOY.environment(), record, beaten)
 
 
 def test_a_best_plan_over_the_memory_stays_what_is_served(toy: None, tmp_path: Path) -> None:

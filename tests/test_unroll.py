@@ -187,7 +187,7 @@ def test_a_factor_that_does_not_fit_is_one_sentence(factor: int, message: str) -
 
 def test_a_factor_needs_a_body_and_is_at_least_one() -> None:
     outputs = (Value(LOOP),)
-    with pytest.raises(PlanError, match="is unrolled by 2, but runs from the host no body"):
+    with pytest.raises(PlanError, match="is unrolled by 2, but re-issues no body"):
         FusionGroup((LOOP,), outputs, None, 2)
     with pytest.raises(PlanError, match="cannot be unrolled by 0"):
         FusionGroup((LOOP,), outputs, FusionPlan(()), 0)

@@ -15,7 +15,7 @@ from autofuse.baselines.xla_horizontal import horizontal_loop_fusion
 from autofuse.baselines.xla_instruction_fusion import instruction_fusion
 from autofuse.baselines.xla_merger import fusion_merger
 from autofuse.baselines.xla_multi_output import multi_output_fusion
-from autofuse.baselines.xla_state import State
+from autofuse.baselines.xla_state import XlaState
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Value
@@ -123,7 +123,7 @@ def test_instructions_know_what_they_read() -> None:
     """The incremental reader tables agree with the graph after every pass of random graphs."""
     for seed in seeds(40):
         graph = canonical(random_graph(seed, 40))
-        state = State(graph, entry=True)
+        state = XlaState(graph, entry=True)
         for step in (
             partial(instruction_fusion, may_duplicate=False),
             partial(instruction_fusion, may_duplicate=True),

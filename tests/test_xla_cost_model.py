@@ -11,7 +11,7 @@ from autofuse.baselines import LAUNCH_RULES
 from autofuse.baselines.priority_facts import cycles
 from autofuse.baselines.priority_model import (
     LOOP_EMITTER,
-    Emitter,
+    KernelEmitter,
     OperandTraffic,
     compute_ticks,
     read_ticks,
@@ -31,8 +31,8 @@ MANY = Launch(1000, 128)
 NS = 4  # ticks
 
 
-def loop(launch: Launch = MANY, coalesced: bool = True) -> Emitter:
-    return Emitter(LOOP_EMITTER, -1, False, False, False, coalesced, launch)
+def loop(launch: Launch = MANY, coalesced: bool = True) -> KernelEmitter:
+    return KernelEmitter(LOOP_EMITTER, -1, False, False, False, coalesced, launch)
 
 
 def chain(*ops: str, n: int) -> Graph:

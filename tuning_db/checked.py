@@ -1,4 +1,4 @@
-"""What is read from a database is what it should be: a damaged file holds anything anywhere."""
+"""Checks that what is read is what it should be: a damaged file may hold anything anywhere."""
 
 from __future__ import annotations
 

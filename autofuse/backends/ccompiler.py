@@ -6,6 +6,7 @@ Text reaches the compiler as files under names of ours; nothing passes through a
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shlex
@@ -36,7 +37,8 @@ from autofuse.records import Blame
 BASE_FLAGS = ("-std=gnu11", "-fPIC", "-fopenmp")
 LINK_FLAGS = ("-shared", "-fopenmp")
 LINK_LIBRARIES = ("-lm",)
-DEFAULT_TIMEOUT_S = 120.0
+# Seconds after which a compiler is taken to hang on one unit.
+UNIT_LIMIT_S = 120.0
 _LOG_LINES = 8
 _LOG_CHARACTERS = 4000
 MISSING = "no C compiler found: install one (on Debian: apt-get install gcc) or set CC"
@@ -57,7 +59,7 @@ class Compiler:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class BuildStep:
     """One file made or found: what making it costs, and what was spent on it now."""
 
     path: Path
@@ -103,14 +105,14 @@ def _find(
 def compile_program(
     program: Program,
     cache: BuildCache | None = None,
-    timeout_s: float = DEFAULT_TIMEOUT_S,
+    timeout_s: float = math.inf,
     parallel: int = 2,
 ) -> Built[Artifact]:
     """Build `program`, or find it built; up to `parallel` units compile at the same time.
 
-    Raises CompileError (with the first lines of the compiler's log, or on a unit that takes
-    longer than `timeout_s` seconds; the machine's fault if that is stalled, full or out of memory)
-    and CompilerMissing.
+    Raises CompileError (with the first lines of the compiler's log, or when `timeout_s` seconds are
+    over before all is built, or one unit takes UNIT_LIMIT_S; the machine's fault if it is stalled,
+    full or out of memory) and CompilerMissing.
     """
     if not program.sources:
         raise CompileError("a program needs at least one source")
@@ -118,10 +120,11 @@ def compile_program(
     started = time.perf_counter()
     workers = max(1, min(parallel, len(program.sources), usable_cores()))
     with building("the program"), ThreadPoolExecutor(workers) as pool:
+        end = started + timeout_s
         objects = list(
-            pool.map(lambda s: _compile_object(compiler, s, store, timeout_s), program.sources)
+            pool.map(lambda s: _compile_object(compiler, s, store, end), program.sources)
         )
-        library = _link(compiler, objects, store, timeout_s)
+        library = _link(compiler, objects, store, end)
     steps = [*objects, library]
     return Built(
         Artifact(
@@ -139,9 +142,7 @@ def compile_program(
     )
 
 
-def _compile_object(
-    compiler: Compiler, source: Source, cache: BuildCache, timeout_s: float
-) -> Step:
+def _compile_object(compiler: Compiler, source: Source, cache: BuildCache, end: float) -> BuildStep:
     flags = (*BASE_FLAGS, *source.flags)
     key = content_key(["object", compiler.identity, isa_digest(), *flags, source.text])
     known = recall(cache, key, ".o")
@@ -151,12 +152,19 @@ def _compile_object(
     try:
         text.write_text(source.text, encoding="utf-8")
         arguments = [*flags, "-c", str(text)]
-        return make_file(compiler, arguments, cache, key, ".o", source.name, timeout_s)
+        return make_file(compiler, arguments, cache, key, ".o", source.name, _limit_s(end))
     finally:
         text.unlink(missing_ok=True)
 
 
-def _link(compiler: Compiler, objects: Sequence[Step], cache: BuildCache, timeout_s: float) -> Step:
+def _limit_s(end: float) -> float:
+    """Seconds that a step begun now may take."""
+    return max(0.0, min(UNIT_LIMIT_S, end - time.perf_counter()))
+
+
+def _link(
+    compiler: Compiler, objects: Sequence[BuildStep], cache: BuildCache, end: float
+) -> BuildStep:
     # -ffast-math stays off the link line: there it would make loading change the FPU's mode.
     key = content_key(["library", compiler.identity, *LINK_FLAGS, *(o.path.stem for o in objects)])
     known = recall(cache, key, ".so")
@@ -164,17 +172,17 @@ def _link(compiler: Compiler, objects: Sequence[Step], cache: BuildCache, timeou
         return known
     files = dict.fromkeys(str(step.path) for step in objects)
     arguments = [*LINK_FLAGS, *files, *LINK_LIBRARIES]
-    return make_file(compiler, arguments, cache, key, ".so", "the library", timeout_s)
+    return make_file(compiler, arguments, cache, key, ".so", "the library", _limit_s(end))
 
 
-def recall(cache: BuildCache, key: str, suffix: str) -> Step | None:
+def recall(cache: BuildCache, key: str, suffix: str) -> BuildStep | None:
     """What is cached under `key`; a damaged note is a miss."""
     found = cache.find(key, suffix, ".json")
     if found is None:
         return None
     try:
         note = json.loads(found[1].read_text(encoding="utf-8"))
-        return Step(found[0], float(note["compile_s"]), True, str(note["log"]))
+        return BuildStep(found[0], float(note["compile_s"]), True, str(note["log"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -187,8 +195,10 @@ def make_file(
     suffix: str,
     what: str,
     timeout_s: float,
-) -> Step:
+) -> BuildStep:
     """Run the compiler into a temporary file, then publish it with its cost beside it."""
+    if timeout_s <= 0:
+        raise CompileError(f"no time was left to compile {what}", Blame.MACHINE)
     output = cache.temporary(suffix)
     try:
         started = time.perf_counter()
@@ -200,7 +210,7 @@ def make_file(
         # The note first: a file whose note is missing would be made again.
         note = {"compile_s": cost, "log": log[:_LOG_CHARACTERS]}
         cache.put_text(key, ".json", json.dumps(note))
-        return Step(cache.publish(output, key, suffix), cost, False, log)
+        return BuildStep(cache.publish(output, key, suffix), cost, False, log)
     finally:
         output.unlink(missing_ok=True)
 
@@ -227,7 +237,7 @@ def _run(command: list[str], timeout_s: float, what: str) -> tuple[int, str]:
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         if isinstance(error, subprocess.TimeoutExpired):
-            text = f"compiling {what} took more than {timeout_s:g} s"
+            text = f"compiling {what} took more than {timeout_s:.3g} s"
             raise CompileError(text, Blame.MACHINE) from None
         raise
     return process.returncode, log.strip()

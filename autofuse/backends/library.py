@@ -81,7 +81,7 @@ def _give_back(free: list[np.ndarray], memory: np.ndarray) -> None:
         free.append(memory)
 
 
-class Library:
+class LoadedLibrary:
     """A loaded program. Calls are serialised: the workspace is shared.
 
     Results of `run` stay valid as long as the caller (or any view) holds them; their memory is
@@ -107,7 +107,7 @@ class Library:
         self._entry.restype = ctypes.c_int32
         self._entry.argtypes = [ctypes.c_void_p] * 3
 
-    def __enter__(self) -> Library:
+    def __enter__(self) -> LoadedLibrary:
         return self
 
     def __exit__(
@@ -225,12 +225,12 @@ def _pin_openmp() -> None:
             ctypes.CDLL(name, os.RTLD_NOLOAD | os.RTLD_NODELETE | os.RTLD_NOW)
 
 
-def load(artifact: Artifact) -> Library:
+def load(artifact: Artifact) -> LoadedLibrary:
     """`artifact` loaded into this process; raises LaunchError."""
-    return Library(artifact)
+    return LoadedLibrary(artifact)
 
 
-def load_library(artifact: Artifact, mode: str = "") -> Library:
+def load_library(artifact: Artifact, mode: str = "") -> LoadedLibrary:
     """As `load`, for a caller who may ask for a mode of issuing: there is none to choose here."""
     if mode:
         raise AutofuseError(f"device 'cpu' has no mode '{mode}'")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from autofuse.backends import cpu
 from autofuse.backends.base import Built, Runnable
@@ -26,6 +26,13 @@ from autofuse.plan.legality import check_plan
 from autofuse.plan.schedule import Run
 from autofuse.plan.types import Candidate, FusionGroup, LaunchConfig
 from autofuse.records import Environment
+
+
+class Build(Protocol):
+    """Program to artifact in about `timeout_s` seconds; raises CompileError, by the machine's fault
+    where that is too short."""
+
+    def __call__(self, program: Any, *, timeout_s: float = ...) -> Built[Any]: ...
 
 
 def _always() -> None:
@@ -50,7 +57,7 @@ class Backend:
 
     name: str
     program: Callable[[Graph, Candidate], Any]
-    build: Callable[[Any], Built[Any]]
+    build: Build
     environment: Callable[[], Environment]
     ready: Callable[[], object]
     load: Callable[[Any, str], Runnable] = load_library

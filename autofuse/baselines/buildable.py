@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from autofuse.baselines.base import BaselineResult, Decision, node_label
 from autofuse.graph.types import Graph
 from autofuse.plan.legalise import legalise
-from autofuse.plan.legality import check_group
-from autofuse.plan.types import FusionPlan, Refusal
+from autofuse.plan.legality import refusal_of
+from autofuse.plan.types import FusionPlan
 
 PASS = "kernel-forms"
 
@@ -28,8 +28,8 @@ def _cuts(graph: Graph, plan: FusionPlan, scope: Sequence[int]) -> Iterator[Deci
             loop = group.nodes[0]
             yield from _cuts(graph.call(loop)["body"], group.body, (*scope, loop))
             continue
-        verdict = check_group(graph, group.nodes, group.outputs)
-        if isinstance(verdict, Refusal):
+        verdict = refusal_of(graph, group.nodes, group.outputs)
+        if verdict is not None:
             first, last = group.nodes[0], group.outputs[0].node
             yield Decision(
                 PASS, node_label(graph, first), node_label(graph, last), False, verdict.rule,

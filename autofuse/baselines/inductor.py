@@ -14,11 +14,11 @@ from autofuse.baselines.buildable import buildable
 from autofuse.baselines.inductor_lowering import lower
 from autofuse.baselines.inductor_nodes import Loops
 from autofuse.baselines.inductor_scheduler import Scheduler
-from autofuse.baselines.merging import Notes, Refusal
+from autofuse.baselines.merging import MergeRefusal, Notes
 from autofuse.graph.types import Graph
 from autofuse.plan.groups import ordered_plan
 
-Judge = Callable[[Scheduler, Loops, Loops], Refusal]
+InductorJudge = Callable[[Scheduler, Loops, Loops], MergeRefusal]
 
 
 def inductor(graph: Graph) -> BaselineResult:
@@ -26,7 +26,7 @@ def inductor(graph: Graph) -> BaselineResult:
     return inductor_plan(graph, lambda scheduler, a, b: None)
 
 
-def inductor_plan(graph: Graph, judge: Judge) -> BaselineResult:
+def inductor_plan(graph: Graph, judge: InductorJudge) -> BaselineResult:
     """The same, with `judge` asked about every fusion that the rules would make."""
     low = lower(graph, Notes(graph))
     scheduler = Scheduler(low, judge)

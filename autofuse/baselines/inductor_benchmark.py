@@ -11,7 +11,7 @@ from autofuse.baselines.base import BaselineResult
 from autofuse.baselines.inductor import inductor_plan
 from autofuse.baselines.inductor_nodes import Loops, union
 from autofuse.baselines.inductor_scheduler import Scheduler
-from autofuse.baselines.merging import Refusal
+from autofuse.baselines.merging import MergeRefusal
 from autofuse.cost.bounds import NOMINAL, Calibration, work_bound_us
 from autofuse.cost.work import group_work
 from autofuse.graph.types import Graph, Value
@@ -31,7 +31,7 @@ def inductor_benchmark(graph: Graph) -> BaselineResult:
     return inductor_plan(graph, faster_fused)
 
 
-def faster_fused(scheduler: Scheduler, a: Loops, b: Loops) -> Refusal:
+def faster_fused(scheduler: Scheduler, a: Loops, b: Loops) -> MergeRefusal:
     """Why two kernels are better than one, or None."""
     both = union(a, b)
     for what, one in (("fused", both), ("first", a), ("second", b)):

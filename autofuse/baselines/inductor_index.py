@@ -18,7 +18,7 @@ from autofuse.ops.spec import Family
 
 Term = tuple[int, int, int]  # lo, size, coef
 Axis = tuple[int, tuple[Term, ...]]
-Index = tuple[Axis, ...] | int  # an int is a token
+AffineIndex = tuple[Axis, ...] | int  # an int is a token
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Accesses:
         self.graph = graph
         self._tokens: dict[Hashable, int] = {}
 
-    def through(self, node: int, index: Index) -> Iterator[tuple[Value, Index]]:
+    def through(self, node: int, index: AffineIndex) -> Iterator[tuple[Value, AffineIndex]]:
         """The operands of `node` and where they are read when it is computed at `index`."""
         found = self.graph[node]
         for position, value in enumerate(found.inputs):
@@ -141,13 +141,13 @@ class Accesses:
             rank = range(call.ins[0].rank)
             yield tuple((at[a], ()) if a in at else next(kept) for a in rank)
 
-    def _token(self, node: int, position: int, index: Index) -> int:
+    def _token(self, node: int, position: int, index: AffineIndex) -> int:
         n = self.graph[node]
         indirect = tuple(n.inputs[1:]) if n.op == "gather" and not position else ()
         key = (n.op, n.attrs, n.types, position, indirect, index)
         return self._tokens.setdefault(key, len(self._tokens) + 1)
 
-    def dep(self, value: Value, index: Index, domain: int) -> Dep:
+    def dep(self, value: Value, index: AffineIndex, domain: int) -> Dep:
         """The access of `value` at `index` in loops of `domain` steps."""
         own = self.graph.type_of(value)
         if isinstance(index, int):

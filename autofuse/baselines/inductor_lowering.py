@@ -33,7 +33,7 @@ Read = tuple[int, int, tuple[object, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class LoopBodyText:
     """What computing one value takes: the nodes inlined, the reads, operations counted."""
 
     nodes: frozenset[int] = frozenset()
@@ -47,7 +47,7 @@ class Lowering:
 
     graph: Graph
     notes: Notes
-    body: dict[int, Body] = field(default_factory=dict)
+    body: dict[int, LoopBodyText] = field(default_factory=dict)
     buffers: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ def lower(graph: Graph, notes: Notes) -> Lowering:
     return low
 
 
-def _body(low: Lowering, node: int) -> Body:
+def _body(low: Lowering, node: int) -> LoopBodyText:
     graph, n = low.graph, low.graph[node]
     nodes, reads, ops = {node}, set[Read](), 0
     for position, value in enumerate(n.inputs):
@@ -107,14 +107,14 @@ def _body(low: Lowering, node: int) -> Body:
             ops += 1
             continue
         if low.is_buffer(value.node):
-            inner = Body(reads=frozenset({(value.node, value.index, ())}))
+            inner = LoopBodyText(reads=frozenset({(value.node, value.index, ())}))
         else:
             inner = low.body[value.node]
         nodes |= inner.nodes
         reads |= _seen_through(low, node, position, inner.reads)
     copies = _copies(low, node)
     counted = sum(1 for m in nodes if not is_view(graph, m) and not is_rematerialisable(graph, m))
-    return Body(frozenset(nodes), frozenset(reads), (counted + len(reads)) * copies + ops)
+    return LoopBodyText(frozenset(nodes), frozenset(reads), (counted + len(reads)) * copies + ops)
 
 
 def _copies(low: Lowering, node: int) -> int:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from autofuse.baselines.inductor_index import Accesses, Axis, Dep, Index, Term, merged, whole
+from autofuse.baselines.inductor_index import Accesses, AffineIndex, Axis, Dep, Term, merged, whole
 from autofuse.baselines.inductor_lowering import (
     EXTERN,
     NOP,
@@ -137,12 +137,12 @@ def _start(graph: Graph, node: int, kind: str) -> tuple[int, int, Demands]:
 
 def _reads(
     graph: Graph, accesses: Accesses, inside: frozenset[int], start: Demands
-) -> Iterable[tuple[Value, Index]]:
+) -> Iterable[tuple[Value, AffineIndex]]:
     """Every read of memory by loops that compute the nodes `inside`."""
-    demands: dict[int, dict[Index, None]] = {}
-    reads: dict[tuple[Value, Index], None] = {}
+    demands: dict[int, dict[AffineIndex, None]] = {}
+    reads: dict[tuple[Value, AffineIndex], None] = {}
 
-    def want(value: Value, at: Index) -> None:
+    def want(value: Value, at: AffineIndex) -> None:
         if value.node in inside:
             demands.setdefault(value.node, {})[at] = None
         elif not is_inline(graph, value.node):

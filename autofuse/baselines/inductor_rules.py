@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autofuse.baselines.inductor_nodes import Loops, Sizes, tiling_scores
-from autofuse.baselines.merging import Refusal
+from autofuse.baselines.merging import MergeRefusal
 from autofuse.graph.types import Graph
 from autofuse.plan.clusters import Clusters
 
@@ -227,7 +227,7 @@ RULES: Sequence[tuple[str, PairRule]] = (
 )
 
 
-def pair_refusal(pair: Pair) -> Refusal:
+def pair_refusal(pair: Pair) -> MergeRefusal:
     """The first rule that refuses, as (name, reason); None when the two may be fused."""
     for name, rule in RULES:
         reason = rule(pair)

@@ -14,7 +14,7 @@ from autofuse.baselines.inductor_rules import (
     score,
     shared_bytes,
 )
-from autofuse.baselines.merging import Refusal
+from autofuse.baselines.merging import MergeRefusal
 from autofuse.graph.types import Value
 from autofuse.plan.clusters import Clusters
 from autofuse.plan.partition import with_rematerialised
@@ -28,7 +28,9 @@ WINDOW = 64  # max_fusion_buffer_group_pairwise_attempts
 class Scheduler:
     """Buffers being fused. `judge` is asked last about every pair that the rules would fuse."""
 
-    def __init__(self, low: Lowering, judge: Callable[[Scheduler, Loops, Loops], Refusal]) -> None:
+    def __init__(
+        self, low: Lowering, judge: Callable[[Scheduler, Loops, Loops], MergeRefusal]
+    ) -> None:
         self.low, self.graph, self.notes, self.judge = low, low.graph, low.notes, judge
         self.loops = loops_of(low)
         self.needs = {
@@ -101,7 +103,7 @@ class Scheduler:
     def _pair(self, a: Loops, b: Loops) -> Pair:
         return Pair(self.graph, self.clusters, a, b, shared_bytes(a, b))
 
-    def _refusal(self, a: Loops, b: Loops, reorder: bool) -> Refusal:
+    def _refusal(self, a: Loops, b: Loops, reorder: bool) -> MergeRefusal:
         pair = self._pair(a, b)
         if reorder and pair.shared < LEAST_BYTES:
             pair = self._pair(*(_same_order(a, b) or (a, b)))
@@ -109,7 +111,7 @@ class Scheduler:
         self._note(REORDER if reorder else FUSION, pair, refusal)
         return refusal
 
-    def _note(self, name: str, pair: Pair, refusal: Refusal) -> None:
+    def _note(self, name: str, pair: Pair, refusal: MergeRefusal) -> None:
         producer, consumer = self._edge(pair)
         how = "producer-consumer" if pair.vertical else "shared-reads"
         self.notes.add(name, producer, consumer, refusal, (how, f"{pair.shared} bytes in common"))

@@ -18,7 +18,7 @@ from autofuse.plan.clusters import Clusters, live
 from autofuse.plan.partition import is_rematerialisable, plan_of_sets
 from autofuse.plan.types import LoopBody
 
-Refusal = tuple[str, str] | None  # the rule that refuses and its reason; None: all agree
+MergeRefusal = tuple[str, str] | None  # the rule that refuses and its reason; None: all agree
 
 
 class Notes:
@@ -29,7 +29,12 @@ class Notes:
         self._found: dict[tuple[str, int, int], Decision] = {}
 
     def add(
-        self, pass_name: str, producer: int, consumer: int, refusal: Refusal, fused: tuple[str, str]
+        self,
+        pass_name: str,
+        producer: int,
+        consumer: int,
+        refusal: MergeRefusal,
+        fused: tuple[str, str],
     ) -> None:
         """Record `refusal`, or that the pair was `fused` by a rule for a reason. A node that is
         its own consumer is considered for the graph's result."""
@@ -71,7 +76,7 @@ class Fusing(Clusters):
         """Readers of a node, the graph's result counting as one."""
         return len(self.users[node]) + (node in self.outputs)
 
-    def refusal(self, rules: Rules, producer: int, consumer: int) -> Refusal:
+    def refusal(self, rules: Rules, producer: int, consumer: int) -> MergeRefusal:
         """The first of `rules` that refuses, or that a third kernel lies between the two."""
         for name, rule in rules:
             reason = rule(self, producer, consumer)

@@ -28,15 +28,15 @@ class Op:
     """An op of the given operands, in either order where it commutes; `name` as for Any."""
 
     op: str
-    operands: tuple[Pattern, ...]
+    operands: tuple[FusionPattern, ...]
     name: str = ""
 
 
-Pattern = Any | Scalar | Op
+FusionPattern = Any | Scalar | Op
 Bound = Mapping[str, int]
 
 
-def op(name: str, *operands: Pattern) -> Op:
+def op(name: str, *operands: FusionPattern) -> Op:
     return Op(name, operands)
 
 
@@ -44,19 +44,19 @@ def named(name: str, pattern: Op) -> Op:
     return Op(pattern.op, pattern.operands, name)
 
 
-def spread(pattern: Pattern) -> Op:
+def spread(pattern: FusionPattern) -> Op:
     """A broadcast of what matches."""
     return Op("broadcast", (pattern,))
 
 
-def matches(graph: Graph, node: int, pattern: Pattern) -> frozenset[int] | None:
+def matches(graph: Graph, node: int, pattern: FusionPattern) -> frozenset[int] | None:
     """The nodes of the first match rooted at `node`, without what Any and Scalar stand for."""
     found = next(_match(graph, node, pattern, {}), None)
     return None if found is None else found[0]
 
 
 def _match(
-    graph: Graph, node: int, pattern: Pattern, bound: Bound
+    graph: Graph, node: int, pattern: FusionPattern, bound: Bound
 ) -> Iterator[tuple[frozenset[int], Bound]]:
     if isinstance(pattern, Scalar):
         if is_rematerialisable(graph, node) or graph[node].op == "constant":
@@ -80,7 +80,7 @@ def _match(
 
 
 def _match_all(
-    graph: Graph, nodes: list[int], wanted: tuple[Pattern, ...], bound: Bound
+    graph: Graph, nodes: list[int], wanted: tuple[FusionPattern, ...], bound: Bound
 ) -> Iterator[tuple[frozenset[int], Bound]]:
     if not nodes:
         yield frozenset(), bound

@@ -13,23 +13,23 @@ from autofuse.baselines.xla_predicates import first_refusal
 from autofuse.baselines.xla_state import LIBRARY, Instr
 
 PASS = "priority-fusion"
-Refusal = tuple[str, str]
+PriorityRefusal = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
     """A producer and one user: why they cannot be one kernel, or the ticks of the fused one."""
 
-    refusal: Refusal | None
+    refusal: PriorityRefusal | None
     time: int
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PriorityVerdict:
     """What fusing a producer into all its users saves (ticks); None when a rule refuses."""
 
     gain: float | None
-    refusal: Refusal | None = None
+    refusal: PriorityRefusal | None = None
 
 
 class Queue:
@@ -40,7 +40,7 @@ class Queue:
         self.pairs: dict[int, dict[int, Pair]] = {}
         self.age = {i: i for i in state.instrs}
         self.next_age = len(state.graph.nodes)
-        self.verdicts: dict[int, Verdict] = {}
+        self.verdicts: dict[int, PriorityVerdict] = {}
         self.versions: dict[int, int] = {}
         self.heap: list[tuple[float, int, int, int]] = []
         for instr in state.instrs.values():
@@ -80,24 +80,24 @@ class Queue:
         for producer in self.state.producers(instr):
             self.pairs.get(producer.id, {}).pop(instr.id, None)
 
-    def _judged(self, producer: Instr) -> Verdict:
+    def _judged(self, producer: Instr) -> PriorityVerdict:
         state = self.state
         users = state.users(producer)
         if is_bare_bitcast(state, producer):
-            return Verdict(math.inf)
+            return PriorityVerdict(math.inf)
         if state.is_output(producer):
-            return Verdict(None, ("is-output", "the producer is a result of the graph"))
+            return PriorityVerdict(None, ("is-output", "the producer is a result of the graph"))
         real = [u for u in users if not is_bare_bitcast(state, u)]
         if not real:
-            return Verdict(None, ("only-bitcasts", "only bitcasts read it, which are free"))
+            return PriorityVerdict(None, ("only-bitcasts", "only bitcasts read it, which are free"))
         gain = LAUNCH + state.kernel(producer).time
         for user in real:
             pair = self.pair(producer, user)
             if pair.refusal is not None:
                 why = f"it cannot be fused into %{user.id}, so into none: [{pair.refusal[0]}]"
-                return Verdict(None, ("all-or-none", why))
+                return PriorityVerdict(None, ("all-or-none", why))
             gain += state.kernel(user).time - pair.time
-        return Verdict(gain)
+        return PriorityVerdict(gain)
 
     def grown(self, consumer: Instr, was_fusion: bool) -> None:
         """A consumer took a producer in; one that was a plain op is a new instruction now."""
@@ -136,7 +136,7 @@ def _fuse(state: PriorityState, queue: Queue, producer: Instr) -> None:
         queue.update(changed[item])
 
 
-def _fused(gain: float | None, users: int) -> Refusal:
+def _fused(gain: float | None, users: int) -> PriorityRefusal:
     if gain is None or math.isinf(gain):
         return "bitcast", "renaming an array is free inside a kernel"
     return "priority", f"saves {_us(gain)} us over all {users} users"

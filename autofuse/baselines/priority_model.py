@@ -21,7 +21,7 @@ LOOP_EMITTER, ROW, COLUMN, TRANSPOSE = "loop", "row", "column", "transpose"
 
 
 @dataclass(frozen=True, slots=True)
-class Emitter:
+class KernelEmitter:
     """Which code generator a kernel gets. `hero` is the reduction or transposition that decides
     it (-1: none); `transposes`, `reduces`, `rolled`: it moves an innermost axis, folds at least 16
     elements into one, may not be unrolled. `coalesced` says that neighbours read neighbours."""
@@ -44,7 +44,7 @@ class OperandTraffic:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class PricedKernel:
     """One kernel under the cost model.
 
     `points` are the indices its values are needed at: for each, the share of the elements needed
@@ -57,7 +57,7 @@ class Kernel:
     emitted: int
     points: Mapping[int, tuple[float, int]]
     reads: Mapping[Value, frozenset[int]]
-    emitter: Emitter
+    emitter: KernelEmitter
     read: Mapping[Value, int]
     total_read: int
     write: int
@@ -73,7 +73,7 @@ def write_ticks(gpu: Gpu, nbytes: int) -> int:
     return _ticks(nbytes / gpu.bandwidth)
 
 
-def read_ticks(gpu: Gpu, emitter: Emitter, operand: OperandTraffic, share: float) -> int:
+def read_ticks(gpu: Gpu, emitter: KernelEmitter, operand: OperandTraffic, share: float) -> int:
     """Ticks to read an operand: once from DRAM, what is read again from a cache if it fits."""
     total = round(operand.nbytes * share)
     first = min(operand.nbytes, total)
@@ -112,18 +112,18 @@ def emitted_at(points: Mapping[int, tuple[float, int]], at: Iterable[int]) -> in
 def make_kernel(
     gpu: Gpu, flops: float, emitted: int, points: Mapping[int, tuple[float, int]],
     reads: Mapping[Value, frozenset[int]], operands: Mapping[Value, OperandTraffic],
-    emitter: Emitter, write: int,
-) -> Kernel:  # fmt: skip
+    emitter: KernelEmitter, write: int,
+) -> PricedKernel:  # fmt: skip
     """The kernel with its times."""
     read = {
         v: read_ticks(gpu, emitter, operands[v], share_of(points, at)) for v, at in reads.items()
     }
     total = sum(read.values())
     time = together(compute_ticks(gpu, emitter.launch, flops), total + write)
-    return Kernel(flops, emitted, points, reads, emitter, read, total, write, time)
+    return PricedKernel(flops, emitted, points, reads, emitter, read, total, write, time)
 
 
-def _reads_alike(a: Emitter, b: Emitter) -> bool:
+def _reads_alike(a: KernelEmitter, b: KernelEmitter) -> bool:
     """Whether reading an operand takes the same under both."""
     return a.launch.blocks == b.launch.blocks and a.coalesced == b.coalesced
 
@@ -134,8 +134,8 @@ class Joined:
     `values` are the producer's results. The consumer's write stays, the producer's goes."""
 
     def __init__(
-        self, gpu: Gpu, producer: Kernel, consumer: Kernel, values: Iterable[Value],
-        operands: Mapping[Value, OperandTraffic], emitter: Emitter,
+        self, gpu: Gpu, producer: PricedKernel, consumer: PricedKernel, values: Iterable[Value],
+        operands: Mapping[Value, OperandTraffic], emitter: KernelEmitter,
     ) -> None:  # fmt: skip
         self.gpu, self.producer, self.consumer = gpu, producer, consumer
         self.values = frozenset(values)
@@ -188,7 +188,7 @@ class Joined:
                 total += self._read(value) - known[value]
         return total
 
-    def build(self, fresh: Iterable[int]) -> Kernel:
+    def build(self, fresh: Iterable[int]) -> PricedKernel:
         """The fused kernel; `fresh` gives unused point numbers."""
         producer, consumer = self.producer, self.consumer
         copies = emitted_at(consumer.points, self.at)

@@ -21,23 +21,23 @@ from autofuse.baselines.xla_predicates import (
     sibling_budget,
 )
 from autofuse.baselines.xla_shapes import Fact
-from autofuse.baselines.xla_state import LOOP, OP, Instr, State
+from autofuse.baselines.xla_state import LOOP, OP, Instr, XlaState
 from autofuse.graph.types import Graph, Value
 
 SMALL_PARENT_BYTES = 1024
 
 
-def _hero(state: State, instr: Instr) -> Fact:
+def _hero(state: XlaState, instr: Instr) -> Fact:
     """The op that decides the iteration space."""
     hero = cast(PriorityState, state).kernel(instr).emitter.hero
     return state.fact(hero if hero >= 0 else min(instr.roots))
 
 
-def _kind(state: State, instr: Instr) -> str:
+def _kind(state: XlaState, instr: Instr) -> str:
     return cast(PriorityState, state).kernel(instr).emitter.kind
 
 
-def not_a_root(state: State, first: Instr, second: Instr) -> str | None:
+def not_a_root(state: XlaState, first: Instr, second: Instr) -> str | None:
     """The second must be something a kernel of several outputs can be rooted in."""
     loop = second.kind == LOOP or (second.kind == OP and state.fact(second.id).elementwise)
     if loop or _kind(state, second) != "loop":
@@ -45,7 +45,7 @@ def not_a_root(state: State, first: Instr, second: Instr) -> str | None:
     return f"%{second.id} is not elementwise, a loop fusion, a reduction or a tiled transposition"
 
 
-def variadic(state: State, first: Instr, second: Instr) -> str | None:
+def variadic(state: XlaState, first: Instr, second: Instr) -> str | None:
     """A reduction of several values at once joins nobody."""
     for instr in (first, second):
         if any(state.fact(r).op in ("argmax", "argmin") for r in instr.roots):
@@ -53,7 +53,7 @@ def variadic(state: State, first: Instr, second: Instr) -> str | None:
     return None
 
 
-def incompatible_shapes(state: State, first: Instr, second: Instr) -> str | None:
+def incompatible_shapes(state: XlaState, first: Instr, second: Instr) -> str | None:
     a, b = _hero(state, first), _hero(state, second)
     kinds = _kind(state, first), _kind(state, second)
     reductions = [k in REDUCTIONS for k in kinds]
@@ -67,14 +67,14 @@ def incompatible_shapes(state: State, first: Instr, second: Instr) -> str | None
     return None
 
 
-def _loop_size(state: State, fact: Fact, kind: str) -> int:
+def _loop_size(state: XlaState, fact: Fact, kind: str) -> int:
     """Elements looped over; arrays of equal size are row-major views of each other."""
     if kind == "loop":
         return fact.size
     return state.graph.type_of(state.graph[fact.node].inputs[0]).size
 
 
-def disjoint_slices(state: State, first: Instr, second: Instr) -> str | None:
+def disjoint_slices(state: XlaState, first: Instr, second: Instr) -> str | None:
     """Siblings that read different parts of a large array share nothing."""
     for parent in first.operands:
         if parent not in second.operands:
@@ -87,7 +87,7 @@ def disjoint_slices(state: State, first: Instr, second: Instr) -> str | None:
     return "they read different parts of what they share"
 
 
-def _only_slice(state: State, instr: Instr, parent: Value) -> int | None:
+def _only_slice(state: XlaState, instr: Instr, parent: Value) -> int | None:
     """The one op of `instr` that reads `parent`, if it is a slice."""
     readers = [u for u in state.graph.users[parent.node] if u in instr.nodes]
     found = [u for u in readers if parent in state.graph[u].inputs]
@@ -100,7 +100,7 @@ def _overlap(graph: Graph, a: int, b: int) -> bool:
     return all(s < other_stop and other < stop for s, stop, other, other_stop in ranges)
 
 
-def slower(state: State, producer: Instr, consumer: Instr) -> str | None:
+def slower(state: XlaState, producer: Instr, consumer: Instr) -> str | None:
     """One launch and one kernel that also writes the producer, against two of each."""
     priced = cast(PriorityState, state)
     first = priced.kernel(producer)

@@ -20,10 +20,10 @@ from autofuse.baselines.priority_model import (
     RESULT,
     ROW,
     TRANSPOSE,
-    Emitter,
     Joined,
-    Kernel,
+    KernelEmitter,
     OperandTraffic,
+    PricedKernel,
     emitted_at,
     make_kernel,
     share_of,
@@ -38,7 +38,7 @@ from autofuse.baselines.xla_launch import (
     row_launch,
     transpose_launch,
 )
-from autofuse.baselines.xla_state import INPUT, LIBRARY, LOOP, Instr, Limits, State
+from autofuse.baselines.xla_state import INPUT, LIBRARY, LOOP, Instr, Limits, XlaState
 from autofuse.graph.types import Graph, Value
 from autofuse.plan.groups import is_inline
 
@@ -48,7 +48,7 @@ MAX_EPILOGUE_OPERANDS = 3
 REDUCTIONS = (ROW, COLUMN)
 
 
-class PriorityState(State):
+class PriorityState(XlaState):
     """`State` with a kernel per instruction, made when asked for and dropped when it changes."""
 
     limits = LIMITS_2026
@@ -58,7 +58,7 @@ class PriorityState(State):
         self.gpu = gpu
         self.operand = _Operands(graph)
         self.points = count(RESULT + 1)
-        self._kernels: dict[int, Kernel] = {}
+        self._kernels: dict[int, PricedKernel] = {}
         self._numbers = {n for n in range(len(graph.nodes)) if is_inline(graph, n)}
         self._last: Joined | None = None
         self._flops = {n: flops(graph, self.fact(n)) for n in self.live}
@@ -70,7 +70,7 @@ class PriorityState(State):
 
     # kernels
 
-    def kernel(self, instr: Instr) -> Kernel:
+    def kernel(self, instr: Instr) -> PricedKernel:
         """What the cost model sees of `instr`."""
         found = self._kernels.get(instr.id)
         if found is None:
@@ -119,7 +119,7 @@ class PriorityState(State):
 
     # what one kernel is, from its nodes
 
-    def _analysed(self, instr: Instr) -> Kernel:
+    def _analysed(self, instr: Instr) -> PricedKernel:
         at: dict[Value, set[int]] = {}
         points: dict[int, tuple[float, int]] = {RESULT: (1.0, 1)}
         total, emitted = 0.0, 0
@@ -167,7 +167,7 @@ class PriorityState(State):
 
     # emitters
 
-    def _emitter(self, instr: Instr) -> Emitter:
+    def _emitter(self, instr: Instr) -> KernelEmitter:
         hero = -1
         if instr.kind != LIBRARY:
             found = (self._hero(instr.nodes, root) for root in sorted(instr.roots))
@@ -180,9 +180,9 @@ class PriorityState(State):
         elements = self.fact(min(instr.roots)).size
         launch = self._launch(hero, elements, rolled)
         coalesced = kind == TRANSPOSE or not transposes
-        return Emitter(kind, hero, transposes, reduces, rolled, coalesced, launch)
+        return KernelEmitter(kind, hero, transposes, reduces, rolled, coalesced, launch)
 
-    def fused_emitter(self, producer: Instr, consumer: Instr) -> Emitter:
+    def fused_emitter(self, producer: Instr, consumer: Instr) -> KernelEmitter:
         """The emitter of `producer` fused into `consumer`."""
         a, b = self.kernel(producer).emitter, self.kernel(consumer).emitter
         kind, hero, launch = b.kind, b.hero, b.launch
@@ -197,7 +197,9 @@ class PriorityState(State):
         transposes = a.transposes or b.transposes
         both = kind in REDUCTIONS and a.kind in REDUCTIONS and b.kind in REDUCTIONS
         coalesced = (kind == TRANSPOSE or not transposes) and not both
-        return Emitter(kind, hero, transposes, a.reduces or b.reduces, rolled, coalesced, launch)
+        return KernelEmitter(
+            kind, hero, transposes, a.reduces or b.reduces, rolled, coalesced, launch
+        )
 
     def _launch(self, hero: int, elements: int, rolled: bool) -> Launch:
         kind = self._kind_of(hero)

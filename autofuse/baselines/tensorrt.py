@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from autofuse.baselines.base import BaselineResult
 from autofuse.baselines.merging import Fusing, Rules
-from autofuse.baselines.patterns import Any, Op, Pattern, Scalar, matches, named, op, spread
+from autofuse.baselines.patterns import Any, FusionPattern, Op, Scalar, matches, named, op, spread
 from autofuse.graph.types import Graph
 from autofuse.ops.spec import Family
 
@@ -22,7 +22,7 @@ COMBINES = frozenset(("add", "sub", "mul", "min", "max"))
 X = Any("x")
 
 
-def _mean(of: Pattern, how: str) -> Op:
+def _mean(of: FusionPattern, how: str) -> Op:
     return op(how, op("reduce_sum", of), Scalar())
 
 

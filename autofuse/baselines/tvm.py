@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import IntEnum
 
 from autofuse.baselines.base import BaselineResult
-from autofuse.baselines.merging import Fusing, Refusal
+from autofuse.baselines.merging import Fusing, MergeRefusal
 from autofuse.graph.types import Graph
 from autofuse.ops.spec import Family
 from autofuse.plan.clusters import UnionFind
@@ -159,7 +159,7 @@ class _Fuser:
         for user in self.state.users[node] or [node]:
             self.state.notes.add(PHASES[0], node, user, rule, rule)
 
-    def _refusal(self, phase: int, node: int, sink: int) -> Refusal:
+    def _refusal(self, phase: int, node: int, sink: int) -> MergeRefusal:
         pattern, condition = self.own[node], self._condition(phase, node, sink)
         if isinstance(condition, tuple):
             return condition

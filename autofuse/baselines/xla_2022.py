@@ -12,7 +12,7 @@ from autofuse.baselines.xla_horizontal import horizontal_input_fusion, horizonta
 from autofuse.baselines.xla_instruction_fusion import instruction_fusion
 from autofuse.baselines.xla_merger import fusion_merger
 from autofuse.baselines.xla_multi_output import multi_output_fusion
-from autofuse.baselines.xla_state import State
+from autofuse.baselines.xla_state import XlaState
 from autofuse.graph.types import Graph
 from autofuse.plan.groups import ordered_plan
 
@@ -27,7 +27,7 @@ def xla_2022(graph: Graph) -> BaselineResult:
 
 
 def _planned(graph: Graph, entry: bool) -> BaselineResult:
-    state = State(graph, entry)
+    state = XlaState(graph, entry)
     while _fusion_stage(state):
         pass
     while _horizontal_stage(state):
@@ -38,13 +38,13 @@ def _planned(graph: Graph, entry: bool) -> BaselineResult:
     return BaselineResult(plan, (*state.decisions.values(), *inner))
 
 
-def _fusion_stage(state: State) -> bool:
+def _fusion_stage(state: XlaState) -> bool:
     changed = instruction_fusion(state, may_duplicate=False)
     changed |= instruction_fusion(state, may_duplicate=True)
     changed |= fusion_merger(state)
     return multi_output_fusion(state) or changed
 
 
-def _horizontal_stage(state: State) -> bool:
+def _horizontal_stage(state: XlaState) -> bool:
     changed = horizontal_loop_fusion(state) if state.entry else False
     return horizontal_input_fusion(state) or changed

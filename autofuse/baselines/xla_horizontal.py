@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from autofuse.baselines.xla_multi_output import incompatible_shapes
 from autofuse.baselines.xla_predicates import is_input_fusible, root_facts, sibling_budget
-from autofuse.baselines.xla_state import HORIZONTAL, LOOP, OP, Instr, State
+from autofuse.baselines.xla_state import HORIZONTAL, LOOP, OP, Instr, XlaState
 
 LOOPS = "horizontal-loop"
 INPUTS = "horizontal-input"
@@ -17,7 +17,7 @@ MAX_ARGUMENT_BYTES = 4000
 POINTER_BYTES = 8
 
 
-def instruction_count(state: State, instr: Instr) -> int:
+def instruction_count(state: XlaState, instr: Instr) -> int:
     """Instructions of a fused computation, parameters and scalar constants included."""
     if not instr.is_fusion:
         return 1
@@ -29,7 +29,7 @@ def instruction_count(state: State, instr: Instr) -> int:
     return len(instr.nodes) + len(instr.operands) + len(scalars)
 
 
-def _candidates(state: State, consumer: Instr | None) -> list[Instr]:
+def _candidates(state: XlaState, consumer: Instr | None) -> list[Instr]:
     """Distinct producers whose only user, besides the graph's result, is `consumer` (None: the
     result itself)."""
     if consumer is None:
@@ -45,7 +45,7 @@ def _candidates(state: State, consumer: Instr | None) -> list[Instr]:
 # loops
 
 
-def too_large(state: State, instr: Instr) -> tuple[str, str] | None:
+def too_large(state: XlaState, instr: Instr) -> tuple[str, str] | None:
     """Limits on one member; None when it may take part."""
     size = max(f.size for f in root_facts(state, instr))
     if size > MAX_ELEMENTS:
@@ -58,11 +58,11 @@ def too_large(state: State, instr: Instr) -> tuple[str, str] | None:
     return None
 
 
-def _is_loop(state: State, instr: Instr) -> bool:
+def _is_loop(state: XlaState, instr: Instr) -> bool:
     return instr.kind == LOOP or (instr.kind == OP and state.fact(instr.id).elementwise)
 
 
-def _shares_parameter(state: State, instr: Instr, members: Iterable[int]) -> bool:
+def _shares_parameter(state: XlaState, instr: Instr, members: Iterable[int]) -> bool:
     others = set(members) - {instr.id}
     return any(
         not others.isdisjoint(state.readers[v])
@@ -71,7 +71,7 @@ def _shares_parameter(state: State, instr: Instr, members: Iterable[int]) -> boo
     )
 
 
-def horizontal_loop_fusion(state: State) -> bool:
+def horizontal_loop_fusion(state: XlaState) -> bool:
     """One run over the entry computation, users first; True when something fused."""
     changed = False
     for consumer in _consumers(state, users_first=True):
@@ -90,20 +90,20 @@ def horizontal_loop_fusion(state: State) -> bool:
 
 
 def _note_member(
-    state: State, instr: Instr, consumer: Instr | None, refusal: tuple[str, str] | None
+    state: XlaState, instr: Instr, consumer: Instr | None, refusal: tuple[str, str] | None
 ) -> bool:
     if refusal is not None:
         state.note(LOOPS, instr, consumer or instr, refusal, ("", ""))
     return refusal is None
 
 
-def _alike(state: State, instr: Instr) -> tuple[str, int, int]:
+def _alike(state: XlaState, instr: Instr) -> tuple[str, int, int]:
     """Members of one kernel agree in this."""
     dtype = root_facts(state, instr)[0].dtype
     return str(dtype), len(instr.roots), instruction_count(state, instr)
 
 
-def _runs(state: State, members: list[Instr]) -> list[list[Instr]]:
+def _runs(state: XlaState, members: list[Instr]) -> list[list[Instr]]:
     """Neighbours that are alike, cut at the member and kernel-argument limits."""
     runs: list[list[Instr]] = []
     spent = 0
@@ -124,7 +124,7 @@ def _runs(state: State, members: list[Instr]) -> list[list[Instr]]:
     return runs
 
 
-def _fuse_run(state: State, run: list[Instr]) -> bool:
+def _fuse_run(state: XlaState, run: list[Instr]) -> bool:
     first = run[0]
     for other in run[1:]:
         reason = f"{len(run)} independent loops in one kernel"
@@ -137,7 +137,7 @@ def _fuse_run(state: State, run: list[Instr]) -> bool:
 # reductions
 
 
-def horizontal_input_fusion(state: State) -> bool:
+def horizontal_input_fusion(state: XlaState) -> bool:
     """One run, definitions first; True when something fused."""
     changed = False
     for consumer in _consumers(state, users_first=False):
@@ -158,7 +158,7 @@ def horizontal_input_fusion(state: State) -> bool:
     return changed
 
 
-def _join(state: State, anchor: Instr, member: Instr) -> bool:
+def _join(state: XlaState, anchor: Instr, member: Instr) -> bool:
     shapes = incompatible_shapes(state, anchor, member)
     room = sibling_budget(state, anchor, member)
     refusal = ("shapes", shapes) if shapes else ("budget", room) if room else None
@@ -169,7 +169,7 @@ def _join(state: State, anchor: Instr, member: Instr) -> bool:
     return True
 
 
-def _consumers(state: State, users_first: bool) -> Iterable[Instr | None]:
+def _consumers(state: XlaState, users_first: bool) -> Iterable[Instr | None]:
     """Every instruction still there when its turn comes, and the graph's result (None)."""
     order = state.post_order()
     if users_first:

@@ -4,51 +4,51 @@ from __future__ import annotations
 
 from autofuse.baselines.xla_predicates import (
     LEGALITY,
-    Rules,
+    XlaRules,
     budget,
     code_duplication,
     first_refusal,
     reuses,
 )
-from autofuse.baselines.xla_state import LIBRARY, PRODUCER_IS_FUSION, Instr, State
+from autofuse.baselines.xla_state import LIBRARY, PRODUCER_IS_FUSION, Instr, XlaState
 from autofuse.graph.types import Value
 
 PASS_1 = "instruction-fusion"
 PASS_2 = "instruction-fusion-duplicating"
 
 
-def producer_is_fusion(state: State, producer: Instr, consumer: Instr) -> str | None:
+def producer_is_fusion(state: XlaState, producer: Instr, consumer: Instr) -> str | None:
     return "the producer is a fusion already" if producer.is_fusion else None
 
 
-def expensive_reuse(state: State, producer: Instr, consumer: Instr) -> str | None:
+def expensive_reuse(state: XlaState, producer: Instr, consumer: Instr) -> str | None:
     if state.fact(producer.id).expensive and reuses(state, producer, consumer):
         return "the producer is expensive and the consumer reads its elements repeatedly"
     return None
 
 
-def _others(state: State, producer: Instr) -> int:
+def _others(state: XlaState, producer: Instr) -> int:
     """Users besides the one it would be fused into."""
     return state.user_count(producer) - 1
 
 
-def duplicates_any(state: State, producer: Instr, consumer: Instr) -> str | None:
+def duplicates_any(state: XlaState, producer: Instr, consumer: Instr) -> str | None:
     others = _others(state, producer)
     if others and not state.fact(producer.id).duplicable:
         return f"it would be duplicated ({others + 1} users), which this pass never does"
     return None
 
 
-def duplicates_expensive(state: State, producer: Instr, consumer: Instr) -> str | None:
+def duplicates_expensive(state: XlaState, producer: Instr, consumer: Instr) -> str | None:
     fact, others = state.fact(producer.id), _others(state, producer)
     if others and fact.expensive and not fact.duplicable:
         return f"the producer is expensive and would be duplicated ({others + 1} users)"
     return None
 
 
-_FIRST: Rules = ((PRODUCER_IS_FUSION, producer_is_fusion), *LEGALITY)
-_LAST: Rules = (("budget", budget), ("code-duplication", code_duplication))
-RULES: dict[bool, Rules] = {
+_FIRST: XlaRules = ((PRODUCER_IS_FUSION, producer_is_fusion), *LEGALITY)
+_LAST: XlaRules = (("budget", budget), ("code-duplication", code_duplication))
+RULES: dict[bool, XlaRules] = {
     False: (*_FIRST, ("expensive-reuse", expensive_reuse),
             ("duplication", duplicates_any), *_LAST),
     True: (*_FIRST, ("expensive-reuse", expensive_reuse),
@@ -56,7 +56,7 @@ RULES: dict[bool, Rules] = {
 }  # fmt: skip
 
 
-def instruction_fusion(state: State, may_duplicate: bool) -> bool:
+def instruction_fusion(state: XlaState, may_duplicate: bool) -> bool:
     """One run of the pass; True when something fused.
 
     Consumers are visited in reverse post-order, operands latest first; after a success the new
@@ -82,7 +82,7 @@ def instruction_fusion(state: State, may_duplicate: bool) -> bool:
 
 
 def _fuse(
-    state: State, producer: Instr, consumer: Instr, may_duplicate: bool, kept: dict[int, str]
+    state: XlaState, producer: Instr, consumer: Instr, may_duplicate: bool, kept: dict[int, str]
 ) -> bool:
     if producer.id in kept:
         refusal: tuple[str, str] | None = ("do-not-duplicate", kept[producer.id])
@@ -102,7 +102,7 @@ def _fuse(
 # what the duplicating pass leaves alone
 
 
-def _globally_unfusible(state: State, order: list[int]) -> dict[int, str]:
+def _globally_unfusible(state: XlaState, order: list[int]) -> dict[int, str]:
     """Producers whose duplication would read more memory, unless they fuse into all users along
     all paths; with the reason, by id."""
     kept: dict[int, str] = {}
@@ -120,7 +120,7 @@ def _globally_unfusible(state: State, order: list[int]) -> dict[int, str]:
     return kept
 
 
-def _at_most_unary(state: State, instr: Instr) -> bool:
+def _at_most_unary(state: XlaState, instr: Instr) -> bool:
     """Whether at most one operand is as large (in rank) as the result; broadcasts and iotas are
     not read from memory and do not count."""
     rank = max(state.fact(r).true_rank for r in instr.roots)
@@ -131,7 +131,7 @@ def _at_most_unary(state: State, instr: Instr) -> bool:
     return sum(_is_large(state, node, rank) for node in operands) <= 1
 
 
-def _is_large(state: State, node: int, rank: int) -> bool:
+def _is_large(state: XlaState, node: int, rank: int) -> bool:
     owner = state.producer_of(Value(node))
     if owner is not None and not owner.is_fusion and state.graph[node].op in ("broadcast", "iota"):
         return False
@@ -144,7 +144,7 @@ def _is_large(state: State, node: int, rank: int) -> bool:
 class _Paths:
     """Whether a producer can be fused into its users along every path, remembering verdicts."""
 
-    def __init__(self, state: State, kept: dict[int, str]) -> None:
+    def __init__(self, state: XlaState, kept: dict[int, str]) -> None:
         self.state, self.kept = state, kept
         self._fusible: dict[tuple[int, int], str | None] = {}
         self._verdicts: dict[tuple[int, int], str | None] = {}

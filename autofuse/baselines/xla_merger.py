@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from autofuse.baselines.xla_predicates import (
     LEGALITY,
-    Rules,
+    XlaRules,
     budget,
     contains,
     first_refusal,
     inefficient_emitter,
     reuses,
 )
-from autofuse.baselines.xla_state import LOOP, Instr, State
+from autofuse.baselines.xla_state import LOOP, Instr, XlaState
 from autofuse.graph.types import Value
 
 PASS = "fusion-merger"
@@ -23,7 +23,7 @@ FREE_EXPENSE_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class MergeTraffic:
     """Bytes moved by a fusion and its users' reads of it, before and after merging."""
 
     current: float
@@ -34,12 +34,12 @@ class Traffic:
         return self.merged / self.current if self.current else 0.0
 
 
-def bytes_read(state: State, instr: Instr) -> int:
+def bytes_read(state: XlaState, instr: Instr) -> int:
     """Bytes of all operands; one that only slices read counts as those slices."""
     return sum(_operand_bytes(state, instr, v) for v in instr.operands)
 
 
-def _operand_bytes(state: State, instr: Instr, value: Value) -> int:
+def _operand_bytes(state: XlaState, instr: Instr, value: Value) -> int:
     inside = [u for u in state.graph.users[value.node] if u in instr.nodes]
     readers = [u for u in inside if value in state.graph[u].inputs]
     whole = state.graph.type_of(value).nbytes
@@ -48,14 +48,14 @@ def _operand_bytes(state: State, instr: Instr, value: Value) -> int:
     return min(whole, sum(state.fact(u).nbytes for u in readers))
 
 
-def traffic(state: State, producer: Instr) -> Traffic:
+def traffic(state: XlaState, producer: Instr) -> MergeTraffic:
     users = len(state.users(producer))
     read = bytes_read(state, producer)
     written = sum(state.fact(r).nbytes for r in producer.roots)
-    return Traffic(read + written * (users + 1), read * users)
+    return MergeTraffic(read + written * (users + 1), read * users)
 
 
-def not_mergeable(state: State, producer: Instr) -> tuple[str, str] | None:
+def not_mergeable(state: XlaState, producer: Instr) -> tuple[str, str] | None:
     """Rules about the producer and its users as a whole."""
     if producer.kind != LOOP:
         return "not-a-loop-fusion", "only a fusion of loop kind is merged"
@@ -73,20 +73,20 @@ def not_mergeable(state: State, producer: Instr) -> tuple[str, str] | None:
     return None
 
 
-def _allow_expensive(state: State, producer: Instr, moved: Traffic) -> bool:
+def _allow_expensive(state: XlaState, producer: Instr, moved: MergeTraffic) -> bool:
     users = state.users(producer)
     cheap_enough = moved.ratio < FREE_EXPENSE_RATIO and moved.current > FREE_EXPENSE_BYTES
     worth_it = len(users) == 1 or cheap_enough
     return worth_it and not any(reuses(state, producer, u) for u in users)
 
 
-def bare_bitcast(state: State, producer: Instr, consumer: Instr) -> str | None:
+def bare_bitcast(state: XlaState, producer: Instr, consumer: Instr) -> str | None:
     if not consumer.is_fusion and state.fact(consumer.id).bitcast:
         return "the user only renames the array, which is free"
     return None
 
 
-RULES: Rules = (
+RULES: XlaRules = (
     ("bare-bitcast", bare_bitcast),
     *LEGALITY,
     ("budget", budget),
@@ -94,7 +94,7 @@ RULES: Rules = (
 )
 
 
-def fusion_merger(state: State) -> bool:
+def fusion_merger(state: XlaState) -> bool:
     """One run of the pass, producers first; True when something merged."""
     changed = False
     for item in state.post_order():
@@ -104,7 +104,7 @@ def fusion_merger(state: State) -> bool:
     return changed
 
 
-def _merge(state: State, producer: Instr) -> bool:
+def _merge(state: XlaState, producer: Instr) -> bool:
     users = state.users(producer)
     pairs = [(u, first_refusal(RULES, state, producer, u)) for u in users]
     whole = not_mergeable(state, producer)

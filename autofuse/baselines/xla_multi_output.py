@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autofuse.baselines.xla_predicates import (
-    Rules,
+    XlaRules,
     contains,
     first_refusal,
     inefficient_emitter,
@@ -18,7 +18,7 @@ from autofuse.baselines.xla_predicates import (
     sibling_budget,
 )
 from autofuse.baselines.xla_shapes import Fact
-from autofuse.baselines.xla_state import INPUT, LIBRARY, LOOP, OP, Instr, State
+from autofuse.baselines.xla_state import INPUT, LIBRARY, LOOP, OP, Instr, XlaState
 from autofuse.graph.types import Graph, Value
 
 SIBLINGS = "multi-output-siblings"
@@ -34,18 +34,18 @@ class MultiOutput:
     """One version of the pass: rules for (first, second) sibling and for (producer, consumer), and
     which shared operands bring siblings together."""
 
-    siblings: Rules
-    producers: Rules
+    siblings: XlaRules
+    producers: XlaRules
     worth_sharing: Callable[[Graph, Value], bool] = _any_value
 
 
-def hero(state: State, instr: Instr) -> Fact:
+def hero(state: XlaState, instr: Instr) -> Fact:
     """The root that decides the iteration space: a fast reduction when there is one."""
     roots = root_facts(state, instr)
     return next((f for f in roots if f.fast), roots[0])
 
 
-def not_a_root(state: State, first: Instr, second: Instr) -> str | None:
+def not_a_root(state: XlaState, first: Instr, second: Instr) -> str | None:
     """The second must be something a kernel of several outputs can be rooted in."""
     eligible = second.kind == LOOP or (second.kind == OP and state.fact(second.id).elementwise)
     if eligible or is_input_fusible(state, second):
@@ -53,7 +53,7 @@ def not_a_root(state: State, first: Instr, second: Instr) -> str | None:
     return f"%{second.id} is not elementwise, a loop fusion or a reduction"
 
 
-def incompatible_shapes(state: State, first: Instr, second: Instr) -> str | None:
+def incompatible_shapes(state: XlaState, first: Instr, second: Instr) -> str | None:
     a, b = hero(state, first), hero(state, second)
     if a.fast and b.fast and (a.axes != b.axes or a.shape != b.shape):
         return f"reductions over axes {list(a.axes)} and {list(b.axes)} differ"
@@ -65,7 +65,7 @@ def incompatible_shapes(state: State, first: Instr, second: Instr) -> str | None
 # siblings: (first, second) share an operand; neither is the other's producer
 
 
-def unlike_kinds(state: State, first: Instr, second: Instr) -> str | None:
+def unlike_kinds(state: XlaState, first: Instr, second: Instr) -> str | None:
     if second.is_fusion and first.kind != second.kind:
         return f"fusions of different kinds ({first.kind}, {second.kind})"
     if not second.is_fusion and first.kind == LOOP and is_input_fusible(state, second):
@@ -73,17 +73,17 @@ def unlike_kinds(state: State, first: Instr, second: Instr) -> str | None:
     return None
 
 
-def unused(state: State, first: Instr, second: Instr) -> str | None:
+def unused(state: XlaState, first: Instr, second: Instr) -> str | None:
     return None if state.user_count(second) else f"%{second.id} has no users"
 
 
-def connected(state: State, first: Instr, second: Instr) -> str | None:
+def connected(state: XlaState, first: Instr, second: Instr) -> str | None:
     if state.reaches(first, second) or state.reaches(second, first):
         return "one depends on the other"
     return None
 
 
-SIBLING_RULES: Rules = (
+SIBLING_RULES: XlaRules = (
     ("not-a-root", not_a_root),
     ("no-users", unused),
     ("kinds", unlike_kinds),
@@ -93,7 +93,7 @@ SIBLING_RULES: Rules = (
 )
 
 
-def multi_output_fusion(state: State, rules: MultiOutput | None = None) -> bool:
+def multi_output_fusion(state: XlaState, rules: MultiOutput | None = None) -> bool:
     """One run of the pass (of 2022 unless other `rules` are given), users before definitions;
     True when something fused."""
     rules = rules or RULES_2022
@@ -112,7 +112,7 @@ def multi_output_fusion(state: State, rules: MultiOutput | None = None) -> bool:
     return changed
 
 
-def _fuse_siblings(state: State, parent: Value, rules: Rules) -> bool:
+def _fuse_siblings(state: XlaState, parent: Value, rules: XlaRules) -> bool:
     """Fuse readers of one value with each other."""
     found = [state.instrs[i] for i in sorted(state.readers.get(parent, ()))]
     siblings = sorted(found, key=_preference)
@@ -143,23 +143,23 @@ def _preference(instr: Instr) -> int:
 # producer and consumer
 
 
-def transposes(state: State, producer: Instr, consumer: Instr) -> str | None:
+def transposes(state: XlaState, producer: Instr, consumer: Instr) -> str | None:
     moved = contains(state, producer, lambda f: f.transposes)
     return None if moved is None else f"the producer transposes (%{moved})"
 
 
-def cycle(state: State, producer: Instr, consumer: Instr) -> str | None:
+def cycle(state: XlaState, producer: Instr, consumer: Instr) -> str | None:
     for other in state.producers(consumer):
         if other is not producer and state.reaches(producer, other):
             return f"%{other.id} lies between them"
     return None
 
 
-def pair_budget(state: State, producer: Instr, consumer: Instr) -> str | None:
+def pair_budget(state: XlaState, producer: Instr, consumer: Instr) -> str | None:
     return sibling_budget(state, consumer, producer)
 
 
-PRODUCER_RULES: Rules = (
+PRODUCER_RULES: XlaRules = (
     ("multi-output-producer", multi_output_producer),
     ("not-loop-fusible", not_loop_fusible),
     ("transpose", transposes),
@@ -174,7 +174,7 @@ PRODUCER_RULES: Rules = (
 RULES_2022 = MultiOutput(SIBLING_RULES, PRODUCER_RULES)
 
 
-def _fuse_into_user(state: State, producer: Instr, rules: Rules) -> bool:
+def _fuse_into_user(state: XlaState, producer: Instr, rules: XlaRules) -> bool:
     """Merge `producer` into one of its users, keeping its output."""
     users = [u for u in state.users(producer) if u.kind != LIBRARY]
     alone = state.user_count(producer) == 1

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 
 from autofuse.baselines.xla_flow import Flow
 from autofuse.baselines.xla_shapes import Fact
-from autofuse.baselines.xla_state import INPUT, LIBRARY, LOOP, OP, Instr, State
+from autofuse.baselines.xla_state import INPUT, LIBRARY, LOOP, OP, Instr, XlaState
 
-Rule = Callable[[State, Instr, Instr], str | None]
-Rules = Sequence[tuple[str, Rule]]
+XlaRule = Callable[[XlaState, Instr, Instr], str | None]
+XlaRules = Sequence[tuple[str, XlaRule]]
 
 MAX_DUPLICATION = 15
 
 
 def first_refusal(
-    rules: Rules, state: State, producer: Instr, consumer: Instr
+    rules: XlaRules, state: XlaState, producer: Instr, consumer: Instr
 ) -> tuple[str, str] | None:
     """The first rule that refuses, as (name, reason); None when all agree."""
     for name, rule in rules:
@@ -31,26 +31,26 @@ def first_refusal(
 # what an instruction is
 
 
-def root_facts(state: State, instr: Instr) -> list[Fact]:
+def root_facts(state: XlaState, instr: Instr) -> list[Fact]:
     return [state.fact(r) for r in sorted(instr.roots)]
 
 
-def is_loop_fusible(state: State, instr: Instr) -> bool:
+def is_loop_fusible(state: XlaState, instr: Instr) -> bool:
     """Whether it may sit in a kernel of one thread per output element."""
     return instr.kind == LOOP or (instr.kind == OP and state.fact(instr.id).loop_fusible)
 
 
-def is_input_fusible(state: State, instr: Instr) -> bool:
+def is_input_fusible(state: XlaState, instr: Instr) -> bool:
     """Whether it is a reduction kernel that producers can be pulled into."""
     return instr.kind == INPUT or (instr.kind == OP and bool(state.fact(instr.id).fast))
 
 
-def contains(state: State, instr: Instr, want: Callable[[Fact], bool]) -> int | None:
+def contains(state: XlaState, instr: Instr, want: Callable[[Fact], bool]) -> int | None:
     """The lowest node of `instr` whose facts satisfy `want`."""
     return next((n for n in sorted(instr.nodes) if want(state.fact(n))), None)
 
 
-def reuses(state: State, producer: Instr, consumer: Instr) -> bool:
+def reuses(state: XlaState, producer: Instr, consumer: Instr) -> bool:
     """Whether `consumer` reads elements of `producer` more than once."""
     flow = state.flow(consumer)
     return any(r in flow.reused for r in producer.roots)
@@ -59,30 +59,30 @@ def reuses(state: State, producer: Instr, consumer: Instr) -> bool:
 # producer-consumer legality
 
 
-def library_call(state: State, producer: Instr, consumer: Instr) -> str | None:
+def library_call(state: XlaState, producer: Instr, consumer: Instr) -> str | None:
     for side, instr in (("producer", producer), ("consumer", consumer)):
         if instr.kind == LIBRARY:
             return f"the {side} is a library call ({state.fact(instr.id).op})"
     return None
 
 
-def not_loop_fusible(state: State, producer: Instr, consumer: Instr) -> str | None:
+def not_loop_fusible(state: XlaState, producer: Instr, consumer: Instr) -> str | None:
     if is_loop_fusible(state, producer):
         return None
     return "the producer is a reduction kernel or has several results, not a loop over outputs"
 
 
-def consumer_not_fusible(state: State, producer: Instr, consumer: Instr) -> str | None:
+def consumer_not_fusible(state: XlaState, producer: Instr, consumer: Instr) -> str | None:
     if is_loop_fusible(state, consumer) or is_input_fusible(state, consumer):
         return None
     return "the consumer is neither a loop over outputs nor a fast reduction"
 
 
-def multi_output_producer(state: State, producer: Instr, consumer: Instr) -> str | None:
+def multi_output_producer(state: XlaState, producer: Instr, consumer: Instr) -> str | None:
     return "the producer has several outputs" if producer.multi_output else None
 
 
-def nested_loop(state: State, producer: Instr, consumer: Instr) -> str | None:
+def nested_loop(state: XlaState, producer: Instr, consumer: Instr) -> str | None:
     inner = contains(state, producer, lambda f: f.loops)
     if inner is None:
         return None
@@ -92,14 +92,14 @@ def nested_loop(state: State, producer: Instr, consumer: Instr) -> str | None:
     return f"%{inner} would loop inside another loop of the consumer"
 
 
-def reduction_transposes(state: State, producer: Instr, consumer: Instr) -> str | None:
+def reduction_transposes(state: XlaState, producer: Instr, consumer: Instr) -> str | None:
     if not is_input_fusible(state, consumer):
         return None
     moved = contains(state, producer, lambda f: f.transposes)
     return None if moved is None else f"a reduction would read through the transposition %{moved}"
 
 
-LEGALITY: Rules = (
+LEGALITY: XlaRules = (
     ("library-call", library_call),
     ("not-loop-fusible", not_loop_fusible),
     ("consumer-not-fusible", consumer_not_fusible),
@@ -112,13 +112,13 @@ LEGALITY: Rules = (
 # budget
 
 
-def _buffers(state: State, instr: Instr) -> int:
+def _buffers(state: XlaState, instr: Instr) -> int:
     """Output buffers; several of them need a table of their own."""
     outputs = sum(f.outputs for f in root_facts(state, instr))
     return outputs if outputs == 1 else outputs + 1
 
 
-def _over_budget(state: State, a: Instr, b: Instr, into_consumer: bool) -> str | None:
+def _over_budget(state: XlaState, a: Instr, b: Instr, into_consumer: bool) -> str | None:
     """`a` is the consumer when `into_consumer`."""
     limits = state.limits
     shared = a.shared + b.shared
@@ -139,11 +139,11 @@ def _over_budget(state: State, a: Instr, b: Instr, into_consumer: bool) -> str |
     return f"{total} operands and outputs (limit {limits.operands_and_outputs})"
 
 
-def budget(state: State, producer: Instr, consumer: Instr) -> str | None:
+def budget(state: XlaState, producer: Instr, consumer: Instr) -> str | None:
     return _over_budget(state, consumer, producer, True)
 
 
-def sibling_budget(state: State, first: Instr, second: Instr) -> str | None:
+def sibling_budget(state: XlaState, first: Instr, second: Instr) -> str | None:
     return _over_budget(state, first, second, False)
 
 
@@ -160,7 +160,7 @@ def _duplicated(emitted: int, users: int, fact: Fact) -> str | None:
     return None
 
 
-def code_duplication(state: State, producer: Instr, consumer: Instr) -> str | None:
+def code_duplication(state: XlaState, producer: Instr, consumer: Instr) -> str | None:
     """The guard of instruction fusion: only for a consumer that is a fusion already."""
     if not consumer.is_fusion:
         return None
@@ -169,7 +169,7 @@ def code_duplication(state: State, producer: Instr, consumer: Instr) -> str | No
     return _duplicated(state.flow(consumer).emitted(producer.id), users, fact)
 
 
-def inefficient_emitter(state: State, producer: Instr, consumer: Instr) -> str | None:
+def inefficient_emitter(state: XlaState, producer: Instr, consumer: Instr) -> str | None:
     """The same guard for the later passes, looking into a producer that is a fusion."""
     if not consumer.is_fusion or not producer.is_fusion:
         return code_duplication(state, producer, consumer)

@@ -53,7 +53,7 @@ class Instr:
         return len(self.roots) > 1
 
 
-class State:
+class XlaState:
     """Instructions by id, the owner of every value that leaves one, and its readers.
 
     Nodes of equal meaning inside one fusion are one from the start (XLA merges them by CSE).

@@ -16,7 +16,7 @@ from autofuse.cost.traffic import plan_traffic
 from autofuse.graph.types import Graph
 from autofuse.peers.counts import Counts, hlo_counts, inductor_counts
 from autofuse.peers.systems import first_call, require
-from autofuse.peers.types import Arrays, Program
+from autofuse.peers.types import Arrays, PeerProgram
 from autofuse.plan.schedule import launches_per_call, schedule
 from autofuse.plan.types import Candidate
 from autofuse.runtime.compiled import CompiledPlan
@@ -51,9 +51,9 @@ class Peers:
     """One workload as other libraries have it: `programs` by peer (torch programs take how they
     are compiled), and how often a program's loop runs what is compiled."""
 
-    numpy: Program | None = None
-    jax: Program | None = None
-    torch: Callable[[Callable[..., Any]], Program] | None = None
+    numpy: PeerProgram | None = None
+    jax: PeerProgram | None = None
+    torch: Callable[[Callable[..., Any]], PeerProgram] | None = None
     trips: int = 1
     loop: bool = False
 
@@ -86,7 +86,7 @@ def peer(name: str, peers: Peers, inputs: Arrays) -> Column | None:
     return (_torch if name == TORCH else _script)(peers.torch, peers, inputs)
 
 
-def _numpy(program: Program, inputs: Arrays) -> Column:
+def _numpy(program: PeerProgram, inputs: Arrays) -> Column:
     def feed(given: Sequence[Any]) -> Any:
         with np.errstate(all="ignore"):
             return program(*inputs[: len(inputs) - len(given)], *given)
@@ -99,7 +99,7 @@ def _as_numpy(found: Sequence[Any]) -> Arrays:
     return tuple(np.asarray(a) for a in found)
 
 
-def _jax(program: Program, trips: int, inputs: Arrays) -> Column:
+def _jax(program: PeerProgram, trips: int, inputs: Arrays) -> Column:
     jax: Any = import_module("jax")
     placed = [jax.device_put(a) for a in inputs]
     begun = time.perf_counter()
@@ -118,7 +118,9 @@ def _total(counts: Counts, trips: int) -> float:
     return counts.outside + (counts.per_trip or 0) * trips
 
 
-def _torch(make: Callable[[Callable[..., Any]], Program], peers: Peers, inputs: Arrays) -> Column:
+def _torch(
+    make: Callable[[Callable[..., Any]], PeerProgram], peers: Peers, inputs: Arrays
+) -> Column:
     import torch
     from torch._inductor import config
     from torch._inductor.utils import run_and_get_code
@@ -137,7 +139,9 @@ def _torch(make: Callable[[Callable[..., Any]], Program], peers: Peers, inputs: 
     return Column(call, feed, _from_torch, compile_s, _total(counts, peers.trips))
 
 
-def _script(make: Callable[[Callable[..., Any]], Program], peers: Peers, inputs: Arrays) -> Column:
+def _script(
+    make: Callable[[Callable[..., Any]], PeerProgram], peers: Peers, inputs: Arrays
+) -> Column:
     """TorchScript by tracing: what it is given first is what it specialises on."""
     traced = Traced()
     program = make(traced)
@@ -149,7 +153,7 @@ def _script(make: Callable[[Callable[..., Any]], Program], peers: Peers, inputs:
     )
 
 
-def _inference(program: Program, inputs: Arrays) -> Callable[[Sequence[Any]], Any]:
+def _inference(program: PeerProgram, inputs: Arrays) -> Callable[[Sequence[Any]], Any]:
     import torch
 
     tensors = [torch.tensor(a) for a in inputs]

@@ -14,7 +14,7 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
 from autofuse.peers import programs_case, programs_numpy
-from autofuse.peers.types import Arrays, Program
+from autofuse.peers.types import Arrays, PeerProgram
 from autofuse.zoo import cartpole, policy, training
 from autofuse.zoo.cartpole import FORCE, RESET, UNROLL
 
@@ -107,14 +107,14 @@ def drawing_peers(actions: tuple[int, ...], resets: tuple[int, ...]) -> Peers:
         force = jax.numpy.where(jax.random.uniform(one, actions) < 0.5, -FORCE, FORCE)
         return force, jax.random.uniform(other, resets, minval=-RESET, maxval=RESET)
 
-    def by_torch(compiled: Callable[..., Any]) -> Program:
+    def by_torch(compiled: Callable[..., Any]) -> PeerProgram:
         import torch
 
         def drawn(key: Any) -> Any:
             force = torch.where(torch.rand(actions) < 0.5, -FORCE, FORCE)
             return force, torch.rand(resets) * (2 * RESET) - RESET
 
-        found: Program = compiled(drawn)
+        found: PeerProgram = compiled(drawn)
         return found
 
     return Peers(by_numpy, by_jax, by_torch)
@@ -150,7 +150,7 @@ def zoo_peers(name: str, sizes: tuple[int, ...], trips: int) -> Peers:
 
         return programs_jax.program(name, sizes)(*arrays)
 
-    def by_torch(compiled: Callable[..., Any]) -> Program:
+    def by_torch(compiled: Callable[..., Any]) -> PeerProgram:
         from autofuse.peers import programs_torch
 
         return programs_torch.program(name, sizes, compiled)

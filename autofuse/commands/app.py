@@ -1,4 +1,4 @@
-"""Which commands there are."""
+"""The program with all its commands."""
 
 from __future__ import annotations
 

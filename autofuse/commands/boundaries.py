@@ -1,4 +1,4 @@
-"""Why a searched plan is cut where it is, as text."""
+"""Says as text why a searched plan is cut where it is."""
 
 from __future__ import annotations
 

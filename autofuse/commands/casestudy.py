@@ -1,4 +1,4 @@
-"""`autofuse casestudy`: what rules make of one simulation written four ways, and what a search."""
+"""`autofuse casestudy` times one simulation, written four ways, under rules, search and peers."""
 
 from __future__ import annotations
 

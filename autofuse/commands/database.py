@@ -1,4 +1,4 @@
-"""`autofuse db`: what the tuning database holds, and carrying it elsewhere."""
+"""`autofuse db` tells what the tuning database holds, and carries it elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`autofuse info` and `autofuse zoo`: what there is."""
+"""`autofuse info` tells what this machine has, and `autofuse zoo` which workloads there are."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Plans as boxes and edges for `report.plan_picture`.
 
-Of a loop that the plan runs from the host, one iteration is drawn; what it carries to the next is
-not. A loop run by the host several iterations at once is one box."""
+Of a host loop one iteration is drawn; what it carries to the next is not. A host loop that is
+unrolled is one box.
+"""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def tree_lines(groups: Sequence[dict[str, Any]], indent: str = "", path: str = "
         if "loop" in group:
             loop = group["loop"]
             unrolled = "" if loop["unroll"] == 1 else f", unrolled by {loop['unroll']}"
-            yield f"{indent}{deeper}{plural(loop['trips'], 'trip')}{unrolled}, each:"
+            yield f"{indent}{deeper}{plural(loop['trips'], 'iteration')}{unrolled}, each:"
             yield from tree_lines(loop["groups"], indent + deeper, f"{number}.")
 
 

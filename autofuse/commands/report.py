@@ -1,4 +1,4 @@
-"""`autofuse report`: what tuning bought, as one HTML file, as text or as data."""
+"""`autofuse report` tells what tuning bought, as one HTML file, as text or as data."""
 
 from __future__ import annotations
 

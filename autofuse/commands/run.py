@@ -1,4 +1,4 @@
-"""`autofuse run`: compute a graph's outputs with a plan."""
+"""`autofuse run` computes the outputs of a graph with a plan."""
 
 from __future__ import annotations
 

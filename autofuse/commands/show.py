@@ -1,4 +1,4 @@
-"""`autofuse show`: what a plan is, why, and what its kernels look like."""
+"""`autofuse show` tells what a plan is, and why, and what its kernels look like."""
 
 from __future__ import annotations
 

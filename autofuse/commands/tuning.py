@@ -1,4 +1,4 @@
-"""`autofuse tune`, `query` and `compare`: search for a plan, ask for the best known, time plans."""
+"""`autofuse tune` searches for a plan, `query` gives the best one known, `compare` times plans."""
 
 from __future__ import annotations
 

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from autofuse.cover.budget import certified_gain_s, worth_measuring
 from autofuse.cover.kbest import Ranked, k_best
-from autofuse.cover.planner import Options, PlanResult, Step, plan
+from autofuse.cover.planner import Options, PlanningStep, PlanResult, plan
 from autofuse.cover.protocol import (
     CoverProblem,
+    LeftS,
     Measure,
     Measured,
     Piece,
     Plan,
     Seconds,
+    no_limit,
 )
 
 __all__ = [
     "CoverProblem",
+    "LeftS",
     "Measure",
     "Measured",
     "Options",
     "Piece",
     "Plan",
     "PlanResult",
+    "PlanningStep",
     "Ranked",
     "Seconds",
-    "Step",
     "certified_gain_s",
     "k_best",
+    "no_limit",
     "plan",
     "worth_measuring",
 ]

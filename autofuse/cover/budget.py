@@ -1,4 +1,4 @@
-"""How much measuring is worth it for a plan that will run N times."""
+"""The stopping rule of the exact planner: how much measuring pays for a plan that runs N times."""
 
 from __future__ import annotations
 

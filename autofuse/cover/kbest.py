@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from autofuse.cover.order import run_order
 from autofuse.cover.presolve import Presolved, presolve
-from autofuse.cover.program import Program, Solved
-from autofuse.cover.protocol import CoverProblem, Plan
+from autofuse.cover.program import CoverProgram, Solved
+from autofuse.cover.protocol import CoverProblem, LeftS, Plan, no_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,14 @@ class Ranked:
 
 
 def k_best(
-    problem: CoverProblem, costs: Mapping[str, float | None] | None = None, k: int = 1
-) -> tuple[Ranked, ...]:
+    problem: CoverProblem, costs: Mapping[str, float | None] | None = None, k: int = 1,
+    left_s: LeftS = no_limit,
+) -> tuple[Ranked, ...]:  # fmt: skip
     """The k least plans, best first; fewer where there are no more.
 
     `costs`: by key, in place of the bound; None means the piece cannot be used. A plan that holds
-    all of another one is no plan of its own here. Raises AutofuseError where no plan exists.
+    all of another one is no plan of its own here. When `left_s` says that no time is left they are
+    plans, perhaps fewer and perhaps not the least. Raises AutofuseError where no plan exists.
     """
     presolved = presolve(problem)
     given = costs or {}
@@ -42,23 +44,27 @@ def k_best(
     sums: list[tuple[float, Plan]] = [(0.0, ())]
     for part, copies in zip(presolved.parts, presolved.copies, strict=True):
         keys = np.array(part.keys, dtype=np.int64)
-        plans = _part_plans(Program(part), current[keys], ~out[keys], k)
+        plans = _part_plans(CoverProgram(part), current[keys], ~out[keys], k, left_s)
         for copy in copies:
             sums = _merge(sums, [(s.cost, tuple(copy[p] for p in s.plan)) for s in plans], k)
     return tuple(Ranked(_ordered(presolved, plan), cost) for cost, plan in sums)
 
 
 def _part_plans(
-    program: Program, costs: NDArray[np.float64], allowed: NDArray[np.bool_], k: int
+    program: CoverProgram,
+    costs: NDArray[np.float64],
+    allowed: NDArray[np.bool_],
+    k: int,
+    left_s: LeftS,
 ) -> list[Solved]:
     """The k least plans of a part, each found with all before it forbidden."""
     found: list[Solved] = []
     while len(found) < k:
-        solved = program.solve(costs, allowed, [s.plan for s in found])
+        solved = program.solve(costs, allowed, [s.plan for s in found], left_s)
         if solved is None or not solved.plan:
             break
         found.append(solved)
-    return found
+    return sorted(found, key=lambda solved: solved.cost)
 
 
 def _merge(

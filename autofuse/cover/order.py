@@ -1,7 +1,8 @@
-"""Whether chosen pieces can run in some order, and which values wait for each other if not."""
+"""Finds an order in which chosen pieces can run, or the values that wait for each other."""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ Values = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunOrder:
     """`order`: pieces that can run, in order. `stuck`: the others. `available`: values written."""
 
     order: tuple[int, ...]
@@ -21,7 +22,7 @@ class Run:
     available: frozenset[int]
 
 
-def run_order(reads: Sequence[Values], writes: Sequence[Values], chosen: Iterable[int]) -> Run:
+def run_order(reads: Sequence[Values], writes: Sequence[Values], chosen: Iterable[int]) -> RunOrder:
     """Run every chosen piece whose reads are available until none is left that can."""
     pieces = sorted(chosen)
     missing = {p: len(reads[p]) for p in pieces}
@@ -44,11 +45,51 @@ def run_order(reads: Sequence[Values], writes: Sequence[Values], chosen: Iterabl
                 if missing[reader] == 0:
                     ready.append(reader)
     stuck = tuple(p for p in pieces if missing[p] > 0)
-    return Run(tuple(order), stuck, frozenset(available))
+    return RunOrder(tuple(order), stuck, frozenset(available))
+
+
+def cheap_plan(
+    reads: Sequence[Values], writes: Sequence[Values], costs: Sequence[float],
+    allowed: Iterable[int], wanted: Iterable[int],
+) -> tuple[int, ...] | None:  # fmt: skip
+    """A plan of allowed pieces that writes the wanted values, in an order it can run in; None where
+    there is none. Each value is written by the piece that, with all it needs, seems cheapest (the
+    additive heuristic of Bonet and Geffner 2001): no solver, and no proof."""
+    pieces = list(allowed)
+    missing = {p: len(reads[p]) for p in pieces}
+    readers: dict[int, list[int]] = {}
+    for p in pieces:
+        for v in reads[p]:
+            readers.setdefault(v, []).append(p)
+    total = {p: costs[p] for p in pieces}
+    writer: dict[int, int] = {}
+    heap = [(total[p], p) for p in pieces if not missing[p]]
+    heapq.heapify(heap)
+    while heap:
+        at, p = heapq.heappop(heap)
+        for v in writes[p]:
+            if v in writer:
+                continue
+            writer[v] = p
+            for reader in readers.get(v, ()):
+                missing[reader] -= 1
+                total[reader] += at
+                if not missing[reader]:
+                    heapq.heappush(heap, (total[reader], reader))
+    chosen: set[int] = set()
+    asked = list(wanted)
+    while asked:
+        v = asked.pop()
+        if v not in writer:
+            return None
+        if writer[v] not in chosen:
+            chosen.add(writer[v])
+            asked += reads[writer[v]]
+    return run_order(reads, writes, chosen).order
 
 
 def waiting_values(
-    reads: Sequence[Values], writes: Sequence[Values], run: Run
+    reads: Sequence[Values], writes: Sequence[Values], run: RunOrder
 ) -> list[frozenset[int]]:
     """Sets of values that stuck pieces write only for each other.
 

@@ -15,13 +15,22 @@ import numpy as np
 from autofuse.cover.budget import worth_measuring
 from autofuse.cover.order import run_order
 from autofuse.cover.presolve import Presolved, presolve
-from autofuse.cover.protocol import CoverProblem, Measure, Measured, Piece, Plan, Seconds
+from autofuse.cover.protocol import (
+    CoverProblem,
+    LeftS,
+    Measure,
+    Measured,
+    Piece,
+    Plan,
+    Seconds,
+    no_limit,
+)
 from autofuse.cover.state import Costs, PartState, known_costs, part_states
 from autofuse.errors import AutofuseError
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanningStep:
     """Where the search stands: the least measured plan, and what no plan can be below.
 
     `incumbent_us` is None until a plan is measured; `gap` = 1 - bound / incumbent, 1 without one.
@@ -91,16 +100,19 @@ def plan(
     known: Mapping[str, Measured] | None = None,
     prepare: Callable[[Sequence[Piece]], None] = lambda pieces: None,
     should_stop: Callable[[], bool] = lambda: False,
-    on_step: Callable[[Step], None] = lambda step: None,
+    left_s: LeftS = no_limit,
+    on_step: Callable[[PlanningStep], None] = lambda step: None,
 ) -> PlanResult:
     """The best plan of `problem`, measuring as few pieces as proving it takes.
 
     `start`: plans (piece indices) to measure first. `known`: measurements made before, by key.
     `prepare` is told of each batch before it is measured one by one. `should_stop` is asked before
-    each measurement. Raises AutofuseError where the pieces make no plan at all.
+    each measurement, `left_s` for the seconds that solving may take before the next one: what was
+    not proved by then stays open. Raises AutofuseError where the pieces make no plan at all.
     """
     planner = _Planner(presolve(problem), problem, measure, known or {}, options)
     planner.prepare, planner.should_stop, planner.on_step = prepare, should_stop, on_step
+    planner.left_s = left_s
     return planner.run(start)
 
 
@@ -119,7 +131,8 @@ class _Planner:
         self.parts: list[PartState] = part_states(presolved)
         self.prepare: Callable[[Sequence[Piece]], None]
         self.should_stop: Callable[[], bool]
-        self.on_step: Callable[[Step], None]
+        self.on_step: Callable[[PlanningStep], None]
+        self.left_s: LeftS
         self.measured = 0
         self.spent_s = 0.0
 
@@ -138,6 +151,8 @@ class _Planner:
             if stopped is not None:
                 return self._result(stopped)
             batch = self._batch()
+            if not batch:  # solving was cut short: nothing says what to measure next
+                return self._result("stop")
             step = self._step()
             seconds = [self._seconds(key) for key in batch]
             if not worth_measuring(step.incumbent_us, step.bound_us, self.options.runs, seconds):
@@ -153,7 +168,7 @@ class _Planner:
         """
         while True:
             bare = [part for part in self.parts if part.incumbent is None and not part.solved]
-            keys = {key: None for part in bare for key in part.first_plan(self.costs)}
+            keys = {key: None for part in bare for key in part.first_plan(self.costs, self.left_s)}
             if not keys:
                 return True
             if not self._measure_all([key for key in keys if not self.costs.known[key]]):
@@ -235,8 +250,8 @@ class _Planner:
         """Solve again the parts whose costs changed; the others stand."""
         for part in parts:
             if not part.solved:
-                part.improve(self.costs)
-                part.tighten(self.costs)
+                part.improve(self.costs, self.left_s)
+                part.tighten(self.costs, self.left_s)
 
     def _offer(self, pieces: Sequence[int]) -> None:
         chosen = set(pieces)
@@ -245,7 +260,7 @@ class _Planner:
                 part.offer((i for i, p in enumerate(copy) if p in chosen), self.costs)
             part.fix()
 
-    def _step(self) -> Step:
+    def _step(self) -> PlanningStep:
         incumbent: float | None = 0.0
         bound = 0.0
         fixed = 0
@@ -260,7 +275,7 @@ class _Planner:
             elif incumbent is not None:
                 incumbent += copies * part.incumbent
         gap = 1.0 if incumbent is None else 1 - bound / incumbent if incumbent > 0 else 0.0
-        return Step(incumbent, bound, max(0.0, gap), self.measured, fixed, self.spent_s)
+        return PlanningStep(incumbent, bound, max(0.0, gap), self.measured, fixed, self.spent_s)
 
     def _plan(self) -> Plan | None:
         if any(part.incumbent is None for part in self.parts):

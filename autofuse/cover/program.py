@@ -12,16 +12,17 @@ and with them the 0/1 program that is left after fixing by reduced cost is small
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.cover.ascent import opening_cuts
 from autofuse.cover.cuts import broken_cuts
-from autofuse.cover.highs import Floats, Relaxation, Row, Rows, solve_integer
-from autofuse.cover.order import run_order, waiting_values
+from autofuse.cover.highs import Floats, OutOfTimeError, Relaxation, Row, Rows, solve_integer
+from autofuse.cover.order import cheap_plan, run_order, waiting_values
 from autofuse.cover.presolve import Part
+from autofuse.cover.protocol import LeftS, no_limit
 
 # Further than HiGHS's own tolerance (1e-6) from a whole number.
 FRACTIONAL = 1e-5
@@ -51,14 +52,16 @@ class Relaxed:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """A least plan in an order it can run in, what it costs, and a bound on what any costs."""
+    """A plan in an order it can run in, what it costs, a bound on what any costs, and whether it
+    was proved to be a least one in the time there was."""
 
     plan: tuple[int, ...]
     cost: float
     bound: float
+    proved: bool = True
 
 
-class Program:
+class CoverProgram:
     """The program of one part. Costs are per piece, finite and >= 0."""
 
     def __init__(self, part: Part) -> None:
@@ -159,10 +162,13 @@ class Program:
             self._add(rows)
         return bool(rows)
 
-    def relax(self, costs: Floats, out: Mask, enough: float = np.inf) -> Relaxed | None:
+    def relax(
+        self, costs: Floats, out: Mask, enough: float = np.inf, left_s: LeftS = no_limit
+    ) -> Relaxed | None:
         """The relaxation without the pieces `out`; None where no plan is left.
 
-        It is cut until that stops paying or the bound has reached `enough`.
+        It is cut until that stops paying, the bound has reached `enough` or time is up. (Where that
+        is before it is solved at all, each piece costs its own, and the bound is 0.)
         """
         upper = np.ones(self._columns)
         upper[: self.size] = ~out
@@ -170,11 +176,15 @@ class Program:
         scaled = np.zeros(self._columns)
         scaled[: self.size] = costs / scale
         bounds: list[float] = []
+        last = Relaxed(0.0, np.zeros(self.size), costs, None)
         while True:
             if self._relaxation is None:
                 self._open(costs)
                 self._relaxation = Relaxation(self._packed, self._columns)
-            answer = self._relaxation.solve(scaled, upper)
+            try:
+                answer = self._relaxation.solve(scaled, upper, left_s())
+            except OutOfTimeError:
+                return last
             if answer is None:
                 return None
             x, share = answer[0], answer[0][: self.size]
@@ -185,9 +195,10 @@ class Program:
             if whole and plan is None:
                 continue
             bounds.append(bound)
-            done = whole or bound * scale >= enough or _stalled(bounds)
+            last = Relaxed(bound * scale, share, reduced * scale, plan)
+            done = whole or last.bound >= enough or _stalled(bounds) or left_s() <= 0
             if done or not (self._separate(x) or loose):
-                return Relaxed(bound * scale, share, reduced * scale, plan)
+                return last
 
     def _safe(self, costs: Floats, upper: Floats, duals: Floats) -> tuple[float, Floats]:
         """A bound and reduced costs that hold for any duals >= 0, so rounding cannot break them."""
@@ -198,33 +209,53 @@ class Program:
         return bound, np.maximum(reduced[: self.size], 0.0)
 
     def solve(
-        self, costs: Floats, allowed: Mask, forbidden: Sequence[Sequence[int]] = ()
-    ) -> Solved | None:
-        """A least plan of the `allowed` pieces that holds none of the plans `forbidden`.
+        self, costs: Floats, allowed: Mask, forbidden: Sequence[Sequence[int]] = (),
+        left_s: LeftS = no_limit,
+    ) -> Solved | None:  # fmt: skip
+        """A least plan of the `allowed` pieces that holds none of the plans `forbidden`, or where
+        time is up the best that was found, or one that no solver was asked for.
 
         None where there is none. A small program of the pieces with least reduced cost gives a
         first plan; what the relaxation then shows to be in no better one is left out of the second.
         """
-        relaxed = self.relax(costs, ~allowed)
+        relaxed = self.relax(costs, ~allowed, left_s=left_s)
         if relaxed is None:
             return None
         if relaxed.plan is not None and not forbidden:
             cost = float(costs[list(relaxed.plan)].sum())
             return Solved(relaxed.plan, cost, min(cost, relaxed.bound))
-        best, near = self._first(costs, relaxed, allowed, forbidden)
-        limit = np.inf if best is None else best.cost * (1 - TOLERANCE)
-        rest = allowed & (relaxed.bound + relaxed.reduced < limit)
-        if best is None or np.any(rest & ~near):
-            better = self._integer(costs, rest, forbidden)
-            best = min((s for s in (best, better) if s), key=lambda s: s.cost, default=None)
+        best: Solved | None = None
+        try:
+            best, near = self._first(costs, relaxed, allowed, forbidden, left_s)
+            limit = np.inf if best is None else best.cost * (1 - TOLERANCE)
+            rest = allowed & (relaxed.bound + relaxed.reduced < limit)
+            if best is None or np.any(rest & ~near):
+                better = self._integer(costs, rest, forbidden, left_s)
+                best = _better(best, better)
+        except OutOfTimeError:
+            cheap = self._cheap(costs, allowed, forbidden)
+            best = _better(cheap, best and replace(best, proved=False))
         if best is None:
             return None
         # Nothing outside `rest` is better than the best, so nothing at all is.
-        return Solved(best.plan, best.cost, best.cost * (1 - TOLERANCE))
+        bound = best.cost * (1 - TOLERANCE) if best.proved else min(relaxed.bound, best.cost)
+        return Solved(best.plan, best.cost, bound, best.proved)
+
+    def _cheap(
+        self, costs: Floats, allowed: Mask, forbidden: Sequence[Sequence[int]]
+    ) -> Solved | None:
+        """A plan of allowed pieces, none of the forbidden ones, of which nothing is proved."""
+        part, pieces = self.part, np.flatnonzero(allowed).tolist()
+        wanted = [v for v, forced in enumerate(part.forced) if forced]
+        plan = cheap_plan(part.reads, part.writes, costs.tolist(), pieces, wanted)
+        if plan is None or any(set(one) <= set(plan) for one in forbidden):
+            return None
+        return Solved(plan, float(costs[list(plan)].sum()), 0.0, proved=False)
 
     def _first(
-        self, costs: Floats, relaxed: Relaxed, allowed: Mask, forbidden: Sequence[Sequence[int]]
-    ) -> tuple[Solved | None, Mask]:
+        self, costs: Floats, relaxed: Relaxed, allowed: Mask, forbidden: Sequence[Sequence[int]],
+        left_s: LeftS,
+    ) -> tuple[Solved | None, Mask]:  # fmt: skip
         """A least plan of some allowed pieces of least reduced cost, of more until there is one."""
         rank = np.argsort(np.where(allowed, relaxed.reduced, np.inf), kind="stable")
         total = int(allowed.sum())
@@ -232,13 +263,13 @@ class Program:
         while True:
             near = np.zeros(self.size, dtype=bool)
             near[rank[: min(count, total)]] = True
-            best = self._integer(costs, near, forbidden)
+            best = self._integer(costs, near, forbidden, left_s)
             if best is not None or count >= total:
                 return best, near
             count *= 3
 
     def _integer(
-        self, costs: Floats, allowed: Mask, forbidden: Sequence[Sequence[int]]
+        self, costs: Floats, allowed: Mask, forbidden: Sequence[Sequence[int]], left_s: LeftS
     ) -> Solved | None:
         kept = np.concatenate([np.flatnonzero(allowed), np.arange(self.size, self._columns)])
         integers = int(allowed.sum())
@@ -252,12 +283,21 @@ class Program:
             uses = [self._use_rows[i] for i in some.tolist()]
             rows = Rows.of(active + uses + bans, self._columns)
             rows = Rows(rows.matrix[:, kept], rows.lower)
-            answer = solve_integer(rows, scaled, integers)
+            answer = solve_integer(rows, scaled, integers, left_s())
             if answer is None:
                 return None
-            plan = self._order(kept[:integers][answer[0][:integers] > 0.5].tolist())
+            plan = self._order(kept[:integers][answer.x[:integers] > 0.5].tolist())
             if plan is not None:
-                return Solved(plan, float(costs[list(plan)].sum()), answer[1] * scale)
+                cost = float(costs[list(plan)].sum())
+                return Solved(plan, cost, answer.bound * scale, answer.proved)
+
+
+def _better(one: Solved | None, other: Solved | None) -> Solved | None:
+    """The cheaper of two plans, proved when both are."""
+    if one is None or other is None:
+        return one or other
+    best = min(one, other, key=lambda s: s.cost)
+    return replace(best, proved=one.proved and other.proved)
 
 
 def _is_whole(x: Floats) -> bool:

@@ -63,5 +63,14 @@ class Measured:
 
 
 Measure = Callable[[Piece], Measured]
+LeftS = Callable[[], float]
+"""Seconds that solving may still take; what it has by then has to do."""
+
+
+def no_limit() -> float:
+    """Solving may take as long as it takes."""
+    return math.inf
+
+
 Seconds = Callable[[Piece], float]
 """An estimate of the seconds that measuring a piece would take."""

@@ -9,8 +9,8 @@ import numpy as np
 from autofuse.cover.highs import Floats
 from autofuse.cover.order import run_order
 from autofuse.cover.presolve import Presolved
-from autofuse.cover.program import TOLERANCE, Mask, Program, Relaxed
-from autofuse.cover.protocol import Measured
+from autofuse.cover.program import TOLERANCE, CoverProgram, Mask, Relaxed
+from autofuse.cover.protocol import LeftS, Measured, no_limit
 
 # A cost this far below its bound is noise, not a wrong bound.
 NOISE = 1e-6
@@ -57,7 +57,7 @@ class Costs:
 class PartState:
     """One part's program with its incumbent (measured pieces only) and its bound, in us."""
 
-    def __init__(self, program: Program, copies: tuple[tuple[int, ...], ...]) -> None:
+    def __init__(self, program: CoverProgram, copies: tuple[tuple[int, ...], ...]) -> None:
         self.program = program
         self.keys = np.array(program.part.keys, dtype=np.int64)
         self.copies = copies
@@ -90,26 +90,27 @@ class PartState:
         if self.incumbent is None or cost < self.incumbent:
             self.incumbent, self.plan = cost, run.order
 
-    def improve(self, costs: Costs) -> None:
+    def improve(self, costs: Costs, left_s: LeftS = no_limit) -> None:
         """The incumbent becomes the best plan of measured pieces."""
         ok = (costs.known & ~costs.failed)[self.keys] & ~self.fixed
         part = self.program.part
         run = run_order(part.reads, part.writes, np.flatnonzero(ok).tolist())
         if all(v in run.available for v, forced in enumerate(part.forced) if forced):
-            solved = self.program.solve(costs.current()[self.keys], ok)
+            solved = self.program.solve(costs.current()[self.keys], ok, left_s=left_s)
             if solved is not None:
                 self.offer(solved.plan, costs)
 
-    def tighten(self, costs: Costs) -> None:
+    def tighten(self, costs: Costs, left_s: LeftS = no_limit) -> None:
         """Solve with optimistic costs: the bound rises, pieces are fixed out, some are wanted.
 
         `wanted` becomes the unmeasured pieces that the optimistic optimum uses, with their share of
-        its cost; none means that no plan is better than the incumbent.
+        its cost; none means that no plan is better than the incumbent, or that there was no time to
+        say.
         """
         current = costs.current()[self.keys]
         out = self.fixed | costs.failed[self.keys]
         limit = np.inf if self.incumbent is None else self.incumbent
-        self.relaxed = self.program.relax(current, out, limit)
+        self.relaxed = self.program.relax(current, out, limit, left_s)
         self.wanted = {}
         if self.relaxed is None:
             self._close()
@@ -120,21 +121,21 @@ class PartState:
             return
         self._want(costs, self.relaxed.shares, current)
         if not self.wanted:
-            self._decide(costs, current)
+            self._decide(costs, current, left_s)
 
-    def first_plan(self, costs: Costs) -> list[int]:
+    def first_plan(self, costs: Costs, left_s: LeftS = no_limit) -> list[int]:
         """The keys of the optimistic optimum that are not measured yet."""
         current = costs.current()[self.keys]
-        solved = self.program.solve(current, ~self.fixed & ~costs.failed[self.keys])
+        solved = self.program.solve(current, ~self.fixed & ~costs.failed[self.keys], left_s=left_s)
         if solved is None:
             return []
         keys = dict.fromkeys(self.keys[list(solved.plan)].tolist())
         return [key for key in keys if not costs.known[key]]
 
-    def _decide(self, costs: Costs, current: Floats) -> None:
+    def _decide(self, costs: Costs, current: Floats, left_s: LeftS) -> None:
         """The relaxation rests on measured pieces alone: only whole plans can say more."""
         out = self.fixed | costs.failed[self.keys]
-        solved = self.program.solve(current, ~out)
+        solved = self.program.solve(current, ~out, left_s=left_s)
         if solved is None:
             self._close()
             return
@@ -178,7 +179,7 @@ class PartState:
 
 def part_states(presolved: Presolved) -> list[PartState]:
     return [
-        PartState(Program(part), copies)
+        PartState(CoverProgram(part), copies)
         for part, copies in zip(presolved.parts, presolved.copies, strict=True)
     ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import combinations
@@ -52,7 +52,7 @@ class EnumerateOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class KernelOption:
     """A group one kernel can be: the values it writes, its bound and its structure."""
 
     group: FusionGroup
@@ -74,12 +74,12 @@ class Sketch:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class GrownState:
     """A set of supernodes that can be a kernel: `first` writes all that others need if it legally
     can (`whole`), else as little as it may."""
 
     sketch: Sketch
-    first: Option
+    first: KernelOption
 
     @property
     def mask(self) -> int:
@@ -94,18 +94,25 @@ class Judge:
     """Judges sets of supernodes, each once, and counts why sets were refused."""
 
     def __init__(
-        self, supernodes: Supernodes, options: EnumerateOptions, calibration: Calibration
-    ) -> None:
+        self, supernodes: Supernodes, options: EnumerateOptions, calibration: Calibration,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:  # fmt: skip
         self.supernodes = supernodes
         self.graph: Graph = supernodes.graph
         self.options = options
         self.calibration = calibration
         self.shapes = Structures(supernodes.graph)
         self.counts: Counter[str] = Counter()
+        self._should_stop, self._is_over = should_stop, False
         self._sketches: dict[int, Sketch | None] = {}
-        self._known: dict[int, State | None] = {}
+        self._known: dict[int, GrownState | None] = {}
         self._bounds: dict[Key, float] = {}
         self._cheap = [self._is_cheap(k) for k in range(len(supernodes.items))]
+
+    def is_over(self) -> bool:
+        """Whether no more sets should be looked for; once over, it stays over."""
+        self._is_over = self._is_over or self._should_stop()
+        return self._is_over
 
     def _is_cheap(self, k: int) -> bool:
         """Whether computing a supernode again may pay: no reduction roots, few operations per
@@ -143,23 +150,23 @@ class Judge:
         key = self.shapes.key(nodes, needed)
         return Sketch(mask, nodes, needed, droppable, self._bound(key, nodes, needed), key)
 
-    def judge(self, mask: int, limit: int | None = None) -> State | None:
+    def judge(self, mask: int, limit: int | None = None) -> GrownState | None:
         """What a set of supernodes can be, or None when no kernel can be it."""
         if mask not in self._known or limit is not None:
             sketch = self.sketch(mask, limit)
             self._known[mask] = None if sketch is None else self._judge(sketch)
         return self._known[mask]
 
-    def _judge(self, sketch: Sketch) -> State | None:
+    def _judge(self, sketch: Sketch) -> GrownState | None:
         above = self._above(sketch.mask)
         option = self._option(sketch, sketch.needed, above)
         if option is None and 0 < len(sketch.droppable) <= self.options.max_dropped:
             dropped = frozenset(sketch.droppable)
             outputs = tuple(v for v in sketch.needed if v not in dropped)
             option = self._option(sketch, outputs, above)
-        return None if option is None else State(sketch, option)
+        return None if option is None else GrownState(sketch, option)
 
-    def options_of(self, state: State) -> Iterator[Option]:
+    def options_of(self, state: GrownState) -> Iterator[KernelOption]:
         """All that a state may write; what saves nothing by writing less is left out."""
         yield state.first
         sketch, above = state.sketch, self._above(state.mask)
@@ -208,7 +215,9 @@ class Judge:
         before = reduce(or_, (self.supernodes.preds[k] for k in bits(mask)), 0) & ~mask
         return reduce(or_, (self.supernodes.up[k] for k in bits(before)), 0)
 
-    def _option(self, sketch: Sketch, outputs: tuple[Value, ...], above: int) -> Option | None:
+    def _option(
+        self, sketch: Sketch, outputs: tuple[Value, ...], above: int
+    ) -> KernelOption | None:
         home = self.supernodes.home
         if any(above >> home[v.node] & 1 for v in outputs):
             self.counts["illegal: convex"] += 1
@@ -217,14 +226,14 @@ class Judge:
 
     def option(
         self, nodes: tuple[int, ...], outputs: tuple[Value, ...], key: Key | None = None
-    ) -> Option | None:
+    ) -> KernelOption | None:
         """The option of one group whose place among other kernels is known to be possible."""
         known = key or self.shapes.key(nodes, outputs)
         refusal = self.shapes.verdict(known, nodes, outputs)
         if refusal is not None:
             self.counts[f"illegal: {refusal.rule}"] += 1
             return None
-        return Option(FusionGroup(nodes, outputs), self._bound(known, nodes, outputs), known)
+        return KernelOption(FusionGroup(nodes, outputs), self._bound(known, nodes, outputs), known)
 
     def _bound(self, key: Key, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> float:
         if key not in self._bounds:

@@ -9,11 +9,11 @@ is legal".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from autofuse.cost.bounds import NOMINAL, Calibration, group_bound_us
-from autofuse.enumerate.candidates import EnumerateOptions, Judge, Option, Sketch, State
+from autofuse.enumerate.candidates import EnumerateOptions, GrownState, Judge, KernelOption, Sketch
 from autofuse.enumerate.joins import CROWD, fuse_legal, neighbours, side_by_side, whole_parts
 from autofuse.enumerate.structure import Key, Structures
 from autofuse.enumerate.supernodes import Supernodes, supernodes_of
@@ -23,12 +23,16 @@ from autofuse.plan.groups import rank
 from autofuse.plan.types import FusionGroup, FusionPlan, LoopBody
 
 Bodies = Mapping[int, Sequence[LoopBody]]
+# Counted where there was no time: supernodes that nothing was grown from, groups without digest.
+CUT_SHORT, UNNAMED = "limit: time", "limit: time to digest"
 
 
 @dataclass(frozen=True)
 class Enumeration:
     """Candidate groups with their lower bounds in microseconds (parallel), what was counted on the
-    way, and the supernodes they are made of. `digest` names a group's kernel for the database."""
+    way, and the supernodes they are made of. `digest` names a group's kernel for the database.
+    `base` are the groups without which there may be no plan: supernodes alone, those of given plans
+    and the bodies of loops."""
 
     graph: Graph
     groups: tuple[FusionGroup, ...]
@@ -38,6 +42,7 @@ class Enumeration:
     supernodes: Supernodes = field(repr=False)
     _shapes: Structures = field(repr=False)
     _keys: tuple[Key | None, ...] = field(repr=False)
+    base: frozenset[FusionGroup] = field(repr=False)
 
     def digest(self, index: int) -> str:
         """The digest of group `index`; groups of one class share the work. For a loop that is
@@ -47,6 +52,32 @@ class Enumeration:
             key = self._shapes.key(group.nodes, group.outputs)
         return self._shapes.digest(key, group.nodes, group.outputs)
 
+    def named(self, should_stop: Callable[[], bool]) -> Enumeration:
+        """The groups whose digests were computed before `should_stop` said to stop, with all of the
+        base among them; which were left out is counted. About half a millisecond per class."""
+        late, kept = False, list[int]()
+        for k, group in enumerate(self.groups):
+            late = late or should_stop()
+            if not late or group in self.base:
+                self.digest(k)
+                kept.append(k)
+        if len(kept) == len(self.groups):
+            return self
+        counts = self.counts | {"kept": len(kept), UNNAMED: len(self.groups) - len(kept)}
+        return replace(
+            self,
+            groups=tuple(self.groups[k] for k in kept),
+            bounds_us=tuple(self.bounds_us[k] for k in kept),
+            classes=tuple(self.classes[k] for k in kept),
+            counts=dict(sorted(counts.items())),
+            _keys=tuple(self._keys[k] for k in kept),
+        )
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether there was no time for all of it."""
+        return CUT_SHORT in self.counts or UNNAMED in self.counts
+
 
 def enumerate_groups(
     graph: Graph,
@@ -55,14 +86,16 @@ def enumerate_groups(
     include: Sequence[FusionPlan] = (),
     bodies: Bodies | None = None,
     calibration: Calibration = NOMINAL,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Enumeration:
     """Candidate kernels of a canonical graph.
 
     `bodies` gives the ways in which a loop may be run by the host, by loop node; a loop that can
-    be no kernel and has no body plan makes the program infeasible."""
+    be no kernel and has no body plan makes the program infeasible. `should_stop` is asked every
+    few milliseconds: what is always there is there when it says so, and the rest ends early."""
     limits = options or EnumerateOptions()
     supernodes = supernodes_of(graph, limits.join)
-    judge = Judge(supernodes, limits, calibration)
+    judge = Judge(supernodes, limits, calibration, should_stop)
     found = _Kept(judge)
     found.add_included(include)
     found.add_bodies(bodies or {}, calibration)
@@ -71,10 +104,14 @@ def enumerate_groups(
     ]
     for state in singles:
         found.add_state(state)
+    found.base = frozenset(found.options)
     fused = fuse_legal(judge)
     for state in (*fused, *whole_parts(judge)):
         found.add_state(state)
     for k in range(len(supernodes.items)):
+        if judge.is_over():
+            judge.counts[CUT_SHORT] = len(supernodes.items) - k
+            break
         for state in _Growth(judge, k).run():
             found.add_state(state)
     for option in side_by_side(judge, [*fused, *singles]):
@@ -89,8 +126,9 @@ class _Kept:
         self.judge = judge
         self.options: dict[FusionGroup, tuple[float, Key | None]] = {}
         self.counts: Counter[str] = judge.counts
+        self.base: frozenset[FusionGroup] = frozenset()
 
-    def add(self, option: Option, always: bool = False) -> None:
+    def add(self, option: KernelOption, always: bool = False) -> None:
         if option.group in self.options:
             return
         if len(self.options) >= self.judge.options.max_groups and not always:
@@ -98,7 +136,7 @@ class _Kept:
             return
         self.options[option.group] = (option.bound_us, option.key)
 
-    def add_state(self, state: State) -> None:
+    def add_state(self, state: GrownState) -> None:
         always = state.mask & (state.mask - 1) == 0
         for option in self.judge.options_of(state):
             self.add(option, always)
@@ -149,6 +187,7 @@ class _Kept:
             self.judge.supernodes,
             self.judge.shapes,
             tuple(self.options[g][1] for g in groups),
+            self.base,
         )
 
 
@@ -161,15 +200,17 @@ class _Growth:
         self.seed = seed
         self.tried = 0
 
-    def run(self) -> Iterator[State]:
+    def run(self) -> Iterator[GrownState]:
         """Every set that entered the beam."""
         start = self.judge.judge(1 << self.seed)
         if start is None or self.judge.supernodes.barriers >> self.seed & 1:
             return
         frontier, seen = [start], {start.mask}
         while frontier and self.tried < self.judge.options.max_per_seed:
-            grown: list[tuple[float, int, State]] = []
+            grown: list[tuple[float, int, GrownState]] = []
             for state in frontier:
+                if self.judge.is_over():
+                    return
                 for mask in self._next(state.mask):
                     if mask in seen or self.tried >= self.judge.options.max_per_seed:
                         continue
@@ -181,9 +222,9 @@ class _Growth:
             frontier = self._best(sorted(grown, key=lambda item: item[:2]))
             yield from frontier
 
-    def _best(self, ranked: Sequence[tuple[float, int, State]]) -> list[State]:
+    def _best(self, ranked: Sequence[tuple[float, int, GrownState]]) -> list[GrownState]:
         """The first that may be kernels and may gain, as many as the beam is wide."""
-        kept: list[State] = []
+        kept: list[GrownState] = []
         for position, (_, mask, before) in enumerate(ranked):
             if len(kept) == self.judge.options.beam:
                 self.judge.counts["dominated: beam"] += len(ranked) - position
@@ -202,7 +243,7 @@ class _Growth:
             if closed != union and (closed & ~union).bit_count() <= CROWD:
                 yield closed
 
-    def _gains(self, before: State, after: State) -> bool:
+    def _gains(self, before: GrownState, after: GrownState) -> bool:
         """Whether one kernel may beat two: the bound of the union against those of its parts."""
         extra = after.mask & ~before.mask
         if not self.judge.options.prune or not (before.whole and after.whole):

@@ -9,7 +9,7 @@ from functools import reduce
 from operator import or_
 
 from autofuse.cost.work import group_work
-from autofuse.enumerate.candidates import Judge, Option, State
+from autofuse.enumerate.candidates import GrownState, Judge, KernelOption
 from autofuse.enumerate.supernodes import Supernodes
 from autofuse.plan.clusters import bits, connected, mask_of
 
@@ -44,14 +44,16 @@ def neighbours(supernodes: Supernodes, mask: int, fanout: int) -> list[int]:
     return [k for k in ranked if not supernodes.barriers >> k & 1][:fanout]
 
 
-def fuse_legal(judge: Judge) -> list[State]:
+def fuse_legal(judge: Judge) -> list[GrownState]:
     """A plan that fuses whatever is legal: each supernode joins the kernel of its last producer, or
     of a sibling, if it may. Kernels are numbered, and no supernode joins one before its producers',
-    so that the kernels never wait for each other."""
+    so that the kernels never wait for each other. Cut short, it leaves the last supernodes out."""
     supernodes = judge.supernodes
     masks: list[int] = []
     home: list[int] = []
     for k in range(len(supernodes.items)):
+        if judge.is_over():
+            break
         at = _kernel_for(judge, k, masks, home)
         if at is None:
             masks.append(1 << k)
@@ -79,17 +81,17 @@ def _kernel_for(judge: Judge, k: int, masks: Sequence[int], home: Sequence[int])
     return None
 
 
-def whole_parts(judge: Judge) -> list[State]:
+def whole_parts(judge: Judge) -> list[GrownState]:
     """Everything connected between barriers as one kernel each, where legal."""
     supernodes = judge.supernodes
     free = [k for k in range(len(supernodes.items)) if not supernodes.barriers >> k & 1]
     links = ((p, k) for k in free for p in bits(supernodes.preds[k] & ~supernodes.barriers))
     parts = (mask_of(part) for part in connected(free, links))
-    found = (judge.judge(part, judge.options.whole_nodes) for part in parts)
+    found = (judge.judge(part, judge.options.whole_nodes) for part in parts if not judge.is_over())
     return [state for state in found if state is not None]
 
 
-def side_by_side(judge: Judge, states: Sequence[State]) -> Iterator[Option]:
+def side_by_side(judge: Judge, states: Sequence[GrownState]) -> Iterator[KernelOption]:
     """Small kernels that do not depend on each other fused horizontally, 2, 4, 8, ... at a time."""
     limit = judge.options.horizontal
     if limit < 2:
@@ -101,6 +103,8 @@ def side_by_side(judge: Judge, states: Sequence[State]) -> Iterator[Option]:
     size = 2
     while size <= limit:
         for start in range(0, len(units), max(1, size // 2)):
+            if judge.is_over():
+                return
             mask = _independent(judge, units[start : start + 4 * size], size)
             if mask is None or mask in seen:
                 continue
@@ -112,7 +116,7 @@ def side_by_side(judge: Judge, states: Sequence[State]) -> Iterator[Option]:
         size *= 2
 
 
-def _is_small(judge: Judge, state: State) -> bool:
+def _is_small(judge: Judge, state: GrownState) -> bool:
     if not state.whole or state.mask & judge.supernodes.barriers:
         return False
     group = state.first.group
@@ -121,7 +125,7 @@ def _is_small(judge: Judge, state: State) -> bool:
     )
 
 
-def _independent(judge: Judge, units: Sequence[State], size: int) -> int | None:
+def _independent(judge: Judge, units: Sequence[GrownState], size: int) -> int | None:
     """The first unit with the next ones that neither need it, nor feed it, nor share supernodes."""
     supernodes = judge.supernodes
     mask = around = 0

@@ -9,6 +9,7 @@ from autofuse.graph.types import Graph, Value
 from autofuse.plan.forms import REDUCTION_ROOTS
 from autofuse.plan.groups import is_inline
 from autofuse.plan.legality import MAX_BUFFERS, MAX_NODES, Refusal, check_group
+from autofuse.plan.multiplicity import may_repeat
 
 Key = tuple[int, ...]
 
@@ -78,8 +79,7 @@ class Structures:
         return found
 
     def _plainly_legal(self, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> bool:
-        """No reduction roots and one output shape: every output element is computed where it is
-        written."""
+        """As `plan.legality.is_plain`, by what is known of the graph."""
         if any(self._anchor[n] for n in nodes):
             return False
         shapes = {self.graph.type_of(v).shape for v in outputs}
@@ -92,7 +92,7 @@ class Structures:
             for o in self._operands[n]
             if o[0] not in inside and not self._inline[o[0]]
         }
-        return len(read) + len(outputs) <= MAX_BUFFERS
+        return len(read) + len(outputs) <= MAX_BUFFERS and not may_repeat(self.graph, nodes)
 
     def digest(self, key: Key, nodes: Sequence[int], outputs: Sequence[Value]) -> str:
         """The group's digest, computed once for all groups with this key."""

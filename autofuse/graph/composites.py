@@ -11,8 +11,13 @@ from collections.abc import Sequence
 
 from autofuse.graph.types import Value
 from autofuse.graph.writer import Axes, GraphWriter, broadcast_shapes, normal_axes
+from autofuse.ops import spec_of
+from autofuse.ops.contraction import contract_shape, dot_axes, gemm_form
 from autofuse.ops.dtypes import FLOATS, DType
-from autofuse.ops.types import GraphError
+from autofuse.ops.types import GraphError, OpCall, make_attrs
+
+# Multiplications per element of the operands from which a product is worth moving them for.
+LARGE_PRODUCT = 32
 
 
 def require_float(dtype: DType) -> DType:
@@ -206,13 +211,35 @@ def dot(
     batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
 ) -> Value:  # fmt: skip
     """The sum of products over the paired `contract` axes, for each element of the paired `batch`
-    axes; the result has batch axes, free axes of x, free axes of y."""
-    (lhs, rhs), (lhs_batch, rhs_batch) = contract, batch
+    axes; the result has batch axes, free axes of x, free axes of y.
+
+    Operands of a large product that no matrix library could read as they lie (a batch axis that is
+    not the first, axes of one role apart) are transposed first, as XLA's dot canonicalisation
+    does: a pass through memory for each, where a product of elements far apart takes many."""
+    attrs: dict[str, tuple[int, ...]] = {}
+    for name, pairs in (("contract", contract), ("batch", batch)):
+        for side, axes in zip(("lhs", "rhs"), pairs, strict=True):
+            attrs[f"{side}_{name}"] = tuple(map(int, axes))
+    call = OpCall(make_attrs(attrs), (w.type_of(x), w.type_of(y)))
+    (out,) = spec_of("dot_general").infer(call)
+    if gemm_form(call) is not None or not _is_large(call, out.size):
+        return w.op("dot_general", x, y, **attrs)
+    roles, lead = dot_axes(call), len(attrs["lhs_batch"])
+    rows, summed = len(roles.lhs_free), len(roles.lhs_contract)
+    x = w.transpose(x, (*roles.lhs_batch, *roles.lhs_free, *roles.lhs_contract))
+    y = w.transpose(y, (*roles.rhs_batch, *roles.rhs_contract, *roles.rhs_free))
     return w.op(
         "dot_general", x, y,
-        lhs_contract=tuple(map(int, lhs)), rhs_contract=tuple(map(int, rhs)),
-        lhs_batch=tuple(map(int, lhs_batch)), rhs_batch=tuple(map(int, rhs_batch)),
+        lhs_contract=tuple(range(lead + rows, lead + rows + summed)),
+        rhs_contract=tuple(range(lead, lead + summed)),
+        lhs_batch=tuple(range(lead)), rhs_batch=tuple(range(lead)),
     )  # fmt: skip
+
+
+def _is_large(call: OpCall, made: int) -> bool:
+    """Whether a product reads every element of its operands often enough to repay moving them."""
+    terms = math.prod(contract_shape(call))
+    return made * terms >= LARGE_PRODUCT * sum(t.size for t in call.ins)
 
 
 def matmul(w: GraphWriter, x: Value, y: Value) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -28,12 +28,52 @@ class Noise:
     def __call__(self, array: np.ndarray, eps: float) -> np.ndarray:
         """`array` (float64) with noise relative to `eps`; a new array of the same shape."""
         start = int(self._rng.integers(self._LENGTH))
-        errors = self._table[start : start + self._LENGTH]
-        if array.size > self._LENGTH:
-            errors = np.resize(errors, array.size)
-        errors = errors[: array.size].reshape(array.shape)
+        factors = 1.0 + eps * self._table[start : start + self._LENGTH]
+        # In the order of memory and one table at a time, which stays in cache.
+        order = np.argsort([-stride for stride in array.strides], kind="stable")
+        flat = np.ascontiguousarray(array.transpose(order)).reshape(-1)
+        noisy = np.empty_like(flat)
         with np.errstate(all="ignore"):
-            return np.asarray(array * (1.0 + eps * errors))
+            for first in range(0, flat.size, self._LENGTH):
+                part = flat[first : first + self._LENGTH]
+                out = noisy[first : first + self._LENGTH]
+                np.multiply(part, factors[: part.size], out=out)
+        moved = noisy.reshape([array.shape[axis] for axis in order])
+        return np.asarray(moved.transpose(np.argsort(order)))
+
+
+class Runs:
+    """A graph run again and again on the same inputs (one array per input, by position), each time
+    with other noise. What is the same in every run, inputs in their reference dtypes and products
+    that no noise has reached yet, is computed once.
+
+    Raises GraphError when the inputs do not fit."""
+
+    def __init__(self, graph: Graph, inputs: Sequence[np.ndarray]) -> None:
+        if len(inputs) != len(graph.inputs):
+            raise GraphError(f"the graph takes {len(graph.inputs)} inputs, got {len(inputs)}")
+        named = zip(inputs, graph.input_types, graph.input_names, strict=True)
+        self._graph, self._inputs = graph, tuple(_rounded(*each) for each in named)
+        self._products: dict[int, Arrays] = dict.fromkeys(_untouched_products(graph), ())
+
+    def __call__(self, noise: Noise | None = None) -> Arrays:
+        """Outputs: float ones are float64 arrays, others have their exact dtype."""
+        return _run(self._graph, self._inputs, noise, self._products)
+
+
+def _untouched_products(graph: Graph) -> Iterator[int]:
+    """Contractions of what noise never changes: inputs, constants and what does not round."""
+    touched: set[int] = set()
+    for i, node in enumerate(graph.nodes):
+        if node.op == "input":
+            continue
+        if not touched.isdisjoint(v.node for v in node.inputs):
+            touched.add(i)
+            continue
+        if node.spec.family is Family.CONTRACTION:
+            yield i
+        if node.spec.family is Family.CONTROL or node.spec.rounds(graph.call(i)):
+            touched.add(i)
 
 
 def evaluate(
@@ -44,10 +84,7 @@ def evaluate(
     Inputs are rounded to their declared dtype first. Float outputs are float64 arrays, others have
     their exact dtype. Raises GraphError when the inputs do not fit.
     """
-    if len(inputs) != len(graph.inputs):
-        raise GraphError(f"the graph takes {len(graph.inputs)} inputs, got {len(inputs)}")
-    named = zip(inputs, graph.input_types, graph.input_names, strict=True)
-    return _run(graph, tuple(_rounded(*each) for each in named), noise)
+    return Runs(graph, inputs)(noise)
 
 
 def _rounded(array: np.ndarray, type_: TensorType, name: str) -> np.ndarray:
@@ -55,11 +92,15 @@ def _rounded(array: np.ndarray, type_: TensorType, name: str) -> np.ndarray:
     if array.shape != type_.shape:
         raise GraphError(f"input '{name}' is {type_}, got shape {list(array.shape)}")
     with np.errstate(all="ignore"):
-        return array.astype(type_.dtype.numpy).astype(type_.dtype.reference)
+        stored = array.astype(type_.dtype.numpy, copy=False)
+        return stored.astype(type_.dtype.reference, copy=False)
 
 
-def _run(graph: Graph, inputs: Arrays, noise: Noise | None) -> Arrays:
-    """Outputs for inputs already in reference dtypes; each value is freed after its last use."""
+def _run(
+    graph: Graph, inputs: Arrays, noise: Noise | None, products: dict[int, Arrays] | None = None
+) -> Arrays:
+    """Outputs for inputs already in reference dtypes; each value is freed after its last use.
+    `products` keeps results of the nodes that it has as keys, before noise."""
     known: dict[Value, np.ndarray] = {}
     for i, array in zip(graph.inputs, inputs, strict=True):
         known[Value(i)] = array
@@ -67,7 +108,12 @@ def _run(graph: Graph, inputs: Arrays, noise: Noise | None) -> Arrays:
     for i, node in enumerate(graph.nodes):
         if node.op != "input":
             operands = tuple(known[v] for v in node.inputs)
-            results = _apply(graph, i, node, operands, noise)
+            results = () if products is None else products.get(i, ())
+            if not results:
+                results = _apply(graph, i, node, operands, noise)
+                if products is not None and i in products:
+                    products[i] = results
+            results = _noisy(graph, i, node, results, noise)
             del operands
             known.update((Value(i, k), array) for k, array in enumerate(results))
         for value in last[i]:
@@ -93,9 +139,12 @@ def _apply(graph: Graph, i: int, node: Node, operands: Arrays, noise: Noise | No
     spec = node.spec
     if spec.family is Family.CONTROL:
         return _loop(dict(node.attrs), operands, node.types, noise)
-    call = graph.call(i)
-    results = spec.reference(operands, call)
-    if noise is None or not spec.rounds(call):
+    return spec.reference(operands, graph.call(i))
+
+
+def _noisy(graph: Graph, i: int, node: Node, results: Arrays, noise: Noise | None) -> Arrays:
+    control = node.spec.family is Family.CONTROL  # has its noise inside
+    if noise is None or control or not node.spec.rounds(graph.call(i)):
         return results
     return tuple(
         noise(array, type_.dtype.eps) if type_.dtype.is_float else array

@@ -1,4 +1,4 @@
-"""unrolled_body: several iterations of a counted loop as one body."""
+"""`unrolled_body` makes one body of several iterations of a counted loop."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, narrow
 from autofuse.kernel.ir import Fold
 from autofuse.kernel.thread_per_element import SHORT, split
-from autofuse.kernel.values import Frame, Source
+from autofuse.kernel.values import ElementSource, Frame
 from autofuse.ops import index as ix
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.scalar import Expr, Load, Sym
@@ -187,7 +187,7 @@ class BlockPerRow:
         items, local = split(tags, index)
         return local if all(i == self.items[k] for k, i in items) else None
 
-    def _scalar(self, value: Value, result: Expr) -> Source:
+    def _scalar(self, value: Value, result: Expr) -> ElementSource:
         tags = self.tags[value]
 
         def read(index: Index) -> Expr:
@@ -195,7 +195,7 @@ class BlockPerRow:
 
         return read
 
-    def _array(self, value: Value, scratch: str, local: tuple[int, ...]) -> Source:
+    def _array(self, value: Value, scratch: str, local: tuple[int, ...]) -> ElementSource:
         tags, dtype = self.tags[value], self.graph.type_of(value).dtype.compute
 
         def read(index: Index) -> Expr:

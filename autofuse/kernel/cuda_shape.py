@@ -36,8 +36,8 @@ def blocks_wanted(kernel: Kernel) -> int:
 
 
 def shared_bytes(kernel: Kernel) -> int:
-    """Bytes of dynamic shared memory to ask for at the launch; 0 where static memory serves. Over
-    48 KiB the launch must raise the kernel's limit first."""
+    """Bytes of dynamic shared memory to ask for at the launch; 0 where static memory serves.
+    Before it the kernel's limit must be raised."""
     needed = local_bytes(cuda_kernel(kernel))
     return needed if needed > STATIC_SHARED else 0
 

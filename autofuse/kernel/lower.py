@@ -11,7 +11,7 @@ from autofuse.kernel.emit import Emitter, LoweringError
 from autofuse.kernel.ir import Kernel, Param
 from autofuse.kernel.passes import run_passes
 from autofuse.kernel.thread_per_element import ThreadPerElement
-from autofuse.kernel.values import Frame, Source, memory
+from autofuse.kernel.values import ElementSource, Frame, memory
 from autofuse.plan.groups import is_inline
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.parameters import LOOP_UNROLL, STAGE, TILE
@@ -38,7 +38,7 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
     if isinstance(verdict, Refusal):
         raise LoweringError(f"not one kernel: {verdict}")
     emitter = Emitter()
-    sources: dict[Value, Source] = {}
+    sources: dict[Value, ElementSource] = {}
     params: list[Param] = []
     for position, node in enumerate(group.inputs):
         own = group[node].types[0]

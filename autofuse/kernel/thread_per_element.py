@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
-from autofuse.kernel.values import UNROLLED, Frame, Source
+from autofuse.kernel.values import UNROLLED, ElementSource, Frame
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Sym
@@ -156,7 +156,7 @@ class ThreadPerElement:
     def _trip(self, n: int, trip: Expr, state: list[Registers]) -> list[Registers]:
         """One iteration from a state to the next; its stacks are stored."""
         call, body = self.graph.call(n), self.graph.call(n)["body"]
-        sources: dict[Value, Source] = {
+        sources: dict[Value, ElementSource] = {
             Value(body.inputs[0]): lambda _: Call("cast", (trip,), DType.I32)
         }
         for k, registers in enumerate(state):
@@ -169,7 +169,7 @@ class ThreadPerElement:
         self._stacks(inner, n, trip)
         return new
 
-    def _outer(self, value: Value) -> Source:
+    def _outer(self, value: Value) -> ElementSource:
         return lambda index: self.frame.pull(value, index)
 
     def _locals(self, n: int, k: int) -> Iterator[Index]:
@@ -203,7 +203,7 @@ class ThreadPerElement:
                 place = ix.linearize(index, out.shape)
                 self.e.store(self.targets[value], place, narrow(element, out.dtype))
 
-    def _register_source(self, tags: Tags, registers: Registers) -> Source:
+    def _register_source(self, tags: Tags, registers: Registers) -> ElementSource:
         def read(index: Index) -> Expr:
             items, local = split(tags, index)
             for k, i in items:

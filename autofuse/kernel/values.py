@@ -18,7 +18,7 @@ from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 from autofuse.ops.spec import Family, Index
 from autofuse.ops.types import OpCall
 
-Source = Callable[[Index], Expr]
+ElementSource = Callable[[Index], Expr]
 # Folds over at most this many elements are unrolled.
 UNROLLED = 16
 
@@ -38,7 +38,7 @@ class _TooDeepError(Exception):
 class Frame:
     """One graph being computed: the group itself, or a loop body inside its loop."""
 
-    def __init__(self, graph: Graph, emitter: Emitter, sources: dict[Value, Source]) -> None:
+    def __init__(self, graph: Graph, emitter: Emitter, sources: dict[Value, ElementSource]) -> None:
         self.graph = graph
         self.e = emitter
         self.sources = sources
@@ -210,7 +210,7 @@ class _Puller:
         return self.frame.e.let(value)
 
 
-def memory(name: str, shape: tuple[int, ...], dtype: DType) -> Source:
+def memory(name: str, shape: tuple[int, ...], dtype: DType) -> ElementSource:
     """Elements of a global buffer."""
 
     def load(index: Index) -> Expr:

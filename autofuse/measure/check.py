@@ -25,9 +25,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofuse.graph.reference import Noise, evaluate
+from autofuse.graph.reference import Noise, Runs
 from autofuse.graph.types import Graph
 from autofuse.ops.dtypes import DType
+from autofuse.ops.layout import laid_out
 from autofuse.ops.types import TensorType
 
 SPREAD_FACTOR = 16.0
@@ -67,7 +68,7 @@ class OutputReference:
 
 
 @dataclass(frozen=True)
-class Reference:
+class WorkloadReference:
     """The outputs of a workload, as a candidate is held to them."""
 
     outputs: tuple[OutputReference, ...]
@@ -91,13 +92,14 @@ def poison(array: np.ndarray) -> None:
         array.fill(np.nan)
 
 
-def reference_of(graph: Graph, inputs: Sequence[np.ndarray], runs: int = 2) -> Reference:
+def reference_of(graph: Graph, inputs: Sequence[np.ndarray], runs: int = 2) -> WorkloadReference:
     """The reference of `graph` on these inputs: one exact run, `runs` noisy ones, a wide one, and
     4 more noisy ones if the program proves ill-conditioned or has jumps."""
 
+    runs_of = Runs(graph, inputs)
+
     def run(scale: float, seed: int) -> Sequence[np.ndarray]:
-        noise = Noise(seed, NOISE_ULPS * scale) if scale > 0 else None
-        return evaluate(graph, tuple(inputs), noise=noise)
+        return runs_of(Noise(seed, NOISE_ULPS * scale) if scale > 0 else None)
 
     return build_reference(run, graph.output_types, reduction_slack(graph), runs)
 
@@ -120,12 +122,12 @@ def reduction_slack(graph: Graph) -> float:
 
 def build_reference(
     evaluate: Evaluate, types: Sequence[TensorType], slack: float, runs: int = 2
-) -> Reference:
+) -> WorkloadReference:
     """As `reference_of`, from a function that runs the reference with a given noise."""
     # The exact run may overflow or divide by zero: that is the program's own doing.
     with np.errstate(all="ignore"):
-        exact = [_storable(a, t) for a, t in zip(evaluate(0.0, 0), types, strict=True)]
-        moves = [_Moves(e, t, slack) for e, t in zip(exact, types, strict=True)]
+        exact = zip(evaluate(0.0, 0), types, strict=True)
+        moves = [_Moves(_flat(a, t).copy(), t, slack) for a, t in exact]
 
         def add(first: int, count: int) -> None:
             for seed in range(first, first + count):
@@ -137,12 +139,16 @@ def build_reference(
             move.add_wide(array)
         if any(move.delicate for move in moves):
             add(runs + 2, _EXTRA_RUNS)
-        return Reference(tuple(move.finish() for move in moves))
+        return WorkloadReference(tuple(move.finish() for move in moves))
 
 
-def _storable(array: np.ndarray, type_: TensorType) -> np.ndarray:
-    """Flat reference values; those too large for the output's dtype become infinite."""
-    flat = np.ascontiguousarray(array, type_.dtype.reference).reshape(-1)
+def _flat(array: np.ndarray, type_: TensorType) -> np.ndarray:
+    """Reference values of an output, flat."""
+    return laid_out(array.astype(type_.dtype.reference, copy=False)).reshape(-1)
+
+
+def _storable(flat: np.ndarray, type_: TensorType) -> np.ndarray:
+    """Reference values; those too large for the output's dtype become infinite."""
     if type_.dtype.is_float and type_.dtype is not DType.F64:
         stored = flat.astype(type_.dtype.numpy)
         over = np.isinf(stored)
@@ -160,75 +166,109 @@ def base_tolerance(dtype: DType, slack: float) -> float:
 
 
 class _Moves:
-    """Gathers how far the elements of one output move under noise."""
+    """Gathers how far the elements of one output move under noise, a part at a time: passes over
+    whole arrays of temporaries would take most of the time, and several times the memory."""
 
     def __init__(self, exact: np.ndarray, type_: TensorType, slack: float) -> None:
+        """`exact`: flat reference values, which are this object's own from now on."""
         self.exact, self.type = exact, type_
+        self.parts = tuple(_chunks(exact.size))
+        for part in self.parts:
+            exact[part] = _storable(exact[part], type_)
         self.base = base_tolerance(type_.dtype, slack)
-        finite = np.abs(exact[np.isfinite(exact)].astype(np.float64))
-        top = float(finite.max(initial=0.0))
-        scaled = finite / top if top > 0 else finite
-        self.rms = top * math.sqrt(float(np.mean(scaled**2))) if finite.size else 0.0
-        self.norm = self.rms * math.sqrt(finite.size)
-        self.weight = np.abs(exact).astype(np.float64) + self.rms
-        self.leap = max(JUMP, 8 * type_.dtype.eps) * self.weight
+        self.rms, finite = self._root_mean_square()
+        self.norm = self.rms * math.sqrt(finite)
         self.largest, self.second, self.wide = (np.zeros(exact.shape, np.float32) for _ in "123")
 
-    def _moved(self, array: np.ndarray) -> np.ndarray:
-        """|noisy - exact| as float32; infinite where finiteness changed."""
-        noisy = _storable(array, self.type)
-        if not self.type.dtype.is_float:
-            return np.asarray(np.where(noisy == self.exact, np.float32(0), ANY_FINITE))
-        moved: np.ndarray = np.abs(noisy - self.exact)
-        odd = ~np.isfinite(moved)
-        if odd.any():
-            a, b = noisy[odd], self.exact[odd]
-            moved[odd] = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.inf)
-        return np.asarray(moved, np.float32)
+    def _root_mean_square(self) -> tuple[float, int]:
+        """Of the finite elements, scaled so that squares do not overflow; and how many they are."""
+        top, count, square = 0.0, 0, 0.0
+        for finite in self._finite():
+            top, count = max(top, float(finite.max(initial=0.0))), count + finite.size
+        for finite in self._finite():
+            square += float(np.sum((finite / top if top > 0 else finite) ** 2))
+        return (top * math.sqrt(square / count) if count else 0.0), count
+
+    def _finite(self) -> Iterator[np.ndarray]:
+        for part in self.parts:
+            values = self.exact[part]
+            yield np.abs(values[np.isfinite(values)].astype(np.float64))
+
+    def _weight(self, part: slice) -> np.ndarray:
+        return np.asarray(np.abs(self.exact[part]).astype(np.float64) + self.rms)
+
+    def _moved(self, array: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+        """|noisy - exact| as float32, part by part; infinite where finiteness changed."""
+        flat = _flat(array, self.type)
+        for part in self.parts:
+            exact, noisy = self.exact[part], _storable(flat[part], self.type)
+            if not self.type.dtype.is_float:
+                yield part, np.where(noisy == exact, np.float32(0), ANY_FINITE)
+                continue
+            moved: np.ndarray = np.abs(noisy - exact)
+            odd = ~np.isfinite(moved)
+            if odd.any():
+                a, b = noisy[odd], exact[odd]
+                moved[odd] = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.inf)
+            yield part, moved.astype(np.float32)
 
     def add(self, array: np.ndarray) -> None:
-        moved = self._moved(array)
-        np.maximum(self.second, np.minimum(self.largest, moved), out=self.second)
-        np.maximum(self.largest, moved, out=self.largest)
+        for part, moved in self._moved(array):
+            largest, second = self.largest[part], self.second[part]
+            np.maximum(second, np.minimum(largest, moved), out=second)
+            np.maximum(largest, moved, out=largest)
 
     def add_wide(self, array: np.ndarray) -> None:
-        self.wide = self._moved(array)
+        for part, moved in self._moved(array):
+            self.wide[part] = moved
 
-    def _leaped(self, moved: np.ndarray) -> np.ndarray:
+    def _leaped(self, moved: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """Moved too far for rounding; beside a non-finite value, at all."""
-        return np.asarray((moved > self.leap) | np.isinf(moved))
+        leap = max(JUMP, 8 * self.type.dtype.eps) * weight
+        return np.asarray((moved > leap) | np.isinf(moved))
 
-    def _once(self) -> np.ndarray:
+    def _once(self, part: slice, weight: np.ndarray) -> np.ndarray:
         """Elements that leaped in a single run; a smooth one moves about alike in all."""
-        return self._leaped(self.largest) & (self.largest > SPREAD_FACTOR * self.second)
+        largest = self.largest[part]
+        return self._leaped(largest, weight) & (largest > SPREAD_FACTOR * self.second[part])
 
     def _near(self) -> int:
         """Elements that wide noise moved farther than their slope explains."""
-        slope = self.largest + self.type.dtype.eps * self.weight
-        far = self.wide > SPREAD_FACTOR * WIDE * slope
-        return int(np.count_nonzero(self._leaped(self.wide) & far))
+        found = 0
+        for part in self.parts:
+            weight, wide = self._weight(part), self.wide[part]
+            slope = self.largest[part] + self.type.dtype.eps * weight
+            far = wide > SPREAD_FACTOR * WIDE * slope
+            found += int(np.count_nonzero(self._leaped(wide, weight) & far))
+        return found
 
     @property
     def delicate(self) -> bool:
         """More noisy runs are needed: two may by chance both leave an unstable element still."""
-        return bool(np.any(self.largest > self.base * self.weight)) or self._near() > 0
+        moved = (np.any(self.largest[p] > self.base * self._weight(p)) for p in self.parts)
+        return any(moved) or self._near() > 0
 
     def finish(self) -> OutputReference:
-        spread, once = self.largest.astype(np.float64), self._once()
-        tolerance = self.base * self.weight + SPREAD_FACTOR * spread
-        tolerance[~np.isfinite(self.exact)] = 0.0
-        tolerance[once | (spread >= ANY_FINITE)] = ANY_FINITE
-        tolerance[np.isinf(spread)] = np.inf
-        bound = 0.0
-        if self.norm > 0:
-            steady = np.where(tolerance < ANY_FINITE, spread, 0.0)
-            bound = 0.5 * (self.base + SPREAD_FACTOR * float(np.linalg.norm(steady / self.norm)))
-        seen, outliers = int(np.count_nonzero(once)), 0
+        room = np.empty(self.exact.shape, np.float32)
+        seen, square = 0, 0.0
+        for part in self.parts:
+            weight, spread = self._weight(part), self.largest[part].astype(np.float64)
+            once = self._once(part, weight)
+            tolerance = self.base * weight + SPREAD_FACTOR * spread
+            tolerance[~np.isfinite(self.exact[part])] = 0.0
+            tolerance[once | (spread >= ANY_FINITE)] = ANY_FINITE
+            tolerance[np.isinf(spread)] = np.inf
+            room[part] = _as_float32(tolerance)
+            seen += int(np.count_nonzero(once))
+            if self.norm > 0:
+                steady = np.where(tolerance < ANY_FINITE, spread, 0.0)
+                square += float(np.sum((steady / self.norm) ** 2))
+        bound = 0.5 * (self.base + SPREAD_FACTOR * math.sqrt(square)) if self.norm > 0 else 0.0
+        outliers = 0
         if seen:
             outliers = seen + 2
         elif near := self._near():
             outliers = max(2, min(near, int(_RARE * self.exact.size)))
-        room = _as_float32(tolerance)
         return OutputReference(self.type, self.exact, room, self.rms, self.norm, bound, outliers)
 
 
@@ -239,7 +279,7 @@ def _as_float32(tolerance: np.ndarray) -> np.ndarray:
     return np.asarray(up)
 
 
-def check(outputs: Sequence[np.ndarray], reference: Reference) -> CheckResult:
+def check(outputs: Sequence[np.ndarray], reference: WorkloadReference) -> CheckResult:
     """Hold `outputs` (arrays of the workload's output types) to the reference."""
     worst = 0.0
     for position, (array, wanted) in enumerate(zip(outputs, reference.outputs, strict=True)):

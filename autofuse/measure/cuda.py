@@ -24,7 +24,7 @@ from autofuse.backends.cuda.clocks import Clocks
 from autofuse.backends.cuda.devices import Target
 from autofuse.backends.cuda.driver import CupyDriver, running_target
 from autofuse.backends.cuda.geometry import Geometry
-from autofuse.backends.cuda.launch import Call, CudaPlan, as_bytes
+from autofuse.backends.cuda.launch import CudaPlan, LaunchCall, as_bytes
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.measure.device import GUARD_BYTES, Arrays, GuardedOutput
 from autofuse.measure.timing import Clock, Sampling, collect_profile
@@ -168,7 +168,7 @@ class CudaDevice:
         if us >= SHORT_US:
             return CudaWatch(self, once, None, cold, 1, stall, "graph")
         count = int(min(MOST_BATCH, max(2, BATCH_US // max(us, 0.1))))
-        steps: tuple[Call, ...] = (self.flush, *calls) if cold else calls
+        steps: tuple[LaunchCall, ...] = (self.flush, *calls) if cold else calls
         many = loaded.captured(steps * count)
         empty = self.driver.capture(loaded.side, (self.flush,) * count) if cold else None
         return CudaWatch(
@@ -199,7 +199,7 @@ class CudaDevice:
 
         return self._guarded(work), self._named("events")
 
-    def _segment(self, loaded: CudaPlan, calls: Sequence[Call]) -> Callable[[], None]:
+    def _segment(self, loaded: CudaPlan, calls: Sequence[LaunchCall]) -> Callable[[], None]:
         """One action of the plan: a launch, or the graph of a loop's many."""
         if len(calls) == 1:
             return calls[0]
@@ -282,7 +282,7 @@ class CudaWatch:
             self.device.stream.synchronize()
 
 
-def _all(calls: Sequence[Call]) -> Callable[[], None]:
+def _all(calls: Sequence[LaunchCall]) -> Callable[[], None]:
     def issue() -> None:
         for call in calls:
             call()

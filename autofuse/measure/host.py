@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from autofuse.backends.base import Artifact, LaunchError
-from autofuse.backends.library import Library, load
+from autofuse.backends.library import LoadedLibrary, load
 from autofuse.measure.device import Arrays, GuardedOutput
 from autofuse.measure.evict import Evictor
 from autofuse.measure.timing import Sampling, Stopwatch, collect_profile, warm_up
@@ -30,10 +30,10 @@ class HostDevice:
         self.outputs = tuple(GuardedOutput(t) for t in outputs)
         self.arrays = tuple(o.array for o in self.outputs)
 
-    def load(self, artifact: Artifact) -> Library:
+    def load(self, artifact: Artifact) -> LoadedLibrary:
         return load(artifact)
 
-    def run(self, loaded: Library) -> tuple[Arrays, Arrays, bool]:
+    def run(self, loaded: LoadedLibrary) -> tuple[Arrays, Arrays, bool]:
         for output in self.outputs:
             output.arm()
         code = loaded.bind(self.inputs, self.arrays)()
@@ -41,13 +41,15 @@ class HostDevice:
             raise LaunchError(f"the program failed with code {code}")
         return self.inputs, self.arrays, all(output.intact() for output in self.outputs)
 
-    def watch(self, loaded: Library, sampling: Sampling) -> Stopwatch:
+    def watch(self, loaded: LoadedLibrary, sampling: Sampling) -> Stopwatch:
         return warm_up(loaded.bind(self.inputs, self.arrays), self._prepare(loaded), sampling)
 
-    def profile(self, loaded: Library, groups: int, sampling: Sampling) -> tuple[np.ndarray, str]:
+    def profile(
+        self, loaded: LoadedLibrary, groups: int, sampling: Sampling
+    ) -> tuple[np.ndarray, str]:
         call = loaded.bind_profile(self.inputs, self.arrays, groups)
         return collect_profile(call, self._prepare(loaded), sampling), "call"
 
-    def _prepare(self, loaded: Library) -> Callable[[], None]:
+    def _prepare(self, loaded: LoadedLibrary) -> Callable[[], None]:
         touched = (*self.inputs, *loaded.constants, *self.arrays, loaded.workspace)
         return self.evictor.for_arrays(touched)

@@ -25,7 +25,7 @@ class Open:
 
 
 @dataclass(frozen=True)
-class Ready:
+class WorkerReady:
     """The worker has inputs and reference; `error` says in one sentence why it has not."""
 
     error: str = ""

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -39,8 +39,8 @@ from autofuse.measure.protocol import (
     Open,
     Profile,
     ProfileJob,
-    Ready,
     Reply,
+    WorkerReady,
 )
 from autofuse.measure.timing import MeasureError, Sampling
 from autofuse.measure.workload import Workload
@@ -69,7 +69,8 @@ class Worker:
     """Checks and times artifacts of one workload; a context manager.
 
     `threads` is the OpenMP thread count, `limit_s` the wall limit of a job in seconds, `setup_s`
-    that of computing inputs and reference. `hardware` is what to measure on.
+    (asked when a child starts) that of computing inputs and reference. `hardware` is what to
+    measure on.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Worker:
         *,
         threads: int | None = None,
         limit_s: float = DEFAULT_LIMIT_S,
-        setup_s: float = DEFAULT_SETUP_S,
+        setup_s: Callable[[], float] = lambda: DEFAULT_SETUP_S,
         hardware: Hardware = HOST,
     ) -> None:
         self.workload = workload
@@ -119,8 +120,10 @@ class Worker:
             self._open(self._child)
 
     def start(self) -> None:
-        """Start the child now rather than with the first job; raises MeasureError."""
-        self._running()
+        """Start the child now, and let it work out the reference, rather than with the first job,
+        whose time limit counts from then on. Raises MeasureError."""
+        with measurement_lock(self.hardware.name):
+            self._running()
 
     def measure(
         self,
@@ -225,18 +228,23 @@ class Worker:
 
     def _open(self, child: _Child) -> None:
         """Give the child its workload; it is ended when that fails."""
+        limit_s = self.setup_s()
         try:
-            ready = child.ask(
-                Open(self.workload, self._reference(), self.hardware.device), self.setup_s
-            )
+            ready = child.ask(Open(self.workload, self._reference(), self.hardware.device), limit_s)
         except _Lost as lost:
             self._drop()
+            if lost.failure.kind is FailureKind.TIMEOUT:
+                message = (
+                    "the float64 reference that plans are checked against was not computed in "
+                    f"{limit_s:.3g} s: this graph needs a larger budget"
+                )
+                raise MeasureError(message) from None
             message = f"the measuring process could not start: {lost.failure.message}"
             raise MeasureError(message) from None
         except BaseException:  # an interrupt leaves a child that knows no workload
             self._drop()
             raise
-        assert isinstance(ready, Ready)
+        assert isinstance(ready, WorkerReady)
         if ready.error:
             self._drop()
             raise MeasureError(f"the workload cannot be measured: {ready.error}")

@@ -34,8 +34,9 @@ class MeasureError(AutofuseError):
 class Sampling:
     """When to stop: whichever comes first of a median known to `noise` (relative standard error,
     from the quartiles, after `minimum` samples), `maximum` samples, and `wall_s` seconds of
-    sampling (but never before 3 samples). `warmup_s` seconds of calls come first. `mode` is "graph"
-    or "eager" on a device that knows both."""
+    sampling (but never before 3 samples, unless one takes longer than that: then one is enough).
+    `warmup_s` seconds of calls come first. `mode` is "graph" or "eager" on a device that knows
+    both."""
 
     cache: str = "cold"
     warmup_s: float = 0.02
@@ -154,7 +155,8 @@ def stopping_rule(samples: Sequence[float], sampling: Sampling, late: bool) -> s
         return "noise"
     if n >= sampling.maximum:
         return "samples"
-    return "wall" if late and n >= 3 else None
+    enough = n >= 3 or (n > 0 and samples[-1] > sampling.wall_s * 1e6)
+    return "wall" if late and enough else None
 
 
 def collect_profile(
@@ -163,21 +165,18 @@ def collect_profile(
     sampling: Sampling,
     clock: Clock = time.perf_counter,
 ) -> np.ndarray:
-    """Samples [sample, group] in microseconds: at least 3, then until the total is known to
-    `noise`, `maximum` samples are taken or `wall_s` seconds have passed. `prepare` comes before
-    each call in cold mode."""
+    """Samples [sample, group] in microseconds, as many as `stopping_rule` asks for by their totals.
+    `prepare` comes before each call in cold mode."""
     end = clock() + sampling.warmup_s
     call()
     while clock() < end:
         call()
     end = clock() + sampling.wall_s
     rows: list[np.ndarray] = []
-    while len(rows) < sampling.maximum:
+    totals: list[float] = []
+    while stopping_rule(totals, sampling, clock() >= end) is None:
         if sampling.cache == "cold":
             prepare()
         rows.append(call())
-        known = median_error([float(r.sum()) for r in rows]) <= sampling.noise
-        enough = len(rows) >= sampling.minimum and known
-        if len(rows) >= 3 and (enough or clock() > end):
-            break
+        totals.append(float(rows[-1].sum()))
     return np.stack(rows)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.backends.base import AnyArtifact, CompileError, CompilerMissing, LaunchError
-from autofuse.measure.check import OutputReference, Reference, check, reference_of
+from autofuse.measure.check import OutputReference, WorkloadReference, check, reference_of
 from autofuse.measure.device import Device
 from autofuse.measure.protocol import (
     CompareJob,
@@ -31,8 +31,8 @@ from autofuse.measure.protocol import (
     Open,
     Profile,
     ProfileJob,
-    Ready,
     Reply,
+    WorkerReady,
 )
 from autofuse.measure.timing import collect, summarise
 from autofuse.measure.workload import Workload, draw_inputs
@@ -166,7 +166,9 @@ def _checksum(arrays: Sequence[np.ndarray]) -> tuple[int, ...]:
     return tuple(sums)
 
 
-def _load_or_make(workload: Workload, inputs: Sequence[np.ndarray], path: Path) -> Reference:
+def _load_or_make(
+    workload: Workload, inputs: Sequence[np.ndarray], path: Path
+) -> WorkloadReference:
     """The reference an earlier worker of this session left at `path`, else a new one left there."""
     types = workload.graph.output_types
     if path.exists():
@@ -179,7 +181,7 @@ def _load_or_make(workload: Workload, inputs: Sequence[np.ndarray], path: Path) 
     return reference
 
 
-def _reference_data(reference: Reference) -> dict[str, np.ndarray]:
+def _reference_data(reference: WorkloadReference) -> dict[str, np.ndarray]:
     names = [f.name for f in fields(OutputReference) if f.name != "type"]
     return {
         f"{name}{i}": np.asarray(getattr(output, name))
@@ -188,9 +190,9 @@ def _reference_data(reference: Reference) -> dict[str, np.ndarray]:
     }
 
 
-def _read_reference(path: Path, types: Sequence[TensorType]) -> Reference:
+def _read_reference(path: Path, types: Sequence[TensorType]) -> WorkloadReference:
     with np.load(path, allow_pickle=False) as data:
-        return Reference(
+        return WorkloadReference(
             tuple(
                 OutputReference(
                     type_,
@@ -228,9 +230,9 @@ def serve(requests: Connection, replies: Connection) -> None:
                 device = device or job.device()
                 bench = WorkloadRunner(job.workload, job.reference, device)
             except (AutofuseError, MemoryError, OSError) as error:
-                replies.send(Ready(str(error) or type(error).__name__))
+                replies.send(WorkerReady(str(error) or type(error).__name__))
                 continue
-            replies.send(Ready())
+            replies.send(WorkerReady())
             continue
         assert bench is not None
         answer = _answer(bench, job)

@@ -9,6 +9,7 @@ import numpy as np
 
 from autofuse.ops import checks
 from autofuse.ops.dtypes import FLOATS, INTS, DType
+from autofuse.ops.layout import laid_out
 from autofuse.ops.reduction import SUM
 from autofuse.ops.spec import AxisMap, Family, Index, OpSpec, Sample, register
 from autofuse.ops.types import GraphError, OpCall, TensorType
@@ -152,8 +153,8 @@ def _reference(arrays: tuple[np.ndarray, ...], call: OpCall) -> tuple[np.ndarray
     right = rhs.transpose(roles.rhs_batch + roles.rhs_contract + roles.rhs_free)
     # Copies: of operands with odd strides NumPy would multiply element by element.
     product = np.matmul(
-        np.ascontiguousarray(left).reshape(batch, m, k),
-        np.ascontiguousarray(right).reshape(batch, k, n),
+        laid_out(left).reshape(batch, m, k),
+        laid_out(right).reshape(batch, k, n),
     )
     return (product.reshape(call.out.shape),)
 

@@ -14,7 +14,7 @@ import numpy as np
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit, call
 
-Let = Callable[[Expr], Expr]
+BindWord = Callable[[Expr], Expr]
 Words4 = tuple[Expr, Expr, Expr, Expr]
 _M0, _M1 = 0xD2511F53, 0xCD9E8D57
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
@@ -46,7 +46,7 @@ def _product(factor: int, x: Expr) -> tuple[Expr, Expr]:
     return call("mulhi", u32(factor), x), call("mul", u32(factor), x)
 
 
-def philox_words(counter: Words4, key: tuple[Expr, Expr], let: Let) -> Words4:
+def philox_words(counter: Words4, key: tuple[Expr, Expr], let: BindWord) -> Words4:
     """The four u32 words of Philox-4x32-10 on `counter` and `key`, all u32 expressions."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
@@ -75,7 +75,7 @@ def _rotate(x: Expr, by: int) -> Expr:
 
 
 def threefry_words(
-    key: tuple[Expr, Expr], counter: tuple[Expr, Expr], let: Let
+    key: tuple[Expr, Expr], counter: tuple[Expr, Expr], let: BindWord
 ) -> tuple[Expr, Expr]:
     """The two u32 words of Threefry-2x32 with 20 rounds, bit-equal to jax.random's."""
     keys = (*key, let(call("xor", call("xor", key[0], key[1]), u32(_PARITY))))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.peers.physics import dynamics, is_done
-from autofuse.peers.types import Program
+from autofuse.peers.types import PeerProgram
 from autofuse.zoo.cartpole import FORCE, RESET
 from autofuse.zoo.training import BETA1, BETA2, CUBIC, EPS, LEARNING_RATE, SLOPE, TENSORS
 
@@ -31,7 +31,7 @@ def policy_step(
     return xp.where(done, fresh, moved), xp.where(done, reward, reward + 1.0)
 
 
-def numpy_policy(xp: Any, steps: int) -> Program:
+def numpy_policy(xp: Any, steps: int) -> PeerProgram:
     """`steps` steps with the library's own generator."""
 
     def roll(key: Array, state: Array, *weights: Array) -> Sequence[Array]:
@@ -45,7 +45,7 @@ def numpy_policy(xp: Any, steps: int) -> Program:
     return roll
 
 
-def jax_policy(steps: int) -> Program:
+def jax_policy(steps: int) -> PeerProgram:
     """`steps` steps with jax.random."""
     import jax
     import jax.numpy as jnp
@@ -63,7 +63,7 @@ def jax_policy(steps: int) -> Program:
     return roll
 
 
-def torch_policy(steps: int, compiled: Compile) -> Program:
+def torch_policy(steps: int, compiled: Compile) -> PeerProgram:
     """`steps` calls of a compiled step with torch.rand."""
     import torch
 

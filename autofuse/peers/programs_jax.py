@@ -12,7 +12,7 @@ from jax import lax
 
 from autofuse.peers import programs_case
 from autofuse.peers.physics import dynamics, is_done
-from autofuse.peers.types import Program
+from autofuse.peers.types import PeerProgram
 from autofuse.zoo.cartpole import FORCE, RESET, UNROLL
 
 Array = Any
@@ -89,7 +89,7 @@ def attention(q: Array, k: Array, v: Array) -> Sequence[Array]:
     return (_attend(q, k, v),)
 
 
-def transformer_block(heads: int) -> Program:
+def transformer_block(heads: int) -> PeerProgram:
     """The block for `heads` heads, which the arrays do not tell."""
 
     def block(
@@ -111,7 +111,7 @@ def _stacked_step(state: Array, force: Array, fresh: Array) -> tuple[Array, Arra
     return jnp.where(done, fresh, moved), jnp.where(done, 0.0, 1.0)
 
 
-def cartpole_naive(steps: int) -> Program:
+def cartpole_naive(steps: int) -> PeerProgram:
     """`steps` steps with jax.random: other numbers, the same distributions."""
 
     def roll(key: Array, state: Array) -> Sequence[Array]:
@@ -140,7 +140,7 @@ def cartpole_norng(state: Array, actions: Array, resets: Array) -> Sequence[Arra
     return final, reward
 
 
-def cartpole_separate(unroll: int) -> Program:
+def cartpole_separate(unroll: int) -> PeerProgram:
     """Four state arrays, `unroll` steps per iteration of the scan."""
 
     def roll(
@@ -160,7 +160,7 @@ def cartpole_separate(unroll: int) -> Program:
     return roll
 
 
-def program(name: str, sizes: tuple[Any, ...]) -> Program:
+def program(name: str, sizes: tuple[Any, ...]) -> PeerProgram:
     """The zoo workload `name` of these sizes."""
     if name == "transformer_block":
         return transformer_block(sizes[2])
@@ -171,7 +171,7 @@ def program(name: str, sizes: tuple[Any, ...]) -> Program:
     return _PROGRAMS[name]
 
 
-_PROGRAMS: dict[str, Program] = {
+_PROGRAMS: dict[str, PeerProgram] = {
     "softmax": softmax,
     "layer_norm_gelu": layer_norm_gelu,
     "rms_norm_residual": rms_norm_residual,

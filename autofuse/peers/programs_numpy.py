@@ -16,7 +16,7 @@ from scipy import special
 
 from autofuse.peers import programs_case
 from autofuse.peers.physics import dynamics, is_done
-from autofuse.peers.types import Program
+from autofuse.peers.types import PeerProgram
 from autofuse.zoo.cartpole import FORCE, RESET
 
 Array = Any
@@ -104,7 +104,7 @@ def adam_16(
 
 
 def each_tensor(
-    one: Program, correction1: Array, correction2: Array, *tensors: Array
+    one: PeerProgram, correction1: Array, correction2: Array, *tensors: Array
 ) -> Sequence[Any]:
     """`one` step for every tensor; results are all parameters, then all moments."""
     count = len(tensors) // 4
@@ -179,7 +179,7 @@ def separate_step(
     return (*kept, reward + ~done)
 
 
-def each_step(step: Program, lib: Library, *arrays: Array) -> Sequence[Array]:
+def each_step(step: PeerProgram, lib: Library, *arrays: Array) -> Sequence[Array]:
     """`step` once for each row of actions and resets."""
     *state, actions, resets = arrays
     carried: Sequence[Array] = (*state, lib.xp.zeros(state[0].shape, np.float32))
@@ -193,7 +193,7 @@ def cartpole_separate(lib: Library, *arrays: Array) -> Sequence[Array]:
     return each_step(partial(separate_step, lib), lib, *arrays)
 
 
-def program(name: str, sizes: tuple[Any, ...], library: Library = NUMPY) -> Program:
+def program(name: str, sizes: tuple[Any, ...], library: Library = NUMPY) -> PeerProgram:
     """The zoo workload `name` of these sizes, on arrays of `library`."""
     if name == "transformer_block":
         return partial(transformer_block, sizes[2], library)
@@ -206,7 +206,7 @@ def program(name: str, sizes: tuple[Any, ...], library: Library = NUMPY) -> Prog
     return partial(_PROGRAMS[name], library)
 
 
-_PROGRAMS: dict[str, Program] = {
+_PROGRAMS: dict[str, PeerProgram] = {
     "softmax": softmax,
     "layer_norm_gelu": layer_norm_gelu,
     "rms_norm_residual": rms_norm_residual,

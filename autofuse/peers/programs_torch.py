@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from autofuse.peers import programs_case
 from autofuse.peers.physics import dynamics, is_done
-from autofuse.peers.types import Program
+from autofuse.peers.types import PeerProgram
 from autofuse.zoo.cartpole import FORCE, RESET, UNROLL
 
 Array = Any
@@ -96,7 +96,7 @@ def attention(q: Array, k: Array, v: Array) -> Sequence[Array]:
     return (_attend(q, k, v),)
 
 
-def transformer_block(heads: int) -> Program:
+def transformer_block(heads: int) -> PeerProgram:
     """The block for `heads` heads, which the arrays do not tell."""
 
     def block(
@@ -118,7 +118,7 @@ def _stacked_step(state: Array, reward: Array, force: Array, fresh: Array) -> tu
     return torch.where(done, fresh, moved), reward + torch.where(done, 0.0, 1.0)
 
 
-def cartpole_naive(steps: int, compiled: Compile) -> Program:
+def cartpole_naive(steps: int, compiled: Compile) -> PeerProgram:
     """`steps` steps with torch.rand: other numbers, the same distributions."""
 
     def draw_and_step(state: Array, reward: Array) -> tuple[Array, Array]:
@@ -138,7 +138,7 @@ def cartpole_naive(steps: int, compiled: Compile) -> Program:
     return roll
 
 
-def cartpole_norng(compiled: Compile) -> Program:
+def cartpole_norng(compiled: Compile) -> PeerProgram:
     step = compiled(_stacked_step)
 
     def roll(state: Array, actions: Array, resets: Array) -> Sequence[Array]:
@@ -150,7 +150,7 @@ def cartpole_norng(compiled: Compile) -> Program:
     return roll
 
 
-def cartpole_separate(unroll: int, compiled: Compile) -> Program:
+def cartpole_separate(unroll: int, compiled: Compile) -> PeerProgram:
     """Four state arrays, `unroll` steps per call of the compiled function."""
 
     def steps(carried: Sequence[Array], forces: Array, fresh: Array) -> list[Array]:
@@ -174,7 +174,7 @@ def cartpole_separate(unroll: int, compiled: Compile) -> Program:
     return roll
 
 
-def program(name: str, sizes: tuple[Any, ...], compiled: Compile = compiled) -> Program:
+def program(name: str, sizes: tuple[Any, ...], compiled: Compile = compiled) -> PeerProgram:
     """The zoo workload `name` of these sizes, compiled by `compiled`."""
     if name == "transformer_block":
         return compiled(transformer_block(sizes[2]))
@@ -187,7 +187,7 @@ def program(name: str, sizes: tuple[Any, ...], compiled: Compile = compiled) -> 
     return _ROLL_OUTS[name](compiled) if name in _ROLL_OUTS else compiled(_PROGRAMS[name])
 
 
-_PROGRAMS: dict[str, Program] = {
+_PROGRAMS: dict[str, PeerProgram] = {
     "softmax": softmax,
     "layer_norm_gelu": layer_norm_gelu,
     "rms_norm_residual": rms_norm_residual,
@@ -197,7 +197,7 @@ _PROGRAMS: dict[str, Program] = {
     "mlp": mlp,
     "attention": attention,
 }
-_ROLL_OUTS: dict[str, Callable[[Compile], Program]] = {
+_ROLL_OUTS: dict[str, Callable[[Compile], PeerProgram]] = {
     "cartpole_norng": cartpole_norng,
     "cartpole_noconcat": partial(cartpole_separate, 1),
     "cartpole_unroll10": partial(cartpole_separate, UNROLL),

@@ -19,7 +19,14 @@ import numpy as np
 
 from autofuse.peers.translate import translate
 from autofuse.peers.tvm import Tvm
-from autofuse.peers.types import Arrays, BenchError, BenchWorkload, Implementation, Program, Ready
+from autofuse.peers.types import (
+    Arrays,
+    BenchError,
+    BenchWorkload,
+    Implementation,
+    PeerProgram,
+    Ready,
+)
 from autofuse.tuning import compile as compile_plan
 from autofuse.tuning import tune
 
@@ -170,8 +177,8 @@ class Torch:
 
 
 def zoo_program(
-    find: Callable[[str, tuple[Any, ...]], Program], workload: BenchWorkload
-) -> Program | None:
+    find: Callable[[str, tuple[Any, ...]], PeerProgram], workload: BenchWorkload
+) -> PeerProgram | None:
     return find(workload.zoo, workload.sizes) if workload.zoo else None
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import Literal, OpCall
-from autofuse.peers.types import BenchError, Program
+from autofuse.peers.types import BenchError, PeerProgram
 
-Step = Callable[..., Any]
+TorchStep = Callable[..., Any]
 # What both libraries call the same, where it is not our own name.
 _SHARED = {
     "neg": "negative", "abs": "abs", "floor": "floor", "ceil": "ceil", "exp": "exp",
@@ -35,10 +35,10 @@ _OWN = {
 _REDUCTIONS = {"reduce_sum": "sum", "reduce_max": "amax", "reduce_min": "amin"}
 
 
-def translate(graph: Graph, library: Any) -> Program:
+def translate(graph: Graph, library: Any) -> PeerProgram:
     """`graph` as a function of arrays of `library`, the module numpy or torch."""
     slots: dict[Value, int] = {Value(i): at for at, i in enumerate(graph.inputs)}
-    steps: list[tuple[Step, tuple[int, ...]]] = []
+    steps: list[tuple[TorchStep, tuple[int, ...]]] = []
     count = len(graph.inputs)
     for i, node in enumerate(graph.nodes):
         if node.op == "input":
@@ -57,13 +57,13 @@ def translate(graph: Graph, library: Any) -> Program:
     return program
 
 
-def _step(op: str, call: OpCall, library: Any) -> Step:
+def _step(op: str, call: OpCall, library: Any) -> TorchStep:
     name = library.__name__
     spelling = _OWN[name].get(op) or _SHARED.get(op)
     if op == "div" and call.out.dtype.is_int:
         spelling = None  # truncating division has no common spelling
     if spelling:
-        found: Step = getattr(library, spelling)
+        found: TorchStep = getattr(library, spelling)
         return found
     made = _movement(op, call, library) or _composite(op, library) or _typed(op, call, library)
     if made is None:
@@ -71,7 +71,7 @@ def _step(op: str, call: OpCall, library: Any) -> Step:
     return made
 
 
-def _movement(op: str, call: OpCall, library: Any) -> Step | None:
+def _movement(op: str, call: OpCall, library: Any) -> TorchStep | None:
     shape = call.out.shape if call.outs else ()
     if op == "reshape":
         return lambda x: library.reshape(x, shape)
@@ -96,7 +96,7 @@ def _movement(op: str, call: OpCall, library: Any) -> Step | None:
     return None
 
 
-def _composite(op: str, library: Any) -> Step | None:
+def _composite(op: str, library: Any) -> TorchStep | None:
     if op == "clamp":
         return lambda x, low, high: library.minimum(library.maximum(x, low), high)
     if op == "logistic":
@@ -110,7 +110,7 @@ def _composite(op: str, library: Any) -> Step | None:
     return None
 
 
-def _typed(op: str, call: OpCall, library: Any) -> Step | None:
+def _typed(op: str, call: OpCall, library: Any) -> TorchStep | None:
     if op not in ("constant", "cast"):
         return None
     dtype = native_dtype(call.out.dtype, library)

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any
 
 from autofuse.peers.translate import translate
-from autofuse.peers.types import Arrays, BenchWorkload, Program, Ready
+from autofuse.peers.types import Arrays, BenchWorkload, PeerProgram, Ready
 
 
 class Tvm:
@@ -40,7 +40,7 @@ class Tvm:
             made.append(_Compiled(function, self.threads, self.trials))
             return made[-1]
 
-        program: Program
+        program: PeerProgram
         if workload.zoo:
             program = programs_torch.program(workload.zoo, workload.sizes, compiled)
         else:

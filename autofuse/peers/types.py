@@ -12,7 +12,7 @@ from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
 
 Arrays = tuple[np.ndarray, ...]
-Program = Callable[..., Sequence[Any]]
+PeerProgram = Callable[..., Sequence[Any]]
 
 
 class BenchError(AutofuseError):
@@ -33,7 +33,7 @@ class BenchWorkload:
     inputs: Arrays
     zoo: str = ""
     sizes: tuple[Any, ...] = field(default=(), hash=False)
-    jax: Program | None = None
+    jax: PeerProgram | None = None
     random: bool = False
 
 
@@ -59,7 +59,7 @@ class Implementation(Protocol):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PeerOutcome:
     """One cell: the times (microseconds) of a checked implementation, or an error sentence."""
 
     time_us: float | None = None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from autofuse.graph.types import Graph
 from autofuse.plan.barriers import reads_whole_arrays
 from autofuse.plan.groups import host_loop, ordered_plan, reads
-from autofuse.plan.legality import check_group
+from autofuse.plan.legality import refusal_of
 from autofuse.plan.partition import (
     NodeSet,
     completed,
@@ -16,7 +16,7 @@ from autofuse.plan.partition import (
     is_rematerialisable,
     merge_edges,
 )
-from autofuse.plan.types import FusionGroup, FusionPlan, Refusal
+from autofuse.plan.types import FusionGroup, FusionPlan
 
 
 def legalise(graph: Graph, plan: FusionPlan) -> tuple[FusionPlan, int]:
@@ -32,7 +32,7 @@ def legalise(graph: Graph, plan: FusionPlan) -> tuple[FusionPlan, int]:
             body, inner = legalise(host_loop(graph, group)[0], group.body)
             kept.append(replace(group, body=body))
             cut += inner
-        elif isinstance(check_group(graph, group.nodes, group.outputs), Refusal):
+        elif refusal_of(graph, group.nodes, group.outputs) is not None:
             pieces += _pieces(graph, group)
             cut += 1
         else:
@@ -55,7 +55,7 @@ def _once(pieces: Iterable[FusionGroup], kept: Iterable[FusionGroup]) -> Iterato
 def _pieces(graph: Graph, group: FusionGroup) -> Iterator[FusionGroup]:
     """A refused group as several that are not, down to single nodes."""
     for piece in _cut_groups(graph, group, _merged_again(graph, group)):
-        if isinstance(check_group(graph, piece.nodes, piece.outputs), Refusal):
+        if refusal_of(graph, piece.nodes, piece.outputs) is not None:
             singles = [frozenset((n,)) for n in piece.nodes if not is_rematerialisable(graph, n)]
             yield from _cut_groups(graph, piece, singles)
         else:

@@ -31,15 +31,41 @@ LOOP_PRODUCTS = 512
 # Below this many elements losing parallel items cannot matter.
 SMALL_WORK = 1 << 14
 
-Verdict = tuple[Form, ...] | Refusal
+GroupVerdict = tuple[Form, ...] | Refusal
 
 
 def check_group(
     graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...], *, placed: bool = False
-) -> Verdict:
+) -> GroupVerdict:
     """The forms of the kernel computing `outputs` from `nodes` (one per segment), or why not.
 
     `placed`: the caller knows that nothing the group reads depends on what it writes."""
+    return _unfit(graph, nodes, outputs, placed) or _forms(graph, nodes, outputs)
+
+
+@lru_cache(maxsize=4096)
+def refusal_of(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> Refusal | None:
+    """Why a group cannot be one kernel, or None. Remembered: rules ask about the same groups."""
+    unfit = _unfit(graph, nodes, outputs, placed=False)
+    if unfit is not None or is_plain(graph, nodes, outputs):
+        return unfit
+    found = _forms(graph, nodes, outputs)
+    return found if isinstance(found, Refusal) else None
+
+
+def is_plain(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> bool:
+    """No reduction roots, one output shape and few shifted reads: every output element is computed
+    where it is written, so the group has a form, and one that nothing refuses."""
+    if len({graph.type_of(v).shape for v in outputs}) != 1:
+        return False
+    rooted = any(graph[n].spec.family in REDUCTION_ROOTS for n in nodes)
+    return not rooted and not may_repeat(graph, nodes)
+
+
+def _unfit(
+    graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...], placed: bool
+) -> Refusal | None:
+    """What refuses a group whatever its form."""
     if not nodes or not outputs:
         return Refusal("empty", "a group needs nodes and outputs")
     if len(nodes) > MAX_NODES:
@@ -56,10 +82,10 @@ def check_group(
             barrier = stands_alone(graph, n)
             if barrier is not None:
                 return barrier
-    return _forms(graph, nodes, outputs)
+    return None
 
 
-def _forms(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> Verdict:
+def _forms(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> GroupVerdict:
     whole = single_form(graph, nodes, outputs)
     refused = _refusal(graph, whole) if whole is not None else None
     if whole is not None and refused is None:
@@ -225,4 +251,4 @@ def _check_body(graph: Graph, group: FusionGroup) -> None:
     check_plan(host_loop(graph, group)[0], group.body)
 
 
-__all__ = ["LOCAL", "Refusal", "check_group", "check_plan", "components"]
+__all__ = ["LOCAL", "Refusal", "check_group", "check_plan", "components", "refusal_of"]

@@ -11,7 +11,7 @@ from autofuse.ops.spec import Family, Motion
 from autofuse.plan.barriers import SHARED, stands_alone
 from autofuse.plan.clusters import Clusters, connected
 from autofuse.plan.groups import is_inline, is_source, needed_outputs, ordered_plan, reads
-from autofuse.plan.legality import check_group
+from autofuse.plan.legality import check_group, refusal_of
 from autofuse.plan.types import FusionGroup, FusionPlan, LoopBody, PlanError, Refusal
 
 NodeSet = frozenset[int]
@@ -127,14 +127,14 @@ def refused(graph: Graph, nodes: NodeSet) -> Refusal | None:
     outputs = needed_outputs(graph, nodes)
     if not outputs:
         return Refusal("empty", "nobody needs what it computes")
-    verdict = check_group(graph, tuple(sorted(with_rematerialised(graph, nodes))), outputs)
-    return verdict if isinstance(verdict, Refusal) else None
+    return refusal_of(graph, tuple(sorted(with_rematerialised(graph, nodes))), outputs)
 
 
 def merge_edges(
-    graph: Graph, sets: Sequence[NodeSet], edges: Sequence[tuple[int, int]], fixed: frozenset[int]
-) -> list[NodeSet]:
-    """Merge along `edges` (node pairs) wherever that is legal.
+    graph: Graph, sets: Sequence[NodeSet], edges: Sequence[tuple[int, int]], fixed: frozenset[int],
+    should_stop: Callable[[], bool] = lambda: False,
+) -> list[NodeSet]:  # fmt: skip
+    """Merge along `edges` (node pairs) wherever that is legal, until `should_stop` says so.
 
     Tries each connected part as a whole first: when everything may be one kernel, as it often may,
     one check decides instead of one per edge."""
@@ -143,6 +143,8 @@ def merge_edges(
         return whole
     partition = Partition(graph, sets, fixed)
     for a, b in edges:
+        if should_stop():
+            break
         partition.merge(a, b)
     return partition.sets
 
@@ -165,15 +167,20 @@ def _whole_parts(
     return found
 
 
-def fuse_independent(graph: Graph, sets: Sequence[NodeSet], fixed: frozenset[int]) -> list[NodeSet]:
+def fuse_independent(
+    graph: Graph, sets: Sequence[NodeSet], fixed: frozenset[int],
+    should_stop: Callable[[], bool] = lambda: False,
+) -> list[NodeSet]:  # fmt: skip
     """Horizontal fusion: sets that neither read nor feed each other put into one kernel, each into
-    the first that takes it."""
+    the first that takes it, until `should_stop` says so."""
     partition = Partition(graph, sets, fixed)
     leaders: list[int] = []
     for nodes in sorted(sets, key=min):
         if nodes & fixed:
             continue
         for leader in leaders:
+            if should_stop():
+                return partition.sets
             if partition.merge(leader, min(nodes)) is None:
                 break
         else:

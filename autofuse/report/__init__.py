@@ -1,6 +1,6 @@
 """The report: what searching bought over the rules and when it pays, as one HTML file.
 
-Reads records only: the caller asks the database and passes the rows on.
+The report reads records only: the caller asks the database and passes the rows on.
 """
 
 from autofuse.report.html import render_html

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
-from autofuse.report.envelope import MOST_RUNS, Option, Segment
+from autofuse.report.envelope import MOST_RUNS, EnvelopeSegment, SearchedOption
 from autofuse.report.frame import (
     LEFT,
     RIGHT,
@@ -41,7 +41,9 @@ _SAMPLES = 46
 _MOST_LINES = 8
 
 
-def envelope_chart(name: str, segments: Sequence[Segment], found: Iterable[Option]) -> str:
+def envelope_chart(
+    name: str, segments: Sequence[EnvelopeSegment], found: Iterable[SearchedOption]
+) -> str:
     """Total seconds against runs, both by logarithm: the cheapest option thick, and every option
     that is the cheapest somewhere or ends up fastest of its kind thin."""
     if not segments:
@@ -68,28 +70,28 @@ def envelope_chart(name: str, segments: Sequence[Segment], found: Iterable[Optio
     )
 
 
-def _spaced(winners: Sequence[Option]) -> list[Option]:
+def _spaced(winners: Sequence[SearchedOption]) -> list[SearchedOption]:
     """At most half of the lines for winners, the first and the last among them."""
     stride = math.ceil(len(winners) / (_MOST_LINES // 2)) or 1
     return [o for i, o in enumerate(winners) if i % stride == 0 or i == len(winners) - 1]
 
 
-def _kinds(found: Iterable[Option]) -> list[Option]:
+def _kinds(found: Iterable[SearchedOption]) -> list[SearchedOption]:
     """The fastest option of each strategy, the fastest strategy first."""
-    best: dict[tuple[str, str], Option] = {}
+    best: dict[tuple[str, str], SearchedOption] = {}
     for one in sorted(found, key=lambda o: (o.run_us, o.seconds, o.label)):
         best.setdefault((one.role, one.name), one)
     return list(best.values())
 
 
-def _curve(option: Option, first: float, last: float) -> list[tuple[float, float]]:
+def _curve(option: SearchedOption, first: float, last: float) -> list[tuple[float, float]]:
     """(runs, seconds) evenly spaced by logarithm."""
     ratio = last / first
     runs = [first * ratio ** (i / (_SAMPLES - 1)) for i in range(_SAMPLES)]
     return [(n, option.total_s(n)) for n in runs]
 
 
-def _thin(number: int, option: Option, x: Scale, y: Scale) -> str:
+def _thin(number: int, option: SearchedOption, x: Scale, y: Scale) -> str:
     points = [(x(n), y(s)) for n, s in _curve(option, 1.0, MOST_RUNS) if s > 0]
     tip = f"{option.label}: {seconds_text(option.seconds)} before the first run"
     if not points:
@@ -103,7 +105,7 @@ def _thin(number: int, option: Option, x: Scale, y: Scale) -> str:
     )
 
 
-def _thick(segment: Segment, x: Scale, y: Scale) -> str:
+def _thick(segment: EnvelopeSegment, x: Scale, y: Scale) -> str:
     curve = _curve(segment.option, segment.first, segment.last)
     points = [(x(n), y(s)) for n, s in curve if s > 0]
     span = f"{runs_text(segment.first)} to {runs_text(segment.last)} runs"

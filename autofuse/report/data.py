@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from autofuse.report.envelope import Segment, advice, envelope, options, together
+from autofuse.report.envelope import EnvelopeSegment, advice, envelope, options, together
 from autofuse.report.facts import PlanFacts, gains
 from autofuse.report.model import Contender, SessionReport, WorkloadReport
 from autofuse.report.overview import headline
@@ -105,7 +105,7 @@ def _session(one: SessionReport, facts: Mapping[str, PlanFacts]) -> dict[str, An
     }
 
 
-def _envelope(segments: Sequence[Segment]) -> list[dict[str, Any]]:
+def _envelope(segments: Sequence[EnvelopeSegment]) -> list[dict[str, Any]]:
     return [{"first_runs": s.first, "last_runs": s.last, **asdict(s.option)} for s in segments]
 
 

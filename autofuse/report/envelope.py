@@ -14,7 +14,7 @@ ROLES = {"baseline": "rules", "peer": "peer", "search": "search", "best": "searc
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class SearchedOption:
     """Something one may do: spend `seconds` once, then `run_us` microseconds a run.
 
     `name` is the strategy; `label` says of a search also how long it went on."""
@@ -31,15 +31,15 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class EnvelopeSegment:
     """From `first` to `last` runs (each may be fractional) `option` costs the least."""
 
-    option: Option
+    option: SearchedOption
     first: float
     last: float
 
 
-def options(report: WorkloadReport) -> tuple[Option, ...]:
+def options(report: WorkloadReport) -> tuple[SearchedOption, ...]:
     """What could be done about a workload: each baseline, each comparable peer, and stopping each
     session at each of its incumbents."""
     sessions = [s.label for s in report.sessions]
@@ -52,11 +52,13 @@ def options(report: WorkloadReport) -> tuple[Option, ...]:
             role = ROLES[p.role]
             name = short.get(p.label, p.label) if p.label in unique else p.label
             label = f"{seconds_text(p.seconds)} of {name}" if role == "search" else name
-            found[role, name, p.seconds, p.run_us] = Option(name, label, role, p.seconds, p.run_us)
+            found[role, name, p.seconds, p.run_us] = SearchedOption(
+                name, label, role, p.seconds, p.run_us
+            )
     return tuple(found.values())
 
 
-def together(reports: Sequence[WorkloadReport]) -> tuple[Option, ...]:
+def together(reports: Sequence[WorkloadReport]) -> tuple[SearchedOption, ...]:
     """What could be done about several workloads alike, each run equally often: the baselines,
     peers and whole searches that all of them know. None of fewer than two workloads."""
     if len(reports) < 2:
@@ -64,7 +66,7 @@ def together(reports: Sequence[WorkloadReport]) -> tuple[Option, ...]:
     rows = [_whole(report) for report in reports]
     shared = [key for key in rows[0] if all(key in row for row in rows)]
     return tuple(
-        Option(
+        SearchedOption(
             key[1],
             key[1],
             key[0],
@@ -88,33 +90,35 @@ def _whole(report: WorkloadReport) -> dict[tuple[str, str], tuple[float, float]]
     return {key: cost for key, cost in found.items() if all(map(math.isfinite, cost))}
 
 
-def envelope(found: Iterable[Option], most: float = MOST_RUNS) -> tuple[Segment, ...]:
+def envelope(
+    found: Iterable[SearchedOption], most: float = MOST_RUNS
+) -> tuple[EnvelopeSegment, ...]:
     """The cheapest option for every number of runs from 1 to `most`, in order; where two cost the
     same, the one that runs faster."""
     left = list(found)
     if not left:
         return ()
     now, at = min(left, key=lambda o: (o.total_s(1.0), o.run_us, o.label)), 1.0
-    segments: list[Segment] = []
+    segments: list[EnvelopeSegment] = []
     while True:
         faster = [(_meet(now, o), o.run_us, o.label, o) for o in left if o.run_us < now.run_us]
         runs, _, _, following = min(faster, key=lambda f: f[:3], default=(math.inf, 0.0, "", now))
         if runs >= most:
-            return (*segments, Segment(now, at, most))
+            return (*segments, EnvelopeSegment(now, at, most))
         runs = max(runs, at)
         if runs > at:
-            segments.append(Segment(now, at, runs))
+            segments.append(EnvelopeSegment(now, at, runs))
         now, at = following, runs
 
 
-def _meet(one: Option, faster: Option) -> float:
+def _meet(one: SearchedOption, faster: SearchedOption) -> float:
     """Runs from which the faster option is no dearer."""
     return (faster.seconds - one.seconds) / ((one.run_us - faster.run_us) * 1e-6)
 
 
-def advice(segments: Sequence[Segment]) -> str:
+def advice(segments: Sequence[EnvelopeSegment]) -> str:
     """The envelope as one sentence; the steps of one strategy are said together."""
-    merged: list[tuple[Segment, Segment]] = []
+    merged: list[tuple[EnvelopeSegment, EnvelopeSegment]] = []
     for one in segments:
         if merged and _same(merged[-1][1], one):
             merged[-1] = (merged[-1][0], one)
@@ -132,11 +136,11 @@ def advice(segments: Sequence[Segment]) -> str:
     return f"Use {', '.join(parts)}." if parts else ""
 
 
-def _same(one: Segment, other: Segment) -> bool:
+def _same(one: EnvelopeSegment, other: EnvelopeSegment) -> bool:
     return (one.option.role, one.option.name) == (other.option.role, other.option.name)
 
 
-def _named(first: Option, last: Option) -> str:
+def _named(first: SearchedOption, last: SearchedOption) -> str:
     if first.role != "search":
         return f"{first.label} ({first.role})"
     if first.seconds == last.seconds:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from autofuse.records import Verdict
-from autofuse.report.envelope import MOST_RUNS, Segment
+from autofuse.report.envelope import MOST_RUNS, EnvelopeSegment
 from autofuse.report.facts import PlanFacts, gains
 from autofuse.report.model import BreakEven, SessionReport, WorkloadReport, median_ratio
 from autofuse.report.svg import (
@@ -157,7 +157,7 @@ def offers(report: WorkloadReport) -> Table | None:
     return table("Seconds before the first run, and time per run", heads, rows, strong)
 
 
-def segments_table(segments: Sequence[Segment]) -> Table | None:
+def segments_table(segments: Sequence[EnvelopeSegment]) -> Table | None:
     """The envelope as rows; it ends at the most runs that are looked at."""
     rows = [
         (s.option.label, s.option.role, runs(s.first),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from autofuse.errors import AutofuseError
-from autofuse.search.driver import RunResult, Step, run
+from autofuse.search.driver import RunResult, SearchStep, run
 from autofuse.search.protocol import (
     Choices,
     Chooser,
@@ -54,9 +54,9 @@ __all__ = [
     "Proposal",
     "Resumable",
     "RunResult",
+    "SearchStep",
     "Searcher",
     "SearcherFactory",
-    "Step",
     "make_searcher",
     "run",
 ]

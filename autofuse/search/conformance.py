@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autofuse.search.driver import RunResult, Step, run
+from autofuse.search.driver import RunResult, SearchStep, run
 from autofuse.search.protocol import (
     Choices,
     Chooser,
@@ -100,9 +100,9 @@ def collect(
     *,
     known: Mapping[str, Outcome] | None = None,
     history: Sequence[tuple[Choices, Outcome]] = (),
-) -> tuple[list[Step], RunResult]:
+) -> tuple[list[SearchStep], RunResult]:
     """The steps of a run of at most `asks` steps."""
-    steps: list[Step] = []
+    steps: list[SearchStep] = []
     result = run(
         searcher,
         problem,

@@ -11,7 +11,7 @@ MAX_REPEATS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SearchStep:
     """One ask and its outcome. `repeated`: answered without evaluating. `improved`: new best."""
 
     index: int
@@ -102,7 +102,7 @@ def run(
     known: Callable[[Proposal], Outcome | None] = lambda proposal: None,
     *,
     history: Iterable[tuple[Choices, Outcome]] = (),
-    on_step: Callable[[Step], None] = lambda step: None,
+    on_step: Callable[[SearchStep], None] = lambda step: None,
     max_repeats: int = MAX_REPEATS,
 ) -> RunResult:
     """Search `problem` until `should_stop()`, exhaustion or `max_repeats` repeats in a row.
@@ -132,7 +132,7 @@ def run(
         loop.sampler_s += told_s
         index = loop.evaluated + loop.repeats - 1
         improved = loop.improve(proposal, outcome)
-        on_step(Step(index, proposal, outcome, repeated, improved, spent + told_s))
+        on_step(SearchStep(index, proposal, outcome, repeated, improved, spent + told_s))
         if loop.stall >= max_repeats:
             return loop.result("repeats")
     return loop.result("stop")

@@ -1,4 +1,4 @@
-"""compile and compare: plans put to use and side by side."""
+"""`compile` puts a plan to use, and `compare` times plans side by side."""
 
 from __future__ import annotations
 

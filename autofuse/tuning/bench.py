@@ -106,6 +106,10 @@ class Bench(Protocol):
         """Whether the search must end."""
         ...
 
+    def left_s(self) -> float:
+        """Seconds until the search must end, counting on below zero."""
+        ...
+
     def fits(self, plan: FusionPlan) -> bool:
         """Whether the intermediates of a plan fit the memory that was asked for."""
         ...

@@ -13,8 +13,45 @@ from autofuse.ops.types import AutofuseError
 OVERRUN = 0.1
 # The share of the budget kept for the final comparison, and its most seconds.
 FINAL_SHARE, FINAL_S = 0.15, 8.0
+# Seconds in which a process that measures can start and read a reference back on a busy machine.
+LEAST_SETUP_S = 10.0
 # The share of the budget that baselines may take.
 BASELINE_SHARE = 0.25
+# Shares of the time that is left to the search when each begins: enumerating candidates, naming and
+# recalling them, and solving, which begins anew with every measurement. Together they are a third
+# before a first kernel is measured: one candidate more is worth less than one measured.
+ENUMERATING_SHARE, NAMING_SHARE, SOLVING_SHARE = 0.2, 0.1, 0.1
+# Seconds that solving gets in any case: what was measured is worth a good plan at the very end.
+LEAST_SOLVING_S = 0.5
+
+
+class Share:
+    """A share of the seconds that are left; work ends with what it has when it is spent."""
+
+    def __init__(self, left_s: Callable[[], float], share: float, least_s: float = 0.0) -> None:
+        """`left_s` says what is left; the share is `least_s` seconds at least, even if that is
+        more than there is."""
+        self._left_s, self._share, self._least_s = left_s, share, least_s
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew: the same share of what is left now."""
+        left = self._left_s()
+        self._until_s = left - max(left * self._share, self._least_s)
+
+    def left_s(self) -> float:
+        """Seconds of the share that are left, never negative."""
+        left = self._left_s()
+        return left if math.isinf(left) else max(left - self._until_s, 0.0)
+
+    def is_over(self) -> bool:
+        """Whether it is spent."""
+        return self.left_s() <= 0
+
+
+def solving(left_s: Callable[[], float]) -> Share:
+    """What solving may take between two measurements."""
+    return Share(left_s, SOLVING_SHARE, LEAST_SOLVING_S)
 
 
 @dataclass(frozen=True)
@@ -51,9 +88,20 @@ class Budget:
         return max(self.seconds * (1 + OVERRUN) - self.reserve_s - self.elapsed_s, 0.0)
 
     @property
+    def search_s(self) -> float:
+        """Seconds until the search must end, below zero once it is late or the user wants to end;
+        they go on counting down, so that what must still be done can be timed by them."""
+        left = self.seconds - self.reserve_s - self.elapsed_s
+        return left - self.seconds if self.stop() else left
+
+    @property
     def final_room_s(self) -> float:
         """Seconds that the final comparison may still take, at most."""
         return max(self.seconds * (1 + OVERRUN) - self.elapsed_s, 0.0)
+
+    def setup_s(self) -> float:
+        """Seconds that computing the reference, or reading it back, may take if it begins now."""
+        return max(self.final_room_s, LEAST_SETUP_S)
 
     def is_over(self) -> bool:
         """Whether the search must end to leave time for the final comparison."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from autofuse.cost.bounds import Calibration
 from autofuse.enumerate.enumeration import Enumeration, enumerate_groups
@@ -17,26 +17,34 @@ NOT_UNROLLED = frozenset({"unfused"})
 
 def candidate_kernels(
     graph: Graph, plans: Sequence[FusionPlan], calibration: Calibration, *,
-    rules: Iterable[str] = (),
+    rules: Iterable[str] = (), should_stop: Callable[[], bool] = lambda: False,
 ) -> Enumeration:  # fmt: skip
     """The candidate kernels of a canonical graph, with those of `plans` among them. A loop may be
     run by the host as in one of these, or with one or several iterations fused, or planned together
-    by `rules` (baselines)."""
+    by `rules` (baselines). Told to stop, it leaves out ways to run loops from the host, then
+    candidates, but none of those of `plans`."""
     spaces = FusionSpace(graph)
     ruled = [name for name in rules if name not in NOT_UNROLLED]
-    bodies = {n: _ways(spaces, n, plans, ruled) for n in spaces.loops}
-    return enumerate_groups(graph, include=plans, bodies=bodies, calibration=calibration)
+    bodies = {n: _ways(spaces, n, plans, ruled, should_stop) for n in spaces.loops}
+    return enumerate_groups(
+        graph, include=plans, bodies=bodies, calibration=calibration, should_stop=should_stop
+    )
 
 
 def _ways(
-    spaces: FusionSpace, loop: int, plans: Sequence[FusionPlan], rules: Sequence[str]
-) -> list[LoopBody]:
+    spaces: FusionSpace, loop: int, plans: Sequence[FusionPlan], rules: Sequence[str],
+    should_stop: Callable[[], bool],
+) -> list[LoopBody]:  # fmt: skip
     found: list[LoopBody] = []
-    for factor in spaces.factors(loop):
+    for factor in spaces.factors(loop):  # single iterations come first, and always
+        if factor > 1 and should_stop():
+            break
         inner = spaces.unrolled(loop, factor)
-        found.append(LoopBody(inner.choose(lambda _, options: options[0]), factor))
-        if factor > 1:  # of single iterations the rules' plans are given
-            found += [LoopBody(baseline_plan(inner.graph, name)[0], factor) for name in rules]
+        found.append(LoopBody(inner.choose(lambda _, options: options[0], should_stop), factor))
+        for name in rules if factor > 1 else ():  # of single iterations the rules' plans are given
+            if should_stop():
+                break
+            found.append(LoopBody(baseline_plan(inner.graph, name)[0], factor))
     for plan in plans:
         groups = (g for g in plan.groups if g.nodes == (loop,))
         found += [LoopBody(g.body, g.unroll) for g in groups if g.body is not None]

@@ -39,8 +39,11 @@ class BuildResult:
     facts: tuple[Facts, ...] = ()
 
 
-def build(backend: Backend, graph: Graph, candidate: Candidate) -> BuildResult:
-    """Text and library of a candidate; `compile_s` is what compiling it from nothing costs."""
+def build(
+    backend: Backend, graph: Graph, candidate: Candidate, left_s: float = math.inf
+) -> BuildResult:
+    """Text and library of a candidate; `compile_s` is what compiling it from nothing costs. If it
+    is not compiled after `left_s` seconds, that is the machine's fault."""
     begun = time.perf_counter()
     try:
         program = backend.program(graph, candidate)
@@ -53,7 +56,7 @@ def build(backend: Backend, graph: Graph, candidate: Candidate) -> BuildResult:
         return BuildResult(None, failure, Cost(codegen=time.perf_counter() - begun), 0.0)
     made = time.perf_counter()
     try:
-        built = backend.build(program)
+        built = backend.build(program, timeout_s=left_s)
     except (CompileError, CompilerMissing) as error:
         failure = Failure(FailureKind.COMPILE, str(error), error.blame)
         cost = Cost(codegen=made - begun, compile=time.perf_counter() - made)
@@ -89,7 +92,7 @@ class Evaluator:
         """The candidate's record; `limit_s` bounds the wall seconds of checking and timing, and the
         candidate counts as hung after them. `until_s`: when, in seconds of the budget, it must end
         in any case, which says nothing about it; by default when the search must end."""
-        built = build(self.backend, self.graph, candidate)
+        built = build(self.backend, self.graph, candidate, self._room_s(until_s))
         reply = Reply(None, None, built.failure)
         if (artifact := built.artifact) is not None:
             reply = self._confirmed(
@@ -100,9 +103,14 @@ class Evaluator:
         self.spent += Cost(built.cost.codegen, built.cost.compile, reply.seconds)
         return self.record(candidate, built, reply, stage)
 
+    def start(self) -> None:
+        """Work out the reference, unless that is done: no candidate is charged for it."""
+        if not self.worker.starts:
+            self.worker.start()
+
     def profile(self, candidate: Candidate, limit_s: float) -> tuple[BuildResult, Profile]:
         """Build a candidate, check it and time each of its groups inside the plan."""
-        built = build(self.backend, self.graph, candidate)
+        built = build(self.backend, self.graph, candidate, self.budget.room_s)
         profile = Profile((), None, None, built.failure)
         if (artifact := built.artifact) is not None:
             groups = len(candidate.plan.groups)
@@ -118,6 +126,7 @@ class Evaluator:
 
         A time-out counts against a candidate when a second run alone, given all its limit, times
         out too; one whose limit the end of the budget cut short proves nothing."""
+        self.start()
         room_s = self._room_s(until_s)
         found = run(min(limit_s, room_s))
         if found.failure is None:

@@ -8,12 +8,12 @@ is proved then holds per window.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from autofuse.cost.bounds import Calibration
 from autofuse.cost.features import kind_of_work
-from autofuse.cover import Options, PlanResult, Step, k_best, plan
+from autofuse.cover import Options, PlanningStep, PlanResult, k_best, plan
 from autofuse.enumerate.enumeration import Enumeration
 from autofuse.enumerate.windows import Window, windows
 from autofuse.ops.types import AutofuseError
@@ -29,6 +29,7 @@ from autofuse.tuning.allocation import (
     optimistic_costs,
 )
 from autofuse.tuning.bench import Bench, Findings, Standing
+from autofuse.tuning.budget import ENUMERATING_SHARE, NAMING_SHARE, Share, solving
 from autofuse.tuning.candidates import candidate_kernels
 from autofuse.tuning.cover import cover_problem
 from autofuse.tuning.problem import default_candidate
@@ -72,14 +73,19 @@ class ExactSearch:
         """`enumeration`, `fused` ("everything fused", tried first) and `space` stand for what
         follows from the graph and the bench where they are not given."""
         self.bench, self.graph, self.goal = bench, bench.graph, goal
-        self.fused = FusionSpace(self.graph).choose(_first) if fused is None else fused
-        self.enumeration = enumeration or self._enumerate(bench.calibration())
+        enumerating = Share(bench.left_s, ENUMERATING_SHARE)
+        if fused is None:
+            fused = FusionSpace(self.graph).choose(_first, enumerating.is_over)
+        self.fused = fused
+        found = enumeration or self._enumerate(enumerating)
+        naming = Share(bench.left_s, NAMING_SHARE)
+        self.enumeration = found.named(naming.is_over)
         cover = cover_problem(self.enumeration, digests=True)
         pieces = cover.problem.pieces
         self.bounds = {piece.key: piece.bound_us for piece in pieces}
         places = {cover.group(i): piece.key for i, piece in enumerate(pieces)}
-        self.kinds = {key: kind_of_work(self.graph, group) for group, key in places.items()}
-        self.kernels = Kernels(bench, places, self.bounds, space)
+        self.kernels = Kernels(bench, places, self.bounds, space, naming.is_over)
+        self.solving = solving(bench.left_s)
         self.whole = Selection(self.kernels, cover)
         self.windows: tuple[Window, ...] = ()
         if nodes_to_plan(self.graph) > WHOLE_NODES:
@@ -94,12 +100,18 @@ class ExactSearch:
         self.gap: float | None = None
         self.residual_us: float | None = None
 
-    def _enumerate(self, calibration: Calibration) -> Enumeration:
+    @cached_property
+    def kinds(self) -> Mapping[str, Hashable]:
+        """What kind of work each kernel is, for graphs where it is worked out what to expect."""
+        return {key: kind_of_work(self.graph, g) for key, g in self.kernels.samples.items()}
+
+    def _enumerate(self, time: Share) -> Enumeration:
         """Candidate kernels, among them those of every baseline and of everything fused."""
-        plans = self.bench.plans
+        plans, calibration = self.bench.plans, self.bench.calibration()
+        time.renew()  # calibrating is no part of it
         return candidate_kernels(
             self.graph, [*plans.values(), self.fused], calibration,
-            rules=plans,
+            rules=plans, should_stop=time.is_over,
         )  # fmt: skip
 
     def run(self) -> Findings:
@@ -127,6 +139,11 @@ class ExactSearch:
             notes.append(
                 f"planned in {tiles} windows of at most {WHOLE_NODES} nodes: "
                 "the gap is proved per window, not for the graph"
+            )
+        if self.enumeration.cut_short:
+            notes.append(
+                f"enumeration stopped after {len(self.enumeration.groups)} groups: the budget was "
+                "short, and the gap holds for these only"
             )
         below = self.kernels.below_bounds(TELLING * (self.planned_us or 0.0))
         if below:
@@ -187,7 +204,8 @@ class ExactSearch:
         if not allocation.round_repays(allocation.round_gain_us(planned), self.kernels.per_plan_s):
             return None
         costs = self._supposed() | optimistic_costs(self.kernels.by_key, self.bounds)
-        best = k_best(self.whole.problem, costs, 1)[0]
+        self.solving.renew()
+        best = k_best(self.whole.problem, costs, 1, self.solving.left_s)[0]
         found = self.whole.plan_of(best.plan)
         if best.cost_us >= (1 - WORTH) * planned or not self.bench.fits(found):
             return None
@@ -212,8 +230,10 @@ class ExactSearch:
     def _outlook(self) -> Outlook:
         """What the kernels measured by now let expect of the others."""
         problem, costs = self.whole.problem, self.kernels.costs()
+        self.solving.renew()
+        left_s = self.solving.left_s
         try:
-            incumbent = k_best(problem, dict.fromkeys(self.bounds) | costs, 1)[0].cost_us
+            incumbent = k_best(problem, dict.fromkeys(self.bounds) | costs, 1, left_s)[0].cost_us
         except AutofuseError:  # what is known makes no plan yet
             return Outlook()
         kinds, bounds = self.kinds, self.bounds
@@ -221,7 +241,8 @@ class ExactSearch:
         gains = []
         for deviations in DEVIATIONS:
             guess = {k: bias.time_us(kinds[k], us, deviations) for k, us in bounds.items()}
-            keys = [problem.pieces[i].key for i in k_best(problem, {**guess, **costs}, 1)[0].plan]
+            chosen = k_best(problem, {**guess, **costs}, 1, left_s)[0].plan
+            keys = [problem.pieces[i].key for i in chosen]
             measured = sum(costs.get(key) or 0.0 for key in keys)
             others = [(kinds[key], bounds[key]) for key in keys if key not in costs]
             gains.append(expected_improvement_us(incumbent, measured, others, bias))
@@ -261,7 +282,8 @@ class ExactSearch:
 
     def _start_by_windows(self) -> FusionPlan | None:
         """The first plan that works, so that all its kernels are known."""
-        guess = plan_by_bounds(self.enumeration, self.windows)
+        self.solving.renew()
+        guess = plan_by_bounds(self.enumeration, self.windows, self.solving.left_s)
         for found in (guess, self.fused, *self.bench.plans.values()):
             if found is None or not self.bench.fits(found):
                 continue
@@ -303,6 +325,7 @@ class ExactSearch:
     ) -> tuple[PlanResult, bool]:
         """The best plan of a selection, measuring lazily; and whether planning gave way."""
         self.allocation.begin_planning()
+        self.solving.renew()
         judged = Next.PLANNING
         has_plan = False
 
@@ -314,9 +337,10 @@ class ExactSearch:
                 judged = self._judge(may_yield)
             return judged is not Next.PLANNING
 
-        def on_step(step: Step) -> None:
+        def on_step(step: PlanningStep) -> None:
             nonlocal has_plan
             self.trials += 1
+            self.solving.renew()
             has_plan = step.incumbent_us is not None
             if not self.windows:  # a window's own numbers say nothing about the graph
                 self.bound_us, self.gap = step.bound_us, step.gap
@@ -331,6 +355,7 @@ class ExactSearch:
             known=kernels.known(),
             prepare=selection.prepare,
             should_stop=should_stop,
+            left_s=self.solving.left_s,
             on_step=on_step,
         )
         return result, judged is Next.LAUNCHES

@@ -1,5 +1,5 @@
-"""Why a searched plan is cut where it is: what fusing across each boundary would have cost, and
-what storing each recomputed value would have."""
+"""Explains why a searched plan is cut where it is: what fusing across each boundary would
+have cost, and what storing each recomputed value would have cost."""
 
 from __future__ import annotations
 

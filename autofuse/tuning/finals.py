@@ -22,6 +22,8 @@ LIKELY, FEWEST, MOST = 1.1, 5, 12
 # Baselines within this factor of the fastest plan are timed with it once more; finalists within a
 # smaller one, because they were timed together.
 FRONT, CLOSE = 1.25, 1.05
+# Seconds that building a finalist may take at least: it was built before, and is found again.
+LEAST_BUILD_S = 1.0
 # Calls of each plan in the least comparison: it is checked once, and each block warms it up.
 LEAST_CALLS = 1 + FEWEST_BLOCKS * (1 + FEWEST_ROUNDS)
 
@@ -39,7 +41,7 @@ class Final:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class FinalDecision:
     """`final` is None when no entry works any more; `failed` are records of those that failed;
     `untimed` are baselines that there was no time to compare: their recorded times had to do."""
 
@@ -63,7 +65,7 @@ def decide(
     seed: int,
     limit_s: float,
     incumbent: Measurement | None = None,
-) -> Decision:
+) -> FinalDecision:
     """Compare finalists with all baselines that work, and with the `incumbent` that the database
     serves; a tie goes to the incumbent, else to the fastest baseline.
 
@@ -81,16 +83,16 @@ def decide(
     )
     left = {d: m for d, m in every.items() if d not in together.failures}
     if not left:
-        return Decision(None, failed)
+        return FinalDecision(None, failed)
     names = {n: m.candidate_digest for n, m in baselines.items() if m.candidate_digest in left}
     if together.comparison is None:  # each works alone: what was recorded has to do
         final = _with_recorded(_as_recorded(left), left, names)
-        return Decision(final, failed, tuple(names))
+        return FinalDecision(final, failed, tuple(names))
     served = "" if incumbent is None else incumbent.candidate_digest
     timed = {n: d for n, d in names.items() if d in together.names}
     final = _winner(left, together.names, timed, together.comparison, served)
     final = _again(evaluator, final, together, left, timed, served, seconds, seed, limit_s)
-    return Decision(
+    return FinalDecision(
         _with_recorded(final, left, names), failed, tuple(n for n in names if n not in timed)
     )
 
@@ -236,7 +238,8 @@ def _compare(
     failures: dict[str, Failure] = {}
     for digest, record in entries.items():
         candidate = candidate_from_json(record.candidate, record.origin)
-        built = build(evaluator.backend, evaluator.graph, candidate)
+        room_s = max(evaluator.budget.final_room_s, LEAST_BUILD_S)
+        built = build(evaluator.backend, evaluator.graph, candidate, room_s)
         evaluator.spent += Cost(built.cost.codegen, built.cost.compile)
         if built.artifact is not None:
             artifacts[digest] = built.artifact

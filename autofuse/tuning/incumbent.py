@@ -32,7 +32,11 @@ def final_comparison(job: Job, interrupted: bool) -> tuple[Final | None, tuple[s
                 said = "the best plan known keeps more in memory than allowed, and stays known"
                 return final, (*notes, said)
             if served.candidate_digest not in final.compared:
-                final = _against(job, final, served, seconds)
+                against = _against(job, final, served, seconds)
+                if against is None:
+                    said = "there was no time to time it against the best plan known, which stays"
+                    return final, (*notes, said)
+                final = against
         beaten = None if served is None else served.candidate_digest
         job.keep(final.record)
         if job.store.promote(job.session, job.environment, final.record, beaten):
@@ -79,17 +83,19 @@ def _untimed(names: tuple[str, ...]) -> tuple[str, ...]:
     return (f"the budget had no time to compare {', '.join(names)}: recorded times stand",)
 
 
-def _against(job: Job, final: Final, served: Measurement, seconds: float) -> Final:
-    """The faster of a winner and what is served, timed together; a tie goes to what is served."""
+def _against(job: Job, final: Final, served: Measurement, seconds: float) -> Final | None:
+    """The faster of a winner and what is served, timed together; a tie goes to what is served.
+    None where the two could not be timed together although both may work."""
     decision = decide(job.evaluator, [final.record], {}, seconds, job.seed, job.limit_s, served)
     for record in decision.failed:
         job.keep(record)
     found = decision.final
-    if found is None:
-        return final
+    lost = {record.candidate_digest for record in decision.failed}
+    if found is None or (served.candidate_digest not in found.compared | lost):
+        return None
     return replace(
         final,
         record=found.record,
         best_us=found.best_us,
-        compared=final.compared | found.compared,
+        compared=final.compared | found.compared | {served.candidate_digest},
     )

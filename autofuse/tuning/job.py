@@ -26,6 +26,7 @@ from autofuse.plan.types import (
     candidate_from_json,
 )
 from autofuse.records import (
+    Blame,
     Cost,
     Environment,
     Event,
@@ -91,6 +92,9 @@ class Job:
 
     def is_over(self) -> bool:
         return self.budget.is_over()
+
+    def left_s(self) -> float:
+        return self.budget.search_s
 
     def fits(self, plan: FusionPlan) -> bool:
         return self.max_memory is None or peak_bytes(self.graph, plan) <= self.max_memory
@@ -289,4 +293,9 @@ def no_plan(job: Job) -> str:
     failures = (m.failure for m in job.stored.values() if m.failure is not None)
     found = next(failures, None)
     text = "nothing was measured" if found is None else f"{found.kind.value}: {found.message}"
+    machine = [m.failure.blame for m in job.stored.values() if m.failure is not None]
+    if found is not None and set(machine) == {Blame.MACHINE} and job.is_over():
+        return (
+            f"no plan could be measured in {job.budget.seconds:g} s, try a larger budget ({text})"
+        )
     return f"no plan of this graph works: {text}"

@@ -33,7 +33,7 @@ QUANTILE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class KernelSample:
     """A kernel as a model sees it: features by name, and its lower bound in microseconds."""
 
     features: Mapping[str, float]
@@ -47,7 +47,7 @@ class Lesson:
 
     key: str
     workload: str
-    sample: Sample
+    sample: KernelSample
     us: float
 
 
@@ -73,7 +73,7 @@ class Model:
     typical: float
     forest: Any = None
 
-    def predict(self, samples: Sequence[Sample]) -> Floats:
+    def predict(self, samples: Sequence[KernelSample]) -> Floats:
         """Microseconds of each kernel, never below its bound."""
         bounds = _bounds(samples)
         if self.forest is None or not samples:
@@ -154,7 +154,7 @@ def lessons_of(history: Iterable[tuple[str, KernelMeasurement]], cache: str) -> 
         if not usable or one.cache != cache or one.group in found:
             continue
         assert one.timing is not None and one.bound_us is not None
-        sample = Sample(dict(one.facts), one.bound_us)
+        sample = KernelSample(dict(one.facts), one.bound_us)
         found[one.group] = Lesson(one.group, workload, sample, one.timing.median_us)
     return list(found.values())
 
@@ -164,9 +164,9 @@ def _targets(lessons: Sequence[Lesson]) -> Floats:
     return np.asarray(np.log(times / _bounds([lesson.sample for lesson in lessons])))
 
 
-def _bounds(samples: Sequence[Sample]) -> Floats:
+def _bounds(samples: Sequence[KernelSample]) -> Floats:
     return np.array([max(sample.bound_us, TINY) for sample in samples], dtype=float)
 
 
-def _matrix(samples: Sequence[Sample]) -> Floats:
+def _matrix(samples: Sequence[KernelSample]) -> Floats:
     return np.array([vector(sample.features) for sample in samples], dtype=float)

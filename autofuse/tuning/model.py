@@ -17,11 +17,12 @@ from autofuse.enumerate.enumeration import Enumeration
 from autofuse.plan.types import FusionPlan
 from autofuse.tuning.allocation import repays
 from autofuse.tuning.bench import Bench, Findings
+from autofuse.tuning.budget import NAMING_SHARE, Share, solving
 from autofuse.tuning.exact import ExactSearch, Goal
 from autofuse.tuning.learned import (
+    KernelSample,
     Lesson,
     Model,
-    Sample,
     fit,
     held_out,
     low_factor,
@@ -49,9 +50,12 @@ class ModelSearch(ExactSearch):
         space: LaunchSpace | None = None,
     ) -> None:
         super().__init__(bench, goal, enumeration, fused, space)
+        describing = Share(bench.left_s, NAMING_SHARE)
+        # Kernels that there is no time to describe are taken to cost their bounds.
         self.samples = {
-            key: Sample(group_features(self.graph, group, self.bounds[key]), self.bounds[key])
+            key: KernelSample(group_features(self.graph, group, self.bounds[key]), self.bounds[key])
             for key, group in self.kernels.samples.items()
+            if not describing.is_over()
         }
         self.taught = [one for one in lessons if one.key not in self.samples]
         self.quality = held_out(lessons, bench.seed)
@@ -80,12 +84,12 @@ class ModelSearch(ExactSearch):
         own = [
             Lesson(key, "", self.samples[key], kernel.first_us)
             for key, kernel in self.kernels.by_key.items()
-            if kernel.us
+            if kernel.us and key in self.samples
         ]
         self.model: Model = fit([*self.taught, *own], self.bench.seed)
         keys = list(self.samples)
         predicted = self.model.predict([self.samples[key] for key in keys])
-        self.guesses = dict(zip(keys, predicted.tolist(), strict=True))
+        self.guesses = {**self.bounds, **dict(zip(keys, predicted.tolist(), strict=True))}
 
     def _foretold(self) -> tuple[list[float], list[float]]:
         """Predictions made before measuring, and the times that followed."""
@@ -177,6 +181,7 @@ class ModelSearch(ExactSearch):
             options=Options(),
             known=self.kernels.known(),
             should_stop=lambda: True,
+            left_s=solving(self.bench.left_s).left_s,
         )
         if not self.windows:
             self.bound_us, self.gap = result.bound_us, result.gap

@@ -1,4 +1,4 @@
-"""Planning for a device that is not here: every figure is a lower bound, and nothing is timed."""
+"""Plans for a device that is not here: every figure is a lower bound, and nothing is timed."""
 
 from __future__ import annotations
 

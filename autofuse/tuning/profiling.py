@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from autofuse.cost.features import group_features
@@ -29,9 +29,11 @@ class Kernels:
         places: Mapping[FusionGroup, str],
         bounds: Mapping[str, float],
         space: LaunchSpace | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         """`places`: the key of every candidate group; `bounds`: least microseconds by key; `space`:
-        launch configurations, the bench's own by default."""
+        launch configurations, the bench's own by default. What was not recalled when `should_stop`
+        says so is measured again."""
         self.bench, self.graph, self.places = bench, bench.graph, places
         self.bounds, self.samples = bounds, {key: group for group, key in places.items()}
         self.space = space or bench.space
@@ -40,6 +42,8 @@ class Kernels:
         self.per_plan_s = 1.0
         self.plans = 0
         for known in bench.kernels(self.samples):
+            if should_stop():
+                break
             self._recall(self._kernel(known.key), known.launch, known.us)
 
     @staticmethod

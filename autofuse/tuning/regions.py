@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autofuse.cover import k_best
+from autofuse.cover import LeftS, k_best, no_limit
 from autofuse.enumerate.enumeration import Enumeration
 from autofuse.enumerate.windows import Window
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.groups import is_source, reads
 from autofuse.plan.types import FusionGroup, FusionPlan
+from autofuse.tuning.budget import Share
 from autofuse.tuning.cover import cover_problem, plan_of_windows
 
 # Nodes that are planned as a whole; larger graphs are cut into windows of at most so many.
@@ -54,15 +55,18 @@ def region_of(graph: Graph, window: Window, plan: FusionPlan) -> Region:
     return Region(found, tuple(inner), tuple(rest))
 
 
-def plan_by_bounds(enumeration: Enumeration, windows: Sequence[Window]) -> FusionPlan | None:
-    """The least plan of each tile when every kernel costs its bound; None if tiles have none."""
-    tiles = []
-    for window in windows:
-        if window.kind != "tile":
-            continue
+def plan_by_bounds(
+    enumeration: Enumeration, windows: Sequence[Window], left_s: LeftS = no_limit
+) -> FusionPlan | None:
+    """The least plan of each tile when every kernel costs its bound, as far as it can be found in
+    the seconds that are left; None if tiles have none."""
+    tiles: list[tuple[FusionGroup, ...]] = []
+    parts = [window for window in windows if window.kind == "tile"]
+    for done, window in enumerate(parts):
         cover = cover_problem(enumeration, window)
+        fair = Share(left_s, 1 / (len(parts) - done))
         try:
-            tiles.append(cover.groups(k_best(cover.problem)[0].plan))
+            tiles.append(cover.groups(k_best(cover.problem, left_s=fair.left_s)[0].plan))
         except AutofuseError:  # its candidates make no plan: another start has to do
             return None
     return plan_of_windows(enumeration.graph, tiles)

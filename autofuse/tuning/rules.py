@@ -1,19 +1,20 @@
 """The baselines of a job: what rules make of the graph, measured first and within their share.
 
-Measured first, so that the result is never worse than they are; within a share of the budget, best
-predicted first and equal plans once, so that on a graph whose plans take seconds most of the budget
-is left for the search.
+They are measured first, so that the result is never worse than they are. They get a share of the
+budget, the best predicted first and equal plans once, so that on a graph whose plans take seconds
+most of the budget is left for the search.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autofuse.cost.bounds import NOMINAL, Calibration, peak_bytes, plan_bound_us
 from autofuse.plan.types import Candidate
-from autofuse.records import Blame, Measurement
+from autofuse.records import Blame, FailureKind, Measurement
 from autofuse.tuning.budget import BASELINE_SHARE
 from autofuse.tuning.job import LEAST_LIMIT_S, Job
 from autofuse.tuning.plans import baseline_candidate
@@ -65,15 +66,23 @@ def _measure(job: Job, candidates: dict[str, Candidate], until_s: float) -> dict
     peaks = _peaks(job)
     bounds = {n: plan_bound_us(job.graph, c.plan, peaks) for n, c in candidates.items()}
     found: dict[str, Measurement] = {}
-    for name in sorted(candidates, key=lambda n: bounds[n]):
+    order = deque(sorted(candidates, key=lambda n: bounds[n]))
+    turned = False
+    while order:
+        name = order.popleft()
         candidate = candidates[name]
         record = job.known(candidate)
         if record is None:
+            job.evaluator.start()
             until = _until_s(job, found, until_s)
             if until is None:
                 continue
             record = job.measure_now(candidate, "baseline", until)
         if record.failure is not None and record.failure.blame is Blame.MACHINE:
+            if record.failure.kind is FailureKind.COMPILE and not found and not turned:
+                # No time to compile it: the least fused plan has the smallest kernels, many alike.
+                order.reverse()
+                turned = True
             continue
         found[name] = record
         job.baselines[name] = record

@@ -12,6 +12,7 @@ from autofuse.cover import Piece, k_best
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.groups import ordered_plan
 from autofuse.plan.types import FusionGroup, FusionPlan
+from autofuse.tuning.budget import solving
 from autofuse.tuning.cover import Cover
 from autofuse.tuning.profiling import Kernels
 
@@ -41,7 +42,7 @@ class Selection:
     def least(self, costs: Mapping[str, float | None]) -> tuple[int, ...] | None:
         """The least plan by given costs (bounds where there are none); None where there is none."""
         try:
-            return k_best(self.problem, costs, 1)[0].plan
+            return k_best(self.problem, costs, 1, solving(self.bench.left_s).left_s)[0].plan
         except AutofuseError:  # the pieces that are left make no plan
             return None
 
@@ -58,7 +59,8 @@ class Selection:
             return found
         seen = 0
         for count in LOOKED_AT:
-            ranked = k_best(self.problem, self.kernels.costs(), count)
+            left_s = solving(self.bench.left_s).left_s
+            ranked = k_best(self.problem, self.kernels.costs(), count, left_s)
             for one in ranked[seen:]:
                 found = self.plan_of(one.plan)
                 if self.bench.fits(found) and self.kernels.is_timed(found):

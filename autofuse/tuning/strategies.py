@@ -1,4 +1,4 @@
-"""Strategies by name: what each makes of what was asked for."""
+"""The registry of strategies: each makes a search of what was asked for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autofuse.ops.types import AutofuseError
 from autofuse.plan.types import Candidate
 from autofuse.records import Measurement
 from autofuse.search import SEARCHERS, make_searcher
-from autofuse.search.driver import Step, run
+from autofuse.search.driver import SearchStep, run
 from autofuse.search.protocol import Outcome, Proposal
 from autofuse.tuning.bench import Bench, Findings, Standing, Strategy
 from autofuse.tuning.exact import ExactSearch, Goal
@@ -67,7 +67,7 @@ def sampling(wishes: Wishes) -> Strategy:
             record = bench.known(_candidate(proposal))
             return None if record is None else outcome_of(record)
 
-        def on_step(step: Step) -> None:
+        def on_step(step: SearchStep) -> None:
             nonlocal trials
             trials += 1
             bench.tell(Standing("search", trials))

@@ -1,4 +1,4 @@
-"""Plans timed together: one that fails is found and named, the others are timed without it."""
+"""Times plans together; one that fails is found and named, and the others are timed without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tune: baselines, a search, a final comparison, and everything kept."""
+"""`tune` measures baselines, searches, compares the finalists, and keeps everything."""
 
 from __future__ import annotations
 
@@ -29,9 +29,6 @@ from autofuse.tuning.result import Progress, TuneResult
 from autofuse.tuning.rules import Ruled, measure_rules
 from autofuse.tuning.strategies import strategy_named
 from tuning_db import Store
-
-# Seconds that starting the measuring process may take however small the budget is.
-LEAST_SETUP_S = 20.0
 
 
 def tune(
@@ -79,11 +76,10 @@ def tune(
     kind = timed_device(device, target)
     search = strategy_named(strategy, seed, Goal(gap, runs), options or {})
     graph = canonical(graph)
-    setup_s = max(budget.room_s, LEAST_SETUP_S)
     with (
         Store.open(db) as store,
         Heartbeat(progress or (lambda _: None), budget) as heartbeat,
-        Worker(Workload(graph, seed), setup_s=setup_s, hardware=kind.timer) as worker,
+        Worker(Workload(graph, seed), setup_s=budget.setup_s, hardware=kind.timer) as worker,
     ):
         sampling = Sampling(cache_state(cache, graph, kind))
         evaluator = Evaluator(kind.backend, graph, digest(graph), worker, sampling, budget)
@@ -100,7 +96,7 @@ def _run(job: Job, strategy: str, search: Strategy, rules: Sequence[str]) -> Tun
     job.recall()
     ruled = measure_rules(job, rules)
     job.begin_search()
-    findings = search(job)
+    findings = _nothing_searched(job) if job.is_over() else search(job)
     job.end_search()
     job.standing = Standing("final comparison", findings.trials, findings.bound_us, findings.gap)
     interrupted = job.budget.stop()
@@ -117,6 +113,13 @@ def _run(job: Job, strategy: str, search: Strategy, rules: Sequence[str]) -> Tun
     _close(job, strategy, findings, final, finished=not interrupted)
     said = (*ruled.notes, *findings.notes, *notes)
     return _result(job, strategy, findings, ruled, final, interrupted, said)
+
+
+def _nothing_searched(job: Job) -> Findings:
+    """Where the search would begin by enumerating for nothing."""
+    if job.budget.stop():
+        return Findings()
+    return Findings(notes=("the baselines took all of the budget: nothing was searched",))
 
 
 def _close(

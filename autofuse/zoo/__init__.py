@@ -13,7 +13,7 @@ SIZES = ("default", "small")
 
 
 @dataclass(frozen=True)
-class Workload:
+class ZooWorkload:
     """One zoo graph; `ranges` maps input names to the values that make sense (None: any)."""
 
     name: str
@@ -96,7 +96,7 @@ def zoo_graph(name: str, size: str = "default") -> Graph:
     return ZOO[name].builder(size)
 
 
-def zoo_workload(name: str, size: str = "default") -> Workload:
+def zoo_workload(name: str, size: str = "default") -> ZooWorkload:
     """One zoo workload with its description and input ranges."""
     graph = zoo_graph(name, size)
     attrs = [dict(graph[i].attrs) for i in graph.inputs]
@@ -104,4 +104,4 @@ def zoo_workload(name: str, size: str = "default") -> Workload:
         label: (a.get("low"), a.get("high"))
         for label, a in zip(graph.input_names, attrs, strict=True)
     }
-    return Workload(f"zoo:{name}:{size}", graph, ZOO[name].description, ranges)
+    return ZooWorkload(f"zoo:{name}:{size}", graph, ZOO[name].description, ranges)

@@ -1,4 +1,4 @@
-"""Whether a compiled plan computes what its graph says."""
+"""Checks whether a compiled plan computes what its graph says."""
 
 from __future__ import annotations
 

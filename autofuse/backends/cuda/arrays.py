@@ -6,8 +6,8 @@ the widest accesses of kernels want.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,11 +22,13 @@ _KEPT_PER_OUTPUT = 2
 
 @dataclass(frozen=True)
 class Taken:
-    """The addresses of one call, and how its results come about once it has been issued."""
+    """The addresses of one call, how its results come about once it has been issued, and the views
+    of other libraries' arrays, whose memory may be given away once they are gone."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     results: Callable[[], tuple[Any, ...]]
+    adopted: tuple[Any, ...] = ()
 
 
 class Arguments:
@@ -46,15 +48,17 @@ class Arguments:
         given = self._checked("input", inputs)
         wanted = None if outputs is None else self._checked("output", outputs)
         places = tuple(self._input(k, array) for k, array in enumerate(given))
+        pairs = zip((*given, *(wanted or ())), (*inputs, *(outputs or ())), strict=True)
+        adopted = tuple(own for own, array in pairs if own is not array and not _on_host(own))
         if wanted is not None:
-            return self._into(places, wanted, given)
+            return replace(self._into(places, wanted, given), adopted=adopted)
         on_host = all(map(_on_host, given))
         made = tuple(self._fresh(k, stream.ptr) for k in range(len(self.types["output"])))
 
         def results() -> tuple[Any, ...]:
             return tuple(map(self.driver.download, made)) if on_host else made
 
-        return Taken(places, tuple(map(self.driver.pointer, made)), results)
+        return Taken(places, tuple(map(self.driver.pointer, made)), results, adopted)
 
     def _into(
         self, places: tuple[int, ...], wanted: tuple[Any, ...], given: tuple[Any, ...]
@@ -94,15 +98,22 @@ class Arguments:
             writeable = not _on_host(array) or array.flags.writeable
             if not (self.driver.contiguous(array) and writeable):
                 raise ArrayError(f"output {position} must be contiguous and writeable")
-            if any(self._overlap(array, other) for other in (*given, *wanted[:position])):
-                raise ArrayError(f"output {position} shares memory with another argument")
+        named = [(a, n) for n, a in enumerate(wanted)] + [(a, -1) for a in given]
+        for host in (True, False):
+            spans = [(*self._span(a), n) for a, n in named if _on_host(a) is host and a.nbytes]
+            shared = first_overlap(spans)
+            if shared is not None:
+                raise ArrayError(f"output {shared} shares memory with another argument")
 
-    def _overlap(self, a: Any, b: Any) -> bool:
-        if _on_host(a) or _on_host(b):
-            return _on_host(a) and _on_host(b) and np.may_share_memory(a, b)
+    def _span(self, array: Any) -> tuple[int, int]:
+        """First address and the one after the last."""
+        if _on_host(array):
+            steps = [(n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)]
+            low = array.ctypes.data + sum(s for s in steps if s < 0)
+            return low, low + sum(map(abs, steps)) + array.itemsize
         # Exact for contiguous arrays; a view with gaps is copied before anything is written.
-        starts = self.driver.pointer(a), self.driver.pointer(b)
-        return bool(starts[0] < starts[1] + b.nbytes and starts[1] < starts[0] + a.nbytes)
+        start = self.driver.pointer(array)
+        return start, start + array.nbytes
 
     def _fits(self, array: Any) -> bool:
         if _on_host(array) or not self.driver.contiguous(array):
@@ -134,6 +145,21 @@ class Arguments:
                 free.append(memory)
 
         return self.driver.shared_view(memory, released)
+
+
+def first_overlap(spans: Iterable[tuple[int, int, int]]) -> int | None:
+    """An output that shares memory with anything, or None. `spans`: start, end and number of an
+    output (-1: an input) of everything that is not empty; inputs may overlap each other."""
+    any_end, out_end, out_number = 0, 0, -1
+    for start, end, number in sorted(spans):
+        if number >= 0 and start < any_end:
+            return number
+        if start < out_end:
+            return out_number
+        any_end = max(any_end, end)
+        if number >= 0 and end > out_end:
+            out_end, out_number = end, number
+    return None
 
 
 def _on_host(array: Any) -> bool:

@@ -6,22 +6,23 @@ NVRTC lets go of the interpreter while it compiles, so threads are enough.
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from autofuse.backends.base import Built, CompileError, Source, building
-from autofuse.backends.base import Facts as NamedFacts
+from autofuse.backends.base import Built, CompileError, Facts, Source, building
 from autofuse.backends.cache import BuildCache, content_key
 from autofuse.backends.cuda.devices import Target
-from autofuse.backends.cuda.facts import Facts, complaints, parse_log
+from autofuse.backends.cuda.facts import CubinFacts, complaints, parse_log
 from autofuse.backends.cuda.geometry import fits_at_once
 from autofuse.backends.cuda.nvrtc import compile_cubin, nvrtc_version
-from autofuse.backends.cuda.program import Action, CudaProgram, KernelLaunch, Loop
+from autofuse.backends.cuda.program import Action, CudaProgram, KernelLaunch, LoopAction
 from autofuse.backends.machine import usable_cores
 from autofuse.ops.types import Literal, TensorType
+from autofuse.records import Blame
 
 # The report that `facts` reads. NVRTC's own cache would hide what a compile costs.
 REPORT = ("--ptxas-options=-v",)
@@ -44,7 +45,7 @@ class CudaArtifact:
     workspace: int
     scratch: int
     trips: int
-    facts: tuple[tuple[str, Facts], ...]
+    facts: tuple[tuple[str, CubinFacts], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class _Unit:
     cost_s: float
     cached: bool
     log: str
-    facts: Facts
+    facts: CubinFacts
 
 
 def build_flags(source: Source) -> tuple[str, ...]:
@@ -69,22 +70,33 @@ def build_flags(source: Source) -> tuple[str, ...]:
 def cubin_key(source: Source, target: Target) -> str:
     """What names a cubin: its text, flags, architecture and compiler."""
     flags = build_flags(source)
-    return content_key(["cubin", nvrtc_version(), target.arch, *flags, source.text])
+    return content_key(["whole cubin", nvrtc_version(), target.arch, *flags, source.text])
 
 
 def build_cuda(
-    program: CudaProgram, cache: BuildCache | None = None, parallel: int | None = None
-) -> Built[CudaArtifact]:
-    """Build `program`, or find it built; `parallel` units at a time (default: one a core).
+    program: CudaProgram, cache: BuildCache | None = None, parallel: int | None = None, *,
+    timeout_s: float = math.inf, clock: Callable[[], float] = time.perf_counter,
+) -> Built[CudaArtifact]:  # fmt: skip
+    """Build `program`, or find it built; `parallel` units at a time (default: one a core). No unit
+    is begun after `timeout_s` seconds, but NVRTC cannot be stopped within one.
 
-    Raises CompileError with the compiler's words, CompilerMissing without NVRTC."""
-    store, started = cache or BuildCache(), time.perf_counter()
+    Raises CompileError with the compiler's words or when time is up, CompilerMissing without
+    NVRTC."""
+    store, started = cache or BuildCache(), clock()
+
+    def check_time() -> None:
+        if clock() - started >= timeout_s:
+            text = f"compiling the program took more than {timeout_s:.3g} s"
+            raise CompileError(text, Blame.MACHINE)
+
     workers = max(1, min(parallel or usable_cores(), len(program.sources)))
     with building("the program"), ThreadPoolExecutor(workers) as pool:
-        units = list(pool.map(lambda s: _compile(s, program.target, store), program.sources))
+        units = list(
+            pool.map(lambda s: _compile(s, program.target, store, check_time), program.sources)
+        )
     facts = {unit.name: unit.facts for unit in units}
     for launch in _launches(program.actions):
-        _check_together(launch, facts[launch.symbol], program.target)
+        _check_fits(launch, facts[launch.symbol], program.target)
     artifact = CudaArtifact(
         target=program.target,
         cubins=tuple((unit.name, unit.path) for unit in units),
@@ -102,14 +114,14 @@ def build_cuda(
     return Built(
         artifact,
         compile_s=sum(unit.cost_s for unit in units),
-        spent_s=time.perf_counter() - started,
+        spent_s=clock() - started,
         cached_objects=sum(unit.cached for unit in units),
         log="\n".join(unit.log for unit in units if unit.log),
         facts=tuple(group_facts(program, facts)),
     )
 
 
-def group_facts(program: CudaProgram, facts: dict[str, Facts]) -> Iterator[NamedFacts]:
+def group_facts(program: CudaProgram, facts: dict[str, CubinFacts]) -> Iterator[Facts]:
     """Of each group the facts of its kernel; nothing for library calls and host loops."""
     for group in range(program.groups):
         owned = (a for a, o in zip(program.actions, program.owners, strict=True) if o == group)
@@ -122,12 +134,14 @@ def group_facts(program: CudaProgram, facts: dict[str, Facts]) -> Iterator[Named
             yield ()
 
 
-def _check_together(launch: KernelLaunch, facts: Facts, target: Target) -> None:
+def _check_fits(launch: KernelLaunch, facts: CubinFacts, target: Target) -> None:
+    """What only the compiler's report tells: static shared memory, and blocks that wait."""
     shape = launch.geometry
-    if shape.shared + facts.shared > target.shared_per_block:
+    shared = shape.shared + facts.shared
+    if shared > target.shared_per_block:
         raise CompileError(
-            f"a block needs {shape.shared} and {facts.shared} bytes of shared memory, more than "
-            f"the {target.shared_per_block} of {target}"
+            f"a block needs {shared} bytes of shared memory, more than the "
+            f"{target.shared_per_block} of {target}"
         )
     if shape.cooperative and not fits_at_once(shape, target, facts.registers, facts.shared):
         raise CompileError(
@@ -140,15 +154,18 @@ def _launches(actions: Iterable[Action]) -> Iterator[KernelLaunch]:
     for action in actions:
         if isinstance(action, KernelLaunch):
             yield action
-        elif isinstance(action, Loop):
+        elif isinstance(action, LoopAction):
             yield from _launches((*action.even, *action.odd))
 
 
-def _compile(source: Source, target: Target, cache: BuildCache) -> _Unit:
+def _compile(
+    source: Source, target: Target, cache: BuildCache, check_time: Callable[[], None]
+) -> _Unit:
     key = cubin_key(source, target)
     known = _recall(source.name, cache, key)
     if known is not None:
         return known
+    check_time()
     begun = time.perf_counter()
     cubin, log = compile_cubin(source.text, target.arch, build_flags(source))
     cost_s = time.perf_counter() - begun
@@ -169,7 +186,7 @@ def _recall(name: str, cache: BuildCache, key: str) -> _Unit | None:
         return None
     try:
         note = json.loads(found[1].read_text(encoding="utf-8"))
-        facts = Facts(**{k: int(v) for k, v in note["facts"].items()})
+        facts = CubinFacts(**{k: int(v) for k, v in note["facts"].items()})
         return _Unit(name, found[0], float(note["compile_s"]), True, str(note["log"]), facts)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

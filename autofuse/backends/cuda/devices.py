@@ -20,6 +20,8 @@ _UNITS = {
 }
 _OTHER_UNITS = (128, 2, 16)
 _LEAST_ARCH = 80
+# A multiprocessor's warps and registers are dealt to so many parts, each on its own.
+_PARTS = 4
 _KIB, _MIB = 1 << 10, 1 << 20
 
 
@@ -135,17 +137,20 @@ def _nominal(name: str) -> Target:
 
 def blocks_resident(target: Target, threads: int, registers: int, shared: int) -> int:
     """Blocks of `threads` threads (with `registers` each and `shared` bytes a block) that one
-    multiprocessor holds at once; 0 when a block does not fit."""
+    multiprocessor holds at once; 0 when a block does not fit. The rules of cuda_occupancy.h."""
     if threads > target.threads_per_block or shared > target.shared_per_block:
         return 0
     warps = -(-threads // WARP)
     # Registers are handed out to warps in units of 256, shared memory in units of 128 bytes plus
     # a kilobyte that the system keeps of every block.
     per_warp = -(-max(registers, 1) * WARP // 256) * 256
+    # A block is let in as if it had as many warps in each part.
+    if -(-warps // _PARTS) * _PARTS * per_warp > target.registers_per_sm:
+        return 0
     limits = [
         target.threads_per_sm // (warps * WARP),
         target.blocks_per_sm,
-        target.registers_per_sm // per_warp // warps,
+        target.registers_per_sm // _PARTS // per_warp * _PARTS // warps,
         target.shared_per_sm // (-(-shared // 128) * 128 + _KIB),
     ]
     return min(limits)

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from autofuse.backends.cuda.blas import Cublas, device_cublas
 from autofuse.backends.cuda.devices import Target, target_of
-from autofuse.backends.cuda.geometry import PLAIN_SHARED, Geometry
+from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.nvrtc import nvrtc_version
-from autofuse.ops.contraction import GemmForm
-from autofuse.ops.dtypes import DType
+from autofuse.backends.cuda.program import Gemm
 from autofuse.ops.types import AutofuseError, TensorType
 
 # What CuPy raises for errors of driver, runtime and cuBLAS, and when memory runs out.
@@ -59,6 +59,13 @@ def require_cuda() -> None:
         raise CudaMissing(f"device 'cuda' cannot be used: {reason}")
 
 
+def _cupy() -> Any:
+    require_cuda()
+    import cupy
+
+    return cupy
+
+
 def ready() -> None:
     """Raises CudaMissing without a device, CompilerMissing without NVRTC."""
     require_cuda()
@@ -67,9 +74,7 @@ def ready() -> None:
 
 def query_target() -> Target:
     """The running device. Raises CudaMissing without one, TargetError for one too old."""
-    require_cuda()
-    import cupy
-
+    cupy = _cupy()
     device = cupy.cuda.Device()
     attributes = {k: int(v) for k, v in device.attributes.items() if k in _ATTRIBUTES}
     name = cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode()
@@ -85,10 +90,7 @@ def running_target() -> Target:
 
 def driver_version() -> str:
     """Version of the driver, such as "13000"; raises CudaMissing without one."""
-    require_cuda()
-    import cupy
-
-    return str(cupy.cuda.runtime.driverGetVersion())
+    return str(_cupy().cuda.runtime.driverGetVersion())
 
 
 def cupy_version() -> str:
@@ -102,13 +104,9 @@ class CupyDriver:
 
     errors: tuple[type[BaseException], ...] = ERRORS
 
-    def __init__(self) -> None:
-        require_cuda()
-        import cupy
-
-        self.cupy = cupy
-        self._cublas: Any = None
-        self._factors = {t: np.array([1, 0], t.numpy) for t in (DType.F32, DType.F64)}
+    def __init__(self, cupy: Any = None, blas: Cublas | None = None) -> None:
+        """On the module `cupy`: without one CuPy itself, and CudaMissing where it is of no use."""
+        self.cupy, self._blas = cupy or _cupy(), blas
 
     # --- memory -----------------------------------------------------------------------------
 
@@ -182,39 +180,36 @@ class CupyDriver:
         found, driver = module.get_function(symbol), self.cupy.cuda.driver
         # Asking for anything loads the code now: it must not happen while a graph is captured.
         driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_NUM_REGS, found.ptr)
-        if shared > PLAIN_SHARED:
+        if shared:
+            # Without it static and dynamic bytes together stop at 48 KiB.
             attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             driver.funcSetAttribute(found.ptr, attribute, shared)
         return found
 
+    def blocks_held(self, function: Any, shape: Geometry) -> int:
+        """Blocks of this shape that the device holds at once, as the driver counts them."""
+        ask = self.cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
+        each = int(ask(function.ptr, shape.block, shape.shared))
+        return each * int(self.cupy.cuda.Device().attributes["MultiProcessorCount"])
+
     def launch(self, function: Any, shape: Geometry, arguments: tuple[int, ...]) -> None:
+        """Start a kernel. CuPy makes a cooperative grid smaller than asked for where it does not
+        fit: ask `blocks_held` before."""
         grid, block = (shape.grid, 1, 1), (shape.block, 1, 1)
         if shape.cooperative:
             function(grid, block, arguments, shape.shared, enable_cooperative_groups=True)
         else:
             function(grid, block, arguments, shape.shared)
 
-    def gemm(self, form: GemmForm, dtype: DType, a: int, b: int, c: int) -> None:
-        """Row-major C = A B as the column-major product of the transposes."""
-        if self._cublas is None:
-            from cupy.cuda import cublas
+    def prepare_products(self) -> None:
+        """Once before `gemm`, and not while a graph is captured. Raises CublasMissing."""
+        self._blas = self._blas or device_cublas(self.cupy.cuda.runtime.getDevice())
 
-            self._cublas = cublas
-        handle = self.cupy.cuda.device.get_cublas_handle()
-        one = self._factors[dtype].ctypes.data
-        zero = one + dtype.itemsize
-        lda, ldb = (form.m if form.trans_a else form.k), (form.k if form.trans_b else form.n)
-        letter = "s" if dtype is DType.F32 else "d"
-        head = (handle, int(form.trans_b), int(form.trans_a), form.n, form.m, form.k, one)
-        if form.batch == 1:
-            product = getattr(self._cublas, f"{letter}gemm")
-            product(*head, b, ldb, a, lda, zero, c, form.n)
-            return
-        product = getattr(self._cublas, f"{letter}gemmStridedBatched")
-        steps = (form.k * form.n, form.m * form.k, form.m * form.n)
-        product(
-            *head, b, ldb, steps[0], a, lda, steps[1], zero, c, form.n, steps[2], form.batch
-        )  # fmt: skip
+    def gemm(self, product: Gemm, addresses: tuple[int, int, int], workspace: int) -> None:
+        """A product of what is at these addresses; see `Cublas.multiply`."""
+        assert self._blas is not None, "products are prepared when a program is loaded"
+        stream = self.cupy.cuda.get_current_stream().ptr
+        self._blas.multiply(product, addresses, stream, workspace)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         runtime = self.cupy.cuda.runtime

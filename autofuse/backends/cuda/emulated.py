@@ -13,7 +13,14 @@ import numpy as np
 
 from autofuse.backends.base import Built, LaunchError
 from autofuse.backends.ccompiler import find_cxx
-from autofuse.backends.cuda.program import Action, CudaProgram, Gemm, KernelLaunch, Loop, moved
+from autofuse.backends.cuda.program import (
+    Action,
+    CudaProgram,
+    Gemm,
+    KernelLaunch,
+    LoopAction,
+    moved,
+)
 from autofuse.backends.emulator.emulator import ORDERS, Emulated, EmulatorError, Order
 from autofuse.backends.library import aligned_copy, aligned_empty, check_types
 from autofuse.ops.dtypes import DType
@@ -38,8 +45,10 @@ class EmulatedArtifact:
         return self.program.outputs
 
 
-def build_emulated(program: CudaProgram) -> Built[EmulatedArtifact]:
-    """Nothing is built before it is run. Raises CompilerMissing without a C++ compiler."""
+def build_emulated(program: CudaProgram, *, timeout_s: float = math.inf) -> Built[EmulatedArtifact]:
+    """Nothing is built before it is run, however long that takes.
+
+    Raises CompilerMissing without a C++ compiler."""
     find_cxx()
     return Built(EmulatedArtifact(program), 0.0, 0.0, 0, "")
 
@@ -123,7 +132,7 @@ class EmulatedPlan:
                     _multiply(action, memory)
                 case Copy(source, target, nbytes):
                     memory.bytes(target, nbytes)[...] = memory.bytes(source, nbytes)
-                case Loop(trip, level, even, odd):
+                case LoopAction(trip, level, even, odd):
                     for t in range(trip):
                         memory.trips[level] = t
                         self._do(odd if t % 2 else even, memory)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from autofuse.backends.cuda.devices import Target, blocks_resident, occupancy
 
-# The system keeps a kilobyte of shared memory of every block from sm_90 on; the log counts it.
 _ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
 _PROPERTIES = re.compile(r"Function properties for (\w+)")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -17,7 +16,7 @@ _VERBOSE = re.compile(r"^(ptxas info\s*:|ptxas\s+\.\s)")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class CubinFacts:
     """Of one kernel: registers a thread, bytes of static shared memory a block, and bytes of stack
     and of spilled registers a thread (stores plus loads)."""
 
@@ -41,25 +40,25 @@ class Facts:
         )
 
 
-def parse_log(log: str) -> dict[str, Facts]:
+def parse_log(log: str) -> dict[str, CubinFacts]:
     """The facts of each entry function, by name; device functions of their own are left out."""
-    found: dict[str, Facts] = {}
+    found: dict[str, CubinFacts] = {}
     entry, subject = "", ""
     for line in log.splitlines():
         if match := _ENTRY.search(line):
             entry = match[1]
-            found[entry] = Facts()
+            found[entry] = CubinFacts()
         elif match := _PROPERTIES.search(line):
             subject = match[1]
         elif entry and subject == entry and (match := _STACK.search(line)):
             old = found[entry]
             spilled = int(match[2]) + int(match[3])
-            found[entry] = Facts(old.registers, old.shared, int(match[1]), spilled)
+            found[entry] = CubinFacts(old.registers, old.shared, int(match[1]), spilled)
         elif entry and (match := _REGISTERS.search(line)):
             shared = _SHARED.search(line)
             old = found[entry]
             used = int(shared[1]) if shared else 0
-            found[entry] = Facts(int(match[1]), used, old.stack, old.spilled)
+            found[entry] = CubinFacts(int(match[1]), used, old.stack, old.spilled)
     return found
 
 

@@ -10,9 +10,6 @@ from autofuse.kernel.cuda_shape import block_threads, blocks_wanted, is_cooperat
 from autofuse.kernel.ir import Kernel
 from autofuse.ops.types import AutofuseError
 
-# Dynamic shared memory that a launch may ask for without raising the kernel's limit first.
-PLAIN_SHARED = 48 << 10
-
 
 class UnsupportedKernel(AutofuseError):  # noqa: N818 - the name is what the user is told
     """A kernel that the device cannot hold."""

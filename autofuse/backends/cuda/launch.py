@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -18,16 +19,20 @@ import numpy as np
 
 from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.arrays import Arguments
+from autofuse.backends.cuda.blas import WORKSPACE_BYTES
 from autofuse.backends.cuda.build import CudaArtifact
 from autofuse.backends.cuda.driver import CupyDriver
-from autofuse.backends.cuda.program import Action, Gemm, KernelLaunch, Loop, moved
-from autofuse.ops.types import AutofuseError
+from autofuse.backends.cuda.geometry import Geometry
+from autofuse.backends.cuda.program import Action, Gemm, KernelLaunch, LoopAction, moved
+from autofuse.ops.dtypes import DType
+from autofuse.ops.types import AutofuseError, TensorType
 from autofuse.plan.schedule import Copy, Ref
 from autofuse.records import Blame
 
 MODES = ("graph", "eager")
 KEPT_GRAPHS = 8
-Call = Callable[[], None]
+BLAS_WORKSPACE = TensorType((WORKSPACE_BYTES,), DType.U8)
+LaunchCall = Callable[[], None]
 
 
 class CudaPlan:
@@ -36,7 +41,9 @@ class CudaPlan:
     def __init__(
         self, artifact: CudaArtifact, driver: CupyDriver | None = None, mode: str = "graph"
     ) -> None:
-        """Loads the modules and allocates all buffers. Raises LaunchError, CudaMissing."""
+        """Loads the modules and allocates all buffers.
+
+        Raises LaunchError, CudaMissing, CublasMissing."""
         if mode not in MODES:
             raise AutofuseError(f"unknown mode '{mode}' (known: {', '.join(MODES)})")
         self.artifact, self.mode = artifact, mode
@@ -44,13 +51,19 @@ class CudaPlan:
         self._lock = threading.Lock()
         self._graphs: OrderedDict[tuple[int, ...], Any] = OrderedDict()
         self._last_stream: Any = None
+        self._held: list[tuple[Any, tuple[Any, ...]]] = []
         self.has_gemm = any(isinstance(a, Gemm) for a in every(artifact.actions))
         try:
             self._functions = self._load()
-            self._buffers = self._allocate()
+            self.side = self.driver.new_stream()
+            if self.has_gemm:
+                self.driver.prepare_products()
+            with self.side:
+                self._buffers = self._allocate()
+            # Nothing orders the stream of a first call after the one that fills the buffers.
+            self.side.synchronize()
         except self.driver.errors as error:
             raise LaunchError(f"the program cannot be loaded: {error}") from error
-        self.side = self.driver.new_stream()
         self._arguments = Arguments(self.driver, artifact.inputs, artifact.outputs)
 
     def _load(self) -> dict[str, Any]:
@@ -67,7 +80,18 @@ class CudaPlan:
                 raise LaunchError(text, Blame.MACHINE) from error
             module = self.driver.load(cubin)
             found[symbol] = self.driver.function(module, symbol, shared.get(symbol, 0))
+        for action in every(self.artifact.actions):
+            if isinstance(action, KernelLaunch) and action.geometry.cooperative:
+                self._check_together(found[action.symbol], action.geometry)
         return found
+
+    def _check_together(self, function: Any, shape: Geometry) -> None:
+        """Blocks that wait for one that never starts would wait for ever."""
+        held = self.driver.blocks_held(function, shape)
+        if shape.grid > held:
+            raise LaunchError(
+                f"{shape.grid} blocks wait for each other, but the device holds {held} at once"
+            )
 
     def _allocate(self) -> dict[str, Any]:
         facts, d = self.artifact, self.driver
@@ -77,6 +101,8 @@ class CudaPlan:
             "work": (d.zeros(facts.workspace),),
             "scratch": (d.zeros(facts.scratch),),
             "trip": (d.upload(trips),),
+            # Of this program alone: programs may run at the same time on several streams.
+            "blas": (d.empty(BLAS_WORKSPACE),) if self.has_gemm else (),
         }
 
     def __enter__(self) -> CudaPlan:
@@ -93,6 +119,11 @@ class CudaPlan:
     def close(self) -> None:
         """Let go of graphs, modules and buffers; results stay valid."""
         with self._lock:
+            # A device that has failed has nothing left to wait for.
+            with suppress(*self.driver.errors):
+                for event, _ in self._held:
+                    event.synchronize()
+            self._held.clear()
             self._graphs.clear()
             self._functions, self._buffers = {}, {}
 
@@ -106,7 +137,7 @@ class CudaPlan:
 
     def segments(
         self, inputs: Sequence[int], outputs: Sequence[int]
-    ) -> list[tuple[int, tuple[Call, ...]]]:
+    ) -> list[tuple[int, tuple[LaunchCall, ...]]]:
         """The launches on these addresses, in order: (group of the plan or -1, its calls)."""
         if not self._functions and self.artifact.cubins:
             raise LaunchError("the program has been unloaded")
@@ -118,13 +149,13 @@ class CudaPlan:
         pairs = zip(self.artifact.owners, self.artifact.actions, strict=True)
         return [(owner, tuple(self._calls((action,), base, {}))) for owner, action in pairs]
 
-    def calls(self, inputs: Sequence[int], outputs: Sequence[int]) -> tuple[Call, ...]:
+    def calls(self, inputs: Sequence[int], outputs: Sequence[int]) -> tuple[LaunchCall, ...]:
         """Every launch of one call on these addresses."""
         return tuple(call for _, calls in self.segments(inputs, outputs) for call in calls)
 
     def _calls(
         self, actions: Iterable[Action], base: Mapping[str, Sequence[int]], trips: dict[int, int]
-    ) -> Iterator[Call]:
+    ) -> Iterator[LaunchCall]:
         def at(ref: Ref) -> int:
             own = moved(ref, trips)
             return base[own.space][own.index] + own.offset
@@ -132,14 +163,15 @@ class CudaPlan:
         for action in actions:
             match action:
                 case KernelLaunch(symbol, shape, arguments):
-                    addresses = tuple(at(argument.ref) for argument in arguments)
-                    yield partial(self.driver.launch, self._functions[symbol], shape, addresses)
-                case Gemm(form, dtype, a, b, c):
-                    yield partial(self.driver.gemm, form, dtype, at(a), at(b), at(c))
+                    given = tuple(at(argument.ref) for argument in arguments)
+                    yield partial(self.driver.launch, self._functions[symbol], shape, given)
+                case Gemm(a=a, b=b, c=c):
+                    addresses = (at(a), at(b), at(c))
+                    yield partial(self.driver.gemm, action, addresses, base["blas"][0])
                 case Copy(source, target, nbytes):
                     if nbytes:
                         yield partial(self.driver.copy, at(target), at(source), nbytes)
-                case Loop(trip, level, even, odd):
+                case LoopAction(trip, level, even, odd):
                     for t in range(trip):
                         turn = odd if t % 2 else even
                         yield from self._calls(turn, base, {**trips, level: t})
@@ -156,8 +188,8 @@ class CudaPlan:
             self._graphs.popitem(last=False)
         return found
 
-    def captured(self, calls: Sequence[Call]) -> Any:
-        """These calls as a graph. A library must have made its workspace before: it runs once."""
+    def captured(self, calls: Sequence[LaunchCall]) -> Any:
+        """These calls as a graph. A library loads its kernels when they first run: not here."""
         if self.has_gemm:
             # Whatever still uses the buffers, on any stream, comes first.
             self.driver.synchronize()
@@ -173,29 +205,43 @@ class CudaPlan:
         """The outputs for these inputs, on the caller's current stream.
 
         Arrays of CuPy, PyTorch and JAX are used in place, NumPy's are copied. Given `outputs` are
-        written; else results are CuPy arrays, or NumPy's if all inputs are. Raises ArrayError for
-        arguments that do not fit, LaunchError when the device refuses."""
+        written; else results are CuPy arrays, or NumPy's if all inputs are. A caller who captures
+        the stream keeps his arrays for as long as his graph. Raises ArrayError for arguments that
+        do not fit, LaunchError when the device refuses."""
         with self._lock:
             try:
-                taken = self._arguments.take(inputs, outputs, self.driver.current_stream())
-                self._issue(taken.inputs, taken.outputs)
-                return taken.results()
+                stream = self.driver.current_stream()
+                capturing = bool(stream.ptr and stream.is_capturing())
+                if not capturing:
+                    # First of all: `take` fills buffers that an earlier call may still read.
+                    self._follow(stream)
+                taken = self._arguments.take(inputs, outputs, stream)
+                self._issue(taken.inputs, taken.outputs, stream, capturing)
+                found = taken.results()
+                if not capturing:
+                    self._hold(taken.adopted, stream)
+                return found
             except self.driver.errors as error:
                 raise LaunchError(f"the device failed: {error}") from error
 
-    def _issue(self, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
-        stream = self.driver.current_stream()
+    def _issue(
+        self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: Any, capturing: bool
+    ) -> None:
         # A caller who captures takes our launches into a graph of his own.
-        if stream.ptr and stream.is_capturing():
-            for call in self.calls(inputs, outputs):
-                call()
-            return
-        self._follow(stream)
-        if self.mode == "graph":
+        if self.mode == "graph" and not capturing:
             self.graph(inputs, outputs).launch(stream)
             return
         for call in self.calls(inputs, outputs):
             call()
+
+    def _hold(self, adopted: tuple[Any, ...], stream: Any) -> None:
+        """Keep views of others' arrays until the device is done with them: a caller may let go of
+        his at once, and the library that he has them from knows nothing of our stream."""
+        self._held = [(event, arrays) for event, arrays in self._held if not event.done]
+        if adopted:
+            event = self.driver.event()
+            event.record(stream)
+            self._held.append((event, adopted))
 
     def _follow(self, stream: Any) -> None:
         """What an earlier call started on another stream comes first."""
@@ -215,7 +261,7 @@ def every(actions: Iterable[Action]) -> Iterator[Action]:
     """All actions, those of loop bodies included."""
     for action in actions:
         yield action
-        if isinstance(action, Loop):
+        if isinstance(action, LoopAction):
             yield from every((*action.even, *action.odd))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from functools import lru_cache
 from typing import Any
 
@@ -45,7 +46,23 @@ def compile_cubin(
             blame = Blame.MACHINE if "OUT_OF_MEMORY" in str(error) else Blame.CANDIDATE
             text = f"NVRTC refused the program for {arch}: {log or error}"
             raise CompileError(text, blame) from error
-        cubin: bytes = nvrtc.getCUBIN(program)
-        return cubin, str(nvrtc.getProgramLog(program)).strip("\x00\n ")
+        return _whole_cubin(program), str(nvrtc.getProgramLog(program)).strip("\x00\n ")
     finally:
         nvrtc.destroyProgram(program)
+
+
+@lru_cache(maxsize=1)
+def _library() -> ctypes.CDLL:
+    """The NVRTC that CuPy has loaded: a name that is loaded already is not searched for again."""
+    return ctypes.CDLL(f"libnvrtc.so.{_nvrtc().getVersion()[0]}")
+
+
+def _whole_cubin(program: int) -> bytes:
+    """All bytes of a compiled program: CuPy's `getCUBIN` takes the last one for a string's end."""
+    library, handle, size = _library(), ctypes.c_void_p(program), ctypes.c_size_t(0)
+    code = library.nvrtcGetCUBINSize(handle, ctypes.byref(size))
+    room = ctypes.create_string_buffer(size.value)
+    code = code or library.nvrtcGetCUBIN(handle, room)
+    if code:
+        raise CompileError(f"NVRTC does not hand out what it compiled (error {code})")
+    return room.raw

@@ -65,17 +65,19 @@ class KernelLaunch:
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """A matrix product by cuBLAS: C = op(A) op(B), row-major, elements of `dtype`."""
+    """A matrix product by cuBLAS: C = op(A) op(B), row-major, elements of `dtype`. `tf32`: factors
+    of f32 may be rounded to 11 bits."""
 
     form: GemmForm
     dtype: DType
     a: Ref
     b: Ref
     c: Ref
+    tf32: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class LoopAction:
     """`trip` times the steps of even or odd iterations; `level` is what their Refs' strides go
     by."""
 
@@ -85,7 +87,7 @@ class Loop:
     odd: tuple[Action, ...]
 
 
-Action = KernelLaunch | Gemm | Copy | Loop
+Action = KernelLaunch | Gemm | Copy | LoopAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +260,7 @@ class _Writer:
                     # No write per iteration: the number is read where it already is.
                     inner = {**counters, counter: Ref("trip", level=level, stride=4)}
                     turns = (tuple(self.actions(turn, inner)) for turn in (even, odd))
-                    yield Loop(trip, level, *turns)
+                    yield LoopAction(trip, level, *turns)
 
     def _run(self, run: Run, counters: Mapping[Ref, Ref]) -> KernelLaunch | Gemm:
         found = (counters.get(ref, ref) for ref in run.reads)
@@ -268,7 +270,8 @@ class _Writer:
             assert form is not None
             a, b = (place[v] for v in run.graph[run.group.nodes[0]].inputs)
             dtype = run.graph.type_of(run.group.outputs[0]).dtype
-            return Gemm(form, dtype, a, b, run.writes[0])
+            relaxed = CUDA_MATH.of(run.launch) == "relaxed"
+            return Gemm(form, dtype, a, b, run.writes[0], relaxed and dtype is DType.F32)
         unit = self.units[same_kernel(run)]
         inputs = tuple(place[value] for value in extract(run.graph, run.group)[1])
         refs = (*inputs, *run.writes, *self._scratch(unit))

@@ -18,9 +18,9 @@ from pathlib import Path
 from autofuse.backends.base import CompileError, building
 from autofuse.backends.cache import BuildCache, content_key
 from autofuse.backends.ccompiler import (
-    DEFAULT_TIMEOUT_S,
+    UNIT_LIMIT_S,
+    BuildStep,
     Compiler,
-    Step,
     find_cxx,
     make_file,
     recall,
@@ -190,7 +190,7 @@ def _parts(names: Sequence[str]) -> str:
 
 def _compile(
     compiler: Compiler, cache: BuildCache, text: str, flags: tuple[str, ...], what: str
-) -> Step:
+) -> BuildStep:
     flags = (*BASE_FLAGS, *flags)
     key = content_key(["emulated object", compiler.identity, *flags, text])
     known = recall(cache, key, ".o")
@@ -200,17 +200,15 @@ def _compile(
     try:
         source.write_text(text, encoding="utf-8")
         arguments = [*flags, "-c", str(source)]
-        return make_file(compiler, arguments, cache, key, ".o", what, DEFAULT_TIMEOUT_S)
+        return make_file(compiler, arguments, cache, key, ".o", what, UNIT_LIMIT_S)
     finally:
         source.unlink(missing_ok=True)
 
 
-def _link(compiler: Compiler, cache: BuildCache, objects: Sequence[Step]) -> Step:
+def _link(compiler: Compiler, cache: BuildCache, objects: Sequence[BuildStep]) -> BuildStep:
     key = content_key(["emulated library", compiler.identity, *(o.path.stem for o in objects)])
     known = recall(cache, key, ".so")
     if known is not None:
         return known
     arguments = ["-shared", *dict.fromkeys(str(step.path) for step in objects), "-lm"]
-    return make_file(
-        compiler, arguments, cache, key, ".so", "the emulated library", DEFAULT_TIMEOUT_S
-    )
+    return make_file(compiler, arguments, cache, key, ".so", "the emulated library", UNIT_LIMIT_S)

@@ -1,0 +1,126 @@
+"""Matrix products by cuBLAS, called without CuPy, which refuses it while a graph is captured.
+
+Where a call is given its stream and its workspace, cuBLAS allocates nothing, and the call may be
+captured (cuBLAS guide, "CUDA Graphs Support"). Enumerators are those of cublas_api.h and
+library_types.h; the functions take 64-bit sizes and are there from CUDA 12 on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from autofuse.backends.cuda.nvrtc import nvrtc_version
+from autofuse.backends.cuda.program import Gemm
+from autofuse.ops.dtypes import DType
+from autofuse.ops.types import AutofuseError
+
+# What NVIDIA advises for sm_90 (cublasSetWorkspace); older devices need less.
+WORKSPACE_BYTES = 32 << 20
+_TYPES = {DType.F32: 0, DType.F64: 1, DType.F16: 2, DType.BF16: 14}  # CUDA_R_32F and so on
+_COMPUTE_32F, _COMPUTE_64F, _COMPUTE_TF32 = 68, 70, 77
+_DEFAULT_ALGORITHM = -1
+# alpha and beta, which cuBLAS reads on the host, in the type of the sums.
+_ONE_ZERO_32, _ONE_ZERO_64 = np.array([1, 0], np.float32), np.array([1, 0], np.float64)
+
+_POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
+_HEAD = (_POINTER, _INT, _INT, _LONG, _LONG, _LONG, _POINTER)
+_MATRIX = (_POINTER, _INT, _LONG)
+_SIGNATURES = {
+    "cublasCreate_v2": (_POINTER,),
+    "cublasSetStream_v2": (_POINTER, _POINTER),
+    "cublasSetWorkspace_v2": (_POINTER, _POINTER, ctypes.c_size_t),
+    "cublasGemmEx_64": (*_HEAD, *_MATRIX, *_MATRIX, _POINTER, *_MATRIX, _INT, _INT),
+    "cublasGemmStridedBatchedEx_64": (
+        *_HEAD, *_MATRIX, _LONG, *_MATRIX, _LONG, _POINTER, *_MATRIX, _LONG, _LONG, _INT, _INT,
+    ),
+}  # fmt: skip
+
+
+class CublasMissing(AutofuseError):  # noqa: N818 - the name is what the user is told
+    """There is no cuBLAS that could be loaded."""
+
+
+class CublasError(RuntimeError):
+    """A call that cuBLAS refused."""
+
+
+@lru_cache(maxsize=1)
+def cublas_library() -> Any:
+    """cuBLAS with its functions declared; it needs no driver. Raises CublasMissing."""
+    major = nvrtc_version().split(".")[0]
+    try:
+        # CuPy's module is bound to the library, wherever it was installed, and so loads it.
+        from cupy.cuda import cublas as _  # noqa: F401
+
+        library = ctypes.CDLL(f"libcublas.so.{major}")
+        for name, arguments in _SIGNATURES.items():
+            getattr(library, name).argtypes = arguments
+    except (ImportError, OSError, AttributeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise CublasMissing(
+            f"no cuBLAS of CUDA {major} found: install the extra cuda13 (or cuda12) ({reason})"
+        ) from error
+    return library
+
+
+class Cublas:
+    """A handle of cuBLAS on the current device. It lives as long as the process."""
+
+    def __init__(self, library: Any = None) -> None:
+        """Raises CublasMissing, CublasError. Allocates: not while a graph is captured."""
+        self._library, self._handle = library or cublas_library(), ctypes.c_void_p()
+        # The stream and workspace of a call are set on the handle before it.
+        self._lock = threading.Lock()
+        self._check("cublasCreate_v2", ctypes.byref(self._handle))
+
+    def multiply(
+        self, product: Gemm, addresses: tuple[int, int, int], stream: int, workspace: int
+    ) -> None:
+        """C = op(A) op(B) at these addresses of A, B and C, on a stream.
+
+        `workspace` is the address of WORKSPACE_BYTES that nothing else uses meanwhile. Elements of
+        16 bits are summed in f32. Raises CublasError."""
+        name, arguments = _call(product, addresses)
+        with self._lock:
+            # Setting the stream takes the workspace away.
+            self._check("cublasSetStream_v2", self._handle, stream)
+            self._check("cublasSetWorkspace_v2", self._handle, workspace, WORKSPACE_BYTES)
+            self._check(name, self._handle, *arguments)
+
+    def _check(self, name: str, *arguments: Any) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            raise CublasError(f"cuBLAS failed in {name} (status {code})")
+
+
+def _call(product: Gemm, addresses: tuple[int, int, int]) -> tuple[str, tuple[int, ...]]:
+    """The function and its arguments after the handle: row-major C = A B is the column-major
+    product of the transposes."""
+    form, kind = product.form, _TYPES[product.dtype]
+    a, b, c = addresses
+    wide = product.dtype is DType.F64
+    scale = _ONE_ZERO_64 if wide else _ONE_ZERO_32
+    one, zero = scale.ctypes.data, scale.ctypes.data + scale.itemsize
+    fast = product.tf32 and product.dtype is DType.F32
+    compute = _COMPUTE_64F if wide else _COMPUTE_TF32 if fast else _COMPUTE_32F
+    left = (b, kind, form.k if form.trans_b else form.n)
+    right = (a, kind, form.m if form.trans_a else form.k)
+    out = (c, kind, form.n)
+    head = (int(form.trans_b), int(form.trans_a), form.n, form.m, form.k, one)
+    tail = (compute, _DEFAULT_ALGORITHM)
+    if form.batch == 1:
+        return "cublasGemmEx_64", (*head, *left, *right, zero, *out, *tail)
+    steps = (form.k * form.n, form.m * form.k, form.m * form.n)
+    batched = (*left, steps[0], *right, steps[1], zero, *out, steps[2], form.batch)
+    return "cublasGemmStridedBatchedEx_64", (*head, *batched, *tail)
+
+
+@lru_cache(maxsize=8)
+def device_cublas(device: int) -> Cublas:
+    """The process's handle for the device of this number, which must be the current one."""
+    return Cublas()

@@ -1,0 +1,79 @@
+"""cuBLAS on NumPy memory, with its rules: a call that has no workspace would allocate one, which
+ends a capture, and setting the stream takes the workspace away (cublasSetStream)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from autofuse.ops.dtypes import DType
+
+_TYPES = {0: DType.F32, 1: DType.F64, 2: DType.F16, 14: DType.BF16}
+_NOT_INITIALIZED, _ALLOC_FAILED = 1, 3
+Matrix = tuple[int, int, int]  # address, type, leading dimension
+
+
+class FakeCublas:
+    """The library. `streams` and `computes` hold what each product was given; `working` is False
+    where there is no driver."""
+
+    def __init__(self, working: bool = True) -> None:
+        self.working, self.workspace, self.stream = working, 0, 0
+        self.streams: list[int] = []
+        self.computes: list[int] = []
+
+    def cublasCreate_v2(self, handle: Any) -> int:  # noqa: N802 - the library's name
+        return 0 if self.working else _NOT_INITIALIZED
+
+    def cublasSetStream_v2(self, handle: Any, stream: int) -> int:  # noqa: N802
+        self.stream, self.workspace = stream, 0
+        return 0
+
+    def cublasSetWorkspace_v2(self, handle: Any, address: int, nbytes: int) -> int:  # noqa: N802
+        self.workspace = address if nbytes >= 32 << 20 else 0
+        return 0
+
+    def cublasGemmEx_64(self, handle: Any, *arguments: int) -> int:  # noqa: N802
+        """As a batch of one."""
+        given = iter(arguments)
+        head, left, right = _take(given, 6), _take(given, 3), _take(given, 3)
+        zero, out, tail = _take(given, 1), _take(given, 3), _take(given, 2)
+        return self.cublasGemmStridedBatchedEx_64(
+            handle, *head, *left, 0, *right, 0, *zero, *out, 0, 1, *tail
+        )
+
+    def cublasGemmStridedBatchedEx_64(self, handle: Any, *arguments: int) -> int:  # noqa: N802
+        if not self.workspace:
+            return _ALLOC_FAILED
+        given = iter(arguments)
+        trans_a, trans_b, m, n, k, _ = _take(given, 6)
+        *a, step_a = _take(given, 4)
+        *b, step_b = _take(given, 4)
+        (_, *c), (step_c, batch, compute, _) = _take(given, 4), _take(given, 4)
+        self.streams.append(self.stream)
+        self.computes.append(compute)
+        for t in range(batch):
+            left = _columns(a, step_a * t, (k, m) if trans_a else (m, k))
+            right = _columns(b, step_b * t, (n, k) if trans_b else (k, n))
+            wide = [x.astype(np.float64) for x in (left, right)]
+            product = (wide[0].T if trans_a else wide[0]) @ (wide[1].T if trans_b else wide[1])
+            _columns(c, step_c * t, (m, n))[...] = product
+        return 0
+
+
+def _take(given: Iterator[int], count: int) -> list[int]:
+    return [next(given) for _ in range(count)]
+
+
+def _columns(matrix: list[int], skip: int, shape: tuple[int, int]) -> np.ndarray:
+    """A column-major matrix that starts `skip` elements after an address."""
+    address, kind, leading = matrix
+    dtype = _TYPES[kind]
+    assert leading >= shape[0], "cuBLAS refuses a leading dimension below the rows"
+    start, size = address + skip * dtype.itemsize, leading * shape[1] * dtype.itemsize
+    raw = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start)).view(dtype.numpy)
+    return as_strided(raw, shape, (dtype.itemsize, leading * dtype.itemsize))
