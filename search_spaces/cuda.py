@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from autofuse.graph.types import Graph
+from autofuse.kernel.cuda_settings import IN_FLIGHT
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Motion, OpSpec
 from autofuse.ops.types import OpCall
@@ -41,6 +42,8 @@ WARP = 32
 VECTOR_BYTES = 16
 # Elements of a row that one thread may keep in registers.
 ROW_REGISTERS = 32
+# Shared memory that folds over a block take besides rows: 256 bytes each.
+FOLD_BYTES = 1 << 10
 # Rows up to this length are folded by a warp unless something else is asked for.
 WARP_ROW = 1024
 # Rows of which each gives work to several blocks.
@@ -79,14 +82,15 @@ class CommonLimits:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """A group as far as its space depends on it: independent items, the longest row, bytes of the
-    widest and the narrowest element it reads or writes, whether it moves axes about, the iterations
-    of its counted loops, whether it has quotients or square roots of f32, and whether it turns
-    floats into whole numbers."""
+    """A group as far as its space depends on it: independent items, the longest row, bytes of all
+    it reads, bytes of the widest and the narrowest element it reads or writes, whether it moves
+    axes about, the iterations of its counted loops, whether it has quotients or square roots of
+    f32, and whether it turns floats into whole numbers."""
 
     kind: str
     items: int
     row: int
+    read: int
     widest: int
     narrowest: int
     transposes: bool
@@ -168,7 +172,10 @@ def _threads(q: _Question) -> tuple[Setting, ...]:
     if q.made.get("reduce") == "warp":
         return (256, 128, 512)
     if q.facts.kind == ROW:
-        least = -(-q.facts.row // (4 * WARP)) * WARP
+        # Where there are too few rows to fill the device, each has more threads instead.
+        many = q.facts.items >= 2 * q.limits.sms
+        each = max(4, min(ROW_REGISTERS, IN_FLIGHT // q.facts.widest)) if many else 4
+        least = -(-q.facts.row // (each * WARP)) * WARP
         first = max(WARP, min(1 << (least - 1).bit_length(), 512))
     else:
         most = 128 if q.facts.kind == LOOP else 256
@@ -190,11 +197,18 @@ def _vectors(q: _Question) -> tuple[Setting, ...]:
 
 
 def _items(q: _Question) -> tuple[Setting, ...]:
-    """At least a vector; one for loops, whose state is in registers."""
+    """At least a vector, and as many as memory is kept busy by, if there are enough for all threads
+    of the device; one for loops, whose state is in registers."""
     if q.facts.kind == LOOP:
         return (1,)
     vector = q.made["vector"]
-    return ordered(max(vector, _wide(q.facts)), tuple(n for n in q.choices if n >= vector))
+    first = max(vector, _wide(q.facts))
+    busy = q.limits.sms * q.limits.threads_per_sm
+    room = IN_FLIGHT * q.facts.items // max(q.facts.read, 1)
+    if not q.facts.transposes:
+        more = (n for n in q.choices if first <= n <= room and n * busy <= q.facts.items)
+        first = max(more, default=first)
+    return ordered(first, tuple(n for n in q.choices if n >= vector))
 
 
 def _keeps(q: _Question) -> tuple[Setting, ...]:
@@ -204,7 +218,8 @@ def _keeps(q: _Question) -> tuple[Setting, ...]:
     found: list[Setting] = []
     if -(-q.facts.row // team) <= ROW_REGISTERS:
         found.append("registers")
-    if per_block * q.facts.row * max(4, q.facts.narrowest) <= q.limits.shared_per_block:
+    room = q.limits.shared_per_block - FOLD_BYTES
+    if per_block * q.facts.row * max(4, q.facts.narrowest) <= room:
         found.append("shared")
     return (*found, "reread")
 
@@ -257,6 +272,8 @@ def _widths(facts: _Facts) -> tuple[int, ...]:
 
 def _facts(graph: Graph, group: FusionGroup, kind: str) -> _Facts:
     form = widest_form(graph, group)
+    taken = [graph.type_of(v) for v in reads(graph, group.nodes)]
+    read = sum(t.size * t.dtype.itemsize for t in taken)
     values = (*reads(graph, group.nodes), *group.outputs)
     widths = [graph.type_of(v).dtype.itemsize for v in values if graph.type_of(v).size > 1] or [4]
     row = 1
@@ -270,7 +287,9 @@ def _facts(graph: Graph, group: FusionGroup, kind: str) -> _Facts:
     calls = list(_calls(graph, group.nodes))
     divides = any(spec.divides and call.out.dtype.compute is DType.F32 for spec, call in calls)
     snaps = any(spec.snaps(call) for spec, call in calls)
-    return _Facts(kind, items, row, max(widths), min(widths), moves, iterations, divides, snaps)
+    return _Facts(
+        kind, items, row, read, max(widths), min(widths), moves, iterations, divides, snaps
+    )
 
 
 def _calls(graph: Graph, nodes: Iterable[int]) -> Iterator[tuple[OpSpec, OpCall]]:

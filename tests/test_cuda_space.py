@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autofuse.backends.cuda.build import build_cuda
 from autofuse.backends.cuda.devices import TARGETS
 from autofuse.backends.cuda.program import cuda_program
+from autofuse.devices import device_named
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
@@ -96,7 +98,24 @@ def test_rows_are_folded_by_as_many_threads_as_they_need(
     assert found["reduce"] == reduce
     assert keep == found["keep"] or (keep == "shared" and found["keep"] == "registers")
     if reduce == "block":
-        assert int(found["threads"]) * 4 >= min(length, 2048)
+        each = 16 if rows == 4096 else 4
+        assert int(found["threads"]) * each >= min(length, 512 * each)
+
+
+def added(arrays: int, count: int = 1 << 24) -> Graph:
+    b = GraphBuilder()
+    found, *others = (b.input(f"x{k}", (count,), "f32") for k in range(arrays))
+    for other in others:
+        found = b.add("add", found, other)
+    return canonical(b.build([b.add("neg", found)]))
+
+
+def test_a_thread_asks_for_64_bytes_where_there_is_enough_work_for_all() -> None:
+    assert [default(added(n))["items"] for n in (1, 2, 3, 4, 5)] == [16, 8, 4, 4, 4]
+    assert default(added(2, 1 << 20))["items"] == 4, "more would leave threads without work"
+    assert [default(folded(rows, 4096))["threads"] for rows in (4096, 64)] == [256, 512]
+    assert default(folded(4096, 4096, "f16"))["threads"] == 128
+    assert default(folded(4096, 2048, "f64"))["threads"] == 256
 
 
 def test_only_long_rows_are_shared_by_blocks() -> None:
@@ -136,6 +155,26 @@ def test_what_a_device_cannot_hold_is_not_offered() -> None:
     small, large = (CudaLaunchSpace(TARGETS[name]) for name in ("RTX4090", "H100"))
     assert default(row, small)["keep"] == "reread"
     assert default(row, large)["keep"] == "shared"
+
+
+@pytest.mark.parametrize("target", ["H100", "RTX4090"])
+@pytest.mark.parametrize("length", [24_000, 25_000, 57_000, 58_112, 1 << 16])
+def test_long_rows_fit_by_default(target: str, length: int) -> None:
+    """The limits are those of the target; what folds take and rows that are computed count too."""
+    b = GraphBuilder()
+    e = b.add("exp", b.input("x", (160, length), "f32"))
+    spread = b.add("broadcast", b.add("reduce_max", e, axes=(1,)), shape=(160, length), dims=(0,))
+    graph, kind = canonical(b.build([b.add("sub", e, spread)])), TARGETS[target]
+    launch = CudaLaunchSpace(kind).default(graph, whole(graph))
+    assert (launch["keep"] == "shared") == (4 * length + 1024 <= kind.shared_per_block)
+    made = cuda_program(graph, Candidate(FusionPlan((whole(graph),)), (launch,), ((),)), kind)
+    facts = dict(build_cuda(made).facts[0])
+    assert facts["blocks_per_sm"] >= 1 and facts["shared_bytes"] <= kind.shared_per_block
+
+
+def test_the_space_of_a_named_target_has_its_limits() -> None:
+    limits = device_named("cuda-emulated", "sm_90:H100").space.limits  # type: ignore[attr-defined]
+    assert (limits.sms, limits.shared_per_block, limits.threads_per_sm) == (132, 227 << 10, 2048)
 
 
 def test_defaults_are_left_out() -> None:

@@ -75,5 +75,5 @@ def test_early_loads_stops_before_registers_run_out() -> None:
     ]
     lines = body_of(early_loads(kernel(loop("grid", r, loop("lane", c, *body))))).splitlines()
     first = next(k for k, line in enumerate(lines) if "div(" in line)
-    assert sum("= x[" in line for line in lines[:first]) == 64
+    assert sum("= x[" in line for line in lines[:first]) == 16
     assert sum("= x[" in line for line in lines) == 80

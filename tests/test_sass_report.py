@@ -47,13 +47,18 @@ def test_machine_code_is_the_golden_one(request: pytest.FixtureRequest) -> None:
     assert found == kept, "see the difference, then run with --update-golden"
 
 
-def test_memory_bound_kernels_spill_nothing_and_divide_without_a_call() -> None:
-    found = sass_report(workloads=MEMORY_BOUND, size="default")
+def test_memory_bound_kernels_keep_memory_busy() -> None:
+    """Nothing is spilled, nothing calls a division, and a warp has 2 KB in flight."""
+    found = sass_report(workloads=(*MEMORY_BOUND, "adam_16"), size="default")
     for name, rows in found["workloads"].items():
         for row in rows:
             assert row["spilled_bytes"] == row["calls"] == 0, name
-            assert row["wide_stores"] == row["stores"], name
-            assert row["wide_loads"] == row["loads"] or name == "black_scholes", "its scalars"
+            if name != "adam_16":  # whose tensors of odd sizes have a rest
+                assert row["wide_stores"] == row["stores"], name
+            if name not in ("black_scholes", "adam_16"):  # which read scalars as well
+                assert row["wide_loads"] == row["loads"], name
+            least = 1536 if name == "black_scholes" else 2048  # three inputs and many registers
+            assert row["in_flight_bytes"] >= least, name
 
 
 def swiglu(math: str, items: int = 4) -> CodeFacts:

@@ -11,6 +11,8 @@ from autofuse.plan import parameters as p
 from autofuse.plan.types import LaunchConfig
 
 WARP = 32
+# Bytes that keep memory busy if every thread has asked for them before it waits: 2 KB a warp.
+IN_FLIGHT = 64
 MOST_THREADS = 1024
 
 

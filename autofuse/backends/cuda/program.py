@@ -31,7 +31,7 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.types import Literal, TensorType
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import check_plan
-from autofuse.plan.parameters import BLOCK_THREADS, CUDA_MATH, FAST_DIVISION, ITEMS
+from autofuse.plan.parameters import BLOCK_THREADS, CUDA_MATH, FAST_DIVISION, ITEMS, KEEP
 from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Step, kernel_runs, schedule
 from autofuse.plan.types import Candidate, LaunchConfig
 
@@ -130,9 +130,12 @@ class Unit:
 
 def launch_settings(run: Run) -> LaunchConfig:
     """What `lower` and the printer are told: a lane loop covers what one block computes at a time,
-    and vectors are left out where some array does not start on a boundary in every iteration."""
+    vectors are left out where some array does not start on a boundary in every iteration, and rows
+    that are reread are computed again, not left in shared memory."""
     settings = dict(run.launch.settings)
     settings["tile"] = BLOCK_THREADS.of(run.launch) * ITEMS.of(run.launch)
+    if KEEP.of(run.launch) == "reread":
+        settings["stage"] = False
     if "vector" in settings and not _on_boundaries(run):
         settings["vector"] = 1
     return LaunchConfig.of(**settings)

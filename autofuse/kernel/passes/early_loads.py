@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from autofuse.kernel.cuda_settings import IN_FLIGHT
 from autofuse.kernel.indices import has_load
 from autofuse.kernel.ir import (
     Kernel,
@@ -24,10 +25,6 @@ from autofuse.kernel.ir import (
     walk,
 )
 from autofuse.ops.scalar import Call, Expr, Load, Sym
-
-# Words that wait in registers at most: more would spill what the arithmetic needs.
-MOST_WORDS = 64
-WORD = 4
 
 
 def early_loads(kernel: Kernel) -> Kernel:
@@ -91,7 +88,7 @@ class _Front:
     stmts: list[Stmt] = field(default_factory=list)
     known: set[str] = field(default_factory=set)
     loaded: dict[Expr, Sym] = field(default_factory=dict)
-    words: int = 0
+    waiting: int = 0
 
     def take(self, stmt: Stmt) -> list[Stmt]:
         """What is left of a statement where it was."""
@@ -134,8 +131,9 @@ class _Front:
         return not floats and not has_load(index) and not names & self.own - self.known
 
     def room(self, syms: tuple[Sym, ...]) -> bool:
-        self.words += sum(-(-s.dtype.itemsize // WORD) for s in syms)
-        return self.words <= MOST_WORDS
+        """More than memory needs to be busy would take the registers of the arithmetic."""
+        self.waiting += sum(s.dtype.itemsize for s in syms)
+        return self.waiting <= IN_FLIGHT
 
     def put(self, expr: Expr) -> Expr:
         match expr:
