@@ -23,6 +23,7 @@ from autofuse.enumerate.enumeration import CUT_SHORT, UNNAMED, enumerate_groups
 from autofuse.enumerate.windows import windows
 from autofuse.graph.canonical import canonical
 from autofuse.measure.timing import summarise
+from autofuse.ops.types import AutofuseError
 from autofuse.plan.legality import check_plan
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan
 from autofuse.records import Blame, Cost, KernelMeasurement, Measurement
@@ -281,3 +282,24 @@ def test_after_a_plan_that_took_too_long_to_compile_the_least_fused_is_tried(
     )  # fmt: skip
     measured = [phase for phase in phases if phase.startswith("baseline ")]
     assert refused and measured[0] == "baseline unfused"
+
+
+def test_equal_plans_that_were_cut_short_are_not_tried_in_ever_less_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    limits: list[float] = []
+
+    def slow(program: Program, *, timeout_s: float = math.inf) -> Built[Artifact]:
+        limits.append(timeout_s)
+        raise CompileError("no time was left to compile it", Blame.MACHINE)
+
+    monkeypatch.setattr(budget, "time", SimpleNamespace(perf_counter=lambda: 0.0))
+    monkeypatch.setattr(tuner, "time", SimpleNamespace(perf_counter=lambda: 0.0))
+    monkeypatch.setitem(DEVICES, "toy", toy_kind(replace(TOY, build=slow)))
+    with pytest.raises(AutofuseError, match="no time was left"):
+        tune(
+            workload(), device="toy", db=str(tmp_path / "w.db"), budget_s=40.0,
+            strategy="random", baselines=["tvm", "unfused", "nnc"], stop=lambda: bool(limits[1:]),
+        )  # fmt: skip
+    # 40 s and a tenth less the reserve of 6 s; tvm and nnc plan this graph alike.
+    assert limits[:2] == [pytest.approx(19.0), pytest.approx(38.0)]

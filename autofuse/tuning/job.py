@@ -295,7 +295,5 @@ def no_plan(job: Job) -> str:
     text = "nothing was measured" if found is None else f"{found.kind.value}: {found.message}"
     machine = [m.failure.blame for m in job.stored.values() if m.failure is not None]
     if found is not None and set(machine) == {Blame.MACHINE} and job.is_over():
-        return (
-            f"no plan could be measured in {job.budget.seconds:g} s, try a larger budget ({text})"
-        )
+        return f"no plan could be measured in {job.budget.seconds:g} s: try a larger one ({text})"
     return f"no plan of this graph works: {text}"

@@ -68,13 +68,17 @@ def _measure(job: Job, candidates: dict[str, Candidate], until_s: float) -> dict
     found: dict[str, Measurement] = {}
     order = deque(sorted(candidates, key=lambda n: bounds[n]))
     turned = False
+    cut_short: set[str] = set()
     while order:
         name = order.popleft()
         candidate = candidates[name]
         record = job.known(candidate)
+        if candidate.digest in cut_short:
+            continue
         if record is None:
             job.evaluator.start()
-            until = _until_s(job, found, until_s)
+            others = {candidates[n].digest for n in order} - {candidate.digest}
+            until = _until_s(job, found, until_s, bool(others - cut_short))
             if until is None:
                 continue
             record = job.measure_now(candidate, "baseline", until)
@@ -83,6 +87,7 @@ def _measure(job: Job, candidates: dict[str, Candidate], until_s: float) -> dict
                 # No time to compile it: the least fused plan has the smallest kernels, many alike.
                 order.reverse()
                 turned = True
+            cut_short.add(candidate.digest)
             continue
         found[name] = record
         job.baselines[name] = record
@@ -90,15 +95,16 @@ def _measure(job: Job, candidates: dict[str, Candidate], until_s: float) -> dict
     return found
 
 
-def _until_s(job: Job, found: dict[str, Measurement], until_s: float) -> float | None:
+def _until_s(job: Job, found: dict[str, Measurement], until_s: float, others: bool) -> float | None:
     """When the next baseline must end, in seconds of the budget; None: there is no time for it.
 
-    Until one works, each gets half of what is left: the one with the least bound may be slow. The
-    first gets some seconds even of a budget that is too small for any."""
+    Until one works, each gets half of what is left where there are `others` to try: the one with
+    the least bound may be slow. The first gets some seconds even of a budget that is too small for
+    any."""
     budget = job.budget
     if all(m.timing is None for m in found.values()):
         least = 0.0 if found else LEAST_LIMIT_S
-        return budget.elapsed_s + max(budget.room_s / 2, least)
+        return budget.elapsed_s + max(budget.room_s / 2 if others else budget.room_s, least)
     late = budget.elapsed_s >= until_s or budget.stop()
     return None if late else until_s
 
