@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from sqlalchemy import Row
+
 from tuning_db.errors import DatabaseError
 
 T = TypeVar("T")
+E = TypeVar("E")
 Test = Callable[[Any], bool]
 _MOST_SHOWN = 40
 
@@ -32,6 +35,15 @@ def pairs_of(text: str) -> tuple[tuple[Any, Any], ...]:
         return tuple((name, value) for name, value in json.loads(text))
     except (ValueError, TypeError, RecursionError) as error:
         raise DatabaseError(f"a row is damaged: {shown(text)} is no list of pairs") from error
+
+
+def identified(found: Iterable[E]) -> Iterator[E]:
+    """Rows as they come from a query, the entity or its first column; raises DatabaseError for one
+    whose identity is lost, which SQLAlchemy takes for no entity at all."""
+    for row in found:
+        if row is None or (isinstance(row, Row) and row[0] is None):
+            raise DatabaseError("a row is damaged: it has lost its number")
+        yield row
 
 
 def shown(value: object) -> str:

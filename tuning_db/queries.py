@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session as Transaction
 from autofuse import records as r
 from tuning_db import models as m
 from tuning_db import rows
-from tuning_db.checked import checked
+from tuning_db.checked import checked, identified
 from tuning_db.errors import DatabaseError
 
 Row = tuple[m.Measurement, m.Candidate, m.Environment]
@@ -65,7 +65,7 @@ def sessions(t: Transaction, workload: str | None) -> tuple[r.SessionRow, ...]:
                 result=session_result(t, row),
             )
         )
-        for row, environment, digest in t.execute(query)
+        for row, environment, digest in identified(t.execute(query))
     )
 
 
@@ -123,7 +123,7 @@ def session_result(t: Transaction, row: m.Session) -> r.SessionResult | None:
 
 def verdicts(t: Transaction, session_id: int) -> tuple[r.Verdict, ...]:
     query = select(m.Verdict).where(m.Verdict.session_id == session_id).order_by(m.Verdict.position)
-    return tuple(rows.verdict_of(row) for row in t.scalars(query))
+    return tuple(rows.verdict_of(row) for row in identified(t.scalars(query)))
 
 
 def events(t: Transaction, session_id: int) -> tuple[r.Event, ...]:
@@ -146,13 +146,13 @@ def events(t: Transaction, session_id: int) -> tuple[r.Event, ...]:
                 residual_us=row.residual_us,
             )
         )
-        for row, digest in t.execute(query)
+        for row, digest in identified(t.execute(query))
     )
 
 
 def workloads(t: Transaction) -> tuple[r.WorkloadRow, ...]:
     query = select(m.Workload).order_by(m.Workload.name, m.Workload.digest)
-    found = (r.WorkloadRow(w.digest, w.text, w.name, w.nodes) for w in t.scalars(query))
+    found = (r.WorkloadRow(w.digest, w.text, w.name, w.nodes) for w in identified(t.scalars(query)))
     return tuple(map(checked, found))
 
 
@@ -185,7 +185,7 @@ def matching(t: Transaction, env: r.Environment | None, workload: str) -> list[R
     )
     if env is not None:
         query = query.where(m.Environment.fingerprint == rows.fingerprint(env))
-    return [(row, candidate, found) for row, candidate, found in t.execute(query)]
+    return [(row, candidate, found) for row, candidate, found in identified(t.execute(query))]
 
 
 def groups(t: Transaction, workload: str) -> dict[int, tuple[str, ...]]:

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session as Transaction
 from autofuse import records as r
 from tuning_db import best, kernels, lines, queries, rows, union
 from tuning_db import models as m
-from tuning_db.checked import checked
+from tuning_db.checked import checked, identified
 from tuning_db.engine import translated
 from tuning_db.errors import DatabaseError
 from tuning_db.schema import HEAD
@@ -89,17 +89,17 @@ def written(line: lines.Line) -> str:
 
 
 def _environments(t: Transaction) -> Iterator[lines.Line]:
-    for row in t.scalars(select(m.Environment).order_by(m.Environment.digest)):
+    for row in identified(t.scalars(select(m.Environment).order_by(m.Environment.digest))):
         yield lines.EnvironmentLine(row.digest, rows.environment_of(row))
 
 
 def _workloads(t: Transaction) -> Iterator[lines.Line]:
-    for row in t.scalars(select(m.Workload).order_by(m.Workload.digest)):
+    for row in identified(t.scalars(select(m.Workload).order_by(m.Workload.digest))):
         yield r.WorkloadRow(row.digest, row.text, row.name, row.nodes)
 
 
 def _group_lines(t: Transaction) -> Iterator[lines.Line]:
-    for row in t.scalars(select(m.Group).order_by(m.Group.digest)):
+    for row in identified(t.scalars(select(m.Group).order_by(m.Group.digest))):
         yield lines.GroupLine(row.digest, row.text)
 
 
@@ -110,7 +110,7 @@ def _candidates(t: Transaction) -> Iterator[lines.Line]:
         .order_by(m.Workload.digest, m.Candidate.digest)
     )
     groups: dict[str, dict[int, tuple[str, ...]]] = {}
-    for row, workload in t.execute(query):
+    for row, workload in identified(t.execute(query)):
         if workload not in groups:
             groups = {workload: queries.groups(t, workload)}
         yield lines.CandidateLine(
@@ -130,7 +130,7 @@ def _sessions(t: Transaction) -> Iterator[lines.Line]:
         .join(m.Workload, m.Session.workload_id == m.Workload.id)
         .order_by(m.Session.started, m.Session.uid)
     )
-    for row, environment, workload in t.execute(query):
+    for row, environment, workload in identified(t.execute(query)):
         yield lines.SessionLine(
             uid=row.uid,
             environment=environment,
@@ -160,7 +160,7 @@ def _measurements(t: Transaction) -> Iterator[lines.Line]:
         .join(m.Workload, m.Candidate.workload_id == m.Workload.id)
         .order_by(m.Measurement.created, m.Measurement.uid)
     )
-    for row, session, environment, workload, candidate in t.execute(query):
+    for row, session, environment, workload, candidate in identified(t.execute(query)):
         yield lines.MeasurementLine(
             uid=row.uid,
             created=row.created,
