@@ -55,7 +55,7 @@ def test_a_reissued_loop_counts_every_trip() -> None:
     graph = canonical(zoo_graph("cartpole_naive", "small"))
     found = account(graph, candidate(graph, "xla-2022"))
     assert found.launches > found.kernels > 1
-    assert any(" in loop %" in t.place and "trips)" in t.place for t in found.trips)
+    assert any(" in loop %" in t.place and "iterations)" in t.place for t in found.trips)
 
 
 def test_array_constants_keep_their_type_and_stay_apart() -> None:

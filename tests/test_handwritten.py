@@ -59,7 +59,7 @@ def test_a_reset_is_drawn_from_the_right_words() -> None:
 
 
 def test_variants_are_different_and_arguments_are_the_graphs() -> None:
-    assert len(set(map(str, VARIANTS))) == len(VARIANTS) == 18
+    assert len(set(map(str, VARIANTS))) == len(VARIANTS) == 27
     made = cartpole_program(cartpole_naive(100, 10), 10, VARIANTS[0], H100)
     (action,) = made.actions
     assert (action.geometry.grid, action.geometry.block) == (4, 32)

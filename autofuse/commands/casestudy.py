@@ -41,7 +41,7 @@ def casestudy(
     ] = None,
     form: FormatOption = Format.table,
 ) -> None:
-    """Time the ablation steps of a case study under rules, search and peers.
+    """Time one program written several ways, under rules and search.
 
     One simulation is written four ways, from naive to unrolled by hand; then with a network in its
     loop; then a training step. All results are checked and all programs timed in turns.
