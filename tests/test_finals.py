@@ -182,6 +182,13 @@ def test_what_the_budget_has_no_time_for_keeps_its_recorded_time() -> None:
     assert {v.other for v in late.final.verdicts} == {"slow"}
 
 
+def test_the_second_comparison_is_left_out_when_it_would_end_too_late() -> None:
+    """Each comparison takes a second of a budget that has half a one left."""
+    worker = FakeWorker({1: 4.0, 2: 4.5, 3: 8.0})
+    found = run(worker, {1: 1.0}, {"near": 2, "slow": 3}, budget_s=0.5)
+    assert worker.asked == [3] and found.final is not None and found.final.best_us == 4.0
+
+
 def test_slow_plans_get_few_samples() -> None:
     assert samples_for(8.0, 1e3) == (5, 20) and samples_for(1.0, 1e5) == (5, 2)
     assert samples_for(1.0, 1e6) == (3, 1)

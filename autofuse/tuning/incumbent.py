@@ -45,8 +45,10 @@ def final_comparison(job: Job, interrupted: bool) -> tuple[Final | None, tuple[s
 
 
 def _seconds(job: Job) -> float:
+    """Seconds of samples in each of two comparisons; caches are emptied between samples, which
+    takes about half as long again."""
     left = max(job.budget.left_s, job.budget.reserve_s)
-    return max(HURRIED_S, min(left / 2, COMPARING_S))
+    return max(HURRIED_S, min(left / 3, COMPARING_S))
 
 
 def _served(job: Job) -> Measurement | None:
