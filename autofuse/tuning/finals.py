@@ -67,7 +67,7 @@ def decide(
     incumbent: Measurement | None = None,
 ) -> FinalDecision:
     """Compare finalists with all baselines that work, and with the `incumbent` that the database
-    serves; a tie goes to the incumbent, else to the fastest baseline.
+    serves; a tie goes to the incumbent or to the fastest baseline, whichever took less.
 
     Timing again guards against the winner's curse: the least of many noisy medians is too low. What
     is near the front is then timed once more without the slow ones, which take most of the time
@@ -202,7 +202,7 @@ def _winner(
     entries: Mapping[str, Measurement], digests: Sequence[str], names: Mapping[str, str],
     comparison: Comparison, served: str,
 ) -> Final:  # fmt: skip
-    """The least median; what is `served` now if that is no worse, else the fastest baseline if that
+    """The least median; what is `served` now or the fastest baseline, whichever took less, if that
     is no worse. (A slower baseline that ties with the winner may still lose to the fastest one, so
     it is not asked.) `names`: the digests of the baselines among what was compared."""
     records = [entries[digest] for digest in digests]
@@ -212,8 +212,9 @@ def _winner(
     fastest = min(places.values(), key=lambda i: medians[i], default=least)
     winner = least
     present = list(digests).index(served) if served in digests else None
-    for other in (present, fastest):
-        if other is not None and _judge("", comparison, other, least).outcome == "tie":
+    settled = [place for place in (present, fastest) if place is not None]
+    for other in sorted(settled, key=lambda i: medians[i]):
+        if _judge("", comparison, other, least).outcome == "tie":
             winner = other
             break
     verdicts = tuple(_judge(n, comparison, place, winner) for n, place in places.items())

@@ -81,6 +81,7 @@ def tune(
         Heartbeat(progress or (lambda _: None), budget) as heartbeat,
         Worker(Workload(graph, seed), setup_s=budget.setup_s, hardware=kind.timer) as worker,
     ):
+        heartbeat.tell(Progress(None, None, "", 0, 0, {}, budget.left_s, "starting"))
         sampling = Sampling(cache_state(cache, graph, kind))
         evaluator = Evaluator(kind.backend, graph, digest(graph), worker, sampling, budget)
         job = Job(graph, name, kind, store, evaluator, heartbeat, seed, max_memory)
