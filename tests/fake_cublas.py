@@ -29,15 +29,15 @@ class FakeCublas:
     def cublasCreate_v2(self, handle: Any) -> int:  # noqa: N802 - the library's name
         return 0 if self.working else _NOT_INITIALIZED
 
-    def cublasSetStream_v2(self, handle: Any, stream: int) -> int:  # noqa: N802
+    def cublasSetStream_v2(self, handle: Any, stream: int) -> int:  # noqa: N802 - as above
         self.stream, self.workspace = stream, 0
         return 0
 
-    def cublasSetWorkspace_v2(self, handle: Any, address: int, nbytes: int) -> int:  # noqa: N802
+    def cublasSetWorkspace_v2(self, handle: Any, address: int, nbytes: int) -> int:  # noqa: N802 - as above
         self.workspace = address if nbytes >= 32 << 20 else 0
         return 0
 
-    def cublasGemmEx_64(self, handle: Any, *arguments: int) -> int:  # noqa: N802
+    def cublasGemmEx_64(self, handle: Any, *arguments: int) -> int:  # noqa: N802 - as above
         """As a batch of one."""
         given = iter(arguments)
         head, left, right = _take(given, 6), _take(given, 3), _take(given, 3)
@@ -46,7 +46,7 @@ class FakeCublas:
             handle, *head, *left, 0, *right, 0, *zero, *out, 0, 1, *tail
         )
 
-    def cublasGemmStridedBatchedEx_64(self, handle: Any, *arguments: int) -> int:  # noqa: N802
+    def cublasGemmStridedBatchedEx_64(self, handle: Any, *arguments: int) -> int:  # noqa: N802 - as above
         if not self.workspace:
             return _ALLOC_FAILED
         given = iter(arguments)

@@ -296,7 +296,7 @@ def test_overlaps_are_found_without_comparing_all_with_all(driver: FakeDriver) -
     given, wanted = ([on_device(driver, X) for _ in range(count)] for _ in range(2))
     asked: list[object] = []
     pointer = driver.pointer
-    driver.pointer = lambda array: asked.append(array) or pointer(array)  # type: ignore[func-returns-value, method-assign]
+    driver.pointer = lambda array: asked.append(array) or pointer(array)  # type: ignore[func-returns-value, method-assign]  # a spy
     arguments.take(given, wanted, driver.current_stream())
     assert len(asked) <= 8 * count
     with pytest.raises(ArrayError, match="output 3 shares memory"):

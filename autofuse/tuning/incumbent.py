@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autofuse.records import Measurement
+from autofuse.records import Blame, Measurement
 from autofuse.tuning.finals import MOST, Final, decide, likely
 from autofuse.tuning.job import Job
 
@@ -16,6 +16,7 @@ from autofuse.tuning.job import Job
 COMPARING_S, HURRIED_S = 8.0, 0.5
 # How often another job may replace the best plan while this one times itself against it.
 ATTEMPTS = 3
+OWN = Blame.CANDIDATE
 
 
 def final_comparison(job: Job, interrupted: bool) -> tuple[Final | None, tuple[str, ...]]:
@@ -92,7 +93,7 @@ def _against(job: Job, final: Final, served: Measurement, seconds: float) -> Fin
     for record in decision.failed:
         job.keep(record)
     found = decision.final
-    lost = {record.candidate_digest for record in decision.failed}
+    lost = {m.candidate_digest for m in decision.failed if m.failure and m.failure.blame is OWN}
     if found is None or (served.candidate_digest not in found.compared | lost):
         return None
     return replace(
