@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, narrow
@@ -22,11 +22,13 @@ HEAVY = 8.0
 
 
 class BlockPerRow:
-    """Emits one segment as a block per row. `targets` names the buffer of each output."""
+    """Emits one segment as a block per row. `targets` names the buffer of each output; of those in
+    `rows` what is local to the row goes to scratch instead, from a start on."""
 
     def __init__(
-        self, graph: Graph, form: Form, emitter: Emitter, frame: Frame, targets: dict[Value, str]
-    ) -> None:
+        self, graph: Graph, form: Form, emitter: Emitter, frame: Frame, targets: dict[Value, str],
+        rows: Mapping[Value, tuple[str, Expr]] | None = None,
+    ) -> None:  # fmt: skip
         self.graph, self.form, self.e, self.frame, self.targets = (
             graph,
             form,
@@ -35,18 +37,25 @@ class BlockPerRow:
             targets,
         )
         self.tags = dict(form.tags)
+        self.rows = rows or {}
         self.items: Index = ()
 
     def emit(self, keep: bool) -> None:
         """The grid over rows; `keep` stages heavy values used by several passes in scratch."""
-        staged = staged_values(self.graph, self.form) if keep else frozenset()
         row = self.e.open("r", self.form.items)
-        self.items = tuple(
+        items = tuple(
             self.e.let_index(i, "p", extent)
             for i, extent in zip(
                 ix.delinearize(row, self.form.parallel), self.form.parallel, strict=True
             )
         )
+        self.emit_row(items, keep)
+        self.e.close("grid", row, ix.lit(self.form.items))
+
+    def emit_row(self, items: Index, keep: bool) -> None:
+        """The work of one row, inside a loop over rows that is open."""
+        self.items = items
+        staged = staged_values(self.graph, self.form) if keep else frozenset()
         for n in self.form.nodes:
             family = self.graph[n].spec.family
             for i in range(len(self.graph[n].types)):
@@ -60,8 +69,10 @@ class BlockPerRow:
                 elif value in staged:
                     self._stage(value)
         for value in self.form.outputs:
-            self._output(value)
-        self.e.close("grid", row, ix.lit(self.form.items))
+            if value in self.rows:
+                self._keep(value, *self.rows[value])
+            else:
+                self._output(value)
 
     def _local(self, value: Value) -> tuple[int, ...]:
         return local_shape(self.graph, value, self.tags[value])
@@ -101,7 +112,7 @@ class BlockPerRow:
             for sym, extent in reversed(loops):
                 self.e.close("serial", sym, ix.lit(extent))
         else:
-            self._fill(value, scratch, local)
+            self._keep(value, scratch, ix.lit(0))
         self.frame.sources[value] = self._array(value, scratch, local)
 
     def _ends_reduced(self, value: Value) -> bool:
@@ -160,13 +171,15 @@ class BlockPerRow:
     def _stage(self, value: Value) -> None:
         local = self._local(value)
         scratch = self.e.local(self.graph.type_of(value).dtype.compute, math.prod(local))
-        self._fill(value, scratch, local)
+        self._keep(value, scratch, ix.lit(0))
         self.frame.sources[value] = self._array(value, scratch, local)
 
-    def _fill(self, value: Value, scratch: str, local: tuple[int, ...]) -> None:
+    def _keep(self, value: Value, scratch: str, start: Expr) -> None:
+        local = self._local(value)
+
         def visit(at: Index) -> tuple[Fold, ...]:
             element = self.frame.pull(value, self._index(value, at))
-            self.e.store(scratch, ix.linearize(at, local), element)
+            self.e.store(scratch, ix.iadd(start, ix.linearize(at, local)), element)
             return ()
 
         self._walk(local, visit)

@@ -104,6 +104,34 @@ class StoreVector:
 
 
 @dataclass(frozen=True, slots=True)
+class Panel:
+    """A matrix inside a buffer: element (i, j) is buffer[start + i * outer + j * inner]."""
+
+    buffer: str
+    start: Expr
+    outer: int
+    inner: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TileProduct:
+    """target[r, c] (+)= sum over k < extent of left[r, k] * right[k, c], for r < rows and c <
+    columns: one register tile, which all lanes compute together. `fresh` starts from zero.
+
+    `dtype` is F32 or F64, and what all three hold; columns of `target` and `right` are neighbours
+    (`inner` is 1), and all `columns` of them may be read and written."""
+
+    rows: int
+    columns: int
+    extent: Expr
+    target: Panel
+    left: Panel
+    right: Panel
+    dtype: DType
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Fold:
     """`target` (a Var outside the lane loop) combined over all lanes by `operator`.
 
@@ -128,7 +156,7 @@ class Loop:
     counter: Sym | None = None
 
 
-Stmt = Let | Var | Assign | Local | Store | Stream | LoadVector | StoreVector | Loop
+Stmt = Let | Var | Assign | Local | Store | Stream | LoadVector | StoreVector | TileProduct | Loop
 
 
 @dataclass(frozen=True)
@@ -162,6 +190,8 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return (index, *values)
         case Stream(start=start, count=count):
             return (start, count)
+        case TileProduct(extent=extent, target=target, left=left, right=right):
+            return (extent, target.start, left.start, right.start)
         case Loop(extent=extent):
             return (extent,)
     return ()
@@ -183,6 +213,8 @@ def names_read(stmt: Stmt) -> set[str]:
             found.add(inner.local)
         if isinstance(inner, LoadVector):
             found.add(inner.buffer)
+        if isinstance(inner, TileProduct):
+            found |= {inner.left.buffer, inner.right.buffer, inner.target.buffer}
         for expr in expressions(inner):
             for e in walk(expr):
                 if isinstance(e, Sym):
@@ -203,6 +235,8 @@ def names_written(stmt: Stmt) -> set[str]:
                 found.add(name)
             case StoreVector(buffer=name):
                 found.add(name)
+            case TileProduct(target=target):
+                found.add(target.buffer)
             case LoadVector(syms):
                 found |= {sym.name for sym in syms}
     return found
@@ -242,6 +276,12 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             return StoreVector(buffer, change(index), tuple(change(v) for v in values))
         case Stream(buffer, start, local, count):
             return Stream(buffer, change(start), local, change(count))
+        case TileProduct(extent=extent, target=target, left=left, right=right):
+            target, left, right = (
+                replace(panel, start=change(panel.start)) for panel in (target, left, right)
+            )
+            extent = change(extent)
+            return replace(stmt, extent=extent, target=target, left=left, right=right)
         case Loop():
             body = tuple(map_exprs(s, change) for s in stmt.body)
             return replace(stmt, extent=change(stmt.extent), body=body)
@@ -280,6 +320,8 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield f"{pad}let {' '.join(s.name for s in syms)} = {buffer}[{show(index)} ..]"
             case StoreVector(buffer, index, values):
                 yield f"{pad}{buffer}[{show(index)} ..] = {', '.join(map(show, values))}"
+            case TileProduct():
+                yield pad + _product(stmt)
             case Stream(buffer, start, local, count):
                 yield f"{pad}stream {buffer}[{show(start)} ..] = {local}[.. {show(count)}]"
             case Loop(kind, var, extent, inner, folds, counter):
@@ -288,3 +330,14 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 passes = "" if counter is None else f" pass {counter.name}"
                 yield f"{pad}{kind} {head}{show(extent)}{passes}{tail}"
                 yield from _lines(inner, depth + 1)
+
+
+def _product(stmt: TileProduct) -> str:
+    """The line of a register tile."""
+    sign = "=" if stmt.fresh else "+="
+    target, left, right = (
+        f"{p.buffer}[{show(p.start)}; {p.outer}, {p.inner}]"
+        for p in (stmt.target, stmt.left, stmt.right)
+    )
+    size = f"{stmt.rows}x{stmt.columns}x{show(stmt.extent)}"
+    return f"tile {size} {stmt.dtype}: {target} {sign} {left} * {right}"

@@ -11,10 +11,12 @@ from autofuse.kernel.emit import Emitter, LoweringError
 from autofuse.kernel.ir import Kernel, Param
 from autofuse.kernel.passes import run_passes
 from autofuse.kernel.thread_per_element import ThreadPerElement
+from autofuse.kernel.tile import TileSchedule, TileSettings
 from autofuse.kernel.values import ElementSource, Frame, memory
 from autofuse.plan.groups import is_inline
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.parameters import LOOP_UNROLL, STAGE, TILE
+from autofuse.plan.tiles import tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
 
@@ -53,7 +55,11 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
         if all(group.type_of(value).size == 0 for value in form.outputs):
             continue
         frame = Frame(group, emitter, dict(sources))
-        if form.kind == "row":
+        tiles = tiles_of(group, form)
+        if tiles is not None:
+            schedule = TileSchedule(group, form, tiles, emitter, frame, targets)
+            schedule.emit(TileSettings.of(launch))
+        elif form.kind == "row":
             BlockPerRow(group, form, emitter, frame, targets).emit(STAGE.of(launch))
         else:
             items = ThreadPerElement(group, form, emitter, frame, targets)

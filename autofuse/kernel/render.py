@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autofuse.kernel.dialects import C
-from autofuse.kernel.ir import Fold, Kernel, Loop
+from autofuse.kernel.ir import Fold, Kernel, Loop, Stmt, TileProduct
 from autofuse.kernel.passes import C_PASSES, run_passes
 from autofuse.kernel.printer import Printer, signature
+from autofuse.kernel.render_tile import tile_text
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit
+from autofuse.plan.parameters import VECTOR_BITS
+from autofuse.plan.types import LaunchConfig
 
 _OMP_FOLD = {"add": "+", "mul": "*", "or": "|", "and": "&", "max": "max", "min": "min"}
 
@@ -39,11 +42,23 @@ class _CPrinter(Printer):
         self.offset = 0
         yield from super().lines()
 
+    def stmt(self, stmt: Stmt, depth: int, in_lane: bool) -> Iterator[str]:
+        if isinstance(stmt, TileProduct):
+            width = VECTOR_BITS.of(LaunchConfig(self.kernel.facts)) // 8
+            yield from ("  " * depth + line for line in tile_text(stmt, self.text, width))
+        else:
+            yield from super().stmt(stmt, depth, in_lane)
+
     def local(self, type_name: str, name: str, size: int) -> str:
         return f"{type_name} {name}[{size}] __attribute__((aligned(64)));"
 
     def loop(self, loop: Loop, depth: int, in_lane: bool) -> Iterator[str]:
         pad = "  " * depth
+        if loop.kind == "when":
+            yield f"{pad}if ({self.text(loop.extent)}) {{"
+            yield from self.block(loop.body, depth + 1, in_lane)
+            yield f"{pad}}}"
+            return
         if loop.kind == "lane" and _vectorises(loop):
             yield f"{pad}#pragma omp simd{self._reductions(loop.folds)}"
         yield f"{pad}{self.grid_head(loop) if loop.kind == 'grid' else self.head(loop)}"

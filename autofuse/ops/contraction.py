@@ -43,6 +43,27 @@ class GemmForm:
     trans_b: bool
 
 
+@dataclass(frozen=True, slots=True)
+class OutputRoles:
+    """The output axes that index both operands, only the first, and only the second."""
+
+    batch: tuple[int, ...]
+    lhs: tuple[int, ...]
+    rhs: tuple[int, ...]
+
+
+def output_roles(call: OpCall) -> OutputRoles:
+    """The roles of the output axes of a contraction."""
+    roles = dot_axes(call)
+    first = len(roles.lhs_batch)
+    second = first + len(roles.lhs_free)
+    return OutputRoles(
+        tuple(range(first)),
+        tuple(range(first, second)),
+        tuple(range(second, second + len(roles.rhs_free))),
+    )
+
+
 def dot_axes(call: OpCall) -> DotAxes:
     """The roles of all operand axes of a dot_general."""
     lhs, rhs = call.ins

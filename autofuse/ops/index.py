@@ -121,6 +121,22 @@ def named(value: Expr, name: Callable[[Expr, int | None], Expr]) -> Expr:
     return name(value, known[1] + 1 if known is not None and known[0] >= 0 else None)
 
 
+def coefficients(expr: Expr, names: Sequence[str]) -> tuple[tuple[int, ...], Expr] | None:
+    """`expr` as a sum of named variables times whole numbers, and the rest, which reads none of
+    them; None where it is no such sum."""
+    terms, constant = _affine(expr)
+    factors = dict.fromkeys(names, 0)
+    rest: dict[Expr, int] = {}
+    for term, factor in terms:
+        if isinstance(term, Sym) and term.name in factors:
+            factors[term.name] = factor
+        elif any(isinstance(e, Sym) and e.name in factors for e in walk(term)):
+            return None
+        else:
+            rest[term] = factor
+    return tuple(factors.values()), _normal(_ordered(rest), constant)
+
+
 def iclamp(a: Expr, low: int, high: int) -> Expr:
     """min(max(a, low), high), each side left out where bounds show that it never acts."""
     known = bounds(a)

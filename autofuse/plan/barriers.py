@@ -10,21 +10,21 @@ from autofuse.graph.types import Graph
 from autofuse.ops.spec import Family
 from autofuse.plan.types import Refusal
 
-LIBRARY_CALLS = (Family.CONTRACTION,)
-WHOLE_ARRAYS = (Family.CONTRACTION, Family.CONTROL)
+WHOLE_ARRAYS = (Family.CONTROL,)
 # Says of a set of nodes whose loops are run by the host, where no single node is to blame.
 SHARED = Refusal("library", "a library call or a host loop stands alone")
 
 
 def stands_alone(graph: Graph, node: int) -> Refusal | None:
-    """Why a node must be the only one of its kernel, or None. A contraction is a library call."""
+    """Why a node must be the only one of its kernel, or None. A contraction of whole numbers has no
+    tiles."""
     n = graph[node]
-    if n.spec.family in LIBRARY_CALLS:
-        return Refusal("library", f"%{node} {n.op} is a kernel of its own")
+    if n.spec.family is Family.CONTRACTION and not n.types[0].dtype.is_float:
+        return Refusal("library", f"%{node} {n.op} of whole numbers is a kernel of its own")
     return None
 
 
 def reads_whole_arrays(graph: Graph, node: int) -> bool:
     """Whether a node needs its operands in memory, so that its kernel cannot recompute
-    what it reads: library calls and counted loops."""
+    what it reads: counted loops."""
     return graph[node].spec.family in WHOLE_ARRAYS

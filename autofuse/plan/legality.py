@@ -20,6 +20,7 @@ from autofuse.plan.forms import (
 )
 from autofuse.plan.groups import host_loop, is_source, reads
 from autofuse.plan.multiplicity import MOST_REPEATED, index_counts, may_repeat
+from autofuse.plan.tiles import row_scratch, tiles_of
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError, Refusal
 
 MAX_BUFFERS = 256
@@ -28,6 +29,8 @@ MAX_NODES = 4096
 ROW_SCRATCH = 1 << 16
 # Products of a contraction per item and iteration that a whole-loop kernel may unroll.
 LOOP_PRODUCTS = 512
+# Rows that products of several columns need to be worth a kernel that owns whole rows.
+LEAST_ROWS = 16
 # Below this many elements losing parallel items cannot matter.
 SMALL_WORK = 1 << 14
 
@@ -138,10 +141,24 @@ def _refusal(graph: Graph, form: Form) -> Refusal | None:
             if scratch > ROW_SCRATCH and len(form.nodes) > 1:
                 return Refusal("scratch", f"%{n} {node.op} keeps {scratch} elements per item")
     if len(form.nodes) > 1:
-        problem = _parallelism_refusal(graph, form)
+        problem = _tile_refusal(graph, form) or _parallelism_refusal(graph, form)
         if problem is not None:
             return problem
     return _recompute_refusal(graph, form)
+
+
+def _tile_refusal(graph: Graph, form: Form) -> Refusal | None:
+    """A contraction shares a kernel only in the tile schedule, with rows that scratch can hold."""
+    node = next((n for n in form.nodes if graph[n].spec.family is Family.CONTRACTION), None)
+    if node is None:
+        return None
+    tiles = tiles_of(graph, form)
+    if tiles is None:
+        return Refusal("tile", f"%{node} {graph[node].op} cannot be computed tile by tile")
+    scratch = 0 if tiles.columns else row_scratch(graph, form, tiles)
+    if scratch > ROW_SCRATCH:
+        return Refusal("scratch", f"products keep {scratch} elements per row")
+    return None
 
 
 def _recompute_refusal(graph: Graph, form: Form) -> Refusal | None:
@@ -212,6 +229,8 @@ def _parallelism_refusal(graph: Graph, form: Form) -> Refusal | None:
     if not anchors:
         return None
     least = min(_items_alone(graph, n) for n in anchors)
+    if any(graph[n].spec.family is Family.CONTRACTION for n in anchors):
+        least = min(least, LEAST_ROWS)
     if form.items < least:
         return Refusal("parallelism", f"{form.items} independent items would be left of {least}")
     return None

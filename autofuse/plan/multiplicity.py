@@ -121,7 +121,9 @@ class _Counter:
         a pass of its own that shares nothing with the others."""
         tags = dict(form.tags)
         for n in form.nodes:
-            if form.kind == "row" and self.graph[n].spec.family in _FOLDED and Value(n) in tags:
+            family = self.graph[n].spec.family
+            folded = form.kind == "row" and family in _FOLDED
+            if (folded or family is Family.CONTRACTION) and Value(n) in tags:
                 self.kept[n] = {self.table.number(self._walked(Value(n), tags[Value(n)], n))}
         for value in form.outputs:
             local = local_shape(self.graph, value, tags[value])

@@ -16,8 +16,10 @@ from autofuse.ops.types import AutofuseError
 
 Setting = int | str | bool
 T = TypeVar("T", int, str, bool)
-ITEM, ROW, LOOP, GEMM = "item", "row", "loop", "gemm"
+ITEM, ROW, LOOP, GEMM, PRODUCT = "item", "row", "loop", "gemm", "product"
 LOOPS = (ITEM, ROW, LOOP)
+# Kernels that may have tiles: products alone, which may also be library calls, and fused ones.
+TILES = (GEMM, PRODUCT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ IMPL = LaunchParameter(
 MATH = LaunchParameter(
     "math", str, ("strict", "relaxed"), "strict",
     "Relaxed arithmetic may be reassociated and use reciprocals (C), or fast functions (CUDA).",
-    LOOPS, changes_text=False,
+    (*LOOPS, PRODUCT), changes_text=False,
 )  # fmt: skip
 # Faster division is between the two, and CUDA's alone: PTX has a quotient that is off by at most 2
 # units in the last place and a square root that is off by 1 (PTX ISA, div.full and sqrt.approx).
@@ -119,25 +121,51 @@ TILE = LaunchParameter(
 STAGE = LaunchParameter(
     "stage", bool, (True, False), True,
     "Rows that are expensive to compute are kept in scratch between passes, not computed again.",
-    (ROW,), spelled=True,
+    (ROW, PRODUCT), spelled=True,
+)  # fmt: skip
+
+MICRO = LaunchParameter(
+    "micro", str, ("6x64", "14x32", "8x48", "12x32", "28x16", "4x64", "2x64", "1x64", "6x16", "4x24",
+    "3x32"), "6x64",
+    "Rows and columns of a product that are accumulated in registers at once.", TILES, spelled=True,
+)  # fmt: skip
+ROW_BLOCK = LaunchParameter(
+    "row_block", int, (64, 128, 256, 512, 32, 16, 8), 128,
+    "Rows of a product that one block computes.", TILES, least=1, spelled=True,
+)  # fmt: skip
+COLUMN_BLOCK = LaunchParameter(
+    "column_block", int, (0, 64, 128, 256, 512, 1024), 0,
+    "Columns of a product that one block computes (0: all).", TILES, least=0,
+)  # fmt: skip
+TERM_BLOCK = LaunchParameter(
+    "term_block", int, (0, 128, 256, 512, 1024), 0,
+    "Terms of a product that are summed before the next ones are fetched (0: all).", TILES, least=0,
+)  # fmt: skip
+PACK = LaunchParameter(
+    "pack", bool, (True, False), True,
+    "The right operand of a product is copied panel by panel, also where it could be read as it "
+    "lies.", TILES, spelled=True,
 )  # fmt: skip
 
 # What only C knows.
 THREADS = LaunchParameter(
     "threads", int, (1,), 1,
     "Threads that work on a kernel together: 1 or as many as there are cores.",
-    (*LOOPS, GEMM), changes_text=False, least=1, spelled=True,
+    (*LOOPS, *TILES), changes_text=False, least=1, spelled=True,
 )  # fmt: skip
 VECTOR_BITS = LaunchParameter(
     "vector_bits", int, (512, 256), 512,
-    "Width of the vector registers that the compiler is told to prefer.",
-    LOOPS, changes_text=False, least=64,
+    "Width of the vector registers that the compiler is told to prefer, and of those in which a "
+    "product is accumulated.", (*LOOPS, *TILES), least=64,
 )  # fmt: skip
 STREAM = LaunchParameter(
     "stream", bool, (True, False), False,
     "Large results that nobody reads soon are written past the cache.", (ITEM, ROW), spelled=True,
 )  # fmt: skip
-C_LAUNCH = _table(THREADS, IMPL, MATH, VECTOR_BITS, STAGE, TILE, LOOP_UNROLL, STREAM)
+C_LAUNCH = _table(
+    THREADS, IMPL, MATH, VECTOR_BITS, STAGE, TILE, LOOP_UNROLL, STREAM, MICRO, ROW_BLOCK,
+    COLUMN_BLOCK, TERM_BLOCK, PACK,
+)
 
 # What only CUDA knows.
 REDUCE = LaunchParameter(

@@ -13,6 +13,7 @@ from autofuse.kernel.ir import (
     Store,
     StoreVector,
     Stream,
+    TileProduct,
     Var,
     expressions,
     walk,
@@ -50,6 +51,10 @@ def _block(body: tuple[Stmt, ...], outer: set[str], writable: set[str]) -> None:
                 writable.add(name)
             case Store(buffer=name) | StoreVector(buffer=name) | Stream(buffer=name):
                 assert name in writable, f"{name} is not writable here"
+            case TileProduct(target=target, left=left, right=right):
+                assert {left.buffer, right.buffer} <= scope, "an operand is read before it exists"
+                assert target.buffer in writable, f"{target.buffer} is not writable here"
+                assert target.inner == right.inner == 1, "columns of a tile are neighbours"
             case Loop(var=var, body=inner, folds=folds, counter=counter):
                 assert all(f.target.name in scope for f in folds)
                 names = {var.name} if counter is None else {var.name, counter.name}

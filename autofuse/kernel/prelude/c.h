@@ -10,6 +10,13 @@ typedef uint16_t af_bf16;
 #define AF_NAN __builtin_nan("")
 #define AF_INLINE static inline __attribute__((always_inline, const))
 
+/* Vectors of a register tile, and the same where they need not be aligned. */
+#define AF_VECTOR(T, N)                                                                      \
+  typedef T af_##T##x##N __attribute__((vector_size(N * sizeof(T))));                        \
+  typedef T af_##T##x##N##_u __attribute__((vector_size(N * sizeof(T)), aligned(sizeof(T)), may_alias));
+AF_VECTOR(float, 1) AF_VECTOR(float, 2) AF_VECTOR(float, 4) AF_VECTOR(float, 8) AF_VECTOR(float, 16)
+AF_VECTOR(double, 1) AF_VECTOR(double, 2) AF_VECTOR(double, 4) AF_VECTOR(double, 8)
+
 /* glibc's vector math (libmvec): declared here so that it does not depend on -ffast-math. */
 #if defined(__x86_64__) && defined(__GLIBC_PREREQ)
 #define AF_LIBMVEC __GLIBC_PREREQ(2, 35)

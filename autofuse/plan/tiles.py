@@ -1,0 +1,119 @@
+"""The tile schedule: which products of a group are computed as tiles, and along which axes.
+
+A grid iteration owns a block of rows, and where every value is needed column by column a block of
+columns too. Rows are parallel axes that index one operand of every product (its left one); columns
+index the other. What is local to a row, such as the columns of a product whose rows are reduced
+afterwards, is kept for the whole block of rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autofuse.graph.types import Graph, Value
+from autofuse.ops.contraction import contract_shape, output_roles
+from autofuse.ops.spec import Family
+from autofuse.plan.forms import Form, Tags, local_shape
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One contraction: its node, which operand has the rows (0 or 1), the output axes that are its
+    columns, and how many columns and terms it has."""
+
+    node: int
+    left: int
+    columns: tuple[int, ...]
+    width: int
+    terms: int
+
+    @property
+    def right(self) -> int:
+        """The operand that has the columns."""
+        return 1 - self.left
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The parallel axes of a tile form by role, each ascending, and its products in node order.
+
+    `columns` is empty where columns are local to a row."""
+
+    batch: tuple[int, ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    products: tuple[Product, ...]
+
+
+def tiles_of(graph: Graph, form: Form) -> Tiles | None:
+    """The tiles of a form, or None where its products are none of the tile schedule: of integers,
+    empty, or with rows of different axes."""
+    nodes = [n for n in form.nodes if graph[n].spec.family is Family.CONTRACTION]
+    families = {graph[n].spec.family for n in form.nodes}
+    tags = dict(form.tags)
+    if not nodes or Family.CONTROL in families or any(Value(n) not in tags for n in nodes):
+        return None
+    last = len(form.parallel) - 1
+    found = [_product(graph, n, tags[Value(n)], last) for n in nodes]
+    products = tuple(p for p in found if p is not None)
+    if len(products) < len(nodes):
+        return None
+    columns = {_tags_of(tags[Value(p.node)], p.columns) for p in products}
+    rows = set(range(len(form.parallel)))
+    for p in products:
+        own = output_roles(graph.call(p.node))
+        side = own.lhs if p.left == 0 else own.rhs
+        rows &= set(_tags_of(tags[Value(p.node)], side))
+    shared = columns.pop()
+    if columns or (not shared and _is_columnwise(graph, form)):
+        return None
+    batch = set(range(len(form.parallel))) - rows - set(shared)
+    return Tiles(tuple(sorted(batch)), tuple(sorted(rows)), tuple(sorted(shared)), products)
+
+
+def _tags_of(tags: Tags, axes: Sequence[int]) -> tuple[int, ...]:
+    """The parallel axes among some axes of a value."""
+    return tuple(t for a in axes if isinstance(t := tags[a], int))
+
+
+def _is_columnwise(graph: Graph, form: Form) -> bool:
+    """Whether nothing is left for a row to own: then there is but one item."""
+    return not form.parallel
+
+
+def _product(graph: Graph, node: int, tags: Tags, last: int) -> Product | None:
+    """How one contraction is tiled: columns are the side that is local to an item, or the side of
+    the axis along which results lie in memory."""
+    call, roles = graph.call(node), output_roles(graph.call(node))
+    if not call.out.dtype.is_float or not call.out.size or not math.prod(contract_shape(call)):
+        return None
+    if any(isinstance(t, frozenset) and t for t in tags):
+        return None
+    local = [not all(isinstance(tags[a], int) for a in side) for side in (roles.lhs, roles.rhs)]
+    if all(local) or any(not isinstance(tags[a], int) for a in roles.batch):
+        return None
+    if any(local):
+        left = local.index(False)
+    else:
+        left = 1 if last in {tags[a] for a in roles.lhs} else 0
+    columns = roles.rhs if left == 0 else roles.lhs
+    if any(local) and any(isinstance(tags[a], int) for a in columns):
+        return None
+    width = math.prod(call.out.shape[a] for a in columns)
+    return Product(node, left, columns, width, math.prod(contract_shape(call)))
+
+
+def row_scratch(graph: Graph, form: Form, tiles: Tiles) -> int:
+    """Elements that a block keeps for each of its rows where columns are local: every product's
+    row, and every left operand that is computed here."""
+    inside = set(form.nodes)
+    total = 0
+    for p in tiles.products:
+        total += p.width
+        left = graph[p.node].inputs[p.left]
+        if left.node in inside:
+            own = dict(form.tags).get(left)
+            total += p.terms if own is None else math.prod(local_shape(graph, left, own))
+    return total
