@@ -9,6 +9,7 @@ from autofuse.backends import cpu
 from autofuse.backends.cuda import driver
 from autofuse.backends.cuda import program as cuda
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target, target_named
+from autofuse.backends.machine import vector_bits
 from autofuse.backends.registry import CPU_BACKEND, CUDA_BACKEND, Backend, emulated_backend
 from autofuse.cost.bounds import Calibration
 from autofuse.kernel.dialects import CUDA, C, Dialect
@@ -88,7 +89,7 @@ DEVICES: dict[str, DeviceKind] = {
             "cuda", CUDA_BACKEND, _cuda_launches, CUDA, _cuda_text, hardware=GPU, automatic=True,
         ),
         DeviceKind(
-            "cpu", CPU_BACKEND, lambda _: CpuLaunchSpace(), C, _c_text, hardware=HOST,
+            "cpu", CPU_BACKEND, lambda _: CpuLaunchSpace(vector_bits()), C, _c_text, hardware=HOST,
             automatic=True,
         ),
         DeviceKind(

@@ -9,16 +9,25 @@ from autofuse.graph.types import Graph
 from autofuse.plan.groups import reads
 from autofuse.plan.parameters import (
     C_LAUNCH,
+    COLUMN_BLOCK,
+    IMPL,
     ITEM,
     LOOP,
     LOOP_UNROLL,
+    MICRO,
+    PACK,
+    ROW_BLOCK,
     STREAM,
+    TERM_BLOCK,
     THREADS,
     TILE,
+    TILES,
+    VECTOR_BITS,
     LaunchParameter,
     canonical_launch,
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
+from search_spaces.cpu_tiles import TileFacts, tile_facts, tile_options
 from search_spaces.launch import (
     Chooser,
     Chosen,
@@ -30,12 +39,13 @@ from search_spaces.launch import (
     widest_form,
 )
 
+TILE_PARAMETERS = {row.name for row in (MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)}
 # Below this many elements a second thread costs more than it brings (measured: about 2 us).
 SERIAL_WORK = 1 << 13
 # Results larger than this leave the cache anyway before anyone reads them.
 STREAM_BYTES = 1 << 25
 # Tiles by kind of kernel, the usual one first: a loop's state stays in the first-level cache.
-TILES: dict[str, tuple[Setting, ...]] = {
+LANE_TILES: dict[str, tuple[Setting, ...]] = {
     ITEM: (1024, 256, 4096, 16384),
     LOOP: (256, 64, 128, 512, 1024),
 }
@@ -47,7 +57,10 @@ def cores() -> int:
 
 
 class CpuLaunchSpace:
-    """One library with a pool of threads."""
+    """One library with a pool of threads, on a processor with vectors of `vector_bits`."""
+
+    def __init__(self, vector_bits: int = 512) -> None:
+        self.vector_bits = vector_bits
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
         return kernel_kind(graph, group)
@@ -65,8 +78,11 @@ class CpuLaunchSpace:
         self, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str
     ) -> LaunchConfig:
         kind = self.kind(graph, group)
+        facts = tile_facts(graph, group) if kind in TILES else None
 
         def offer(row: LaunchParameter[Any], made: Chosen) -> tuple[Setting, ...]:
+            if row.name in TILE_PARAMETERS or (row is VECTOR_BITS and kind in TILES):
+                return self._tiled(row, made, facts)
             if row is THREADS:
                 return _threads(graph, group)
             if row is TILE:
@@ -80,6 +96,16 @@ class CpuLaunchSpace:
         made = choose_settings(C_LAUNCH, kind, offer, chooser, prefix)
         return canonical_launch(C_LAUNCH, made)
 
+    def _tiled(
+        self, row: LaunchParameter[Any], made: Chosen, facts: TileFacts | None
+    ) -> tuple[Setting, ...]:
+        """Options of what only tiles have, and of the vectors they are made of."""
+        if facts is None or made.get(IMPL.name, "loops") == "blas":
+            return ()
+        if row is VECTOR_BITS:
+            return (self.vector_bits,)
+        return tile_options(row.name, facts, made["threads"], self.vector_bits)
+
 
 def _threads(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
     first = 1 if _work(graph, group) < SERIAL_WORK else cores()
@@ -90,9 +116,9 @@ def _tiles(graph: Graph, group: FusionGroup, kind: str, threads: int) -> tuple[S
     """In a loop no tile is so large that a thread goes without work."""
     form = widest_form(graph, group)
     if kind != LOOP or form is None:
-        return TILES[kind]
+        return LANE_TILES[kind]
     share = max(16, -(-form.items // threads))
-    return tuple(dict.fromkeys(min(int(tile), share) for tile in TILES[kind]))
+    return tuple(dict.fromkeys(min(int(tile), share) for tile in LANE_TILES[kind]))
 
 
 def _work(graph: Graph, group: FusionGroup) -> float:

@@ -10,7 +10,8 @@ from autofuse.graph.types import Graph
 from autofuse.kernel.gemm import blas_form
 from autofuse.plan.forms import Form
 from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.parameters import GEMM, ITEM, LOOP, LaunchParameter, LaunchTable
+from autofuse.plan.parameters import GEMM, ITEM, LOOP, PRODUCT, LaunchParameter, LaunchTable
+from autofuse.plan.tiles import tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 
 Chooser = Callable[[str, tuple[Setting, ...]], Setting]
@@ -25,7 +26,8 @@ class LaunchSpace(Protocol):
     """The launch parameters of one backend."""
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
-        """Which parameters apply: "item", "row", "loop", "gemm" or "body" (nothing to choose)."""
+        """Which parameters apply: "item", "row", "loop", "gemm", "product" or "body" (nothing to
+        choose)."""
         ...
 
     def default(self, graph: Graph, group: FusionGroup) -> LaunchConfig:
@@ -56,6 +58,8 @@ def kernel_kind(graph: Graph, group: FusionGroup) -> str:
     form = widest_form(graph, group)
     if form is not None and form.carries:
         return LOOP
+    if form is not None and tiles_of(graph, form) is not None:
+        return PRODUCT
     return ITEM if form is None else form.kind
 
 

@@ -47,6 +47,12 @@ def isa_digest() -> str:
     return sha256(" ".join([platform.machine(), *flags]).encode()).hexdigest()[:16]
 
 
+def vector_bits() -> int:
+    """Width of this machine's vector registers: 512 (AVX-512), 256 (AVX2) or 128."""
+    flags = (_cpuinfo().get("flags") or "").split()
+    return 512 if "avx512f" in flags else 256 if "avx2" in flags else 128
+
+
 def last_level_cache_bytes() -> int:
     """Size of the largest cache of core 0; FALLBACK_CACHE_BYTES where the system does not say."""
     sizes = [0]

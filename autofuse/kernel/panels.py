@@ -36,9 +36,7 @@ def term_order(call: OpCall, product: Product) -> tuple[int, ...]:
     return tuple(sorted(range(len(axes)), key=lambda k: axes[k]))
 
 
-def operand_at(
-    call: OpCall, product: Product, out_index: Index, term: Expr
-) -> tuple[Index, Index]:
+def operand_at(call: OpCall, product: Product, out_index: Index, term: Expr) -> tuple[Index, Index]:
     """The indices of the left and the right operand at one term of one element."""
     order, extents = term_order(call, product), contract_shape(call)
     steps = ix.delinearize(term, tuple(extents[k] for k in order))
@@ -106,5 +104,3 @@ def column_number(call: OpCall, product: Product, index: Index) -> Expr:
 def symbol(name: str, extent: int) -> Sym:
     """A made-up variable to look at indices with."""
     return Sym(name, DType.I64, max(extent, 1))
-
-

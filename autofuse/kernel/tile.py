@@ -10,7 +10,7 @@ TOMS 41, 2015): terms in blocks, columns in panels that are packed just before u
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -21,7 +21,6 @@ from autofuse.kernel.ir import Panel, TileProduct
 from autofuse.kernel.panels import Matrix, column_number, matrix_of, operand_at, symbol
 from autofuse.kernel.values import ElementSource, Frame
 from autofuse.ops import index as ix
-from autofuse.ops.contraction import output_roles
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 from autofuse.ops.spec import Index
@@ -36,8 +35,9 @@ LANES = 16
 
 @dataclass(frozen=True, slots=True)
 class TileSettings:
-    """What is chosen of a tile kernel: the register tile, the block of rows, columns and terms (0:
-    all), whether right operands are packed where they need not be, whether rows are staged."""
+    """What is chosen of a tile kernel: the register tile (columns of 4 bytes), the block of rows,
+    columns and terms (0: all), whether right operands are packed where they need not be, whether
+    rows are staged."""
 
     rows: int
     columns: int
@@ -94,7 +94,8 @@ class TileSchedule:
 
     def emit(self, s: TileSettings) -> None:
         """The grid over blocks, and the work of each."""
-        self.s = s
+        widest = max(self._dtype(p).itemsize for p in self.tiles.products)
+        self.s = s = replace(s, columns=max(1, s.columns * 4 // widest))
         rows, columns = self._extent(self.tiles.rows), self._extent(self.tiles.columns)
         self.height = min(-(-s.row_block // s.rows), -(-rows // s.rows)) * s.rows
         wide = min(s.column_block or columns, columns)
@@ -245,16 +246,16 @@ class TileSchedule:
         cut = self.s.term_block if self.s.term_block < p.terms else 0
         fresh = not cut
         if fresh:
-            own = replace(
-                own, buffer=self.e.local(self._dtype(p), self.height * own.stride, "acc")
-            )
+            own = replace(own, buffer=self.e.local(self._dtype(p), self.height * own.stride, "acc"))
         else:
             own = self._zeroed(p, own.stride)
         with self._term_blocks(p.terms, cut) as (number, _):
             for panel in self._panels(ix.lit(0), p.width, p.width):
                 right = self._right(p, panel.first, panel.count, cut, number)
                 for tile in self._row_tiles():
-                    target = Panel(own.buffer, self._place(own, tile.first, panel.first), own.stride)
+                    target = Panel(
+                        own.buffer, self._place(own, tile.first, panel.first), own.stride
+                    )
                     at = self._left_panel(left, tile, cut, number)
                     self._multiply(p, tile, panel, target, at, right, cut, number, fresh)
         return own
@@ -295,7 +296,7 @@ class TileSchedule:
                 call, own = self.graph.call(p.node), self.tags[Value(p.node)]
                 marks = tuple(symbol(f"t{a}", 1 << 20) for a in range(len(own)))
                 at, _ = operand_at(call, p, marks, symbol("k", p.terms))
-                names = {mark: tag for mark, tag in zip(marks, own, strict=True)}
+                names = dict(zip(marks, own, strict=True))
                 return tuple(names.get(i, LOCAL) if isinstance(i, Sym) else LOCAL for i in at)
         raise AssertionError("not a left operand")
 
@@ -380,9 +381,7 @@ class TileSchedule:
     ) -> None:  # fmt: skip
         terms, dtype = self._terms(p, cut, number), self._dtype(p)
         self.e.put(
-            TileProduct(
-                tile.count, right.width, terms, target, left, right.panel, dtype, fresh
-            )
+            TileProduct(tile.count, right.width, terms, target, left, right.panel, dtype, fresh)
         )
 
     def _left(self, p: Product, done: dict[int, _Scratch] | None = None) -> Matrix:

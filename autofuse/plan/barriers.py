@@ -24,6 +24,11 @@ def stands_alone(graph: Graph, node: int) -> Refusal | None:
     return None
 
 
+def may_be_library(graph: Graph, node: int) -> bool:
+    """Whether a node alone may be a library call, which reads its operands from memory."""
+    return graph[node].spec.family is Family.CONTRACTION
+
+
 def reads_whole_arrays(graph: Graph, node: int) -> bool:
     """Whether a node needs its operands in memory, so that its kernel cannot recompute
     what it reads: counted loops."""

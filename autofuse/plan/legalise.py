@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from autofuse.graph.types import Graph
-from autofuse.plan.barriers import reads_whole_arrays
+from autofuse.plan.barriers import may_be_library, reads_whole_arrays
 from autofuse.plan.groups import host_loop, ordered_plan, reads
 from autofuse.plan.legality import refusal_of
 from autofuse.plan.partition import (
@@ -74,6 +74,6 @@ def _merged_again(graph: Graph, group: FusionGroup) -> list[NodeSet]:
     """The nodes of a refused group merged along its edges wherever that is legal."""
     own = [n for n in group.nodes if not is_rematerialisable(graph, n)]
     inside = frozenset(own)
-    fixed = frozenset(n for n in own if reads_whole_arrays(graph, n))
+    fixed = frozenset(n for n in own if may_be_library(graph, n) or reads_whole_arrays(graph, n))
     edges = [(v.node, n) for n in own for v in graph[n].inputs if v.node in inside]
     return merge_edges(graph, [frozenset((n,)) for n in own], edges, fixed)

@@ -125,9 +125,10 @@ STAGE = LaunchParameter(
 )  # fmt: skip
 
 MICRO = LaunchParameter(
-    "micro", str, ("6x64", "14x32", "8x48", "12x32", "28x16", "4x64", "2x64", "1x64", "6x16", "4x24",
-    "3x32"), "6x64",
-    "Rows and columns of a product that are accumulated in registers at once.", TILES, spelled=True,
+    "micro", str,
+    ("6x64", "14x32", "8x48", "12x32", "28x16", "4x64", "2x64", "1x64", "6x16", "4x24", "3x32"),
+    "6x64", "Rows and columns of a product that are accumulated in registers at once.", TILES,
+    spelled=True,
 )  # fmt: skip
 ROW_BLOCK = LaunchParameter(
     "row_block", int, (64, 128, 256, 512, 32, 16, 8), 128,
@@ -163,8 +164,19 @@ STREAM = LaunchParameter(
     "Large results that nobody reads soon are written past the cache.", (ITEM, ROW), spelled=True,
 )  # fmt: skip
 C_LAUNCH = _table(
-    THREADS, IMPL, MATH, VECTOR_BITS, STAGE, TILE, LOOP_UNROLL, STREAM, MICRO, ROW_BLOCK,
-    COLUMN_BLOCK, TERM_BLOCK, PACK,
+    THREADS,
+    IMPL,
+    MATH,
+    VECTOR_BITS,
+    STAGE,
+    TILE,
+    LOOP_UNROLL,
+    STREAM,
+    MICRO,
+    ROW_BLOCK,
+    COLUMN_BLOCK,
+    TERM_BLOCK,
+    PACK,
 )
 
 # What only CUDA knows.

@@ -8,7 +8,7 @@ from functools import partial
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family, Motion
-from autofuse.plan.barriers import SHARED, stands_alone
+from autofuse.plan.barriers import SHARED, may_be_library
 from autofuse.plan.clusters import Clusters, connected
 from autofuse.plan.groups import is_inline, is_source, needed_outputs, ordered_plan, reads
 from autofuse.plan.legality import check_group, refusal_of
@@ -81,9 +81,9 @@ def groups_writing(
 
 def completed(graph: Graph, nodes: NodeSet, bodies: Bodies) -> NodeSet:
     """A node set with the rematerialisable nodes that its kernel computes: none where its one node
-    stands alone or is run by the host by `bodies`, and so reads them from memory."""
+    may be a library call or is run by the host by `bodies`, and so reads them from memory."""
     only = min(nodes)
-    if len(nodes) == 1 and (only in bodies or stands_alone(graph, only) is not None):
+    if len(nodes) == 1 and (only in bodies or may_be_library(graph, only)):
         return nodes
     return with_rematerialised(graph, nodes)
 

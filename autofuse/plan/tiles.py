@@ -94,14 +94,14 @@ def _product(graph: Graph, node: int, tags: Tags, last: int) -> Product | None:
     local = [not all(isinstance(tags[a], int) for a in side) for side in (roles.lhs, roles.rhs)]
     if all(local) or any(not isinstance(tags[a], int) for a in roles.batch):
         return None
-    if any(local):
-        left = local.index(False)
-    else:
-        left = 1 if last in {tags[a] for a in roles.lhs} else 0
+    on_left = last in {tags[a] for a in roles.lhs}
+    left = local.index(False) if any(local) else int(on_left)
     columns = roles.rhs if left == 0 else roles.lhs
     if any(local) and any(isinstance(tags[a], int) for a in columns):
         return None
     width = math.prod(call.out.shape[a] for a in columns)
+    if width == 1:
+        return None
     return Product(node, left, columns, width, math.prod(contract_shape(call)))
 
 
