@@ -42,10 +42,7 @@ def emit_tiles(
 def _emit_columns(b: TileBlock) -> None:
     """Every product of the block, and what follows it for each tile."""
     products = b.tiles.products
-    lefts = {
-        p.node: b.left_in_memory(p, b.graph[p.node].inputs[p.left]) or _packed_left(b, p)
-        for p in products
-    }
+    lefts = {p.node: _left(b, p) for p in products}
     terms = {p.terms for p in products}
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0
     stride = -(-b.width // LANES) * LANES
