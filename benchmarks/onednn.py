@@ -199,7 +199,7 @@ class _Maker:
         self.dnnl = dnnl
         self._owned: list[tuple[str, _Handle]] = []
         weakref.finalize(self, _destroy, dnnl, self._owned).atexit = False
-        self.arrays: dict[int, np.ndarray] = dict(operands)
+        self.arrays: dict[int, np.ndarray] = {int(r): array for r, array in operands.items()}
         self.chosen: set[int] = set(chosen)
         for place, op in enumerate(post):
             if isinstance(op, Binary):
@@ -228,9 +228,7 @@ class _Maker:
     def layout(self, argument: int) -> _Handle:
         return self.dnnl.layout_of(self._description, argument)
 
-    def copy(
-        self, memory: _Handle, layout: _Handle, array: np.ndarray, back: bool = False
-    ) -> None:
+    def copy(self, memory: _Handle, layout: _Handle, array: np.ndarray, back: bool = False) -> None:
         """`array` into a memory of another layout, or back from it."""
         plain = self._plain(array)
         ends = ((self._memory(plain, array), plain), (memory, layout))
@@ -259,7 +257,8 @@ class _Maker:
     def _plain(self, array: np.ndarray) -> _Handle:
         if array.dtype != np.float32:
             raise OneDnnError(f"only float32 arrays are given to oneDNN, not {array.dtype}")
-        strides = [n // array.itemsize for n in array.strides]
+        # A new axis has stride 0 in NumPy, with which oneDNN recognises no layout.
+        strides = [n // array.itemsize or array.size for n in array.strides]
         return self._new("memory_desc", "memory_desc_create_with_strides", array.ndim,
                          _dims(array.shape), _F32, _dims(strides))  # fmt: skip
 
