@@ -18,7 +18,7 @@ BEST = "best"
 def summary(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     """For each group of rows: the geometric mean of each peer's time over ours, of the best peer's
     too, in how many cases, and the least of the latter. Peers that packed an operand beforehand
-    are compared with ours that did, where there is such a one."""
+    are compared with ours where we did too, and nowhere else."""
     return {name: _figures(group) for name, group in _groups(rows).items() if group}
 
 
@@ -30,18 +30,14 @@ def _groups(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def _figures(rows: Sequence[Row]) -> dict[str, Any]:
-    found: dict[str, list[float]] = {}
-    worst: tuple[float, str] | None = None
-    for row in rows:
-        ratios = ratios_of(row)
-        for peer, ratio in ratios.items():
-            found.setdefault(peer, []).append(ratio)
-        if BEST in ratios and (worst is None or ratios[BEST] < worst[0]):
-            worst = (ratios[BEST], row["case"])
+    ratios = [(ratios_of(row), row["case"]) for row in rows]
+    peers = dict.fromkeys(peer for found, _ in ratios for peer in found if peer != BEST)
+    every = {peer: [r[peer] for r, _ in ratios if peer in r] for peer in (*peers, BEST)}
+    worst = min(((r[BEST], case) for r, case in ratios if BEST in r), default=None)
     return {
         "cases": len(rows),
-        "geomean": {peer: geomean(ratios) for peer, ratios in found.items()},
-        "counted": {peer: len(ratios) for peer, ratios in found.items()},
+        "geomean": {peer: geomean(found) for peer, found in every.items() if found},
+        "counted": {peer: len(found) for peer, found in every.items() if found},
         "worst": None if worst is None else {"case": worst[1], "ratio": worst[0]},
     }
 
@@ -51,7 +47,7 @@ def ratios_of(row: Row) -> dict[str, float]:
     ratios = {
         peer: us / own
         for peer, us in row["peer_us"].items()
-        if (own := row.get(PACKED if peer.endswith("_packed") else OURS) or row.get(OURS))
+        if (own := row.get(PACKED if peer.endswith("_packed") else OURS))
     }
     return ratios | ({BEST: min(ratios.values())} if ratios else {})
 

@@ -14,7 +14,6 @@ import numpy as np
 from autofuse.backends.library import aligned_copy
 from autofuse.backends.machine import cpu_model, last_level_cache_bytes, usable_cores
 from autofuse.devices import timed_device
-from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
@@ -66,22 +65,32 @@ def bench_contractions(
     found, missing = libraries(threads)
     facts = _facts(options, threads, found)
     rows: list[dict[str, Any]] = []
+    refused: dict[str, str] = {}
     for number, case in enumerate(chosen, 1):
         try:
             graph = graph_of(case)
-        except AutofuseError as error:
-            missing[case.kind] = str(error)
+        except BenchError as error:
+            refused[case.kind] = str(error)
             continue
         rows.append(row_of(case, graph, options, found))
         say(f"{number}/{len(chosen)} {case_line(rows[-1])}")
-        if output is not None:
-            write_json(output, {"rows": rows, **facts, "missing": missing})
+        _write(output, _data(rows, facts, missing | refused))
     if not rows:
-        raise BenchError("; ".join(missing.values()))
-    data = {"rows": rows, "summary": summary(rows), **facts, "missing": missing}
+        raise BenchError("; ".join(refused.values()))
+    data = _data(rows, facts, missing | refused)
+    _write(output, data)
+    return {**data, "table": text_table(rows, data["missing"])}
+
+
+def _data(
+    rows: Sequence[dict[str, Any]], facts: Mapping[str, Any], missing: Mapping[str, str]
+) -> dict[str, Any]:
+    return {"rows": rows, "summary": summary(rows), **facts, "missing": missing}
+
+
+def _write(output: Path | None, data: Mapping[str, Any]) -> None:
     if output is not None:
         write_json(output, data)
-    return {**data, "table": text_table(rows, missing)}
 
 
 def row_of(case: Case, graph: Graph, options: Options, found: Libraries) -> dict[str, Any]:
