@@ -196,8 +196,9 @@ KINDS = tuple(_KINDS)
 
 
 def cases(kinds: Sequence[str], seed: int, count: int | None) -> list[Case]:
-    """The cases of `kinds`, at most `count` of each (None: all). Raises BenchError for an unknown
-    kind, a negative seed or a count below one."""
+    """The cases of `kinds` (none named: all), at most `count` of each (None: all).
+
+    Raises BenchError for an unknown kind, a negative seed or a count below one."""
     for kind in kinds:
         if kind not in _KINDS:
             raise BenchError(f"unknown kind '{kind}' (known: {', '.join(KINDS)})")
@@ -206,4 +207,4 @@ def cases(kinds: Sequence[str], seed: int, count: int | None) -> list[Case]:
     if count is not None and count < 1:
         raise BenchError(f"{count} cases are none to compare")
     wanted = PRODUCTS if count is None else count
-    return [case for kind in dict.fromkeys(kinds) for case in _KINDS[kind](seed, wanted)]
+    return [case for kind in dict.fromkeys(kinds or KINDS) for case in _KINDS[kind](seed, wanted)]

@@ -57,9 +57,14 @@ def case_line(row: Row) -> str:
     times = {"ours": row.get(OURS), "ours_packed": row.get(PACKED), **row["peer_us"]}
     told = [f"{name} {time_text(us)}" for name, us in times.items() if us]
     told += [f"{name} FAILED: {why}" for name, why in row["failed"].items()]
-    errors = [error for error in row["max_error"].values() if error is not None]
-    checked = f"checked {len(errors)}, error {max(errors, default=0.0):.1e}"
+    checked = f"{len(row['max_error'])} right to {_error(row)}"
     return f"{row['case']}: " + ", ".join([*told, checked])
+
+
+def _error(row: Row) -> str:
+    """The largest of all errors that were let pass."""
+    errors = [error for error in row["max_error"].values() if error is not None]
+    return f"{max(errors):.0e}" if errors else "-"
 
 
 def text_table(rows: Sequence[Row], missing: Mapping[str, str]) -> str:
@@ -77,10 +82,11 @@ def text_table(rows: Sequence[Row], missing: Mapping[str, str]) -> str:
 
 
 def _table(rows: Sequence[Row]) -> list[str]:
-    """Times of one kind, our GFLOP/s, and the best peer's time over ours."""
+    """Times of one kind, our GFLOP/s, the best peer's time over ours, and the largest error."""
     packed = ["packed"] * any(row.get(PACKED) for row in rows)
     peers = list(dict.fromkeys(peer for row in rows for peer in row["peer_us"]))
-    lines = [(rows[0]["kind"], "cache", "ours", *packed, *peers, "GFLOP/s", "best / ours")]
+    lines = [(rows[0]["kind"], "cache", "ours", *packed, *peers, "GFLOP/s", "best / ours",
+              "error")]  # fmt: skip
     for row in rows:
         times = [row.get(OURS), *(row.get(PACKED) for _ in packed)]
         times += [row["peer_us"].get(peer) for peer in peers]
@@ -88,7 +94,7 @@ def _table(rows: Sequence[Row]) -> list[str]:
         best = ratios_of(row).get(BEST)
         told = (time_text(us) if us else "-" for us in times)
         ratio = "-" if best is None else f"{best:.2f}"
-        lines.append((row["case"], row["cache"], *told, speed, ratio))
+        lines.append((row["case"], row["cache"], *told, speed, ratio, _error(row)))
     return list(_aligned(lines))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -66,6 +67,7 @@ def bench_contractions(
     facts = _facts(options, threads, found)
     rows: list[dict[str, Any]] = []
     refused: dict[str, str] = {}
+    _write(output, _data(rows, facts, missing))  # what cannot be written is known before any tuning
     for number, case in enumerate(chosen, 1):
         try:
             graph = graph_of(case)
@@ -163,6 +165,7 @@ def _facts(options: Options, threads: int, found: Libraries) -> dict[str, Any]:
     return {
         "cpu": cpu_model(),
         "threads": threads,
+        "load_before": os.getloadavg()[0],
         "options": asdict(options),
         "onednn": None if found.onednn is None else found.onednn.version,
         "versions": versions,

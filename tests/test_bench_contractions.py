@@ -66,6 +66,7 @@ def test_the_other_kinds_are_lists():
     assert {case.activation for case in layers} == {"silu", "gelu"}
     assert len({case.name for case in attentions()}) == 12
     assert sum(case.causal for case in attentions()) == 6
+    assert len(cases([], 0, 1)) == 3
     few = cases(["convolution"], 0, 6)
     assert {case.network for case in few} >= {"resnet50", "unet", "mobilenetv2"}
 
@@ -210,9 +211,9 @@ def test_figures_and_page():
     assert found["product"]["worst"] == {"case": "b1 m512 n64 k64 NT", "ratio": 0.5}
     assert found["product, m <= 16"]["geomean"]["openblas"] == pytest.approx(4.0)
     lines = text_table(rows, {"torch": "not installed"}).splitlines()
-    assert lines[0].split("  ")[0] == "product" and lines[0].endswith("GFLOP/s  best / ours")
+    assert lines[0].split("  ")[0] == "product" and lines[0].endswith("GFLOP/s  best / ours  error")
     assert lines[1].split() == [
-        "b1", "m4", "n64", "k64", "NT", "warm", "10", "µs", "40", "µs", "-", "3.3", "4.00",
+        "b1", "m4", "n64", "k64", "NT", "warm", "10", "µs", "40", "µs", "-", "3.3", "4.00", "-",
     ]  # fmt: skip
     assert any(
         "openblas 2.000 (2), onednn 0.500 (1), best 1.414 (2); worst 0.500" in t for t in lines
@@ -243,6 +244,12 @@ def test_from_options_to_the_file(tiny, tmp_path):
     assert data["options"]["seed"] == 3 and "product" in data["summary"]
     assert "missing: onednn: not there" in found["table"]
     assert said[1].startswith("2/2 b2 m2 n4 k3 TN: ours ")
+
+
+def test_a_file_that_cannot_be_written_is_known_before_any_work(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(contractions, "row_of", lambda *a: pytest.fail("worked"))
+    with pytest.raises(FileNotFoundError):
+        bench_contractions(Options(3, budget_s=0.0), tmp_path / "none" / "out.json")
 
 
 def test_checking_times_nothing(tiny, tmp_path):
