@@ -11,7 +11,9 @@ from autofuse.ops import checks
 from autofuse.ops.dtypes import FLOATS, INTS, DType
 from autofuse.ops.layout import laid_out
 from autofuse.ops.reduction import SUM
-from autofuse.ops.spec import AxisMap, Family, Index, OpSpec, Sample, register
+from autofuse.ops.scalar import Expr
+from autofuse.ops.scalar import call as apply
+from autofuse.ops.spec import AxisMap, Family, FoldOver, Index, OpSpec, Pull, Sample, register
 from autofuse.ops.types import GraphError, OpCall, TensorType
 
 
@@ -107,6 +109,11 @@ def operand_indices(call: OpCall, out_index: Index, contract_index: Index) -> tu
     lhs = place(*shared, (roles.lhs_free, row))
     shared = (roles.rhs_batch, batch), (roles.rhs_contract, contract_index)
     return lhs, place(*shared, (roles.rhs_free, column))
+
+
+def _term(call: OpCall, index: Index, at: Index, pull: Pull) -> Expr:
+    left, right = operand_indices(call, index, at)
+    return apply("mul", pull(0, left), pull(1, right))
 
 
 def gemm_form(call: OpCall) -> GemmForm | None:
@@ -214,6 +221,7 @@ register(
         flops=_flops,
         samples=_samples,
         fold=SUM,
+        over=FoldOver(contract_shape, _term),
         axes=_axes,
         terms=lambda call: math.prod(contract_shape(call)),
     )
