@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Panel
-from autofuse.kernel.panels import Matrix, operand_at
 from autofuse.kernel.tile_block import LANES, Scratch, Span, TileBlock, TileSettings
 from autofuse.kernel.tile_rows import emit_rows
 from autofuse.kernel.values import ElementSource, Frame
@@ -42,7 +41,7 @@ def emit_tiles(
 def _emit_columns(b: TileBlock) -> None:
     """Every product of the block, and what follows it for each tile."""
     products = b.tiles.products
-    lefts = {p.node: _left(b, p) for p in products}
+    lefts = {p.node: b.left_in_memory(p) or b.packed_left(p) for p in products}
     terms = {p.terms for p in products}
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0
     stride = -(-b.width // LANES) * LANES
@@ -65,22 +64,6 @@ def _emit_columns(b: TileBlock) -> None:
                     b.multiply(p, tile, target, left, rights[p.node], cut, number)
                 with b.only(last):
                     _epilogue(b, tile, panel, places, shared)
-
-
-def _left(b: TileBlock, p: Product) -> Matrix:
-    """The left operand where it lies, or computed element by element into scratch."""
-    call, value = b.graph.call(p.node), b.graph[p.node].inputs[p.left]
-    found = b.left_in_memory(p, value)
-    if found is not None:
-        return found
-    buffer = b.e.local(b.dtype(p), b.height * p.terms, "left")
-    with b.each_row() as (row, at_row):
-        frame = Frame(b.graph, b.e, dict(b.base.sources))
-        lane = b.e.open("l", p.terms)
-        at, _ = operand_at(call, p, b.out_index(p, at_row, ix.lit(0)), lane)
-        b.e.store(buffer, ix.iadd(ix.imul(row, p.terms), lane), frame.pull(value, at))
-        b.e.close("lane", lane, ix.lit(p.terms))
-    return Matrix(buffer, ix.lit(0), p.terms, 1)
 
 
 def _epilogue(

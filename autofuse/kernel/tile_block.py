@@ -8,14 +8,14 @@ panels that are packed just before use, rows in tiles.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter
 from autofuse.kernel.ir import Panel, TileProduct
-from autofuse.kernel.panels import Matrix, matrix_of, operand_at, symbol
+from autofuse.kernel.panels import Matrix, Puller, factor, matrix_of, symbol, term_loops
 from autofuse.kernel.values import Frame
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -220,13 +220,12 @@ class TileBlock:
         dtype, fresh = self.dtype(p), not cut
         self.e.put(TileProduct(rows, columns, terms, target, left, right.panel, dtype, fresh))
 
-    def left_in_memory(self, p: Product, value: Value) -> Matrix | None:
-        """`value`, indexed like the left operand, as rows from the first of the block on, where it
-        lies in memory."""
-        call = self.graph.call(p.node)
+    def left_in_memory(self, p: Product, instead: Value | None = None) -> Matrix | None:
+        """The left operand, or a value `instead` of it, as rows from the first of the block on,
+        where it lies in memory."""
         row, term = symbol("row", self.rows), symbol("term", p.terms)
-        at, _ = operand_at(call, p, self.out_index(p, row, ix.lit(0)), term)
-        found = matrix_of(self.base, value, at, row, term)
+        index = self.out_index(p, row, ix.lit(0))
+        found = matrix_of(self.base, p, p.left, index, row, term, instead)
         if found is None:
             return None
         return replace(found, start=ix.iadd(found.start, ix.imul(self.first_row, found.along)))
@@ -243,34 +242,60 @@ class TileBlock:
         at = ix.iadd(at, ix.imul(ix.imul(number, cut), left.term))
         return Panel(left.buffer, at, left.along, left.term)
 
+    def packed_left(self, p: Product) -> Matrix:
+        """A left operand that is computed element by element, in scratch."""
+        buffer = self.e.local(self.dtype(p), self.height * p.terms, "left")
+        with self.each_row() as (row, at_row):
+            frame = Frame(self.graph, self.e, dict(self.base.sources))
+            index, pull = self.out_index(p, at_row, ix.lit(0)), Puller(frame, p.node)
+
+            def pack(at: Index, number: Expr) -> None:
+                element = factor(self.graph, p, p.left, index, at, pull)
+                self.e.store(buffer, ix.iadd(ix.imul(row, p.terms), number), element)
+
+            self._walk_terms(p, pack)
+        return Matrix(buffer, ix.lit(0), p.terms, 1)
+
+    def _walk_terms(self, p: Product, visit: Callable[[Index, Expr], None]) -> None:
+        """All terms of a product, lanes along the last loop, or along all where that is short:
+        `visit` is given the position in the loops and the number of the term."""
+        loops = term_loops(self.graph, p)
+        outer, inner = (loops[:-1], loops[-1]) if loops[-1:] >= (LANES,) else ((), p.terms)
+        opened = [(self.e.open("k", extent), extent) for extent in outer]
+        lane = self.e.open("l", inner)
+        at = (*(sym for sym, _ in opened), lane) if outer else ix.delinearize(lane, loops)
+        visit(at, ix.linearize(at, loops))
+        self.e.close("lane", lane, ix.lit(inner))
+        for sym, extent in reversed(opened):
+            self.e.close("serial", sym, ix.lit(extent))
+
     def right(self, p: Product, column: Expr, count: int, cut: int, number: Expr) -> RightPanel:
         """The right operand of one panel: as it lies, or packed, the last one filled up."""
-        call, value = self.graph.call(p.node), self.graph[p.node].inputs[p.right]
         if self.s.pack or count < self.s.columns:
-            return self._packed(p, value, column, count, cut, number)
+            return self._packed(p, column, count, cut, number)
         width, term = symbol("column", p.width), symbol("term", p.terms)
-        _, at = operand_at(call, p, self.out_index(p, ix.lit(0), width), term)
-        found = matrix_of(self.base, value, at, width, term)
+        index = self.out_index(p, ix.lit(0), width)
+        found = matrix_of(self.base, p, p.right, index, width, term)
         if found is None or found.along != 1:
-            return self._packed(p, value, column, count, cut, number)
+            return self._packed(p, column, count, cut, number)
         first = ix.imul(ix.imul(number, cut), found.term)
         start = ix.iadd(ix.iadd(found.start, column), first)
         return RightPanel(Panel(found.buffer, start, found.term), count)
 
-    def _packed(
-        self, p: Product, value: Value, column: Expr, count: int, cut: int, number: Expr
-    ) -> RightPanel:
-        call, dtype = self.graph.call(p.node), self.dtype(p)
+    def _packed(self, p: Product, column: Expr, count: int, cut: int, number: Expr) -> RightPanel:
+        dtype = self.dtype(p)
         padded = -(-count // LANES) * LANES
         buffer = self.e.local(dtype, (cut or p.terms) * padded, "panel")
         frame = Frame(self.graph, self.e, dict(self.base.sources))
         step = self.e.open("k", cut or p.terms)
         term = self.e.let_index(ix.iadd(ix.imul(number, cut), step), "t", p.terms)
+        at = ix.delinearize(term, term_loops(self.graph, p))
         lane = self.e.open("l", count)
         place = self.e.let_index(ix.iadd(column, lane), "n", p.width)
-        _, at = operand_at(call, p, self.out_index(p, ix.lit(0), place), term)
+        index = self.out_index(p, ix.lit(0), place)
+        element = factor(self.graph, p, p.right, index, at, Puller(frame, p.node))
         start = ix.imul(step, padded)
-        self.e.store(buffer, ix.iadd(start, lane), frame.pull(value, at))
+        self.e.store(buffer, ix.iadd(start, lane), element)
         self.e.close("lane", lane, ix.lit(count))
         if padded > count:
             lane = self.e.open("l", padded - count)

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.block_per_row import BlockPerRow
 from autofuse.kernel.ir import Panel
-from autofuse.kernel.panels import Matrix, column_number, operand_at, symbol
+from autofuse.kernel.panels import Matrix, column_number, left_index, symbol
 from autofuse.kernel.tile_block import LANES, Scratch, TileBlock
 from autofuse.kernel.values import ElementSource, Frame
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Call, Expr, Load, Sym
 from autofuse.ops.spec import Family, Index, Motion
-from autofuse.plan.forms import LOCAL, Tags, join
+from autofuse.plan.forms import LOCAL, Tag, Tags, join
 from autofuse.plan.tiles import Product
 
 SCALINGS = ("mul", "div")
@@ -84,7 +84,10 @@ def _left(b: TileBlock, p: Product, done: _Rows) -> Matrix:
     own = done.products.get(value.node)
     if own is not None and not done.due.get(value.node):
         return Matrix(own.buffer, ix.lit(0), own.stride, 1)
-    tags, due = _left_tags(b, p), _scalings(b, value, _left_tags(b, p))
+    tags = _left_tags(b, p)
+    if tags is None:
+        return b.left_in_memory(p) or b.packed_left(p)
+    due = _scalings(b, value, tags)
     scaled = {Value(s.node): s.scaled for s in due}
     core = value
     while core in scaled:
@@ -157,7 +160,7 @@ def _element(
 ) -> ElementSource:
     """An element of a product, scaled as far as that is still due."""
     call, dtype, own = b.graph.call(p.node), b.dtype(p), done.products[p.node]
-    tags, due = _left_tags(b, p), done.due.get(p.node, ())
+    tags, due = _left_tags(b, p) or (), done.due.get(p.node, ())
 
     def read(index: Index) -> Expr:
         at = ix.iadd(ix.imul(row, own.stride), column_number(call, p, index))
@@ -171,13 +174,15 @@ def _element(
     return read
 
 
-def _left_tags(b: TileBlock, p: Product) -> Tags:
-    """The tags of a left operand: its terms are local."""
+def _left_tags(b: TileBlock, p: Product) -> Tags | None:
+    """The tags of a left operand: its terms are local. None where terms move along rows, as in a
+    convolution."""
     own = b.tags[Value(p.node)]
     marks = tuple(symbol(f"t{a}", 1 << 20) for a in range(len(own)))
-    at, _ = operand_at(b.graph.call(p.node), p, marks, symbol("k", p.terms))
-    names = dict(zip(marks, own, strict=True))
-    return tuple(names.get(i, LOCAL) if isinstance(i, Sym) else LOCAL for i in at)
+    terms = tuple(symbol(f"k{k}", extent) for k, extent in enumerate(p.loops))
+    at = left_index(b.graph, p, marks, terms)
+    names: dict[Expr, Tag] = {**dict(zip(marks, own, strict=True)), **dict.fromkeys(terms, LOCAL)}
+    return tuple(names[i] for i in at) if all(i in names for i in at) else None
 
 
 def _scalings(b: TileBlock, value: Value, tags: Tags) -> tuple[_Scaling, ...]:
