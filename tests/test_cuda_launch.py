@@ -35,7 +35,9 @@ def add_one(source: int, target: int) -> None:
 
 
 def launch(symbol: str, *refs: Ref) -> KernelLaunch:
-    return KernelLaunch(symbol, SHAPE, tuple(Argument(ref, DType.F32, N) for ref in refs))
+    """A kernel that writes the last of its arguments."""
+    arguments = tuple(Argument(ref, DType.F32, N, ref is refs[-1]) for ref in refs)
+    return KernelLaunch(symbol, SHAPE, arguments)
 
 
 SIMPLE: tuple[Action, ...] = (launch("k_add", Ref("in"), Ref("out")),)

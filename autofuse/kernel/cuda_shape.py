@@ -59,6 +59,12 @@ def is_cooperative(kernel: Kernel) -> bool:
     return waits(cuda_kernel(kernel))
 
 
+def starts_early(kernel: Kernel) -> bool:
+    """The kernel's blocks wait by themselves for the kernel before it. Never those that wait for
+    each other: they need all the room that others may still have."""
+    return settings(kernel).early and not is_cooperative(kernel)
+
+
 # What follows takes kernels after their passes.
 
 

@@ -67,6 +67,9 @@ class _CudaPrinter(Printer):
     def lines(self) -> Iterator[str]:
         if self.dynamic:
             yield "  AF_DYNAMIC(unsigned char, af_shared);"
+        if self.own.early and not waits(self.kernel):
+            yield "  AF_WAIT_FOR_EARLIER();"
+            yield from (f"  AF_LATER({p.name});" for p in self.kernel.params)
         segments = grids(self.kernel)
         yield from self.block(tuple(s for s in self.kernel.body if s not in segments), 1, False)
         if not segments:

@@ -83,6 +83,22 @@ AF_INLINE af_bf16 af_store_bf16(float x)
 { af_bf16 y; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
 #endif
 
+/* A kernel that is launched before those whose results it reads are over begins with
+   AF_WAIT_FOR_EARLIER, then AF_LATER for every buffer: to the compiler its address depends on the
+   wait, so that no access moves before it. Then those that come after may be launched. */
+#ifndef AF_EMULATED
+#if __CUDA_ARCH__ >= 900
+#define AF_WAIT_FOR_EARLIER()                                                                \
+  int64_t af_later;                                                                          \
+  asm volatile("griddepcontrol.wait;\n\tmov.u64 %0, 0;" : "=l"(af_later) : : "memory");      \
+  asm volatile("griddepcontrol.launch_dependents;" : : : "memory")
+#define AF_LATER(name) name += af_later
+#else
+#define AF_WAIT_FOR_EARLIER() ((void)0)
+#define AF_LATER(name) ((void)0)
+#endif
+#endif
+
 /* Several neighbouring elements in one access: `i` is a multiple of their number. */
 #define AF_VECTOR(T, D, N, BYTES) struct alignas(BYTES) af_##D##x##N { T x[N]; };
 AF_VECTOR(double, f64, 2, 16)
