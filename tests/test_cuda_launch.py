@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,9 @@ from autofuse.backends.cuda.blas import WORKSPACE_BYTES
 from autofuse.backends.cuda.build import CudaArtifact
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.backends.cuda.geometry import Geometry
+from autofuse.backends.cuda.graphs import GraphNode
 from autofuse.backends.cuda.launch import KEPT_GRAPHS, CudaPlan
+from autofuse.backends.cuda.ordering import places, singles
 from autofuse.backends.cuda.program import Action, Argument, Gemm, KernelLaunch, LoopAction
 from autofuse.backends.library import ArrayError
 from autofuse.errors import AutofuseError
@@ -89,21 +92,43 @@ def test_an_array_that_does_not_fit_goes_through_a_buffer(
     for _ in range(2):
         (found,) = plan.run([DeviceArray(view)])
         assert found.memory.tolist() == (view + 1).tolist()
-    assert driver.captures == 2, "one for each of the two results that are alive"
+    assert (driver.captures, driver.updates) == (1, 1), "two results are alive"
 
 
-def test_a_graph_is_captured_once_for_each_set_of_addresses(
+def graphs_after(plan: CudaPlan, *calls: tuple[DeviceArray, DeviceArray]) -> tuple[int, int]:
+    """How many graphs have been made and how many updated, after these calls."""
+    driver = plan.driver
+    assert isinstance(driver, FakeDriver)
+    for number, (source, out) in enumerate(calls):
+        source.memory.fill(number)
+        plan.run([source], [out])
+        assert out.memory.tolist() == [number + 1] * N
+    return driver.captures, driver.updates
+
+
+def test_new_addresses_update_a_graph_and_those_that_come_back_get_one(
+    tmp_path: Path, driver: FakeDriver
+) -> None:
+    plan, out = CudaPlan(artifact(tmp_path), driver), on_device(driver, X)
+    x, y, *others = ((on_device(driver, X), out) for _ in range(2 + 2 * KEPT_GRAPHS))
+    assert graphs_after(plan, x, x) == (1, 0)
+    assert graphs_after(plan, *others) == (1, len(others)), "arrays that are never the same"
+    assert graphs_after(plan, x, y) == (2, len(others) + 1), "x had been there, y had not"
+    assert graphs_after(plan, x, y, x, y) == (2, len(others) + 1), "now both have their own"
+    assert graphs_after(plan, others[0], x, y) == (3, len(others) + 1)
+    assert graphs_after(plan, *others[1:], x, y)[0] == KEPT_GRAPHS, "and no more than are kept"
+    assert driver.names().count("graph") == driver.names().count("launch")
+
+
+def test_a_refused_update_is_told_and_another_graph_made(
     tmp_path: Path, driver: FakeDriver
 ) -> None:
     plan = CudaPlan(artifact(tmp_path), driver)
     x, y, out = (on_device(driver, X) for _ in range(3))
-    for array in (x, x, y, x, y):
-        plan.run([array], [out])
-    assert driver.captures == 2 and driver.names().count("graph") == 5
-    for array in [on_device(driver, X) for _ in range(KEPT_GRAPHS)]:
-        plan.run([array], [out])
-    plan.run([x], [out])
-    assert driver.captures == 2 + KEPT_GRAPHS + 1, "the oldest graphs were let go"
+    driver.refuses = True
+    assert graphs_after(plan, (x, out)) == (1, 0)
+    with pytest.warns(RuntimeWarning, match="stays as it is: a new graph is made"):
+        assert graphs_after(plan, (y, out)) == (2, 0)
 
 
 def test_results_that_were_let_go_are_used_again(tmp_path: Path, driver: FakeDriver) -> None:
@@ -115,7 +140,7 @@ def test_results_that_were_let_go_are_used_again(tmp_path: Path, driver: FakeDri
     del first
     gc.collect()
     (third,) = plan.run([x])
-    assert driver.pointer(third) == address and driver.captures == 2
+    assert driver.pointer(third) == address and driver.captures + driver.updates == 3
     # Another stream must not write what the first may still be reading.
     del third
     gc.collect()
@@ -189,6 +214,104 @@ def test_a_loop_reads_its_trip_number_and_alternates_its_state(
     assert [a[2] - a[1] for a in launches] == [128, -128, 128]
     copies = [e[1] for e in driver.log if e[0] == "copy"]
     assert copies[1] - copies[0] == 8, "iterations 0 and 2"
+
+
+def add_two(left: int, right: int, target: int) -> None:
+    floats(target, N)[...] = floats(left, N) + floats(right, N)
+
+
+WORK = tuple(Ref("work", offset=64 * k) for k in range(3))
+# Two kernels that may overlap, one that reads both, and one that takes the place of the first.
+BRANCHES: tuple[Action, ...] = (
+    launch("k_add", Ref("in"), WORK[0]),
+    launch("k_add", Ref("in"), WORK[1]),
+    launch("k_two", WORK[0], WORK[1], WORK[2]),
+    launch("k_add", WORK[2], WORK[0]),
+    launch("k_two", WORK[0], WORK[1], Ref("out")),
+)
+AFTER = [(), (), (1, 0), (2,), (3,)]
+
+
+@pytest.fixture
+def branches(tmp_path: Path, driver: FakeDriver) -> CudaPlan:
+    (tmp_path / "k_two.cubin").write_bytes(b"\x7fELF")
+    made = artifact(tmp_path, BRANCHES)
+    made = replace(made, cubins=(*made.cubins, ("k_two", tmp_path / "k_two.cubin")))
+    driver.kernels["k_two"] = add_two
+    driver.bytes = {"k_add": ((4 * N, False), (4 * N, True))}
+    driver.bytes["k_two"] = ((4 * N, False), (4 * N, False), (4 * N, True))
+    return CudaPlan(made, driver)
+
+
+def test_launches_that_share_no_bytes_are_in_no_order(
+    branches: CudaPlan, driver: FakeDriver
+) -> None:
+    x = on_device(driver, X)
+    (found,) = branches.run([x])
+    assert found.memory.tolist() == (3 * X + 4).tolist()
+    graph = branches.graph((driver.pointer(x),), (driver.pointer(found),))
+    assert graph.after == AFTER
+    order = [entry[3][-1] for entry in driver.log if entry[0] == "launch"]
+    first = order[1]
+    assert order[:4] == [first + 64, first, first + 128, first], "the second one may start first"
+    driver.log.clear()
+    with Stream(driver, 9):
+        branches.mode = "eager"
+        branches.run([x])
+    again = [entry[3][-1] for entry in driver.log if entry[0] == "launch"]
+    assert again[:4] == [first, first + 64, first + 128, first], "they are launched in order"
+
+
+@pytest.mark.parametrize(("node", "missing"), [(2, 0), (2, 1), (3, 2), (4, 3)])
+def test_the_fake_device_sees_a_missing_edge(
+    branches: CudaPlan, driver: FakeDriver, node: int, missing: int
+) -> None:
+    calls = branches.calls([driver.pointer(on_device(driver, X))] * 1, [1 << 40])
+    after = [tuple(m for m in own if (n, m) != (node, missing)) for n, own in enumerate(AFTER)]
+    nodes = [GraphNode(call, own) for call, own in zip(calls, after, strict=True)]
+    with pytest.raises(AssertionError, match=rf"launches \d and {node} touch the same bytes"):
+        driver.graph(branches.side, nodes)
+
+
+def test_calls_that_are_timed_together_do_not_overlap(
+    branches: CudaPlan, driver: FakeDriver
+) -> None:
+    x, out = on_device(driver, X), on_device(driver, X)
+    graph = branches.repeated((driver.pointer(x),), (driver.pointer(out),), 2)
+    moved = [tuple(m + 1 for m in own) or (0,) for own in AFTER]
+    assert graph.after[:6] == [(), *moved]
+    assert graph.after[6] == (5,), "the gate comes after what nothing else comes after"
+    assert graph.after[7:] == [tuple(m + 6 for m in own) for own in moved]
+
+
+def test_products_follow_one_another_in_their_workspace(tmp_path: Path, driver: FakeDriver) -> None:
+    second = Gemm(FORM, DType.F32, Ref("in"), Ref("in"), Ref("work"))
+    plan = CudaPlan(artifact(tmp_path, (*PRODUCT, second, *SIMPLE)), driver)
+    driver.bytes["k_add"] = ((4 * N, False), (4 * N, True))
+    arrays = [on_device(driver, X) for _ in range(2)]
+    addresses = [(driver.pointer(array),) for array in arrays]
+    assert plan.graph(*addresses).after == [(), (0,), (0,)]
+
+
+def test_blocks_that_wait_for_each_other_are_alone(tmp_path: Path, driver: FakeDriver) -> None:
+    shape = Geometry(2, 32, cooperative=True)
+    refs = [(Ref("in"), Ref("work", offset=64 * k)) for k in range(3)]
+    one, two, plain = (launch("k_add", *own) for own in refs)
+    waiting = tuple(replace(own, geometry=shape) for own in (one, two))
+    plan = CudaPlan(artifact(tmp_path, (*waiting, plain)), driver)
+    assert [place.after for place in plan._places] == [(), (0,), ()]
+
+
+def test_a_kernel_starts_early_after_one_that_lets_it(tmp_path: Path, driver: FakeDriver) -> None:
+    early = Geometry(1, 32, early=True)
+    actions = tuple(
+        replace(own, geometry=shape)
+        for own, shape in zip(BRANCHES, (early, early, early, early, SHAPE), strict=True)
+        if isinstance(own, KernelLaunch)
+    )
+    found = places(tuple(singles(actions)))
+    assert [place.after for place in found] == AFTER
+    assert [place.early for place in found] == [False, False, False, True, False]
 
 
 FORM = GemmForm(1, 2, 2, 2, False, False)
