@@ -193,8 +193,8 @@ PARTS = LaunchParameter(
 EARLY = LaunchParameter(
     "early", bool, (False, True), False,
     "Blocks are launched while the kernel that theirs comes after still runs, and wait for its end "
-    "by themselves (programmatic dependent launch). Off unless found to pay: it costs a register "
-    "or two for each array, and pays only where one short kernel comes after another.",
+    "by themselves (programmatic dependent launch). Off unless found to pay: it can only where one "
+    "short kernel comes after another, and loads no longer pass stores.",
     (*LOOPS, GEMM),
 )  # fmt: skip
 CUDA_LAUNCH = _table(

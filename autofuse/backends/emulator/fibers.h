@@ -109,7 +109,6 @@ struct Fiber {
   int operand, width;
   bool fenced, unfenced; /* has fenced at all; has written since */
   bool touched, waited;  /* has accessed a buffer; has waited for earlier kernels */
-  std::vector<bool> later; /* the buffers that may be accessed after that */
   Known known;           /* since the last barrier; what came before is the block's */
   uint32_t fence_epoch, fence_tick;
   Known fence_known;

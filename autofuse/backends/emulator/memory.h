@@ -60,10 +60,7 @@ char *access(const Buffer *b, const void *at, unsigned bytes, unsigned align, Ac
     fail("misaligned access to %s[%lld]: %u bytes %s at an address that is no multiple of %u",
          b->name, (long long)(offset / (int64_t)b->unit), bytes, what, align);
   if (kind != READ && !b->writable) fail("input %s is written", b->name);
-  Fiber &self = *run.self;
-  self.touched = true;
-  if (self.waited && !self.later[(size_t)(b - run.arguments)])
-    fail("%s is accessed through an address that does not depend on the wait", b->name);
+  run.self->touched = true;
   if (run.expired) fail("takes too long: an endless loop?");
   if (b->shadow)
     for (int64_t e = offset / b->unit; e * b->unit < offset + (int64_t)bytes; e++)
@@ -76,14 +73,6 @@ void wait_for_earlier()
   Fiber &self = *run.self;
   if (self.touched) fail("waits for earlier kernels after it has accessed a buffer");
   self.waited = run.early = true;
-  self.later.assign((size_t)run.kernel->parameters, false);
-}
-
-void later(const Buffer *buffer)
-{
-  Fiber &self = *run.self;
-  if (!self.waited) fail("%s is said to come later before the wait", buffer->name);
-  self.later[(size_t)(buffer - run.arguments)] = true;
 }
 
 char *shared_start() { return run.dynamic.data(); }

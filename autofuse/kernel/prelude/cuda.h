@@ -11,12 +11,16 @@ typedef unsigned long long uint64_t;
 #define AF_NAN __longlong_as_double(0x7fffffffffffffffLL)
 #define AF_INLINE __device__ __forceinline__
 
-/* Buffers as parameters, of kernels and of the functions here. AF_WORK is read and written.
+/* Buffers as parameters, of kernels and of the functions here. AF_WORK is read and written. While
+   a kernel runs, others may still write what it takes as AF_IN_LATER and use what it takes as
+   AF_OUT_LATER: with const __restrict__ the compiler would load it as what nobody writes.
    The emulator defines AF_EMULATED and its own, which check every access. */
 #ifndef AF_EMULATED
 #define AF_IN(T, name) const T *__restrict__ name
 #define AF_OUT(T, name) T *__restrict__ name
 #define AF_WORK(T, name) T *name
+#define AF_IN_LATER(T, name) const T *name
+#define AF_OUT_LATER(T, name) T *name
 #define AF_DYNAMIC(T, name) extern __shared__ __align__(16) T name[]
 #endif
 
@@ -83,21 +87,17 @@ AF_INLINE af_bf16 af_store_bf16(float x)
 { af_bf16 y; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
 #endif
 
-/* A kernel that is launched before those whose results it reads are over begins with
-   AF_WAIT_FOR_EARLIER, then AF_LATER for every buffer: to the compiler its address depends on the
-   wait, so that no access moves before it. Then those that come after may be launched. */
-#ifndef AF_EMULATED
-#if __CUDA_ARCH__ >= 900
-#define AF_WAIT_FOR_EARLIER()                                                                \
-  int64_t af_later;                                                                          \
-  asm volatile("griddepcontrol.wait;\n\tmov.u64 %0, 0;" : "=l"(af_later) : : "memory");      \
-  asm volatile("griddepcontrol.launch_dependents;" : : : "memory")
-#define AF_LATER(name) name += af_later
-#else
-#define AF_WAIT_FOR_EARLIER() ((void)0)
-#define AF_LATER(name) ((void)0)
+/* What a kernel begins with that may be launched before the ones it comes after are over: their
+   results are there afterwards, and the kernels that come after it may be launched in turn. */
+AF_INLINE void af_wait_for_earlier()
+{
+#ifdef AF_EMULATED
+  af::wait_for_earlier();
+#elif __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" : : : "memory");
+  asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 #endif
-#endif
+}
 
 /* Several neighbouring elements in one access: `i` is a multiple of their number. */
 #define AF_VECTOR(T, D, N, BYTES) struct alignas(BYTES) af_##D##x##N { T x[N]; };
