@@ -2,8 +2,8 @@
 
 An instruction of sm_70 and later has 128 bits, of which this much is enough here (it was compared
 with nvdisasm on the kernels of the zoo): the operation in bits 0 to 11, the predicate in 12 to 15,
-the size of an access in 73 to 75, whether a load takes memory for constant in 79, the scoreboard that a result will clear in 110 to 112 (7: none)
-and those that are waited for in 116 to 121.
+the size of an access in 73 to 75, whether a load takes memory for constant in 79, the scoreboard
+that a result will clear in 110 to 112 (7: none) and those that are waited for in 116 to 121.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -136,6 +137,7 @@ class Graph:
                         assert apart, f"launches {m} and {n} touch the same bytes in no order"
 
     def launch(self, stream: Stream) -> None:
+        assert get_ident() in self.driver.threads, "this thread has no current context"
         self.driver.note("graph")
         left = dict(enumerate(self.after))
         with stream:
@@ -158,6 +160,7 @@ class FakeDriver:
         self.log: list[tuple[Any, ...]] = []
         self.now_us = 0.0
         self.captures = self.updates = 0
+        self.threads = {get_ident()}
         self.refuses = False
         self.bytes: dict[str, tuple[tuple[int, bool], ...]] = {}
         self.broken = False
@@ -300,6 +303,9 @@ class FakeDriver:
         return "0000:00:00.0"
 
     # --- streams
+
+    def enter(self) -> None:
+        self.threads.add(get_ident())
 
     def current_stream(self) -> Stream:
         return self.streams[-1]

@@ -177,6 +177,6 @@ def test_a_driver_that_is_too_old_is_one_sentence(monkeypatch: pytest.MonkeyPatc
         cuGraphCreate = SimpleNamespace()  # noqa: N815 - the library's name
 
     monkeypatch.setattr("ctypes.CDLL", lambda name: Old())
-    with pytest.raises(GraphError, match="the driver is older than CUDA 12.3: ") as caught:
+    with pytest.raises(GraphError, match=r"the driver is older than CUDA 12\.3: ") as caught:
         graph_library.__wrapped__()
     assert "\n" not in str(caught.value)

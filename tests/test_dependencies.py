@@ -32,9 +32,7 @@ def clash(a: Access, b: Access) -> bool:
     """Whether the two touch a byte that one of them writes."""
     pairs = [(x, y) for x in a.writes for y in (*b.reads, *b.writes)]
     pairs += [(x, y) for x in a.reads for y in b.writes]
-    return any(
-        x.memory == y.memory and max(x.start, y.start) < min(x.end, y.end) for x, y in pairs
-    )
+    return any(x.memory == y.memory and max(x.start, y.start) < min(x.end, y.end) for x, y in pairs)
 
 
 def before(order: Sequence[Sequence[int]]) -> list[set[int]]:
@@ -48,9 +46,7 @@ def before(order: Sequence[Sequence[int]]) -> list[set[int]]:
 @given(st.lists(ACCESSES, max_size=12))
 def test_steps_are_in_order_if_and_only_if_they_must_be(steps: list[Access]) -> None:
     found = dependencies(steps)
-    every_pair = [
-        [m for m in range(n) if clash(steps[m], step)] for n, step in enumerate(steps)
-    ]
+    every_pair = [[m for m in range(n) if clash(steps[m], step)] for n, step in enumerate(steps)]
     assert before(found) == before(every_pair)
     for after, known in zip(found, (before(found)[m] for m in range(len(steps))), strict=True):
         assert list(after) == sorted(after, reverse=True) and set(after) <= known
@@ -69,9 +65,10 @@ def test_far_steps_are_still_in_order() -> None:
 
 
 def test_many_steps_take_no_time_to_compare_each_with_each() -> None:
-    rows = [Access((Span(("in", 0), 0, 4),), (Span(("out", 0), 4 * n, 4 * n + 4),)) for n in range(
-        20_000
-    )]
+    rows = [
+        Access((Span(("in", 0), 0, 4),), (Span(("out", 0), 4 * n, 4 * n + 4),))
+        for n in range(20_000)
+    ]
     assert not any(dependencies(rows))
 
 

@@ -76,7 +76,9 @@ def long_rows() -> Graph:
     return b.build([b.add("sub", x, b.add("broadcast", top, shape=(2, 1 << 15), dims=(0,)))])
 
 
-@pytest.mark.parametrize(("reduce", "early"), [("block", True), ("split", True), ("barrier", False)])
+@pytest.mark.parametrize(
+    ("reduce", "early"), [("block", True), ("split", True), ("barrier", False)]
+)
 def test_kernels_whose_blocks_wait_for_each_other_do_not_start_early(
     reduce: str, early: bool
 ) -> None:

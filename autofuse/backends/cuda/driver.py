@@ -231,6 +231,12 @@ class CupyDriver:
 
     # --- streams, events, graphs ----------------------------------------------------------------
 
+    def enter(self) -> None:
+        """What a thread does first. The runtime's functions make the device's context current, but
+        those for graphs are the driver's own, which want it so."""
+        runtime = self.cupy.cuda.runtime
+        runtime.setDevice(runtime.getDevice())
+
     def current_stream(self) -> Any:
         return self.cupy.cuda.get_current_stream()
 
@@ -258,9 +264,7 @@ class CupyDriver:
         self._graphs = self._graphs or GraphApi()
         api = self._graphs
         begin, end = partial(api.begin, stream.ptr), partial(api.end, stream.ptr)
-        return Graph(
-            api, nodes, self._kernel, lambda call: _captured(stream, (call,), begin, end)
-        )
+        return Graph(api, nodes, self._kernel, lambda call: _captured(stream, (call,), begin, end))
 
     def _kernel(self, call: LaunchCall) -> Kernel | None:
         if not isinstance(call, Call) or call.method != self.launch:

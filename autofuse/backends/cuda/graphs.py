@@ -114,9 +114,12 @@ class _KernelParams(ctypes.Structure):
 class _Edge(ctypes.Structure):
     """CUgraphEdgeData."""
 
-    _fields_ = tuple(
-        (name, ctypes.c_ubyte) for name in ("from_port", "to_port", "kind")
-    ) + (("reserved", ctypes.c_ubyte * 5),)  # fmt: skip
+    _fields_ = (
+        ("from_port", ctypes.c_ubyte),
+        ("to_port", ctypes.c_ubyte),
+        ("kind", ctypes.c_ubyte),
+        ("reserved", ctypes.c_ubyte * 5),
+    )
 
 
 # CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC and CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC.

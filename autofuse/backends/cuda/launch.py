@@ -252,6 +252,7 @@ class CudaPlan:
         do not fit, LaunchError when the device refuses."""
         with self._lock:
             try:
+                self.driver.enter()
                 stream = self.driver.current_stream()
                 capturing = bool(stream.ptr and stream.is_capturing())
                 if not capturing:
