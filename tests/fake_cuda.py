@@ -348,10 +348,8 @@ class FakeDriver:
             target, source, nbytes = call.arguments
             return [(target, target + nbytes, True), (source, source + nbytes, False)]
         product, (a, b, c), workspace = call.arguments
-        form, each = product.form, product.form.batch * product.dtype.itemsize
-        sizes = (form.m * form.k, form.k * form.n, form.m * form.n)
-        spans = zip((a, b, c), sizes, (False, False, True), strict=True)
-        found = [(at, at + size * each, written) for at, size, written in spans]
+        spans = zip((a, b, c), product.form.sizes, (False, False, True), strict=True)
+        found = [(at, at + n * product.dtype.itemsize, written) for at, n, written in spans]
         return [*found, (workspace, workspace + 1, True)]
 
 

@@ -42,6 +42,12 @@ class GemmForm:
     trans_a: bool
     trans_b: bool
 
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Elements of A, B and C, from the start of each array to the last one used."""
+        each = (self.m * self.k, self.k * self.n, self.m * self.n)
+        return (self.batch * each[0], self.batch * each[1], self.batch * each[2])
+
 
 def dot_axes(call: OpCall) -> DotAxes:
     """The roles of all operand axes of a dot_general."""

@@ -13,6 +13,7 @@ import warnings
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from types import TracebackType
 from typing import Any
 
@@ -25,7 +26,7 @@ from autofuse.backends.cuda.build import CudaArtifact
 from autofuse.backends.cuda.driver import CupyDriver
 from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.graphs import Call, GraphNode, LaunchCall, UpdateRefused, in_turn, join
-from autofuse.backends.cuda.ordering import Single, places, singles
+from autofuse.backends.cuda.ordering import Place, Single, places, singles
 from autofuse.backends.cuda.program import Action, Gemm, KernelLaunch, LoopAction
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError, TensorType
@@ -72,7 +73,6 @@ class CudaPlan:
         except self.driver.errors as error:
             raise LaunchError(f"the program cannot be loaded: {error}") from error
         self._arguments = Arguments(self.driver, artifact.inputs, artifact.outputs)
-        self._places = places(tuple(singles(artifact.actions)))
 
     def _load(self) -> dict[str, Any]:
         shared: dict[str, int] = {}
@@ -112,6 +112,11 @@ class CudaPlan:
             # Of this program alone: programs may run at the same time on several streams.
             "blas": (d.empty(BLAS_WORKSPACE),) if self.has_gemm else (),
         }
+
+    @cached_property
+    def _places(self) -> tuple[Place, ...]:
+        """Where each launch of a call stands; the same for all addresses."""
+        return places(tuple(singles(self.artifact.actions)))
 
     def __enter__(self) -> CudaPlan:
         return self

@@ -53,10 +53,8 @@ def access(single: Single) -> Access:
             reads, writes = (tuple(s for s, w in spans if w is kind) for kind in (False, True))
             return Access(reads, (*writes, *room))
         case Gemm(form, dtype, a, b, c):
-            sizes = (form.m * form.k, form.k * form.n, form.m * form.n)
             left, right, out = (
-                _span(ref, form.batch * size, dtype)
-                for ref, size in zip((a, b, c), sizes, strict=True)
+                _span(ref, size, dtype) for ref, size in zip((a, b, c), form.sizes, strict=True)
             )
             return Access((left, right), (out, _WORKSPACE))
         case Copy(source, target, nbytes):
