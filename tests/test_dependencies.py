@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from fake_cuda import FakeDriver
 from hypothesis import given
@@ -13,10 +15,17 @@ from test_emulator_plans import on_cuda
 from test_random_plans import made
 
 from autofuse.backends.cuda.build import CudaArtifact
+from autofuse.backends.cuda.devices import DEFAULT_TARGET
+from autofuse.backends.cuda.emulated import EmulatedArtifact, EmulatedPlan
 from autofuse.backends.cuda.launch import CudaPlan, every
 from autofuse.backends.cuda.ordering import places, singles
 from autofuse.backends.cuda.program import CudaProgram, KernelLaunch, cuda_program
+from autofuse.backends.emulator.emulator import ORDERS, Emulated
+from autofuse.baselines import BASELINES
 from autofuse.plan.dependencies import WINDOW, Access, Span, dependencies
+from autofuse.plan.types import Candidate
+from autofuse.zoo import zoo_graph
+from search_spaces.cuda import CudaLaunchSpace
 
 MEMORIES = (("work", 0), ("out", 0), ("out", 1))
 SPANS = st.builds(
@@ -110,3 +119,42 @@ def test_random_plans_have_launches_that_may_overlap_and_some_that_may_not() -> 
         tied += sum(map(len, order))
         early += sum(place.early for place in found)
     assert min(free, tied) > 50 and early > 5, (free, tied, early)
+
+
+def last_first(program: CudaProgram) -> CudaProgram:
+    """The same with its launches in the order of their edges, and else the last one first."""
+    launches = tuple(singles(program.actions))
+    left = {n: place.after for n, place in enumerate(places(launches))}
+    order: list[int] = []
+    while left:
+        order.append(max(n for n, after in left.items() if not any(m in left for m in after)))
+        del left[order[-1]]
+    return replace(program, actions=tuple(launches[n] for n in order))
+
+
+def test_plans_give_the_same_in_any_order_that_their_edges_allow() -> None:
+    programs = [random_program(seed) for seed in seeds(30)]
+    kernels = Emulated(*dict.fromkeys(s.text for p in programs for s in p.sources))
+    moved = 0
+    for program in programs:
+        rng = np.random.default_rng(0)
+        inputs = [(rng.random(t.shape) * 4).astype(t.dtype.numpy) for t in program.inputs]
+        other = last_first(program)
+        moved += other.actions != tuple(singles(program.actions))
+        found = (
+            EmulatedPlan(EmulatedArtifact(own), orders=ORDERS[:1], kernels=kernels).run(inputs)
+            for own in (program, other)
+        )
+        for ours, theirs in zip(*found, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    assert moved > 15
+
+
+def test_updates_of_unrelated_parameters_may_all_overlap() -> None:
+    graph = zoo_graph("adam_16")
+    plan = BASELINES["xla-2026"](graph).plan
+    space = CudaLaunchSpace(DEFAULT_TARGET)
+    launches = tuple(space.default(graph, group) for group in plan.groups)
+    bodies = ((),) * len(launches)
+    program = cuda_program(graph, Candidate(plan, launches, bodies))
+    assert [place.after for place in places(tuple(singles(program.actions)))] == [()] * 16
