@@ -55,6 +55,12 @@ class GemmForm:
     trans_a: bool
     trans_b: bool
 
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Elements of A, B and C, from the start of each array to the last one used."""
+        each = (self.m * self.k, self.k * self.n, self.m * self.n)
+        return (self.batch * each[0], self.batch * each[1], self.batch * each[2])
+
 
 def _roles(call: OpCall) -> OutputRoles:
     """The roles of the output axes of a contraction."""

@@ -230,9 +230,16 @@ PARTS = LaunchParameter(
     "parts", int, (0,), 0,
     "Blocks that share a row which is split (0: as many as its length asks for).", least=0,
 )  # fmt: skip
+EARLY = LaunchParameter(
+    "early", bool, (False, True), False,
+    "Blocks are launched while the kernel that theirs comes after still runs, and wait for its end "
+    "by themselves (programmatic dependent launch). Off unless found to pay: it can only where one "
+    "short kernel comes after another, and loads no longer pass stores.",
+    (*LOOPS, GEMM),
+)  # fmt: skip
 CUDA_LAUNCH = _table(
     IMPL, REDUCE, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, TRANSPOSE, LOOP_UNROLL,
-    COMPILER_UNROLL, BLOCKS, CUDA_MATH, PARTS,
+    COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, PARTS,
     replace(TILE, doc=f"{TILE.doc} Here it follows from threads and items.", kinds=(), default=0,
             least=0),
 )  # fmt: skip
