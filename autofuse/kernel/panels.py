@@ -11,11 +11,11 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit, Load, Sym, walk
 from autofuse.ops.spec import Family, Index, Pull
 from autofuse.ops.types import OpCall
-from autofuse.plan.tiles import Product
+from autofuse.plan.tiles import Contraction
 
 
 @dataclass(frozen=True, slots=True)
-class Matrix:
+class Strided:
     """An operand in memory: element (i, k) is buffer[start + i * along + k * term], where i counts
     its rows or columns and k the terms."""
 
@@ -29,29 +29,33 @@ class _NotPlainError(Exception):
     """An element that is computed, not just found in memory."""
 
 
-def factor(graph: Graph, p: Product, operand: int, index: Index, term: Index, pull: Pull) -> Expr:
+def factor(
+    graph: Graph, p: Contraction, operand: int, index: Index, term: Index, pull: Pull
+) -> Expr:
     """What one operand contributes to the output element at `index` at one term, given in the order
     of `term_loops`."""
     return _factor(graph, p, operand, index, _in_order(graph, p, term), pull)
 
 
-def _factor(graph: Graph, p: Product, operand: int, index: Index, at: Index, pull: Pull) -> Expr:
+def _factor(
+    graph: Graph, p: Contraction, operand: int, index: Index, at: Index, pull: Pull
+) -> Expr:
     factors = graph[p.node].spec.factors
     assert factors is not None
     return factors.factor(graph.call(p.node), operand, index, at, pull)
 
 
-def term_loops(graph: Graph, p: Product) -> tuple[int, ...]:
+def term_loops(graph: Graph, p: Contraction) -> tuple[int, ...]:
     """The extents of the loops over terms, in the order in which they lie in the left operand."""
     return tuple(p.loops[k] for k in _order(graph, p))
 
 
-def _in_order(graph: Graph, p: Product, term: Index) -> Index:
+def _in_order(graph: Graph, p: Contraction, term: Index) -> Index:
     found = dict(zip(_order(graph, p), term, strict=True))
     return tuple(found[k] for k in range(len(p.loops)))
 
 
-def _order(graph: Graph, p: Product) -> tuple[int, ...]:
+def _order(graph: Graph, p: Contraction) -> tuple[int, ...]:
     """The loops over terms sorted by the axis of the left operand that they run along."""
     marks = tuple(symbol(f"k{k}", extent) for k, extent in enumerate(p.loops))
     seen = _Recorder()
@@ -61,7 +65,7 @@ def _order(graph: Graph, p: Product) -> tuple[int, ...]:
     return tuple(sorted(range(len(marks)), key=lambda k: along.get(marks[k], 0)))
 
 
-def left_index(graph: Graph, p: Product, index: Index, term: Index) -> Index:
+def left_index(graph: Graph, p: Contraction, index: Index, term: Index) -> Index:
     """The element of the left operand that is asked for."""
     seen = _Recorder()
     factor(graph, p, p.left, index, term, seen)
@@ -99,9 +103,9 @@ class Puller:
 
 
 def matrix_of(
-    frame: Frame, p: Product, operand: int, index: Index, along: Sym, term: Sym,
+    frame: Frame, p: Contraction, operand: int, index: Index, along: Sym, term: Sym,
     instead: Value | None = None,
-) -> Matrix | None:  # fmt: skip
+) -> Strided | None:  # fmt: skip
     """An operand (or a value `instead` of it) as a matrix over two variables: one of `index`, and
     the number of the term. None where it is not just memory of the type that it is computed in, or
     not laid out evenly."""
@@ -118,7 +122,7 @@ def matrix_of(
     if found is None:
         return None
     (first, second), start = found
-    return Matrix(element.buffer, start, first, second)
+    return Strided(element.buffer, start, first, second)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +148,7 @@ class _Finder:
         return value
 
 
-def column_number(call: OpCall, product: Product, index: Index) -> Expr:
+def column_number(call: OpCall, product: Contraction, index: Index) -> Expr:
     """The number of the column that an output index is in."""
     extents = tuple(call.out.shape[a] for a in product.columns)
     return ix.linearize(tuple(index[a] for a in product.columns), extents)

@@ -19,7 +19,7 @@ from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load
 from autofuse.ops.spec import Index
 from autofuse.plan.forms import Form
-from autofuse.plan.tiles import Product, Tiles
+from autofuse.plan.tiles import Contraction, Tiles
 from autofuse.plan.types import LaunchConfig
 
 
@@ -92,7 +92,7 @@ def _epilogue(
     b.e.close("serial", row, ix.lit(tile.count))
 
 
-def _element(b: TileBlock, p: Product, element: Expr, items: Index) -> ElementSource:
+def _element(b: TileBlock, p: Contraction, element: Expr, items: Index) -> ElementSource:
     tags = b.tags[Value(p.node)]
 
     def read(index: Index) -> Expr:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter
 from autofuse.kernel.ir import Panel, TileProduct
-from autofuse.kernel.panels import Matrix, Puller, factor, matrix_of, symbol, term_loops
+from autofuse.kernel.panels import Puller, Strided, factor, matrix_of, symbol, term_loops
 from autofuse.kernel.values import Frame
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -23,7 +23,7 @@ from autofuse.ops.scalar import Call, Expr, Lit, Sym
 from autofuse.ops.spec import Index
 from autofuse.plan.forms import Form
 from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, STAGE, TERM_BLOCK
-from autofuse.plan.tiles import Product, Tiles
+from autofuse.plan.tiles import Contraction, Tiles
 from autofuse.plan.types import LaunchConfig
 
 # Columns that the last panel of a product is filled up to.
@@ -130,7 +130,7 @@ class TileBlock:
                 place.update(zip(axes, ix.delinearize(number, extents), strict=True))
         return tuple(place.get(a, ix.lit(0)) for a in range(len(self.form.parallel)))
 
-    def out_index(self, p: Product, row: Expr, column: Expr) -> Index:
+    def out_index(self, p: Contraction, row: Expr, column: Expr) -> Index:
         """The element of a product in a row of the whole and a column of its own."""
         tags, out = self.tags[Value(p.node)], self.graph.type_of(Value(p.node))
         items = self.items(row)
@@ -147,13 +147,13 @@ class TileBlock:
             return ix.lit(min(whole, block))
         return Call("min", (ix.lit(block), ix.isub(ix.lit(whole), first)), DType.I64)
 
-    def dtype(self, p: Product) -> DType:
+    def dtype(self, p: Contraction) -> DType:
         return self.graph.type_of(Value(p.node)).dtype.compute
 
     def place(self, own: Scratch, row: Expr, column: Expr) -> Expr:
         return ix.iadd(ix.imul(row, own.stride), column)
 
-    def zeroed(self, p: Product, stride: int) -> Scratch:
+    def zeroed(self, p: Contraction, stride: int) -> Scratch:
         """Sums that start from zero, because terms come in several blocks."""
         dtype = self.dtype(p)
         buffer = self.e.local(dtype, self.height * stride, "acc")
@@ -205,14 +205,14 @@ class TileBlock:
     def panels(self, first: Expr, whole: int, block: int) -> Iterator[Span]:
         return self._spans(first, whole, block, self.s.columns)
 
-    def _terms(self, p: Product, cut: int, number: Expr) -> Expr:
+    def _terms(self, p: Contraction, cut: int, number: Expr) -> Expr:
         """Terms of the present block."""
         if not cut:
             return ix.lit(p.terms)
         return self.count_of(ix.imul(number, cut), p.terms, cut)
 
     def multiply(
-        self, p: Product, tile: Span, target: Panel, left: Panel, right: RightPanel, cut: int,
+        self, p: Contraction, tile: Span, target: Panel, left: Panel, right: RightPanel, cut: int,
         number: Expr,
     ) -> None:  # fmt: skip
         """One register tile: sums go on where terms come in several blocks."""
@@ -220,7 +220,7 @@ class TileBlock:
         dtype, fresh = self.dtype(p), not cut
         self.e.put(TileProduct(rows, columns, terms, target, left, right.panel, dtype, fresh))
 
-    def left_in_memory(self, p: Product, instead: Value | None = None) -> Matrix | None:
+    def left_in_memory(self, p: Contraction, instead: Value | None = None) -> Strided | None:
         """The left operand, or a value `instead` of it, as rows from the first of the block on,
         where it lies in memory."""
         row, term = symbol("row", self.rows), symbol("term", p.terms)
@@ -237,12 +237,12 @@ class TileBlock:
         yield row, self.e.let_index(ix.iadd(self.first_row, row), "m", self.rows)
         self.e.close("serial", row, self.count_of(self.first_row, self.rows, self.height))
 
-    def left_panel(self, left: Matrix, tile: Span, cut: int, number: Expr) -> Panel:
+    def left_panel(self, left: Strided, tile: Span, cut: int, number: Expr) -> Panel:
         at = ix.iadd(left.start, ix.imul(tile.first, left.along))
         at = ix.iadd(at, ix.imul(ix.imul(number, cut), left.term))
         return Panel(left.buffer, at, left.along, left.term)
 
-    def packed_left(self, p: Product) -> Matrix:
+    def packed_left(self, p: Contraction) -> Strided:
         """A left operand that is computed element by element, in scratch."""
         buffer = self.e.local(self.dtype(p), self.height * p.terms, "left")
         with self.each_row() as (row, at_row):
@@ -254,9 +254,9 @@ class TileBlock:
                 self.e.store(buffer, ix.iadd(ix.imul(row, p.terms), number), element)
 
             self._walk_terms(p, pack)
-        return Matrix(buffer, ix.lit(0), p.terms, 1)
+        return Strided(buffer, ix.lit(0), p.terms, 1)
 
-    def _walk_terms(self, p: Product, visit: Callable[[Index, Expr], None]) -> None:
+    def _walk_terms(self, p: Contraction, visit: Callable[[Index, Expr], None]) -> None:
         """All terms of a product, lanes along the last loop, or along all where that is short:
         `visit` is given the position in the loops and the number of the term."""
         loops = term_loops(self.graph, p)
@@ -269,7 +269,7 @@ class TileBlock:
         for sym, extent in reversed(opened):
             self.e.close("serial", sym, ix.lit(extent))
 
-    def right(self, p: Product, column: Expr, count: int, cut: int, number: Expr) -> RightPanel:
+    def right(self, p: Contraction, column: Expr, count: int, cut: int, number: Expr) -> RightPanel:
         """The right operand of one panel: as it lies, or packed, the last one filled up."""
         if self.s.pack or count < self.s.columns:
             return self._packed(p, column, count, cut, number)
@@ -282,7 +282,9 @@ class TileBlock:
         start = ix.iadd(ix.iadd(found.start, column), first)
         return RightPanel(Panel(found.buffer, start, found.term), count)
 
-    def _packed(self, p: Product, column: Expr, count: int, cut: int, number: Expr) -> RightPanel:
+    def _packed(
+        self, p: Contraction, column: Expr, count: int, cut: int, number: Expr
+    ) -> RightPanel:
         dtype = self.dtype(p)
         padded = -(-count // LANES) * LANES
         buffer = self.e.local(dtype, (cut or p.terms) * padded, "panel")

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field, replace
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.block_per_row import BlockPerRow
 from autofuse.kernel.ir import Panel
-from autofuse.kernel.panels import Matrix, column_number, left_index, symbol
+from autofuse.kernel.panels import Strided, column_number, left_index, symbol
 from autofuse.kernel.tile_block import LANES, Scratch, TileBlock
 from autofuse.kernel.values import ElementSource, Frame
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Call, Expr, Load, Sym
 from autofuse.ops.spec import Family, Index, Motion
 from autofuse.plan.forms import LOCAL, Tag, Tags, join
-from autofuse.plan.tiles import Product
+from autofuse.plan.tiles import Contraction
 
 SCALINGS = ("mul", "div")
 
@@ -58,7 +58,7 @@ def emit_rows(b: TileBlock) -> None:
         _program(b, done, row, at_row, outputs).emit_row(b.items(at_row), b.s.stage)
 
 
-def _whole_rows(b: TileBlock, p: Product, left: Matrix) -> Scratch:
+def _whole_rows(b: TileBlock, p: Contraction, left: Strided) -> Scratch:
     """All columns of a product for the rows of the block."""
     stride = -(-p.width // LANES) * LANES
     cut = b.s.term_block if b.s.term_block < p.terms else 0
@@ -77,13 +77,13 @@ def _whole_rows(b: TileBlock, p: Product, left: Matrix) -> Scratch:
     return own
 
 
-def _left(b: TileBlock, p: Product, done: _Rows) -> Matrix:
+def _left(b: TileBlock, p: Contraction, done: _Rows) -> Strided:
     """The left operand: where it lies, or computed into scratch with every total that its rows are
     to be scaled by."""
     value = b.graph[p.node].inputs[p.left]
     own = done.products.get(value.node)
     if own is not None and not done.due.get(value.node):
-        return Matrix(own.buffer, ix.lit(0), own.stride, 1)
+        return Strided(own.buffer, ix.lit(0), own.stride, 1)
     tags = _left_tags(b, p)
     if tags is None:
         return b.left_in_memory(p) or b.packed_left(p)
@@ -106,7 +106,7 @@ def _left(b: TileBlock, p: Product, done: _Rows) -> Matrix:
             program.emit_row(b.items(at_row), b.s.stage)
     done.totals.update(fresh)
     done.due[p.node] = due
-    return found or Matrix(buffer, ix.lit(0), p.terms, 1)
+    return found or Strided(buffer, ix.lit(0), p.terms, 1)
 
 
 def _totals(b: TileBlock, done: _Rows, values: Iterable[Value]) -> list[Value]:
@@ -156,7 +156,7 @@ def _through(frame: Frame, value: Value) -> ElementSource:
 
 
 def _element(
-    b: TileBlock, p: Product, done: _Rows, frame: Frame, row: Sym, at_row: Expr
+    b: TileBlock, p: Contraction, done: _Rows, frame: Frame, row: Sym, at_row: Expr
 ) -> ElementSource:
     """An element of a product, scaled as far as that is still due."""
     call, dtype, own = b.graph.call(p.node), b.dtype(p), done.products[p.node]
@@ -174,7 +174,7 @@ def _element(
     return read
 
 
-def _left_tags(b: TileBlock, p: Product) -> Tags | None:
+def _left_tags(b: TileBlock, p: Contraction) -> Tags | None:
     """The tags of a left operand: its terms are local. None where terms move along rows, as in a
     convolution."""
     own = b.tags[Value(p.node)]

@@ -18,7 +18,7 @@ from autofuse.plan.forms import Form, Tags, local_shape
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class Contraction:
     """One contraction: its node, which operand has the rows (0 or 1), the output axes that are its
     rows and its columns, how many columns and terms it has, and the loops over its terms."""
 
@@ -45,7 +45,7 @@ class Tiles:
     batch: tuple[int, ...]
     rows: tuple[int, ...]
     columns: tuple[int, ...]
-    products: tuple[Product, ...]
+    products: tuple[Contraction, ...]
 
 
 def tiles_of(graph: Graph, form: Form) -> Tiles | None:
@@ -82,7 +82,7 @@ def _is_columnwise(graph: Graph, form: Form) -> bool:
     return not form.parallel
 
 
-def _product(graph: Graph, node: int, tags: Tags, last: int) -> Product | None:
+def _product(graph: Graph, node: int, tags: Tags, last: int) -> Contraction | None:
     """How one contraction is tiled: columns are the side that is local to an item, or the side of
     the axis along which results lie in memory."""
     call, spec = graph.call(node), graph[node].spec
@@ -104,7 +104,7 @@ def _product(graph: Graph, node: int, tags: Tags, last: int) -> Product | None:
     width = math.prod(call.out.shape[a] for a in columns)
     if width == 1:
         return None
-    return Product(node, left, rows, columns, width, terms, loops)
+    return Contraction(node, left, rows, columns, width, terms, loops)
 
 
 def row_scratch(graph: Graph, form: Form, tiles: Tiles) -> int:
