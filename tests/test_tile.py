@@ -1,0 +1,199 @@
+"""The tile schedule on the CPU: every program is right under every setting, and what it is made of
+is what was chosen."""
+
+from __future__ import annotations
+
+from itertools import product as pairs
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autofuse import trace
+from autofuse.backends import cpu
+from autofuse.backends.ccompiler import compile_program
+from autofuse.backends.library import load
+from autofuse.frontends.tracer import spec
+from autofuse.graph.canonical import canonical
+from autofuse.graph.reference import evaluate, random_inputs
+from autofuse.graph.types import Graph
+from autofuse.kernel.ir import Local, TileProduct, statements
+from autofuse.kernel.lower import extract, lower
+from autofuse.kernel.render_tile import tile_text
+from autofuse.ops import index as ix
+from autofuse.plan.legality import Refusal, check_group
+from autofuse.plan.parameters import MICRO, PRODUCT, LaunchConfig
+from autofuse.plan.tiles import row_scratch, tiles_of
+from autofuse.plan.types import Candidate, FusionGroup, FusionPlan
+from search_spaces import CpuLaunchSpace
+from search_spaces.cpu_tiles import REGISTERS, tile_facts, tile_options
+from search_spaces.launch import first_option
+from tests.tile_programs import PROGRAMS, program, whole
+
+TOLERANCE = {"f32": 2e-5, "f64": 1e-12, "f16": 2e-3, "bf16": 2e-2}
+SETTINGS = st.fixed_dictionaries(
+    {
+        "micro": st.sampled_from(MICRO.choices),
+        "row_block": st.sampled_from((8, 20, 128)),
+        "column_block": st.sampled_from((0, 64)),
+        "term_block": st.sampled_from((0, 32)),
+        "pack": st.booleans(),
+        "stage": st.booleans(),
+        "vector_bits": st.sampled_from((512, 256)),
+        "threads": st.sampled_from((1, 2)),
+    }
+)
+
+
+def launch_of(**chosen: int | str | bool) -> LaunchConfig:
+    plain: dict[str, int | str | bool] = {
+        "threads": 1, "impl": "loops", "micro": "6x64", "row_block": 128, "pack": True,
+        "stage": True,
+    }  # fmt: skip
+    return LaunchConfig.of(**{**plain, **chosen})
+
+
+def error(graph: Graph, launch: LaunchConfig) -> float:
+    """The largest error of the whole graph as one kernel, against the float64 reference and its
+    largest element."""
+    candidate = Candidate(FusionPlan((whole(graph),)), (launch,))
+    inputs = random_inputs(graph, 3)
+    found = load(compile_program(cpu.program(graph, candidate)).artifact).run(inputs)
+    errors = [0.0]
+    for got, want in zip(found, evaluate(graph, inputs), strict=True):
+        apart = np.abs(got.astype(np.float64) - want)
+        errors.append(float(np.max(apart) / max(1.0, float(np.max(np.abs(want))))))
+    return max(errors)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@settings(max_examples=2, deadline=None)
+@given(chosen=SETTINGS)
+def test_every_program_is_right_under_every_setting(
+    name: str, chosen: dict[str, int | str | bool]
+) -> None:
+    assert error(program(name), launch_of(**chosen)) < TOLERANCE["f32"]
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f16", "bf16"])
+@pytest.mark.parametrize("name", ["epilogue", "attention", "convolution", "two_layers"])
+def test_every_type_is_right(name: str, dtype: str) -> None:
+    graph = program(name, dtype)
+    assert error(graph, launch_of(term_block=32, row_block=20)) < TOLERANCE[dtype]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    sizes=st.tuples(st.integers(1, 70), st.integers(2, 150), st.integers(1, 60)),
+    batch=st.integers(1, 3),
+    chosen=SETTINGS,
+)
+def test_products_of_any_size_are_right(
+    sizes: tuple[int, int, int], batch: int, chosen: dict[str, int | str | bool]
+) -> None:
+    rows, columns, terms = sizes
+    graph = canonical(
+        trace(lambda a, b: a @ b * 2, spec((batch, rows, terms)), spec((batch, terms, columns)))
+    )
+    assert error(graph, launch_of(**chosen)) < TOLERANCE["f32"]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_default_of_every_program_is_right(name: str) -> None:
+    graph = program(name)
+    space = CpuLaunchSpace()
+    launch = space.choose(graph, whole(graph), loops_first, "")
+    assert error(graph, launch) < TOLERANCE["f32"]
+
+
+def loops_first(name: str, options: tuple[int | str | bool, ...]) -> int | str | bool:
+    return "loops" if "loops" in options else first_option(name, options)
+
+
+def test_a_fused_product_is_a_kernel_of_its_kind() -> None:
+    graph = program("epilogue")
+    assert CpuLaunchSpace().kind(graph, whole(graph)) == PRODUCT
+
+
+@pytest.mark.parametrize("bits", REGISTERS)
+@pytest.mark.parametrize(("rows", "columns"), pairs((1, 3, 16, 400), (16, 48, 1000)))
+def test_register_tiles_fit_the_registers(bits: int, rows: int, columns: int) -> None:
+    graph = canonical(trace(lambda a, b: a @ b, spec((rows, 64)), spec((64, columns))))
+    facts = tile_facts(graph, whole(graph))
+    assert facts is not None
+    offered = tile_options(MICRO.name, facts, 2, bits)
+    assert offered
+    for name in offered:
+        high, wide = map(int, str(name).split("x"))
+        vectors = wide // (bits // 32)
+        assert high * vectors + vectors + 1 <= REGISTERS[bits]
+
+
+def kernel_statements(graph: Graph, **chosen: int | str | bool) -> list[object]:
+    group, _ = extract(graph, whole(graph))
+    return list(statements(lower(group, launch_of(**chosen)).body))
+
+
+def test_an_operand_that_can_be_read_as_it_lies_is_not_copied() -> None:
+    graph = program("product")
+    copied = [s for s in kernel_statements(graph, pack=True) if isinstance(s, Local)]
+    lying = [s for s in kernel_statements(graph, pack=False) if isinstance(s, Local)]
+    assert sum(s.name.startswith("panel") for s in copied) == 2
+    assert sum(s.name.startswith("panel") for s in lying) == 1  # the last, narrower panel
+
+
+def test_rows_that_are_scaled_are_scaled_after_their_product() -> None:
+    scratch = {s.name for s in kernel_statements(program("norm_before")) if isinstance(s, Local)}
+    assert not any(name.startswith("left") for name in scratch), "the rows are read as they lie"
+    assert any(name.startswith("total") for name in scratch)
+
+
+def test_the_quotient_of_a_softmax_is_taken_of_results_only() -> None:
+    group, _ = extract(program("attention"), whole(program("attention")))
+    text = cpu.rendered(group, launch_of()).text
+    assert text.count(" / v") == 1, "one place divides"
+    place = text.index(" / v")
+    assert "out0[" in text[place : place + 80]
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "rows"), [("epilogue", True, 1), ("softmax_after", False, 1)]
+)
+def test_columns_are_parallel_unless_rows_are_reduced(name: str, columns: bool, rows: int) -> None:
+    graph, group = program(name), whole(program(name))
+    forms = check_group(graph, group.nodes, group.outputs)
+    assert not isinstance(forms, Refusal)
+    tiles = tiles_of(graph, forms[0])
+    assert tiles is not None
+    assert (bool(tiles.columns), len(tiles.rows)) == (columns, rows)
+    assert columns or row_scratch(graph, forms[0], tiles) == 130
+
+
+def test_rows_that_scratch_cannot_hold_are_refused() -> None:
+    def loss(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.max(a @ b, axis=-1)
+
+    graph = canonical(trace(loss, spec((64, 16)), spec((16, 1 << 17))))
+    group = whole(graph)
+    found = check_group(graph, group.nodes, group.outputs)
+    assert isinstance(found, Refusal)
+    assert found.rule == "scratch"
+
+
+def test_products_of_whole_numbers_stay_alone() -> None:
+    graph = canonical(trace(lambda a, b: a @ b + 1, spec((8, 8), "i32"), spec((8, 8), "i32")))
+    group: FusionGroup = whole(graph)
+    found = check_group(graph, group.nodes, group.outputs)
+    assert isinstance(found, Refusal)
+    assert found.rule == "library"
+
+
+def test_the_text_of_a_register_tile() -> None:
+    tiles = kernel_statements(program("product"), micro="2x64", vector_bits=512)
+    tile = next(s for s in tiles if isinstance(s, TileProduct) and s.rows == 1)
+    lines = list(tile_text(tile, str, 64))
+    assert lines[4] == "  af_floatx16 c0_0 = (af_floatx16){0};"
+    assert "  for (int64_t tk = 0;" in lines[8]
+    assert lines[-2] == "  *(af_floatx16_u *)(tc + 48) = c0_48;"
+    assert tile.extent == ix.lit(70)
