@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from autofuse.graph.types import Graph
+from autofuse.kernel.dialects import C
 from autofuse.plan.groups import reads
 from autofuse.plan.parameters import (
     C_LAUNCH,
@@ -50,7 +51,7 @@ class CpuLaunchSpace:
     """One library with a pool of threads."""
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
-        return kernel_kind(graph, group)
+        return kernel_kind(graph, group, C)
 
     def default(self, graph: Graph, group: FusionGroup) -> LaunchConfig:
         return self.choose(graph, group, first_option, "")

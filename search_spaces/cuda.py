@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.cuda_settings import IN_FLIGHT
+from autofuse.kernel.dialects import CUDA
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Motion, OpSpec
 from autofuse.ops.types import OpCall
@@ -106,7 +107,7 @@ class CudaLaunchSpace:
         self.limits: DeviceLimits = limits or CommonLimits()
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
-        return kernel_kind(graph, group)
+        return kernel_kind(graph, group, CUDA)
 
     def default(self, graph: Graph, group: FusionGroup) -> LaunchConfig:
         return self.choose(graph, group, first_option, "")
@@ -137,7 +138,7 @@ class CudaLaunchSpace:
 def _offer(
     limits: DeviceLimits, facts: _Facts, row: LaunchParameter[Any], made: Chosen
 ) -> tuple[Setting, ...]:
-    if row.name != "impl" and made.get("impl") == "blas":
+    if made.get("impl") == "blas" and row.name not in ("impl", "math"):
         return ()  # cuBLAS decides itself
     narrow = _NARROWER.get(row.name)
     return row.choices if narrow is None else narrow(_Question(limits, facts, row.choices, made))
@@ -245,7 +246,10 @@ def _blocks(q: _Question) -> tuple[Setting, ...]:
 
 def _maths(q: _Question) -> tuple[Setting, ...]:
     """The error of fast division is below the noise that the reference is perturbed by
-    (`measure/check.py`), so it comes first; but 6 / 3 should be 2 where it is counted by."""
+    (`measure/check.py`), so it comes first; but 6 / 3 should be 2 where it is counted by. A library
+    call may round factors of f32 (TF32), which the checker may refuse, and has no quotients."""
+    if q.made.get("impl") == "blas" and q.facts.widest != DType.F32.itemsize:
+        return ()
     if not q.facts.divides:
         return ordered("strict", tuple(m for m in q.choices if m != FAST_DIVISION))
     return q.choices if q.facts.snaps else ordered(FAST_DIVISION, q.choices)

@@ -11,7 +11,10 @@ from operator import or_
 from autofuse.cost.work import group_work
 from autofuse.enumerate.candidates import GrownState, Judge, KernelOption
 from autofuse.enumerate.supernodes import Supernodes
+from autofuse.graph.types import Value
 from autofuse.plan.clusters import bits, connected, mask_of
+from autofuse.plan.groups import is_source, reads
+from autofuse.plan.products import folded_moves
 
 # A value that more supernodes read makes no neighbours of them.
 CROWD = 8
@@ -89,6 +92,24 @@ def whole_parts(judge: Judge) -> list[GrownState]:
     parts = (mask_of(part) for part in connected(free, links))
     found = (judge.judge(part, judge.options.whole_nodes) for part in parts if not judge.is_over())
     return [state for state in found if state is not None]
+
+
+def products(judge: Judge) -> Iterator[KernelOption]:
+    """Every product with the moves of its operands that a library call can do, where what these
+    moves read is written."""
+    graph, supernodes = judge.graph, judge.supernodes
+    written = {export.value for one in supernodes.items for export in one.exports}
+    for k in bits(supernodes.barriers):
+        (node,) = supernodes.items[k].own
+        moves = folded_moves(graph, node)
+        nodes = (*moves, node)
+        needs = (v for v in reads(graph, nodes) if not is_source(graph, v.node))
+        option = (
+            judge.option(nodes, (Value(node),)) if moves and written.issuperset(needs) else None
+        )
+        if option is not None:
+            judge.counts["products with moves"] += 1
+            yield option
 
 
 def side_by_side(judge: Judge, states: Sequence[GrownState]) -> Iterator[KernelOption]:

@@ -20,6 +20,7 @@ from autofuse.plan.forms import (
 )
 from autofuse.plan.groups import host_loop, is_source, reads
 from autofuse.plan.multiplicity import MOST_REPEATED, index_counts, may_repeat
+from autofuse.plan.products import product_of
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError, Refusal
 
 MAX_BUFFERS = 256
@@ -81,8 +82,14 @@ def _unfit(
         for n in nodes:
             barrier = stands_alone(graph, n)
             if barrier is not None:
-                return barrier
+                return None if _is_product(graph, nodes, outputs) else barrier
     return None
+
+
+def _is_product(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> bool:
+    """Whether a library call does all of it, moves of operands included."""
+    found = product_of(graph, nodes)
+    return found is not None and outputs == (found.output,)
 
 
 def _forms(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> GroupVerdict:
