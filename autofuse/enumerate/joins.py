@@ -113,7 +113,8 @@ def products(judge: Judge) -> Iterator[KernelOption]:
 
 
 def side_by_side(judge: Judge, states: Sequence[GrownState]) -> Iterator[KernelOption]:
-    """Small kernels that do not depend on each other fused horizontally, 2, 4, 8, ... at a time."""
+    """Small kernels that do not depend on each other fused horizontally, 2, 4, 8, ... at a time, and
+    what is left over."""
     limit = judge.options.horizontal
     if limit < 2:
         return
@@ -147,7 +148,8 @@ def _is_small(judge: Judge, state: GrownState) -> bool:
 
 
 def _independent(judge: Judge, units: Sequence[GrownState], size: int) -> int | None:
-    """The first unit with the next ones that neither need it, nor feed it, nor share supernodes."""
+    """The first unit with the next ones that neither need it, nor feed it, nor share supernodes: as
+    many as asked for, or all there are where that is more than half of it."""
     supernodes = judge.supernodes
     mask = around = 0
     taken = 0
@@ -158,5 +160,5 @@ def _independent(judge: Judge, units: Sequence[GrownState], size: int) -> int | 
         around |= reduce(or_, (supernodes.up[k] | supernodes.down[k] for k in bits(unit.mask)), 0)
         taken += 1
         if taken == size:
-            return mask
-    return None
+            break
+    return mask if 2 * taken > size else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from autofuse.graph.types import Graph, Value
@@ -95,11 +96,32 @@ def _is_product(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]
 def _forms(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> GroupVerdict:
     whole = single_form(graph, nodes, outputs)
     refused = _refusal(graph, whole) if whole is not None else None
-    if whole is not None and refused is None:
-        return (whole,)
     segments = components(graph, nodes, outputs)
     if len(segments) == 1:
-        return refused or Refusal("domain", "its outputs have no common iteration domain")
+        if whole is None:
+            return Refusal("domain", "its outputs have no common iteration domain")
+        return refused or (whole,)
+    if whole is None or refused is not None:
+        return _apart(graph, segments)
+    most = max(graph.type_of(v).size for v in outputs)
+    if whole.items >= most or _read_in_common(graph, segments):
+        return (whole,)
+    # They would give up items for a domain that they gain nothing by sharing.
+    apart = _apart(graph, segments)
+    few = isinstance(apart, tuple) and whole.items < max(form.items for form in apart)
+    return apart if few else (whole,)
+
+
+def _read_in_common(graph: Graph, segments: Iterable[tuple[tuple[int, ...], object]]) -> bool:
+    """Whether two parts read one array."""
+    found = [v for part, _ in segments for v in reads(graph, part) if graph.type_of(v).size > 1]
+    return len(found) > len(set(found))
+
+
+def _apart(
+    graph: Graph, segments: Iterable[tuple[tuple[int, ...], tuple[Value, ...]]]
+) -> GroupVerdict:
+    """Each connected part under a form of its own."""
     forms: list[Form] = []
     for part, written in segments:
         form = single_form(graph, part, written)

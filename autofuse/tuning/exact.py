@@ -17,6 +17,7 @@ from autofuse.cover import Options, PlanningStep, PlanResult, k_best, plan
 from autofuse.enumerate.enumeration import Enumeration
 from autofuse.enumerate.windows import Window, windows
 from autofuse.ops.types import AutofuseError
+from autofuse.plan.horizontal import side_by_side
 from autofuse.plan.types import FusionPlan
 from autofuse.tuning.allocation import (
     VAIN,
@@ -281,14 +282,18 @@ class ExactSearch:
         return self.current, False
 
     def _start_by_windows(self) -> FusionPlan | None:
-        """The first plan that works, so that all its kernels are known."""
+        """The plan of least bounds that works, so that all its kernels are known. Kernels fused
+        horizontally across windows come from given plans only."""
         self.solving.renew()
         guess = plan_by_bounds(self.enumeration, self.windows, self.solving.left_s)
-        for found in (guess, self.fused, *self.bench.plans.values()):
-            if found is None or not self.bench.fits(found):
-                continue
-            places = self.kernels.places
-            if all(g in places for g in found.groups) and self.kernels.is_timed(found):
+        given = (self.fused, *self.bench.plans.values())
+        starts = [*(() if guess is None else (guess,)), *given]
+        starts += (side_by_side(self.graph, plan) for plan in given)
+        places = self.kernels.places
+        starts = [plan for plan in starts if all(g in places for g in plan.groups)]
+        bounds = {plan: sum(self.bounds[places[g]] for g in plan.groups) for plan in starts}
+        for found in sorted(bounds, key=lambda plan: bounds[plan]):
+            if self.bench.fits(found) and self.kernels.is_timed(found):
                 return found
         return None
 

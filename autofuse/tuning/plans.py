@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from autofuse.baselines import BASELINES, LAUNCH_RULES, baseline_named
-from autofuse.devices import device_named
+from autofuse.devices import DeviceKind, device_named
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.groups import in_one_order
+from autofuse.plan.horizontal import side_by_side
 from autofuse.plan.legalise import legalise
 from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
 from autofuse.records import Measurement
@@ -19,9 +20,11 @@ from autofuse.tuning.problem import default_candidate, ruled_candidate
 from search_spaces import FusionSpace, LaunchSpace
 from tuning_db import Store, stale_with_code
 
-# What a program gets that was never tuned.
+# What a program gets that was never tuned, on a device whose launches cost little.
 DEFAULT_PLAN = "xla-2022"
 FUSED = "fused"
+# The same where launches are dear: its independent kernels are fused horizontally.
+HORIZONTAL = "horizontal"
 BEST = "best"
 
 
@@ -73,6 +76,18 @@ def fused_candidate(graph: Graph, space: LaunchSpace) -> Candidate:
     return default_candidate(graph, plan, space, FUSED)
 
 
+def horizontal_candidate(graph: Graph, space: LaunchSpace) -> Candidate:
+    """The default baseline's plan, its independent pointwise kernels fused horizontally, under
+    default launches. `graph` must be canonical."""
+    plan = side_by_side(graph, baseline_plan(graph, DEFAULT_PLAN)[0])
+    return default_candidate(graph, plan, space, HORIZONTAL)
+
+
+def untuned_plan(kind: DeviceKind) -> str:
+    """The name of the plan that a program gets which was never tuned."""
+    return HORIZONTAL if kind.dear_launches else DEFAULT_PLAN
+
+
 def best_plan(
     graph: Graph, *, device: str = "auto", target: str = "", db: str | None = None
 ) -> KnownPlan | None:
@@ -93,7 +108,7 @@ def best_plan(
 def plan_named(
     graph: Graph, plan_name: str, *, device: str = "auto", target: str = "", db: str | None = None
 ) -> Candidate:
-    """The candidate called "best", "fused" or by a baseline's name."""
+    """The candidate called "best", "fused", "horizontal" or by a baseline's name."""
     graph = canonical(graph)
     space = device_named(device, target).space
     if plan_name == BEST:
@@ -103,7 +118,9 @@ def plan_named(
         return known.candidate
     if plan_name == FUSED:
         return fused_candidate(graph, space)
+    if plan_name == HORIZONTAL:
+        return horizontal_candidate(graph, space)
     if plan_name not in BASELINES:
-        known_names = ", ".join((BEST, FUSED, *BASELINES))
+        known_names = ", ".join((BEST, FUSED, HORIZONTAL, *BASELINES))
         raise AutofuseError(f"unknown plan '{plan_name}' (known: {known_names})")
     return baseline_candidate(graph, plan_name, space)[0]
