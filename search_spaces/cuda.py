@@ -43,6 +43,9 @@ WARP = 32
 VECTOR_BYTES = 16
 # Elements of a row that one thread may keep in registers.
 ROW_REGISTERS = 32
+# Blocks that a counted loop may have besides the usual ones: its few items each take long, and half
+# a warp on a multiprocessor of its own waits for no other.
+LOOP_BLOCKS = (16, 32)
 # Shared memory that folds over a block take besides rows: 256 bytes each.
 FOLD_BYTES = 1 << 10
 # Rows up to this length are folded by a warp unless something else is asked for.
@@ -178,12 +181,13 @@ def _threads(q: _Question) -> tuple[Setting, ...]:
         each = max(4, min(ROW_REGISTERS, IN_FLIGHT // q.facts.widest)) if many else 4
         least = -(-q.facts.row // (each * WARP)) * WARP
         first = max(WARP, min(1 << (least - 1).bit_length(), 512))
+        found = q.choices
     else:
-        most = 128 if q.facts.kind == LOOP else 256
+        found, most = (LOOP_BLOCKS + q.choices, 128) if q.facts.kind == LOOP else (q.choices, 256)
         # No multiprocessor is idle for want of blocks.
         per_sm = q.facts.items // _wide(q.facts) // q.limits.sms
-        first = max(64, min(most, 1 << max(per_sm, 1).bit_length() - 1))
-    return ordered(first, tuple(t for t in q.choices if t <= q.limits.threads_per_block))
+        first = max(min(found), min(most, 1 << max(per_sm, 1).bit_length() - 1))
+    return ordered(first, tuple(t for t in found if t <= q.limits.threads_per_block))
 
 
 def _rows(q: _Question) -> tuple[Setting, ...]:

@@ -113,8 +113,8 @@ def products(judge: Judge) -> Iterator[KernelOption]:
 
 
 def side_by_side(judge: Judge, states: Sequence[GrownState]) -> Iterator[KernelOption]:
-    """Small kernels that do not depend on each other fused horizontally, 2, 4, 8, ... at a time, and
-    what is left over."""
+    """Small kernels that do not depend on each other fused horizontally, 2, 4, 8, ... at a time,
+    and what is left over."""
     limit = judge.options.horizontal
     if limit < 2:
         return

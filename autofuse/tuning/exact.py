@@ -287,7 +287,7 @@ class ExactSearch:
         self.solving.renew()
         guess = plan_by_bounds(self.enumeration, self.windows, self.solving.left_s)
         given = (self.fused, *self.bench.plans.values())
-        starts = [*(() if guess is None else (guess,)), *given]
+        starts: list[FusionPlan] = [*(() if guess is None else (guess,)), *given]
         starts += (side_by_side(self.graph, plan) for plan in given)
         places = self.kernels.places
         starts = [plan for plan in starts if all(g in places for g in plan.groups)]
