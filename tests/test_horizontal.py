@@ -20,7 +20,7 @@ from autofuse.plan.horizontal import side_by_side
 from autofuse.plan.legality import check_group, check_plan
 from autofuse.plan.types import FusionGroup, FusionPlan
 from autofuse.tuning.candidates import candidate_kernels
-from autofuse.tuning.plans import HORIZONTAL, baseline_plan, plan_named
+from autofuse.tuning.plans import UNTUNED, baseline_plan, plan_named
 from autofuse.zoo import zoo_graph
 
 ADAM = canonical(zoo_graph("adam_16"))
@@ -28,13 +28,13 @@ ADAM = canonical(zoo_graph("adam_16"))
 
 def test_an_optimiser_step_that_was_never_tuned_is_one_launch_on_cuda() -> None:
     assert len(baseline_plan(ADAM, "xla-2022")[0].groups) == 16
-    program = cuda_program(ADAM, plan_named(ADAM, HORIZONTAL, device="cuda-emulated"))
+    program = cuda_program(ADAM, plan_named(ADAM, UNTUNED, device="cuda-emulated"))
     (launch,) = program.actions
     assert isinstance(launch, KernelLaunch) and launch.geometry.grid > TARGETS["H100"].sms
     compiled = autofuse.compile(
         zoo_graph("adam_16", "small"), device="cuda-emulated", db=":memory:"
     )
-    assert compiled.origin == HORIZONTAL and len(compiled.candidate.plan.groups) == 1
+    assert compiled.origin == UNTUNED and len(compiled.candidate.plan.groups) == 1
     inputs = random_inputs(compiled.graph, 0)
     wanted = evaluate(compiled.graph, inputs)
     for found, right in zip(compiled(*inputs), wanted, strict=True):

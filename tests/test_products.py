@@ -29,10 +29,10 @@ from autofuse.kernel.gemm import library_product, uses_blas
 from autofuse.ops.spec import spec_of
 from autofuse.ops.views import row_major
 from autofuse.plan.legality import check_group, check_plan
-from autofuse.plan.products import folded_moves, product_of
+from autofuse.plan.products import folded_moves, product_of, with_moves
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, Refusal
 from autofuse.tuning.cover import cover_problem
-from autofuse.tuning.plans import fused_candidate
+from autofuse.tuning.plans import DEFAULT_PLAN, fused_candidate, plan_named
 from search_spaces import CpuLaunchSpace, CudaLaunchSpace, FusionSpace
 from search_spaces.launch import first_option
 
@@ -257,3 +257,30 @@ def test_only_moves_of_its_operands_may_be_with_a_product() -> None:
     both = tuple(sorted((*folded_moves(graph, node), node)))
     refused = check_group(graph, both, tuple(map(Value, both)))
     assert isinstance(refused, Refusal), "a library writes the product and nothing else"
+
+
+def test_what_was_never_tuned_copies_no_weight_on_either_device() -> None:
+    graph = turned()
+    for device in ("cpu", "cuda-emulated"):
+        found = plan_named(graph, "untuned", device=device)
+        assert ops_of(graph, found.plan) == [["abs"], ["transpose", "dot_general"]]
+        assert found.origin == "untuned"
+    plain = canonical(trace(lambda x: xp.abs(x), spec((64, 64))))
+    assert plan_named(plain, "untuned", device="cpu").origin == DEFAULT_PLAN
+
+
+def test_a_given_plan_takes_moves_only_where_what_they_read_is_in_memory() -> None:
+    graph = turned(keep=True)
+    node, (move,) = dot_of(graph), folded_moves(graph, dot_of(graph))
+    (before,) = (n for n, made in enumerate(graph.nodes) if made.op == "abs")
+    groups = [FusionGroup((n,), (Value(n),)) for n in (before, move, node)]
+    kept = with_moves(graph, FusionPlan(tuple(groups)))
+    assert [g.nodes for g in kept.groups] == [(before,), (move,), (move, node)], "it is returned"
+    inside = canonical(
+        trace(lambda x, w: xp.matmul(x, xp.permute_dims(xp.abs(w), (1, 0))), *[spec((64, 64))] * 2)
+    )
+    made = [n for n, one in enumerate(inside.nodes) if one.op != "input"]
+    joined = FusionPlan(
+        tuple(FusionGroup(n, (Value(n[-1]),)) for n in (tuple(made[:2]), (made[2],)))
+    )
+    assert with_moves(inside, joined) == joined, "nobody writes what would be read"

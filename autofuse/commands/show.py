@@ -88,15 +88,15 @@ def _candidate(
 ) -> tuple[str, Candidate]:
     """The plan asked for and its name; asked for none, what `autofuse.compile` would use."""
     from autofuse.tuning import best_plan, plan_named
-    from autofuse.tuning.plans import BEST, untuned_plan
+    from autofuse.tuning.plans import BEST, untuned_candidate
 
     if plan is not None:
         return plan, plan_named(graph, plan, device=kind.name, target=target, db=db)
     known = best_plan(graph, device=kind.name, target=target, db=db)
     if known is not None:
         return BEST, known.candidate
-    name = untuned_plan(kind)
-    return name, plan_named(graph, name, device=kind.name, target=target, db=db)
+    untuned = untuned_candidate(graph, kind)
+    return untuned.origin, untuned
 
 
 def _data(

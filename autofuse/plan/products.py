@@ -4,7 +4,7 @@ slice, reshape or broadcast of what is multiplied needs no kernel where strides 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 
@@ -12,7 +12,8 @@ from autofuse.graph.types import Graph, Value
 from autofuse.ops.contraction import GemmForm, gemm_form
 from autofuse.ops.views import View, row_major
 from autofuse.plan.clusters import live
-from autofuse.plan.groups import is_inline
+from autofuse.plan.groups import is_inline, is_source, ordered_plan, reads
+from autofuse.plan.types import FusionGroup, FusionPlan
 
 PRODUCT = "dot_general"
 # Moves before one operand that are looked at.
@@ -133,3 +134,23 @@ def fold_moves(
         for nodes in kept
         if nodes
     ]
+
+
+def with_moves(graph: Graph, plan: FusionPlan) -> FusionPlan:
+    """`plan` with every lone product that can taking in the moves before it, where what they read
+    is in memory; kernels that then write nothing that is read are left out."""
+    written = {v for group in plan.groups for v in group.outputs}
+    taken: list[FusionGroup] = []
+    for group in plan.groups:
+        moves = folded_moves(graph, group.nodes[0]) if len(group.nodes) == 1 else ()
+        nodes = (*moves, *group.nodes)
+        if all(v in written or is_source(graph, v.node) for v in reads(graph, nodes)):
+            group = replace(group, nodes=nodes)
+        taken.append(group)
+    needed = set(graph.outputs)
+    kept: list[FusionGroup] = []
+    for group in reversed(taken):
+        if not needed.isdisjoint(group.outputs):
+            kept.append(group)
+            needed.update(reads(graph, group.nodes))
+    return ordered_plan(graph, kept)

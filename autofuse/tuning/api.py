@@ -20,7 +20,7 @@ from autofuse.records import Environment
 from autofuse.runtime.compiled import CompiledPlan
 from autofuse.tuning.cache_state import cache_state
 from autofuse.tuning.evaluate import BuildResult, build, kernels_of
-from autofuse.tuning.plans import BEST, FUSED, best_plan, plan_named, untuned_plan
+from autofuse.tuning.plans import BEST, FUSED, best_plan, plan_named, untuned_candidate
 from autofuse.tuning.refusals import kept_apart
 from autofuse.tuning.together import time_together
 from tuning_db import Store
@@ -55,7 +55,8 @@ def compile(  # autofuse.compile is the public name
         if known is not None:
             origin = f"best ({known.candidate.origin})"
             return CompiledPlan(backend, graph, known.candidate, origin, mode)
-        plan = untuned_plan(kind)
+        untuned = untuned_candidate(graph, kind)
+        return CompiledPlan(backend, graph, untuned, untuned.origin, mode)
     found = plan_named(graph, plan, device=device, target=target, db=db)
     return CompiledPlan(backend, graph, found, plan, mode)
 

@@ -13,6 +13,7 @@ from autofuse.ops.types import AutofuseError
 from autofuse.plan.groups import in_one_order
 from autofuse.plan.horizontal import side_by_side
 from autofuse.plan.legalise import legalise
+from autofuse.plan.products import with_moves
 from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
 from autofuse.records import Measurement
 from autofuse.tuning.evaluate import code_of
@@ -20,11 +21,10 @@ from autofuse.tuning.problem import default_candidate, ruled_candidate
 from search_spaces import FusionSpace, LaunchSpace
 from tuning_db import Store, stale_with_code
 
-# What a program gets that was never tuned, on a device whose launches cost little.
+# The rules behind what a program gets that was never tuned.
 DEFAULT_PLAN = "xla-2022"
+UNTUNED = "untuned"
 FUSED = "fused"
-# The same where launches are dear: its independent kernels are fused horizontally.
-HORIZONTAL = "horizontal"
 BEST = "best"
 
 
@@ -76,16 +76,16 @@ def fused_candidate(graph: Graph, space: LaunchSpace) -> Candidate:
     return default_candidate(graph, plan, space, FUSED)
 
 
-def horizontal_candidate(graph: Graph, space: LaunchSpace) -> Candidate:
-    """The default baseline's plan, its independent pointwise kernels fused horizontally, under
-    default launches. `graph` must be canonical."""
-    plan = side_by_side(graph, baseline_plan(graph, DEFAULT_PLAN)[0])
-    return default_candidate(graph, plan, space, HORIZONTAL)
+def untuned_candidate(graph: Graph, kind: DeviceKind) -> Candidate:
+    """What a program gets that was never tuned: the default baseline's plan, but products take in
+    moves of their operands, and where launches are dear independent kernels are fused horizontally.
 
-
-def untuned_plan(kind: DeviceKind) -> str:
-    """The name of the plan that a program gets which was never tuned."""
-    return HORIZONTAL if kind.dear_launches else DEFAULT_PLAN
+    `graph` must be canonical."""
+    ruled, _ = baseline_candidate(graph, DEFAULT_PLAN, kind.space)
+    plan = with_moves(graph, ruled.plan)
+    if kind.dear_launches:
+        plan = side_by_side(graph, plan)
+    return ruled if plan == ruled.plan else default_candidate(graph, plan, kind.space, UNTUNED)
 
 
 def best_plan(
@@ -108,19 +108,19 @@ def best_plan(
 def plan_named(
     graph: Graph, plan_name: str, *, device: str = "auto", target: str = "", db: str | None = None
 ) -> Candidate:
-    """The candidate called "best", "fused", "horizontal" or by a baseline's name."""
+    """The candidate called "best", "untuned", "fused" or by a baseline's name."""
     graph = canonical(graph)
-    space = device_named(device, target).space
+    kind = device_named(device, target)
     if plan_name == BEST:
         known = best_plan(graph, device=device, target=target, db=db)
         if known is None:
             raise AutofuseError("no plan is known for this graph on this device: tune it first")
         return known.candidate
     if plan_name == FUSED:
-        return fused_candidate(graph, space)
-    if plan_name == HORIZONTAL:
-        return horizontal_candidate(graph, space)
+        return fused_candidate(graph, kind.space)
+    if plan_name == UNTUNED:
+        return untuned_candidate(graph, kind)
     if plan_name not in BASELINES:
-        known_names = ", ".join((BEST, FUSED, HORIZONTAL, *BASELINES))
+        known_names = ", ".join((BEST, UNTUNED, FUSED, *BASELINES))
         raise AutofuseError(f"unknown plan '{plan_name}' (known: {known_names})")
-    return baseline_candidate(graph, plan_name, space)[0]
+    return baseline_candidate(graph, plan_name, kind.space)[0]
