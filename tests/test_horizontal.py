@@ -21,6 +21,7 @@ from autofuse.plan.legality import check_group, check_plan
 from autofuse.plan.types import FusionGroup, FusionPlan
 from autofuse.tuning.candidates import candidate_kernels
 from autofuse.tuning.plans import UNTUNED, baseline_plan, plan_named
+from autofuse.tuning.regions import starts
 from autofuse.zoo import zoo_graph
 
 ADAM = canonical(zoo_graph("adam_16"))
@@ -47,6 +48,14 @@ def test_the_search_has_it_among_its_candidates() -> None:
     found = candidate_kernels(ADAM, [plan], calibration)
     assert set(side_by_side(ADAM, plan).groups) <= set(found.groups)
     assert set(plan.groups) <= set(found.groups)
+
+
+def test_planning_by_windows_starts_from_the_least_bounds() -> None:
+    plan = baseline_plan(ADAM, "xla-2022")[0]
+    found = candidate_kernels(ADAM, [plan], device_named("cuda-emulated").calibrate())
+    bounds = dict(zip(found.groups, found.bounds_us, strict=True))
+    assert starts(ADAM, [plan], [], bounds) == [side_by_side(ADAM, plan), plan]
+    assert starts(ADAM, [plan], [], dict.fromkeys(plan.groups, 1.0)) == [plan]
 
 
 def updates(count: int) -> Graph:

@@ -85,7 +85,7 @@ def test_the_form_of_a_product_with_moves_reads_its_operands_where_they_lie(seed
         np.testing.assert_allclose(product.reshape(wanted.shape), wanted, rtol=1e-9, atol=1e-9)
 
 
-def with_moves(graph: Graph, launch: LaunchConfig) -> Candidate:
+def all_fused(graph: Graph, launch: LaunchConfig) -> Candidate:
     """Whatever is legal fused, the moves of products with them."""
     plan = FusionSpace(graph).choose(first_option)
     check_plan(graph, plan)
@@ -104,7 +104,7 @@ def test_products_with_moves_on_the_cpu(dtype: str, impl: str) -> None:
     cases = []
     for seed, graph in folding(40, dtype):
         launch = LaunchConfig.of(impl=impl, threads=1 + seed % 3)
-        cases.append(Case(graph, with_moves(graph, launch), f"{seed} {dtype}"))
+        cases.append(Case(graph, all_fused(graph, launch), f"{seed} {dtype}"))
     assert len(cases) > 20
     wrong = failures(cases)
     assert not wrong, "\n".join(wrong)
@@ -116,7 +116,7 @@ def test_products_with_moves_by_cublas(dtype: str) -> None:
     calls = 0
     error = 3e-2 if dtype in ("f16", "bf16") else 1e-4
     for seed, graph in folding(60, dtype):
-        program = cuda_program(graph, with_moves(graph, LaunchConfig()))
+        program = cuda_program(graph, all_fused(graph, LaunchConfig()))
         action = program.actions[0]
         if program.sources or not isinstance(action, Gemm):
             continue
@@ -280,7 +280,6 @@ def test_a_given_plan_takes_moves_only_where_what_they_read_is_in_memory() -> No
         trace(lambda x, w: xp.matmul(x, xp.permute_dims(xp.abs(w), (1, 0))), *[spec((64, 64))] * 2)
     )
     made = [n for n, one in enumerate(inside.nodes) if one.op != "input"]
-    joined = FusionPlan(
-        tuple(FusionGroup(n, (Value(n[-1]),)) for n in (tuple(made[:2]), (made[2],)))
-    )
+    parts = (tuple(made[:2]), (made[2],))
+    joined = FusionPlan(tuple(FusionGroup(nodes, (Value(nodes[-1]),)) for nodes in parts))
     assert with_moves(inside, joined) == joined, "nobody writes what would be read"

@@ -17,7 +17,6 @@ from autofuse.cover import Options, PlanningStep, PlanResult, k_best, plan
 from autofuse.enumerate.enumeration import Enumeration
 from autofuse.enumerate.windows import Window, windows
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.horizontal import side_by_side
 from autofuse.plan.types import FusionPlan
 from autofuse.tuning.allocation import (
     VAIN,
@@ -35,7 +34,13 @@ from autofuse.tuning.candidates import candidate_kernels
 from autofuse.tuning.cover import cover_problem
 from autofuse.tuning.problem import default_candidate
 from autofuse.tuning.profiling import Kernels
-from autofuse.tuning.regions import WHOLE_NODES, nodes_to_plan, plan_by_bounds, region_of
+from autofuse.tuning.regions import (
+    WHOLE_NODES,
+    nodes_to_plan,
+    plan_by_bounds,
+    region_of,
+    starts,
+)
 from autofuse.tuning.selection import ALMOST_FREE, Selection
 from search_spaces import FusionSpace
 from search_spaces.launch import LaunchSpace
@@ -287,12 +292,8 @@ class ExactSearch:
         self.solving.renew()
         guess = plan_by_bounds(self.enumeration, self.windows, self.solving.left_s)
         given = (self.fused, *self.bench.plans.values())
-        starts: list[FusionPlan] = [*(() if guess is None else (guess,)), *given]
-        starts += (side_by_side(self.graph, plan) for plan in given)
-        places = self.kernels.places
-        starts = [plan for plan in starts if all(g in places for g in plan.groups)]
-        bounds = {plan: sum(self.bounds[places[g]] for g in plan.groups) for plan in starts}
-        for found in sorted(bounds, key=lambda plan: bounds[plan]):
+        bounds = {group: self.bounds[key] for group, key in self.kernels.places.items()}
+        for found in starts(self.graph, given, () if guess is None else (guess,), bounds):
             if self.bench.fits(found) and self.kernels.is_timed(found):
                 return found
         return None
