@@ -30,7 +30,9 @@ class DeviceKind:
     the backend's target. `dialect` is what kernels are written in, and `kernel_text` the name and
     the text of one. `help` is what the command line says of it besides its name.
     `hardware` takes times; a kind without it is never timed. `standing_for` makes a backend for a
-    device that is not here, and `automatic` says whether "auto" may mean this kind."""
+    device that is not here, and `automatic` says whether "auto" may mean this kind. With
+    `dear_launches` small kernels cost what their launches cost, so that what was never tuned is
+    fused horizontally."""
 
     name: str
     backend: Backend
@@ -41,6 +43,7 @@ class DeviceKind:
     hardware: Hardware | None = None
     standing_for: Callable[[Target], Backend] | None = None
     automatic: bool = False
+    dear_launches: bool = False
 
     @property
     def space(self) -> LaunchSpace:
@@ -87,6 +90,7 @@ DEVICES: dict[str, DeviceKind] = {
     for kind in (
         DeviceKind(
             "cuda", CUDA_BACKEND, _cuda_launches, CUDA, _cuda_text, hardware=GPU, automatic=True,
+            dear_launches=True,
         ),
         DeviceKind(
             "cpu", CPU_BACKEND, lambda _: CpuLaunchSpace(vector_bits()), C, _c_text, hardware=HOST,
@@ -94,7 +98,7 @@ DEVICES: dict[str, DeviceKind] = {
         ),
         DeviceKind(
             "cuda-emulated", emulated_backend(DEFAULT_TARGET), _cuda_launches, CUDA, _cuda_text,
-            "on the CPU, never timed", standing_for=emulated_backend,
+            "on the CPU, never timed", standing_for=emulated_backend, dear_launches=True,
         ),
     )
 }  # fmt: skip

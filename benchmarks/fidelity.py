@@ -17,6 +17,7 @@ from autofuse.ops.types import AutofuseError
 from autofuse.peers.counts import Counts, hlo_counts, inductor_counts
 from autofuse.peers.systems import require
 from autofuse.peers.types import BenchError, BenchWorkload
+from autofuse.plan.products import product_of
 from autofuse.plan.types import FusionPlan
 from autofuse.zoo import ZOO
 from benchmarks.workloads import bench_workload
@@ -37,9 +38,10 @@ def _size(plan: FusionPlan) -> int:
 
 def _library(graph: Graph, plan: FusionPlan) -> int:
     return sum(
-        graph[g.nodes[0]].op in ("dot_general", "random_bits")
+        product_of(graph, g.nodes) is not None
+        or (len(g.nodes) == 1 and graph[g.nodes[0]].op in ("dot_general", "random_bits"))
         for g in plan.groups
-        if len(g.nodes) == 1 and g.body is None
+        if g.body is None
     )
 
 

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from autofuse.graph.types import Graph
+from autofuse.kernel.dialects import C
 from autofuse.plan.groups import reads
 from autofuse.plan.parameters import (
     C_LAUNCH,
@@ -63,7 +64,7 @@ class CpuLaunchSpace:
         self.vector_bits = vector_bits
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
-        return kernel_kind(graph, group)
+        return kernel_kind(graph, group, C)
 
     def default(self, graph: Graph, group: FusionGroup) -> LaunchConfig:
         return self.choose(graph, group, first_option, "")

@@ -24,6 +24,7 @@ from autofuse.plan.partition import (
     plan_of_sets,
     whole_loop_is_legal,
 )
+from autofuse.plan.products import fold_moves, folded_moves
 from autofuse.plan.types import FusionPlan, LoopBody, PlanError, Setting
 from search_spaces.launch import Chooser
 
@@ -79,6 +80,11 @@ class FusionSpace:
         return frozenset(n for n in self.live if stands_alone(self.graph, n) is not None)
 
     @cached_property
+    def products(self) -> tuple[int, ...]:
+        """Nodes whose library calls can do moves of their operands."""
+        return tuple(n for n in self.live if folded_moves(self.graph, n))
+
+    @cached_property
     def loops(self) -> Mapping[int, FusionSpace]:
         """The space of each counted loop's body."""
         return {
@@ -122,7 +128,8 @@ class FusionSpace:
         sets = merge_edges(self.graph, self.supernodes, edges, fixed, should_stop)
         if len(sets) > 1 and chooser(f"{self.prefix}pack", (False, True)):
             sets = fuse_independent(self.graph, sets, fixed, should_stop)
-        return plan_of_sets(self.graph, sets, bodies)
+        folded = [n for n in self.products if chooser(f"{self.prefix}moves:{n}", (True, False))]
+        return plan_of_sets(self.graph, fold_moves(self.graph, sets, folded), bodies)
 
     def _body(self, loop: int, chooser: Chooser, should_stop: Callable[[], bool]) -> LoopBody:
         """How a loop is run by the host."""
@@ -145,6 +152,9 @@ class FusionSpace:
                 choices[f"{self.prefix}unroll:{n}"] = factor
                 if factor == group.unroll:
                     choices |= self.unrolled(n, factor).encode(group.body)
+        for n in self.products:
+            own = (plan.groups[i] for i in where.get(n, ()))
+            choices[f"{self.prefix}moves:{n}"] = any(len(group.nodes) > 1 for group in own)
         for a, b in self.edges:
             joined = bool(where.get(a, set()) & where.get(b, set()))
             choices[f"{self.prefix}fuse:{a}-{b}"] = joined

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from autofuse.graph.types import Graph
-from autofuse.kernel.gemm import blas_form
+from autofuse.kernel.dialects import Dialect
+from autofuse.kernel.gemm import library_product
 from autofuse.plan.forms import Form
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.parameters import GEMM, ITEM, LOOP, PRODUCT, LaunchParameter, LaunchTable
@@ -49,11 +50,11 @@ class LaunchSpace(Protocol):
         ...
 
 
-def kernel_kind(graph: Graph, group: FusionGroup) -> str:
-    """See `LaunchSpace.kind`."""
+def kernel_kind(graph: Graph, group: FusionGroup, dialect: Dialect) -> str:
+    """See `LaunchSpace.kind`; a dialect says what its library multiplies."""
     if group.body is not None:
         return BODY
-    if blas_form(graph, group) is not None:
+    if library_product(graph, group, dialect) is not None:
         return GEMM
     form = widest_form(graph, group)
     if form is not None and form.carries:

@@ -21,6 +21,7 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.kernel.ir import Kernel
 from autofuse.kernel.lower import extract, lower
+from autofuse.measure.calibrate_cuda import target_calibration
 from autofuse.plan.groups import group_of, is_source
 from autofuse.plan.types import LaunchConfig, Setting
 
@@ -59,6 +60,14 @@ def test_peaks_are_those_of_the_data_sheets(name: str, f32: float, f64: float) -
     peaks = TARGETS[name].peaks
     assert peaks["f32"] / 1e3 == pytest.approx(f32, rel=0.02)
     assert peaks["f64"] / 1e3 == pytest.approx(f64, rel=0.02)
+
+
+@pytest.mark.parametrize(("name", "f16"), [("A100", 312), ("H100", 989), ("B200", 2250)])
+def test_no_product_is_faster_than_its_bound(name: str, f16: float) -> None:
+    """Tensor cores on 16 bits, as the data sheets have them at a clock that may be lower."""
+    target = TARGETS[name]
+    assert f16 <= 1.01 * target.peaks["product"] / 1e3 <= 1.1 * f16
+    assert target_calibration(target).contraction >= target.peaks["product"]
 
 
 def test_a_device_describes_itself() -> None:

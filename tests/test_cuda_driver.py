@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from fake_cublas import FakeCublas
 from fake_cupy import FakeCupy, Resources, Stream
+from gemm_forms import contiguous
 
 from autofuse.backends.cuda.blas import Cublas, CublasError, CublasMissing, cublas_library
 from autofuse.backends.cuda.driver import CupyDriver
@@ -46,7 +47,7 @@ def test_a_thread_makes_the_context_current() -> None:
 
 WORKSPACE = 256
 FORMS = [
-    GemmForm(batch, 3, 4, 5, trans_a, trans_b)
+    contiguous(batch, 3, 4, 5, trans_a, trans_b)
     for batch in (1, 2)
     for trans_a in (False, True)
     for trans_b in (False, True)
@@ -60,10 +61,12 @@ def product(form: GemmForm, dtype: DType, tf32: bool = False) -> Gemm:
 def operands(form: GemmForm, dtype: DType) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """A and B as they are stored, and room for C."""
     rng = np.random.default_rng(0)
-    shape_a = (form.k, form.m) if form.trans_a else (form.m, form.k)
-    shape_b = (form.n, form.k) if form.trans_b else (form.k, form.n)
-    a, b = (rng.integers(-4, 5, (form.batch, *s)).astype(dtype.numpy) for s in (shape_a, shape_b))
-    return a, b, np.zeros((form.batch, form.m, form.n), dtype.numpy)
+    shape_a = (form.k, form.m) if form.a.transposed else (form.m, form.k)
+    shape_b = (form.n, form.k) if form.b.transposed else (form.k, form.n)
+    a, b = (
+        rng.integers(-4, 5, (form.products, *s)).astype(dtype.numpy) for s in (shape_a, shape_b)
+    )
+    return a, b, np.zeros((form.products, form.m, form.n), dtype.numpy)
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.F16, DType.BF16])
@@ -76,8 +79,8 @@ def test_products_are_captured(form: GemmForm, dtype: DType) -> None:
     addresses = (a.ctypes.data, b.ctypes.data, c.ctypes.data)
     work = [lambda: driver.gemm(product(form, dtype), addresses, WORKSPACE)]
     assert driver.capture(Stream(cupy, 7), work) == "graph"
-    left = a.swapaxes(1, 2) if form.trans_a else a
-    right = b.swapaxes(1, 2) if form.trans_b else b
+    left = a.swapaxes(1, 2) if form.a.transposed else a
+    right = b.swapaxes(1, 2) if form.b.transposed else b
     wanted = left.astype(np.float64) @ right.astype(np.float64)
     np.testing.assert_array_equal(c.astype(np.float64), wanted)
     assert library.streams == [7], "one call, however many products"

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_cuda import DeviceArray, FakeDriver, Foreign, Stream, floats
+from gemm_forms import contiguous
 
 from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.arrays import Arguments, first_overlap
@@ -20,7 +21,6 @@ from autofuse.backends.cuda.launch import KEPT_GRAPHS, CudaPlan
 from autofuse.backends.cuda.program import Action, Argument, Gemm, KernelLaunch, LoopAction
 from autofuse.backends.library import ArrayError
 from autofuse.errors import AutofuseError
-from autofuse.ops.contraction import GemmForm
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
 from autofuse.plan.schedule import Copy, Ref
@@ -221,7 +221,7 @@ def test_a_loop_reads_its_trip_number_and_alternates_its_state(
     assert copies[1] - copies[0] == 8, "iterations 0 and 2"
 
 
-FORM = GemmForm(1, 2, 2, 2, False, False)
+FORM = contiguous(1, 2, 2, 2)
 PRODUCT: tuple[Action, ...] = (Gemm(FORM, DType.F32, Ref("in"), Ref("in"), Ref("out")),)
 
 

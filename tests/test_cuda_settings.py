@@ -166,3 +166,10 @@ def test_settings_that_no_kernel_can_have() -> None:
         kernel = one_kernel(softmax(4, 8), "k", LaunchConfig.of(**{name: value})).kernel
         with pytest.raises(LaunchSettingError, match=reason):
             render_cuda(kernel)
+
+
+@pytest.mark.parametrize("how", ["", "block", "warp", "split"])
+def test_half_a_warp_folds_no_row(how: str) -> None:
+    kernel = one_kernel(softmax(4, 64), "k", LaunchConfig.of(threads=16, reduce=how)).kernel
+    with pytest.raises(LaunchSettingError, match="whole warps do"):
+        render_cuda(kernel)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autofuse.backends.cuda.build import build_cuda
 from autofuse.backends.cuda.devices import TARGETS
-from autofuse.backends.cuda.program import cuda_program
+from autofuse.backends.cuda.program import Gemm, KernelLaunch, cuda_program
 from autofuse.devices import device_named
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
@@ -20,6 +20,9 @@ from autofuse.measure.check import NOISE_ULPS
 from autofuse.plan.groups import group_of, is_source
 from autofuse.plan.parameters import FAST_DIVISION, FAST_DIVISION_ULPS
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, Setting
+from autofuse.tuning.plans import fused_candidate
+from autofuse.zoo import zoo_graph
+from autofuse.zoo.cartpole import cartpole_naive
 from search_spaces import CudaLaunchSpace
 
 SPACE = CudaLaunchSpace()
@@ -42,9 +45,9 @@ def turned() -> Graph:
     return canonical(b.build([b.add("transpose", b.input("x", (512, 256), "f32"), perm=(1, 0))]))
 
 
-def product() -> Graph:
+def product(dtype: str = "f32") -> Graph:
     b = GraphBuilder()
-    x, y = b.input("x", (64, 32), "f32"), b.input("y", (32, 48), "f32")
+    x, y = b.input("x", (64, 32), dtype), b.input("y", (32, 48), dtype)
     none: tuple[int, ...] = ()
     made = b.add("dot_general", x, y, lhs_batch=none, rhs_batch=none, lhs_contract=(1,),
                  rhs_contract=(0,))  # fmt: skip
@@ -59,7 +62,7 @@ def default(graph: Graph, space: CudaLaunchSpace = SPACE) -> dict[str, Setting]:
     return dict(space.default(graph, whole(graph)).settings)
 
 
-def offered(graph: Graph) -> dict[str, tuple[Setting, ...]]:
+def offered(graph: Graph, space: CudaLaunchSpace = SPACE) -> dict[str, tuple[Setting, ...]]:
     """Every parameter asked for by default, with its options."""
     found: dict[str, tuple[Setting, ...]] = {}
 
@@ -67,7 +70,7 @@ def offered(graph: Graph) -> dict[str, tuple[Setting, ...]]:
         found[".".join(name.split(".")[1:-1])] = options
         return options[0]
 
-    SPACE.choose(graph, whole(graph), note, "p")
+    space.choose(graph, whole(graph), note, "p")
     return found
 
 
@@ -131,6 +134,48 @@ def test_kinds() -> None:
     assert default(product()) == {}, "cuBLAS"
     assert offered(turned())["item.transpose"] == (False, True)
     assert "item.transpose" not in offered(pointwise())
+
+
+def test_few_items_of_a_loop_leave_no_multiprocessor_idle() -> None:
+    """2048 environments on the 132 multiprocessors of an H100, and as many as fill it."""
+    space = CudaLaunchSpace(TARGETS["H100"])
+    graph = canonical(zoo_graph("cartpole_naive"))
+    (group,) = fused_candidate(graph, space).plan.groups
+    assert space.kind(graph, group) == "loop"
+    assert space.default(graph, group)["threads"] == 16
+    candidate = Candidate(FusionPlan((group,)), (space.default(graph, group),))
+    (launch,) = cuda_program(graph, candidate, TARGETS["H100"]).actions
+    assert isinstance(launch, KernelLaunch)
+    assert (launch.geometry.grid, launch.geometry.block) == (128, 16)
+    assert {16, 32, 64, 128} <= set(offered(graph, space)["loop.threads"])
+    many = canonical(cartpole_naive(1 << 16, 10))
+    assert space.default(many, fused_candidate(many, space).plan.groups[0])["threads"] == 128
+    assert 16 not in offered(pointwise())["item.threads"], "only loops take long over an item"
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
+def test_a_library_may_round_factors_of_f32_and_nothing_is_divided(dtype: str) -> None:
+    asked = offered(product(dtype))
+    assert asked.get("gemm.math") == (("strict", "relaxed") if dtype == "f32" else None)
+    assert asked.keys() - {"gemm.math"} == {"gemm.impl"}, "the rest is the library's"
+    loops = {}
+
+    def by_loops(name: str, options: tuple[Setting, ...]) -> Setting:
+        loops[name.split(".")[2]] = options
+        return "loops" if "loops" in options else options[-1]
+
+    graph = product(dtype)
+    assert dict(SPACE.choose(graph, whole(graph), by_loops, "p").settings)["impl"] == "loops"
+    assert loops["math"] == ("strict", "relaxed")
+
+
+def test_relaxed_products_of_f32_are_asked_for_in_tf32() -> None:
+    graph = product()
+    plan = FusionPlan((whole(graph),))
+    for launch, tf32 in ((SPACE.default(graph, whole(graph)), False),
+                         (LaunchConfig.of(math="relaxed"), True)):  # fmt: skip
+        (called,) = cuda_program(graph, Candidate(plan, (launch,))).actions
+        assert isinstance(called, Gemm) and called.tf32 is tf32
 
 
 def test_small_work_has_small_blocks() -> None:

@@ -79,6 +79,7 @@ ROW_SETTINGS = (
     {"threads": 64, "reduce": "barrier", "keep": "registers", "parts": 2, "grid": "one"},
 )
 ITEM_SETTINGS = (
+    {"threads": 16, "items": 1, "grid": "one"},
     {"threads": 64, "items": 1},
     {"threads": 128, "items": 4, "vector": 4, "grid": "one"},
     {"threads": 128, "items": 2, "transpose": True, "reduce": "block"},

@@ -10,10 +10,10 @@ from expr_eval import Loads, eval_body
 
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
-from autofuse.ops.movement import reshape_groups
 from autofuse.ops.scalar import Expr, Load, Sym
 from autofuse.ops.spec import AxisMap, infer, spec_of
 from autofuse.ops.types import GraphError, OpCall, TensorType, make_attrs
+from autofuse.ops.views import reshape_groups
 
 F32 = DType.F32
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from expr_eval import eval_body
+from gemm_forms import contiguous, multiplied
 from numpy.typing import ArrayLike
 
-from autofuse.ops.contraction import GemmForm, dot_attrs, gemm_form
+from autofuse.ops.contraction import BatchAxis, GemmForm, Matrix, dot_attrs, gemm_form
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import infer, spec_of
 from autofuse.ops.types import GraphError, OpCall, TensorType, make_attrs
@@ -114,17 +115,19 @@ TWICE = dot_attrs((3,), (3,), (0, 1), (0, 1))
 @pytest.mark.parametrize(
     ("lhs", "rhs", "attrs", "form"),
     [
-        ((3, 5), (5, 2), dot_attrs((1,), (0,)), GemmForm(1, 3, 2, 5, False, False)),
-        ((5, 3), (5, 2), dot_attrs((0,), (0,)), GemmForm(1, 3, 2, 5, True, False)),
-        ((3, 5), (2, 5), dot_attrs((1,), (1,)), GemmForm(1, 3, 2, 5, False, True)),
-        ((5, 3), (2, 5), dot_attrs((0,), (1,)), GemmForm(1, 3, 2, 5, True, True)),
-        ((4, 7, 5), (5, 2), dot_attrs((2,), (0,)), GemmForm(1, 28, 2, 5, False, False)),
-        ((3, 5, 7), (5, 7, 2), dot_attrs((1, 2), (0, 1)), GemmForm(1, 3, 2, 35, False, False)),
-        ((5,), (5,), dot_attrs((0,), (0,)), GemmForm(1, 1, 1, 5, False, False)),
-        ((3,), (2,), dot_attrs((), ()), GemmForm(1, 3, 2, 1, False, False)),
-        ((4, 3, 5), (4, 5, 2), BATCHED, GemmForm(4, 3, 2, 5, False, False)),
-        ((4, 6, 3, 5), (4, 6, 2, 5), TWICE, GemmForm(24, 3, 2, 5, False, True)),
-        ((3, 4, 5), (4, 5, 2), dot_attrs((2,), (1,), (1,), (0,)), None),
+        ((3, 5), (5, 2), dot_attrs((1,), (0,)), contiguous(1, 3, 2, 5)),
+        ((5, 3), (5, 2), dot_attrs((0,), (0,)), contiguous(1, 3, 2, 5, True, False)),
+        ((3, 5), (2, 5), dot_attrs((1,), (1,)), contiguous(1, 3, 2, 5, False, True)),
+        ((5, 3), (2, 5), dot_attrs((0,), (1,)), contiguous(1, 3, 2, 5, True, True)),
+        ((4, 7, 5), (5, 2), dot_attrs((2,), (0,)), contiguous(1, 28, 2, 5, False, False)),
+        ((3, 5, 7), (5, 7, 2), dot_attrs((1, 2), (0, 1)), contiguous(1, 3, 2, 35, False, False)),
+        ((5,), (5,), dot_attrs((0,), (0,)), contiguous(1, 1, 1, 5, False, False)),
+        ((3,), (2,), dot_attrs((), ()), contiguous(1, 3, 2, 1, False, False)),
+        ((4, 3, 5), (4, 5, 2), BATCHED, contiguous(4, 3, 2, 5, False, False)),
+        ((4, 6, 3, 5), (4, 6, 2, 5), TWICE, contiguous(24, 3, 2, 5, False, True)),
+        ((3, 4, 5), (4, 5, 2), dot_attrs((2,), (1,), (1,), (0,)),
+         GemmForm(3, 2, 5, Matrix(0, 20), Matrix(0, 2), (BatchAxis(4, 5, 10, 6),))),
+        ((3, 5, 4), (4, 5, 2), dot_attrs((1,), (1,), (2,), (0,)), None),
         ((3, 5, 7), (7, 5, 2), dot_attrs((1, 2), (1, 0)), None),
         ((3, 5, 4), (5, 2), dot_attrs((1,), (0,)), None),
     ],
@@ -137,11 +140,7 @@ def test_gemm_form(lhs: Dims, rhs: Dims, attrs: dict[str, Dims], form: GemmForm 
         return
     rng = np.random.default_rng(1)
     a, b = rng.normal(size=lhs), rng.normal(size=rhs)
-    left = a.reshape((found.batch, *((found.k, found.m) if found.trans_a else (found.m, found.k))))
-    right = b.reshape((found.batch, *((found.n, found.k) if found.trans_b else (found.k, found.n))))
-    product = np.einsum(
-        f"b{'km' if found.trans_a else 'mk'},b{'nk' if found.trans_b else 'kn'}->bmn", left, right
-    )
+    product = multiplied(found, a, b)
     wanted = spec_of("dot_general").reference((a, b), call)[0]
     np.testing.assert_allclose(product.reshape(call.out.shape), wanted, rtol=1e-12)
 

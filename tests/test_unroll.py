@@ -21,6 +21,7 @@ from autofuse.graph.readback import read_text
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.unroll import unrolled_body
+from autofuse.kernel.dialects import C
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import GraphError
 from autofuse.plan.groups import host_loop
@@ -196,7 +197,7 @@ def test_a_factor_needs_a_body_and_is_at_least_one() -> None:
 
 
 def test_a_shown_plan_says_how_many_trips_are_one() -> None:
-    lines = {k: "\n".join(tree_lines(plan_data(GRAPH, by(k))["groups"])) for k in (1, 3, 6)}
+    lines = {k: "\n".join(tree_lines(plan_data(GRAPH, by(k), C)["groups"])) for k in (1, 3, 6)}
     assert "6 iterations, each:" in lines[1] and "unrolled" not in lines[1]
     assert "2 iterations, unrolled by 3, each:" in lines[3]
     assert "1 iteration, unrolled by 6, each:" in lines[6]

@@ -104,7 +104,7 @@ def program(graph: Graph, candidate: Candidate) -> Program:
     calls: dict[Run, KernelCall] = {}
     units: dict[tuple[str, ...], dict[str, str]] = {}
     for run in kernel_runs(plan.steps):
-        if uses_blas(run.graph, run.group, run.launch) or same_kernel(run) in calls:
+        if uses_blas(run.graph, run.group, run.launch, C) or same_kernel(run) in calls:
             continue
         kernel = rendered(extract(run.graph, run.group)[0], run.launch)
         name, text = named(kernel.text, run.launch)
@@ -126,7 +126,7 @@ def kernel_code(run: Run) -> str:
     """The digest of one kernel's text and flags (see `backends/codes.py`).
 
     Raises AutofuseError for a group that cannot be lowered."""
-    if uses_blas(run.graph, run.group, run.launch):
+    if uses_blas(run.graph, run.group, run.launch, C):
         return library_code(run, library_task(run), *ENTRY_FLAGS)
     kernel = rendered(extract(run.graph, run.group)[0], run.launch)
     flags = (*BASE_FLAGS, *flags_of(run.launch))

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
-from autofuse.kernel.gemm import blas_form, uses_blas
+from autofuse.kernel.gemm import library_product, uses_blas
 from autofuse.kernel.lower import extract
 from autofuse.ops.contraction import GemmForm
 from autofuse.ops.dtypes import DType
 from autofuse.plan.groups import reads
 from autofuse.plan.parameters import THREADS
+from autofuse.plan.products import Product
 from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Schedule, Step, kernel_runs
 
 ENTRY = "af_entry"
@@ -59,7 +60,7 @@ def same_kernel(run: Run) -> Run:
 def entry_text(graph: Graph, plan: Schedule, calls: Mapping[Run, KernelCall]) -> str:
     """The translation unit of the entry; kernels are declared here and defined elsewhere."""
     heads = {call.name: call for call in calls.values()}
-    gemms = [r for r in kernel_runs(plan.steps) if uses_blas(r.graph, r.group, r.launch)]
+    gemms = [r for r in kernel_runs(plan.steps) if uses_blas(r.graph, r.group, r.launch, C)]
     numbers = {run: i for i, run in enumerate(dict.fromkeys(map(same_kernel, gemms)))}
     lines = [C.prelude, _RUNTIME]
     for name in sorted(heads):
@@ -154,13 +155,14 @@ def _steps(
 def _call(
     run: Run, calls: Mapping[Run, KernelCall], gemms: Mapping[Run, int], pad: str
 ) -> Iterator[str]:
+    inputs: tuple[Ref, ...]
     threads = THREADS.of(run.launch)
     same = same_kernel(run)
     if same in gemms:
         task, total = f"t_gemm{gemms[same]}", gemm_slices(run)
         place = dict(zip(reads(run.graph, run.group.nodes), run.reads, strict=True))
-        inputs = tuple(place[v] for v in run.graph[run.group.nodes[0]].inputs)
-        extra = ["blas"]
+        found = _product(run)
+        inputs, extra = (place[found.lhs], place[found.rhs]), ["blas"]
     else:
         task, total = f"t_{calls[same].name}", calls[same].iterations
         inputs, extra = _inputs(run), []
@@ -186,37 +188,36 @@ def _address(ref: Ref) -> str:
     return f"(void *)({' + '.join(parts)})"
 
 
-def _form(run: Run) -> GemmForm:
-    form = blas_form(run.graph, run.group)
-    assert form is not None
-    return form
+def _product(run: Run) -> Product:
+    found = library_product(run.graph, run.group, C)
+    assert found is not None
+    return found
 
 
 def _cuts(run: Run) -> int:
     """Slices per matrix: batches are enough work to share when there are several per thread."""
     threads = THREADS.of(run.launch)
-    return 1 if _form(run).batch >= 2 * threads else 2 * threads if threads > 1 else 1
+    return 1 if _product(run).form.products >= 2 * threads else 2 * threads if threads > 1 else 1
 
 
 def gemm_slices(run: Run) -> int:
     """Pieces of work a library call is cut into."""
-    return _form(run).batch * _cuts(run)
+    return _product(run).form.products * _cuts(run)
 
 
 def _gemm_task(run: Run, number: int) -> Iterator[str]:
     """Row-major C = A B as the column-major product of the transposes, one slice of rows (or
     columns, when they are more) at a time."""
-    form, cuts = _form(run), _cuts(run)
+    form, cuts = _product(run).form, _cuts(run)
     dtype = run.graph.type_of(run.group.outputs[0]).dtype
     t, slot = ("float", 0) if dtype is DType.F32 else ("double", 1)
-    lda, ldb = (form.m if form.trans_a else form.k), (form.k if form.trans_b else form.n)
     by_rows = form.m >= form.n or form.m >= 64 * cuts
     whole = form.m if by_rows else form.n
     m, n = ("count", str(form.n)) if by_rows else (str(form.m), "count")
-    shift_a = f"first_row * {1 if form.trans_a else form.k}LL" if by_rows else "0"
-    shift_b = "0" if by_rows else f"first_row * {form.k if form.trans_b else 1}LL"
-    shift_c = f"first_row * {form.n if by_rows else 1}LL"
-    ta, tb = ("T" if form.trans_a else "N"), ("T" if form.trans_b else "N")
+    step_a = (1 if form.a.transposed else form.a.leading) if by_rows else 0
+    step_b = 0 if by_rows else form.b.leading if form.b.transposed else 1
+    step_c = form.n if by_rows else 1
+    ta, tb = ("T" if form.a.transposed else "N"), ("T" if form.b.transposed else "N")
     yield f"static void t_gemm{number}(void **p, int64_t first, int64_t last)"
     yield "{"
     yield "  void **const blas = (void **)p[3];"
@@ -227,11 +228,24 @@ def _gemm_task(run: Run, number: int) -> Iterator[str]:
     yield "    if (count == 0) continue;"
     yield f"    const {t} one = 1, zero = 0;"
     yield f"    const int m = {m}, n = {n}, k = {form.k};"
-    yield f"    const int lda = {lda}, ldb = {ldb}, ldc = {form.n};"
-    yield f"    const {t} *a = (const {t} *)p[0] + j * {form.m * form.k} + {shift_a};"
-    yield f"    const {t} *b = (const {t} *)p[1] + j * {form.k * form.n} + {shift_b};"
-    yield f"    {t} *c = ({t} *)p[2] + j * {form.m * form.n} + {shift_c};"
+    yield f"    const int lda = {form.a.leading}, ldb = {form.b.leading}, ldc = {form.n};"
+    for name, place, step, offset in (
+        ("a", 0, step_a, form.a.offset), ("b", 1, step_b, form.b.offset), ("c", 2, step_c, 0),
+    ):  # fmt: skip
+        const = "" if name == "c" else "const "
+        at = _element(form, name, offset, step)
+        yield f"    {const}{t} *{name} = ({const}{t} *)p[{place}] + {at};"
     yield f'    ((af_gemm_{dtype})blas[{slot}])("{tb}", "{ta}", &n, &m, &k, &one, b, &ldb, a, &lda,'
     yield "      &zero, c, &ldc);"
     yield "  }"
     yield "}"
+
+
+def _element(form: GemmForm, matrix: str, offset: int, step: int) -> str:
+    """Where product `j` begins in an array, `first_row` rows or columns of `step` elements on."""
+    parts = [f"{offset}LL", f"first_row * {step}LL"]
+    inner = form.products
+    for axis in form.batch:
+        inner //= axis.extent
+        parts.append(f"j / {inner} % {axis.extent} * {getattr(axis, matrix)}LL")
+    return " + ".join(parts)

@@ -8,6 +8,7 @@ from typing import Any
 from autofuse.commands.output import amount, plural, size
 from autofuse.cost.traffic import Traffic, group_traffic, plan_traffic, read_bytes
 from autofuse.graph.types import Graph, Value
+from autofuse.kernel.dialects import Dialect
 from autofuse.kernel.gemm import uses_blas
 from autofuse.plan.groups import host_loop
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
@@ -15,10 +16,11 @@ from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 _NAMED_NODES = 12
 
 
-def plan_data(graph: Graph, candidate: Candidate) -> dict[str, Any]:
-    """The groups of a candidate of a canonical graph with their traffic, and the totals."""
+def plan_data(graph: Graph, candidate: Candidate, dialect: Dialect) -> dict[str, Any]:
+    """The groups of a candidate of a canonical graph with their traffic, and the totals; a dialect
+    says which of them are library calls."""
     return {
-        "groups": _groups(graph, candidate.plan, candidate.launches, candidate.bodies),
+        "groups": _groups(graph, candidate.plan, candidate.launches, candidate.bodies, dialect),
         "traffic": _traffic(plan_traffic(graph, candidate.plan)),
     }
 
@@ -28,17 +30,19 @@ def _groups(
     plan: FusionPlan,
     launches: Sequence[LaunchConfig],
     bodies: Sequence[Sequence[LaunchConfig]],
+    dialect: Dialect,
 ) -> list[dict[str, Any]]:
     found = []
     for position, (group, launch) in enumerate(zip(plan.groups, launches, strict=True)):
         inside = bodies[position] if bodies else ()
-        found.append(_group(graph, group, launch, inside))
+        found.append(_group(graph, group, launch, inside, dialect))
     return found
 
 
 def _group(
-    graph: Graph, group: FusionGroup, launch: LaunchConfig, inside: Sequence[LaunchConfig]
-) -> dict[str, Any]:
+    graph: Graph, group: FusionGroup, launch: LaunchConfig, inside: Sequence[LaunchConfig],
+    dialect: Dialect,
+) -> dict[str, Any]:  # fmt: skip
     data: dict[str, Any] = {
         "nodes": [{"node": n, "op": graph[n].op, "name": graph[n].name,
                    "types": [str(t) for t in graph[n].types]} for n in group.nodes],
@@ -47,10 +51,10 @@ def _group(
         "traffic": _traffic(group_traffic(graph, group)),
     }  # fmt: skip
     if group.body is None:
-        library = uses_blas(graph, group, launch)
+        library = uses_blas(graph, group, launch, dialect)
         return data | {"library": library, "launch": dict(launch.settings)}
     body, trips = host_loop(graph, group)
-    inner = _groups(body, group.body, inside, ())
+    inner = _groups(body, group.body, inside, (), dialect)
     return data | {"loop": {"trips": trips, "unroll": group.unroll, "groups": inner}}
 
 

@@ -68,7 +68,7 @@ def show(
     kind = asked_device(device, target)
     speaker = kind if dialect in (None, kind.dialect.name) else speaking(str(dialect))
     chosen, candidate = _candidate(graph, plan, kind, target, db)
-    data = _data(name, graph, chosen, candidate)
+    data = _data(name, graph, chosen, candidate, kind)
     lines = list(_tree(data)) if not (why or text) else []
     if why:
         told, found = _why(graph, chosen, candidate, kind, target, db)
@@ -88,18 +88,20 @@ def _candidate(
 ) -> tuple[str, Candidate]:
     """The plan asked for and its name; asked for none, what `autofuse.compile` would use."""
     from autofuse.tuning import best_plan, plan_named
-    from autofuse.tuning.plans import BEST, DEFAULT_PLAN
+    from autofuse.tuning.plans import BEST, untuned_candidate
 
     if plan is not None:
         return plan, plan_named(graph, plan, device=kind.name, target=target, db=db)
     known = best_plan(graph, device=kind.name, target=target, db=db)
     if known is not None:
         return BEST, known.candidate
-    found = plan_named(graph, DEFAULT_PLAN, device=kind.name, target=target, db=db)
-    return DEFAULT_PLAN, found
+    untuned = untuned_candidate(graph, kind)
+    return untuned.origin, untuned
 
 
-def _data(name: str, graph: Graph, chosen: str, candidate: Candidate) -> dict[str, Any]:
+def _data(
+    name: str, graph: Graph, chosen: str, candidate: Candidate, kind: DeviceKind
+) -> dict[str, Any]:
     return {
         "name": name,
         "graph": {"digest": digest(graph), "nodes": len(graph.nodes)},
@@ -110,7 +112,7 @@ def _data(name: str, graph: Graph, chosen: str, candidate: Candidate) -> dict[st
             "launches_per_call": launches_per_call(schedule(graph, candidate).steps),
             "peak_bytes": peak_bytes(graph, candidate.plan),
         },
-        **plan_data(graph, candidate),
+        **plan_data(graph, candidate, kind.dialect),
     }
 
 
@@ -178,7 +180,7 @@ def _kernels(graph: Graph, candidate: Candidate, speaker: DeviceKind) -> Iterato
             continue
         seen.add(key)
         nodes = list(run.group.nodes)
-        if uses_blas(run.graph, run.group, run.launch):
+        if uses_blas(run.graph, run.group, run.launch, speaker.dialect):
             yield {"name": None, "nodes": nodes, "library": "BLAS", "text": None}
             continue
         name, text = speaker.kernel_text(run)

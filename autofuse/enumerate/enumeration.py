@@ -14,7 +14,14 @@ from dataclasses import dataclass, field, replace
 
 from autofuse.cost.bounds import NOMINAL, Calibration, group_bound_us
 from autofuse.enumerate.candidates import EnumerateOptions, GrownState, Judge, KernelOption, Sketch
-from autofuse.enumerate.joins import CROWD, fuse_legal, neighbours, side_by_side, whole_parts
+from autofuse.enumerate.joins import (
+    CROWD,
+    fuse_legal,
+    neighbours,
+    products,
+    side_by_side,
+    whole_parts,
+)
 from autofuse.enumerate.structure import Key, Structures
 from autofuse.enumerate.supernodes import Supernodes, supernodes_of
 from autofuse.graph.types import Graph
@@ -104,6 +111,8 @@ def enumerate_groups(
     ]
     for state in singles:
         found.add_state(state)
+    for option in products(judge):
+        found.add(option, always=True)
     found.base = frozenset(found.options)
     fused = fuse_legal(judge)
     for state in (*fused, *whole_parts(judge)):

@@ -11,7 +11,11 @@ from operator import or_
 from autofuse.cost.work import group_work
 from autofuse.enumerate.candidates import GrownState, Judge, KernelOption
 from autofuse.enumerate.supernodes import Supernodes
+from autofuse.graph.types import Value
+from autofuse.plan.barriers import may_be_library
 from autofuse.plan.clusters import bits, connected, mask_of
+from autofuse.plan.groups import is_source, reads
+from autofuse.plan.products import folded_moves
 
 # A value that more supernodes read makes no neighbours of them.
 CROWD = 8
@@ -91,8 +95,29 @@ def whole_parts(judge: Judge) -> list[GrownState]:
     return [state for state in found if state is not None]
 
 
+def products(judge: Judge) -> Iterator[KernelOption]:
+    """Every product with the moves of its operands that a library call can do, where what these
+    moves read is written."""
+    graph, supernodes = judge.graph, judge.supernodes
+    written = {export.value for one in supernodes.items for export in one.exports}
+    for one in supernodes.items:
+        node = one.own[0]
+        if len(one.own) > 1 or not may_be_library(graph, node):
+            continue
+        moves = folded_moves(graph, node)
+        nodes = (*moves, node)
+        needs = (v for v in reads(graph, nodes) if not is_source(graph, v.node))
+        option = (
+            judge.option(nodes, (Value(node),)) if moves and written.issuperset(needs) else None
+        )
+        if option is not None:
+            judge.counts["products with moves"] += 1
+            yield option
+
+
 def side_by_side(judge: Judge, states: Sequence[GrownState]) -> Iterator[KernelOption]:
-    """Small kernels that do not depend on each other fused horizontally, 2, 4, 8, ... at a time."""
+    """Small kernels that do not depend on each other fused horizontally, 2, 4, 8, ... at a time,
+    and what is left over."""
     limit = judge.options.horizontal
     if limit < 2:
         return
@@ -126,7 +151,8 @@ def _is_small(judge: Judge, state: GrownState) -> bool:
 
 
 def _independent(judge: Judge, units: Sequence[GrownState], size: int) -> int | None:
-    """The first unit with the next ones that neither need it, nor feed it, nor share supernodes."""
+    """The first unit with the next ones that neither need it, nor feed it, nor share supernodes: as
+    many as asked for, or all there are where that is more than half of it."""
     supernodes = judge.supernodes
     mask = around = 0
     taken = 0
@@ -137,5 +163,5 @@ def _independent(judge: Judge, units: Sequence[GrownState], size: int) -> int | 
         around |= reduce(or_, (supernodes.up[k] | supernodes.down[k] for k in bits(unit.mask)), 0)
         taken += 1
         if taken == size:
-            return mask
-    return None
+            break
+    return mask if 2 * taken > size else None

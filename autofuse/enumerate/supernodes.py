@@ -16,6 +16,7 @@ from autofuse.plan.clusters import bits, connected, live, mask_of, reach
 from autofuse.plan.groups import is_source, needed_outputs, reads
 from autofuse.plan.legality import check_group
 from autofuse.plan.partition import is_rematerialisable, with_operands
+from autofuse.plan.products import moves_of_products
 from autofuse.plan.types import Refusal
 
 # Whether joining a node with its one reader only saves a write and a read.
@@ -167,9 +168,13 @@ def gains_in_place(graph: Graph, n: int, user: int) -> bool:
 
 
 def gains_moved(graph: Graph, n: int, user: int) -> bool:
-    """As `gains_in_place`, or where one of the two only moves elements, each at most once."""
+    """As `gains_in_place`, or where one of the two only moves elements, each at most once; but what
+    a product may take in is kept apart from what is before it."""
     if gains_in_place(graph, n, user):
         return True
+    folded = moves_of_products(graph)
+    if user in folded and n not in folded:
+        return False
     made, reader = graph[n].spec, graph[user].spec
     if made.family is Family.ELEMENTWISE:
         # Concatenation and padding would compute every part at every element.

@@ -14,6 +14,9 @@ WARP = 32
 # Bytes that keep memory busy if every thread has asked for them before it waits: 2 KB a warp.
 IN_FLIGHT = 64
 MOST_THREADS = 1024
+# The smallest block: it runs as a warp of which half is idle.
+HALF_WARP = 16
+FOLDS_WANT_WARPS = f"a block of {HALF_WARP} threads cannot fold rows: whole warps do"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +49,13 @@ def _settings(launch: LaunchConfig) -> Settings:
     p.check_launch(p.CUDA_LAUNCH, launch)
     known: dict[str, Any] = {k: v for k, v in launch.settings if k in Settings.__dataclass_fields__}
     made = Settings(**known)
-    if made.threads < WARP or made.threads % WARP or made.threads > MOST_THREADS:
+    whole_warps = made.threads >= WARP and made.threads % WARP == 0
+    if not (whole_warps or made.threads == HALF_WARP) or made.threads > MOST_THREADS:
         raise p.LaunchSettingError(
-            f"a block of {made.threads} threads is not 32, 64, ... or {MOST_THREADS}"
+            f"a block of {made.threads} threads is not {HALF_WARP}, 32, 64, ... or {MOST_THREADS}"
         )
+    if made.reduce and not whole_warps:
+        raise p.LaunchSettingError(FOLDS_WANT_WARPS)
     return made
 
 

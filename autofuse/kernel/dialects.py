@@ -40,6 +40,8 @@ class Dialect:
     # Role of a parameter -> how its declaration is spelled, given type and name.
     parameters: Mapping[str, str]
     function: str
+    # What its library multiplies: BLAS on a CPU, cuBLAS (16 bits are summed in f32).
+    products: frozenset[DType]
     # C library functions that the prelude has a better spelling for.
     instead: Mapping[str, str] = field(default_factory=dict)
 
@@ -59,6 +61,7 @@ C = Dialect(
     types=_TYPES,
     parameters={"in": "const {} *restrict {}", "out": "{} *restrict {}"},
     function="void",
+    products=frozenset((DType.F32, DType.F64)),
     instead={"expf": "af_exp_f32", "exp": "af_exp_f64"},
 )
 CUDA = Dialect(
@@ -67,6 +70,7 @@ CUDA = Dialect(
     # Macros of the prelude: raw pointers on a GPU, checked ones in the emulator.
     parameters={"in": "AF_IN({}, {})", "out": "AF_OUT({}, {})", "work": "AF_WORK({}, {})"},
     function='extern "C" __global__ void',
+    products=frozenset((DType.F32, DType.F64, DType.F16, DType.BF16)),
 )
 # Of a kernel that starts while others still write what it is going to read.
 EARLY = replace(

@@ -1,25 +1,22 @@
-"""When a contraction may be a library call."""
+"""When a group is a library call."""
 
 from __future__ import annotations
 
 from autofuse.graph.types import Graph
-from autofuse.ops.contraction import GemmForm, gemm_form
-from autofuse.ops.dtypes import DType
+from autofuse.kernel.dialects import Dialect
 from autofuse.plan.parameters import IMPL
+from autofuse.plan.products import Product, product_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
 
-def blas_form(graph: Graph, group: FusionGroup) -> GemmForm | None:
-    """The GEMM that BLAS could compute for this group, or None."""
-    if len(group.nodes) != 1 or graph[group.nodes[0]].op != "dot_general":
+def library_product(graph: Graph, group: FusionGroup, dialect: Dialect) -> Product | None:
+    """The product that the library of a dialect could compute for this group, or None."""
+    found = product_of(graph, group.nodes)
+    if found is None or graph.type_of(found.output).dtype not in dialect.products:
         return None
-    call = graph.call(group.nodes[0])
-    if call.out.dtype not in (DType.F32, DType.F64):
-        return None
-    form = gemm_form(call)
-    return form if form is not None and min(form.m, form.n, form.k, form.batch) > 0 else None
+    return found
 
 
-def uses_blas(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> bool:
+def uses_blas(graph: Graph, group: FusionGroup, launch: LaunchConfig, dialect: Dialect) -> bool:
     """Whether this group is a library call under this launch configuration."""
-    return blas_form(graph, group) is not None and IMPL.of(launch) == "blas"
+    return IMPL.of(launch) == "blas" and library_product(graph, group, dialect) is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autofuse.kernel.cuda_settings import WARP, Settings, settings
+from autofuse.kernel.cuda_settings import FOLDS_WANT_WARPS, WARP, Settings, settings
 from autofuse.kernel.cuda_shape import (
     STATIC_SHARED,
     begins_early,
@@ -37,6 +37,7 @@ from autofuse.kernel.ir import (
 from autofuse.kernel.printer import Printer, signature
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
+from autofuse.plan.parameters import LaunchSettingError
 
 # Passes of one thread over its lanes that are unrolled, so that their loads are in flight together,
 # as long as the text does not grow beyond so many statements.
@@ -211,6 +212,8 @@ class _CudaPrinter(Printer):
 
     def lane(self, loop: Loop, depth: int, in_lane: bool) -> Iterator[str]:
         pad = "  " * depth
+        if loop.folds and self.team.kind == "block" and self.team.size < WARP:
+            raise LaunchSettingError(FOLDS_WANT_WARPS)
         yield from self.start_folds(loop, depth)
         yield from self.passes(loop, depth)
         for fold in loop.folds:

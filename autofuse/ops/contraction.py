@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from autofuse.ops.spec import (
     register,
 )
 from autofuse.ops.types import GraphError, OpCall, TensorType
+from autofuse.ops.views import View, joined, row_major
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,26 +41,66 @@ class DotAxes:
     rhs_free: tuple[int, ...]
 
 
+# Calls that one product may take: a library walks one batch axis by strides, and no more.
+MOST_CALLS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """How BLAS reads a matrix: from `offset` elements after the start of its array on, rows (of the
+    transposed matrix where `transposed`) that are `leading` elements apart, each contiguous."""
+
+    offset: int
+    leading: int
+    transposed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAxis:
+    """So many products, whose matrices are so many elements apart; 0: the same matrix again."""
+
+    extent: int
+    a: int
+    b: int
+    c: int
+
+
 @dataclass(frozen=True, slots=True)
 class GemmForm:
-    """C[batch, m, n] = op(A) op(B), all row-major and contiguous.
+    """C[batch..., m, n] = A[batch..., m, k] B[batch..., k, n]; C is row-major and contiguous, A and
+    B are read where they lie. `batch`: axes of more than one product, outermost first."""
 
-    A is stored [batch, m, k], or [batch, k, m] when `trans_a`; B is stored [batch, k, n], or
-    [batch, n, k] when `trans_b`.
-    """
-
-    batch: int
     m: int
     n: int
     k: int
-    trans_a: bool
-    trans_b: bool
+    a: Matrix
+    b: Matrix
+    batch: tuple[BatchAxis, ...] = ()
+
+    @property
+    def products(self) -> int:
+        """Matrix products in all."""
+        return math.prod(axis.extent for axis in self.batch)
+
+    @property
+    def walked(self) -> BatchAxis:
+        """The batch axis that one call walks by strides: the longest."""
+        return max(self.batch, key=lambda axis: axis.extent, default=BatchAxis(1, 0, 0, 0))
 
     @property
     def sizes(self) -> tuple[int, int, int]:
         """Elements of A, B and C, from the start of each array to the last one used."""
-        each = (self.m * self.k, self.k * self.n, self.m * self.n)
-        return (self.batch * each[0], self.batch * each[1], self.batch * each[2])
+        return (
+            self._reach(self.a, self.m, self.k, "a"),
+            self._reach(self.b, self.k, self.n, "b"),
+            (self.m * self.n + sum((x.extent - 1) * x.c for x in self.batch)),
+        )
+
+    def _reach(self, matrix: Matrix, rows: int, columns: int, side: str) -> int:
+        if matrix.transposed:
+            rows, columns = columns, rows
+        walked = sum((x.extent - 1) * (x.a if side == "a" else x.b) for x in self.batch)
+        return matrix.offset + walked + (rows - 1) * matrix.leading + columns
 
 
 def _roles(call: OpCall) -> OutputRoles:
@@ -148,36 +189,62 @@ def _term(call: OpCall, index: Index, at: Index, pull: Pull) -> Expr:
     return apply("mul", *(_factor(call, k, index, at, pull) for k in (0, 1)))
 
 
-def gemm_form(call: OpCall) -> GemmForm | None:
+def gemm_form(call: OpCall, lhs: View | None = None, rhs: View | None = None) -> GemmForm | None:
     """The (batched) GEMM this contraction is without moving any data, or None.
 
-    Batch axes must lead in order in both operands; the contracted axes, and the free axes of each
-    operand, must each be one run of neighbouring axes in the same order on both sides.
-    """
+    `lhs` and `rhs` say where the operands lie (default: each is an array of its own). The free axes
+    of each operand, and the contracted ones in one order for both, must be walked by one stride
+    each, elements of either rows or columns must be neighbours, and batch axes must leave no more
+    than MOST_CALLS calls."""
     roles = dot_axes(call)
-    lead = tuple(range(len(roles.lhs_batch)))
-    if roles.lhs_batch != lead or roles.rhs_batch != lead:
+    a, b = lhs or row_major(call.ins[0].shape), rhs or row_major(call.ins[1].shape)
+    if not (call.ins[0].size and call.ins[1].size):
         return None
-
-    def stored(*parts: tuple[int, ...]) -> bool:
-        joined = sum(parts, lead)
-        return joined == tuple(range(len(joined)))
-
-    trans_a = not stored(roles.lhs_free, roles.lhs_contract)
-    trans_b = not stored(roles.rhs_contract, roles.rhs_free)
-    if trans_a and not stored(roles.lhs_contract, roles.lhs_free):
-        return None
-    if trans_b and not stored(roles.rhs_free, roles.rhs_contract):
-        return None
-    lhs, rhs = (t.shape for t in call.ins)
-    return GemmForm(
-        batch=math.prod(lhs[a] for a in lead),
-        m=math.prod(lhs[a] for a in roles.lhs_free),
-        n=math.prod(rhs[a] for a in roles.rhs_free),
-        k=math.prod(contract_shape(call)),
-        trans_a=trans_a,
-        trans_b=trans_b,
+    pairs = zip(roles.lhs_contract, roles.rhs_contract, strict=True)
+    summed = sorted(pairs, key=lambda pair: -a.strides[pair[0]])
+    m, n = (math.prod(v.shape[x] for x in f) for v, f in ((a, roles.lhs_free), (b, roles.rhs_free)))
+    k = math.prod(contract_shape(call))
+    left = _matrix(
+        a.offset, (m, joined(a, roles.lhs_free)), (k, joined(a, (ours for ours, _ in summed)))
     )
+    right = _matrix(
+        b.offset, (k, joined(b, (theirs for _, theirs in summed))), (n, joined(b, roles.rhs_free))
+    )
+    if left is None or right is None:
+        return None
+    form = GemmForm(m, n, k, left, right, _batch_axes(roles, a, b, m * n))
+    return form if form.products <= MOST_CALLS * form.walked.extent else None
+
+
+def _matrix(
+    offset: int, rows: tuple[int, int | None], columns: tuple[int, int | None]
+) -> Matrix | None:
+    """A matrix whose rows and columns are so many, and so far apart, if BLAS can read it."""
+    (m, down), (n, across) = rows, columns
+    if down is None or across is None:
+        return None
+    if (n == 1 or across == 1) and (m == 1 or down >= n):
+        return Matrix(offset, n if m == 1 else down)
+    if (m == 1 or down == 1) and (n == 1 or across >= m):
+        return Matrix(offset, m if n == 1 else across, transposed=True)
+    return None
+
+
+def _batch_axes(roles: DotAxes, a: View, b: View, step: int) -> tuple[BatchAxis, ...]:
+    """The batch axes, those as one that a single stride walks in both operands; `step` is the size
+    of one result."""
+    found: list[BatchAxis] = []
+    for ours, theirs in reversed(tuple(zip(roles.lhs_batch, roles.rhs_batch, strict=True))):
+        extent, left, right = a.shape[ours], a.strides[ours], b.strides[theirs]
+        if extent == 1:
+            continue
+        last = found[-1] if found else None
+        if last and (left, right) == (last.a * last.extent, last.b * last.extent):
+            found[-1] = replace(last, extent=last.extent * extent)
+        else:
+            found.append(BatchAxis(extent, left, right, step))
+        step *= extent
+    return tuple(reversed(found))
 
 
 def _reference(arrays: tuple[np.ndarray, ...], call: OpCall) -> tuple[np.ndarray, ...]:

@@ -44,9 +44,9 @@ from autofuse.ops.spec import (
     register,
 )
 from autofuse.ops.types import GraphError, OpCall, TensorType
+from autofuse.ops.views import repeated, reshape_groups, reshaped, sliced, transposed
 
 Shape = tuple[int, ...]
-Groups = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 Arrays = tuple[np.ndarray, ...]
 Cases = list[tuple[list[Shape], dict[str, Any]]]
 
@@ -104,29 +104,6 @@ def _broadcast_axes(c: OpCall) -> AxisMap:
 
 
 # reshape
-
-
-def reshape_groups(source: Shape, target: Shape) -> Groups:
-    """The finest split of both shapes into runs of axes holding the same number of elements.
-
-    Each item is (source axes, target axes); elements never move between runs.
-    """
-    if 0 in source:
-        return ((tuple(range(len(source))), tuple(range(len(target)))),)
-    groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
-    i = j = 0
-    while i < len(source) and j < len(target):
-        i0, j0, a, b = i, j, source[i], target[j]
-        i, j = i + 1, j + 1
-        while a != b:
-            if a < b:
-                a, i = a * source[i], i + 1
-            else:
-                b, j = b * target[j], j + 1
-        groups.append((tuple(range(i0, i)), tuple(range(j0, j))))
-    # What is left over on either side are axes of extent 1.
-    rest = (tuple(range(i, len(source))), tuple(range(j, len(target))))
-    return (*groups, rest) if rest != ((), ()) else tuple(groups)
 
 
 def _reshape_shape(c: OpCall) -> Shape:
@@ -296,6 +273,7 @@ register(
         Motion.REPEAT,
         needed=needs.share,
         varies=lambda c: tuple(c["dims"]),
+        view=repeated,
     ),
     _spec(
         "reshape",
@@ -307,6 +285,7 @@ register(
         Motion.RESHAPE,
         one_to_one=True,
         unrolls=True,
+        view=reshaped,
     ),
     _spec(
         "transpose",
@@ -317,6 +296,7 @@ register(
         _samples(_TRANSPOSE),
         Motion.PERMUTE,
         one_to_one=True,
+        view=transposed,
     ),
     _spec(
         "reverse",
@@ -339,6 +319,7 @@ register(
         Motion.CUT,
         one_to_one=True,
         unrolls=True,
+        view=sliced,
     ),
     _spec(
         "pad",

@@ -13,6 +13,7 @@ from autofuse.ops import needs
 from autofuse.ops.needs import Needed
 from autofuse.ops.scalar import Expr
 from autofuse.ops.types import Attrs, GraphError, OpCall, TensorType
+from autofuse.ops.views import View
 
 Index = tuple[Expr, ...]
 
@@ -181,7 +182,9 @@ class OpSpec:
     How it moves elements:
     `motion` is the kind of movement; `one_to_one` says that every output element is an element of
     the one operand, and none is used twice; `unrolls` that small axes which `axes` does not map are
-    better unrolled, because indices there are then constants and choices between sources go.
+    better unrolled, because indices there are then constants and choices between sources go;
+    `view` gives the view of the result from that of its one operand, None where strides cannot say
+    where the elements lie (without it: they never can).
 
     How it rounds:
     `exact` says whether a call rounds nothing, so that its results are as good as its operands
@@ -210,6 +213,7 @@ class OpSpec:
     motion: Motion | None = None
     one_to_one: bool = False
     unrolls: bool = False
+    view: Callable[[OpCall, View], View | None] | None = None
     exact: Callable[[OpCall], bool] = never
     terms: Callable[[OpCall], int] = one_term
     divides: bool = False

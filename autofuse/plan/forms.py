@@ -291,7 +291,9 @@ def _unrolled_axes(
 ) -> set[int]:  # fmt: skip
     """Small axes that data movement cuts or joins: unrolled, their indices are constants."""
     moving = [n for n in nodes if graph[n].spec.unrolls]
-    if not moving or math.prod(shape) < 1024:
+    products = any(graph[n].spec.family is Family.CONTRACTION for n in nodes)
+    # An item of a product that did several would leave too few of them.
+    if not moving or products or math.prod(shape) < 1024:
         return set()
     demand = Demand(graph, nodes, frozenset(range(len(shape))))
     for value, tags in seeds.items():

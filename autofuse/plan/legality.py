@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from autofuse.graph.types import Graph, Value
@@ -19,6 +20,7 @@ from autofuse.plan.forms import (
 )
 from autofuse.plan.groups import host_loop, is_source, reads
 from autofuse.plan.multiplicity import MOST_REPEATED, index_counts, may_repeat
+from autofuse.plan.products import product_of
 from autofuse.plan.tiles import row_scratch, tiles_of
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError, Refusal
 
@@ -85,18 +87,45 @@ def _unfit(
         for n in nodes:
             barrier = stands_alone(graph, n)
             if barrier is not None:
-                return barrier
+                return None if _is_product(graph, nodes, outputs) else barrier
     return None
+
+
+def _is_product(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> bool:
+    """Whether a library call does all of it, moves of operands included."""
+    found = product_of(graph, nodes)
+    return found is not None and outputs == (found.output,)
 
 
 def _forms(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> GroupVerdict:
     whole = single_form(graph, nodes, outputs)
     refused = _refusal(graph, whole) if whole is not None else None
-    if whole is not None and refused is None:
-        return (whole,)
     segments = components(graph, nodes, outputs)
     if len(segments) == 1:
-        return refused or Refusal("domain", "its outputs have no common iteration domain")
+        if whole is None:
+            return Refusal("domain", "its outputs have no common iteration domain")
+        return refused or (whole,)
+    if whole is None or refused is not None:
+        return _apart(graph, segments)
+    most = max(graph.type_of(v).size for v in outputs)
+    if whole.items >= most or _read_in_common(graph, segments):
+        return (whole,)
+    # They would give up items for a domain that they gain nothing by sharing.
+    apart = _apart(graph, segments)
+    few = isinstance(apart, tuple) and whole.items < max(form.items for form in apart)
+    return apart if few else (whole,)
+
+
+def _read_in_common(graph: Graph, segments: Iterable[tuple[tuple[int, ...], object]]) -> bool:
+    """Whether two parts read one array."""
+    found = [v for part, _ in segments for v in reads(graph, part) if graph.type_of(v).size > 1]
+    return len(found) > len(set(found))
+
+
+def _apart(
+    graph: Graph, segments: Iterable[tuple[tuple[int, ...], tuple[Value, ...]]]
+) -> GroupVerdict:
+    """Each connected part under a form of its own."""
     forms: list[Form] = []
     for part, written in segments:
         form = single_form(graph, part, written)
@@ -156,7 +185,8 @@ def _tile_refusal(graph: Graph, form: Form) -> Refusal | None:
         return None
     tiles = tiles_of(graph, form)
     if tiles is None:
-        if graph[node].spec.terms(graph.call(node)) <= SHORT_SUM:
+        short = graph[node].spec.terms(graph.call(node)) <= SHORT_SUM
+        if short or _is_product(graph, form.nodes, form.outputs):
             return None
         return Refusal("tile", f"%{node} {graph[node].op} cannot be computed tile by tile")
     scratch = 0 if tiles.columns else row_scratch(graph, form, tiles)

@@ -107,7 +107,8 @@ FAST_DIVISION, FAST_DIVISION_ULPS = "fast-division", 2.0
 CUDA_MATH = replace(
     MATH, choices=("strict", FAST_DIVISION, "relaxed"), kinds=(*LOOPS, GEMM),
     doc=f"{MATH.doc} Here strict quotients and square roots of f32 are calls that no load passes; "
-    "with fast-division they err by at most 2 units in the last place instead.",
+    "with fast-division they err by at most 2 units in the last place instead. A library's product "
+    "of f32 rounds its factors to 11 bits (TF32) where it is relaxed.",
 )  # fmt: skip
 LOOP_UNROLL = LaunchParameter(
     "loop_unroll", int, (1, 2, 4), 1,

@@ -12,6 +12,7 @@ from autofuse.plan.barriers import SHARED, may_be_library
 from autofuse.plan.clusters import Clusters, connected
 from autofuse.plan.groups import is_inline, is_source, needed_outputs, ordered_plan, reads
 from autofuse.plan.legality import check_group, refusal_of
+from autofuse.plan.products import product_of
 from autofuse.plan.types import FusionGroup, FusionPlan, LoopBody, PlanError, Refusal
 
 NodeSet = frozenset[int]
@@ -81,9 +82,12 @@ def groups_writing(
 
 def completed(graph: Graph, nodes: NodeSet, bodies: Bodies) -> NodeSet:
     """A node set with the rematerialisable nodes that its kernel computes: none where its one node
-    may be a library call or is run by the host by `bodies`, and so reads them from memory."""
+    may be a library call or is run by the host by `bodies`, or it is a product with moves of its
+    operands, and so reads them from memory."""
     only = min(nodes)
     if len(nodes) == 1 and (only in bodies or may_be_library(graph, only)):
+        return nodes
+    if product_of(graph, tuple(sorted(nodes))) is not None:
         return nodes
     return with_rematerialised(graph, nodes)
 

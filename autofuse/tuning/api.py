@@ -20,7 +20,7 @@ from autofuse.records import Environment
 from autofuse.runtime.compiled import CompiledPlan
 from autofuse.tuning.cache_state import cache_state
 from autofuse.tuning.evaluate import BuildResult, build, kernels_of
-from autofuse.tuning.plans import BEST, DEFAULT_PLAN, FUSED, best_plan, plan_named
+from autofuse.tuning.plans import BEST, FUSED, best_plan, plan_named, untuned_candidate
 from autofuse.tuning.refusals import kept_apart
 from autofuse.tuning.together import time_together
 from tuning_db import Store
@@ -39,12 +39,13 @@ def compile(  # autofuse.compile is the public name
     plan: str | Candidate | None = None,
     mode: str = "",
 ) -> CompiledPlan:
-    """A callable for `graph`: the best plan known, else the baseline; `.origin` says which.
+    """A callable for `graph`: the best plan known, else one by rules; `.origin` says which.
 
     `target` names a GPU that device "cuda-emulated" stands for. `plan` asks for a plan by name or
     gives it. `mode` says how device "cuda" issues it: "graph" (the default) or "eager". Raises
     AutofuseError."""
-    backend = device_named(device, target).backend
+    kind = device_named(device, target)
+    backend = kind.backend
     backend.ready()
     graph = canonical(graph)
     if isinstance(plan, Candidate):
@@ -54,7 +55,8 @@ def compile(  # autofuse.compile is the public name
         if known is not None:
             origin = f"best ({known.candidate.origin})"
             return CompiledPlan(backend, graph, known.candidate, origin, mode)
-        plan = DEFAULT_PLAN
+        untuned = untuned_candidate(graph, kind)
+        return CompiledPlan(backend, graph, untuned, untuned.origin, mode)
     found = plan_named(graph, plan, device=device, target=target, db=db)
     return CompiledPlan(backend, graph, found, plan, mode)
 

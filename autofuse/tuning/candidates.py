@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from autofuse.cost.bounds import Calibration
 from autofuse.enumerate.enumeration import Enumeration, enumerate_groups
 from autofuse.graph.types import Graph
+from autofuse.plan.horizontal import side_by_side
 from autofuse.plan.types import FusionPlan, LoopBody
 from autofuse.tuning.plans import baseline_plan
 from search_spaces import FusionSpace
@@ -19,15 +20,21 @@ def candidate_kernels(
     graph: Graph, plans: Sequence[FusionPlan], calibration: Calibration, *,
     rules: Iterable[str] = (), should_stop: Callable[[], bool] = lambda: False,
 ) -> Enumeration:  # fmt: skip
-    """The candidate kernels of a canonical graph, with those of `plans` among them. A loop may be
+    """The candidate kernels of a canonical graph, with those of `plans`, as they are and
+    fused horizontally, among them. A loop may be
     run by the host as in one of these, or with one or several iterations fused, or planned together
     by `rules` (baselines). Told to stop, it leaves out ways to run loops from the host, then
     candidates, but none of those of `plans`."""
     spaces = FusionSpace(graph)
     ruled = [name for name in rules if name not in NOT_UNROLLED]
     bodies = {n: _ways(spaces, n, plans, ruled, should_stop) for n in spaces.loops}
+    packed = (side_by_side(graph, plan) for plan in plans if not should_stop())
     return enumerate_groups(
-        graph, include=plans, bodies=bodies, calibration=calibration, should_stop=should_stop
+        graph,
+        include=tuple(dict.fromkeys((*plans, *packed))),
+        bodies=bodies,
+        calibration=calibration,
+        should_stop=should_stop,
     )
 
 

@@ -34,7 +34,13 @@ from autofuse.tuning.candidates import candidate_kernels
 from autofuse.tuning.cover import cover_problem
 from autofuse.tuning.problem import default_candidate
 from autofuse.tuning.profiling import Kernels
-from autofuse.tuning.regions import WHOLE_NODES, nodes_to_plan, plan_by_bounds, region_of
+from autofuse.tuning.regions import (
+    WHOLE_NODES,
+    nodes_to_plan,
+    plan_by_bounds,
+    region_of,
+    starts,
+)
 from autofuse.tuning.selection import ALMOST_FREE, Selection
 from search_spaces import FusionSpace
 from search_spaces.launch import LaunchSpace
@@ -281,14 +287,14 @@ class ExactSearch:
         return self.current, False
 
     def _start_by_windows(self) -> FusionPlan | None:
-        """The first plan that works, so that all its kernels are known."""
+        """The plan of least bounds that works, so that all its kernels are known. Kernels fused
+        horizontally across windows come from given plans only."""
         self.solving.renew()
         guess = plan_by_bounds(self.enumeration, self.windows, self.solving.left_s)
-        for found in (guess, self.fused, *self.bench.plans.values()):
-            if found is None or not self.bench.fits(found):
-                continue
-            places = self.kernels.places
-            if all(g in places for g in found.groups) and self.kernels.is_timed(found):
+        given = (self.fused, *self.bench.plans.values())
+        bounds = {group: self.bounds[key] for group, key in self.kernels.places.items()}
+        for found in starts(self.graph, given, () if guess is None else (guess,), bounds):
+            if self.bench.fits(found) and self.kernels.is_timed(found):
                 return found
         return None
 

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from autofuse.baselines import BASELINES, LAUNCH_RULES, baseline_named
-from autofuse.devices import device_named
+from autofuse.devices import DeviceKind, device_named
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.groups import in_one_order
+from autofuse.plan.horizontal import side_by_side
 from autofuse.plan.legalise import legalise
+from autofuse.plan.products import with_moves
 from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
 from autofuse.records import Measurement
 from autofuse.tuning.evaluate import code_of
@@ -19,8 +21,9 @@ from autofuse.tuning.problem import default_candidate, ruled_candidate
 from search_spaces import FusionSpace, LaunchSpace
 from tuning_db import Store, stale_with_code
 
-# What a program gets that was never tuned.
+# The rules behind what a program gets that was never tuned.
 DEFAULT_PLAN = "xla-2022"
+UNTUNED = "untuned"
 FUSED = "fused"
 BEST = "best"
 
@@ -73,6 +76,18 @@ def fused_candidate(graph: Graph, space: LaunchSpace) -> Candidate:
     return default_candidate(graph, plan, space, FUSED)
 
 
+def untuned_candidate(graph: Graph, kind: DeviceKind) -> Candidate:
+    """What a program gets that was never tuned: the default baseline's plan, but products take in
+    moves of their operands, and where launches are dear independent kernels are fused horizontally.
+
+    `graph` must be canonical."""
+    ruled, _ = baseline_candidate(graph, DEFAULT_PLAN, kind.space)
+    plan = with_moves(graph, ruled.plan)
+    if kind.dear_launches:
+        plan = side_by_side(graph, plan)
+    return ruled if plan == ruled.plan else default_candidate(graph, plan, kind.space, UNTUNED)
+
+
 def best_plan(
     graph: Graph, *, device: str = "auto", target: str = "", db: str | None = None
 ) -> KnownPlan | None:
@@ -93,17 +108,19 @@ def best_plan(
 def plan_named(
     graph: Graph, plan_name: str, *, device: str = "auto", target: str = "", db: str | None = None
 ) -> Candidate:
-    """The candidate called "best", "fused" or by a baseline's name."""
+    """The candidate called "best", "untuned", "fused" or by a baseline's name."""
     graph = canonical(graph)
-    space = device_named(device, target).space
+    kind = device_named(device, target)
     if plan_name == BEST:
         known = best_plan(graph, device=device, target=target, db=db)
         if known is None:
             raise AutofuseError("no plan is known for this graph on this device: tune it first")
         return known.candidate
     if plan_name == FUSED:
-        return fused_candidate(graph, space)
+        return fused_candidate(graph, kind.space)
+    if plan_name == UNTUNED:
+        return untuned_candidate(graph, kind)
     if plan_name not in BASELINES:
-        known_names = ", ".join((BEST, FUSED, *BASELINES))
+        known_names = ", ".join((BEST, UNTUNED, FUSED, *BASELINES))
         raise AutofuseError(f"unknown plan '{plan_name}' (known: {known_names})")
-    return baseline_candidate(graph, plan_name, space)[0]
+    return baseline_candidate(graph, plan_name, kind.space)[0]

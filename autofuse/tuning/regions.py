@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autofuse.cover import LeftS, k_best, no_limit
@@ -11,6 +11,7 @@ from autofuse.enumerate.windows import Window
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.groups import is_source, reads
+from autofuse.plan.horizontal import side_by_side
 from autofuse.plan.types import FusionGroup, FusionPlan
 from autofuse.tuning.budget import Share
 from autofuse.tuning.cover import cover_problem, plan_of_windows
@@ -75,3 +76,14 @@ def plan_by_bounds(
 def nodes_to_plan(graph: Graph) -> int:
     """Nodes that kernels must compute."""
     return sum(not is_source(graph, n) for n in range(len(graph.nodes)))
+
+
+def starts(
+    graph: Graph, given: Sequence[FusionPlan], more: Sequence[FusionPlan],
+    bounds: Mapping[FusionGroup, float],
+) -> list[FusionPlan]:  # fmt: skip
+    """The plans of `more`, the given ones, and these fused horizontally, as far as they are made of
+    kernels with `bounds` (microseconds), the least together first."""
+    packed = (side_by_side(graph, plan) for plan in given)
+    known = [p for p in (*more, *given, *packed) if bounds.keys() >= set(p.groups)]
+    return sorted(dict.fromkeys(known), key=lambda p: sum(bounds[g] for g in p.groups))

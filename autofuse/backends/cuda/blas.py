@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import product as iterate
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ _DEFAULT_ALGORITHM = -1
 # alpha and beta, which cuBLAS reads on the host, in the type of the sums.
 _ONE_ZERO_32, _ONE_ZERO_64 = np.array([1, 0], np.float32), np.array([1, 0], np.float64)
 
+Addresses = tuple[int, int, int]
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 _HEAD = (_POINTER, _INT, _INT, _LONG, _LONG, _LONG, _POINTER)
 _MATRIX = (_POINTER, _INT, _LONG)
@@ -78,19 +81,18 @@ class Cublas:
         self._lock = threading.Lock()
         self._check("cublasCreate_v2", ctypes.byref(self._handle))
 
-    def multiply(
-        self, product: Gemm, addresses: tuple[int, int, int], stream: int, workspace: int
-    ) -> None:
-        """C = op(A) op(B) at these addresses of A, B and C, on a stream.
+    def multiply(self, product: Gemm, addresses: Addresses, stream: int, workspace: int) -> None:
+        """The product of the arrays A and B at the first two addresses, into C at the third, on a
+        stream.
 
         `workspace` is the address of WORKSPACE_BYTES that nothing else uses meanwhile. Elements of
         16 bits are summed in f32. Raises CublasError."""
-        name, arguments = _call(product, addresses)
         with self._lock:
             # Setting the stream takes the workspace away.
             self._check("cublasSetStream_v2", self._handle, stream)
             self._check("cublasSetWorkspace_v2", self._handle, workspace, WORKSPACE_BYTES)
-            self._check(name, self._handle, *arguments)
+            for name, arguments in _calls(product, addresses):
+                self._check(name, self._handle, *arguments)
 
     def _check(self, name: str, *arguments: Any) -> None:
         code = getattr(self._library, name)(*arguments)
@@ -98,25 +100,37 @@ class Cublas:
             raise CublasError(f"cuBLAS failed in {name} (status {code})")
 
 
-def _call(product: Gemm, addresses: tuple[int, int, int]) -> tuple[str, tuple[int, ...]]:
-    """The function and its arguments after the handle: row-major C = A B is the column-major
-    product of the transposes."""
-    form, kind = product.form, _TYPES[product.dtype]
+def _calls(product: Gemm, addresses: Addresses) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The functions and their arguments after the handle: one walks a batch axis by strides, and
+    there is a call for each place along the others."""
+    form, width = product.form, product.dtype.itemsize
+    others = [axis for axis in form.batch if axis is not form.walked]
+    for at in iterate(*(range(axis.extent) for axis in others)):
+        moved = (
+            form.a.offset + sum(i * axis.a for i, axis in zip(at, others, strict=True)),
+            form.b.offset + sum(i * axis.b for i, axis in zip(at, others, strict=True)),
+            sum(i * axis.c for i, axis in zip(at, others, strict=True)),
+        )
+        a, b, c = (start + width * by for start, by in zip(addresses, moved, strict=True))
+        yield _call(product, (a, b, c))
+
+
+def _call(product: Gemm, addresses: Addresses) -> tuple[str, tuple[int, ...]]:
+    """Row-major C = A B is the column-major product of the transposes."""
+    form, kind, walked = product.form, _TYPES[product.dtype], product.form.walked
     a, b, c = addresses
     wide = product.dtype is DType.F64
     scale = _ONE_ZERO_64 if wide else _ONE_ZERO_32
     one, zero = scale.ctypes.data, scale.ctypes.data + scale.itemsize
     fast = product.tf32 and product.dtype is DType.F32
     compute = _COMPUTE_64F if wide else _COMPUTE_TF32 if fast else _COMPUTE_32F
-    left = (b, kind, form.k if form.trans_b else form.n)
-    right = (a, kind, form.m if form.trans_a else form.k)
-    out = (c, kind, form.n)
-    head = (int(form.trans_b), int(form.trans_a), form.n, form.m, form.k, one)
+    left, right, out = (b, kind, form.b.leading), (a, kind, form.a.leading), (c, kind, form.n)
+    turned = int(form.b.transposed), int(form.a.transposed)
+    head = (*turned, form.n, form.m, form.k, one)
     tail = (compute, _DEFAULT_ALGORITHM)
-    if form.batch == 1:
+    if walked.extent == 1:
         return "cublasGemmEx_64", (*head, *left, *right, zero, *out, *tail)
-    steps = (form.k * form.n, form.m * form.k, form.m * form.n)
-    batched = (*left, steps[0], *right, steps[1], zero, *out, steps[2], form.batch)
+    batched = (*left, walked.b, *right, walked.a, zero, *out, walked.c, walked.extent)
     return "cublasGemmStridedBatchedEx_64", (*head, *batched, *tail)
 
 

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from autofuse.ops.types import AutofuseError
 
 WARP = 32
-# Arithmetic units of one multiprocessor by architecture: f32, f64 and special-function units.
+# Arithmetic units of one multiprocessor by architecture: f32, f64 and special-function units, and
+# the multiply-adds of 16-bit factors that its tensor cores do in a clock.
 _UNITS = {
-    "sm_80": (64, 32, 16),
-    "sm_89": (128, 2, 16),
-    "sm_90": (128, 64, 16),
-    "sm_100": (128, 64, 16),
+    "sm_80": (64, 32, 16, 1024),
+    "sm_89": (128, 2, 16, 512),
+    "sm_90": (128, 64, 16, 2048),
+    "sm_100": (128, 64, 16, 4096),
 }
-_OTHER_UNITS = (128, 2, 16)
+_OTHER_UNITS = (128, 2, 16, 512)
 _LEAST_ARCH = 80
 # A multiprocessor's warps and registers are dealt to so many parts, each on its own.
 _PARTS = 4
@@ -62,14 +63,16 @@ class Target:
 
     @property
     def peaks(self) -> Mapping[str, float]:
-        """Peak rates in 10^9 operations a second: "f32" and "f64" multiply-adds (two each), and
-        "special" function results (one each)."""
-        single, double, special = _UNITS.get(self.arch, _OTHER_UNITS)
+        """Peak rates in 10^9 operations a second: "f32" and "f64" multiply-adds (two each),
+        "special" function results (one each), and "product": those of tensor cores on 16 bits,
+        which no other product exceeds."""
+        single, double, special, product = _UNITS.get(self.arch, _OTHER_UNITS)
         per_unit = self.sms * self.clock_ghz
         return {
             "f32": 2 * single * per_unit,
             "f64": 2 * double * per_unit,
             "special": special * per_unit,
+            "product": 2 * product * per_unit,
         }
 
 

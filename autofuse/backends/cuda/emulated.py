@@ -23,6 +23,7 @@ from autofuse.backends.cuda.program import (
 )
 from autofuse.backends.emulator.emulator import ORDERS, Emulated, EmulatorError, Order
 from autofuse.backends.library import aligned_copy, aligned_empty, check_types
+from autofuse.ops.contraction import Matrix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError, TensorType
 from autofuse.plan.schedule import Copy, Ref
@@ -153,18 +154,25 @@ class EmulatedPlan:
 
 
 def _multiply(product: Gemm, memory: _Memory) -> None:
-    form = product.form
-    shape_a = (form.k, form.m) if form.trans_a else (form.m, form.k)
-    shape_b = (form.n, form.k) if form.trans_b else (form.k, form.n)
+    """In NumPy, 16 bits summed in f32; whatever lies outside the arrays is refused."""
+    form, dtype = product.form, product.dtype
+    shape = tuple(axis.extent for axis in form.batch)
 
-    def matrix(ref: Ref, shape: tuple[int, int]) -> np.ndarray:
-        size = form.batch * math.prod(shape)
-        return memory.array(ref, product.dtype, size).reshape(form.batch, *shape)
+    def matrix(
+        ref: Ref, lies: Matrix, rows: int, columns: int, steps: tuple[int, ...]
+    ) -> np.ndarray:
+        own = (1, lies.leading) if lies.transposed else (lies.leading, 1)
+        extents = (*shape, rows, columns)
+        inside = sum((n - 1) * by for n, by in zip(extents, (*steps, *own), strict=True))
+        whole = memory.array(ref, dtype, lies.offset + inside + 1)
+        strides = tuple(dtype.itemsize * by for by in (*steps, *own))
+        return np.ndarray(extents, dtype.numpy, whole, dtype.itemsize * lies.offset, strides)
 
-    a, b = matrix(product.a, shape_a), matrix(product.b, shape_b)
-    a = a.swapaxes(1, 2) if form.trans_a else a
-    b = b.swapaxes(1, 2) if form.trans_b else b
-    matrix(product.c, (form.m, form.n))[...] = a @ b
+    left = matrix(product.a, form.a, form.m, form.k, tuple(axis.a for axis in form.batch))
+    right = matrix(product.b, form.b, form.k, form.n, tuple(axis.b for axis in form.batch))
+    out = matrix(product.c, Matrix(0, form.n), form.m, form.n, tuple(axis.c for axis in form.batch))
+    summed = dtype.compute.numpy
+    out[...] = left.astype(summed) @ right.astype(summed)
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:

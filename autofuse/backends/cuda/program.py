@@ -22,7 +22,7 @@ from autofuse.backends.cuda.nvrtc import FLAGS
 from autofuse.graph.types import Graph
 from autofuse.kernel.cuda_shape import cuda_kernel
 from autofuse.kernel.dialects import CUDA
-from autofuse.kernel.gemm import blas_form, uses_blas
+from autofuse.kernel.gemm import library_product, uses_blas
 from autofuse.kernel.ir import Kernel, Param
 from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.render_cuda import render_cuda
@@ -67,8 +67,8 @@ class KernelLaunch:
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """A matrix product by cuBLAS: C = op(A) op(B), row-major, elements of `dtype`. `tf32`: factors
-    of f32 may be rounded to 11 bits."""
+    """A matrix product by cuBLAS, elements of `dtype`, of arrays A and B as `form` reads them.
+    `tf32`: factors of f32 may be rounded to 11 bits."""
 
     form: GemmForm
     dtype: DType
@@ -188,7 +188,7 @@ def cuda_program(
     plan = schedule(graph, candidate)
     units: dict[Run, Unit] = {}
     for run in kernel_runs(plan.steps):
-        if not uses_blas(run.graph, run.group, run.launch) and same_kernel(run) not in units:
+        if not uses_blas(run.graph, run.group, run.launch, CUDA) and same_kernel(run) not in units:
             units[same_kernel(run)] = unit_of(run, target)
     writer = _Writer(units)
     actions = tuple(writer.actions(plan.steps, {}))
@@ -234,7 +234,7 @@ def kernel_code(run: Run, target: Target = DEFAULT_TARGET) -> str:
     """The digest of one kernel's text, options and architecture (see `backends/codes.py`).
 
     Raises AutofuseError for a group that cannot be lowered or launched on `target`."""
-    if uses_blas(run.graph, run.group, run.launch):
+    if uses_blas(run.graph, run.group, run.launch, CUDA):
         return library_code(run, target.arch)
     unit = rendered(extract(run.graph, run.group)[0], launch_settings(run), target)
     flags = (f"-arch={target.arch}", *flags_of(run.launch))
@@ -267,13 +267,13 @@ class _Writer:
     def _run(self, run: Run, counters: Mapping[Ref, Ref]) -> KernelLaunch | Gemm:
         found = (counters.get(ref, ref) for ref in run.reads)
         place = dict(zip(reads(run.graph, run.group.nodes), found, strict=True))
-        if uses_blas(run.graph, run.group, run.launch):
-            form = blas_form(run.graph, run.group)
-            assert form is not None
-            a, b = (place[v] for v in run.graph[run.group.nodes[0]].inputs)
-            dtype = run.graph.type_of(run.group.outputs[0]).dtype
-            relaxed = CUDA_MATH.of(run.launch) == "relaxed"
-            return Gemm(form, dtype, a, b, run.writes[0], relaxed and dtype is DType.F32)
+        if uses_blas(run.graph, run.group, run.launch, CUDA):
+            called = library_product(run.graph, run.group, CUDA)
+            assert called is not None
+            dtype = run.graph.type_of(called.output).dtype
+            tf32 = dtype is DType.F32 and CUDA_MATH.of(run.launch) == "relaxed"
+            a, b = place[called.lhs], place[called.rhs]
+            return Gemm(called.form, dtype, a, b, run.writes[0], tf32)
         unit = self.units[same_kernel(run)]
         inputs = tuple(place[value] for value in extract(run.graph, run.group)[1])
         refs = (*inputs, *run.writes, *self._scratch(unit))
