@@ -25,7 +25,9 @@ from autofuse.kernel.passes.private_rows import private_rows
 from autofuse.kernel.passes.scratch_params import scratch_params
 from autofuse.kernel.passes.short_indices import short_indices
 from autofuse.kernel.passes.split_rows import split_rows
+from autofuse.kernel.passes.stage_panels import stage_panels
 from autofuse.kernel.passes.stream_stores import stream_stores
+from autofuse.kernel.passes.tile_rows import tile_rows
 from autofuse.kernel.passes.transpose_tiles import transpose_tiles
 from autofuse.kernel.passes.verify import verify
 from autofuse.kernel.passes.warp_rows import warp_rows
@@ -44,9 +46,11 @@ CUDA_PASSES: tuple[Pass, ...] = (
     column_blocks,
     split_rows,
     warp_rows,
+    tile_rows,
     join_rows,
     short_indices,
     widen_lanes,
+    stage_panels,
     scratch_params,
     private_rows,
     drop_dead,
@@ -94,7 +98,9 @@ __all__ = [
     "scratch_params",
     "short_indices",
     "split_rows",
+    "stage_panels",
     "stream_stores",
+    "tile_rows",
     "transpose_tiles",
     "verify",
     "warp_rows",
