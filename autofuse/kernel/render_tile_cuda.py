@@ -207,7 +207,8 @@ class _Tile:
         both = stage.left and stage.right
         count = str(run) if both or whole else f"af_min_i32({run}, {extent} - t0)"
         yield from self.products(count, "    ")
-        yield f"    {sync}"
+        # The last run is followed by the barrier of the whole tile.
+        yield f"    if (t0 + {run} < {extent}) {sync}"
         yield "  }"
 
     def left_copy(self, stage: Stage, test: str) -> Iterator[str]:
