@@ -22,13 +22,13 @@ from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.ir import TileProduct
 from autofuse.ops.scalar import Expr, Lit
 
-Text = Callable[[Expr], str]
+Spell = Callable[[Expr], str]
 # Elements that one thread asks for before it waits for the first, and terms in one turn of a loop.
 FETCHED, UNROLLED = 8, 8
 
 
 def tile_text(
-    stmt: TileProduct, text: Text, team: Team, outside: frozenset[str], wide: bool
+    stmt: TileProduct, text: Spell, team: Team, outside: frozenset[str], wide: bool
 ) -> Iterator[str]:
     """The lines of a block that computes one tile. Buffers `outside` are in global memory, where
     positions need 64 bits if `wide`."""
@@ -40,7 +40,7 @@ def tile_text(
 @dataclass(frozen=True)
 class _Tile:
     stmt: TileProduct
-    text: Text
+    text: Spell
     team: Team
     stage: Stage | None
     own: ThreadTile
@@ -73,7 +73,9 @@ class _Tile:
         """The row `m` of a thread's row `ti`: the last one again where it has none."""
         place = f"ti * {self.own.down} + ty" if self.own.rows > 1 else "ty"
         exact = self.own.rows * self.own.down == self.stmt.rows and not self.own.idle
-        return f"const int32_t m = {place if exact else f'af_min_i32({place}, {self.stmt.rows - 1})'};"
+        return (
+            f"const int32_t m = {place if exact else f'af_min_i32({place}, {self.stmt.rows - 1})'};"
+        )
 
     def column(self) -> str:
         """The first column `n` of a thread's run `tj`: the last ones again where it has none."""
@@ -170,7 +172,8 @@ class _Tile:
         yield f"{pad}  for (int32_t tj = 0; tj < {own.groups}; tj++) {{"
         yield f"{pad}    {self.column()}"
         for u in range(once):
-            yield f"{pad}    {self.read(f'w{u}', bases[1], f'({right} + {u}) * {line} + n', own.vector)}"
+            at = f"({right} + {u}) * {line} + n"
+            yield f"{pad}    {self.read(f'w{u}', bases[1], at, own.vector)}"
             for v in range(own.vector):
                 yield f"{pad}    b[{u}][tj * {own.vector} + {v}] = {_part(f'w{u}', v, own.vector)};"
         yield f"{pad}  }}"

@@ -15,7 +15,9 @@ from autofuse.kernel.ir import Kernel, Local, Loop, Stmt, TileProduct
 
 def stage_panels(kernel: Kernel) -> Kernel:
     """Declare scratch before every tile product that needs some."""
-    return replace(kernel, body=_Stages(frozenset(p.name for p in kernel.params)).block(kernel.body))
+    return replace(
+        kernel, body=_Stages(frozenset(p.name for p in kernel.params)).block(kernel.body)
+    )
 
 
 class _Stages:
