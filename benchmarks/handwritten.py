@@ -65,7 +65,7 @@ def kernel_program(graph: Graph, source: Source, shape: Geometry, target: Target
     if len(set(graph.outputs)) != len(graph.outputs):
         raise BenchError("a kernel writes each output once")
     arguments = tuple(
-        Argument(Ref(space, index), type_.dtype, type_.size)
+        Argument(Ref(space, index), type_.dtype, type_.size, space == "out")
         for space, types in (("in", graph.input_types), ("out", graph.output_types))
         for index, type_ in enumerate(types)
     )

@@ -20,13 +20,22 @@ from autofuse.measure.lock import measurement_lock
 from autofuse.ops.types import AutofuseError
 from autofuse.peers.interleave import overwriter, take_turns
 from autofuse.peers.systems import OURS, PEERS, implementations, limit_threads
-from autofuse.peers.types import BenchError, BenchWorkload, Implementation, PeerOutcome, Ready
+from autofuse.peers.types import (
+    Arrays,
+    BenchError,
+    BenchWorkload,
+    Implementation,
+    PeerOutcome,
+    Ready,
+)
 from autofuse.peers.verify import check
 from benchmarks import table
 from benchmarks.workloads import bench_workload, chosen
 
 Row = dict[str, PeerOutcome]
 Say = Callable[[str], None]
+# (found, wanted, whether only distributions are compared): the error, or BenchError
+Judge = Callable[[Arrays, Sequence[np.ndarray], bool], float]
 # Calls longer than this would leave the others no time to take turns.
 SLOW_S = 2.0
 SLOW_NOTE = "too slow to take turns: one call was timed"
@@ -83,6 +92,20 @@ def compare(
     say: Say = lambda _: None,
 ) -> Row:
     """One row: every implementation checked against the float64 reference, then timed."""
+    row, ready = checked(workload, columns, say)
+    with measurement_lock("cpu"):
+        samples = take_turns({n: r.call for n, r in ready.items()}, overwrite, timing_s)
+    return {name: timed(cell, samples.get(name, ())) for name, cell in row.items()}
+
+
+def checked(
+    workload: BenchWorkload,
+    columns: Sequence[Implementation],
+    say: Say = lambda _: None,
+    judge: Judge = check,
+) -> tuple[Row, dict[str, Ready]]:
+    """Every implementation made and checked against the float64 reference by `judge`: a row without
+    times, and those that are fit to take turns. What takes longer than SLOW_S is timed here."""
     wanted = evaluate(workload.graph, workload.inputs)
     ready: dict[str, Ready] = {}
     row: Row = {}
@@ -94,7 +117,7 @@ def compare(
             begun = time.perf_counter()
             results = made.call()
             took = time.perf_counter() - begun
-            error = check(made.fetch(results), wanted, own_numbers)
+            error = judge(made.fetch(results), wanted, own_numbers)
         except Exception as failed:  # a peer's compiler may raise anything; the row goes on
             row[column.name] = PeerOutcome(error=sentence(failed))
             continue
@@ -111,10 +134,7 @@ def compare(
             max_rel_error=error,
             note=note,
         )
-    del wanted
-    with measurement_lock("cpu"):
-        samples = take_turns({n: r.call for n, r in ready.items()}, overwrite, timing_s)
-    return {name: timed(cell, samples.get(name, ())) for name, cell in row.items()}
+    return row, ready
 
 
 def timed(cell: PeerOutcome, samples: Sequence[float]) -> PeerOutcome:

@@ -2,8 +2,8 @@
 
 An instruction of sm_70 and later has 128 bits, of which this much is enough here (it was compared
 with nvdisasm on the kernels of the zoo): the operation in bits 0 to 11, the predicate in 12 to 15,
-the size of an access in 73 to 75, the scoreboard that a result will clear in 110 to 112 (7: none)
-and those that are waited for in 116 to 121.
+the size of an access in 73 to 75, whether a load takes memory for constant in 79, the scoreboard
+that a result will clear in 110 to 112 (7: none) and those that are waited for in 116 to 121.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ _ALWAYS, _NO_SCOREBOARD = 7, 7
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction; `size` means something for accesses only, in bytes."""
+    """One instruction; `size` means something for accesses only, in bytes, and `constant` for loads
+    (ld.global.nc)."""
 
     operation: int
     always: bool
     size: int
     clears: int
     waits: int
+    constant: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ def decoded(code: bytes) -> Iterator[Instruction]:
             size=SIZES[high >> 9 & 7],
             clears=high >> 46 & 7,
             waits=high >> 52 & 0x3F,
+            constant=bool(high >> 15 & 1),
         )
 
 

@@ -75,6 +75,9 @@ class DeviceLimits(Protocol):
     @property
     def shared_per_block(self) -> int: ...
 
+    @property
+    def early(self) -> bool: ...
+
 
 @dataclass(frozen=True, slots=True)
 class CommonLimits:
@@ -85,6 +88,7 @@ class CommonLimits:
     threads_per_sm: int = 1536
     registers_per_sm: int = 65536
     shared_per_block: int = 99 << 10
+    early: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +276,11 @@ def _blocks(q: _Question) -> tuple[Setting, ...]:
     return tuple(b for b in q.choices if b <= min(most, room))
 
 
+def _earlies(q: _Question) -> tuple[Setting, ...]:
+    """Not where blocks wait for each other: they must not be in each other's way."""
+    return q.choices if q.limits.early and q.made.get("reduce") != "barrier" else ()
+
+
 def _maths(q: _Question) -> tuple[Setting, ...]:
     """The error of fast division is below the noise that the reference is perturbed by
     (`measure/check.py`), so it comes first; but 6 / 3 should be 2 where it is counted by."""
@@ -285,7 +294,7 @@ _NARROWER: Mapping[
 ] = {
     "reduce": _folds, "threads": _threads, "rows": _rows, "vector": _vectors, "items": _items,
     "keep": _keeps, "grid": _grids, "transpose": _turns, "loop_unroll": _unrolls,
-    "blocks": _blocks, "math": _maths,
+    "blocks": _blocks, "math": _maths, "early": _earlies,
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from autofuse.plan.parameters import (
     BLOCKS,
     COLUMN_BLOCK,
     CUDA_MICRO,
+    EARLY,
     GRID,
     IMPL,
     MICRO,
@@ -38,7 +39,7 @@ MOST = 4
 SHAPES = (BLOCK_THREADS, VECTOR, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)
 TILE_PARAMETERS = {row.name for row in (MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)}
 # What applies to a kernel of this schedule.
-OFFERED = {IMPL.name, GRID.name, BLOCKS.name, "math", *(row.name for row in SHAPES)}
+OFFERED = {IMPL.name, GRID.name, BLOCKS.name, EARLY.name, "math", *(row.name for row in SHAPES)}
 
 Fits = Callable[[Mapping[str, Setting]], bool]
 

@@ -14,7 +14,6 @@ import numpy as np
 from scipy.special import erf
 
 from autofuse.ops import index as ix
-from autofuse.ops.contraction import contract_shape, operand_indices
 from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.scalar import BINARY_MATH, COMPARISONS, UNARY_MATH, Call, Expr, Lit, Load, Sym
@@ -186,15 +185,10 @@ def _each_element(spec: OpSpec, call: OpCall, arrays: Arrays) -> Values:
 def _elements(spec: OpSpec, call: OpCall) -> Iterator[tuple[Loads, Expr, int]]:
     """What each output folds: the loads, the element and its position, in order."""
     index, _ = _grid(call.out.shape)
-    if spec.family is Family.CONTRACTION:
-        for position, at in enumerate(np.ndindex(contract_shape(call))):
+    if spec.over is not None:
+        for position, at in enumerate(np.ndindex(spec.over.extents(call))):
             loads = Loads(call)
-            left, right = operand_indices(call, index, tuple(map(ix.lit, at)))
-            yield (
-                loads,
-                Call("mul", (loads(0, left), loads(1, right)), loads(0, left).dtype),
-                position,
-            )
+            yield loads, spec.over.term(call, index, tuple(map(ix.lit, at)), loads), position
         return
     axes = reduced_axes(call)
     for position, at in enumerate(np.ndindex(tuple(call.ins[0].shape[a] for a in axes))):

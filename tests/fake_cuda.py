@@ -12,11 +12,13 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
+from threading import get_ident
 from typing import Any
 
 import numpy as np
 
 from autofuse.backends.cuda.driver import ERRORS
+from autofuse.backends.cuda.graphs import Call, GraphNode, UpdateRefused
 from autofuse.backends.library import aligned_copy, aligned_empty
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
@@ -100,19 +102,56 @@ class Event:
 
 
 class Graph:
-    def __init__(self, driver: FakeDriver, calls: Sequence[Callable[[], None]]) -> None:
-        self.driver, self.calls = driver, tuple(calls)
+    """Launches run in the order of the edges, and otherwise the last one first. Two of which one
+    writes what the other touches must be in order."""
+
+    def __init__(self, driver: FakeDriver, nodes: Sequence[GraphNode]) -> None:
+        self.driver, self.after = driver, [node.after for node in nodes]
+        self.calls = [node.call for node in nodes]
+        for n, node in enumerate(nodes):
+            assert all(0 <= m < n for m in node.after) and len(set(node.after)) == len(node.after)
+            if node.early:
+                shapes = [driver.shape_of(nodes[m].call) for m in (n, *node.after)]
+                assert len(shapes) == 2 and all(s is not None and s.early for s in shapes)
+        self.check_races()
+
+    def update(self, calls: Sequence[Callable[[], None]]) -> None:
+        if self.driver.refuses:
+            raise UpdateRefused("this graph stays as it is")
+        self.driver.updates += 1
+        self.calls = list(calls)
+        self.check_races()
+
+    def check_races(self) -> None:
+        before: list[int] = []
+        spans = [self.driver.touches(call) for call in self.calls]
+        for n, after in enumerate(self.after):
+            known = 0
+            for m in after:
+                known |= before[m] | 1 << m
+            before.append(known)
+            for m in (m for m in range(n) if not known >> m & 1):
+                for start, end, written in spans[n]:
+                    for other, stop, wrote in spans[m]:
+                        apart = end <= other or stop <= start or not (written or wrote)
+                        assert apart, f"launches {m} and {n} touch the same bytes in no order"
 
     def launch(self, stream: Stream) -> None:
+        assert get_ident() in self.driver.threads, "this thread has no current context"
         self.driver.note("graph")
+        left = dict(enumerate(self.after))
         with stream:
-            for call in self.calls:
-                call()
+            while left:
+                ready = max(n for n, after in left.items() if not any(m in left for m in after))
+                del left[ready]
+                self.calls[ready]()
 
 
 class FakeDriver:
     """See the module text. `log` has one entry per thing done; `now_us` is the device's clock;
-    `held` is how many blocks are on the device at once, and `idle` whether events have happened."""
+    `held` is how many blocks are on the device at once, `idle` whether events have happened, and
+    `refuses` whether graphs take no other arguments. `bytes`: by kernel, how many each argument has
+    and whether they are written; one that is not told of writes where its arguments begin."""
 
     errors = ERRORS
 
@@ -120,7 +159,10 @@ class FakeDriver:
         self.kernels = kernels or {}
         self.log: list[tuple[Any, ...]] = []
         self.now_us = 0.0
-        self.captures = 0
+        self.captures = self.updates = 0
+        self.threads = {get_ident()}
+        self.refuses = False
+        self.bytes: dict[str, tuple[tuple[int, bool], ...]] = {}
         self.broken = False
         self.held = 132 * 8
         self.prepared, self.idle = False, True
@@ -262,6 +304,9 @@ class FakeDriver:
 
     # --- streams
 
+    def enter(self) -> None:
+        self.threads.add(get_ident())
+
     def current_stream(self) -> Stream:
         return self.streams[-1]
 
@@ -280,7 +325,32 @@ class FakeDriver:
 
     def capture(self, stream: Stream, work: Sequence[Callable[[], None]]) -> Graph:
         self.captures += 1
-        return Graph(self, work)
+        return Graph(self, [GraphNode(c, (n - 1,) if n else ()) for n, c in enumerate(work)])
+
+    def graph(self, stream: Stream, nodes: Sequence[GraphNode]) -> Graph:
+        self.captures += 1
+        return Graph(self, nodes)
+
+    def shape_of(self, call: Callable[[], None]) -> Any:
+        """The launch configuration of a kernel, None for anything else."""
+        own = isinstance(call, Call) and call.method == self.launch
+        return call.arguments[1] if own else None  # type: ignore[attr-defined]  # a Call
+
+    def touches(self, call: Callable[[], None]) -> list[tuple[int, int, bool]]:
+        """Where the bytes that it uses begin and end, and whether it writes them."""
+        if not isinstance(call, Call):
+            return []
+        if call.method == self.launch:
+            symbol, _, addresses = call.arguments
+            sizes = self.bytes.get(symbol, ((1, True),) * len(addresses))
+            return [(a, a + n, w) for a, (n, w) in zip(addresses, sizes, strict=True)]
+        if call.method == self.copy:
+            target, source, nbytes = call.arguments
+            return [(target, target + nbytes, True), (source, source + nbytes, False)]
+        product, (a, b, c), workspace = call.arguments
+        spans = zip((a, b, c), product.form.sizes, (False, False, True), strict=True)
+        found = [(at, at + n * product.dtype.itemsize, written) for at, n, written in spans]
+        return [*found, (workspace, workspace + 1, True)]
 
 
 def floats(address: int, count: int) -> np.ndarray:

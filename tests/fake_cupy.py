@@ -10,6 +10,7 @@ a graph is captured (cupy_backends/cuda/libs/cublas.pyx, setStream).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import get_ident
 from types import SimpleNamespace
 from typing import Any
 
@@ -72,11 +73,13 @@ class Stream:
 
 
 class FakeCupy:
-    """The module. `launched`: symbol, blocks and dynamic shared memory of every launch."""
+    """The module. `launched`: symbol, blocks and dynamic shared memory of every launch;
+    `contexts`: threads that have made the context of a device current."""
 
     def __init__(self, **kernels: Resources) -> None:
         self.kernels, self.target = kernels, DEFAULT_TARGET
         self.opted: dict[str, int] = {}
+        self.contexts: set[tuple[int, int]] = set()
         self.launched: list[tuple[str, int, int]] = []
         self.streams = [Stream(self, 0)]
         self.cuda = SimpleNamespace(
@@ -87,6 +90,7 @@ class FakeCupy:
                 funcSetAttribute=self._opt_in,
                 occupancyMaxActiveBlocksPerMultiprocessor=self.resident,
             ),
+            runtime=SimpleNamespace(getDevice=lambda: 0, setDevice=self._set_device),
             device=SimpleNamespace(get_cublas_handle=self._cublas_handle),
             get_current_stream=lambda: self.streams[-1],
             Device=lambda: SimpleNamespace(attributes={"MultiProcessorCount": self.target.sms}),
@@ -109,6 +113,9 @@ class FakeCupy:
     def resident(self, symbol: str, threads: int, dynamic: int) -> int:
         own = self.kernels[symbol]
         return blocks_resident(self.target, threads, own.registers, own.shared + dynamic)
+
+    def _set_device(self, number: int) -> None:
+        self.contexts.add((get_ident(), number))
 
     def _opt_in(self, symbol: str, attribute: int, value: int) -> None:
         assert attribute == 8

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import get_ident
+
 import numpy as np
 import pytest
 from fake_cublas import FakeCublas
@@ -34,6 +36,12 @@ def test_the_driver_says_how_many_blocks_there_is_room_for() -> None:
     assert held == 4 * cupy.target.sms
     driver.launch(function, Geometry(held + 1, 256, cooperative=True), ())
     assert cupy.launched == [("k", held, 0)], "CuPy launches what fits, and blocks would wait"
+
+
+def test_a_thread_makes_the_context_current() -> None:
+    cupy = FakeCupy()
+    CupyDriver(cupy).enter()
+    assert cupy.contexts == {(get_ident(), 0)}
 
 
 WORKSPACE = 256

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,9 @@ def add_one(source: int, target: int) -> None:
 
 
 def launch(symbol: str, *refs: Ref) -> KernelLaunch:
-    return KernelLaunch(symbol, SHAPE, tuple(Argument(ref, DType.F32, N) for ref in refs))
+    """A kernel that writes the last of its arguments."""
+    arguments = tuple(Argument(ref, DType.F32, N, ref is refs[-1]) for ref in refs)
+    return KernelLaunch(symbol, SHAPE, arguments)
 
 
 SIMPLE: tuple[Action, ...] = (launch("k_add", Ref("in"), Ref("out")),)
@@ -87,21 +90,43 @@ def test_an_array_that_does_not_fit_goes_through_a_buffer(
     for _ in range(2):
         (found,) = plan.run([DeviceArray(view)])
         assert found.memory.tolist() == (view + 1).tolist()
-    assert driver.captures == 2, "one for each of the two results that are alive"
+    assert (driver.captures, driver.updates) == (1, 1), "two results are alive"
 
 
-def test_a_graph_is_captured_once_for_each_set_of_addresses(
+def graphs_after(plan: CudaPlan, *calls: tuple[DeviceArray, DeviceArray]) -> tuple[int, int]:
+    """How many graphs have been made and how many updated, after these calls."""
+    driver = plan.driver
+    assert isinstance(driver, FakeDriver)
+    for number, (source, out) in enumerate(calls):
+        source.memory.fill(number)
+        plan.run([source], [out])
+        assert out.memory.tolist() == [number + 1] * N
+    return driver.captures, driver.updates
+
+
+def test_new_addresses_update_a_graph_and_those_that_come_back_get_one(
+    tmp_path: Path, driver: FakeDriver
+) -> None:
+    plan, out = CudaPlan(artifact(tmp_path), driver), on_device(driver, X)
+    x, y, *others = ((on_device(driver, X), out) for _ in range(2 + 2 * KEPT_GRAPHS))
+    assert graphs_after(plan, x, x) == (1, 0)
+    assert graphs_after(plan, *others) == (1, len(others)), "arrays that are never the same"
+    assert graphs_after(plan, x, y) == (2, len(others) + 1), "x had been there, y had not"
+    assert graphs_after(plan, x, y, x, y) == (2, len(others) + 1), "now both have their own"
+    assert graphs_after(plan, others[0], x, y) == (3, len(others) + 1)
+    assert graphs_after(plan, *others[1:], x, y)[0] == KEPT_GRAPHS, "and no more than are kept"
+    assert driver.names().count("graph") == driver.names().count("launch")
+
+
+def test_a_refused_update_is_told_and_another_graph_made(
     tmp_path: Path, driver: FakeDriver
 ) -> None:
     plan = CudaPlan(artifact(tmp_path), driver)
     x, y, out = (on_device(driver, X) for _ in range(3))
-    for array in (x, x, y, x, y):
-        plan.run([array], [out])
-    assert driver.captures == 2 and driver.names().count("graph") == 5
-    for array in [on_device(driver, X) for _ in range(KEPT_GRAPHS)]:
-        plan.run([array], [out])
-    plan.run([x], [out])
-    assert driver.captures == 2 + KEPT_GRAPHS + 1, "the oldest graphs were let go"
+    driver.refuses = True
+    assert graphs_after(plan, (x, out)) == (1, 0)
+    with pytest.warns(RuntimeWarning, match="stays as it is: a new graph is made"):
+        assert graphs_after(plan, (y, out)) == (2, 0)
 
 
 def test_results_that_were_let_go_are_used_again(tmp_path: Path, driver: FakeDriver) -> None:
@@ -113,7 +138,7 @@ def test_results_that_were_let_go_are_used_again(tmp_path: Path, driver: FakeDri
     del first
     gc.collect()
     (third,) = plan.run([x])
-    assert driver.pointer(third) == address and driver.captures == 2
+    assert driver.pointer(third) == address and driver.captures + driver.updates == 3
     # Another stream must not write what the first may still be reading.
     del third
     gc.collect()
@@ -128,6 +153,13 @@ def test_eager_mode_launches_kernel_by_kernel(tmp_path: Path, driver: FakeDriver
     assert driver.captures == 0 and "graph" not in driver.names()
     with pytest.raises(AutofuseError, match="unknown mode 'lazy'"):
         CudaPlan(artifact(tmp_path), driver, "lazy")
+
+
+def test_any_thread_may_call(tmp_path: Path, driver: FakeDriver) -> None:
+    plan, x = CudaPlan(artifact(tmp_path), driver), on_device(driver, X)
+    with ThreadPoolExecutor(1) as pool:
+        (found,) = pool.submit(plan.run, [x]).result()
+    assert found.memory.tolist() == (X + 1).tolist()
 
 
 def test_a_caller_who_captures_gets_our_launches(tmp_path: Path, driver: FakeDriver) -> None:

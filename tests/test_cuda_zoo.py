@@ -28,9 +28,15 @@ from search_spaces import CudaLaunchSpace
 ARCHS = ("sm_80", "sm_90", "sm_100")
 # Kernels of one compilation: the prelude takes longer than any of them.
 PER_UNIT = 20
-# Candidates drawn from each workload's space, 316 in all: fewer where one has many large kernels.
+# Candidates drawn from each workload's space, 352 in all: fewer where one has many large kernels or
+# is much like another.
 SPACE = CudaLaunchSpace()
-DRAWN, FEW, MANY_KERNELS = 28, 4, ("adam_16", "cartpole_unroll10")
+DRAWN, FEW = 28, 4
+BRIEFLY = (
+    "adam_16", "cartpole_unroll10", "convnet_block", "depthwise_block", "attention_grouped",
+    "attention_window", "attention_bias", "decode_step", "vocabulary_loss", "gated_mlp",
+    "int8_product", "batched_products",
+)  # fmt: skip
 # Whether a text is accepted does not depend on how hard the compiler tries.
 QUICK = ("--Ofast-compile=max",)
 
@@ -93,7 +99,7 @@ def test_candidates_drawn_from_the_space_compile(name: str) -> None:
     def choose(_: str, options: tuple[Option, ...]) -> Option:
         return options[draw.randrange(len(options))]
 
-    count = FEW if name in MANY_KERNELS else DRAWN
+    count = FEW if name in BRIEFLY else DRAWN
     drawn = [problem.propose(choose).payload for _ in range(count)]
     candidates = [c for c in drawn if isinstance(c, Candidate)]
     assert len(candidates) == count

@@ -11,6 +11,7 @@ from batching import Case
 from seeds import seeds
 from test_random_plans import made
 
+from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.backends.cuda.emulated import EmulatedArtifact, EmulatedPlan
 from autofuse.backends.cuda.program import cuda_program
 from autofuse.backends.emulator.emulator import ORDERS, Emulated
@@ -27,7 +28,7 @@ PLANS, CHUNK = 300, 50
 
 def launches(graph: Graph, plan: FusionPlan, rng: np.random.Generator) -> tuple[LaunchConfig, ...]:
     """Any point of the space, for each group."""
-    space = CudaLaunchSpace()
+    space = CudaLaunchSpace(DEFAULT_TARGET)
     return tuple(
         space.choose(graph, g, lambda _, options: options[int(rng.integers(len(options)))], "")
         for g in plan.groups

@@ -126,6 +126,7 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "broadcast_to": (lambda x: jnp.broadcast_to(x[:, None], (4, 2, 3)), X),
     "expand_dims": (lambda x: lax.expand_dims(x, (0, 2)), X),
     "reshape": (lambda x: x.reshape(2, 6).T, X),
+    "reshape_in_order": (lambda x: lax.reshape(x, (6, 2), (1, 0)), X),
     "transpose": (lambda x: jnp.transpose(x[None], (2, 0, 1)), X),
     "slice": (lambda x: x[1::2, :2], X),
     "rev": (lambda x: x[::-1], X),
@@ -232,7 +233,10 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
         lambda x: lax.while_loop(lambda s: s.sum() < 9, lambda s: s + 1, x), X, "'while'",
     ),
     "complex": (lambda x: jnp.real(x + 1j), X, "dtype complex64 is not supported"),
-    "convolution": (lambda x: jnp.convolve(x[0], x[1]), X, "'conv_general_dilated'"),
+    "convolution": (
+        lambda x: lax.conv(jnp.ones((1,) * 6), jnp.ones((1,) * 6), (1,) * 4, "SAME"),
+        X, "same 1 to 3 spatial axes",
+    ),
     "callback": (lambda x: jax.debug.print("{}", x) or x, X, "'debug_"),
     "uint16": (lambda x: x.astype(jnp.uint16), X, "dtype uint16 is not supported"),
 }  # fmt: skip

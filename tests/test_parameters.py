@@ -12,6 +12,7 @@ import pytest
 
 from autofuse.backends import cpu
 from autofuse.backends.cuda import program as cuda
+from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
@@ -102,7 +103,7 @@ def looped() -> Graph:
 
 GRAPHS = {"item": pointwise(), "turned": turned(), "row": rows_folded(), "loop": looped(),
           "short": rows_folded(512), "gemm": product()}  # fmt: skip
-SPACES: dict[str, LaunchSpace] = {"c": CpuLaunchSpace(), "cuda": CudaLaunchSpace()}
+SPACES: dict[str, LaunchSpace] = {"c": CpuLaunchSpace(), "cuda": CudaLaunchSpace(DEFAULT_TARGET)}
 # Of a library call there is no text, and what is derived is not said.
 ROWS = [
     (dialect, row)

@@ -179,6 +179,20 @@ def test_drop_dead_removes_values_that_only_dead_values_read() -> None:
     """)
 
 
+def test_drop_dead_knows_equal_names_of_segments_apart() -> None:
+    """A value is not kept for another of its name in a later body."""
+    dead, used = Let(v, Load("x", r, F32)), Let(s, Load("x", r, F32))
+    segments = lanes(lane, dead, used, Store("out", lane, s)), lanes(lane, dead, Store("out", r, v))
+    assert inner(verify(drop_dead(kernel(*segments)))) == text("""
+        lane c < 100:i64
+          let s: f32 = x[r]
+          out[c] = s
+        lane c < 100:i64
+          let v: f32 = x[r]
+          out[r] = v
+    """)
+
+
 MALFORMED = {
     "s is read before it is defined": (Store("out", r, s),),
     "v is defined twice": (Let(v, Lit(1.0, F32)), Let(v, Lit(2.0, F32))),

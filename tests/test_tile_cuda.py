@@ -23,12 +23,12 @@ from autofuse.kernel.cuda_tile import thread_tile
 from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.ir import Kernel, Let, Local, Loop, Panel, Param, Stmt, Store, TileProduct
 from autofuse.kernel.passes import (
+    deal_rows,
     fuse_lanes,
     keep_rows,
     narrow_indices,
     private_rows,
     stage_panels,
-    tile_rows,
     verify,
     warp_rows,
 )
@@ -216,14 +216,14 @@ def test_positions_of_panels_become_short() -> None:
 
 def test_rows_between_tiles_are_dealt_to_warps() -> None:
     rows = loop("serial", r, READ)
-    dealt = tile_rows(kernel(PANEL, PACK, ACC, product(), rows))
+    dealt = deal_rows(kernel(PANEL, PACK, ACC, product(), rows))
     assert "warp r < 8" in str(verify(dealt))
     summed = loop("serial", r, loop("lane", c, Store("acc", c, Load("acc", at(r, c), F32))))
     chained = kernel(PANEL, PACK, ACC, product(), summed)
-    assert tile_rows(chained) == chained
-    assert tile_rows(kernel(ACC, rows)) == kernel(ACC, rows)
+    assert deal_rows(chained) == chained
+    assert deal_rows(kernel(ACC, rows)) == kernel(ACC, rows)
     around = kernel(PANEL, ACC, loop("serial", r, PACK, product(), READ))
-    assert tile_rows(around) == around
+    assert deal_rows(around) == around
 
 
 def test_passes_for_rows_leave_tiles_alone() -> None:

@@ -6,13 +6,11 @@ recomputed by every user lowered while it is none.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from autofuse.baselines.merging import Notes
 from autofuse.graph.types import Graph
-from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.spec import Family
 from autofuse.plan.clusters import live
 from autofuse.plan.groups import is_inline, is_source
@@ -25,6 +23,7 @@ ACCUMULATED_READS = 8  # realize_acc_reads_threshold
 LARGE_BODY = 100  # the inner function that recursion would not survive
 UNROLL = 8  # unroll_reductions_threshold
 CAT_INPUTS = 8  # max_pointwise_cat_inputs
+WINDOW = 25  # max_pool2d and avg_pool2d fall back to a call of ATen beyond it
 
 POINTWISE, REDUCTION, SCAN, EXTERN, NOP = "pointwise", "reduction", "scan", "extern", "nop"
 CALLS = (Family.CONTRACTION, Family.CONTROL)
@@ -81,11 +80,17 @@ def is_view(graph: Graph, node: int) -> bool:
     return graph[node].op in ("broadcast", "reshape", "slice", "transpose")
 
 
+def is_call(graph: Graph, node: int) -> bool:
+    """Whether the op is a call of a library, as pooling over large windows is, too."""
+    family = graph[node].spec.family
+    return family in CALLS or (family is Family.WINDOW and not unrolls(graph, node))
+
+
 def lower(graph: Graph, notes: Notes) -> Lowering:
     """Every live node lowered; `buffers` are the nodes of the scheduler, by kind."""
     low = Lowering(graph, notes)
     for node in low.live:
-        if graph[node].spec.family in CALLS:
+        if is_call(graph, node):
             low.buffers[node] = EXTERN
         elif graph[node].op == "concat" and not _is_pointwise_cat(low, node):
             low.buffers[node] = NOP
@@ -121,8 +126,7 @@ def _copies(low: Lowering, node: int) -> int:
     """An unrolled reduction evaluates its operand once per element."""
     if not unrolls(low.graph, node):
         return 1
-    call = low.graph.call(node)
-    return max(1, math.prod(call.ins[0].shape[a] for a in reduced_axes(call)))
+    return max(1, low.graph[node].spec.terms(low.graph.call(node)))
 
 
 def _seen_through(low: Lowering, node: int, position: int, reads: frozenset[Read]) -> set[Read]:
@@ -136,18 +140,18 @@ def _seen_through(low: Lowering, node: int, position: int, reads: frozenset[Read
 
 
 def unrolls(graph: Graph, node: int) -> bool:
-    """Whether a reduction is so short that it is written out as pointwise."""
-    if graph[node].spec.family is not Family.REDUCTION:
-        return False
-    call = graph.call(node)
-    return math.prod(call.ins[0].shape[a] for a in reduced_axes(call)) < UNROLL
+    """Whether a reduction or a window is so short that it is written out as pointwise."""
+    spec, call = graph[node].spec, graph.call(node)
+    if spec.family is Family.WINDOW:
+        return spec.terms(call) <= WINDOW
+    return spec.family is Family.REDUCTION and spec.terms(call) < UNROLL
 
 
 # when a value becomes a buffer
 
 
 def library_call(low: Lowering, node: int) -> str | None:
-    if low.graph[node].spec.family not in CALLS:
+    if not is_call(low.graph, node):
         return None
     return "a library call writes a buffer"
 
@@ -182,8 +186,12 @@ def output_reused(low: Lowering, node: int) -> str | None:
 def library_operand(low: Lowering, node: int) -> str | None:
     if low.user_count(node) < 2 or len(low.body[node].reads) < 2:
         return None
-    user = next((u for u in low.users[node] if low.graph[u].spec.family in CALLS), None)
-    return None if user is None else f"the library call %{user} needs it in memory"
+    user = next((u for u in low.users[node] if _wants_memory(low.graph, u)), None)
+    return None if user is None else f"the library call or window %{user} needs it in memory"
+
+
+def _wants_memory(graph: Graph, node: int) -> bool:
+    return is_call(graph, node) or graph[node].spec.family is Family.WINDOW
 
 
 def reused_reads(low: Lowering, node: int) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autofuse.baselines.xla_shapes import WARP, Fact, fact_of
+from autofuse.baselines.xla_shapes import WARP, Fact, fact_of, slides
 from autofuse.graph.types import Graph
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family
@@ -48,7 +48,10 @@ EXPANDED: dict[str, tuple[str, ...]] = {
     "acos": ("mul", "sub", "sqrt", "atan2"),
     "atan": ("atan2",),
 }
-COMBINERS = {"reduce_sum": "add", "reduce_prod": "mul", "cumsum": "add"}
+COMBINERS = {
+    **dict.fromkeys(("reduce_sum", "cumsum", "reduce_window_sum"), "add"),
+    **dict.fromkeys(("reduce_prod", "cumprod", "reduce_window_prod"), "mul"),
+}
 
 
 def cycles(op: str, dtype: DType) -> int:
@@ -107,9 +110,10 @@ def flops(graph: Graph, fact: Fact) -> float:
     if fact.op in ("argmax", "argmin"):
         return (call.ins[0].size - fact.size) * ARG_REDUCE_OPS * DEFAULT_CYCLES
     combine = cycles(COMBINERS.get(fact.op, fact.op), fact.dtype)
-    if fact.op == "cumsum":
-        return float(fact.size * call.ins[0].shape[call["axis"]] * combine)
-    if graph[fact.node].spec.family is Family.REDUCTION:
+    spec = graph[fact.node].spec
+    if slides(spec.family):
+        return float(fact.size * spec.terms(call) * combine)
+    if spec.family is Family.REDUCTION:
         return (call.ins[0].size - fact.size) * combine
     return fact.size * combine if fact.elementwise and fact.op != "bitcast" else 0.0
 
@@ -129,6 +133,6 @@ def shares(graph: Graph, fact: Fact) -> list[float]:
     elif fact.op == "concat" and call["axis"]:
         sizes = [t.shape[call["axis"]] for t in call.ins]
         found = [-(-n // WARP) * WARP / n if n else 1.0 for n in sizes]
-    elif fact.op == "cumsum":
-        found = [float(call.ins[0].shape[call["axis"]])]
+    elif slides(graph[fact.node].spec.family) and call.ins[0].size:
+        found = [fact.size * graph[fact.node].spec.terms(call) / call.ins[0].size]
     return found

@@ -14,6 +14,7 @@ from autofuse.ops.spec import Family
 
 ATTENTION, EPILOGUE, IDIOM = "attention", "contraction-epilogue", "idiom"
 POINTWISE, CONCAT, SIBLINGS = "pointwise", "concat-elision", "horizontal"
+PADDING = "padding"
 # "Limits on the size" is all the guide says; this is our number of ops in one pointwise kernel.
 MAX_POINTWISE = 64
 ACTIVATIONS = frozenset(("max", "clamp", "tanh", "logistic", "select"))
@@ -82,6 +83,13 @@ def no_epilogue(state: Fusing, producer: int, consumer: int) -> str | None:
     if n.op in ACTIVATIONS | COMBINES and same_shape(state, producer, consumer):
         return None
     return f"%{consumer} {n.op} is no bias, scale, combination or activation"
+
+
+def not_zero(state: Fusing, producer: int, consumer: int) -> str | None:
+    """A convolution pads with zeros."""
+    value = state.graph[state.graph[producer].inputs[1].node]
+    zero = value.op == "constant" and dict(value.attrs)["value"].scalar == 0
+    return None if zero else f"%{producer} pads with another value than zero"
 
 
 def no_contraction(state: Fusing, producer: int, consumer: int) -> str | None:
@@ -160,6 +168,10 @@ EPILOGUE_RULES: Rules = (
     ("users", several_users),
     ("contractions", two_contractions),
 )
+PADDING_RULES: Rules = (
+    ("zero", not_zero),
+    ("users", several_users),
+)
 POINTWISE_RULES: Rules = (
     ("pointwise", not_pointwise),
     ("users", several_users),
@@ -177,6 +189,7 @@ def tensorrt(graph: Graph) -> BaselineResult:
     """The plan pattern fusion makes of a canonical graph; bodies of loops likewise."""
     state = Fusing(graph)
     _attention(state)
+    _padding(state)
     _epilogues(state)
     _idioms(state)
     _pointwise(state)
@@ -219,6 +232,14 @@ def _take(state: Fusing, name: str, nodes: list[int], rule: str) -> None:
         for producer in state.operands[node]:
             if producer in inside:
                 state.try_merge(name, (), producer, node, (rule, f"the pattern {rule}"))
+
+
+def _padding(state: Fusing) -> None:
+    """A convolution pads its image itself."""
+    for producer, consumer in state.edges():
+        if state.graph[producer].op == "pad" and state.graph[consumer].op == "conv":
+            how = "padding", "the convolution pads"
+            state.try_merge(PADDING, PADDING_RULES, producer, consumer, how)
 
 
 def _epilogues(state: Fusing) -> None:

@@ -37,7 +37,7 @@ def pattern_of(graph: Graph, node: int) -> Pattern:
     family = n.spec.family
     if len(n.types) > 1 or family in (Family.SCAN, Family.RANDOM, Family.CONTROL):
         return Pattern.OPAQUE
-    if family is Family.CONTRACTION:
+    if family in (Family.CONTRACTION, Family.WINDOW):
         return Pattern.OUT_FUSABLE
     if family is Family.REDUCTION:
         return Pattern.REDUCE

@@ -12,6 +12,7 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.spec import Family
 from autofuse.ops.types import OpCall
+from autofuse.ops.window_reduction import sliding_axes
 
 WARP = 32
 # The expensive-op list, by our names. XLA expands tan, sinh and cosh into quotients and
@@ -74,9 +75,20 @@ def is_library(family: Family, op: str) -> bool:
     return barrier or op == "threefry2x32"
 
 
+def slides(family: Family) -> bool:
+    """Whether XLA has the op as a reduce-window: a running fold is one, too."""
+    return family in (Family.SCAN, Family.WINDOW)
+
+
+def _overlaps(family: Family, call: OpCall) -> bool:
+    if family is Family.WINDOW:
+        return any(axis.overlaps for axis in sliding_axes(call))
+    return family is Family.SCAN
+
+
 def is_expensive(op: str, family: Family, dtype: DType, call: OpCall) -> bool:
     """The expensive-op list with the GPU override."""
-    if family in (Family.REDUCTION, Family.SCAN) or op == "gather":
+    if family is Family.REDUCTION or slides(family) or op == "gather":
         return True
     if op in CHEAP_ON_GPU and dtype in (DType.F32, DType.F16):
         return False
@@ -163,9 +175,9 @@ def fact_of(graph: Graph, node: int, inlined: Sequence[bool]) -> Fact:
         expensive=is_expensive(op, family, out.dtype, call)
         and not (bitcast or _divides_by_constant(graph, node)),
         fast=kind,
-        loops=family is Family.SCAN or (reduction and not kind),
-        reuses=not bitcast and (op == "broadcast" or family is Family.SCAN),
-        invalidates=op in INVALIDATES_CACHE or family is Family.SCAN or reduction,
+        loops=_overlaps(family, call) or (reduction and not kind),
+        reuses=not bitcast and (op == "broadcast" or slides(family)),
+        invalidates=op in INVALIDATES_CACHE or slides(family) or reduction,
         keeps_index=op == "transpose",
         duplicable=(op == "broadcast" and not bitcast) or widens,
         transposes=op == "transpose" and not bitcast,

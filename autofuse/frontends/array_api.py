@@ -1,7 +1,8 @@
 """`autofuse.xp`: the Python array API's names for traced arrays, and a few extensions.
 
 Use it inside `autofuse.trace` as one would use NumPy. Beyond the standard: softmax, layer_norm,
-rms_norm, gelu, silu, relu, logistic, erf, rsqrt, fori_loop, scan, random_bits, uniform, normal.
+rms_norm, gelu, silu, relu, logistic, erf, rsqrt, conv, max_pool, avg_pool, fori_loop, scan,
+random_bits, uniform, normal.
 Dtype promotion follows NumPy, except that integers meeting floats become those floats, and the
 default dtypes are f32 and i32.
 """
@@ -146,6 +147,7 @@ from autofuse.frontends.shaping import (
     zeros,
     zeros_like,
 )
+from autofuse.frontends.windows import avg_pool, conv, max_pool
 from autofuse.ops.dtypes import DType
 
 pi, e, inf, nan = math.pi, math.e, math.inf, math.nan
@@ -169,6 +171,7 @@ __all__ = [
     "astype",
     "atan",
     "atan2",
+    "avg_pool",
     "bfloat16",
     "bitcast",
     "bitwise_and",
@@ -184,6 +187,7 @@ __all__ = [
     "ceil",
     "clip",
     "concat",
+    "conv",
     "cos",
     "cosh",
     "cumulative_sum",
@@ -235,6 +239,7 @@ __all__ = [
     "matmul",
     "matrix_transpose",
     "max",
+    "max_pool",
     "maximum",
     "mean",
     "min",

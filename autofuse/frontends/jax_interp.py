@@ -22,12 +22,15 @@ from autofuse.frontends.jax_types import (
     is_key,
     jax_module,
 )
+from autofuse.frontends.jax_windows import WINDOW_RULES
 from autofuse.graph.composites_math import choose
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.types import GraphError
 
-RULES: dict[str, PrimitiveRule] = COMPUTE_RULES | SHAPE_RULES | INDEX_RULES | RANDOM_RULES
+RULES: dict[str, PrimitiveRule] = (
+    COMPUTE_RULES | SHAPE_RULES | INDEX_RULES | RANDOM_RULES | WINDOW_RULES
+)
 # Primitives that only move elements treat each word of a typed key alike.
 _KEYWISE = {*SHAPE_RULES, "dynamic_slice", "dynamic_update_slice", "gather", "select_n"} | {
     name for name, rule in COMPUTE_RULES.items() if rule is same

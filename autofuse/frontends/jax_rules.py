@@ -114,9 +114,14 @@ def _arg(op: str) -> PrimitiveRule:
     return rule
 
 
-def _cumsum(w: GraphWriter, eqn: Any, x: Value) -> Value:
-    axis, reverse = int(eqn.params["axis"]), bool(eqn.params["reverse"])
-    return composites.cumulative_sum(w, x, axis, reverse)
+def _running(op: str) -> PrimitiveRule:
+    """A running fold along `axis`."""
+
+    def rule(w: GraphWriter, eqn: Any, x: Value) -> Value:
+        axis, reverse = int(eqn.params["axis"]), bool(eqn.params["reverse"])
+        return composites.running(w, op, x, axis, reverse)
+
+    return rule
 
 
 def _dot_general(w: GraphWriter, eqn: Any, x: Value, y: Value) -> Value:
@@ -136,6 +141,12 @@ def _broadcast_in_dim(w: GraphWriter, eqn: Any, x: Value) -> Value:
 
 def _to_result_shape(w: GraphWriter, eqn: Any, x: Value) -> Value:
     return w.reshape(x, static_shape(eqn.outvars[0].aval))
+
+
+def _reshape(w: GraphWriter, eqn: Any, x: Value) -> Value:
+    """The elements in the order of the axes `dimensions`, where that is not None."""
+    order = eqn.params["dimensions"]
+    return _to_result_shape(w, eqn, x if order is None else w.transpose(x, order))
 
 
 def _transpose(w: GraphWriter, eqn: Any, x: Value) -> Value:
@@ -211,7 +222,7 @@ COMPUTE_RULES: dict[str, PrimitiveRule] = {
     "bitcast_convert_type": _bitcast,
     "clamp": _clamp,
     "convert_element_type": _convert,
-    "cumsum": _cumsum,
+    **{op: _running(op) for op in ("cummax", "cummin", "cumprod", "cumsum")},
     "dot_general": _dot_general,
     "integer_pow": _integer_pow,
     "max": _minmax("max", "or"),
@@ -234,7 +245,7 @@ SHAPE_RULES: dict[str, PrimitiveRule] = {
     "expand_dims": _to_result_shape,
     "iota": _iota,
     "pad": _pad,
-    "reshape": _to_result_shape,
+    "reshape": _reshape,
     "rev": _rev,
     "slice": _slice,
     "split": _split,

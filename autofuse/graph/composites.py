@@ -85,10 +85,16 @@ def logsumexp(w: GraphWriter, v: Value, axes: Axes = None, keepdims: bool = Fals
 
 def cumulative_sum(w: GraphWriter, v: Value, axis: int, reverse: bool = False) -> Value:
     """Running sums along `axis`, from its end when `reverse`."""
+    return running(w, "cumsum", v, axis, reverse)
+
+
+def running(w: GraphWriter, op: str, v: Value, axis: int, reverse: bool = False) -> Value:
+    """The running fold `op` (cumsum, cumprod, cummax, cummin) along `axis`, from its end when
+    `reverse`."""
     (at,) = normal_axes(axis, len(w.shape(v)))
     if not reverse:
-        return w.op("cumsum", v, axis=at)
-    return w.reverse(w.op("cumsum", w.reverse(v, at), axis=at), at)
+        return w.op(op, v, axis=at)
+    return w.reverse(w.op(op, w.reverse(v, at), axis=at), at)
 
 
 # Normalisations

@@ -66,11 +66,14 @@ class BlockPerRow:
                     self._reduce(value)
                 elif family is Family.SCAN:
                     self._scan(value)
+                elif value in self.rows:
+                    self._keep(value, *self.rows[value])
+                    self.frame.sources[value] = self._array(value, *self.rows[value])
                 elif value in staged:
                     self._stage(value)
         for value in self.form.outputs:
             if value in self.rows:
-                self._keep(value, *self.rows[value])
+                self._keep_total(value)
             else:
                 self._output(value)
 
@@ -113,7 +116,7 @@ class BlockPerRow:
                 self.e.close("serial", sym, ix.lit(extent))
         else:
             self._keep(value, scratch, ix.lit(0))
-        self.frame.sources[value] = self._array(value, scratch, local)
+        self.frame.sources[value] = self._array(value, scratch, ix.lit(0))
 
     def _ends_reduced(self, value: Value) -> bool:
         operand = self.graph[value.node].inputs[0]
@@ -166,13 +169,18 @@ class BlockPerRow:
         self.e.store(scratch, ix.linearize(where, local), new)
         for a in [*order, axis][::-1]:
             self.e.close("serial", at[a], ix.lit(local[a]))
-        self.frame.sources[value] = self._array(value, scratch, local)
+        self.frame.sources[value] = self._array(value, scratch, ix.lit(0))
 
     def _stage(self, value: Value) -> None:
         local = self._local(value)
         scratch = self.e.local(self.graph.type_of(value).dtype.compute, math.prod(local))
         self._keep(value, scratch, ix.lit(0))
-        self.frame.sources[value] = self._array(value, scratch, local)
+        self.frame.sources[value] = self._array(value, scratch, ix.lit(0))
+
+    def _keep_total(self, value: Value) -> None:
+        """A number of this row that scratch does not have yet."""
+        if self.graph[value.node].spec.family is Family.REDUCTION:
+            self._keep(value, *self.rows[value])
 
     def _keep(self, value: Value, scratch: str, start: Expr) -> None:
         local = self._local(value)
@@ -208,14 +216,15 @@ class BlockPerRow:
 
         return read
 
-    def _array(self, value: Value, scratch: str, local: tuple[int, ...]) -> ElementSource:
+    def _array(self, value: Value, scratch: str, start: Expr) -> ElementSource:
+        local = self._local(value)
         tags, dtype = self.tags[value], self.graph.type_of(value).dtype.compute
 
         def read(index: Index) -> Expr:
             at = self._at_home(tags, index)
             if at is None:
                 return self._again(value, index)
-            return Load(scratch, ix.linearize(at, local), dtype)
+            return Load(scratch, ix.iadd(start, ix.linearize(at, local)), dtype)
 
         return read
 

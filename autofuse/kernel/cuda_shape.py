@@ -58,6 +58,11 @@ def is_cooperative(kernel: Kernel) -> bool:
     return waits(cuda_kernel(kernel))
 
 
+def starts_early(kernel: Kernel) -> bool:
+    """The kernel's blocks wait by themselves for the kernel before it."""
+    return begins_early(cuda_kernel(kernel))
+
+
 # What follows takes kernels after their passes.
 
 
@@ -76,6 +81,12 @@ def waits(kernel: Kernel) -> bool:
     """Some blocks wait for others."""
     shared = any(isinstance(s, Loop) and s.kind == "part" for s in statements(kernel.body))
     return shared and settings(kernel).reduce == "barrier"
+
+
+def begins_early(kernel: Kernel) -> bool:
+    """As it is asked for, but not where blocks wait for each other: they need all the room that
+    those of other kernels may still have."""
+    return settings(kernel).early and not waits(kernel)
 
 
 def is_dynamic(kernel: Kernel) -> bool:

@@ -7,7 +7,7 @@ library's own) or as an infix operator in INFIX, which both languages share.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 
 from autofuse.ops.dtypes import DType
@@ -67,4 +67,9 @@ CUDA = Dialect(
     # Macros of the prelude: raw pointers on a GPU, checked ones in the emulator.
     parameters={"in": "AF_IN({}, {})", "out": "AF_OUT({}, {})", "work": "AF_WORK({}, {})"},
     function='extern "C" __global__ void',
+)
+# Of a kernel that starts while others still write what it is going to read.
+EARLY = replace(
+    CUDA,
+    parameters={**CUDA.parameters, "in": "AF_IN_LATER({}, {})", "out": "AF_OUT_LATER({}, {})"},
 )

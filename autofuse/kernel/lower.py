@@ -11,7 +11,7 @@ from autofuse.kernel.emit import Emitter, LoweringError
 from autofuse.kernel.ir import Kernel, Param
 from autofuse.kernel.passes import run_passes
 from autofuse.kernel.thread_per_element import ThreadPerElement
-from autofuse.kernel.tile import TileSchedule, TileSettings
+from autofuse.kernel.tile import emit_tiles
 from autofuse.kernel.values import ElementSource, Frame, memory
 from autofuse.plan.groups import is_inline
 from autofuse.plan.legality import Refusal, check_group
@@ -57,8 +57,7 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
         frame = Frame(group, emitter, dict(sources))
         tiles = tiles_of(group, form)
         if tiles is not None:
-            schedule = TileSchedule(group, form, tiles, emitter, frame, targets)
-            schedule.emit(TileSettings.of(launch))
+            emit_tiles(group, form, tiles, emitter, frame, targets, launch)
         elif form.kind == "row":
             BlockPerRow(group, form, emitter, frame, targets).emit(STAGE.of(launch))
         else:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autofuse.graph.types import Value
+from autofuse.graph.types import Graph, Value
 from autofuse.kernel.values import Frame
 from autofuse.ops import index as ix
-from autofuse.ops.contraction import contract_shape, operand_indices
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Expr, Load, Sym
-from autofuse.ops.spec import Family, Index
+from autofuse.ops.scalar import Expr, Lit, Load, Sym, walk
+from autofuse.ops.spec import Family, Index, Pull
 from autofuse.ops.types import OpCall
-from autofuse.plan.tiles import Product
+from autofuse.plan.tiles import Contraction
 
 
 @dataclass(frozen=True, slots=True)
-class Matrix:
+class Strided:
     """An operand in memory: element (i, k) is buffer[start + i * along + k * term], where i counts
     its rows or columns and k the terms."""
 
@@ -30,72 +29,126 @@ class _NotPlainError(Exception):
     """An element that is computed, not just found in memory."""
 
 
-def term_order(call: OpCall, product: Product) -> tuple[int, ...]:
-    """The contracted axes in the order in which they lie in the left operand."""
-    axes = call["lhs_contract"] if product.left == 0 else call["rhs_contract"]
-    return tuple(sorted(range(len(axes)), key=lambda k: axes[k]))
+def factor(
+    graph: Graph, p: Contraction, operand: int, index: Index, term: Index, pull: Pull
+) -> Expr:
+    """What one operand contributes to the output element at `index` at one term, given in the order
+    of `term_loops`."""
+    return _factor(graph, p, operand, index, _in_order(graph, p, term), pull)
 
 
-def operand_at(call: OpCall, product: Product, out_index: Index, term: Expr) -> tuple[Index, Index]:
-    """The indices of the left and the right operand at one term of one element."""
-    order, extents = term_order(call, product), contract_shape(call)
-    steps = ix.delinearize(term, tuple(extents[k] for k in order))
-    found = dict(zip(order, steps, strict=True))
-    both = operand_indices(call, out_index, tuple(found[k] for k in range(len(order))))
-    return both[product.left], both[product.right]
+def _factor(
+    graph: Graph, p: Contraction, operand: int, index: Index, at: Index, pull: Pull
+) -> Expr:
+    factors = graph[p.node].spec.factors
+    assert factors is not None
+    return factors.factor(graph.call(p.node), operand, index, at, pull)
 
 
-def matrix_of(frame: Frame, value: Value, index: Index, along: Sym, term: Sym) -> Matrix | None:
-    """`value` as a matrix over two variables of `index`, or None where it is not just memory of
-    the type that it is computed in, or not laid out evenly."""
-    try:
-        element = _element(frame, value, index)
-    except _NotPlainError:
-        return None
-    if element.dtype is not frame.graph.type_of(value).dtype.compute:
-        return None
-    found = ix.coefficients(element.index, (along.name, term.name))
-    if found is None:
-        return None
-    (first, second), start = found
-    return Matrix(element.buffer, start, first, second)
+def term_loops(graph: Graph, p: Contraction) -> tuple[int, ...]:
+    """The extents of the loops over terms, in the order in which they lie in the left operand."""
+    return tuple(p.loops[k] for k in _order(graph, p))
 
 
-def _element(frame: Frame, value: Value, index: Index) -> Load:
-    """The memory that an element comes from, through ops that only move elements."""
-    source, node = frame.sources.get(value), frame.graph[value.node]
-    if source is not None:
-        found = source(index)
-    elif node.spec.family is Family.MOVEMENT and node.spec.body is not None:
-        (found,) = node.spec.body(frame.graph.call(value.node), index, _Finder(frame, value.node))
-    else:
-        raise _NotPlainError
-    if not isinstance(found, Load):
-        raise _NotPlainError
-    return found
+def _in_order(graph: Graph, p: Contraction, term: Index) -> Index:
+    found = dict(zip(_order(graph, p), term, strict=True))
+    return tuple(found[k] for k in range(len(p.loops)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Finder:
-    """What a body of movement sees: memory instead of values."""
+def _order(graph: Graph, p: Contraction) -> tuple[int, ...]:
+    """The loops over terms sorted by the axis of the left operand that they run along."""
+    marks = tuple(symbol(f"k{k}", extent) for k, extent in enumerate(p.loops))
+    seen = _Recorder()
+    zeros = (ix.lit(0),) * graph.call(p.node).out.rank
+    _factor(graph, p, p.left, zeros, marks, seen)
+    along = {e: a for a, i in enumerate(seen.index) for e in walk(i) if e in marks}
+    return tuple(sorted(range(len(marks)), key=lambda k: along.get(marks[k], 0)))
 
-    frame: Frame
-    node: int
+
+def left_index(graph: Graph, p: Contraction, index: Index, term: Index) -> Index:
+    """The element of the left operand that is asked for."""
+    seen = _Recorder()
+    factor(graph, p, p.left, index, term, seen)
+    return seen.index
+
+
+class _Recorder:
+    """A puller that notes what is asked for."""
+
+    def __init__(self) -> None:
+        self.index: Index = ()
 
     def __call__(self, operand: int, index: Index) -> Expr:
-        return _element(self.frame, self.frame.graph[self.node].inputs[operand], index)
+        self.index = index
+        return Lit(0.0, DType.F32)
 
     def let(self, value: Expr) -> Expr:
         return value
 
 
-def column_index(call: OpCall, product: Product, column: Expr) -> dict[int, Expr]:
-    """A column number as positions of the output axes that are columns."""
-    extents = tuple(call.out.shape[a] for a in product.columns)
-    return dict(zip(product.columns, ix.delinearize(column, extents), strict=True))
+@dataclass(frozen=True, slots=True)
+class Puller:
+    """Elements of a node's operands; `instead` has values that are asked for in place of some."""
+
+    frame: Frame
+    node: int
+    instead: Value | None = None
+
+    def __call__(self, operand: int, index: Index) -> Expr:
+        value = self.instead or self.frame.graph[self.node].inputs[operand]
+        return self.frame.pull(value, index)
+
+    def let(self, value: Expr) -> Expr:
+        return self.frame.e.let(value)
 
 
-def column_number(call: OpCall, product: Product, index: Index) -> Expr:
+def matrix_of(
+    frame: Frame, p: Contraction, operand: int, index: Index, along: Sym, term: Sym,
+    instead: Value | None = None,
+) -> Strided | None:  # fmt: skip
+    """An operand (or a value `instead` of it) as a matrix over two variables: one of `index`, and
+    the number of the term. None where it is not just memory of the type that it is computed in, or
+    not laid out evenly."""
+    steps = ix.delinearize(term, term_loops(frame.graph, p))
+    try:
+        element = factor(frame.graph, p, operand, index, steps, _Finder(frame, p.node, instead))
+    except _NotPlainError:
+        return None
+    value = frame.graph[p.node].inputs[operand]
+    own = frame.graph.type_of(value).dtype.compute
+    if not isinstance(element, Load) or element.dtype is not own:
+        return None
+    found = ix.coefficients(element.index, (along.name, term.name))
+    if found is None:
+        return None
+    (first, second), start = found
+    return Strided(element.buffer, start, first, second)
+
+
+@dataclass(frozen=True, slots=True)
+class _Finder:
+    """What a body sees that only moves elements: memory instead of values."""
+
+    frame: Frame
+    node: int
+    instead: Value | None = None
+
+    def __call__(self, operand: int, index: Index) -> Expr:
+        value = self.instead or self.frame.graph[self.node].inputs[operand]
+        source, node = self.frame.sources.get(value), self.frame.graph[value.node]
+        if source is not None:
+            return source(index)
+        if node.spec.family is Family.MOVEMENT and node.spec.body is not None:
+            call = self.frame.graph.call(value.node)
+            (found,) = node.spec.body(call, index, _Finder(self.frame, value.node))
+            return found
+        raise _NotPlainError
+
+    def let(self, value: Expr) -> Expr:
+        return value
+
+
+def column_number(call: OpCall, product: Contraction, index: Index) -> Expr:
     """The number of the column that an output index is in."""
     extents = tuple(call.out.shape[a] for a in product.columns)
     return ix.linearize(tuple(index[a] for a in product.columns), extents)

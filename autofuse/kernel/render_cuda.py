@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from autofuse.kernel.cuda_settings import WARP, Settings, settings
 from autofuse.kernel.cuda_shape import (
+    begins_early,
     block_team,
     bytes_of,
     cuda_kernel,
@@ -19,7 +20,7 @@ from autofuse.kernel.cuda_shape import (
     is_dynamic,
     waits,
 )
-from autofuse.kernel.dialects import CUDA
+from autofuse.kernel.dialects import CUDA, EARLY
 from autofuse.kernel.ir import (
     Fold,
     Kernel,
@@ -52,7 +53,8 @@ def render_cuda(kernel: Kernel) -> str:
     own = settings(kernel)
     kernel = cuda_kernel(kernel)
     bounds = f"{own.threads}, {own.blocks}" if own.blocks else f"{own.threads}"
-    head = signature(kernel, CUDA).replace(" void ", f" void __launch_bounds__({bounds}) ", 1)
+    dialect = EARLY if begins_early(kernel) else CUDA
+    head = signature(kernel, dialect).replace(" void ", f" void __launch_bounds__({bounds}) ", 1)
     return "\n".join([head, "{", *_CudaPrinter(kernel, own).lines(), "}", ""])
 
 
@@ -62,6 +64,7 @@ class _CudaPrinter(Printer):
     def __init__(self, kernel: Kernel, own: Settings) -> None:
         super().__init__(kernel)
         self.own, self.team = own, block_team(own)
+        self.early = begins_early(kernel)
         self.outs = {p.name for p in kernel.params if p.role != "in"}
         self.dynamic = is_dynamic(kernel)
         self.offset, self.tiled = 0, False
@@ -73,6 +76,8 @@ class _CudaPrinter(Printer):
     def lines(self) -> Iterator[str]:
         if self.dynamic:
             yield "  AF_DYNAMIC(unsigned char, af_shared);"
+        if self.early:
+            yield "  af_wait_for_earlier();"
         segments = grids(self.kernel)
         yield from self.block(tuple(s for s in self.kernel.body if s not in segments), 1, False)
         if not segments:

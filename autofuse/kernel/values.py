@@ -11,11 +11,10 @@ from collections.abc import Callable
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, widen
 from autofuse.ops import index as ix
-from autofuse.ops.contraction import contract_shape, operand_indices
 from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import reduced_axes
-from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
-from autofuse.ops.spec import Family, Index
+from autofuse.ops.scalar import Expr, Lit, Load, Sym
+from autofuse.ops.spec import Family, FoldOver, Index
 from autofuse.ops.types import OpCall
 
 ElementSource = Callable[[Index], Expr]
@@ -99,13 +98,13 @@ class Frame:
     def _compute(self, node: int, index: Index) -> tuple[Expr, ...]:
         n, call = self.graph[node], self.graph.call(node)
         if n.spec.body is not None:
-            return n.spec.body(call, index, _Puller(self, node))
+            return n.spec.body(call, index, _Puller(self, node, self.pull))
         if n.spec.family is Family.REDUCTION:
             return (self._fold(node, call, index),)
         if n.spec.family is Family.SCAN:
             return (self._prefix(node, call, index),)
-        if n.spec.family is Family.CONTRACTION:
-            return (self._contract(node, call, index),)
+        if n.spec.over is not None:
+            return (self._fold_over(node, call, index, n.spec.over),)
         raise LoweringError(f"%{node} {n.op} cannot be computed element by element")
 
     def _fold(self, node: int, call: OpCall, index: Index) -> Expr:
@@ -121,15 +120,13 @@ class Frame:
 
         return self.accumulate(node, call, tuple(shape[a] for a in axes), element)
 
-    def _contract(self, node: int, call: OpCall, index: Index) -> Expr:
-        lhs, rhs = self.graph[node].inputs
+    def _fold_over(self, node: int, call: OpCall, index: Index, over: FoldOver) -> Expr:
+        pull = _Puller(self, node, self._pull_inside)
 
         def element(at: Index) -> tuple[Expr, Expr]:
-            left, right = operand_indices(call, index, at)
-            a, b = self._pull_inside(lhs, left), self._pull_inside(rhs, right)
-            return Call("mul", (a, b), a.dtype), ix.lit(0)
+            return over.term(call, index, at, pull), ix.lit(0)
 
-        return self.accumulate(node, call, contract_shape(call), element)
+        return self.accumulate(node, call, over.extents(call), element)
 
     def _prefix(self, node: int, call: OpCall, index: Index) -> Expr:
         axis: int = call["axis"]
@@ -194,17 +191,18 @@ class Frame:
 
 
 class _Puller:
-    """What a body sees: operands of one node."""
+    """What a body sees: operands of one node, whose elements `pull` computes."""
 
-    def __init__(self, frame: Frame, node: int) -> None:
+    def __init__(self, frame: Frame, node: int, pull: Callable[[Value, Index], Expr]) -> None:
         self.frame = frame
         self.node = node
+        self.pull = pull
 
     def __call__(self, operand: int, index: Index) -> Expr:
         node = self.frame.graph[self.node]
         if node.spec.family is not Family.ELEMENTWISE:
             index = tuple(ix.named(i, self.frame.e.name_index) for i in index)
-        return self.frame.pull(node.inputs[operand], index)
+        return self.pull(node.inputs[operand], index)
 
     def let(self, value: Expr) -> Expr:
         return self.frame.e.let(value)

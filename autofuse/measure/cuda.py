@@ -24,7 +24,8 @@ from autofuse.backends.cuda.clocks import Clocks
 from autofuse.backends.cuda.devices import Target
 from autofuse.backends.cuda.driver import CupyDriver, running_target
 from autofuse.backends.cuda.geometry import Geometry
-from autofuse.backends.cuda.launch import CudaPlan, LaunchCall, as_bytes
+from autofuse.backends.cuda.graphs import LaunchCall, join
+from autofuse.backends.cuda.launch import CudaPlan, as_bytes
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.measure.device import GUARD_BYTES, Arrays, GuardedOutput
 from autofuse.measure.timing import Clock, Sampling, collect_profile
@@ -168,8 +169,8 @@ class CudaDevice:
         if us >= SHORT_US:
             return CudaWatch(self, once, None, cold, 1, stall, "graph")
         count = int(min(MOST_BATCH, max(2, BATCH_US // max(us, 0.1))))
-        steps: tuple[LaunchCall, ...] = (self.flush, *calls) if cold else calls
-        many = loaded.captured(steps * count)
+        gate = self.flush if cold else join
+        many = loaded.repeated(inputs, outputs, count, gate)
         empty = self.driver.capture(loaded.side, (self.flush,) * count) if cold else None
         return CudaWatch(
             self, lambda: many.launch(self.stream),

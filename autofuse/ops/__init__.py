@@ -3,11 +3,13 @@
 from autofuse.ops import (
     contraction,
     control,
+    convolution,
     elementwise,
     movement,
     random,
     reduction,
     source,
+    window_reduction,
 )
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family, Motion, OpSpec, Sample, all_specs, infer, register, spec_of
@@ -26,6 +28,7 @@ __all__ = [
     "all_specs",
     "contraction",
     "control",
+    "convolution",
     "elementwise",
     "infer",
     "make_attrs",
@@ -35,4 +38,5 @@ __all__ = [
     "register",
     "source",
     "spec_of",
+    "window_reduction",
 ]

@@ -11,7 +11,20 @@ from autofuse.ops import checks
 from autofuse.ops.dtypes import FLOATS, INTS, DType
 from autofuse.ops.layout import laid_out
 from autofuse.ops.reduction import SUM
-from autofuse.ops.spec import AxisMap, Family, Index, OpSpec, Sample, register
+from autofuse.ops.scalar import Expr
+from autofuse.ops.scalar import call as apply
+from autofuse.ops.spec import (
+    AxisMap,
+    Factors,
+    Family,
+    FoldOver,
+    Index,
+    OpSpec,
+    OutputRoles,
+    Pull,
+    Sample,
+    register,
+)
 from autofuse.ops.types import GraphError, OpCall, TensorType
 
 
@@ -42,17 +55,14 @@ class GemmForm:
     trans_a: bool
     trans_b: bool
 
-
-@dataclass(frozen=True, slots=True)
-class OutputRoles:
-    """The output axes that index both operands, only the first, and only the second."""
-
-    batch: tuple[int, ...]
-    lhs: tuple[int, ...]
-    rhs: tuple[int, ...]
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Elements of A, B and C, from the start of each array to the last one used."""
+        each = (self.m * self.k, self.k * self.n, self.m * self.n)
+        return (self.batch * each[0], self.batch * each[1], self.batch * each[2])
 
 
-def output_roles(call: OpCall) -> OutputRoles:
+def _roles(call: OpCall) -> OutputRoles:
     """The roles of the output axes of a contraction."""
     roles = dot_axes(call)
     first = len(roles.lhs_batch)
@@ -128,6 +138,14 @@ def operand_indices(call: OpCall, out_index: Index, contract_index: Index) -> tu
     lhs = place(*shared, (roles.lhs_free, row))
     shared = (roles.rhs_batch, batch), (roles.rhs_contract, contract_index)
     return lhs, place(*shared, (roles.rhs_free, column))
+
+
+def _factor(call: OpCall, operand: int, index: Index, at: Index, pull: Pull) -> Expr:
+    return pull(operand, operand_indices(call, index, at)[operand])
+
+
+def _term(call: OpCall, index: Index, at: Index, pull: Pull) -> Expr:
+    return apply("mul", *(_factor(call, k, index, at, pull) for k in (0, 1)))
 
 
 def gemm_form(call: OpCall) -> GemmForm | None:
@@ -235,6 +253,8 @@ register(
         flops=_flops,
         samples=_samples,
         fold=SUM,
+        over=FoldOver(contract_shape, _term),
+        factors=Factors(_roles, _factor),
         axes=_axes,
         terms=lambda call: math.prod(contract_shape(call)),
     )

@@ -56,6 +56,8 @@ def single_fold(operator: str, start: Callable[[DType], Lit]) -> Fold:
 
 
 SUM = single_fold("add", lambda dtype: number(0, dtype))
+PROD = single_fold("mul", lambda dtype: number(1, dtype))
+MAX, MIN = single_fold("max", lowest), single_fold("min", highest)
 
 
 def reduced_axes(c: OpCall) -> tuple[int, ...]:
@@ -123,9 +125,12 @@ def _arg_reference(fn: Callable[..., np.ndarray]) -> Reference:
     return lambda arrays, c: (np.asarray(fn(arrays[0], axis=c["axis"])).astype(np.int32),)
 
 
-def _scan_reference(arrays: Arrays, c: OpCall) -> Arrays:
-    x = arrays[0]
-    return (np.cumsum(x, axis=c["axis"], dtype=x.dtype),)
+def _scan_reference(fn: np.ufunc) -> Reference:
+    def reference(arrays: Arrays, c: OpCall) -> Arrays:
+        x = arrays[0]
+        return (np.asarray(fn.accumulate(x, axis=c["axis"], dtype=x.dtype)),)
+
+    return reference
 
 
 def _arg_fold(better: str, start: Callable[[DType], Lit]) -> Fold:
@@ -212,28 +217,34 @@ def _scan_axes(c: OpCall) -> AxisMap:
     return (tuple(None if a == c["axis"] else a for a in range(c.ins[0].rank)),)
 
 
-_MAX, _MIN = single_fold("max", lowest), single_fold("min", highest)
-_PROD = single_fold("mul", lambda dtype: number(1, dtype))
+def _scan(name: str, fold: Fold, fn: np.ufunc, exact: bool = False) -> OpSpec:
+    return OpSpec(
+        name=name,
+        family=Family.SCAN,
+        infer=_infer_scan,
+        reference=_scan_reference(fn),
+        flops=lambda c: float(c.ins[0].size),
+        samples=_axis_samples,
+        fold=fold,
+        axes=_scan_axes,
+        exact=always if exact else never,
+        terms=lambda c: int(c.ins[0].shape[c["axis"]]),
+    )
+
+
 _ANY = single_fold("or", lambda dtype: Lit(False, DType.BOOL))
 _ALL = single_fold("and", lambda dtype: Lit(True, DType.BOOL))
 register(
     _reduce("reduce_sum", SUM, _wrapping(np.add), NUMBERS),
-    _reduce("reduce_prod", _PROD, _wrapping(np.multiply), NUMBERS),
-    _reduce("reduce_max", _MAX, _extremum(np.maximum, lowest), NUMBERS, exact=True),
-    _reduce("reduce_min", _MIN, _extremum(np.minimum, highest), NUMBERS, exact=True),
+    _reduce("reduce_prod", PROD, _wrapping(np.multiply), NUMBERS),
+    _reduce("reduce_max", MAX, _extremum(np.maximum, lowest), NUMBERS, exact=True),
+    _reduce("reduce_min", MIN, _extremum(np.minimum, highest), NUMBERS, exact=True),
     _reduce("reduce_any", _ANY, _wrapping(np.logical_or), (DType.BOOL,)),
     _reduce("reduce_all", _ALL, _wrapping(np.logical_and), (DType.BOOL,)),
     _arg("argmax", _arg_fold("gt", lowest), np.argmax),
     _arg("argmin", _arg_fold("lt", highest), np.argmin),
-    OpSpec(
-        name="cumsum",
-        family=Family.SCAN,
-        infer=_infer_scan,
-        reference=_scan_reference,
-        flops=lambda c: float(c.ins[0].size),
-        samples=_axis_samples,
-        fold=SUM,
-        axes=_scan_axes,
-        terms=lambda c: int(c.ins[0].shape[c["axis"]]),
-    ),
+    _scan("cumsum", SUM, np.add),
+    _scan("cumprod", PROD, np.multiply),
+    _scan("cummax", MAX, np.maximum, exact=True),
+    _scan("cummin", MIN, np.minimum, exact=True),
 )

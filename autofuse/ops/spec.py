@@ -33,6 +33,7 @@ class Pull(Protocol):
 
 
 Infer = Callable[[OpCall], tuple[TensorType, ...]]
+Shape = tuple[int, ...]
 Reference = Callable[[tuple[np.ndarray, ...], OpCall], tuple[np.ndarray, ...]]
 Body = Callable[[OpCall, Index, Pull], tuple[Expr, ...]]
 # For each operand: for each output axis, the operand axis read at the very same index, or None.
@@ -51,7 +52,8 @@ class Family(Enum):
     MOVEMENT = "movement"  # out[i] = in[g(i)]: broadcast, reshape, slice, concat, gather, ...
     REDUCTION = "reduction"  # out[i] = fold over the axes of attribute `axes` or `axis`
     SCAN = "scan"  # out[i] depends on out[i-1] along the axis of attribute `axis`
-    CONTRACTION = "contraction"  # dot_general
+    WINDOW = "window"  # out[i] = fold over in[g(i, k)] for every place k of a window: row.over
+    CONTRACTION = "contraction"  # out[i] = sum of products of two operands: row.over
     RANDOM = "random"  # out[i] = generator(key, i): a body like SOURCE, but a library call to rules
     CONTROL = "control"  # counted loop
 
@@ -73,6 +75,7 @@ _NEEDED: Mapping[Family, Needed] = {
     Family.MOVEMENT: needs.any_one,
     Family.REDUCTION: needs.share,
     Family.SCAN: needs.each,
+    Family.WINDOW: needs.any_one,
     Family.CONTRACTION: needs.share,
     Family.RANDOM: needs.nothing,
     Family.CONTROL: needs.nothing,
@@ -93,6 +96,41 @@ class Fold:
     combine: Callable[[tuple[Expr, ...], tuple[Expr, ...]], tuple[Expr, ...]]
     finish: Callable[[OpCall, tuple[Expr, ...]], Expr]
     operator: str | None = None  # "add", "mul", "max", "min", "and", "or" when it is one primitive
+
+
+@dataclass(frozen=True)
+class FoldOver:
+    """What a WINDOW or a CONTRACTION folds, which is no whole axis of one operand.
+
+    `extents(call)` are the extents of the fold's own loops, outermost first; `term(call, index, at,
+    pull)` is what the output element at `index` folds at position `at` of these loops. It asks
+    `pull` for operand elements that are in range only.
+    """
+
+    extents: Callable[[OpCall], Shape]
+    term: Callable[[OpCall, Index, Index, Pull], Expr]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRoles:
+    """The output axes of a CONTRACTION that index both operands, only the first, and only the
+    second."""
+
+    batch: Shape
+    lhs: Shape
+    rhs: Shape
+
+
+@dataclass(frozen=True)
+class Factors:
+    """A CONTRACTION's terms as products of one factor from each operand.
+
+    `roles(call)` says which output axes a factor depends on (None: axes that both depend on are
+    not all whole); `factor(call, operand, index, at, pull)` is the factor from one operand of the
+    output element at `index` at position `at` of the fold's loops."""
+
+    roles: Callable[[OpCall], OutputRoles | None]
+    factor: Callable[[OpCall, int, Index, Index, Pull], Expr]
 
 
 @dataclass(frozen=True)
@@ -125,7 +163,11 @@ class OpSpec:
     `infer` checks operands and attributes (raising GraphError) and gives the output types;
     `reference` computes in NumPy, floats as float64, integers exactly;
     `body` gives one output element from operand elements (None for REDUCTION with a `fold`,
-    SCAN, CONTRACTION and CONTROL); `axes` says which axes pass through untouched;
+    SCAN, WINDOW, CONTRACTION and CONTROL); `over` says what a WINDOW or a CONTRACTION folds,
+    and `factors` what a CONTRACTION multiplies;
+    `axes` says which axes pass through untouched; `depends` gives for each operand the output axes
+    on which the indices of its other axes depend (None: those of a reduction or a contraction on
+    none, of other ops on all that do not pass through);
     `samples` are cases that tests run.
 
     What it costs:
@@ -158,7 +200,10 @@ class OpSpec:
     samples: Callable[[], Sequence[Sample]]
     body: Body | None = None
     fold: Fold | None = None
+    over: FoldOver | None = None
+    factors: Factors | None = None
     axes: Callable[[OpCall], AxisMap] | None = None
+    depends: Callable[[OpCall], tuple[Shape, ...]] | None = None
     special: bool = False
     needed: Needed | None = None
     varies: Callable[[OpCall], tuple[int, ...]] | None = None

@@ -8,6 +8,7 @@ by this thread alone, which wakes nobody; and the timed call.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -26,27 +27,32 @@ def take_turns(
     overwrite: Callable[[], Any],
     seconds: float,
     seed: int = 0,
+    samples: tuple[int, int] = (MIN_SAMPLES, MAX_SAMPLES),
 ) -> dict[str, list[float]]:
     """Microseconds of each sample of each call (see above), taken in turns."""
     samplers = {name: partial(_sample, call, overwrite) for name, call in calls.items()}
-    return sample_in_turns(samplers, seconds, seed)
+    return sample_in_turns(samplers, seconds, seed, samples)
 
 
 def sample_in_turns(
-    samplers: Mapping[str, Callable[[], float]], seconds: float, seed: int = 0
+    samplers: Mapping[str, Callable[[], float]],
+    seconds: float,
+    seed: int = 0,
+    samples: tuple[int, int] = (MIN_SAMPLES, MAX_SAMPLES),
 ) -> dict[str, list[float]]:
     """Samples of each sampler, interleaved in shuffled order.
 
     They are spread over BLOCKS blocks. Each is asked until it has used its share of `seconds`, but
-    at least MIN_SAMPLES and at most MAX_SAMPLES times."""
+    at least and at most so many times as `samples` says, rounded up to whole blocks."""
     order = np.random.default_rng(seed)
     names = list(samplers)
     taken: dict[str, list[float]] = {name: [] for name in names}
     share = seconds / max(1, len(names)) / BLOCKS
+    least, most = (math.ceil(count / BLOCKS) for count in samples)
     for _ in range(BLOCKS):
         used = dict.fromkeys(names, 0.0)
-        for round_ in range(MAX_SAMPLES // BLOCKS):
-            due = [n for n in names if round_ < MIN_SAMPLES // BLOCKS or used[n] < share]
+        for round_ in range(most):
+            due = [n for n in names if round_ < least or used[n] < share]
             for at in order.permutation(len(due)):
                 begun = time.perf_counter()
                 taken[due[at]].append(samplers[due[at]]())

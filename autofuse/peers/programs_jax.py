@@ -14,6 +14,7 @@ from autofuse.peers import programs_case
 from autofuse.peers.physics import dynamics, is_done
 from autofuse.peers.types import PeerProgram
 from autofuse.zoo.cartpole import FORCE, RESET, UNROLL
+from autofuse.zoo.products import ORDERS
 
 Array = Any
 
@@ -105,6 +106,87 @@ def transformer_block(heads: int) -> PeerProgram:
     return block
 
 
+def _batch_norm(x: Array, norm: Sequence[Array]) -> Array:
+    scale, bias, mean, variance = (a[:, None, None] for a in norm)
+    return (x - mean) * (scale * lax.rsqrt(variance + 1e-5)) + bias
+
+
+def _conv(x: Array, kernel: Array, groups: int = 1) -> Array:
+    return lax.conv_general_dilated(x, kernel, (1, 1), "SAME", feature_group_count=groups)
+
+
+def convnet_block(x: Array, *tensors: Array) -> Sequence[Array]:
+    (k1, *n1), (k2, *n2) = tensors[:5], tensors[5:]
+    hidden = jax.nn.relu(_batch_norm(_conv(x, k1), n1))
+    return (jax.nn.relu(x + _batch_norm(_conv(hidden, k2), n2)),)
+
+
+def depthwise_block(x: Array, *tensors: Array) -> Sequence[Array]:
+    (k1, *n1), (k2, *n2), (k3, *n3) = tensors[:5], tensors[5:10], tensors[10:]
+    wide = jax.nn.relu6(_batch_norm(_conv(x, k1), n1))
+    each = jax.nn.relu6(_batch_norm(_conv(wide, k2, len(k2)), n2))
+    return (x + _batch_norm(_conv(each, k3), n3),)
+
+
+def _mix(scores: Array, v: Array) -> Array:
+    return jax.nn.softmax(scores, axis=-1) @ v
+
+
+def _scores(q: Array, k: Array) -> Array:
+    return q @ jnp.swapaxes(k, -1, -2) * (1.0 / math.sqrt(q.shape[-1]))
+
+
+def attention_grouped(q: Array, k: Array, v: Array) -> Sequence[Array]:
+    together = q.reshape(len(k), -1, *q.shape[1:])
+    return (_attend(together, k[:, None], v[:, None]).reshape(q.shape),)
+
+
+def attention_window(window: int) -> PeerProgram:
+    """Attention to the last `window` places."""
+
+    def attend(q: Array, k: Array, v: Array) -> Sequence[Array]:
+        at = jnp.arange(q.shape[-2])
+        behind = at[:, None] - at
+        visible = (behind >= 0) & (behind < window)
+        return (_mix(jnp.where(visible, _scores(q, k), -1e30), v),)
+
+    return attend
+
+
+def attention_bias(q: Array, k: Array, v: Array, bias: Array) -> Sequence[Array]:
+    return (_mix(_scores(q, k) + bias, v),)
+
+
+def decode_step(
+    x: Array, w_qkv: Array, w_out: Array, keys: Array, values: Array, position: Array
+) -> Sequence[Array]:
+    heads, cached, depth = keys.shape
+    q, k, v = (x @ w_qkv).reshape(3, heads, 1, depth)
+    keys = lax.dynamic_update_slice(keys, k, (0, position, 0))
+    values = lax.dynamic_update_slice(values, v, (0, position, 0))
+    scores = jnp.where(jnp.arange(cached) <= position, _scores(q, keys), -1e30)
+    return _mix(scores, values).reshape(x.shape) @ w_out, keys, values
+
+
+def vocabulary_loss(h: Array, w: Array, labels: Array) -> Sequence[Array]:
+    logits = h @ w.T
+    picked = jnp.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
+    return (jnp.mean(jax.nn.logsumexp(logits, axis=1) - picked),)
+
+
+def gated_mlp(x: Array, w_gate: Array, w_up: Array, w_down: Array) -> Sequence[Array]:
+    return ((jax.nn.silu(x @ w_gate) * (x @ w_up)) @ w_down,)
+
+
+def int8_product(x: Array, weights: Array, scale: Array, bias: Array) -> Sequence[Array]:
+    return (x @ (weights.astype(jnp.float32) * scale) + bias,)
+
+
+def batched_products(*operands: Array) -> Sequence[Array]:
+    x, y = operands[: len(ORDERS)], operands[len(ORDERS) :]
+    return [jnp.einsum(*each) for each in zip(ORDERS, x, y, strict=True)]
+
+
 def _stacked_step(state: Array, force: Array, fresh: Array) -> tuple[Array, Array]:
     moved = jnp.stack(dynamics(jnp, state, force))
     done = is_done(jnp, moved[0], moved[2])
@@ -164,6 +246,8 @@ def program(name: str, sizes: tuple[Any, ...]) -> PeerProgram:
     """The zoo workload `name` of these sizes."""
     if name == "transformer_block":
         return transformer_block(sizes[2])
+    if name == "attention_window":
+        return attention_window(sizes[3])
     if name == "cartpole_naive":
         return cartpole_naive(sizes[1])
     if name == "cartpole_policy":
@@ -181,6 +265,15 @@ _PROGRAMS: dict[str, PeerProgram] = {
     "mlp": mlp,
     "mlp_train_step": programs_case.jax_train_step,
     "attention": attention,
+    "convnet_block": convnet_block,
+    "depthwise_block": depthwise_block,
+    "attention_grouped": attention_grouped,
+    "attention_bias": attention_bias,
+    "decode_step": decode_step,
+    "vocabulary_loss": vocabulary_loss,
+    "gated_mlp": gated_mlp,
+    "int8_product": int8_product,
+    "batched_products": batched_products,
     "cartpole_norng": cartpole_norng,
     "cartpole_noconcat": cartpole_separate(1),
     "cartpole_unroll10": cartpole_separate(UNROLL),

@@ -18,6 +18,7 @@ from autofuse.peers import programs_case
 from autofuse.peers.physics import dynamics, is_done
 from autofuse.peers.types import PeerProgram
 from autofuse.zoo.cartpole import FORCE, RESET
+from autofuse.zoo.products import ORDERS
 
 Array = Any
 
@@ -140,6 +141,94 @@ def transformer_block(
     return (x + _gelu(lib, _layer_norm(lib, x, gamma2, beta2) @ w1 + b1) @ w2 + b2,)
 
 
+def _batch_norm(lib: Library, x: Array, norm: Sequence[Array]) -> Array:
+    scale, bias, mean, variance = (a[:, None, None] for a in norm)
+    return (x - mean) * (scale / lib.xp.sqrt(variance + np.float32(1e-5))) + bias
+
+
+def _conv(lib: Library, x: Array, kernel: Array, by_channel: bool = False) -> Array:
+    """Images of one size, a place of the kernel at a time."""
+    size, (high, wide) = kernel.shape[-1], x.shape[2:]
+    ends = (size // 2, size // 2)
+    padded = lib.xp.pad(x, ((0, 0), (0, 0), ends, ends))
+    total: Array = np.float32(0)
+    for i, j in np.ndindex(size, size):
+        part, taps = padded[:, :, i : i + high, j : j + wide], kernel[:, :, i, j]
+        if by_channel:
+            total = total + part * taps[:, :, None]
+        else:
+            total = total + (taps @ part.reshape(*x.shape[:2], -1)).reshape(len(x), -1, high, wide)
+    return total
+
+
+def convnet_block(lib: Library, x: Array, *tensors: Array) -> Sequence[Array]:
+    (k1, *n1), (k2, *n2) = tensors[:5], tensors[5:]
+    hidden = lib.xp.maximum(_batch_norm(lib, _conv(lib, x, k1), n1), 0)
+    return (lib.xp.maximum(x + _batch_norm(lib, _conv(lib, hidden, k2), n2), 0),)
+
+
+def depthwise_block(lib: Library, x: Array, *tensors: Array) -> Sequence[Array]:
+    (k1, *n1), (k2, *n2), (k3, *n3) = tensors[:5], tensors[5:10], tensors[10:]
+    wide = lib.xp.clip(_batch_norm(lib, _conv(lib, x, k1), n1), 0, 6)
+    each = lib.xp.clip(_batch_norm(lib, _conv(lib, wide, k2, by_channel=True), n2), 0, 6)
+    return (x + _batch_norm(lib, _conv(lib, each, k3), n3),)
+
+
+def _scores(q: Array, k: Array) -> Array:
+    return q @ k.swapaxes(-1, -2) * np.float32(1.0 / math.sqrt(q.shape[-1]))
+
+
+def attention_grouped(lib: Library, q: Array, k: Array, v: Array) -> Sequence[Array]:
+    together = q.reshape(len(k), -1, *q.shape[1:])
+    return (_attend(lib, together, k[:, None], v[:, None]).reshape(q.shape),)
+
+
+def attention_window(window: int, lib: Library, q: Array, k: Array, v: Array) -> Sequence[Array]:
+    """Attention to the last `window` places."""
+    at = lib.xp.arange(q.shape[-2])
+    behind = at[:, None] - at
+    visible = (behind >= 0) & (behind < window)
+    return (_softmax(lib, lib.xp.where(visible, _scores(q, k), np.float32(-1e30))) @ v,)
+
+
+def attention_bias(lib: Library, q: Array, k: Array, v: Array, bias: Array) -> Sequence[Array]:
+    return (_softmax(lib, _scores(q, k) + bias) @ v,)
+
+
+def decode_step(
+    lib: Library, x: Array, w_qkv: Array, w_out: Array, keys: Array, values: Array, position: Array
+) -> Sequence[Array]:
+    heads, cached, depth = keys.shape
+    q, k, v = (x @ w_qkv).reshape(3, heads, 1, depth)
+    keys, values = keys.copy(), values.copy()
+    keys[:, int(position)], values[:, int(position)] = k[:, 0], v[:, 0]
+    visible = lib.xp.arange(cached) <= position
+    weights = _softmax(lib, lib.xp.where(visible, _scores(q, keys), np.float32(-1e30)))
+    return (weights @ values).reshape(x.shape) @ w_out, keys, values
+
+
+def vocabulary_loss(lib: Library, h: Array, w: Array, labels: Array) -> Sequence[Array]:
+    logits = h @ w.T
+    top = logits.max(axis=1, keepdims=True)
+    total = lib.xp.log(lib.xp.exp(logits - top).sum(axis=1)) + top[:, 0]
+    return ((total - logits[lib.xp.arange(len(h)), labels]).mean(),)
+
+
+def gated_mlp(lib: Library, x: Array, w_gate: Array, w_up: Array, w_down: Array) -> Sequence[Array]:
+    return (gated(lib, x @ w_gate, x @ w_up) @ w_down,)
+
+
+def int8_product(
+    lib: Library, x: Array, weights: Array, scale: Array, bias: Array
+) -> Sequence[Array]:
+    return (x @ (weights.astype(np.float32) * scale) + bias,)
+
+
+def batched_products(lib: Library, *operands: Array) -> Sequence[Array]:
+    x, y = operands[: len(ORDERS)], operands[len(ORDERS) :]
+    return [lib.xp.einsum(*each) for each in zip(ORDERS, x, y, strict=True)]
+
+
 def _stacked_step(lib: Library, state: Array, force: Array, fresh: Array) -> tuple[Array, Array]:
     moved = dynamics(lib.xp, list(state), force)
     done = is_done(lib.xp, moved[0], moved[2])
@@ -197,6 +286,8 @@ def program(name: str, sizes: tuple[Any, ...], library: Library = NUMPY) -> Peer
     """The zoo workload `name` of these sizes, on arrays of `library`."""
     if name == "transformer_block":
         return partial(transformer_block, sizes[2], library)
+    if name == "attention_window":
+        return partial(attention_window, sizes[3], library)
     if name == "cartpole_naive":
         return partial(cartpole_naive, sizes[1], library)
     if name == "cartpole_policy":
@@ -215,6 +306,15 @@ _PROGRAMS: dict[str, PeerProgram] = {
     "adam_16": adam_16,
     "mlp": mlp,
     "attention": attention,
+    "convnet_block": convnet_block,
+    "depthwise_block": depthwise_block,
+    "attention_grouped": attention_grouped,
+    "attention_bias": attention_bias,
+    "decode_step": decode_step,
+    "vocabulary_loss": vocabulary_loss,
+    "gated_mlp": gated_mlp,
+    "int8_product": int8_product,
+    "batched_products": batched_products,
     "cartpole_norng": cartpole_norng,
     "cartpole_noconcat": cartpole_separate,
     "cartpole_unroll10": cartpole_separate,

@@ -17,6 +17,7 @@ from autofuse.peers import programs_case
 from autofuse.peers.physics import dynamics, is_done
 from autofuse.peers.types import PeerProgram
 from autofuse.zoo.cartpole import FORCE, RESET, UNROLL
+from autofuse.zoo.products import ORDERS
 
 Array = Any
 
@@ -112,6 +113,77 @@ def transformer_block(heads: int) -> PeerProgram:
     return block
 
 
+def _batch_norm(x: Array, scale: Array, bias: Array, mean: Array, variance: Array) -> Array:
+    return F.batch_norm(x, mean, variance, scale, bias, eps=1e-5)
+
+
+def convnet_block(x: Array, *tensors: Array) -> Sequence[Array]:
+    (k1, *n1), (k2, *n2) = tensors[:5], tensors[5:]
+    hidden = F.relu(_batch_norm(F.conv2d(x, k1, padding=1), *n1))
+    return (F.relu(x + _batch_norm(F.conv2d(hidden, k2, padding=1), *n2)),)
+
+
+def depthwise_block(x: Array, *tensors: Array) -> Sequence[Array]:
+    (k1, *n1), (k2, *n2), (k3, *n3) = tensors[:5], tensors[5:10], tensors[10:]
+    wide = F.relu6(_batch_norm(F.conv2d(x, k1), *n1))
+    each = F.relu6(_batch_norm(F.conv2d(wide, k2, padding=1, groups=len(k2)), *n2))
+    return (x + _batch_norm(F.conv2d(each, k3), *n3),)
+
+
+def attention_grouped(q: Array, k: Array, v: Array) -> Sequence[Array]:
+    q, k, v = (a.unsqueeze(0) for a in (q, k, v))
+    mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    return (mixed.squeeze(0),)
+
+
+def attention_window(window: int) -> PeerProgram:
+    """Attention to the last `window` places."""
+
+    def attend(q: Array, k: Array, v: Array) -> Sequence[Array]:
+        at = torch.arange(q.shape[-2], device=q.device)
+        behind = at[:, None] - at
+        visible = (behind >= 0) & (behind < window)
+        q, k, v = (a.unsqueeze(0) for a in (q, k, v))
+        return (F.scaled_dot_product_attention(q, k, v, attn_mask=visible).squeeze(0),)
+
+    return attend
+
+
+def attention_bias(q: Array, k: Array, v: Array, bias: Array) -> Sequence[Array]:
+    q, k, v, bias = (a.unsqueeze(0) for a in (q, k, v, bias))
+    return (F.scaled_dot_product_attention(q, k, v, attn_mask=bias).squeeze(0),)
+
+
+def decode_step(
+    x: Array, w_qkv: Array, w_out: Array, keys: Array, values: Array, position: Array
+) -> Sequence[Array]:
+    heads, cached, depth = keys.shape
+    q, k, v = (x @ w_qkv).reshape(3, heads, 1, depth)
+    at = torch.arange(cached, device=x.device)
+    here = (at == position)[:, None]
+    keys, values = torch.where(here, k, keys), torch.where(here, v, values)
+    visible = (at <= position).expand(heads, 1, cached)
+    mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=visible)
+    return mixed.reshape(x.shape) @ w_out, keys, values
+
+
+def vocabulary_loss(h: Array, w: Array, labels: Array) -> Sequence[Array]:
+    return (F.cross_entropy(h @ w.T, labels.long()),)
+
+
+def gated_mlp(x: Array, w_gate: Array, w_up: Array, w_down: Array) -> Sequence[Array]:
+    return ((F.silu(x @ w_gate) * (x @ w_up)) @ w_down,)
+
+
+def int8_product(x: Array, weights: Array, scale: Array, bias: Array) -> Sequence[Array]:
+    return (x @ (weights.float() * scale) + bias,)
+
+
+def batched_products(*operands: Array) -> Sequence[Array]:
+    x, y = operands[: len(ORDERS)], operands[len(ORDERS) :]
+    return [torch.einsum(*each) for each in zip(ORDERS, x, y, strict=True)]
+
+
 def _stacked_step(state: Array, reward: Array, force: Array, fresh: Array) -> tuple[Array, Array]:
     moved = torch.stack(dynamics(torch, state.unbind(0), force))
     done = is_done(torch, moved[0], moved[2])
@@ -178,6 +250,8 @@ def program(name: str, sizes: tuple[Any, ...], compiled: Compile = compiled) -> 
     """The zoo workload `name` of these sizes, compiled by `compiled`."""
     if name == "transformer_block":
         return compiled(transformer_block(sizes[2]))
+    if name == "attention_window":
+        return compiled(attention_window(sizes[3]))
     if name == "cartpole_naive":
         return cartpole_naive(sizes[1], compiled)
     if name == "cartpole_policy":
@@ -196,6 +270,15 @@ _PROGRAMS: dict[str, PeerProgram] = {
     "adam_16": adam_16,
     "mlp": mlp,
     "attention": attention,
+    "convnet_block": convnet_block,
+    "depthwise_block": depthwise_block,
+    "attention_grouped": attention_grouped,
+    "attention_bias": attention_bias,
+    "decode_step": decode_step,
+    "vocabulary_loss": vocabulary_loss,
+    "gated_mlp": gated_mlp,
+    "int8_product": int8_product,
+    "batched_products": batched_products,
 }
 _ROLL_OUTS: dict[str, Callable[[Compile], PeerProgram]] = {
     "cartpole_norng": cartpole_norng,

@@ -1,11 +1,12 @@
 """The form of a kernel: which axes its independent iterations run over.
 
 One rule serves every kernel. Choose *parallel* axes so that everything that must be computed once
-(a reduction, a scan, a contraction, a loop's carried state: a *reduction root*) is needed only at
-the very item that computes it. The analysis starts from all axes of the main output, asks which
-index every value is needed at, and gives up the parallel axes that some reduction root mixes, until
-none does. What is left of each value per item is its *local* part: registers (thread-per-element
-schedule: items are lanes) or a row that lanes walk along (block-per-row schedule)."""
+(a reduction, a scan, a window, a contraction, a loop's carried state: a *reduction root*) is needed
+only at the very item that computes it. The analysis starts from all axes of the main output, asks
+which index every value is needed at, and gives up the parallel axes that some reduction root mixes,
+until none does. What is left of each value per item is its *local* part: registers
+(thread-per-element schedule: items are lanes) or a row that lanes walk along (block-per-row
+schedule)."""
 
 from __future__ import annotations
 
@@ -17,14 +18,17 @@ from itertools import product
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops import index as ix
-from autofuse.ops.spec import Family, Index
+from autofuse.ops.spec import AxisMap, Family, Index, OpSpec
+from autofuse.ops.types import OpCall
 
 # Per axis: the parallel axis (an int) it equals, or the set of parallel axes that its index
 # depends on in another way (empty: a local axis).
 Tag = int | frozenset[int]
 Tags = tuple[Tag, ...]
 LOCAL: frozenset[int] = frozenset()
-REDUCTION_ROOTS = (Family.REDUCTION, Family.SCAN, Family.CONTRACTION, Family.CONTROL)
+REDUCTION_ROOTS = (
+    Family.REDUCTION, Family.SCAN, Family.WINDOW, Family.CONTRACTION, Family.CONTROL,
+)  # fmt: skip
 # Local elements per item that are unrolled into registers rather than walked by lanes.
 REGISTERS = 16
 STATE_LIMIT = 64
@@ -80,20 +84,28 @@ def _facts_of(graph: Graph, known: list[_Facts | None], node: int) -> _Facts:
     found = known[node]
     if found is None:
         n, call = graph[node], graph.call(node)
-        folding = n.spec.family in (Family.REDUCTION, Family.CONTRACTION)
         maps = () if n.spec.axes is None else n.spec.axes(call)
+        others = _loose_axes(n.spec, call, maps)
         operands: list[_Operand] = []
-        for value, mapping in zip(n.inputs, maps, strict=n.spec.axes is not None):
+        for value, mapping, loose in zip(n.inputs, maps, others, strict=n.spec.axes is not None):
             source = [-1] * graph.type_of(value).rank
             for out_axis, axis in enumerate(mapping):
                 if axis is not None:
                     source[axis] = out_axis
-            loose = [o for o, axis in enumerate(mapping) if axis is None and not folding]
             same = source == list(range(n.types[0].rank))
-            operands.append(_Operand(value, tuple(source), tuple(loose), same))
+            operands.append(_Operand(value, tuple(source), loose, same))
         outs = tuple(Value(node, i) for i in range(len(n.types)))
         found = known[node] = _Facts(n.spec.family, outs, tuple(operands))
     return found
+
+
+def _loose_axes(spec: OpSpec, call: OpCall, maps: AxisMap) -> tuple[tuple[int, ...], ...]:
+    """For each operand the output axes that the indices of its unmapped axes depend on."""
+    if spec.depends is not None:
+        return spec.depends(call)
+    if spec.family in (Family.REDUCTION, Family.CONTRACTION):
+        return ((),) * len(maps)
+    return tuple(tuple(o for o, axis in enumerate(m) if axis is None) for m in maps)
 
 
 class Demand:

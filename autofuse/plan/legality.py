@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 from autofuse.graph.types import Graph, Value
-from autofuse.ops.contraction import contract_shape
 from autofuse.ops.spec import Family
 from autofuse.plan.barriers import stands_alone
 from autofuse.plan.clusters import connected, is_convex
@@ -29,6 +28,8 @@ MAX_NODES = 4096
 ROW_SCRATCH = 1 << 16
 # Products of a contraction per item and iteration that a whole-loop kernel may unroll.
 LOOP_PRODUCTS = 512
+# Terms of a contraction that one item may sum by itself.
+SHORT_SUM = 32
 # Rows that products of several columns need to be worth a kernel that owns whole rows.
 LEAST_ROWS = 16
 # Below this many elements losing parallel items cannot matter.
@@ -134,7 +135,7 @@ def _refusal(graph: Graph, form: Form) -> Refusal | None:
             if problem is not None:
                 return problem
         own = tags.get(Value(n))
-        if family in (Family.REDUCTION, Family.SCAN) and own is None:
+        if family in (Family.REDUCTION, Family.SCAN, Family.WINDOW) and own is None:
             return Refusal("anchor", f"%{n} {node.op} is needed at several indices at once")
         if family in (Family.REDUCTION, Family.SCAN) and own is not None:
             scratch = _size(local_shape(graph, Value(n), own))
@@ -148,12 +149,15 @@ def _refusal(graph: Graph, form: Form) -> Refusal | None:
 
 
 def _tile_refusal(graph: Graph, form: Form) -> Refusal | None:
-    """A contraction shares a kernel only in the tile schedule, with rows that scratch can hold."""
+    """A contraction shares a kernel only in the tile schedule, with rows that scratch can hold, or
+    where its sums are so short that every item has its own (a depthwise convolution)."""
     node = next((n for n in form.nodes if graph[n].spec.family is Family.CONTRACTION), None)
     if node is None:
         return None
     tiles = tiles_of(graph, form)
     if tiles is None:
+        if graph[node].spec.terms(graph.call(node)) <= SHORT_SUM:
+            return None
         return Refusal("tile", f"%{node} {graph[node].op} cannot be computed tile by tile")
     scratch = 0 if tiles.columns else row_scratch(graph, form, tiles)
     if scratch > ROW_SCRATCH:
@@ -192,7 +196,8 @@ def _loop_refusal(graph: Graph, form: Form, n: int) -> Refusal | None:
         family = body[inner].spec.family
         if family in (Family.CONTROL, Family.SCAN):
             return Refusal("loop-body", f"the loop body has {body[inner].op}, not scalar work")
-        if family is Family.CONTRACTION and not _is_scalar_work(body, inner, form.items):
+        folding = family in (Family.WINDOW, Family.CONTRACTION)
+        if folding and not _is_scalar_work(body, inner, form.items):
             return Refusal("loop-body", f"the loop body has a {body[inner].op} of many elements")
     stacks = {Value(n, k) for k in range(carries, len(graph[n].types))}
     if any(v in stacks for user in form.nodes for v in graph[user].inputs):
@@ -206,9 +211,9 @@ def _loop_refusal(graph: Graph, form: Form, n: int) -> Refusal | None:
 
 
 def _is_scalar_work(body: Graph, n: int, items: int) -> bool:
-    """Whether every item has few products of a contraction to itself. (One with fewer elements than
-    there are items is the same for many of them, which would each do all of it.)"""
-    length = _size(contract_shape(body.call(n)))
+    """Whether every item has few terms of a contraction or of windows to itself. (One with fewer
+    elements than there are items is the same for many of them, which would each do all of it.)"""
+    length = body[n].spec.terms(body.call(n))
     made = body[n].types[0].size
     return length <= REGISTERS and items <= made and made * length <= LOOP_PRODUCTS * items
 

@@ -16,7 +16,6 @@ from itertools import islice
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops import index as ix
-from autofuse.ops.contraction import contract_shape, operand_indices
 from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.scalar import Expr, Lit, Sym
@@ -29,6 +28,7 @@ MOST_REPEATED = 1024
 # Steps a graph remembers before it forgets all: some hundred bytes each.
 _REMEMBERED = 1 << 17
 _FOLDED = (Family.REDUCTION, Family.SCAN)
+_SHIFTING = (Family.MOVEMENT, Family.WINDOW)
 # Per read an operand's position and the number of the index it is read at.
 _Reads = tuple[tuple[int, int], ...]
 
@@ -80,7 +80,7 @@ def _moving(graph: Graph) -> frozenset[int]:
         if node.spec.family is Family.CONTROL:
             if _moving(graph.call(i)["body"]):
                 found.add(i)
-        elif node.spec.family is Family.MOVEMENT and node.spec.axes is not None:
+        elif node.spec.family in _SHIFTING and node.spec.axes is not None:
             maps = zip(node.inputs, node.spec.axes(graph.call(i)), strict=True)
             if any(set(range(graph.type_of(v).rank)) - set(axes) for v, axes in maps):
                 found.add(i)
@@ -287,9 +287,9 @@ class _Probe:
             for (step,) in self._steps((extent,)):
                 self(0, (*index[:axis], step, *index[axis + 1 :]))
         else:
-            for at in self._steps(contract_shape(call)):
-                for operand, where in enumerate(operand_indices(call, index, at)):
-                    self(operand, where)
+            assert n.spec.over is not None
+            for at in self._steps(n.spec.over.extents(call)):
+                n.spec.over.term(call, index, at, self)
 
     def _steps(self, extents: tuple[int, ...]) -> Iterator[Index]:
         """Every step of a short fold, else the one that its loop repeats."""

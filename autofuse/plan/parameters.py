@@ -230,6 +230,13 @@ PARTS = LaunchParameter(
     "parts", int, (0,), 0,
     "Blocks that share a row which is split (0: as many as its length asks for).", least=0,
 )  # fmt: skip
+EARLY = LaunchParameter(
+    "early", bool, (False, True), False,
+    "Blocks are launched while the kernel that theirs comes after still runs, and wait for its end "
+    "by themselves (programmatic dependent launch). Off unless found to pay: it can only where one "
+    "short kernel comes after another, and loads no longer pass stores.",
+    (*LOOPS, *TILES),
+)  # fmt: skip
 # Tiles of a block's threads, and terms that its shared memory has room for.
 CUDA_MICRO = replace(
     MICRO,
@@ -241,8 +248,8 @@ CUDA_MICRO = replace(
 CUDA_TERM_BLOCK = replace(TERM_BLOCK, choices=(0, 16, 32, 64))
 CUDA_LAUNCH = _table(
     IMPL, REDUCE, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, TRANSPOSE, LOOP_UNROLL,
-    COMPILER_UNROLL, BLOCKS, CUDA_MATH, PARTS, CUDA_MICRO, ROW_BLOCK, COLUMN_BLOCK,
-    CUDA_TERM_BLOCK, PACK,
+    COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, PARTS, CUDA_MICRO, ROW_BLOCK,
+    COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK,
     replace(TILE, doc=f"{TILE.doc} Here it follows from threads and items.", kinds=(), default=0,
             least=0),
 )  # fmt: skip

@@ -13,21 +13,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autofuse.graph.types import Graph, Value
-from autofuse.ops.contraction import contract_shape, output_roles
 from autofuse.ops.spec import Family
 from autofuse.plan.forms import Form, Tags, local_shape
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class Contraction:
     """One contraction: its node, which operand has the rows (0 or 1), the output axes that are its
-    columns, and how many columns and terms it has."""
+    rows and its columns, how many columns and terms it has, and the loops over its terms."""
 
     node: int
     left: int
+    rows: tuple[int, ...]
     columns: tuple[int, ...]
     width: int
     terms: int
+    loops: tuple[int, ...]
 
     @property
     def right(self) -> int:
@@ -44,7 +45,7 @@ class Tiles:
     batch: tuple[int, ...]
     rows: tuple[int, ...]
     columns: tuple[int, ...]
-    products: tuple[Product, ...]
+    products: tuple[Contraction, ...]
 
 
 def tiles_of(graph: Graph, form: Form) -> Tiles | None:
@@ -63,9 +64,7 @@ def tiles_of(graph: Graph, form: Form) -> Tiles | None:
     columns = {_tags_of(tags[Value(p.node)], p.columns) for p in products}
     rows = set(range(len(form.parallel)))
     for p in products:
-        own = output_roles(graph.call(p.node))
-        side = own.lhs if p.left == 0 else own.rhs
-        rows &= set(_tags_of(tags[Value(p.node)], side))
+        rows &= set(_tags_of(tags[Value(p.node)], p.rows))
     shared = columns.pop()
     if columns or (not shared and _is_columnwise(graph, form)):
         return None
@@ -83,11 +82,14 @@ def _is_columnwise(graph: Graph, form: Form) -> bool:
     return not form.parallel
 
 
-def _product(graph: Graph, node: int, tags: Tags, last: int) -> Product | None:
+def _product(graph: Graph, node: int, tags: Tags, last: int) -> Contraction | None:
     """How one contraction is tiled: columns are the side that is local to an item, or the side of
     the axis along which results lie in memory."""
-    call, roles = graph.call(node), output_roles(graph.call(node))
-    if not call.out.dtype.is_float or not call.out.size or not math.prod(contract_shape(call)):
+    call, spec = graph.call(node), graph[node].spec
+    assert spec.factors is not None and spec.over is not None
+    roles, loops = spec.factors.roles(call), spec.over.extents(call)
+    terms = math.prod(loops)
+    if roles is None or not call.out.dtype.is_float or not call.out.size or not terms:
         return None
     if any(isinstance(t, frozenset) and t for t in tags):
         return None
@@ -96,13 +98,13 @@ def _product(graph: Graph, node: int, tags: Tags, last: int) -> Product | None:
         return None
     on_left = last in {tags[a] for a in roles.lhs}
     left = local.index(False) if any(local) else int(on_left)
-    columns = roles.rhs if left == 0 else roles.lhs
+    rows, columns = (roles.lhs, roles.rhs) if left == 0 else (roles.rhs, roles.lhs)
     if any(local) and any(isinstance(tags[a], int) for a in columns):
         return None
     width = math.prod(call.out.shape[a] for a in columns)
     if width == 1:
         return None
-    return Product(node, left, columns, width, math.prod(contract_shape(call)))
+    return Contraction(node, left, rows, columns, width, terms, loops)
 
 
 def row_scratch(graph: Graph, form: Form, tiles: Tiles) -> int:

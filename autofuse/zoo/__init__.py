@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
-from autofuse.zoo import cartpole, kernels, networks, policy, training
+from autofuse.zoo import (
+    attentions,
+    cartpole,
+    convnets,
+    kernels,
+    networks,
+    policy,
+    products,
+    training,
+)
 
 SIZES = ("default", "small")
 
@@ -84,6 +93,31 @@ _ENTRIES = (
         (512, 256, 1024, 64),
         (32, 16, 64, 8),
         "forward, backward and Adam of a two-layer perceptron",
+    ),
+    _entry(
+        convnets.convnet_block, (8, 56, 64), (1, 8, 8), "two convolutions with norms, added to x"
+    ),
+    _entry(convnets.depthwise_block, (8, 28, 64, 4), (1, 7, 4, 2), "1 x 1, depthwise 3 x 3, 1 x 1"),
+    _entry(
+        attentions.attention_grouped,
+        (16, 4, 512, 64),
+        (4, 2, 32, 16),
+        "heads share keys and values",
+    ),
+    _entry(
+        attentions.attention_window, (8, 2048, 64, 256), (2, 48, 16, 16), "each place sees a window"
+    ),
+    _entry(attentions.attention_bias, (8, 512, 64), (2, 32, 16), "scores with a bias"),
+    _entry(attentions.decode_step, (16, 2048, 64), (4, 32, 8), "one token over a cache"),
+    _entry(
+        products.vocabulary_loss, (512, 768, 32_000), (16, 16, 128), "cross-entropy of a vocabulary"
+    ),
+    _entry(
+        products.gated_mlp, (512, 1024, 2816), (16, 32, 48), "silu of one product times another"
+    ),
+    _entry(products.int8_product, (16, 4096, 4096), (4, 64, 48), "weights of one byte, scaled"),
+    _entry(
+        products.batched_products, (32, 128, 128, 128), (3, 8, 5, 4), "batches in six axis orders"
     ),
 )
 ZOO: dict[str, ZooEntry] = {entry.name: entry for entry in _ENTRIES}

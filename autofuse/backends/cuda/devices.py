@@ -55,6 +55,12 @@ class Target:
         return f"{self.arch}:{self.name}"
 
     @property
+    def early(self) -> bool:
+        """A kernel may be launched before the one that it depends on is over (PTX ISA,
+        griddepcontrol)."""
+        return int(self.arch.removeprefix("sm_")) >= 90
+
+    @property
     def peaks(self) -> Mapping[str, float]:
         """Peak rates in 10^9 operations a second: "f32" and "f64" multiply-adds (two each), and
         "special" function results (one each)."""

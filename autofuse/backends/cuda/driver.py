@@ -9,20 +9,22 @@ import ctypes
 import gc
 import weakref
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from autofuse.backends.cuda.blas import Cublas, device_cublas
 from autofuse.backends.cuda.devices import Target, target_of
 from autofuse.backends.cuda.geometry import Geometry
+from autofuse.backends.cuda.graphs import Call, Graph, GraphApi, GraphNode, Kernel, LaunchCall
 from autofuse.backends.cuda.nvrtc import nvrtc_version
 from autofuse.backends.cuda.program import Gemm
 from autofuse.ops.types import AutofuseError, TensorType
 
-# What CuPy raises for errors of driver, runtime and cuBLAS, and when memory runs out.
+T = TypeVar("T")
+# What CuPy and we raise for errors of driver, runtime and cuBLAS, and when memory runs out.
 ERRORS = (RuntimeError, MemoryError)
 _CPU_DEVICES = (1, 3)  # DLPack's numbers of plain and of pinned host memory
 _ATTRIBUTES = (
@@ -104,9 +106,11 @@ class CupyDriver:
 
     errors: tuple[type[BaseException], ...] = ERRORS
 
-    def __init__(self, cupy: Any = None, blas: Cublas | None = None) -> None:
+    def __init__(
+        self, cupy: Any = None, blas: Cublas | None = None, graphs: GraphApi | None = None
+    ) -> None:
         """On the module `cupy`: without one CuPy itself, and CudaMissing where it is of no use."""
-        self.cupy, self._blas = cupy or _cupy(), blas
+        self.cupy, self._blas, self._graphs = cupy or _cupy(), blas, graphs
 
     # --- memory -----------------------------------------------------------------------------
 
@@ -227,6 +231,12 @@ class CupyDriver:
 
     # --- streams, events, graphs ----------------------------------------------------------------
 
+    def enter(self) -> None:
+        """What a thread does first. The runtime's functions make the device's context current, but
+        those for graphs are the driver's own, which want it so."""
+        runtime = self.cupy.cuda.runtime
+        runtime.setDevice(runtime.getDevice())
+
     def current_stream(self) -> Any:
         return self.cupy.cuda.get_current_stream()
 
@@ -244,24 +254,45 @@ class CupyDriver:
         """Wait for everything on the device."""
         self.cupy.cuda.runtime.deviceSynchronize()
 
-    def capture(self, stream: Any, work: Sequence[Callable[[], None]]) -> Any:
-        """`work` as a graph: nothing of it runs now."""
-        # A module that the collector unloaded meanwhile would end the capture.
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
-            with stream:
-                stream.begin_capture()
-                try:
-                    for call in work:
-                        call()
-                except BaseException:  # an interrupt too must not leave the stream capturing
-                    stream.end_capture()
-                    raise
-                return stream.end_capture()
-        finally:
-            if collecting:
-                gc.enable()
+    def capture(self, stream: Any, work: Sequence[LaunchCall]) -> Any:
+        """`work`, one after another, as a graph: nothing of it runs now."""
+        return _captured(stream, work, stream.begin_capture, stream.end_capture)
+
+    def graph(self, stream: Any, nodes: Sequence[GraphNode]) -> Graph:
+        """A graph of these nodes; what is no kernel is captured on `stream`. The caller keeps what
+        the calls work with for as long as the graph."""
+        self._graphs = self._graphs or GraphApi()
+        api = self._graphs
+        begin, end = partial(api.begin, stream.ptr), partial(api.end, stream.ptr)
+        return Graph(api, nodes, self._kernel, lambda call: _captured(stream, (call,), begin, end))
+
+    def _kernel(self, call: LaunchCall) -> Kernel | None:
+        if not isinstance(call, Call) or call.method != self.launch:
+            return None
+        function, shape, arguments = call.arguments
+        return Kernel(function.ptr, shape, arguments)
+
+
+def _captured(
+    stream: Any, work: Sequence[LaunchCall], begin: Callable[[], None], end: Callable[[], T]
+) -> T:
+    """What `end` makes of `work`, captured on `stream`."""
+    # A module that the collector unloaded meanwhile would end the capture.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with stream:
+            begin()
+            try:
+                for call in work:
+                    call()
+            except BaseException:  # an interrupt too must not leave the stream capturing
+                end()
+                raise
+            return end()
+    finally:
+        if collecting:
+            gc.enable()
 
 
 class _Owner:

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 
 from autofuse.backends.cuda.devices import Target, blocks_resident
 from autofuse.kernel.cuda_settings import settings
-from autofuse.kernel.cuda_shape import block_threads, blocks_wanted, is_cooperative, shared_bytes
+from autofuse.kernel.cuda_shape import (
+    block_threads,
+    blocks_wanted,
+    is_cooperative,
+    shared_bytes,
+    starts_early,
+)
 from autofuse.kernel.ir import Kernel
 from autofuse.ops.types import AutofuseError
 
@@ -19,12 +25,14 @@ class UnsupportedKernel(AutofuseError):  # noqa: N818 - the name is what the use
 class Geometry:
     """Blocks and threads of one launch, and the bytes of dynamic shared memory of a block.
 
-    `cooperative`: all blocks must be on the device at once, because they wait for each other."""
+    `cooperative`: all blocks must be on the device at once, because they wait for each other.
+    `early`: blocks may be launched before the kernel that theirs comes after is over."""
 
     grid: int
     block: int
     shared: int = 0
     cooperative: bool = False
+    early: bool = False
 
 
 def geometry(kernel: Kernel, target: Target) -> Geometry:
@@ -48,12 +56,13 @@ def geometry(kernel: Kernel, target: Target) -> Geometry:
         raise UnsupportedKernel(
             f"{wanted} blocks wait for each other, more than the {resident} that {target} holds"
         )
+    early = starts_early(kernel) and target.early
     if own.grid == "one" or cooperative:
         if wanted > target.grid_limit:
             raise UnsupportedKernel(f"a grid of {wanted} blocks is over {target.grid_limit}")
-        return Geometry(wanted, threads, shared, cooperative)
+        return Geometry(wanted, threads, shared, cooperative, early)
     most = target.sms * own.blocks if own.blocks else resident
-    return Geometry(min(wanted, most, target.grid_limit), threads, shared)
+    return Geometry(min(wanted, most, target.grid_limit), threads, shared, early=early)
 
 
 def fits_at_once(shape: Geometry, target: Target, registers: int, static_shared: int) -> bool:

@@ -1,17 +1,19 @@
 """A built CUDA program on the device: its buffers, its calls, and its graphs.
 
-In "graph" mode a call is one launch of a captured graph. A graph is bound to the addresses it was
-captured with: it is captured again for other arrays, and the last few are kept, so that a caller
-who comes back with the same arrays finds his. In "eager" mode every kernel is launched by itself.
+In "graph" mode a call is one launch of a graph, in which launches that share no bytes are in no
+order. A graph is bound to the addresses of a call: for other arrays it is given theirs, and a
+caller who comes back with the same arrays gets one that he finds again. In "eager" mode every
+kernel is launched by itself, one after another.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property
 from types import TracebackType
 from typing import Any
 
@@ -23,16 +25,20 @@ from autofuse.backends.cuda.blas import WORKSPACE_BYTES
 from autofuse.backends.cuda.build import CudaArtifact
 from autofuse.backends.cuda.driver import CupyDriver
 from autofuse.backends.cuda.geometry import Geometry
-from autofuse.backends.cuda.program import Action, Gemm, KernelLaunch, LoopAction, moved
+from autofuse.backends.cuda.graphs import Call, GraphNode, LaunchCall, UpdateRefused, in_turn, join
+from autofuse.backends.cuda.ordering import Place, Single, places, singles
+from autofuse.backends.cuda.program import Action, Gemm, KernelLaunch, LoopAction
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError, TensorType
 from autofuse.plan.schedule import Copy, Ref
 from autofuse.records import Blame
 
 MODES = ("graph", "eager")
-KEPT_GRAPHS = 8
+# Graphs of one program, and calls' addresses that are remembered.
+KEPT_GRAPHS, KNOWN_CALLS = 8, 64
+# No library chooses a kernel by more of an address than where it is in so many bytes.
+_ALIGNMENT = 256
 BLAS_WORKSPACE = TensorType((WORKSPACE_BYTES,), DType.U8)
-LaunchCall = Callable[[], None]
 
 
 class CudaPlan:
@@ -50,6 +56,8 @@ class CudaPlan:
         self.driver = driver or CupyDriver()
         self._lock = threading.Lock()
         self._graphs: OrderedDict[tuple[int, ...], Any] = OrderedDict()
+        self._known: deque[tuple[int, ...]] = deque(maxlen=KNOWN_CALLS)
+        self._loaded: set[tuple[int, ...]] = set()
         self._last_stream: Any = None
         self._held: list[tuple[Any, tuple[Any, ...]]] = []
         self.has_gemm = any(isinstance(a, Gemm) for a in every(artifact.actions))
@@ -105,6 +113,11 @@ class CudaPlan:
             "blas": (d.empty(BLAS_WORKSPACE),) if self.has_gemm else (),
         }
 
+    @cached_property
+    def _places(self) -> tuple[Place, ...]:
+        """Where each launch of a call stands; the same for all addresses."""
+        return places(tuple(singles(self.artifact.actions)))
+
     def __enter__(self) -> CudaPlan:
         return self
 
@@ -138,7 +151,8 @@ class CudaPlan:
     def segments(
         self, inputs: Sequence[int], outputs: Sequence[int]
     ) -> list[tuple[int, tuple[LaunchCall, ...]]]:
-        """The launches on these addresses, in order: (group of the plan or -1, its calls)."""
+        """The launches on these addresses, in an order that is right: (group of the plan or -1, its
+        calls)."""
         if not self._functions and self.artifact.cubins:
             raise LaunchError("the program has been unloaded")
         base = {
@@ -147,57 +161,90 @@ class CudaPlan:
         }
         base |= {"in": list(inputs), "out": list(outputs)}
         pairs = zip(self.artifact.owners, self.artifact.actions, strict=True)
-        return [(owner, tuple(self._calls((action,), base, {}))) for owner, action in pairs]
+        return [
+            (owner, tuple(self._call(single, base) for single in singles((action,))))
+            for owner, action in pairs
+        ]
 
     def calls(self, inputs: Sequence[int], outputs: Sequence[int]) -> tuple[LaunchCall, ...]:
         """Every launch of one call on these addresses."""
         return tuple(call for _, calls in self.segments(inputs, outputs) for call in calls)
 
-    def _calls(
-        self, actions: Iterable[Action], base: Mapping[str, Sequence[int]], trips: dict[int, int]
-    ) -> Iterator[LaunchCall]:
+    def _call(self, single: Single, base: Mapping[str, Sequence[int]]) -> LaunchCall:
         def at(ref: Ref) -> int:
-            own = moved(ref, trips)
-            return base[own.space][own.index] + own.offset
+            return base[ref.space][ref.index] + ref.offset
 
-        for action in actions:
-            match action:
-                case KernelLaunch(symbol, shape, arguments):
-                    given = tuple(at(argument.ref) for argument in arguments)
-                    yield partial(self.driver.launch, self._functions[symbol], shape, given)
-                case Gemm(a=a, b=b, c=c):
-                    addresses = (at(a), at(b), at(c))
-                    yield partial(self.driver.gemm, action, addresses, base["blas"][0])
-                case Copy(source, target, nbytes):
-                    if nbytes:
-                        yield partial(self.driver.copy, at(target), at(source), nbytes)
-                case LoopAction(trip, level, even, odd):
-                    for t in range(trip):
-                        turn = odd if t % 2 else even
-                        yield from self._calls(turn, base, {**trips, level: t})
+        driver = self.driver
+        match single:
+            case KernelLaunch(symbol, shape, arguments):
+                given = tuple(at(argument.ref) for argument in arguments)
+                return Call(driver.launch, (self._functions[symbol], shape, given))
+            case Gemm(a=a, b=b, c=c):
+                return Call(driver.gemm, (single, (at(a), at(b), at(c)), base["blas"][0]))
+            case Copy(source, target, nbytes):
+                return Call(driver.copy, (at(target), at(source), nbytes))
+
+    # --- graphs -------------------------------------------------------------------------------
 
     def graph(self, inputs: Sequence[int], outputs: Sequence[int]) -> Any:
-        """The graph of a call on these addresses: a known one, or captured now."""
+        """The graph of a call on these addresses, until the next time that one is asked for.
+
+        Addresses that are met for the first time are given to the graph that was not used for
+        longest; those that come back get one that stays theirs, as far as KEPT_GRAPHS go."""
         key = (*inputs, *outputs)
-        if key in self._graphs:
-            self._graphs.move_to_end(key)
-            return self._graphs[key]
-        found = self.captured(self.calls(inputs, outputs))
-        self._graphs[key] = found
-        if len(self._graphs) > KEPT_GRAPHS:
-            self._graphs.popitem(last=False)
-        return found
+        if key not in self._graphs:
+            calls = self.calls(inputs, outputs)
+            self._load_library(key, calls)
+            room = KEPT_GRAPHS if key in self._known else 1
+            old = self._graphs.popitem(last=False)[1] if len(self._graphs) >= room else None
+            self._graphs[key] = self._built(calls) if old is None else self._rebound(old, calls)
+            self._known.append(key)
+        self._graphs.move_to_end(key)
+        return self._graphs[key]
+
+    def _rebound(self, graph: Any, calls: Sequence[LaunchCall]) -> Any:
+        try:
+            graph.update(calls)
+        except UpdateRefused as refused:
+            warnings.warn(f"{refused}: a new graph is made", RuntimeWarning, stacklevel=2)
+            return self._built(calls)
+        return graph
+
+    def _built(self, calls: Sequence[LaunchCall]) -> Any:
+        return self.driver.graph(self.side, self._nodes(calls))
+
+    def _nodes(self, calls: Sequence[LaunchCall]) -> list[GraphNode]:
+        pairs = zip(calls, self._places, strict=True)
+        return [GraphNode(call, place.after, place.early) for call, place in pairs]
+
+    def repeated(
+        self, inputs: Sequence[int], outputs: Sequence[int], count: int, gate: LaunchCall = join
+    ) -> Any:
+        """`count` calls as one graph; each comes after `gate`, and that after the call before."""
+        calls = self.calls(inputs, outputs)
+        self._load_library((*inputs, *outputs), calls)
+        return self.driver.graph(self.side, in_turn(self._nodes(calls), count, gate))
 
     def captured(self, calls: Sequence[LaunchCall]) -> Any:
-        """These calls as a graph. A library loads its kernels when they first run: not here."""
+        """Some of a call's launches as a graph, one after another."""
         if self.has_gemm:
-            # Whatever still uses the buffers, on any stream, comes first.
-            self.driver.synchronize()
-            with self.side:
-                for call in calls:
-                    call()
-            self.side.synchronize()
+            self._run_now(calls)
         return self.driver.capture(self.side, calls)
+
+    def _load_library(self, addresses: Sequence[int], calls: Sequence[LaunchCall]) -> None:
+        """A library loads its kernels when they first run, which must not be in a capture."""
+        aligned = tuple(address % _ALIGNMENT for address in addresses)
+        if self.has_gemm and aligned not in self._loaded:
+            self._run_now(calls)
+            self._loaded.add(aligned)
+
+    def _run_now(self, calls: Sequence[LaunchCall]) -> None:
+        # Whatever still uses the buffers, on any stream, comes first.
+        self.driver.synchronize()
+        with self.side:
+            for call in calls:
+                call()
+        self.side.synchronize()
 
     # --- calling ------------------------------------------------------------------------------
 
@@ -210,6 +257,7 @@ class CudaPlan:
         do not fit, LaunchError when the device refuses."""
         with self._lock:
             try:
+                self.driver.enter()
                 stream = self.driver.current_stream()
                 capturing = bool(stream.ptr and stream.is_capturing())
                 if not capturing:

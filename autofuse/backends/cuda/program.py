@@ -47,11 +47,13 @@ _SCRATCH_ALIGN = 256
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An array that a kernel is given: where it is, and its `size` elements of `dtype`."""
+    """An array that a kernel is given: where it is, its `size` elements of `dtype`, and whether
+    the kernel writes any of them."""
 
     ref: Ref
     dtype: DType
     size: int
+    written: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +278,8 @@ class _Writer:
         inputs = tuple(place[value] for value in extract(run.graph, run.group)[1])
         refs = (*inputs, *run.writes, *self._scratch(unit))
         arguments = tuple(
-            Argument(ref, p.dtype, p.size) for ref, p in zip(refs, unit.params, strict=True)
+            Argument(ref, p.dtype, p.size, p.role != "in")
+            for ref, p in zip(refs, unit.params, strict=True)
         )
         return KernelLaunch(unit.source.name, unit.geometry, arguments)
 

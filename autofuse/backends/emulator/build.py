@@ -3,7 +3,7 @@
 The text itself is what NVRTC gets, but for two changes: `extern __shared__ T name[]` becomes a
 checked pointer, and each kernel's `__shared__` variables get a section of their own. Device
 functions come before the first kernel of a text. Kernels take buffers declared by the prelude's
-AF_IN, AF_OUT and AF_WORK, and scalars by value.
+AF_IN, AF_OUT and AF_WORK (or AF_IN_LATER, AF_OUT_LATER), and scalars by value.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _HEAD = re.compile(
     r'extern\s+"C"\s+__global__\s+(?:__launch_bounds__\s*\(([^()]*)\)\s*)?void\s+'
     r"(?:__launch_bounds__\s*\(([^()]*)\)\s*)?(\w+)\s*\("
 )
-_BUFFER = re.compile(r"AF_(IN|OUT|WORK)\s*\(\s*([\w ]+?)\s*,\s*(\w+)\s*\)")
+_BUFFER = re.compile(r"AF_(IN|OUT|WORK)(?:_LATER)?\s*\(\s*([\w ]+?)\s*,\s*(\w+)\s*\)")
 _SCALAR = re.compile(r"(?:const\s+)?([\w ]+?)\s+(\w+)")
 _DYNAMIC = re.compile(
     r"extern\s+__shared__\s+(?:__align__\s*\(\s*\d+\s*\)\s*)?([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;"

@@ -58,6 +58,8 @@ int barrier(Site site, int predicate);
 /* Waits for the lanes in `mask`; the result of `kind` for this lane. */
 uint64_t collective(Collective kind, uint32_t mask, uint64_t value, int operand, int width);
 void fence();
+/* No buffer may be accessed before it, and every thread must come here. */
+void wait_for_earlier();
 /* After an atomic: integers order memory, other threads get a turn. */
 void atomic_done(const void *at, bool synchronises, bool changed);
 /* Lets other threads run. */

@@ -108,6 +108,7 @@ struct Fiber {
   uint64_t value, result;
   int operand, width;
   bool fenced, unfenced; /* has fenced at all; has written since */
+  bool touched, waited;  /* has accessed a buffer; has waited for earlier kernels */
   Known known;           /* since the last barrier; what came before is the block's */
   uint32_t fence_epoch, fence_tick;
   Known fence_known;
@@ -146,7 +147,7 @@ static struct {
   uint64_t progress;
   std::mt19937 random;
   int order;
-  bool cooperative, failed, float_atomics;
+  bool cooperative, failed, float_atomics, early;
   volatile sig_atomic_t expired;
 } run;
 

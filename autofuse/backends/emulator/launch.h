@@ -11,6 +11,7 @@ namespace af {
 static void entry()
 {
   run.kernel->call(run.arguments);
+  if (run.early && !run.self->waited) fail("ends without having waited for earlier kernels");
   run.self->state = DONE;
   run.self->block->done++;
   run.progress++;
@@ -80,7 +81,7 @@ static bool start(Block &b, uint32_t id, size_t first_stack_index)
     f.state = READY;
     f.id = t, f.global = id * threads + t;
     f.tick = f.steps = 0;
-    f.fenced = f.unfenced = false;
+    f.fenced = f.unfenced = f.touched = f.waited = false;
     f.read_at = nullptr;
     if (!f.known.empty()) f.known = Known();
   }
@@ -284,7 +285,7 @@ int af_launch(const af::Entry *kernel, af::Buffer *arguments, const AfLaunch *ho
   run.kernel = kernel, run.arguments = arguments;
   run.message = message, run.room = room;
   run.self = nullptr, run.active = nullptr;
-  run.failed = run.float_atomics = false;
+  run.failed = run.float_atomics = run.early = false;
   run.progress = 0, run.expired = 0;
   run.order = how->order, run.cooperative = how->cooperative;
   run.random.seed(how->seed);

@@ -57,6 +57,7 @@ char *access(const Buffer *b, const void *at, unsigned bytes, unsigned align, Ac
     fail("misaligned access to %s[%lld]: %u bytes %s at an address that is no multiple of %u",
          b->name, (long long)(offset / (int64_t)b->unit), bytes, what, align);
   if (kind != READ && !b->writable) fail("input %s is written", b->name);
+  run.self->touched = true;
   if (run.expired) fail("takes too long: an endless loop?");
   if (b->shadow)
     for (int64_t e = offset / b->unit; e * b->unit < offset + (int64_t)bytes; e++)
@@ -64,6 +65,13 @@ char *access(const Buffer *b, const void *at, unsigned bytes, unsigned align, Ac
   if (b->shadow && kind != READ) run.self->unfenced = true;
   if (b->shadow && kind == WRITE) run.progress++;
   return (char *)at;
+}
+
+void wait_for_earlier()
+{
+  Fiber &self = *run.self;
+  if (self.touched) fail("waits for earlier kernels after it has accessed a buffer");
+  self.waited = run.early = true;
 }
 
 char *shared_start() { return run.dynamic.data(); }

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from autofuse.kernel.ir import Kernel
 from autofuse.kernel.passes.block_folds import block_folds
 from autofuse.kernel.passes.column_blocks import column_blocks
+from autofuse.kernel.passes.deal_rows import deal_rows
 from autofuse.kernel.passes.drop_dead import drop_dead
 from autofuse.kernel.passes.early_loads import early_loads
 from autofuse.kernel.passes.flatten_lanes import flatten_lanes
@@ -27,7 +28,6 @@ from autofuse.kernel.passes.short_indices import short_indices
 from autofuse.kernel.passes.split_rows import split_rows
 from autofuse.kernel.passes.stage_panels import stage_panels
 from autofuse.kernel.passes.stream_stores import stream_stores
-from autofuse.kernel.passes.tile_rows import tile_rows
 from autofuse.kernel.passes.transpose_tiles import transpose_tiles
 from autofuse.kernel.passes.verify import verify
 from autofuse.kernel.passes.warp_rows import warp_rows
@@ -46,7 +46,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     column_blocks,
     split_rows,
     warp_rows,
-    tile_rows,
+    deal_rows,
     join_rows,
     short_indices,
     widen_lanes,
@@ -84,6 +84,7 @@ __all__ = [
     "Pass",
     "block_folds",
     "column_blocks",
+    "deal_rows",
     "drop_dead",
     "early_loads",
     "flatten_lanes",
@@ -100,7 +101,6 @@ __all__ = [
     "split_rows",
     "stage_panels",
     "stream_stores",
-    "tile_rows",
     "transpose_tiles",
     "verify",
     "warp_rows",

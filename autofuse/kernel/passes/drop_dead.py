@@ -15,21 +15,27 @@ from autofuse.ops.scalar import Expr, Sym
 
 def drop_dead(kernel: Kernel) -> Kernel:
     """Remove every Let that no later statement needs."""
-    return replace(kernel, body=_block(kernel.body, set()))
+    return replace(kernel, body=_block(kernel.body)[0])
 
 
-def _block(body: tuple[Stmt, ...], read: set[str]) -> tuple[Stmt, ...]:
-    """The body without dead values, last statement first; `read` collects the names in use."""
+def _block(body: tuple[Stmt, ...]) -> tuple[tuple[Stmt, ...], set[str]]:
+    """The body without dead values, and the names that it reads from around it. Bodies that follow
+    each other may give one name to different values."""
     kept: list[Stmt] = []
+    read: set[str] = set()
     for stmt in reversed(body):
-        if isinstance(stmt, Let) and stmt.sym.name not in read:
-            continue
+        if isinstance(stmt, Let):
+            if stmt.sym.name not in read:
+                continue
+            read.discard(stmt.sym.name)
         if isinstance(stmt, Loop):
-            stmt = replace(stmt, body=_block(stmt.body, read))
+            inner, needs = _block(stmt.body)
+            stmt = replace(stmt, body=inner)
+            read |= needs
         for expr in expressions(stmt):
             read |= _symbols(expr)
         kept.append(stmt)
-    return tuple(reversed(kept))
+    return tuple(reversed(kept)), read
 
 
 def _symbols(expr: Expr) -> set[str]:

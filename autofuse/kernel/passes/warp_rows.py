@@ -31,7 +31,7 @@ def _is_rows(stmt: Stmt) -> bool:
     if not isinstance(stmt, Loop) or stmt.kind != "grid" or not isinstance(stmt.extent, Lit):
         return False
     if has_product(stmt):
-        return False  # a block computes it; see tile_rows
+        return False  # a block computes it; see deal_rows
     return any(
         isinstance(s, Local | Store) or (isinstance(s, Loop) and bool(s.folds)) for s in stmt.body
     )

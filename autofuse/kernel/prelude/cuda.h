@@ -11,12 +11,16 @@ typedef unsigned long long uint64_t;
 #define AF_NAN __longlong_as_double(0x7fffffffffffffffLL)
 #define AF_INLINE __device__ __forceinline__
 
-/* Buffers as parameters, of kernels and of the functions here. AF_WORK is read and written.
+/* Buffers as parameters, of kernels and of the functions here. AF_WORK is read and written. While
+   a kernel runs, others may still write what it takes as AF_IN_LATER and use what it takes as
+   AF_OUT_LATER: with const __restrict__ the compiler would load it as what nobody writes.
    The emulator defines AF_EMULATED and its own, which check every access. */
 #ifndef AF_EMULATED
 #define AF_IN(T, name) const T *__restrict__ name
 #define AF_OUT(T, name) T *__restrict__ name
 #define AF_WORK(T, name) T *name
+#define AF_IN_LATER(T, name) const T *name
+#define AF_OUT_LATER(T, name) T *name
 #define AF_DYNAMIC(T, name) extern __shared__ __align__(16) T name[]
 #endif
 
@@ -82,6 +86,18 @@ AF_INLINE af_f16 af_store_f16(float x) { af_f16 y; asm("cvt.rn.f16.f32 %0, %1;" 
 AF_INLINE af_bf16 af_store_bf16(float x)
 { af_bf16 y; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
 #endif
+
+/* What a kernel begins with that may be launched before the ones it comes after are over: their
+   results are there afterwards, and the kernels that come after it may be launched in turn. */
+AF_INLINE void af_wait_for_earlier()
+{
+#ifdef AF_EMULATED
+  af::wait_for_earlier();
+#elif __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" : : : "memory");
+  asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+#endif
+}
 
 /* Several neighbouring elements in one access: `i` is a multiple of their number. */
 #define AF_VECTOR(T, D, N, BYTES) struct alignas(BYTES) af_##D##x##N { T x[N]; };

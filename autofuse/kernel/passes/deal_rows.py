@@ -1,4 +1,4 @@
-"""tile_rows: between tile products, rows of a block are dealt to its warps.
+"""deal_rows: between tile products, rows of a block are dealt to its warps.
 
 Before: grid b {.. tile ..; serial r < 64 {var s; lane l < 100 {s += acc[r*100 + l]} add->s; ..}}
 After:  grid b {.. tile ..; warp r < 64 {var s; lane l < 100 {..} add->s; ..}}
@@ -24,7 +24,7 @@ from autofuse.kernel.ir import (
 )
 
 
-def tile_rows(kernel: Kernel) -> Kernel:
+def deal_rows(kernel: Kernel) -> Kernel:
     """Rewrite the loops over rows in every segment that computes tiles."""
     made = (p.name for p in kernel.params if p.role == "out")
     outs = frozenset(made)

@@ -1,0 +1,82 @@
+"""The launches of one call in order, and which of them must stay in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autofuse.backends.cuda.program import Action, Gemm, KernelLaunch, LoopAction, moved
+from autofuse.ops.dtypes import DType
+from autofuse.plan.dependencies import Access, Span, dependencies
+from autofuse.plan.schedule import Copy, Ref
+
+Single = KernelLaunch | Gemm | Copy
+# What is shared beside the program's buffers: the workspace of cuBLAS, and the room on the device
+# for blocks that wait for each other.
+_WORKSPACE, _ROOM = Span(("blas", 0), 0, 1), Span(("room", 0), 0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a launch stands: `after` which others. With `early` it is a kernel that comes after
+    one other kernel only, and both are made for the second to start before the first is over."""
+
+    after: tuple[int, ...]
+    early: bool = False
+
+
+def singles(actions: Iterable[Action], trips: Mapping[int, int] | None = None) -> Iterator[Single]:
+    """The launches of all iterations, one after another, each at its own place."""
+    known = trips or {}
+    for action in actions:
+        match action:
+            case KernelLaunch():
+                places = tuple(replace(a, ref=moved(a.ref, known)) for a in action.arguments)
+                yield replace(action, arguments=places)
+            case Gemm(a=a, b=b, c=c):
+                a, b, c = (moved(ref, known) for ref in (a, b, c))
+                yield replace(action, a=a, b=b, c=c)
+            case Copy(source, target, nbytes):
+                if nbytes:
+                    yield Copy(moved(source, known), moved(target, known), nbytes)
+            case LoopAction(trip, level, even, odd):
+                for t in range(trip):
+                    yield from singles(odd if t % 2 else even, {**known, level: t})
+
+
+def access(single: Single) -> Access:
+    """The bytes that a launch touches."""
+    match single:
+        case KernelLaunch(geometry=shape, arguments=arguments):
+            spans = [(_span(a.ref, a.size, a.dtype), a.written) for a in arguments]
+            room = (_ROOM,) if shape.cooperative else ()
+            reads, writes = (tuple(s for s, w in spans if w is kind) for kind in (False, True))
+            return Access(reads, (*writes, *room))
+        case Gemm(form, dtype, a, b, c):
+            left, right, out = (
+                _span(ref, size, dtype) for ref, size in zip((a, b, c), form.sizes, strict=True)
+            )
+            return Access((left, right), (out, _WORKSPACE))
+        case Copy(source, target, nbytes):
+            return Access((_bytes(source, nbytes),), (_bytes(target, nbytes),))
+
+
+def places(launches: Sequence[Single]) -> tuple[Place, ...]:
+    """Where each of these launches stands when those that share nothing may overlap."""
+    order = dependencies([access(single) for single in launches])
+    return tuple(
+        Place(after, len(after) == 1 and _early(launches[n]) and _early(launches[after[0]]))
+        for n, after in enumerate(order)
+    )
+
+
+def _early(single: Single) -> bool:
+    return isinstance(single, KernelLaunch) and single.geometry.early
+
+
+def _span(ref: Ref, size: int, dtype: DType) -> Span:
+    return _bytes(ref, size * dtype.itemsize)
+
+
+def _bytes(ref: Ref, nbytes: int) -> Span:
+    return Span((ref.space, ref.index), ref.offset, ref.offset + nbytes)

@@ -1,0 +1,307 @@
+"""The block of rows (and columns) that a grid iteration of the tile schedule owns: where it lies,
+the loops around its register tiles, and the panels that those read.
+
+The loops are those of BLIS (Van Zee, van de Geijn, ACM TOMS 41, 2015): terms in blocks, columns in
+panels that are packed just before use, rows in tiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from autofuse.graph.types import Graph, Value
+from autofuse.kernel.emit import Emitter
+from autofuse.kernel.ir import Panel, TileProduct
+from autofuse.kernel.panels import Puller, Strided, factor, matrix_of, symbol, term_loops
+from autofuse.kernel.values import Frame
+from autofuse.ops import index as ix
+from autofuse.ops.dtypes import DType
+from autofuse.ops.scalar import Call, Expr, Lit, Sym
+from autofuse.ops.spec import Index
+from autofuse.plan.forms import Form
+from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, STAGE, TERM_BLOCK
+from autofuse.plan.tiles import Contraction, Tiles
+from autofuse.plan.types import LaunchConfig
+
+# Columns that the last panel of a product is filled up to.
+LANES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TileSettings:
+    """What is chosen of a tile kernel: the register tile (columns of 4 bytes), the block of rows,
+    columns and terms (0: all), whether right operands are packed where they need not be, whether
+    rows are staged."""
+
+    rows: int
+    columns: int
+    row_block: int
+    column_block: int
+    term_block: int
+    pack: bool
+    stage: bool
+
+    @staticmethod
+    def of(launch: LaunchConfig) -> TileSettings:
+        rows, columns = str(launch.get(MICRO.name, MICRO.default)).split("x")
+        return TileSettings(
+            int(rows), int(columns), ROW_BLOCK.of(launch), COLUMN_BLOCK.of(launch),
+            TERM_BLOCK.of(launch), PACK.of(launch), STAGE.of(launch),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A run of rows or columns of a block: the first of them in the block, and how many."""
+
+    first: Expr
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Rows of a product in scratch: `stride` elements from one to the next."""
+
+    buffer: str
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class RightPanel:
+    """A panel of a right operand, and the columns that a tile of it has."""
+
+    panel: Panel
+    width: int
+
+
+class TileBlock:
+    """One segment in the tile schedule, inside its grid loop. `targets` names the buffer of each
+    output."""
+
+    def __init__(
+        self, graph: Graph, form: Form, tiles: Tiles, emitter: Emitter, frame: Frame,
+        targets: dict[Value, str], settings: TileSettings,
+    ) -> None:  # fmt: skip
+        self.graph, self.form, self.tiles, self.e = graph, form, tiles, emitter
+        self.base, self.targets, self.tags = frame, targets, dict(form.tags)
+        widest = max(self.dtype(p).itemsize for p in tiles.products)
+        self.s = s = replace(settings, columns=max(1, settings.columns * 4 // widest))
+        self.rows, self.columns = self._extent(tiles.rows), self._extent(tiles.columns)
+        # Blocks of one height, as far as tiles allow.
+        blocks = -(-self.rows // max(s.row_block // s.rows * s.rows, s.rows))
+        self.height = -(-self.rows // (blocks * s.rows)) * s.rows
+        wide = min(s.column_block or self.columns, self.columns)
+        self.width = min(-(-wide // s.columns) * s.columns, self.columns)
+        self.batch: dict[int, Expr] = {}
+        self.first_row: Expr = ix.lit(0)
+        self.first_column: Expr = ix.lit(0)
+
+    @contextmanager
+    def grid(self) -> Iterator[None]:
+        """The grid over blocks."""
+        high, broad = -(-self.rows // self.height), -(-self.columns // self.width)
+        batches = self._extent(self.tiles.batch)
+        block = self.e.open("b", batches * high * broad)
+        self._place_batch(self.e.let_index(ix.idiv(block, high * broad), "z", batches))
+        row = self.e.let_index(ix.imod(ix.idiv(block, broad), high), "y", high)
+        column = self.e.let_index(ix.imod(block, broad), "x", broad)
+        self.first_row, self.first_column = ix.imul(row, self.height), ix.imul(column, self.width)
+        yield
+        self.e.close("grid", block, ix.lit(batches * high * broad))
+
+    def _extent(self, axes: tuple[int, ...]) -> int:
+        return math.prod(self.form.parallel[a] for a in axes)
+
+    def _place_batch(self, number: Expr) -> None:
+        extents = tuple(self.form.parallel[a] for a in self.tiles.batch)
+        at = ix.delinearize(number, extents)
+        named = (self.e.let_index(i, "z", n) for i, n in zip(at, extents, strict=True))
+        self.batch = dict(zip(self.tiles.batch, named, strict=True))
+
+    def items(self, row: Expr, column: Expr | None = None) -> Index:
+        """The item in a row and, where they are parallel, a column of the whole."""
+        place = dict(self.batch)
+        for axes, number in ((self.tiles.rows, row), (self.tiles.columns, column)):
+            if axes and number is not None:
+                extents = tuple(self.form.parallel[a] for a in axes)
+                place.update(zip(axes, ix.delinearize(number, extents), strict=True))
+        return tuple(place.get(a, ix.lit(0)) for a in range(len(self.form.parallel)))
+
+    def out_index(self, p: Contraction, row: Expr, column: Expr) -> Index:
+        """The element of a product in a row of the whole and a column of its own."""
+        tags, out = self.tags[Value(p.node)], self.graph.type_of(Value(p.node))
+        items = self.items(row)
+        extents = tuple(out.shape[a] for a in p.columns)
+        own = dict(zip(p.columns, ix.delinearize(column, extents), strict=True))
+        return tuple(
+            own[a] if a in own else items[t] if isinstance(t, int) else ix.lit(0)
+            for a, t in enumerate(tags)
+        )
+
+    def count_of(self, first: Expr, whole: int, block: int) -> Expr:
+        """How many of `whole` rows or columns a block has that starts at `first`."""
+        if whole <= block or whole % block == 0:
+            return ix.lit(min(whole, block))
+        return Call("min", (ix.lit(block), ix.isub(ix.lit(whole), first)), DType.I64)
+
+    def dtype(self, p: Contraction) -> DType:
+        return self.graph.type_of(Value(p.node)).dtype.compute
+
+    def place(self, own: Scratch, row: Expr, column: Expr) -> Expr:
+        return ix.iadd(ix.imul(row, own.stride), column)
+
+    def zeroed(self, p: Contraction, stride: int) -> Scratch:
+        """Sums that start from zero, because terms come in several blocks."""
+        dtype = self.dtype(p)
+        buffer = self.e.local(dtype, self.height * stride, "acc")
+        lane = self.e.open("l", self.height * stride)
+        self.e.store(buffer, lane, Lit(0.0, dtype))
+        self.e.close("lane", lane, ix.lit(self.height * stride))
+        return Scratch(buffer, stride)
+
+    @contextmanager
+    def term_blocks(self, terms: int, cut: int) -> Iterator[tuple[Expr, Expr | None]]:
+        """A loop over blocks of terms: the number of the block, and whether it is the last (None:
+        there is but one)."""
+        if not 0 < cut < terms:
+            yield ix.lit(0), None
+            return
+        blocks = -(-terms // cut)
+        number = self.e.open("q", blocks)
+        yield number, Call("eq", (number, ix.lit(blocks - 1)), DType.BOOL)
+        self.e.close("serial", number, ix.lit(blocks))
+
+    @contextmanager
+    def only(self, condition: Expr | None) -> Iterator[None]:
+        """A body that runs where a condition holds (None: always)."""
+        if condition is None:
+            yield
+            return
+        var = self.e.open("w", 1)
+        yield
+        self.e.close("when", var, condition)
+
+    def _spans(self, first: Expr, whole: int, block: int, step: int) -> Iterator[Span]:
+        """What a block of rows or columns that starts at `first` consists of: a loop over full
+        steps, then what is left in the last block."""
+        last = whole - (-(-whole // block) - 1) * block
+        full, rest = (block if whole > block else last) // step, last % step
+        count = self.count_of(first, whole, block)
+        if full:
+            number = self.e.open("s", full)
+            yield Span(ix.imul(number, step), step)
+            self.e.close("serial", number, ix.idiv(count, step))
+        if rest:
+            only = Call("lt", (count, ix.lit(block)), DType.BOOL) if whole > block else None
+            with self.only(only):
+                yield Span(ix.lit(last - rest), rest)
+
+    def row_tiles(self) -> Iterator[Span]:
+        return self._spans(self.first_row, self.rows, self.height, self.s.rows)
+
+    def panels(self, first: Expr, whole: int, block: int) -> Iterator[Span]:
+        return self._spans(first, whole, block, self.s.columns)
+
+    def _terms(self, p: Contraction, cut: int, number: Expr) -> Expr:
+        """Terms of the present block."""
+        if not cut:
+            return ix.lit(p.terms)
+        return self.count_of(ix.imul(number, cut), p.terms, cut)
+
+    def multiply(
+        self, p: Contraction, tile: Span, target: Panel, left: Panel, right: RightPanel, cut: int,
+        number: Expr,
+    ) -> None:  # fmt: skip
+        """One register tile: sums go on where terms come in several blocks."""
+        rows, columns, terms = tile.count, right.width, self._terms(p, cut, number)
+        dtype, fresh = self.dtype(p), not cut
+        self.e.put(TileProduct(rows, columns, terms, target, left, right.panel, dtype, fresh))
+
+    def left_in_memory(self, p: Contraction, instead: Value | None = None) -> Strided | None:
+        """The left operand, or a value `instead` of it, as rows from the first of the block on,
+        where it lies in memory."""
+        row, term = symbol("row", self.rows), symbol("term", p.terms)
+        index = self.out_index(p, row, ix.lit(0))
+        found = matrix_of(self.base, p, p.left, index, row, term, instead)
+        if found is None:
+            return None
+        return replace(found, start=ix.iadd(found.start, ix.imul(self.first_row, found.along)))
+
+    @contextmanager
+    def each_row(self) -> Iterator[tuple[Sym, Expr]]:
+        """A loop over the rows of the block: a row in the block, and in the whole."""
+        row = self.e.open("r", self.height)
+        yield row, self.e.let_index(ix.iadd(self.first_row, row), "m", self.rows)
+        self.e.close("serial", row, self.count_of(self.first_row, self.rows, self.height))
+
+    def left_panel(self, left: Strided, tile: Span, cut: int, number: Expr) -> Panel:
+        at = ix.iadd(left.start, ix.imul(tile.first, left.along))
+        at = ix.iadd(at, ix.imul(ix.imul(number, cut), left.term))
+        return Panel(left.buffer, at, left.along, left.term)
+
+    def packed_left(self, p: Contraction) -> Strided:
+        """A left operand that is computed element by element, in scratch."""
+        buffer = self.e.local(self.dtype(p), self.height * p.terms, "left")
+        with self.each_row() as (row, at_row):
+            frame = Frame(self.graph, self.e, dict(self.base.sources))
+            index, pull = self.out_index(p, at_row, ix.lit(0)), Puller(frame, p.node)
+
+            def pack(at: Index, number: Expr) -> None:
+                element = factor(self.graph, p, p.left, index, at, pull)
+                self.e.store(buffer, ix.iadd(ix.imul(row, p.terms), number), element)
+
+            self._walk_terms(p, pack)
+        return Strided(buffer, ix.lit(0), p.terms, 1)
+
+    def _walk_terms(self, p: Contraction, visit: Callable[[Index, Expr], None]) -> None:
+        """All terms of a product, lanes along the last loop, or along all where that is short:
+        `visit` is given the position in the loops and the number of the term."""
+        loops = term_loops(self.graph, p)
+        outer, inner = (loops[:-1], loops[-1]) if loops[-1:] >= (LANES,) else ((), p.terms)
+        opened = [(self.e.open("k", extent), extent) for extent in outer]
+        lane = self.e.open("l", inner)
+        at = (*(sym for sym, _ in opened), lane) if outer else ix.delinearize(lane, loops)
+        visit(at, ix.linearize(at, loops))
+        self.e.close("lane", lane, ix.lit(inner))
+        for sym, extent in reversed(opened):
+            self.e.close("serial", sym, ix.lit(extent))
+
+    def right(self, p: Contraction, column: Expr, count: int, cut: int, number: Expr) -> RightPanel:
+        """The right operand of one panel: as it lies, or packed, the last one filled up."""
+        if self.s.pack or count < self.s.columns:
+            return self._packed(p, column, count, cut, number)
+        width, term = symbol("column", p.width), symbol("term", p.terms)
+        index = self.out_index(p, ix.lit(0), width)
+        found = matrix_of(self.base, p, p.right, index, width, term)
+        if found is None or found.along != 1:
+            return self._packed(p, column, count, cut, number)
+        first = ix.imul(ix.imul(number, cut), found.term)
+        start = ix.iadd(ix.iadd(found.start, column), first)
+        return RightPanel(Panel(found.buffer, start, found.term), count)
+
+    def _packed(
+        self, p: Contraction, column: Expr, count: int, cut: int, number: Expr
+    ) -> RightPanel:
+        dtype = self.dtype(p)
+        padded = -(-count // LANES) * LANES
+        buffer = self.e.local(dtype, (cut or p.terms) * padded, "panel")
+        frame = Frame(self.graph, self.e, dict(self.base.sources))
+        step = self.e.open("k", cut or p.terms)
+        term = self.e.let_index(ix.iadd(ix.imul(number, cut), step), "t", p.terms)
+        at = ix.delinearize(term, term_loops(self.graph, p))
+        lane = self.e.open("l", count)
+        place = self.e.let_index(ix.iadd(column, lane), "n", p.width)
+        index = self.out_index(p, ix.lit(0), place)
+        element = factor(self.graph, p, p.right, index, at, Puller(frame, p.node))
+        start = ix.imul(step, padded)
+        self.e.store(buffer, ix.iadd(start, lane), element)
+        self.e.close("lane", lane, ix.lit(count))
+        if padded > count:
+            lane = self.e.open("l", padded - count)
+            self.e.store(buffer, ix.iadd(start, ix.iadd(lane, ix.lit(count))), Lit(0.0, dtype))
+            self.e.close("lane", lane, ix.lit(padded - count))
+        self.e.close("serial", step, self._terms(p, cut, number))
+        return RightPanel(Panel(buffer, ix.lit(0), padded), padded)

@@ -1,0 +1,226 @@
+"""Tile form where columns are local to a row: whole rows of products stay in scratch, and what
+happens between products is done row by row, as in the block-per-row schedule.
+
+Rows that are only scaled, each by one number, before they are multiplied again are scaled
+afterwards: sum of (e[k] / s) * v[k] is sum of e[k] * v[k], over s. So softmax and product need no
+pass for the quotient, and a norm is multiplied before its statistics are known. (This is what is
+left of separability, of RedFuser's condition for one pass, where the first reduction is over.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from autofuse.graph.types import Graph, Value
+from autofuse.kernel.block_per_row import BlockPerRow
+from autofuse.kernel.ir import Panel
+from autofuse.kernel.panels import Strided, column_number, left_index, symbol
+from autofuse.kernel.tile_block import LANES, Scratch, TileBlock
+from autofuse.kernel.values import ElementSource, Frame
+from autofuse.ops import index as ix
+from autofuse.ops.scalar import Call, Expr, Load, Sym
+from autofuse.ops.spec import Family, Index, Motion
+from autofuse.plan.forms import LOCAL, Tag, Tags, join
+from autofuse.plan.tiles import Contraction
+
+SCALINGS = ("mul", "div")
+
+
+@dataclass(frozen=True, slots=True)
+class _Scaling:
+    """A node that multiplies or divides whole rows by one number each: what it scales, by what."""
+
+    node: int
+    scaled: Value
+    factor: Value
+    op: str
+
+
+@dataclass
+class _Rows:
+    """What is in scratch so far: rows of products with the scalings that are still due, and one
+    number a row of reductions."""
+
+    products: dict[int, Scratch] = field(default_factory=dict)
+    due: dict[int, tuple[_Scaling, ...]] = field(default_factory=dict)
+    totals: dict[Value, str] = field(default_factory=dict)
+
+
+def emit_rows(b: TileBlock) -> None:
+    """Products one after another, each for all rows of the block; then the rest, row by row."""
+    done = _Rows()
+    for p in b.tiles.products:
+        left = _left(b, p, done)
+        done.products[p.node] = _whole_rows(b, p, left)
+    with b.each_row() as (row, at_row):
+        outputs = b.form.outputs
+        _program(b, done, row, at_row, outputs).emit_row(b.items(at_row), b.s.stage)
+
+
+def _whole_rows(b: TileBlock, p: Contraction, left: Strided) -> Scratch:
+    """All columns of a product for the rows of the block."""
+    stride = -(-p.width // LANES) * LANES
+    cut = b.s.term_block if b.s.term_block < p.terms else 0
+    own = (
+        b.zeroed(p, stride)
+        if cut
+        else Scratch(b.e.local(b.dtype(p), b.height * stride, "acc"), stride)
+    )
+    with b.term_blocks(p.terms, cut) as (number, _):
+        for panel in b.panels(ix.lit(0), p.width, p.width):
+            right = b.right(p, panel.first, panel.count, cut, number)
+            for tile in b.row_tiles():
+                target = Panel(own.buffer, b.place(own, tile.first, panel.first), own.stride)
+                at = b.left_panel(left, tile, cut, number)
+                b.multiply(p, tile, target, at, right, cut, number)
+    return own
+
+
+def _left(b: TileBlock, p: Contraction, done: _Rows) -> Strided:
+    """The left operand: where it lies, or computed into scratch with every total that its rows are
+    to be scaled by."""
+    value = b.graph[p.node].inputs[p.left]
+    own = done.products.get(value.node)
+    if own is not None and not done.due.get(value.node):
+        return Strided(own.buffer, ix.lit(0), own.stride, 1)
+    tags = _left_tags(b, p)
+    if tags is None:
+        return b.left_in_memory(p) or b.packed_left(p)
+    due = _scalings(b, value, tags)
+    scaled = {Value(s.node): s.scaled for s in due}
+    core = value
+    while core in scaled:
+        core = scaled[core]
+    found = b.left_in_memory(p, core)
+    wanted = () if found is not None else (core,)
+    totals = _totals(b, done, (*wanted, *(s.factor for s in due)))
+    buffer = "" if found is not None else b.e.local(b.dtype(p), b.height * p.terms, "left")
+    fresh = {t: b.e.local(b.graph.type_of(t).dtype.compute, b.height, "total") for t in totals}
+    if wanted or totals:
+        with b.each_row() as (row, at_row):
+            kept: dict[Value, tuple[str, Expr]] = {t: (name, row) for t, name in fresh.items()}
+            kept |= {v: (buffer, ix.imul(row, p.terms)) for v in wanted}
+            outputs, marks = (*wanted, *totals), dict.fromkeys(wanted, tags)
+            program = _program(b, done, row, at_row, outputs, kept, marks, due)
+            program.emit_row(b.items(at_row), b.s.stage)
+    done.totals.update(fresh)
+    done.due[p.node] = due
+    return found or Strided(buffer, ix.lit(0), p.terms, 1)
+
+
+def _totals(b: TileBlock, done: _Rows, values: Iterable[Value]) -> list[Value]:
+    """Reductions to one number a row that some values depend on and that are not in scratch."""
+    found: list[Value] = []
+    for n in _needed(b.graph, b.form.nodes, values, set(done.products)):
+        tags = b.tags.get(Value(n), (LOCAL,))
+        reduced = b.graph[n].spec.family is Family.REDUCTION
+        if reduced and Value(n) not in done.totals and all(isinstance(t, int) for t in tags):
+            found.append(Value(n))
+    return found
+
+
+def _program(
+    b: TileBlock, done: _Rows, row: Sym, at_row: Expr, outputs: tuple[Value, ...],
+    kept: Mapping[Value, tuple[str, Expr]] | None = None, tags: Mapping[Value, Tags] | None = None,
+    unscaled: Iterable[_Scaling] = (),
+) -> BlockPerRow:  # fmt: skip
+    """What is to be done for one row of the block, given what is in scratch. Of `kept` outputs the
+    row goes to scratch; nodes of `unscaled` pass on what they would scale."""
+    frame = Frame(b.graph, b.e, dict(b.base.sources))
+    for p in b.tiles.products:
+        if p.node in done.products:
+            frame.sources[Value(p.node)] = _element(b, p, done, frame, row, at_row)
+    for total, buffer in done.totals.items():
+        dtype = b.graph.type_of(total).dtype.compute
+        frame.sources[total] = _constant(Load(buffer, row, dtype))
+    for scaling in unscaled:
+        frame.sources[Value(scaling.node)] = _through(frame, scaling.scaled)
+    have = {*done.products, *(t.node for t in done.totals)}
+    own = replace(
+        b.form,
+        kind="row",
+        nodes=_needed(b.graph, b.form.nodes, outputs, have),
+        outputs=outputs,
+        tags=tuple(sorted({**b.tags, **(tags or {})}.items())),
+    )
+    return BlockPerRow(b.graph, own, b.e, frame, b.targets, kept)
+
+
+def _constant(value: Expr) -> ElementSource:
+    return lambda _: value
+
+
+def _through(frame: Frame, value: Value) -> ElementSource:
+    return lambda index: frame.pull(value, index)
+
+
+def _element(
+    b: TileBlock, p: Contraction, done: _Rows, frame: Frame, row: Sym, at_row: Expr
+) -> ElementSource:
+    """An element of a product, scaled as far as that is still due."""
+    call, dtype, own = b.graph.call(p.node), b.dtype(p), done.products[p.node]
+    tags, due = _left_tags(b, p) or (), done.due.get(p.node, ())
+
+    def read(index: Index) -> Expr:
+        at = ix.iadd(ix.imul(row, own.stride), column_number(call, p, index))
+        found: Expr = Load(own.buffer, at, dtype)
+        for scaling in due:
+            local = tuple(ix.lit(0) for t in tags if not isinstance(t, int))
+            factor = frame.pull(scaling.factor, join(tags, b.items(at_row), local))
+            found = Call(scaling.op, (frame.e.let(found), factor), dtype)
+        return found
+
+    return read
+
+
+def _left_tags(b: TileBlock, p: Contraction) -> Tags | None:
+    """The tags of a left operand: its terms are local. None where terms move along rows, as in a
+    convolution."""
+    own = b.tags[Value(p.node)]
+    marks = tuple(symbol(f"t{a}", 1 << 20) for a in range(len(own)))
+    terms = tuple(symbol(f"k{k}", extent) for k, extent in enumerate(p.loops))
+    at = left_index(b.graph, p, marks, terms)
+    names: dict[Expr, Tag] = {**dict(zip(marks, own, strict=True)), **dict.fromkeys(terms, LOCAL)}
+    return tuple(names[i] for i in at) if all(i in names for i in at) else None
+
+
+def _scalings(b: TileBlock, value: Value, tags: Tags) -> tuple[_Scaling, ...]:
+    """The scalings of whole rows that `value` ends with, the last one first."""
+    node, inside = b.graph[value.node], set(b.form.nodes)
+    users = [u for u in b.graph.users[value.node] if u in inside]
+    if node.op not in SCALINGS or value.node not in inside:
+        return ()
+    if len(users) != 1 or value in b.form.outputs:
+        return ()
+    first, second = node.inputs
+    if _is_per_row(b, second, tags):
+        return (_Scaling(value.node, first, second, node.op), *_scalings(b, first, tags))
+    if node.op == "div":
+        return _scalings(b, first, tags)
+    if _is_per_row(b, first, tags):
+        return (_Scaling(value.node, second, first, node.op), *_scalings(b, second, tags))
+    return (*_scalings(b, first, tags), *_scalings(b, second, tags))
+
+
+def _is_per_row(b: TileBlock, value: Value, tags: Tags) -> bool:
+    """Whether a value is one number a row, repeated along what is local to the row."""
+    node = b.graph[value.node]
+    if node.spec.motion is not Motion.REPEAT or node.spec.axes is None:
+        return False
+    (mapping,) = node.spec.axes(b.graph.call(value.node))
+    return all(mapping[a] is None for a, t in enumerate(tags) if not isinstance(t, int))
+
+
+def _needed(
+    graph: Graph, nodes: tuple[int, ...], outputs: Iterable[Value], done: set[int]
+) -> tuple[int, ...]:
+    """Nodes of a group that some values depend on, not through what is done."""
+    inside, found = set(nodes) - done, set[int]()
+    stack = [v.node for v in outputs]
+    while stack:
+        n = stack.pop()
+        if n in inside and n not in found:
+            found.add(n)
+            stack += [v.node for v in graph[n].inputs]
+    return tuple(sorted(found))

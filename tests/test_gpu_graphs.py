@@ -1,0 +1,84 @@
+"""On a GPU: kernels that overlap, kernels that start early, and graphs at new addresses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autofuse.backends.cuda.build import build_cuda
+from autofuse.backends.cuda.driver import running_target
+from autofuse.backends.cuda.ordering import places, singles
+from autofuse.backends.cuda.program import cuda_program
+from autofuse.graph.canonical import canonical
+from autofuse.graph.reference import random_inputs
+from autofuse.graph.types import Graph
+from autofuse.measure.check import check, reference_of
+from autofuse.measure.cuda import CudaDevice
+from autofuse.plan.types import Candidate, LaunchConfig
+from autofuse.tuning.plans import plan_named
+from autofuse.zoo import zoo_graph
+
+pytestmark = pytest.mark.gpu
+CALLS = 50
+
+
+@pytest.fixture(scope="module")
+def device() -> CudaDevice:
+    return CudaDevice()
+
+
+def early(launch: LaunchConfig) -> LaunchConfig:
+    return LaunchConfig.of(**{**dict(launch.settings), "early": True})
+
+
+def many_kernels(graph: Graph, baseline: str) -> Candidate:
+    """A plan whose kernels start early where they can."""
+    found = plan_named(graph, baseline, device="cuda")
+    bodies = tuple(tuple(map(early, own)) for own in found.bodies)
+    return replace(found, launches=tuple(map(early, found.launches)), bodies=bodies)
+
+
+def on_device(device: CudaDevice, arrays: Any) -> list[Any]:
+    found = [device.driver.cupy.asarray(array) for array in arrays]
+    device.driver.synchronize()
+    return found
+
+
+@pytest.mark.parametrize("baseline", ["unfused", "greedy-chains", "xla-2026"])
+@pytest.mark.parametrize("name", ["softmax", "layer_norm_gelu", "mlp", "adam_16", "cartpole_naive"])
+def test_calls_in_a_row_are_right(name: str, baseline: str, device: CudaDevice) -> None:
+    graph = canonical(zoo_graph(name, "small"))
+    program = cuda_program(graph, many_kernels(graph, baseline), running_target())
+    inputs = random_inputs(graph, 0)
+    given = on_device(device, inputs)
+    outputs = on_device(device, [np.zeros(t.shape, t.dtype.numpy) for t in graph.output_types])
+    starts, ends = ([device.driver.pointer(a) for a in own] for own in (given, outputs))
+    with device.load(build_cuda(program).artifact) as plan:
+        plan.repeated(starts, ends, CALLS).launch(device.stream)
+        device.stream.synchronize()
+    result = check(tuple(array.get() for array in outputs), reference_of(graph, inputs))
+    assert result.ok, result.message
+
+
+def test_some_kernels_do_start_early() -> None:
+    graph = canonical(zoo_graph("layer_norm_gelu", "small"))
+    program = cuda_program(graph, many_kernels(graph, "unfused"), running_target())
+    found = [place.early for place in places(tuple(singles(program.actions)))]
+    assert any(found) is running_target().early
+
+
+def test_every_call_has_arrays_of_its_own(device: CudaDevice) -> None:
+    graph = canonical(zoo_graph("mlp", "small"))
+    program = cuda_program(graph, many_kernels(graph, "unfused"), running_target())
+    with device.load(build_cuda(program).artifact) as plan:
+        kept = []
+        for seed in range(8):
+            inputs = random_inputs(graph, seed)
+            given = on_device(device, inputs)
+            kept.append((inputs, given, plan.run(given)))
+        for inputs, _, outputs in kept:
+            result = check(tuple(array.get() for array in outputs), reference_of(graph, inputs))
+            assert result.ok, result.message
