@@ -18,18 +18,25 @@ from autofuse.ops.types import OpCall
 from autofuse.plan.forms import local_shape
 from autofuse.plan.groups import reads
 from autofuse.plan.parameters import (
+    BLOCK_THREADS,
     CUDA_LAUNCH,
     FAST_DIVISION,
+    GEMM,
+    IMPL,
     ITEM,
     LOOP,
     ROW,
+    TILES,
     LaunchParameter,
     canonical_launch,
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
+from search_spaces.cpu_tiles import TileFacts, tile_facts
+from search_spaces.cuda_tiles import OFFERED, TILE_PARAMETERS, Fits, room_for, tile_options
 from search_spaces.launch import (
     Chooser,
     Chosen,
+    Offer,
     choose_settings,
     divisors,
     first_option,
@@ -138,6 +145,12 @@ class CudaLaunchSpace:
     ) -> LaunchConfig:
         kind = self.kind(graph, group)
         offer = partial(_offer, self.limits, _facts(graph, group, kind))
+        facts = tile_facts(graph, group) if kind in TILES else None
+        if facts is not None:
+            fits = room_for(graph, group, self.limits.shared_per_block - FOLD_BYTES)
+            offer = partial(_tiled, offer, facts, self.limits.sms, fits)
+        elif kind == GEMM:
+            offer = partial(_untiled, offer)
         made = choose_settings(CUDA_LAUNCH, kind, offer, chooser, prefix)
         return canonical_launch(CUDA_LAUNCH, made)
 
@@ -149,6 +162,22 @@ def _offer(
         return ()  # cuBLAS decides itself
     narrow = _NARROWER.get(row.name)
     return row.choices if narrow is None else narrow(_Question(limits, facts, row.choices, made))
+
+
+def _tiled(
+    offer: Offer, facts: TileFacts, sms: int, fits: Fits, row: LaunchParameter[Any], made: Chosen
+) -> tuple[Setting, ...]:
+    """What of a parameter matters to a kernel in the tile schedule."""
+    if row.name not in OFFERED or (row is not IMPL and made.get(IMPL.name) == "blas"):
+        return ()
+    if row.name in TILE_PARAMETERS or row is BLOCK_THREADS:
+        return tile_options(row.name, facts, sms, made, fits)
+    return offer(row, made)
+
+
+def _untiled(offer: Offer, row: LaunchParameter[Any], made: Chosen) -> tuple[Setting, ...]:
+    """A product in another schedule, such as one of integers."""
+    return () if row.name in TILE_PARAMETERS else offer(row, made)
 
 
 # --- what of a parameter's choices is offered to a kernel -----------------------------------------

@@ -5,7 +5,6 @@ CUDA_PASSES, as `render_cuda` does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -38,8 +37,8 @@ def blocks_wanted(kernel: Kernel) -> int:
 def shared_bytes(kernel: Kernel) -> int:
     """Bytes of dynamic shared memory to ask for at the launch; 0 where static memory serves.
     Before it the kernel's limit must be raised."""
-    needed = local_bytes(cuda_kernel(kernel))
-    return needed if needed > STATIC_SHARED else 0
+    own = cuda_kernel(kernel)
+    return local_bytes(own) if is_dynamic(own) else 0
 
 
 def scratch_params(kernel: Kernel) -> tuple[Param, ...]:
@@ -90,10 +89,31 @@ def begins_early(kernel: Kernel) -> bool:
     return settings(kernel).early and not waits(kernel)
 
 
-def local_bytes(kernel: Kernel) -> int:
-    """Bytes of shared memory that the rows and tiles of a kernel take."""
+def is_dynamic(kernel: Kernel) -> bool:
+    """Rows and tiles are in dynamic shared memory: together they are more than static memory."""
     own = settings(kernel)
-    return sum(bytes_of(stmt, team) for stmt, team in _locals(kernel.body, own, block_team(own)))
+    return _bytes(kernel.body, own, block_team(own), True) > STATIC_SHARED
+
+
+def local_bytes(kernel: Kernel) -> int:
+    """Bytes of dynamic shared memory that the rows and tiles of a kernel take: what loops of one
+    segment declare takes the same place, because they end with barriers."""
+    own = settings(kernel)
+    segments = [s.body if isinstance(s, Loop) else (s,) for s in kernel.body]
+    return sum(_bytes(body, own, block_team(own), False) for body in segments)
+
+
+def _bytes(body: tuple[Stmt, ...], own: Settings, team: Team, apart: bool) -> int:
+    """Bytes of a body, whose loops have places `apart` or the same one."""
+    total, inner = 0, [0]
+    for stmt in body:
+        if isinstance(stmt, Local) and not stmt.private:
+            total += bytes_of(stmt, team)
+        elif isinstance(stmt, Loop):
+            # Places of one warp must not be those of another one at another statement.
+            alone = apart or stmt.kind == "warp"
+            inner.append(_bytes(stmt.body, own, inner_team(stmt.kind, own, team), alone))
+    return total + (sum(inner) if apart else max(inner))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +144,6 @@ def inner_team(kind: str, own: Settings, outer: Team) -> Team:
     if kind == "column":
         return Team("column", own.warps, f"threadIdx.x / {WARP}")
     return outer
-
-
-def _locals(body: tuple[Stmt, ...], own: Settings, team: Team) -> Iterator[tuple[Local, Team]]:
-    for stmt in body:
-        if isinstance(stmt, Local) and not stmt.private:
-            yield stmt, team
-        elif isinstance(stmt, Loop):
-            yield from _locals(stmt.body, own, inner_team(stmt.kind, own, team))
 
 
 def bytes_of(stmt: Local, team: Team) -> int:

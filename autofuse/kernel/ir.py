@@ -119,7 +119,8 @@ class TileProduct:
     columns: one register tile, which all lanes compute together. `fresh` starts from zero.
 
     `dtype` is F32 or F64, and what all three hold; columns of `target` and `right` are neighbours
-    (`inner` is 1), and all `columns` of them may be read and written."""
+    (`inner` is 1), and all `columns` of them may be read and written. Through the Local `stage`
+    ("": none) a GPU fetches operands that lie in global memory."""
 
     rows: int
     columns: int
@@ -129,6 +130,7 @@ class TileProduct:
     right: Panel
     dtype: DType
     fresh: bool
+    stage: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +207,11 @@ def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
             yield from statements(stmt.body)
 
 
+def has_product(stmt: Stmt) -> bool:
+    """Some register tile is computed in a statement: all lanes of a grid iteration take part."""
+    return any(isinstance(s, TileProduct) for s in statements((stmt,)))
+
+
 def names_read(stmt: Stmt) -> set[str]:
     """Names of symbols and buffers that a statement (with its loop body) reads."""
     found: set[str] = set()
@@ -215,6 +222,7 @@ def names_read(stmt: Stmt) -> set[str]:
             found.add(inner.buffer)
         if isinstance(inner, TileProduct):
             found |= {inner.left.buffer, inner.right.buffer, inner.target.buffer}
+            found |= {inner.stage} - {""}
         for expr in expressions(inner):
             for e in walk(expr):
                 if isinstance(e, Sym):
@@ -235,8 +243,8 @@ def names_written(stmt: Stmt) -> set[str]:
                 found.add(name)
             case StoreVector(buffer=name):
                 found.add(name)
-            case TileProduct(target=target):
-                found.add(target.buffer)
+            case TileProduct(target=target, stage=stage):
+                found |= {target.buffer, stage} - {""}
             case LoadVector(syms):
                 found |= {sym.name for sym in syms}
     return found
@@ -340,4 +348,5 @@ def _product(stmt: TileProduct) -> str:
         for p in (stmt.target, stmt.left, stmt.right)
     )
     size = f"{stmt.rows}x{stmt.columns}x{show(stmt.extent)}"
-    return f"tile {size} {stmt.dtype}: {target} {sign} {left} * {right}"
+    through = f" through {stmt.stage}" if stmt.stage else ""
+    return f"tile {size} {stmt.dtype}: {target} {sign} {left} * {right}{through}"

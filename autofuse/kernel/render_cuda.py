@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from autofuse.kernel.cuda_settings import FOLDS_WANT_WARPS, WARP, Settings, settings
 from autofuse.kernel.cuda_shape import (
-    STATIC_SHARED,
     begins_early,
     block_team,
     bytes_of,
@@ -18,7 +17,7 @@ from autofuse.kernel.cuda_shape import (
     extent_of,
     grids,
     inner_team,
-    local_bytes,
+    is_dynamic,
     waits,
 )
 from autofuse.kernel.dialects import CUDA, EARLY
@@ -31,10 +30,13 @@ from autofuse.kernel.ir import (
     Stmt,
     Store,
     StoreVector,
+    TileProduct,
+    has_product,
     names_read,
     statements,
 )
 from autofuse.kernel.printer import Printer, signature
+from autofuse.kernel.render_tile_cuda import tile_text
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
 from autofuse.plan.parameters import LaunchSettingError
@@ -42,6 +44,8 @@ from autofuse.plan.parameters import LaunchSettingError
 # Passes of one thread over its lanes that are unrolled, so that their loads are in flight together,
 # as long as the text does not grow beyond so many statements.
 MOST_UNROLLED, MOST_STATEMENTS = 16, 1024
+# Elements of a buffer whose numbers take more than 32 bits.
+FAR = 1 << 31
 
 
 def render_cuda(kernel: Kernel) -> str:
@@ -63,8 +67,10 @@ class _CudaPrinter(Printer):
         self.own, self.team = own, block_team(own)
         self.early = begins_early(kernel)
         self.outs = {p.name for p in kernel.params if p.role != "in"}
-        self.dynamic = local_bytes(kernel) > STATIC_SHARED
-        self.offset = 0
+        self.dynamic = is_dynamic(kernel)
+        self.offset, self.tiled = 0, False
+        self.outside = frozenset(p.name for p in kernel.params)
+        self.wide = any(p.size >= FAR for p in kernel.params)
         self.grid, self.row, self.part, self.edge = "", "", "", ""
         self.works = iter(p.name for p in kernel.params if p.role == "work")
 
@@ -105,7 +111,7 @@ class _CudaPrinter(Printer):
         value = "g" if first == 0 else f"g - {first}"
         if _reads(loop.body, loop.var.name) or any(_is_part(s) for s in statements(loop.body)):
             yield f"      const {self.index_type(loop.var.dtype)} {loop.var.name} = {value};"
-        self.grid, self.part = loop.var.name, ""
+        self.grid, self.part, self.tiled = loop.var.name, "", has_product(loop)
         yield from self.block(loop.body, 3, False)
         if self.own.grid != "one" and _has_local(loop):
             yield "      __syncthreads();"
@@ -142,6 +148,9 @@ class _CudaPrinter(Printer):
                 yield f"{pad}const {kind} {name} = {loaded};"
                 for k, sym in enumerate(syms):
                     yield f"{pad}const {types[sym.dtype]} {sym.name} = {name}.x[{k}];"
+            case TileProduct():
+                lines = tile_text(stmt, self.text, self.team, self.outside, self.wide)
+                yield from (pad + line for line in lines)
             case StoreVector(buffer, index, values):
                 kind = f"af_{values[0].dtype}x{len(values)}"
                 given = ", ".join(self.text(v) for v in values)
@@ -167,6 +176,13 @@ class _CudaPrinter(Printer):
             yield f"__shared__ __align__(16) {kind} {stmt.name}[{stmt.size}];"
 
     def loop(self, loop: Loop, depth: int, in_lane: bool) -> Iterator[str]:
+        before = self.offset
+        yield from self.any_loop(loop, depth, in_lane)
+        # What follows may have the place of what the loop has declared (see `local_bytes`).
+        if self.team.kind == "block":
+            self.offset = before
+
+    def any_loop(self, loop: Loop, depth: int, in_lane: bool) -> Iterator[str]:
         match loop.kind:
             case "lane":
                 yield from self.lane(loop, depth, in_lane)
@@ -177,6 +193,7 @@ class _CudaPrinter(Printer):
             case "when":
                 yield f"{'  ' * depth}if ({self.text(loop.extent)}) {{"
                 yield from self.block(loop.body, depth + 1, in_lane)
+                yield from self.scope_end(loop, depth + 1)
                 yield f"{'  ' * depth}}}"
             case _:
                 yield from self.serial(loop, depth, in_lane)
@@ -187,10 +204,17 @@ class _CudaPrinter(Printer):
             yield f"{pad}#pragma unroll {self.own.compiler_unroll}"
         yield f"{pad}{self.head(loop)}"
         yield from self.block(loop.body, depth + 1, in_lane)
+        yield from self.scope_end(loop, depth + 1)
         yield f"{pad}}}"
         # One thread has stored what all are going to read.
         if not in_lane and any(self.is_shared(s) for s in loop.body):
             yield f"{pad}{self.team.sync}"
+
+    def scope_end(self, loop: Loop, depth: int) -> Iterator[str]:
+        """A barrier before others write over what the body has declared and still reads."""
+        declares = any(isinstance(s, Local) and not s.private for s in loop.body)
+        if declares and not isinstance(loop.body[-1], TileProduct):
+            yield f"{'  ' * depth}{self.team.sync}"
 
     def head(self, loop: Loop, start: str = "0", step: str = "1") -> str:
         v = loop.var.name
@@ -290,6 +314,8 @@ class _CudaPrinter(Printer):
             yield f"{pad}  {self.team.sync}"
         yield f"{pad}}}"
         self.team, self.edge = outer
+        if self.tiled and (_has_local(loop) or self.shares(loop)):
+            yield f"{pad}{self.team.sync}"
 
     def own_part(self, loop: Loop, depth: int) -> Iterator[str]:
         """The one iteration of a part loop that this block runs."""

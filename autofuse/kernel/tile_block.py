@@ -46,7 +46,7 @@ class TileSettings:
 
     @staticmethod
     def of(launch: LaunchConfig) -> TileSettings:
-        rows, columns = MICRO.of(launch).split("x")
+        rows, columns = str(launch.get(MICRO.name, MICRO.default)).split("x")
         return TileSettings(
             int(rows), int(columns), ROW_BLOCK.of(launch), COLUMN_BLOCK.of(launch),
             TERM_BLOCK.of(launch), PACK.of(launch), STAGE.of(launch),

@@ -105,7 +105,7 @@ MATH = LaunchParameter(
 # units in the last place and a square root that is off by 1 (PTX ISA, div.full and sqrt.approx).
 FAST_DIVISION, FAST_DIVISION_ULPS = "fast-division", 2.0
 CUDA_MATH = replace(
-    MATH, choices=("strict", FAST_DIVISION, "relaxed"), kinds=(*LOOPS, GEMM),
+    MATH, choices=("strict", FAST_DIVISION, "relaxed"), kinds=(*LOOPS, *TILES),
     doc=f"{MATH.doc} Here strict quotients and square roots of f32 are calls that no load passes; "
     "with fast-division they err by at most 2 units in the last place instead. A library's product "
     "of f32 rounds its factors to 11 bits (TF32) where it is relaxed.",
@@ -190,7 +190,7 @@ REDUCE = LaunchParameter(
 BLOCK_THREADS = LaunchParameter(
     "threads", int, (64, 128, 256, 512, 1024), 256,
     "Threads that work on a kernel together: those of one block.",
-    (*LOOPS, GEMM), least=1, spelled=True,
+    (*LOOPS, *TILES), least=1, spelled=True,
 )  # fmt: skip
 ROWS = LaunchParameter(
     "rows", int, (0, 16, 32), 0,
@@ -198,7 +198,7 @@ ROWS = LaunchParameter(
 )  # fmt: skip
 VECTOR = LaunchParameter(
     "vector", int, (1, 2, 4, 8), 1,
-    "Neighbouring items that a thread loads or stores at once, at most 16 bytes.", (*LOOPS, GEMM),
+    "Neighbouring items that a thread loads or stores at once, at most 16 bytes.", (*LOOPS, *TILES),
 )  # fmt: skip
 ITEMS = LaunchParameter(
     "items", int, (1, 2, 4, 8, 16), 4,
@@ -212,7 +212,7 @@ KEEP = LaunchParameter(
 GRID = LaunchParameter(
     "grid", str, ("one", "stride"), "stride",
     "There is one block for each piece of the work, or any number of blocks stride over it.",
-    (*LOOPS, GEMM), spelled=True,
+    (*LOOPS, *TILES), spelled=True,
 )  # fmt: skip
 TRANSPOSE = LaunchParameter(
     "transpose", bool, (False, True), False,
@@ -225,7 +225,7 @@ COMPILER_UNROLL = LaunchParameter(
 )  # fmt: skip
 BLOCKS = LaunchParameter(
     "blocks", int, (0, 1, 2, 4, 8), 0,
-    "Blocks wanted on a multiprocessor at once (0: any number).", (*LOOPS, GEMM), least=0,
+    "Blocks wanted on a multiprocessor at once (0: any number).", (*LOOPS, *TILES), least=0,
 )  # fmt: skip
 PARTS = LaunchParameter(
     "parts", int, (0,), 0,
@@ -236,11 +236,21 @@ EARLY = LaunchParameter(
     "Blocks are launched while the kernel that theirs comes after still runs, and wait for its end "
     "by themselves (programmatic dependent launch). Off unless found to pay: it can only where one "
     "short kernel comes after another, and loads no longer pass stores.",
-    (*LOOPS, GEMM),
+    (*LOOPS, *TILES),
 )  # fmt: skip
+# Tiles of a block's threads, and terms that its shared memory has room for.
+CUDA_MICRO = replace(
+    MICRO,
+    choices=("64x64", "128x64", "128x128", "64x32", "32x64", "32x32", "16x64", "16x32", "8x128",
+             "8x32", "4x64", "1x256", "1x64", "6x64"),
+    doc="Rows and columns of a product that the threads of a block accumulate in registers at "
+    "once.",
+)  # fmt: skip
+CUDA_TERM_BLOCK = replace(TERM_BLOCK, choices=(0, 16, 32, 64))
 CUDA_LAUNCH = _table(
     IMPL, REDUCE, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, TRANSPOSE, LOOP_UNROLL,
-    COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, PARTS,
+    COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, PARTS, CUDA_MICRO, ROW_BLOCK,
+    COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK,
     replace(TILE, doc=f"{TILE.doc} Here it follows from threads and items.", kinds=(), default=0,
             least=0),
 )  # fmt: skip

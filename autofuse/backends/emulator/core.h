@@ -49,8 +49,9 @@ enum Collective {
 [[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* `at`, where `bytes` bytes may be accessed in this way now. */
 char *access(const Buffer *buffer, const void *at, unsigned bytes, unsigned align, Access kind);
-/* `bytes` bytes at `offset` of the dynamic shared memory of the block. */
-char *shared_access(int64_t offset, unsigned bytes, unsigned align);
+/* `bytes` bytes at `offset` of the dynamic shared memory of the block, elements of `unit` bytes
+   each, where they may be accessed in this way now. */
+char *shared_access(int64_t offset, unsigned bytes, unsigned align, unsigned unit, Access kind);
 char *shared_start();
 /* Waits for the whole block; how many threads passed a non-zero predicate. */
 int barrier(Site site, int predicate);

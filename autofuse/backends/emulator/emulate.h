@@ -80,14 +80,36 @@ template <class T> struct Out {
   explicit operator unsigned long() const { return (unsigned long)at; }
 };
 
+/* Bytes of an element of T, which may be a vector of several. */
+template <class T, class = void> struct Unit { static constexpr unsigned bytes = sizeof(T); };
+template <class T> struct Unit<T, decltype((void)T().x)> {
+  static constexpr unsigned bytes = sizeof(T().x[0]);
+};
+
+/* An element of dynamic shared memory. */
+template <class T> struct Shared {
+  char *at;
+  T *place(Access kind) const
+  {
+    return (T *)shared_access(at - shared_start(), sizeof(T), alignof(T), Unit<T>::bytes, kind);
+  }
+  operator T() const { return *place(READ); }
+  const Shared &operator=(const T &value) const { return *place(WRITE) = value, *this; }
+  const Shared &operator=(const Shared &other) const { return *this = (T)other; }
+  T *operator&() const { return place(ATOMIC); }
+  template <class V> const Shared &operator+=(V v) const { return *this = (T)((T)*this + v); }
+  template <class V> const Shared &operator-=(V v) const { return *this = (T)((T)*this - v); }
+  template <class V> const Shared &operator*=(V v) const { return *this = (T)((T)*this * v); }
+};
+
 /* `extern __shared__ T name[]`. */
 template <class T> struct Dynamic {
   char *at;
   Dynamic() : at(shared_start()) {}
   explicit Dynamic(void *at) : at((char *)at) {}
-  T &operator*() const { return *(T *)shared_access(at - shared_start(), sizeof(T), alignof(T)); }
+  Shared<T> operator*() const { return Shared<T>{at}; }
   /* Templates, so that the conversion below never competes. */
-  template <class I> T &operator[](I index) const { return *(*this + index); }
+  template <class I> Shared<T> operator[](I index) const { return *(*this + index); }
   template <class I> Dynamic operator+(I n) const
   { return Dynamic(at + (long long)n * (long long)sizeof(T)); }
   template <class I> Dynamic operator-(I n) const { return *this + -(long long)n; }

@@ -141,6 +141,7 @@ static struct {
   Fiber *self;
   Block *active;
   std::vector<char> dynamic;
+  std::vector<Shadow> traces; /* of dynamic shared memory, by the first byte of an element */
   std::map<const void *, Known> released;
   std::vector<Region> regions;
   uint64_t progress;

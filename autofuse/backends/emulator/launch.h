@@ -291,6 +291,8 @@ int af_launch(const af::Entry *kernel, af::Buffer *arguments, const AfLaunch *ho
   run.random.seed(how->seed);
   run.released.clear();
   run.dynamic.assign(how->dynamic_bytes, 0);
+  /* Blocks that live together would need a trace each. */
+  run.traces.assign(run.cooperative ? 0 : how->dynamic_bytes, Shadow());
   run.regions = shared_regions();
   grid_dim = {how->grid[0], how->grid[1], how->grid[2]};
   block_dim = {how->block[0], how->block[1], how->block[2]};

@@ -19,33 +19,30 @@ static bool seen(uint32_t thread, uint32_t epoch, uint32_t tick, uint32_t steps)
   return false;
 }
 
-[[noreturn]] static void race(const Buffer *b, uint64_t element, const char *what, uint32_t thread,
+[[noreturn]] static void race(const char *name, uint64_t element, const char *what, uint32_t thread,
                               const char *how)
 {
   const uint32_t threads = (uint32_t)run.self->block->fibers.size(), other = thread - 1;
-  fail("race on %s[%llu]: %s here and %s by thread %u of block %u, in no order", b->name,
+  fail("race on %s[%llu]: %s here and %s by thread %u of block %u, in no order", name,
        (unsigned long long)element, what, how, other % threads, other / threads);
 }
 
-static void note(const Buffer *b, uint64_t element, Access kind)
+static void note(Shadow &s, const char *name, uint64_t element, Access kind)
 {
-  Shadow &s = b->shadow[element];
   Fiber &self = *run.self;
   const uint32_t me = self.global + 1;
   const char *what = kind == READ ? "read" : "written";
   if (s.writer && !(s.atomic && kind == ATOMIC) && !seen(s.writer, s.epoch, s.tick, s.steps))
-    race(b, element, what, s.writer, s.atomic ? "changed atomically" : "written");
+    race(name, element, what, s.writer, s.atomic ? "changed atomically" : "written");
   if (kind == READ) {
     s.reader = me, s.reader_epoch = self.block->epoch;
     s.reader_tick = self.tick, s.reader_steps = self.steps;
     return;
   }
   if (s.reader && !seen(s.reader, s.reader_epoch, s.reader_tick, s.reader_steps))
-    race(b, element, what, s.reader, "read");
+    race(name, element, what, s.reader, "read");
   s.writer = me, s.epoch = self.block->epoch, s.tick = self.tick, s.steps = self.steps;
   s.atomic = kind == ATOMIC;
-  self.unfenced = true;
-  if (kind == WRITE) run.progress++;
 }
 
 char *access(const Buffer *b, const void *at, unsigned bytes, unsigned align, Access kind)
@@ -64,7 +61,9 @@ char *access(const Buffer *b, const void *at, unsigned bytes, unsigned align, Ac
   if (run.expired) fail("takes too long: an endless loop?");
   if (b->shadow)
     for (int64_t e = offset / b->unit; e * b->unit < offset + (int64_t)bytes; e++)
-      note(b, (uint64_t)e, kind);
+      note(b->shadow[e], b->name, (uint64_t)e, kind);
+  if (b->shadow && kind != READ) run.self->unfenced = true;
+  if (b->shadow && kind == WRITE) run.progress++;
   return (char *)at;
 }
 
@@ -77,7 +76,18 @@ void wait_for_earlier()
 
 char *shared_start() { return run.dynamic.data(); }
 
-char *shared_access(int64_t offset, unsigned bytes, unsigned align)
+/* What is known of an element of shared memory: nothing yet, if a block before has left it. */
+static Shadow &trace(uint64_t offset)
+{
+  Shadow &s = run.traces[offset];
+  const uint32_t threads = (uint32_t)run.self->block->fibers.size(), own = run.self->block->id;
+  const bool stale = (s.writer && (s.writer - 1) / threads != own) ||
+                     (s.reader && (s.reader - 1) / threads != own);
+  if (stale) s = Shadow();
+  return s;
+}
+
+char *shared_access(int64_t offset, unsigned bytes, unsigned align, unsigned unit, Access kind)
 {
   const uint64_t size = run.dynamic.size();
   if (offset < 0 || bytes > size || (uint64_t)offset > size - bytes)
@@ -85,6 +95,10 @@ char *shared_access(int64_t offset, unsigned bytes, unsigned align)
          (unsigned long long)size);
   if (offset % align) fail("misaligned access to dynamic shared memory at byte %lld",
                            (long long)offset);
+  if (run.expired) fail("takes too long: an endless loop?");
+  if (!run.traces.empty())
+    for (uint64_t e = offset; e < offset + (uint64_t)bytes; e += unit)
+      note(trace(e), "dynamic shared memory", e, kind);
   return shared_start() + offset;
 }
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from autofuse.kernel.ir import Kernel
 from autofuse.kernel.passes.block_folds import block_folds
 from autofuse.kernel.passes.column_blocks import column_blocks
+from autofuse.kernel.passes.deal_rows import deal_rows
 from autofuse.kernel.passes.drop_dead import drop_dead
 from autofuse.kernel.passes.early_loads import early_loads
 from autofuse.kernel.passes.flatten_lanes import flatten_lanes
@@ -25,6 +26,7 @@ from autofuse.kernel.passes.private_rows import private_rows
 from autofuse.kernel.passes.scratch_params import scratch_params
 from autofuse.kernel.passes.short_indices import short_indices
 from autofuse.kernel.passes.split_rows import split_rows
+from autofuse.kernel.passes.stage_panels import stage_panels
 from autofuse.kernel.passes.stream_stores import stream_stores
 from autofuse.kernel.passes.transpose_tiles import transpose_tiles
 from autofuse.kernel.passes.verify import verify
@@ -44,9 +46,11 @@ CUDA_PASSES: tuple[Pass, ...] = (
     column_blocks,
     split_rows,
     warp_rows,
+    deal_rows,
     join_rows,
     short_indices,
     widen_lanes,
+    stage_panels,
     scratch_params,
     private_rows,
     drop_dead,
@@ -80,6 +84,7 @@ __all__ = [
     "Pass",
     "block_folds",
     "column_blocks",
+    "deal_rows",
     "drop_dead",
     "early_loads",
     "flatten_lanes",
@@ -94,6 +99,7 @@ __all__ = [
     "scratch_params",
     "short_indices",
     "split_rows",
+    "stage_panels",
     "stream_stores",
     "transpose_tiles",
     "verify",

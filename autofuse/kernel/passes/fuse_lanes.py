@@ -13,6 +13,7 @@ from autofuse.kernel.ir import (
     Loop,
     Stmt,
     Store,
+    TileProduct,
     expressions,
     names_read,
     names_written,
@@ -49,6 +50,8 @@ def _try_merge(body: list[Stmt]) -> list[Stmt]:
     first, between = body[at], body[at + 1 : -1]
     assert isinstance(first, Loop)
     if first.kind != "lane" or first.extent != second.extent:
+        return body
+    if any(isinstance(s, TileProduct) and names_read(s) & names_written(second) for s in between):
         return body
     moved, left = _needed(second, between)
     totals = names_written(first)

@@ -22,6 +22,7 @@ from autofuse.kernel.ir import (
     Store,
     Var,
     expressions,
+    has_product,
     statements,
     substitute,
     walk,
@@ -44,7 +45,8 @@ def keep_rows(kernel: Kernel) -> Kernel:
     body: list[Stmt] = []
     count = 0
     for stmt in kernel.body:
-        if isinstance(stmt, Loop) and stmt.kind == "grid":
+        # What a tile product writes between two loops is not the same in both.
+        if isinstance(stmt, Loop) and stmt.kind == "grid" and not has_product(stmt):
             keeper = _Keeper(inputs, own, count, _mutable(stmt))
             stmt = replace(stmt, body=keeper.run(stmt.body))
             count = keeper.count

@@ -19,6 +19,7 @@ from autofuse.kernel.ir import (
     Stmt,
     Store,
     StoreVector,
+    TileProduct,
     map_exprs,
 )
 from autofuse.ops.dtypes import DType
@@ -54,6 +55,8 @@ class _Scope:
                 return LoadVector(syms, buffer, self.position(index))
             case StoreVector(buffer, index, values):
                 return StoreVector(buffer, self.position(index), tuple(map(self.fix, values)))
+            case TileProduct():
+                return map_exprs(stmt, self.position)
             case Loop():
                 return self.loop(stmt)
         return map_exprs(stmt, self.fix)

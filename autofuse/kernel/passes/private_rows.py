@@ -21,8 +21,10 @@ from autofuse.kernel.ir import (
     Stmt,
     Store,
     StoreVector,
+    TileProduct,
     expressions,
     map_exprs,
+    names_read,
     walk,
 )
 from autofuse.ops import index as ix
@@ -90,6 +92,8 @@ def _accesses(
                 yield lane, (index, len(syms))
             case StoreVector(buffer, index, values) if buffer == name:
                 yield lane, (index, len(values))
+            case TileProduct() if name in names_read(stmt):
+                yield None, (ix.lit(0), 1)
             case Loop(kind="lane"):
                 yield from _accesses(name, stmt.body, stmt)
             case Loop(kind="part"):

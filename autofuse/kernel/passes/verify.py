@@ -30,7 +30,9 @@ def verify(kernel: Kernel) -> Kernel:
     return kernel
 
 
-def _block(body: tuple[Stmt, ...], outer: set[str], writable: set[str]) -> None:
+def _block(
+    body: tuple[Stmt, ...], outer: set[str], writable: set[str], in_lane: bool = False
+) -> None:
     scope, writable = set(outer), set(writable)
     for stmt in body:
         for expr in expressions(stmt):
@@ -55,10 +57,11 @@ def _block(body: tuple[Stmt, ...], outer: set[str], writable: set[str]) -> None:
                 assert {left.buffer, right.buffer} <= scope, "an operand is read before it exists"
                 assert target.buffer in writable, f"{target.buffer} is not writable here"
                 assert target.inner == right.inner == 1, "columns of a tile are neighbours"
-            case Loop(var=var, body=inner, folds=folds, counter=counter):
+                assert not in_lane, "all lanes compute a tile together"
+            case Loop(kind=kind, var=var, body=inner, folds=folds, counter=counter):
                 assert all(f.target.name in scope for f in folds)
                 names = {var.name} if counter is None else {var.name, counter.name}
-                _block(inner, scope | names, writable)
+                _block(inner, scope | names, writable, in_lane or kind == "lane")
 
 
 def _reads(expr: Expr, scope: set[str]) -> None:

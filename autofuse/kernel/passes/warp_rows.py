@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autofuse.kernel.cuda_settings import settings
-from autofuse.kernel.ir import Kernel, Let, Local, Loop, Stmt, Store, substitute_stmt
+from autofuse.kernel.ir import Kernel, Let, Local, Loop, Stmt, Store, has_product, substitute_stmt
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Lit, Sym
@@ -30,6 +30,8 @@ def _is_rows(stmt: Stmt) -> bool:
     """Lanes work together in this segment."""
     if not isinstance(stmt, Loop) or stmt.kind != "grid" or not isinstance(stmt.extent, Lit):
         return False
+    if has_product(stmt):
+        return False  # a block computes it; see deal_rows
     return any(
         isinstance(s, Local | Store) or (isinstance(s, Loop) and bool(s.folds)) for s in stmt.body
     )

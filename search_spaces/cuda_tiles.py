@@ -1,0 +1,144 @@
+"""What is offered to a kernel of the tile schedule on a GPU: tiles that its threads can hold in
+registers and its blocks in shared memory, those first that leave no multiprocessor idle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+from autofuse.graph.types import Graph
+from autofuse.kernel.cuda_shape import shared_bytes
+from autofuse.kernel.emit import LoweringError
+from autofuse.kernel.lower import extract, lower
+from autofuse.plan.parameters import (
+    BLOCK_THREADS,
+    BLOCKS,
+    COLUMN_BLOCK,
+    CUDA_MICRO,
+    EARLY,
+    GRID,
+    IMPL,
+    MICRO,
+    PACK,
+    ROW_BLOCK,
+    TERM_BLOCK,
+    VECTOR,
+)
+from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
+from search_spaces.cpu_tiles import TileFacts
+
+# Accumulators that the registers of one thread hold.
+MOST_ACCUMULATORS = 64
+# Blocks of one multiprocessor that hide each other's waiting.
+TOGETHER = 2
+# Terms summed at once where panels of all of them have no room, the best first.
+TERMS = (32, 16)
+# The most options of one parameter.
+MOST = 4
+# Settings that decide how much scratch a block needs.
+SHAPES = (BLOCK_THREADS, VECTOR, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)
+TILE_PARAMETERS = {row.name for row in (MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)}
+# What applies to a kernel of this schedule.
+OFFERED = {IMPL.name, GRID.name, BLOCKS.name, EARLY.name, "math", *(row.name for row in SHAPES)}
+
+Fits = Callable[[Mapping[str, Setting]], bool]
+
+
+def room_for(graph: Graph, group: FusionGroup, most: int) -> Fits:
+    """Whether the scratch of a group's kernel under some settings is at most `most` bytes."""
+    own, _ = extract(graph, group)
+
+    def fits(settings: Mapping[str, Setting]) -> bool:
+        needed = _scratch(own, LaunchConfig.of(**settings))
+        return needed is not None and needed <= most
+
+    return fits
+
+
+@lru_cache(maxsize=4096)
+def _scratch(group: Graph, launch: LaunchConfig) -> int | None:
+    """Bytes of shared memory; None where there would be too many statements."""
+    try:
+        return shared_bytes(lower(group, launch))
+    except LoweringError:
+        return None
+
+
+def tile_options(
+    name: str, facts: TileFacts, sms: int, made: Mapping[str, Setting], fits: Fits
+) -> tuple[Setting, ...]:
+    """The options of one parameter of the tile schedule, the likely best first. Where no setting
+    fits, the smallest is left, which is refused when it is to be launched."""
+    if name == BLOCK_THREADS.name:
+        return _threads(facts, sms)
+    own = {row.name: made[row.name] for row in SHAPES if row.name in made}
+    options = _OPTIONS[name](facts, sms, own)
+    found = tuple(o for o in options if _smallest_fits(facts, {**own, name: o}, fits))
+    return found[:MOST] or options[-1:]
+
+
+def _smallest_fits(facts: TileFacts, own: Mapping[str, Setting], fits: Fits) -> bool:
+    """Whether there is room under settings that are given, those to come at their smallest."""
+    rows, columns = map(int, str(own[MICRO.name]).split("x"))
+    least: dict[str, Setting] = {
+        ROW_BLOCK.name: rows, COLUMN_BLOCK.name: 0 if facts.local else columns, PACK.name: False,
+    }  # fmt: skip
+    if TERM_BLOCK.name in own or facts.terms <= TERMS[-1]:
+        return fits({**least, **own})
+    return any(fits({**least, TERM_BLOCK.name: t, **own}) for t in (0, TERMS[-1]))
+
+
+def _threads(facts: TileFacts, sms: int) -> tuple[Setting, ...]:
+    """More threads for each block where there are elements enough for all multiprocessors."""
+    each = facts.batch * facts.rows * facts.columns // sms
+    return (256, 128, 64) if each >= 1 << 13 else (128, 256, 64) if each >= 1 << 11 else (64, 128)
+
+
+def _micros(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:
+    """By the time of all waves of blocks: what they compute, and what they load for it."""
+    threads = int(own[BLOCK_THREADS.name])
+    found: list[tuple[float, int, str]] = []
+    for name in CUDA_MICRO.choices:
+        rows, columns = map(int, name.split("x"))
+        columns = columns * 4 // facts.itemsize
+        if rows * columns > MOST_ACCUMULATORS * threads:
+            continue
+        across = -(-facts.columns // columns)
+        blocks = facts.batch * -(-facts.rows // rows) * (1 if facts.local else across)
+        waves = -(-blocks // (sms * TOGETHER))
+        each = rows * columns * (across if facts.local else 1)
+        idle = max(1.0, threads / (rows * columns))
+        found.append((waves * each * idle * (1 + 8 / rows + 8 / columns), rows * columns, name))
+    return tuple(name for _, _, name in sorted(found))
+
+
+def _row_blocks(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:
+    rows = int(str(own[MICRO.name]).split("x")[0])
+    blocks = facts.batch * -(-facts.rows // rows)
+    more = (rows * n for n in (2, 4) if blocks >= n * sms * TOGETHER)
+    return (rows, *more)
+
+
+def _column_blocks(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:
+    if facts.local:
+        return (0,)
+    columns = int(str(own[MICRO.name]).split("x")[1]) * 4 // facts.itemsize
+    blocks = facts.batch * facts.rows * facts.columns // int(own[ROW_BLOCK.name]) // columns
+    more = (columns * n for n in (2, 4) if blocks >= n * sms * TOGETHER)
+    return (columns, *more)
+
+
+def _term_blocks(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:
+    return (0, *(t for t in TERMS if t < facts.terms))
+
+
+def _packs(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:
+    return (False, True)
+
+
+_OPTIONS: Mapping[
+    str, Callable[[TileFacts, int, Mapping[str, Setting]], tuple[Setting, ...]]
+] = {
+    MICRO.name: _micros, ROW_BLOCK.name: _row_blocks, COLUMN_BLOCK.name: _column_blocks,
+    TERM_BLOCK.name: _term_blocks, PACK.name: _packs,
+}  # fmt: skip
