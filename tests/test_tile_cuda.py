@@ -77,7 +77,9 @@ PROGRAMS: dict[str, tuple[Function, list[Shape]]] = {
         lambda q, k, v: softmax(q @ np.swapaxes(k, -1, -2) * 0.3) @ v,
         [(2, 1, 37, 16), (2, 1, 40, 16), (2, 1, 40, 16)],
     ),
-    "three products": (lambda a, b, c, d: softmax(a @ b) @ c @ d, [(37, 30), (30, 40), (40, 20), (20, 50)]),
+    "three products": (
+        lambda a, b, c, d: softmax(a @ b) @ c @ d, [(37, 30), (30, 40), (40, 20), (20, 50)],
+    ),
     "convolution": (
         lambda x, k: gelu(xp.conv(x, k, stride=(2, 1), padding=1)),
         [(2, 3, 9, 10), (20, 3, 3, 3)],
@@ -297,6 +299,12 @@ def test_what_is_offered_fits(name: str, device: str) -> None:
 
         one = one_kernel(graph, space.choose(graph, whole(graph), choose, "p"))
         assert one.unit.geometry.shared <= TARGETS[device].shared_per_block
+
+
+def test_half_a_warp_folds_rows_as_a_block() -> None:
+    one = made(program("softmax"), threads=16)
+    assert "threadIdx.x / 32" not in one.text
+    check(library_of([one]), one)
 
 
 def test_scratch_beyond_a_block_is_refused_by_name() -> None:
