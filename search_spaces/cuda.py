@@ -168,7 +168,9 @@ def _tiled(
     offer: Offer, facts: TileFacts, sms: int, fits: Fits, row: LaunchParameter[Any], made: Chosen
 ) -> tuple[Setting, ...]:
     """What of a parameter matters to a kernel in the tile schedule."""
-    if row.name not in OFFERED or (row is not IMPL and made.get(IMPL.name) == "blas"):
+    if row is IMPL or made.get(IMPL.name) == "blas":
+        return offer(row, made)
+    if row.name not in OFFERED:
         return ()
     if row.name in TILE_PARAMETERS or row is BLOCK_THREADS:
         return tile_options(row.name, facts, sms, made, fits)

@@ -25,6 +25,7 @@ from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.ir import Kernel, Let, Local, Loop, Panel, Param, Stmt, Store, TileProduct
 from autofuse.kernel.passes import (
     deal_rows,
+    drop_dead,
     fuse_lanes,
     keep_rows,
     narrow_indices,
@@ -253,6 +254,13 @@ def test_lanes_do_not_move_over_a_tile_that_reads_what_they_write() -> None:
     first = loop("lane", d, Store("out", d, Load("x", d, F32)))
     tiled = kernel(PANEL, ACC, first, product(), PACK)
     assert fuse_lanes(tiled) == tiled
+
+
+def test_scratch_that_nothing_reads_goes() -> None:
+    unread = loop("lane", d, Store("row", d, Load("x", d, F32)))
+    assert drop_dead(kernel(ROW, unread, PANEL, PACK, ACC, product())) == kernel(
+        PANEL, PACK, ACC, product()
+    )
 
 
 def test_lanes_compute_no_tile_alone() -> None:

@@ -15,8 +15,8 @@ from autofuse.ops.scalar import Lit
 
 # Bytes of an access, and of the shared memory that the operands of one tile go through.
 ACCESS, STAGE_BYTES = 16, 20 << 10
-# Terms that are fetched at once, the best first.
-STAGE_TERMS = (32, 16, 8)
+# Terms that are fetched at once, the best first: flat tiles need many to keep memory busy.
+STAGE_TERMS, STAGE_LEFT = (128, 64, 32, 16, 8), 2048
 # Accumulators of a thread from which it takes two runs of columns: fewer loads for each product.
 MANY = 32
 
@@ -51,7 +51,8 @@ def stage_of(stmt: TileProduct, outside: frozenset[str]) -> Stage | None:
         made = Stage(
             terms, pitch, stmt.rows * pitch * left, -(-terms * stmt.columns // 4) * 4 * right
         )
-        if made.size * stmt.dtype.itemsize <= STAGE_BYTES:
+        small = made.size * stmt.dtype.itemsize <= STAGE_BYTES
+        if small and stmt.rows * terms <= STAGE_LEFT:
             break
     return made
 

@@ -2,14 +2,22 @@
 
 Before: let r = b; let v = x[i]; out[i] = 1
 After:  out[i] = 1
-Lowering binds positions and operands before it knows which of them a body asks for.
+Lowering binds positions and operands before it knows which of them a body asks for; scratch that
+is only written goes too.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from autofuse.kernel.ir import Kernel, Let, Loop, Stmt, expressions, walk
+from autofuse.kernel.ir import (
+    Kernel,
+    Let,
+    Loop,
+    Stmt,
+    expressions,
+    walk,
+)
 from autofuse.ops.scalar import Expr, Sym
 
 
