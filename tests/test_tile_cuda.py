@@ -16,6 +16,7 @@ from autofuse.backends.cuda.devices import TARGETS
 from autofuse.backends.cuda.geometry import UnsupportedKernel
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.emulator.emulator import Emulated, EmulatorError
+from autofuse.frontends import array_api as xp
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
@@ -76,6 +77,13 @@ PROGRAMS: dict[str, tuple[Function, list[Shape]]] = {
         lambda q, k, v: softmax(q @ np.swapaxes(k, -1, -2) * 0.3) @ v,
         [(2, 1, 37, 16), (2, 1, 40, 16), (2, 1, 40, 16)],
     ),
+    "three products": (
+        lambda a, b, c, d: softmax(a @ b) @ c @ d, [(37, 30), (30, 40), (40, 20), (20, 50)],
+    ),
+    "convolution": (
+        lambda x, k: gelu(xp.conv(x, k, stride=(2, 1), padding=1)),
+        [(2, 3, 9, 10), (20, 3, 3, 3)],
+    ),
     "column sums": (lambda a, b: np.sum(a @ b, axis=0), [(37, 30), (30, 90)]),
     "result turned": (lambda a, b: (a @ b).T + 1, [(37, 30), (30, 90)]),
     "one row": (lambda a, b: gelu(a @ b), [(1, 70), (70, 90)]),
@@ -126,6 +134,15 @@ def test_wide_floats_are_right(name: str) -> None:
     library = library_of(kernels)
     for one in kernels:
         check(library, one, 1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("name", ["epilogue", "softmax", "prologues"])
+def test_halves_are_multiplied_as_f32(name: str, dtype: str) -> None:
+    kernels = [made(program(name, dtype), **settings) for settings in SETTINGS[1:4:2]]
+    library = library_of(kernels)
+    for one in kernels:
+        check(library, one, 2e-3 if dtype == "f16" else 2e-2)
 
 
 def test_kernels_compile_for_every_architecture_without_a_word() -> None:
@@ -282,6 +299,12 @@ def test_what_is_offered_fits(name: str, device: str) -> None:
 
         one = one_kernel(graph, space.choose(graph, whole(graph), choose, "p"))
         assert one.unit.geometry.shared <= TARGETS[device].shared_per_block
+
+
+def test_half_a_warp_folds_rows_as_a_block() -> None:
+    one = made(program("softmax"), threads=16)
+    assert "threadIdx.x / 32" not in one.text
+    check(library_of([one]), one)
 
 
 def test_scratch_beyond_a_block_is_refused_by_name() -> None:

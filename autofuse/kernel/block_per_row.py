@@ -56,6 +56,10 @@ class BlockPerRow:
         """The work of one row, inside a loop over rows that is open."""
         self.items = items
         staged = staged_values(self.graph, self.form) if keep else frozenset()
+        # Of what is computed elsewhere a row may be wanted in another type or scaled.
+        for value, place in self.rows.items():
+            if value.node not in self.form.nodes:
+                self._keep(value, *place)
         for n in self.form.nodes:
             family = self.graph[n].spec.family
             for i in range(len(self.graph[n].types)):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from autofuse.kernel.cuda_settings import settings
 from autofuse.kernel.ir import (
     Assign,
     Kernel,
@@ -25,9 +26,10 @@ from autofuse.kernel.ir import (
 
 
 def deal_rows(kernel: Kernel) -> Kernel:
-    """Rewrite the loops over rows in every segment that computes tiles."""
-    made = (p.name for p in kernel.params if p.role == "out")
-    outs = frozenset(made)
+    """Rewrite the loops over rows in every segment that computes tiles, if a block has warps."""
+    if not settings(kernel).warps:
+        return kernel
+    outs = frozenset(p.name for p in kernel.params if p.role == "out")
     body = tuple(
         replace(s, body=_block(s.body, outs)) if isinstance(s, Loop) and has_product(s) else s
         for s in kernel.body
