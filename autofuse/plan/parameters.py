@@ -136,7 +136,7 @@ ROW_BLOCK = LaunchParameter(
     "Rows of a product that one block computes.", TILES, least=1, spelled=True,
 )  # fmt: skip
 COLUMN_BLOCK = LaunchParameter(
-    "column_block", int, (0, 64, 128, 256, 512, 1024), 0,
+    "column_block", int, (0, 32, 64, 128, 256, 512, 1024), 0,
     "Columns of a product that one block computes (0: all).", TILES, least=0,
 )  # fmt: skip
 TERM_BLOCK = LaunchParameter(
@@ -243,8 +243,7 @@ CUDA_MICRO = replace(
     MICRO,
     choices=("64x64", "128x64", "128x128", "64x32", "32x64", "32x32", "16x64", "16x32", "8x128",
              "8x32", "4x64", "1x256", "1x64", "6x64"),
-    doc="Rows and columns of a product that the threads of a block accumulate in registers at "
-    "once.",
+    doc=f"{MICRO.doc} Here the threads of a block share them.",
 )  # fmt: skip
 CUDA_TERM_BLOCK = replace(TERM_BLOCK, choices=(0, 16, 32, 64))
 CUDA_LAUNCH = _table(
