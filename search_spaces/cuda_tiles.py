@@ -14,7 +14,9 @@ from autofuse.plan.parameters import (
     BLOCK_THREADS,
     BLOCKS,
     COLUMN_BLOCK,
+    CUDA_COLUMN_BLOCK,
     CUDA_MICRO,
+    CUDA_ROW_BLOCK,
     EARLY,
     GRID,
     IMPL,
@@ -100,6 +102,8 @@ def _micros(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Set
     found: list[tuple[float, int, str]] = []
     for name in CUDA_MICRO.choices:
         rows, columns = map(int, name.split("x"))
+        if name == MICRO.default:
+            continue  # what lowering takes that is told nothing, on every device
         columns = columns * 4 // facts.itemsize
         if rows * columns > MOST_ACCUMULATORS * threads:
             continue
@@ -115,8 +119,12 @@ def _micros(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Set
 def _row_blocks(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:
     rows = int(str(own[MICRO.name]).split("x")[0])
     blocks = facts.batch * -(-facts.rows // rows)
-    more = (rows * n for n in (2, 4) if blocks >= n * sms * TOGETHER)
-    return (rows, *more)
+    return (rows, *_more(rows, blocks // (sms * TOGETHER), CUDA_ROW_BLOCK.choices))
+
+
+def _more(step: int, waves: int, choices: tuple[int, ...]) -> tuple[int, ...]:
+    """Blocks of several tiles, where all multiprocessors have work nevertheless."""
+    return tuple(step * n for n in (2, 4) if n <= waves and step * n in choices)
 
 
 def _column_blocks(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:
@@ -124,8 +132,7 @@ def _column_blocks(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tu
         return (0,)
     columns = int(str(own[MICRO.name]).split("x")[1]) * 4 // facts.itemsize
     blocks = facts.batch * facts.rows * facts.columns // int(own[ROW_BLOCK.name]) // columns
-    more = (columns * n for n in (2, 4) if blocks >= n * sms * TOGETHER)
-    return (columns, *more)
+    return (columns, *_more(columns, blocks // (sms * TOGETHER), CUDA_COLUMN_BLOCK.choices))
 
 
 def _term_blocks(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:

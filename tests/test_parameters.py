@@ -90,6 +90,22 @@ def product() -> Graph:
     return canonical(b.build([made]))
 
 
+def summed() -> Graph:
+    """Few long columns, whose rows several blocks may share."""
+    b = GraphBuilder()
+    return canonical(b.build([b.add("reduce_sum", b.input("x", (4096, 64), "f32"), axes=(0,))]))
+
+
+def fused() -> Graph:
+    """A product long in every way, and what follows it."""
+    b = GraphBuilder()
+    x, y = b.input("x", (1 << 15, 600), "f32"), b.input("y", (600, 1100), "f32")
+    none: tuple[int, ...] = ()
+    made = b.add("dot_general", x, y, lhs_batch=none, rhs_batch=none, lhs_contract=(1,),
+                 rhs_contract=(0,))  # fmt: skip
+    return canonical(b.build([b.add("exp", made)]))
+
+
 def looped() -> Graph:
     body = GraphBuilder()
     body.input("t", (), "i32")
@@ -102,7 +118,8 @@ def looped() -> Graph:
 
 
 GRAPHS = {"item": pointwise(), "turned": turned(), "row": rows_folded(), "loop": looped(),
-          "short": rows_folded(512), "gemm": product()}  # fmt: skip
+          "short": rows_folded(512), "gemm": product(), "fused": fused(),
+          "summed": summed()}  # fmt: skip
 SPACES: dict[str, LaunchSpace] = {"c": CpuLaunchSpace(), "cuda": CudaLaunchSpace(DEFAULT_TARGET)}
 # Of a library call there is no text, and what is derived is not said.
 ROWS = [

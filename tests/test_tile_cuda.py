@@ -37,6 +37,7 @@ from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Load, Sym
 from autofuse.plan.groups import group_of, is_source
+from autofuse.plan.parameters import LaunchSettingError
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces import CudaLaunchSpace
 
@@ -301,10 +302,9 @@ def test_what_is_offered_fits(name: str, device: str) -> None:
         assert one.unit.geometry.shared <= TARGETS[device].shared_per_block
 
 
-def test_half_a_warp_folds_rows_as_a_block() -> None:
-    one = made(program("softmax"), threads=16)
-    assert "threadIdx.x / 32" not in one.text
-    check(library_of([one]), one)
+def test_half_a_warp_computes_no_tiles() -> None:
+    with pytest.raises(LaunchSettingError, match="a block of 16 threads cannot compute tiles"):
+        made(program("softmax"), threads=16)
 
 
 def test_scratch_beyond_a_block_is_refused_by_name() -> None:

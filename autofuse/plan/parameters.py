@@ -243,13 +243,15 @@ CUDA_MICRO = replace(
     MICRO,
     choices=("64x64", "128x64", "128x128", "64x32", "32x64", "32x32", "16x64", "16x32", "8x128",
              "8x32", "4x64", "1x256", "1x64", "6x64"),
-    doc=f"{MICRO.doc} Here the threads of a block share them.",
+    doc=f"{MICRO.doc} Here those of the threads of a block together.",
 )  # fmt: skip
+CUDA_ROW_BLOCK = replace(ROW_BLOCK, choices=(64, 128, 256, 512, 32, 16, 8, 4, 1))
+CUDA_COLUMN_BLOCK = replace(COLUMN_BLOCK, choices=(0, 64, 128, 256, 512, 1024, 32, 16))
 CUDA_TERM_BLOCK = replace(TERM_BLOCK, choices=(0, 16, 32, 64))
 CUDA_LAUNCH = _table(
     IMPL, REDUCE, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, TRANSPOSE, LOOP_UNROLL,
-    COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, PARTS, CUDA_MICRO, ROW_BLOCK,
-    COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK,
+    COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, PARTS, CUDA_MICRO, CUDA_ROW_BLOCK,
+    CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK,
     replace(TILE, doc=f"{TILE.doc} Here it follows from threads and items.", kinds=(), default=0,
             least=0),
 )  # fmt: skip

@@ -43,7 +43,7 @@ class DriverGraphError(RuntimeError):
     """What the driver says to a graph."""
 
 
-class UpdateRefused(DriverGraphError):
+class UpdateRefused(DriverGraphError):  # noqa: N818 - the caller makes another graph
     """An instantiated graph that cannot take other arguments; it is not to be launched again."""
 
 
@@ -128,8 +128,8 @@ _EARLY = _Edge(from_port=1, to_port=0, kind=1)
 
 @lru_cache(maxsize=1)
 def graph_library() -> Any:
-    """The driver with its functions for graphs declared; OSError without a driver, DriverGraphError for
-    one that is too old."""
+    """The driver with its functions for graphs declared; OSError without a driver,
+    DriverGraphError for one that is too old."""
     library = ctypes.CDLL("libcuda.so.1")
     try:
         for name, arguments in _SIGNATURES.items():

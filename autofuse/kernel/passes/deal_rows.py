@@ -23,12 +23,17 @@ from autofuse.kernel.ir import (
     names_written,
     statements,
 )
+from autofuse.plan.parameters import LaunchSettingError
 
 
 def deal_rows(kernel: Kernel) -> Kernel:
-    """Rewrite the loops over rows in every segment that computes tiles, if a block has warps."""
-    if not settings(kernel).warps:
-        return kernel
+    """Rewrite the loops over rows in every segment that computes tiles. Raises LaunchSettingError
+    for a block that has no whole warp."""
+    own = settings(kernel)
+    if not own.warps and any(map(has_product, kernel.body)):
+        raise LaunchSettingError(
+            f"a block of {own.threads} threads cannot compute tiles: whole warps do"
+        )
     outs = frozenset(p.name for p in kernel.params if p.role == "out")
     body = tuple(
         replace(s, body=_block(s.body, outs)) if isinstance(s, Loop) and has_product(s) else s
