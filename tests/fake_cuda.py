@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.backends.cuda.driver import ERRORS
-from autofuse.backends.cuda.graphs import Call, GraphNode, UpdateRefused
+from autofuse.backends.cuda.graphs import GraphNode, HeldCall, UpdateRefused
 from autofuse.backends.library import aligned_copy, aligned_empty
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
@@ -333,12 +333,12 @@ class FakeDriver:
 
     def shape_of(self, call: Callable[[], None]) -> Any:
         """The launch configuration of a kernel, None for anything else."""
-        own = isinstance(call, Call) and call.method == self.launch
-        return call.arguments[1] if own else None  # type: ignore[attr-defined]  # a Call
+        own = isinstance(call, HeldCall) and call.method == self.launch
+        return call.arguments[1] if own else None  # type: ignore[attr-defined]  # a HeldCall
 
     def touches(self, call: Callable[[], None]) -> list[tuple[int, int, bool]]:
         """Where the bytes that it uses begin and end, and whether it writes them."""
-        if not isinstance(call, Call):
+        if not isinstance(call, HeldCall):
             return []
         if call.method == self.launch:
             symbol, _, addresses = call.arguments

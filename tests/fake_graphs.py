@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 
 from autofuse.backends.cuda.geometry import Geometry
-from autofuse.backends.cuda.graphs import Kernel
+from autofuse.backends.cuda.graphs import GraphKernel
 
 _INVALID, _UPDATE_FAILURE = 1, 910
 
@@ -22,7 +22,7 @@ _INVALID, _UPDATE_FAILURE = 1, 910
 class Node:
     """A kernel, the list of what a child graph holds, or None: empty."""
 
-    work: Kernel | tuple[Any, ...] | None
+    work: GraphKernel | tuple[Any, ...] | None
     after: list[int] = field(default_factory=list)
     early: list[int] = field(default_factory=list)
 
@@ -30,7 +30,7 @@ class Node:
 @dataclass
 class Instance:
     graph: int
-    nodes: dict[int, Kernel | tuple[Any, ...] | None]
+    nodes: dict[int, GraphKernel | tuple[Any, ...] | None]
 
 
 class FakeGraphs:
@@ -101,7 +101,7 @@ class FakeGraphs:
         nodes, edge = self.graphs[graph], data._obj
         assert n == 1 and not any(edge.reserved) and edge.to_port == 0
         source, end = nodes[sources[0]], nodes[ends[0]]
-        kernels = isinstance(source.work, Kernel) and isinstance(end.work, Kernel)
+        kernels = isinstance(source.work, GraphKernel) and isinstance(end.work, GraphKernel)
         known = sources[0] in (*end.after, *end.early)
         if (edge.from_port, edge.kind) != (1, 1) or not kernels or known:
             return _INVALID
@@ -111,9 +111,9 @@ class FakeGraphs:
     def _set_attribute(self, node: int, attribute: int, value: Any) -> int:
         assert attribute == 2 and ctypes.sizeof(value._obj) == 64 and value._obj[0] == 1
         (own,) = (nodes[node] for nodes in self.graphs.values() if node in nodes)
-        assert isinstance(own.work, Kernel)
+        assert isinstance(own.work, GraphKernel)
         shape = own.work.shape
-        own.work = Kernel(
+        own.work = GraphKernel(
             own.work.function, Geometry(shape.grid, shape.block, shape.shared, cooperative=True),
             own.work.arguments,
         )  # fmt: skip
@@ -133,12 +133,12 @@ class FakeGraphs:
     def _set_kernel(self, instance: int, node: int, params: Any) -> int:
         own = self.instances[instance]
         old, new = own.nodes.get(node), _kernel(params._obj)
-        if own.graph not in self.graphs or not isinstance(old, Kernel):
+        if own.graph not in self.graphs or not isinstance(old, GraphKernel):
             return _INVALID
         # Whether it is cooperative is the node's, and stays.
         shape = new.shape
         kept = Geometry(shape.grid, shape.block, shape.shared, old.shape.cooperative)
-        own.nodes[node] = Kernel(new.function, kept, new.arguments)
+        own.nodes[node] = GraphKernel(new.function, kept, new.arguments)
         return 0
 
     def _set_child(self, instance: int, node: int, child: int) -> int:
@@ -189,7 +189,7 @@ class FakeGraphs:
     }
 
 
-def _kernel(params: Any) -> Kernel:
+def _kernel(params: Any) -> GraphKernel:
     """What CUDA_KERNEL_NODE_PARAMS_v2 says, read as the driver reads it: by place."""
     raw = bytes(params)
     function = int.from_bytes(raw[:8], "little")
@@ -199,4 +199,4 @@ def _kernel(params: Any) -> Kernel:
     # The function itself knows how many arguments it has: here its handle says so.
     places = (ctypes.c_void_p * (function % 16)).from_address(start) if function % 16 else ()
     values = tuple(ctypes.c_int64.from_address(place).value for place in places)  # type: ignore[arg-type]  # no null
-    return Kernel(function, Geometry(grid, block, shared), values)
+    return GraphKernel(function, Geometry(grid, block, shared), values)

@@ -15,11 +15,11 @@ from fake_graphs import FakeGraphs
 from autofuse.backends.cuda.driver import CupyDriver
 from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.graphs import (
-    Call,
+    DriverGraphError,
     GraphApi,
-    GraphError,
+    GraphKernel,
     GraphNode,
-    Kernel,
+    HeldCall,
     UpdateRefused,
     graph_library,
     in_turn,
@@ -37,12 +37,12 @@ class Bench:
         self.driver = CupyDriver(self.cupy, graphs=GraphApi(self.library))
         self.stream = Stream(self.cupy, 7)
 
-    def start(self, function: int, *arguments: int, shape: Geometry = SHAPE) -> Call:
-        return Call(self.driver.launch, (SimpleNamespace(ptr=function), shape, arguments))
+    def start(self, function: int, *arguments: int, shape: Geometry = SHAPE) -> HeldCall:
+        return HeldCall(self.driver.launch, (SimpleNamespace(ptr=function), shape, arguments))
 
-    def copy(self, *arguments: int) -> Call:
+    def copy(self, *arguments: int) -> HeldCall:
         """Something that is captured."""
-        return Call(self._copy, arguments)
+        return HeldCall(self._copy, arguments)
 
     def _copy(self, *arguments: int) -> None:
         assert not gc.isenabled(), "a module that is unloaded now ends the capture"
@@ -79,10 +79,10 @@ def test_kernels_are_nodes_and_what_else_is_called_is_captured(bench: Bench) -> 
         GraphNode(bench.start(0x200, shape=waits), (2,)),
     )
     assert bench.launched(graph) == (
-        Kernel(0x102, SHAPE, (11, -12)),
+        GraphKernel(0x102, SHAPE, (11, -12)),
         (("copy", 1, 2, 3),),
         None,
-        Kernel(0x200, waits, ()),
+        GraphKernel(0x200, waits, ()),
     )
     assert bench.edges() == [([], []), ([0], []), ([0, 1], []), ([2], [])]
 
@@ -96,7 +96,7 @@ def test_nothing_of_a_graph_outlives_it(bench: Bench) -> None:
 
 
 def test_an_update_changes_what_is_not_equal(bench: Bench) -> None:
-    def calls(address: int) -> list[Call]:
+    def calls(address: int) -> list[HeldCall]:
         return [bench.start(0x101, 1), bench.start(0x102, 2, address), bench.copy(address)]
 
     graph = bench.graph(*(GraphNode(call) for call in calls(50)))
@@ -104,7 +104,11 @@ def test_an_update_changes_what_is_not_equal(bench: Bench) -> None:
     graph.update(calls(60))
     changes = [name for name in bench.library.called if "Exec" in name]
     assert changes == ["cuGraphExecKernelNodeSetParams_v2", "cuGraphExecChildGraphNodeSetParams"]
-    expected = (Kernel(0x101, SHAPE, (1,)), Kernel(0x102, SHAPE, (2, 60)), (("copy", 60),))
+    expected = (
+        GraphKernel(0x101, SHAPE, (1,)),
+        GraphKernel(0x102, SHAPE, (2, 60)),
+        (("copy", 60),),
+    )
     assert bench.launched(graph) == expected
     assert len(bench.library.graphs) == 1, "what was captured for the update is let go"
     bench.library.called.clear()
@@ -119,7 +123,7 @@ def test_a_refused_update_is_told_apart_from_a_failed_device(bench: Bench) -> No
     with pytest.raises(UpdateRefused, match=rf"{name} failed \(CUDA error 910\)"):
         graph.update([bench.start(0x101, 2)])
     bench.library.codes[name] = 700
-    with pytest.raises(GraphError, match="700") as caught:
+    with pytest.raises(DriverGraphError, match="700") as caught:
         graph.update([bench.start(0x101, 2)])
     assert not isinstance(caught.value, UpdateRefused)
 
@@ -177,6 +181,6 @@ def test_a_driver_that_is_too_old_is_one_sentence(monkeypatch: pytest.MonkeyPatc
         cuGraphCreate = SimpleNamespace()  # noqa: N815 - the library's name
 
     monkeypatch.setattr("ctypes.CDLL", lambda name: Old())
-    with pytest.raises(GraphError, match=r"the driver is older than CUDA 12\.3: ") as caught:
+    with pytest.raises(DriverGraphError, match=r"the driver is older than CUDA 12\.3: ") as caught:
         graph_library.__wrapped__()
     assert "\n" not in str(caught.value)

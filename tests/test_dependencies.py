@@ -22,14 +22,14 @@ from autofuse.backends.cuda.ordering import places, singles
 from autofuse.backends.cuda.program import CudaProgram, KernelLaunch, cuda_program
 from autofuse.backends.emulator.emulator import ORDERS, Emulated
 from autofuse.baselines import BASELINES
-from autofuse.plan.dependencies import WINDOW, Access, Span, dependencies
+from autofuse.plan.dependencies import WINDOW, Access, ByteRange, dependencies
 from autofuse.plan.types import Candidate
 from autofuse.zoo import zoo_graph
 from search_spaces.cuda import CudaLaunchSpace
 
 MEMORIES = (("work", 0), ("out", 0), ("out", 1))
 SPANS = st.builds(
-    lambda memory, start, size: Span(memory, start, start + size),
+    lambda memory, start, size: ByteRange(memory, start, start + size),
     st.sampled_from(MEMORIES), st.integers(0, 12), st.integers(0, 5),
 )  # fmt: skip
 ACCESSES = st.builds(
@@ -65,9 +65,9 @@ def test_steps_are_in_order_if_and_only_if_they_must_be(steps: list[Access]) -> 
 
 def test_far_steps_are_still_in_order() -> None:
     """Beyond the window an edge may be one too many, but none is missing."""
-    first = Access((), (Span(("out", 0), 0, 8),))
-    middle = Access((Span(("work", 0), 0, 4),), (Span(("work", 0), 0, 4),))
-    last = Access((Span(("out", 0), 4, 8), Span(("work", 0), 0, 4)), ())
+    first = Access((), (ByteRange(("out", 0), 0, 8),))
+    middle = Access((ByteRange(("work", 0), 0, 4),), (ByteRange(("work", 0), 0, 4),))
+    last = Access((ByteRange(("out", 0), 4, 8), ByteRange(("work", 0), 0, 4)), ())
     found = dependencies([first, *[middle] * (WINDOW + 5), last])
     assert found[-1] == (WINDOW + 5, 0)
     assert all(after == (n,) for n, after in enumerate(found[2:-1], 1))
@@ -75,7 +75,7 @@ def test_far_steps_are_still_in_order() -> None:
 
 def test_many_steps_take_no_time_to_compare_each_with_each() -> None:
     rows = [
-        Access((Span(("in", 0), 0, 4),), (Span(("out", 0), 4 * n, 4 * n + 4),))
+        Access((ByteRange(("in", 0), 0, 4),), (ByteRange(("out", 0), 4 * n, 4 * n + 4),))
         for n in range(20_000)
     ]
     assert not any(dependencies(rows))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Panel
-from autofuse.kernel.tile_block import LANES, Scratch, Span, TileBlock, TileSettings
+from autofuse.kernel.tile_block import LANES, Scratch, TileBlock, TileRun, TileSettings
 from autofuse.kernel.tile_rows import emit_rows
 from autofuse.kernel.values import ElementSource, Frame
 from autofuse.ops import index as ix
@@ -67,7 +67,7 @@ def _emit_columns(b: TileBlock) -> None:
 
 
 def _epilogue(
-    b: TileBlock, tile: Span, panel: Span, places: Mapping[int, Scratch],
+    b: TileBlock, tile: TileRun, panel: TileRun, places: Mapping[int, Scratch],
     shared: Mapping[int, Scratch],
 ) -> None:  # fmt: skip
     """What follows the products of one tile, row by row, lanes over its columns."""

@@ -54,7 +54,7 @@ class TileSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TileRun:
     """A run of rows or columns of a block: the first of them in the block, and how many."""
 
     first: Expr
@@ -184,7 +184,7 @@ class TileBlock:
         yield
         self.e.close("when", var, condition)
 
-    def _spans(self, first: Expr, whole: int, block: int, step: int) -> Iterator[Span]:
+    def _spans(self, first: Expr, whole: int, block: int, step: int) -> Iterator[TileRun]:
         """What a block of rows or columns that starts at `first` consists of: a loop over full
         steps, then what is left in the last block."""
         last = whole - (-(-whole // block) - 1) * block
@@ -192,17 +192,17 @@ class TileBlock:
         count = self.count_of(first, whole, block)
         if full:
             number = self.e.open("s", full)
-            yield Span(ix.imul(number, step), step)
+            yield TileRun(ix.imul(number, step), step)
             self.e.close("serial", number, ix.idiv(count, step))
         if rest:
             only = Call("lt", (count, ix.lit(block)), DType.BOOL) if whole > block else None
             with self.only(only):
-                yield Span(ix.lit(last - rest), rest)
+                yield TileRun(ix.lit(last - rest), rest)
 
-    def row_tiles(self) -> Iterator[Span]:
+    def row_tiles(self) -> Iterator[TileRun]:
         return self._spans(self.first_row, self.rows, self.height, self.s.rows)
 
-    def panels(self, first: Expr, whole: int, block: int) -> Iterator[Span]:
+    def panels(self, first: Expr, whole: int, block: int) -> Iterator[TileRun]:
         return self._spans(first, whole, block, self.s.columns)
 
     def _terms(self, p: Contraction, cut: int, number: Expr) -> Expr:
@@ -212,8 +212,8 @@ class TileBlock:
         return self.count_of(ix.imul(number, cut), p.terms, cut)
 
     def multiply(
-        self, p: Contraction, tile: Span, target: Panel, left: Panel, right: RightPanel, cut: int,
-        number: Expr,
+        self, p: Contraction, tile: TileRun, target: Panel, left: Panel, right: RightPanel,
+        cut: int, number: Expr,
     ) -> None:  # fmt: skip
         """One register tile: sums go on where terms come in several blocks."""
         rows, columns, terms = tile.count, right.width, self._terms(p, cut, number)
@@ -237,7 +237,7 @@ class TileBlock:
         yield row, self.e.let_index(ix.iadd(self.first_row, row), "m", self.rows)
         self.e.close("serial", row, self.count_of(self.first_row, self.rows, self.height))
 
-    def left_panel(self, left: Strided, tile: Span, cut: int, number: Expr) -> Panel:
+    def left_panel(self, left: Strided, tile: TileRun, cut: int, number: Expr) -> Panel:
         at = ix.iadd(left.start, ix.imul(tile.first, left.along))
         at = ix.iadd(at, ix.imul(ix.imul(number, cut), left.term))
         return Panel(left.buffer, at, left.along, left.term)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from autofuse.backends.cuda.devices import Target
 from autofuse.backends.cuda.driver import CupyDriver, running_target
 from autofuse.backends.cuda.geometry import Geometry
-from autofuse.backends.cuda.graphs import Call, GraphNode
+from autofuse.backends.cuda.graphs import GraphNode, HeldCall
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.cost.bounds import Calibration
 
@@ -50,7 +50,7 @@ def calibrate_cuda(driver: CupyDriver | None = None, target: Target | None = Non
         near = _copy_rate(d, stream, own.l2_bytes // (2 * CACHED_SHARE), COPIES)
         cubin, _ = compile_cubin(_EMPTY, own.arch)
         nothing = d.function(d.load(cubin), "af_nothing", 0)
-        launch = Call(d.launch, (nothing, Geometry(1, 32), ()))
+        launch = HeldCall(d.launch, (nothing, Geometry(1, 32), ()))
         # In no order: kernels of a plan may overlap, and a bound must hold for those too.
         graph = d.graph(d.new_stream(), [GraphNode(launch)] * LAUNCHES)
         launch_us = _best_us(d, stream, lambda: graph.launch(stream)) / LAUNCHES

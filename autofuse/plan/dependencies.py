@@ -17,7 +17,7 @@ _NEVER = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ByteRange:
     """Bytes `start` to `end` of a memory, which shares nothing with other memories."""
 
     memory: tuple[str, int]
@@ -29,8 +29,8 @@ class Span:
 class Access:
     """What a step touches; a span that is written may be read as well."""
 
-    reads: tuple[Span, ...]
-    writes: tuple[Span, ...]
+    reads: tuple[ByteRange, ...]
+    writes: tuple[ByteRange, ...]
 
 
 def dependencies(steps: Sequence[Access]) -> tuple[tuple[int, ...], ...]:
@@ -84,13 +84,13 @@ class _Memory:
             self.pieces.insert(k, (writer, list(readers)))
         return k
 
-    def _pieces(self, span: Span) -> range:
+    def _pieces(self, span: ByteRange) -> range:
         if span.start >= span.end:
             return range(0)
         first = self._cut(span.start)
         return range(first, self._cut(span.end))
 
-    def read(self, span: Span, step: int) -> set[int]:
+    def read(self, span: ByteRange, step: int) -> set[int]:
         after = set()
         for k in self._pieces(span):
             writer, readers = self.pieces[k]
@@ -98,7 +98,7 @@ class _Memory:
             readers.append(step)
         return after
 
-    def write(self, span: Span, step: int) -> set[int]:
+    def write(self, span: ByteRange, step: int) -> set[int]:
         own = self._pieces(span)
         after = {s for k in own for s in (self.pieces[k][0], *self.pieces[k][1])}
         if own:

@@ -136,7 +136,7 @@ ROW_BLOCK = LaunchParameter(
     "Rows of a product that one block computes.", TILES, least=1, spelled=True,
 )  # fmt: skip
 COLUMN_BLOCK = LaunchParameter(
-    "column_block", int, (0, 64, 128, 256, 512, 1024), 0,
+    "column_block", int, (0, 32, 64, 128, 256, 512, 1024), 0,
     "Columns of a product that one block computes (0: all).", TILES, least=0,
 )  # fmt: skip
 TERM_BLOCK = LaunchParameter(

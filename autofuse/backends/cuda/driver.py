@@ -18,7 +18,14 @@ import numpy as np
 from autofuse.backends.cuda.blas import Cublas, device_cublas
 from autofuse.backends.cuda.devices import Target, target_of
 from autofuse.backends.cuda.geometry import Geometry
-from autofuse.backends.cuda.graphs import Call, Graph, GraphApi, GraphNode, Kernel, LaunchCall
+from autofuse.backends.cuda.graphs import (
+    DeviceGraph,
+    GraphApi,
+    GraphKernel,
+    GraphNode,
+    HeldCall,
+    LaunchCall,
+)
 from autofuse.backends.cuda.nvrtc import nvrtc_version
 from autofuse.backends.cuda.program import Gemm
 from autofuse.ops.types import AutofuseError, TensorType
@@ -258,19 +265,21 @@ class CupyDriver:
         """`work`, one after another, as a graph: nothing of it runs now."""
         return _captured(stream, work, stream.begin_capture, stream.end_capture)
 
-    def graph(self, stream: Any, nodes: Sequence[GraphNode]) -> Graph:
+    def graph(self, stream: Any, nodes: Sequence[GraphNode]) -> DeviceGraph:
         """A graph of these nodes; what is no kernel is captured on `stream`. The caller keeps what
         the calls work with for as long as the graph."""
         self._graphs = self._graphs or GraphApi()
         api = self._graphs
         begin, end = partial(api.begin, stream.ptr), partial(api.end, stream.ptr)
-        return Graph(api, nodes, self._kernel, lambda call: _captured(stream, (call,), begin, end))
+        return DeviceGraph(
+            api, nodes, self._kernel, lambda call: _captured(stream, (call,), begin, end)
+        )
 
-    def _kernel(self, call: LaunchCall) -> Kernel | None:
-        if not isinstance(call, Call) or call.method != self.launch:
+    def _kernel(self, call: LaunchCall) -> GraphKernel | None:
+        if not isinstance(call, HeldCall) or call.method != self.launch:
             return None
         function, shape, arguments = call.arguments
-        return Kernel(function.ptr, shape, arguments)
+        return GraphKernel(function.ptr, shape, arguments)
 
 
 def _captured(

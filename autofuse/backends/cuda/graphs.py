@@ -39,16 +39,16 @@ _RELAXED_CAPTURE, _COOPERATIVE = 2, 2
 _REFUSALS = (1, 801, 910)
 
 
-class GraphError(RuntimeError):
+class DriverGraphError(RuntimeError):
     """What the driver says to a graph."""
 
 
-class UpdateRefused(GraphError):  # noqa: N818 - the caller makes another graph: no error to him
+class UpdateRefused(DriverGraphError):  # noqa: N818 - the caller makes another graph
     """An instantiated graph that cannot take other arguments; it is not to be launched again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class HeldCall:
     """A method of the driver with its arguments; equal calls do the same."""
 
     method: Callable[..., None]
@@ -59,7 +59,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class GraphKernel:
     """A kernel node: the driver's handle of the function, and addresses."""
 
     function: int
@@ -128,19 +128,19 @@ _EARLY = _Edge(from_port=1, to_port=0, kind=1)
 
 @lru_cache(maxsize=1)
 def graph_library() -> Any:
-    """The driver with its functions for graphs declared; OSError without a driver, GraphError for
-    one that is too old."""
+    """The driver with its functions for graphs declared; OSError without a driver,
+    DriverGraphError for one that is too old."""
     library = ctypes.CDLL("libcuda.so.1")
     try:
         for name, arguments in _SIGNATURES.items():
             getattr(library, name).argtypes = arguments
     except AttributeError as error:
-        raise GraphError(f"the driver is older than CUDA 12.3: {error}") from error
+        raise DriverGraphError(f"the driver is older than CUDA 12.3: {error}") from error
     return library
 
 
 class GraphApi:
-    """The driver's functions for graphs; each raises GraphError when the driver refuses."""
+    """The driver's functions for graphs; each raises DriverGraphError when the driver refuses."""
 
     def __init__(self, library: Any = None) -> None:
         self._library = library or graph_library()
@@ -148,13 +148,13 @@ class GraphApi:
     def call(self, name: str, *arguments: Any) -> None:
         code = getattr(self._library, name)(*arguments)
         if code:
-            raise GraphError(f"{name} failed (CUDA error {code})")
+            raise DriverGraphError(f"{name} failed (CUDA error {code})")
 
     def change(self, name: str, *arguments: Any) -> None:
         """As `call`, for changes that the driver may refuse: UpdateRefused."""
         code = getattr(self._library, name)(*arguments)
         if code:
-            kind = UpdateRefused if code in _REFUSALS else GraphError
+            kind = UpdateRefused if code in _REFUSALS else DriverGraphError
             raise kind(f"{name} failed (CUDA error {code})")
 
     def made(self, name: str, *arguments: Any) -> int:
@@ -178,7 +178,7 @@ class GraphApi:
         return int(handle.value or 0)
 
 
-class Graph:
+class DeviceGraph:
     """An instantiated graph. `read` says which kernel a call is, if it is one, and `capture` makes
     a graph of any other call; the caller keeps what is called for as long as the graph."""
 
@@ -186,7 +186,7 @@ class Graph:
         self,
         api: GraphApi,
         nodes: Sequence[GraphNode],
-        read: Callable[[LaunchCall], Kernel | None],
+        read: Callable[[LaunchCall], GraphKernel | None],
         capture: Callable[[LaunchCall], int],
     ) -> None:
         self._api, self._read, self._capture = api, read, capture
@@ -247,7 +247,7 @@ class Graph:
             api.call("cuGraphDestroy", child)
 
 
-def _params(kernel: Kernel) -> tuple[_KernelParams, Any]:
+def _params(kernel: GraphKernel) -> tuple[_KernelParams, Any]:
     """The parameters of a node, and what they point at, to be kept until they have been read."""
     values = (ctypes.c_int64 * len(kernel.arguments))(*kernel.arguments)
     start = ctypes.addressof(values)

@@ -25,8 +25,15 @@ from autofuse.backends.cuda.blas import WORKSPACE_BYTES
 from autofuse.backends.cuda.build import CudaArtifact
 from autofuse.backends.cuda.driver import CupyDriver
 from autofuse.backends.cuda.geometry import Geometry
-from autofuse.backends.cuda.graphs import Call, GraphNode, LaunchCall, UpdateRefused, in_turn, join
-from autofuse.backends.cuda.ordering import Place, Single, places, singles
+from autofuse.backends.cuda.graphs import (
+    GraphNode,
+    HeldCall,
+    LaunchCall,
+    UpdateRefused,
+    in_turn,
+    join,
+)
+from autofuse.backends.cuda.ordering import OneLaunch, Place, places, singles
 from autofuse.backends.cuda.program import Action, Gemm, KernelLaunch, LoopAction
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError, TensorType
@@ -170,7 +177,7 @@ class CudaPlan:
         """Every launch of one call on these addresses."""
         return tuple(call for _, calls in self.segments(inputs, outputs) for call in calls)
 
-    def _call(self, single: Single, base: Mapping[str, Sequence[int]]) -> LaunchCall:
+    def _call(self, single: OneLaunch, base: Mapping[str, Sequence[int]]) -> LaunchCall:
         def at(ref: Ref) -> int:
             return base[ref.space][ref.index] + ref.offset
 
@@ -178,11 +185,11 @@ class CudaPlan:
         match single:
             case KernelLaunch(symbol, shape, arguments):
                 given = tuple(at(argument.ref) for argument in arguments)
-                return Call(driver.launch, (self._functions[symbol], shape, given))
+                return HeldCall(driver.launch, (self._functions[symbol], shape, given))
             case Gemm(a=a, b=b, c=c):
-                return Call(driver.gemm, (single, (at(a), at(b), at(c)), base["blas"][0]))
+                return HeldCall(driver.gemm, (single, (at(a), at(b), at(c)), base["blas"][0]))
             case Copy(source, target, nbytes):
-                return Call(driver.copy, (at(target), at(source), nbytes))
+                return HeldCall(driver.copy, (at(target), at(source), nbytes))
 
     # --- graphs -------------------------------------------------------------------------------
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from autofuse.backends.cuda.program import Action, Gemm, KernelLaunch, LoopAction, moved
 from autofuse.ops.dtypes import DType
-from autofuse.plan.dependencies import Access, Span, dependencies
+from autofuse.plan.dependencies import Access, ByteRange, dependencies
 from autofuse.plan.schedule import Copy, Ref
 
-Single = KernelLaunch | Gemm | Copy
+OneLaunch = KernelLaunch | Gemm | Copy
 # What is shared beside the program's buffers: the workspace of cuBLAS, and the room on the device
 # for blocks that wait for each other.
-_WORKSPACE, _ROOM = Span(("blas", 0), 0, 1), Span(("room", 0), 0, 1)
+_WORKSPACE, _ROOM = ByteRange(("blas", 0), 0, 1), ByteRange(("room", 0), 0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,9 @@ class Place:
     early: bool = False
 
 
-def singles(actions: Iterable[Action], trips: Mapping[int, int] | None = None) -> Iterator[Single]:
+def singles(
+    actions: Iterable[Action], trips: Mapping[int, int] | None = None
+) -> Iterator[OneLaunch]:
     """The launches of all iterations, one after another, each at its own place."""
     known = trips or {}
     for action in actions:
@@ -44,7 +46,7 @@ def singles(actions: Iterable[Action], trips: Mapping[int, int] | None = None) -
                     yield from singles(odd if t % 2 else even, {**known, level: t})
 
 
-def access(single: Single) -> Access:
+def access(single: OneLaunch) -> Access:
     """The bytes that a launch touches."""
     match single:
         case KernelLaunch(geometry=shape, arguments=arguments):
@@ -61,7 +63,7 @@ def access(single: Single) -> Access:
             return Access((_bytes(source, nbytes),), (_bytes(target, nbytes),))
 
 
-def places(launches: Sequence[Single]) -> tuple[Place, ...]:
+def places(launches: Sequence[OneLaunch]) -> tuple[Place, ...]:
     """Where each of these launches stands when those that share nothing may overlap."""
     order = dependencies([access(single) for single in launches])
     return tuple(
@@ -70,13 +72,13 @@ def places(launches: Sequence[Single]) -> tuple[Place, ...]:
     )
 
 
-def _early(single: Single) -> bool:
+def _early(single: OneLaunch) -> bool:
     return isinstance(single, KernelLaunch) and single.geometry.early
 
 
-def _span(ref: Ref, size: int, dtype: DType) -> Span:
+def _span(ref: Ref, size: int, dtype: DType) -> ByteRange:
     return _bytes(ref, size * dtype.itemsize)
 
 
-def _bytes(ref: Ref, nbytes: int) -> Span:
-    return Span((ref.space, ref.index), ref.offset, ref.offset + nbytes)
+def _bytes(ref: Ref, nbytes: int) -> ByteRange:
+    return ByteRange((ref.space, ref.index), ref.offset, ref.offset + nbytes)
