@@ -13,17 +13,39 @@ from dataclasses import replace
 from autofuse.kernel.ir import (
     Kernel,
     Let,
+    Local,
     Loop,
     Stmt,
+    Store,
+    StoreVector,
     expressions,
+    names_read,
+    statements,
     walk,
 )
 from autofuse.ops.scalar import Expr, Sym
 
 
 def drop_dead(kernel: Kernel) -> Kernel:
-    """Remove every Let that no later statement needs."""
-    return replace(kernel, body=_block(kernel.body)[0])
+    """Remove every Let that no later statement needs, and every Local that none reads."""
+    read = set[str]().union(*map(names_read, kernel.body))
+    scratch = {s.name for s in statements(kernel.body) if isinstance(s, Local)}
+    return replace(kernel, body=_block(_unwritten(kernel.body, scratch - read))[0])
+
+
+def _unwritten(body: tuple[Stmt, ...], unread: set[str]) -> tuple[Stmt, ...]:
+    """The body without scratch that nothing reads, and what stores to it."""
+    kept: list[Stmt] = []
+    for stmt in body if unread else ():
+        match stmt:
+            case Local(name=name) | Store(buffer=name) | StoreVector(buffer=name):
+                if name not in unread:
+                    kept.append(stmt)
+            case Loop():
+                kept.append(replace(stmt, body=_unwritten(stmt.body, unread)))
+            case _:
+                kept.append(stmt)
+    return tuple(kept) if unread else body
 
 
 def _block(body: tuple[Stmt, ...]) -> tuple[tuple[Stmt, ...], set[str]]:
@@ -39,6 +61,8 @@ def _block(body: tuple[Stmt, ...]) -> tuple[tuple[Stmt, ...], set[str]]:
         if isinstance(stmt, Loop):
             inner, needs = _block(stmt.body)
             stmt = replace(stmt, body=inner)
+            if not inner and stmt.kind != "grid":
+                continue
             read |= needs
         for expr in expressions(stmt):
             read |= _symbols(expr)
