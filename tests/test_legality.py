@@ -59,10 +59,19 @@ def long(b: GraphBuilder) -> Value:
     return x
 
 
+ROLES = {"lhs_contract": [1], "rhs_contract": [0], "lhs_batch": [], "rhs_batch": []}
+
+
 def product(b: GraphBuilder) -> Value:
-    x, y = b.input("x", (8, 8), "f32"), b.input("y", (8, 8), "f32")
-    roles = {"lhs_contract": [1], "rhs_contract": [0], "lhs_batch": [], "rhs_batch": []}
-    return b.add("tanh", b.add("dot_general", x, y, **roles))
+    """Whole numbers have no tiles."""
+    x, y = b.input("x", (8, 8), "i32"), b.input("y", (8, 8), "i32")
+    return b.add("neg", b.add("dot_general", x, y, **ROLES))
+
+
+def summed_product(b: GraphBuilder) -> Value:
+    """A sum of everything leaves neither rows nor columns to a block."""
+    x, y = b.input("x", (8, 64), "f32"), b.input("y", (64, 8), "f32")
+    return b.add("reduce_sum", b.add("dot_general", x, y, **ROLES), axes=(0, 1))
 
 
 def no_domain(b: GraphBuilder) -> list[Value]:
@@ -140,6 +149,7 @@ REFUSED: dict[str, Graph] = {
     "buffers": built(wide),
     "size": built(long),
     "library": built(product),
+    "tile": built(summed_product),
     "domain": built(no_domain),
     "parallelism": built(crossed_axes),
     "scratch": built(scratch),

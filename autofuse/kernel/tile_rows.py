@@ -19,22 +19,20 @@ from autofuse.kernel.panels import Strided, column_number, left_index, symbol
 from autofuse.kernel.tile_block import LANES, Scratch, TileBlock
 from autofuse.kernel.values import ElementSource, Frame
 from autofuse.ops import index as ix
-from autofuse.ops.scalar import Call, Expr, Load, Sym
+from autofuse.ops.scalar import Expr, Load, Sym
 from autofuse.ops.spec import Family, Index, Motion
 from autofuse.plan.forms import LOCAL, Tag, Tags, join
 from autofuse.plan.tiles import Contraction
 
-SCALINGS = ("mul", "div")
-
 
 @dataclass(frozen=True, slots=True)
 class _Scaling:
-    """A node that multiplies or divides whole rows by one number each: what it scales, by what."""
+    """A node that scales whole rows by one number each: which operand it scales, by what."""
 
     node: int
+    operand: int
     scaled: Value
     factor: Value
-    op: str
 
 
 @dataclass
@@ -168,10 +166,33 @@ def _element(
         for scaling in due:
             local = tuple(ix.lit(0) for t in tags if not isinstance(t, int))
             factor = frame.pull(scaling.factor, join(tags, b.items(at_row), local))
-            found = Call(scaling.op, (frame.e.let(found), factor), dtype)
+            found = _scaled(b, scaling, frame.e.let(found), factor)
         return found
 
     return read
+
+
+def _scaled(b: TileBlock, scaling: _Scaling, element: Expr, factor: Expr) -> Expr:
+    """What a scaling makes of one element."""
+    body = b.graph[scaling.node].spec.body
+    assert body is not None
+    operands = [factor, factor]
+    operands[scaling.operand] = element
+    (made,) = body(b.graph.call(scaling.node), (), _Given(tuple(operands)))
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A puller of operands that are known."""
+
+    operands: tuple[Expr, ...]
+
+    def __call__(self, operand: int, index: Index) -> Expr:
+        return self.operands[operand]
+
+    def let(self, value: Expr) -> Expr:
+        return value
 
 
 def _left_tags(b: TileBlock, p: Contraction) -> Tags | None:
@@ -189,18 +210,18 @@ def _scalings(b: TileBlock, value: Value, tags: Tags) -> tuple[_Scaling, ...]:
     """The scalings of whole rows that `value` ends with, the last one first."""
     node, inside = b.graph[value.node], set(b.form.nodes)
     users = [u for u in b.graph.users[value.node] if u in inside]
-    if node.op not in SCALINGS or value.node not in inside:
+    if value.node not in inside or len(users) != 1 or value in b.form.outputs:
         return ()
-    if len(users) != 1 or value in b.form.outputs:
-        return ()
-    first, second = node.inputs
-    if _is_per_row(b, second, tags):
-        return (_Scaling(value.node, first, second, node.op), *_scalings(b, first, tags))
-    if node.op == "div":
-        return _scalings(b, first, tags)
-    if _is_per_row(b, first, tags):
-        return (_Scaling(value.node, second, first, node.op), *_scalings(b, second, tags))
-    return (*_scalings(b, first, tags), *_scalings(b, second, tags))
+    found: list[_Scaling] = []
+    for operand in node.spec.proportional:
+        scaled, factor = node.inputs[operand], node.inputs[1 - operand]
+        if _is_per_row(b, factor, tags):
+            return (
+                _Scaling(value.node, operand, scaled, factor),
+                *_scalings(b, scaled, tags),
+            )
+        found += _scalings(b, scaled, tags)
+    return tuple(found)
 
 
 def _is_per_row(b: TileBlock, value: Value, tags: Tags) -> bool:

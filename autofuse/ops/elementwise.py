@@ -58,6 +58,7 @@ class Row:
     exact: bool = False
     divides: bool = False
     snaps: bool = False
+    proportional: tuple[int, ...] = ()
 
 
 def _same_types(call: OpCall, start: int = 0) -> TensorType:
@@ -127,6 +128,7 @@ def _spec(row: Row) -> OpSpec:
         special=row.special,
         exact=always if row.exact else never,
         divides=row.divides,
+        proportional=row.proportional,
         snaps=_of_floats if row.snaps else never,
     )
 
@@ -191,8 +193,8 @@ _UNARY = (
 _BINARY = (
     Row("add", NUMBERS, 2, np.add, bodies.primitive("add")),
     Row("sub", NUMBERS, 2, np.subtract, bodies.primitive("sub")),
-    Row("mul", NUMBERS, 2, np.multiply, bodies.primitive("mul")),
-    Row("div", NUMBERS, 2, _div, bodies.divide, 4, 0.5, 4.0, divides=True),
+    Row("mul", NUMBERS, 2, np.multiply, bodies.primitive("mul"), proportional=(0, 1)),
+    Row("div", NUMBERS, 2, _div, bodies.divide, 4, 0.5, 4.0, divides=True, proportional=(0,)),
     Row("rem", NUMBERS, 2, _rem, bodies.remainder, 10, 0.5, 4.0, snaps=True),
     Row("pow", FLOATS, 2, np.power, bodies.primitive("pow"), 30, 0.5, 2.0, special=True),
     Row("atan2", FLOATS, 2, np.arctan2, bodies.primitive("atan2"), 25, 0.1, 2.0, special=True),

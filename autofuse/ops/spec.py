@@ -191,8 +191,9 @@ class OpSpec:
     (SOURCE and MOVEMENT never round); `terms` is how many terms one result is folded from, whose
     order a kernel may choose;
     `divides` says that the body of floats has a quotient or a square root, whose rounding a kernel
-    may choose too; `snaps` that a call turns floats into whole numbers, so that one rounding error
-    of an operand may move a result by one.
+    may choose too; `proportional` names the operands of an elementwise op of two that its result is
+    proportional to, each by itself; `snaps` that a call turns floats into whole numbers, so that
+    one rounding error of an operand may move a result by one.
     """
 
     name: str
@@ -217,6 +218,7 @@ class OpSpec:
     exact: Callable[[OpCall], bool] = never
     terms: Callable[[OpCall], int] = one_term
     divides: bool = False
+    proportional: tuple[int, ...] = ()
     snaps: Callable[[OpCall], bool] = never
 
     @property
