@@ -2,7 +2,7 @@
 
 A sample: in graph mode the stream is kept busy while the host queues; in eager mode the device is
 idle when the call begins, so that the host's cost counts. In both the second-level cache is
-overwritten before, and events on the stream take the time.
+emptied before, and events on the stream take the time.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def _facts(seconds: float, size: str, missing: Mapping[str, str]) -> dict[str, A
         "device": str(running_target()),
         "tuning_budget_s": seconds,
         "size": size,
-        "cache": "cold: the second-level cache is overwritten before each sample",
+        "cache": "cold: the second-level cache is emptied, by reading, before each sample",
         "timing": "events on one stream; graph mode: queued behind a stall; "
         "eager mode: the device idle when the call begins",
         "versions": versions,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_cuda import FakeDriver
-from test_cuda_measure import NoClocks
+from test_cuda_measure import clocks, kernels
 
 from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parent.parent
 
 def device() -> CudaDevice:
     ticks = count()
-    return CudaDevice(FakeDriver(), DEFAULT_TARGET, NoClocks(), lambda: next(ticks) * 1e-6)
+    return CudaDevice(FakeDriver(), DEFAULT_TARGET, clocks(), lambda: next(ticks) * 1e-6)
 
 
 class Planted:
@@ -97,14 +97,14 @@ def test_graph_mode_stalls_and_eager_mode_begins_idle() -> None:
     driver: Any = own.driver
     with own.stream:
         for mode, wanted in (
-            ("graph", ["launch", "fill", "event", "event"]),
-            ("eager", ["fill", "synchronize", "event", "event"]),
+            ("graph", ["launch", "launch", "event", "event"]),
+            ("eager", ["launch", "synchronize", "event", "event"]),
         ):
             watch = run_cuda._watch(own, Planted("jax", own).prepare(toy(), driver_arrays(own))
                                     .issue(mode), mode)  # fmt: skip
             driver.log.clear()
             watch.sample()
-            assert driver.names() == wanted
+            assert driver.names() == wanted and kernels(driver)[-1] == "af_read"
 
 
 def driver_arrays(own: CudaDevice) -> tuple[Any, ...]:

@@ -23,11 +23,20 @@ CACHE_MODES = ("cold", "warm")
 # How a plan is issued on a device that has more than one way; "" is the device's own first choice.
 ISSUE_MODES = ("", "graph", "eager")
 
+# What a mode's last part says held the device's clock down while samples were taken.
+HELD = {"power": "its power limit", "heat": "its temperature"}
+
 Clock = Callable[[], float]
 
 
 class MeasureError(AutofuseError):
     """Settings, or a workload, that cannot be measured."""
+
+
+def held_by(mode: str) -> str:
+    """What held the clock down in samples of this mode: a word of HELD, or ""."""
+    last = mode.rpartition(",")[2]
+    return last if last in HELD else ""
 
 
 @dataclass(frozen=True, slots=True)
