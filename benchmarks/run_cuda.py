@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from autofuse.backends.base import LaunchError
-from autofuse.backends.cuda.driver import cupy_version, driver_version, ready, running_target
 from autofuse.backends.cuda.launch import MODES
 from autofuse.backends.cuda.nvrtc import nvrtc_version
+from autofuse.devices import DEVICES, DeviceKind
 from autofuse.graph.reference import evaluate
 from autofuse.measure.cuda import CudaDevice, CudaWatch
 from autofuse.measure.lock import measurement_lock
@@ -44,6 +44,8 @@ from benchmarks.workloads import bench_workload, chosen
 
 Rows = dict[str, Row]
 Clock = Callable[[], float]
+DRY = "cuda-emulated"
+CUDA_KINDS = ("cuda", DRY)
 
 
 def bench_peers_cuda(
@@ -55,6 +57,7 @@ def bench_peers_cuda(
     db: str | None = None,
     output: Path | None = None,
     total_s: float = float("inf"),
+    kind: DeviceKind = DEVICES["cuda"],
     say: Say = lambda _: None,
     clock: Clock = time.monotonic,
 ) -> dict[str, Any]:
@@ -65,13 +68,13 @@ def bench_peers_cuda(
     workload is begun after `total_s` seconds. Raises BenchError for an unknown workload,
     CudaMissing without a device."""
     names, begun = chosen(workloads), clock()
-    ready()
+    kind.backend.ready()
     prepare_process()
-    device = CudaDevice()
+    device = cuda_device(kind)
     with device.stream:
-        columns, missing = cuda_implementations(device, seconds, db)
+        columns, missing = cuda_implementations(device, seconds, db, kind)
         results: dict[str, Rows] = {mode: {} for mode in MODES}
-        facts = _facts(seconds, size, missing)
+        facts = _facts(device, kind, seconds, size, missing)
         for name in names:
             if clock() - begun > total_s:
                 missing[name] = "not begun: the time was used up"
@@ -82,7 +85,7 @@ def bench_peers_cuda(
             except AutofuseError as error:
                 missing[name] = str(error)
                 continue
-            for mode, row in compare_cuda(workload, columns, device, timing_s, say).items():
+            for mode, row in compare_cuda(workload, columns, device, timing_s, say, kind).items():
                 results[mode][name] = row
             if output is not None:
                 write_json(output, modes_data(results, facts))
@@ -98,6 +101,7 @@ def compare_cuda(
     device: CudaDevice,
     timing_s: float,
     say: Say = lambda _: None,
+    kind: DeviceKind = DEVICES["cuda"],
 ) -> Rows:
     """A row for each mode: every implementation checked against the float64 reference in that mode,
     then timed in turns. The device's stream is the current one."""
@@ -127,7 +131,7 @@ def compare_cuda(
             rows[mode][column.name] = _outcome(made, error, own_numbers)
     del wanted
     for mode in MODES:
-        with measurement_lock("cuda"):
+        with measurement_lock(kind.timer.name):
             samples, lost = timed_in_turns(device, issues[mode], mode, timing_s)
         for name, cell in rows[mode].items():
             cell = replace(cell, error=lost.get(name, cell.error))
@@ -185,24 +189,47 @@ def modes_table(results: Mapping[str, Rows], missing: Mapping[str, str]) -> str:
     return "\n\n".join(parts)
 
 
-def _facts(seconds: float, size: str, missing: Mapping[str, str]) -> dict[str, Any]:
-    """What must be known to read the figures."""
-    versions = {
-        "python": platform.python_version(),
-        "cupy": cupy_version(),
-        "driver": driver_version(),
-        "nvrtc": nvrtc_version(),
-    }
-    for package in ("jax", "torch", "triton"):
+@contextmanager
+def measured(name: str) -> Iterator[DeviceKind]:
+    """The kind of device called "cuda", or "cuda-emulated", which can be timed meanwhile."""
+    if name == DRY:
+        # It needs the tests of the checkout.
+        from benchmarks.dry import dry_run
+
+        with dry_run() as kind:
+            yield kind
+    else:
+        yield DEVICES[name]
+
+
+def cuda_device(kind: DeviceKind) -> CudaDevice:
+    """What takes times of this kind, in this process; raises CudaMissing without a device."""
+    device = kind.timer.device()
+    assert isinstance(device, CudaDevice)
+    return device
+
+
+def versions(kind: DeviceKind) -> dict[str, str]:
+    """Of Python, of what is behind the device, and of the packages that are here."""
+    found = {"python": platform.python_version(), "nvrtc": nvrtc_version()}
+    found |= dict(kind.backend.environment().stale)
+    for package in ("numpy", "jax", "torch", "triton", "optuna"):
         with suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(package)
+            found[package] = metadata.version(package)
+    return found
+
+
+def _facts(
+    device: CudaDevice, kind: DeviceKind, seconds: float, size: str, missing: Mapping[str, str]
+) -> dict[str, Any]:
+    """What must be known to read the figures."""
     return {
-        "device": str(running_target()),
+        "device": str(device.target),
         "tuning_budget_s": seconds,
         "size": size,
         "cache": "cold: the second-level cache is emptied, by reading, before each sample",
         "timing": "events on one stream; graph mode: queued behind a stall; "
         "eager mode: the device idle when the call begins",
-        "versions": versions,
+        "versions": versions(kind),
         "missing": missing,
     }

@@ -114,7 +114,7 @@ class FakeDriver:
     """See the module text. `log` has one entry per thing done; `now_us` is the device's clock;
     `held` is how many blocks are on the device at once, and `idle` whether events have happened."""
 
-    errors = ERRORS
+    errors: tuple[type[BaseException], ...] = ERRORS
 
     def __init__(self, kernels: dict[str, Callable[..., None]] | None = None) -> None:
         self.kernels = kernels or {}

@@ -43,18 +43,20 @@ def target_calibration(target: Target) -> Calibration:
     )
 
 
-def calibrate_cuda(driver: CupyDriver | None = None, target: Target | None = None) -> Calibration:
+def calibrate_cuda(
+    driver: CupyDriver | None = None, target: Target | None = None, far_bytes: int = FAR_BYTES
+) -> Calibration:
     """The running device: bandwidth far from the cache (copies) and inside it (copies or reads,
     whichever is faster), and the cost of a launch, each inside a graph and at its best: launched
     one by one, the host would be timed, and what is to be a lower bound would be none. Arithmetic
-    is the data sheet's.
+    is the data sheet's. `far_bytes` are read and written by a copy that no cache holds.
 
     Raises CudaMissing without a device, RuntimeError from the driver."""
     device = CudaDevice(driver, target)
     d, near = device.driver, device.target.l2_bytes // CACHED_SHARE
     with device.stream:
         rates = (
-            _rate(device, FAR_BYTES, _copies(d, FAR_BYTES // 2), FAR_COPIES),
+            _rate(device, far_bytes, _copies(d, far_bytes // 2), FAR_COPIES),
             _rate(device, near, _copies(d, near // 2), NEAR_COPIES),
             _rate(device, near, partial(device.read, d.zeros(near)), NEAR_COPIES),
         )
