@@ -40,7 +40,6 @@ from autofuse.measure.cuda import CudaDevice
 from autofuse.measure.hardware import Hardware
 from autofuse.ops.types import AutofuseError, TensorType
 from autofuse.records import Environment
-from benchmarks.run_cuda import DRY
 from search_spaces import CudaLaunchSpace
 
 if TYPE_CHECKING:
@@ -50,6 +49,8 @@ else:
     sys.path.append(str(Path(autofuse.__file__).parent.parent / "tests"))
     from fake_cuda import DeviceArray, FakeDriver, Stream
 
+DRY = "cuda-emulated"
+CUDA_KINDS = ("cuda", DRY)
 # Small in every size that is filled or copied in earnest.
 TARGET = replace(DEFAULT_TARGET, name=f"emulated {DEFAULT_TARGET.name}", l2_bytes=1 << 20)
 FAR_BYTES = 1 << 21
@@ -192,6 +193,16 @@ def dry_kind() -> DeviceKind:
         launches=lambda _: CudaLaunchSpace(TARGET),
         hardware=Hardware(DRY, DryDevice, dry_calibration, lambda: TARGET.l2_bytes),
     )  # fmt: skip
+
+
+@contextmanager
+def measured(name: str) -> Iterator[DeviceKind]:
+    """One of CUDA_KINDS by its name, that can be timed meanwhile."""
+    if name == DRY:
+        with dry_run() as kind:
+            yield kind
+    else:
+        yield DEVICES[name]
 
 
 @contextmanager

@@ -28,10 +28,10 @@ from autofuse.measure.workload import Workload
 from autofuse.peers.types import BenchError
 from autofuse.zoo import ZOO
 from benchmarks import gpu_children, gpu_steps
+from benchmarks.dry import CUDA_KINDS, DRY, TARGET, measured
 from benchmarks.gpu_page import page
 from benchmarks.gpu_steps import Context, read_result
 from benchmarks.run import Say, sentence, write_json
-from benchmarks.run_cuda import CUDA_KINDS, DRY, measured
 from tuning_db.engine import database_url
 
 RESULT, PAGE, DATABASE = "gpu-check.json", "gpu-check.html", "tuning.db"
@@ -72,7 +72,9 @@ STAGES: Mapping[str, Stage] = {
     "cartpole": Stage(
         gpu_steps.cartpole, 3.0, "Cartpole against a kernel by hand", gpu_steps.cartpole_references
     ),
-    "peers": Stage(gpu_children.peers, 6.0, "Against JAX, PyTorch and CuPy"),
+    "peers": Stage(
+        gpu_children.peers, 6.0, "Against JAX, PyTorch and CuPy", gpu_children.peers_references
+    ),
 }
 
 
@@ -140,11 +142,7 @@ def gpu_check(options: CheckOptions, say: Say = lambda _: None) -> Data:
 
 
 def _target(kind: DeviceKind) -> Target:
-    if kind.name == DRY:
-        from benchmarks.dry import TARGET
-
-        return TARGET
-    return running_target()
+    return TARGET if kind.name == DRY else running_target()
 
 
 def settle(db: str) -> bool:

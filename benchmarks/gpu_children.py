@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import autofuse
-from benchmarks.gpu_steps import Context, Data, read_result
-from benchmarks.run_cuda import DRY
+from autofuse.measure.workload import Workload
+from benchmarks.dry import DRY
+from benchmarks.gpu_steps import Context, Data, read_result, zoo_references
 from benchmarks.table import geomean
 from benchmarks.workloads import HEADLINE
 
@@ -77,9 +78,7 @@ def read_tests(text: str, code: int | None, before: Sequence[str] = ()) -> Data:
 def peers(context: Context, seconds: float) -> Iterator[Data]:
     """scripts/bench_peers on the plans that the step before found (else on the workloads that are
     asked for), in a process of its own; workloads compared before are left out."""
-    earlier = context.steps.get("peers", {})
-    names = tuple(context.found("tune", "workloads")) or context.workloads
-    left = [name for name in names if name not in _compared(earlier)]
+    earlier, left = context.steps.get("peers", {}), to_compare(context)
     result, log = context.out / "peers.json", context.out / "peers.log"
     result.unlink(missing_ok=True)
     command = [
@@ -101,6 +100,17 @@ def peers(context: Context, seconds: float) -> Iterator[Data]:
     missing = [name for name in left if name not in _compared(read_result(result))]
     if missing:
         raise RuntimeError(f"not compared: {', '.join(missing)}")
+
+
+def to_compare(context: Context) -> list[str]:
+    """Workloads that are not compared yet."""
+    names = tuple(context.found("tune", "workloads")) or context.workloads
+    return [name for name in names if name not in _compared(context.steps.get("peers", {}))]
+
+
+def peers_references(context: Context) -> dict[str, Workload]:
+    """Those that `peers` will look for; it waits for none."""
+    return zoo_references(context, to_compare(context))
 
 
 def _compared(data: Data) -> set[str]:

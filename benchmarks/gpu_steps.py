@@ -89,10 +89,14 @@ def tuned_name(name: str) -> str:
     return f"zoo:{name}"
 
 
+def zoo_references(context: Context, names: Sequence[str]) -> dict[str, Workload]:
+    """Those of zoo workloads, as they are tuned."""
+    return {tuned_name(n): Workload(canonical(zoo_graph(n, context.size))) for n in names}
+
+
 def tuned_references(context: Context) -> dict[str, Workload]:
     """Those that `tune_zoo` will ask for."""
-    left = _left(context.workloads, context.found("tune", "workloads"))
-    return {tuned_name(n): Workload(canonical(zoo_graph(n, context.size))) for n in left}
+    return zoo_references(context, _left(context.workloads, context.found("tune", "workloads")))
 
 
 def large_references(context: Context) -> dict[str, Workload]:
@@ -103,7 +107,7 @@ def large_references(context: Context) -> dict[str, Workload]:
 
 def cartpole_references(context: Context) -> dict[str, Workload]:
     """That of `cartpole`."""
-    return {tuned_name(CARTPOLE): Workload(canonical(zoo_graph(CARTPOLE, context.size)))}
+    return zoo_references(context, [CARTPOLE])
 
 
 def _left(names: Sequence[str], found: Mapping[str, Any]) -> list[str]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
@@ -21,12 +21,15 @@ from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.launch import MODES
 from autofuse.backends.cuda.nvrtc import nvrtc_version
 from autofuse.devices import DEVICES, DeviceKind
+from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate
 from autofuse.measure.cuda import CudaDevice, CudaWatch
 from autofuse.measure.lock import measurement_lock
+from autofuse.measure.references import prepared
+from autofuse.measure.workload import Workload
 from autofuse.ops.types import AutofuseError
 from autofuse.peers.interleave import sample_in_turns
-from autofuse.peers.types import BenchWorkload, PeerOutcome
+from autofuse.peers.types import Arrays, BenchWorkload, PeerOutcome
 from autofuse.peers.verify import check
 from benchmarks import table
 from benchmarks.peers_cuda import (
@@ -44,8 +47,6 @@ from benchmarks.workloads import bench_workload, chosen
 
 Rows = dict[str, Row]
 Clock = Callable[[], float]
-DRY = "cuda-emulated"
-CUDA_KINDS = ("cuda", DRY)
 
 
 def bench_peers_cuda(
@@ -105,7 +106,7 @@ def compare_cuda(
 ) -> Rows:
     """A row for each mode: every implementation checked against the float64 reference in that mode,
     then timed in turns. The device's stream is the current one."""
-    wanted = evaluate(workload.graph, workload.inputs)
+    wanted = wanted_results(workload)
     arrays = tuple(device.driver.upload(array) for array in workload.inputs)
     rows: Rows = {mode: {} for mode in MODES}
     issues: dict[str, dict[str, Issue]] = {mode: {} for mode in MODES}
@@ -137,6 +138,14 @@ def compare_cuda(
             cell = replace(cell, error=lost.get(name, cell.error))
             rows[mode][name] = cell if cell.error else timed(cell, samples[name])
     return rows
+
+
+def wanted_results(workload: BenchWorkload) -> Arrays:
+    """The exact results: taken from a reference that was prepared, else computed now."""
+    known = prepared(Workload(canonical(workload.graph))) if workload.zoo else None
+    if known is None:
+        return evaluate(workload.graph, workload.inputs)
+    return tuple(one.expected.reshape(one.type.shape) for one in known.outputs)
 
 
 def timed_in_turns(
@@ -187,19 +196,6 @@ def modes_table(results: Mapping[str, Rows], missing: Mapping[str, str]) -> str:
         for mode, rows in results.items()
     ]
     return "\n\n".join(parts)
-
-
-@contextmanager
-def measured(name: str) -> Iterator[DeviceKind]:
-    """The kind of device called "cuda", or "cuda-emulated", which can be timed meanwhile."""
-    if name == DRY:
-        # It needs the tests of the checkout.
-        from benchmarks.dry import dry_run
-
-        with dry_run() as kind:
-            yield kind
-    else:
-        yield DEVICES[name]
 
 
 def cuda_device(kind: DeviceKind) -> CudaDevice:
