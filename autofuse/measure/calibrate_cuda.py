@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,7 +26,7 @@ SPECIAL_OPS = 15.0
 NOMINAL_LAUNCH_US = 1.0
 _CACHE_BYTES_PER_CLOCK = 64
 _EMPTY = 'extern "C" __global__ void af_nothing() {}'
-Call = Callable[[], None]
+Move = Callable[[], None]
 
 
 def target_calibration(target: Target) -> Calibration:
@@ -62,7 +62,8 @@ def calibrate_cuda(
         )
         module = d.load(compile_cubin(_EMPTY, device.target.arch)[0])
         launch = partial(d.launch, d.function(module, "af_nothing", 0), Geometry(1, 32), ())
-        launch_us = _graph_us(device, (launch,) * LAUNCHES) / LAUNCHES
+        launches = d.capture(d.new_stream(), (launch,) * LAUNCHES)
+        launch_us = _graph_us(device, launches) / LAUNCHES
     return replace(
         target_calibration(device.target),
         launch_us=launch_us,
@@ -89,7 +90,7 @@ def _cold(device: CudaDevice) -> None:
     device.flush()
 
 
-def _copies(d: CupyDriver, nbytes: int) -> Call:
+def _copies(d: CupyDriver, nbytes: int) -> Move:
     """A copy of `nbytes` within the device."""
     source, target = d.zeros(nbytes), d.zeros(nbytes)
 
@@ -99,14 +100,14 @@ def _copies(d: CupyDriver, nbytes: int) -> Call:
     return copy
 
 
-def _rate(device: CudaDevice, nbytes: int, move: Call, times: int) -> float:
+def _rate(device: CudaDevice, nbytes: int, move: Move, times: int) -> float:
     """GB/s, read plus written, of moving `nbytes` `times` times in a row."""
-    return 1e-3 * nbytes * times / _graph_us(device, (move,) * times)
+    graph = device.driver.capture(device.driver.new_stream(), (move,) * times)
+    return 1e-3 * nbytes * times / _graph_us(device, graph)
 
 
-def _graph_us(device: CudaDevice, calls: Sequence[Call]) -> float:
-    """The shortest of RUNS runs of one graph, in microseconds, the first left out."""
-    graph = device.driver.capture(device.driver.new_stream(), calls)
+def _graph_us(device: CudaDevice, graph: Any) -> float:
+    """The shortest of RUNS runs of a graph, in microseconds, the first left out."""
     stall = partial(device.stall, STALL_US)
     run = partial(graph.launch, device.stream)
     return max(min([device.timed_us(stall, run) for _ in range(RUNS + 1)][1:]), 1e-3)
