@@ -67,6 +67,8 @@ class DryDriver(FakeDriver):
         super().__init__()
         self.arrays: weakref.WeakSet[DeviceArray] = weakref.WeakSet()
         self.libraries: dict[str, Emulated] = {}
+        # By kernel: how many bytes each argument has at least, and whether they are written.
+        self.bytes: dict[str, tuple[tuple[int, bool], ...]] = {}
         self.computing, self._streams = True, count(1)
 
     def note(self, *what: Any) -> None:
@@ -104,7 +106,9 @@ class DryDriver(FakeDriver):
         text = super().load(cubin)
         if not cubin.startswith(_ELF):
             library = Emulated(text)
-            self.libraries.update(dict.fromkeys(library.kernels, library))
+            for name, head in library.kernels.items():
+                self.libraries[name] = library
+                self.bytes[name] = tuple((1, p.role != "in") for p in head.parameters)
         return text
 
     def launch(self, function: str, shape: Any, arguments: tuple[int, ...]) -> None:

@@ -92,7 +92,9 @@ def test_wrong_kernels_are_found_out() -> None:
         reply = worker.measure(good, QUICK)
         assert reply.timing is not None and reply.timing.mode == "graph,batch,dry"
         ((name, path),) = good.cubins
-        text = path.read_text()
+        text, driver = path.read_text(), DryDriver()
+        driver.load(text.encode())
+        assert driver.bytes == {name: ((1, False), (1, True))}
         for wrong, kind_of, words in (
             (text.replace("+ l0_x1_0;", "+ 1.0f;"), FailureKind.WRONG_RESULT, "instead of"),
             (text.replace("in0, i0_0)", "in0, i0_0 + 64)"), FailureKind.LAUNCH, name),
