@@ -26,7 +26,6 @@ SPECIAL_OPS = 15.0
 NOMINAL_LAUNCH_US = 1.0
 _CACHE_BYTES_PER_CLOCK = 64
 _EMPTY = 'extern "C" __global__ void af_nothing() {}'
-Move = Callable[[], None]
 
 
 def target_calibration(target: Target) -> Calibration:
@@ -90,7 +89,7 @@ def _cold(device: CudaDevice) -> None:
     device.flush()
 
 
-def _copies(d: CupyDriver, nbytes: int) -> Move:
+def _copies(d: CupyDriver, nbytes: int) -> Callable[[], None]:
     """A copy of `nbytes` within the device."""
     source, target = d.zeros(nbytes), d.zeros(nbytes)
 
@@ -100,7 +99,7 @@ def _copies(d: CupyDriver, nbytes: int) -> Move:
     return copy
 
 
-def _rate(device: CudaDevice, nbytes: int, move: Move, times: int) -> float:
+def _rate(device: CudaDevice, nbytes: int, move: Callable[[], None], times: int) -> float:
     """GB/s, read plus written, of moving `nbytes` `times` times in a row."""
     graph = device.driver.capture(device.driver.new_stream(), (move,) * times)
     return 1e-3 * nbytes * times / _graph_us(device, graph)
