@@ -16,12 +16,13 @@ from test_cuda_launch import SIMPLE, TYPE, N, X, add_one, artifact, launch
 from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.clocks import Clocks
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target
+from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.cuda.program import Action, LoopAction
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.types import Graph
 from autofuse.measure import worker
 from autofuse.measure.calibrate_cuda import RUNS, calibrate_cuda, copy_us, target_calibration
-from autofuse.measure.cuda import REST_US, RETRIES, CudaDevice
+from autofuse.measure.cuda import _KERNELS, REST_US, RETRIES, CudaDevice
 from autofuse.measure.protocol import CompareJob, Comparison, Last, MeasureJob, Open, ProfileJob
 from autofuse.measure.timing import MeasureError, Sampling, collect, held_by
 from autofuse.measure.worker import WorkloadRunner
@@ -29,6 +30,7 @@ from autofuse.measure.workload import Workload
 from autofuse.ops.dtypes import DType
 from autofuse.plan.schedule import Ref
 from autofuse.records import FailureKind
+from benchmarks.sass import code_facts, kernel_code
 
 # So slow a memory that a workload of these arrays takes long; and one that is fast.
 SMALL = replace(DEFAULT_TARGET, l2_bytes=4096, bandwidth=1e-3)
@@ -135,6 +137,13 @@ def test_the_cache_is_emptied_before_each_cold_sample(driver: FakeDriver, tmp_pa
         driver.log.clear()
         warm.sample()
         assert kernels(driver).count("af_read") == 0
+
+
+def test_emptying_the_cache_reads_in_wide_accesses() -> None:
+    """And has one store, for what it never finds."""
+    cubin, _ = compile_cubin(_KERNELS, DEFAULT_TARGET.arch)
+    facts = code_facts(kernel_code(cubin, "af_read"))
+    assert facts.wide_loads == facts.loads >= 4 and facts.in_flight >= 64 and facts.stores == 1
 
 
 def test_short_plans_are_timed_many_at_once(driver: FakeDriver, tmp_path: Path) -> None:
