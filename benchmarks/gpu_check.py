@@ -110,15 +110,25 @@ def chosen_zoo(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def checked_options(options: CheckOptions) -> CheckOptions:
-    """`options` complete; raises BenchError for what cannot be."""
+    """`options` complete, with absolute paths: children work in another folder. Raises BenchError
+    for what cannot be, DatabaseError for no database."""
     if not (math.isfinite(options.total_s) and options.total_s > 0):
         raise BenchError(f"the total must be a positive number of seconds, not {options.total_s:g}")
     if options.device not in CUDA_KINDS:
         known = ", ".join(CUDA_KINDS)
         raise BenchError(f"device '{options.device}' is none of these: {known}")
     steps, workloads = chosen_steps(options.steps), chosen_zoo(options.workloads)
-    db = options.db or str(options.out / DATABASE)
-    return replace(options, steps=steps, workloads=workloads, db=db)
+    out = options.out.absolute()
+    db = _file_of(options.db) or options.db or str(out / DATABASE)
+    return replace(options, out=out, steps=steps, workloads=workloads, db=db)
+
+
+def _file_of(db: str | None) -> str | None:
+    """The file of a SQLite database."""
+    url = None if db is None else database_url(db)
+    if url is None or url.get_backend_name() != "sqlite" or url.database is None:
+        return None
+    return str(Path(url.database).absolute())
 
 
 def gpu_check(options: CheckOptions, say: Say = lambda _: None) -> Data:
@@ -148,7 +158,7 @@ def _target(kind: DeviceKind) -> Target:
 def settle(db: str) -> bool:
     """Leave a SQLite database in one file, whatever was killed while it had it open; False where
     somebody still writes to it."""
-    path = database_url(db).database
+    path = _file_of(db)
     if path is None or not Path(path).exists():
         return True
     with closing(sqlite3.connect(path, timeout=2.0)) as connection:
@@ -161,7 +171,7 @@ def _give_up(db: str) -> None:
     try:
         if settle(db):
             for ending in ("-wal", "-shm"):
-                Path(f"{database_url(db).database}{ending}").unlink(missing_ok=True)
+                Path(f"{_file_of(db)}{ending}").unlink(missing_ok=True)
     finally:
         os._exit(GIVEN_UP)
 

@@ -61,6 +61,10 @@ def test_options_are_completed_and_refused(tmp_path: Path) -> None:
     found = checked_options(CheckOptions(tmp_path, steps=("peers", "facts"), workloads=("mlp",)))
     assert found.steps == ("facts", "peers") and found.workloads == ("mlp",)
     assert found.db == str(tmp_path / "tuning.db")
+    beside = checked_options(CheckOptions(Path("out"), db="own.db"))
+    assert beside.out == Path.cwd() / "out" and beside.db == str(Path.cwd() / "own.db")
+    as_url = checked_options(CheckOptions(tmp_path, db="sqlite:///own.db"))
+    assert as_url.db == beside.db
     every = checked_options(CheckOptions(tmp_path))
     assert every.steps == tuple(STAGES) and every.workloads == TUNED
     assert set(TUNED) < set(HEADLINE), "a real search of each needs time"

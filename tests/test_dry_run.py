@@ -54,7 +54,8 @@ def test_every_step_on_the_emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(gpu_steps, "tune", short)
     steps = ("facts", "tests", "tune", "peers")
-    options = CheckOptions(tmp_path, 500.0, steps, ("softmax",), device="cuda-emulated")
+    monkeypatch.chdir(tmp_path.parent)
+    options = CheckOptions(Path(tmp_path.name), 500.0, steps, ("softmax",), device="cuda-emulated")
     found = gpu_check(options)
     assert {name: one["state"] for name, one in found["steps"].items()} == dict.fromkeys(
         steps, "done"
