@@ -85,6 +85,20 @@ def test_without_a_gpu(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_process_that_gives_up_leaves_its_database_in_one_file(tmp_path: Path) -> None:
+    program = (
+        "import sys; from benchmarks.gpu_check import _give_up; from tuning_db import Store\n"
+        "with Store.open(sys.argv[1]) as store:\n"
+        "    store.add_workload('d', 'text', 'name', 1); _give_up(sys.argv[1])\n"
+    )
+    path = tmp_path / DATABASE
+    result = subprocess.run([sys.executable, "-c", program, str(path)], cwd=ROOT, check=False)
+    assert result.returncode == gpu_check.GIVEN_UP
+    assert [found.name for found in tmp_path.iterdir()] == [DATABASE]
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM workload").fetchone() == (1,)
+
+
 @pytest.mark.parametrize(("arguments", "said"), [
     (["--steps", "dance"], "gpu_check: unknown step 'dance'"),
     (["--total", "-1"], "gpu_check: the total must be a positive number of seconds, not -1"),
