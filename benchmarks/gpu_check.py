@@ -1,31 +1,43 @@
-"""Everything that only a GPU can answer, in one command that may be cut off at any time.
+"""Everything that only a GPU can answer, in calls of minutes, each of which may be cut off.
 
 Steps run one after another, each within its share of the time that is left. What a step has found
 so far is written (one JSON and one HTML file, each replaced at once) whenever there is more of it.
+A later call with the same folder adds to it: what is done is not done again. References that the
+steps will need are prepared by other processes meanwhile.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from autofuse.backends.cuda.driver import ready
+from autofuse.backends.cuda.devices import Target
+from autofuse.backends.cuda.driver import running_target
+from autofuse.devices import DeviceKind
+from autofuse.measure.references import Preparation
+from autofuse.measure.workload import Workload
 from autofuse.peers.types import BenchError
 from autofuse.zoo import ZOO
-from benchmarks import gpu_steps
+from benchmarks import gpu_children, gpu_steps
+from benchmarks.dry import CUDA_KINDS, DRY, TARGET, measured
 from benchmarks.gpu_page import page
-from benchmarks.gpu_steps import Context
+from benchmarks.gpu_steps import Context, read_result
 from benchmarks.run import Say, sentence, write_json
-from benchmarks.workloads import HEADLINE
+from tuning_db.engine import database_url
 
 RESULT, PAGE, DATABASE = "gpu-check.json", "gpu-check.html", "tuning.db"
+MADE_UP = "made up: no GPU took part"
+# What is tuned unless other workloads are asked for: few enough for a real search of each.
+TUNED = ("softmax", "layer_norm_gelu", "swiglu", "black_scholes", "adam_16", "cartpole_naive")
 Step = Callable[[Context, float], Iterator[Mapping[str, Any]]]
 Data = dict[str, Any]
 # No step is begun with less time than this left, in seconds.
@@ -35,37 +47,50 @@ GRACE_S = 20.0
 GIVEN_UP = 3
 
 
+def _no_references(context: Context) -> Mapping[str, Workload]:
+    return {}
+
+
 @dataclass(frozen=True)
 class Stage:
-    """A step, the share of the time left that it may take, and what it does in a few words."""
+    """A step, how much of the time that is left it gets beside the others, what it does in a few
+    words, and the references that it will ask for."""
 
     run: Step
-    share: float
+    weight: float
     title: str
+    references: Callable[[Context], Mapping[str, Workload]] = _no_references
 
 
 STAGES: Mapping[str, Stage] = {
     "facts": Stage(gpu_steps.facts, 1.0, "The device and its peaks"),
-    "tests": Stage(gpu_steps.tests, 0.25, "Tests that need a GPU"),
-    "tune": Stage(gpu_steps.tune_zoo, 0.5, "The zoo, tuned"),
-    "bandwidth": Stage(gpu_steps.bandwidth, 0.35, "Memory-bound kernels against a copy"),
-    "handwritten": Stage(gpu_steps.handwritten, 0.4, "Cartpole against a kernel by hand"),
-    "peers": Stage(gpu_steps.peers, 1.0, "Against JAX, PyTorch and CuPy"),
+    "tests": Stage(gpu_children.tests, 4.0, "Tests that need a GPU"),
+    "bandwidth": Stage(
+        gpu_steps.bandwidth, 4.0, "Memory-bound kernels against a copy", gpu_steps.large_references
+    ),
+    "tune": Stage(gpu_steps.tune_zoo, 6.0, "The zoo, tuned", gpu_steps.tuned_references),
+    "cartpole": Stage(
+        gpu_steps.cartpole, 3.0, "Cartpole against a kernel by hand", gpu_steps.cartpole_references
+    ),
+    "peers": Stage(
+        gpu_children.peers, 6.0, "Against JAX, PyTorch and CuPy", gpu_children.peers_references
+    ),
 }
 
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """`budget_s` seconds are split over tuning the `workloads` (none: the whole zoo, headline
-    workloads first); no new work begins when `total_s` seconds are nearly used. `db` is a tuning
-    database (none: one in `out`)."""
+    """No new work begins when `total_s` seconds are nearly used. `workloads` are tuned and compared
+    (none: `TUNED`), at size "small" in a dry run, which device "cuda-emulated" is. `db` is a tuning
+    database (none: one in `out`). `again`: what earlier calls found of these steps is forgotten."""
 
     out: Path
-    budget_s: float = 150.0
     total_s: float = 500.0
     steps: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ()
     db: str | None = None
+    device: str = "cuda"
+    again: bool = False
 
 
 def chosen_steps(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -77,39 +102,92 @@ def chosen_steps(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def chosen_zoo(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Zoo names, those of the headline figure first; raises BenchError for an unknown one."""
+    """Zoo names, once each; raises BenchError for an unknown one."""
     for name in names:
         if name not in ZOO:
             raise BenchError(f"unknown zoo workload '{name}' (known: {', '.join(ZOO)})")
-    order = dict.fromkeys((*HEADLINE, *ZOO))
-    return tuple(name for name in order if not names or name in names)
+    return tuple(dict.fromkeys(names)) or TUNED
 
 
 def checked_options(options: CheckOptions) -> CheckOptions:
-    """`options` complete; raises BenchError for what cannot be."""
-    for what, value in (("budget", options.budget_s), ("total", options.total_s)):
-        if not (math.isfinite(value) and value > 0):
-            raise BenchError(f"the {what} must be a positive number of seconds, not {value:g}")
-    db = options.db or str(options.out / DATABASE)
+    """`options` complete, with absolute paths: children work in another folder. Raises BenchError
+    for what cannot be, DatabaseError for no database."""
+    if not (math.isfinite(options.total_s) and options.total_s > 0):
+        raise BenchError(f"the total must be a positive number of seconds, not {options.total_s:g}")
+    if options.device not in CUDA_KINDS:
+        known = ", ".join(CUDA_KINDS)
+        raise BenchError(f"device '{options.device}' is none of these: {known}")
     steps, workloads = chosen_steps(options.steps), chosen_zoo(options.workloads)
-    return CheckOptions(options.out, options.budget_s, options.total_s, steps, workloads, db)
+    out = options.out.absolute()
+    db = _file_of(options.db) or options.db or str(out / DATABASE)
+    return replace(options, out=out, steps=steps, workloads=workloads, db=db)
+
+
+def _file_of(db: str | None) -> str | None:
+    """The file of a SQLite database."""
+    url = None if db is None else database_url(db)
+    if url is None or url.get_backend_name() != "sqlite" or url.database is None:
+        return None
+    return str(Path(url.database).absolute())
 
 
 def gpu_check(options: CheckOptions, say: Say = lambda _: None) -> Data:
     """Run the steps and return what the JSON file holds.
 
-    Raises CudaMissing without a GPU, BenchError for options that cannot be, OSError for a folder
-    that cannot be written."""
+    Raises CudaMissing without a GPU, BenchError for options that cannot be and for a folder with
+    another device's results, OSError for a folder that cannot be written."""
     options = checked_options(options)
-    ready()
-    options.out.mkdir(parents=True, exist_ok=True)
-    watchdog = threading.Timer(options.total_s + GRACE_S, os._exit, (GIVEN_UP,))
-    watchdog.daemon = True
-    watchdog.start()
+    with measured(options.device) as kind:
+        kind.backend.ready()
+        target = _target(kind)
+        options.out.mkdir(parents=True, exist_ok=True)
+        watchdog = threading.Timer(options.total_s + GRACE_S, _give_up, (str(options.db),))
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            return Check(options, kind, target, say).run(STAGES)
+        finally:
+            watchdog.cancel()
+            settle(str(options.db))
+
+
+def _target(kind: DeviceKind) -> Target:
+    return TARGET if kind.name == DRY else running_target()
+
+
+def settle(db: str) -> bool:
+    """Leave a SQLite database in one file, whatever was killed while it had it open; False where
+    somebody still writes to it."""
+    path = _file_of(db)
+    if path is None or not Path(path).exists():
+        return True
+    with closing(sqlite3.connect(path, timeout=2.0)) as connection:
+        busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return not busy
+
+
+def _give_up(db: str) -> None:
+    """End this process at once. Its own open connections would leave their files behind."""
     try:
-        return Check(options, say).run(STAGES)
+        if settle(db):
+            for ending in ("-wal", "-shm"):
+                Path(f"{_file_of(db)}{ending}").unlink(missing_ok=True)
     finally:
-        watchdog.cancel()
+        os._exit(GIVEN_UP)
+
+
+def earlier(options: CheckOptions, target: Target) -> Data:
+    """What is known of each step from earlier calls with this folder, less what is to be forgotten.
+
+    Raises BenchError if another device found it."""
+    path = options.out / RESULT
+    found = read_result(path)
+    if found and found.get("device") != str(target):
+        raise BenchError(
+            f"{path} has results of {found.get('device')}, not of {target}: choose another folder"
+        )
+    forgotten = options.steps if options.again else ()
+    return {name: one for name, one in found.get("steps", {}).items() if name not in forgotten}
 
 
 @dataclass
@@ -117,43 +195,55 @@ class Check:
     """One run of the steps; `data` is what has been found so far."""
 
     options: CheckOptions
+    kind: DeviceKind
+    target: Target
     say: Say
     clock: Callable[[], float] = time.monotonic
     data: Data = field(default_factory=dict)
 
     def run(self, stages: Mapping[str, Stage]) -> Data:
-        begun = self.clock()
+        begun, known = self.clock(), earlier(self.options, self.target)
+        left = [n for n in self.options.steps if known.get(n, {}).get("state") != "done"]
+        for name in left:
+            known[name] = known.get(name, {}) | {"title": stages[name].title, "state": "not begun"}
         self.data |= {
-            "format": 1,
+            "format": 2,
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
-            "budget_s": self.options.budget_s,
+            "device": str(self.target),
             "total_s": self.options.total_s,
-            "steps": {
-                name: {"title": stages[name].title, "state": "not begun"}
-                for name in self.options.steps
-            },
+            "steps": {name: known[name] for name in stages if name in known},
         }
+        if self.kind.name == DRY:
+            self.data["times"] = MADE_UP
         self.write()
-        for name in self.options.steps:
-            left = self.options.total_s - (self.clock() - begun)
-            if left >= LEAST_S:
-                self._step(name, stages[name], stages[name].share * left, begun)
+        nothing = Preparation({})
+        wanted = [stages[n].references(self._context(nothing)).items() for n in left]
+        with Preparation(dict(pair for pairs in wanted for pair in pairs)) as references:
+            for at, name in enumerate(left):
+                seconds = self.options.total_s - (self.clock() - begun)
+                if seconds >= LEAST_S:
+                    weights = [stages[n].weight for n in left[at:]]
+                    self._step(name, stages[name], seconds * weights[0] / sum(weights), references)
         self.data["seconds"] = self.clock() - begun
         self.write()
         return self.data
 
-    def _step(self, name: str, stage: Stage, seconds: float, begun: float) -> None:
+    def _context(self, references: Preparation) -> Context:
+        return Context(
+            self.options.out, str(self.options.db), self.kind, self.target,
+            "small" if self.kind.name == DRY else "default", self.options.workloads,
+            self.clock, self.say, self.data["steps"], references,
+        )  # fmt: skip
+
+    def _step(self, name: str, stage: Stage, seconds: float, references: Preparation) -> None:
         """One step; what it raises ends it, not the run."""
         self.say(f"{name}: at most {seconds:.0f} s")
         own: Data = self.data["steps"][name]
         own["state"], started = "running", self.clock()
+        own.pop("error", None)
         self.write()
-        context = Context(
-            self.options.out, str(self.options.db), self.options.workloads, self.options.budget_s,
-            self.clock, self.say, self.data["steps"],
-        )  # fmt: skip
         try:
-            for found in stage.run(context, seconds):
+            for found in stage.run(self._context(references), seconds):
                 own |= found
                 own["seconds"] = self.clock() - started
                 self.write()

@@ -1,30 +1,24 @@
-"""The steps of `gpu_check`. Each yields what it has found, more every time, as plain data."""
+"""The steps of `gpu_check`. Each yields what it has found, more every time, as plain data.
+
+A step that was cut off finds what it had found in `Context.found` and goes on from there.
+"""
 
 from __future__ import annotations
 
 import json
-import os
-import platform
-import re
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import autofuse
-from autofuse.backends.cuda.build import build_cuda
-from autofuse.backends.cuda.driver import cupy_version, driver_version, running_target
-from autofuse.backends.cuda.nvrtc import nvrtc_version
-from autofuse.backends.registry import CUDA_BACKEND
+from autofuse.backends.cuda.devices import Target
+from autofuse.devices import DeviceKind
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
+from autofuse.measure.calibrate_cuda import copy_us
 from autofuse.measure.compare import verdict
-from autofuse.measure.hardware import GPU
+from autofuse.measure.lock import measurement_lock
+from autofuse.measure.references import Preparation
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
 from autofuse.measure.workload import Workload
@@ -34,124 +28,109 @@ from autofuse.tuning.together import time_together
 from autofuse.zoo import ZOO, zoo_graph
 from autofuse.zoo.kernels import black_scholes, layer_norm_gelu, rms_norm_residual, softmax
 from benchmarks.handwritten import CARTPOLE, VARIANTS, cartpole_program
+from benchmarks.run_cuda import cuda_device, versions
 from benchmarks.table import geomean
 
 Data = Mapping[str, Any]
-ROOT = Path(autofuse.__file__).parent.parent
 # Workloads are tuned for no less than this, in seconds.
 LEAST_TUNING_S = 3.0
-_VERDICT = re.compile(r"^(tests/\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED)\b", re.MULTILINE)
-_TAIL = 4000
-# Inputs and outputs of each are 256 MiB or more.
-LARGE: Mapping[str, tuple[Callable[..., Graph], tuple[int, ...]]] = {
-    "softmax": (softmax, (8192, 4096)),
-    "layer_norm_gelu": (layer_norm_gelu, (8192, 4096)),
-    "rms_norm_residual": (rms_norm_residual, (8192, 2048)),
-    "black_scholes": (black_scholes, (14 << 20,)),
+# Those that a plan is to beat: more of them would leave the search no time.
+RIVALS = ("xla-2026", "inductor-benchmark", "unfused")
+
+
+@dataclass(frozen=True)
+class Large:
+    """A memory-bound workload. Inputs and outputs at `sizes` are 256 MiB or more together; `small`
+    is for a dry run."""
+
+    make: Callable[..., Graph]
+    sizes: tuple[int, ...]
+    small: tuple[int, ...]
+
+    def graph(self, size: str) -> Graph:
+        return canonical(self.make(*self.at(size)))
+
+    def at(self, size: str) -> tuple[int, ...]:
+        return self.small if size == "small" else self.sizes
+
+
+LARGE: Mapping[str, Large] = {
+    "softmax": Large(softmax, (8192, 4096), (64, 128)),
+    "layer_norm_gelu": Large(layer_norm_gelu, (8192, 4096), (64, 128)),
+    "rms_norm_residual": Large(rms_norm_residual, (8192, 2048), (64, 128)),
+    "black_scholes": Large(black_scholes, (14 << 20,), (1 << 12,)),
 }
 
 
 @dataclass(frozen=True)
 class Context:
-    """Where a step works and what it may use; `steps` is what the steps before have found."""
+    """Where a step works and what it may use. `size` is that of zoo workloads, `steps` what each
+    step has found so far, in earlier runs too, and `references` prepares for whoever measures."""
 
     out: Path
     db: str
+    kind: DeviceKind
+    target: Target
+    size: str
     workloads: tuple[str, ...]
-    budget_s: float
     clock: Callable[[], float]
     say: Callable[[str], None]
     steps: Mapping[str, Data]
+    references: Preparation
+
+    def found(self, step: str, key: str) -> dict[str, Any]:
+        """What a step has under `key`, by name, without what failed."""
+        known: Mapping[str, Data] = self.steps.get(step, {}).get(key, {})
+        return {name: one for name, one in known.items() if "error" not in one}
+
+
+def tuned_name(name: str) -> str:
+    """What the reference of a zoo workload is called in a `Preparation`."""
+    return f"zoo:{name}"
+
+
+def zoo_references(context: Context, names: Sequence[str]) -> dict[str, Workload]:
+    """Those of zoo workloads, as they are tuned."""
+    return {tuned_name(n): Workload(canonical(zoo_graph(n, context.size))) for n in names}
+
+
+def tuned_references(context: Context) -> dict[str, Workload]:
+    """Those that `tune_zoo` will ask for."""
+    return zoo_references(context, _left(context.workloads, context.found("tune", "workloads")))
+
+
+def large_references(context: Context) -> dict[str, Workload]:
+    """Those that `bandwidth` will ask for."""
+    left = _left(tuple(LARGE), context.found("bandwidth", "workloads"))
+    return {name: Workload(LARGE[name].graph(context.size)) for name in left}
+
+
+def cartpole_references(context: Context) -> dict[str, Workload]:
+    """That of `cartpole`."""
+    return zoo_references(context, [CARTPOLE])
+
+
+def _left(names: Sequence[str], found: Mapping[str, Any]) -> list[str]:
+    return [name for name in names if name not in found]
 
 
 def facts(context: Context, seconds: float) -> Iterator[Data]:
     """The device, versions, and the peaks that bounds go by."""
-    versions = {
-        "python": platform.python_version(),
-        "cupy": cupy_version(),
-        "driver": driver_version(),
-        "nvrtc": nvrtc_version(),
-    }
-    for package in ("numpy", "jax", "torch", "triton", "optuna"):
-        with suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(package)
-    yield {"device": asdict(running_target()), "versions": versions}
-    yield {"calibration": asdict(GPU.calibrate())}
-
-
-# --- tests ----------------------------------------------------------------------------------
-
-
-def tests(context: Context, seconds: float) -> Iterator[Data]:
-    """The tests marked `gpu`, in a process of their own."""
-    files = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests").glob("test_gpu_*.py"))
-    log = context.out / "tests.log"
-    options = ["-v", "-m", "gpu", "-p", "no:cacheprovider", "--tb=short", "--color=no"]
-    command = [sys.executable, "-m", "pytest", *options, *files]
-    code: int | None = None
-    for state in follow(command, log, seconds, context.clock):
-        code = state
-        yield read_tests(log.read_text(encoding="utf-8", errors="replace"), code)
-    if code != 0:
-        reason = "were cut off" if code is None else f"ended with code {code}"
-        raise RuntimeError(f"the tests {reason}: see tests.log")
-
-
-def read_tests(text: str, code: int | None) -> Data:
-    """Counts and names from pytest's own words; `code` is None while it runs or was cut off."""
-    found = dict(_VERDICT.findall(text))
-    counts = {name: list(found.values()).count(name.upper()) for name in ("passed", "skipped")}
-    bad = sorted(name for name, word in found.items() if word in ("FAILED", "ERROR"))
-    failed = bool(bad) or code not in (0, None)
-    return {**counts, "failed": bad, "code": code, "tail": text[-_TAIL:] if failed else ""}
-
-
-def follow(
-    command: Sequence[str],
-    log: Path,
-    seconds: float,
-    clock: Callable[[], float],
-    poll_s: float = 3.0,
-) -> Iterator[int | None]:
-    """Run `command` with its output in `log`: yields None now and then while it runs, and its
-    exit code at the end; after `seconds` it is killed with all it started, and nothing more
-    comes."""
-    end = clock() + seconds
-    path = os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH", "")) if p)
-    environment = os.environ | {
-        "PYTHONPATH": path,
-        "PYTHONUNBUFFERED": "1",
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-    }
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT,
-            env=environment, start_new_session=True,
-        )  # fmt: skip
-        try:
-            while clock() < end:
-                try:
-                    yield process.wait(max(0.05, min(poll_s, end - clock())))
-                    return
-                except subprocess.TimeoutExpired:
-                    yield None
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    yield {"device": asdict(context.target), "versions": versions(context.kind)}
+    yield {"calibration": asdict(context.kind.timer.calibrate())}
 
 
 # --- tuning ---------------------------------------------------------------------------------
 
 
 def shares(
-    names: Sequence[str], seconds: float, clock: Callable[[], float]
+    names: Iterator[str], count: int, seconds: float, clock: Callable[[], float]
 ) -> Iterator[tuple[str, float]]:
-    """Each name with an equal share of what is left of `seconds` when its turn comes; those whose
-    share would be too short are left out."""
+    """Each of `count` names with an equal share of what is left of `seconds` when its turn comes;
+    those whose share would be too short are left out."""
     end = clock() + seconds
     for at, name in enumerate(names):
-        share = (end - clock()) / (len(names) - at)
+        share = (end - clock()) / (count - at)
         if share >= LEAST_TUNING_S:
             yield name, share
 
@@ -162,8 +141,8 @@ def tuned(context: Context, graph: Graph, name: str, budget_s: float) -> dict[st
     context.say(f"  {name}: {budget_s:.0f} s")
     try:
         result = tune(
-            graph, name=name, device="cuda", db=context.db, budget_s=budget_s, cache="cold",
-            stop=lambda: context.clock() > end,
+            graph, name=name, device=context.kind.name, db=context.db, budget_s=budget_s,
+            cache="cold", baselines=RIVALS, stop=lambda: context.clock() > end,
         )  # fmt: skip
     except Exception as error:  # one workload's end is not that of the others
         return {"error": f"{type(error).__name__}: {error}"[:500]}
@@ -171,16 +150,26 @@ def tuned(context: Context, graph: Graph, name: str, budget_s: float) -> dict[st
 
 
 def tune_zoo(context: Context, seconds: float) -> Iterator[Data]:
-    """Every workload for its share of the budget."""
-    found: dict[str, Any] = {}
-    wall = min(context.budget_s, seconds)
-    for name, share in shares(context.workloads, wall, context.clock):
-        found[name] = tuned(context, zoo_graph(name), f"zoo:{name}", share)
+    """Every workload for its share of the time, those first whose reference is ready."""
+    found = context.found("tune", "workloads")
+    names = {tuned_name(name): name for name in _left(context.workloads, found)}
+    ready = context.references.as_ready(tuple(names), seconds / 2)
+    for label, share in shares(ready, len(names), seconds, context.clock):
+        graph = zoo_graph(names[label], context.size)
+        found[names[label]] = tuned(context, graph, label, share)
         yield {"workloads": found}
-    left = [name for name in context.workloads if name not in found]
     ratios = [best_rule(one) for one in found.values()]
     mean = geomean([ratio for ratio in ratios if ratio is not None])
-    yield {"workloads": found, "not_begun": left, "geomean_best_rule_over_best": mean}
+    yield {"workloads": found, "geomean_best_rule_over_best": mean}
+    _require_all(context.workloads, found)
+
+
+def _require_all(names: Sequence[str], found: Mapping[str, Any]) -> None:
+    """A step that left something out is not done: a later run goes on with it."""
+    left, failed = _left(names, found), [n for n, one in found.items() if "error" in one]
+    if left or failed:
+        parts = [("not begun", left), ("failed", failed)]
+        raise RuntimeError("; ".join(f"{what}: {', '.join(n)}" for what, n in parts if n))
 
 
 def best_rule(result: Data) -> float | None:
@@ -193,63 +182,70 @@ def best_rule(result: Data) -> float | None:
 
 def bandwidth(context: Context, seconds: float) -> Iterator[Data]:
     """What share of a copy's bandwidth the memory-bound workloads reach on large arrays."""
-    known = context.steps.get("facts", {}).get("calibration")
-    copy = (known or asdict(GPU.calibrate()))["gbytes_per_s"]
-    found: dict[str, Any] = {}
-    for name, share in shares(tuple(LARGE), seconds, context.clock):
-        make, sizes = LARGE[name]
-        graph = make(*sizes)
+    found = context.found("bandwidth", "workloads")
+    names, device = _left(tuple(LARGE), found), cuda_device(context.kind)
+    ready = context.references.as_ready(names, seconds / 2)
+    for name, share in shares(ready, len(names), seconds, context.clock):
+        sizes, graph = LARGE[name].at(context.size), LARGE[name].graph(context.size)
         result = tuned(context, graph, f"{name} {sizes}", share)
-        found[name] = {"sizes": sizes, **moved(graph, result, copy)}
-        yield {"copy_gbytes_per_s": copy, "workloads": found}
-    left = [name for name in LARGE if name not in found]
-    yield {"copy_gbytes_per_s": copy, "workloads": found, "not_begun": left}
+        with measurement_lock(context.kind.timer.name):
+            copied_us = copy_us(device, moved_bytes(graph))
+        found[name] = {"sizes": sizes, **moved(graph, result, copied_us)}
+        yield {"workloads": found}
+    _require_all(tuple(LARGE), found)
 
 
-def moved(graph: Graph, result: Data, copy_gbytes_per_s: float) -> Data:
-    """The bytes that must move, and how fast the best plan moves them."""
-    nbytes = sum(t.nbytes for t in (*graph.input_types, *graph.output_types))
+def moved_bytes(graph: Graph) -> int:
+    """The bytes that must be read and written."""
+    return sum(t.nbytes for t in (*graph.input_types, *graph.output_types))
+
+
+def moved(graph: Graph, result: Data, copied_us: float) -> Data:
+    """How fast the best plan moves the bytes that must move, and what a copy takes for as many, in
+    microseconds and sampled alike."""
+    nbytes = moved_bytes(graph)
     if "best" not in result:
         return {"bytes": nbytes, "error": result["error"]}
     us = result["best"]["time_us"]
-    rate = nbytes / us * 1e-3
     return {
         "bytes": nbytes,
         "time_us": us,
         "kernels": result["best"]["kernels"],
         "origin": result["best"]["origin"],
         "verified": result["verified"],
-        "gbytes_per_s": rate,
-        "share_of_copy": rate / copy_gbytes_per_s,
+        "gbytes_per_s": nbytes / us * 1e-3,
+        "copy_gbytes_per_s": nbytes / copied_us * 1e-3,
+        "share_of_copy": copied_us / us,
+        "notes": result.get("notes", []),
     }
 
 
-# --- against others --------------------------------------------------------------------------
+# --- against a kernel by hand -----------------------------------------------------------------
 
 
-def handwritten(context: Context, seconds: float) -> Iterator[Data]:
-    """Our best plan of Cartpole, and everything in one kernel, in turns with what a person would
-    write, all in graph mode and checked alike."""
-    graph = canonical(zoo_graph(CARTPOLE))
-    steps, target = int(ZOO[CARTPOLE].parameters["default"][1]), running_target()  # type: ignore[call-overload]  # a count
-    known = best_plan(graph, device="cuda", db=context.db)
-    plans = {"fused": plan_named(graph, FUSED, device="cuda", db=context.db)}
+def cartpole(context: Context, seconds: float) -> Iterator[Data]:
+    """Our best plan of Cartpole, tuned first for half of the time where it is not yet, and
+    everything in one kernel, in turns with what a person would write, all in graph mode and
+    checked alike."""
+    begun, label = context.clock(), tuned_name(CARTPOLE)
+    graph, kind = canonical(zoo_graph(CARTPOLE, context.size)), context.kind
+    for _ in context.references.as_ready((label,), seconds / 4):
+        if CARTPOLE not in context.found("tune", "workloads"):
+            yield {"tuned": tuned(context, graph, label, seconds / 2)}
+    left = seconds - (context.clock() - begun)
+    plans = {"fused": plan_named(graph, FUSED, device=kind.name, db=context.db)}
+    known = best_plan(graph, device=kind.name, db=context.db)
     if known is not None:
         plans["best"] = known.candidate
     artifacts: dict[str, Any] = {
-        name: CUDA_BACKEND.build(CUDA_BACKEND.program(graph, plan)).artifact
+        name: kind.backend.build(kind.backend.program(graph, plan)).artifact
         for name, plan in plans.items()
-    }
-    end = context.clock() + seconds / 3
-    for variant in VARIANTS:
-        if context.clock() < end:
-            made = build_cuda(cartpole_program(graph, steps, variant, target))
-            artifacts[str(variant)] = made.artifact
+    } | _by_hand(context, graph, left / 3)
     yield {"kernels": list(artifacts)}
-    with Worker(Workload(graph), hardware=GPU) as worker:
+    with Worker(Workload(graph), hardware=kind.timer) as worker:
         together = time_together(
             worker, artifacts, blocks=5, rounds=6, sampling=Sampling("cold"),
-            limit_s=seconds, single_limit_s=seconds / 4,
+            limit_s=left / 2, single_limit_s=left / 4,
         )  # fmt: skip
     failures = {name: failure.message for name, failure in together.failures.items()}
     comparison = together.comparison
@@ -258,6 +254,18 @@ def handwritten(context: Context, seconds: float) -> Iterator[Data]:
     times = {n: t.median_us for n, t in zip(together.names, comparison.timings, strict=True)}
     samples = dict(zip(together.names, comparison.samples, strict=True))
     yield {"times_us": times, "failures": failures, **against_hand(times, samples, tuple(plans))}
+
+
+def _by_hand(context: Context, graph: Graph, seconds: float) -> dict[str, Any]:
+    """The variants of the kernel by hand that can be built in time, at least one."""
+    end = context.clock() + seconds
+    steps = int(ZOO[CARTPOLE].parameters[context.size][1])  # type: ignore[call-overload]  # a count
+    found: dict[str, Any] = {}
+    for variant in VARIANTS:
+        if not found or context.clock() < end:
+            program = cartpole_program(graph, steps, variant, context.target)
+            found[str(variant)] = context.kind.backend.build(program).artifact
+    return found
 
 
 def against_hand(
@@ -279,29 +287,9 @@ def against_hand(
     }
 
 
-def peers(context: Context, seconds: float) -> Iterator[Data]:
-    """scripts/bench_peers, in a process of its own, with the plans found before."""
-    result, log = context.out / "peers.json", context.out / "peers.log"
-    result.unlink(missing_ok=True)
-    command = [
-        sys.executable, str(ROOT / "scripts" / "bench_peers"), "--device", "cuda",
-        "--seconds", "0", "--timing-seconds", "1.5", "--db", context.db,
-        "--workloads", ",".join(context.workloads), "--total", f"{0.75 * seconds:.0f}",
-        "--output", str(result),
-    ]  # fmt: skip
-    code: int | None = None
-    for state in follow(command, log, seconds, context.clock):
-        yield read_result(result)
-        code = state
-    if code != 0:
-        reason = "was cut off" if code is None else f"ended with code {code}"
-        tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-        raise RuntimeError(f"the comparison {reason}: {''.join(tail) or 'see peers.log'}")
-
-
-def read_result(path: Path) -> Data:
-    """What a child has written so far."""
+def read_result(path: Path) -> dict[str, Any]:
+    """What is in a JSON file; nothing where there is none."""
     if not path.exists():
         return {}
-    found: Data = json.loads(path.read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found

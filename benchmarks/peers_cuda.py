@@ -18,9 +18,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from autofuse.backends.cuda.build import build_cuda
-from autofuse.backends.cuda.driver import CupyDriver, running_target
-from autofuse.backends.cuda.launch import MODES, CudaPlan, load_cuda
+from autofuse.backends.base import Runnable
+from autofuse.backends.cuda.driver import CupyDriver
+from autofuse.backends.cuda.launch import MODES
+from autofuse.backends.registry import CUDA_BACKEND, Backend
+from autofuse.devices import DEVICES, DeviceKind
 from autofuse.measure.cuda import CudaDevice
 from autofuse.ops.types import TensorType
 from autofuse.peers.systems import OURS, first_call, require, source_of, zoo_program
@@ -73,19 +75,21 @@ class Ours:
     """A plan of ours by name; "best" is tuned for `seconds` first, or (0) the best known."""
 
     def __init__(
-        self, name: str, plan: str, seconds: float, db: str | None, driver: CupyDriver
-    ) -> None:
+        self, name: str, plan: str, seconds: float, db: str | None, driver: CupyDriver,
+        kind: str = "cuda",
+    ) -> None:  # fmt: skip
         self.name, self.plan, self.seconds, self.db, self.driver = name, plan, seconds, db, driver
+        self.kind = kind
 
     def prepare(self, workload: BenchWorkload, arrays: Sequence[Any]) -> CudaReady:
         tuned, wanted = None, None if self.plan == "best" else self.plan
         if self.plan == "best" and self.seconds > 0:
             tuned = tune(
-                workload.graph, name=source_of(workload), device="cuda", db=self.db,
+                workload.graph, name=source_of(workload), device=self.kind, db=self.db,
                 budget_s=self.seconds, cache="cold",
             ).total_s  # fmt: skip
         plans = {
-            mode: compile_plan(workload.graph, device="cuda", db=self.db, plan=wanted, mode=mode)
+            mode: compile_plan(workload.graph, device=self.kind, db=self.db, plan=wanted, mode=mode)
             for mode in MODES
         }
         outputs = fresh(self.driver, workload.graph.output_types)
@@ -111,19 +115,19 @@ class Handwritten:
 
     name = HAND
 
-    def __init__(self, device: CudaDevice) -> None:
-        self.device = device
+    def __init__(self, device: CudaDevice, backend: Backend = CUDA_BACKEND) -> None:
+        self.device, self.backend = device, backend
 
     def prepare(self, workload: BenchWorkload, arrays: Sequence[Any]) -> CudaReady:
         if workload.zoo != CARTPOLE:
             raise NotApplicableError(f"there is no kernel by hand for {workload.name}")
-        driver, target = self.device.driver, running_target()
+        driver, target = self.device.driver, self.device.target
         outputs = fresh(driver, workload.graph.output_types)
-        found: list[tuple[float, str, float, dict[str, CudaPlan]]] = []
+        found: list[tuple[float, str, float, dict[str, Runnable]]] = []
         for variant in VARIANTS:
             made = cartpole_program(workload.graph, workload.sizes[1], variant, target)
-            built = build_cuda(made)
-            plans = {mode: load_cuda(built.artifact, mode) for mode in MODES}
+            built = self.backend.build(made)
+            plans = {mode: self.backend.load(built.artifact, mode) for mode in MODES}
             us = self._at_best_us(partial(plans["graph"].run, arrays, outputs))
             found.append((us, str(variant), built.compile_s, plans))
         _, chosen, compile_s, best = min(found, key=lambda each: each[0])
@@ -318,16 +322,16 @@ def _line(error: BaseException) -> str:
 
 
 def cuda_implementations(
-    device: CudaDevice, seconds: float, db: str | None
+    device: CudaDevice, seconds: float, db: str | None, kind: DeviceKind = DEVICES["cuda"]
 ) -> tuple[list[CudaImplementation], dict[str, str]]:
     """All columns that can be had here, and why the others cannot."""
     driver, stream = device.driver, device.stream
     plans = zip(OURS, ("best", "xla-2022", "unfused"), strict=True)
     makers: dict[str, Callable[[], CudaImplementation]] = {
-        name: partial(Ours, name, plan, seconds, db, driver) for name, plan in plans
+        name: partial(Ours, name, plan, seconds, db, driver, kind.name) for name, plan in plans
     }
     makers |= {
-        HAND: partial(Handwritten, device),
+        HAND: partial(Handwritten, device, kind.backend),
         "jax": partial(Jax, stream),
         "torch": partial(Torch, "torch", "default", stream),
         # Its own CUDA graphs are left out: in graph mode all are captured alike.

@@ -2,7 +2,7 @@
 
 A sample: in graph mode the stream is kept busy while the host queues; in eager mode the device is
 idle when the call begins, so that the host's cost counts. In both the second-level cache is
-overwritten before, and events on the stream take the time.
+emptied before, and events on the stream take the time.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from autofuse.backends.base import LaunchError
-from autofuse.backends.cuda.driver import cupy_version, driver_version, ready, running_target
 from autofuse.backends.cuda.launch import MODES
 from autofuse.backends.cuda.nvrtc import nvrtc_version
+from autofuse.devices import DEVICES, DeviceKind
+from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate
 from autofuse.measure.cuda import CudaDevice, CudaWatch
 from autofuse.measure.lock import measurement_lock
+from autofuse.measure.references import prepared
+from autofuse.measure.workload import Workload
 from autofuse.ops.types import AutofuseError
 from autofuse.peers.interleave import sample_in_turns
-from autofuse.peers.types import BenchWorkload, PeerOutcome
+from autofuse.peers.types import Arrays, BenchWorkload, PeerOutcome
 from autofuse.peers.verify import check
 from benchmarks import table
 from benchmarks.peers_cuda import (
@@ -55,6 +58,7 @@ def bench_peers_cuda(
     db: str | None = None,
     output: Path | None = None,
     total_s: float = float("inf"),
+    kind: DeviceKind = DEVICES["cuda"],
     say: Say = lambda _: None,
     clock: Clock = time.monotonic,
 ) -> dict[str, Any]:
@@ -65,13 +69,13 @@ def bench_peers_cuda(
     workload is begun after `total_s` seconds. Raises BenchError for an unknown workload,
     CudaMissing without a device."""
     names, begun = chosen(workloads), clock()
-    ready()
+    kind.backend.ready()
     prepare_process()
-    device = CudaDevice()
+    device = cuda_device(kind)
     with device.stream:
-        columns, missing = cuda_implementations(device, seconds, db)
+        columns, missing = cuda_implementations(device, seconds, db, kind)
         results: dict[str, Rows] = {mode: {} for mode in MODES}
-        facts = _facts(seconds, size, missing)
+        facts = _facts(device, kind, seconds, size, missing)
         for name in names:
             if clock() - begun > total_s:
                 missing[name] = "not begun: the time was used up"
@@ -82,7 +86,7 @@ def bench_peers_cuda(
             except AutofuseError as error:
                 missing[name] = str(error)
                 continue
-            for mode, row in compare_cuda(workload, columns, device, timing_s, say).items():
+            for mode, row in compare_cuda(workload, columns, device, timing_s, say, kind).items():
                 results[mode][name] = row
             if output is not None:
                 write_json(output, modes_data(results, facts))
@@ -98,10 +102,11 @@ def compare_cuda(
     device: CudaDevice,
     timing_s: float,
     say: Say = lambda _: None,
+    kind: DeviceKind = DEVICES["cuda"],
 ) -> Rows:
     """A row for each mode: every implementation checked against the float64 reference in that mode,
     then timed in turns. The device's stream is the current one."""
-    wanted = evaluate(workload.graph, workload.inputs)
+    wanted = wanted_results(workload)
     arrays = tuple(device.driver.upload(array) for array in workload.inputs)
     rows: Rows = {mode: {} for mode in MODES}
     issues: dict[str, dict[str, Issue]] = {mode: {} for mode in MODES}
@@ -127,12 +132,20 @@ def compare_cuda(
             rows[mode][column.name] = _outcome(made, error, own_numbers)
     del wanted
     for mode in MODES:
-        with measurement_lock("cuda"):
+        with measurement_lock(kind.timer.name):
             samples, lost = timed_in_turns(device, issues[mode], mode, timing_s)
         for name, cell in rows[mode].items():
             cell = replace(cell, error=lost.get(name, cell.error))
             rows[mode][name] = cell if cell.error else timed(cell, samples[name])
     return rows
+
+
+def wanted_results(workload: BenchWorkload) -> Arrays:
+    """The exact results: taken from a reference that was prepared, else computed now."""
+    known = prepared(Workload(canonical(workload.graph))) if workload.zoo else None
+    if known is None:
+        return evaluate(workload.graph, workload.inputs)
+    return tuple(one.expected.reshape(one.type.shape) for one in known.outputs)
 
 
 def timed_in_turns(
@@ -185,24 +198,34 @@ def modes_table(results: Mapping[str, Rows], missing: Mapping[str, str]) -> str:
     return "\n\n".join(parts)
 
 
-def _facts(seconds: float, size: str, missing: Mapping[str, str]) -> dict[str, Any]:
-    """What must be known to read the figures."""
-    versions = {
-        "python": platform.python_version(),
-        "cupy": cupy_version(),
-        "driver": driver_version(),
-        "nvrtc": nvrtc_version(),
-    }
-    for package in ("jax", "torch", "triton"):
+def cuda_device(kind: DeviceKind) -> CudaDevice:
+    """What takes times of this kind, in this process; raises CudaMissing without a device."""
+    device = kind.timer.device()
+    assert isinstance(device, CudaDevice)
+    return device
+
+
+def versions(kind: DeviceKind) -> dict[str, str]:
+    """Of Python, of what is behind the device, and of the packages that are here."""
+    found = {"python": platform.python_version(), "nvrtc": nvrtc_version()}
+    found |= dict(kind.backend.environment().stale)
+    for package in ("numpy", "jax", "torch", "triton", "optuna"):
         with suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(package)
+            found[package] = metadata.version(package)
+    return found
+
+
+def _facts(
+    device: CudaDevice, kind: DeviceKind, seconds: float, size: str, missing: Mapping[str, str]
+) -> dict[str, Any]:
+    """What must be known to read the figures."""
     return {
-        "device": str(running_target()),
+        "device": str(device.target),
         "tuning_budget_s": seconds,
         "size": size,
-        "cache": "cold: the second-level cache is overwritten before each sample",
+        "cache": "cold: the second-level cache is emptied, by reading, before each sample",
         "timing": "events on one stream; graph mode: queued behind a stall; "
         "eager mode: the device idle when the call begins",
-        "versions": versions,
+        "versions": versions(kind),
         "missing": missing,
     }

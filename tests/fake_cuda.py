@@ -153,7 +153,7 @@ class FakeDriver:
     `refuses` whether graphs take no other arguments. `bytes`: by kernel, how many each argument has
     and whether they are written; one that is not told of writes where its arguments begin."""
 
-    errors = ERRORS
+    errors: tuple[type[BaseException], ...] = ERRORS
 
     def __init__(self, kernels: dict[str, Callable[..., None]] | None = None) -> None:
         self.kernels = kernels or {}

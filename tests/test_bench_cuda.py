@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,24 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_cuda import FakeDriver
-from test_cuda_measure import NoClocks
+from test_cuda_measure import clocks, kernels
 
 from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.backends.cuda.driver import CudaMissing
+from autofuse.backends.registry import CUDA_BACKEND
+from autofuse.devices import DEVICES
 from autofuse.graph.builder import GraphBuilder
+from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate
 from autofuse.measure.cuda import CudaDevice
+from autofuse.measure.hardware import GPU
+from autofuse.measure.references import prepare
+from autofuse.measure.workload import Workload
 from autofuse.peers import programs_numpy
 from autofuse.peers.types import BenchError, BenchWorkload, PeerOutcome
 from autofuse.peers.verify import check
+from autofuse.records import Environment
 from benchmarks import peers_cuda, run_cuda
 from benchmarks.fused_cupy import fused_program
 from benchmarks.peers_cuda import CUDA_COLUMNS, CudaReady, NotApplicableError
@@ -34,7 +42,7 @@ ROOT = Path(__file__).parent.parent
 
 def device() -> CudaDevice:
     ticks = count()
-    return CudaDevice(FakeDriver(), DEFAULT_TARGET, NoClocks(), lambda: next(ticks) * 1e-6)
+    return CudaDevice(FakeDriver(), DEFAULT_TARGET, clocks(), lambda: next(ticks) * 1e-6)
 
 
 class Planted:
@@ -97,14 +105,14 @@ def test_graph_mode_stalls_and_eager_mode_begins_idle() -> None:
     driver: Any = own.driver
     with own.stream:
         for mode, wanted in (
-            ("graph", ["launch", "fill", "event", "event"]),
-            ("eager", ["fill", "synchronize", "event", "event"]),
+            ("graph", ["launch", "launch", "event", "event"]),
+            ("eager", ["launch", "synchronize", "event", "event"]),
         ):
             watch = run_cuda._watch(own, Planted("jax", own).prepare(toy(), driver_arrays(own))
                                     .issue(mode), mode)  # fmt: skip
             driver.log.clear()
             watch.sample()
-            assert driver.names() == wanted
+            assert driver.names() == wanted and kernels(driver)[-1] == "af_read"
 
 
 def driver_arrays(own: CudaDevice) -> tuple[Any, ...]:
@@ -141,23 +149,38 @@ def test_libraries_without_a_gpu_are_absent() -> None:
 def test_results_are_written_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = device()
     columns = [Planted("autofuse", own, 4.0), Planted("jax", own, 8.0)]
-    monkeypatch.setattr(run_cuda, "ready", lambda: None)
+    here = replace(
+        CUDA_BACKEND, ready=lambda: None, environment=lambda: Environment("cuda", (), ())
+    )
+    kind = replace(DEVICES["cuda"], backend=here, hardware=replace(GPU, device=lambda: own))
     monkeypatch.setattr(run_cuda, "prepare_process", lambda: None)
-    monkeypatch.setattr(run_cuda, "CudaDevice", lambda: own)
     monkeypatch.setattr(run_cuda, "cuda_implementations", lambda *_: (columns, {"torch": "absent"}))
     monkeypatch.setattr(run_cuda, "bench_workload", lambda name, size: toy())
-    for name in ("running_target", "driver_version", "cupy_version"):
-        monkeypatch.setattr(run_cuda, name, lambda: "made up")
     output, times = tmp_path / "peers.json", iter([0.0, 1.0, 2.0, 99.0])
     found = bench_peers_cuda(
         ["softmax", "swiglu", "mlp"], timing_s=0.0, output=output, total_s=50.0,
-        clock=lambda: next(times),
+        clock=lambda: next(times), kind=kind,
     )  # fmt: skip
     data = json.loads(output.read_text())
     assert data["modes"]["graph"]["geomean_best_peer_over_autofuse"] == pytest.approx(2.0)
     assert set(data["modes"]["eager"]["workloads"]) == {"softmax", "swiglu"}
     assert data["missing"] == {"torch": "absent", "mlp": "not begun: the time was used up"}
     assert "graph mode" in found["table"] and "eager mode" in found["table"]
+
+
+@pytest.mark.parametrize("name", ["swiglu", "adam_16", "cartpole_norng"])
+def test_results_come_from_a_reference_that_was_prepared(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is of the same inputs, and of the same results in the same order."""
+    monkeypatch.setenv("AUTOFUSE_CACHE", str(tmp_path))
+    workload = bench_workload(name, "small")
+    wanted = run_cuda.wanted_results(workload)
+    prepare(Workload(canonical(workload.graph)))
+    monkeypatch.setattr(run_cuda, "evaluate", lambda *_: None)
+    found = run_cuda.wanted_results(workload)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
 
 
 def test_a_kernel_by_hand_is_no_peer() -> None:

@@ -106,9 +106,12 @@ def test_cublas_without_a_workspace_or_a_driver_says_so() -> None:
         )
 
 
-def test_a_cublas_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [OSError, RuntimeError])
+def test_a_cublas_that_is_not_there_is_one_sentence(
+    kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def nothing(name: str, mode: int = 0) -> None:
-        raise OSError(f"{name}: cannot open shared object file\nfor reasons")
+        raise kind(f"{name}: cannot open shared object file\nfor reasons")
 
     nvrtc_version()
     monkeypatch.setattr("ctypes.CDLL", nothing)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,22 +15,27 @@ from test_cuda_launch import SIMPLE, TYPE, N, X, add_one, artifact, launch
 
 from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.clocks import Clocks
-from autofuse.backends.cuda.devices import DEFAULT_TARGET
+from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target
+from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.cuda.program import Action, LoopAction
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.types import Graph
 from autofuse.measure import worker
-from autofuse.measure.calibrate_cuda import calibrate_cuda, target_calibration
-from autofuse.measure.cuda import RETRIES, CudaDevice
+from autofuse.measure.calibrate_cuda import RUNS, calibrate_cuda, copy_us, target_calibration
+from autofuse.measure.cuda import _KERNELS, REST_US, RETRIES, CudaDevice
 from autofuse.measure.protocol import CompareJob, Comparison, Last, MeasureJob, Open, ProfileJob
-from autofuse.measure.timing import MeasureError, Sampling, collect
+from autofuse.measure.timing import MeasureError, Sampling, collect, held_by
 from autofuse.measure.worker import WorkloadRunner
 from autofuse.measure.workload import Workload
 from autofuse.ops.dtypes import DType
 from autofuse.plan.schedule import Ref
 from autofuse.records import FailureKind
+from benchmarks.sass import code_facts, kernel_code
 
-SMALL = replace(DEFAULT_TARGET, l2_bytes=4096)
+# So slow a memory that a workload of these arrays takes long; and one that is fast.
+SMALL = replace(DEFAULT_TARGET, l2_bytes=4096, bandwidth=1e-3)
+FAST = replace(SMALL, bandwidth=1e3)
+READ = 2 * 4096 // 16  # 16 bytes at a time
 QUICK = Sampling(warmup_s=0.0, minimum=4, maximum=8, wall_s=10.0)
 ARRAYS = (np.linspace(1, 2, N, dtype=np.float32),)
 
@@ -40,22 +46,46 @@ def one_more() -> Graph:
     return b.build([b.add("add", x, b.constant(np.ones(N), DType.F32))])
 
 
-class NoClocks(Clocks):
-    """A device that does not tell its clock."""
-
-    def __init__(self) -> None:
-        self._library, self._highest = None, 0
+POWER, HEAT, SETTING = 0x4, 0x20, 0x2
 
 
-class FakeClocks(NoClocks):
-    """Readings in MHz, in order; the last one lasts."""
+class NoNvml:
+    """A library that does not start: a device that does not tell its clock."""
 
-    def __init__(self, *readings: int) -> None:
-        super().__init__()
-        self.readings = list(readings)
+    def nvmlInit_v2(self) -> int:  # noqa: N802 - NVML's name
+        return 1
 
-    def read(self) -> int | None:
-        return self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
+
+class FakeNvml(NoNvml):
+    """NVML of a device of 1980 MHz. Readings in MHz with the reasons for them, in order; the last
+    one lasts."""
+
+    def __init__(self, *readings: int | tuple[int, int]) -> None:
+        self.readings = [(each, 0) if isinstance(each, int) else each for each in readings]
+        self.reasons = 0
+
+    def nvmlInit_v2(self) -> int:  # noqa: N802 - NVML's name
+        return 0
+
+    def nvmlDeviceGetHandleByPciBusId_v2(self, bus_id: bytes, handle: Any) -> int:  # noqa: N802
+        return 0
+
+    def nvmlDeviceGetMaxClockInfo(self, handle: Any, kind: int, value: Any) -> int:  # noqa: N802
+        value._obj.value = 1980
+        return 0
+
+    def nvmlDeviceGetClockInfo(self, handle: Any, kind: int, value: Any) -> int:  # noqa: N802
+        value._obj.value, self.reasons = self.readings[0]
+        self.readings = self.readings[1:] or self.readings
+        return 0
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any, value: Any) -> int:  # noqa: N802
+        value._obj.value = self.reasons
+        return 0
+
+
+def clocks(*readings: int | tuple[int, int]) -> Clocks:
+    return Clocks("0000:00:00.0", FakeNvml(*readings) if readings else NoNvml())
 
 
 @pytest.fixture
@@ -63,9 +93,9 @@ def driver() -> FakeDriver:
     return FakeDriver({"k_add": add_one})
 
 
-def device(driver: FakeDriver, clocks: Clocks | None = None) -> CudaDevice:
+def device(driver: FakeDriver, told: Clocks | None = None, target: Target = SMALL) -> CudaDevice:
     ticks = count()
-    made = CudaDevice(driver, SMALL, clocks or NoClocks(), lambda: next(ticks) * 1e-6)
+    made = CudaDevice(driver, target, told or clocks(), lambda: next(ticks) * 1e-6)
     made.open(ARRAYS, (TYPE,))
     return made
 
@@ -86,6 +116,11 @@ def test_a_plan_is_checked_then_timed(driver: FakeDriver, tmp_path: Path) -> Non
     assert reply.timing.median_us == pytest.approx(4 * US_PER_LAUNCH)
 
 
+def kernels(driver: FakeDriver) -> list[str]:
+    """What was launched."""
+    return [str(entry[1]) for entry in driver.log if entry[0] == "launch"]
+
+
 def test_the_cache_is_emptied_before_each_cold_sample(driver: FakeDriver, tmp_path: Path) -> None:
     own = device(driver)
     with own.load(artifact(tmp_path, LONG)) as loaded:
@@ -94,56 +129,89 @@ def test_the_cache_is_emptied_before_each_cold_sample(driver: FakeDriver, tmp_pa
             driver.log.clear()
             watch.sample()
             names = [n for n in driver.names() if n != "synchronize"]
-            assert names == ["launch", "fill", "event", "graph", *["launch"] * 4, "event"]
-            assert driver.log[0][1] == "af_stall" and ("fill", SMALL.l2_bytes) in driver.log
+            assert names == ["launch", "launch", "event", "graph", *["launch"] * 4, "event"]
+            stall, read = driver.log[:2]
+            assert stall[1] == "af_stall"
+            assert read[1] == "af_read" and read[3][1] == READ, "nothing dirty is left by writing"
         warm = own.watch(loaded, replace(QUICK, cache="warm"))
         driver.log.clear()
         warm.sample()
-        assert "fill" not in driver.names()
+        assert kernels(driver).count("af_read") == 0
+
+
+def test_emptying_the_cache_reads_in_wide_accesses() -> None:
+    """And has one store, for what it never finds."""
+    cubin, _ = compile_cubin(_KERNELS, DEFAULT_TARGET.arch)
+    facts = code_facts(kernel_code(cubin, "af_read"))
+    assert facts.wide_loads == facts.loads >= 4 and facts.in_flight >= 64 and facts.stores == 1
 
 
 def test_short_plans_are_timed_many_at_once(driver: FakeDriver, tmp_path: Path) -> None:
-    own = device(driver)
+    own = device(driver, target=FAST)
     with own.load(artifact(tmp_path)) as loaded:
         cold = own.watch(loaded, QUICK)
         driver.log.clear()
         assert cold.sample() == pytest.approx(US_PER_LAUNCH), "emptying is subtracted"
-        launches = [e for e in driver.log if e[0] == "launch" and e[1] == "k_add"]
-        assert len(launches) == cold.count == 64
+        assert kernels(driver).count("k_add") == cold.count == 64
         # Before the graphs, and in each of them as often as the plan.
-        assert driver.names().count("fill") == 2 + 2 * 64
+        assert kernels(driver).count("af_read") == 2 + 2 * 64
         warm = own.watch(loaded, replace(QUICK, cache="warm"))
         assert warm.sample() == pytest.approx(US_PER_LAUNCH)
         assert cold.mode == warm.mode == "graph,batch,noclk"
         assert len(cold.mode) <= 20, "what the database's column holds"
 
 
+@pytest.mark.parametrize(("target", "mode"), [(FAST, "graph,batch"), (SMALL, "graph")])
+def test_plans_of_one_workload_are_timed_in_one_way(
+    driver: FakeDriver, tmp_path: Path, target: Target, mode: str
+) -> None:
+    """Be they short or long: times of different ways do not compare."""
+    own = device(driver, clocks(1980), target)
+    for times in (1, 4, 100):
+        with own.load(artifact(tmp_path, SIMPLE * times)) as loaded:
+            watch = own.watch(loaded, QUICK)
+            assert watch.mode == mode and watch.sample() == pytest.approx(times * US_PER_LAUNCH)
+
+
 def test_eager_samples_begin_on_an_idle_device(driver: FakeDriver, tmp_path: Path) -> None:
-    own = device(driver, FakeClocks(1980))
+    own = device(driver, clocks(1980))
     with own.load(artifact(tmp_path, LONG)) as loaded:
         watch = own.watch(loaded, replace(QUICK, mode="eager"))
         driver.log.clear()
         watch.sample()
-    assert driver.names()[:3] == ["fill", "synchronize", "event"]
+    assert driver.names()[:3] == ["launch", "synchronize", "event"]
+    assert kernels(driver)[0] == "af_read"
     assert watch.mode == "eager" and "graph" not in driver.names()
     with pytest.raises(MeasureError, match="mode 'lazy'"):
         Sampling(mode="lazy")
 
 
-def test_samples_of_a_throttled_device_are_discarded(
-    driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rests: list[float] = []
-    monkeypatch.setattr("autofuse.measure.cuda.time.sleep", rests.append)
-    own = device(driver, FakeClocks(1980, 1000, 1200, 1900))
+def test_samples_on_a_low_clock_are_taken_again(driver: FakeDriver, tmp_path: Path) -> None:
+    """The first one too: how fast the device can be is asked, not learned."""
+    own = device(driver, clocks(1000, 1000, 1200, 1900))
     with own.load(artifact(tmp_path, LONG)) as loaded:
         watch = own.watch(loaded, QUICK)
-        watch.sample()
-        assert rests == [] and watch.sample() > 0 and len(rests) >= 1
-        own.clocks = FakeClocks(1980, 500)
-        own.clocks.slow()
+        driver.log.clear()
+        assert watch.sample() > 0 and kernels(driver).count("k_add") == 4 * 4
+        rests = [e[3] for e in driver.log if e[0] == "launch" and e[3] == (int(1e3 * REST_US),)]
+        assert len(rests) == 3
+        own.clocks = clocks(500)
         with pytest.raises(LaunchError, match=f"no usable sample in {RETRIES}"):
             watch.sample()
+        own.clocks = clocks((500, SETTING))
+        assert watch.sample() > 0, "its owner wants it so"
+
+
+@pytest.mark.parametrize(("reason", "word"), [(POWER, "power"), (HEAT, "heat"), (0, "")])
+def test_samples_that_power_or_heat_held_back_are_told(
+    driver: FakeDriver, tmp_path: Path, reason: int, word: str
+) -> None:
+    for target, way in ((SMALL, "graph"), (FAST, "graph,batch")):
+        own = device(driver, clocks((1700, 0), (1700, reason), (1700, 0)), target)
+        with own.load(artifact(tmp_path, LONG)) as loaded:
+            timing = collect(own.watch(loaded, QUICK), QUICK)
+        assert timing.mode == (f"{way},{word}" if word else way)
+        assert held_by(timing.mode) == word and len(timing.mode) <= 20
 
 
 def test_groups_are_timed_where_they_run(driver: FakeDriver, tmp_path: Path) -> None:
@@ -237,12 +305,33 @@ def test_calibration_measures_bandwidth_and_launches(driver: FakeDriver) -> None
     assert found.gbytes_per_s == pytest.approx((1 << 28) / (US_PER_LAUNCH * 1e3))
     sheet = target_calibration(DEFAULT_TARGET)
     assert (found.cheap, found.special) == (sheet.cheap, sheet.special)
+    timed, queued = timed_regions(driver), {"graph", "copy", "launch"}
+    assert len(timed) == 4 * (RUNS + 1) and all(set(each) <= queued for each in timed)
+    assert all(each[0] == "graph" for each in timed), "the host's time would be in it"
+
+
+def timed_regions(driver: FakeDriver) -> list[list[str]]:
+    """What was done between the two events of each timing."""
+    parts = " ".join(driver.names()).split("event")
+    return [part.split() for part in parts[1::2]]
+
+
+def test_a_copy_is_sampled_as_plans_are(driver: FakeDriver) -> None:
+    own = device(driver)
+    driver.log.clear()
+    assert copy_us(own, 4096) == pytest.approx(US_PER_LAUNCH)
+    assert timed_regions(driver) == [["graph", "copy"]] * RUNS
+    assert kernels(driver) == ["af_stall", "af_read"] * RUNS
+
+
+def test_the_peaks_of_a_data_sheet() -> None:
+    sheet = target_calibration(DEFAULT_TARGET)
     assert sheet.gbytes_per_s == 3350.0 and sheet.cache_bytes == 50 << 20
     assert sheet.cheap == pytest.approx(66_900, rel=0.01), "10^9 operations a second"
 
 
 def test_a_timing_names_its_mode(driver: FakeDriver, tmp_path: Path) -> None:
-    own = device(driver, FakeClocks(1980))
+    own = device(driver, clocks(1980))
     with own.load(artifact(tmp_path, LONG)) as loaded:
         assert collect(own.watch(loaded, QUICK), QUICK).mode == "graph"
     assert X.dtype == np.float32

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -16,9 +17,11 @@ from jax_check import check
 from real_inputs import gymnax_cartpole, veros_gsw_dhdt
 
 from autofuse.frontends.errors import FrontendError
-from autofuse.frontends.jax_interp import CONTROL_RULES, RULES
+from autofuse.frontends.jax_interp import CONTROL_RULES, RULES, _scan_parts
 from autofuse.frontends.jaxpr import from_jax
 from autofuse.graph.reference import evaluate
+from autofuse.graph.writer import GraphWriter
+from autofuse.ops.dtypes import DType
 
 X = jnp.linspace(-1.4, 1.9, 12, dtype=jnp.float32).reshape(4, 3)
 P = jnp.linspace(0.1, 0.9, 12, dtype=jnp.float32).reshape(4, 3)
@@ -171,6 +174,10 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "cond": (lambda x: lax.cond(x.sum() > 0, lambda y: y * 2, lambda y: y + 1, x), X),
     "switch": (lambda i, x: lax.switch(i, [jnp.sin, jnp.cos, jnp.tanh], x), N, X),
     "switch_known": (lambda x: lax.switch(1, [jnp.sin, jnp.sort, jnp.tanh][::2], x), X),
+    "unstack": (lambda x: jnp.unstack(x, axis=1), X),
+    "unstack_keys": (lambda k: [jax.random.bits(each) for each in jax.random.split(k)], KEY),
+    "log2": (jnp.log2, P),
+    "grad_asin": (jax.grad(lambda x: jnp.sum(jnp.arcsin(x))), P),
     "grad": (jax.grad(lambda x: jnp.sum(jnp.tanh(x) * x[0] / (1 + x**2))), X),
     "grad_softmax": (jax.grad(lambda x: jnp.sum(jax.nn.log_softmax(x)[:, 0])), X),
     "grad_remat": (jax.grad(lambda x: jnp.sum(jax.checkpoint(lambda y: jnp.sin(y) ** 2)(x))), X),
@@ -283,6 +290,22 @@ def test_a_new_primitive_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = from_jax(lambda x: lax.sort(x), X)
     assert [node.op for node in graph.nodes] == ["input", "neg"]
     assert not set(RULES) & set(CONTROL_RULES)
+
+
+def test_what_jax_0_11_makes_equations_of() -> None:
+    """Whatever release is here."""
+    w = GraphWriter()
+    x = w.input("x", (4, 3), DType.F32)
+    column = SimpleNamespace(aval=SimpleNamespace(shape=(4,)))
+    parts = SimpleNamespace(params={"axis": 1}, outvars=[column] * 3)
+    columns = RULES["unstack"](w, parts, x)
+    results = [RULES["one_minus_square"](w, None, x), RULES["log2"](w, None, x), *columns]
+    data = np.asarray(P, np.float64)
+    found = evaluate(w.build(results), [np.asarray(P)])
+    for value, wanted in zip(found, [1 - data**2, np.log2(data), *data.T], strict=True):
+        np.testing.assert_allclose(value, wanted, rtol=1e-6)
+    halves = SimpleNamespace(unpack=lambda: ((None,), (None, None), ()))
+    assert _scan_parts({"ft_in": halves}) == _scan_parts({"num_consts": 1, "num_carry": 2})
 
 
 def test_gymnax_cartpole() -> None:

@@ -268,6 +268,22 @@ def test_baselines_that_the_budget_has_no_time_for_are_named(
     assert any("left out: unfused" in note for note in result.notes)
 
 
+def test_what_held_the_clock_down_is_told(
+    toy: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate, modes = Evaluator.__call__, iter(["call", "call,power", "call,heat"])
+
+    def hot(self: Evaluator, *more: Any) -> Measurement:
+        record = evaluate(self, *more)
+        assert record.timing is not None
+        return replace(record, timing=replace(record.timing, mode=next(modes, "call,power")))
+
+    monkeypatch.setattr(Evaluator, "__call__", hot)
+    *_, power, heat = tune_toy(tmp_path / "t.db").notes
+    assert power.endswith("plans were timed while its power limit held the device's clock down")
+    assert heat.startswith("1 of ") and "its temperature" in heat
+
+
 def test_progress_is_told_again_while_one_call_takes_long() -> None:
     told: list[Progress] = []
     again = threading.Event()

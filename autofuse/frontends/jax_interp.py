@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -163,7 +163,7 @@ def _inline(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -
 
 def _scan(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> list[Item]:
     p = eqn.params
-    consts, carries = int(p["num_consts"]), int(p["num_carry"])
+    consts, carries = _scan_parts(p)
     loop = ScanLoop(
         p["jaxpr"],
         items[:consts],
@@ -174,6 +174,14 @@ def _scan(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> 
         tuple(live[carries:]),
     )
     return loop.emit(walker)
+
+
+def _scan_parts(params: Mapping[str, Any]) -> tuple[int, int]:
+    """How many of a scan's operands are constants of its body, and how many are carried."""
+    if "ft_in" in params:  # since JAX 0.11
+        consts, carries, _ = params["ft_in"].unpack()
+        return len(consts), len(carries)
+    return int(params["num_consts"]), int(params["num_carry"])
 
 
 def _while(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> list[Item]:

@@ -58,6 +58,11 @@ def _square(w: GraphWriter, eqn: Any, x: Value) -> Value:
     return w.mul(x, x)
 
 
+def _one_minus_square(w: GraphWriter, eqn: Any, x: Value) -> Value:
+    """(1 + x)(1 - x): 1 - x * x would lose digits where x is near 1."""
+    return w.mul(w.add(1.0, x), w.sub(1.0, x))
+
+
 def _round(w: GraphWriter, eqn: Any, x: Value) -> Value:
     to_even = int(eqn.params["rounding_method"]) == 1
     return w.map("round", x) if to_even else composites_math.round_half_away(w, x)
@@ -175,6 +180,12 @@ def _split(w: GraphWriter, eqn: Any, x: Value) -> tuple[Value, ...]:
     return composites_moves.split(w, x, int(eqn.params["axis"]), sizes)
 
 
+def _unstack(w: GraphWriter, eqn: Any, x: Value) -> tuple[Value, ...]:
+    axis, parts = int(eqn.params["axis"]), eqn.outvars
+    rows = composites_moves.split(w, x, axis, (1,) * len(parts))
+    return tuple(w.reshape(r, static_shape(p.aval)) for r, p in zip(rows, parts, strict=True))
+
+
 def _tile(w: GraphWriter, eqn: Any, x: Value) -> Value:
     return composites_moves.tile(w, x, tuple(map(int, eqn.params["reps"])))
 
@@ -209,7 +220,7 @@ _SAME = (
 
 _COMPOSED = (
     composites_math.acosh, composites_math.asinh, composites_math.atanh, composites_math.cbrt,
-    composites_math.erf_inv, composites_math.erfc, composites_math.exp2,
+    composites_math.erf_inv, composites_math.erfc, composites_math.exp2, composites_math.log2,
 )  # fmt: skip
 
 COMPUTE_RULES: dict[str, PrimitiveRule] = {
@@ -227,6 +238,7 @@ COMPUTE_RULES: dict[str, PrimitiveRule] = {
     "integer_pow": _integer_pow,
     "max": _minmax("max", "or"),
     "min": _minmax("min", "and"),
+    "one_minus_square": _one_minus_square,
     "pow": _pow,
     "reduce_and": _reduce(None, "reduce_all"),
     "reduce_max": _reduce("reduce_max", "reduce_any"),
@@ -253,4 +265,5 @@ SHAPE_RULES: dict[str, PrimitiveRule] = {
     "stack": _stack,
     "tile": _tile,
     "transpose": _transpose,
+    "unstack": _unstack,
 }

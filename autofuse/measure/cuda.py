@@ -2,18 +2,21 @@
 
 Inputs are uploaded once. A sample is taken by events on one stream, behind a short stall: a kernel
 that only waits while the host queues what is to be timed, so that events see the device's time and
-not the host's. Before each cold sample a buffer as large as the second-level cache is overwritten.
+not the host's. Before each cold sample FLUSHED times the second-level cache is read: reading
+pushes out what a run has written as well, so that no kernel pays for lines another one left dirty.
 
-A plan under SHORT_US is timed many times over in one graph. Cold ones have their caches emptied
-before each time; what emptying takes is timed likewise, and subtracted. Sampling mode "eager"
-launches kernel by kernel with no stall: the host's cost is part of that figure.
+Plans of a workload are all timed in one way, or their times would not compare: where its arrays
+alone could be moved in SHORT_US, as many runs as fill BATCH_US in one graph, else one. In a batch
+caches are emptied before each run; what emptying takes is timed likewise, and subtracted, so that
+a run also pays for writing out what it left in the cache. Sampling mode "eager" launches kernel by
+kernel with no stall: the host's cost is part of that figure.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,16 +38,31 @@ T = TypeVar("T")
 SHORT_US = 10.0
 BATCH_US = 200.0
 MOST_BATCH = 64
+# What is read to empty the second-level cache, as a multiple of it: old lines may stay a while.
+FLUSHED = 2
+READ_THREADS, READ_BLOCKS = 256, 8  # of a block, and for each multiprocessor
 # The stall covers what queueing takes the host, twice over, within these limits.
 LEAST_STALL_US, MOST_STALL_US = 20.0, 20_000.0
-# A sample on a throttled device is taken again so often, after this many seconds of rest.
-RETRIES, REST_S = 20, 0.05
-_STALL = """
+# A sample on a low clock is taken again so often. In between one thread is kept busy for so long:
+# it wakes a device that sleeps, and one that is hot can cool.
+RETRIES, REST_US = 20, 20_000.0
+_KERNELS = """
 extern "C" __global__ void af_stall(long long ns)
 {
   unsigned long long start, now;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
   do { asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); } while (now - start < ns);
+}
+extern "C" __global__ void af_read(uint4 *zeros, long long count)
+{
+  const long long step = (long long)gridDim.x * blockDim.x;
+  unsigned found = 0;
+  #pragma unroll 4
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
+    const uint4 v = zeros[i];
+    found |= v.x | v.y | v.z | v.w;
+  }
+  if (found) zeros[0].x = found;
 }
 """
 
@@ -60,15 +78,17 @@ class CudaDevice:
         clock: Clock = time.perf_counter,
     ) -> None:
         """Raises CudaMissing or TargetError where there is none that can be used."""
-        own = target or running_target()
+        self.target = target or running_target()
         self.driver = driver or CupyDriver()
         self.broken = False
         self.clocks, self.clock = clocks or Clocks(self.driver.bus_id()), clock
-        self.cache_bytes = own.l2_bytes
         self.stream = self.driver.new_stream()
-        self._flushed = self.driver.zeros(self.cache_bytes)
-        cubin, _ = compile_cubin(_STALL, own.arch)
-        self._stall = self.driver.function(self.driver.load(cubin), "af_stall", 0)
+        with self.stream:
+            self._flushed = self.driver.zeros(FLUSHED * self.target.l2_bytes)
+        module = self.driver.load(compile_cubin(_KERNELS, self.target.arch)[0])
+        self._stall = self.driver.function(module, "af_stall", 0)
+        self._read = self.driver.function(module, "af_read", 0)
+        self.batched = False
         self.inputs: tuple[Any, ...] = ()
         self.outputs: tuple[tuple[GuardedOutput, Any], ...] = ()
 
@@ -81,6 +101,8 @@ class CudaDevice:
             guarded = [GuardedOutput(t) for t in outputs]
             self.outputs = tuple((g, self.driver.upload(g.window)) for g in guarded)
         self.stream.synchronize()
+        nbytes = sum(a.nbytes for a in inputs) + sum(t.nbytes for t in outputs)
+        self.batched = nbytes / (self.target.bandwidth * 1e3) < SHORT_US
 
     def load(self, artifact: CudaArtifact) -> CudaPlan:
         return CudaPlan(artifact, self.driver)
@@ -122,8 +144,13 @@ class CudaDevice:
     # --- samples ------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Overwrite as much as the second-level cache holds."""
-        self.driver.fill(self.driver.pointer(self._flushed), 0, self.cache_bytes)
+        """Empty the second-level cache: nothing of it is left that anyone wants, or must write."""
+        self.read(self._flushed)
+
+    def read(self, zeros: Any) -> None:
+        """Read a device array of zero bytes."""
+        shape = Geometry(READ_BLOCKS * self.target.sms, READ_THREADS)
+        self.driver.launch(self._read, shape, (self.driver.pointer(zeros), zeros.nbytes // 16))
 
     def stall(self, microseconds: float) -> None:
         """Keep the stream busy for so long."""
@@ -166,9 +193,9 @@ class CudaDevice:
 
         us = self._warm_up(once, sampling.warmup_s)
         stall = 2 * self.queueing_us(once)
-        if us >= SHORT_US:
+        if not self.batched:
             return CudaWatch(self, once, None, cold, 1, stall, "graph")
-        count = int(min(MOST_BATCH, max(2, BATCH_US // max(us, 0.1))))
+        count = int(min(MOST_BATCH, max(1, BATCH_US // max(us, 0.1))))
         gate = self.flush if cold else join
         many = loaded.repeated(inputs, outputs, count, gate)
         empty = self.driver.capture(loaded.side, (self.flush,) * count) if cold else None
@@ -230,13 +257,14 @@ class CudaDevice:
         return call
 
     def _named(self, mode: str) -> str:
-        """A mode, with a note when nothing tells whether the device throttles."""
+        """A mode, with a note when nothing tells whether the clock is low."""
         return mode if self.clocks.known else f"{mode},noclk"
 
 
 @dataclass(frozen=True)
 class CudaWatch:
     """Samples of `issue`, which runs the plan `count` times; `empty` is the same without the plan.
+    `held` is what has kept the clock down in them (see `HELD`); the mode names it.
 
     Raises LaunchError when the device fails, or never gives a usable sample."""
 
@@ -247,6 +275,7 @@ class CudaWatch:
     count: int
     stall_us: float
     issued: str
+    held: set[str] = field(default_factory=set)
 
     @property
     def clock(self) -> Clock:
@@ -254,16 +283,19 @@ class CudaWatch:
 
     @property
     def mode(self) -> str:
-        return self.device._named(self.issued)
+        # The column of the database holds 20 characters: one word of them is enough.
+        return self.device._named(",".join([self.issued, *sorted(self.held)[:1]]))
 
     def sample(self) -> float:
         """Microseconds of one run; what is not positive, or taken while the clock was low, is
         discarded."""
         for _ in range(RETRIES):
             us = self.device._guarded(self._once)
-            if self.device.clocks.slow():
-                time.sleep(REST_S)
+            now = self.device.clocks.now()
+            if now.slow:
+                self.device._guarded(lambda: self.device.stall(REST_US))
             elif us > 0:
+                self.held.update(now.held)
                 return us
         raise LaunchError(f"no usable sample in {RETRIES}: the device throttles, or is too fast")
 

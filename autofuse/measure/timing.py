@@ -7,7 +7,8 @@ batch of calls long enough (BATCH_US) for the clock.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,11 +24,32 @@ CACHE_MODES = ("cold", "warm")
 # How a plan is issued on a device that has more than one way; "" is the device's own first choice.
 ISSUE_MODES = ("", "graph", "eager")
 
+# What a mode's last part says held the device's clock down while samples were taken.
+HELD = {"power": "its power limit", "heat": "its temperature"}
+
 Clock = Callable[[], float]
 
 
 class MeasureError(AutofuseError):
     """Settings, or a workload, that cannot be measured."""
+
+
+def held_by(mode: str) -> str:
+    """What held the clock down in samples of this mode: a word of HELD, or ""."""
+    last = mode.rpartition(",")[2]
+    return last if last in HELD else ""
+
+
+def held_notes(modes: Mapping[str, int]) -> tuple[str, ...]:
+    """What should be said of timings, counted by mode, in which something held the clock down."""
+    total, held = sum(modes.values()), Counter[str]()
+    for mode, count in modes.items():
+        held[held_by(mode)] += count
+    return tuple(
+        f"{held[word]} of {total} plans were timed while {HELD[word]} held the device's clock down"
+        for word in HELD
+        if held[word]
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import fields
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.backends.base import AnyArtifact, CompileError, CompilerMissing, LaunchError
-from autofuse.measure.check import OutputReference, WorkloadReference, check, reference_of
+from autofuse.measure.check import check
 from autofuse.measure.device import Device
 from autofuse.measure.protocol import (
     CompareJob,
@@ -34,9 +32,10 @@ from autofuse.measure.protocol import (
     Reply,
     WorkerReady,
 )
+from autofuse.measure.references import load_or_make
 from autofuse.measure.timing import collect, summarise
 from autofuse.measure.workload import Workload, draw_inputs
-from autofuse.ops.types import AutofuseError, TensorType
+from autofuse.ops.types import AutofuseError
 from autofuse.records import Blame, Failure, FailureKind, Timing
 
 
@@ -54,7 +53,7 @@ class WorkloadRunner:
         self.workload, self.device = workload, device
         inputs = draw_inputs(workload)
         self.fingerprint = _checksum(inputs)
-        self.reference = _load_or_make(workload, inputs, reference)
+        self.reference = load_or_make(workload, inputs, reference)
         device.open(inputs, workload.graph.output_types)
 
     def verify(self, artifact: AnyArtifact, loaded: Any) -> float:
@@ -111,7 +110,7 @@ class WorkloadRunner:
                 except _FAULTS as failed:
                     return ComparisonFailure(index, _failure(failed))
             try:
-                samples, mode = self._take_turns(libraries, job)
+                samples, modes = self._take_turns(libraries, job)
             except _FAULTS as failed:
                 return ComparisonFailure(None, _failure(failed))
         cache = job.sampling.cache
@@ -119,14 +118,14 @@ class WorkloadRunner:
             tuple(tuple(tuple(block) for block in blocks) for blocks in samples),
             tuple(
                 summarise(np.concatenate(blocks).tolist(), cache, "samples", mode)
-                for blocks in samples
+                for blocks, mode in zip(samples, modes, strict=True)
             ),
             tuple(errors),
         )
 
     def _take_turns(
         self, libraries: Sequence[Any], job: CompareJob
-    ) -> tuple[list[list[list[float]]], str]:
+    ) -> tuple[list[list[list[float]]], list[str]]:
         order = np.random.default_rng(job.seed)
         samples: list[list[list[float]]] = [[] for _ in libraries]
         for _ in range(job.blocks):
@@ -136,7 +135,7 @@ class WorkloadRunner:
             for _ in range(job.rounds):
                 for index in order.permutation(len(watches)):
                     samples[index][-1].append(watches[index].sample())
-        return samples, watches[0].mode
+        return samples, [watch.mode for watch in watches]
 
 
 def _failure(error: Exception) -> Failure:
@@ -164,48 +163,6 @@ def _checksum(arrays: Sequence[np.ndarray]) -> tuple[int, ...]:
         tail = int.from_bytes(data[whole.nbytes :].tobytes(), "little")
         sums.append((int(whole.sum(dtype=np.uint64)) ^ tail) + (tail << 64))
     return tuple(sums)
-
-
-def _load_or_make(
-    workload: Workload, inputs: Sequence[np.ndarray], path: Path
-) -> WorkloadReference:
-    """The reference an earlier worker of this session left at `path`, else a new one left there."""
-    types = workload.graph.output_types
-    if path.exists():
-        return _read_reference(path, types)
-    reference = reference_of(workload.graph, inputs)
-    handle, name = tempfile.mkstemp(suffix=".npz", dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
-        np.savez(file, allow_pickle=False, **_reference_data(reference))
-    os.replace(name, path)
-    return reference
-
-
-def _reference_data(reference: WorkloadReference) -> dict[str, np.ndarray]:
-    names = [f.name for f in fields(OutputReference) if f.name != "type"]
-    return {
-        f"{name}{i}": np.asarray(getattr(output, name))
-        for i, output in enumerate(reference.outputs)
-        for name in names
-    }
-
-
-def _read_reference(path: Path, types: Sequence[TensorType]) -> WorkloadReference:
-    with np.load(path, allow_pickle=False) as data:
-        return WorkloadReference(
-            tuple(
-                OutputReference(
-                    type_,
-                    data[f"expected{i}"],
-                    data[f"tolerance{i}"],
-                    float(data[f"rms{i}"]),
-                    float(data[f"norm{i}"]),
-                    float(data[f"norm_bound{i}"]),
-                    int(data[f"outliers{i}"]),
-                )
-                for i, type_ in enumerate(types)
-            )
-        )
 
 
 def _die_with_session(lifeline: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -66,6 +67,7 @@ class Job:
         self.stored: dict[str, Measurement] = {}
         self.best: Measurement | None = None
         self.failed: dict[str, int] = {}
+        self.modes: Counter[str] = Counter()
         self.measured = 0
         self.standing = Standing()
         # What baselines made of the graph, and those that were measured.
@@ -227,6 +229,8 @@ class Job:
         self.stored[record.candidate_digest] = record
         if record.failure is not None:
             self.count_failure(record.failure)
+        if record.timing is not None:
+            self.modes[record.timing.mode] += 1
 
     def count_failure(self, failure: Failure) -> None:
         self.failed[failure.kind.value] = self.failed.get(failure.kind.value, 0) + 1

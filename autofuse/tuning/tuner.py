@@ -11,7 +11,7 @@ from autofuse.devices import timed_device
 from autofuse.graph.canonical import canonical, digest, text
 from autofuse.graph.types import Graph
 from autofuse.measure.session import Worker
-from autofuse.measure.timing import Sampling
+from autofuse.measure.timing import Sampling, held_notes
 from autofuse.measure.workload import Workload
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.types import candidate_from_json
@@ -112,7 +112,7 @@ def _run(job: Job, strategy: str, search: Strategy, rules: Sequence[str]) -> Tun
     job.standing = Standing("done", findings.trials, findings.bound_us, findings.gap, residual_us)
     job.event(final.record)
     _close(job, strategy, findings, final, finished=not interrupted)
-    said = (*ruled.notes, *findings.notes, *notes)
+    said = (*ruled.notes, *findings.notes, *notes, *held_notes(job.modes))
     return _result(job, strategy, findings, ruled, final, interrupted, said)
 
 

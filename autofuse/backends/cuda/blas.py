@@ -63,7 +63,8 @@ def cublas_library() -> Any:
         library = ctypes.CDLL(f"libcublas.so.{major}")
         for name, arguments in _SIGNATURES.items():
             getattr(library, name).argtypes = arguments
-    except (ImportError, OSError, AttributeError) as error:
+    except (ImportError, OSError, AttributeError, RuntimeError) as error:
+        # The last from cuda-pathfinder, by which newer releases of CuPy look for libraries.
         reason = str(error).partition("\n")[0]
         raise CublasMissing(
             f"no cuBLAS of CUDA {major} found: install the extra cuda13 (or cuda12) ({reason})"

@@ -150,6 +150,12 @@ class Emulated:
             if isinstance(argument, Guarded):
                 argument.check()
 
+    def units(self, name: str) -> tuple[int, ...]:
+        """Bytes of an element of each parameter of kernel `name`. Raises EmulatorError."""
+        head = self._head(name)
+        entry = _Entry.in_dll(self._library, f"af_kernel_{name}")
+        return tuple(entry.parameter[k].unit for k in range(len(head.parameters)))
+
     def _head(self, name: str) -> Head:
         if name not in self.kernels:
             raise EmulatorError(f"no kernel {name} (there are: {', '.join(self.kernels)})")
