@@ -42,7 +42,7 @@ def attention(q: Any, k: Any, v: Any) -> Any:
 
 
 def masked_attention(q: Any, k: Any, v: Any) -> Any:
-    rows, keys = np.arange(q.shape[-2])[:, None], np.arange(k.shape[-2])[None, :]
+    rows, keys = xp.arange(q.shape[-2])[:, None], xp.arange(k.shape[-2])[None, :]
     scores = q @ np.swapaxes(k, -1, -2) * 0.3
     return softmax(xp.where(keys <= rows, scores, -np.inf)) @ v
 
@@ -97,3 +97,16 @@ def whole(graph: Graph) -> FusionGroup:
     """Everything as one group."""
     nodes = live(graph)
     return FusionGroup(nodes, needed_outputs(graph, nodes))
+
+
+def masked(
+    visible: Callable[[Any, Any], Any], hidden: float, keys: Callable[[int], Any] = xp.arange
+) -> Callable[..., Any]:
+    """Attention where row r sees key c if `visible(r, c)`; scores of the others are `hidden`."""
+
+    def function(q: Any, k: Any, v: Any) -> Any:
+        rows, columns = keys(q.shape[-2])[:, None], keys(k.shape[-2])[None, :]
+        scores = q @ np.swapaxes(k, -1, -2) * 0.3
+        return softmax(xp.where(visible(rows, columns), scores, hidden)) @ v
+
+    return function

@@ -23,11 +23,13 @@ HEAVY = 8.0
 
 class BlockPerRow:
     """Emits one segment as a block per row. `targets` names the buffer of each output; of those in
-    `rows` what is local to the row goes to scratch instead, from a start on."""
+    `rows` what is local to the row goes to scratch instead, from a start on; of those in `reach`
+    only so many positions along the last axis are needed."""
 
     def __init__(
         self, graph: Graph, form: Form, emitter: Emitter, frame: Frame, targets: dict[Value, str],
         rows: Mapping[Value, tuple[str, Expr]] | None = None,
+        reach: Mapping[Value, Expr] | None = None,
     ) -> None:  # fmt: skip
         self.graph, self.form, self.e, self.frame, self.targets = (
             graph,
@@ -37,7 +39,7 @@ class BlockPerRow:
             targets,
         )
         self.tags = dict(form.tags)
-        self.rows = rows or {}
+        self.rows, self.reach = rows or {}, reach or {}
         self.items: Index = ()
 
     def emit(self, keep: bool) -> None:
@@ -87,8 +89,12 @@ class BlockPerRow:
     def _index(self, value: Value, local: Index) -> Index:
         return join(self.tags[value], self.items, local)
 
-    def _walk(self, extents: tuple[int, ...], visit: Callable[[Index], tuple[Fold, ...]]) -> None:
-        """Lanes along the last axis (or all, when it is short), other axes one after another."""
+    def _walk(
+        self, extents: tuple[int, ...], visit: Callable[[Index], tuple[Fold, ...]],
+        last: Expr | None = None,
+    ) -> None:  # fmt: skip
+        """Lanes along the last axis (or all, when it is short), other axes one after another;
+        `last`: so many positions of the last axis are enough."""
         if not extents:
             visit(())
             return
@@ -98,7 +104,8 @@ class BlockPerRow:
         lane = self.e.open("l", inner)
         at = ix.delinearize(lane, extents) if flat else (*(sym for sym, _ in loops), lane)
         folds = visit(at)
-        self.e.close("lane", lane, ix.lit(inner), folds)
+        enough = ix.lit(inner) if last is None or flat else last
+        self.e.close("lane", lane, enough, folds)
         for sym, extent in reversed(loops):
             self.e.close("serial", sym, ix.lit(extent))
 
@@ -148,7 +155,8 @@ class BlockPerRow:
             self.e.assign(register, new[0])
             return (Fold(register, operator),)
 
-        self._walk(tuple(call.ins[0].shape[a] for a in axes), visit)
+        extents = tuple(call.ins[0].shape[a] for a in axes)
+        self._walk(extents, visit, self.reach.get(node.inputs[0]))
         return fold.finish(call, (self.e.bind(register),))
 
     def _scan(self, value: Value) -> None:
@@ -194,7 +202,7 @@ class BlockPerRow:
             self.e.store(scratch, ix.iadd(start, ix.linearize(at, local)), element)
             return ()
 
-        self._walk(local, visit)
+        self._walk(local, visit, self.reach.get(value))
 
     def _output(self, value: Value) -> None:
         out = self.graph.type_of(value)

@@ -96,6 +96,8 @@ class TileBlock:
         wide = min(s.column_block or self.columns, self.columns)
         self.width = min(-(-wide // s.columns) * s.columns, self.columns)
         self.batch: dict[int, Expr] = {}
+        # Terms that products need where a mask leaves out the rest, in the present block.
+        self.needed_terms: dict[int, Expr] = {}
         self.first_row: Expr = ix.lit(0)
         self.first_column: Expr = ix.lit(0)
 
@@ -205,10 +207,34 @@ class TileBlock:
     def panels(self, first: Expr, whole: int, block: int) -> Iterator[TileRun]:
         return self._spans(first, whole, block, self.s.columns)
 
+    def reached(self, p: Contraction, offset: int) -> tuple[Expr, Expr]:
+        """Of a product of which row r needs its columns up to r + `offset`: how many panels this
+        block needs, and how many columns that is."""
+        step = self.s.columns
+        last = ix.iadd(self.first_row, ix.lit(self.height + offset))
+        count = ix.iclamp(last, 1, p.width)
+        panels = self.e.let_index(ix.idiv(ix.iadd(count, ix.lit(step - 1)), step), "e", None)
+        columns = ix.imul(panels, step)
+        if p.width % step:
+            columns = Call("min", (columns, ix.lit(p.width)), DType.I64)
+        return panels, columns
+
+    def panels_up_to(self, p: Contraction, panels: Expr) -> Iterator[TileRun]:
+        """The first panels of a product whose columns are local."""
+        full, rest = divmod(p.width, self.s.columns)
+        if full:
+            number = self.e.open("s", full)
+            yield TileRun(ix.imul(number, self.s.columns), self.s.columns)
+            extent = Call("min", (panels, ix.lit(full)), DType.I64) if rest else panels
+            self.e.close("serial", number, extent)
+        if rest:
+            with self.only(Call("gt", (panels, ix.lit(full)), DType.BOOL)):
+                yield TileRun(ix.lit(full * self.s.columns), rest)
+
     def _terms(self, p: Contraction, cut: int, number: Expr) -> Expr:
         """Terms of the present block."""
         if not cut:
-            return ix.lit(p.terms)
+            return self.needed_terms.get(p.node, ix.lit(p.terms))
         return self.count_of(ix.imul(number, cut), p.terms, cut)
 
     def multiply(

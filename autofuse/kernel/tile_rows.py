@@ -9,19 +9,20 @@ left of separability, of RedFuser's condition for one pass, where the first redu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.block_per_row import BlockPerRow
 from autofuse.kernel.ir import Panel
 from autofuse.kernel.panels import Strided, column_number, left_index, symbol
-from autofuse.kernel.tile_block import LANES, Scratch, TileBlock
+from autofuse.kernel.tile_block import LANES, Scratch, TileBlock, TileRun
 from autofuse.kernel.values import ElementSource, Frame
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load, Sym
 from autofuse.ops.spec import Family, Index, Motion
 from autofuse.plan.forms import LOCAL, Tag, Tags, join
+from autofuse.plan.masks import reach_of
 from autofuse.plan.tiles import Contraction
 
 
@@ -38,11 +39,12 @@ class _Scaling:
 @dataclass
 class _Rows:
     """What is in scratch so far: rows of products with the scalings that are still due, and one
-    number a row of reductions."""
+    number a row of reductions; of values that a mask cuts short how many columns there are."""
 
     products: dict[int, Scratch] = field(default_factory=dict)
     due: dict[int, tuple[_Scaling, ...]] = field(default_factory=dict)
     totals: dict[Value, str] = field(default_factory=dict)
+    reach: dict[Value, Expr] = field(default_factory=dict)
 
 
 def emit_rows(b: TileBlock) -> None:
@@ -50,29 +52,43 @@ def emit_rows(b: TileBlock) -> None:
     done = _Rows()
     for p in b.tiles.products:
         left = _left(b, p, done)
-        done.products[p.node] = _whole_rows(b, p, left)
+        done.products[p.node] = _whole_rows(b, p, left, done)
     with b.each_row() as (row, at_row):
         outputs = b.form.outputs
         _program(b, done, row, at_row, outputs).emit_row(b.items(at_row), b.s.stage)
 
 
-def _whole_rows(b: TileBlock, p: Contraction, left: Strided) -> Scratch:
+def _whole_rows(b: TileBlock, p: Contraction, left: Strided, done: _Rows) -> Scratch:
     """All columns of a product for the rows of the block."""
     stride = -(-p.width // LANES) * LANES
-    cut = b.s.term_block if b.s.term_block < p.terms else 0
+    cut = b.s.term_block if b.s.term_block < p.terms and p.node not in b.needed_terms else 0
     own = (
         b.zeroed(p, stride)
         if cut
         else Scratch(b.e.local(b.dtype(p), b.height * stride, "acc"), stride)
     )
     with b.term_blocks(p.terms, cut) as (number, _):
-        for panel in b.panels(ix.lit(0), p.width, p.width):
+        for panel in _panels(b, p, done):
             right = b.right(p, panel.first, panel.count, cut, number)
             for tile in b.row_tiles():
                 target = Panel(own.buffer, b.place(own, tile.first, panel.first), own.stride)
                 at = b.left_panel(left, tile, cut, number)
                 b.multiply(p, tile, target, at, right, cut, number)
     return own
+
+
+def _panels(b: TileBlock, p: Contraction, done: _Rows) -> Iterator[TileRun]:
+    """The panels of a product that some row of the block needs."""
+    reach = reach_of(b.graph, b.form, b.tiles, p)
+    if reach is None:
+        yield from b.panels(ix.lit(0), p.width, p.width)
+        return
+    panels, columns = b.reached(p, reach.offset)
+    done.reach.update(dict.fromkeys(reach.values, columns))
+    for other in b.tiles.products:
+        if b.graph[other.node].inputs[other.left] in reach.values:
+            b.needed_terms[other.node] = columns
+    yield from b.panels_up_to(p, panels)
 
 
 def _left(b: TileBlock, p: Contraction, done: _Rows) -> Strided:
@@ -142,7 +158,7 @@ def _program(
         outputs=outputs,
         tags=tuple(sorted({**b.tags, **(tags or {})}.items())),
     )
-    return BlockPerRow(b.graph, own, b.e, frame, b.targets, kept)
+    return BlockPerRow(b.graph, own, b.e, frame, b.targets, kept, done.reach)
 
 
 def _constant(value: Expr) -> ElementSource:

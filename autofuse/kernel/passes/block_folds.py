@@ -21,6 +21,7 @@ from autofuse.kernel.ir import (
     substitute,
     substitute_stmt,
 )
+from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 
@@ -47,27 +48,28 @@ def _block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 
 def _wanted(loop: Loop) -> bool:
     extrema = any(f.operator in ("max", "min") and f.target.dtype.is_float for f in loop.folds)
-    long = isinstance(loop.extent, Lit) and int(loop.extent.value) >= NARROW
+    most = int(loop.extent.value) if isinstance(loop.extent, Lit) else loop.var.extent
+    long = most is not None and most >= NARROW
     return extrema and long and not any(isinstance(s, Loop) for s in statements(loop.body))
 
 
 def _rewrite(loop: Loop) -> list[Stmt]:
-    assert isinstance(loop.extent, Lit)
-    extent = int(loop.extent.value)
-    width = WIDE if extent >= WIDE else NARROW
-    whole, rest = divmod(extent, width)
+    most = int(loop.extent.value) if isinstance(loop.extent, Lit) else loop.var.extent
+    assert most is not None
+    width = WIDE if most >= WIDE else NARROW
+    whole, rest = ix.idiv(loop.extent, width), ix.imod(loop.extent, width)
     arrays = {f.target.name: f"{f.target.name}_{loop.var.name}" for f in loop.folds}
     lane = Sym(f"{loop.var.name}_w", I64, width)
-    step = Sym(f"{loop.var.name}_c", I64, whole)
+    step = Sym(f"{loop.var.name}_c", I64, most // width)
     done: list[Stmt] = [Local(arrays[f.target.name], f.target.dtype, width) for f in loop.folds]
     starts = [Store(arrays[f.target.name], lane, _start(f)) for f in loop.folds]
     done.append(Loop("lane", lane, Lit(width, I64), tuple(starts)))
     base = Call("mul", (step, Lit(width, I64)), I64)
     main = Loop("lane", lane, Lit(width, I64), _body(loop, arrays, lane, base))
-    done.append(Loop("serial", step, Lit(whole, I64), (main,)))
-    if rest:
-        tail = _body(loop, arrays, lane, Lit(whole * width, I64))
-        done.append(Loop("lane", lane, Lit(rest, I64), tail))
+    done.append(Loop("serial", step, whole, (main,)))
+    if rest != ix.lit(0):
+        tail = _body(loop, arrays, lane, ix.imul(whole, width))
+        done.append(Loop("lane", lane, rest, tail))
     joins = [Assign(f.target, _join(f, arrays[f.target.name], lane)) for f in loop.folds]
     done.append(Loop("serial", lane, Lit(width, I64), tuple(joins)))
     return done
