@@ -19,6 +19,7 @@ from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
 from autofuse.kernel.lower import extract, lower
 from autofuse.ops import index as ix
+from autofuse.ops.conditions import latest
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Sym
 from autofuse.plan.legality import Refusal, check_group
@@ -154,4 +155,4 @@ def compared(fn: str, a: Expr, b: Expr) -> Expr:
     ],
 )
 def test_the_last_value_for_which_a_condition_holds(condition: Expr, wanted: Expr | None) -> None:
-    assert ix.latest(condition, "c") == wanted
+    assert latest(condition, "c") == wanted

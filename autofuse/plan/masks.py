@@ -18,6 +18,7 @@ import numpy as np
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops import index as ix
+from autofuse.ops.conditions import latest
 from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.scalar import COMPARISONS, Call, Expr, Lit, Sym
@@ -176,7 +177,7 @@ class _Search:
             condition = _Positions(self.graph).element(mask, place)
         except _NotPositionsError:
             return None
-        bound = ix.latest(condition, COLUMN)
+        bound = latest(condition, COLUMN)
         found = None if bound is None else ix.coefficients(bound, (ROW,))
         if found is None or found[0] != (1,) or not isinstance(found[1], Lit):
             return None
