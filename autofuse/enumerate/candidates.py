@@ -25,7 +25,8 @@ _CHEAP = (Family.ELEMENTWISE, Family.MOVEMENT, Family.RANDOM, Family.SOURCE)
 class EnumerateOptions:
     """Limits of the enumeration; every one that bites is counted.
 
-    `max_nodes` of a grown group, `whole_nodes` of kernels fused side by side or of all between
+    `max_nodes` of a grown group, `max_products` in it (attention has two, a gated MLP three),
+    `whole_nodes` of kernels fused side by side or of all between
     two barriers;
     `max_groups` kept in all; `max_per_seed` sets of supernodes tried
     from each supernode; `beam` sets kept per size and supernode; `fanout` neighbours tried per set;
@@ -37,6 +38,7 @@ class EnumerateOptions:
     """
 
     max_nodes: int = 64
+    max_products: int = 3
     whole_nodes: int = 1024
     max_groups: int = 200_000
     max_per_seed: int = 24
@@ -142,6 +144,10 @@ class Judge:
         nodes = self.supernodes.nodes(mask)
         if len(nodes) > limit and mask & (mask - 1):
             self.counts["limit: nodes"] += 1
+            return None
+        products = sum(self.graph[n].spec.family is Family.CONTRACTION for n in nodes)
+        if products > self.options.max_products and mask & (mask - 1):
+            self.counts["limit: products"] += 1
             return None
         needed, droppable = self._outputs(mask)
         if not needed:

@@ -32,6 +32,8 @@ TRIED = 5
 WORTH = 0.01
 # After so many optimistic estimates in a row that came to nothing no more are followed.
 VAIN = 4
+# Kernels that must be new before planning is judged again: one for so many that are known.
+NEW_SHARE = 16
 
 
 # --- the model bias ---------------------------------------------------------------------------
@@ -218,9 +220,10 @@ class Allocation:
         self, known: int, look: Callable[[], Outlook], per_plan_s: float, *, may_yield: bool
     ) -> Next:
         """What comes next while planning, with so many kernels known; `look` is asked only when
-        there are new ones. `may_yield`: planning may give way to launch configurations, as there
+        there are as many new ones as can matter, a sixteenth: it solves the program three times.
+        `may_yield`: planning may give way to launch configurations, as there
         was a round since it last did."""
-        if known == self._known:
+        if known == self._known or known - self._known < self._known // NEW_SHARE:
             return self._judged
         outlook = look()
         if self._expected is not None:
