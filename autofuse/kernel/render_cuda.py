@@ -67,6 +67,8 @@ class _CudaPrinter(Printer):
     def lines(self) -> Iterator[str]:
         if self.dynamic:
             yield "  AF_DYNAMIC(unsigned char, af_shared);"
+        if _meets(self.kernel.body):
+            yield "  int32_t turn = 0;"
         segments = grids(self.kernel)
         yield from self.block(tuple(s for s in self.kernel.body if s not in segments), 1, False)
         if not segments:
@@ -209,9 +211,7 @@ class _CudaPrinter(Printer):
         yield from self.start_folds(loop, depth)
         yield from self.passes(loop, depth)
         for fold in loop.folds:
-            name, kind = fold.target.name, f"{fold.operator}_{fold.target.dtype}"
-            total = f"af_{self.team.kind}_{kind}({name}, {self.team.size})"
-            yield f"{pad}{name} = af_join_{kind}({_before(fold, loop)}, {total});"
+            yield f"{pad}{self.joined(fold, loop)}"
         if (not loop.folds or self.team.kind == "warp") and self.shares(loop):
             yield f"{pad}{self.team.sync}"
 
@@ -222,6 +222,17 @@ class _CudaPrinter(Printer):
             name, kind = fold.target.name, self.dialect.types[fold.target.dtype]
             yield f"{pad}const {kind} {_before(fold, loop)} = {name};"
             yield f"{pad}{name} = af_identity_{fold.operator}_{fold.target.dtype}();"
+
+    def joined(self, fold: Fold, loop: Loop) -> str:
+        """The shares of a team's threads and the running value before them, as one."""
+        name, kind = fold.target.name, f"{fold.operator}_{fold.target.dtype}"
+        call, size = f"af_{self.team.kind}_{kind}", self.team.size
+        total = {
+            "warp": f"{call}({name}, {size})",
+            "block": f"{call}({name}, {size}, turn ^= 1)",
+            "column": f"{call}<{size}>({name}, turn ^= 1)",
+        }[self.team.kind]
+        return f"{name} = af_join_{kind}({_before(fold, loop)}, {total});"
 
     def passes(self, loop: Loop, depth: int) -> Iterator[str]:
         """The lanes of this thread: those `team.size` apart, numbered by the loop's counter."""
@@ -332,8 +343,7 @@ class _CudaPrinter(Printer):
             step = f"{p} < {extent_of(loop)}; {p} += {team.size}"
             yield f"{pad}for (int32_t {p} = {team.place}; {step})"
             yield f"{pad}  {name} = af_join_{kind}({name}, {read});"
-            total = f"af_{team.kind}_{kind}({name}, {team.size})"
-            yield f"{pad}{name} = af_join_{kind}({_before(fold, loop)}, {total});"
+            yield f"{pad}{self.joined(fold, loop)}"
 
 
 def _before(fold: Fold, loop: Loop) -> str:
@@ -355,6 +365,12 @@ def _size(loop: Loop) -> int:
 
 def _is_part(stmt: Stmt) -> bool:
     return isinstance(stmt, Loop) and stmt.kind == "part"
+
+
+def _meets(body: tuple[Stmt, ...]) -> bool:
+    """Threads of a block fold something together."""
+    loops = [s for s in body if isinstance(s, Loop) and s.kind != "warp"]
+    return any(s.folds or _meets(s.body) for s in loops)
 
 
 def _has_local(loop: Loop) -> bool:

@@ -102,7 +102,8 @@ AF_BYTES(bool, bool)
 #define af_store_vector(V, buffer, i, ...) (*reinterpret_cast<V *>((buffer) + (i)) = V{{__VA_ARGS__}})
 
 /* Folds over the threads of a warp, of a block (a multiple of 32) and over the rows of threads of a
-   block of 32 columns: every thread gets the total. */
+   block of 32 columns: every thread gets the total. A block meets once in each: folds one after
+   another take turns (0, 1, 0, ...), and who writes for a turn has met all who read for the last. */
 AF_INLINE int af_shuffle(int x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 AF_INLINE float af_shuffle(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 AF_INLINE double af_shuffle(double x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
@@ -120,26 +121,26 @@ AF_INLINE uint8_t af_shuffle(uint8_t x, int mask) { return (uint8_t)__shfl_xor_s
     for (int m = lanes / 2; m > 0; m >>= 1) x = af_join_##OP##_##D(x, af_shuffle(x, m));     \
     return x;                                                                                \
   }                                                                                          \
-  AF_INLINE T af_block_##OP##_##D(T x, int threads = blockDim.x)                             \
+  AF_INLINE T af_block_##OP##_##D(T x, int threads, int turn)                                \
   {                                                                                          \
-    __shared__ T part[32];                                                                   \
+    __shared__ T part[2][32];                                                                \
+    const int lane = threadIdx.x & 31, warps = threads / 32;                                 \
     x = af_warp_##OP##_##D(x);                                                               \
+    if (lane == 0) part[turn][threadIdx.x >> 5] = x;                                         \
     __syncthreads();                                                                         \
-    if ((threadIdx.x & 31) == 0) part[threadIdx.x >> 5] = x;                                 \
-    __syncthreads();                                                                         \
-    const int lane = threadIdx.x & 31;                                                       \
-    x = lane < threads / 32 ? part[lane] : af_identity_##OP##_##D();                         \
+    if ((warps & (warps - 1)) == 0)                                                          \
+      return af_warp_##OP##_##D(part[turn][lane & (warps - 1)], warps);                      \
+    x = lane < warps ? part[turn][lane] : af_identity_##OP##_##D();                          \
     return af_warp_##OP##_##D(x);                                                            \
   }                                                                                          \
-  AF_INLINE T af_column_##OP##_##D(T x, int rows)                                            \
+  template <int ROWS> AF_INLINE T af_column_##OP##_##D(T x, int turn)                        \
   {                                                                                          \
-    __shared__ T part[1024];                                                                 \
+    __shared__ T part[2][32 * ROWS];                                                         \
+    part[turn][threadIdx.x] = x;                                                             \
     __syncthreads();                                                                         \
-    part[threadIdx.x] = x;                                                                   \
-    __syncthreads();                                                                         \
-    x = part[threadIdx.x & 31];                                                              \
-    for (int row = 1; row < rows; row++)                                                     \
-      x = af_join_##OP##_##D(x, part[row * 32 + (threadIdx.x & 31)]);                        \
+    x = part[turn][threadIdx.x & 31];                                                        \
+    for (int row = 1; row < ROWS; row++)                                                     \
+      x = af_join_##OP##_##D(x, part[turn][row * 32 + (threadIdx.x & 31)]);                  \
     return x;                                                                                \
   }
 #define AF_FOLDS(T, D, LOW, HIGH)                                                            \
