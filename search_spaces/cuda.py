@@ -228,6 +228,18 @@ def _grids(q: _Question) -> tuple[Setting, ...]:
     return ("one",) if q.made.get("reduce") == "barrier" else q.choices
 
 
+def _stages(q: _Question) -> tuple[Setting, ...]:
+    """Rows to come have room besides one that is kept, and are as many whole copies for a block (or
+    each of its warps) that goes from row to row."""
+    teams = q.made["threads"] // WARP if q.made["reduce"] == "warp" else 1
+    alone = q.made["reduce"] in ("warp", "block") and not q.made.get("rows")
+    strides = q.made["grid"] == "stride" and q.facts.items > teams * q.limits.sms
+    if not (alone and strides) or q.facts.row * q.facts.narrowest % VECTOR_BYTES:
+        return ()
+    room = q.limits.shared_per_block - FOLD_BYTES - teams * q.facts.row * max(4, q.facts.narrowest)
+    return tuple(n for n in q.choices if n * teams * (q.facts.read // q.facts.items) <= room)
+
+
 def _turns(q: _Question) -> tuple[Setting, ...]:
     return q.choices if q.facts.transposes else ()
 
@@ -255,7 +267,7 @@ _NARROWER: Mapping[
     str, Callable[[_Question], tuple[Setting, ...]]
 ] = {
     "reduce": _folds, "threads": _threads, "rows": _rows, "vector": _vectors, "items": _items,
-    "keep": _keeps, "grid": _grids, "transpose": _turns, "loop_unroll": _unrolls,
+    "keep": _keeps, "grid": _grids, "stages": _stages, "transpose": _turns, "loop_unroll": _unrolls,
     "blocks": _blocks, "math": _maths,
 }  # fmt: skip
 

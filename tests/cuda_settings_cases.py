@@ -135,6 +135,7 @@ TURN: dict[str, Graph] = {
 
 
 REDUCE = ("warp", "block", "split", "barrier")
+KEEP = ("registers", "shared", "reread")
 
 
 def _settings(**choices: tuple[Setting, ...]) -> list[dict[str, Setting]]:
@@ -151,8 +152,9 @@ def cases() -> Iterator[tuple[str, Graph, LaunchConfig]]:
         "row": (
             ROW,
             [
-                *_settings(vector=(4,), reduce=REDUCE, keep=("registers", "shared", "reread")),
+                *_settings(vector=(4,), reduce=REDUCE, keep=KEEP),
                 *_settings(vector=(1,), reduce=REDUCE, keep=("registers",), rows=(3,)),
+                *_settings(vector=(4,), reduce=REDUCE[:2], keep=KEEP, stages=(2, 3)),
             ],
         ),
         "column": (COLUMN, _settings(vector=(1, 2, 4), reduce=("", "block", "split"))),
@@ -179,6 +181,10 @@ GOLDEN: dict[str, tuple[Graph, LaunchConfig]] = {
         ROW["softmax"], LaunchConfig.of(vector=4, reduce="warp", keep="registers", grid="one"),
     ),
     "softmax_shared": (ROW["softmax_half"], LaunchConfig.of(vector=8, keep="shared", threads=64)),
+    "standard_ahead": (
+        ROW["standard"],
+        LaunchConfig.of(vector=4, reduce="warp", keep="registers", stages=3, threads=64),
+    ),
     "standard_barrier": (
         ROW["standard_long"],
         LaunchConfig.of(vector=4, reduce="barrier", keep="registers", parts=3, threads=64),

@@ -69,8 +69,10 @@ def references() -> References:
     return {}
 
 
-def launched(library: Emulated, made: OneKernel, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The graph's outputs, from a launch as `cuda_shape` asks for it; with grid="stride", of few
+def launched(
+    library: Emulated, made: OneKernel, inputs: Sequence[np.ndarray], few: int = 5
+) -> list[np.ndarray]:
+    """The graph's outputs, from a launch as `cuda_shape` asks for it; with grid="stride", of a few
     blocks."""
     graph, kernel = made.graph, made.kernel
     given = dict(zip(graph.inputs, inputs, strict=True))
@@ -84,7 +86,7 @@ def launched(library: Emulated, made: OneKernel, inputs: Sequence[np.ndarray]) -
     work = [Guarded(p.name, np.zeros(p.size, p.dtype.numpy)) for p in scratch_params(kernel)]
     blocks, together = blocks_wanted(kernel), is_cooperative(kernel)
     if settings(kernel).grid == "stride" and not together:
-        blocks = min(blocks, 5)
+        blocks = min(blocks, few)
     library.launch(
         kernel.name, blocks, block_threads(kernel), [*arrays, *outs, *work],
         shared_bytes=shared_bytes(kernel), orders=TWO, cooperative=together,

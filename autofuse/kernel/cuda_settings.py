@@ -33,6 +33,7 @@ class Settings:
     blocks: int = p.BLOCKS.default
     parts: int = p.PARTS.default
     transpose: bool = p.TRANSPOSE.default
+    stages: int = p.STAGES.default
 
     @property
     def warps(self) -> int:

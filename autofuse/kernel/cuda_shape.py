@@ -124,5 +124,6 @@ def _locals(body: tuple[Stmt, ...], own: Settings, team: Team) -> Iterator[tuple
 
 
 def bytes_of(stmt: Local, team: Team) -> int:
-    """Shared memory that the block keeps for one row or tile."""
-    return -(-stmt.size * stmt.dtype.itemsize // 16) * 16 * team.count
+    """Shared memory that the block keeps for one row or tile, in all of its stages."""
+    stages = 1 if stmt.source is None else stmt.source.stages
+    return -(-stmt.size * stmt.dtype.itemsize // 16) * 16 * team.count * stages

@@ -56,14 +56,25 @@ class Assign:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """buffer[start ..], of which rows are copied: `stages` of them are in scratch at once, of which
+    all but one belong to grid iterations that come later."""
+
+    buffer: str
+    start: Expr
+    stages: int
+
+
+@dataclass(frozen=True, slots=True)
 class Local:
     """Scratch of one grid iteration, shared by its lanes: `size` elements of `dtype`. Of a
-    `private` one every lane has its own, in registers."""
+    `private` one every lane has its own, in registers; one with a `source` is only read."""
 
     name: str
     dtype: DType
     size: int
     private: bool = False
+    source: Source | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +173,8 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return (index, *values)
         case Stream(start=start, count=count):
             return (start, count)
+        case Local(source=Source(start=start)):
+            return (start,)
         case Loop(extent=extent):
             return (extent,)
     return ()
@@ -242,6 +255,8 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             return StoreVector(buffer, change(index), tuple(change(v) for v in values))
         case Stream(buffer, start, local, count):
             return Stream(buffer, change(start), local, change(count))
+        case Local(source=Source() as source):
+            return replace(stmt, source=replace(source, start=change(source.start)))
         case Loop():
             body = tuple(map_exprs(s, change) for s in stmt.body)
             return replace(stmt, extent=change(stmt.extent), body=body)
@@ -262,6 +277,10 @@ def show(expr: Expr) -> str:
             return f"{fn}{suffix}({', '.join(map(show, args))})"
 
 
+def _source(source: Source) -> str:
+    return f"{source.buffer}[{show(source.start)} ..] in {source.stages} stages"
+
+
 def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
     pad = "  " * depth
     for stmt in body:
@@ -272,8 +291,9 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield f"{pad}var {sym.name}: {sym.dtype} = {show(init)}"
             case Assign(sym, value):
                 yield f"{pad}{sym.name} = {show(value)}"
-            case Local(name, dtype, size, private):
-                yield f"{pad}{'private' if private else 'local'} {name}: {dtype}[{size}]"
+            case Local(name, dtype, size, private, source):
+                text = f"{pad}{'private' if private else 'local'} {name}: {dtype}[{size}]"
+                yield text if source is None else f"{text} = {_source(source)}"
             case Store(buffer, index, value):
                 yield f"{pad}{buffer}[{show(index)}] = {show(value)}"
             case LoadVector(syms, buffer, index):

@@ -20,6 +20,7 @@ from autofuse.kernel.cuda_shape import (
     local_bytes,
     waits,
 )
+from autofuse.kernel.cuda_sync import fills, must_meet
 from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.ir import (
     Fold,
@@ -34,6 +35,7 @@ from autofuse.kernel.ir import (
     statements,
 )
 from autofuse.kernel.printer import Printer, signature
+from autofuse.kernel.render_fetch import Fetching, fetching
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
 
@@ -62,6 +64,8 @@ class _CudaPrinter(Printer):
         self.dynamic = local_bytes(kernel) > STATIC_SHARED
         self.offset = 0
         self.grid, self.row, self.part, self.edge = "", "", "", ""
+        first = grids(kernel)[:1]
+        self.fetching = fetching(first[0]) if first else None
         self.works = iter(p.name for p in kernel.params if p.role == "work")
 
     def lines(self) -> Iterator[str]:
@@ -73,6 +77,8 @@ class _CudaPrinter(Printer):
         yield from self.block(tuple(s for s in self.kernel.body if s not in segments), 1, False)
         if not segments:
             return
+        if self.fetching is not None:
+            yield from self.fetch_ahead(self.fetching)
         total = sum(extent_of(s) for s in segments)
         wide = any(s.var.dtype is DType.I64 for s in segments)
         kind = self.index_type(DType.I64 if wide else DType.I32)
@@ -102,9 +108,28 @@ class _CudaPrinter(Printer):
         if _reads(loop.body, loop.var.name) or any(_is_part(s) for s in statements(loop.body)):
             yield f"      const {self.index_type(loop.var.dtype)} {loop.var.name} = {value};"
         self.grid, self.part = loop.var.name, ""
-        yield from self.block(loop.body, 3, False)
-        if self.own.grid != "one" and _has_local(loop):
-            yield "      __syncthreads();"
+        yield from self.iteration(loop.body, 3, self.own.grid != "one")
+
+    def iteration(self, body: tuple[Stmt, ...], depth: int, again: bool) -> Iterator[str]:
+        """One of a team's iterations, after which there may be others."""
+        pad, fetched = "  " * depth, self.fetching
+        own = fetched if any(isinstance(s, Local) and s.source for s in body) else None
+        if own is not None:
+            types = self.dialect.types
+            yield from (f"{pad}{line}" for line in own.arrival(lambda row: types[row.dtype]))
+        yield from self.block(body, depth, False)
+        if again and must_meet(body, self.kernel, self.team.kind):
+            yield f"{pad}{self.team.sync}"
+        if own is not None:
+            yield f"{pad}{own.departure()}"
+
+    def fetch_ahead(self, fetched: Fetching) -> Iterator[str]:
+        outer = self.team
+        self.team = inner_team(fetched.dealt.kind, self.own, outer) if fetched.dealt else outer
+        for row in fetched.stored():
+            yield from (f"  {line}" for line in self.shared(row))
+        yield from fetched.prologue(self.team, lambda sym: self.index_type(sym.dtype), self.text)
+        self.team = outer
 
     def block(self, body: tuple[Stmt, ...], depth: int, in_lane: bool) -> Iterator[str]:
         for n, stmt in enumerate(body):
@@ -129,8 +154,10 @@ class _CudaPrinter(Printer):
         match stmt:
             case Local(name, dtype, size, True):
                 yield f"{pad}{types[dtype]} {name}[{size}];"
-            case Local():
+            case Local(source=None):
                 yield from (f"{pad}{line}" for line in self.shared(stmt))
+            case Local():
+                pass  # declared where it arrives
             case LoadVector(syms, buffer, index):
                 kind = f"af_{syms[0].dtype}x{len(syms)}"
                 name = f"{syms[0].name}_x{len(syms)}"
@@ -197,22 +224,13 @@ class _CudaPrinter(Printer):
     def is_shared(self, stmt: Stmt) -> bool:
         return isinstance(stmt, Store | StoreVector) and stmt.buffer not in self.outs
 
-    def shares(self, loop: Loop) -> bool:
-        private = {
-            s.name for s in statements(self.kernel.body) if isinstance(s, Local) and s.private
-        }
-        return any(
-            self.is_shared(s) and s.buffer not in private  # type: ignore[union-attr]  # a store
-            for s in statements(loop.body)
-        )
-
     def lane(self, loop: Loop, depth: int, in_lane: bool) -> Iterator[str]:
         pad = "  " * depth
         yield from self.start_folds(loop, depth)
         yield from self.passes(loop, depth)
         for fold in loop.folds:
             yield f"{pad}{self.joined(fold, loop)}"
-        if (not loop.folds or self.team.kind == "warp") and self.shares(loop):
+        if (not loop.folds or self.team.kind == "warp") and fills(loop, self.kernel):
             yield f"{pad}{self.team.sync}"
 
     def start_folds(self, loop: Loop, depth: int) -> Iterator[str]:
@@ -288,9 +306,7 @@ class _CudaPrinter(Printer):
             if _reads(loop.body, v):
                 yield f"{pad}  const {kind} {v} = {place if known else clamped};"
             self.edge = "" if known else f"{place} < {extent}"
-        yield from self.block(loop.body, depth + 1, False)
-        if loop.kind == "warp" and _has_local(loop):
-            yield f"{pad}  {self.team.sync}"
+        yield from self.iteration(loop.body, depth + 1, loop.kind == "warp")
         yield f"{pad}}}"
         self.team, self.edge = outer
 
@@ -371,7 +387,3 @@ def _meets(body: tuple[Stmt, ...]) -> bool:
     """Threads of a block fold something together."""
     loops = [s for s in body if isinstance(s, Loop) and s.kind != "warp"]
     return any(s.folds or _meets(s.body) for s in loops)
-
-
-def _has_local(loop: Loop) -> bool:
-    return any(isinstance(s, Local) and not s.private for s in statements(loop.body))

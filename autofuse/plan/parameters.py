@@ -173,6 +173,11 @@ GRID = LaunchParameter(
     "There is one block for each piece of the work, or any number of blocks stride over it.",
     (*LOOPS, GEMM), spelled=True,
 )  # fmt: skip
+STAGES = LaunchParameter(
+    "stages", int, (0, 2, 3), 0,
+    "Rows in shared memory at once, of which all but one are copied ahead while a striding block "
+    "computes (0: none is copied ahead).", (ROW,),
+)  # fmt: skip
 TRANSPOSE = LaunchParameter(
     "transpose", bool, (False, True), False,
     "Strided reads go through a padded tile of shared memory.", (ITEM, GEMM),
@@ -191,7 +196,7 @@ PARTS = LaunchParameter(
     "Blocks that share a row which is split (0: as many as its length asks for).", least=0,
 )  # fmt: skip
 CUDA_LAUNCH = _table(
-    IMPL, REDUCE, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, TRANSPOSE, LOOP_UNROLL,
+    IMPL, REDUCE, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES, TRANSPOSE, LOOP_UNROLL,
     COMPILER_UNROLL, BLOCKS, CUDA_MATH, PARTS,
     replace(TILE, doc=f"{TILE.doc} Here it follows from threads and items.", kinds=(), default=0,
             least=0),

@@ -39,7 +39,6 @@ extern "C" __global__ void __launch_bounds__(256) softmax(AF_IN(float, in0), AF_
         const float v8 = v7 / v6;
         out0[p0 * 512 + l3] = v8;
       }
-      __syncthreads();
     }
   }
 }

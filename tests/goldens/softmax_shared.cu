@@ -124,7 +124,6 @@ extern "C" __global__ void __launch_bounds__(64) softmax_shared(AF_IN(af_f16, in
           af_store_vector(af_f16x8, out0, p0 * 320 + l3 * 8, af_store_f16(v8_0), af_store_f16(v8_1), af_store_f16(v8_2), af_store_f16(v8_3), af_store_f16(v8_4), af_store_f16(v8_5), af_store_f16(v8_6), af_store_f16(v8_7));
         }
       }
-      __syncthreads();
     }
   }
 }

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 from autofuse.backends.cuda.devices import Target, blocks_resident
 from autofuse.kernel.cuda_settings import settings
-from autofuse.kernel.cuda_shape import block_threads, blocks_wanted, is_cooperative, shared_bytes
+from autofuse.kernel.cuda_shape import (
+    block_threads,
+    blocks_wanted,
+    cuda_kernel,
+    is_cooperative,
+    local_bytes,
+    shared_bytes,
+)
 from autofuse.kernel.ir import Kernel
 from autofuse.ops.types import AutofuseError
 
@@ -43,7 +50,8 @@ def geometry(kernel: Kernel, target: Target) -> Geometry:
             f"{target.shared_per_block} of {target}"
         )
     wanted, cooperative = blocks_wanted(kernel), is_cooperative(kernel)
-    resident = target.sms * max(1, blocks_resident(target, threads, 1, shared))
+    held = local_bytes(cuda_kernel(kernel))
+    resident = target.sms * max(1, blocks_resident(target, threads, 1, held))
     if cooperative and wanted > resident:
         raise UnsupportedKernel(
             f"{wanted} blocks wait for each other, more than the {resident} that {target} holds"

@@ -1,5 +1,5 @@
 /* Threads as fibers of one host thread, switched only at calls into the runtime. The runtime is
-   fibers.h, memory.h, waiting.h and launch.h, one after another. */
+   fibers.h, memory.h, waiting.h, async.h and launch.h, one after another. */
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -94,6 +94,15 @@ struct Shadow {
   bool atomic;
 };
 
+/* A copy under way, and an mbarrier: a phase ends when `pending` threads have arrived and as many
+   bytes as were expected. */
+struct Copying { char *to; const char *from; uint32_t bytes; };
+struct Ready {
+  uint32_t count, pending, phase;
+  int64_t expected;
+  std::vector<Copying> copies;
+};
+
 struct Block;
 struct Fiber {
   Place place;
@@ -112,6 +121,7 @@ struct Fiber {
   uint32_t fence_epoch, fence_tick;
   Known fence_known;
   Shared fence_block;
+  std::vector<Copying> copies; /* that nothing counts yet */
   const void *read_at; /* the last atomic, and what there was to know */
   uint64_t read_version;
 };
@@ -123,6 +133,7 @@ struct Block {
   Shared known;
   Known published;
   std::vector<Fiber> fibers;
+  std::map<const void *, Ready> ready;
   std::vector<char> shared; /* while other blocks run */
 };
 
@@ -219,4 +230,6 @@ static void leave()
 }
 
 void yield() { leave(); }
+
+static char poison() { return (char)(run.order == 0 ? 0xff : run.order == 1 ? 0xa5 : 0x7f); }
 

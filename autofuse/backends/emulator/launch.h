@@ -12,12 +12,10 @@ static void entry()
 {
   run.kernel->call(run.arguments);
   run.self->state = DONE;
-  run.self->block->done++;
+  if (++run.self->block->done == run.self->block->fibers.size()) all_arrived(*run.self->block);
   run.progress++;
   to_scheduler();
 }
-
-static char poison() { return (char)(run.order == 0 ? 0xff : run.order == 1 ? 0xa5 : 0x7f); }
 
 /* Where __shared__ variables are: those of the kernel and those of device functions, which are in
    sections, and those of templates, for which the compiler ignores the section: all that is zero at
@@ -66,6 +64,7 @@ static bool start(Block &b, uint32_t id, size_t first_stack_index)
   b.known = std::make_shared<const Known>();
   b.published = Known();
   b.shared.clear();
+  b.ready.clear();
   b.fibers.resize(threads);
   for (uint32_t t = 0; t < threads; t++) {
     Fiber &f = b.fibers[t];
@@ -82,6 +81,7 @@ static bool start(Block &b, uint32_t id, size_t first_stack_index)
     f.tick = f.steps = 0;
     f.fenced = f.unfenced = false;
     f.read_at = nullptr;
+    f.copies.clear();
     if (!f.known.empty()) f.known = Known();
   }
   return true;

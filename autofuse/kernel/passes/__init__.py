@@ -14,6 +14,7 @@ from autofuse.kernel.passes.block_folds import block_folds
 from autofuse.kernel.passes.column_blocks import column_blocks
 from autofuse.kernel.passes.drop_dead import drop_dead
 from autofuse.kernel.passes.early_loads import early_loads
+from autofuse.kernel.passes.fetch_rows import fetch_rows
 from autofuse.kernel.passes.flatten_lanes import flatten_lanes
 from autofuse.kernel.passes.fuse_lanes import fuse_lanes
 from autofuse.kernel.passes.join_rows import join_rows
@@ -37,6 +38,7 @@ C_PASSES: tuple[Pass, ...] = (lanes_inward, stream_stores, block_folds)
 CUDA_PASSES: tuple[Pass, ...] = (
     flatten_lanes,
     fuse_lanes,
+    fetch_rows,
     keep_rows,
     drop_dead,
     transpose_tiles,
@@ -82,6 +84,7 @@ __all__ = [
     "column_blocks",
     "drop_dead",
     "early_loads",
+    "fetch_rows",
     "flatten_lanes",
     "fuse_lanes",
     "join_rows",

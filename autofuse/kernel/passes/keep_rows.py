@@ -41,6 +41,9 @@ def keep_rows(kernel: Kernel) -> Kernel:
     if own.keep == "reread" or not any(name == "keep" for name, _ in kernel.facts):
         return kernel
     inputs = frozenset(p.name for p in kernel.params if p.role == "in")
+    if own.keep == "registers":  # else a fetched row is where it would be kept already
+        fetched = (s for s in statements(kernel.body) if isinstance(s, Local) and s.source)
+        inputs |= {row.name for row in fetched}
     body: list[Stmt] = []
     count = 0
     for stmt in kernel.body:

@@ -15,6 +15,7 @@ from autofuse.kernel.ir import (
     Kernel,
     Let,
     LoadVector,
+    Local,
     Loop,
     Stmt,
     Store,
@@ -54,6 +55,8 @@ class _Scope:
                 return LoadVector(syms, buffer, self.position(index))
             case StoreVector(buffer, index, values):
                 return StoreVector(buffer, self.position(index), tuple(map(self.fix, values)))
+            case Local():
+                return map_exprs(stmt, self.position)
             case Loop():
                 return self.loop(stmt)
         return map_exprs(stmt, self.fix)

@@ -184,3 +184,89 @@ AF_INLINE void af_wait_for_all(AF_WORK(uint32_t, tickets), int row, uint32_t par
   __syncthreads();
   __threadfence();
 }
+
+/* Rows that are copied while others are computed. A `ready` of a row passes from phase to phase:
+   all of its copies have been asked for, and have arrived. From sm_90 on one thread asks for a whole
+   row (cp.async.bulk); before, each for 16 bytes at a time (cp.async). AF_BULK says which. */
+#ifndef AF_BULK
+#ifdef AF_EMULATED
+#define AF_BULK 1
+#else
+#define AF_BULK (__CUDA_ARCH__ >= 900)
+#endif
+#endif
+#ifdef AF_EMULATED
+#define af_ready_init(ready, count) af::ready_init(ready, count)
+#define af_ready_passed(ready, phase) af::ready_passed(ready, phase)
+#define af_expect_bytes(ready, bytes) af::expect_bytes(ready, bytes)
+#define af_copy_bulk(to, from, bytes, ready) af::copy_async(to, from, bytes, ready)
+#define af_copy_piece(to, from) af::copy_async(to, from, 16, nullptr)
+#define af_arrive_after_copies(ready) af::arrive_after_copies(ready)
+#else
+AF_INLINE uint32_t af_shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+AF_INLINE uint64_t af_global_address(const void *p) { return (uint64_t)__cvta_generic_to_global(p); }
+AF_INLINE void af_ready_init(uint64_t *ready, uint32_t count)
+{
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(af_shared_address(ready)), "r"(count) : "memory");
+#if AF_BULK
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+#if AF_BULK
+AF_INLINE bool af_ready_passed(uint64_t *ready, uint32_t phase)
+{
+  uint32_t passed;
+  asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+               : "=r"(passed) : "r"(af_shared_address(ready)), "r"(phase) : "memory");
+  return passed != 0;
+}
+AF_INLINE void af_expect_bytes(uint64_t *ready, uint32_t bytes)
+{
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;"
+               ::"r"(af_shared_address(ready)), "r"(bytes) : "memory");
+}
+AF_INLINE void af_copy_bulk(void *to, const void *from, uint32_t bytes, uint64_t *ready)
+{
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               ::"r"(af_shared_address(to)), "l"(af_global_address(from)), "r"(bytes),
+               "r"(af_shared_address(ready)) : "memory");
+}
+#else
+AF_INLINE bool af_ready_passed(uint64_t *ready, uint32_t phase)
+{
+  uint32_t passed;
+  asm volatile("{.reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+               : "=r"(passed) : "r"(af_shared_address(ready)), "r"(phase) : "memory");
+  return passed != 0;
+}
+AF_INLINE void af_copy_piece(void *to, const void *from)
+{
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+               ::"r"(af_shared_address(to)), "l"(af_global_address(from)) : "memory");
+}
+AF_INLINE void af_arrive_after_copies(uint64_t *ready)
+{
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(af_shared_address(ready)) : "memory");
+}
+#endif
+#endif
+/* Called once for each `ready`, before a barrier; `rows` become ready at once. */
+AF_INLINE void af_rows_init(uint64_t *ready, int rows, int threads)
+{ af_ready_init(ready, AF_BULK ? rows : rows * threads); }
+/* Called by all `threads` threads that share a row, `place` among them. `bytes` is a multiple of 16. */
+template <class T>
+AF_INLINE void af_fetch(void *to, AF_IN(T, from), int bytes, uint64_t *ready, int place, int threads)
+{
+#if AF_BULK
+  if (place == 0) {
+    af_expect_bytes(ready, bytes);
+    af_copy_bulk(to, from, bytes, ready);
+  }
+#else
+  for (int at = place * 16; at < bytes; at += threads * 16)
+    af_copy_piece((char *)to + at, from + at / (int)sizeof(T));
+  af_arrive_after_copies(ready);
+#endif
+}
+AF_INLINE void af_await(uint64_t *ready, uint32_t phase)
+{ while (!af_ready_passed(ready, phase)) {} }
