@@ -255,6 +255,10 @@ def _blocks(q: _Question) -> tuple[Setting, ...]:
     return tuple(b for b in q.choices if b <= min(most, room))
 
 
+def _hints(q: _Question) -> tuple[Setting, ...]:
+    return q.choices if q.made.get("vector", 1) > 1 else ()
+
+
 def _maths(q: _Question) -> tuple[Setting, ...]:
     """The error of fast division is below the noise that the reference is perturbed by
     (`measure/check.py`), so it comes first; but 6 / 3 should be 2 where it is counted by."""
@@ -269,6 +273,7 @@ _NARROWER: Mapping[
     "reduce": _folds, "threads": _threads, "rows": _rows, "vector": _vectors, "items": _items,
     "keep": _keeps, "grid": _grids, "stages": _stages, "transpose": _turns, "loop_unroll": _unrolls,
     "blocks": _blocks, "math": _maths,
+    "hints": _hints,
 }  # fmt: skip
 
 

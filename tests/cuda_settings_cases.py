@@ -148,13 +148,20 @@ def _settings(**choices: tuple[Setting, ...]) -> list[dict[str, Setting]]:
 def cases() -> Iterator[tuple[str, Graph, LaunchConfig]]:
     """(name, graph, launch): about three hundred of them."""
     choices = {
-        "item": (ITEM, _settings(vector=(1, 4, 8), grid=("one", "stride"), items=(1, 2))),
+        "item": (
+            ITEM,
+            [
+                *_settings(vector=(1, 4, 8), grid=("one", "stride"), items=(1, 2)),
+                *_settings(vector=(2, 4), items=(2,), hints=(True,)),
+            ],
+        ),
         "row": (
             ROW,
             [
                 *_settings(vector=(4,), reduce=REDUCE, keep=KEEP),
                 *_settings(vector=(1,), reduce=REDUCE, keep=("registers",), rows=(3,)),
                 *_settings(vector=(4,), reduce=REDUCE[:2], keep=KEEP, stages=(2, 3)),
+                *_settings(vector=(4,), reduce=REDUCE, keep=("reread",), hints=(True,)),
             ],
         ),
         "column": (COLUMN, _settings(vector=(1, 2, 4), reduce=("", "block", "split"))),
@@ -184,6 +191,10 @@ GOLDEN: dict[str, tuple[Graph, LaunchConfig]] = {
     "standard_ahead": (
         ROW["standard"],
         LaunchConfig.of(vector=4, reduce="warp", keep="registers", stages=3, threads=64),
+    ),
+    "standard_hints": (
+        ROW["standard"],
+        LaunchConfig.of(vector=4, reduce="warp", keep="reread", stage=False, hints=True),
     ),
     "standard_barrier": (
         ROW["standard_long"],

@@ -59,6 +59,7 @@ WITH: dict[str, dict[str, Setting]] = {
     "rows": {"reduce": "warp"},
     "parts": {"reduce": "split"},
     "stages": {"grid": "stride"},
+    "hints": {"vector": 4},
 }
 
 

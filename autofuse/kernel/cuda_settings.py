@@ -34,6 +34,7 @@ class Settings:
     parts: int = p.PARTS.default
     transpose: bool = p.TRANSPOSE.default
     stages: int = p.STAGES.default
+    hints: bool = p.HINTS.default
 
     @property
     def warps(self) -> int:

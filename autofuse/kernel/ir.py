@@ -98,11 +98,13 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class LoadVector:
-    """syms[j] = buffer[index + j] in one access; `index` is a multiple of the number of them."""
+    """syms[j] = buffer[index + j] in one access; `index` is a multiple of the number of them.
+    `keep` tells a cache: "again" of what is read later once more, "once" of what is not."""
 
     syms: tuple[Sym, ...]
     buffer: str
     index: Expr
+    keep: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +251,8 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             return Assign(sym, change(value))
         case Store(buffer, index, value):
             return Store(buffer, change(index), change(value))
-        case LoadVector(syms, buffer, index):
-            return LoadVector(syms, buffer, change(index))
+        case LoadVector(index=index):
+            return replace(stmt, index=change(index))
         case StoreVector(buffer, index, values):
             return StoreVector(buffer, change(index), tuple(change(v) for v in values))
         case Stream(buffer, start, local, count):
@@ -296,8 +298,9 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield text if source is None else f"{text} = {_source(source)}"
             case Store(buffer, index, value):
                 yield f"{pad}{buffer}[{show(index)}] = {show(value)}"
-            case LoadVector(syms, buffer, index):
-                yield f"{pad}let {' '.join(s.name for s in syms)} = {buffer}[{show(index)} ..]"
+            case LoadVector(syms, buffer, index, keep):
+                names = " ".join(s.name for s in syms)
+                yield f"{pad}let {names} = {buffer}[{show(index)} ..]{keep and f' {keep}'}"
             case StoreVector(buffer, index, values):
                 yield f"{pad}{buffer}[{show(index)} ..] = {', '.join(map(show, values))}"
             case Stream(buffer, start, local, count):

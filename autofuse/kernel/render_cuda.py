@@ -158,10 +158,11 @@ class _CudaPrinter(Printer):
                 yield from (f"{pad}{line}" for line in self.shared(stmt))
             case Local():
                 pass  # declared where it arrives
-            case LoadVector(syms, buffer, index):
+            case LoadVector(syms, buffer, index, keep):
                 kind = f"af_{syms[0].dtype}x{len(syms)}"
                 name = f"{syms[0].name}_x{len(syms)}"
-                loaded = f"af_load_vector({kind}, {buffer}, {self.text(index)})"
+                call = f"af_load_vector_{keep}" if keep else "af_load_vector"
+                loaded = f"{call}({kind}, {buffer}, {self.text(index)})"
                 yield f"{pad}const {kind} {name} = {loaded};"
                 for k, sym in enumerate(syms):
                     yield f"{pad}const {types[sym.dtype]} {sym.name} = {name}.x[{k}];"

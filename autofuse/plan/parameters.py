@@ -178,6 +178,10 @@ STAGES = LaunchParameter(
     "Rows in shared memory at once, of which all but one are copied ahead while a striding block "
     "computes (0: none is copied ahead).", (ROW,),
 )  # fmt: skip
+HINTS = LaunchParameter(
+    "hints", bool, (False, True), False,
+    "Wide loads tell the second-level cache whether what they read is read again.", (ITEM, ROW),
+)  # fmt: skip
 TRANSPOSE = LaunchParameter(
     "transpose", bool, (False, True), False,
     "Strided reads go through a padded tile of shared memory.", (ITEM, GEMM),
@@ -197,7 +201,7 @@ PARTS = LaunchParameter(
 )  # fmt: skip
 CUDA_LAUNCH = _table(
     IMPL, REDUCE, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES, TRANSPOSE, LOOP_UNROLL,
-    COMPILER_UNROLL, BLOCKS, CUDA_MATH, PARTS,
+    COMPILER_UNROLL, BLOCKS, CUDA_MATH, HINTS, PARTS,
     replace(TILE, doc=f"{TILE.doc} Here it follows from threads and items.", kinds=(), default=0,
             least=0),
 )  # fmt: skip

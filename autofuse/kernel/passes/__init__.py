@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from autofuse.kernel.ir import Kernel
 from autofuse.kernel.passes.block_folds import block_folds
+from autofuse.kernel.passes.cache_hints import cache_hints
 from autofuse.kernel.passes.column_blocks import column_blocks
 from autofuse.kernel.passes.drop_dead import drop_dead
 from autofuse.kernel.passes.early_loads import early_loads
@@ -53,6 +54,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     private_rows,
     drop_dead,
     early_loads,
+    cache_hints,
     narrow_indices,
 )
 
@@ -81,6 +83,7 @@ __all__ = [
     "Observer",
     "Pass",
     "block_folds",
+    "cache_hints",
     "column_blocks",
     "drop_dead",
     "early_loads",

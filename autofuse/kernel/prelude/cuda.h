@@ -1,6 +1,7 @@
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
 typedef int int32_t;
+typedef unsigned short uint16_t;
 typedef unsigned int uint32_t;
 typedef long long int64_t;
 typedef unsigned long long uint64_t;
@@ -100,6 +101,33 @@ AF_BYTES(uint8_t, u8)
 AF_BYTES(bool, bool)
 #define af_load_vector(V, buffer, i) (*reinterpret_cast<const V *>((buffer) + (i)))
 #define af_store_vector(V, buffer, i, ...) (*reinterpret_cast<V *>((buffer) + (i)) = V{{__VA_ARGS__}})
+/* Of inputs, telling the second-level cache what is read once and what again. */
+#ifdef AF_EMULATED
+#define af_load_vector_once af_load_vector
+#define af_load_vector_again af_load_vector
+#else
+AF_INLINE uint64_t af_evict_first()
+{ uint64_t p; asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(p)); return p; }
+AF_INLINE uint64_t af_evict_last()
+{ uint64_t p; asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(p)); return p; }
+template <class V> AF_INLINE V af_load_hinted(const void *p, uint64_t policy)
+{
+  union { V v; uint32_t w[4]; uint16_t h; } u;
+  if (sizeof(V) == 16)
+    asm("ld.global.nc.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+        : "=r"(u.w[0]), "=r"(u.w[1]), "=r"(u.w[2]), "=r"(u.w[3]) : "l"(p), "l"(policy));
+  else if (sizeof(V) == 8)
+    asm("ld.global.nc.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;"
+        : "=r"(u.w[0]), "=r"(u.w[1]) : "l"(p), "l"(policy));
+  else if (sizeof(V) == 4)
+    asm("ld.global.nc.L2::cache_hint.u32 %0, [%1], %2;" : "=r"(u.w[0]) : "l"(p), "l"(policy));
+  else
+    asm("ld.global.nc.L2::cache_hint.u16 %0, [%1], %2;" : "=h"(u.h) : "l"(p), "l"(policy));
+  return u.v;
+}
+#define af_load_vector_once(V, buffer, i) af_load_hinted<V>((buffer) + (i), af_evict_first())
+#define af_load_vector_again(V, buffer, i) af_load_hinted<V>((buffer) + (i), af_evict_last())
+#endif
 
 /* Folds over the threads of a warp, of a block (a multiple of 32) and over the rows of threads of a
    block of 32 columns: every thread gets the total. A block meets once in each: folds one after
