@@ -68,6 +68,9 @@ class DeviceLimits(Protocol):
     @property
     def shared_per_block(self) -> int: ...
 
+    @property
+    def clusters(self) -> int: ...
+
 
 @dataclass(frozen=True, slots=True)
 class CommonLimits:
@@ -78,6 +81,7 @@ class CommonLimits:
     threads_per_sm: int = 1536
     registers_per_sm: int = 65536
     shared_per_block: int = 99 << 10
+    clusters: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,8 @@ def _folds(q: _Question) -> tuple[Setting, ...]:
         found += ["split", "barrier"]
         if q.facts.items < q.limits.sms // 2:  # too few rows to give every one work
             found.insert(0, found.pop(found.index("split")))
+        if q.limits.clusters:
+            found.append("cluster")
     return tuple(found)
 
 
@@ -216,7 +222,8 @@ def _keeps(q: _Question) -> tuple[Setting, ...]:
     warps = q.made["reduce"] == "warp"
     team, per_block = (WARP, q.made["threads"] // WARP) if warps else (q.made["threads"], 1)
     found: list[Setting] = []
-    if -(-q.facts.row // team) <= ROW_REGISTERS:
+    blocks = q.limits.clusters if q.made["reduce"] == "cluster" else 1
+    if -(-q.facts.row // (team * blocks)) <= ROW_REGISTERS:
         found.append("registers")
     room = q.limits.shared_per_block - FOLD_BYTES
     if per_block * q.facts.row * max(4, q.facts.narrowest) <= room:
@@ -225,7 +232,7 @@ def _keeps(q: _Question) -> tuple[Setting, ...]:
 
 
 def _grids(q: _Question) -> tuple[Setting, ...]:
-    return ("one",) if q.made.get("reduce") == "barrier" else q.choices
+    return ("one",) if q.made.get("reduce") in ("barrier", "cluster") else q.choices
 
 
 def _stages(q: _Question) -> tuple[Setting, ...]:

@@ -162,6 +162,7 @@ def cases() -> Iterator[tuple[str, Graph, LaunchConfig]]:
                 *_settings(vector=(1,), reduce=REDUCE, keep=("registers",), rows=(3,)),
                 *_settings(vector=(4,), reduce=REDUCE[:2], keep=KEEP, stages=(2, 3)),
                 *_settings(vector=(4,), reduce=REDUCE, keep=("reread",), hints=(True,)),
+                *_settings(vector=(1, 4), reduce=("cluster",), keep=KEEP, parts=(0, 4)),
             ],
         ),
         "column": (COLUMN, _settings(vector=(1, 2, 4), reduce=("", "block", "split"))),
@@ -199,6 +200,10 @@ GOLDEN: dict[str, tuple[Graph, LaunchConfig]] = {
     "standard_barrier": (
         ROW["standard_long"],
         LaunchConfig.of(vector=4, reduce="barrier", keep="registers", parts=3, threads=64),
+    ),
+    "standard_cluster": (
+        ROW["standard_long"],
+        LaunchConfig.of(vector=4, reduce="cluster", keep="registers", parts=2, threads=64),
     ),
     "sums_split": (ROW["long"], LaunchConfig.of(vector=2, reduce="split", parts=4)),
     "columns_block": (COLUMN["columns"], LaunchConfig.of(vector=4, reduce="block")),

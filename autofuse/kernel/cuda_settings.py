@@ -14,6 +14,8 @@ WARP = 32
 # Bytes that keep memory busy if every thread has asked for them before it waits: 2 KB a warp.
 IN_FLIGHT = 64
 MOST_THREADS = 1024
+# Blocks of a cluster that every device with clusters runs (CUDA programming guide).
+MOST_CLUSTER = 8
 
 
 @dataclass(frozen=True, slots=True)

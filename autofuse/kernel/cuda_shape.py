@@ -59,6 +59,11 @@ def is_cooperative(kernel: Kernel) -> bool:
     return waits(cuda_kernel(kernel))
 
 
+def cluster_blocks(kernel: Kernel) -> int:
+    """Neighbouring blocks that the device must start together, 0 where that does not matter."""
+    return cluster(cuda_kernel(kernel))
+
+
 # What follows takes kernels after their passes.
 
 
@@ -75,8 +80,23 @@ def extent_of(loop: Loop) -> int:
 
 def waits(kernel: Kernel) -> bool:
     """Some blocks wait for others."""
-    shared = any(isinstance(s, Loop) and s.kind == "part" for s in statements(kernel.body))
-    return shared and settings(kernel).reduce == "barrier"
+    return settings(kernel).reduce == "barrier" and bool(_parts(kernel))
+
+
+def cluster(kernel: Kernel) -> int:
+    """Blocks that share each row through their shared memory, 0 for none."""
+    return _parts(kernel) if settings(kernel).reduce == "cluster" else 0
+
+
+def is_one_turn(kernel: Kernel) -> bool:
+    """A block runs one grid iteration: it is asked for, or blocks depend on each other."""
+    return settings(kernel).grid == "one" or waits(kernel) or cluster(kernel) > 0
+
+
+def _parts(kernel: Kernel) -> int:
+    """Blocks that share a row, 0 for none; all loops over them agree."""
+    loops = (s for s in statements(kernel.body) if isinstance(s, Loop) and s.kind == "part")
+    return next((extent_of(s) for s in loops), 0)
 
 
 def local_bytes(kernel: Kernel) -> int:

@@ -141,9 +141,10 @@ C_LAUNCH = _table(THREADS, IMPL, MATH, VECTOR_BITS, STAGE, TILE, LOOP_UNROLL, ST
 
 # What only CUDA knows.
 REDUCE = LaunchParameter(
-    "reduce", str, ("", "warp", "block", "split", "barrier"), "",
-    "Who folds a row: a warp, a block, or several blocks in two phases (split) or waiting for each "
-    "other (barrier). Nothing said, it is a block, and a column is folded by one thread.",
+    "reduce", str, ("", "warp", "block", "split", "barrier", "cluster"), "",
+    "Who folds a row: a warp, a block, or several blocks in two phases (split), waiting for each "
+    "other (barrier) or through each other's shared memory (cluster). Nothing said, it is a block, "
+    "and a column is folded by one thread.",
     (ROW,), spelled=True,
 )  # fmt: skip
 BLOCK_THREADS = LaunchParameter(

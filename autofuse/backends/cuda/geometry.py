@@ -9,8 +9,10 @@ from autofuse.kernel.cuda_settings import settings
 from autofuse.kernel.cuda_shape import (
     block_threads,
     blocks_wanted,
+    cluster_blocks,
     cuda_kernel,
     is_cooperative,
+    is_one_turn,
     local_bytes,
     shared_bytes,
 )
@@ -49,6 +51,9 @@ def geometry(kernel: Kernel, target: Target) -> Geometry:
             f"a block needs {shared} bytes of shared memory, more than the "
             f"{target.shared_per_block} of {target}"
         )
+    together = cluster_blocks(kernel)
+    if together > target.clusters:
+        raise UnsupportedKernel(f"{target} has no clusters of {together} blocks")
     wanted, cooperative = blocks_wanted(kernel), is_cooperative(kernel)
     held = local_bytes(cuda_kernel(kernel))
     resident = target.sms * max(1, blocks_resident(target, threads, 1, held))
@@ -56,7 +61,7 @@ def geometry(kernel: Kernel, target: Target) -> Geometry:
         raise UnsupportedKernel(
             f"{wanted} blocks wait for each other, more than the {resident} that {target} holds"
         )
-    if own.grid == "one" or cooperative:
+    if is_one_turn(cuda_kernel(kernel)):
         if wanted > target.grid_limit:
             raise UnsupportedKernel(f"a grid of {wanted} blocks is over {target.grid_limit}")
         return Geometry(wanted, threads, shared, cooperative)

@@ -62,6 +62,13 @@ void atomic_done(const void *at, bool synchronises, bool changed);
 /* Lets other threads run. */
 void yield();
 
+/* Blocks of a cluster (cluster.h): which one this is, their barrier, and an element of another's
+   shared memory. */
+uint32_t cluster_rank();
+void cluster_arrive();
+void cluster_wait();
+void remote_write(void *at, uint32_t rank, const void *value, uint32_t bytes);
+
 /* Copies to shared memory that arrive later (async.h), and what counts them: mbarriers. */
 void ready_init(void *ready, uint32_t count);
 void expect_bytes(void *ready, uint32_t bytes);

@@ -1,5 +1,5 @@
 /* Threads as fibers of one host thread, switched only at calls into the runtime. The runtime is
-   fibers.h, memory.h, waiting.h, async.h and launch.h, one after another. */
+   fibers.h, memory.h, waiting.h, async.h, cluster.h and launch.h, one after another. */
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -59,7 +59,7 @@ constexpr int IDLE_SWEEPS = 2000;
 /* A guard page costs a mapping, of which a process has some 65,000; stacks beyond are given back. */
 constexpr size_t GUARDED_STACKS = 8192, KEPT_STACKS = 4096;
 
-enum State { READY, AT_BARRIER, AT_COLLECTIVE, DONE };
+enum State { READY, AT_BARRIER, AT_COLLECTIVE, AT_CLUSTER, DONE };
 
 /* What a thread knows of other blocks: all they did before an epoch, and what single threads did
    up to a tick. Gained by reading an integer atomically that was changed after a fence. */
@@ -116,6 +116,7 @@ struct Fiber {
   uint32_t mask;
   uint64_t value, result;
   int operand, width;
+  enum { NOWHERE, ARRIVED, MET } cluster; /* where it is at the barrier of its cluster */
   bool fenced, unfenced; /* has fenced at all; has written since */
   Known known;           /* since the last barrier; what came before is the block's */
   uint32_t fence_epoch, fence_tick;
@@ -150,6 +151,8 @@ static struct {
   void *scheduler;
   Fiber *self;
   Block *active;
+  std::vector<Block> *blocks; /* those that are alive: a cluster, or all of a cooperative grid */
+  uint32_t cluster, cluster_arrived;
   std::vector<char> dynamic;
   std::map<const void *, Known> released;
   std::vector<Region> regions;

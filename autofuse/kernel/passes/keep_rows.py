@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from autofuse.kernel.cuda_settings import WARP, Settings, settings
+from autofuse.kernel.cuda_settings import MOST_CLUSTER, WARP, Settings, settings
 from autofuse.kernel.indices import mentions
 from autofuse.kernel.ir import (
     Assign,
@@ -97,7 +97,8 @@ class _Keeper:
         """Threads that share a row; of split rows any number may."""
         if self.own.reduce == "warp":
             return WARP
-        return self.own.threads * (1 << 16 if self.own.reduce == "barrier" else 1)
+        blocks = {"barrier": 1 << 16, "cluster": MOST_CLUSTER}
+        return self.own.threads * blocks.get(self.own.reduce, 1)
 
     def values(self, loop: Loop) -> dict[str, Expr]:
         """A number for what each immutable name of the loop stands for; equal ones have one."""

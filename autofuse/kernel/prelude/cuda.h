@@ -170,7 +170,51 @@ AF_INLINE uint8_t af_shuffle(uint8_t x, int mask) { return (uint8_t)__shfl_xor_s
     for (int row = 1; row < ROWS; row++)                                                     \
       x = af_join_##OP##_##D(x, part[turn][row * 32 + (threadIdx.x & 31)]);                  \
     return x;                                                                                \
+  }                                                                                          \
+  template <int BLOCKS> AF_INLINE T af_cluster_##OP##_##D(T x, int turn)                     \
+  {                                                                                          \
+    __shared__ T part[2][BLOCKS];                                                            \
+    if (threadIdx.x < BLOCKS) af_store_remote(&part[turn][af_cluster_rank()], threadIdx.x, x); \
+    af_cluster_arrive();                                                                     \
+    af_cluster_wait();                                                                       \
+    x = part[turn][0];                                                                       \
+    for (int k = 1; k < BLOCKS; k++) x = af_join_##OP##_##D(x, part[turn][k]);               \
+    return x;                                                                                \
   }
+/* Over the blocks of a cluster: `x` is what a block has, in turns of their own, because here all
+   blocks meet. Before, they have called af_cluster_begin and af_cluster_wait: nobody may write to a
+   block that has not begun. */
+#ifdef AF_EMULATED
+#define af_cluster_rank() af::cluster_rank()
+#define af_cluster_begin() af::cluster_arrive()
+#define af_cluster_arrive() af::cluster_arrive()
+#define af_cluster_wait() af::cluster_wait()
+#define af_store_remote(at, rank, x) af::store_remote(at, rank, x)
+#elif __CUDA_ARCH__ >= 900
+AF_INLINE uint32_t af_cluster_rank() { uint32_t r; asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
+AF_INLINE void af_cluster_begin() { asm volatile("barrier.cluster.arrive.relaxed.aligned;"); }
+AF_INLINE void af_cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
+AF_INLINE void af_cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+template <class T> AF_INLINE void af_store_remote(T *at, uint32_t rank, T x)
+{
+  union { T x; uint64_t b8; uint32_t b4; uint8_t b1; } u;
+  uint32_t to;
+  u.x = x;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(to) : "r"((uint32_t)__cvta_generic_to_shared(at)), "r"(rank));
+  if (sizeof(T) == 8) asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(to), "l"(u.b8) : "memory");
+  else if (sizeof(T) == 4) asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(to), "r"(u.b4) : "memory");
+  else asm volatile("st.shared::cluster.u8 [%0], %1;" ::"r"(to), "r"((uint32_t)u.b1) : "memory");
+}
+#else
+/* There are none before sm_90, and no kernel that asks for one. */
+template <class T> AF_INLINE void af_store_remote(T *at, uint32_t rank, T x) { __trap(); }
+AF_INLINE uint32_t af_cluster_rank() { return 0; }
+AF_INLINE void af_cluster_begin() {}
+AF_INLINE void af_cluster_arrive() {}
+AF_INLINE void af_cluster_wait() {}
+#endif
+
 #define AF_FOLDS(T, D, LOW, HIGH)                                                            \
   AF_FOLD(add, T, D, (T)0, (T)(x + y))                                                       \
   AF_FOLD(mul, T, D, (T)1, (T)(x * y))                                                       \
