@@ -56,7 +56,7 @@ class Assign:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Origin:
     """buffer[start ..], of which rows are copied: `stages` of them are in scratch at once, of which
     all but one belong to grid iterations that come later."""
 
@@ -74,7 +74,7 @@ class Local:
     dtype: DType
     size: int
     private: bool = False
-    source: Source | None = None
+    source: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return (index, *values)
         case Stream(start=start, count=count):
             return (start, count)
-        case Local(source=Source(start=start)):
+        case Local(source=Origin(start=start)):
             return (start,)
         case Loop(extent=extent):
             return (extent,)
@@ -257,7 +257,7 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             return StoreVector(buffer, change(index), tuple(change(v) for v in values))
         case Stream(buffer, start, local, count):
             return Stream(buffer, change(start), local, change(count))
-        case Local(source=Source() as source):
+        case Local(source=Origin() as source):
             return replace(stmt, source=replace(source, start=change(source.start)))
         case Loop():
             body = tuple(map_exprs(s, change) for s in stmt.body)
@@ -279,7 +279,7 @@ def show(expr: Expr) -> str:
             return f"{fn}{suffix}({', '.join(map(show, args))})"
 
 
-def _source(source: Source) -> str:
+def _source(source: Origin) -> str:
     return f"{source.buffer}[{show(source.start)} ..] in {source.stages} stages"
 
 

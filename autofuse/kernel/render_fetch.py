@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from autofuse.kernel.cuda_shape import Team, extent_of
-from autofuse.kernel.ir import Let, Local, Loop, Source, Stmt
+from autofuse.kernel.ir import Let, Local, Loop, Origin, Stmt
 from autofuse.ops.scalar import Expr, Sym
 
 
@@ -21,7 +21,7 @@ class Fetching:
     warps of a block where each has rows of its own."""
 
     segment: Loop
-    rows: tuple[tuple[Local, Source], ...]
+    rows: tuple[tuple[Local, Origin], ...]
     dealt: Loop | None
     stages: int
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from autofuse.kernel.cuda_settings import Settings, settings
 from autofuse.kernel.indices import has_load, is_multiple, mentions, spelled_out, value_range
-from autofuse.kernel.ir import Kernel, Let, Local, Loop, Source, Stmt, map_exprs
+from autofuse.kernel.ir import Kernel, Let, Local, Loop, Origin, Stmt, map_exprs
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load
@@ -96,7 +96,7 @@ class _Fetcher:
             return None
         made = Local(
             f"fetched{len(self.rows)}", load.dtype, lanes,
-            source=Source(load.buffer, start, self.stages),
+            source=Origin(load.buffer, start, self.stages),
         )  # fmt: skip
         return self.rows.setdefault((load.buffer, start, lanes), made)
 
