@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda_settings_cases import COLUMN, reduction, softmax
+from cuda_settings_cases import COLUMN, KEEP, ROW, reduction, softmax
 from test_cuda_settings import one_kernel
 
 from autofuse.backends.cuda.nvrtc import compile_cubin
@@ -47,3 +47,24 @@ def test_a_fold_has_one_barrier(threads: int) -> None:
     cubin, log = compile_cubin(text_of(softmax(300, 768), threads))
     assert log == ""
     assert code_facts(kernel_code(cubin, "k")).barriers == 2, "a maximum and a sum"
+
+
+def test_rows_meet_only_where_one_would_overwrite_another() -> None:
+    """Folds keep the rows of a softmax apart; a row that one thread fills needs a barrier."""
+
+    def text(name: str, keep: str) -> str:
+        launch = LaunchConfig.of(threads=64, reduce="block", keep=keep)
+        return one_kernel(canonical(ROW[name]), "k", launch).text
+
+    def rows(text: str) -> str:
+        return text[text.index("for (int32_t g") :]
+
+    end = "      __syncthreads();\n    }\n  }\n}"
+    assert all("__syncthreads" not in rows(text("softmax", keep)) for keep in KEEP)
+    scan = text("scan", "shared")
+    assert scan.count(end) == 1
+    x = np.arange(540, dtype=np.float32).reshape(6, 90)
+    out = np.empty_like(x)
+    Emulated(scan).launch("k", 2, 64, [x, out])
+    with pytest.raises(EmulatorError, match="depends on the order of threads"):
+        Emulated(scan.replace(end, "    }\n  }\n}")).launch("k", 2, 64, [x, out])
