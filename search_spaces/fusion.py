@@ -62,14 +62,15 @@ class FusionSpace:
 
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
-        """One (producer, reader) node pair for each pair of supernodes that a kernel could join."""
+        """One (producer, reader) node pair for each pair of supernodes that a kernel could join;
+        moves that a product can take in are chosen apart."""
         g = self.graph
         home = {n: i for i, nodes in enumerate(self.supernodes) for n in nodes}
         found: dict[tuple[int, int], tuple[int, int]] = {}
         for n in self.live:
             for value in g[n].inputs:
                 a, b = home.get(value.node), home[n]
-                apart = {value.node, n} & self.barriers
+                apart = {value.node, n} & self.barriers or value.node in folded_moves(g, n)
                 if a is not None and a != b and not apart:
                     found.setdefault((a, b), (value.node, n))
         return tuple(sorted(found.values(), key=lambda e: (e[1], e[0])))

@@ -185,7 +185,7 @@ def gains_moved(graph: Graph, n: int, user: int) -> bool:
 
 
 def _absorbs(graph: Graph, part: Iterable[int]) -> bool:
-    return not any(reads_whole_arrays(graph, n) for n in part)
+    return not any(reads_whole_arrays(graph, n) or stands_alone(graph, n) for n in part)
 
 
 def _full(graph: Graph, part: Sequence[int], rematerialised: frozenset[int]) -> frozenset[int]:

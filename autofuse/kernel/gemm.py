@@ -12,9 +12,9 @@ from autofuse.plan.types import FusionGroup, LaunchConfig
 def library_product(graph: Graph, group: FusionGroup, dialect: Dialect) -> Product | None:
     """The product that the library of a dialect could compute for this group, or None."""
     found = product_of(graph, group.nodes)
-    if found is None or graph.type_of(found.output).dtype not in dialect.products:
+    if found is None or group.outputs != (found.output,):
         return None
-    return found
+    return found if graph.type_of(found.output).dtype in dialect.products else None
 
 
 def uses_blas(graph: Graph, group: FusionGroup, launch: LaunchConfig, dialect: Dialect) -> bool:
