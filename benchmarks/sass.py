@@ -42,7 +42,7 @@ class CodeFacts:
     """Counts over the text of a kernel, loops counted once, without padding.
 
     `in_flight`: the most bytes that one thread has asked memory for when it waits for some of them,
-    following the text; `words`: 4-byte words loaded or stored, whichever is more."""
+    following the text; `loaded` and `stored`: bytes of one thread."""
 
     instructions: int
     loads: int
@@ -52,7 +52,13 @@ class CodeFacts:
     in_flight: int
     barriers: int
     calls: int
-    words: float
+    loaded: int
+    stored: int
+
+    @property
+    def words(self) -> float:
+        """4-byte words loaded or stored, whichever is more."""
+        return max(self.loaded, self.stored) / 4
 
 
 def kernel_code(cubin: bytes, name: str) -> bytes:
@@ -97,7 +103,8 @@ def code_facts(code: bytes) -> CodeFacts:
         in_flight=most_in_flight(made),
         barriers=sum(i.operation == BARRIER for i in made),
         calls=sum(i.operation == CALL for i in made),
-        words=max(sum(loads), sum(stores)) / 4,
+        loaded=sum(loads),
+        stored=sum(stores),
     )
 
 

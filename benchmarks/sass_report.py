@@ -11,21 +11,29 @@ from typing import Any
 
 from autofuse.backends.cache import BuildCache
 from autofuse.backends.cuda.build import build_cuda
-from autofuse.backends.cuda.devices import Target, target_named
+from autofuse.backends.cuda.devices import Target, blocks_resident, target_named
 from autofuse.backends.cuda.nvrtc import nvrtc_version
 from autofuse.backends.cuda.program import CudaProgram, KernelLaunch, LoopAction, cuda_program
+from autofuse.backends.emulator.build import Head, heads
 from autofuse.graph.canonical import canonical
+from autofuse.kernel.dialects import CUDA
 from autofuse.peers.types import BenchError
+from autofuse.plan.parameters import GEMM, LOOP, PRODUCT
 from autofuse.tuning.plans import FUSED, plan_named
 from autofuse.zoo import SIZES, ZOO, zoo_graph
 from benchmarks.sass import CodeFacts, code_facts, kernel_code
+from benchmarks.sass_model import Round, moved_bytes, predicted_share
+from search_spaces.launch import kernel_kind
 
 WARP = 32
+# Kinds of kernels with counted loops, whose instructions are seen once but run many times.
+UNCOUNTED = {LOOP, GEMM, PRODUCT}
 
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """One kernel: the groups of the plan that it serves, the assembler's facts and the code's."""
+    """One kernel: the groups of the plan that it serves, the assembler's facts and the code's, and
+    the share of a copy's bandwidth that is predicted of it (None: of a kind in UNCOUNTED)."""
 
     groups: tuple[int, ...]
     threads: int
@@ -33,6 +41,7 @@ class KernelRow:
     spilled: int
     shared: int
     code: CodeFacts
+    share: float | None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; bytes in flight are those of a warp."""
@@ -52,6 +61,7 @@ class KernelRow:
             "calls": code.calls,
             "instructions": code.instructions,
             "instructions_per_word": round(code.instructions / code.words, 1) if code.words else 0,
+            "predicted_share": None if self.share is None else round(self.share, 3),
         }
 
 
@@ -84,16 +94,35 @@ def kernel_rows(name: str, size: str, plan: str, target: Target) -> Iterator[Ker
     program = cuda_program(graph, candidate, target)
     built = build_cuda(program, BuildCache()).artifact
     cubins, facts = dict(built.cubins), dict(built.facts)
+    texts = {source.name: source.text for source in program.sources}
     for symbol, (groups, launch) in _kernels(program).items():
-        said = facts[symbol]
-        yield KernelRow(
-            groups,
-            launch.geometry.block,
-            said.registers,
-            said.spilled,
-            said.shared + launch.geometry.shared,
-            code_facts(kernel_code(cubins[symbol].read_bytes(), symbol)),
-        )
+        said, shape = facts[symbol], launch.geometry
+        shared = said.shared + shape.shared
+        code = code_facts(kernel_code(cubins[symbol].read_bytes(), symbol))
+        resident = blocks_resident(target, shape.block, said.registers, shared)
+        blocks = min(resident, -(-shape.grid // target.sms))
+        kinds = {kernel_kind(graph, candidate.plan.groups[g], CUDA) for g in groups}
+        run = _round(launch, heads(texts[symbol])[0], code, blocks)
+        share = None if kinds & UNCOUNTED else predicted_share(target, run)
+        yield KernelRow(groups, shape.block, said.registers, said.spilled, shared, code, share)
+
+
+def _round(launch: KernelLaunch, head: Head, code: CodeFacts, blocks: int) -> Round:
+    """What the blocks of one multiprocessor do at once."""
+    sizes = [(p.role, a.size * a.dtype.itemsize)
+             for p, a in zip(head.parameters, launch.arguments, strict=True)]  # fmt: skip
+    arrays = sum(size for role, size in sizes if role != "work")
+    results = sum(size for role, size in sizes if role == "out")
+    moved = moved_bytes(code.loaded + code.stored, code.stored, arrays, results)
+    warps = blocks * -(-launch.geometry.block // WARP)
+    return Round(
+        teams=blocks if code.barriers else warps,
+        warps=warps,
+        moved=moved * WARP,
+        loaded=code.loaded * WARP,
+        in_flight=code.in_flight * WARP,
+        instructions=code.instructions,
+    )
 
 
 def _kernels(program: CudaProgram) -> dict[str, tuple[tuple[int, ...], KernelLaunch]]:
@@ -112,7 +141,7 @@ HEADS = {
     "threads": "threads", "registers": "regs", "spilled_bytes": "spill", "shared_bytes": "shared",
     "loads": "loads", "wide_loads": "x128", "stores": "stores", "wide_stores": "x128",
     "in_flight_bytes": "B/warp", "barriers": "barriers", "calls": "calls",
-    "instructions": "instr", "instructions_per_word": "per word",
+    "instructions": "instr", "instructions_per_word": "per word", "predicted_share": "share",
 }  # fmt: skip
 
 
@@ -121,7 +150,9 @@ def text_table(data: dict[str, Any]) -> str:
     rows = [["kernel", *HEADS.values()]]
     for name, kernels in data["workloads"].items():
         for number, row in enumerate(kernels):
-            rows.append([f"{name}.{number}", *(str(row[key]) for key in HEADS)])
+            rows.append(
+                [f"{name}.{number}", *("-" if row[key] is None else str(row[key]) for key in HEADS)]
+            )
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     return "\n".join(
         "  ".join(

@@ -82,6 +82,9 @@ class DeviceLimits(Protocol):
     @property
     def early(self) -> bool: ...
 
+    @property
+    def clusters(self) -> int: ...
+
 
 @dataclass(frozen=True, slots=True)
 class CommonLimits:
@@ -93,6 +96,7 @@ class CommonLimits:
     registers_per_sm: int = 65536
     shared_per_block: int = 99 << 10
     early: bool = False
+    clusters: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +208,8 @@ def _folds(q: _Question) -> tuple[Setting, ...]:
         found += ["split", "barrier"]
         if q.facts.items < q.limits.sms // 2:  # too few rows to give every one work
             found.insert(0, found.pop(found.index("split")))
+        if q.limits.clusters:
+            found.append("cluster")
     return tuple(found)
 
 
@@ -256,7 +262,8 @@ def _keeps(q: _Question) -> tuple[Setting, ...]:
     warps = q.made["reduce"] == "warp"
     team, per_block = (WARP, q.made["threads"] // WARP) if warps else (q.made["threads"], 1)
     found: list[Setting] = []
-    if -(-q.facts.row // team) <= ROW_REGISTERS:
+    blocks = q.limits.clusters if q.made["reduce"] == "cluster" else 1
+    if -(-q.facts.row // (team * blocks)) <= ROW_REGISTERS:
         found.append("registers")
     room = q.limits.shared_per_block - FOLD_BYTES
     if per_block * q.facts.row * max(4, q.facts.narrowest) <= room:
@@ -265,7 +272,19 @@ def _keeps(q: _Question) -> tuple[Setting, ...]:
 
 
 def _grids(q: _Question) -> tuple[Setting, ...]:
-    return ("one",) if q.made.get("reduce") == "barrier" else q.choices
+    return ("one",) if q.made.get("reduce") in ("barrier", "cluster") else q.choices
+
+
+def _stages(q: _Question) -> tuple[Setting, ...]:
+    """Rows to come have room besides one that is kept, and are as many whole copies for a block (or
+    each of its warps) that goes from row to row."""
+    teams = q.made["threads"] // WARP if q.made["reduce"] == "warp" else 1
+    alone = q.made["reduce"] in ("warp", "block") and not q.made.get("rows")
+    strides = q.made["grid"] == "stride" and q.facts.items > teams * q.limits.sms
+    if not (alone and strides) or q.facts.row * q.facts.narrowest % VECTOR_BYTES:
+        return ()
+    room = q.limits.shared_per_block - FOLD_BYTES - teams * q.facts.row * max(4, q.facts.narrowest)
+    return tuple(n for n in q.choices if n * teams * (q.facts.read // q.facts.items) <= room)
 
 
 def _turns(q: _Question) -> tuple[Setting, ...]:
@@ -288,6 +307,10 @@ def _earlies(q: _Question) -> tuple[Setting, ...]:
     return q.choices if q.limits.early and q.made.get("reduce") != "barrier" else ()
 
 
+def _hints(q: _Question) -> tuple[Setting, ...]:
+    return q.choices if q.made.get("vector", 1) > 1 else ()
+
+
 def _maths(q: _Question) -> tuple[Setting, ...]:
     """The error of fast division is below the noise that the reference is perturbed by
     (`measure/check.py`), so it comes first; but 6 / 3 should be 2 where it is counted by. A library
@@ -303,8 +326,8 @@ _NARROWER: Mapping[
     str, Callable[[_Question], tuple[Setting, ...]]
 ] = {
     "reduce": _folds, "threads": _threads, "rows": _rows, "vector": _vectors, "items": _items,
-    "keep": _keeps, "grid": _grids, "transpose": _turns, "loop_unroll": _unrolls,
-    "blocks": _blocks, "math": _maths, "early": _earlies,
+    "keep": _keeps, "grid": _grids, "stages": _stages, "transpose": _turns, "loop_unroll": _unrolls,
+    "blocks": _blocks, "math": _maths, "early": _earlies, "hints": _hints,
 }  # fmt: skip
 
 

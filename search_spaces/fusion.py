@@ -21,10 +21,10 @@ from autofuse.plan.partition import (
     fuse_independent,
     is_rematerialisable,
     merge_edges,
-    plan_of_sets,
+    plan_with_moves,
     whole_loop_is_legal,
 )
-from autofuse.plan.products import fold_moves, folded_moves
+from autofuse.plan.products import folded_moves
 from autofuse.plan.types import FusionPlan, LoopBody, PlanError, Setting
 from search_spaces.launch import Chooser
 
@@ -130,7 +130,7 @@ class FusionSpace:
         if len(sets) > 1 and chooser(f"{self.prefix}pack", (False, True)):
             sets = fuse_independent(self.graph, sets, fixed, should_stop)
         folded = [n for n in self.products if chooser(f"{self.prefix}moves:{n}", (True, False))]
-        return plan_of_sets(self.graph, fold_moves(self.graph, sets, folded), bodies)
+        return plan_with_moves(self.graph, sets, folded, bodies)
 
     def _body(self, loop: int, chooser: Chooser, should_stop: Callable[[], bool]) -> LoopBody:
         """How a loop is run by the host."""

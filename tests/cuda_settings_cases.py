@@ -135,6 +135,7 @@ TURN: dict[str, Graph] = {
 
 
 REDUCE = ("warp", "block", "split", "barrier")
+KEEP = ("registers", "shared", "reread")
 
 
 def _settings(**choices: tuple[Setting, ...]) -> list[dict[str, Setting]]:
@@ -147,12 +148,21 @@ def _settings(**choices: tuple[Setting, ...]) -> list[dict[str, Setting]]:
 def cases() -> Iterator[tuple[str, Graph, LaunchConfig]]:
     """(name, graph, launch): about three hundred of them."""
     choices = {
-        "item": (ITEM, _settings(vector=(1, 4, 8), grid=("one", "stride"), items=(1, 2))),
+        "item": (
+            ITEM,
+            [
+                *_settings(vector=(1, 4, 8), grid=("one", "stride"), items=(1, 2)),
+                *_settings(vector=(2, 4), items=(2,), hints=(True,)),
+            ],
+        ),
         "row": (
             ROW,
             [
-                *_settings(vector=(4,), reduce=REDUCE, keep=("registers", "shared", "reread")),
+                *_settings(vector=(4,), reduce=REDUCE, keep=KEEP),
                 *_settings(vector=(1,), reduce=REDUCE, keep=("registers",), rows=(3,)),
+                *_settings(vector=(4,), reduce=REDUCE[:2], keep=KEEP, stages=(2, 3)),
+                *_settings(vector=(4,), reduce=REDUCE, keep=("reread",), hints=(True,)),
+                *_settings(vector=(1, 4), reduce=("cluster",), keep=KEEP, parts=(0, 4)),
             ],
         ),
         "column": (COLUMN, _settings(vector=(1, 2, 4), reduce=("", "block", "split"))),
@@ -179,9 +189,21 @@ GOLDEN: dict[str, tuple[Graph, LaunchConfig]] = {
         ROW["softmax"], LaunchConfig.of(vector=4, reduce="warp", keep="registers", grid="one"),
     ),
     "softmax_shared": (ROW["softmax_half"], LaunchConfig.of(vector=8, keep="shared", threads=64)),
+    "standard_ahead": (
+        ROW["standard"],
+        LaunchConfig.of(vector=4, reduce="warp", keep="registers", stages=3, threads=64),
+    ),
+    "standard_hints": (
+        ROW["standard"],
+        LaunchConfig.of(vector=4, reduce="warp", keep="reread", stage=False, hints=True),
+    ),
     "standard_barrier": (
         ROW["standard_long"],
         LaunchConfig.of(vector=4, reduce="barrier", keep="registers", parts=3, threads=64),
+    ),
+    "standard_cluster": (
+        ROW["standard_long"],
+        LaunchConfig.of(vector=4, reduce="cluster", keep="registers", parts=2, threads=64),
     ),
     "sums_split": (ROW["long"], LaunchConfig.of(vector=2, reduce="split", parts=4)),
     "columns_block": (COLUMN["columns"], LaunchConfig.of(vector=4, reduce="block")),

@@ -214,14 +214,15 @@ def test_a_loop_reads_its_trip_number_where_it_is() -> None:
     assert moved(Ref("trip", offset=4, level=1, stride=8), {1: 3}) == Ref("trip", offset=28)
 
 
-def test_arrays_off_the_boundary_are_read_one_by_one() -> None:
+def test_arrays_off_the_boundary_are_read_one_by_one_and_not_ahead() -> None:
     graph = small("swiglu")
     candidate = baseline_candidate(graph, "xla-2022", CudaLaunchSpace())[0]
     (run,) = kernel_runs(schedule(graph, candidate).steps)
-    wide = replace(run, launch=LaunchConfig.of(threads=128, items=8, vector=4))
+    wide = replace(run, launch=LaunchConfig.of(threads=128, items=8, vector=4, stages=2))
     assert launch_settings(wide)["vector"] == 4 and launch_settings(wide)["tile"] == 1024
     for ref in (Ref("out", offset=4), Ref("out", stride=12), Ref("work", offset=8)):
-        assert launch_settings(replace(wide, writes=(ref,)))["vector"] == 1
+        found = launch_settings(replace(wide, writes=(ref,)))
+        assert found["vector"] == 1 and found["stages"] == 0
     assert launch_settings(replace(wide, writes=(Ref("work", stride=48),)))["vector"] == 4
 
 

@@ -147,6 +147,8 @@ def kernel(graph: Graph, **settings: Setting) -> Kernel:
         (items(1 << 24), {"grid": "stride", "blocks": 2}, Geometry(132 * 2, 256)),
         (items(1000), {"grid": "stride"}, Geometry(1, 256)),
         (rows(64, 4096), {"grid": "one", "reduce": "block"}, Geometry(64, 256)),
+        # Two rows of 16 KiB each in static shared memory, of which there are 228 KiB.
+        (rows(4096, 4096), {"keep": "registers", "stages": 2}, Geometry(132 * 6, 256)),
         (rows(64, 128), {"grid": "one", "reduce": "warp"}, Geometry(8, 256)),
     ],
 )

@@ -11,15 +11,16 @@ import pytest
 from cuda_settings_cases import cases, reduction, softmax
 
 from autofuse.backends.cuda.nvrtc import FLAGS, compile_cubin
-from autofuse.backends.emulator.emulator import ORDERS, Emulated, Guarded
+from autofuse.backends.emulator.emulator import ORDERS, Emulated, Guarded, Order
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.cuda_settings import settings
 from autofuse.kernel.cuda_shape import (
     block_threads,
     blocks_wanted,
+    cuda_kernel,
     is_cooperative,
+    is_one_turn,
     scratch_bytes,
     scratch_params,
     shared_bytes,
@@ -69,8 +70,14 @@ def references() -> References:
     return {}
 
 
-def launched(library: Emulated, made: OneKernel, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The graph's outputs, from a launch as `cuda_shape` asks for it; with grid="stride", of few
+def launched(
+    library: Emulated,
+    made: OneKernel,
+    inputs: Sequence[np.ndarray],
+    few: int = 5,
+    orders: Sequence[Order] = TWO,
+) -> list[np.ndarray]:
+    """The graph's outputs, from a launch as `cuda_shape` asks for it; with grid="stride", of a few
     blocks."""
     graph, kernel = made.graph, made.kernel
     given = dict(zip(graph.inputs, inputs, strict=True))
@@ -83,11 +90,11 @@ def launched(library: Emulated, made: OneKernel, inputs: Sequence[np.ndarray]) -
         outs.append(Guarded(f"out{k}", values))
     work = [Guarded(p.name, np.zeros(p.size, p.dtype.numpy)) for p in scratch_params(kernel)]
     blocks, together = blocks_wanted(kernel), is_cooperative(kernel)
-    if settings(kernel).grid == "stride" and not together:
-        blocks = min(blocks, 5)
+    if not is_one_turn(cuda_kernel(kernel)):
+        blocks = min(blocks, few)
     library.launch(
         kernel.name, blocks, block_threads(kernel), [*arrays, *outs, *work],
-        shared_bytes=shared_bytes(kernel), orders=TWO, cooperative=together,
+        shared_bytes=shared_bytes(kernel), orders=orders, cooperative=together,
     )  # fmt: skip
     found = {v: a.array for v, a in zip(outputs, outs, strict=True)}
     return [found[v] for v in graph.outputs]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -176,6 +177,34 @@ def test_relaxed_products_of_f32_are_asked_for_in_tf32() -> None:
                          (LaunchConfig.of(math="relaxed"), True)):  # fmt: skip
         (called,) = cuda_program(graph, Candidate(plan, (launch,))).actions
         assert isinstance(called, Gemm) and called.tf32 is tf32
+
+
+def test_rows_are_copied_ahead_where_a_block_strides_over_many() -> None:
+    def stages(rows: int, length: int, others: Mapping[str, Setting]) -> tuple[Setting, ...]:
+        """What is offered when `others` are chosen."""
+        found: dict[str, tuple[Setting, ...]] = {}
+        graph = folded(rows, length)
+
+        def choose(name: str, options: tuple[Setting, ...]) -> Setting:
+            parameter = name.split(".")[2]
+            found[parameter] = options
+            return others.get(parameter, options[0])
+
+        SPACE.choose(graph, whole(graph), choose, "p")
+        return found.get("stages", ())
+
+    many = {"grid": "stride"}
+    assert default(folded(4096, 4096)).get("stages", 0) == 0, "found, not assumed"
+    assert stages(4096, 4096, many) == stages(4096, 512, many) == (0, 2, 3)
+    assert stages(4096, 8000, many) == (0, 2), "three rows and a kept one have no room"
+    for rows, length, others in (
+        (4096, 4096, {"grid": "one"}),
+        (4096, 4098, many),
+        (100, 4096, many),
+        (4096, 512, {**many, "rows": 16}),
+        (64, 1 << 16, {**many, "reduce": "barrier"}),
+    ):
+        assert stages(rows, length, others) == ()
 
 
 def test_small_work_has_small_blocks() -> None:

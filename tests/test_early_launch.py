@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from emulation import library_of, one_kernel, run_kernel
+from emulation import OneKernel, library_of, one_kernel, run_kernel
 
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, TARGETS
 from autofuse.backends.cuda.geometry import geometry
@@ -28,7 +28,16 @@ from search_spaces.cuda import CudaLaunchSpace
 # griddepcontrol.wait and .launch_dependents in machine code, as nvdisasm names them.
 ACQBULK, PREEXIT = 0x82E, 0x82D
 NAMES = ("softmax", "layer_norm_gelu", "rms_norm_residual", "swiglu", "black_scholes", "adam_16")
+# What cp.async.bulk is in machine code.
+BULK = 0x3BA
 SETTINGS = LaunchConfig.of(threads=256, items=4, vector=4, keep="registers", early=True)
+# Ways to load, and graphs whose kernels have them.
+WAYS: dict[str, tuple[str, dict[str, int | str | bool]]] = {
+    **{name: (name, {}) for name in NAMES},
+    "hints": ("layer_norm_gelu", {"reduce": "warp", "hints": True}),
+    "stages": ("softmax", {"reduce": "block", "stages": 2}),
+    "cluster": ("softmax", {"reduce": "cluster", "parts": 2}),
+}
 
 
 def without(launch: LaunchConfig, **settings: int | str | bool) -> LaunchConfig:
@@ -40,22 +49,28 @@ def operations(text: str, flags: Sequence[str], name: str, arch: str = "sm_90") 
     return [each.operation for each in decoded(kernel_code(cubin, name))]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_machine_code_waits_before_it_touches_memory(name: str) -> None:
-    source = one_kernel(zoo_graph(name), SETTINGS).unit.source
+def of_way(way: str, **more: int | str | bool) -> OneKernel:
+    name, settings = WAYS[way]
+    return one_kernel(zoo_graph(name), without(SETTINGS, **settings, **more))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_machine_code_waits_before_it_touches_memory(way: str) -> None:
+    source = of_way(way).unit.source
     found = operations(source.text, source.flags, source.name)
-    first = min(n for n, each in enumerate(found) if each in (LOAD, STORE))
+    assert (BULK in found) is (way == "stages")
+    first = min(n for n, each in enumerate(found) if each in (LOAD, STORE, BULK))
     assert found.count(ACQBULK) == found.count(PREEXIT) == 1
     assert found.index(ACQBULK) < found.index(PREEXIT) < first
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_no_load_takes_memory_for_constant_while_others_write_it(name: str) -> None:
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "stages"])
+def test_no_load_takes_memory_for_constant_while_others_write_it(way: str) -> None:
     """Else it might be served from before the wait: PTX wants what ld.global.nc reads to be left
     alone for as long as the kernel runs, and this one runs before others have ended."""
     constant = {}
     for early in (False, True):
-        source = one_kernel(zoo_graph(name), without(SETTINGS, early=early)).unit.source
+        source = of_way(way, early=early).unit.source
         cubin, _ = compile_cubin(source.text, "sm_90", source.flags)
         loads = [e for e in decoded(kernel_code(cubin, source.name)) if e.operation == LOAD]
         constant[early] = sum(each.constant for each in loads)
@@ -77,7 +92,7 @@ def long_rows() -> Graph:
 
 
 @pytest.mark.parametrize(
-    ("reduce", "early"), [("block", True), ("split", True), ("barrier", False)]
+    ("reduce", "early"), [("block", True), ("split", True), ("cluster", True), ("barrier", False)]
 )
 def test_kernels_whose_blocks_wait_for_each_other_do_not_start_early(
     reduce: str, early: bool
@@ -119,12 +134,13 @@ def test_the_space_offers_it_last_and_only_where_it_can_be() -> None:
     assert offered(graph, "A100") == offered(graph, "H100", reduce="barrier") == ()
 
 
-@pytest.mark.parametrize("name", ["softmax", "adam_16"])
-def test_such_a_kernel_computes_the_same(name: str) -> None:
+@pytest.mark.parametrize("way", ["softmax", "adam_16", "hints", "stages", "cluster"])
+def test_such_a_kernel_computes_the_same(way: str) -> None:
+    name, settings = WAYS[way]
     graph = zoo_graph(name, "small")
     inputs = random_inputs(graph, 0)
-    settings = without(SETTINGS, threads=64)
-    made = one_kernel(graph, settings)
+    made = one_kernel(graph, without(SETTINGS, **settings, threads=64))
+    assert made.unit.geometry.early
     found = run_kernel(library_of([made]), made, inputs)
     assert check(tuple(found), reference_of(graph, inputs, runs=4)).ok
 

@@ -77,6 +77,9 @@ ROW_SETTINGS = (
     {"threads": 64, "reduce": "block", "vector": 2, "keep": "shared", "grid": "one"},
     {"threads": 64, "reduce": "split", "vector": 2, "parts": 3, "grid": "one"},
     {"threads": 64, "reduce": "barrier", "keep": "registers", "parts": 2, "grid": "one"},
+    {"threads": 64, "reduce": "cluster", "keep": "registers", "parts": 2, "grid": "one"},
+    {"threads": 64, "reduce": "block", "vector": 4, "keep": "reread", "stages": 2, "hints": True},
+    {"threads": 64, "reduce": "warp", "vector": 4, "keep": "registers", "stages": 3, "blocks": 1},
 )
 ITEM_SETTINGS = (
     {"threads": 16, "items": 1, "grid": "one"},

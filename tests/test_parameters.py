@@ -59,15 +59,18 @@ WITH: dict[str, dict[str, Setting]] = {
     "keep": {"reduce": "block"},
     "rows": {"reduce": "warp"},
     "parts": {"reduce": "split"},
+    "stages": {"grid": "stride"},
+    "hints": {"vector": 4},
 }
 
 
-def rows_folded(length: int = 1 << 15) -> Graph:
+def rows_folded(length: int = 1 << 15, rows: int = 64) -> Graph:
     b = GraphBuilder()
-    x = b.input("x", (64, length), "f32")
-    spread = b.add("broadcast", b.add("reduce_max", x, axes=(1,)), shape=(64, length), dims=(0,))
+    shape = (rows, length)
+    x = b.input("x", shape, "f32")
+    spread = b.add("broadcast", b.add("reduce_max", x, axes=(1,)), shape=shape, dims=(0,))
     e = b.add("exp", b.add("sub", x, spread))
-    total = b.add("broadcast", b.add("reduce_sum", e, axes=(1,)), shape=(64, length), dims=(0,))
+    total = b.add("broadcast", b.add("reduce_sum", e, axes=(1,)), shape=shape, dims=(0,))
     return canonical(b.build([b.add("div", e, total)]))
 
 
@@ -118,7 +121,7 @@ def looped() -> Graph:
 
 
 GRAPHS = {"item": pointwise(), "turned": turned(), "row": rows_folded(), "loop": looped(),
-          "short": rows_folded(512), "gemm": product(), "fused": fused(),
+          "short": rows_folded(512, 4096), "gemm": product(), "fused": fused(),
           "summed": summed()}  # fmt: skip
 SPACES: dict[str, LaunchSpace] = {"c": CpuLaunchSpace(), "cuda": CudaLaunchSpace(DEFAULT_TARGET)}
 # Of a library call there is no text, and what is derived is not said.

@@ -33,6 +33,7 @@ from autofuse.plan.products import folded_moves, product_of, with_moves
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, Refusal
 from autofuse.tuning.cover import cover_problem
 from autofuse.tuning.plans import DEFAULT_PLAN, fused_candidate, plan_named
+from autofuse.zoo import zoo_graph
 from search_spaces import CpuLaunchSpace, CudaLaunchSpace, FusionSpace
 from search_spaces.launch import first_option
 
@@ -182,6 +183,13 @@ def test_what_only_a_product_moved_is_left_out_of_the_kernel_before_it() -> None
     found = enumerate_groups(graph)
     assert set(plan.groups) <= set(found.groups)
     assert any([graph[n].op for n in g.nodes] == ["cumsum", "transpose"] for g in found.groups)
+
+
+def test_moves_stay_where_a_kernel_would_have_to_write_what_it_moves_too() -> None:
+    """Scores read heads of what a product and a reshape have made, and so do the caches."""
+    graph = canonical(zoo_graph("decode_step", "small"))
+    made = ops_of(graph, all_fused(graph, LaunchConfig()).plan)
+    assert ["dot_general", "reshape"] in made and ["reshape", "dot_general"] in made
 
 
 def test_candidates_have_products_with_their_moves_and_the_bound_charges_no_copy() -> None:

@@ -20,6 +20,7 @@ from autofuse.frontends import array_api as xp
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
+from autofuse.kernel import cuda_shape
 from autofuse.kernel.cuda_tile import thread_tile
 from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.ir import Kernel, Let, Local, Loop, Panel, Param, Stmt, Store, TileProduct
@@ -103,6 +104,11 @@ SETTINGS: list[dict[str, Setting]] = [
     {"micro": "64x64", "threads": 256, "pack": False, "row_block": 128},
 ]  # fmt: skip
 
+FOR_ROWS: list[dict[str, Setting]] = [
+    {"reduce": "block", "vector": 4, "stages": 2, "hints": True, "keep": "registers"},
+    {"reduce": "cluster", "parts": 2, "early": True, "pack": False},
+]  # fmt: skip
+
 
 def program(name: str, dtype: str = "f32") -> Graph:
     function, shapes = PROGRAMS[name]
@@ -128,6 +134,21 @@ def test_programs_are_right_under_all_settings(name: str) -> None:
     for one in kernels:
         assert "sums[ti]" in one.text
         check(library, one)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_block_that_strides_over_all_tiles_overtakes_nobody(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is asked for that is made for rows; races are seen in dynamic shared memory."""
+    monkeypatch.setattr(cuda_shape, "STATIC_SHARED", 0)
+    small: dict[str, Setting] = {"micro": "16x32", "row_block": 16, "column_block": 32}
+    kernels = [made(program(name), **small, **settings) for settings in FOR_ROWS]
+    library = library_of(kernels)
+    for one in kernels:
+        shape = one.unit.geometry
+        assert shape.shared > 0
+        check(library, replace(one, unit=replace(one.unit, geometry=replace(shape, grid=1))))
 
 
 @pytest.mark.parametrize("name", ["epilogue", "softmax", "two layers"])

@@ -17,6 +17,8 @@ MOST_THREADS = 1024
 # The smallest block: it runs as a warp of which half is idle.
 HALF_WARP = 16
 FOLDS_WANT_WARPS = f"a block of {HALF_WARP} threads cannot fold rows: whole warps do"
+# Blocks of a cluster that every device with clusters runs (CUDA programming guide).
+MOST_CLUSTER = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class Settings:
     parts: int = p.PARTS.default
     transpose: bool = p.TRANSPOSE.default
     early: bool = p.EARLY.default
+    stages: int = p.STAGES.default
+    hints: bool = p.HINTS.default
 
     @property
     def warps(self) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from autofuse.kernel.cuda_settings import WARP, Settings, settings
-from autofuse.kernel.ir import Kernel, Local, Loop, Param, Stmt, statements
+from autofuse.kernel.ir import Kernel, Local, Loop, Param, Stmt, has_product, statements
 from autofuse.kernel.passes import CUDA_PASSES, run_passes
 from autofuse.ops.scalar import Lit
 
@@ -63,6 +63,11 @@ def starts_early(kernel: Kernel) -> bool:
     return begins_early(cuda_kernel(kernel))
 
 
+def cluster_blocks(kernel: Kernel) -> int:
+    """Neighbouring blocks that the device must start together, 0 where that does not matter."""
+    return cluster(cuda_kernel(kernel))
+
+
 # What follows takes kernels after their passes.
 
 
@@ -79,8 +84,23 @@ def extent_of(loop: Loop) -> int:
 
 def waits(kernel: Kernel) -> bool:
     """Some blocks wait for others."""
-    shared = any(isinstance(s, Loop) and s.kind == "part" for s in statements(kernel.body))
-    return shared and settings(kernel).reduce == "barrier"
+    return settings(kernel).reduce == "barrier" and bool(_parts(kernel))
+
+
+def cluster(kernel: Kernel) -> int:
+    """Blocks that share each row through their shared memory, 0 for none."""
+    return _parts(kernel) if settings(kernel).reduce == "cluster" else 0
+
+
+def is_one_turn(kernel: Kernel) -> bool:
+    """A block runs one grid iteration: it is asked for, or blocks depend on each other."""
+    return settings(kernel).grid == "one" or waits(kernel) or cluster(kernel) > 0
+
+
+def _parts(kernel: Kernel) -> int:
+    """Blocks that share a row, 0 for none; all loops over them agree."""
+    loops = (s for s in statements(kernel.body) if isinstance(s, Loop) and s.kind == "part")
+    return next((extent_of(s) for s in loops), 0)
 
 
 def begins_early(kernel: Kernel) -> bool:
@@ -96,11 +116,11 @@ def is_dynamic(kernel: Kernel) -> bool:
 
 
 def local_bytes(kernel: Kernel) -> int:
-    """Bytes of dynamic shared memory that the rows and tiles of a kernel take: what loops of one
-    segment declare takes the same place, because they end with barriers."""
+    """Bytes of dynamic shared memory that the rows and tiles of a kernel take. What loops of one
+    segment with tile products declare takes the same place, because they end with barriers."""
     own = settings(kernel)
-    segments = [s.body if isinstance(s, Loop) else (s,) for s in kernel.body]
-    return sum(_bytes(body, own, block_team(own), False) for body in segments)
+    segments = [(s.body if isinstance(s, Loop) else (s,), not has_product(s)) for s in kernel.body]
+    return sum(_bytes(body, own, block_team(own), apart) for body, apart in segments)
 
 
 def _bytes(body: tuple[Stmt, ...], own: Settings, team: Team, apart: bool) -> int:
@@ -147,5 +167,6 @@ def inner_team(kind: str, own: Settings, outer: Team) -> Team:
 
 
 def bytes_of(stmt: Local, team: Team) -> int:
-    """Shared memory that the block keeps for one row or tile."""
-    return -(-stmt.size * stmt.dtype.itemsize // 16) * 16 * team.count
+    """Shared memory that the block keeps for one row or tile, in all of its stages."""
+    stages = 1 if stmt.source is None else stmt.source.stages
+    return -(-stmt.size * stmt.dtype.itemsize // 16) * 16 * team.count * stages

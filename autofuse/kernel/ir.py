@@ -56,14 +56,25 @@ class Assign:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """buffer[start ..], of which rows are copied: `stages` of them are in scratch at once, of which
+    all but one belong to grid iterations that come later."""
+
+    buffer: str
+    start: Expr
+    stages: int
+
+
+@dataclass(frozen=True, slots=True)
 class Local:
     """Scratch of one grid iteration, shared by its lanes: `size` elements of `dtype`. Of a
-    `private` one every lane has its own, in registers."""
+    `private` one every lane has its own, in registers; one with a `source` is only read."""
 
     name: str
     dtype: DType
     size: int
     private: bool = False
+    source: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +98,13 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class LoadVector:
-    """syms[j] = buffer[index + j] in one access; `index` is a multiple of the number of them."""
+    """syms[j] = buffer[index + j] in one access; `index` is a multiple of the number of them.
+    `keep` tells a cache: "again" of what is read later once more, "once" of what is not."""
 
     syms: tuple[Sym, ...]
     buffer: str
     index: Expr
+    keep: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +207,8 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return (start, count)
         case TileProduct(extent=extent, target=target, left=left, right=right):
             return (extent, target.start, left.start, right.start)
+        case Local(source=Origin(start=start)):
+            return (start,)
         case Loop(extent=extent):
             return (extent,)
     return ()
@@ -278,8 +293,8 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             return Assign(sym, change(value))
         case Store(buffer, index, value):
             return Store(buffer, change(index), change(value))
-        case LoadVector(syms, buffer, index):
-            return LoadVector(syms, buffer, change(index))
+        case LoadVector(index=index):
+            return replace(stmt, index=change(index))
         case StoreVector(buffer, index, values):
             return StoreVector(buffer, change(index), tuple(change(v) for v in values))
         case Stream(buffer, start, local, count):
@@ -290,6 +305,8 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             )
             extent = change(extent)
             return replace(stmt, extent=extent, target=target, left=left, right=right)
+        case Local(source=Origin() as source):
+            return replace(stmt, source=replace(source, start=change(source.start)))
         case Loop():
             body = tuple(map_exprs(s, change) for s in stmt.body)
             return replace(stmt, extent=change(stmt.extent), body=body)
@@ -310,6 +327,10 @@ def show(expr: Expr) -> str:
             return f"{fn}{suffix}({', '.join(map(show, args))})"
 
 
+def _source(source: Origin) -> str:
+    return f"{source.buffer}[{show(source.start)} ..] in {source.stages} stages"
+
+
 def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
     pad = "  " * depth
     for stmt in body:
@@ -320,12 +341,14 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield f"{pad}var {sym.name}: {sym.dtype} = {show(init)}"
             case Assign(sym, value):
                 yield f"{pad}{sym.name} = {show(value)}"
-            case Local(name, dtype, size, private):
-                yield f"{pad}{'private' if private else 'local'} {name}: {dtype}[{size}]"
+            case Local(name, dtype, size, private, source):
+                text = f"{pad}{'private' if private else 'local'} {name}: {dtype}[{size}]"
+                yield text if source is None else f"{text} = {_source(source)}"
             case Store(buffer, index, value):
                 yield f"{pad}{buffer}[{show(index)}] = {show(value)}"
-            case LoadVector(syms, buffer, index):
-                yield f"{pad}let {' '.join(s.name for s in syms)} = {buffer}[{show(index)} ..]"
+            case LoadVector(syms, buffer, index, keep):
+                names = " ".join(s.name for s in syms)
+                yield f"{pad}let {names} = {buffer}[{show(index)} ..]{keep and f' {keep}'}"
             case StoreVector(buffer, index, values):
                 yield f"{pad}{buffer}[{show(index)} ..] = {', '.join(map(show, values))}"
             case TileProduct():

@@ -11,18 +11,18 @@ from collections.abc import Iterator
 from autofuse.kernel.cuda_settings import FOLDS_WANT_WARPS, WARP, Settings, settings
 from autofuse.kernel.cuda_shape import (
     begins_early,
-    block_team,
     bytes_of,
+    cluster,
     cuda_kernel,
     extent_of,
     grids,
     inner_team,
     is_dynamic,
-    waits,
+    is_one_turn,
 )
+from autofuse.kernel.cuda_sync import fills, has_local, must_meet
 from autofuse.kernel.dialects import CUDA, EARLY
 from autofuse.kernel.ir import (
-    Fold,
     Kernel,
     LoadVector,
     Local,
@@ -32,10 +32,11 @@ from autofuse.kernel.ir import (
     StoreVector,
     TileProduct,
     has_product,
-    names_read,
     statements,
 )
-from autofuse.kernel.printer import Printer, signature
+from autofuse.kernel.printer import signature
+from autofuse.kernel.render_fetch import Fetching, fetching
+from autofuse.kernel.render_parts import PartPrinter, is_part, reads
 from autofuse.kernel.render_tile_cuda import tile_text
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
@@ -54,39 +55,45 @@ def render_cuda(kernel: Kernel) -> str:
     own = settings(kernel)
     kernel = cuda_kernel(kernel)
     bounds = f"{own.threads}, {own.blocks}" if own.blocks else f"{own.threads}"
+    bounds = f"__launch_bounds__({bounds})"
+    if cluster(kernel):
+        bounds = f"__cluster_dims__({cluster(kernel)}, 1, 1) {bounds}"
     dialect = EARLY if begins_early(kernel) else CUDA
-    head = signature(kernel, dialect).replace(" void ", f" void __launch_bounds__({bounds}) ", 1)
+    head = signature(kernel, dialect).replace(" void ", f" void {bounds} ", 1)
     return "\n".join([head, "{", *_CudaPrinter(kernel, own).lines(), "}", ""])
 
 
-class _CudaPrinter(Printer):
-    dialect = CUDA
-
+class _CudaPrinter(PartPrinter):
     def __init__(self, kernel: Kernel, own: Settings) -> None:
-        super().__init__(kernel)
-        self.own, self.team = own, block_team(own)
-        self.early = begins_early(kernel)
-        self.outs = {p.name for p in kernel.params if p.role != "in"}
-        self.dynamic = is_dynamic(kernel)
+        super().__init__(kernel, own)
+        self.early, self.dynamic = begins_early(kernel), is_dynamic(kernel)
+        self.later = "_later" if self.early else ""
         self.offset, self.tiled = 0, False
         self.outside = frozenset(p.name for p in kernel.params)
         self.wide = any(p.size >= FAR for p in kernel.params)
-        self.grid, self.row, self.part, self.edge = "", "", "", ""
-        self.works = iter(p.name for p in kernel.params if p.role == "work")
+        first = grids(kernel)[:1]
+        self.fetching = fetching(first[0]) if first else None
 
     def lines(self) -> Iterator[str]:
         if self.dynamic:
             yield "  AF_DYNAMIC(unsigned char, af_shared);"
         if self.early:
             yield "  af_wait_for_earlier();"
+        if _meets(self.kernel.body):
+            yield "  int32_t turn = 0;"
+        if cluster(self.kernel):
+            yield "  int32_t meeting = 0;"
+            yield "  af_cluster_begin();"
         segments = grids(self.kernel)
         yield from self.block(tuple(s for s in self.kernel.body if s not in segments), 1, False)
         if not segments:
             return
+        if self.fetching is not None:
+            yield from self.fetch_ahead(self.fetching)
         total = sum(extent_of(s) for s in segments)
         wide = any(s.var.dtype is DType.I64 for s in segments)
         kind = self.index_type(DType.I64 if wide else DType.I32)
-        once = self.own.grid == "one" or waits(self.kernel)
+        once = is_one_turn(self.kernel)
         if once:
             yield "  {"
             yield f"    const {kind} g = blockIdx.x;"
@@ -103,34 +110,51 @@ class _CudaPrinter(Printer):
             first = end
         yield "  }"
 
-    def index_type(self, dtype: DType) -> str:
-        return self.dialect.types[dtype]
-
     def segment(self, loop: Loop, first: int) -> Iterator[str]:
         """The blocks of one grid loop: `first` and those after it."""
         value = "g" if first == 0 else f"g - {first}"
-        if _reads(loop.body, loop.var.name) or any(_is_part(s) for s in statements(loop.body)):
+        if reads(loop.body, loop.var.name) or any(is_part(s) for s in statements(loop.body)):
             yield f"      const {self.index_type(loop.var.dtype)} {loop.var.name} = {value};"
         self.grid, self.part, self.tiled = loop.var.name, "", has_product(loop)
-        yield from self.block(loop.body, 3, False)
-        if self.own.grid != "one" and _has_local(loop):
-            yield "      __syncthreads();"
+        yield from self.iteration(loop.body, 3, self.own.grid != "one")
+
+    def iteration(self, body: tuple[Stmt, ...], depth: int, again: bool) -> Iterator[str]:
+        """One of a team's iterations, after which there may be others."""
+        pad, fetched = "  " * depth, self.fetching
+        own = fetched if any(isinstance(s, Local) and s.source for s in body) else None
+        if own is not None:
+            types = self.dialect.types
+            yield from (f"{pad}{line}" for line in own.arrival(lambda row: types[row.dtype]))
+        yield from self.block(body, depth, False)
+        if again and must_meet(body, self.kernel, self.team.kind):
+            yield f"{pad}{self.team.sync}"
+        if own is not None:
+            yield f"{pad}{own.departure()}"
+
+    def fetch_ahead(self, fetched: Fetching) -> Iterator[str]:
+        outer = self.team
+        self.team = inner_team(fetched.dealt.kind, self.own, outer) if fetched.dealt else outer
+        for row in fetched.stored():
+            yield from (f"  {line}" for line in self.shared(row))
+        yield from fetched.prologue(self.team, lambda sym: self.index_type(sym.dtype), self.text)
+        self.team = outer
 
     def block(self, body: tuple[Stmt, ...], depth: int, in_lane: bool) -> Iterator[str]:
         for n, stmt in enumerate(body):
             yield from self.stmt(stmt, depth, in_lane)
-            if isinstance(stmt, Loop) and _is_part(stmt) and stmt.folds:
+            if isinstance(stmt, Loop) and is_part(stmt) and stmt.folds:
                 if self.own.reduce == "split":
                     yield from self.last_part(stmt, body[n + 1 :], depth)
                     return
-                yield from self.all_parts(stmt, depth)
+                joining = self.all_parts if self.own.reduce == "barrier" else self.in_cluster
+                yield from joining(stmt, depth)
 
     def guard(self, buffer: str, in_lane: bool) -> str:
         """Uniform values are stored once: by a team's first thread, and of one part."""
         if in_lane:
             return ""
         tests = [f"{self.team.place} == 0", *filter(None, (self.edge,))]
-        if self.part and self.own.reduce == "barrier" and buffer in self.outs:
+        if self.part and self.own.reduce != "split" and buffer in self.outs:
             tests.append(f"{self.part} == 0")
         return f"if ({' && '.join(tests)}) "
 
@@ -139,12 +163,15 @@ class _CudaPrinter(Printer):
         match stmt:
             case Local(name, dtype, size, True):
                 yield f"{pad}{types[dtype]} {name}[{size}];"
-            case Local():
+            case Local(source=None):
                 yield from (f"{pad}{line}" for line in self.shared(stmt))
-            case LoadVector(syms, buffer, index):
+            case Local():
+                pass  # declared where it arrives
+            case LoadVector(syms, buffer, index, keep):
                 kind = f"af_{syms[0].dtype}x{len(syms)}"
                 name = f"{syms[0].name}_x{len(syms)}"
-                loaded = f"af_load_vector({kind}, {buffer}, {self.text(index)})"
+                call = "af_load_vector" + (f"_{keep}{self.later}" if keep else "")
+                loaded = f"{call}({kind}, {buffer}, {self.text(index)})"
                 yield f"{pad}const {kind} {name} = {loaded};"
                 for k, sym in enumerate(syms):
                     yield f"{pad}const {types[sym.dtype]} {sym.name} = {name}.x[{k}];"
@@ -179,7 +206,7 @@ class _CudaPrinter(Printer):
         before = self.offset
         yield from self.any_loop(loop, depth, in_lane)
         # What follows may have the place of what the loop has declared (see `local_bytes`).
-        if self.team.kind == "block":
+        if self.tiled and self.team.kind == "block":
             self.offset = before
 
     def any_loop(self, loop: Loop, depth: int, in_lane: bool) -> Iterator[str]:
@@ -225,15 +252,6 @@ class _CudaPrinter(Printer):
     def is_shared(self, stmt: Stmt) -> bool:
         return isinstance(stmt, Store | StoreVector) and stmt.buffer not in self.outs
 
-    def shares(self, loop: Loop) -> bool:
-        private = {
-            s.name for s in statements(self.kernel.body) if isinstance(s, Local) and s.private
-        }
-        return any(
-            self.is_shared(s) and s.buffer not in private  # type: ignore[union-attr]  # a store
-            for s in statements(loop.body)
-        )
-
     def lane(self, loop: Loop, depth: int, in_lane: bool) -> Iterator[str]:
         pad = "  " * depth
         if loop.folds and self.team.kind == "block" and self.team.size < WARP:
@@ -241,19 +259,9 @@ class _CudaPrinter(Printer):
         yield from self.start_folds(loop, depth)
         yield from self.passes(loop, depth)
         for fold in loop.folds:
-            name, kind = fold.target.name, f"{fold.operator}_{fold.target.dtype}"
-            total = f"af_{self.team.kind}_{kind}({name}, {self.team.size})"
-            yield f"{pad}{name} = af_join_{kind}({_before(fold, loop)}, {total});"
-        if (not loop.folds or self.team.kind == "warp") and self.shares(loop):
+            yield f"{pad}{self.joined(fold, loop)}"
+        if (not loop.folds or self.team.kind == "warp") and fills(loop, self.kernel):
             yield f"{pad}{self.team.sync}"
-
-    def start_folds(self, loop: Loop, depth: int) -> Iterator[str]:
-        """Lanes start from the identity and the running value joins once, afterwards."""
-        pad = "  " * depth
-        for fold in loop.folds:
-            name, kind = fold.target.name, self.dialect.types[fold.target.dtype]
-            yield f"{pad}const {kind} {_before(fold, loop)} = {name};"
-            yield f"{pad}{name} = af_identity_{fold.operator}_{fold.target.dtype}();"
 
     def passes(self, loop: Loop, depth: int) -> Iterator[str]:
         """The lanes of this thread: those `team.size` apart, numbered by the loop's counter."""
@@ -283,7 +291,7 @@ class _CudaPrinter(Printer):
         else:
             yield f"{pad}#pragma unroll"
             yield f"{pad}for (int32_t {n} = 0; {n} < {count}; {n}++) {{"
-        if not exact or _reads(loop.body, v):
+        if not exact or reads(loop.body, v):
             yield f"{pad}  const {kind} {v} = {place};"
         if not exact:
             yield f"{pad}  if ({v} < {self.text(loop.extent)}) {{"
@@ -306,72 +314,14 @@ class _CudaPrinter(Printer):
             known = isinstance(loop.extent, Lit) and extent_of(loop) % WARP == 0
             kinds = "i32" if loop.var.dtype is DType.I32 else "i64"
             clamped = f"af_min_{kinds}({place}, {extent} - 1)"
-            if _reads(loop.body, v):
+            if reads(loop.body, v):
                 yield f"{pad}  const {kind} {v} = {place if known else clamped};"
             self.edge = "" if known else f"{place} < {extent}"
-        yield from self.block(loop.body, depth + 1, False)
-        if loop.kind == "warp" and _has_local(loop):
-            yield f"{pad}  {self.team.sync}"
+        yield from self.iteration(loop.body, depth + 1, loop.kind == "warp")
         yield f"{pad}}}"
         self.team, self.edge = outer
-        if self.tiled and (_has_local(loop) or self.shares(loop)):
+        if self.tiled and (has_local(loop) or fills(loop, self.kernel)):
             yield f"{pad}{self.team.sync}"
-
-    def own_part(self, loop: Loop, depth: int) -> Iterator[str]:
-        """The one iteration of a part loop that this block runs."""
-        pad, parts = "  " * depth, extent_of(loop)
-        self.row, self.part = f"{self.grid} / {parts}", f"{self.grid} % {parts}"
-        yield from self.start_folds(loop, depth)
-        yield f"{pad}{{"
-        if _reads(loop.body, loop.var.name):
-            kind = self.index_type(loop.var.dtype)
-            yield f"{pad}  const {kind} {loop.var.name} = {self.part};"
-        yield from self.block(loop.body, depth + 1, False)
-        yield f"{pad}}}"
-
-    def publish(self, loop: Loop, depth: int) -> Iterator[str]:
-        pad = "  " * depth
-        self.slots = {f.target.name: next(self.works) for f in loop.folds}
-        for fold in loop.folds:
-            slot = f"{self.slots[fold.target.name]}[{self.slot(loop, self.part)}]"
-            yield f"{pad}if ({self.team.place} == 0) {slot} = {fold.target.name};"
-
-    def slot(self, loop: Loop, part: str) -> str:
-        """Where a part leaves its total: parts of a row side by side, columns of one part too."""
-        at = self.grid if part == self.part else f"({self.row}) * {extent_of(loop)} + {part}"
-        return f"({at}) * {WARP} + threadIdx.x % {WARP}" if self.team.kind == "column" else at
-
-    def last_part(self, loop: Loop, rest: tuple[Stmt, ...], depth: int) -> Iterator[str]:
-        """The block that finishes last adds up what all have left, and goes on alone."""
-        pad, ticket = "  " * depth, next(self.works)
-        yield from self.publish(loop, depth)
-        yield f"{pad}if (af_is_last({ticket}, {self.row}, {extent_of(loop)})) {{"
-        yield from self.join_parts(loop, depth + 1)
-        yield from self.block(rest, depth + 1, False)
-        yield f"{pad}}}"
-
-    def all_parts(self, loop: Loop, depth: int) -> Iterator[str]:
-        """Blocks wait for each other, then each adds up what all have left."""
-        pad, ticket = "  " * depth, next(self.works)
-        yield from self.publish(loop, depth)
-        yield f"{pad}af_wait_for_all({ticket}, {self.row}, {extent_of(loop)}, {self.part} == 0);"
-        yield from self.join_parts(loop, depth)
-
-    def join_parts(self, loop: Loop, depth: int) -> Iterator[str]:
-        pad, team, p = "  " * depth, self.team, f"{loop.var.name}_p"
-        for fold in loop.folds:
-            name, kind = fold.target.name, f"{fold.operator}_{fold.target.dtype}"
-            read = f"__ldcg({self.slots[name]} + ({self.slot(loop, p)}))"
-            yield f"{pad}{name} = af_identity_{kind}();"
-            step = f"{p} < {extent_of(loop)}; {p} += {team.size}"
-            yield f"{pad}for (int32_t {p} = {team.place}; {step})"
-            yield f"{pad}  {name} = af_join_{kind}({name}, {read});"
-            total = f"af_{team.kind}_{kind}({name}, {team.size})"
-            yield f"{pad}{name} = af_join_{kind}({_before(fold, loop)}, {total});"
-
-
-def _before(fold: Fold, loop: Loop) -> str:
-    return f"{fold.target.name}_{loop.var.name}"
 
 
 def _most(loop: Loop) -> int | None:
@@ -379,17 +329,11 @@ def _most(loop: Loop) -> int | None:
     return int(loop.extent.value) if isinstance(loop.extent, Lit) else loop.var.extent
 
 
-def _reads(body: tuple[Stmt, ...], name: str) -> bool:
-    return any(name in names_read(s) for s in body)
-
-
 def _size(loop: Loop) -> int:
     return max(1, sum(1 for _ in statements(loop.body)))
 
 
-def _is_part(stmt: Stmt) -> bool:
-    return isinstance(stmt, Loop) and stmt.kind == "part"
-
-
-def _has_local(loop: Loop) -> bool:
-    return any(isinstance(s, Local) and not s.private for s in statements(loop.body))
+def _meets(body: tuple[Stmt, ...]) -> bool:
+    """Threads of a block fold something together."""
+    loops = [s for s in body if isinstance(s, Loop) and s.kind != "warp"]
+    return any(s.folds or _meets(s.body) for s in loops)

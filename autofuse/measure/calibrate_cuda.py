@@ -37,7 +37,7 @@ def target_calibration(target: Target) -> Calibration:
         gbytes_per_s=target.bandwidth,
         cheap=peaks["f32"],
         special=SPECIAL_OPS * peaks["special"],
-        contraction=max(peaks["f32"], peaks["f64"]),
+        contraction=peaks["product"],
         cached_gbytes_per_s=_CACHE_BYTES_PER_CLOCK * target.sms * target.clock_ghz,
         cache_bytes=target.l2_bytes,
     )

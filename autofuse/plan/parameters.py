@@ -182,9 +182,10 @@ C_LAUNCH = _table(
 
 # What only CUDA knows.
 REDUCE = LaunchParameter(
-    "reduce", str, ("", "warp", "block", "split", "barrier"), "",
-    "Who folds a row: a warp, a block, or several blocks in two phases (split) or waiting for each "
-    "other (barrier). Nothing said, it is a block, and a column is folded by one thread.",
+    "reduce", str, ("", "warp", "block", "split", "barrier", "cluster"), "",
+    "Who folds a row: a warp, a block, or several blocks in two phases (split), waiting for each "
+    "other (barrier) or through each other's shared memory (cluster). Nothing said, it is a block, "
+    "and a column is folded by one thread.",
     (ROW,), spelled=True,
 )  # fmt: skip
 BLOCK_THREADS = LaunchParameter(
@@ -213,6 +214,15 @@ GRID = LaunchParameter(
     "grid", str, ("one", "stride"), "stride",
     "There is one block for each piece of the work, or any number of blocks stride over it.",
     (*LOOPS, *TILES), spelled=True,
+)  # fmt: skip
+STAGES = LaunchParameter(
+    "stages", int, (0, 2, 3), 0,
+    "Rows in shared memory at once, of which all but one are copied ahead while a striding block "
+    "computes (0: none is copied ahead).", (ROW,),
+)  # fmt: skip
+HINTS = LaunchParameter(
+    "hints", bool, (False, True), False,
+    "Wide loads tell the second-level cache whether what they read is read again.", (ITEM, ROW),
 )  # fmt: skip
 TRANSPOSE = LaunchParameter(
     "transpose", bool, (False, True), False,
@@ -249,8 +259,8 @@ CUDA_ROW_BLOCK = replace(ROW_BLOCK, choices=(64, 128, 256, 512, 32, 16, 8, 4, 1)
 CUDA_COLUMN_BLOCK = replace(COLUMN_BLOCK, choices=(0, 64, 128, 256, 512, 1024, 32, 16))
 CUDA_TERM_BLOCK = replace(TERM_BLOCK, choices=(0, 16, 32, 64))
 CUDA_LAUNCH = _table(
-    IMPL, REDUCE, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, TRANSPOSE, LOOP_UNROLL,
-    COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, PARTS, CUDA_MICRO, CUDA_ROW_BLOCK,
+    IMPL, REDUCE, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES, TRANSPOSE, LOOP_UNROLL,
+    COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS, PARTS, CUDA_MICRO, CUDA_ROW_BLOCK,
     CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK,
     replace(TILE, doc=f"{TILE.doc} Here it follows from threads and items.", kinds=(), default=0,
             least=0),

@@ -12,7 +12,7 @@ from autofuse.plan.barriers import SHARED, may_be_library
 from autofuse.plan.clusters import Clusters, connected
 from autofuse.plan.groups import is_inline, is_source, needed_outputs, ordered_plan, reads
 from autofuse.plan.legality import check_group, refusal_of
-from autofuse.plan.products import product_of
+from autofuse.plan.products import fold_moves, product_of
 from autofuse.plan.types import FusionGroup, FusionPlan, LoopBody, PlanError, Refusal
 
 NodeSet = frozenset[int]
@@ -56,6 +56,27 @@ def plan_of_sets(graph: Graph, sets: Iterable[NodeSet], bodies: Bodies) -> Fusio
     for nodes in found:
         wanted.update(v for v in reads(graph, nodes) if not is_source(graph, v.node))
     return ordered_plan(graph, groups_writing(graph, found, bodies, wanted))
+
+
+def plan_with_moves(
+    graph: Graph, sets: Iterable[NodeSet], products: Iterable[int], bodies: Bodies
+) -> FusionPlan:
+    """The plan of disjoint node sets after these products, in turn, have taken in the moves before
+    them. One is left as it is where a set would then have to write what no kernel can: a value of
+    its own and the same one moved."""
+    sets, folded = list(sets), list[int]()
+    plan = plan_of_sets(graph, sets, bodies)
+    for n in products:
+        tried = plan_of_sets(graph, fold_moves(graph, sets, (*folded, n)), bodies)
+        if all(_is_kernel(graph, g) for g in tried.groups if g not in plan.groups):
+            plan = tried
+            folded.append(n)
+    return plan
+
+
+def _is_kernel(graph: Graph, group: FusionGroup) -> bool:
+    found = group.body or check_group(graph, group.nodes, group.outputs)
+    return not isinstance(found, Refusal)
 
 
 def groups_writing(

@@ -1,5 +1,6 @@
 extern "C" __global__ void __launch_bounds__(256) columns_block(AF_IN(float, in0), AF_OUT(float, out0))
 {
+  int32_t turn = 0;
   for (int32_t g = blockIdx.x; g < 1; g += gridDim.x) {
     {
       for (int32_t l0_x_n = 0; l0_x_n < 32; l0_x_n += 32) {
@@ -33,10 +34,10 @@ extern "C" __global__ void __launch_bounds__(256) columns_block(AF_IN(float, in0
           acc0_2 = acc0_2 + v1_2;
           acc0_3 = acc0_3 + v1_3;
         }
-        acc0_0 = af_join_add_f32(acc0_0_k0, af_column_add_f32(acc0_0, 8));
-        acc0_1 = af_join_add_f32(acc0_1_k0, af_column_add_f32(acc0_1, 8));
-        acc0_2 = af_join_add_f32(acc0_2_k0, af_column_add_f32(acc0_2, 8));
-        acc0_3 = af_join_add_f32(acc0_3_k0, af_column_add_f32(acc0_3, 8));
+        acc0_0 = af_join_add_f32(acc0_0_k0, af_column_add_f32<8>(acc0_0, turn ^= 1));
+        acc0_1 = af_join_add_f32(acc0_1_k0, af_column_add_f32<8>(acc0_1, turn ^= 1));
+        acc0_2 = af_join_add_f32(acc0_2_k0, af_column_add_f32<8>(acc0_2, turn ^= 1));
+        acc0_3 = af_join_add_f32(acc0_3_k0, af_column_add_f32<8>(acc0_3, turn ^= 1));
         const float v2_0 = acc0_0;
         const float v2_1 = acc0_1;
         const float v2_2 = acc0_2;

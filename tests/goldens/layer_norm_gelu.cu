@@ -1,5 +1,6 @@
 extern "C" __global__ void __launch_bounds__(256) layer_norm_gelu(AF_IN(float, in0), AF_IN(float, in1), AF_IN(float, in2), AF_OUT(float, out0))
 {
+  int32_t turn = 0;
   for (int32_t g = blockIdx.x; g < 256; g += gridDim.x) {
     {
       const int32_t r0 = g;
@@ -13,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(256) layer_norm_gelu(AF_IN(float, i
         const float v0 = in0[p0 * 512 + l0];
         acc0 = acc0 + v0;
       }
-      acc0 = af_join_add_f32(acc0_l0, af_block_add_f32(acc0, 256));
+      acc0 = af_join_add_f32(acc0_l0, af_block_add_f32(acc0, 256, turn ^= 1));
       const float v1 = acc0;
       float acc1 = 0.0f;
       const float v3 = v1 * 0.001953125f;
@@ -27,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(256) layer_norm_gelu(AF_IN(float, i
         const float v5 = v4 * v4;
         acc1 = acc1 + v5;
       }
-      acc1 = af_join_add_f32(acc1_l1, af_block_add_f32(acc1, 256));
+      acc1 = af_join_add_f32(acc1_l1, af_block_add_f32(acc1, 256, turn ^= 1));
       const float v6 = acc1;
       const float v9 = v6 * 0.001953125f;
       const float v10 = v9 + 9.999999747378752e-06f;

@@ -1,5 +1,6 @@
 extern "C" __global__ void __launch_bounds__(256) softmax(AF_IN(float, in0), AF_OUT(float, out0))
 {
+  int32_t turn = 0;
   for (int32_t g = blockIdx.x; g < 256; g += gridDim.x) {
     {
       const int32_t r0 = g;
@@ -13,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(256) softmax(AF_IN(float, in0), AF_
         const float v0 = in0[p0 * 512 + l0];
         acc0 = af_max_f32(acc0, v0);
       }
-      acc0 = af_join_max_f32(acc0_l0, af_block_max_f32(acc0, 256));
+      acc0 = af_join_max_f32(acc0_l0, af_block_max_f32(acc0, 256, turn ^= 1));
       const float v1 = acc0;
       __shared__ __align__(16) float row0[512];
       float acc1 = 0.0f;
@@ -29,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(256) softmax(AF_IN(float, in0), AF_
         const float v5 = row0[l1];
         acc1 = acc1 + v5;
       }
-      acc1 = af_join_add_f32(acc1_l1, af_block_add_f32(acc1, 256));
+      acc1 = af_join_add_f32(acc1_l1, af_block_add_f32(acc1, 256, turn ^= 1));
       const float v6 = acc1;
       #pragma unroll
       for (int32_t l3_n = 0; l3_n < 2; l3_n++) {
@@ -38,7 +39,6 @@ extern "C" __global__ void __launch_bounds__(256) softmax(AF_IN(float, in0), AF_
         const float v8 = v7 / v6;
         out0[p0 * 512 + l3] = v8;
       }
-      __syncthreads();
     }
   }
 }

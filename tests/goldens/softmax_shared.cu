@@ -1,5 +1,6 @@
 extern "C" __global__ void __launch_bounds__(64) softmax_shared(AF_IN(af_f16, in0), AF_OUT(af_f16, out0))
 {
+  int32_t turn = 0;
   for (int32_t g = blockIdx.x; g < 6; g += gridDim.x) {
     {
       const int32_t r0 = g;
@@ -40,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(64) softmax_shared(AF_IN(af_f16, in
           acc0 = af_max_f32(acc0, v0_7);
         }
       }
-      acc0 = af_join_max_f32(acc0_l0, af_block_max_f32(acc0, 64));
+      acc0 = af_join_max_f32(acc0_l0, af_block_max_f32(acc0, 64, turn ^= 1));
       const float v1 = acc0;
       __shared__ __align__(16) float row0[320];
       float acc1 = 0.0f;
@@ -97,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(64) softmax_shared(AF_IN(af_f16, in
           acc1 = acc1 + l1_x2_7;
         }
       }
-      acc1 = af_join_add_f32(acc1_l1, af_block_add_f32(acc1, 64));
+      acc1 = af_join_add_f32(acc1_l1, af_block_add_f32(acc1, 64, turn ^= 1));
       const float v6 = acc1;
       {
         const int32_t l3 = threadIdx.x;
@@ -123,7 +124,6 @@ extern "C" __global__ void __launch_bounds__(64) softmax_shared(AF_IN(af_f16, in
           af_store_vector(af_f16x8, out0, p0 * 320 + l3 * 8, af_store_f16(v8_0), af_store_f16(v8_1), af_store_f16(v8_2), af_store_f16(v8_3), af_store_f16(v8_4), af_store_f16(v8_5), af_store_f16(v8_6), af_store_f16(v8_7));
         }
       }
-      __syncthreads();
     }
   }
 }

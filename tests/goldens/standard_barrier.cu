@@ -1,5 +1,6 @@
 extern "C" __global__ void __launch_bounds__(64) standard_barrier(AF_IN(float, in0), AF_IN(float, in1), AF_OUT(float, out0), AF_OUT(float, out1), AF_WORK(uint32_t, work0), AF_WORK(float, work1), AF_WORK(uint32_t, work2), AF_WORK(float, work3))
 {
+  int32_t turn = 0;
   {
     const int32_t g = blockIdx.x;
     if (g < 6) {
@@ -42,14 +43,14 @@ extern "C" __global__ void __launch_bounds__(64) standard_barrier(AF_IN(float, i
             acc0 = acc0 + v2_3;
           }
         }
-        acc0 = af_join_add_f32(acc0_l0, af_block_add_f32(acc0, 64));
+        acc0 = af_join_add_f32(acc0_l0, af_block_add_f32(acc0, 64, turn ^= 1));
       }
       if (threadIdx.x == 0) work1[r0] = acc0;
       af_wait_for_all(work0, r0 / 3, 3, r0 % 3 == 0);
       acc0 = af_identity_add_f32();
       for (int32_t l0_q_p = threadIdx.x; l0_q_p < 3; l0_q_p += 64)
         acc0 = af_join_add_f32(acc0, __ldcg(work1 + ((r0 / 3) * 3 + l0_q_p)));
-      acc0 = af_join_add_f32(acc0_l0_q, af_block_add_f32(acc0, 64));
+      acc0 = af_join_add_f32(acc0_l0_q, af_block_add_f32(acc0, 64, turn ^= 1));
       const float v3 = acc0;
       float acc1 = (-AF_INFF);
       float kept1[12];
@@ -85,14 +86,14 @@ extern "C" __global__ void __launch_bounds__(64) standard_barrier(AF_IN(float, i
             acc1 = af_max_f32(acc1, v8_3);
           }
         }
-        acc1 = af_join_max_f32(acc1_l1, af_block_max_f32(acc1, 64));
+        acc1 = af_join_max_f32(acc1_l1, af_block_max_f32(acc1, 64, turn ^= 1));
       }
       if (threadIdx.x == 0) work3[r0] = acc1;
       af_wait_for_all(work2, r0 / 3, 3, r0 % 3 == 0);
       acc1 = af_identity_max_f32();
       for (int32_t l1_q_p = threadIdx.x; l1_q_p < 3; l1_q_p += 64)
         acc1 = af_join_max_f32(acc1, __ldcg(work3 + ((r0 / 3) * 3 + l1_q_p)));
-      acc1 = af_join_max_f32(acc1_l1_q, af_block_max_f32(acc1, 64));
+      acc1 = af_join_max_f32(acc1_l1_q, af_block_max_f32(acc1, 64, turn ^= 1));
       const float v9 = acc1;
       if (threadIdx.x == 0 && r0 % 3 == 0) out0[p0] = v9;
       {

@@ -20,7 +20,7 @@ _UNITS = {
     "sm_100": (128, 64, 16, 4096),
 }
 _OTHER_UNITS = (128, 2, 16, 512)
-_LEAST_ARCH = 80
+_LEAST_ARCH, _CLUSTER_ARCH = 80, 90
 # A multiprocessor's warps and registers are dealt to so many parts, each on its own.
 _PARTS = 4
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -60,6 +60,11 @@ class Target:
         """A kernel may be launched before the one that it depends on is over (PTX ISA,
         griddepcontrol)."""
         return int(self.arch.removeprefix("sm_")) >= 90
+
+    @property
+    def clusters(self) -> int:
+        """Blocks of a cluster that can be had: since sm_90, 8 on every device."""
+        return 8 if int(self.arch.removeprefix("sm_")) >= _CLUSTER_ARCH else 0
 
     @property
     def peaks(self) -> Mapping[str, float]:

@@ -9,7 +9,11 @@ from autofuse.kernel.cuda_settings import settings
 from autofuse.kernel.cuda_shape import (
     block_threads,
     blocks_wanted,
+    cluster_blocks,
+    cuda_kernel,
     is_cooperative,
+    is_one_turn,
+    local_bytes,
     shared_bytes,
     starts_early,
 )
@@ -50,14 +54,18 @@ def geometry(kernel: Kernel, target: Target) -> Geometry:
             f"a block needs {shared} bytes of shared memory, more than the "
             f"{target.shared_per_block} of {target}"
         )
+    together = cluster_blocks(kernel)
+    if together > target.clusters:
+        raise UnsupportedKernel(f"{target} has no clusters of {together} blocks")
     wanted, cooperative = blocks_wanted(kernel), is_cooperative(kernel)
-    resident = target.sms * max(1, blocks_resident(target, threads, 1, shared))
+    held = local_bytes(cuda_kernel(kernel))
+    resident = target.sms * max(1, blocks_resident(target, threads, 1, held))
     if cooperative and wanted > resident:
         raise UnsupportedKernel(
             f"{wanted} blocks wait for each other, more than the {resident} that {target} holds"
         )
     early = starts_early(kernel) and target.early
-    if own.grid == "one" or cooperative:
+    if is_one_turn(cuda_kernel(kernel)):
         if wanted > target.grid_limit:
             raise UnsupportedKernel(f"a grid of {wanted} blocks is over {target.grid_limit}")
         return Geometry(wanted, threads, shared, cooperative, early)

@@ -31,7 +31,16 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.types import Literal, TensorType
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import check_plan
-from autofuse.plan.parameters import BLOCK_THREADS, CUDA_MATH, FAST_DIVISION, ITEMS, KEEP
+from autofuse.plan.parameters import (
+    BLOCK_THREADS,
+    CUDA_LAUNCH,
+    CUDA_MATH,
+    FAST_DIVISION,
+    ITEMS,
+    KEEP,
+    STAGES,
+    VECTOR,
+)
 from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Step, kernel_runs, schedule
 from autofuse.plan.types import Candidate, LaunchConfig
 
@@ -132,14 +141,16 @@ class Unit:
 
 def launch_settings(run: Run) -> LaunchConfig:
     """What `lower` and the printer are told: a lane loop covers what one block computes at a time,
-    vectors are left out where some array does not start on a boundary in every iteration, and rows
-    that are reread are computed again, not left in shared memory."""
+    vectors and rows that are copied ahead are left out where some array does not start on a
+    boundary in every iteration, and rows that are reread are computed again, not left in shared
+    memory."""
     settings = dict(run.launch.settings)
     settings["tile"] = BLOCK_THREADS.of(run.launch) * ITEMS.of(run.launch)
     if KEEP.of(run.launch) == "reread":
         settings["stage"] = False
-    if "vector" in settings and not _on_boundaries(run):
-        settings["vector"] = 1
+    wide = settings.keys() & {VECTOR.name, STAGES.name}
+    if wide and not _on_boundaries(run):
+        settings |= {name: CUDA_LAUNCH[name].default for name in wide}
     return LaunchConfig.of(**settings)
 
 

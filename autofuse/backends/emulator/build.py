@@ -37,13 +37,14 @@ KERNEL_FLAGS = (
     "-fno-sanitize-recover=all",
 )
 RUNTIME_FLAGS = ("-O2",)
-RUNTIME_PARTS = ("core.h", "fibers.h", "memory.h", "waiting.h", "launch.h")
+RUNTIME_PARTS = ("core.h", "fibers.h", "memory.h", "waiting.h", "async.h", "cluster.h", "launch.h")
 KERNEL_PARTS = ("core.h", "emulate.h", "builtins.h")
 # Kernels per translation unit: each unit pays for the prelude.
 PER_UNIT = 64
 _HEAD = re.compile(
-    r'extern\s+"C"\s+__global__\s+(?:__launch_bounds__\s*\(([^()]*)\)\s*)?void\s+'
-    r"(?:__launch_bounds__\s*\(([^()]*)\)\s*)?(\w+)\s*\("
+    r'extern\s+"C"\s+__global__\s+(?:__launch_bounds__\s*\((?P<before>[^()]*)\)\s*)?void\s+'
+    r"(?:__cluster_dims__\s*\(\s*(?P<cluster>\d+)[^()]*\)\s*)?"
+    r"(?:__launch_bounds__\s*\((?P<bounds>[^()]*)\)\s*)?(?P<name>\w+)\s*\("
 )
 _BUFFER = re.compile(r"AF_(IN|OUT|WORK)(?:_LATER)?\s*\(\s*([\w ]+?)\s*,\s*(\w+)\s*\)")
 _SCALAR = re.compile(r"(?:const\s+)?([\w ]+?)\s+(\w+)")
@@ -63,11 +64,13 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A kernel found in a text; `most_threads` is its launch bound, 0 without one."""
+    """A kernel found in a text; `most_threads` is its launch bound, 0 without one, and `cluster`
+    the blocks of its clusters."""
 
     name: str
     parameters: tuple[Parameter, ...]
     most_threads: int
+    cluster: int = 1
 
 
 def heads(text: str) -> tuple[Head, ...]:
@@ -76,12 +79,13 @@ def heads(text: str) -> tuple[Head, ...]:
 
 
 def _head(text: str, match: re.Match[str]) -> Head:
-    bounds, name = match[1] or match[2], match[3]
+    bounds, name = match["before"] or match["bounds"], match["name"]
     declared = _arguments(text, match.end())
     most = (bounds or "0").split(",")[0].strip()
     if not most.isdecimal():
         raise CompileError(f"the launch bounds of kernel {name} are no number: {most}")
-    return Head(name, tuple(_parameter(name, part) for part in declared), int(most))
+    parameters = tuple(_parameter(name, part) for part in declared)
+    return Head(name, parameters, int(most), int(match["cluster"] or 1))
 
 
 def _arguments(text: str, start: int) -> list[str]:
@@ -140,7 +144,7 @@ def _unit(text: str) -> str:
     """The C++ text of one unit. All but the entries is local to it: static variables of inline
     functions could not be in a section otherwise."""
     text = _DYNAMIC.sub(r"AF_DYNAMIC(\1, \2);", text)
-    placed = _HEAD.sub(lambda m: f"{_section(m[3])}{m[0]}", text)
+    placed = _HEAD.sub(lambda m: f"{_section(m['name'])}{m[0]}", text)
     return "\n".join(
         [
             _parts(KERNEL_PARTS),

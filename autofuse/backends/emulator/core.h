@@ -65,6 +65,21 @@ void atomic_done(const void *at, bool synchronises, bool changed);
 /* Lets other threads run. */
 void yield();
 
+/* Blocks of a cluster (cluster.h): which one this is, their barrier, and an element of another's
+   shared memory. */
+uint32_t cluster_rank();
+void cluster_arrive();
+void cluster_wait();
+void remote_write(void *at, uint32_t rank, const void *value, uint32_t bytes);
+
+/* Copies to shared memory that arrive later (async.h), and what counts them: mbarriers. */
+void ready_init(void *ready, uint32_t count);
+void expect_bytes(void *ready, uint32_t bytes);
+void arrive_after_copies(void *ready);
+bool ready_passed(void *ready, uint32_t parity);
+/* Counted by `ready`, or by what the thread names next with arrive_after_copies. */
+void start_copy(void *to, const Buffer *buffer, const void *from, uint32_t bytes, void *ready);
+
 inline float f32_bits(uint32_t x) { float y; memcpy(&y, &x, 4); return y; }
 inline uint32_t bits_f32(float x) { uint32_t y; memcpy(&y, &x, 4); return y; }
 

@@ -154,6 +154,12 @@ template <class T> void store_release(const Out<T> &p, typename Same<T>::type v)
   atomic(p, [=](T) { return v; });
 }
 
+template <class T> void store_remote(T *at, uint32_t rank, typename Same<T>::type value)
+{ remote_write(at, rank, &value, sizeof(T)); }
+
+template <class T> void copy_async(void *to, const In<T> &from, uint32_t bytes, void *ready)
+{ start_copy(to, from.buffer, from.at, bytes, ready); }
+
 template <class T> T lanes(Collective kind, unsigned mask, T value, int operand, int width)
 {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a shuffle moves 4 or 8 bytes");

@@ -99,7 +99,8 @@ class _Launch(ctypes.Structure):
     _fields_ = (
         ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3),
         ("dynamic_bytes", ctypes.c_uint64), ("order", ctypes.c_int32),
-        ("cooperative", ctypes.c_int32), ("seed", ctypes.c_uint32), ("limit_s", ctypes.c_double),
+        ("cooperative", ctypes.c_int32), ("seed", ctypes.c_uint32), ("cluster", ctypes.c_uint32),
+        ("limit_s", ctypes.c_double),
     )  # fmt: skip
 
 
@@ -140,6 +141,8 @@ class Emulated:
                 raise EmulatorError(f"kernel {name} takes {wanted}, not {', '.join(args)}")
             given = [args[p.name] for p in head.parameters]
         how = _geometry(head, grid, block, shared_bytes)
+        if cooperative and head.cluster > 1:
+            raise EmulatorError(f"kernel {name} is cooperative and in clusters: unknown here")
         how.cooperative, how.limit_s = int(cooperative), limit_s
         arrays = [a.array if isinstance(a, Guarded) else np.asarray(a) for a in given]
         entry = _Entry.in_dll(self._library, f"af_kernel_{name}")
@@ -213,7 +216,12 @@ def _geometry(head: Head, grid: Dims, block: Dims, shared_bytes: int) -> _Launch
         raise EmulatorError(f"kernel {head.name} is launched with {threads} threads, over {most}")
     if not 0 <= shared_bytes <= MOST_SHARED_BYTES:
         raise EmulatorError(f"kernel {head.name} asks for {shared_bytes} bytes of shared memory")
-    how.dynamic_bytes = shared_bytes
+    if how.grid[0] % head.cluster:
+        raise EmulatorError(
+            f"kernel {head.name} is launched with {how.grid[0]} blocks, in clusters of "
+            f"{head.cluster}"
+        )
+    how.dynamic_bytes, how.cluster = shared_bytes, head.cluster
     return how
 
 

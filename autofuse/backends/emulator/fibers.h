@@ -1,5 +1,5 @@
 /* Threads as fibers of one host thread, switched only at calls into the runtime. The runtime is
-   fibers.h, memory.h, waiting.h and launch.h, one after another. */
+   fibers.h, memory.h, waiting.h, async.h, cluster.h and launch.h, one after another. */
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -59,7 +59,7 @@ constexpr int IDLE_SWEEPS = 2000;
 /* A guard page costs a mapping, of which a process has some 65,000; stacks beyond are given back. */
 constexpr size_t GUARDED_STACKS = 8192, KEPT_STACKS = 4096;
 
-enum State { READY, AT_BARRIER, AT_COLLECTIVE, DONE };
+enum State { READY, AT_BARRIER, AT_COLLECTIVE, AT_CLUSTER, DONE };
 
 /* What a thread knows of other blocks: all they did before an epoch, and what single threads did
    up to a tick. Gained by reading an integer atomically that was changed after a fence. */
@@ -94,6 +94,15 @@ struct Shadow {
   bool atomic;
 };
 
+/* A copy under way, and an mbarrier: a phase ends when `pending` threads have arrived and as many
+   bytes as were expected. */
+struct Copying { char *to; const char *from; uint32_t bytes; };
+struct Ready {
+  uint32_t count, pending, phase;
+  int64_t expected;
+  std::vector<Copying> copies;
+};
+
 struct Block;
 struct Fiber {
   Place place;
@@ -107,12 +116,14 @@ struct Fiber {
   uint32_t mask;
   uint64_t value, result;
   int operand, width;
+  enum { NOWHERE, ARRIVED, MET } cluster; /* where it is at the barrier of its cluster */
   bool fenced, unfenced; /* has fenced at all; has written since */
   bool touched, waited;  /* has accessed a buffer; has waited for earlier kernels */
   Known known;           /* since the last barrier; what came before is the block's */
   uint32_t fence_epoch, fence_tick;
   Known fence_known;
   Shared fence_block;
+  std::vector<Copying> copies; /* that nothing counts yet */
   const void *read_at; /* the last atomic, and what there was to know */
   uint64_t read_version;
 };
@@ -124,6 +135,7 @@ struct Block {
   Shared known;
   Known published;
   std::vector<Fiber> fibers;
+  std::map<const void *, Ready> ready;
   std::vector<char> shared; /* while other blocks run */
 };
 
@@ -140,6 +152,8 @@ static struct {
   void *scheduler;
   Fiber *self;
   Block *active;
+  std::vector<Block> *blocks; /* those that are alive: a cluster, or all of a cooperative grid */
+  uint32_t cluster, cluster_arrived;
   std::vector<char> dynamic;
   std::vector<Shadow> traces; /* of dynamic shared memory, by the first byte of an element */
   std::map<const void *, Known> released;
@@ -221,4 +235,6 @@ static void leave()
 }
 
 void yield() { leave(); }
+
+static char poison() { return (char)(run.order == 0 ? 0xff : run.order == 1 ? 0xa5 : 0x7f); }
 

@@ -13,12 +13,10 @@ static void entry()
   run.kernel->call(run.arguments);
   if (run.early && !run.self->waited) fail("ends without having waited for earlier kernels");
   run.self->state = DONE;
-  run.self->block->done++;
+  if (++run.self->block->done == run.self->block->fibers.size()) all_arrived(*run.self->block);
   run.progress++;
   to_scheduler();
 }
-
-static char poison() { return (char)(run.order == 0 ? 0xff : run.order == 1 ? 0xa5 : 0x7f); }
 
 /* Where __shared__ variables are: those of the kernel and those of device functions, which are in
    sections, and those of templates, for which the compiler ignores the section: all that is zero at
@@ -39,7 +37,7 @@ static std::vector<Region> shared_regions()
 static void activate(Block &b)
 {
   if (run.active == &b) return;
-  if (run.active && run.cooperative) {
+  if (run.active && run.blocks->size() > 1) {
     std::vector<char> &kept = run.active->shared;
     kept.clear();
     for (const Region &r : run.regions) kept.insert(kept.end(), r.start, r.start + r.bytes);
@@ -67,6 +65,7 @@ static bool start(Block &b, uint32_t id, size_t first_stack_index)
   b.known = std::make_shared<const Known>();
   b.published = Known();
   b.shared.clear();
+  b.ready.clear();
   b.fibers.resize(threads);
   for (uint32_t t = 0; t < threads; t++) {
     Fiber &f = b.fibers[t];
@@ -82,7 +81,9 @@ static bool start(Block &b, uint32_t id, size_t first_stack_index)
     f.id = t, f.global = id * threads + t;
     f.tick = f.steps = 0;
     f.fenced = f.unfenced = f.touched = f.waited = false;
+    f.cluster = Fiber::NOWHERE;
     f.read_at = nullptr;
+    f.copies.clear();
     if (!f.known.empty()) f.known = Known();
   }
   return true;
@@ -135,10 +136,11 @@ static uint32_t sweep(Block &b)
 static void stuck(const std::vector<Block> &blocks)
 {
   for (const Block &b : blocks) {
-    uint32_t warps = 0;
+    uint32_t warps = 0, in_cluster = 0;
     const Fiber *waits = nullptr;
     for (const Fiber &f : b.fibers) {
       warps += f.state == AT_COLLECTIVE;
+      in_cluster += f.state == AT_CLUSTER;
       if (f.state == AT_BARRIER) waits = &f;
     }
     const Dim i = b.index;
@@ -150,6 +152,9 @@ static void stuck(const std::vector<Block> &blocks)
     else if (warps)
       report("%u of %u threads of block (%u,%u,%u) wait for lanes of their warp that never come",
            warps, all, i.x, i.y, i.z);
+    else if (in_cluster)
+      report("%u of %u threads of block (%u,%u,%u) wait for blocks of their cluster that never come",
+             in_cluster, all, i.x, i.y, i.z);
   }
   report("threads wait for a value that nobody is going to write");
 }
@@ -176,14 +181,16 @@ static void run_grid()
   static std::vector<Block> blocks; /* kept: a failed launch leaves its fibers where they are */
   const uint32_t count = grid_dim.x * grid_dim.y * grid_dim.z;
   const size_t threads = (size_t)block_dim.x * block_dim.y * block_dim.z;
-  const uint32_t alive = run.cooperative ? count : 1;
+  const uint32_t alive = run.cooperative ? count : run.cluster;
   blocks.clear();
   blocks.resize(alive);
-  const std::vector<uint32_t> order = ordered(count);
-  for (uint32_t first = 0; first < count && !run.failed; first += alive) {
+  run.blocks = &blocks;
+  for (uint32_t group : ordered(count / alive)) {
+    if (run.failed) return;
     run.active = nullptr;
+    run.cluster_arrived = 0;
     for (uint32_t k = 0; k < alive; k++)
-      if (!start(blocks[k], alive == 1 ? order[first] : k, k * threads)) return;
+      if (!start(blocks[k], group * alive + k, k * threads)) return;
     finish(blocks);
   }
 }
@@ -273,7 +280,7 @@ struct AfLaunch {
   uint32_t grid[3], block[3];
   uint64_t dynamic_bytes;
   int32_t order, cooperative;
-  uint32_t seed;
+  uint32_t seed, cluster;
   double limit_s;
 };
 
@@ -287,7 +294,7 @@ int af_launch(const af::Entry *kernel, af::Buffer *arguments, const AfLaunch *ho
   run.self = nullptr, run.active = nullptr;
   run.failed = run.float_atomics = run.early = false;
   run.progress = 0, run.expired = 0;
-  run.order = how->order, run.cooperative = how->cooperative;
+  run.order = how->order, run.cooperative = how->cooperative, run.cluster = how->cluster;
   run.random.seed(how->seed);
   run.released.clear();
   run.dynamic.assign(how->dynamic_bytes, 0);

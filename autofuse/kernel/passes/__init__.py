@@ -11,10 +11,12 @@ from collections.abc import Callable
 
 from autofuse.kernel.ir import Kernel
 from autofuse.kernel.passes.block_folds import block_folds
+from autofuse.kernel.passes.cache_hints import cache_hints
 from autofuse.kernel.passes.column_blocks import column_blocks
 from autofuse.kernel.passes.deal_rows import deal_rows
 from autofuse.kernel.passes.drop_dead import drop_dead
 from autofuse.kernel.passes.early_loads import early_loads
+from autofuse.kernel.passes.fetch_rows import fetch_rows
 from autofuse.kernel.passes.flatten_lanes import flatten_lanes
 from autofuse.kernel.passes.fuse_lanes import fuse_lanes
 from autofuse.kernel.passes.join_rows import join_rows
@@ -39,6 +41,7 @@ C_PASSES: tuple[Pass, ...] = (lanes_inward, stream_stores, block_folds)
 CUDA_PASSES: tuple[Pass, ...] = (
     flatten_lanes,
     fuse_lanes,
+    fetch_rows,
     keep_rows,
     drop_dead,
     transpose_tiles,
@@ -55,6 +58,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     private_rows,
     drop_dead,
     early_loads,
+    cache_hints,
     narrow_indices,
 )
 
@@ -83,10 +87,12 @@ __all__ = [
     "Observer",
     "Pass",
     "block_folds",
+    "cache_hints",
     "column_blocks",
     "deal_rows",
     "drop_dead",
     "early_loads",
+    "fetch_rows",
     "flatten_lanes",
     "fuse_lanes",
     "join_rows",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from autofuse.kernel.cuda_settings import WARP, Settings, settings
+from autofuse.kernel.cuda_settings import MOST_CLUSTER, WARP, Settings, settings
 from autofuse.kernel.indices import mentions
 from autofuse.kernel.ir import (
     Assign,
@@ -42,6 +42,9 @@ def keep_rows(kernel: Kernel) -> Kernel:
     if own.keep == "reread" or not any(name == "keep" for name, _ in kernel.facts):
         return kernel
     inputs = frozenset(p.name for p in kernel.params if p.role == "in")
+    if own.keep == "registers":  # else a fetched row is where it would be kept already
+        fetched = (s for s in statements(kernel.body) if isinstance(s, Local) and s.source)
+        inputs |= {row.name for row in fetched}
     body: list[Stmt] = []
     count = 0
     for stmt in kernel.body:
@@ -96,7 +99,8 @@ class _Keeper:
         """Threads that share a row; of split rows any number may."""
         if self.own.reduce == "warp":
             return WARP
-        return self.own.threads * (1 << 16 if self.own.reduce == "barrier" else 1)
+        blocks = {"barrier": 1 << 16, "cluster": MOST_CLUSTER}
+        return self.own.threads * blocks.get(self.own.reduce, 1)
 
     def values(self, loop: Loop) -> dict[str, Expr]:
         """A number for what each immutable name of the loop stands for; equal ones have one."""

@@ -15,6 +15,7 @@ from autofuse.kernel.ir import (
     Kernel,
     Let,
     LoadVector,
+    Local,
     Loop,
     Stmt,
     Store,
@@ -51,11 +52,11 @@ class _Scope:
                 return self.let(sym, value)
             case Store(buffer, index, value):
                 return Store(buffer, self.position(index), self.fix(value))
-            case LoadVector(syms, buffer, index):
-                return LoadVector(syms, buffer, self.position(index))
+            case LoadVector(index=index):
+                return replace(stmt, index=self.position(index))
             case StoreVector(buffer, index, values):
                 return StoreVector(buffer, self.position(index), tuple(map(self.fix, values)))
-            case TileProduct():
+            case TileProduct() | Local():
                 return map_exprs(stmt, self.position)
             case Loop():
                 return self.loop(stmt)

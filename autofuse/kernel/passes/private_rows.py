@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from autofuse.kernel.cuda_settings import WARP, settings
 from autofuse.kernel.ir import (
@@ -50,9 +51,13 @@ def _segment(stmt: Stmt, team: int) -> Stmt:
         return stmt
     team = WARP if stmt.kind == "warp" else team
     body = tuple(_segment(s, team) for s in stmt.body)
-    shapes = {s.name: _shape(s.name, body, team) for s in body if isinstance(s, Local)}
+    shapes = {s.name: _shape(s.name, body, team) for s in body if _is_kept(s)}
     chosen = {name: shape for name, shape in shapes.items() if shape is not None}
     return replace(stmt, body=tuple(_rewrite(s, chosen, team) for s in body))
+
+
+def _is_kept(stmt: Stmt) -> TypeGuard[Local]:
+    return isinstance(stmt, Local) and stmt.source is None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autofuse.kernel.cuda_settings import WARP
+from autofuse.kernel.cuda_settings import WARP, settings
 from autofuse.kernel.ir import Kernel, Loop, Param, Stmt
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
@@ -16,6 +16,8 @@ from autofuse.ops.scalar import Lit
 
 def scratch_params(kernel: Kernel) -> Kernel:
     """Add a counter per row for every part loop that folds, then a buffer per fold."""
+    if settings(kernel).reduce == "cluster":  # whose blocks meet in shared memory
+        return kernel
     params: list[Param] = []
     for stmt in kernel.body:
         if isinstance(stmt, Loop) and isinstance(stmt.extent, Lit):

@@ -2,15 +2,16 @@
 
 Before: grid r < 2 {var s; lane l < 4000 {s += x[l]} add->s; out[r] = s}
 After:  grid r < 8 {var s; part q < 4 {lane l < 1000 {..} add->s} add->s; out[r / 4] = s}
-Asked for by reduce="split" (the block that finishes last goes on alone: one fold, at the end) and
-reduce="barrier" (blocks wait for each other: any number of folds).
+Asked for by reduce="split" (the block that finishes last goes on alone: one fold, at the end),
+reduce="barrier" (blocks wait for each other: any number of folds) and reduce="cluster" (likewise,
+of blocks that the device starts together: any number of rows).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from autofuse.kernel.cuda_settings import Settings, settings
+from autofuse.kernel.cuda_settings import MOST_CLUSTER, Settings, settings
 from autofuse.kernel.indices import mentions, rebuild
 from autofuse.kernel.ir import (
     Kernel,
@@ -42,17 +43,21 @@ I64 = DType.I64
 def split_rows(kernel: Kernel) -> Kernel:
     """Rewrite the segments that qualify."""
     own = settings(kernel)
-    if own.reduce not in ("split", "barrier"):
+    if own.reduce not in ("split", "barrier", "cluster"):
         return kernel
     grids = [s for s in kernel.body if isinstance(s, Loop) and s.kind == "grid"]
-    # Blocks that wait must all be there, so nothing else may run before them.
-    if own.reduce == "barrier" and len(grids) != 1:
+    # Blocks that wait must all be there, so nothing else may run before them, and clusters must
+    # start where rows do.
+    if own.reduce != "split" and len(grids) != 1:
         return kernel
     return replace(kernel, body=tuple(_segment(s, own) for s in kernel.body))
 
 
 def parts_of(own: Settings, rows: int, lanes: int) -> int:
-    """Blocks for each of `rows` rows of `lanes` lanes."""
+    """Blocks for each of `rows` rows of `lanes` lanes; in a cluster a power of two."""
+    if own.reduce == "cluster":
+        asked = own.parts or max(1, lanes // (own.threads * LEAST))
+        return 1 << min(asked, lanes, MOST_CLUSTER).bit_length() - 1
     if own.parts:
         return min(own.parts, lanes)
     most = max(1, (RESIDENT if own.reduce == "barrier" else ENOUGH) // max(rows, 1))
