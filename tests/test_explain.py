@@ -13,6 +13,7 @@ from autofuse.frontends import spec, trace
 from autofuse.frontends.array import TracedArray
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
+from autofuse.plan.clusters import live
 from autofuse.plan.groups import group_of, is_source, ordered_plan
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Cost, KernelMeasurement, Timing
@@ -125,6 +126,27 @@ def test_values_are_named_by_their_node(text: str, tmp_path: Path) -> None:
         "producer": 0, "consumer": 1, "values": [text], "bytes": 4, "apart": "measured",
         "apart_us": 2.0, "merged": "bound", "merged_us": 3.0, "rule": None, "reason": None,
     }  # fmt: skip
-    lines = list(why_lines(graph, {"boundaries": [row], "recomputed": [], "calibrated": True}))
+    lines = list(
+        why_lines(
+            graph, {"boundaries": [row], "recomputed": [], "crossings": [], "calibrated": True}
+        )
+    )
     assert lines[0].startswith(f"kernel 0 -> kernel 1: {text} {graph[3].op}")
     assert "never measured" in lines[2]
+
+
+def test_what_crossed_the_wall_of_a_product_is_told(tmp_path: Path) -> None:
+    graph = canonical(trace(lambda x, w: xp.tanh(xp.exp(x) @ w), spec((32, 16)), spec((16, 48))))
+    nodes = live(graph)
+    plan = FusionPlan((group_of(graph, nodes),))
+    found = explain_plan(graph, candidate(plan), device="cpu", db=str(tmp_path / "t.db"))
+    (crossing,) = found.crossings
+    assert crossing.kernel == 0 and graph[crossing.product].op == "dot_general"
+    assert [graph[int(v[1:])].op for v in (*crossing.before, *crossing.after)] == ["exp", "tanh"]
+    assert crossing.bytes == 2 * 4 * (32 * 16 + 32 * 48)
+    assert crossing.apart_us > crossing.fused_us, "by lower bounds one kernel is better"
+    lines = list(why_lines(graph, found.to_json()))
+    assert any("takes in" in line and "goes on with" in line for line in lines)
+    apart = FusionPlan(tuple(group_of(graph, (n,)) for n in nodes))
+    alone = explain_plan(graph, candidate(apart), device="cpu", db=str(tmp_path / "t.db"))
+    assert alone.crossings == ()

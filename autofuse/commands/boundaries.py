@@ -19,12 +19,26 @@ def why_lines(graph: Graph, data: dict[str, Any]) -> Iterator[str]:
         yield f"{pair}: {values}, {size(row['bytes'])}"
         yield f"   apart    {_time(row['apart'], row['apart_us'])}"
         yield f"   as one   {_merged(row)}"
+    for row in data["crossings"]:
+        yield from _crossed(graph, row)
     for row in data["recomputed"]:
         kernels = ", ".join(map(str, row["kernels"]))
         yield f"%{row['node']} {graph[row['node']].op} is computed in kernels {kernels}"
         yield f"   stored   {_stored(row)}"
     if not data["calibrated"]:
         yield "note: bounds are those of a fast machine; tuning calibrates this one"
+
+
+def _crossed(graph: Graph, row: dict[str, Any]) -> Iterator[str]:
+    """A product that shares its kernel: with what, and what that saves."""
+    product = _label(graph, f"%{row['product']}")
+    sides = [(row["before"], "takes in"), (row["after"], "goes on with")]
+    said = [
+        f"{verb} {', '.join(_label(graph, v) for v in values)}" for values, verb in sides if values
+    ]
+    yield f"kernel {row['kernel']}: {product} {' and '.join(said)}, {size(row['bytes'])} not moved"
+    yield f"   apart    {_time(row['apart'], row['apart_us'])}"
+    yield f"   as one   {_time(row['fused'], row['fused_us'])}"
 
 
 def _label(graph: Graph, text: str) -> str:

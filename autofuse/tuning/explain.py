@@ -18,6 +18,7 @@ from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan
 from autofuse.records import KernelMeasurement
 from autofuse.tuning.cache_state import cache_state
+from autofuse.tuning.crossings import Crossing, crossings, parts_of_crossings
 from tuning_db import Store
 
 MEASURED, BOUND, ILLEGAL = "measured", "bound", "illegal"
@@ -63,12 +64,17 @@ class Explanation:
     boundaries: tuple[Boundary, ...]
     recomputed: tuple[Recomputed, ...]
     calibrated: bool
+    crossings: tuple[Crossing, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, numbers unrounded."""
         return {
             "boundaries": [asdict(b) | {"values": list(b.values)} for b in self.boundaries],
             "recomputed": [asdict(r) | {"kernels": list(r.kernels)} for r in self.recomputed],
+            "crossings": [
+                asdict(c) | {"before": list(c.before), "after": list(c.after)}
+                for c in self.crossings
+            ],
             "calibrated": self.calibrated,
         }
 
@@ -107,6 +113,7 @@ def explain_plan(
     verdicts = {pair: _refusal(graph, plan, pair, merged[pair]) for pair in pairs}
     wanted = [g for g in plan.groups if g.body is None]
     wanted += [merged[pair] for pair in pairs if verdicts[pair] is None]
+    wanted += parts_of_crossings(graph, plan)
     with Store.open(db) as store:
         environment = kind.backend.environment()
         peaks = store.calibration(environment)
@@ -120,7 +127,12 @@ def explain_plan(
         _boundary(times, plan, pair, values, merged[pair], verdicts[pair])
         for pair, values in pairs.items()
     )
-    return Explanation(tuple(boundaries), tuple(recomputed(times, plan)), calibrated)
+    return Explanation(
+        tuple(boundaries),
+        tuple(recomputed(times, plan)),
+        calibrated,
+        tuple(crossings(graph, plan, times.of)),
+    )
 
 
 def _stored(
