@@ -17,7 +17,7 @@ TimeOf = Callable[[FusionGroup], tuple[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class CrossedWall:
     """A product that is not a kernel of its own. `before` are the values that its kernel computes
     for it, `after` those that it makes of its result; `bytes` are what the values between them
     and the product would cost to write and to read. `apart_us` is the time of the product alone and
@@ -34,7 +34,7 @@ class Crossing:
     fused_us: float
 
 
-def crossings(graph: Graph, plan: FusionPlan, timed: TimeOf) -> Iterator[Crossing]:
+def crossings(graph: Graph, plan: FusionPlan, timed: TimeOf) -> Iterator[CrossedWall]:
     """The crossings of a plan, by kernel and product."""
     for position, group in enumerate(plan.groups):
         if group.body is not None or len(group.nodes) == 1:
@@ -61,7 +61,7 @@ def parts_of_crossings(graph: Graph, plan: FusionPlan) -> list[FusionGroup]:
 
 def _crossing(
     graph: Graph, group: FusionGroup, position: int, product: int, timed: TimeOf
-) -> Crossing | None:
+) -> CrossedWall | None:
     inside, written = set(group.nodes), set(group.outputs)
     operands = [v for v in graph[product].inputs if v.node in inside]
     own = Value(product)
@@ -74,7 +74,7 @@ def _crossing(
     times = [timed(FusionGroup(part, needed_outputs(graph, part))) for part in parts]
     saved = [*operands, *([own] if kept else [])]
     kind, us = timed(group)
-    return Crossing(
+    return CrossedWall(
         kernel=position,
         product=product,
         before=tuple(dict.fromkeys(map(str, operands))),

@@ -18,7 +18,7 @@ from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan
 from autofuse.records import KernelMeasurement
 from autofuse.tuning.cache_state import cache_state
-from autofuse.tuning.crossings import Crossing, crossings, parts_of_crossings
+from autofuse.tuning.crossings import CrossedWall, crossings, parts_of_crossings
 from tuning_db import Store
 
 MEASURED, BOUND, ILLEGAL = "measured", "bound", "illegal"
@@ -64,7 +64,7 @@ class Explanation:
     boundaries: tuple[Boundary, ...]
     recomputed: tuple[Recomputed, ...]
     calibrated: bool
-    crossings: tuple[Crossing, ...] = ()
+    crossings: tuple[CrossedWall, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, numbers unrounded."""
