@@ -208,7 +208,7 @@ def test_show_why_names_the_rule_of_every_decision(cli: Call) -> None:
 
 
 def test_show_source_prints_c_and_cuda(cli: Call) -> None:
-    c = cli("show", "zoo:attention:small", "--plan", "fused", "--source")
+    c = cli("show", "zoo:attention:small", "--plan", "xla-2022", "--source")
     assert "void k_" in c.out and "is a call of BLAS" in c.out
     cuda = cli("show", "zoo:attention:small", "--plan", "fused", "--source", "--dialect", "cuda")
     assert 'extern "C" __global__ void __launch_bounds__(' in cuda.out

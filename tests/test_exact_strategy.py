@@ -88,13 +88,13 @@ def check_result(result: TuneResult) -> None:
 def test_layers_share_their_kernels_within_and_across_graphs(tmp_path: Path) -> None:
     """Two layers and four: twelve and twenty-four take minutes."""
     db, few, more = tmp_path / "t.db", transformer(2, 16, 16, 2), transformer(4, 16, 16, 2)
-    first = tune_exactly(db, few, gap=0.6)
+    first = tune_exactly(db, few, gap=0.6, budget_s=20)
     check_result(first)
     before = kernel_rows(db)
     assert set(before.values()) == {1}
     used = group_digests(canonical(few), first.best.plan)
     assert len(set(used)) <= 0.7 * len(used)
-    second = tune_exactly(db, more, gap=0.6)
+    second = tune_exactly(db, more, gap=0.6, budget_s=25)
     check_result(second)
     after = kernel_rows(db)
     assert set(after.values()) == {1} and before.keys() <= after.keys()
