@@ -16,14 +16,16 @@ from autofuse.plan.types import FusionGroup, Setting
 REGISTERS = {512: 32, 256: 16, 128: 32}
 # Rows from which copying a right operand into panels pays.
 PACKED_ROWS = 24
-# Bytes of rows that a block keeps between the products of a kernel, and the most rows of a block.
-KEPT_BYTES, MOST_ROWS = 1 << 19, 512
+# Bytes of rows that a block keeps, and the most rows of a block.
+KEPT_BYTES, MOST_ROWS = 1 << 20, 512
+# Terms of a panel that is copied whole.
+LONGEST_PANEL = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class TileFacts:
     """A tile kernel: matrices, rows and columns of each, the most terms, whether columns are local
-    to a row, and bytes that a block keeps for each row if so."""
+    to a row, and bytes that a block keeps for each row."""
 
     batch: int
     rows: int
@@ -66,7 +68,8 @@ def tile_options(name: str, facts: TileFacts, threads: int, bits: int) -> tuple[
     if name == COLUMN_BLOCK.name:
         return () if facts.local else (64, *(c for c in (256, 0) if c < facts.columns))
     if name == TERM_BLOCK.name:
-        return (0, *(t for t in (512, 256) if t < facts.terms))
+        whole = (0,) if facts.terms <= LONGEST_PANEL else ()
+        return (*whole, *(t for t in (512, 256) if t < facts.terms)) or (0,)
     assert name == PACK.name
     return (True, False) if facts.rows >= PACKED_ROWS else (False, True)
 
@@ -96,9 +99,8 @@ def _filled(extent: int, step: int) -> float:
 
 def _row_blocks(facts: TileFacts, threads: int) -> tuple[Setting, ...]:
     """Blocks of rows: as many as the cache holds, and no thread goes without work."""
-    most = MOST_ROWS
+    most = max(8, min(MOST_ROWS, KEPT_BYTES // max(facts.row_bytes, 1)))
     if facts.local:
-        most = max(8, KEPT_BYTES // max(facts.row_bytes, 1))
         share = -(-facts.rows * facts.batch // (2 * threads))
         most = max(8, min(most, share))
     fitting = sorted((b for b in ROW_BLOCK.choices if b <= max(most, 8)), reverse=True)

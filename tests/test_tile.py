@@ -18,12 +18,13 @@ from autofuse.frontends.tracer import spec
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
+from autofuse.kernel.emit import LoweringError
 from autofuse.kernel.ir import Local, TileProduct, statements
 from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.render_tile import tile_text
 from autofuse.ops import index as ix
 from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.parameters import MICRO, PRODUCT, LaunchConfig
+from autofuse.plan.parameters import MICRO, PRODUCT, ROW_BLOCK, LaunchConfig
 from autofuse.plan.tiles import row_scratch, tiles_of
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan
 from search_spaces import CpuLaunchSpace
@@ -197,3 +198,22 @@ def test_the_text_of_a_register_tile() -> None:
     assert "  for (int64_t tk = 0;" in lines[8]
     assert lines[-2] == "  *(af_floatx16_u *)(tc + 48) = c0_48;"
     assert tile.extent == ix.lit(70)
+
+
+def test_long_sums_are_cut_where_a_panel_would_not_fit_a_stack() -> None:
+    graph = canonical(trace(lambda a, b: a @ b, spec((40, 20_000)), spec((20_000, 64))))
+    chosen = CpuLaunchSpace().choose(graph, whole(graph), loops_first, "")
+    assert error(graph, chosen) < 1e-4
+    with pytest.raises(LoweringError, match="a block would keep"):
+        error(graph, launch_of(term_block=0))
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("prologue", "f32"), ("product", "f16")])
+def test_rows_that_are_copied_are_few_where_they_are_long(name: str, dtype: str) -> None:
+    function, _ = PROGRAMS[name]
+    graph = canonical(trace(function, spec((4000, 9000), dtype), spec((9000, 64), dtype)))
+    facts = tile_facts(graph, whole(graph))
+    assert facts is not None and facts.row_bytes == 9000 * 4
+    assert all(int(rows) * facts.row_bytes <= 1 << 20 for rows in tile_options(
+        ROW_BLOCK.name, facts, 2, 512
+    ))  # fmt: skip

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
-from autofuse.kernel.ir import Panel
+from autofuse.kernel.ir import Local, Panel, statements
 from autofuse.kernel.tile_block import LANES, Scratch, TileBlock, TileRun, TileSettings
 from autofuse.kernel.tile_rows import emit_rows
 from autofuse.kernel.values import ElementSource, Frame
@@ -22,20 +22,29 @@ from autofuse.plan.forms import Form
 from autofuse.plan.tiles import Contraction, Tiles
 from autofuse.plan.types import LaunchConfig
 
+# Bytes of scratch of a block, which are on a thread's stack on a CPU: half of what it usually has.
+MOST_SCRATCH = 4 << 20
+
 
 def emit_tiles(
     graph: Graph, form: Form, tiles: Tiles, emitter: Emitter, frame: Frame,
     targets: dict[Value, str], launch: LaunchConfig,
 ) -> None:  # fmt: skip
     """One segment in the tile schedule: the grid over blocks, and the work of each. `targets` names
-    the buffer of each output."""
+    the buffer of each output. Raises LoweringError where a block would keep more than MOST_SCRATCH
+    bytes."""
     settings = TileSettings.of(launch)
     block = TileBlock(graph, form, tiles, emitter, frame, targets, settings)
+    before = len(emitter.body)
     with block.grid():
         if tiles.columns:
             _emit_columns(block)
         else:
             emit_rows(block)
+    kept = [s for s in statements(emitter.body[before:]) if isinstance(s, Local)]
+    needed = sum(s.size * s.dtype.itemsize for s in kept)
+    if needed > MOST_SCRATCH:
+        raise LoweringError(f"a block would keep {needed} bytes, more than {MOST_SCRATCH}")
 
 
 def _emit_columns(b: TileBlock) -> None:

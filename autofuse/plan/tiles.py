@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
-from autofuse.plan.forms import Form, Tags, local_shape
+from autofuse.plan.forms import Form, Tags
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +108,15 @@ def _product(graph: Graph, node: int, tags: Tags, last: int) -> Contraction | No
 
 
 def row_scratch(graph: Graph, form: Form, tiles: Tiles) -> int:
-    """Elements that a block keeps for each of its rows where columns are local: every product's
-    row, and every left operand that is computed here."""
-    inside = set(form.nodes)
-    total = 0
-    for p in tiles.products:
-        total += p.width
-        left = graph[p.node].inputs[p.left]
-        if left.node in inside:
-            own = dict(form.tags).get(left)
-            total += p.terms if own is None else math.prod(local_shape(graph, left, own))
-    return total
+    """Elements that a block keeps for each of its rows: every left operand that is not read as it
+    lies, and where columns are local every product's row."""
+    widths = 0 if tiles.columns else sum(p.width for p in tiles.products)
+    return widths + sum(p.terms for p in tiles.products if _is_packed(graph, form, p))
+
+
+def _is_packed(graph: Graph, form: Form, p: Contraction) -> bool:
+    """Whether rows of the left operand may be copied: they are computed here, of another type than
+    they are computed in, or patches of an image."""
+    left = graph[p.node].inputs[p.left]
+    dtype = graph.type_of(left).dtype
+    return left.node in form.nodes or dtype is not dtype.compute or len(p.loops) > 1
