@@ -59,7 +59,8 @@ def test_exploring_draws_anew_and_says_how_to_repeat_it(tmp_path: Path) -> None:
     again = run(tmp_path, "--explore", first[-1].rpartition(" ")[2])
     assert again == first
     other = run(tmp_path, **{VARIABLE: "1"})
-    assert len(other) == len(first) and set(other).isdisjoint(set(first) - {"drew 0"})
+    # Small numbers may be drawn twice, whole runs of them are not.
+    assert len(other) == len(first) and other != first
 
 
 def test_the_seed_is_handed_to_fuzzers_and_other_processes() -> None:
