@@ -10,16 +10,11 @@ from autofuse.kernel.dialects import C
 from autofuse.plan.groups import reads
 from autofuse.plan.parameters import (
     C_LAUNCH,
-    COLUMN_BLOCK,
     IMPL,
     ITEM,
     LOOP,
     LOOP_UNROLL,
-    MICRO,
-    PACK,
-    ROW_BLOCK,
     STREAM,
-    TERM_BLOCK,
     THREADS,
     TILE,
     TILES,
@@ -28,7 +23,7 @@ from autofuse.plan.parameters import (
     canonical_launch,
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
-from search_spaces.cpu_tiles import TileFacts, tile_facts, tile_options
+from search_spaces.cpu_tiles import tile_options
 from search_spaces.launch import (
     Chooser,
     Chosen,
@@ -39,8 +34,8 @@ from search_spaces.launch import (
     loop_iterations,
     widest_form,
 )
+from search_spaces.tile_facts import TILE_PARAMETERS, TileFacts, tile_facts
 
-TILE_PARAMETERS = {row.name for row in (MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)}
 # Below this many elements a second thread costs more than it brings (measured: about 2 us).
 SERIAL_WORK = 1 << 13
 # Results larger than this leave the cache anyway before anyone reads them.

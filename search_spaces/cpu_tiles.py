@@ -3,14 +3,9 @@ hold, and blocks that leave every core work and stay in its cache."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
-from autofuse.graph.types import Graph
-from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, TERM_BLOCK
-from autofuse.plan.tiles import row_scratch, tiles_of
-from autofuse.plan.types import FusionGroup, Setting
+from autofuse.plan.types import Setting
+from search_spaces.tile_facts import TileFacts
 
 # Vector registers by their width in bits: AVX-512 has 32, AVX2 and NEON fewer or narrower ones.
 REGISTERS = {512: 32, 256: 16, 128: 32}
@@ -20,43 +15,6 @@ PACKED_ROWS = 24
 KEPT_BYTES, MOST_ROWS = 1 << 20, 512
 # Terms of a panel that is copied whole.
 LONGEST_PANEL = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class TileFacts:
-    """A tile kernel: matrices, rows and columns of each, the most terms, whether columns are local
-    to a row, and bytes that a block keeps for each row."""
-
-    batch: int
-    rows: int
-    columns: int
-    terms: int
-    local: bool
-    row_bytes: int
-    itemsize: int
-
-
-def tile_facts(graph: Graph, group: FusionGroup) -> TileFacts | None:
-    """The facts of the largest tile segment of a group; None where it has none."""
-    verdict = check_group(graph, group.nodes, group.outputs)
-    found: list[TileFacts] = []
-    for form in () if isinstance(verdict, Refusal) else verdict:
-        tiles = tiles_of(graph, form)
-        if tiles is None:
-            continue
-
-        def extent(axes: tuple[int, ...], of: tuple[int, ...] = form.parallel) -> int:
-            return math.prod(of[a] for a in axes)
-
-        item = max(graph[p.node].types[0].dtype.compute.itemsize for p in tiles.products)
-        found.append(
-            TileFacts(
-                extent(tiles.batch), extent(tiles.rows), max(p.width for p in tiles.products),
-                max(p.terms for p in tiles.products), not tiles.columns,
-                row_scratch(graph, form, tiles) * item, item,
-            )
-        )  # fmt: skip
-    return max(found, key=lambda f: f.batch * f.rows * f.columns, default=None)
 
 
 def tile_options(name: str, facts: TileFacts, threads: int, bits: int) -> tuple[Setting, ...]:

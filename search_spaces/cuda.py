@@ -31,8 +31,7 @@ from autofuse.plan.parameters import (
     canonical_launch,
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
-from search_spaces.cpu_tiles import TileFacts, tile_facts
-from search_spaces.cuda_tiles import OFFERED, TILE_PARAMETERS, Fits, room_for, tile_options
+from search_spaces.cuda_tiles import OFFERED, Fits, room_for, tile_options
 from search_spaces.launch import (
     Chooser,
     Chosen,
@@ -45,6 +44,7 @@ from search_spaces.launch import (
     ordered,
     widest_form,
 )
+from search_spaces.tile_facts import TILE_PARAMETERS, TileFacts, tile_facts
 
 WARP = 32
 VECTOR_BYTES = 16

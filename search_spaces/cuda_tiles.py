@@ -27,7 +27,7 @@ from autofuse.plan.parameters import (
     VECTOR,
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
-from search_spaces.cpu_tiles import TileFacts
+from search_spaces.tile_facts import TileFacts
 
 # Accumulators that the registers of one thread hold.
 MOST_ACCUMULATORS = 64
@@ -39,7 +39,6 @@ TERMS = (32, 16)
 MOST = 4
 # Settings that decide how much scratch a block needs.
 SHAPES = (BLOCK_THREADS, VECTOR, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)
-TILE_PARAMETERS = {row.name for row in (MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)}
 # What applies to a kernel of this schedule.
 OFFERED = {IMPL.name, GRID.name, BLOCKS.name, EARLY.name, "math", *(row.name for row in SHAPES)}
 

@@ -67,19 +67,19 @@ class FakeNvml(NoNvml):
     def nvmlInit_v2(self) -> int:  # noqa: N802 - NVML's name
         return 0
 
-    def nvmlDeviceGetHandleByPciBusId_v2(self, bus_id: bytes, handle: Any) -> int:  # noqa: N802
+    def nvmlDeviceGetHandleByPciBusId_v2(self, bus_id: bytes, handle: Any) -> int:  # noqa: N802 - NVML's name
         return 0
 
-    def nvmlDeviceGetMaxClockInfo(self, handle: Any, kind: int, value: Any) -> int:  # noqa: N802
+    def nvmlDeviceGetMaxClockInfo(self, handle: Any, kind: int, value: Any) -> int:  # noqa: N802 - NVML's name
         value._obj.value = 1980
         return 0
 
-    def nvmlDeviceGetClockInfo(self, handle: Any, kind: int, value: Any) -> int:  # noqa: N802
+    def nvmlDeviceGetClockInfo(self, handle: Any, kind: int, value: Any) -> int:  # noqa: N802 - NVML's name
         value._obj.value, self.reasons = self.readings[0]
         self.readings = self.readings[1:] or self.readings
         return 0
 
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any, value: Any) -> int:  # noqa: N802
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any, value: Any) -> int:  # noqa: N802 - NVML's name
         value._obj.value = self.reasons
         return 0
 

@@ -28,8 +28,9 @@ from autofuse.plan.parameters import MICRO, PRODUCT, ROW_BLOCK, LaunchConfig
 from autofuse.plan.tiles import row_scratch, tiles_of
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan
 from search_spaces import CpuLaunchSpace
-from search_spaces.cpu_tiles import REGISTERS, tile_facts, tile_options
+from search_spaces.cpu_tiles import REGISTERS, tile_options
 from search_spaces.launch import first_option
+from search_spaces.tile_facts import tile_facts
 from tests.tile_programs import PROGRAMS, program, whole
 
 TOLERANCE = {"f32": 2e-5, "f64": 1e-12, "f16": 2e-3, "bf16": 2e-2}
@@ -217,3 +218,12 @@ def test_rows_that_are_copied_are_few_where_they_are_long(name: str, dtype: str)
     assert all(int(rows) * facts.row_bytes <= 1 << 20 for rows in tile_options(
         ROW_BLOCK.name, facts, 2, 512
     ))  # fmt: skip
+
+
+def test_sums_too_long_to_be_copied_are_no_tiles() -> None:
+    graph = canonical(
+        trace(lambda a, b: a @ b, spec((16, 70_000), "f16"), spec((70_000, 8), "f16"))
+    )
+    group = whole(graph)
+    forms = check_group(graph, group.nodes, group.outputs)
+    assert not isinstance(forms, Refusal) and tiles_of(graph, forms[0]) is None

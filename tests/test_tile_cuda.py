@@ -52,12 +52,12 @@ def gelu(x):  # type: ignore[no-untyped-def]  # traced values and arrays alike
     return x / (1 + np.exp(-1.702 * x))
 
 
-def softmax(x):  # type: ignore[no-untyped-def]
+def softmax(x):  # type: ignore[no-untyped-def]  # as gelu
     e = np.exp(x - np.max(x, axis=-1, keepdims=True))
     return e / np.sum(e, axis=-1, keepdims=True)
 
 
-def norm(x):  # type: ignore[no-untyped-def]
+def norm(x):  # type: ignore[no-untyped-def]  # as gelu
     return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + 1e-5)
 
 

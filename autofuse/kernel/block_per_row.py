@@ -14,8 +14,7 @@ from autofuse.ops import index as ix
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.scalar import Expr, Load, Sym
 from autofuse.ops.spec import Family, Index
-from autofuse.plan.forms import LOCAL, Form, Tags, join, local_shape
-from autofuse.plan.legality import ROW_SCRATCH
+from autofuse.plan.forms import LOCAL, ROW_SCRATCH, Form, Tags, join, local_shape
 
 # Flops per element from which recomputing costs more than keeping a row in scratch.
 HEAVY = 8.0
@@ -98,14 +97,13 @@ class BlockPerRow:
         if not extents:
             visit(())
             return
-        flat = extents[-1] < SHORT
+        flat = extents[-1] < SHORT and last is None
         outer, inner = ((), math.prod(extents)) if flat else (extents[:-1], extents[-1])
         loops = [(self.e.open("k", extent), extent) for extent in outer]
         lane = self.e.open("l", inner)
         at = ix.delinearize(lane, extents) if flat else (*(sym for sym, _ in loops), lane)
         folds = visit(at)
-        enough = ix.lit(inner) if last is None or flat else last
-        self.e.close("lane", lane, enough, folds)
+        self.e.close("lane", lane, last or ix.lit(inner), folds)
         for sym, extent in reversed(loops):
             self.e.close("serial", sym, ix.lit(extent))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autofuse.graph.types import Graph, Value
+from autofuse.kernel.ir import Panel
 from autofuse.kernel.values import Frame
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -12,17 +13,6 @@ from autofuse.ops.scalar import Expr, Lit, Load, Sym, walk
 from autofuse.ops.spec import Family, Index, Pull
 from autofuse.ops.types import OpCall
 from autofuse.plan.tiles import Contraction
-
-
-@dataclass(frozen=True, slots=True)
-class Strided:
-    """An operand in memory: element (i, k) is buffer[start + i * along + k * term], where i counts
-    its rows or columns and k the terms."""
-
-    buffer: str
-    start: Expr
-    along: int
-    term: int
 
 
 class _NotPlainError(Exception):
@@ -86,29 +76,13 @@ class _Recorder:
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class Puller:
-    """Elements of a node's operands; `instead` has values that are asked for in place of some."""
-
-    frame: Frame
-    node: int
-    instead: Value | None = None
-
-    def __call__(self, operand: int, index: Index) -> Expr:
-        value = self.instead or self.frame.graph[self.node].inputs[operand]
-        return self.frame.pull(value, index)
-
-    def let(self, value: Expr) -> Expr:
-        return self.frame.e.let(value)
-
-
 def matrix_of(
     frame: Frame, p: Contraction, operand: int, index: Index, along: Sym, term: Sym,
     instead: Value | None = None,
-) -> Strided | None:  # fmt: skip
-    """An operand (or a value `instead` of it) as a matrix over two variables: one of `index`, and
-    the number of the term. None where it is not just memory of the type that it is computed in, or
-    not laid out evenly."""
+) -> Panel | None:  # fmt: skip
+    """An operand (or a value `instead` of it) as a matrix over two variables: one of `index`
+    (outer), and the number of the term (inner). None where it is not just memory of the type that
+    it is computed in, or not laid out evenly."""
     steps = ix.delinearize(term, term_loops(frame.graph, p))
     try:
         element = factor(frame.graph, p, operand, index, steps, _Finder(frame, p.node, instead))
@@ -122,7 +96,7 @@ def matrix_of(
     if found is None:
         return None
     (first, second), start = found
-    return Strided(element.buffer, start, first, second)
+    return Panel(element.buffer, start, first, second)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter
 from autofuse.kernel.ir import Panel, TileProduct
-from autofuse.kernel.panels import Puller, Strided, factor, matrix_of, symbol, term_loops
-from autofuse.kernel.values import Frame
+from autofuse.kernel.panels import factor, matrix_of, symbol, term_loops
+from autofuse.kernel.values import Frame, Puller
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Sym
@@ -246,7 +246,7 @@ class TileBlock:
         dtype, fresh = self.dtype(p), not cut
         self.e.put(TileProduct(rows, columns, terms, target, left, right.panel, dtype, fresh))
 
-    def left_in_memory(self, p: Contraction, instead: Value | None = None) -> Strided | None:
+    def left_in_memory(self, p: Contraction, instead: Value | None = None) -> Panel | None:
         """The left operand, or a value `instead` of it, as rows from the first of the block on,
         where it lies in memory."""
         row, term = symbol("row", self.rows), symbol("term", p.terms)
@@ -254,7 +254,7 @@ class TileBlock:
         found = matrix_of(self.base, p, p.left, index, row, term, instead)
         if found is None:
             return None
-        return replace(found, start=ix.iadd(found.start, ix.imul(self.first_row, found.along)))
+        return replace(found, start=ix.iadd(found.start, ix.imul(self.first_row, found.outer)))
 
     @contextmanager
     def each_row(self) -> Iterator[tuple[Sym, Expr]]:
@@ -263,24 +263,24 @@ class TileBlock:
         yield row, self.e.let_index(ix.iadd(self.first_row, row), "m", self.rows)
         self.e.close("serial", row, self.count_of(self.first_row, self.rows, self.height))
 
-    def left_panel(self, left: Strided, tile: TileRun, cut: int, number: Expr) -> Panel:
-        at = ix.iadd(left.start, ix.imul(tile.first, left.along))
-        at = ix.iadd(at, ix.imul(ix.imul(number, cut), left.term))
-        return Panel(left.buffer, at, left.along, left.term)
+    def left_panel(self, left: Panel, tile: TileRun, cut: int, number: Expr) -> Panel:
+        at = ix.iadd(left.start, ix.imul(tile.first, left.outer))
+        at = ix.iadd(at, ix.imul(ix.imul(number, cut), left.inner))
+        return replace(left, start=at)
 
-    def packed_left(self, p: Contraction) -> Strided:
+    def packed_left(self, p: Contraction) -> Panel:
         """A left operand that is computed element by element, in scratch."""
         buffer = self.e.local(self.dtype(p), self.height * p.terms, "left")
         with self.each_row() as (row, at_row):
             frame = Frame(self.graph, self.e, dict(self.base.sources))
-            index, pull = self.out_index(p, at_row, ix.lit(0)), Puller(frame, p.node)
+            index, pull = self.out_index(p, at_row, ix.lit(0)), Puller(frame, p.node, frame.pull)
 
             def pack(at: Index, number: Expr) -> None:
                 element = factor(self.graph, p, p.left, index, at, pull)
                 self.e.store(buffer, ix.iadd(ix.imul(row, p.terms), number), element)
 
             self._walk_terms(p, pack)
-        return Strided(buffer, ix.lit(0), p.terms, 1)
+        return Panel(buffer, ix.lit(0), p.terms, 1)
 
     def _walk_terms(self, p: Contraction, visit: Callable[[Index, Expr], None]) -> None:
         """All terms of a product, lanes along the last loop, or along all where that is short:
@@ -302,11 +302,11 @@ class TileBlock:
         width, term = symbol("column", p.width), symbol("term", p.terms)
         index = self.out_index(p, ix.lit(0), width)
         found = matrix_of(self.base, p, p.right, index, width, term)
-        if found is None or found.along != 1:
+        if found is None or found.outer != 1:
             return self._packed(p, column, count, cut, number)
-        first = ix.imul(ix.imul(number, cut), found.term)
+        first = ix.imul(ix.imul(number, cut), found.inner)
         start = ix.iadd(ix.iadd(found.start, column), first)
-        return RightPanel(Panel(found.buffer, start, found.term), count)
+        return RightPanel(Panel(found.buffer, start, found.inner), count)
 
     def _packed(
         self, p: Contraction, column: Expr, count: int, cut: int, number: Expr
@@ -321,7 +321,7 @@ class TileBlock:
         lane = self.e.open("l", count)
         place = self.e.let_index(ix.iadd(column, lane), "n", p.width)
         index = self.out_index(p, ix.lit(0), place)
-        element = factor(self.graph, p, p.right, index, at, Puller(frame, p.node))
+        element = factor(self.graph, p, p.right, index, at, Puller(frame, p.node, frame.pull))
         start = ix.imul(step, padded)
         self.e.store(buffer, ix.iadd(start, lane), element)
         self.e.close("lane", lane, ix.lit(count))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.block_per_row import BlockPerRow
 from autofuse.kernel.ir import Panel
-from autofuse.kernel.panels import Strided, column_number, left_index, symbol
+from autofuse.kernel.panels import column_number, left_index, symbol
 from autofuse.kernel.tile_block import LANES, Scratch, TileBlock, TileRun
 from autofuse.kernel.values import ElementSource, Frame
 from autofuse.ops import index as ix
@@ -58,7 +58,7 @@ def emit_rows(b: TileBlock) -> None:
         _program(b, done, row, at_row, outputs).emit_row(b.items(at_row), b.s.stage)
 
 
-def _whole_rows(b: TileBlock, p: Contraction, left: Strided, done: _Rows) -> Scratch:
+def _whole_rows(b: TileBlock, p: Contraction, left: Panel, done: _Rows) -> Scratch:
     """All columns of a product for the rows of the block."""
     stride = -(-p.width // LANES) * LANES
     cut = b.s.term_block if b.s.term_block < p.terms and p.node not in b.needed_terms else 0
@@ -91,13 +91,13 @@ def _panels(b: TileBlock, p: Contraction, done: _Rows) -> Iterator[TileRun]:
     yield from b.panels_up_to(p, panels)
 
 
-def _left(b: TileBlock, p: Contraction, done: _Rows) -> Strided:
+def _left(b: TileBlock, p: Contraction, done: _Rows) -> Panel:
     """The left operand: where it lies, or computed into scratch with every total that its rows are
     to be scaled by."""
     value = b.graph[p.node].inputs[p.left]
     own = done.products.get(value.node)
     if own is not None and not done.due.get(value.node):
-        return Strided(own.buffer, ix.lit(0), own.stride, 1)
+        return Panel(own.buffer, ix.lit(0), own.stride, 1)
     tags = _left_tags(b, p)
     if tags is None:
         return b.left_in_memory(p) or b.packed_left(p)
@@ -120,7 +120,7 @@ def _left(b: TileBlock, p: Contraction, done: _Rows) -> Strided:
             program.emit_row(b.items(at_row), b.s.stage)
     done.totals.update(fresh)
     done.due[p.node] = due
-    return found or Strided(buffer, ix.lit(0), p.terms, 1)
+    return found or Panel(buffer, ix.lit(0), p.terms, 1)
 
 
 def _totals(b: TileBlock, done: _Rows, values: Iterable[Value]) -> list[Value]:

@@ -98,7 +98,7 @@ class Frame:
     def _compute(self, node: int, index: Index) -> tuple[Expr, ...]:
         n, call = self.graph[node], self.graph.call(node)
         if n.spec.body is not None:
-            return n.spec.body(call, index, _Puller(self, node, self.pull))
+            return n.spec.body(call, index, Puller(self, node, self.pull))
         if n.spec.family is Family.REDUCTION:
             return (self._fold(node, call, index),)
         if n.spec.family is Family.SCAN:
@@ -121,7 +121,7 @@ class Frame:
         return self.accumulate(node, call, tuple(shape[a] for a in axes), element)
 
     def _fold_over(self, node: int, call: OpCall, index: Index, over: FoldOver) -> Expr:
-        pull = _Puller(self, node, self._pull_inside)
+        pull = Puller(self, node, self._pull_inside)
 
         def element(at: Index) -> tuple[Expr, Expr]:
             return over.term(call, index, at, pull), ix.lit(0)
@@ -190,7 +190,7 @@ class Frame:
             self.e.assign(register, value)
 
 
-class _Puller:
+class Puller:
     """What a body sees: operands of one node, whose elements `pull` computes."""
 
     def __init__(self, frame: Frame, node: int, pull: Callable[[Value, Index], Expr]) -> None:

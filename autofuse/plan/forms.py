@@ -32,6 +32,8 @@ REDUCTION_ROOTS = (
 # Local elements per item that are unrolled into registers rather than walked by lanes.
 REGISTERS = 16
 STATE_LIMIT = 64
+# Elements of row scratch one kernel may hold per row (256 KiB of f32: an L2 share).
+ROW_SCRATCH = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from autofuse.plan.forms import (
     LOCAL,
     REDUCTION_ROOTS,
     REGISTERS,
+    ROW_SCRATCH,
     STATE_LIMIT,
     Form,
     local_shape,
@@ -26,8 +27,6 @@ from autofuse.plan.types import FusionGroup, FusionPlan, PlanError, Refusal
 
 MAX_BUFFERS = 256
 MAX_NODES = 4096
-# Elements of row scratch one kernel may hold per row (256 KiB of f32: an L2 share).
-ROW_SCRATCH = 1 << 16
 # Products of a contraction per item and iteration that a whole-loop kernel may unroll.
 LOOP_PRODUCTS = 512
 # Terms of a contraction that one item may sum by itself.

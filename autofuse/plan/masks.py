@@ -138,7 +138,7 @@ class _Search:
     def _met(self, value: Value, turn: int, position: int) -> np.ndarray:
         """What an op may find in the place of an operand. No two operands are the same number:
         nothing is known of their difference."""
-        beyond, constant = self.known.get(value), literal_of(self.graph, value)
+        beyond, constant = self.known.get(value), _literal_of(self.graph, value)
         if beyond is not None:
             return np.array(beyond[turn])
         met = _MET[(turn + 2 * position) % len(_MET)] * (1 + 0.37 * position)
@@ -155,7 +155,7 @@ class _Search:
         if found is None or self.offset is not None:
             return False
         offset, lets_through = found
-        if not lets_through and literal_of(self.graph, node.inputs[-1]) != -math.inf:
+        if not lets_through and _literal_of(self.graph, node.inputs[-1]) != -math.inf:
             return False
         self.offset = offset
         return True
@@ -174,7 +174,7 @@ class _Search:
         extents = self.graph.type_of(mask).shape
         place = tuple(Sym(m, DType.I64, n) for m, n in zip(names, extents, strict=True))
         try:
-            condition = _Positions(self.graph).element(mask, place)
+            condition = _from_positions(self.graph, mask, place)
         except _NotPositionsError:
             return None
         bound = latest(condition, COLUMN)
@@ -198,7 +198,7 @@ def _constant_mask(graph: Graph, mask: Value, row: int) -> np.ndarray | None:
     return literal.array() if len(literal.type.shape) == 2 else None
 
 
-def literal_of(graph: Graph, value: Value) -> float | None:
+def _literal_of(graph: Graph, value: Value) -> float | None:
     """The number that a value repeats, if it is a constant."""
     node = graph[value.node]
     while node.op != "constant" and len(node.inputs) == 1 and node.spec.motion is not None:
@@ -213,28 +213,25 @@ class _NotPositionsError(Exception):
     """An element that does not follow from positions alone."""
 
 
+def _from_positions(graph: Graph, value: Value, index: Index) -> Expr:
+    """An element that follows from its position: what iota, comparisons and moves make. Raises
+    _NotPositionsError for any other."""
+    node = graph[value.node]
+    families = (Family.ELEMENTWISE, Family.MOVEMENT, Family.SOURCE)
+    if node.spec.body is None or node.spec.family not in families:
+        raise _NotPositionsError
+    return node.spec.body(graph.call(value.node), index, _Positions(graph, value.node))[0]
+
+
 @dataclass(frozen=True, slots=True)
 class _Positions:
-    """Elements that follow from their positions: what iota, comparisons and moves make."""
+    """What a body sees where elements follow from positions."""
 
     graph: Graph
-
-    def element(self, value: Value, index: Index) -> Expr:
-        node = self.graph[value.node]
-        families = (Family.ELEMENTWISE, Family.MOVEMENT, Family.SOURCE)
-        if node.spec.body is None or node.spec.family not in families or node.op == "input":
-            raise _NotPositionsError
-        return node.spec.body(self.graph.call(value.node), index, _Pull(self, value.node))[0]
-
-
-@dataclass(frozen=True, slots=True)
-class _Pull:
-    positions: _Positions
     node: int
 
     def __call__(self, operand: int, index: Index) -> Expr:
-        value = self.positions.graph[self.node].inputs[operand]
-        return self.positions.element(value, index)
+        return _from_positions(self.graph, self.graph[self.node].inputs[operand], index)
 
     def let(self, value: Expr) -> Expr:
         return value

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
-from autofuse.plan.forms import Form, Tags
+from autofuse.plan.forms import ROW_SCRATCH, Form, Tags
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Tiles:
 
 def tiles_of(graph: Graph, form: Form) -> Tiles | None:
     """The tiles of a form, or None where its products are none of the tile schedule: of integers,
-    empty, or with rows of different axes."""
+    empty, with rows of different axes, or with rows to copy that are too long for scratch."""
     nodes = [n for n in form.nodes if graph[n].spec.family is Family.CONTRACTION]
     families = {graph[n].spec.family for n in form.nodes}
     tags = dict(form.tags)
@@ -66,7 +66,9 @@ def tiles_of(graph: Graph, form: Form) -> Tiles | None:
     for p in products:
         rows &= set(_tags_of(tags[Value(p.node)], p.rows))
     shared = columns.pop()
-    if columns or (not shared and _is_columnwise(graph, form)):
+    if columns or not form.parallel:
+        return None
+    if any(p.terms > ROW_SCRATCH and _is_packed(graph, form, p) for p in products):
         return None
     batch = set(range(len(form.parallel))) - rows - set(shared)
     return Tiles(tuple(sorted(batch)), tuple(sorted(rows)), tuple(sorted(shared)), products)
@@ -75,11 +77,6 @@ def tiles_of(graph: Graph, form: Form) -> Tiles | None:
 def _tags_of(tags: Tags, axes: Sequence[int]) -> tuple[int, ...]:
     """The parallel axes among some axes of a value."""
     return tuple(t for a in axes if isinstance(t := tags[a], int))
-
-
-def _is_columnwise(graph: Graph, form: Form) -> bool:
-    """Whether nothing is left for a row to own: then there is but one item."""
-    return not form.parallel
 
 
 def _product(graph: Graph, node: int, tags: Tags, last: int) -> Contraction | None:

@@ -223,7 +223,7 @@ class Allocation:
         there are as many new ones as can matter, a sixteenth: it solves the program three times.
         `may_yield`: planning may give way to launch configurations, as there
         was a round since it last did."""
-        if known == self._known or known - self._known < self._known // NEW_SHARE:
+        if known - self._known < max(1, self._known // NEW_SHARE):
             return self._judged
         outlook = look()
         if self._expected is not None:

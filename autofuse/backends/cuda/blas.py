@@ -58,7 +58,7 @@ def cublas_library() -> Any:
     major = nvrtc_version().split(".")[0]
     try:
         # CuPy's module is bound to the library, wherever it was installed, and so loads it.
-        from cupy.cuda import cublas as _  # noqa: F401
+        from cupy.cuda import cublas as _  # noqa: F401 - imported for what it loads
 
         library = ctypes.CDLL(f"libcublas.so.{major}")
         for name, arguments in _SIGNATURES.items():
