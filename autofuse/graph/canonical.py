@@ -82,7 +82,7 @@ def _hash(content: str) -> str:
 
 def _lines(graph: Graph, indent: str) -> Iterator[str]:
     for i, node in enumerate(graph.nodes):
-        yield f"{indent}{_line(i, node)}"
+        yield f"{indent}{node_text(i, node)}"
         for key, value in node.attrs:
             if isinstance(value, Graph):
                 yield f"{indent}  {key}:"
@@ -90,7 +90,8 @@ def _lines(graph: Graph, indent: str) -> Iterator[str]:
     yield f"{indent}return {', '.join(map(str, graph.outputs))}"
 
 
-def _line(i: int, node: Node) -> str:
+def node_text(i: int, node: Node) -> str:
+    """One node as the canonical text has it, but for loop bodies."""
     attrs = ", ".join(f"{k}={_attr(v)}" for k, v in node.attrs if not isinstance(v, Graph))
     operands = ", ".join(map(str, node.inputs))
     types = ", ".join(map(str, node.types))

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from autofuse.ops import needs
+from autofuse.ops.algebra import Algebra
 from autofuse.ops.needs import Needed
 from autofuse.ops.scalar import Expr
 from autofuse.ops.types import Attrs, GraphError, OpCall, TensorType
@@ -194,6 +195,8 @@ class OpSpec:
     may choose too; `proportional` names the operands of an elementwise op of two that its result is
     proportional to, each by itself; `snaps` that a call turns floats into whole numbers, so that
     one rounding error of an operand may move a result by one.
+
+    Which identities it obeys: `algebra`.
     """
 
     name: str
@@ -220,6 +223,7 @@ class OpSpec:
     divides: bool = False
     proportional: tuple[int, ...] = ()
     snaps: Callable[[OpCall], bool] = never
+    algebra: Algebra = Algebra()
 
     @property
     def least_needed(self) -> Needed:

@@ -1,0 +1,40 @@
+"""The simplifier: rules that bring programs written differently to one graph, a file a family."""
+
+from autofuse.simplify import (
+    arithmetic,
+    casts,
+    comparisons,
+    cuts,
+    folding,
+    folds,
+    masks,
+    moves,
+    picks,
+    powers,
+    products,
+    regrouping,
+)
+from autofuse.simplify.driver import Simplified, Step, normal_form, simplify
+from autofuse.simplify.rules import RULES, Simplification, rule
+
+__all__ = [
+    "RULES",
+    "Simplification",
+    "Simplified",
+    "Step",
+    "arithmetic",
+    "casts",
+    "comparisons",
+    "cuts",
+    "folding",
+    "folds",
+    "masks",
+    "moves",
+    "normal_form",
+    "picks",
+    "powers",
+    "products",
+    "regrouping",
+    "rule",
+    "simplify",
+]
