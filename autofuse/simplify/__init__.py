@@ -15,6 +15,7 @@ from autofuse.simplify import (
     powers,
     products,
     regrouping,
+    stacks,
 )
 from autofuse.simplify.driver import Simplified, Step, normal_form, simplify
 from autofuse.simplify.rules import RULES, Simplification, rule
@@ -41,4 +42,5 @@ __all__ = [
     "regrouping",
     "rule",
     "simplify",
+    "stacks",
 ]

@@ -100,3 +100,44 @@ def bool_regained(draft: Draft, at: int) -> Replacement:
         return None
     same = (found != 0) == (node.op == "eq")
     return x if same else draft.add("not", x)
+
+
+@rule("shifted-comparison", "LLVM InstCombine icmp (X - Y), C and icmp (X + C1), C2 (nsw)", _compares)
+def shifted_comparison(draft: Draft, at: int) -> Replacement:
+    """x - y < c -> x < y + c, and x + c < d -> x < d - c, of whole numbers that stay in range;
+    x < y + 1 -> x <= y."""
+    node = draft[at]
+    left, right = node.inputs
+    kind = draft.type_of(left)
+    if not kind.dtype.is_int:
+        return None
+    if node.op in _CLOSED and draft.is_op(right, "add") and bounds(draft, right) is not None:
+        y, one = draft[right.node].inputs
+        if draft.uniform(one) == _CLOSED[node.op][1]:
+            return draft.add(_CLOSED[node.op][0], left, y)
+    number = draft.uniform(right)
+    if number is None or not draft.is_op(left, "sub", "add") or bounds(draft, left) is None:
+        return None
+    x, y = draft[left.node].inputs
+    if draft.is_op(left, "sub"):
+        other = y if number == 0 else draft.add("add", y, right)
+    else:
+        if draft.uniform(y) is None:
+            return None
+        other = draft.add("sub", right, y)
+    return draft.add(node.op, x, other) if bounds(draft, other) is not None else None
+
+
+# x < y + 1 is x <= y; x >= y + 1 is x > y.
+_CLOSED = {"lt": ("le", 1), "ge": ("gt", 1)}
+
+
+@rule("both-limits", "LLVM InstCombine foldAndOfICmps", "and")
+def both_limits(draft: Draft, at: int) -> Replacement:
+    """x >= y and x <= y -> x == y, of whole numbers."""
+    one, other = draft[at].inputs
+    found = {draft.node(v).op: draft.node(v).inputs for v in (one, other)}
+    if set(found) != {"le", "ge"} or found["le"] != found["ge"]:
+        return None
+    whole = not draft.dtype(found["le"][0]).is_float
+    return draft.add("eq", *found["le"]) if whole else None

@@ -193,10 +193,12 @@ class Draft:
     def replace(self, number: int, values: Sequence[Value]) -> None:
         """Whoever reads outputs of `number` reads `values` instead; it is dropped, and with it what
         only it needed. Raises GraphError when types differ."""
-        waiting = [(number, tuple(values))]
+        waiting = deque([(number, tuple(values))])
+        moved: dict[int, tuple[Value, ...]] = {}
         while waiting:
-            old, new = waiting.pop()
-            if old not in self._nodes or all(v == Value(old, k) for k, v in enumerate(new)):
+            old, new = waiting.popleft()
+            new = tuple(_followed(v, moved) for v in new)
+            if old in moved or all(v == Value(old, k) for k, v in enumerate(new)):
                 continue
             if tuple(map(self.type_of, new)) != self._nodes[old].types:
                 raise GraphError(f"%{old} was replaced by values of other types")
@@ -208,6 +210,10 @@ class Draft:
                 if same is not None:
                     count = len(self._nodes[user].types)
                     waiting.append((user, tuple(Value(same, k) for k in range(count))))
+            if all(v.node != old for v in new):
+                moved[old] = new
+        # Only now, because a node that nothing reads for the moment may be what others merge with.
+        for old in (*moved, number):
             self.drop_dead(old)
 
     def _keep_name(self, old: int, new: Sequence[Value]) -> None:
@@ -296,6 +302,13 @@ class Draft:
     def made(self) -> int:
         """How many nodes there have ever been: those made from now on have this number or more."""
         return self._next
+
+
+def _followed(value: Value, moved: dict[int, tuple[Value, ...]]) -> Value:
+    """Where a value has gone."""
+    while value.node in moved:
+        value = moved[value.node][value.index]
+    return value
 
 
 def _post_order(draft: Draft, roots: Iterable[int]) -> Iterator[int]:

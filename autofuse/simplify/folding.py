@@ -17,7 +17,8 @@ def _foldable(spec: OpSpec) -> bool:
 _ROOM = 1 << 16
 
 
-@rule("constant-folding", "XLA HloConstantFolding; Inductor UniformValueConstantFolder", _foldable)
+@rule("constant-folding", "XLA HloConstantFolding; Inductor UniformValueConstantFolder", _foldable,
+      first=True)  # fmt: skip
 def constant_folding(draft: Draft, at: int) -> Replacement:
     """A constant in its one form: see `written`."""
     node, value = draft[at], Value(at)

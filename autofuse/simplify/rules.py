@@ -20,12 +20,14 @@ Apply = Callable[[Draft, int], Replacement]
 @dataclass(frozen=True, slots=True)
 class Simplification:
     """One rule. `source` says where it is written down, `wants` whether it is asked about an op,
-    and `apply(draft, node)` gives what has the same value and is nearer to the normal form."""
+    and `apply(draft, node)` gives what has the same value and is nearer to the normal form. A
+    `first` rule is asked before all others, and may so keep them from what it knows better."""
 
     name: str
     source: str
     wants: Callable[[OpSpec], bool]
     apply: Apply
+    first: bool = False
 
     @property
     def family(self) -> str:
@@ -33,11 +35,12 @@ class Simplification:
         return self.apply.__module__.rpartition(".")[2]
 
 
-# In the order in which a node is shown to them.
 RULES: dict[str, Simplification] = {}
 
 
-def rule(name: str, source: str, *ops: str | Callable[[OpSpec], bool]) -> Callable[[Apply], Apply]:
+def rule(
+    name: str, source: str, *ops: str | Callable[[OpSpec], bool], first: bool = False
+) -> Callable[[Apply], Apply]:
     """Register the decorated function for ops of these names, or those a predicate accepts."""
 
     def wants(spec: OpSpec) -> bool:
@@ -46,7 +49,7 @@ def rule(name: str, source: str, *ops: str | Callable[[OpSpec], bool]) -> Callab
     def add(apply: Apply) -> Apply:
         if name in RULES:
             raise ValueError(f"simplification '{name}' is registered twice")
-        RULES[name] = Simplification(name, source, wants, apply)
+        RULES[name] = Simplification(name, source, wants, apply, first)
         rules_of.cache_clear()
         return apply
 
@@ -55,6 +58,7 @@ def rule(name: str, source: str, *ops: str | Callable[[OpSpec], bool]) -> Callab
 
 @lru_cache(maxsize=1024)
 def rules_of(op: str) -> tuple[Simplification, ...]:
-    """The rules that are asked about an op."""
+    """The rules that are asked about an op, in that order."""
     spec = spec_of(op)
-    return tuple(each for each in RULES.values() if each.wants(spec))
+    ordered = sorted(RULES.values(), key=lambda each: not each.first)
+    return tuple(each for each in ordered if each.wants(spec))

@@ -35,6 +35,8 @@ def written(draft: Draft, array: np.ndarray, kind: TensorType, room: int = SMALL
     if array.size > room:
         return None
     small = draft.literal(array.reshape([array.shape[a] for a in varying]), kind.dtype)
+    if array.size == kind.size:
+        return draft.reshape(small, kind.shape)
     return draft.spread(small, kind.shape, varying)
 
 
