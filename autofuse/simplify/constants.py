@@ -33,11 +33,17 @@ class Constants:
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
-        self._found: dict[int, Arrays | None] = {}
+        self._found: dict[int, Arrays] = {}
+        self._unknown: set[int] = set()
 
     def forget(self, number: int) -> None:
         """A node that is gone, or reads something else."""
         self._found.pop(number, None)
+        self._unknown.discard(number)
+
+    def look_again(self) -> None:
+        """What was too large may be known by now, because what it reads has been rewritten."""
+        self._unknown.clear()
 
     def array(self, value: Value) -> np.ndarray | None:
         """As `Draft.known`."""
@@ -45,19 +51,23 @@ class Constants:
         return None if found is None else found[value.index]
 
     def _of(self, number: int, depth: int) -> Arrays | None:
-        if not self._draft.is_constant(Value(number)) or not depth:
+        if number in self._found:
+            return self._found[number]
+        if not self._draft.is_constant(Value(number)) or not depth or number in self._unknown:
             return None
-        if number not in self._found:
-            node = self._draft[number]
-            operands = [self._of(v.node, depth - 1) for v in node.inputs]
-            arrays = tuple(
-                found[v.index]
-                for v, found in zip(node.inputs, operands, strict=True)
-                if found is not None
-            )
-            whole = len(arrays) == len(operands)
-            self._found[number] = self._compute(number, node, arrays) if whole else None
-        return self._found[number]
+        node = self._draft[number]
+        operands = [self._of(v.node, depth - 1) for v in node.inputs]
+        arrays = tuple(
+            found[v.index]
+            for v, found in zip(node.inputs, operands, strict=True)
+            if found is not None
+        )
+        found = self._compute(number, node, arrays) if len(arrays) == len(operands) else None
+        if found is None:
+            self._unknown.add(number)
+        else:
+            self._found[number] = found
+        return found
 
     def _compute(self, number: int, node: Node, arrays: Arrays) -> Arrays | None:
         call, spec = self._draft.call(number), node.spec

@@ -29,7 +29,8 @@ class Draft:
     """Nodes by number, equal ones once, with who reads them.
 
     Rules read it and `add` to it; only the driver replaces. `todo` holds the nodes to look at next:
-    whatever changed, and whoever reads it. `counter_trip` is the number of iterations where the
+    whatever changed, and whoever reads it; `settled` those in their normal form until they read
+    something else. `counter_trip` is the number of iterations where the
     graph is a loop's body, else 0.
     """
 
@@ -45,6 +46,7 @@ class Draft:
         self._constant: dict[int, bool] = {}
         self._next = 0
         self.todo: deque[int] = deque()
+        self.settled: set[int] = set()
         self.inputs: dict[int, int] = {}
         self.outputs: list[Value] = []
         self._leaving: set[int] = set()
@@ -231,6 +233,7 @@ class Draft:
         for value in operands:
             self._users[value.node][user] = None
         self._note_constant(user)
+        self.settled.discard(user)
         self.todo.append(user)
         equal = self._table.setdefault((node.op, operands, node.attrs), user)
         return None if equal == user else equal
@@ -293,6 +296,11 @@ class Draft:
             inputs=tuple(moved[i] for i in inputs),
             outputs=renumber(self.outputs),
         )
+
+    def look_at_all(self) -> None:
+        """Every node is to be looked at, operands first."""
+        self.constants.look_again()
+        self.todo.extend(self.numbers())
 
     def numbers(self) -> list[int]:
         """All nodes, operands first."""

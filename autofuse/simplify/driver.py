@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from autofuse.errors import GraphError
 from autofuse.graph.canonical import canonical, node_text
-from autofuse.graph.types import Graph, Value
+from autofuse.graph.types import Graph, Node, Value
 from autofuse.simplify.draft import Draft
 from autofuse.simplify.rules import Replacement, Simplification, rules_of
 
@@ -17,13 +17,21 @@ _MOST = 64
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a rule did: the node it was shown, and what stands there now, as text. Numbers are those
-    of the graph as it was written, then of what was added. `scope` names the loops around it."""
+    """What a rule did: the node it was shown, and those that stand there now. Numbers are those of
+    the graph as it was written, then of what was added. `scope` names the loops around it."""
 
     rule: str
-    before: str
-    after: str
+    was: tuple[int, Node]
+    now: tuple[tuple[int, Node], ...]
     scope: tuple[str, ...] = ()
+
+    @property
+    def before(self) -> str:
+        return node_text(*self.was)
+
+    @property
+    def after(self) -> str:
+        return "; ".join(node_text(*each) for each in self.now)
 
 
 @dataclass(frozen=True)
@@ -71,11 +79,11 @@ class _Driver:
         left = _MOST * (len(graph.nodes) + 16)
         while True:
             before = len(self._steps)
-            draft.todo.extend(draft.numbers())
+            draft.look_at_all()
             while draft.todo:
                 number = draft.todo.popleft()
-                if number in draft and self._visit(draft, number, scope):
-                    left -= 1
+                wanted = number in draft and number not in draft.settled
+                left -= wanted and self._visit(draft, number, scope)
                 if left < 0:
                     names = ", ".join(sorted({s.rule for s in self._steps[-8:]}))
                     raise GraphError(f"simplifications go in circles: {names}; use --no-simplify")
@@ -93,6 +101,8 @@ class _Driver:
                 self._replace(draft, number, rule, values, scope)
             for new in reversed(range(made, draft.made)):
                 draft.drop_dead(new)
+            if settled:
+                draft.settled.add(number)
             if values is not None:
                 return not settled
         return False
@@ -105,11 +115,8 @@ class _Driver:
         values: tuple[Value, ...],
         scope: tuple[str, ...],
     ) -> None:
-        before = node_text(number, draft[number])
-        after = "; ".join(
-            node_text(i, draft[i]) for i in dict.fromkeys(v.node for v in values)
-        )
-        self._steps.append(Step(rule.name, before, after, scope))
+        now = tuple((i, draft[i]) for i in dict.fromkeys(v.node for v in values))
+        self._steps.append(Step(rule.name, (number, draft[number]), now, scope))
         draft.replace(number, values)
         draft.todo.extendleft(v.node for v in values)
 

@@ -24,6 +24,8 @@ def constant_folding(draft: Draft, at: int) -> Replacement:
     node, value = draft[at], Value(at)
     if not draft.is_constant(value) or len(node.types) > 1:
         return None
+    if _is_number(draft, value) or (node.op == "broadcast" and _is_number(draft, node.inputs[0])):
+        return value
     array = draft.known(value)
     if array is None:
         return None
@@ -31,3 +33,7 @@ def constant_folding(draft: Draft, at: int) -> Replacement:
     own = node.types[0].size if node.op == "constant" else 0
     room = min(_ROOM, max([SMALL, own, *literals]))
     return written(draft, array, node.types[0], room)
+
+
+def _is_number(draft: Draft, value: Value) -> bool:
+    return draft.is_op(value, "constant") and not draft.shape(value)

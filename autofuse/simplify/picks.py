@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from autofuse.graph.types import Value
+from autofuse.simplify.cuts import parts_of, taken
 from autofuse.simplify.draft import Draft
+from autofuse.simplify.moves import squeezed
 from autofuse.simplify.rules import Replacement, rule
 from autofuse.simplify.written import progression
 
@@ -121,3 +123,28 @@ def gather_clips_itself(draft: Draft, at: int) -> Replacement:
     return draft.add("gather", x, inner, axis=axis) if idle else None
 
 
+@rule("gather-at-unit-axes", "XLA GatherSimplifier (degenerate dims)", "gather")
+def gather_at_unit_axes(draft: Draft, at: int) -> Replacement:
+    """gather(x, reshape(i)) -> reshape(gather(x, i)) where the reshape only adds axes of extent 1."""
+    node, axis = draft[at], dict(draft[at].attrs)["axis"]
+    x, indices = node.inputs
+    if not draft.is_op(indices, "reshape"):
+        return None
+    inner = draft.operand(indices)
+    if 1 in draft.shape(inner) or draft.shape(inner) != squeezed(draft.shape(indices)):
+        return None
+    return draft.reshape(draft.add("gather", x, inner, axis=axis), node.types[0].shape)
+
+
+@rule("slice-of-gather", "XLA AlgebraicSimplifier slice(gather); Inductor", "slice")
+def slice_of_gather(draft: Draft, at: int) -> Replacement:
+    """A slice of a gather that nothing else reads takes fewer indices, of less."""
+    inner, parts = draft[at].inputs[0], parts_of(draft, Value(at))
+    if not draft.is_op(inner, "gather") or not draft.alone(inner):
+        return None
+    x, indices = draft[inner.node].inputs
+    axis = draft.attr(inner, "axis")
+    end = axis + len(draft.shape(indices))
+    whole = (0, draft.shape(x)[axis], 1)
+    less = taken(draft, x, (*parts[:axis], whole, *parts[end:]))
+    return draft.add("gather", less, taken(draft, indices, parts[axis:end]), axis=axis)

@@ -41,16 +41,13 @@ def move_through_elementwise(draft: Draft, at: int) -> Replacement:
 
 @rule("slice-through-elementwise", "XLA SliceSinker, in reverse; LLVM InstCombine", "slice")
 def slice_through_elementwise(draft: Draft, at: int) -> Replacement:
-    """slice(f(concat(x, y), c)) -> f(slice(concat(x, y)), c) where nothing else reads f, and each
-    operand is one that a slice cuts short."""
+    """slice(f(concat(x, y), z)) -> f(slice(concat(x, y)), slice(z)) where nothing else reads f, and
+    an operand is one that a slice cuts short."""
     inner, parts = draft[at].inputs[0], parts_of(draft, Value(at))
     if not _single_elementwise(draft, inner):
         return None
     operands = draft[inner.node].inputs
-    cut = [draft.is_op(v, "concat", "pad", "slice", "broadcast") for v in operands]
-    if not all(c or draft.is_constant(v) for c, v in zip(cut, operands, strict=True)):
-        return None
-    if not any(draft.is_op(v, "concat", "pad", "slice") for v in operands):
+    if not any(draft.is_op(v, "concat", "pad", "slice", "gather") for v in operands):
         return None
     attrs = dict(draft[inner.node].attrs)
     return draft.add(draft[inner.node].op, *(taken(draft, v, parts) for v in operands), **attrs)

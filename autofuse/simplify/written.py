@@ -32,6 +32,10 @@ def written(draft: Draft, array: np.ndarray, kind: TensorType, room: int = SMALL
             found = _affine(draft, line, kind, varying[0])
         if found is not None:
             return found
+    elif kind.dtype is DType.BOOL and varying:
+        found = _box(draft, array, kind, varying)
+        if found is not None:
+            return found
     if array.size > room:
         return None
     small = draft.literal(array.reshape([array.shape[a] for a in varying]), kind.dtype)
@@ -66,6 +70,26 @@ def _interval(draft: Draft, line: np.ndarray, kind: TensorType, axis: int) -> Va
             return test("ne", low)
         return draft.add("or", test("lt", low), test("ge", high))
     return None
+
+
+def _box(draft: Draft, array: np.ndarray, kind: TensorType, varying: list[int]) -> Value | None:
+    """A mask that is true where a mask of each axis is: all of them."""
+    lines = [
+        array.any(axis=tuple(a for a in range(array.ndim) if a != axis), keepdims=True)
+        for axis in varying
+    ]
+    if not np.array_equal(np.logical_and.reduce(np.broadcast_arrays(*lines)), array):
+        return None
+    found = [
+        _interval(draft, line.reshape(-1), kind, axis)
+        for line, axis in zip(lines, varying, strict=True)
+    ]
+    value = found[0]
+    for other in found[1:]:
+        if value is None or other is None:
+            return None
+        value = draft.add("and", value, other)
+    return value
 
 
 def progression(line: np.ndarray) -> tuple[int, int] | None:
