@@ -60,7 +60,9 @@ class Draft:
             operands = tuple(Value(moved[v.node], v.index) for v in node.inputs)
             key = (node.op, operands, node.attrs)
             self._next = i
-            moved[i] = self._table[key] if key in self._table else self._insert(key, node)
+            same = self._table.get(key)
+            renamed = replace(node, inputs=operands)
+            moved[i] = self._insert(key, renamed) if same is None else same
         self.inputs = {moved[i]: position for position, i in enumerate(self._graph.inputs)}
         self._leave([Value(moved[v.node], v.index) for v in self._graph.outputs])
         for i in reversed(list(self._nodes)):
@@ -226,7 +228,7 @@ class Draft:
     def _reread(self, user: int, old: int, new: Sequence[Value]) -> int | None:
         """`user` reads the new values from now on; the node that it is now equal to, if any."""
         node = self._nodes[user]
-        self._table.pop((node.op, node.inputs, node.attrs), None)
+        self._unlist(user)
         operands = tuple(new[v.index] if v.node == old else v for v in node.inputs)
         self._nodes[user] = replace(node, inputs=operands)
         self._users[old].pop(user, None)
@@ -245,10 +247,8 @@ class Draft:
             at = stack.pop()
             if at not in self._nodes or self._users[at] or at in self.inputs or self.leaves(at):
                 continue
+            self._unlist(at)
             node = self._nodes.pop(at)
-            key = (node.op, node.inputs, node.attrs)
-            if self._table.get(key) == at:
-                del self._table[key]
             del self._users[at], self._constant[at]
             self.constants.forget(at)
             for value in dict.fromkeys(node.inputs):
@@ -268,15 +268,28 @@ class Draft:
         self._note_constant(number)
         return number
 
-    def _note_constant(self, number: int) -> None:
+    def _unlist(self, number: int) -> None:
+        """Nodes that are to be like this one are no longer merged with it."""
         node = self._nodes[number]
-        if not node.inputs:
-            self._constant[number] = node.op != "input" and node.spec.family is Family.SOURCE
-            return
-        self._constant[number] = node.spec.family in _COMPUTED and all(
-            self._constant[v.node] for v in node.inputs
-        )
-        self.constants.forget(number)
+        key = (node.op, node.inputs, node.attrs)
+        if self._table.get(key) == number:
+            del self._table[key]
+
+    def _note_constant(self, number: int) -> None:
+        """Say whether a node is constant, and so whether those that read it are."""
+        stack = [number]
+        while stack:
+            at = stack.pop()
+            node, before = self._nodes[at], self._constant.get(at)
+            if node.inputs:
+                read = (self._constant[v.node] for v in node.inputs)
+                self._constant[at] = node.spec.family in _COMPUTED and all(read)
+            else:
+                self._constant[at] = node.op != "input" and node.spec.family is Family.SOURCE
+            self.constants.forget(at)
+            if self._constant[at] != before:
+                stack += self._users[at]
+                self.todo += self._users[at]
 
     def finish(self) -> Graph:
         """What the draft has become; inputs keep their places."""
