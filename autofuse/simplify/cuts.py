@@ -201,7 +201,24 @@ def concat_of_slices(draft: Draft, at: int) -> Replacement:
             found.append(value)
         else:
             found[-1] = joined
-    return draft.concat(found, axis) if len(found) < len(node.inputs) else None
+    if len(found) < len(node.inputs):
+        return draft.concat(found, axis)
+    return _spaced(draft, found, axis)
+
+
+def _spaced(draft: Draft, values: list[Value], axis: int) -> Value | None:
+    """Single rows of one array at even distances as one slice."""
+    if len(values) < 2 or any(draft.shape(v)[axis] != 1 for v in values):
+        return None
+    found = [_whole_parts(draft, v) for v in values]
+    rest = {(source, parts[:axis], parts[axis + 1 :]) for source, parts in found}
+    places = [parts[axis][0] for _, parts in found]
+    step = places[1] - places[0]
+    if len(rest) > 1 or step < 1 or places != list(range(places[0], places[-1] + 1, step)):
+        return None
+    source, parts = found[0]
+    whole = (*parts[:axis], (places[0], places[-1] + 1, step), *parts[axis + 1 :])
+    return taken(draft, source, whole)
 
 
 def _whole_parts(draft: Draft, value: Value) -> tuple[Value, Parts]:
@@ -238,6 +255,30 @@ def _joined_fills(draft: Draft, one: Value, other: Value, axis: int) -> Value | 
     shape = list(draft.shape(one))
     shape[axis] += draft.shape(other)[axis]
     return draft.spread(draft.operand(one), shape, dims)
+
+
+@rule("concat-of-broadcasts", "XLA AlgebraicSimplifier concatenate(broadcast)", "concat")
+def concat_of_broadcasts(draft: Draft, at: int) -> Replacement:
+    """concat(broadcast(x), broadcast(y)) -> broadcast(concat(x, y)), where both are repeated along
+    the same axes, and not along the one that they are joined along."""
+    node, axis = draft[at], dict(draft[at].attrs)["axis"]
+    rows, everywhere = [], set()
+    for value in node.inputs:
+        if not draft.is_op(value, "broadcast"):
+            return None
+        dims, x = tuple(draft.attr(value, "dims")), draft.operand(value)
+        if axis not in dims:
+            if draft.shape(value)[axis] != 1:
+                return None
+            place = sum(d < axis for d in dims)
+            own = draft.shape(x)
+            x, dims = draft.reshape(x, (*own[:place], 1, *own[place:])), tuple(sorted((*dims, axis)))
+        rows.append(x)
+        everywhere.add(dims)
+    if len(everywhere) > 1:
+        return None
+    (dims,) = everywhere
+    return draft.spread(draft.concat(rows, dims.index(axis)), node.types[0].shape, dims)
 
 
 def fill(draft: Draft, value: Value) -> Value | None:

@@ -125,20 +125,16 @@ def broadcast_of_broadcast(draft: Draft, at: int) -> Replacement:
 
 @rule("broadcast-of-unit-axes", "XLA AlgebraicSimplifier broadcast(reshape(A))", "broadcast")
 def broadcast_of_unit_axes(draft: Draft, at: int) -> Replacement:
-    """broadcast(reshape(x)) -> broadcast(x) where the reshape only adds axes of extent 1; and a
-    broadcast that only adds such axes is a reshape."""
+    """A broadcast reads no axes of extent 1; and one that only adds such axes is a reshape."""
     node = draft[at]
     inner, shape, dims = node.inputs[0], node.types[0].shape, dict(node.attrs)["dims"]
-    if squeezed(draft.shape(inner)) == squeezed(shape):
+    own = draft.shape(inner)
+    if squeezed(own) == squeezed(shape):
         return draft.reshape(inner, shape)
-    if not draft.is_op(inner, "reshape"):
+    if 1 not in own:
         return None
-    x = draft.operand(inner)
-    own = draft.shape(x)
-    if 1 in own or squeezed(draft.shape(inner)) != own:
-        return None
-    kept = [d for d, n in zip(dims, draft.shape(inner), strict=True) if n != 1]
-    return draft.spread(x, shape, kept)
+    kept = [d for d, n in zip(dims, own, strict=True) if n != 1]
+    return draft.spread(draft.reshape(inner, squeezed(own)), shape, kept)
 
 
 @rule("reverse-of-reverse", "XLA AlgebraicSimplifier HandleReverse", "reverse")
