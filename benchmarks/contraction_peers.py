@@ -19,11 +19,11 @@ import numpy as np
 from autofuse.backends.blas import blas_pointers
 from autofuse.backends.library import aligned_empty, load
 from autofuse.devices import timed_device
-from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.peers.systems import first_call, require
 from autofuse.peers.types import Arrays, BenchError, BenchWorkload, Implementation, Ready
 from autofuse.plan.types import Candidate
+from autofuse.simplify import normal_form
 from autofuse.tuning import compile as compile_plan
 from autofuse.tuning import tune
 from autofuse.tuning.plans import FUSED, plan_named
@@ -105,7 +105,7 @@ def bound(
     """A call of a plan on fixed contiguous arrays, as peers have it, and the arrays that it
     writes."""
     backend = timed_device("cpu").backend
-    artifact = backend.build(backend.program(canonical(graph), candidate)).artifact
+    artifact = backend.build(backend.program(normal_form(graph), candidate)).artifact
     outputs = tuple(aligned_empty(type_) for type_ in artifact.outputs)
     return load(artifact).bind(inputs, outputs), outputs
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +33,7 @@ class Disguises:
     def choice(self, items: Sequence[int]) -> int:
         return items[int(self.rng.integers(len(items)))]
 
-    def add(self, op: str, *values: Value, **attrs: object) -> Value:
+    def add(self, op: str, *values: Value, **attrs: Any) -> Value:
         return self.builder.add(op, *values, **attrs)
 
     def type_of(self, value: Value) -> TensorType:
@@ -58,7 +60,9 @@ class Disguises:
 
     def junk(self, kind: TensorType) -> Value:
         """Something of a type, which nobody will see."""
-        return self.full(int(self.rng.integers(1, 9)) if kind.dtype is not DType.BOOL else True, kind)
+        return self.full(
+            int(self.rng.integers(1, 9)) if kind.dtype is not DType.BOOL else True, kind
+        )
 
 
 Disguise = Callable[[Disguises, Value], Value | None]
@@ -146,7 +150,7 @@ def split_and_joined(d: Disguises, x: Value) -> Value | None:
         return None
     n = kind.shape[axis]
     places = sorted({0, n, *(int(d.rng.integers(1, n)) for _ in range(2))})
-    parts = [d.cut(x, axis, a, b) for a, b in zip(places, places[1:], strict=False)]
+    parts = [d.cut(x, axis, a, b) for a, b in pairwise(places)]
     if len(parts) == 3 and d.chance(0.5):
         return d.add("concat", d.add("concat", *parts[:2], axis=axis), parts[2], axis=axis)
     return d.add("concat", *parts, axis=axis)
@@ -267,7 +271,7 @@ def hidden_number(d: Disguises, node: Node) -> Value | None:
     if kind.shape or kind.dtype is DType.BOOL:
         return None
     number, which = literal.scalar, d.choice(range(5))
-    exact = kind.dtype.is_int or float(number * 4).is_integer() and abs(number) < 1000
+    exact = kind.dtype.is_int or (float(number * 4).is_integer() and abs(number) < 1000)
     if which == 0 and exact:
         return d.add("sub", d.builder.constant(number + 1, kind.dtype), d.full(1, kind))
     if which == 1:

@@ -13,6 +13,7 @@ from autofuse.commands.common import (
     DbOption,
     DeviceOption,
     FormatOption,
+    NoSimplifyOption,
     SeedOption,
     SourceArg,
     TargetOption,
@@ -48,6 +49,7 @@ def run(
     device: DeviceOption = "auto",
     target: TargetOption = "",
     db: DbOption = None,
+    no_simplify: NoSimplifyOption = False,
     form: FormatOption = Format.table,
 ) -> None:
     """Run a graph with a plan on given or random arrays.
@@ -61,7 +63,9 @@ def run(
         output_path(output)
     arrays, origin = _inputs(graph, inputs, seed)
     kind = asked_device(device, target)
-    compiled = compile_graph(graph, device=kind.name, target=target, db=db, plan=plan)
+    compiled = compile_graph(
+        graph, device=kind.name, target=target, db=db, plan=plan, simplify=not no_simplify
+    )
     results = dict(zip(output_keys(graph), compiled(*arrays), strict=True))
     if output is not None:
         write_whole(output, lambda path: write_arrays(path, results))

@@ -23,12 +23,14 @@ from autofuse.commands.common import (
 )
 from autofuse.commands.output import Format, emit, note, plural, size
 from autofuse.commands.plan_tree import plan_data, traffic_text, tree_lines
+from autofuse.commands.simplified import simplified_data, simplified_lines
 from autofuse.cost.bounds import peak_bytes
 from autofuse.devices import DeviceKind, speaking
-from autofuse.graph.canonical import canonical, digest
+from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
 from autofuse.plan.schedule import kernel_runs, launches_per_call, schedule
 from autofuse.plan.types import Candidate
+from autofuse.simplify import normal_form
 
 
 @reported
@@ -49,6 +51,13 @@ def show(
         str | None,
         typer.Option(metavar="NAME", help="Language of --source (default: the device's own)."),
     ] = None,
+    simplify: Annotated[
+        bool | None,
+        typer.Option(
+            "--simplify/--no-simplify",
+            help="Print what each simplification did; or keep the program as it is written.",
+        ),
+    ] = None,
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the graph, groups coloured.")
     ] = None,
@@ -62,14 +71,17 @@ def show(
     Each comes with its nodes, what it reads and writes, and how many bytes that is.
     """
     name, loaded = load_workload(source)
-    graph = canonical(loaded)
+    graph = normal_form(loaded, simplify is not False)
     if svg is not None:
         output_path(svg)
     kind = asked_device(device, target)
     speaker = kind if dialect in (None, kind.dialect.name) else speaking(str(dialect))
     chosen, candidate = _candidate(graph, plan, kind, target, db)
     data = _data(name, graph, chosen, candidate, kind)
-    lines = list(_tree(data)) if not (why or text) else []
+    lines = list(_tree(data)) if not (why or text or simplify) else []
+    if simplify:
+        data["simplify"] = simplified_data(loaded)
+        lines += simplified_lines(data["simplify"])
     if why:
         told, found = _why(graph, chosen, candidate, kind, target, db)
         data |= found
@@ -91,8 +103,8 @@ def _candidate(
     from autofuse.tuning.plans import BEST, untuned_candidate
 
     if plan is not None:
-        return plan, plan_named(graph, plan, device=kind.name, target=target, db=db)
-    known = best_plan(graph, device=kind.name, target=target, db=db)
+        return plan, plan_named(graph, plan, device=kind.name, target=target, db=db, simplify=False)
+    known = best_plan(graph, device=kind.name, target=target, db=db, simplify=False)
     if known is not None:
         return BEST, known.candidate
     untuned = untuned_candidate(graph, kind)

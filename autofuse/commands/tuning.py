@@ -13,6 +13,7 @@ from autofuse.commands.common import (
     DbOption,
     DeviceOption,
     FormatOption,
+    NoSimplifyOption,
     SeedOption,
     SourceArg,
     TargetOption,
@@ -57,6 +58,7 @@ def tune(
     sampler: Annotated[
         str | None, typer.Option(metavar="NAME", help="Sampler of optuna: tpe or nsga2.")
     ] = None,
+    no_simplify: NoSimplifyOption = False,
     form: FormatOption = Format.table,
 ) -> None:
     """Search for the fastest plan of a graph.
@@ -74,7 +76,7 @@ def tune(
         name, graph = load_workload(source)
         kind = asked_device(device, target)
         if kind.hardware is None:
-            _plan_only(graph, name, kind, target, form)
+            _plan_only(graph, name, kind, target, form, not no_simplify)
             return
         with shown_progress() as progress:
             result = search(
@@ -92,16 +94,20 @@ def tune(
                 options=options,
                 progress=progress,
                 stop=stop,
+                simplify=not no_simplify,
             )
     data = result.to_json()
     emit(form, data, tune_lines(name, data))
 
 
-def _plan_only(graph: Graph, name: str, kind: DeviceKind, target: str, form: Format) -> None:
+def _plan_only(
+    graph: Graph, name: str, kind: DeviceKind, target: str, form: Format, simplify: bool
+) -> None:
     """`tune` for a GPU that is not here."""
     from autofuse.tuning.planned import plan_for
 
-    data = plan_for(graph, name=name, device=kind.name, target=target).to_json()
+    found = plan_for(graph, name=name, device=kind.name, target=target, simplify=simplify)
+    data = found.to_json()
     emit(form, data, _planned_lines(name, data))
 
 
@@ -179,6 +185,7 @@ def query(
     device: DeviceOption = "auto",
     target: TargetOption = "",
     db: DbOption = None,
+    no_simplify: NoSimplifyOption = False,
     form: FormatOption = Format.table,
 ) -> None:
     """Print the best plan known for a graph.
@@ -190,7 +197,7 @@ def query(
     name, graph = load_workload(source)
     kind = asked_device(device, target)
     kind.must_be_timed()
-    known = best_plan(graph, device=kind.name, target=target, db=db)
+    known = best_plan(graph, device=kind.name, target=target, db=db, simplify=not no_simplify)
     if known is None:
         emit(form, {"found": False}, [f"no plan is known for {name} on this device: tune it first"])
         raise typer.Exit(NOT_FOUND)
@@ -226,6 +233,7 @@ def compare(
     device: DeviceOption = "auto",
     target: TargetOption = "",
     db: DbOption = None,
+    no_simplify: NoSimplifyOption = False,
     form: FormatOption = Format.table,
 ) -> None:
     """Time plans of a graph against each other.
@@ -239,8 +247,9 @@ def compare(
     names = None if plans is None else _plan_names(plans)
     kind = asked_device(device, target)
     found = time_plans(
-        graph, device=kind.name, target=target, db=db, plans=names, name=name, why=why
-    )
+        graph, device=kind.name, target=target, db=db, plans=names, name=name, why=why,
+        simplify=not no_simplify,
+    )  # fmt: skip
     data = found.to_json()
     emit(form, data, (*_compare_lines(name, data), *_boundary_lines(data)))
 

@@ -45,6 +45,9 @@ class Algebra:
     on_equals: bool | None = None
 
 
+NO_ALGEBRA = Algebra()
+
+
 def _limit(dtype: DType, highest: bool) -> int | float:
     if dtype.is_float:
         return float("inf") if highest else float("-inf")
@@ -94,7 +97,9 @@ def _extremum(highest: bool) -> Algebra:
     )
 
 
-def _bits(neutral: Callable[[DType], int | bool], absorbing: Callable[[DType], int | bool]) -> Algebra:
+def _bits(
+    neutral: Callable[[DType], int | bool], absorbing: Callable[[DType], int | bool]
+) -> Algebra:
     return Algebra(
         commutes=True,
         associates=True,

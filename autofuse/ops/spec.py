@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from autofuse.ops import needs
-from autofuse.ops.algebra import Algebra
+from autofuse.ops.algebra import NO_ALGEBRA, Algebra
 from autofuse.ops.needs import Needed
 from autofuse.ops.scalar import Expr
 from autofuse.ops.types import Attrs, GraphError, OpCall, TensorType
@@ -223,7 +223,7 @@ class OpSpec:
     divides: bool = False
     proportional: tuple[int, ...] = ()
     snaps: Callable[[OpCall], bool] = never
-    algebra: Algebra = Algebra()
+    algebra: Algebra = NO_ALGEBRA
 
     @property
     def least_needed(self) -> Needed:

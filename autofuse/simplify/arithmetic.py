@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autofuse.graph.types import Value
+from autofuse.ops.algebra import NO_ALGEBRA
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import OpSpec
 from autofuse.ops.types import TensorType
@@ -13,12 +14,8 @@ from autofuse.simplify.facts import never_minus_zero, non_negative
 from autofuse.simplify.rules import Replacement, rule
 
 
-def _binary_with(fact: str) -> object:
-    return lambda spec: bool(getattr(spec.algebra, fact))
-
-
 def _has_algebra(spec: OpSpec) -> bool:
-    return spec.algebra != type(spec.algebra)()
+    return spec.algebra is not NO_ALGEBRA
 
 
 def _same_number(found: np.generic, wanted: int | float | bool) -> bool:
@@ -104,7 +101,7 @@ def commuted(draft: Draft, at: int) -> Replacement:
 @rule("reassociated", "XLA AlgebraicSimplifier (A+C1)+C2, max(max(A, C1), C2); LLVM Reassociate",
       lambda spec: spec.algebra.associates)  # fmt: skip
 def reassociated(draft: Draft, at: int) -> Replacement:
-    """f(f(x, c), d) -> f(x, f(c, d)), which is computed now; of floats only where nothing rounds."""
+    """f(f(x, c), d) -> f(x, f(c, d)), computed now; of floats only where nothing rounds."""
     node = draft[at]
     inner, last = node.inputs
     if node.types[0].dtype.is_float and not node.spec.algebra.exact_floats:
@@ -124,7 +121,9 @@ def zero_added(draft: Draft, at: int) -> Replacement:
     return x if draft.uniform(zero) == 0 and never_minus_zero(draft, x) else None
 
 
-@rule("negation-absorbed", "LLVM InstCombine (visitFAdd, visitFSub, visitFMul)", "add", "sub", "mul")
+@rule(
+    "negation-absorbed", "LLVM InstCombine (visitFAdd, visitFSub, visitFMul)", "add", "sub", "mul"
+)
 def negation_absorbed(draft: Draft, at: int) -> Replacement:
     """x + -y -> x - y; -x + y -> y - x; x - -y -> x + y; -x * -y -> x * y; x * -1 -> -x;
     -0.0 - x -> -x."""
@@ -147,7 +146,11 @@ def negation_absorbed(draft: Draft, at: int) -> Replacement:
     return draft.add("neg", x) if node.op == "mul" and signed and draft.uniform(y) == -1 else None
 
 
-@rule("power-of-two-divisor", "XLA AlgebraicSimplifier A/Const => A*(1/Const); LLVM InstCombine", "div")
+@rule(
+    "power-of-two-divisor",
+    "XLA AlgebraicSimplifier A/Const => A*(1/Const); LLVM InstCombine",
+    "div",
+)
 def power_of_two_divisor(draft: Draft, at: int) -> Replacement:
     """x / 2^k -> x * 2^-k, of floats, where 2^-k is an ordinary number of the dtype."""
     x, divisor = draft[at].inputs

@@ -52,7 +52,9 @@ def cast_of_cast(draft: Draft, at: int) -> Replacement:
     return x if source is target else draft.add("cast", x, dtype=str(target))
 
 
-@rule("bitcast-of-bitcast", "XLA AlgebraicSimplifier bitcast-convert(bitcast-convert(A))", "bitcast")
+@rule(
+    "bitcast-of-bitcast", "XLA AlgebraicSimplifier bitcast-convert(bitcast-convert(A))", "bitcast"
+)
 def bitcast_of_bitcast(draft: Draft, at: int) -> Replacement:
     """The same bits, whatever they were called in between."""
     node = draft[at]

@@ -14,7 +14,11 @@ def _compares(spec: OpSpec) -> bool:
     return spec.algebra.on_equals is not None
 
 
-@rule("compared-with-itself", "XLA AlgebraicSimplifier eq(A, A), lt(A, A); LLVM InstSimplify", _compares)
+@rule(
+    "compared-with-itself",
+    "XLA AlgebraicSimplifier eq(A, A), lt(A, A); LLVM InstSimplify",
+    _compares,
+)
 def compared_with_itself(draft: Draft, at: int) -> Replacement:
     """Of whole numbers what the op says; x != x of floats -> isnan(x); x < x is never true."""
     node = draft[at]
@@ -30,7 +34,7 @@ def compared_with_itself(draft: Draft, at: int) -> Replacement:
 
 @rule("opposite-comparison", "XLA AlgebraicSimplifier not(Compare); LLVM InstCombine", "not")
 def opposite_comparison(draft: Draft, at: int) -> Replacement:
-    """not(x < y) -> x >= y, where x is no float, for which NaN makes both false; != and == always."""
+    """not(x < y) -> x >= y, where x is no float: with NaN both are false. != and == always."""
     inner = draft[at].inputs[0]
     algebra = draft.node(inner).spec.algebra
     if not algebra.opposite:
@@ -59,7 +63,9 @@ def decided_comparison(draft: Draft, at: int) -> Replacement:
     return truth(draft, always, node.types[0]) if always or never else None
 
 
-@rule("idle-limit", "XLA AlgebraicSimplifier clamp; LLVM ConstantRange", "max", "min", "clamp", "rem")
+@rule(
+    "idle-limit", "XLA AlgebraicSimplifier clamp; LLVM ConstantRange", "max", "min", "clamp", "rem"
+)
 def idle_limit(draft: Draft, at: int) -> Replacement:
     """max, min, clamp and rem of whole numbers that are within the limits anyway -> the number, or
     the limit where they never are."""
@@ -72,7 +78,7 @@ def idle_limit(draft: Draft, at: int) -> Replacement:
         low, high = limits
         return node.inputs[0] if low[1] <= x[0] and x[1] <= high[0] else None
     if node.op == "rem":
-        return node.inputs[0] if 0 <= x[0] and x[1] < limits[0][0] else None
+        return node.inputs[0] if x[0] >= 0 and x[1] < limits[0][0] else None
     return _extremum(node.inputs, (x, limits[0]), node.op == "max")
 
 
@@ -88,7 +94,12 @@ def _extremum(
     return None
 
 
-@rule("bool-regained", "XLA SimplifyFPConversions / AlgebraicSimplifier ne(convert(pred), 0)", "ne", "eq")
+@rule(
+    "bool-regained",
+    "XLA SimplifyFPConversions / AlgebraicSimplifier ne(convert(pred), 0)",
+    "ne",
+    "eq",
+)
 def bool_regained(draft: Draft, at: int) -> Replacement:
     """cast(b) != 0 -> b, and == 0 -> not b, where b is a bool; so too b != False and b == True."""
     node = draft[at]
@@ -102,7 +113,9 @@ def bool_regained(draft: Draft, at: int) -> Replacement:
     return x if same else draft.add("not", x)
 
 
-@rule("shifted-comparison", "LLVM InstCombine icmp (X - Y), C and icmp (X + C1), C2 (nsw)", _compares)
+@rule(
+    "shifted-comparison", "LLVM InstCombine icmp (X - Y), C and icmp (X + C1), C2 (nsw)", _compares
+)
 def shifted_comparison(draft: Draft, at: int) -> Replacement:
     """x - y < c -> x < y + c, and x + c < d -> x < d - c, of whole numbers that stay in range;
     x < y + 1 -> x <= y."""

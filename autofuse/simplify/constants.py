@@ -7,7 +7,6 @@ array that depends on one axis is as long as that axis.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +15,6 @@ from autofuse.graph.types import Node, Value
 from autofuse.ops.spec import Family
 from autofuse.ops.types import OpCall, TensorType
 from autofuse.ops.views import reshape_groups
-
-if TYPE_CHECKING:
-    from autofuse.simplify.draft import Draft
 
 Shape = tuple[int, ...]
 Arrays = tuple[np.ndarray, ...]
@@ -29,10 +25,17 @@ _DEPTH = 100
 
 
 class Constants:
-    """The compressed arrays of a draft's constant values, computed when they are asked for."""
+    """The compressed arrays of a graph's constant values, computed when they are asked for.
 
-    def __init__(self, draft: Draft) -> None:
-        self._draft = draft
+    Nodes and their calls are given by number, and whether a node depends on constants alone."""
+
+    def __init__(
+        self,
+        node: Callable[[int], Node],
+        call: Callable[[int], OpCall],
+        is_constant: Callable[[int], bool],
+    ) -> None:
+        self._node, self._call, self._is_constant = node, call, is_constant
         self._found: dict[int, Arrays] = {}
         self._unknown: set[int] = set()
 
@@ -53,9 +56,9 @@ class Constants:
     def _of(self, number: int, depth: int) -> Arrays | None:
         if number in self._found:
             return self._found[number]
-        if not self._draft.is_constant(Value(number)) or not depth or number in self._unknown:
+        if not self._is_constant(number) or not depth or number in self._unknown:
             return None
-        node = self._draft[number]
+        node = self._node(number)
         operands = [self._of(v.node, depth - 1) for v in node.inputs]
         arrays = tuple(
             found[v.index]
@@ -70,7 +73,7 @@ class Constants:
         return found
 
     def _compute(self, number: int, node: Node, arrays: Arrays) -> Arrays | None:
-        call, spec = self._draft.call(number), node.spec
+        call, spec = self._call(number), node.spec
         if 0 in (t.size for t in node.types):
             return tuple(np.empty(t.shape, t.dtype.numpy) for t in node.types)
         if spec.family is Family.SOURCE:

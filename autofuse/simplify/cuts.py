@@ -272,7 +272,10 @@ def concat_of_broadcasts(draft: Draft, at: int) -> Replacement:
                 return None
             place = sum(d < axis for d in dims)
             own = draft.shape(x)
-            x, dims = draft.reshape(x, (*own[:place], 1, *own[place:])), tuple(sorted((*dims, axis)))
+            x, dims = (
+                draft.reshape(x, (*own[:place], 1, *own[place:])),
+                tuple(sorted((*dims, axis))),
+            )
         rows.append(x)
         everywhere.add(dims)
     if len(everywhere) > 1:
@@ -288,7 +291,9 @@ def fill(draft: Draft, value: Value) -> Value | None:
     return None
 
 
-@rule("concat-with-fill", "XLA AlgebraicSimplifier concatenate with broadcast scalar => pad", "concat")
+@rule(
+    "concat-with-fill", "XLA AlgebraicSimplifier concatenate with broadcast scalar => pad", "concat"
+)
 def concat_with_fill(draft: Draft, at: int) -> Replacement:
     """concat(fill, x, fill) -> pad(x), where both ends have the same one element."""
     node, axis = draft[at], dict(draft[at].attrs)["axis"]
@@ -322,4 +327,3 @@ def pad_of_pad(draft: Draft, at: int) -> Replacement:
         tuple(np.add(attrs[key], draft.attr(inner, key)).tolist()) for key in ("low", "high")
     )
     return draft.add("pad", draft.operand(inner), value, low=low, high=high)
-

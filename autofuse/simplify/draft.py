@@ -50,7 +50,7 @@ class Draft:
         self.inputs: dict[int, int] = {}
         self.outputs: list[Value] = []
         self._leaving: set[int] = set()
-        self.constants = Constants(self)
+        self.constants = Constants(self._nodes.__getitem__, self.call, self._constant.__getitem__)
         self._load()
 
     def _load(self) -> None:
@@ -344,4 +344,3 @@ def _post_order(draft: Draft, roots: Iterable[int]) -> Iterator[int]:
             seen.add(number)
             stack.append((number, True))
             stack.extend((v.node, False) for v in reversed(draft[number].inputs))
-

@@ -61,9 +61,7 @@ def reduce_of_broadcast(draft: Draft, at: int) -> Replacement:
     if not gone or not (_again(node.spec) or (summed and _counts(count, kind.dtype))):
         return None
     kept = [a for a in range(len(shape)) if a not in gone]
-    x = draft.spread(
-        draft.operand(source), [shape[a] for a in kept], [kept.index(d) for d in dims]
-    )
+    x = draft.spread(draft.operand(source), [shape[a] for a in kept], [kept.index(d) for d in dims])
     folded = _folded(draft, at, x, [kept.index(a) for a in axes if a in dims])
     return draft.add("mul", folded, draft.full(count, kind)) if summed else folded
 
@@ -71,8 +69,8 @@ def reduce_of_broadcast(draft: Draft, at: int) -> Replacement:
 def _counts(count: int, dtype: DType) -> bool:
     """Whether a dtype has this number."""
     if dtype.is_float:
-        return count <= 2 ** MANTISSA[dtype] and count < 2**15
-    return count < 2 ** (8 * dtype.itemsize - dtype.is_signed)
+        return count <= 1 << min(15, MANTISSA[dtype])
+    return count < 1 << (8 * dtype.itemsize - dtype.is_signed)
 
 
 @rule("reduce-of-reduce", "XLA AlgebraicSimplifier reduce(reduce(A))", _plain)
@@ -86,7 +84,7 @@ def reduce_of_reduce(draft: Draft, at: int) -> Replacement:
     return _folded(draft, at, x, [*before, *(left[a] for a in _axes(draft, at))])
 
 
-@rule("reduce-of-move", "XLA AlgebraicSimplifier reduce(transpose), reduce(reshape), reduce(reverse)",
+@rule("reduce-of-move", "XLA AlgebraicSimplifier reduce of transpose, reshape, reverse",
       _plain)  # fmt: skip
 def reduce_of_move(draft: Draft, at: int) -> Replacement:
     """The order along folded axes does not matter, and the others are moved afterwards, which is

@@ -88,4 +88,3 @@ def _least_size(body: Graph, value: Value) -> int:
     while body[value.node].spec.motion is Motion.REPEAT:
         value = body[value.node].inputs[0]
     return body.type_of(value).size
-

@@ -120,8 +120,8 @@ def rebuilt(draft: Draft, loop: LoopParts, new: Rebuilt) -> tuple[Value, ...]:
         writer.input(loop.body.input_types[1 + k], [loop.states[k]])
     for value, inside in new.reads:
         writer.input(draft.type_of(value), inside)
-    for nodes, inside in new.constants:
-        writer.constant(nodes, inside)
+    for nodes, value in new.constants:
+        writer.constant(nodes, value)
     wanted = [*(loop.news[k] for k in new.states), *(loop.rows[k] for k in new.rows)]
     wanted += new.more_rows
     if not wanted:
@@ -212,7 +212,9 @@ def unused_state(draft: Draft, at: int) -> Replacement:
     rows = [k for k in range(len(loop.rows)) if loop.carries + k in read]
     states = {k for k in range(loop.carries) if k in read}
     while True:
-        needed = reached(loop.body, [*(loop.news[k] for k in states), *(loop.rows[k] for k in rows)])
+        needed = reached(
+            loop.body, [*(loop.news[k] for k in states), *(loop.rows[k] for k in rows)]
+        )
         more = {k for k, v in enumerate(loop.states) if v.node in needed}
         if more <= states:
             break
@@ -272,7 +274,9 @@ def _same_constant(draft: Draft, loop: LoopParts, new: Value, init: Value) -> bo
     return bool(dict(node.attrs)["value"].data == np.asarray(found).tobytes())
 
 
-@rule("settled-output", "XLA WhileLoopSimplifier; LLVM IndVarSimplify (rewriteLoopExitValues)", "loop")
+@rule(
+    "settled-output", "XLA WhileLoopSimplifier; LLVM IndVarSimplify (rewriteLoopExitValues)", "loop"
+)
 def settled_output(draft: Draft, at: int) -> Replacement:
     """What a loop leaves that is known without running it: a state or row that is an invariant, a
     row that is the counter."""

@@ -23,7 +23,9 @@ def decided_select(draft: Draft, at: int) -> Replacement:
     return None
 
 
-@rule("select-of-bools", "XLA AlgebraicSimplifier select(a, true, false); LLVM InstCombine", "select")
+@rule(
+    "select-of-bools", "XLA AlgebraicSimplifier select(a, true, false); LLVM InstCombine", "select"
+)
 def select_of_bools(draft: Draft, at: int) -> Replacement:
     """select(c, true, false) -> c, select(c, x, false) -> c and x, select(c, true, x) -> c or x."""
     condition, yes, no = draft[at].inputs
@@ -42,9 +44,7 @@ def select_of_select(draft: Draft, at: int) -> Replacement:
     """select(c, select(c, x, y), z) -> select(c, x, z), and likewise where c does not hold."""
     condition, *branches = draft[at].inputs
     found = [
-        draft.operand(v, 1 + k)
-        if draft.is_op(v, "select") and draft.operand(v) == condition
-        else v
+        draft.operand(v, 1 + k) if draft.is_op(v, "select") and draft.operand(v) == condition else v
         for k, v in enumerate(branches)
     ]
     return draft.add("select", condition, *found) if found != branches else None

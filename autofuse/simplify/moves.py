@@ -43,7 +43,9 @@ def reshape_of_broadcast(draft: Draft, at: int) -> Replacement:
     if not draft.is_op(inner, "broadcast") or 0 in target:
         return None
     x, own = draft.operand(inner), set(draft.attr(inner, "dims"))
-    shape, dims, kept = draft.shape(inner), [], []
+    shape = draft.shape(inner)
+    dims: list[int] = []
+    kept: list[int] = []
     for theirs, ours in reshape_groups(shape, target):
         mine = [a for a in theirs if a in own]
         if not any(shape[a] > 1 for a in mine):
@@ -93,7 +95,9 @@ def squeezed(shape: Shape) -> Shape:
     return tuple(n for n in shape if n != 1)
 
 
-@rule("transpose-of-unit-axes", "XLA AlgebraicSimplifier (degenerate dims); ReshapeMover", "transpose")
+@rule(
+    "transpose-of-unit-axes", "XLA AlgebraicSimplifier (degenerate dims); ReshapeMover", "transpose"
+)
 def transpose_of_unit_axes(draft: Draft, at: int) -> Replacement:
     """transpose(reshape(x)) -> reshape(transpose(x)) where the reshape only adds or drops axes of
     extent 1."""

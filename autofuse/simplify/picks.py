@@ -44,7 +44,8 @@ def _runs(places: np.ndarray) -> list[np.ndarray] | None:
     """Places cut into evenly spaced runs; None where there are many."""
     if places.size == 1:
         return [places]
-    runs, rest = [], places
+    runs: list[np.ndarray] = []
+    rest = places
     while rest.size:
         if len(runs) == _MOST_RUNS:
             return None
@@ -125,7 +126,7 @@ def gather_clips_itself(draft: Draft, at: int) -> Replacement:
 
 @rule("gather-at-unit-axes", "XLA GatherSimplifier (degenerate dims)", "gather")
 def gather_at_unit_axes(draft: Draft, at: int) -> Replacement:
-    """gather(x, reshape(i)) -> reshape(gather(x, i)) where the reshape only adds axes of extent 1."""
+    """gather(x, reshape(i)) -> reshape(gather(x, i)): axes of extent 1 are added afterwards."""
     node, axis = draft[at], dict(draft[at].attrs)["axis"]
     x, indices = node.inputs
     if not draft.is_op(indices, "reshape"):

@@ -7,7 +7,11 @@ from autofuse.simplify.facts import non_negative
 from autofuse.simplify.rules import Replacement, rule
 
 
-@rule("known-exponent", "XLA AlgebraicSimplifier HandlePower; LLVM LibCallSimplifier::optimizePow", "pow")
+@rule(
+    "known-exponent",
+    "XLA AlgebraicSimplifier HandlePower; LLVM LibCallSimplifier::optimizePow",
+    "pow",
+)
 def known_exponent(draft: Draft, at: int) -> Replacement:
     """x ** 2, 3 -> products, ** 0 -> 1, ** -1 -> 1 / x; ** 0.5 and -0.5 -> roots, of numbers that
     are never negative: the root of -0.0 is -0.0, its power is not."""
@@ -44,9 +48,11 @@ def inverse_root(draft: Draft, at: int) -> Replacement:
 def root_divided_by(draft: Draft, at: int) -> Replacement:
     """x / rsqrt(y) -> x * sqrt(y): one rounding less."""
     x, root = draft[at].inputs
-    return draft.add("mul", x, draft.add("sqrt", draft.operand(root))) if (
-        draft.is_op(root, "rsqrt")
-    ) else None
+    return (
+        draft.add("mul", x, draft.add("sqrt", draft.operand(root)))
+        if (draft.is_op(root, "rsqrt"))
+        else None
+    )
 
 
 @rule("exp-of-log", "XLA AlgebraicSimplifier exp(log(A)) (there for every A)", "exp")

@@ -36,7 +36,9 @@ def product_of_transpose(draft: Draft, at: int) -> Replacement:
     return draft.add("dot_general", *operands, **attrs) if changed else None
 
 
-@rule("transpose-of-product", "XLA AlgebraicSimplifier transpose(dot(A, B)) => dot(B, A)", "transpose")
+@rule(
+    "transpose-of-product", "XLA AlgebraicSimplifier transpose(dot(A, B)) => dot(B, A)", "transpose"
+)
 def transpose_of_product(draft: Draft, at: int) -> Replacement:
     """Rows and columns change places with the operands."""
     node = draft[at]
@@ -55,7 +57,7 @@ def transpose_of_product(draft: Draft, at: int) -> Replacement:
     return draft.add("dot_general", *draft[inner.node].inputs[::-1], **turned)
 
 
-@rule("product-without-sum", "XLA AlgebraicSimplifier dot strength reduction (contracting dim of 1)",
+@rule("product-without-sum", "XLA AlgebraicSimplifier dot strength reduction (degenerate)",
       "dot_general")  # fmt: skip
 def product_without_sum(draft: Draft, at: int) -> Replacement:
     """Where one term is summed, the product is elementwise."""

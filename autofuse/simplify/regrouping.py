@@ -53,7 +53,11 @@ def slice_through_elementwise(draft: Draft, at: int) -> Replacement:
     return draft.add(draft[inner.node].op, *(taken(draft, v, parts) for v in operands), **attrs)
 
 
-@rule("concat-of-elementwise", "XLA SliceSinker; Inductor split_cat (stack/cat of pointwise)", "concat")
+@rule(
+    "concat-of-elementwise",
+    "XLA SliceSinker; Inductor split_cat (stack/cat of pointwise)",
+    "concat",
+)
 def concat_of_elementwise(draft: Draft, at: int) -> Replacement:
     """concat(f(slice(x)), f(slice(x))) -> f(concat of the slices), where nothing else reads the
     parts, and every operand then is one array again, or the same everywhere."""
@@ -77,9 +81,7 @@ def _whole(draft: Draft, column: tuple[Value, ...], axis: int) -> Value | None:
     """The concat of operands where it is no concat: slices that meet, or one element everywhere."""
     shape = list(draft.shape(column[0]))
     shape[axis] = sum(draft.shape(v)[axis] for v in column)
-    fills = [
-        draft.operand(v) if draft.is_op(v, "broadcast") else None for v in column
-    ]
+    fills = [draft.operand(v) if draft.is_op(v, "broadcast") else None for v in column]
     if fills[0] is not None and set(fills) == {fills[0]}:
         dims = {draft.attr(v, "dims") for v in column}
         if len(dims) == 1 and axis not in next(iter(dims)):

@@ -81,7 +81,7 @@ def _write(loop: LoopParts, k: int) -> StackedWrite | None:
     axis, start, step = place
     dims: tuple[int, ...] = dict(repeated.attrs)["dims"]
     last = start + step * (loop.trip - 1)
-    inside = 0 <= min(start, last) and max(start, last) < node.types[0].shape[axis]
+    inside = min(start, last) >= 0 and max(start, last) < node.types[0].shape[axis]
     if axis in dims or not inside:
         return None
     return StackedWrite(repeated.inputs[0], dims, axis, start, step)

@@ -10,7 +10,7 @@ from autofuse.baselines import BASELINES
 from autofuse.cost.bounds import NOMINAL, Calibration, plan_bound_us
 from autofuse.cost.traffic import plan_traffic
 from autofuse.devices import device_named, timed_device
-from autofuse.graph.canonical import canonical, digest
+from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
@@ -18,6 +18,7 @@ from autofuse.measure.workload import Workload
 from autofuse.plan.types import Candidate
 from autofuse.records import Environment
 from autofuse.runtime.compiled import CompiledPlan
+from autofuse.simplify import normal_form
 from autofuse.tuning.cache_state import cache_state
 from autofuse.tuning.evaluate import BuildResult, build, kernels_of
 from autofuse.tuning.plans import BEST, FUSED, best_plan, plan_named, untuned_candidate
@@ -38,26 +39,28 @@ def compile(  # autofuse.compile is the public name
     db: str | None = None,
     plan: str | Candidate | None = None,
     mode: str = "",
+    simplify: bool = True,
 ) -> CompiledPlan:
     """A callable for `graph`: the best plan known, else one by rules; `.origin` says which.
 
     `target` names a GPU that device "cuda-emulated" stands for. `plan` asks for a plan by name or
-    gives it. `mode` says how device "cuda" issues it: "graph" (the default) or "eager". Raises
+    gives it: a plan of the graph's `normal_form`, which is simplified unless `simplify` is False.
+    `mode` says how device "cuda" issues it: "graph" (the default) or "eager". Raises
     AutofuseError."""
     kind = device_named(device, target)
     backend = kind.backend
     backend.ready()
-    graph = canonical(graph)
+    graph = normal_form(graph, simplify)
     if isinstance(plan, Candidate):
         return CompiledPlan(backend, graph, plan, plan.origin or "given", mode)
     if plan is None:
-        known = best_plan(graph, device=device, target=target, db=db)
+        known = best_plan(graph, device=device, target=target, db=db, simplify=False)
         if known is not None:
             origin = f"best ({known.candidate.origin})"
             return CompiledPlan(backend, graph, known.candidate, origin, mode)
         untuned = untuned_candidate(graph, kind)
         return CompiledPlan(backend, graph, untuned, untuned.origin, mode)
-    found = plan_named(graph, plan, device=device, target=target, db=db)
+    found = plan_named(graph, plan, device=device, target=target, db=db, simplify=False)
     return CompiledPlan(backend, graph, found, plan, mode)
 
 
@@ -90,19 +93,22 @@ def compare(
     plans: Sequence[str] | None = None,
     name: str = "",
     why: bool = False,
+    simplify: bool = True,
 ) -> CompareResult:
     """Check and time plans by name (default: baselines, fused, and the best when one is known).
 
     `predicted_us` is what a plan must take at least, by this device's peaks where it is calibrated,
     else by those of a fast machine. `why` adds to each baseline which of its rules left the
-    boundaries between its kernels."""
+    boundaries between its kernels. `simplify` False keeps the program as it is written."""
     kind = timed_device(device, target)
     backend = kind.backend
-    graph = canonical(graph)
+    graph = normal_form(graph, simplify)
     if plans is None:
-        known = best_plan(graph, device=device, target=target, db=db)
+        known = best_plan(graph, device=device, target=target, db=db, simplify=False)
         plans = [*BASELINES, FUSED, *([BEST] if known is not None else [])]
-    candidates = {n: plan_named(graph, n, device=device, target=target, db=db) for n in plans}
+    candidates = {
+        n: plan_named(graph, n, device=device, target=target, db=db, simplify=False) for n in plans
+    }
     different = {c.digest: c for c in candidates.values()}  # equal plans are built and timed once
     built = {d: build(backend, graph, c) for d, c in different.items()}
     cache = cache_state("auto", graph, kind)

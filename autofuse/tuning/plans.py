@@ -7,7 +7,7 @@ from typing import Any
 
 from autofuse.baselines import BASELINES, LAUNCH_RULES, baseline_named
 from autofuse.devices import DeviceKind, device_named
-from autofuse.graph.canonical import canonical, digest
+from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.groups import in_one_order
@@ -16,6 +16,7 @@ from autofuse.plan.legalise import legalise
 from autofuse.plan.products import with_moves
 from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
 from autofuse.records import Measurement
+from autofuse.simplify import normal_form
 from autofuse.tuning.evaluate import code_of
 from autofuse.tuning.problem import default_candidate, ruled_candidate
 from search_spaces import FusionSpace, LaunchSpace
@@ -89,13 +90,15 @@ def untuned_candidate(graph: Graph, kind: DeviceKind) -> Candidate:
 
 
 def best_plan(
-    graph: Graph, *, device: str = "auto", target: str = "", db: str | None = None
-) -> KnownPlan | None:
-    """The best plan known for `graph` on this device, or None.
+    graph: Graph, *, device: str = "auto", target: str = "", db: str | None = None,
+    simplify: bool = True,
+) -> KnownPlan | None:  # fmt: skip
+    """The best plan known for `graph` on this device, or None. It is a plan of the graph's
+    `normal_form`, simplified unless `simplify` is False.
 
     Raises AutofuseError for an unusable device, target or database."""
     backend = device_named(device, target).backend
-    graph = canonical(graph)
+    graph = normal_form(graph, simplify)
     with Store.open(db) as store:
         found = store.best(backend.environment(), digest(graph))
     if found is None or found.measurement.timing is None:
@@ -106,13 +109,15 @@ def best_plan(
 
 
 def plan_named(
-    graph: Graph, plan_name: str, *, device: str = "auto", target: str = "", db: str | None = None
-) -> Candidate:
-    """The candidate called "best", "untuned", "fused" or by a baseline's name."""
-    graph = canonical(graph)
+    graph: Graph, plan_name: str, *, device: str = "auto", target: str = "", db: str | None = None,
+    simplify: bool = True,
+) -> Candidate:  # fmt: skip
+    """The candidate called "best", "untuned", "fused" or by a baseline's name: a plan of the
+    graph's `normal_form`, simplified unless `simplify` is False."""
+    graph = normal_form(graph, simplify)
     kind = device_named(device, target)
     if plan_name == BEST:
-        known = best_plan(graph, device=device, target=target, db=db)
+        known = best_plan(graph, device=device, target=target, db=db, simplify=False)
         if known is None:
             raise AutofuseError("no plan is known for this graph on this device: tune it first")
         return known.candidate
