@@ -17,14 +17,14 @@ from autofuse.simplify import (
     regrouping,
     stacks,
 )
-from autofuse.simplify.driver import Simplified, Step, normal_form, simplify
+from autofuse.simplify.driver import Rewrite, Simplified, normal_form, simplify
 from autofuse.simplify.rules import RULES, Simplification, rule
 
 __all__ = [
     "RULES",
+    "Rewrite",
     "Simplification",
     "Simplified",
-    "Step",
     "arithmetic",
     "casts",
     "comparisons",

@@ -257,6 +257,18 @@ def _joined_fills(draft: Draft, one: Value, other: Value, axis: int) -> Value | 
     return draft.spread(draft.operand(one), shape, dims)
 
 
+@rule("concat-of-the-same", "XLA AlgebraicSimplifier concatenate(A, A, ...) => broadcast", "concat")
+def concat_of_the_same(draft: Draft, at: int) -> Replacement:
+    """One row again and again is a broadcast of it."""
+    node, axis = draft[at], dict(draft[at].attrs)["axis"]
+    shape = draft.shape(node.inputs[0])
+    if shape[axis] != 1 or len(set(node.inputs)) > 1:
+        return None
+    row = draft.reshape(node.inputs[0], (*shape[:axis], *shape[axis + 1 :]))
+    dims = [a for a in range(len(shape)) if a != axis]
+    return draft.spread(row, node.types[0].shape, dims)
+
+
 @rule("concat-of-broadcasts", "XLA AlgebraicSimplifier concatenate(broadcast)", "concat")
 def concat_of_broadcasts(draft: Draft, at: int) -> Replacement:
     """concat(broadcast(x), broadcast(y)) -> broadcast(concat(x, y)), where both are repeated along

@@ -16,7 +16,7 @@ _MOST = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Rewrite:
     """What a rule did: the node it was shown, and those that stand there now. Numbers are those of
     the graph as it was written, then of what was added. `scope` names the loops around it."""
 
@@ -39,7 +39,7 @@ class Simplified:
     """A graph in which no rule applies, and the steps to it, in order."""
 
     graph: Graph
-    steps: tuple[Step, ...]
+    steps: tuple[Rewrite, ...]
 
 
 def simplify(graph: Graph) -> Simplified:
@@ -62,7 +62,7 @@ class _Driver:
     """One simplification, loop bodies included."""
 
     def __init__(self) -> None:
-        self._steps: list[Step] = []
+        self._steps: list[Rewrite] = []
         self._done: set[Graph] = set()
 
     def run(self, graph: Graph, trip: int, scope: tuple[str, ...]) -> Simplified:
@@ -116,7 +116,7 @@ class _Driver:
         scope: tuple[str, ...],
     ) -> None:
         now = tuple((i, draft[i]) for i in dict.fromkeys(v.node for v in values))
-        self._steps.append(Step(rule.name, (number, draft[number]), now, scope))
+        self._steps.append(Rewrite(rule.name, (number, draft[number]), now, scope))
         draft.replace(number, values)
         draft.todo.extendleft(v.node for v in values)
 

@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 import numpy as np
 
+from autofuse.graph.known import Span
 from autofuse.graph.types import Value
 from autofuse.ops.spec import Family
 from autofuse.simplify.draft import Draft
 
-Bounds = tuple[int, int]
 # How many ops in a row are looked through.
 DEPTH = 6
 
 
-def bounds(draft: Draft, value: Value, depth: int = DEPTH) -> Bounds | None:
-    """Bounds (both included) of the elements of a value of whole numbers; None where unknown."""
+def bounds(draft: Draft, value: Value, depth: int = DEPTH) -> Span | None:
+    """Span (both included) of the elements of a value of whole numbers; None where unknown."""
     kind, node = draft.type_of(value), draft.node(value)
     if not kind.dtype.is_int or not kind.size or not depth:
         return None
@@ -29,6 +29,9 @@ def bounds(draft: Draft, value: Value, depth: int = DEPTH) -> Bounds | None:
     if node.op == "iota":
         return 0, kind.shape[dict(node.attrs)["axis"]] - 1
     spans = [bounds(draft, v, depth - 1) for v in _data(draft, value)]
+    if node.op in _LIMITS:
+        info = np.iinfo(kind.dtype.numpy)
+        spans = [s or (int(info.min), int(info.max)) for s in spans]
     combine = _BOUNDS.get(node.op, _either if node.spec.family is Family.MOVEMENT else None)
     if combine is None or not spans or any(s is None for s in spans):
         return None
@@ -46,16 +49,18 @@ def _data(draft: Draft, value: Value) -> tuple[Value, ...]:
     return node.inputs[:1] if node.op == "gather" else node.inputs
 
 
-def _either(*spans: Bounds) -> Bounds:
+def _either(*spans: Span) -> Span:
     return min(s[0] for s in spans), max(s[1] for s in spans)
 
 
-def _product(a: Bounds, b: Bounds) -> Bounds:
+def _product(a: Span, b: Span) -> Span:
     ends = [x * y for x in a for y in b]
     return min(ends), max(ends)
 
 
-_BOUNDS: dict[str, Callable[..., Bounds]] = {
+# Their results have bounds though an operand has none.
+_LIMITS = ("max", "min", "clamp")
+_BOUNDS: dict[str, Callable[..., Span]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
     "mul": _product,

@@ -60,7 +60,8 @@ def transpose_of_product(draft: Draft, at: int) -> Replacement:
 @rule("product-without-sum", "XLA AlgebraicSimplifier dot strength reduction (degenerate)",
       "dot_general")  # fmt: skip
 def product_without_sum(draft: Draft, at: int) -> Replacement:
-    """Where one term is summed, the product is elementwise."""
+    """Where one term is summed, the product is elementwise. (The sign of a sum that is zero depends
+    on where a kernel begins to add, and is nobody's to rely on.)"""
     node, attrs = draft[at], _roles(draft, at)
     lhs, rhs = node.inputs
     if any(draft.shape(lhs)[a] != 1 for a in attrs["lhs_contract"]):

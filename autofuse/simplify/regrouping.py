@@ -4,7 +4,8 @@ to be turned back."""
 from __future__ import annotations
 
 from autofuse.graph.types import Value
-from autofuse.ops.spec import Family
+from autofuse.ops.spec import Family, OpSpec
+from autofuse.ops.types import TensorType
 from autofuse.simplify.cuts import parts_of, taken
 from autofuse.simplify.draft import Draft
 from autofuse.simplify.rules import Replacement, rule
@@ -20,35 +21,48 @@ def _single_elementwise(draft: Draft, value: Value) -> bool:
     )
 
 
-@rule("move-through-elementwise", "XLA ReshapeMover", "reshape", "transpose", "reverse")
-def move_through_elementwise(draft: Draft, at: int) -> Replacement:
-    """move(f(move(x), c)) -> f(move(move(x)), c) where nothing else reads f, and each operand is
-    moved in the same way already or is the same everywhere: one move less."""
-    node, inner = draft[at], draft[at].inputs[0]
-    if not _single_elementwise(draft, inner):
+# Moves that an elementwise op may as well come before.
+_MOVES = ("reshape", "transpose", "reverse", "broadcast")
+
+
+def _elementwise(spec: OpSpec) -> bool:
+    return spec.family is Family.ELEMENTWISE
+
+
+@rule("move-sunk", "XLA ReshapeMover; AlgebraicSimplifier (sinking broadcasts)", _elementwise)
+def move_sunk(draft: Draft, at: int) -> Replacement:
+    """f(move(x), move(y), c) -> move(f(x, y, c)) where all operands are moved alike, or are the
+    same everywhere: one move instead of several, and what repeats is computed once."""
+    node = draft[at]
+    moved = [v for v in node.inputs if draft.uniform(v) is None]
+    if not moved or len(node.types) > 1 or not draft.is_op(moved[0], *_MOVES):
         return None
-    operands = draft[inner.node].inputs
-    moved = [v for v in operands if draft.is_op(v, node.op)]
-    if not moved or any(v not in moved and draft.uniform(v) is None for v in operands):
-        return None
-    attrs = dict(node.attrs)
-    return draft.add(
-        draft[inner.node].op,
-        *(draft.add(node.op, v, **attrs) for v in operands),
-        **dict(draft[inner.node].attrs),
-    )
+    first = draft.node(moved[0])
+    inner = draft.shape(first.inputs[0])
+    for value in moved:
+        own = draft.node(value)
+        if (own.op, own.attrs) != (first.op, first.attrs):
+            return None
+        if draft.shape(own.inputs[0]) != inner:
+            return None
+    operands = [
+        draft.operand(v)
+        if v in moved
+        else draft.full(draft.uniform(v), TensorType(inner, draft.dtype(v)))
+        for v in node.inputs
+    ]
+    made = draft.add(node.op, *operands, **dict(node.attrs))
+    return draft.add(first.op, made, **dict(first.attrs))
 
 
 @rule("slice-through-elementwise", "XLA SliceSinker, in reverse; LLVM InstCombine", "slice")
 def slice_through_elementwise(draft: Draft, at: int) -> Replacement:
-    """slice(f(concat(x, y), z)) -> f(slice(concat(x, y)), slice(z)) where nothing else reads f, and
-    an operand is one that a slice cuts short."""
+    """slice(f(x, y)) -> f(slice(x), slice(y)) where nothing else reads f: what is not taken is not
+    computed."""
     inner, parts = draft[at].inputs[0], parts_of(draft, Value(at))
     if not _single_elementwise(draft, inner):
         return None
     operands = draft[inner.node].inputs
-    if not any(draft.is_op(v, "concat", "pad", "slice", "gather") for v in operands):
-        return None
     attrs = dict(draft[inner.node].attrs)
     return draft.add(draft[inner.node].op, *(taken(draft, v, parts) for v in operands), **attrs)
 

@@ -106,12 +106,15 @@ def _affine(draft: Draft, line: np.ndarray, kind: TensorType, axis: int) -> Valu
     """iota * step + start, where every product and sum is exact."""
     dtype = kind.dtype
     with np.errstate(all="ignore"):
-        if dtype.is_float and not (np.isfinite(line).all() and not np.signbit(line).any()):
+        if dtype.is_float and not np.isfinite(line).all():
             return None
         found = progression(line)
     if found is None:
         return None
     start, step = found
+    # Minus zero is no multiple of a position, and a negative multiple of none is minus zero.
+    if dtype.is_float and (step < 0 or bool((np.signbit(line) & (line == 0)).any())):
+        return None
     reach = max(abs(start), abs(step) * line.size, abs(start + step * line.size))
     most = _WHOLE[dtype] if dtype.is_float else int(np.iinfo(dtype.numpy).max)
     least = -most if dtype.is_float or dtype.is_signed else 0
