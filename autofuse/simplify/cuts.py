@@ -6,7 +6,7 @@ import numpy as np
 
 from autofuse.graph.types import Value
 from autofuse.simplify.draft import Draft
-from autofuse.simplify.moves import turned
+from autofuse.simplify.moves import squeezed, turned
 from autofuse.simplify.rules import Replacement, rule
 
 Shape = tuple[int, ...]
@@ -259,14 +259,27 @@ def _joined_fills(draft: Draft, one: Value, other: Value, axis: int) -> Value | 
 
 @rule("concat-of-the-same", "XLA AlgebraicSimplifier concatenate(A, A, ...) => broadcast", "concat")
 def concat_of_the_same(draft: Draft, at: int) -> Replacement:
-    """One row again and again is a broadcast of it."""
+    """One row again and again, or broadcasts of it, are a broadcast of it."""
     node, axis = draft[at], dict(draft[at].attrs)["axis"]
-    shape = draft.shape(node.inputs[0])
-    if shape[axis] != 1 or len(set(node.inputs)) > 1:
+    rows = {_row(draft, value, axis) for value in node.inputs}
+    (row, *others) = rows
+    if row is None or others:
         return None
-    row = draft.reshape(node.inputs[0], (*shape[:axis], *shape[axis + 1 :]))
+    shape = node.types[0].shape
     dims = [a for a in range(len(shape)) if a != axis]
-    return draft.spread(row, node.types[0].shape, dims)
+    line = draft.reshape(row, [shape[a] for a in dims])
+    return draft.spread(line, shape, dims)
+
+
+def _row(draft: Draft, value: Value, axis: int) -> Value | None:
+    """What an array repeats along an axis, but for axes of extent 1."""
+    shape = draft.shape(value)
+    rest = squeezed((*shape[:axis], *shape[axis + 1 :]))
+    moved = draft.is_op(value, "broadcast", "reshape")
+    if moved and squeezed(draft.shape(draft.operand(value))) == rest:
+        dims = draft.attr(value, "dims")
+        return draft.operand(value) if dims is None or axis not in dims else None
+    return value if shape[axis] == 1 else None
 
 
 @rule("concat-of-broadcasts", "XLA AlgebraicSimplifier concatenate(broadcast)", "concat")
@@ -297,8 +310,8 @@ def concat_of_broadcasts(draft: Draft, at: int) -> Replacement:
 
 
 def fill(draft: Draft, value: Value) -> Value | None:
-    """The () value that an array is a broadcast of."""
-    if draft.is_op(value, "broadcast") and not draft.shape(draft.operand(value)):
+    """The () value that an array repeats."""
+    if draft.is_op(value, "broadcast", "reshape") and not draft.shape(draft.operand(value)):
         return draft.operand(value)
     return None
 

@@ -107,7 +107,7 @@ def _comes_free(draft: Draft, axis: int, value: Value, low: int, high: int) -> b
         x, start = draft.operand(value), draft.attr(value, "low")[axis]
         extent = draft.shape(x)[axis]
         outside = high <= start or low >= start + extent
-        return outside or (low, high) == (start, start + extent)
+        return outside or (low <= start and high >= start + extent)
     if draft.is_op(value, "concat") and draft.attr(value, "axis") == axis:
         ends = [0]
         for part in draft[value.node].inputs:
