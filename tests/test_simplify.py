@@ -148,8 +148,9 @@ def test_what_does_not_hold_is_not_done(identity: object) -> None:
     arrays = [np.resize(np.float32(flat[k:] if len(kinds) > 1 else flat), t.shape)
               for k, t in enumerate(kinds)]  # fmt: skip
     (left,), (right,) = (in_f32(g, arrays) for g in (one, other))
-    same = (left == right) & (np.signbit(left) == np.signbit(right)) if left.dtype.kind == "f" else (
-        left == right)  # fmt: skip
+    same = left == right
+    if left.dtype.kind == "f":
+        same &= np.signbit(left) == np.signbit(right)
     assert not (same | (np.isnan(left) & np.isnan(right))).all(), refused.because
 
 

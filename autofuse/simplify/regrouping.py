@@ -21,30 +21,27 @@ def _single_elementwise(draft: Draft, value: Value) -> bool:
     )
 
 
-# Moves that an elementwise op may as well come before.
-_MOVES = ("reshape", "transpose", "reverse", "broadcast")
+# Moves that put every element into another place.
+_ORDERS = ("reshape", "transpose", "reverse")
+# Elementwise ops in a row that a move is taken through.
+_DEPTH = 8
 
 
 def _elementwise(spec: OpSpec) -> bool:
     return spec.family is Family.ELEMENTWISE
 
 
-@rule("move-sunk", "XLA ReshapeMover; AlgebraicSimplifier (sinking broadcasts)", _elementwise)
-def move_sunk(draft: Draft, at: int) -> Replacement:
-    """f(move(x), move(y), c) -> move(f(x, y, c)) where all operands are moved alike, or are the
-    same everywhere: one move instead of several, and what repeats is computed once."""
+@rule("broadcast-sunk", "XLA AlgebraicSimplifier (sinking broadcasts)", _elementwise)
+def broadcast_sunk(draft: Draft, at: int) -> Replacement:
+    """f(broadcast(x), broadcast(y), c) -> broadcast(f(x, y, c)): what repeats is computed once."""
     node = draft[at]
     moved = [v for v in node.inputs if draft.uniform(v) is None]
-    if not moved or len(node.types) > 1 or not draft.is_op(moved[0], *_MOVES):
+    if not moved or len(node.types) > 1 or draft.is_constant(Value(at)):
         return None
     first = draft.node(moved[0])
+    if any(not draft.is_op(v, "broadcast") or draft.node(v).attrs != first.attrs for v in moved):
+        return None
     inner = draft.shape(first.inputs[0])
-    for value in moved:
-        own = draft.node(value)
-        if (own.op, own.attrs) != (first.op, first.attrs):
-            return None
-        if draft.shape(own.inputs[0]) != inner:
-            return None
     operands = [
         draft.operand(v)
         if v in moved
@@ -53,6 +50,33 @@ def move_sunk(draft: Draft, at: int) -> Replacement:
     ]
     made = draft.add(node.op, *operands, **dict(node.attrs))
     return draft.add(first.op, made, **dict(first.attrs))
+
+
+@rule("move-through-elementwise", "XLA ReshapeMover", *_ORDERS)
+def move_through_elementwise(draft: Draft, at: int) -> Replacement:
+    """move(f(move(x), c)) -> f(move(move(x)), c) where nothing else reads f, and each operand is
+    moved in the same way already, or is the same everywhere, or another f: one move less."""
+    node, inner = draft[at], draft[at].inputs[0]
+    if not _single_elementwise(draft, inner) or not _moved(draft, inner, node.op, _DEPTH):
+        return None
+    operands, attrs = draft[inner.node].inputs, dict(draft[inner.node].attrs)
+    moved = (draft.add(node.op, v, **dict(node.attrs)) for v in operands)
+    return draft.add(draft[inner.node].op, *moved, **attrs)
+
+
+def _moved(draft: Draft, value: Value, move: str, depth: int) -> bool:
+    """Whether an elementwise op reads what is moved, and what is the same everywhere."""
+    found = False
+    for operand in draft[value.node].inputs:
+        if draft.is_op(operand, move):
+            found = True
+        elif draft.uniform(operand) is None:
+            if not depth or not _single_elementwise(draft, operand):
+                return False
+            if not _moved(draft, operand, move, depth - 1):
+                return False
+            found = True
+    return found
 
 
 @rule("slice-through-elementwise", "XLA SliceSinker, in reverse; LLVM InstCombine", "slice")
