@@ -5,6 +5,8 @@ from __future__ import annotations
 from simplify_cases import Case, F
 
 MAT = {"lhs_contract": (1,), "rhs_contract": (0,), "lhs_batch": (), "rhs_batch": ()}
+TURNED = MAT | {"lhs_contract": (0,), "rhs_contract": (1,)}
+BOTH = MAT | {"lhs_contract": (1, 2), "rhs_contract": (0, 1)}
 MOVES = [
     Case("nothing-moved", F, lambda w, x: w.reshape(x, shape=(3, 4)), lambda w, x: x),
     Case("nothing-moved", F, lambda w, x: w.transpose(x, perm=(0, 1)), lambda w, x: x),
@@ -177,13 +179,13 @@ MOVES = [
          lambda w, x, y: w.dot_general(x, y, **(MAT | {"lhs_contract": (0,)}))),
     Case("transpose-of-product", "f32[3,5] f32[5,4]",
          lambda w, x, y: w.transpose(w.dot_general(x, y, **MAT), perm=(1, 0)),
-         lambda w, x, y: w.dot_general(y, x, **(MAT | {"lhs_contract": (0,), "rhs_contract": (1,)}))),
+         lambda w, x, y: w.dot_general(y, x, **TURNED)),
     Case("product-without-sum", "f32[3,1] f32[1,4]", lambda w, x, y: w.dot_general(x, y, **MAT),
          lambda w, x, y: w.mul(w.broadcast(w.reshape(x, shape=(3,)), shape=(3, 4), dims=(0,)),
                                w.broadcast(w.reshape(y, shape=(4,)), shape=(3, 4), dims=(1,))),
          close=True),
     Case("unit-contraction", "f32[3,5,1] f32[5,1,4]",
-         lambda w, x, y: w.dot_general(x, y, **(MAT | {"lhs_contract": (1, 2), "rhs_contract": (0, 1)})),
+         lambda w, x, y: w.dot_general(x, y, **BOTH),
          lambda w, x, y: w.dot_general(w.reshape(x, shape=(3, 5)),
                           w.reshape(y, shape=(5, 4)), **MAT)),
     Case("product-with-ones", "f32[3,5]",

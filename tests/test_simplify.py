@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,10 +22,11 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
 from autofuse.simplify import RULES, normal_form, rule, simplify
 from autofuse.simplify.draft import Draft
+from autofuse.simplify.page import simplifications_page
 from autofuse.simplify.refused import REFUSED
-from autofuse.simplify.rules import rules_of
 
 EVERY = [*CASES, *MOVES, *LOOPS]
+PAGE = Path(__file__).parent.parent / "docs" / "simplifications.md"
 SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.1, -2.5, 3.0, 1e-30, 1e30]
 
 
@@ -70,11 +72,15 @@ def special_inputs(graph: Graph, seed: int) -> list[np.ndarray]:
 def test_nothing_changes_for_any_number(case: Case) -> None:
     """NaN, infinities and signs of zeros included; close where a rule may round otherwise."""
     before = canonical(graph_of(case.inputs, case.before))
-    after = simplify(before).graph
+    check_on_special_numbers(before, simplify(before).graph, case.close)
+
+
+def check_on_special_numbers(before: Graph, after: Graph, close: bool) -> None:
+    """Two graphs compute the same of any number, NaN and infinities included."""
     for seed in range(8):
         inputs = special_inputs(before, seed)
         for wanted, found in zip(evaluate(before, inputs), evaluate(after, inputs), strict=True):
-            if case.close:
+            if close:
                 np.testing.assert_allclose(found, wanted, rtol=1e-12)
             else:
                 np.testing.assert_array_equal(found, wanted)
@@ -221,7 +227,6 @@ def test_rules_that_go_in_circles_are_named() -> None:
     finally:
         for name in names:
             del RULES[name]
-        rules_of.cache_clear()
 
 
 def test_values_of_other_types_are_refused() -> None:
@@ -235,7 +240,6 @@ def test_values_of_other_types_are_refused() -> None:
             simplify(graph_of("f32[3]", lambda w, x: w.sin(x)))
     finally:
         del RULES["toy-wrong"]
-        rules_of.cache_clear()
 
 
 def test_programs_written_differently_meet() -> None:
@@ -250,3 +254,10 @@ def test_programs_written_differently_meet() -> None:
     one, other = (graph_of("f32[4,3] f32[5,3]", w) for w in (plain, masked))
     assert digest(one) != digest(other)
     assert digest(normal_form(one)) == digest(normal_form(other))
+
+
+def test_the_page_of_rules_is_up_to_date(request: pytest.FixtureRequest) -> None:
+    page, text_ = PAGE, "\n".join(simplifications_page()) + "\n"
+    if request.config.getoption("--update-golden"):
+        page.write_text(text_, encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == text_, "run with --update-golden"

@@ -61,7 +61,7 @@ class Draft:
             key = (node.op, operands, node.attrs)
             self._next = i
             same = self._table.get(key)
-            renamed = replace(node, inputs=operands)
+            renamed = _reading(node, operands)
             moved[i] = self._insert(key, renamed) if same is None else same
         self.inputs = {moved[i]: position for position, i in enumerate(self._graph.inputs)}
         self._leave([Value(moved[v.node], v.index) for v in self._graph.outputs])
@@ -230,7 +230,7 @@ class Draft:
         node = self._nodes[user]
         self._unlist(user)
         operands = tuple(new[v.index] if v.node == old else v for v in node.inputs)
-        self._nodes[user] = replace(node, inputs=operands)
+        self._nodes[user] = _reading(node, operands)
         self._users[old].pop(user, None)
         for value in operands:
             self._users[value.node][user] = None
@@ -299,9 +299,7 @@ class Draft:
         def renumber(values: Iterable[Value]) -> tuple[Value, ...]:
             return tuple(Value(moved[v.node], v.index) for v in values)
 
-        nodes = tuple(
-            replace(self._nodes[i], inputs=renumber(self._nodes[i].inputs)) for i in order
-        )
+        nodes = tuple(_reading(self._nodes[i], renumber(self._nodes[i].inputs)) for i in order)
         inputs = tuple(sorted(self.inputs, key=self.inputs.__getitem__))
         return replace(
             self._graph,
@@ -323,6 +321,13 @@ class Draft:
     def made(self) -> int:
         """How many nodes there have ever been: those made from now on have this number or more."""
         return self._next
+
+
+def _reading(node: Node, operands: tuple[Value, ...]) -> Node:
+    """The node, reading these operands."""
+    if operands == node.inputs:
+        return node
+    return Node(node.op, operands, node.attrs, node.types, node.name)
 
 
 def _followed(value: Value, moved: dict[int, tuple[Value, ...]]) -> Value:

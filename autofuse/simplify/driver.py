@@ -64,6 +64,7 @@ class _Driver:
     def __init__(self) -> None:
         self._steps: list[Rewrite] = []
         self._done: set[Graph] = set()
+        self._rules: dict[str, tuple[Simplification, ...]] = {}
 
     def run(self, graph: Graph, trip: int, scope: tuple[str, ...]) -> Simplified:
         """Simplify `graph`, which is the body of a loop of `trip` iterations if that is not 0."""
@@ -93,7 +94,10 @@ class _Driver:
 
     def _visit(self, draft: Draft, number: int, scope: tuple[str, ...]) -> bool:
         """Show a node to its rules; whether one of them replaced it."""
-        for rule in rules_of(draft[number].op):
+        op = draft[number].op
+        if op not in self._rules:
+            self._rules[op] = rules_of(op)
+        for rule in self._rules[op]:
             made = draft.made
             values = _values(rule.apply(draft, number))
             settled = values is not None and all(v.node == number for v in values)

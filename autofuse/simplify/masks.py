@@ -50,13 +50,13 @@ def select_of_select(draft: Draft, at: int) -> Replacement:
     return draft.add("select", condition, *found) if found != branches else None
 
 
-def _run(draft: Draft, mask: Value) -> tuple[int, int, int] | None:
-    """(axis, from, to) of a mask that is true in one run of positions of one axis, or false."""
+def _run(draft: Draft, mask: Value, holds: bool = True) -> tuple[int, int, int] | None:
+    """(axis, from, to) of a mask that is `holds` in one run of positions of one axis only."""
     array = draft.known(mask)
     varying = [] if array is None else [a for a, n in enumerate(array.shape) if n > 1]
     if array is None or len(varying) != 1:
         return None
-    found = interval(array.reshape(-1))
+    found = interval(array.reshape(-1) == holds)
     return None if found is None else (varying[0], *found)
 
 
@@ -67,10 +67,8 @@ def select_as_concat(draft: Draft, at: int) -> Replacement:
     whose elements are neighbours a select is the cheaper one, unless no part has to be cut out:
     parts begin anywhere, and lanes read them element by element."""
     condition, yes, no = draft[at].inputs
-    run, inside = _run(draft, condition), True
-    if run is None:
-        other = draft.known(condition)
-        run, inside = (None if other is None else _gap(draft, condition)), False
+    inside = _run(draft, condition) is not None
+    run = _run(draft, condition, inside)
     if run is None:
         return None
     axis, low, high = run
@@ -81,15 +79,6 @@ def select_as_concat(draft: Draft, at: int) -> Replacement:
     if _neighbours(draft, yes, axis) and not all(_comes_free(draft, axis, *p) for p in reached):
         return None
     return draft.concat([draft.cut(v, axis, *where) for v, *where in reached], axis)
-
-
-def _gap(draft: Draft, mask: Value) -> tuple[int, int, int] | None:
-    array = draft.known(mask)
-    varying = [] if array is None else [a for a, n in enumerate(array.shape) if n > 1]
-    if array is None or len(varying) != 1:
-        return None
-    found = interval(~array.reshape(-1))
-    return None if found is None else (varying[0], *found)
 
 
 def _neighbours(draft: Draft, value: Value, axis: int) -> bool:

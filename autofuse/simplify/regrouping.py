@@ -35,6 +35,8 @@ def _elementwise(spec: OpSpec) -> bool:
 def broadcast_sunk(draft: Draft, at: int) -> Replacement:
     """f(broadcast(x), broadcast(y), c) -> broadcast(f(x, y, c)): what repeats is computed once."""
     node = draft[at]
+    if not any(draft.is_op(v, "broadcast") for v in node.inputs):
+        return None
     moved = [v for v in node.inputs if draft.uniform(v) is None]
     if not moved or len(node.types) > 1 or draft.is_constant(Value(at)):
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 from autofuse.graph.types import Value
 from autofuse.ops.spec import OpSpec, spec_of
@@ -50,13 +49,11 @@ def rule(
         if name in RULES:
             raise ValueError(f"simplification '{name}' is registered twice")
         RULES[name] = Simplification(name, source, wants, apply, first)
-        rules_of.cache_clear()
         return apply
 
     return add
 
 
-@lru_cache(maxsize=1024)
 def rules_of(op: str) -> tuple[Simplification, ...]:
     """The rules that are asked about an op, in that order."""
     spec = spec_of(op)
