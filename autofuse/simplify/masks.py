@@ -91,12 +91,12 @@ def _comes_free(draft: Draft, axis: int, value: Value, low: int, high: int) -> b
     if fill(draft, value) is not None:
         return True
     if draft.is_op(value, "broadcast"):
-        return axis not in draft.attr(value, "dims")
+        return not any(axis == d for d in draft.attr(value, "dims"))
     if draft.is_op(value, "pad"):
         x, start = draft.operand(value), draft.attr(value, "low")[axis]
         extent = draft.shape(x)[axis]
         outside = high <= start or low >= start + extent
-        return outside or (low <= start and high >= start + extent)
+        return bool(outside or (low <= start and high >= start + extent))
     if draft.is_op(value, "concat") and draft.attr(value, "axis") == axis:
         ends = [0]
         for part in draft[value.node].inputs:
