@@ -160,6 +160,25 @@ def test_what_does_not_hold_is_not_done(identity: object) -> None:
     assert not (same | (np.isnan(left) & np.isnan(right))).all(), refused.because
 
 
+@pytest.mark.parametrize(("source", "stays"), [("f64", True), ("bf16", False), ("i32", False)])
+def test_zero_is_added_where_a_conversion_may_make_minus_zero(source: str, stays: bool) -> None:
+    """A small negative f64 is -0.0 as f32; a sum with 0.0 of the operand's own is none."""
+
+    def write(w: Writer, x: Value) -> Value:
+        return w.add(w.cast(w.add(x, x if source == "i32" else w.exp(x)), dtype="f32"), 0.0)
+
+    found = simplify(graph_of(f"{source}[3]", write))
+    assert ("zero-added" in {step.rule for step in found.steps}) != stays
+
+
+def test_positions_that_an_index_cannot_hold_are_gathered() -> None:
+    def write(w: Writer, i: Value) -> Value:
+        return w.gather(w.at(300, dtype="i8"), i, axis=0)
+
+    found = simplify(graph_of("i8[5]", write)).graph
+    assert "gather" in {node.op for node in found.nodes}
+
+
 def test_every_refusal_is_tried() -> None:
     assert {each.name for each in REFUSED} == set(SIDES)
 

@@ -51,7 +51,7 @@ def simplify(graph: Graph) -> Simplified:
     return _Driver().run(graph, 0, ())
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=32)
 def normal_form(graph: Graph, simplified: bool = True) -> Graph:
     """The form in which a graph is digested, planned and stored: canonical and, unless it is to
     stay as it was written, simplified."""

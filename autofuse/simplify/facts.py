@@ -86,9 +86,11 @@ def never_minus_zero(draft: Draft, value: Value, depth: int = DEPTH) -> bool:
     if node.op in _POSITIVE or node.op == "iota":
         return True
     if node.op == "cast":
-        return not draft.dtype(node.inputs[0]).is_float or never_minus_zero(
-            draft, node.inputs[0], depth - 1
-        )
+        # A small negative number may become -0.0 on its way to a narrower float.
+        x = node.inputs[0]
+        wider = draft.dtype(x).is_float and draft.dtype(x).eps >= draft.dtype(value).eps
+        never = wider and never_minus_zero(draft, x, depth - 1)
+        return never or not draft.dtype(x).is_float or non_negative(draft, x, depth - 1)
     through = _data(draft, value) if node.spec.family is Family.MOVEMENT else ()
     if node.op in ("select", "max", "min"):
         through = _data(draft, value)

@@ -82,7 +82,8 @@ def gather_of_positions(draft: Draft, at: int) -> Replacement:
     if not draft.is_op(x, "iota") or draft.attr(x, "axis") != axis:
         return None
     kind = draft.type_of(indices)
-    if draft.dtype(x) is not kind.dtype:
+    holds = draft.shape(x)[axis] - 1 <= np.iinfo(kind.dtype.numpy).max
+    if draft.dtype(x) is not kind.dtype or not holds:
         return None
     kept = draft.add(
         "clamp", indices, draft.full(0, kind), draft.full(draft.shape(x)[axis] - 1, kind)
