@@ -13,7 +13,7 @@ from autofuse.ops import needs
 from autofuse.ops.needs import Needed
 from autofuse.ops.scalar import Expr
 from autofuse.ops.types import Attrs, GraphError, OpCall, TensorType
-from autofuse.ops.views import View
+from autofuse.ops.views import StridedConv, View
 
 Index = tuple[Expr, ...]
 
@@ -165,7 +165,8 @@ class OpSpec:
     `reference` computes in NumPy, floats as float64, integers exactly;
     `body` gives one output element from operand elements (None for REDUCTION with a `fold`,
     SCAN, WINDOW, CONTRACTION and CONTROL); `over` says what a WINDOW or a CONTRACTION folds,
-    and `factors` what a CONTRACTION multiplies;
+    and `factors` what a CONTRACTION multiplies; `convolves` gives one as a convolution that a
+    library could do, None where it is not (without it: none is);
     `axes` says which axes pass through untouched; `depends` gives for each operand the output axes
     on which the indices of its other axes depend (None: those of a reduction or a contraction on
     none, of other ops on all that do not pass through);
@@ -206,6 +207,7 @@ class OpSpec:
     fold: Fold | None = None
     over: FoldOver | None = None
     factors: Factors | None = None
+    convolves: Callable[[OpCall], StridedConv | None] | None = None
     axes: Callable[[OpCall], AxisMap] | None = None
     depends: Callable[[OpCall], tuple[Shape, ...]] | None = None
     special: bool = False
