@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
+from itertools import chain
 
 from autofuse.backends.base import Program, Source
 from autofuse.backends.blas import blas_name
@@ -32,7 +33,7 @@ from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.onednn import DnnlCall, dnnl_group, pieces
 from autofuse.kernel.render import c_iterations, render_c
 from autofuse.plan.legality import check_plan
-from autofuse.plan.parameters import BLAS, MATH, ONEDNN, THREADS, VECTOR_BITS
+from autofuse.plan.parameters import BLAS, C_IMPL, MATH, ONEDNN, THREADS, VECTOR_BITS
 from autofuse.plan.schedule import Run, kernel_runs, schedule
 from autofuse.plan.types import Candidate, LaunchConfig
 
@@ -140,15 +141,16 @@ def _pieces_of(run: Run) -> tuple[DnnlCall, ...]:
     return pieces(found.call, THREADS.of(run.launch))
 
 
-def lacking(graph: Graph, candidate: Candidate) -> str:
-    """Why a candidate cannot be built on this machine although another could: a sentence about the
-    library that it calls; "" where nothing is missing."""
-    for run in kernel_runs(schedule(graph, candidate).steps):
-        if library_of(run.graph, run.group, run.launch, C) == ONEDNN:
-            try:
-                onednn()
-            except OneDnnError as error:
-                return str(error)
+def lacking(candidate: Candidate) -> str:
+    """Which library that a candidate calls is missing on this machine, in a sentence; "" where none
+    is."""
+    launches = (*candidate.launches, *chain(*candidate.bodies))
+    if all(launch.get(C_IMPL.name, BLAS) != ONEDNN for launch in launches):
+        return ""
+    try:
+        onednn()
+    except OneDnnError as error:
+        return str(error)
     return ""
 
 

@@ -74,7 +74,7 @@ class OneDnn:
         found = dnnl.dnnl_version().contents
         self.version = f"{found.major}.{found.minor}.{found.patch}"
         # With what was built: distributions patch a version.
-        self.name = f"oneDNN {self.version} {(found.hash or b'').decode()}".strip()
+        self.name = f"oneDNN {self.version} {(found.hash or b'').decode()[:12]}".strip()
         self.engine = self.make("engine_create", _CPU, ctypes.c_size_t(0))
         self.stream = self.make("stream_create", self.engine, ctypes.c_uint(_IN_ORDER))
 

@@ -18,6 +18,13 @@ def library_product(graph: Graph, group: FusionGroup, dialect: Dialect) -> Produ
     return found if graph.type_of(found.output).dtype in dialect.products else None
 
 
+def could_be_library(graph: Graph, group: FusionGroup, dialect: Dialect) -> bool:
+    """Whether some library could compute this group on some machine."""
+    if library_product(graph, group, dialect) is not None:
+        return True
+    return dialect.onednn and dnnl_group(graph, group) is not None
+
+
 def library_of(graph: Graph, group: FusionGroup, launch: LaunchConfig, dialect: Dialect) -> str:
     """The library, BLAS or ONEDNN, that computes this group under this launch configuration; ""
     where a kernel does."""
