@@ -25,7 +25,7 @@ _PACKAGES = (
 
 @reported
 def info(db: DbOption = None, form: FormatOption = Format.table) -> None:
-    """Print versions, devices, libraries, compilers, database, caches."""
+    """Print versions, devices, libraries, database, caches."""
     data = {
         "autofuse": __version__,
         "python": platform.python_version(),

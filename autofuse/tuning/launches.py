@@ -62,7 +62,7 @@ class LaunchProblem:
         others: list[list[dict[str, int | str | bool]]] = []
 
         def default(name: str, options: tuple[int | str | bool, ...]) -> int | str | bool:
-            competing = name.split(".")[2] == IMPL.name
+            competing = f".{IMPL.name}." in name
             others.append([{name: o} for o in (options[1:] if competing else options[1:2])])
             return options[0]
 
