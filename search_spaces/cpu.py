@@ -9,6 +9,7 @@ from typing import Any
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
 from autofuse.kernel.onednn import DnnlCall, dnnl_group
+from autofuse.ops.spec import Family
 from autofuse.plan.groups import reads
 from autofuse.plan.parameters import (
     BLAS,
@@ -19,6 +20,7 @@ from autofuse.plan.parameters import (
     ITEM,
     LOOP,
     LOOP_UNROLL,
+    MERGE,
     ONEDNN,
     STREAM,
     THREADS,
@@ -105,6 +107,8 @@ class CpuLaunchSpace:
                 return _tiles(graph, group, kind, made["threads"])
             if row is LOOP_UNROLL:
                 return divisors(row.choices, loop_iterations(graph, group))
+            if row is MERGE and not _sorts(graph, group):
+                return ()
             if row is STREAM and not _streamable(graph, group):
                 return ()
             return row.choices
@@ -153,6 +157,10 @@ def _work(graph: Graph, group: FusionGroup) -> float:
     sizes = [graph.type_of(v).size for v in (*group.outputs, *reads(graph, group.nodes))]
     flops = sum(graph[n].spec.flops(graph.call(n)) for n in group.nodes)
     return max(max(sizes, default=0), flops / 16)
+
+
+def _sorts(graph: Graph, group: FusionGroup) -> bool:
+    return any(graph[n].spec.family is Family.SORT for n in group.nodes)
 
 
 def _streamable(graph: Graph, group: FusionGroup) -> bool:
