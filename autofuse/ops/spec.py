@@ -164,47 +164,42 @@ def one_term(call: OpCall) -> int:
 class OpSpec:
     """One primitive op: everything the rest of the package knows of it.
 
-        What it computes:
-        `infer` checks operands and attributes (raising GraphError) and gives the output types;
-        `reference` computes in NumPy, floats as float64, integers exactly;
-        `body` gives one output element from operand elements (None for REDUCTION with a `fold`,
-    <<<<<<< HEAD
-        SCAN, WINDOW, CONTRACTION and CONTROL); `over` says what a WINDOW or a CONTRACTION folds,
-        and `factors` what a CONTRACTION multiplies; `convolves` gives one as a convolution that a
-        library could do, None where it is not (without it: none is);
-    =======
-        SCAN, SORT, SCATTER, WINDOW, CONTRACTION and CONTROL); `over` says what a WINDOW or a
-        CONTRACTION folds, and `factors` what a CONTRACTION multiplies; `joins` what a SCATTER makes of
-        an element that is there and one that comes;
-    >>>>>>> main
-        `axes` says which axes pass through untouched; `depends` gives for each operand the output axes
-        on which the indices of its other axes depend (None: those of a reduction or a contraction on
-        none, of other ops on all that do not pass through);
-        `samples` are cases that tests run.
+    What it computes:
+    `infer` checks operands and attributes (raising GraphError) and gives the output types;
+    `reference` computes in NumPy, floats as float64, integers exactly;
+    `body` gives one output element from operand elements (None for REDUCTION with a `fold`,
+    SCAN, SORT, SCATTER, WINDOW, CONTRACTION and CONTROL); `over` says what a WINDOW or a
+    CONTRACTION folds, and `factors` what a CONTRACTION multiplies; `convolves` gives one as a
+    convolution that a library could do, None where it is not (without it: none is); `joins`
+    what a SCATTER makes of an element that is there and one that comes;
+    `axes` says which axes pass through untouched; `depends` gives for each operand the output axes
+    on which the indices of its other axes depend (None: those of a reduction or a contraction on
+    none, of other ops on all that do not pass through);
+    `samples` are cases that tests run.
 
-        What it costs:
-        `flops` counts arithmetic operations of the whole call, `special` those of a special function
-        (exp, log, ...), which devices do at a rate of their own;
-        `needed` is how many different operand elements some results need at least, if not what holds
-        for the whole family (see `least_needed`);
-        `varies` gives the output axes along which results differ at all, for an op of at most one
-        operand whose results repeat along the others (None: nothing is known to repeat).
+    What it costs:
+    `flops` counts arithmetic operations of the whole call, `special` those of a special function
+    (exp, log, ...), which devices do at a rate of their own;
+    `needed` is how many different operand elements some results need at least, if not what holds
+    for the whole family (see `least_needed`);
+    `varies` gives the output axes along which results differ at all, for an op of at most one
+    operand whose results repeat along the others (None: nothing is known to repeat).
 
-        How it moves elements:
-        `motion` is the kind of movement; `one_to_one` says that every output element is an element of
-        the one operand, and none is used twice; `unrolls` that small axes which `axes` does not map are
-        better unrolled, because indices there are then constants and choices between sources go;
-        `view` gives the view of the result from that of its one operand, None where strides cannot say
-        where the elements lie (without it: they never can).
+    How it moves elements:
+    `motion` is the kind of movement; `one_to_one` says that every output element is an element of
+    the one operand, and none is used twice; `unrolls` that small axes which `axes` does not map are
+    better unrolled, because indices there are then constants and choices between sources go;
+    `view` gives the view of the result from that of its one operand, None where strides cannot say
+    where the elements lie (without it: they never can).
 
-        How it rounds:
-        `exact` says whether a call rounds nothing, so that its results are as good as its operands
-        (SOURCE and MOVEMENT never round); `terms` is how many terms one result is folded from, whose
-        order a kernel may choose;
-        `divides` says that the body of floats has a quotient or a square root, whose rounding a kernel
-        may choose too; `proportional` names the operands of an elementwise op of two that its result is
-        proportional to, each by itself; `snaps` that a call turns floats into whole numbers, so that
-        one rounding error of an operand may move a result by one.
+    How it rounds:
+    `exact` says whether a call rounds nothing, so that its results are as good as its operands
+    (SOURCE and MOVEMENT never round); `terms` is how many terms one result is folded from, whose
+    order a kernel may choose;
+    `divides` says that the body of floats has a quotient or a square root, whose rounding a kernel
+    may choose too; `proportional` names the operands of an elementwise op of two that its result is
+    proportional to, each by itself; `snaps` that a call turns floats into whole numbers, so that
+    one rounding error of an operand may move a result by one.
     """
 
     name: str
