@@ -1,10 +1,9 @@
 """Tile form where columns are local to a row: whole rows of products stay in scratch, and what
 happens between products is done row by row, as in the block-per-row schedule.
 
-Rows that are only scaled, each by one number, before they are multiplied again are scaled
-afterwards: sum of (e[k] / s) * v[k] is sum of e[k] * v[k], over s. So softmax and product need no
-pass for the quotient, and a norm is multiplied before its statistics are known. (This is what is
-left of separability, of RedFuser's condition for one pass, where the first reduction is over.)
+Rows that are only scaled before they are multiplied again are scaled afterwards
+(`plan/scalings.py`). This is what is left of separability (`plan/online.py`) where the first
+reduction is over.
 """
 
 from __future__ import annotations
@@ -20,20 +19,11 @@ from autofuse.kernel.tile_block import LANES, Scratch, TileBlock, TileRun
 from autofuse.kernel.values import ElementSource, Frame
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load, Sym
-from autofuse.ops.spec import Family, Index, Motion
+from autofuse.ops.spec import Family, Index
 from autofuse.plan.forms import LOCAL, Tag, Tags, join
 from autofuse.plan.masks import reach_of
+from autofuse.plan.scalings import Scaling, core_of, scalings
 from autofuse.plan.tiles import Contraction
-
-
-@dataclass(frozen=True, slots=True)
-class _Scaling:
-    """A node that scales whole rows by one number each: which operand it scales, by what."""
-
-    node: int
-    operand: int
-    scaled: Value
-    factor: Value
 
 
 @dataclass
@@ -42,7 +32,7 @@ class _Rows:
     number a row of reductions; of values that a mask cuts short how many columns there are."""
 
     products: dict[int, Scratch] = field(default_factory=dict)
-    due: dict[int, tuple[_Scaling, ...]] = field(default_factory=dict)
+    due: dict[int, tuple[Scaling, ...]] = field(default_factory=dict)
     totals: dict[Value, str] = field(default_factory=dict)
     reach: dict[Value, Expr] = field(default_factory=dict)
 
@@ -101,11 +91,8 @@ def _left(b: TileBlock, p: Contraction, done: _Rows) -> Panel:
     tags = _left_tags(b, p)
     if tags is None:
         return b.left_in_memory(p) or b.packed_left(p)
-    due = _scalings(b, value, tags)
-    scaled = {Value(s.node): s.scaled for s in due}
-    core = value
-    while core in scaled:
-        core = scaled[core]
+    due = scalings(b.graph, b.form, value, tags)
+    core = core_of(value, due)
     found = b.left_in_memory(p, core)
     wanted = () if found is not None else (core,)
     totals = _totals(b, done, (*wanted, *(s.factor for s in due)))
@@ -137,7 +124,7 @@ def _totals(b: TileBlock, done: _Rows, values: Iterable[Value]) -> list[Value]:
 def _program(
     b: TileBlock, done: _Rows, row: Sym, at_row: Expr, outputs: tuple[Value, ...],
     kept: Mapping[Value, tuple[str, Expr]] | None = None, tags: Mapping[Value, Tags] | None = None,
-    unscaled: Iterable[_Scaling] = (),
+    unscaled: Iterable[Scaling] = (),
 ) -> BlockPerRow:  # fmt: skip
     """What is to be done for one row of the block, given what is in scratch. Of `kept` outputs the
     row goes to scratch; nodes of `unscaled` pass on what they would scale."""
@@ -188,7 +175,7 @@ def _element(
     return read
 
 
-def _scaled(b: TileBlock, scaling: _Scaling, element: Expr, factor: Expr) -> Expr:
+def _scaled(b: TileBlock, scaling: Scaling, element: Expr, factor: Expr) -> Expr:
     """What a scaling makes of one element."""
     body = b.graph[scaling.node].spec.body
     assert body is not None
@@ -220,33 +207,6 @@ def _left_tags(b: TileBlock, p: Contraction) -> Tags | None:
     at = left_index(b.graph, p, marks, terms)
     names: dict[Expr, Tag] = {**dict(zip(marks, own, strict=True)), **dict.fromkeys(terms, LOCAL)}
     return tuple(names[i] for i in at) if all(i in names for i in at) else None
-
-
-def _scalings(b: TileBlock, value: Value, tags: Tags) -> tuple[_Scaling, ...]:
-    """The scalings of whole rows that `value` ends with, the last one first."""
-    node, inside = b.graph[value.node], set(b.form.nodes)
-    users = [u for u in b.graph.users[value.node] if u in inside]
-    if value.node not in inside or len(users) != 1 or value in b.form.outputs:
-        return ()
-    found: list[_Scaling] = []
-    for operand in node.spec.proportional:
-        scaled, factor = node.inputs[operand], node.inputs[1 - operand]
-        if _is_per_row(b, factor, tags):
-            return (
-                _Scaling(value.node, operand, scaled, factor),
-                *_scalings(b, scaled, tags),
-            )
-        found += _scalings(b, scaled, tags)
-    return tuple(found)
-
-
-def _is_per_row(b: TileBlock, value: Value, tags: Tags) -> bool:
-    """Whether a value is one number a row, repeated along what is local to the row."""
-    node = b.graph[value.node]
-    if node.spec.motion is not Motion.REPEAT or node.spec.axes is None:
-        return False
-    (mapping,) = node.spec.axes(b.graph.call(value.node))
-    return all(mapping[a] is None for a, t in enumerate(tags) if not isinstance(t, int))
 
 
 def _needed(
