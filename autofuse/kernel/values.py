@@ -208,6 +208,11 @@ class Puller:
         return self.frame.e.let(value)
 
 
+def everywhere(value: Expr) -> ElementSource:
+    """The same number wherever it is asked for."""
+    return lambda _: value
+
+
 def memory(name: str, shape: tuple[int, ...], dtype: DType) -> ElementSource:
     """Elements of a global buffer."""
 
