@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from autofuse.graph.types import Graph
 from autofuse.plan.legality import Refusal, check_group
+from autofuse.plan.online import online_of
 from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, TERM_BLOCK
 from autofuse.plan.tiles import row_scratch, tiles_of
 from autofuse.plan.types import FusionGroup
@@ -18,13 +19,15 @@ TILE_PARAMETERS = {row.name for row in (MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLO
 @dataclass(frozen=True, slots=True)
 class TileFacts:
     """A tile kernel: matrices, rows and columns of each, the most terms, whether columns are local
-    to a row, and bytes that a block keeps for each row."""
+    to a row, whether they may be folded as they come (`plan/online.py`), and bytes that a block
+    keeps for each row otherwise."""
 
     batch: int
     rows: int
     columns: int
     terms: int
     local: bool
+    one_pass: bool
     row_bytes: int
     itemsize: int
 
@@ -46,7 +49,7 @@ def tile_facts(graph: Graph, group: FusionGroup) -> TileFacts | None:
             TileFacts(
                 extent(tiles.batch), extent(tiles.rows), max(p.width for p in tiles.products),
                 max(p.terms for p in tiles.products), not tiles.columns,
-                row_scratch(graph, form, tiles) * item, item,
+                online_of(graph, form, tiles) is not None, row_scratch(graph, form, tiles) * item, item,
             )
         )  # fmt: skip
     return max(found, key=lambda f: f.batch * f.rows * f.columns, default=None)

@@ -89,21 +89,26 @@ class Running:
         folded at a column of the block, and which column of the whole that is."""
         n, e = fold.node, self.e
         own, node_call = self._fold(n), self.b.graph.call(n)
-        old = [e.let(Load(buffer, row, dtype)) for buffer, dtype in self.state[n]]
+        old = tuple(e.let(Load(buffer, row, dtype)) for buffer, dtype in self.state[n])
         if n in self.before:
             e.store(self.before[n], row, old[0])
-        if fold.anchors:
-            old[0] = call("mul", old[0], self._factor(fold, row))
-        registers = tuple(e.variable(value) for value in old)
+        # A block has totals of its own, so that long sums err less.
+        registers = tuple(e.variable(start) for start in own.init(node_call))
         step = e.open("c", most)
         new = own.combine(registers, own.lift(node_call, *element(step)))
-        if len(registers) > 1:
-            new = tuple(e.bind(value) for value in new)
-        for register, value in zip(registers, new, strict=True):
-            e.assign(register, value)
+        self._assign(registers, new)
         e.close("serial", step, count)
+        if fold.anchors:
+            old = (call("mul", old[0], self._factor(fold, row)),)
+        self._assign(registers, own.combine(old, registers))
         for (buffer, _), register in zip(self.state[n], registers, strict=True):
             e.store(buffer, row, e.bind(register))
+
+    def _assign(self, registers: tuple[Sym, ...], new: tuple[Expr, ...]) -> None:
+        """Bound before any assignment: accumulators may depend on each other."""
+        values = [self.e.bind(v) for v in new] if len(registers) > 1 else list(new)
+        for register, value in zip(registers, values, strict=True):
+            self.e.assign(register, value)
 
     def _factor(self, fold: OnlineFold, row: Expr) -> Expr:
         return Load(self.factors[fold.operand], row, self._dtype(fold.operand))
