@@ -8,12 +8,13 @@ from functools import reduce
 
 from autofuse.graph.types import Value
 from autofuse.kernel.tile_block import LANES, TileBlock, TileRun
-from autofuse.kernel.values import ElementSource, Frame, everywhere
+from autofuse.kernel.values import ElementSource, Frame, everywhere, through
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit, Load, Sym, call
 from autofuse.ops.spec import Fold
-from autofuse.plan.online import Online, OnlineFold, identity, neutral
+from autofuse.plan.online import Online, OnlineFold
+from autofuse.plan.separable import identity, neutral
 from autofuse.plan.tiles import Contraction
 
 
@@ -65,6 +66,13 @@ class Running:
             self.e.close("lane", lane, ix.lit(self.b.height))
             made.append((buffer, start.dtype))
         return tuple(made)
+
+    def frame(self, sources: Mapping[Value, ElementSource]) -> Frame:
+        """The group where some values are given, and scalings are left for later."""
+        frame = Frame(self.b.graph, self.e, {**self.b.base.sources, **sources})
+        for scaling in (s for f in self.online.folds for s in f.due):
+            frame.sources[Value(scaling.node)] = through(frame, scaling.scaled)
+        return frame
 
     def extrema(self, row: Expr) -> dict[Value, ElementSource]:
         """The extrema that others depend on, as those see them."""
@@ -145,8 +153,7 @@ class Running:
 
         def at(extrema: Mapping[int, Expr]) -> Expr:
             given = {Value(a): everywhere(value) for a, value in extrema.items()}
-            frame = Frame(graph, self.e, {**self.b.base.sources, **fixed, **given})
-            return frame.pull(fold.operand, index)
+            return self.frame({**fixed, **given}).pull(fold.operand, index)
 
         return call("div", at(new), at(old))
 

@@ -17,11 +17,10 @@ from autofuse.kernel.panels import factor, matrix_of, symbol, term_loops
 from autofuse.kernel.running import Running, padded
 from autofuse.kernel.tile_block import TileBlock, TileRun
 from autofuse.kernel.tile_rows import Rows, emit_rest
-from autofuse.kernel.values import ElementSource, Frame, Puller
+from autofuse.kernel.values import Frame, Puller, everywhere
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
-from autofuse.ops.spec import Index
 from autofuse.plan.masks import reach_of
 from autofuse.plan.online import Online, OnlineFold
 from autofuse.plan.tiles import Contraction
@@ -210,13 +209,13 @@ class _OnePass:
         e, b, p = self.e, self.b, self.online.sources[0]
         lane = e.open("l", run.count)
         row, at_row = ix.iadd(run.first, lane), self._row(run, lane)
-        frame = Frame(b.graph, e, {**b.base.sources, **self.running.extrema(row)})
+        frame = self.running.frame(self.running.extrema(row))
 
         def element(column: Sym) -> tuple[Expr, Expr]:
             place = ix.iadd(ix.imul(column, self.stride), lane)
             for value, buffer in where.items():
                 dtype = b.graph.type_of(value).dtype.compute
-                frame.sources[value] = _found(Load(buffer, place, dtype))
+                frame.sources[value] = everywhere(Load(buffer, place, dtype))
             whole = e.let_index(ix.iadd(at.first, column), "n", self.width)
             found = frame.pull(step.value, b.out_index(p, at_row, whole))
             if step.kept:
@@ -327,10 +326,3 @@ class _OnePass:
                 count += 1
                 stack += self.graph[at.node].inputs
         return count >= KEPT
-
-
-def _found(value: Expr) -> ElementSource:
-    def read(index: Index) -> Expr:
-        return value
-
-    return read

@@ -16,7 +16,7 @@ from autofuse.kernel.block_per_row import BlockPerRow
 from autofuse.kernel.ir import Panel
 from autofuse.kernel.panels import column_number, left_index, symbol
 from autofuse.kernel.tile_block import LANES, Scratch, TileBlock, TileRun
-from autofuse.kernel.values import ElementSource, Frame, everywhere
+from autofuse.kernel.values import ElementSource, Frame, everywhere, through
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load, Sym
 from autofuse.ops.spec import Family, Index
@@ -141,7 +141,7 @@ def _program(
         dtype = b.graph.type_of(total).dtype.compute
         frame.sources[total] = everywhere(Load(buffer, row, dtype))
     for scaling in unscaled:
-        frame.sources[Value(scaling.node)] = _through(frame, scaling.scaled)
+        frame.sources[Value(scaling.node)] = through(frame, scaling.scaled)
     have = {*done.products, *(t.node for t in done.totals)}
     own = replace(
         b.form,
@@ -151,10 +151,6 @@ def _program(
         tags=tuple(sorted({**b.tags, **(tags or {})}.items())),
     )
     return BlockPerRow(b.graph, own, b.e, frame, b.targets, kept, done.reach)
-
-
-def _through(frame: Frame, value: Value) -> ElementSource:
-    return lambda index: frame.pull(value, index)
 
 
 def _element(

@@ -213,6 +213,11 @@ def everywhere(value: Expr) -> ElementSource:
     return lambda _: value
 
 
+def through(frame: Frame, value: Value) -> ElementSource:
+    """The element of another value of the same shape."""
+    return lambda index: frame.pull(value, index)
+
+
 def memory(name: str, shape: tuple[int, ...], dtype: DType) -> ElementSource:
     """Elements of a global buffer."""
 
