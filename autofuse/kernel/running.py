@@ -23,6 +23,12 @@ def padded(count: int) -> int:
     return -(-count // LANES) * LANES
 
 
+def lanes(count: int) -> int:
+    """A bound of the number of a lane under which one of a single lane still counts as a variable:
+    what differs between lanes keeps its place among the statements of a loop."""
+    return max(count, 2)
+
+
 class Running:
     """Totals of the rows of a block: `state` has the accumulators of each reduction, `sums` the
     rows of each product. An extremum that others depend on is never infinite to them: what it is
@@ -80,7 +86,11 @@ class Running:
 
     def _now(self, a: int, row: Expr) -> Expr:
         ((buffer, dtype),) = self.state[a]
-        return Load(buffer, row, dtype)
+        return self._read(buffer, row, dtype)
+
+    def _read(self, buffer: str, row: Expr, dtype: DType) -> Sym:
+        """What changes from block to block, here and now."""
+        return self.e.bind(Load(buffer, row, dtype))
 
     def _seen(self, a: int, value: Expr) -> Expr:
         zero = Lit(0.0, value.dtype)
@@ -97,7 +107,9 @@ class Running:
         folded at a column of the block, and which column of the whole that is."""
         n, e = fold.node, self.e
         own, node_call = self._fold(n), self.b.graph.call(n)
-        old = tuple(e.let(Load(buffer, row, dtype)) for buffer, dtype in self.state[n])
+        old: tuple[Expr, ...] = tuple(
+            self._read(buffer, row, dtype) for buffer, dtype in self.state[n]
+        )
         if n in self.before:
             e.store(self.before[n], row, old[0])
         # A block has totals of its own, so that long sums err less.
@@ -119,21 +131,22 @@ class Running:
             self.e.assign(register, value)
 
     def _factor(self, fold: OnlineFold, row: Expr) -> Expr:
-        return Load(self.factors[fold.operand], row, self._dtype(fold.operand))
+        return self._read(self.factors[fold.operand], row, self._dtype(fold.operand))
 
     def compare(self, fold: OnlineFold, run: TileRun) -> None:
         """The factors of a run of rows whose extrema may have moved."""
-        lane = self.e.open("l", run.count)
+        lane = self.e.open("l", lanes(run.count))
         row = ix.iadd(run.first, lane)
         old: dict[int, Expr] = {}
         now: dict[int, Expr] = {}
         still: list[Expr] = []
         empty: list[Expr] = []
         for a in fold.anchors:
-            was = self.e.let(Load(self.before[a], row, self._accumulators(a)[0].dtype))
-            still.append(call("eq", was, self._now(a, row)))
+            was = self._read(self.before[a], row, self._accumulators(a)[0].dtype)
+            true = self._now(a, row)
+            still.append(call("eq", was, true))
             empty.append(self._is_empty(a, was))
-            old[a], now[a] = self._seen(a, was), self._seen(a, self._now(a, row))
+            old[a], now[a] = self._seen(a, was), self._seen(a, true)
         same = _joined("or", (*empty, _joined("and", still)))
         ratio = self._ratio(fold, row, now, old)
         factor = call("select", same, Lit(1.0, ratio.dtype), ratio)
@@ -166,7 +179,7 @@ class Running:
             return
         step = e.open("r", b.height if rows is None else rows.count)
         row = step if rows is None else ix.iadd(rows.first, step)
-        factor = e.let(Load(self.factors[operand], row, self._dtype(operand)))
+        factor = self._read(self.factors[operand], row, self._dtype(operand))
         with b.only(call("ne", factor, Lit(1.0, factor.dtype))):
             for n in numbers:
                 width, own, dtype = self.products[n].width, self.sums[n], b.dtype(self.products[n])
@@ -190,8 +203,8 @@ class Running:
         right, so that they are what they are without blocks, not a number in most cases."""
         first, e = folds[0], self.e
         lane = e.open("l", self.b.height)
-        seen = {a: self._seen(a, self._now(a, lane)) for a in first.anchors}
         true = {a: self._now(a, lane) for a in first.anchors}
+        seen = {a: self._seen(a, value) for a, value in true.items()}
         empty = _joined("or", [self._is_empty(a, true[a]) for a in first.anchors])
         ratio = self._ratio(first, lane, true, seen)
         factor = e.let(call("select", empty, ratio, Lit(1.0, ratio.dtype)))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from autofuse.graph.types import Value
 from autofuse.kernel.ir import Panel, TileProduct
 from autofuse.kernel.panels import factor, matrix_of, symbol, term_loops
-from autofuse.kernel.running import Running, padded
+from autofuse.kernel.running import Running, lanes, padded
 from autofuse.kernel.tile_block import TileBlock, TileRun
 from autofuse.kernel.tile_rows import Rows, emit_rest
 from autofuse.kernel.values import Frame, Puller, everywhere
@@ -207,7 +207,7 @@ class _OnePass:
     def _fold(self, step: _Step, run: TileRun, at: _Columns, where: Mapping[Value, str]) -> None:
         """One loop over the block: lanes are rows, columns come one after another."""
         e, b, p = self.e, self.b, self.online.sources[0]
-        lane = e.open("l", run.count)
+        lane = e.open("l", lanes(run.count))
         row, at_row = ix.iadd(run.first, lane), self._row(run, lane)
         frame = self.running.frame(self.running.extrema(row))
 
@@ -215,7 +215,7 @@ class _OnePass:
             place = ix.iadd(ix.imul(column, self.stride), lane)
             for value, buffer in where.items():
                 dtype = b.graph.type_of(value).dtype.compute
-                frame.sources[value] = everywhere(Load(buffer, place, dtype))
+                frame.sources[value] = everywhere(e.bind(Load(buffer, place, dtype)))
             whole = e.let_index(ix.iadd(at.first, column), "n", self.width)
             found = frame.pull(step.value, b.out_index(p, at_row, whole))
             if step.kept:
