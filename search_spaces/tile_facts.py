@@ -49,7 +49,8 @@ def tile_facts(graph: Graph, group: FusionGroup) -> TileFacts | None:
             TileFacts(
                 extent(tiles.batch), extent(tiles.rows), max(p.width for p in tiles.products),
                 max(p.terms for p in tiles.products), not tiles.columns,
-                online_of(graph, form, tiles) is not None, row_scratch(graph, form, tiles) * item, item,
+                online_of(graph, form, tiles) is not None,
+                row_scratch(graph, form, tiles) * item, item,
             )
         )  # fmt: skip
     return max(found, key=lambda f: f.batch * f.rows * f.columns, default=None)

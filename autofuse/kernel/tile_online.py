@@ -16,7 +16,7 @@ from autofuse.kernel.ir import Panel, TileProduct
 from autofuse.kernel.panels import factor, matrix_of, symbol, term_loops
 from autofuse.kernel.running import Running, lanes, padded
 from autofuse.kernel.tile_block import TileBlock, TileRun
-from autofuse.kernel.tile_rows import Rows, emit_rest
+from autofuse.kernel.tile_rows import KeptRows, emit_rest
 from autofuse.kernel.values import Frame, Puller, everywhere
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -87,7 +87,7 @@ class _OnePass:
                 self._source(p, run, at, lefts[p.node], rights[p.node], made[Value(p.node)])
             self._follow(run, at, made, steps)
         e.close("serial", number, ix.idiv(ix.iadd(needed, ix.lit(self.most - 1)), self.most))
-        done = Rows(products=dict(self.running.sums), totals=self.running.finish())
+        done = KeptRows(products=dict(self.running.sums), totals=self.running.finish())
         done.due = {f.node: f.due for f in self.online.folds if f.node in self.products}
         emit_rest(b, done)
 

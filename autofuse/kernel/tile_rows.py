@@ -27,7 +27,7 @@ from autofuse.plan.tiles import Contraction
 
 
 @dataclass
-class Rows:
+class KeptRows:
     """What is in scratch so far: rows of products with the scalings that are still due, and one
     number a row of reductions; of values that a mask cuts short how many columns there are."""
 
@@ -39,21 +39,21 @@ class Rows:
 
 def emit_rows(b: TileBlock) -> None:
     """Products one after another, each for all rows of the block; then the rest, row by row."""
-    done = Rows()
+    done = KeptRows()
     for p in b.tiles.products:
         left = _left(b, p, done)
         done.products[p.node] = _whole_rows(b, p, left, done)
     emit_rest(b, done)
 
 
-def emit_rest(b: TileBlock, done: Rows) -> None:
+def emit_rest(b: TileBlock, done: KeptRows) -> None:
     """What follows the products, row by row."""
     with b.each_row() as (row, at_row):
         outputs = b.form.outputs
         _program(b, done, row, at_row, outputs).emit_row(b.items(at_row), b.s.stage)
 
 
-def _whole_rows(b: TileBlock, p: Contraction, left: Panel, done: Rows) -> Scratch:
+def _whole_rows(b: TileBlock, p: Contraction, left: Panel, done: KeptRows) -> Scratch:
     """All columns of a product for the rows of the block."""
     stride = -(-p.width // LANES) * LANES
     cut = b.s.term_block if b.s.term_block < p.terms and p.node not in b.needed_terms else 0
@@ -72,7 +72,7 @@ def _whole_rows(b: TileBlock, p: Contraction, left: Panel, done: Rows) -> Scratc
     return own
 
 
-def _panels(b: TileBlock, p: Contraction, done: Rows) -> Iterator[TileRun]:
+def _panels(b: TileBlock, p: Contraction, done: KeptRows) -> Iterator[TileRun]:
     """The panels of a product that some row of the block needs."""
     reach = reach_of(b.graph, b.form, b.tiles, p)
     if reach is None:
@@ -86,7 +86,7 @@ def _panels(b: TileBlock, p: Contraction, done: Rows) -> Iterator[TileRun]:
     yield from b.panels_up_to(p, panels)
 
 
-def _left(b: TileBlock, p: Contraction, done: Rows) -> Panel:
+def _left(b: TileBlock, p: Contraction, done: KeptRows) -> Panel:
     """The left operand: where it lies, or computed into scratch with every total that its rows are
     to be scaled by."""
     value = b.graph[p.node].inputs[p.left]
@@ -115,7 +115,7 @@ def _left(b: TileBlock, p: Contraction, done: Rows) -> Panel:
     return found or Panel(buffer, ix.lit(0), p.terms, 1)
 
 
-def _totals(b: TileBlock, done: Rows, values: Iterable[Value]) -> list[Value]:
+def _totals(b: TileBlock, done: KeptRows, values: Iterable[Value]) -> list[Value]:
     """Reductions to one number a row that some values depend on and that are not in scratch."""
     found: list[Value] = []
     for n in _needed(b.graph, b.form.nodes, values, set(done.products)):
@@ -127,7 +127,7 @@ def _totals(b: TileBlock, done: Rows, values: Iterable[Value]) -> list[Value]:
 
 
 def _program(
-    b: TileBlock, done: Rows, row: Sym, at_row: Expr, outputs: tuple[Value, ...],
+    b: TileBlock, done: KeptRows, row: Sym, at_row: Expr, outputs: tuple[Value, ...],
     kept: Mapping[Value, tuple[str, Expr]] | None = None, tags: Mapping[Value, Tags] | None = None,
     unscaled: Iterable[Scaling] = (),
 ) -> BlockPerRow:  # fmt: skip
@@ -154,7 +154,7 @@ def _program(
 
 
 def _element(
-    b: TileBlock, p: Contraction, done: Rows, frame: Frame, row: Sym, at_row: Expr
+    b: TileBlock, p: Contraction, done: KeptRows, frame: Frame, row: Sym, at_row: Expr
 ) -> ElementSource:
     """An element of a product, scaled as far as that is still due."""
     call, dtype, own = b.graph.call(p.node), b.dtype(p), done.products[p.node]
