@@ -318,6 +318,5 @@ def test_long_rows_fit_a_gpu_in_one_pass_only() -> None:
     graph = canonical(trace(lambda q, k, v: softmax(q @ k.T) @ v, *(spec(s) for s in shapes)))
     space = CudaLaunchSpace(TARGETS["H100"])
     chosen = space.default(graph, whole(graph))
-    assert chosen["column_block"] in (32, 64, 128)
     kernel = lower(extract(graph, whole(graph))[0], chosen)
     assert shared_bytes(kernel) <= TARGETS["H100"].shared_per_block

@@ -21,6 +21,8 @@ from autofuse.kernel.values import Frame, Puller, everywhere
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
+from autofuse.ops.spec import Motion
+from autofuse.plan.forms import Tags
 from autofuse.plan.masks import reach_of
 from autofuse.plan.online import Online, OnlineFold
 from autofuse.plan.tiles import Contraction
@@ -73,6 +75,7 @@ class _OnePass:
         self.running = Running(b, self.online, self.products)
         lefts = {p.node: self._turned_left(p) for p in self.online.sources}
         made, steps = self._planned()
+        beside = self._beside()
         needed = self._needed()
         number = e.open("q", -(-self.width // self.most))
         first = ix.imul(number, self.most)
@@ -85,7 +88,8 @@ class _OnePass:
         for run in b.panels(b.first_row, b.rows, b.height):
             for p in self.online.sources:
                 self._source(p, run, at, lefts[p.node], rights[p.node], made[Value(p.node)])
-            self._follow(run, at, made, steps)
+            self._copy_beside(run, at, beside)
+            self._follow(run, at, {**made, **beside}, steps)
         e.close("serial", number, ix.idiv(ix.iadd(needed, ix.lit(self.most - 1)), self.most))
         done = KeptRows(products=dict(self.running.sums), totals=self.running.finish())
         done.due = {f.node: f.due for f in self.online.folds if f.node in self.products}
@@ -135,26 +139,73 @@ class _OnePass:
         return self.e.let_index(found, "e", self.width + 1)
 
     def _columns(self, p: Contraction, at: _Columns) -> Panel:
-        """The operand that has the columns, from the first of the block on: as it lies, or computed
-        into scratch."""
-        b, e = self.b, self.e
+        """The operand that has the columns, from the first of the block on: as it lies if the terms
+        of a column are neighbours, else in scratch."""
+        b = self.b
         column, term = symbol("column", p.width), symbol("term", p.terms)
         index = b.out_index(p, ix.lit(0), column)
         found = matrix_of(b.base, p, p.right, index, column, term)
-        if found is not None:
+        if found is not None and found.inner == 1:
             return replace(found, start=ix.iadd(found.start, ix.imul(at.first, found.outer)))
-        made = e.local(b.dtype(p), self.most * p.terms, "side")
-        step = e.open("c", self.most)
-        place = e.let_index(ix.iadd(at.first, step), "n", p.width)
+        made = b.e.local(b.dtype(p), self.most * p.terms, "side")
+        across = found is not None and found.outer == 1
+        panel = Panel(made, ix.lit(0), *((1, self.most) if across else (p.terms, 1)))
+        self._copy_columns(p, at, panel, across)
+        return panel
+
+    def _copy_columns(self, p: Contraction, at: _Columns, made: Panel, across: bool) -> None:
+        """A block of columns, lanes along what is next to each other."""
+        b, e = self.b, self.e
+        outer = e.open("k" if across else "c", p.terms if across else self.most)
+        lane = e.open("l", self.most if across else p.terms)
+        column, term = (lane, outer) if across else (outer, lane)
+        place = e.let_index(ix.iadd(at.first, column), "n", p.width)
         frame = Frame(b.graph, e, dict(b.base.sources))
-        lane = e.open("l", p.terms)
-        terms = ix.delinearize(lane, term_loops(b.graph, p))
         index, pull = b.out_index(p, ix.lit(0), place), Puller(frame, p.node, frame.pull)
+        terms = ix.delinearize(term, term_loops(b.graph, p))
         element = factor(b.graph, p, p.right, index, terms, pull)
-        e.store(made, ix.iadd(ix.imul(step, p.terms), lane), element)
-        e.close("lane", lane, ix.lit(p.terms))
-        e.close("serial", step, at.count)
-        return Panel(made, ix.lit(0), p.terms, 1)
+        e.store(
+            made.buffer, ix.iadd(ix.imul(column, made.outer), ix.imul(term, made.inner)), element
+        )
+        e.close("lane", lane, at.count if across else ix.lit(p.terms))
+        e.close("serial", outer, ix.lit(p.terms) if across else at.count)
+
+    def _beside(self) -> dict[Value, str]:
+        """Scratch for values of every row and column that lie in memory, rows apart: lanes, which
+        are rows, would find each in a line of its own."""
+        found: dict[Value, str] = {}
+        tags = self.b.tags[Value(self.online.sources[0].node)]
+        for value in sorted(self.online.block):
+            for v in self.graph[value.node].inputs:
+                if v not in self.online.block and v not in found and self._lies(v, tags):
+                    dtype = self.graph.type_of(v).dtype.compute
+                    found[v] = self.e.local(dtype, self.most * self.stride, "beside")
+        return found
+
+    def _lies(self, value: Value, tags: Tags) -> bool:
+        """Whether a value has an element in memory for every row and column."""
+        node, axes = self.graph[value.node], range(len(tags))
+        mapping: tuple[int | None, ...] = tuple(axes)
+        if self.graph.type_of(value).rank != len(tags):
+            return False
+        if node.spec.motion is Motion.REPEAT and node.spec.axes is not None:
+            (mapping,) = node.spec.axes(self.graph.call(value.node))
+            value = node.inputs[0]
+        ours = [a for a, t in enumerate(tags) if not isinstance(t, int) or t in self.b.tiles.rows]
+        inside = value.node in self.b.form.nodes or value not in self.b.base.sources
+        return not inside and all(mapping[a] is not None for a in ours)
+
+    def _copy_beside(self, run: TileRun, at: _Columns, beside: Mapping[Value, str]) -> None:
+        b, e = self.b, self.e
+        for value, buffer in beside.items():
+            step = e.open("r", run.count)
+            at_row, frame = self._row(run, step), Frame(b.graph, e, dict(b.base.sources))
+            lane = e.open("l", self.most)
+            whole = e.let_index(ix.iadd(at.first, lane), "n", self.width)
+            element = frame.pull(value, b.out_index(self.online.sources[0], at_row, whole))
+            e.store(buffer, ix.iadd(ix.imul(lane, self.stride), step), element)
+            e.close("lane", lane, at.count)
+            e.close("serial", step, ix.lit(run.count))
 
     # --- one block of columns for a run of rows ---
 
