@@ -9,9 +9,9 @@ from search_spaces.cpu_tiles import KEPT_BYTES
 from search_spaces.launch import Chosen
 from search_spaces.tile_facts import TileFacts
 
-# Columns of a block, and rows of one, the likely best first (measured: 64 rows, which are lanes,
-# and blocks of columns that stay in the nearest caches).
-COLUMNS, ROWS = (128, 64, 256), (64, 128, 256)
+# Columns of a block, and rows of one, the likely best first (measured: columns that stay in the
+# nearest caches; 64 rows leave least past a mask, but 128 read columns of many terms less often).
+COLUMNS, ROWS, MANY_ROWS, MANY_TERMS = (128, 64, 256), (64, 128, 256), (128, 256, 64), 256
 # Rows below which a block of columns would be mostly empty lanes.
 LEAST_ROWS = 16
 PARAMETERS = {ROW_BLOCK.name, COLUMN_BLOCK.name, TERM_BLOCK.name, PACK.name}
@@ -34,7 +34,8 @@ def _row_blocks(facts: TileFacts, made: Chosen) -> tuple[Setting, ...]:
     """Blocks that are whole register tiles, and no thread goes without work."""
     unit = int(str(made[MICRO.name]).split("x")[1])
     share = facts.rows * facts.batch // int(made["threads"])
-    found = tuple(r for r in ROWS if unit <= r < 2 * facts.rows and r <= share)
+    likely = MANY_ROWS if facts.one_pass >= MANY_TERMS else ROWS
+    found = tuple(r for r in likely if unit <= r < 2 * facts.rows and r <= share)
     return found or (ROWS[0],)
 
 

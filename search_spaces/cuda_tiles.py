@@ -85,7 +85,7 @@ def _smallest_fits(facts: TileFacts, own: Mapping[str, Setting], fits: Fits) -> 
     """Whether there is room under settings that are given, those to come at their smallest."""
     rows, columns = map(int, str(own[MICRO.name]).split("x"))
     terms = (0, TERMS[-1]) if facts.terms > TERMS[-1] else (0,)
-    blocks = (0, *ONE_PASS[:1] * facts.one_pass) if facts.local else (columns,)
+    blocks = (0, *ONE_PASS[: bool(facts.one_pass)]) if facts.local else (columns,)
     return any(
         fits({
             ROW_BLOCK.name: rows, COLUMN_BLOCK.name: block, TERM_BLOCK.name: term, PACK.name: False,
