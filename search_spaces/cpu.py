@@ -31,6 +31,7 @@ from autofuse.plan.parameters import (
     canonical_launch,
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
+from search_spaces.cpu_rows import PARAMETERS, one_pass_options
 from search_spaces.cpu_tiles import tile_options
 from search_spaces.launch import (
     Chooser,
@@ -136,6 +137,10 @@ class CpuLaunchSpace:
             return ()
         if row is VECTOR_BITS:
             return (self.vector_bits,)
+        if facts.one_pass and row.name in PARAMETERS:
+            found = one_pass_options(row.name, facts, made)
+            if found is not None:
+                return found
         return tile_options(row.name, facts, made["threads"], self.vector_bits)
 
 

@@ -22,6 +22,7 @@ from autofuse.plan.forms import (
 )
 from autofuse.plan.groups import host_loop, is_source, reads
 from autofuse.plan.multiplicity import MOST_REPEATED, index_counts, may_repeat
+from autofuse.plan.online import online_of
 from autofuse.plan.products import product_of
 from autofuse.plan.tiles import row_scratch, tiles_of
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError, Refusal
@@ -194,7 +195,7 @@ def _tile_refusal(graph: Graph, form: Form) -> Refusal | None:
             return None
         return Refusal("tile", f"%{node} {graph[node].op} cannot be computed tile by tile")
     scratch = 0 if tiles.columns else row_scratch(graph, form, tiles)
-    if scratch > ROW_SCRATCH:
+    if scratch > ROW_SCRATCH and online_of(graph, form, tiles) is None:
         return Refusal("scratch", f"products keep {scratch} elements per row")
     return None
 

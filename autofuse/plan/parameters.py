@@ -145,7 +145,8 @@ ROW_BLOCK = LaunchParameter(
 )  # fmt: skip
 COLUMN_BLOCK = LaunchParameter(
     "column_block", int, (0, 32, 64, 128, 256, 512, 1024), 0,
-    "Columns of a product that one block computes (0: all).", TILES, least=0,
+    "Columns of a product that one block computes (0: all), or has at once where they are folded "
+    "as they come.", TILES, least=0,
 )  # fmt: skip
 TERM_BLOCK = LaunchParameter(
     "term_block", int, (0, 128, 256, 512, 1024), 0,

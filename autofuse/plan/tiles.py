@@ -68,7 +68,9 @@ def tiles_of(graph: Graph, form: Form) -> Tiles | None:
     shared = columns.pop()
     if columns or not form.parallel:
         return None
-    if any(p.terms > ROW_SCRATCH and _is_packed(graph, form, p) for p in products):
+    inside = set() if shared else set(form.nodes)
+    copied = [p for p in products if graph[p.node].inputs[p.left].node not in inside]
+    if any(p.terms > ROW_SCRATCH and _is_packed(graph, form, p) for p in copied):
         return None
     batch = set(range(len(form.parallel))) - rows - set(shared)
     return Tiles(tuple(sorted(batch)), tuple(sorted(rows)), tuple(sorted(shared)), products)
