@@ -62,7 +62,7 @@ def account(graph: Graph, candidate: Candidate) -> Account:
         traffic=Traffic(read, written, _flops(graph, candidate.plan)),
         recomputed=again,
         recomputed_flops=flops,
-        peak_bytes=found.workspace,
+        peak_bytes=found.workspace + found.binding.held,
         trips=trips,
     )
 

@@ -125,9 +125,16 @@ def work_bound_us(work: Work, calibration: Calibration, *, warm: bool = True) ->
 
 
 def peak_bytes(graph: Graph, plan: FusionPlan) -> int:
-    """Bytes of intermediates alive at once, with buffers reused; inputs and outputs apart."""
+    """Bytes of intermediates alive at once, with buffers reused, and of values prepared from
+    constants (panels apart, which depend on launches); inputs and outputs apart."""
     launches = tuple(LaunchConfig() for _ in plan.groups)
     bodies = tuple(
         () if g.body is None else tuple(LaunchConfig() for _ in g.body.groups) for g in plan.groups
     )
-    return schedule(graph, Candidate(plan, launches, bodies)).workspace
+    return candidate_bytes(graph, Candidate(plan, launches, bodies))
+
+
+def candidate_bytes(graph: Graph, candidate: Candidate) -> int:
+    """As `peak_bytes`, with the panels that are packed once."""
+    made = schedule(graph, candidate)
+    return made.workspace + made.binding.held

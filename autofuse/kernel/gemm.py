@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import Dialect
-from autofuse.plan.parameters import IMPL
+from autofuse.plan.parameters import IMPL, PREPACK
 from autofuse.plan.products import Product, product_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
@@ -19,4 +19,6 @@ def library_product(graph: Graph, group: FusionGroup, dialect: Dialect) -> Produ
 
 def uses_blas(graph: Graph, group: FusionGroup, launch: LaunchConfig, dialect: Dialect) -> bool:
     """Whether this group is a library call under this launch configuration."""
+    if PREPACK.of(launch):  # whose panels no library reads
+        return False
     return IMPL.of(launch) == "blas" and library_product(graph, group, dialect) is not None

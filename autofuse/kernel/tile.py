@@ -19,6 +19,7 @@ from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load
 from autofuse.ops.spec import Index
 from autofuse.plan.forms import Form
+from autofuse.plan.packing import PackedOperand
 from autofuse.plan.tiles import Contraction, Tiles
 from autofuse.plan.types import LaunchConfig
 
@@ -29,12 +30,13 @@ MOST_SCRATCH = 4 << 20
 def emit_tiles(
     graph: Graph, form: Form, tiles: Tiles, emitter: Emitter, frame: Frame,
     targets: dict[Value, str], launch: LaunchConfig,
+    packed: Mapping[int, tuple[str, PackedOperand]],
 ) -> None:  # fmt: skip
     """One segment in the tile schedule: the grid over blocks, and the work of each. `targets` names
-    the buffer of each output. Raises LoweringError where a block would keep more than MOST_SCRATCH
+    the buffer of each output, `packed` that of what is packed beforehand. Raises LoweringError where a block would keep more than MOST_SCRATCH
     bytes."""
     settings = TileSettings.of(launch)
-    block = TileBlock(graph, form, tiles, emitter, frame, targets, settings)
+    block = TileBlock(graph, form, tiles, emitter, frame, targets, settings, packed)
     before = len(emitter.body)
     with block.grid():
         if tiles.columns:

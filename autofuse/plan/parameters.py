@@ -150,6 +150,11 @@ PACK = LaunchParameter(
 )  # fmt: skip
 
 # What only C knows.
+PREPACK = LaunchParameter(
+    "prepack", bool, (True, False), False,
+    "Right operands that are computed from declared constants alone are packed once, before the "
+    "first call. Only the CPU packs so.", TILES,
+)  # fmt: skip
 THREADS = LaunchParameter(
     "threads", int, (1,), 1,
     "Threads that work on a kernel together: 1 or as many as there are cores.",
@@ -177,6 +182,7 @@ C_LAUNCH = _table(
     ROW_BLOCK,
     COLUMN_BLOCK,
     TERM_BLOCK,
+    PREPACK,
     PACK,
 )
 
