@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from autofuse.graph.settled import settled
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
 from autofuse.plan.groups import reads
+from autofuse.plan.packing import packing_of
 from autofuse.plan.parameters import (
     C_LAUNCH,
     IMPL,
     ITEM,
     LOOP,
     LOOP_UNROLL,
+    PREPACK,
     STREAM,
     THREADS,
     TILE,
@@ -74,9 +77,13 @@ class CpuLaunchSpace:
         self, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str
     ) -> LaunchConfig:
         kind = self.kind(graph, group)
+        if settled(graph).issuperset(group.nodes):
+            chooser = first_option  # it runs before any call: no choice is worth a measurement
         facts = tile_facts(graph, group) if kind in TILES else None
 
         def offer(row: LaunchParameter[Any], made: Chosen) -> tuple[Setting, ...]:
+            if row is PREPACK:
+                return _prepack(graph, group, made, facts)
             if row.name in TILE_PARAMETERS or (row is VECTOR_BITS and kind in TILES):
                 return self._tiled(row, made, facts)
             if row is THREADS:
@@ -101,6 +108,16 @@ class CpuLaunchSpace:
         if row is VECTOR_BITS:
             return (self.vector_bits,)
         return tile_options(row.name, facts, made["threads"], self.vector_bits)
+
+
+def _prepack(
+    graph: Graph, group: FusionGroup, made: Chosen, facts: TileFacts | None
+) -> tuple[Setting, ...]:
+    """Where some right operand is made of constants, packing it once comes first."""
+    if facts is None or made.get(IMPL.name, "loops") == "blas":
+        return ()
+    packing = packing_of(graph, group, LaunchConfig.of(prepack=True))
+    return () if packing is None else (True, False)
 
 
 def _threads(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:

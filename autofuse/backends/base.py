@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from autofuse.ops.types import AutofuseError, Literal, TensorType
-from autofuse.plan.binding import Binding
+from autofuse.plan.binding import NOTHING_BOUND, Binding
 from autofuse.records import Blame
 
 ALIGNMENT = 64
@@ -81,7 +81,7 @@ class Program:
     outputs: tuple[TensorType, ...]
     constants: tuple[Literal, ...] = ()
     workspace: int = 0
-    binding: Binding = Binding()
+    binding: Binding = NOTHING_BOUND
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.entry):
@@ -100,7 +100,7 @@ class Artifact:
     outputs: tuple[TensorType, ...]
     constants: tuple[Literal, ...]
     workspace: int
-    binding: Binding = Binding()
+    binding: Binding = NOTHING_BOUND
 
 
 class AnyArtifact(Protocol):

@@ -143,7 +143,9 @@ class LoadedLibrary:
         held = aligned_empty(_bytes_type(binding.held))
         held.fill(_UNPREPARED)
         workspace = aligned_empty(_bytes_type(binding.workspace))
-        table = self._table(tuple(copies.get(k) for k in range(len(self.artifact.inputs))), (), held)
+        table = self._table(
+            tuple(copies.get(k) for k in range(len(self.artifact.inputs))), (), held
+        )
         with self._lock:
             if self._handle is None:
                 raise LaunchError("the program has been unloaded")

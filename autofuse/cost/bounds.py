@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from autofuse.cost.work import Work, group_work
+from autofuse.graph.settled import settled
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.groups import host_loop
@@ -101,7 +102,9 @@ def group_bound_us(graph: Graph, group: FusionGroup, calibration: Calibration) -
     """Microseconds one call of the plan spends in `group` at the very least, whatever the state of
     the cache before the call: a kernel finds what kernels before it read or wrote.
 
-    A host loop costs every iteration of its body's plan."""
+    A host loop costs every iteration of its body's plan; what no call changes costs nothing."""
+    if settled(graph).issuperset(group.nodes):
+        return 0.0
     if group.body is not None:
         body, trips = host_loop(graph, group)
         return trips * plan_bound_us(body, group.body, calibration)

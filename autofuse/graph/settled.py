@@ -32,4 +32,5 @@ def settled(graph: Graph) -> frozenset[int]:
 def _draws(node: Node) -> bool:
     """Whether a node draws random numbers, in a loop's body too."""
     bodies = (value for _, value in node.attrs if isinstance(value, Graph))
-    return node.spec.family is Family.RANDOM or any(map(_draws, (n for b in bodies for n in b.nodes)))
+    inner = (n for body in bodies for n in body.nodes)
+    return node.spec.family is Family.RANDOM or any(map(_draws, inner))

@@ -91,4 +91,3 @@ def _panel(
     b.place_batch(matrix)
     at = packed.start(matrix, first)
     b.fill(packed.product, target, at, first, count, padded)
-

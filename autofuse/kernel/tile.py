@@ -33,8 +33,8 @@ def emit_tiles(
     packed: Mapping[int, tuple[str, PackedOperand]],
 ) -> None:  # fmt: skip
     """One segment in the tile schedule: the grid over blocks, and the work of each. `targets` names
-    the buffer of each output, `packed` that of what is packed beforehand. Raises LoweringError where a block would keep more than MOST_SCRATCH
-    bytes."""
+    the buffer of each output, `packed` that of operands that are packed beforehand. Raises
+    LoweringError where a block would keep more than MOST_SCRATCH bytes."""
     settings = TileSettings.of(launch)
     block = TileBlock(graph, form, tiles, emitter, frame, targets, settings, packed)
     before = len(emitter.body)

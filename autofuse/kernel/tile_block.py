@@ -28,6 +28,7 @@ from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, STAGE
 from autofuse.plan.tiles import Contraction, Tiles
 from autofuse.plan.types import LaunchConfig
 
+
 @dataclass(frozen=True, slots=True)
 class TileSettings:
     """What is chosen of a tile kernel: the register tile (columns of 4 bytes), the block of rows,

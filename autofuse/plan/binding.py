@@ -10,7 +10,7 @@ from autofuse.graph.settled import settled
 from autofuse.graph.types import Graph, Value
 from autofuse.plan.groups import is_source, reads
 from autofuse.plan.packing import Packing, packing_of
-from autofuse.plan.types import Candidate, FusionPlan
+from autofuse.plan.types import Candidate, FusionGroup, FusionPlan
 
 T = TypeVar("T")
 
@@ -40,6 +40,9 @@ class Binding:
         return tuple(known[k] if k in known else next(rest) for k in range(count))
 
 
+NOTHING_BOUND = Binding()
+
+
 @dataclass(frozen=True, slots=True)
 class Division:
     """A plan cut in two: positions of the groups that run once, each group's panels (None: it has
@@ -62,6 +65,12 @@ def groups_once(graph: Graph, plan: FusionPlan) -> frozenset[int]:
             found.add(position)
             there.update(group.outputs)
     return frozenset(found)
+
+
+def groups_of_calls(graph: Graph, plan: FusionPlan) -> tuple[FusionGroup, ...]:
+    """The groups that run in each call, in order."""
+    once = groups_once(graph, plan)
+    return tuple(group for k, group in enumerate(plan.groups) if k not in once)
 
 
 def _are_there(graph: Graph, values: Iterable[Value], there: Collection[Value]) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from autofuse.graph.settled import constant_inputs
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.types import Literal
-from autofuse.plan.binding import Binding, Division, divided
+from autofuse.plan.binding import NOTHING_BOUND, Binding, Division, divided
 from autofuse.plan.groups import host_loop, is_inline, is_source, reads
 from autofuse.plan.packing import Packing, packing_of
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
@@ -24,7 +24,8 @@ ALIGN = 64
 @dataclass(frozen=True, slots=True)
 class Ref:
     """Where an array is: the start of `space` ("in", "const", "out" number `index`, "held", which
-    is prepared for calls, or "work"), plus `offset` bytes, plus `stride` bytes per iteration of the loop at nesting `level`."""
+    is prepared for calls, or "work"), plus `offset` bytes, plus `stride` bytes per iteration of the
+    loop at nesting `level`."""
 
     space: str
     index: int = 0
@@ -83,7 +84,7 @@ class Schedule:
     workspace: int
     owners: tuple[int, ...] = ()
     prepare: tuple[Step, ...] = ()
-    binding: Binding = Binding()
+    binding: Binding = NOTHING_BOUND
 
     @property
     def everything(self) -> tuple[Step, ...]:
