@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from autofuse.graph.settled import settled
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
+from autofuse.plan.binding import may_run_once
 from autofuse.plan.groups import reads
 from autofuse.plan.packing import packing_of
 from autofuse.plan.parameters import (
@@ -77,7 +77,7 @@ class CpuLaunchSpace:
         self, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str
     ) -> LaunchConfig:
         kind = self.kind(graph, group)
-        if settled(graph).issuperset(group.nodes):
+        if may_run_once(graph, group.nodes):
             chooser = first_option  # it runs before any call: no choice is worth a measurement
         facts = tile_facts(graph, group) if kind in TILES else None
 

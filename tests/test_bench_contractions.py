@@ -239,7 +239,8 @@ def test_from_options_to_the_file(tiny, tmp_path):
     data = json.loads(output.read_text())
     assert [r["case"] for r in data["rows"]] == ["b1 m3 n5 k7 NN", "b2 m2 n4 k3 TN"]
     for r in data["rows"]:
-        assert r["ours_us"] > 0 and r["ours_packed_us"] > 0 and set(r["peer_us"]) == {"openblas"} and not r["failed"]
+        assert r["ours_us"] > 0 and r["ours_packed_us"] > 0
+        assert set(r["peer_us"]) == {"openblas"} and not r["failed"]
     assert data["missing"] == {"onednn": "not there"} and data["threads"] >= 1 and data["cpu"]
     assert data["options"]["seed"] == 3 and "product" in data["summary"]
     assert "missing: onednn: not there" in found["table"]

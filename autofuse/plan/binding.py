@@ -54,6 +54,12 @@ class Division:
     held: tuple[Value, ...]
 
 
+def may_run_once(graph: Graph, nodes: Collection[int]) -> bool:
+    """Whether a group computes from constants alone what no call changes. What reads nothing at all
+    is left to calls, where it is as good as it is in graphs without constants."""
+    return settled(graph).issuperset(nodes) and bool(reads(graph, nodes))
+
+
 def groups_once(graph: Graph, plan: FusionPlan) -> frozenset[int]:
     """Positions of the groups that run once: no call changes what they compute, and what they read
     is there before any call."""
@@ -61,7 +67,7 @@ def groups_once(graph: Graph, plan: FusionPlan) -> frozenset[int]:
     there: set[Value] = set()
     found: set[int] = set()
     for position, group in enumerate(plan.groups if known else ()):
-        if known.issuperset(group.nodes) and _are_there(graph, reads(graph, group.nodes), there):
+        if may_run_once(graph, group.nodes) and _are_there(graph, reads(graph, group.nodes), there):
             found.add(position)
             there.update(group.outputs)
     return frozenset(found)
