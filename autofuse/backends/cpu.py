@@ -80,7 +80,7 @@ def kernel_of(run: Run) -> Kernel:
 
 
 @lru_cache(maxsize=2048)
-def rendered(group: Graph, launch: LaunchConfig, packs: bool = False) -> CKernelText:
+def rendered(group: Graph, launch: LaunchConfig, packs: bool) -> CKernelText:
     """The kernel of a group given as its own graph (see `extract`), or the one that packs its
     panels, kept for who asks again."""
     kernel = (lower_panels if packs else lower)(group, launch, "KERNEL")
@@ -133,12 +133,10 @@ def kernel_code(run: Run) -> str:
     if uses_blas(run.graph, run.group, run.launch, C):
         return library_code(run, library_task(run), *ENTRY_FLAGS)
     group = extract(run.graph, run.group)[0]
-    kernel = rendered(group, run.launch)
+    kernel = rendered(group, run.launch, False)
     flags = (*BASE_FLAGS, *flags_of(run.launch))
     packing = (
-        (rendered(group, run.launch, packs=True).text,)
-        if packed_operands(group, run.launch)
-        else ()
+        (rendered(group, run.launch, True).text,) if packed_operands(group, run.launch) else ()
     )
     text = (kernel.text, str(kernel.iterations), *packing)
     return content_key(["kernel", *flags, C.prelude, *text])
