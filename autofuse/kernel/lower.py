@@ -15,7 +15,7 @@ from autofuse.kernel.thread_per_element import ThreadPerElement
 from autofuse.kernel.tile import emit_tiles
 from autofuse.kernel.values import Frame
 from autofuse.plan.packing import PackedOperand, packed_operands, reads_beside
-from autofuse.plan.parameters import LOOP_UNROLL, STAGE, TILE
+from autofuse.plan.parameters import LOOP_UNROLL, MERGE, STAGE, TILE
 from autofuse.plan.tiles import tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
@@ -31,8 +31,8 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
 
     Parameters are the group's inputs `in0..` in order, panels that `lower_panels` packs (inputs
     that only those are made of are left out), then its outputs `out0..`. Reads the launch
-    parameters TILE, LOOP_UNROLL and STAGE; the others are left to passes and the printer as facts.
-    Raises LoweringError when the group is not a legal kernel, or a loop's iterations are no
+    parameters TILE, LOOP_UNROLL, STAGE and MERGE; the others are left to passes and the printer as
+    facts. Raises LoweringError when the group is not a legal kernel, or a loop's iterations are no
     multiple of `loop_unroll`, and LaunchSettingError."""
     verdict, emitter = forms_of(group), Emitter()
     operands = packed_operands(group, launch)
@@ -57,7 +57,8 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
         if tiles is not None:
             emit_tiles(group, form, tiles, emitter, frame, targets, launch, packed)
         elif form.kind == "row":
-            BlockPerRow(group, form, emitter, frame, targets).emit(STAGE.of(launch))
+            rows = BlockPerRow(group, form, emitter, frame, targets, merge=MERGE.of(launch))
+            rows.emit(STAGE.of(launch))
         else:
             items = ThreadPerElement(group, form, emitter, frame, targets)
             items.emit(TILE.of(launch), LOOP_UNROLL.of(launch))
