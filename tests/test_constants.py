@@ -3,11 +3,14 @@ right operands of products packed once."""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cli_tools import call
 
 import autofuse
 from autofuse import AutofuseError
@@ -173,6 +176,15 @@ def test_a_compiled_function_takes_the_other_inputs_only(plan: str | None, tmp_p
         fast(x, x)
 
 
+def test_a_compiled_function_for_cuda_takes_constants_too() -> None:
+    x = np.ones((4, 8), np.float32)
+    fast = autofuse.compile(layer(), device="cuda-emulated", plan="fused", constants=weights())
+    assert np.allclose(fast(x)[0], expected(x, weights()), atol=1e-5)
+    turned = autofuse.compile(layer(), device="cuda-emulated", plan="unfused", constants=weights())
+    assert np.allclose(turned(x)[0], expected(x, weights()), atol=1e-5)
+    assert turned.prepared_bytes >= 4 * 16 * 8 and turned.candidate != fast.candidate
+
+
 def test_strided_weights_are_read_as_they_are_meant() -> None:
     given_, x = weights(), np.ones((4, 8), np.float32)
     turned = {"w": np.asfortranarray(given_["w"]), "b": np.repeat(given_["b"], 2)[::2]}
@@ -260,3 +272,24 @@ def test_baselines_plan_a_graph_with_weights_by_their_own_rules() -> None:
             for c in (False, True)
         )
         assert plain == fixed
+
+
+# The command line
+
+
+def test_show_and_run_tell_what_is_prepared_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, db = str(tmp_path / "layer.json"), str(tmp_path / "db")
+    autofuse.save(layer(), path)
+    common = ("--plan", "fused", "--device", "cpu", "--db", db)
+    shown = call(capsys, "show", path, *common)
+    assert re.search(
+        r"constants \(w, b\) are prepared once: 1 kernel, .* kept for calls", shown.out
+    )
+    ran = call(capsys, "run", path, *common)
+    assert ran.code == 0 and re.search(r"constants \(w, b\) bound once: .* kept", ran.out)
+    unfused = ("--plan", "unfused", "--device", "cpu", "--db", db, "--format", "json")
+    data = json.loads(call(capsys, "show", path, *unfused).out)
+    assert [group["once"] for group in data["groups"]].count(True) == 2
+    assert data["plan"]["constants"]["prepared_bytes"] >= 4 * 16 * 8

@@ -139,7 +139,10 @@ class LoadedLibrary:
         binding = self.artifact.binding
         types = binding.chosen(self.artifact.inputs)
         check_types("constant", constants, types)
-        copies = dict(zip(binding.bound, map(aligned_copy, constants, types), strict=True))
+        copies = {
+            k: aligned_copy(array, type_) if k in binding.read else np.ascontiguousarray(array)
+            for k, array, type_ in zip(binding.bound, constants, types, strict=True)
+        }
         held = aligned_empty(_bytes_type(binding.held))
         held.fill(_UNPREPARED)
         workspace = aligned_empty(_bytes_type(binding.workspace))
