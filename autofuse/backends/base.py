@@ -5,7 +5,7 @@ void **blas)`. `buffers` holds inputs, then literals, then outputs, all row-majo
 in a program with declared constants last what is prepared of them: ENTRY_prepare, of the same
 signature, runs before the first call and writes that (outputs are null then);
 `workspace` is 64-byte aligned scratch of `workspace` bytes; `blas` is (sgemm, dgemm,
-set_threads or null, the thread pool's af_parallel). A nonzero
+set_threads or null, the thread pool's af_parallel, the table of `onednn.c` or null). A nonzero
 result is a launch failure code.
 """
 
@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from autofuse.kernel.onednn import DnnlCall
 from autofuse.ops.types import AutofuseError, Literal, TensorType
 from autofuse.plan.binding import NOTHING_BOUND, Binding
 from autofuse.records import Blame
 
 ALIGNMENT = 64
+DnnlCalls = tuple[tuple[DnnlCall, ...], ...]
 
 
 class BlamedError(AutofuseError):
@@ -73,7 +75,8 @@ class Source:
 @dataclass(frozen=True, slots=True)
 class Program:
     """Everything one shared library is built from; `workspace` is in bytes. `inputs` are all of
-    the graph's; constants among them are bound as `binding` says."""
+    the graph's; constants among them are bound as `binding` says. `calls` are those of oneDNN, each
+    by its pieces, that are made ready when the library is loaded."""
 
     sources: tuple[Source, ...]
     entry: str
@@ -81,6 +84,7 @@ class Program:
     outputs: tuple[TensorType, ...]
     constants: tuple[Literal, ...] = ()
     workspace: int = 0
+    calls: DnnlCalls = ()
     binding: Binding = NOTHING_BOUND
 
     def __post_init__(self) -> None:
@@ -100,6 +104,7 @@ class Artifact:
     outputs: tuple[TensorType, ...]
     constants: tuple[Literal, ...]
     workspace: int
+    calls: DnnlCalls = ()
     binding: Binding = NOTHING_BOUND
 
 

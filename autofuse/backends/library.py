@@ -16,6 +16,8 @@ import numpy as np
 
 from autofuse.backends.base import ALIGNMENT, Artifact, LaunchError
 from autofuse.backends.blas import blas_pointers
+from autofuse.backends.onednn import OneDnnError
+from autofuse.backends.onednn_calls import PreparedCalls
 from autofuse.backends.pool import pool_pointer
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError, TensorType
@@ -84,6 +86,16 @@ def _is_whole(artifact: Artifact, error: Exception) -> bool:
     return artifact.path.is_file() and "Cannot allocate memory" not in str(error)
 
 
+def _prepared(artifact: Artifact) -> PreparedCalls | None:
+    """The artifact's calls of oneDNN, which is not even looked for where there are none."""
+    if not artifact.calls:
+        return None
+    try:
+        return PreparedCalls(artifact.calls)
+    except OneDnnError as error:
+        raise LaunchError(f"the plan cannot run here: {error}", error.blame) from error
+
+
 def _give_back(free: list[np.ndarray], memory: np.ndarray) -> None:
     if len(free) < _KEPT_PER_OUTPUT:
         free.append(memory)
@@ -105,7 +117,9 @@ class LoadedLibrary:
         self.held: np.ndarray | None = None
         self.constants = tuple(aligned_copy(c.array(), c.type) for c in artifact.constants)
         self.workspace = aligned_empty(_bytes_type(artifact.workspace))
-        self._blas = (ctypes.c_void_p * 4)(*blas_pointers(), pool_pointer())
+        self._calls = _prepared(artifact)
+        dnnl = 0 if self._calls is None else self._calls.address
+        self._blas = (ctypes.c_void_p * 5)(*blas_pointers(), pool_pointer(), dnnl)
         try:
             self._handle: ctypes.CDLL | None = ctypes.CDLL(str(artifact.path))
             self._entry = self._handle[artifact.entry]
@@ -133,6 +147,8 @@ class LoadedLibrary:
             if self._handle is not None:
                 _ctypes.dlclose(self._handle._handle)
                 self._handle = None
+                if self._calls is not None:
+                    self._calls.close()
 
     def prepare(self, constants: Sequence[np.ndarray]) -> None:
         """See `Runnable`. What calls read of constants is copied; the rest is let go."""

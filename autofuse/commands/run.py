@@ -68,6 +68,8 @@ def run(
     compiled = compile_graph(
         graph, device=kind.name, target=target, db=db, plan=plan, constants=constants
     )
+    for line in compiled.notes:
+        note(line)
     given = [array for k, array in enumerate(arrays) if k not in fixed]
     results = dict(zip(output_keys(graph), compiled(*given), strict=True))
     if output is not None:

@@ -22,18 +22,19 @@ class CompiledPlan:
     used in place on the current stream (the results are then CuPy arrays, which all of them take
     by DLPack), or NumPy's. `origin` says where the plan came from ("best ..." or a baseline's
     name), `device` where it runs. Results are tuples of arrays whose memory is used again once the
-    caller has let go of them. `mode` is "graph" (the default) or "eager" on CUDA.
+    caller has let go of them. `mode` is "graph" (the default) or "eager" on CUDA. `notes` are
+    sentences about better plans that cannot be built here.
 
     Constants are copied and prepared when it is made, which took `prepare_s` seconds and keeps
     `prepared_bytes`; what becomes of the caller's arrays afterwards changes nothing."""
 
     def __init__(
         self, backend: Backend, graph: Graph, candidate: Candidate, origin: str, mode: str = "",
-        constants: Mapping[str, Any] | None = None,
+        notes: tuple[str, ...] = (), constants: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         fixed = chosen_constants(graph, constants)
         built = backend.build(backend.program(graph, candidate))
-        self.graph, self.candidate, self.origin = graph, candidate, origin
+        self.graph, self.candidate, self.origin, self.notes = graph, candidate, origin, notes
         self.device, self.compile_s = backend.name, built.compile_s
         self._loaded: Runnable = backend.load(built.artifact, mode)
         begun = time.perf_counter()

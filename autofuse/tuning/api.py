@@ -20,7 +20,14 @@ from autofuse.records import Environment
 from autofuse.runtime.compiled import CompiledPlan, chosen_constants
 from autofuse.tuning.cache_state import cache_state
 from autofuse.tuning.evaluate import BuildResult, build, kernels_of
-from autofuse.tuning.plans import BEST, FUSED, best_plan, plan_named, untuned_candidate
+from autofuse.tuning.plans import (
+    BEST,
+    FUSED,
+    best_plan,
+    known_plans,
+    plan_named,
+    untuned_candidate,
+)
 from autofuse.tuning.refusals import kept_apart
 from autofuse.tuning.together import time_together
 from tuning_db import Store
@@ -40,7 +47,8 @@ def compile(  # autofuse.compile is the public name
     mode: str = "",
     constants: Mapping[str, Any] | None = None,
 ) -> CompiledPlan:
-    """A callable for `graph`: the best plan known, else one by rules; `.origin` says which.
+    """A callable for `graph`: the best plan known that can be built here, else one by rules;
+    `.origin` says which, and `.notes` of better ones what they lack here.
 
     `target` names a GPU that device "cuda-emulated" stands for. `plan` asks for a plan by name or
     gives it. `mode` says how device "cuda" issues it: "graph" (the default) or "eager".
@@ -52,17 +60,19 @@ def compile(  # autofuse.compile is the public name
     graph = canonical(graph)
     chosen_constants(graph, constants)  # before anything is built
 
-    def made(candidate: Candidate, origin: str) -> CompiledPlan:
-        return CompiledPlan(backend, graph, candidate, origin, mode, constants)
+    def made(candidate: Candidate, origin: str, notes: tuple[str, ...] = ()) -> CompiledPlan:
+        return CompiledPlan(backend, graph, candidate, origin, mode, notes, constants)
 
     if isinstance(plan, Candidate):
         return made(plan, plan.origin or "given")
     if plan is None:
-        known = best_plan(graph, device=device, target=target, db=db)
+        known, passed = known_plans(graph, backend, db)
+        notes = tuple(map(str, passed))
         if known is not None:
-            return made(known.candidate, f"best ({known.candidate.origin})")
+            best = "best that can be built here" if passed else BEST
+            return made(known.candidate, f"{best} ({known.candidate.origin})", notes)
         untuned = untuned_candidate(graph, kind)
-        return made(untuned, untuned.origin)
+        return made(untuned, untuned.origin, notes)
     return made(plan_named(graph, plan, device=device, target=target, db=db), plan)
 
 

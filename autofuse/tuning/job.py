@@ -180,6 +180,10 @@ class Job:
             return True
         return candidate_bytes(self.graph, candidate_from_json(record.candidate)) <= self.max_memory
 
+    def lacking(self, record: Measurement) -> str:
+        """What a measured plan calls that is not here, in a sentence; "" where nothing is."""
+        return self.backend.lacking(candidate_from_json(record.candidate))
+
     def ranked(self, most: int) -> list[Measurement]:
         """At most so many records of what works, is current and fits the memory, fastest first."""
         timed = [(m.timing.median_us, d) for d, m in self.stored.items() if m.timing is not None]
