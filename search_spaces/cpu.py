@@ -10,7 +10,9 @@ from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
 from autofuse.kernel.onednn import DnnlCall, dnnl_group
 from autofuse.ops.spec import Family
+from autofuse.plan.binding import may_run_once
 from autofuse.plan.groups import reads
+from autofuse.plan.packing import packing_of
 from autofuse.plan.parameters import (
     BLAS,
     C_IMPL,
@@ -22,6 +24,7 @@ from autofuse.plan.parameters import (
     LOOP_UNROLL,
     MERGE,
     ONEDNN,
+    PREPACK,
     STREAM,
     THREADS,
     TILE,
@@ -93,6 +96,8 @@ class CpuLaunchSpace:
         self, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str
     ) -> LaunchConfig:
         kind = self.kind(graph, group)
+        if may_run_once(graph, group.nodes):
+            chooser = first_option  # it runs before any call: no choice is worth a measurement
         facts = tile_facts(graph, group) if kind in TILES else None
 
         def offer(row: LaunchParameter[Any], made: Chosen) -> tuple[Setting, ...]:
@@ -100,6 +105,8 @@ class CpuLaunchSpace:
                 return self._implementations(graph, group, kind, made["threads"])
             if made.get(C_IMPL.name) in (BLAS, ONEDNN):
                 return ()  # a library decides itself
+            if row is PREPACK:
+                return _prepack(graph, group, facts)
             if row.name in TILE_PARAMETERS or (row is VECTOR_BITS and kind in TILES):
                 return self._tiled(row, made, facts)
             if row is THREADS:
@@ -142,6 +149,13 @@ class CpuLaunchSpace:
             if found is not None:
                 return found
         return tile_options(row.name, facts, made["threads"], self.vector_bits)
+
+
+def _prepack(graph: Graph, group: FusionGroup, facts: TileFacts | None) -> tuple[Setting, ...]:
+    """Where some right operand is made of constants, packing it once comes first."""
+    if facts is None or packing_of(graph, group, LaunchConfig.of(prepack=True)) is None:
+        return ()
+    return (True, False)
 
 
 def _threads(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:

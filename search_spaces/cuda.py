@@ -15,6 +15,7 @@ from autofuse.kernel.dialects import CUDA
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Motion, OpSpec
 from autofuse.ops.types import OpCall
+from autofuse.plan.binding import may_run_once
 from autofuse.plan.forms import local_shape
 from autofuse.plan.groups import reads
 from autofuse.plan.parameters import (
@@ -148,6 +149,8 @@ class CudaLaunchSpace:
         self, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str
     ) -> LaunchConfig:
         kind = self.kind(graph, group)
+        if may_run_once(graph, group.nodes):
+            chooser = first_option  # it runs before any call: no choice is worth a measurement
         offer = partial(_offer, self.limits, _facts(graph, group, kind))
         facts = tile_facts(graph, group) if kind in TILES else None
         if facts is not None:

@@ -84,9 +84,9 @@ def turned() -> Graph:
     return canonical(b.build([b.add("transpose", b.input("x", (512, 256), "f32"), perm=(1, 0))]))
 
 
-def product() -> Graph:
+def product(constant: bool = False) -> Graph:
     b = GraphBuilder()
-    x, y = b.input("x", (64, 32), "f32"), b.input("y", (32, 48), "f32")
+    x, y = b.input("x", (64, 32), "f32"), b.input("y", (32, 48), "f32", constant=constant)
     none: tuple[int, ...] = ()
     made = b.add("dot_general", x, y, lhs_batch=none, rhs_batch=none, lhs_contract=(1,),
                  rhs_contract=(0,))  # fmt: skip
@@ -128,7 +128,8 @@ def ordered() -> Graph:
 
 GRAPHS = {"item": pointwise(), "turned": turned(), "row": rows_folded(), "loop": looped(),
           "short": rows_folded(512, 4096), "gemm": product(), "fused": fused(),
-          "summed": summed(), "ordered": ordered()}  # fmt: skip
+          "summed": summed(), "weighted": product(constant=True),
+          "ordered": ordered()}  # fmt: skip
 SPACES: dict[str, LaunchSpace] = {"c": CpuLaunchSpace(), "cuda": CudaLaunchSpace(DEFAULT_TARGET)}
 # Of a library call there is no text, and what is derived is not said.
 ROWS = [

@@ -24,9 +24,10 @@ from autofuse.commands.common import (
 )
 from autofuse.commands.output import Format, emit, note, plural, size
 from autofuse.commands.plan_tree import plan_data, traffic_text, tree_lines
-from autofuse.cost.bounds import peak_bytes
+from autofuse.cost.bounds import candidate_bytes
 from autofuse.devices import DeviceKind, speaking
 from autofuse.graph.canonical import canonical, digest
+from autofuse.graph.keys import input_keys
 from autofuse.graph.types import Graph
 from autofuse.plan.schedule import kernel_runs, launches_per_call, schedule
 from autofuse.plan.types import Candidate
@@ -106,6 +107,7 @@ def _candidate(
 def _data(
     name: str, graph: Graph, chosen: str, candidate: Candidate, kind: DeviceKind
 ) -> dict[str, Any]:
+    made = schedule(graph, candidate)
     return {
         "name": name,
         "graph": {"digest": digest(graph), "nodes": len(graph.nodes)},
@@ -113,8 +115,13 @@ def _data(
             "name": chosen,
             "origin": candidate.origin,
             "digest": candidate.digest,
-            "launches_per_call": launches_per_call(schedule(graph, candidate).steps),
-            "peak_bytes": peak_bytes(graph, candidate.plan),
+            "launches_per_call": launches_per_call(made.steps),
+            "peak_bytes": candidate_bytes(graph, candidate),
+            "constants": {
+                "inputs": [input_keys(graph)[k] for k in made.binding.bound],
+                "kernels": launches_per_call(made.prepare),
+                "prepared_bytes": made.binding.held,
+            },
         },
         **plan_data(graph, candidate, kind.dialect),
     }
@@ -140,6 +147,13 @@ def _tree(data: dict[str, Any]) -> Iterator[str]:
     launches = plural(plan["launches_per_call"], "launch").replace("launchs", "launches")
     yield f"plan {plan['name']}{origin}, {launches} a call, {traffic_text(data['traffic'])}"
     yield f"{size(plan['peak_bytes'])} of intermediates alive at once"
+    fixed = plan["constants"]
+    if fixed["inputs"]:
+        kernels = plural(fixed["kernels"], "kernel")
+        yield (
+            f"constants ({', '.join(fixed['inputs'])}) are prepared once: {kernels}, "
+            f"{size(fixed['prepared_bytes'])} kept for calls"
+        )
     yield from tree_lines(data["groups"])
 
 
@@ -192,8 +206,8 @@ def _kernels(graph: Graph, candidate: Candidate, speaker: DeviceKind) -> Iterato
     from autofuse.tuning.contests import NAMES
 
     seen: set[tuple[Any, ...]] = set()
-    for run in kernel_runs(schedule(graph, candidate).steps):
-        key = (run.graph, run.group, run.launch)
+    for run in kernel_runs(schedule(graph, candidate).everything):
+        key = (run.graph, run.group, run.launch, run.packs)
         if key in seen:
             continue
         seen.add(key)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from autofuse.cost.work import Work, group_work
-from autofuse.graph.types import Graph
+from autofuse.graph.types import Graph, Value
 from autofuse.ops.types import AutofuseError
+from autofuse.plan.binding import may_run_once
 from autofuse.plan.groups import host_loop
 from autofuse.plan.schedule import schedule
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
@@ -93,6 +94,9 @@ class Calibration:
         )
 
 
+# Microseconds that a kernel counts for which runs once, before any call: next to nothing, but of
+# plans that cost calls the same the one that prepares least is chosen.
+ONCE_US = 1e-3
 # Where nothing was measured: a fast desktop, faster than most.
 NOMINAL = Calibration(2.0, 50.0, 500.0, 100.0, 1000.0, 400.0)
 
@@ -101,11 +105,20 @@ def group_bound_us(graph: Graph, group: FusionGroup, calibration: Calibration) -
     """Microseconds one call of the plan spends in `group` at the very least, whatever the state of
     the cache before the call: a kernel finds what kernels before it read or wrote.
 
-    A host loop costs every iteration of its body's plan."""
-    if group.body is not None:
+    A host loop costs every iteration of its body's plan; what no call changes next to nothing."""
+    if group.body is not None and not may_run_once(graph, group.nodes):
         body, trips = host_loop(graph, group)
         return trips * plan_bound_us(body, group.body, calibration)
-    return work_bound_us(group_work(graph, group.nodes, group.outputs), calibration)
+    return kernel_bound_us(graph, group.nodes, group.outputs, calibration)
+
+
+def kernel_bound_us(
+    graph: Graph, nodes: Collection[int], outputs: Sequence[Value], calibration: Calibration
+) -> float:
+    """As `group_bound_us`, of one kernel; ONCE_US where it need not run in a call."""
+    if may_run_once(graph, nodes):
+        return ONCE_US
+    return work_bound_us(group_work(graph, tuple(nodes), tuple(outputs)), calibration)
 
 
 def plan_bound_us(graph: Graph, plan: FusionPlan, calibration: Calibration) -> float:
@@ -125,9 +138,16 @@ def work_bound_us(work: Work, calibration: Calibration, *, warm: bool = True) ->
 
 
 def peak_bytes(graph: Graph, plan: FusionPlan) -> int:
-    """Bytes of intermediates alive at once, with buffers reused; inputs and outputs apart."""
+    """Bytes of intermediates alive at once, with buffers reused, and of values prepared from
+    constants (panels apart, which depend on launches); inputs and outputs apart."""
     launches = tuple(LaunchConfig() for _ in plan.groups)
     bodies = tuple(
         () if g.body is None else tuple(LaunchConfig() for _ in g.body.groups) for g in plan.groups
     )
-    return schedule(graph, Candidate(plan, launches, bodies)).workspace
+    return candidate_bytes(graph, Candidate(plan, launches, bodies))
+
+
+def candidate_bytes(graph: Graph, candidate: Candidate) -> int:
+    """As `peak_bytes`, with the panels that are packed once."""
+    made = schedule(graph, candidate)
+    return made.workspace + made.binding.held

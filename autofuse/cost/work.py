@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 
+from autofuse.graph.settled import settled
 from autofuse.graph.types import Graph, Value
 from autofuse.ops import needs
 from autofuse.ops.spec import Family
@@ -145,15 +146,25 @@ def group_work(graph: Graph, nodes: Sequence[int], outputs: Sequence[Value]) -> 
         moved += own.nbytes
     ordered = sorted(nodes)
     _needed(table, ordered, least)
-    inside = set(ordered)
+    known, written = settled(graph), moved
+    # What no call changes may have been computed before any call.
+    each = [node for node in ordered if node not in known]
+    moved += _read(table, ordered, least)
+    if len(each) < len(ordered):
+        moved = min(moved, written + _read(table, each, least))
+    return _arithmetic(table, each, least) + Work(nbytes=float(moved))
+
+
+def _read(table: _Table, nodes: Sequence[int], least: Mapping[int, int]) -> int:
+    """Bytes that these nodes read at least of what others make."""
+    inside = set(nodes)
     read = {
         (operand.value, operand.width)
-        for node in ordered
+        for node in nodes
         for operand in table.facts(node).operands
         if operand.width and operand.node not in inside
     }
-    moved += sum(least.get(value, 0) * width for value, width in read)
-    return _arithmetic(table, ordered, least) + Work(nbytes=float(moved))
+    return sum(least.get(value, 0) * width for value, width in read)
 
 
 def _needed(table: _Table, ordered: Sequence[int], least: dict[int, int]) -> None:

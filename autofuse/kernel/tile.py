@@ -19,9 +19,10 @@ from autofuse.kernel.values import ElementSource, Frame
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load
 from autofuse.ops.spec import Index
-from autofuse.plan.forms import ROW_SCRATCH, Form
-from autofuse.plan.online import online_of
-from autofuse.plan.tiles import Contraction, Tiles, row_scratch
+from autofuse.plan.forms import Form
+from autofuse.plan.online import online_under
+from autofuse.plan.packing import PackedOperand
+from autofuse.plan.tiles import Contraction, Tiles
 from autofuse.plan.types import LaunchConfig
 
 # Bytes of scratch of a block, which are on a thread's stack on a CPU: half of what it usually has.
@@ -31,16 +32,15 @@ MOST_SCRATCH = 4 << 20
 def emit_tiles(
     graph: Graph, form: Form, tiles: Tiles, emitter: Emitter, frame: Frame,
     targets: dict[Value, str], launch: LaunchConfig,
+    packed: Mapping[int, tuple[str, PackedOperand]],
 ) -> None:  # fmt: skip
     """One segment in the tile schedule: the grid over blocks, and the work of each. `targets` names
-    the buffer of each output. Raises LoweringError where a block would keep more than MOST_SCRATCH
-    bytes."""
+    the buffer of each output, `packed` that of operands that are packed beforehand. Raises
+    LoweringError where a block would keep more than MOST_SCRATCH bytes."""
     settings = TileSettings.of(launch)
-    online = online_of(graph, form, tiles)
-    if not settings.column_block and row_scratch(graph, form, tiles) <= ROW_SCRATCH:
-        online = None
+    online = online_under(graph, form, tiles, launch)
     turned = online is not None
-    block = TileBlock(graph, form, tiles, emitter, frame, targets, settings, turned=turned)
+    block = TileBlock(graph, form, tiles, emitter, frame, targets, settings, packed, turned=turned)
     before = len(emitter.body)
     with block.grid():
         if online is not None:

@@ -8,7 +8,7 @@ panels that are packed just before use, rows in tiles.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -22,12 +22,11 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Sym
 from autofuse.ops.spec import Index
 from autofuse.plan.forms import Form
+from autofuse.plan.packing import LANES as LANES
+from autofuse.plan.packing import PackedOperand, tile_columns
 from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, STAGE, TERM_BLOCK
 from autofuse.plan.tiles import Contraction, Tiles
 from autofuse.plan.types import LaunchConfig
-
-# Columns that the last panel of a product is filled up to.
-LANES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +78,18 @@ class RightPanel:
 
 class TileBlock:
     """One segment in the tile schedule, inside its grid loop. `targets` names the buffer of each
-    output."""
+    output, `packed` that of right operands that are packed beforehand, by product."""
 
     def __init__(
         self, graph: Graph, form: Form, tiles: Tiles, emitter: Emitter, frame: Frame,
-        targets: dict[Value, str], settings: TileSettings, *, turned: bool = False,
+        targets: dict[Value, str], settings: TileSettings,
+        packed: Mapping[int, tuple[str, PackedOperand]] | None = None, *, turned: bool = False,
     ) -> None:  # fmt: skip
         self.graph, self.form, self.tiles, self.e = graph, form, tiles, emitter
         self.base, self.targets, self.tags = frame, targets, dict(form.tags)
-        widest = max(self.dtype(p).itemsize for p in tiles.products)
-        self.s = s = replace(settings, columns=max(1, settings.columns * 4 // widest))
+        self.packed = packed or {}
+        columns = tile_columns(graph, tiles.products, settings.columns)
+        self.s = s = replace(settings, columns=columns)
         self.rows, self.columns = self._extent(tiles.rows), self._extent(tiles.columns)
         # Blocks of one height, as far as tiles allow (`turned`: rows are the columns of tiles).
         unit = s.columns if turned else s.rows
@@ -97,6 +98,7 @@ class TileBlock:
         wide = min(s.column_block or self.columns, self.columns)
         self.width = min(-(-wide // s.columns) * s.columns, self.columns)
         self.batch: dict[int, Expr] = {}
+        self.matrix: Expr = ix.lit(0)
         # Terms that products need where a mask leaves out the rest, in the present block.
         self.needed_terms: dict[int, Expr] = {}
         self.first_row: Expr = ix.lit(0)
@@ -108,7 +110,7 @@ class TileBlock:
         high, broad = -(-self.rows // self.height), -(-self.columns // self.width)
         batches = self._extent(self.tiles.batch)
         block = self.e.open("b", batches * high * broad)
-        self._place_batch(self.e.let_index(ix.idiv(block, high * broad), "z", batches))
+        self.place_batch(self.e.let_index(ix.idiv(block, high * broad), "z", batches))
         row = self.e.let_index(ix.imod(ix.idiv(block, broad), high), "y", high)
         column = self.e.let_index(ix.imod(block, broad), "x", broad)
         self.first_row, self.first_column = ix.imul(row, self.height), ix.imul(column, self.width)
@@ -118,7 +120,16 @@ class TileBlock:
     def _extent(self, axes: tuple[int, ...]) -> int:
         return math.prod(self.form.parallel[a] for a in axes)
 
-    def _place_batch(self, number: Expr) -> None:
+    @contextmanager
+    def matrices(self, count: int) -> Iterator[Expr]:
+        """A grid over `count` pieces that are not blocks of rows."""
+        block = self.e.open("b", count)
+        yield block
+        self.e.close("grid", block, ix.lit(count))
+
+    def place_batch(self, number: Expr) -> None:
+        """From here on the batch is its matrix `number`."""
+        self.matrix = number
         extents = tuple(self.form.parallel[a] for a in self.tiles.batch)
         at = ix.delinearize(number, extents)
         named = (self.e.let_index(i, "z", n) for i, n in zip(at, extents, strict=True))
@@ -298,6 +309,8 @@ class TileBlock:
 
     def right(self, p: Contraction, column: Expr, count: int, cut: int, number: Expr) -> RightPanel:
         """The right operand of one panel: as it lies, or packed, the last one filled up."""
+        if p.node in self.packed:
+            return self._beforehand(p, column, count, cut, number)
         if self.s.pack or count < self.s.columns:
             return self._packed(p, column, count, cut, number)
         found = self.right_in_memory(p, column, count, cut, number)
@@ -319,9 +332,28 @@ class TileBlock:
     def _packed(
         self, p: Contraction, column: Expr, count: int, cut: int, number: Expr
     ) -> RightPanel:
-        dtype = self.dtype(p)
         padded = -(-count // LANES) * LANES
-        buffer = self.e.local(dtype, (cut or p.terms) * padded, "panel")
+        buffer = self.e.local(self.dtype(p), (cut or p.terms) * padded, "panel")
+        self.fill(p, buffer, ix.lit(0), column, count, padded, cut, number)
+        return RightPanel(Panel(buffer, ix.lit(0), padded), padded)
+
+    def _beforehand(
+        self, p: Contraction, column: Expr, count: int, cut: int, number: Expr
+    ) -> RightPanel:
+        """A panel that was packed by a kernel of its own (`pack_panels.py`)."""
+        buffer, packed = self.packed[p.node]
+        width = packed.columns if count == packed.columns else packed.last
+        start = packed.start(self.matrix, column)
+        start = ix.iadd(start, ix.imul(number, cut * width))
+        return RightPanel(Panel(buffer, start, width), width)
+
+    def fill(
+        self, p: Contraction, buffer: str, begin: Expr, column: Expr, count: int, padded: int,
+        cut: int = 0, number: Expr = ix.lit(0),  # noqa: B008 - frozen
+    ) -> None:  # fmt: skip
+        """Copy the terms of a block of `count` columns of the right operand into a buffer, from
+        `begin` on, each with zeros up to `padded` columns."""
+        dtype = self.dtype(p)
         frame = Frame(self.graph, self.e, dict(self.base.sources))
         step = self.e.open("k", cut or p.terms)
         term = self.e.let_index(ix.iadd(ix.imul(number, cut), step), "t", p.terms)
@@ -330,7 +362,7 @@ class TileBlock:
         place = self.e.let_index(ix.iadd(column, lane), "n", p.width)
         index = self.out_index(p, ix.lit(0), place)
         element = factor(self.graph, p, p.right, index, at, Puller(frame, p.node, frame.pull))
-        start = ix.imul(step, padded)
+        start = ix.iadd(begin, ix.imul(step, padded))
         self.e.store(buffer, ix.iadd(start, lane), element)
         self.e.close("lane", lane, ix.lit(count))
         if padded > count:
@@ -338,4 +370,3 @@ class TileBlock:
             self.e.store(buffer, ix.iadd(start, ix.iadd(lane, ix.lit(count))), Lit(0.0, dtype))
             self.e.close("lane", lane, ix.lit(padded - count))
         self.e.close("serial", step, self._terms(p, cut, number))
-        return RightPanel(Panel(buffer, ix.lit(0), padded), padded)

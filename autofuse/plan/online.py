@@ -11,10 +11,12 @@ from functools import lru_cache
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.spec import Family
-from autofuse.plan.forms import Form, Tags
+from autofuse.plan.forms import ROW_SCRATCH, Form, Tags
+from autofuse.plan.parameters import COLUMN_BLOCK
 from autofuse.plan.scalings import Scaling, core_of, scalings
 from autofuse.plan.separable import Terms
-from autofuse.plan.tiles import Contraction, Tiles
+from autofuse.plan.tiles import Contraction, Tiles, row_scratch
+from autofuse.plan.types import LaunchConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,13 @@ def online_of(graph: Graph, form: Form, tiles: Tiles) -> Online | None:
     if tiles.columns:
         return None
     return _Analysis(graph, form, {p.node: p for p in tiles.products}, dict(form.tags)).run()
+
+
+def online_under(graph: Graph, form: Form, tiles: Tiles, launch: LaunchConfig) -> Online | None:
+    """How columns come in blocks under a launch configuration; None where rows are whole."""
+    if not COLUMN_BLOCK.of(launch) and row_scratch(graph, form, tiles) <= ROW_SCRATCH:
+        return None
+    return online_of(graph, form, tiles)
 
 
 @dataclass

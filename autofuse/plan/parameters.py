@@ -159,6 +159,11 @@ PACK = LaunchParameter(
 )  # fmt: skip
 
 # What only C knows.
+PREPACK = LaunchParameter(
+    "prepack", bool, (True, False), False,
+    "Right operands that are computed from declared constants alone are packed once, before the "
+    "first call. Only the CPU packs so.", TILES,
+)  # fmt: skip
 C_IMPL = replace(
     IMPL, choices=(BLAS, ONEDNN, GENERATED), kinds=(*TILES, ITEM, ROW),
     doc="Who computes a product: BLAS, generated loops or oneDNN, where it is installed. That may "
@@ -192,6 +197,7 @@ C_LAUNCH = _table(
     ROW_BLOCK,
     COLUMN_BLOCK,
     TERM_BLOCK,
+    PREPACK,
     PACK,
 )
 

@@ -17,7 +17,7 @@ from autofuse.measure.timing import Sampling
 from autofuse.measure.workload import Workload
 from autofuse.plan.types import Candidate
 from autofuse.records import Environment
-from autofuse.runtime.compiled import CompiledPlan
+from autofuse.runtime.compiled import CompiledPlan, chosen_constants
 from autofuse.tuning.cache_state import cache_state
 from autofuse.tuning.evaluate import BuildResult, build, kernels_of
 from autofuse.tuning.plans import (
@@ -45,30 +45,35 @@ def compile(  # autofuse.compile is the public name
     db: str | None = None,
     plan: str | Candidate | None = None,
     mode: str = "",
+    constants: Mapping[str, Any] | None = None,
 ) -> CompiledPlan:
     """A callable for `graph`: the best plan known that can be built here, else one by rules;
     `.origin` says which, and `.notes` of better ones what they lack here.
 
     `target` names a GPU that device "cuda-emulated" stands for. `plan` asks for a plan by name or
-    gives it. `mode` says how device "cuda" issues it: "graph" (the default) or "eager". Raises
-    AutofuseError."""
+    gives it. `mode` says how device "cuda" issues it: "graph" (the default) or "eager".
+    `constants` has an array for each input that is declared constant, by name: they are copied
+    now, and calls take the other inputs only. Raises AutofuseError."""
     kind = device_named(device, target)
     backend = kind.backend
     backend.ready()
     graph = canonical(graph)
+    chosen_constants(graph, constants)  # before anything is built
+
+    def made(candidate: Candidate, origin: str, notes: tuple[str, ...] = ()) -> CompiledPlan:
+        return CompiledPlan(backend, graph, candidate, origin, mode, notes, constants)
+
     if isinstance(plan, Candidate):
-        return CompiledPlan(backend, graph, plan, plan.origin or "given", mode)
+        return made(plan, plan.origin or "given")
     if plan is None:
         known, passed = known_plans(graph, backend, db)
         notes = tuple(map(str, passed))
         if known is not None:
             best = "best that can be built here" if passed else BEST
-            origin = f"{best} ({known.candidate.origin})"
-            return CompiledPlan(backend, graph, known.candidate, origin, mode, notes)
+            return made(known.candidate, f"{best} ({known.candidate.origin})", notes)
         untuned = untuned_candidate(graph, kind)
-        return CompiledPlan(backend, graph, untuned, untuned.origin, mode, notes)
-    found = plan_named(graph, plan, device=device, target=target, db=db)
-    return CompiledPlan(backend, graph, found, plan, mode)
+        return made(untuned, untuned.origin, notes)
+    return made(plan_named(graph, plan, device=device, target=target, db=db), plan)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from autofuse.cost.bounds import ONCE_US
 from autofuse.cost.features import group_features
 from autofuse.cover import Measured
+from autofuse.plan.binding import may_run_once
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Blame, Cost, Failure, KernelMeasurement, Timing
 from autofuse.tuning.bench import Bench, Profiled
@@ -144,7 +146,7 @@ class Kernels:
         each = Cost(cost.codegen * part, cost.compile * part, cost.measure * part)
         for (key, launch), found in fresh.items():
             timing = sorted(found, key=lambda t: t.median_us)[len(found) // 2]
-            self._kernel(key).us[launch] = timing.median_us
+            self._kernel(key).us[launch] = max(timing.median_us, ONCE_US)
             self._keep(
                 KernelMeasurement(
                     key, launch_text(launch), self.bench.cache, codes.get((key, launch), ""),
@@ -174,6 +176,8 @@ class Kernels:
 
     def _keep(self, record: KernelMeasurement) -> None:
         """Store a kernel with its bound and features: models of kernel times learn from them."""
+        if may_run_once(self.graph, self.samples[record.group].nodes):
+            return  # no call takes time for it: there is nothing to learn
         bound_us = self.bounds[record.group]
         found = group_features(self.graph, self.samples[record.group], bound_us)
         full = replace(record, bound_us=bound_us, facts=(*found.items(), *record.facts))
