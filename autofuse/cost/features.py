@@ -103,7 +103,7 @@ def _amounts(graph: Graph, group: FusionGroup) -> Features:
         "least": _log(work.nbytes),
         "cheap": _log(work.cheap),
         "special": _log(work.special),
-        "contraction": _log(work.contraction),
+        "contraction": _log(work.products),
         "repeated": _log(traffic.flops),
         "moved_share": traffic.bytes / total if total else 0.0,
     }
