@@ -109,7 +109,7 @@ class Calibration:
 # What calibrations that were made before do not say.
 _MAY_LACK = ("wide", "narrow", "library")
 # Where nothing was measured: a fast desktop, faster than most.
-NOMINAL = Calibration(2.0, 50.0, 500.0, 100.0, 1000.0, 400.0)
+NOMINAL = Calibration(2.0, 50.0, 500.0, 100.0, 1000.0, 400.0, library=500.0)
 
 
 def group_bound_us(graph: Graph, group: FusionGroup, calibration: Calibration) -> float:

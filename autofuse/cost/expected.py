@@ -2,8 +2,8 @@
 their tiles do more than once.
 
 A bound says what no kernel can beat, so it cannot tell a good kernel from a hopeless one: two
-products in one kernel read both weights again for every few rows, and their bound is that of the two
-apart. Expectations order what is measured, and prove nothing.
+products in one kernel read both weights again for every few rows, and their bound is that of the
+two apart. Expectations order what is measured, and prove nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
 from autofuse.plan.clusters import ancestors, bits
 from autofuse.plan.forms import Form
+from autofuse.plan.groups import reads
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, THREADS
 from autofuse.plan.products import product_of
@@ -27,6 +28,8 @@ from autofuse.plan.types import FusionGroup, LaunchConfig
 
 # Panels up to this size stay in a core's own cache from one block of rows to the next.
 NEAR_BYTES = 1 << 20
+# Bytes of memory that are fetched together.
+LINE = 64
 # How many times longer sums take that every item computes by itself, without tiles.
 SLOW_SUMS = 8.0
 
@@ -137,8 +140,31 @@ class _Tiled:
         return math.prod(self.form.parallel[a] for a in axes)
 
     def repeated_us(self) -> float:
-        """Microseconds that operands cost beyond being read once."""
-        return sum(self._right_us(p) + self._left_us(p) for p in self.tiles.products)
+        """Microseconds that memory costs beyond being read and written once, in order."""
+        panels = sum(self._right_us(p) + self._left_us(p) for p in self.tiles.products)
+        return panels + self._scattered_us()
+
+    def _scattered_us(self) -> float:
+        """What lies across the lanes costs a line of memory for each element that is read, and two
+        for each that is written. Lanes run over columns, or along what is local to a row."""
+        factors = {v for p in self.tiles.products for v in self.graph[p.node].inputs}
+        elements = 0
+        for value, lines in (
+            *((v, 2) for v in self.form.outputs),
+            *((v, 1) for v in reads(self.graph, self.form.nodes) if v not in factors),
+        ):
+            own = self.graph.type_of(value)
+            if own.size * own.dtype.itemsize > LINE and self._is_across(value):
+                elements += lines * own.size
+        return elements * LINE / (self.peaks.gbytes_per_s * 1e3)
+
+    def _is_across(self, value: Value) -> bool:
+        tags = dict(self.form.tags).get(value)
+        if not tags or self.graph.type_of(value).shape[-1] == 1:
+            return False
+        if self.tiles.columns:
+            return tags[-1] != self.tiles.columns[-1]
+        return isinstance(tags[-1], int)
 
     def _right_us(self, p: Contraction) -> float:
         """Every block of rows reads the panels of the right operand again, and copies or computes

@@ -7,7 +7,6 @@ value the one that needs most counts, and work that a loop or a broadcast only r
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -232,7 +231,7 @@ def _wanted(table: _Table) -> dict[int, int]:
 
 
 def _arithmetic(table: _Table, ordered: Iterable[int], least: Mapping[int, int]) -> Work:
-    totals: Counter[str] = Counter()
+    totals = dict.fromkeys(_KINDS, 0.0)
     varies: dict[int, frozenset[int]] = {}
     loops = Work()
     known = table.known

@@ -216,6 +216,24 @@ class Allocation:
         """Whether more is expected of planning now than of a round."""
         return self.gain_us(outlook) > self.round_gain_us(planned_us)
 
+    def is_promising(self, outlook: Outlook) -> bool:
+        """Whether more is expected of a plan than of a round, and anything to speak of; always
+        while no plan is known."""
+        self._learn(outlook)
+        if not math.isfinite(outlook.incumbent_us):
+            return True
+        least = max(self.round_gain_us(outlook.incumbent_us), WORTH * outlook.incumbent_us)
+        return self.gain_us(outlook) > least
+
+    def _learn(self, outlook: Outlook) -> None:
+        """How far what was expected last was met; the present outlook is what is expected now."""
+        if self._expected is not None:
+            gained = max(0.0, self._expected.incumbent_us - outlook.incumbent_us)
+            self.expectations = self.expectations.met(self._expected.gain_us, gained)
+            if gained > 0:  # kernels that are new in the plan have had no round yet
+                self.vain = 0
+        self._expected = outlook if math.isfinite(outlook.gain_us) else None
+
     def judge(
         self, known: int, look: Callable[[], Outlook], per_plan_s: float, *, may_yield: bool
     ) -> Next:
@@ -226,12 +244,7 @@ class Allocation:
         if known - self._known < max(1, self._known // NEW_SHARE):
             return self._judged
         outlook = look()
-        if self._expected is not None:
-            gained = max(0.0, self._expected.incumbent_us - outlook.incumbent_us)
-            self.expectations = self.expectations.met(self._expected.gain_us, gained)
-            if gained > 0:  # kernels that are new in the plan have had no round yet
-                self.vain = 0
-        self._expected = outlook if math.isfinite(outlook.gain_us) else None
+        self._learn(outlook)
         gain = self.gain_us(outlook)
         if may_yield and gain < self.round_gain_us(outlook.incumbent_us):
             self._judged = Next.LAUNCHES

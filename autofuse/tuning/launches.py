@@ -136,6 +136,20 @@ def next_trial(kernel: KernelTimes, problem: LaunchProblem, seed: int) -> Trial 
     return None
 
 
+def adopted(graph: Graph, group: FusionGroup, space: LaunchSpace, of: LaunchConfig) -> LaunchConfig:
+    """The default configuration of a group, with those settings of another kernel's that it is
+    offered."""
+    wanted = dict(of.settings)
+
+    def choose(name: str, options: tuple[int | str | bool, ...]) -> int | str | bool:
+        setting = wanted.get(name.split(".")[-2])
+        # 1 and True are equal and not the same setting.
+        same = (o for o in options if o == setting and type(o) is type(setting))
+        return next(same, options[0])
+
+    return space.choose(graph, group, choose, "")
+
+
 def launch_text(launch: LaunchConfig) -> str:
     """A configuration as the database keeps it: JSON, so that types survive."""
     return json.dumps(dict(launch.settings), sort_keys=True)
