@@ -88,6 +88,13 @@ class Calibration:
         return found
 
     @staticmethod
+    def kept(values: Mapping[str, float]) -> Calibration | None:
+        """What a database keeps of a device; None where it was never calibrated, or not all of it:
+        without the peaks of narrow types their bounds could be too high."""
+        known = all(name in values for name in ("launch_us", *_MAY_LACK))
+        return Calibration.from_mapping(values) if known else None
+
+    @staticmethod
     def from_mapping(values: Mapping[str, float]) -> Calibration:
         """Inverse of to_mapping; other names are ignored. Raises CalibrationError."""
         inner = {k[6:]: v for k, v in values.items() if k.startswith("alone.")}
@@ -109,7 +116,7 @@ class Calibration:
 # What calibrations that were made before do not say.
 _MAY_LACK = ("wide", "narrow", "library")
 # Where nothing was measured: a fast desktop, faster than most.
-NOMINAL = Calibration(2.0, 50.0, 500.0, 100.0, 1000.0, 400.0, library=500.0)
+NOMINAL = Calibration(2.0, 50.0, 500.0, 100.0, 1000.0, 400.0, library=400.0)
 
 
 def group_bound_us(graph: Graph, group: FusionGroup, calibration: Calibration) -> float:

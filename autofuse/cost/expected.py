@@ -9,14 +9,14 @@ two apart. Expectations order what is measured, and prove nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
 from autofuse.cost.bounds import Calibration, group_bound_us
 from autofuse.cost.masked import least_work, masked_shares, may_be_masked
 from autofuse.cost.work import Work, group_work
 from autofuse.graph.types import Graph, Value
-from autofuse.ops.spec import Family
+from autofuse.ops.spec import Family, Motion
 from autofuse.plan.clusters import ancestors, bits
 from autofuse.plan.forms import Form
 from autofuse.plan.groups import reads
@@ -30,6 +30,10 @@ from autofuse.plan.types import FusionGroup, LaunchConfig
 NEAR_BYTES = 1 << 20
 # Bytes of memory that are fetched together.
 LINE = 64
+# Operations that vectors would do in the time of loading and storing an element by itself.
+ONE_BY_ONE = 64.0
+# How often an element must be used for a library to copy what it reads.
+LEAST_USES = 24
 # How many times longer sums take that every item computes by itself, without tiles.
 SLOW_SUMS = 8.0
 
@@ -65,14 +69,56 @@ def expected_us(
 
 def _without_tiles_us(graph: Graph, group: FusionGroup, peaks: Calibration) -> float:
     """Loops, whose arithmetic is too short to hide their memory; or a library call, at the
-    library's own speed, having copied both operands once."""
+    library's own speed, having copied both operands once where that pays."""
     work = least_work(graph, group.nodes, group.outputs)
     if product_of(graph, group.nodes) is None:
         slow = replace(work, contraction=SLOW_SUMS * work.products, wide=0.0, narrow=0.0)
-        return peaks.launch_us + peaks.move_us(work.nbytes) + _added_us(slow, peaks)
+        slow += _summed_work(graph, group.nodes).computing(SLOW_SUMS)
+        turned = sum(graph[n].types[0].size for n in group.nodes if _turns(graph, n))
+        far = _lines_us(peaks, turned)
+        return peaks.launch_us + peaks.move_us(work.nbytes) + far + _added_us(slow, peaks)
     busy = _rated_us(work.products, peaks.library, peaks.contraction)
-    copied = 2 * (work.nbytes - sum(graph.type_of(v).nbytes for v in group.outputs))
+    read = work.nbytes - sum(graph.type_of(v).nbytes for v in group.outputs)
+    item = graph.type_of(group.outputs[0]).dtype.itemsize
+    copied = 2 * read if work.products * item >= 2 * LEAST_USES * read else 0.0
     return peaks.launch_us + max(busy, peaks.move_us(work.nbytes)) + _copied_us(peaks, copied)
+
+
+def _summed_work(graph: Graph, nodes: Sequence[int]) -> Work:
+    """What items that compute sums by themselves compute once for each term."""
+    found, inside = Work(), frozenset(nodes)
+    for n in nodes:
+        own = graph[n]
+        if own.spec.family is Family.CONTRACTION:
+            above = sorted(set(bits(ancestors(graph)[n])) & inside - {n})
+            made = tuple(v for v in own.inputs if v.node in inside)
+            terms = own.spec.terms(graph.call(n))
+            found += group_work(graph, above, made).computing(terms - 1) if made else Work()
+    return found
+
+
+def _turns(graph: Graph, node: int) -> bool:
+    """Whether neighbours of a result are no neighbours in memory because axes change places."""
+    own = graph[node]
+    if own.spec.motion is not Motion.PERMUTE or own.types[0].nbytes <= NEAR_BYTES:
+        return False
+    return innermost(graph, Value(node), frozenset({node})) != len(own.types[0].shape) - 1
+
+
+def innermost(graph: Graph, value: Value, nodes: Container[int]) -> int:
+    """The axis of a value along which it lies in memory, if `nodes` are computed where it is read:
+    the last one, but for axes that change places."""
+    node = graph[value.node]
+    if value.node not in nodes or node.spec.motion is not Motion.PERMUTE or node.spec.axes is None:
+        return len(graph.type_of(value).shape) - 1
+    (operand,), (mapping,) = node.inputs, node.spec.axes(graph.call(value.node))
+    source = innermost(graph, operand, nodes)
+    return next((out for out, axis in enumerate(mapping) if axis == source), -1)
+
+
+def _lines_us(peaks: Calibration, elements: float) -> float:
+    """Elements of which each costs a line of memory."""
+    return elements * LINE / (peaks.gbytes_per_s * 1e3)
 
 
 def _copied_us(peaks: Calibration, nbytes: float) -> float:
@@ -156,7 +202,7 @@ class _Tiled:
             own = self.graph.type_of(value)
             if own.size * own.dtype.itemsize > LINE and self._is_across(value):
                 elements += lines * own.size
-        return elements * LINE / (self.peaks.gbytes_per_s * 1e3)
+        return _lines_us(self.peaks, elements)
 
     def _is_across(self, value: Value) -> bool:
         tags = dict(self.form.tags).get(value)
@@ -175,8 +221,14 @@ class _Tiled:
         made = value.node in self.nodes
         passes = self.batch * self.high * self.shares.get(p.node, 1.0)
         copied = 2 * nbytes if made or self.packs else nbytes
-        again = self._made_us(value, self.high - 1)
-        return passes * _copied_us(self.peaks, copied) + again
+        one_by_one = ONE_BY_ONE * p.terms * p.width if self._is_turned(p, value) else 0.0
+        each = _copied_us(self.peaks, copied) + one_by_one / (self.peaks.cheap * 1e3)
+        return passes * each + self._made_us(value, self.high - 1)
+
+    def _is_turned(self, p: Contraction, value: Value) -> bool:
+        """Whether columns of a right operand are no neighbours in memory, its terms are."""
+        contracted = dict(self.graph[p.node].attrs).get(("lhs_contract", "rhs_contract")[p.right])
+        return contracted is not None and innermost(self.graph, value, self.nodes) in contracted
 
     def _left_us(self, p: Contraction) -> float:
         """Rows that are copied or computed for a block are so for every block of columns."""

@@ -56,8 +56,8 @@ def prospect(
     Raises AutofuseError where the kernels that are left make none."""
     incumbent = _least_us(problem, dict.fromkeys(guesses) | dict(costs), left_s)
     if incumbent is None:
-        chosen = k_best(problem, {**guesses, **costs}, 1, left_s)
-        return Prospect(Outlook(), chosen[0].plan if chosen else ())
+        likely = k_best(problem, {**guesses, **costs}, 1, left_s)
+        return Prospect(Outlook(), likely[0].plan if likely else ())
     bias = bias_of((kinds[k], us, guesses[k]) for k, us in costs.items() if us is not None)
     found: list[tuple[float, tuple[int, ...]]] = []
     for deviations in DEVIATIONS:
