@@ -11,19 +11,21 @@ from tile_programs import whole
 
 from autofuse.cost.bounds import NOMINAL
 from autofuse.cost.expected import expected_us
+from autofuse.cost.features import kind_of_work
 from autofuse.cover import CoverProblem, Piece, no_limit
 from autofuse.graph.canonical import canonical
-from autofuse.graph.types import Graph
+from autofuse.graph.types import Graph, Value
 from autofuse.plan.types import FusionGroup, LaunchConfig
 from autofuse.tuning.allocation import Allocation, Outlook
 from autofuse.tuning.exact import ExactSearch, Goal
-from autofuse.tuning.launches import KernelTimes, adopted
+from autofuse.tuning.launches import KernelTimes, LaunchProblem, adopted, parameter_of
 from autofuse.tuning.model import ModelSearch
 from autofuse.tuning.plans import baseline_plan
 from autofuse.tuning.profiling import Kernels
 from autofuse.tuning.prospects import UNJUDGED, expectations, prospect
 from autofuse.zoo import zoo_graph
 from search_spaces import CpuLaunchSpace
+from search_spaces.tile_facts import TILE_PARAMETERS
 
 CPU = CpuLaunchSpace()
 MLP = canonical(zoo_graph("mlp"))
@@ -131,6 +133,21 @@ def test_a_new_kernel_is_launched_as_its_product_was_best_launched_elsewhere() -
     assert kernels.candidate(plan, {}).launches[other] == CPU.default(MLP, SECOND)
     kernels.by_key["0"] = KernelTimes({CPU.default(MLP, FIRST): 3.0})
     assert dict(kernels.candidate(plan, {}).launches[at].settings) == default, "it has its own"
+
+
+def test_settings_of_tiles_are_tried_first() -> None:
+    group = FIRST
+    asked = [[*change] for change in LaunchProblem(MLP, group, CPU).seeds()[1:]]
+    names = [parameter_of(name) for (name,) in asked]
+    tiles = [name in TILE_PARAMETERS for name in names]
+    assert tiles == sorted(tiles, reverse=True) and tiles.count(True) >= 4
+    assert names[-1] == "threads" or "threads" not in names
+
+
+def test_kernels_with_the_same_products_are_of_one_kind() -> None:
+    alone = FusionGroup(FIRST.nodes[:3], (Value(FIRST.nodes[2]),))
+    kinds = [kind_of_work(MLP, group) for group in (FIRST, SECOND, PAIR, alone)]
+    assert kinds[0] == kinds[3] and len(set(kinds)) == 3
 
 
 def test_only_settings_that_a_kernel_is_offered_are_adopted() -> None:

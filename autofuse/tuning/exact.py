@@ -19,6 +19,8 @@ from autofuse.enumerate.windows import Window, windows
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.types import FusionPlan
 from autofuse.tuning.allocation import (
+    ROUND_GAIN,
+    TILE_ROUND_GAIN,
     VAIN,
     WORTH,
     Allocation,
@@ -32,7 +34,7 @@ from autofuse.tuning.candidates import candidate_kernels
 from autofuse.tuning.cover import cover_problem
 from autofuse.tuning.problem import default_candidate
 from autofuse.tuning.profiling import Kernels
-from autofuse.tuning.prospects import Prospect, expectations, prospect
+from autofuse.tuning.prospects import Prospect, expectations, is_library, prospect
 from autofuse.tuning.regions import (
     WHOLE_NODES,
     nodes_to_plan,
@@ -42,7 +44,7 @@ from autofuse.tuning.regions import (
 )
 from autofuse.tuning.selection import ALMOST_FREE, Selection
 from search_spaces import FusionSpace
-from search_spaces.launch import LaunchSpace
+from search_spaces.launch import LaunchSpace, first_option
 
 # Rounds of new launch configurations between two times of planning.
 ROUNDS = 4
@@ -80,7 +82,7 @@ class ExactSearch:
         self.bench, self.graph, self.goal = bench, bench.graph, goal
         enumerating = Share(bench.left_s, ENUMERATING_SHARE)
         if fused is None:
-            fused = FusionSpace(self.graph).choose(_first, enumerating.is_over)
+            fused = FusionSpace(self.graph).choose(first_option, enumerating.is_over)
         self.fused = fused
         found = enumeration or self._enumerate(enumerating)
         naming = Share(bench.left_s, NAMING_SHARE)
@@ -95,9 +97,10 @@ class ExactSearch:
         self.windows: tuple[Window, ...] = ()
         if nodes_to_plan(self.graph) > WHOLE_NODES:
             self.windows = windows(self.graph, WHOLE_NODES, supernodes=self.enumeration.supernodes)
-        self.allocation = Allocation(goal.runs)
         # What kernels are expected to take, where that differs from their bounds.
         self.expected: Mapping[str, float] = self._expectations()
+        share = TILE_ROUND_GAIN if self.expected else ROUND_GAIN
+        self.allocation = Allocation(goal.runs, round_share=share)
         # The plan so far of a graph planned by windows.
         self.current: FusionPlan | None = None
         self.trials = 0
@@ -284,10 +287,10 @@ class ExactSearch:
 
     def _plan_whole(self, may_yield: bool) -> tuple[FusionPlan | None, bool]:
         self._try_promising()
-        plans = (self.fused, *self.bench.plans.values())
+        plans = [self.fused, *self.bench.plans.values()]
+        if self.expected:  # what is worth measuring was; what libraries take is worth knowing
+            plans = [p for p in plans if any(is_library(self.graph, g) for g in p.groups)][:1]
         start = [p for p in map(self.whole.cover.pieces_of, plans) if p]
-        if self.expected:  # what is worth measuring of them was
-            start = [p for p in start if not self.whole.unknown(p)]
         result, yielded = self._solve(self.whole, start, may_yield)
         found = None if result.plan is None else self.whole.fitting(result.plan)
         self._state(result.bound_us, found)
@@ -394,7 +397,3 @@ class ExactSearch:
 
     def _tell(self, phase: str = "planning") -> None:
         self.bench.tell(Standing(phase, self.trials, self.bound_us, self.gap, self.residual_us))
-
-
-def _first(_: str, options: tuple[int | str | bool, ...]) -> int | str | bool:
-    return options[0]

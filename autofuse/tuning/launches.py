@@ -15,6 +15,7 @@ from autofuse.plan.types import FusionGroup, LaunchConfig
 from autofuse.search import make_searcher
 from autofuse.search.protocol import Chooser, Outcome, Proposal, Searcher
 from search_spaces.launch import LaunchSpace
+from search_spaces.tile_facts import TILE_PARAMETERS
 
 # Proposals of a sampler that may repeat what is known before it is asked no more.
 PATIENCE = 16
@@ -56,16 +57,19 @@ class LaunchProblem:
 
     def seeds(self) -> Sequence[Mapping[str, int | str | bool]]:
         """The default, then what differs from it in one setting: settings act nearly independently
-        of each other, so these tell a sampler most. The setting asked first, how widely a kernel is
-        spread, is changed last: its default follows from the work there is."""
-        others: list[dict[str, int | str | bool]] = []
+        of each other, so these tell a sampler most. Those of tiles come first, which decide how
+        fast a product is. The setting asked first, how widely a kernel is spread, is changed last:
+        its default follows from the work there is."""
+        others: list[tuple[bool, dict[str, int | str | bool]]] = []
 
         def default(name: str, options: tuple[int | str | bool, ...]) -> int | str | bool:
-            others.append({name: options[1]} if len(options) > 1 else {})
+            change = {name: options[1]} if len(options) > 1 else {}
+            others.append((parameter_of(name) in TILE_PARAMETERS, change))
             return options[0]
 
         self.propose(default)
-        return [{}, *(change for change in (*others[1:], *others[:1]) if change)]
+        changes = sorted(others[1:], key=lambda other: not other[0]) + others[:1]
+        return [{}, *(change for _, change in changes if change)]
 
     def propose(self, choose: Chooser) -> Proposal:
         """One configuration; its key is its canonical text."""
@@ -136,13 +140,18 @@ def next_trial(kernel: KernelTimes, problem: LaunchProblem, seed: int) -> Trial 
     return None
 
 
+def parameter_of(question: str) -> str:
+    """The launch parameter that a question of a launch space is about."""
+    return question.split(".")[-2]
+
+
 def adopted(graph: Graph, group: FusionGroup, space: LaunchSpace, of: LaunchConfig) -> LaunchConfig:
     """The default configuration of a group, with those settings of another kernel's that it is
     offered."""
     wanted = dict(of.settings)
 
     def choose(name: str, options: tuple[int | str | bool, ...]) -> int | str | bool:
-        setting = wanted.get(name.split(".")[-2])
+        setting = wanted.get(parameter_of(name))
         # 1 and True are equal and not the same setting.
         same = (o for o in options if o == setting and type(o) is type(setting))
         return next(same, options[0])

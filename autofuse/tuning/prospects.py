@@ -10,6 +10,7 @@ from autofuse.cost.expected import expected_us, has_products
 from autofuse.cover import CoverProblem, LeftS, k_best
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
+from autofuse.plan.products import product_of
 from autofuse.plan.types import FusionGroup
 from autofuse.tuning.allocation import Outlook, bias_of, expected_improvement_us
 from search_spaces.launch import LaunchSpace
@@ -36,6 +37,11 @@ def expectations(
         if group.body is None:
             found[key] = expected_us(graph, group, space.default(graph, group), calibration)
     return found
+
+
+def is_library(graph: Graph, group: FusionGroup) -> bool:
+    """Whether a library call can do all of a group."""
+    return group.body is None and product_of(graph, group.nodes) is not None
 
 
 @dataclass(frozen=True, slots=True)

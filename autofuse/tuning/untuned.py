@@ -14,7 +14,7 @@ from autofuse.plan.types import FusionPlan
 from autofuse.tuning.prospects import expectations
 from autofuse.tuning.regions import WHOLE_NODES, nodes_to_plan, plan_by_bounds
 from search_spaces import FusionSpace
-from search_spaces.launch import LaunchSpace
+from search_spaces.launch import LaunchSpace, first_option
 
 # A narrow search: nobody waits for a program that is only compiled.
 NARROW = EnumerateOptions(max_per_seed=8, beam=2, fanout=4, horizontal=0)
@@ -30,7 +30,7 @@ def expected_plan(graph: Graph, ruled: FusionPlan, space: LaunchSpace) -> Fusion
     the same program should get the same plan before and after a device is calibrated."""
     if not has_products(graph, range(len(graph.nodes))) or nodes_to_plan(graph) > WHOLE_NODES:
         return ruled
-    fused = FusionSpace(graph).choose(lambda _, options: options[0])
+    fused = FusionSpace(graph).choose(first_option)
     found = enumerate_groups(graph, NARROW, include=(ruled, fused), calibration=NOMINAL)
     names = [f"class{number}" for number in found.classes]
     samples = dict(zip(names, found.groups, strict=True))
