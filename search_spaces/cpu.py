@@ -7,6 +7,7 @@ from typing import Any
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
+from autofuse.ops.spec import Family
 from autofuse.plan.groups import reads
 from autofuse.plan.parameters import (
     C_LAUNCH,
@@ -14,6 +15,7 @@ from autofuse.plan.parameters import (
     ITEM,
     LOOP,
     LOOP_UNROLL,
+    MERGE,
     STREAM,
     THREADS,
     TILE,
@@ -85,6 +87,8 @@ class CpuLaunchSpace:
                 return _tiles(graph, group, kind, made["threads"])
             if row is LOOP_UNROLL:
                 return divisors(row.choices, loop_iterations(graph, group))
+            if row is MERGE and not _sorts(graph, group):
+                return ()
             if row is STREAM and not _streamable(graph, group):
                 return ()
             return row.choices
@@ -121,6 +125,10 @@ def _work(graph: Graph, group: FusionGroup) -> float:
     sizes = [graph.type_of(v).size for v in (*group.outputs, *reads(graph, group.nodes))]
     flops = sum(graph[n].spec.flops(graph.call(n)) for n in group.nodes)
     return max(max(sizes, default=0), flops / 16)
+
+
+def _sorts(graph: Graph, group: FusionGroup) -> bool:
+    return any(graph[n].spec.family is Family.SORT for n in group.nodes)
 
 
 def _streamable(graph: Graph, group: FusionGroup) -> bool:
