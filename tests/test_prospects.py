@@ -142,6 +142,7 @@ def test_settings_of_tiles_are_tried_first() -> None:
     tiles = [name in TILE_PARAMETERS for name in names]
     assert tiles == sorted(tiles, reverse=True) and tiles.count(True) >= 4
     assert names[-1] == "threads" or "threads" not in names
+    assert parameter_of("pad") == "pad", "a space may name its questions otherwise"
 
 
 def test_kernels_with_the_same_products_are_of_one_kind() -> None:

@@ -141,8 +141,9 @@ def next_trial(kernel: KernelTimes, problem: LaunchProblem, seed: int) -> Trial 
 
 
 def parameter_of(question: str) -> str:
-    """The launch parameter that a question of a launch space is about."""
-    return question.split(".")[-2]
+    """The launch parameter that a question of a launch space is about: it asks for
+    PREFIX.KIND.PARAMETER.OPTIONS, or for a name of its own."""
+    return question.split(".")[-2] if "." in question else question
 
 
 def adopted(graph: Graph, group: FusionGroup, space: LaunchSpace, of: LaunchConfig) -> LaunchConfig:
