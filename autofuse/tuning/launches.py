@@ -6,11 +6,11 @@ import json
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.parameters import stored_launch
+from autofuse.plan.parameters import IMPL, stored_launch
 from autofuse.plan.types import FusionGroup, LaunchConfig
 from autofuse.search import make_searcher
 from autofuse.search.protocol import Chooser, Outcome, Proposal, Searcher
@@ -57,19 +57,22 @@ class LaunchProblem:
 
     def seeds(self) -> Sequence[Mapping[str, int | str | bool]]:
         """The default, then what differs from it in one setting: settings act nearly independently
-        of each other, so these tell a sampler most. Those of tiles come first, which decide how
-        fast a product is. The setting asked first, how widely a kernel is spread, is changed last:
-        its default follows from the work there is."""
-        others: list[tuple[bool, dict[str, int | str | bool]]] = []
+        of each other, so these tell a sampler most. Whoever may compute a product or a convolution
+        does it once; settings of tiles follow, which decide how fast a product is. The setting
+        asked first, how widely a kernel is spread, is changed last: its default follows from the
+        work there is."""
+        others: list[tuple[int, list[dict[str, int | str | bool]]]] = []
 
         def default(name: str, options: tuple[int | str | bool, ...]) -> int | str | bool:
-            change = {name: options[1]} if len(options) > 1 else {}
-            others.append((parameter_of(name) in TILE_PARAMETERS, change))
+            parameter = parameter_of(name)
+            competing = parameter == IMPL.name
+            rank = 0 if competing else 1 if parameter in TILE_PARAMETERS else 2
+            others.append((rank, [{name: o} for o in options[1 : None if competing else 2]]))
             return options[0]
 
         self.propose(default)
-        changes = sorted(others[1:], key=lambda other: not other[0]) + others[:1]
-        return [{}, *(change for _, change in changes if change)]
+        changes = sorted(others[1:], key=lambda other: other[0]) + others[:1]
+        return [{}, *chain.from_iterable(change for _, change in changes)]
 
     def propose(self, choose: Chooser) -> Proposal:
         """One configuration; its key is its canonical text."""
