@@ -227,7 +227,12 @@ class Judge:
         if any(above >> home[v.node] & 1 for v in outputs):
             self.counts["illegal: convex"] += 1
             return None
-        return self.option(sketch.nodes, outputs, sketch.key if outputs == sketch.needed else None)
+        key = sketch.key if outputs == sketch.needed else None
+        found = self.option(sketch.nodes, outputs, key)
+        if found is not None and self.shapes.sits_beside(found.key):
+            self.counts["dominated: product beside others"] += 1
+            return None
+        return found
 
     def option(
         self, nodes: tuple[int, ...], outputs: tuple[Value, ...], key: Key | None = None

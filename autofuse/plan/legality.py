@@ -98,7 +98,9 @@ def _is_product(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]
     return found is not None and outputs == (found.output,)
 
 
+@lru_cache(maxsize=4096)
 def _forms(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> GroupVerdict:
+    """Remembered: a launch space and what estimates a kernel ask about the same groups."""
     whole = single_form(graph, nodes, outputs)
     refused = _refusal(graph, whole) if whole is not None else None
     segments = components(graph, nodes, outputs)

@@ -70,7 +70,7 @@ def tiles_of(graph: Graph, form: Form) -> Tiles | None:
         return None
     inside = set() if shared else set(form.nodes)
     copied = [p for p in products if graph[p.node].inputs[p.left].node not in inside]
-    if any(p.terms > ROW_SCRATCH and _is_packed(graph, form, p) for p in copied):
+    if any(p.terms > ROW_SCRATCH and is_packed(graph, form, p) for p in copied):
         return None
     batch = set(range(len(form.parallel))) - rows - set(shared)
     return Tiles(tuple(sorted(batch)), tuple(sorted(rows)), tuple(sorted(shared)), products)
@@ -110,10 +110,10 @@ def row_scratch(graph: Graph, form: Form, tiles: Tiles) -> int:
     """Elements that a block keeps for each of its rows: every left operand that is not read as it
     lies, and where columns are local every product's row."""
     widths = 0 if tiles.columns else sum(p.width for p in tiles.products)
-    return widths + sum(p.terms for p in tiles.products if _is_packed(graph, form, p))
+    return widths + sum(p.terms for p in tiles.products if is_packed(graph, form, p))
 
 
-def _is_packed(graph: Graph, form: Form, p: Contraction) -> bool:
+def is_packed(graph: Graph, form: Form, p: Contraction) -> bool:
     """Whether rows of the left operand may be copied: they are computed here, of another type than
     they are computed in, or patches of an image."""
     left = graph[p.node].inputs[p.left]

@@ -137,8 +137,7 @@ def compare(
 def known_peaks(environment: Environment, db: str | None) -> Calibration | None:
     """What tuning calibrated this device to, or None."""
     with Store.open(db) as store:
-        peaks = store.calibration(environment)
-    return Calibration.from_mapping(peaks) if "launch_us" in peaks else None
+        return Calibration.kept(store.calibration(environment))
 
 
 def _row(

@@ -84,9 +84,9 @@ class Job:
 
     def calibration(self) -> Calibration:
         """The device's peaks: measured once, then kept in the database."""
-        stored = self.store.calibration(self.environment)
-        if "launch_us" in stored:
-            return Calibration.from_mapping(stored)
+        known = Calibration.kept(self.store.calibration(self.environment))
+        if known is not None:
+            return known
         measured = self.kind.calibrate()
         for name, value in measured.to_mapping().items():
             self.store.set_calibration(self.environment, name, value)

@@ -20,12 +20,15 @@ from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
 from autofuse.records import Measurement
 from autofuse.tuning.evaluate import code_of
 from autofuse.tuning.problem import default_candidate, ruled_candidate
+from autofuse.tuning.untuned import expected_plan
 from search_spaces import FusionSpace, LaunchSpace
 from tuning_db import Store, stale_with_code
 
 # The rules behind what a program gets that was never tuned.
 DEFAULT_PLAN = "xla-2022"
 UNTUNED = "untuned"
+# Says of such a plan that it was chosen by expected times, not by rules.
+EXPECTED = "untuned: expected"
 FUSED = "fused"
 BEST = "best"
 
@@ -97,10 +100,16 @@ def fused_candidate(graph: Graph, space: LaunchSpace) -> Candidate:
 def untuned_candidate(graph: Graph, kind: DeviceKind) -> Candidate:
     """What a program gets that was never tuned: the default baseline's plan, but products take in
     moves of their operands, and where launches are dear independent kernels are fused horizontally.
+    Where generated products are as fast as a library's and another plan is clearly expected to be
+    faster, it is that one (origin `EXPECTED`).
 
     `graph` must be canonical."""
     ruled, _ = baseline_candidate(graph, DEFAULT_PLAN, kind.space)
     plan = with_moves(graph, ruled.plan)
+    if kind.fast_tiles:
+        expected = expected_plan(graph, plan, kind.space)
+        if expected != plan:
+            return default_candidate(graph, expected, kind.space, EXPECTED)
     if kind.dear_launches:
         plan = side_by_side(graph, plan)
     return ruled if plan == ruled.plan else default_candidate(graph, plan, kind.space, UNTUNED)
