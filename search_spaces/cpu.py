@@ -7,6 +7,7 @@ from typing import Any
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
+from autofuse.ops.spec import Family
 from autofuse.plan.groups import reads
 from autofuse.plan.parameters import (
     C_LAUNCH,
@@ -14,6 +15,7 @@ from autofuse.plan.parameters import (
     ITEM,
     LOOP,
     LOOP_UNROLL,
+    MERGE,
     STREAM,
     THREADS,
     TILE,
@@ -34,6 +36,7 @@ from search_spaces.launch import (
     loop_iterations,
     widest_form,
 )
+from search_spaces.tile_cost import Machine
 from search_spaces.tile_facts import TILE_PARAMETERS, TileFacts, tile_facts
 
 # Below this many elements a second thread costs more than it brings (measured: about 2 us).
@@ -47,6 +50,11 @@ LANE_TILES: dict[str, tuple[Setting, ...]] = {
 }
 
 
+# Bytes of the first, the second and the last level of cache, and what is usual where nothing is said.
+Caches = tuple[int, int, int]
+USUAL_CACHES: Caches = (32 << 10, 1 << 20, 32 << 20)
+
+
 def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -55,8 +63,8 @@ def cores() -> int:
 class CpuLaunchSpace:
     """One library with a pool of threads, on a processor with vectors of `vector_bits`."""
 
-    def __init__(self, vector_bits: int = 512) -> None:
-        self.vector_bits = vector_bits
+    def __init__(self, vector_bits: int = 512, caches: Caches = USUAL_CACHES) -> None:
+        self.vector_bits, self.caches = vector_bits, caches
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
         return kernel_kind(graph, group, C)
@@ -85,6 +93,8 @@ class CpuLaunchSpace:
                 return _tiles(graph, group, kind, made["threads"])
             if row is LOOP_UNROLL:
                 return divisors(row.choices, loop_iterations(graph, group))
+            if row is MERGE and not _sorts(graph, group):
+                return ()
             if row is STREAM and not _streamable(graph, group):
                 return ()
             return row.choices
@@ -100,7 +110,8 @@ class CpuLaunchSpace:
             return ()
         if row is VECTOR_BITS:
             return (self.vector_bits,)
-        return tile_options(row.name, facts, made["threads"], self.vector_bits)
+        machine = Machine(self.vector_bits, made["threads"], *self.caches)
+        return tile_options(row.name, facts, made, machine)
 
 
 def _threads(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
@@ -121,6 +132,10 @@ def _work(graph: Graph, group: FusionGroup) -> float:
     sizes = [graph.type_of(v).size for v in (*group.outputs, *reads(graph, group.nodes))]
     flops = sum(graph[n].spec.flops(graph.call(n)) for n in group.nodes)
     return max(max(sizes, default=0), flops / 16)
+
+
+def _sorts(graph: Graph, group: FusionGroup) -> bool:
+    return any(graph[n].spec.family is Family.SORT for n in group.nodes)
 
 
 def _streamable(graph: Graph, group: FusionGroup) -> bool:

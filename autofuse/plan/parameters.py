@@ -125,6 +125,12 @@ STAGE = LaunchParameter(
     (ROW, PRODUCT), spelled=True,
 )  # fmt: skip
 
+MERGE = LaunchParameter(
+    "merge", str, ("runs", "ranks"), "ranks",
+    "Sorted runs are merged one element after another from both ends, or every element finds its "
+    "own place in a search.", (ROW, PRODUCT),
+)  # fmt: skip
+
 MICRO = LaunchParameter(
     "micro", str,
     ("6x64", "14x32", "8x48", "12x32", "28x16", "4x64", "2x64", "1x64", "6x16", "4x24", "3x32",
@@ -176,15 +182,16 @@ C_LAUNCH = _table(
     MATH,
     VECTOR_BITS,
     STAGE,
+    MERGE,
     TILE,
     LOOP_UNROLL,
     STREAM,
+    DOT,
     MICRO,
     ROW_BLOCK,
     COLUMN_BLOCK,
     TERM_BLOCK,
     PACK,
-    DOT,
 )
 
 # What only CUDA knows.
