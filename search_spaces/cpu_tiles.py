@@ -17,6 +17,8 @@ REGISTERS = {512: 32, 256: 16, 128: 32}
 KEPT_BYTES, MOST_ROWS = 1 << 20, 512
 # Terms of a panel that is copied whole.
 LONGEST_PANEL = 4096
+# Terms at once where rows of the right operand are read from end to end.
+STREAMED = (8, 16, 32)
 # Rows of a product from which its right operand is not summed along terms: it is used often enough.
 DOT_ROWS = 24
 # Blocks of rows and columns are tried in so many equal parts.
@@ -100,7 +102,7 @@ def _row_blocks(f: TileFacts, rows: int, threads: int) -> tuple[int, ...]:
     most = max(8, min(MOST_ROWS, KEPT_BYTES // max(f.row_bytes, 1)))
     if f.local:
         most = max(8, min(most, -(-f.rows * f.batch // (2 * threads))))
-    return _parts(f.rows, rows, min(most, max(f.rows, 8)), min(LEAST_ROWS, most))
+    return _parts(f.rows, rows, most, min(LEAST_ROWS, most))
 
 
 def _column_blocks(f: TileFacts, columns: int, dot: bool) -> tuple[int, ...]:
@@ -115,11 +117,10 @@ def _parts(extent: int, step: int, most: int, least: int) -> tuple[int, ...]:
     """Sizes between both ends of equal parts of an extent, in whole steps where these fit."""
     found = []
     for count in sorted({*PARTS, -(-extent // most)}):
-        size = -(-extent // count)
-        size = -(-size // step) * step
-        if least <= size and (size <= most or size == step):
-            found.append(min(size, max(most, 1)))
-    return tuple(dict.fromkeys(found)) or (most,)
+        size = -(-(-(-extent // count)) // step) * step
+        if least <= size and size - step < most:
+            found.append(size)
+    return tuple(dict.fromkeys(found)) or (step,)
 
 
 def _term_blocks(
@@ -131,9 +132,9 @@ def _term_blocks(
     if dot and whole:
         return whole
     kept = height * width * f.itemsize <= m.l2 // 2 or f.local
-    cut = tuple(t for t in (16, 8, 256, 512) if t < f.terms) if kept and not dot else ()
+    cut = tuple(t for t in (*STREAMED, 256, 512) if t < f.terms) if kept and not dot else ()
     if f.local:
-        cut = tuple(t for t in cut if t > 16)
+        cut = tuple(t for t in cut if t > max(STREAMED))
     return (*whole, *cut) or ((0,) if f.terms <= 512 else (512,))
 
 

@@ -21,7 +21,11 @@ L2_BYTES, WAYS, LINE = 12, 8, 64
 # or computed first; and for a block, a tile, and the sum of a vector's lanes.
 RUNS, SHORT_RUNS = 6.0, 12.0
 COPIED, TRANSPOSED, COMPUTED = 2.0, 5.0, 16.0
-BLOCK, TILE_START, LANE_SUM = 200.0, 12.0, 8.0
+BLOCK, TILE_START, LANE_SUM = 200.0, 12.0, 5.0
+# The share of its last block that a thread is late by: others wait for it.
+LATE = 0.15
+# Bytes of a row from which reading it is a long run.
+LONG_RUN = 2048
 # Terms up to which a panel's rows are so few that each is read as one long run.
 FEW_TERMS = 32
 
@@ -56,7 +60,8 @@ def tile_cost(f: TileFacts, m: Machine, c: TileChoice) -> float:
     height, width = min(c.row_block, f.rows), min(c.column_block or f.columns, f.columns)
     blocks = f.batch * -(-f.rows // height) * -(-f.columns // width)
     turns = -(-blocks // m.threads) if blocks < 8 * m.threads else blocks / m.threads
-    return turns * (BLOCK + _block(f, m, c, height, width))
+    late = LATE if m.threads > 1 else 0.0
+    return (turns + late) * (BLOCK + _block(f, m, c, height, width))
 
 
 def _block(f: TileFacts, m: Machine, c: TileChoice, height: int, width: int) -> float:
@@ -86,13 +91,13 @@ def _tile(
     f: TileFacts, m: Machine, c: TileChoice, rows: int, columns: int, lanes: int, terms: int
 ) -> float:
     """One register tile over all terms."""
-    if c.dot:
-        sums = rows * columns
-        vectors = -(-f.terms // lanes)
-        return vectors * max(sums, rows + columns, CHAINS) + sums * LANE_SUM + TILE_START
-    vectors = -(-columns // lanes)
     near = terms * columns * f.itemsize <= m.l1 // 2
     fetched = 0.0 if near else columns * f.itemsize / L2_BYTES
+    if c.dot:
+        sums = rows * columns
+        each = max(sums, rows + columns, CHAINS, fetched * lanes)
+        return f.terms / lanes * each + sums * LANE_SUM + TILE_START
+    vectors = -(-columns // lanes)
     each = max(rows * vectors, rows + vectors, CHAINS, fetched, _crowded(f, c, rows))
     return f.terms * each + -(-f.terms // terms) * (2 * rows * vectors + TILE_START)
 
@@ -127,7 +132,8 @@ def _right(
     if f.right[0] != 1 or c.pack:
         return (COPIED if f.right[0] == 1 else COMPUTED) + short
     if terms <= FEW_TERMS:
-        return runs
+        long = width * f.itemsize >= min(LONG_RUN, f.columns * f.itemsize)
+        return (runs if long else short) * (1 + terms / 64)
     # Rows of a panel that is read as it lies may push each other out before the next rows of the
     # left operand come.
     tiles = -(-height // c.rows)

@@ -48,9 +48,24 @@ def dot_text(stmt: TileProduct, text: Text, vector_bytes: int) -> Iterator[str]:
         yield f"      d{r}_{c} += {pair};"
     yield "    }"
     yield "  }"
-    for r, c in cells:
-        yield f"  {_cell(stmt, r, c)} = d{r}_{c} + af_sum_{element}x{lanes}(c{r}_{c});"
+    for first in range(0, len(cells), lanes):
+        some = cells[first : first + lanes]
+        names = [f"c{r}_{c}" for r, c in some] + [f"({vector}){{0}}"] * (lanes - len(some))
+        yield from _sums(names, f"s{first}", vector, stmt.dtype.itemsize)
+        for lane, (r, c) in enumerate(some):
+            yield f"  {_cell(stmt, r, c)} = d{r}_{c} + s{first}[{lane}];"
     yield "}"
+
+
+def _sums(names: list[str], made: str, vector: str, itemsize: int) -> Iterator[str]:
+    """A vector `made` of the sums of as many vectors as one has lanes, in their order."""
+    lanes, whole = len(names), f"int{8 * itemsize}_t"
+    while len(names) > 1:
+        half = len(names) // 2
+        level = [made] if half == 1 else [f"{made}_{half}_{i}" for i in range(half)]
+        for name, a, b in zip(level, names[:half], names[half:], strict=True):
+            yield f"  const {vector} {name} = AF_HALVES({whole}, {lanes}, {a}, {b});"
+        names = level
 
 
 def _terms(stmt: TileProduct, vector: str, keep: str) -> Iterator[str]:

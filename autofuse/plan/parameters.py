@@ -147,7 +147,7 @@ COLUMN_BLOCK = LaunchParameter(
     "Columns of a product that one block computes (0: all).", TILES, least=0,
 )  # fmt: skip
 TERM_BLOCK = LaunchParameter(
-    "term_block", int, (0, 8, 16, 128, 256, 512, 1024), 0,
+    "term_block", int, (0, 8, 16, 32, 128, 256, 512, 1024), 0,
     "Terms of a product that are summed before the next ones are fetched (0: all).", TILES, least=0,
 )  # fmt: skip
 PACK = LaunchParameter(

@@ -18,26 +18,19 @@ typedef uint16_t af_bf16;
 AF_VECTOR(float, 1) AF_VECTOR(float, 2) AF_VECTOR(float, 4) AF_VECTOR(float, 8) AF_VECTOR(float, 16)
 AF_VECTOR(double, 1) AF_VECTOR(double, 2) AF_VECTOR(double, 4) AF_VECTOR(double, 8)
 
-/* The sum of a vector, by halves. */
-#define AF_SUM(T, N, H)                                                                      \
-  AF_INLINE T af_sum_##T##x##N(af_##T##x##N v)                                               \
-  {                                                                                          \
-    union { af_##T##x##N whole; af_##T##x##H half[2]; } u = {v};                             \
-    return af_sum_##T##x##H(u.half[0] + u.half[1]);                                          \
-  }
-AF_INLINE float af_sum_floatx1(af_floatx1 v) { return v[0]; }
-AF_INLINE double af_sum_doublex1(af_doublex1 v) { return v[0]; }
-AF_SUM(float, 2, 1) AF_SUM(float, 4, 2) AF_SUM(float, 8, 4) AF_SUM(float, 16, 8)
-AF_SUM(double, 2, 1) AF_SUM(double, 4, 2) AF_SUM(double, 8, 4)
-
 /* to[j, i] = from[i, j] for i < rows, j < columns, in blocks of N rows and columns: the numbers of a
  * block lie in the order of two indices of as many bits; laying both halves of all vectors out in
- * turns moves every bit on by one, so after ROUNDS of it the indices have changed places. */
+ * turns moves every bit on by one, so after ROUNDS of it the indices have changed places. The last
+ * blocks overlap those before them. */
 #ifdef __clang__
 #define AF_TURNS(I, N, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
 #define AF_TURNS(I, N, a, b, ...) __builtin_shuffle(a, b, (af_##I##x##N){__VA_ARGS__})
 #endif
+/* Halves of a and b added, laid out in turns: after log2(N) levels of it every lane is the sum of one
+ * of N vectors, in their order if each level pairs the first half of them with the second. */
+#define AF_HALVES(I, N, a, b)                                                                \
+  (AF_TURNS(I, N, a, b, AF_LOW##N) + AF_TURNS(I, N, a, b, AF_HIGH##N))
 #define AF_LOW16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define AF_HIGH16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #define AF_LOW8 0, 8, 1, 9, 2, 10, 3, 11
@@ -65,15 +58,15 @@ AF_SUM(double, 2, 1) AF_SUM(double, 4, 2) AF_SUM(double, 8, 4)
   static inline void af_transpose_##D(T *restrict to, int64_t to_step, const T *restrict from, \
     int64_t from_step, int64_t rows, int64_t columns)                                        \
   {                                                                                          \
-    for (int64_t i = 0; i < rows; i += N)                                                    \
-      for (int64_t j = 0; j < columns; j += N) {                                             \
-        if (i + N <= rows && j + N <= columns) {                                             \
-          af_transpose_block_##D(to + j * to_step + i, to_step, from + i * from_step + j, from_step); \
-          continue;                                                                          \
-        }                                                                                    \
-        for (int64_t y = j; y < columns && y < j + N; y++)                                   \
-          for (int64_t x = i; x < rows && x < i + N; x++)                                    \
-            to[y * to_step + x] = from[x * from_step + y];                                   \
+    if (rows < N || columns < N) {                                                           \
+      for (int64_t j = 0; j < columns; j++)                                                  \
+        for (int64_t i = 0; i < rows; i++) to[j * to_step + i] = from[i * from_step + j];    \
+      return;                                                                                \
+    }                                                                                        \
+    for (int64_t y = 0; y < rows; y += N)                                                    \
+      for (int64_t x = 0; x < columns; x += N) {                                             \
+        const int64_t i = y + N <= rows ? y : rows - N, j = x + N <= columns ? x : columns - N; \
+        af_transpose_block_##D(to + j * to_step + i, to_step, from + i * from_step + j, from_step); \
       }                                                                                      \
   }
 AF_VECTOR(int32_t, 4) AF_VECTOR(int32_t, 8) AF_VECTOR(int32_t, 16)
