@@ -50,7 +50,7 @@ LANE_TILES: dict[str, tuple[Setting, ...]] = {
 }
 
 
-# Bytes of the first, the second and the last level of cache, and what is usual where nothing is said.
+# Bytes of the first, the second and the last level of cache, and what is usual.
 Caches = tuple[int, int, int]
 USUAL_CACHES: Caches = (32 << 10, 1 << 20, 32 << 20)
 

@@ -25,8 +25,9 @@ DOT_ROWS = 24
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)
 # Blocks of fewer rows pack their panels too often.
 LEAST_ROWS = 32
-# The most options of a parameter, and how much worse than the best one they may look.
-MOST, WORSE = 4, 1.4
+# Options of a parameter: at least and at most so many, and how much worse than the best one they
+# may look beyond the least.
+FEWEST, MOST, WORSE = 2, 4, 1.4
 ORDER = (DOT, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)
 # Settings of ORDER, and what they are expected to cost.
 Priced = tuple[tuple[Setting, ...], float]
@@ -44,7 +45,8 @@ def tile_options(
         if settings[:at] == before:
             best.setdefault(settings[at], cost)
     least = min(best.values(), default=0.0)
-    return tuple(option for option, cost in best.items() if cost <= WORSE * least)[:MOST]
+    near = sum(cost <= WORSE * least for cost in best.values())
+    return tuple(best)[: min(max(near, FEWEST), MOST)]
 
 
 @lru_cache(maxsize=1024)
@@ -102,6 +104,8 @@ def _row_blocks(f: TileFacts, rows: int, threads: int) -> tuple[int, ...]:
     most = max(8, min(MOST_ROWS, KEPT_BYTES // max(f.row_bytes, 1)))
     if f.local:
         most = max(8, min(most, -(-f.rows * f.batch // (2 * threads))))
+    if f.rows <= most and not f.row_bytes:
+        most = max(most, -(-f.rows // rows) * rows)
     return _parts(f.rows, rows, most, min(LEAST_ROWS, most))
 
 
@@ -109,7 +113,8 @@ def _column_blocks(f: TileFacts, columns: int, dot: bool) -> tuple[int, ...]:
     """Equal blocks of columns; 0 is all."""
     if f.local:
         return (0,)
-    wide = _parts(f.columns, columns, f.columns, min(64, f.columns))
+    whole = -(-f.columns // columns) * columns
+    wide = _parts(f.columns, columns, whole, min(64, whole))
     return tuple(0 if w >= f.columns else w for w in wide)
 
 
@@ -117,10 +122,11 @@ def _parts(extent: int, step: int, most: int, least: int) -> tuple[int, ...]:
     """Sizes between both ends of equal parts of an extent, in whole steps where these fit."""
     found = []
     for count in sorted({*PARTS, -(-extent // most)}):
-        size = -(-(-(-extent // count)) // step) * step
-        if least <= size and size - step < most:
+        part = -(-extent // count)
+        size = -(-part // step) * step
+        if least <= size <= most:
             found.append(size)
-    return tuple(dict.fromkeys(found)) or (step,)
+    return tuple(dict.fromkeys(found)) or ((step,) if step <= most else ())
 
 
 def _term_blocks(

@@ -24,8 +24,11 @@ COPIED, TRANSPOSED, COMPUTED = 2.0, 5.0, 16.0
 BLOCK, TILE_START, LANE_SUM = 200.0, 12.0, 5.0
 # The share of its last block that a thread is late by: others wait for it.
 LATE = 0.15
-# Bytes of a row from which reading it is a long run.
-LONG_RUN = 2048
+# The last level of cache is shared, with others too: the share that is counted on.
+SHARED = 16
+# Bytes of a row from which reading it is a long run, and of a page: more rows of pages than a core
+# fetches ahead are waited for.
+LONG_RUN, PAGE = 2048, 4096
 # Terms up to which a panel's rows are so few that each is read as one long run.
 FEW_TERMS = 32
 
@@ -116,13 +119,12 @@ def _held(step: int, lines: int) -> int:
     return WAYS * sets // max(1, apart)
 
 
-def _right(
-    f: TileFacts, m: Machine, c: TileChoice, height: int, width: int, terms: int
-) -> float:
+def _right(f: TileFacts, m: Machine, c: TileChoice, height: int, width: int, terms: int) -> float:
     """What each vector of the right operand costs besides its sums."""
     total = f.batch * f.columns * f.terms * f.itemsize
-    runs = RUNS if total > m.last // 4 else RUNS / 4
-    short = SHORT_RUNS if total > m.last // 4 else 2 * runs if total > m.l2 // 2 else runs
+    far = total > max(m.l2, m.last // SHARED)
+    runs = RUNS if far else RUNS / 4
+    short = SHORT_RUNS if far else 2 * runs if total > m.l2 // 2 else runs
     if c.dot:
         return runs
     if f.right is None:
@@ -133,10 +135,13 @@ def _right(
         return (COPIED if f.right[0] == 1 else COMPUTED) + short
     if terms <= FEW_TERMS:
         long = width * f.itemsize >= min(LONG_RUN, f.columns * f.itemsize)
-        return (runs if long else short) * (1 + terms / 64)
+        many = terms / (24 if f.columns * f.itemsize >= PAGE else 256)
+        return (runs if long else short) * (1 + many)
     # Rows of a panel that is read as it lies may push each other out before the next rows of the
     # left operand come.
     tiles = -(-height // c.rows)
-    if terms > _held(f.right[1] * f.itemsize, m.l2 // LINE) // max(1, c.columns * f.itemsize // LINE):
+    if terms > _held(f.right[1] * f.itemsize, m.l2 // LINE) // max(
+        1, c.columns * f.itemsize // LINE
+    ):
         return short + (tiles - 1) * RUNS
     return short

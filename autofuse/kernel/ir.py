@@ -132,9 +132,9 @@ class TileProduct:
     columns: one register tile, which all lanes compute together. `fresh` starts from zero.
 
     `dtype` is F32 or F64, and what all three hold; columns of `target` and `right` are neighbours
-    (`inner` is 1), and all `columns` of them may be read and written. In C those of `right` may
-    instead be any distance apart where terms are neighbours in both operands (`is_dot`). Through
-    the Local `stage` ("": none) a GPU fetches operands that lie in global memory."""
+    (`inner` is 1), and all `columns` of them may be read and written; in C terms may be neighbours
+    in both operands instead (`render_dot`). Through the Local `stage` ("": none) a GPU fetches
+    operands that lie in global memory."""
 
     rows: int
     columns: int
@@ -209,10 +209,8 @@ class Kernel:
 def expressions(stmt: Stmt) -> tuple[Expr, ...]:
     """The expressions a statement evaluates itself, loop bodies excluded."""
     match stmt:
-        case Let(_, value) | Assign(_, value):
+        case Let(_, value) | Var(_, value) | Assign(_, value):
             return (value,)
-        case Var(_, init):
-            return (init,)
         case Store(_, index, value):
             return (index, value)
         case LoadVector(index=index):
@@ -238,11 +236,6 @@ def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
         yield stmt
         if isinstance(stmt, Loop):
             yield from statements(stmt.body)
-
-
-def is_dot(stmt: TileProduct) -> bool:
-    """Terms, not columns, are neighbours in the right operand."""
-    return stmt.right.inner != 1
 
 
 def has_product(stmt: Stmt) -> bool:
@@ -279,9 +272,7 @@ def names_written(stmt: Stmt) -> set[str]:
         match inner:
             case Let(sym, _) | Var(sym, _) | Assign(sym, _):
                 found.add(sym.name)
-            case Local(name=name) | Store(buffer=name) | Stream(buffer=name):
-                found.add(name)
-            case StoreVector(buffer=name):
+            case Local(name) | Store(name) | Stream(name) | StoreVector(name):
                 found.add(name)
             case TileProduct(target=target, stage=stage):
                 found |= {target.buffer, stage} - {""}
@@ -383,9 +374,9 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield f"{pad}{buffer}[{show(index)} ..] = {', '.join(map(show, values))}"
             case TileProduct():
                 yield pad + _product(stmt)
-            case Transpose(target, source, rows, extent, dtype):
-                size = f"{show(rows)}x{show(extent)} {dtype}"
-                yield f"{pad}transpose {size}: {_panel(target)} = {_panel(source)}"
+            case Transpose():
+                shape = f"{show(stmt.rows)}x{show(stmt.extent)} {stmt.dtype}"
+                yield f"{pad}transpose {shape}: {_panel(stmt.target)} = {_panel(stmt.source)}"
             case Stream(buffer, start, local, count):
                 yield f"{pad}stream {buffer}[{show(start)} ..] = {local}[.. {show(count)}]"
             case Loop(kind, var, extent, inner, folds, counter):

@@ -14,12 +14,11 @@ from autofuse.kernel.ir import (
     Stmt,
     TileProduct,
     Transpose,
-    is_dot,
     statements,
 )
 from autofuse.kernel.passes import C_PASSES, run_passes
 from autofuse.kernel.printer import Printer, signature
-from autofuse.kernel.render_dot import dot_text
+from autofuse.kernel.render_dot import dot_text, is_dot
 from autofuse.kernel.render_tile import tile_text
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit

@@ -311,9 +311,7 @@ class TileBlock:
         found = self.right_in_memory(p)
         if found is None or (found.inner if dot else found.outer) != 1:
             return self._packed(p, column, count, cut, number)
-        first = ix.iadd(
-            ix.imul(column, found.outer), ix.imul(ix.imul(number, cut), found.inner)
-        )
+        first = ix.iadd(ix.imul(column, found.outer), ix.imul(ix.imul(number, cut), found.inner))
         panel = Panel(found.buffer, ix.iadd(found.start, first), found.inner, found.outer)
         return RightPanel(panel, count)
 
@@ -321,7 +319,9 @@ class TileBlock:
         self, p: Contraction, column: Expr, count: int, cut: int, number: Expr
     ) -> RightPanel:
         dtype = self.dtype(p)
-        padded = -(-count // LANES) * LANES
+        # No wider than what is left of a row in scratch, whose stride is a multiple of LANES.
+        even = math.gcd(LANES, self.s.columns)
+        padded = -(-count // even) * even
         buffer = self.e.local(dtype, (cut or p.terms) * padded, "panel")
         frame = Frame(self.graph, self.e, dict(self.base.sources))
         step = self.e.open("k", cut or p.terms)
