@@ -76,8 +76,8 @@ def _possible(f: TileFacts, m: Machine) -> Iterator[tuple[Setting, ...]]:
             if not _fits(rows, columns, m.bits // (8 * f.itemsize), m.bits, dot):
                 continue
             for height in _row_blocks(f, rows, m.threads):
-                for width in _column_blocks(f, columns, dot):
-                    for terms in _term_blocks(f, height, width or f.columns, columns, dot, m):
+                for width in _column_blocks(f, columns):
+                    for terms in _term_blocks(f, height, width or f.columns, dot, m):
                         for pack in _packs(f, dot):
                             yield dot, micro, height, width, terms, pack
 
@@ -87,6 +87,7 @@ def _may_dot(f: TileFacts) -> bool:
     return (
         f.rows < DOT_ROWS and not f.local and f.right is not None and f.right[1] == 1
         and f.right[0] != 1 and f.left is not None
+        and (f.left[1] == 1 or f.rows * f.terms * f.itemsize <= KEPT_BYTES)
     )  # fmt: skip
 
 
@@ -109,7 +110,7 @@ def _row_blocks(f: TileFacts, rows: int, threads: int) -> tuple[int, ...]:
     return _parts(f.rows, rows, most, min(LEAST_ROWS, most))
 
 
-def _column_blocks(f: TileFacts, columns: int, dot: bool) -> tuple[int, ...]:
+def _column_blocks(f: TileFacts, columns: int) -> tuple[int, ...]:
     """Equal blocks of columns; 0 is all."""
     if f.local:
         return (0,)
@@ -129,16 +130,14 @@ def _parts(extent: int, step: int, most: int, least: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(found)) or ((step,) if step <= most else ())
 
 
-def _term_blocks(
-    f: TileFacts, height: int, width: int, columns: int, dot: bool, m: Machine
-) -> tuple[int, ...]:
+def _term_blocks(f: TileFacts, height: int, width: int, dot: bool, m: Machine) -> tuple[int, ...]:
     """All terms where a panel of them is not too long, and runs of them where sums that wait for
     the next ones stay in the cache."""
+    if dot:
+        return (0,)
     whole = (0,) if f.terms <= LONGEST_PANEL else ()
-    if dot and whole:
-        return whole
     kept = height * width * f.itemsize <= m.l2 // 2 or f.local
-    cut = tuple(t for t in (*STREAMED, 256, 512) if t < f.terms) if kept and not dot else ()
+    cut = tuple(t for t in (*STREAMED, 256, 512) if t < f.terms) if kept else ()
     if f.local:
         cut = tuple(t for t in cut if t > max(STREAMED))
     return (*whole, *cut) or ((0,) if f.terms <= 512 else (512,))

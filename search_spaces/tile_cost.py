@@ -73,15 +73,15 @@ def _block(f: TileFacts, m: Machine, c: TileChoice, height: int, width: int) -> 
     terms = c.term_block or f.terms
     panels = _cut(width, c.columns)
     tiles = sum(
-        high_count * wide_count * _tile(f, m, c, high, wide, lanes, terms)
+        high_count * wide_count * _tile(f, m, c, height, high, wide, lanes, terms)
         for high, high_count in _cut(height, c.rows)
         for wide, wide_count in panels
     )
     right = width * f.terms / lanes * _right(f, m, c, height, width, terms)
     copied = f.left is None or (c.dot and f.left[1] != 1)
     left = height * f.terms / lanes * COMPUTED if copied else 0.0
-    again = 1.0 if c.term_block else 0.0
-    return tiles + right + left + height * width / lanes * (2.0 + again)
+    cleared = 1.0 if c.term_block else 0.0
+    return tiles + right + left + height * width / lanes * (2.0 + cleared)
 
 
 def _cut(extent: int, step: int) -> list[tuple[int, int]]:
@@ -91,11 +91,14 @@ def _cut(extent: int, step: int) -> list[tuple[int, int]]:
 
 
 def _tile(
-    f: TileFacts, m: Machine, c: TileChoice, rows: int, columns: int, lanes: int, terms: int
-) -> float:
+    f: TileFacts, m: Machine, c: TileChoice, height: int, rows: int, columns: int, lanes: int,
+    terms: int,
+) -> float:  # fmt: skip
     """One register tile over all terms."""
     near = terms * columns * f.itemsize <= m.l1 // 2
-    fetched = 0.0 if near else columns * f.itemsize / L2_BYTES
+    # The first tile that reads a panel finds it where `_right` brought it.
+    again = 1 - c.rows / max(height, c.rows)
+    fetched = 0.0 if near else again * columns * f.itemsize / L2_BYTES
     if c.dot:
         sums = rows * columns
         each = max(sums, rows + columns, CHAINS, fetched * lanes)
