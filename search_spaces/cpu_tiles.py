@@ -17,8 +17,9 @@ REGISTERS = {512: 32, 256: 16, 128: 32}
 KEPT_BYTES, MOST_ROWS = 1 << 20, 512
 # Terms of a panel that is copied whole.
 LONGEST_PANEL = 4096
-# Terms at once where rows of the right operand are read from end to end.
-STREAMED = (8, 16, 32)
+# Terms at once where rows of the right operand are read from end to end, which pays for so few rows
+# of the left one.
+STREAMED, STREAMED_ROWS = (8, 16, 32), 64
 # Rows of a product from which its right operand is not summed along terms: it is used often enough.
 DOT_ROWS = 24
 # Blocks of rows and columns are tried in so many equal parts.
@@ -105,9 +106,10 @@ def _row_blocks(f: TileFacts, rows: int, threads: int) -> tuple[int, ...]:
     most = max(8, min(MOST_ROWS, KEPT_BYTES // max(f.row_bytes, 1)))
     if f.local:
         most = max(8, min(most, -(-f.rows * f.batch // (2 * threads))))
+    whole = -(-f.rows // rows) * rows
     if f.rows <= most and not f.row_bytes:
-        most = max(most, -(-f.rows // rows) * rows)
-    return _parts(f.rows, rows, most, min(LEAST_ROWS, most))
+        most = max(most, whole)
+    return _parts(f.rows, rows, most, min(LEAST_ROWS, most, whole))
 
 
 def _column_blocks(f: TileFacts, columns: int) -> tuple[int, ...]:
@@ -137,9 +139,8 @@ def _term_blocks(f: TileFacts, height: int, width: int, dot: bool, m: Machine) -
         return (0,)
     whole = (0,) if f.terms <= LONGEST_PANEL else ()
     kept = height * width * f.itemsize <= m.l2 // 2 or f.local
-    cut = tuple(t for t in (*STREAMED, 256, 512) if t < f.terms) if kept else ()
-    if f.local:
-        cut = tuple(t for t in cut if t > max(STREAMED))
+    few = STREAMED if f.rows <= STREAMED_ROWS and not f.local else ()
+    cut = tuple(t for t in (*few, 256, 512) if t < f.terms) if kept else ()
     return (*whole, *cut) or ((0,) if f.terms <= 512 else (512,))
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from search_spaces.tile_facts import TileFacts
 
-# Chains of sums shorter than this wait for their own results.
-CHAINS = 8
+# Chains of sums shorter than this wait for their own results; what a load costs beside them.
+CHAINS, LOAD = 8, 0.15
 # Bytes that the second-level cache gives in one unit, and the ways of the first-level one.
 L2_BYTES, WAYS, LINE = 12, 8, 64
 # Units for a vector: read from memory in long runs or in short ones; copied as it lies, transposed,
@@ -101,11 +101,11 @@ def _tile(
     fetched = 0.0 if near else again * columns * f.itemsize / L2_BYTES
     if c.dot:
         sums = rows * columns
-        each = max(sums, rows + columns, CHAINS, fetched * lanes)
+        each = max(sums, CHAINS, fetched * lanes) + LOAD * (rows + columns)
         return f.terms / lanes * each + sums * LANE_SUM + TILE_START
     vectors = -(-columns // lanes)
-    each = max(rows * vectors, rows + vectors, CHAINS, fetched, _crowded(f, c, rows))
-    return f.terms * each + -(-f.terms // terms) * (2 * rows * vectors + TILE_START)
+    each = max(rows * vectors, CHAINS, fetched, _crowded(f, c, rows)) + LOAD * (rows + vectors)
+    return f.terms * each + -(-f.terms // terms) * (rows * vectors + TILE_START)
 
 
 def _crowded(f: TileFacts, c: TileChoice, rows: int) -> float:

@@ -243,6 +243,13 @@ def test_no_thread_waits_long_for_the_others(sizes: tuple[int, int, int], thread
     assert high * broad / (turns * threads) > 0.74
 
 
+@pytest.mark.parametrize("rows", [1, 7, 16, 31, 500])
+@pytest.mark.parametrize("turned", [(False, False), (False, True)])
+def test_the_other_operand_is_read_once_for_few_rows(rows: int, turned: tuple[bool, bool]) -> None:
+    made = first_choice((rows, 3000, 1500), turned, threads=1)
+    assert int(made["row_block"]) >= rows
+
+
 def test_panels_that_rows_of_memory_push_out_of_the_cache_are_copied() -> None:
     assert first_choice((512, 4096, 1024))["pack"] is True
 
