@@ -19,7 +19,7 @@ KEPT_BYTES, MOST_ROWS = 1 << 20, 512
 LONGEST_PANEL = 4096
 # Terms at once where rows of the right operand are read from end to end, which pays for so few rows
 # of the left one.
-STREAMED, STREAMED_ROWS = (8, 16, 32), 64
+STREAMED, STREAMED_ROWS = (8, 16, 32), 32
 # Rows of a product from which its right operand is not summed along terms: it is used often enough.
 DOT_ROWS = 24
 # Blocks of rows and columns are tried in so many equal parts.

@@ -19,7 +19,7 @@ CHAINS, LOAD = 8, 0.15
 L2_BYTES, WAYS, LINE = 12, 8, 64
 # Units for a vector: read from memory in long runs or in short ones; copied as it lies, transposed,
 # or computed first; and for a block, a tile, and the sum of a vector's lanes.
-RUNS, SHORT_RUNS = 6.0, 12.0
+RUNS, SHORT_RUNS = 6.0, 16.0
 COPIED, TRANSPOSED, COMPUTED = 2.0, 5.0, 16.0
 BLOCK, TILE_START, LANE_SUM = 200.0, 12.0, 5.0
 # The share of its last block that a thread is late by: others wait for it.
