@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
+from autofuse.kernel.onednn import DnnlCall, dnnl_group
 from autofuse.ops.spec import Family
 from autofuse.plan.groups import reads
 from autofuse.plan.parameters import (
+    BLAS,
+    C_IMPL,
     C_LAUNCH,
-    IMPL,
+    GEMM,
+    GENERATED,
     ITEM,
     LOOP,
     LOOP_UNROLL,
     MERGE,
+    ONEDNN,
     STREAM,
     THREADS,
     TILE,
@@ -60,11 +66,23 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class CpuLaunchSpace:
-    """One library with a pool of threads, on a processor with vectors of `vector_bits`."""
+# Whether oneDNN is here and does a call for so many threads.
+DoesCall = Callable[[DnnlCall, int], bool]
 
-    def __init__(self, vector_bits: int = 512, caches: Caches = USUAL_CACHES) -> None:
-        self.vector_bits, self.caches = vector_bits, caches
+
+def nowhere(call: DnnlCall, threads: int) -> bool:
+    """As where oneDNN is not installed."""
+    return False
+
+
+class CpuLaunchSpace:
+    """One library with a pool of threads, on a processor with vectors of `vector_bits` and data
+    caches of `caches` bytes; `onednn` says what that library computes there."""
+
+    def __init__(
+        self, vector_bits: int = 512, onednn: DoesCall = nowhere, caches: Caches = USUAL_CACHES
+    ) -> None:
+        self.vector_bits, self.onednn, self.caches = vector_bits, onednn, caches
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
         return kernel_kind(graph, group, C)
@@ -85,6 +103,10 @@ class CpuLaunchSpace:
         facts = tile_facts(graph, group) if kind in TILES else None
 
         def offer(row: LaunchParameter[Any], made: Chosen) -> tuple[Setting, ...]:
+            if row is C_IMPL:
+                return self._implementations(graph, group, kind, made["threads"])
+            if made.get(C_IMPL.name) in (BLAS, ONEDNN):
+                return ()  # a library decides itself
             if row.name in TILE_PARAMETERS or (row is VECTOR_BITS and kind in TILES):
                 return self._tiled(row, made, facts)
             if row is THREADS:
@@ -100,13 +122,25 @@ class CpuLaunchSpace:
             return row.choices
 
         made = choose_settings(C_LAUNCH, kind, offer, chooser, prefix)
+        if kind != GEMM and made.get(C_IMPL.name) == GENERATED:
+            del made[C_IMPL.name]  # what is no product is a kernel anyway
         return canonical_launch(C_LAUNCH, made)
+
+    def _implementations(
+        self, graph: Graph, group: FusionGroup, kind: str, threads: int
+    ) -> tuple[Setting, ...]:
+        """Who may compute a product or a convolution; nothing to choose where only a kernel can."""
+        found = dnnl_group(graph, group)
+        onednn = (ONEDNN,) if found is not None and self.onednn(found.call, threads) else ()
+        if kind == GEMM:
+            return (BLAS, *onednn, GENERATED)
+        return (GENERATED, *onednn) if onednn else ()
 
     def _tiled(
         self, row: LaunchParameter[Any], made: Chosen, facts: TileFacts | None
     ) -> tuple[Setting, ...]:
         """Options of what only tiles have, and of the vectors they are made of."""
-        if facts is None or made.get(IMPL.name, "loops") == "blas":
+        if facts is None:
             return ()
         if row is VECTOR_BITS:
             return (self.vector_bits,)

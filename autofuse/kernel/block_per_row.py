@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.emit import Emitter, narrow
+from autofuse.kernel.emit import Emitter, narrow, widen
 from autofuse.kernel.ir import Fold
 from autofuse.kernel.merging import Merging
 from autofuse.kernel.thread_per_element import SHORT, split
@@ -14,7 +14,8 @@ from autofuse.kernel.values import ElementSource, Frame
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import reduced_axes
-from autofuse.ops.scalar import Expr, Load, Sym
+from autofuse.ops.scalar import Expr, Lit, Load, Sym
+from autofuse.ops.scatter import first_places, window_shape, windows
 from autofuse.ops.spec import Family, Index
 from autofuse.plan.forms import LOCAL, ROW_SCRATCH, RUNS, Form, Tags, join, local_shape
 from autofuse.plan.parameters import MERGE
@@ -78,12 +79,16 @@ class BlockPerRow:
                     self._scan(value)
                 elif family is Family.SORT:
                     self._sort(value)
+                elif family is Family.SCATTER:
+                    self._scatter(value)
                 elif value in self.rows:
                     self._keep(value, *self.rows[value])
                     self.frame.sources[value] = self._array(value, *self.rows[value])
                 elif value in staged:
                     self._stage(value)
         for value in self.form.outputs:
+            if self.graph[value.node].spec.family is Family.SCATTER:
+                continue
             if value in self.rows:
                 self._keep_total(value)
             else:
@@ -211,6 +216,47 @@ class BlockPerRow:
         for a in reversed(others):
             self.e.close("serial", rest[a], ix.lit(local[a]))
         self.frame.sources[value] = self._array(value, scratch, ix.lit(0))
+
+    def _scatter(self, value: Value) -> None:
+        """The operand's part of this row straight to memory, then window after window there."""
+        node, call = self.graph[value.node], self.graph.call(value.node)
+        out, target = call.out, self.targets[value]
+        operand, indices, updates = node.inputs
+        tags = self.tags[value][: call["batch"]]
+        rest = [(self.e.open("k", n), n) for n, t in zip(out.shape, tags, strict=False)
+                if not isinstance(t, int)]  # fmt: skip
+        batch = join(tags, self.items, tuple(sym for sym, _ in rest))
+
+        def copy(at: Index) -> tuple[Fold, ...]:
+            index = (*batch, *at)
+            element = narrow(self.frame.pull(operand, index), out.dtype)
+            self.e.store(target, ix.linearize(index, out.shape), element)
+            return ()
+
+        self._walk(out.shape[len(batch) :], copy)
+        window = self.e.open("k", windows(call))
+        numbers = tuple(
+            self.frame.pull(indices, (*batch, window, ix.lit(v))) for v in range(len(call["axes"]))
+        )
+        places, fits = first_places(call, numbers)
+        first = tuple(self.e.let(at) for at in places)
+        guard = self.e.open("o", 1) if call["drop"] and not isinstance(fits, Lit) else None
+
+        def write(at: Index) -> tuple[Fold, ...]:
+            moved = (ix.iadd(start, step) for start, step in zip(first, at, strict=True))
+            place = self.e.let(ix.linearize((*batch, *moved), out.shape))
+            element = self.frame.pull(updates, (*batch, window, *at))
+            there = self.e.bind(widen(Load(target, place, out.dtype)))
+            assert node.spec.joins is not None
+            self.e.store(target, place, narrow(node.spec.joins(there, element), out.dtype))
+            return ()
+
+        self._walk(window_shape(call), write)
+        if guard is not None:
+            self.e.close("when", guard, fits)
+        self.e.close("serial", window, ix.lit(windows(call)))
+        for sym, extent in reversed(rest):
+            self.e.close("serial", sym, ix.lit(extent))
 
     def _stage(self, value: Value) -> None:
         local = self._local(value)

@@ -164,8 +164,10 @@ def _refusal(graph: Graph, form: Form) -> Refusal | None:
             if problem is not None:
                 return problem
         own = tags.get(Value(n))
-        if family in (Family.REDUCTION, *RUNS, Family.WINDOW) and own is None:
+        if family in (Family.REDUCTION, *RUNS, Family.SCATTER, Family.WINDOW) and own is None:
             return Refusal("anchor", f"%{n} {node.op} is needed at several indices at once")
+        if family is Family.SCATTER and any(u in form.nodes for u in graph.users[n]):
+            return Refusal("scatter", f"%{n} {node.op} is read in the kernel that writes it")
         if family in (Family.REDUCTION, *RUNS) and own is not None:
             scratch = _size(local_shape(graph, Value(n), own))
             if scratch > ROW_SCRATCH and len(form.nodes) > 1:
@@ -183,6 +185,8 @@ def _tile_refusal(graph: Graph, form: Form) -> Refusal | None:
     node = next((n for n in form.nodes if graph[n].spec.family is Family.CONTRACTION), None)
     if node is None:
         return None
+    if any(graph[n].spec.family is Family.SCATTER for n in form.nodes):
+        return Refusal("tile", f"%{node} {graph[node].op} shares no kernel with what is scattered")
     tiles = tiles_of(graph, form)
     if tiles is None:
         short = graph[node].spec.terms(graph.call(node)) <= SHORT_SUM
@@ -224,7 +228,7 @@ def _loop_refusal(graph: Graph, form: Form, n: int) -> Refusal | None:
     carries: int = graph.call(n)["carries"]
     for inner in range(len(body.nodes)):
         family = body[inner].spec.family
-        if family in (Family.CONTROL, *RUNS):
+        if family in (Family.CONTROL, *RUNS, Family.SCATTER):
             return Refusal("loop-body", f"the loop body has {body[inner].op}, not scalar work")
         folding = family in (Family.WINDOW, Family.CONTRACTION)
         if folding and not _is_scalar_work(body, inner, form.items):

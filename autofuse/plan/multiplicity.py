@@ -295,6 +295,13 @@ class _Probe:
             extent = call.ins[0].shape[axis]
             for (step,) in self._steps((extent,)):
                 self(0, (*index[:axis], step, *index[axis + 1 :]))
+        elif n.spec.family is Family.SCATTER:
+            batch = call["batch"]
+            self(0, index)
+            for operand in (1, 2):
+                rest = call.ins[operand].shape[batch:]
+                steps = (Sym(f"k{self.node}.{a}", DType.I64, n) for a, n in enumerate(rest))
+                self(operand, (*index[:batch], *steps))
         else:
             assert n.spec.over is not None
             for at in self._steps(n.spec.over.extents(call)):

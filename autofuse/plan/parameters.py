@@ -18,6 +18,8 @@ Setting = int | str | bool
 T = TypeVar("T", int, str, bool)
 ITEM, ROW, LOOP, GEMM, PRODUCT = "item", "row", "loop", "gemm", "product"
 LOOPS = (ITEM, ROW, LOOP)
+# Who computes what a library could.
+BLAS, ONEDNN, GENERATED = "blas", "onednn", "loops"
 # Kernels that may have tiles: products alone, which may also be library calls, and fused ones.
 TILES = (GEMM, PRODUCT)
 
@@ -93,8 +95,8 @@ def _table(*rows: LaunchParameter[Any]) -> LaunchTable:
 
 # What every dialect knows.
 IMPL = LaunchParameter(
-    "impl", str, ("blas", "loops"), "blas",
-    "A product is a library call or generated loops.", (GEMM,),
+    "impl", str, (BLAS, GENERATED), BLAS,
+    "Who computes a product: a library or generated loops.", (GEMM,),
 )  # fmt: skip
 MATH = LaunchParameter(
     "math", str, ("strict", "relaxed"), "strict",
@@ -162,6 +164,11 @@ DOT = LaunchParameter(
     "Vectors of a register tile run along the terms of a product, where both operands lie along "
     "them and are read as they lie; the columns of `micro` are then few.", TILES,
 )  # fmt: skip
+C_IMPL = replace(
+    IMPL, choices=(BLAS, ONEDNN, GENERATED), kinds=(*TILES, ITEM, ROW),
+    doc="Who computes a product: BLAS, generated loops or oneDNN, where it is installed. That may "
+    "also compute a lone convolution, which is otherwise a kernel whatever is said.",
+)  # fmt: skip
 THREADS = LaunchParameter(
     "threads", int, (1,), 1,
     "Threads that work on a kernel together: 1 or as many as there are cores.",
@@ -178,7 +185,7 @@ STREAM = LaunchParameter(
 )  # fmt: skip
 C_LAUNCH = _table(
     THREADS,
-    IMPL,
+    C_IMPL,
     MATH,
     VECTOR_BITS,
     STAGE,
