@@ -46,6 +46,7 @@ from search_spaces.launch import (
     loop_iterations,
     widest_form,
 )
+from search_spaces.tile_cost import Machine
 from search_spaces.tile_facts import TILE_PARAMETERS, TileFacts, tile_facts
 
 # Below this many elements a second thread costs more than it brings (measured: about 2 us).
@@ -57,6 +58,11 @@ LANE_TILES: dict[str, tuple[Setting, ...]] = {
     ITEM: (1024, 256, 4096, 16384),
     LOOP: (256, 64, 128, 512, 1024),
 }
+
+
+# Bytes of the first, the second and the last level of cache, and what is usual.
+Caches = tuple[int, int, int]
+USUAL_CACHES: Caches = (32 << 10, 1 << 20, 32 << 20)
 
 
 def cores() -> int:
@@ -74,11 +80,13 @@ def nowhere(call: DnnlCall, threads: int) -> bool:
 
 
 class CpuLaunchSpace:
-    """One library with a pool of threads, on a processor with vectors of `vector_bits`; `onednn`
-    says what that library computes there."""
+    """One library with a pool of threads, on a processor with vectors of `vector_bits` and data
+    caches of `caches` bytes; `onednn` says what that library computes there."""
 
-    def __init__(self, vector_bits: int = 512, onednn: DoesCall = nowhere) -> None:
-        self.vector_bits, self.onednn = vector_bits, onednn
+    def __init__(
+        self, vector_bits: int = 512, onednn: DoesCall = nowhere, caches: Caches = USUAL_CACHES
+    ) -> None:
+        self.vector_bits, self.onednn, self.caches = vector_bits, onednn, caches
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
         return kernel_kind(graph, group, C)
@@ -148,7 +156,8 @@ class CpuLaunchSpace:
             found = one_pass_options(row.name, facts, made)
             if found is not None:
                 return found
-        return tile_options(row.name, facts, made["threads"], self.vector_bits)
+        machine = Machine(self.vector_bits, made["threads"], *self.caches)
+        return tile_options(row.name, facts, made, machine)
 
 
 def _prepack(graph: Graph, group: FusionGroup, facts: TileFacts | None) -> tuple[Setting, ...]:

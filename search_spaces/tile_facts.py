@@ -6,21 +6,30 @@ import math
 from dataclasses import dataclass
 
 from autofuse.graph.types import Graph
+from autofuse.kernel.emit import Emitter
+from autofuse.kernel.tile_block import TileBlock, TileSettings
+from autofuse.kernel.values import Frame, memory
+from autofuse.plan.forms import Form
+from autofuse.plan.groups import reads
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.online import online_of
-from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, TERM_BLOCK
-from autofuse.plan.tiles import row_scratch, tiles_of
-from autofuse.plan.types import FusionGroup
+from autofuse.plan.parameters import COLUMN_BLOCK, DOT, MICRO, PACK, ROW_BLOCK, TERM_BLOCK
+from autofuse.plan.tiles import Tiles, row_scratch, tiles_of
+from autofuse.plan.types import FusionGroup, LaunchConfig
 
 # The parameters that only this schedule has.
-TILE_PARAMETERS = {row.name for row in (MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)}
+TILE_PARAMETERS = {row.name for row in (DOT, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)}
+# Elements from one row or column of an operand to the next, and from one term to the next.
+Steps = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class TileFacts:
     """A tile kernel: matrices, rows and columns of each, the most terms, whether columns are local
     to a row, how many terms products have whose columns may be folded as they come
-    (`plan/online.py`, 0: there are none), and bytes that a block keeps for each row otherwise."""
+    (`plan/online.py`, 0: there are none), bytes that a block keeps for each row otherwise, bytes of
+    a number, and of its widest product how the left and the right operand lie in memory (None: they
+    are computed)."""
 
     batch: int
     rows: int
@@ -30,6 +39,8 @@ class TileFacts:
     one_pass: int
     row_bytes: int
     itemsize: int
+    left: Steps | None = None
+    right: Steps | None = None
 
 
 def tile_facts(graph: Graph, group: FusionGroup) -> TileFacts | None:
@@ -52,6 +63,22 @@ def tile_facts(graph: Graph, group: FusionGroup) -> TileFacts | None:
                 max(p.terms for p in tiles.products), not tiles.columns,
                 max((p.terms for p in online.sources), default=0) if online else 0,
                 row_scratch(graph, form, tiles) * item, item,
+                *_lying(graph, group, form, tiles),
             )
         )  # fmt: skip
     return max(found, key=lambda f: f.batch * f.rows * f.columns, default=None)
+
+
+def _lying(
+    graph: Graph, group: FusionGroup, form: Form, tiles: Tiles
+) -> tuple[Steps | None, Steps | None]:
+    """How both operands of the widest product lie."""
+    sources = {v: memory(str(v), graph.type_of(v).shape, graph.type_of(v).dtype)
+               for v in reads(graph, group.nodes)}  # fmt: skip
+    emitter = Emitter()
+    frame = Frame(graph, emitter, sources)
+    block = TileBlock(graph, form, tiles, emitter, frame, {}, TileSettings.of(LaunchConfig()))
+    widest = max(tiles.products, key=lambda p: p.width * p.terms)
+    found = block.left_in_memory(widest), block.right_in_memory(widest)
+    left, right = (None if p is None else (p.outer, p.inner) for p in found)
+    return left, right

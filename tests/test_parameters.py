@@ -61,6 +61,7 @@ WITH: dict[str, dict[str, Setting]] = {
     "parts": {"reduce": "split"},
     "stages": {"grid": "stride"},
     "hints": {"vector": 4},
+    "dot": {"micro": "4x6", "pack": False},
 }
 
 
@@ -109,6 +110,16 @@ def fused() -> Graph:
     return canonical(b.build([b.add("exp", made)]))
 
 
+def dots() -> Graph:
+    """A few rows times a matrix that lies along the terms, as it does."""
+    b = GraphBuilder()
+    x, y = b.input("x", (3, 600), "f32"), b.input("y", (1100, 600), "f32")
+    none: tuple[int, ...] = ()
+    made = b.add("dot_general", x, y, lhs_batch=none, rhs_batch=none, lhs_contract=(1,),
+                 rhs_contract=(1,))  # fmt: skip
+    return canonical(b.build([b.add("exp", made)]))
+
+
 def looped() -> Graph:
     body = GraphBuilder()
     body.input("t", (), "i32")
@@ -128,7 +139,7 @@ def ordered() -> Graph:
 
 GRAPHS = {"item": pointwise(), "turned": turned(), "row": rows_folded(), "loop": looped(),
           "short": rows_folded(512, 4096), "gemm": product(), "fused": fused(),
-          "summed": summed(), "weighted": product(constant=True),
+          "summed": summed(), "weighted": product(constant=True), "dots": dots(),
           "ordered": ordered()}  # fmt: skip
 SPACES: dict[str, LaunchSpace] = {"c": CpuLaunchSpace(), "cuda": CudaLaunchSpace(DEFAULT_TARGET)}
 # Of a library call there is no text, and what is derived is not said.
@@ -193,7 +204,8 @@ def test_a_space_offers_choices_of_the_table_and_leaves_defaults_out(
     for name, options in seen.items():
         row = table[name]
         assert {type(o) for o in options} == {row.type}
-        assert name in ("threads", "tile") or options <= set(row.choices)
+        free = ("threads", "tile", "row_block", "column_block")
+        assert name in free or options <= set(row.choices)
 
 
 def test_the_settings_of_cuda_are_rows_of_its_table() -> None:

@@ -132,8 +132,9 @@ class TileProduct:
     columns: one register tile, which all lanes compute together. `fresh` starts from zero.
 
     `dtype` is F32 or F64, and what all three hold; columns of `target` and `right` are neighbours
-    (`inner` is 1), and all `columns` of them may be read and written. Through the Local `stage`
-    ("": none) a GPU fetches operands that lie in global memory."""
+    (`inner` is 1), and all `columns` of them may be read and written; in C terms may be neighbours
+    in both operands instead (`render_dot`). Through the Local `stage` ("": none) a GPU fetches
+    operands that lie in global memory."""
 
     rows: int
     columns: int
@@ -144,6 +145,18 @@ class TileProduct:
     dtype: DType
     fresh: bool
     stage: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Transpose:
+    """target[j, i] = source[i, j] for i < rows and j < extent, both F32 or both F64 and apart;
+    neighbours along the second index lie next to each other in both (`inner` is 1)."""
+
+    target: Panel
+    source: Panel
+    rows: Expr
+    extent: Expr
+    dtype: DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +184,10 @@ class Loop:
     counter: Sym | None = None
 
 
-Stmt = Let | Var | Assign | Local | Store | Stream | LoadVector | StoreVector | TileProduct | Loop
+Stmt = (
+    Let | Var | Assign | Local | Store | Stream | LoadVector | StoreVector | TileProduct | Transpose
+    | Loop
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -193,10 +209,8 @@ class Kernel:
 def expressions(stmt: Stmt) -> tuple[Expr, ...]:
     """The expressions a statement evaluates itself, loop bodies excluded."""
     match stmt:
-        case Let(_, value) | Assign(_, value):
+        case Let(_, value) | Var(_, value) | Assign(_, value):
             return (value,)
-        case Var(_, init):
-            return (init,)
         case Store(_, index, value):
             return (index, value)
         case LoadVector(index=index):
@@ -207,6 +221,8 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return (start, count)
         case TileProduct(extent=extent, target=target, left=left, right=right):
             return (extent, target.start, left.start, right.start)
+        case Transpose(target, source, rows, extent):
+            return (target.start, source.start, rows, extent)
         case Local(source=Origin(start=start)):
             return (start,)
         case Loop(extent=extent):
@@ -238,6 +254,8 @@ def names_read(stmt: Stmt) -> set[str]:
         if isinstance(inner, TileProduct):
             found |= {inner.left.buffer, inner.right.buffer, inner.target.buffer}
             found |= {inner.stage} - {""}
+        if isinstance(inner, Transpose):
+            found.add(inner.source.buffer)
         for expr in expressions(inner):
             for e in walk(expr):
                 if isinstance(e, Sym):
@@ -254,12 +272,12 @@ def names_written(stmt: Stmt) -> set[str]:
         match inner:
             case Let(sym, _) | Var(sym, _) | Assign(sym, _):
                 found.add(sym.name)
-            case Local(name=name) | Store(buffer=name) | Stream(buffer=name):
-                found.add(name)
-            case StoreVector(buffer=name):
+            case Local(name) | Store(name) | Stream(name) | StoreVector(name):
                 found.add(name)
             case TileProduct(target=target, stage=stage):
                 found |= {target.buffer, stage} - {""}
+            case Transpose(target=target):
+                found.add(target.buffer)
             case LoadVector(syms):
                 found |= {sym.name for sym in syms}
     return found
@@ -305,6 +323,9 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             )
             extent = change(extent)
             return replace(stmt, extent=extent, target=target, left=left, right=right)
+        case Transpose(target, source, rows, extent, dtype):
+            target, source = (replace(p, start=change(p.start)) for p in (target, source))
+            return Transpose(target, source, change(rows), change(extent), dtype)
         case Local(source=Origin() as source):
             return replace(stmt, source=replace(source, start=change(source.start)))
         case Loop():
@@ -353,6 +374,9 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield f"{pad}{buffer}[{show(index)} ..] = {', '.join(map(show, values))}"
             case TileProduct():
                 yield pad + _product(stmt)
+            case Transpose():
+                shape = f"{show(stmt.rows)}x{show(stmt.extent)} {stmt.dtype}"
+                yield f"{pad}transpose {shape}: {_panel(stmt.target)} = {_panel(stmt.source)}"
             case Stream(buffer, start, local, count):
                 yield f"{pad}stream {buffer}[{show(start)} ..] = {local}[.. {show(count)}]"
             case Loop(kind, var, extent, inner, folds, counter):
@@ -363,13 +387,14 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield from _lines(inner, depth + 1)
 
 
+def _panel(p: Panel) -> str:
+    return f"{p.buffer}[{show(p.start)}; {p.outer}, {p.inner}]"
+
+
 def _product(stmt: TileProduct) -> str:
     """The line of a register tile."""
     sign = "=" if stmt.fresh else "+="
-    target, left, right = (
-        f"{p.buffer}[{show(p.start)}; {p.outer}, {p.inner}]"
-        for p in (stmt.target, stmt.left, stmt.right)
-    )
+    target, left, right = map(_panel, (stmt.target, stmt.left, stmt.right))
     size = f"{stmt.rows}x{stmt.columns}x{show(stmt.extent)}"
     through = f" through {stmt.stage}" if stmt.stage else ""
     return f"tile {size} {stmt.dtype}: {target} {sign} {left} * {right}{through}"

@@ -6,9 +6,19 @@ from collections.abc import Iterator
 from itertools import islice
 
 from autofuse.kernel.dialects import C
-from autofuse.kernel.ir import Fold, Kernel, Local, Loop, Stmt, TileProduct, statements
+from autofuse.kernel.ir import (
+    Fold,
+    Kernel,
+    Local,
+    Loop,
+    Stmt,
+    TileProduct,
+    Transpose,
+    statements,
+)
 from autofuse.kernel.passes import C_PASSES, run_passes
 from autofuse.kernel.printer import Printer, signature
+from autofuse.kernel.render_dot import dot_text, is_dot
 from autofuse.kernel.render_tile import tile_text
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit
@@ -66,7 +76,13 @@ class _CPrinter(Printer):
     def stmt(self, stmt: Stmt, depth: int, in_lane: bool) -> Iterator[str]:
         if isinstance(stmt, TileProduct):
             width = VECTOR_BITS.of(LaunchConfig(self.kernel.facts)) // 8
-            yield from ("  " * depth + line for line in tile_text(stmt, self.text, width))
+            lines = (dot_text if is_dot(stmt) else tile_text)(stmt, self.text, width)
+            yield from ("  " * depth + line for line in lines)
+        elif isinstance(stmt, Transpose):
+            places = (f"{p.buffer} + {self.text(p.start)}, {p.outer}"
+                      for p in (stmt.target, stmt.source))  # fmt: skip
+            counts = f"{self.text(stmt.rows)}, {self.text(stmt.extent)}"
+            yield f"{'  ' * depth}af_transpose_{stmt.dtype}({', '.join(places)}, {counts});"
         else:
             yield from super().stmt(stmt, depth, in_lane)
 

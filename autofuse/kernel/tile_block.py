@@ -23,8 +23,8 @@ from autofuse.ops.scalar import Call, Expr, Lit, Sym
 from autofuse.ops.spec import Index
 from autofuse.plan.forms import Form
 from autofuse.plan.packing import LANES as LANES
-from autofuse.plan.packing import PackedOperand, tile_columns
-from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, STAGE, TERM_BLOCK
+from autofuse.plan.packing import PackedOperand, panel_width, tile_columns
+from autofuse.plan.parameters import COLUMN_BLOCK, DOT, MICRO, PACK, ROW_BLOCK, STAGE, TERM_BLOCK
 from autofuse.plan.tiles import Contraction, Tiles
 from autofuse.plan.types import LaunchConfig
 
@@ -33,7 +33,7 @@ from autofuse.plan.types import LaunchConfig
 class TileSettings:
     """What is chosen of a tile kernel: the register tile (columns of 4 bytes), the block of rows,
     columns and terms (0: all), whether right operands are packed where they need not be, whether
-    rows are staged."""
+    rows are staged, and whether vectors run along terms where both operands lie along them."""
 
     rows: int
     columns: int
@@ -42,13 +42,14 @@ class TileSettings:
     term_block: int
     pack: bool
     stage: bool
+    dot: bool
 
     @staticmethod
     def of(launch: LaunchConfig) -> TileSettings:
         rows, columns = str(launch.get(MICRO.name, MICRO.default)).split("x")
         return TileSettings(
             int(rows), int(columns), ROW_BLOCK.of(launch), COLUMN_BLOCK.of(launch),
-            TERM_BLOCK.of(launch), PACK.of(launch), STAGE.of(launch),
+            TERM_BLOCK.of(launch), PACK.of(launch), STAGE.of(launch), DOT.of(launch),
         )  # fmt: skip
 
 
@@ -307,32 +308,39 @@ class TileBlock:
         for sym, extent in reversed(opened):
             self.e.close("serial", sym, ix.lit(extent))
 
-    def right(self, p: Contraction, column: Expr, count: int, cut: int, number: Expr) -> RightPanel:
-        """The right operand of one panel: as it lies, or packed, the last one filled up."""
+    def right_in_memory(self, p: Contraction) -> Panel | None:
+        """The right operand over columns and terms, where it lies in memory."""
+        width, term = symbol("column", p.width), symbol("term", p.terms)
+        return matrix_of(self.base, p, p.right, self.out_index(p, ix.lit(0), width), width, term)
+
+    def right(
+        self, p: Contraction, column: Expr, count: int, cut: int, number: Expr, dot: bool = False
+    ) -> RightPanel:
+        """The right operand of one panel: as it lies, or packed, the last one filled up. With `dot`
+        it may lie term by term."""
         if p.node in self.packed:
             return self._beforehand(p, column, count, cut, number)
-        if self.s.pack or count < self.s.columns:
+        if not dot and (self.s.pack or count < self.s.columns):
             return self._packed(p, column, count, cut, number)
-        found = self.right_in_memory(p, column, count, cut, number)
-        return found or self._packed(p, column, count, cut, number)
+        lying = self.lying_right(p, column, count, cut, number, dot)
+        return lying or self._packed(p, column, count, cut, number)
 
-    def right_in_memory(
-        self, p: Contraction, column: Expr, count: int, cut: int, number: Expr
+    def lying_right(
+        self, p: Contraction, column: Expr, count: int, cut: int, number: Expr, dot: bool = False
     ) -> RightPanel | None:
-        """A panel of the right operand where it lies in memory, columns next to each other."""
-        width, term = symbol("column", p.width), symbol("term", p.terms)
-        index = self.out_index(p, ix.lit(0), width)
-        found = matrix_of(self.base, p, p.right, index, width, term)
-        if found is None or found.outer != 1:
+        """A panel of the right operand where it lies in memory, columns (`dot`: terms) next to each
+        other."""
+        found = self.right_in_memory(p)
+        if found is None or (found.inner if dot else found.outer) != 1:
             return None
-        first = ix.imul(ix.imul(number, cut), found.inner)
-        start = ix.iadd(ix.iadd(found.start, column), first)
-        return RightPanel(Panel(found.buffer, start, found.inner), count)
+        first = ix.iadd(ix.imul(column, found.outer), ix.imul(ix.imul(number, cut), found.inner))
+        panel = Panel(found.buffer, ix.iadd(found.start, first), found.inner, found.outer)
+        return RightPanel(panel, count)
 
     def _packed(
         self, p: Contraction, column: Expr, count: int, cut: int, number: Expr
     ) -> RightPanel:
-        padded = -(-count // LANES) * LANES
+        padded = panel_width(count, self.s.columns)
         buffer = self.e.local(self.dtype(p), (cut or p.terms) * padded, "panel")
         self.fill(p, buffer, ix.lit(0), column, count, padded, cut, number)
         return RightPanel(Panel(buffer, ix.lit(0), padded), padded)

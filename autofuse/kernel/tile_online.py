@@ -285,7 +285,7 @@ class _OnePass:
         """A product that has the columns as its terms goes on by one block of them."""
         b, p, own = self.b, self.products[fold.node], self.running.sums[fold.node]
         for panel in b.panels(ix.lit(0), p.width, p.width):
-            lying = None if b.s.pack or p.node in b.packed else b.right_in_memory(
+            lying = None if b.s.pack or p.node in b.packed else b.lying_right(
                 p, panel.first, panel.count, self.most, at.number
             )  # fmt: skip
             right = lying or b.right(p, panel.first, panel.count, self.most, at.number)

@@ -22,7 +22,7 @@ from autofuse.plan.forms import Form
 from autofuse.plan.groups import is_inline
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.online import online_under
-from autofuse.plan.parameters import MICRO, PREPACK
+from autofuse.plan.parameters import DOT, MICRO, PREPACK
 from autofuse.plan.tiles import Contraction, tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
@@ -64,6 +64,13 @@ class PackedOperand:
         return ix.iadd(before, ix.imul(column, self.product.terms))
 
 
+def panel_width(count: int, columns: int) -> int:
+    """Columns of a panel that has `count`, filled up: to whole vectors, but no wider than what is
+    left of a row in scratch, whose stride is a multiple of LANES."""
+    even = math.gcd(LANES, columns)
+    return -(-count // even) * even
+
+
 def tile_columns(graph: Graph, products: Iterable[Contraction], columns: int) -> int:
     """Columns of a register tile that has `columns` of 4 bytes, for products of any float type."""
     widest = max(graph.type_of(Value(p.node)).dtype.compute.itemsize for p in products)
@@ -74,7 +81,7 @@ def tile_columns(graph: Graph, products: Iterable[Contraction], columns: int) ->
 def packed_operands(group: Graph, launch: LaunchConfig) -> tuple[PackedOperand, ...]:
     """What the kernel of a group, given as its own graph (`subgraph`), finds packed under a launch
     configuration; nothing without `prepack`, or where no right operand is made of constants."""
-    known = settled(group) if PREPACK.of(launch) else frozenset()
+    known = settled(group) if PREPACK.of(launch) and not DOT.of(launch) else frozenset()
     if not known:
         return ()
     nodes = tuple(
@@ -99,7 +106,7 @@ def _packed(
     turned = {p.node for p in online.sources} if online is not None else set()
     for p in tiles.products:
         if group[p.node].inputs[p.right].node in known and p.node not in turned:
-            last = -(-(p.width % columns) // LANES) * LANES
+            last = panel_width(p.width % columns, columns)
             dtype = group.type_of(Value(p.node)).dtype.compute
             yield PackedOperand(p, batch, columns, last, dtype)
 

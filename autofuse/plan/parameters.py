@@ -135,7 +135,8 @@ MERGE = LaunchParameter(
 
 MICRO = LaunchParameter(
     "micro", str,
-    ("6x64", "14x32", "8x48", "12x32", "28x16", "4x64", "2x64", "1x64", "6x16", "4x24", "3x32"),
+    ("6x64", "14x32", "8x48", "12x32", "28x16", "4x64", "2x64", "1x64", "6x16", "4x24", "3x32",
+     "4x6", "3x8", "2x8", "1x8", "2x4"),
     "6x64", "Rows and columns of a product that are accumulated in registers at once.", TILES,
     spelled=True,
 )  # fmt: skip
@@ -149,7 +150,7 @@ COLUMN_BLOCK = LaunchParameter(
     "as they come.", TILES, least=0,
 )  # fmt: skip
 TERM_BLOCK = LaunchParameter(
-    "term_block", int, (0, 128, 256, 512, 1024), 0,
+    "term_block", int, (0, 8, 16, 32, 128, 256, 512, 1024), 0,
     "Terms of a product that are summed before the next ones are fetched (0: all).", TILES, least=0,
 )  # fmt: skip
 PACK = LaunchParameter(
@@ -163,6 +164,11 @@ PREPACK = LaunchParameter(
     "prepack", bool, (True, False), False,
     "Right operands that are computed from declared constants alone are packed once, before the "
     "first call. Only the CPU packs so.", TILES,
+)  # fmt: skip
+DOT = LaunchParameter(
+    "dot", bool, (False, True), False,
+    "Vectors of a register tile run along the terms of a product, where both operands lie along "
+    "them and are read as they lie; the columns of `micro` are then few.", TILES,
 )  # fmt: skip
 C_IMPL = replace(
     IMPL, choices=(BLAS, ONEDNN, GENERATED), kinds=(*TILES, ITEM, ROW),
@@ -193,6 +199,7 @@ C_LAUNCH = _table(
     TILE,
     LOOP_UNROLL,
     STREAM,
+    DOT,
     MICRO,
     ROW_BLOCK,
     COLUMN_BLOCK,

@@ -31,13 +31,19 @@ from autofuse.kernel.passes.split_rows import split_rows
 from autofuse.kernel.passes.stage_panels import stage_panels
 from autofuse.kernel.passes.stream_stores import stream_stores
 from autofuse.kernel.passes.transpose_tiles import transpose_tiles
+from autofuse.kernel.passes.transposed_copies import transposed_copies
 from autofuse.kernel.passes.verify import verify
 from autofuse.kernel.passes.warp_rows import warp_rows
 from autofuse.kernel.passes.widen_lanes import widen_lanes
 
 Pass = Callable[[Kernel], Kernel]
 PASSES: tuple[Pass, ...] = (drop_dead, fuse_lanes)
-C_PASSES: tuple[Pass, ...] = (lanes_inward, stream_stores, block_folds)
+C_PASSES: tuple[Pass, ...] = (
+    lanes_inward,
+    stream_stores,
+    block_folds,
+    transposed_copies,
+)
 CUDA_PASSES: tuple[Pass, ...] = (
     flatten_lanes,
     fuse_lanes,
@@ -108,6 +114,7 @@ __all__ = [
     "stage_panels",
     "stream_stores",
     "transpose_tiles",
+    "transposed_copies",
     "verify",
     "warp_rows",
     "widen_lanes",

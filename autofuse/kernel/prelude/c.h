@@ -18,6 +18,67 @@ typedef uint16_t af_bf16;
 AF_VECTOR(float, 1) AF_VECTOR(float, 2) AF_VECTOR(float, 4) AF_VECTOR(float, 8) AF_VECTOR(float, 16)
 AF_VECTOR(double, 1) AF_VECTOR(double, 2) AF_VECTOR(double, 4) AF_VECTOR(double, 8)
 
+/* to[j, i] = from[i, j] for i < rows, j < columns, in blocks of N rows and columns: the numbers of a
+ * block lie in the order of two indices of as many bits; laying both halves of all vectors out in
+ * turns moves every bit on by one, so after ROUNDS of it the indices have changed places. The last
+ * blocks overlap those before them. */
+#ifdef __clang__
+#define AF_TURNS(I, N, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define AF_TURNS(I, N, a, b, ...) __builtin_shuffle(a, b, (af_##I##x##N){__VA_ARGS__})
+#endif
+/* Halves of a and b added, laid out in turns: after log2(N) levels of it every lane is the sum of one
+ * of N vectors, in their order if each level pairs the first half of them with the second. */
+#define AF_HALVES(I, N, a, b)                                                                \
+  (AF_TURNS(I, N, a, b, AF_LOW##N) + AF_TURNS(I, N, a, b, AF_HIGH##N))
+#define AF_LOW16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define AF_HIGH16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#define AF_LOW8 0, 8, 1, 9, 2, 10, 3, 11
+#define AF_HIGH8 4, 12, 5, 13, 6, 14, 7, 15
+#define AF_LOW4 0, 4, 1, 5
+#define AF_HIGH4 2, 6, 3, 7
+#define AF_LOW2 0, 2
+#define AF_HIGH2 1, 3
+#define AF_TRANSPOSE(T, I, D, N, ROUNDS)                                                     \
+  static inline void af_transpose_block_##D(T *to, int64_t to_step, const T *from, int64_t from_step) \
+  {                                                                                          \
+    af_##T##x##N v[N], w[N];                                                                 \
+    _Pragma("GCC unroll 16") for (int i = 0; i < N; i++)                                     \
+      v[i] = *(const af_##T##x##N##_u *)(from + i * from_step);                              \
+    _Pragma("GCC unroll 4") for (int r = 0; r < ROUNDS; r++) {                               \
+      _Pragma("GCC unroll 8") for (int i = 0; i < N / 2; i++) {                              \
+        w[2 * i] = AF_TURNS(I, N, v[i], v[i + N / 2], AF_LOW##N);                            \
+        w[2 * i + 1] = AF_TURNS(I, N, v[i], v[i + N / 2], AF_HIGH##N);                       \
+      }                                                                                      \
+      _Pragma("GCC unroll 16") for (int i = 0; i < N; i++) v[i] = w[i];                      \
+    }                                                                                        \
+    _Pragma("GCC unroll 16") for (int i = 0; i < N; i++)                                     \
+      *(af_##T##x##N##_u *)(to + i * to_step) = v[i];                                        \
+  }                                                                                          \
+  static inline void af_transpose_##D(T *restrict to, int64_t to_step, const T *restrict from, \
+    int64_t from_step, int64_t rows, int64_t columns)                                        \
+  {                                                                                          \
+    if (rows < N || columns < N) {                                                           \
+      for (int64_t j = 0; j < columns; j++)                                                  \
+        for (int64_t i = 0; i < rows; i++) to[j * to_step + i] = from[i * from_step + j];    \
+      return;                                                                                \
+    }                                                                                        \
+    for (int64_t y = 0; y < rows; y += N)                                                    \
+      for (int64_t x = 0; x < columns; x += N) {                                             \
+        const int64_t i = y + N <= rows ? y : rows - N, j = x + N <= columns ? x : columns - N; \
+        af_transpose_block_##D(to + j * to_step + i, to_step, from + i * from_step + j, from_step); \
+      }                                                                                      \
+  }
+AF_VECTOR(int32_t, 4) AF_VECTOR(int32_t, 8) AF_VECTOR(int32_t, 16)
+AF_VECTOR(int64_t, 2) AF_VECTOR(int64_t, 4) AF_VECTOR(int64_t, 8)
+#if defined(__AVX512F__)
+AF_TRANSPOSE(float, int32_t, f32, 16, 4) AF_TRANSPOSE(double, int64_t, f64, 8, 3)
+#elif defined(__AVX__)
+AF_TRANSPOSE(float, int32_t, f32, 8, 3) AF_TRANSPOSE(double, int64_t, f64, 4, 2)
+#else
+AF_TRANSPOSE(float, int32_t, f32, 4, 2) AF_TRANSPOSE(double, int64_t, f64, 2, 1)
+#endif
+
 /* glibc's vector math (libmvec): declared here so that it does not depend on -ffast-math. */
 #if defined(__x86_64__) && defined(__GLIBC_PREREQ)
 #define AF_LIBMVEC __GLIBC_PREREQ(2, 35)
