@@ -18,6 +18,7 @@ from autofuse.plan.parameters import (
     THREADS,
     TILE,
     TILES,
+    TRANSPOSE,
     VECTOR_BITS,
     LaunchParameter,
     canonical_launch,
@@ -32,6 +33,7 @@ from search_spaces.launch import (
     first_option,
     kernel_kind,
     loop_iterations,
+    permutes,
     widest_form,
 )
 from search_spaces.tile_facts import TILE_PARAMETERS, TileFacts, tile_facts
@@ -85,6 +87,8 @@ class CpuLaunchSpace:
                 return _tiles(graph, group, kind, made["threads"])
             if row is LOOP_UNROLL:
                 return divisors(row.choices, loop_iterations(graph, group))
+            if row is TRANSPOSE:
+                return (True, False) if permutes(graph, group) else ()
             if row is STREAM and not _streamable(graph, group):
                 return ()
             return row.choices

@@ -127,6 +127,19 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """target[r, c] = source[c, r] for r < rows and c < columns: elements of `dtype` on both sides,
+    copied. `inner` of both is 1. With `stream` they are written past the cache."""
+
+    target: Panel
+    source: Panel
+    rows: Expr
+    columns: Expr
+    dtype: DType
+    stream: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TileProduct:
     """target[r, c] (+)= sum over k < extent of left[r, k] * right[k, c], for r < rows and c <
     columns: one register tile, which all lanes compute together. `fresh` starts from zero.
@@ -171,7 +184,19 @@ class Loop:
     counter: Sym | None = None
 
 
-Stmt = Let | Var | Assign | Local | Store | Stream | LoadVector | StoreVector | TileProduct | Loop
+Stmt = (
+    Let
+    | Var
+    | Assign
+    | Local
+    | Store
+    | Stream
+    | LoadVector
+    | StoreVector
+    | Turn
+    | TileProduct
+    | Loop
+)
 
 
 @dataclass(frozen=True)
@@ -205,6 +230,8 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return (index, *values)
         case Stream(start=start, count=count):
             return (start, count)
+        case Turn(target=target, source=source, rows=rows, columns=columns):
+            return (target.start, source.start, rows, columns)
         case TileProduct(extent=extent, target=target, left=left, right=right):
             return (extent, target.start, left.start, right.start)
         case Local(source=Origin(start=start)):
@@ -235,6 +262,8 @@ def names_read(stmt: Stmt) -> set[str]:
             found.add(inner.local)
         if isinstance(inner, LoadVector):
             found.add(inner.buffer)
+        if isinstance(inner, Turn):
+            found.add(inner.source.buffer)
         if isinstance(inner, TileProduct):
             found |= {inner.left.buffer, inner.right.buffer, inner.target.buffer}
             found |= {inner.stage} - {""}
@@ -258,6 +287,8 @@ def names_written(stmt: Stmt) -> set[str]:
                 found.add(name)
             case StoreVector(buffer=name):
                 found.add(name)
+            case Turn(target=target):
+                found.add(target.buffer)
             case TileProduct(target=target, stage=stage):
                 found |= {target.buffer, stage} - {""}
             case LoadVector(syms):
@@ -305,6 +336,10 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             )
             extent = change(extent)
             return replace(stmt, extent=extent, target=target, left=left, right=right)
+        case Turn(target, source, rows, columns):
+            target, source = (replace(p, start=change(p.start)) for p in (target, source))
+            rows, columns = change(rows), change(columns)
+            return replace(stmt, target=target, source=source, rows=rows, columns=columns)
         case Local(source=Origin() as source):
             return replace(stmt, source=replace(source, start=change(source.start)))
         case Loop():
@@ -351,6 +386,10 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield f"{pad}let {names} = {buffer}[{show(index)} ..]{keep and f' {keep}'}"
             case StoreVector(buffer, index, values):
                 yield f"{pad}{buffer}[{show(index)} ..] = {', '.join(map(show, values))}"
+            case Turn(target, turned, rows, columns):
+                shape = f"{show(rows)}x{show(columns)}"
+                past = " past the cache" if stmt.stream else ""
+                yield f"{pad}turn {shape} {stmt.dtype}: {_panel(target)} = {_panel(turned)}{past}"
             case TileProduct():
                 yield pad + _product(stmt)
             case Stream(buffer, start, local, count):
@@ -363,13 +402,14 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield from _lines(inner, depth + 1)
 
 
+def _panel(panel: Panel) -> str:
+    return f"{panel.buffer}[{show(panel.start)}; {panel.outer}, {panel.inner}]"
+
+
 def _product(stmt: TileProduct) -> str:
     """The line of a register tile."""
     sign = "=" if stmt.fresh else "+="
-    target, left, right = (
-        f"{p.buffer}[{show(p.start)}; {p.outer}, {p.inner}]"
-        for p in (stmt.target, stmt.left, stmt.right)
-    )
+    target, left, right = map(_panel, (stmt.target, stmt.left, stmt.right))
     size = f"{stmt.rows}x{stmt.columns}x{show(stmt.extent)}"
     through = f" through {stmt.stage}" if stmt.stage else ""
     return f"tile {size} {stmt.dtype}: {target} {sign} {left} * {right}{through}"

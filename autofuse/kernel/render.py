@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autofuse.kernel.dialects import C
-from autofuse.kernel.ir import Fold, Kernel, Loop, Stmt, TileProduct
+from autofuse.kernel.ir import (
+    Fold,
+    Kernel,
+    Loop,
+    Panel,
+    Stmt,
+    Stream,
+    TileProduct,
+    Turn,
+    statements,
+)
 from autofuse.kernel.passes import C_PASSES, run_passes
 from autofuse.kernel.printer import Printer, signature
 from autofuse.kernel.render_tile import tile_text
@@ -41,13 +51,23 @@ class _CPrinter(Printer):
     def lines(self) -> Iterator[str]:
         self.offset = 0
         yield from super().lines()
+        if any(_streams(s) for s in statements(self.kernel.body)):
+            yield "  af_streamed();"
 
     def stmt(self, stmt: Stmt, depth: int, in_lane: bool) -> Iterator[str]:
         if isinstance(stmt, TileProduct):
             width = VECTOR_BITS.of(LaunchConfig(self.kernel.facts)) // 8
             yield from ("  " * depth + line for line in tile_text(stmt, self.text, width))
+        elif isinstance(stmt, Turn):
+            places = f"{self._start(stmt.target)}, {self._start(stmt.source)}"
+            size = f"{self.text(stmt.rows)}, {self.text(stmt.columns)}"
+            call = f"af_turn_{stmt.dtype.itemsize}({places}, {size}, {int(stmt.stream)})"
+            yield f"{'  ' * depth}{call};"
         else:
             yield from super().stmt(stmt, depth, in_lane)
+
+    def _start(self, panel: Panel) -> str:
+        return f"{panel.buffer} + {self.text(panel.start)}, {panel.outer}"
 
     def local(self, type_name: str, name: str, size: int) -> str:
         return f"{type_name} {name}[{size}] __attribute__((aligned(64)));"
@@ -77,6 +97,10 @@ class _CPrinter(Printer):
 
     def _reductions(self, folds: tuple[Fold, ...]) -> str:
         return "".join(f" reduction({_OMP_FOLD[f.operator]}:{f.target.name})" for f in folds)
+
+
+def _streams(stmt: Stmt) -> bool:
+    return isinstance(stmt, Stream) or (isinstance(stmt, Turn) and stmt.stream)
 
 
 def _vectorises(loop: Loop) -> bool:

@@ -149,6 +149,12 @@ PACK = LaunchParameter(
     "lies.", TILES, spelled=True,
 )  # fmt: skip
 
+TRANSPOSE = LaunchParameter(
+    "transpose", bool, (False, True), False,
+    "Strided reads go through blocks: turned over in registers (C), or a padded tile of shared "
+    "memory (CUDA).", (ITEM,),
+)  # fmt: skip
+
 # What only C knows.
 THREADS = LaunchParameter(
     "threads", int, (1,), 1,
@@ -173,6 +179,7 @@ C_LAUNCH = _table(
     TILE,
     LOOP_UNROLL,
     STREAM,
+    TRANSPOSE,
     MICRO,
     ROW_BLOCK,
     COLUMN_BLOCK,
@@ -224,10 +231,6 @@ HINTS = LaunchParameter(
     "hints", bool, (False, True), False,
     "Wide loads tell the second-level cache whether what they read is read again.", (ITEM, ROW),
 )  # fmt: skip
-TRANSPOSE = LaunchParameter(
-    "transpose", bool, (False, True), False,
-    "Strided reads go through a padded tile of shared memory.", (ITEM, GEMM),
-)  # fmt: skip
 COMPILER_UNROLL = LaunchParameter(
     "compiler_unroll", int, (0, 1, 2, 4), 0,
     "Factor by which the compiler is told to unroll innermost serial loops (0: as it likes).",
@@ -255,11 +258,13 @@ CUDA_MICRO = replace(
              "8x32", "4x64", "1x256", "1x64", "6x64"),
     doc=f"{MICRO.doc} Here those of the threads of a block together.",
 )  # fmt: skip
+CUDA_TRANSPOSE = replace(TRANSPOSE, kinds=(ITEM, GEMM))
 CUDA_ROW_BLOCK = replace(ROW_BLOCK, choices=(64, 128, 256, 512, 32, 16, 8, 4, 1))
 CUDA_COLUMN_BLOCK = replace(COLUMN_BLOCK, choices=(0, 64, 128, 256, 512, 1024, 32, 16))
 CUDA_TERM_BLOCK = replace(TERM_BLOCK, choices=(0, 16, 32, 64))
 CUDA_LAUNCH = _table(
-    IMPL, REDUCE, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES, TRANSPOSE, LOOP_UNROLL,
+    IMPL, REDUCE, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES, CUDA_TRANSPOSE,
+    LOOP_UNROLL,
     COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS, PARTS, CUDA_MICRO, CUDA_ROW_BLOCK,
     CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK,
     replace(TILE, doc=f"{TILE.doc} Here it follows from threads and items.", kinds=(), default=0,

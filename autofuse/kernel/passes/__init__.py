@@ -30,6 +30,7 @@ from autofuse.kernel.passes.short_indices import short_indices
 from autofuse.kernel.passes.split_rows import split_rows
 from autofuse.kernel.passes.stage_panels import stage_panels
 from autofuse.kernel.passes.stream_stores import stream_stores
+from autofuse.kernel.passes.transpose_blocks import transpose_blocks
 from autofuse.kernel.passes.transpose_tiles import transpose_tiles
 from autofuse.kernel.passes.verify import verify
 from autofuse.kernel.passes.warp_rows import warp_rows
@@ -37,7 +38,7 @@ from autofuse.kernel.passes.widen_lanes import widen_lanes
 
 Pass = Callable[[Kernel], Kernel]
 PASSES: tuple[Pass, ...] = (drop_dead, fuse_lanes)
-C_PASSES: tuple[Pass, ...] = (lanes_inward, stream_stores, block_folds)
+C_PASSES: tuple[Pass, ...] = (transpose_blocks, lanes_inward, stream_stores, block_folds)
 CUDA_PASSES: tuple[Pass, ...] = (
     flatten_lanes,
     fuse_lanes,
@@ -107,6 +108,7 @@ __all__ = [
     "split_rows",
     "stage_panels",
     "stream_stores",
+    "transpose_blocks",
     "transpose_tiles",
     "verify",
     "warp_rows",

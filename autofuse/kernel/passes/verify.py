@@ -14,6 +14,7 @@ from autofuse.kernel.ir import (
     StoreVector,
     Stream,
     TileProduct,
+    Turn,
     Var,
     expressions,
     walk,
@@ -53,6 +54,10 @@ def _block(
                 writable.add(name)
             case Store(buffer=name) | StoreVector(buffer=name) | Stream(buffer=name):
                 assert name in writable, f"{name} is not writable here"
+            case Turn(target=target, source=source):
+                assert source.buffer in scope, f"{source.buffer} is read before it is defined"
+                assert target.buffer in writable, f"{target.buffer} is not writable here"
+                assert target.inner == source.inner == 1 and not in_lane, "a block is turned whole"
             case TileProduct(target=target, left=left, right=right):
                 assert {left.buffer, right.buffer} <= scope, "an operand is read before it exists"
                 assert target.buffer in writable, f"{target.buffer} is not writable here"

@@ -93,9 +93,15 @@ AF_BITS2(int32_t, i32, uint32_t, u32)
 AF_BITS2(double, f64, int64_t, i64)
 AF_BITS2(int8_t, i8, uint8_t, u8)
 
-/* Copy past the cache; whole 64-byte lines only, ends by ordinary stores. */
-#if defined(__AVX512F__)
+/* Copy past the cache; whole 64-byte lines only, ends by ordinary stores. What was copied is seen by
+ * other cores after af_streamed(). */
+#if defined(__AVX__)
 #include <immintrin.h>
+static inline void af_streamed(void) { _mm_sfence(); }
+#else
+static inline void af_streamed(void) {}
+#endif
+#if defined(__AVX512F__)
 static inline void af_stream(void *to, const void *from, int64_t bytes)
 {
   char *t = (char *)to;
@@ -107,10 +113,8 @@ static inline void af_stream(void *to, const void *from, int64_t bytes)
   for (; end - f >= 64; t += 64, f += 64)
     _mm512_stream_si512((__m512i *)t, _mm512_loadu_si512((const void *)f));
   __builtin_memcpy(t, f, (uint64_t)(end - f));
-  _mm_sfence();
 }
 #elif defined(__AVX__)
-#include <immintrin.h>
 static inline void af_stream(void *to, const void *from, int64_t bytes)
 {
   char *t = (char *)to;
@@ -122,13 +126,84 @@ static inline void af_stream(void *to, const void *from, int64_t bytes)
   for (; end - f >= 32; t += 32, f += 32)
     _mm256_stream_si256((__m256i *)t, _mm256_loadu_si256((const __m256i *)(const void *)f));
   __builtin_memcpy(t, f, (uint64_t)(end - f));
-  _mm_sfence();
 }
 #else
 static inline void af_stream(void *to, const void *from, int64_t bytes)
 {
   __builtin_memcpy(to, from, (uint64_t)bytes);
 }
+#endif
+
+/* to[c * pitch + r] = from[r * stride + c] for r < rows and c < columns, in square blocks of W
+ * elements that are turned over in registers: log2(W) times, the halves of the block are dealt into
+ * each other. The blocks of a line of `to` are written one after another, past the cache if `stream`
+ * says so and lines are aligned. Blocks at the edges overlap, so that they are whole too. */
+#define AF_TURN_PLAIN(T)                                                                     \
+  for (int64_t c = 0; c < columns; c++)                                                      \
+    for (int64_t r = 0; r < rows; r++) ((T *)to)[c * pitch + r] = ((const T *)from)[r * stride + c];
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define AF_TURN_VECTORS
+#endif
+#endif
+#ifdef AF_TURN_VECTORS
+#define AF_DEAL_4(x, y, s) __builtin_shufflevector(x, y, s, s + 4, s + 1, s + 5)
+#define AF_DEAL_8(x, y, s)                                                                   \
+  __builtin_shufflevector(x, y, s, s + 8, s + 1, s + 9, s + 2, s + 10, s + 3, s + 11)
+#define AF_DEAL_16(x, y, s)                                                                  \
+  __builtin_shufflevector(x, y, s, s + 16, s + 1, s + 17, s + 2, s + 18, s + 3, s + 19,      \
+                          s + 4, s + 20, s + 5, s + 21, s + 6, s + 22, s + 7, s + 23)
+#define AF_TURN(N, W, U)                                                                     \
+  typedef U af_line_##N __attribute__((vector_size(N * W)));                                 \
+  typedef U af_line_##N##_u __attribute__((vector_size(N * W), aligned(1), may_alias));      \
+  typedef U af_item_##N __attribute__((may_alias));                                          \
+  static inline __attribute__((always_inline)) void af_turn_block_##N(                       \
+      U *to, int64_t pitch, const U *from, int64_t stride)                                   \
+  {                                                                                          \
+    af_line_##N x[W], y[W];                                                                  \
+    for (int i = 0; i < W; i++) x[i] = *(const af_line_##N##_u *)(from + i * stride);        \
+    for (int s = 1; s < W; s *= 2) {                                                         \
+      for (int i = 0; i < W / 2; i++) {                                                      \
+        y[2 * i] = AF_DEAL_##W(x[i], x[i + W / 2], 0);                                       \
+        y[2 * i + 1] = AF_DEAL_##W(x[i], x[i + W / 2], W / 2);                               \
+      }                                                                                      \
+      for (int i = 0; i < W; i++) x[i] = y[i];                                               \
+    }                                                                                        \
+    for (int i = 0; i < W; i++) *(af_line_##N##_u *)(to + i * pitch) = x[i];                 \
+  }                                                                                          \
+  static inline void af_turn_##N(void *to, int64_t pitch, const void *from, int64_t stride,  \
+                                 int64_t columns, int64_t rows, bool stream)                 \
+  {                                                                                          \
+    if (rows < W || columns < W) { AF_TURN_PLAIN(af_item_##N) return; }                      \
+    enum { LINE = 64 / N };                                                                  \
+    U lines[W * LINE] __attribute__((aligned(64)));                                          \
+    stream = stream && !(((uintptr_t)to | (uint64_t)pitch * N) & 63);                        \
+    for (int64_t first = 0; first < rows; first += LINE)                                     \
+      for (int64_t c = 0; c < columns; c += W) {                                             \
+        const int64_t column = c + W <= columns ? c : columns - W;                           \
+        const bool past = stream && first + LINE <= rows;                                    \
+        U *const t = (U *)to + column * pitch + first;                                       \
+        for (int64_t r = 0; r < LINE && first + r < rows; r += W) {                          \
+          const int64_t row = first + r + W <= rows ? r : rows - W - first;                  \
+          const U *const f = (const U *)from + (first + row) * stride + column;              \
+          af_turn_block_##N(past ? lines + row : t + row, past ? LINE : pitch, f, stride);   \
+        }                                                                                    \
+        for (int i = 0; past && i < W; i++) af_stream(t + i * pitch, lines + i * LINE, 64);  \
+      }                                                                                      \
+  }
+#else
+#define AF_TURN(N, W, U)                                                                     \
+  typedef U af_item_##N __attribute__((may_alias));                                          \
+  static inline void af_turn_##N(void *to, int64_t pitch, const void *from, int64_t stride,  \
+                                 int64_t columns, int64_t rows, bool stream)                 \
+  { AF_TURN_PLAIN(af_item_##N) }
+#endif
+#if defined(__AVX512F__)
+AF_TURN(1, 16, uint8_t) AF_TURN(2, 16, uint16_t) AF_TURN(4, 16, uint32_t) AF_TURN(8, 8, uint64_t)
+#elif defined(__AVX2__)
+AF_TURN(1, 16, uint8_t) AF_TURN(2, 16, uint16_t) AF_TURN(4, 8, uint32_t) AF_TURN(8, 4, uint64_t)
+#else
+AF_TURN(1, 16, uint8_t) AF_TURN(2, 8, uint16_t) AF_TURN(4, 4, uint32_t) AF_TURN(8, 4, uint64_t)
 #endif
 
 AF_INLINE float af_load_f16(af_f16 x) { return (float)x; }
