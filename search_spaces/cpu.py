@@ -42,6 +42,8 @@ from search_spaces.tile_facts import TILE_PARAMETERS, TileFacts, tile_facts
 SERIAL_WORK = 1 << 13
 # Results larger than this leave the cache anyway before anyone reads them.
 STREAM_BYTES = 1 << 25
+# A transpose writes line by line all over its result: each is read first unless it is streamed.
+TURNED_BYTES = 1 << 22
 # Tiles by kind of kernel, the usual one first: a loop's state stays in the first-level cache.
 LANE_TILES: dict[str, tuple[Setting, ...]] = {
     ITEM: (1024, 256, 4096, 16384),
@@ -89,8 +91,8 @@ class CpuLaunchSpace:
                 return divisors(row.choices, loop_iterations(graph, group))
             if row is TRANSPOSE:
                 return (True, False) if permutes(graph, group) else ()
-            if row is STREAM and not _streamable(graph, group):
-                return ()
+            if row is STREAM:
+                return _streams(graph, group)
             return row.choices
 
         made = choose_settings(C_LAUNCH, kind, offer, chooser, prefix)
@@ -127,8 +129,11 @@ def _work(graph: Graph, group: FusionGroup) -> float:
     return max(max(sizes, default=0), flops / 16)
 
 
-def _streamable(graph: Graph, group: FusionGroup) -> bool:
-    """Large results that no later kernel of the plan could find in the cache."""
+def _streams(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
+    """Large results that no later kernel of the plan could find in the cache may go past it."""
     written = sum(graph.type_of(v).nbytes for v in group.outputs)
-    leaves = set(graph.outputs)
-    return written >= STREAM_BYTES and all(v in leaves for v in group.outputs)
+    if not set(group.outputs) <= set(graph.outputs):
+        return ()
+    if written >= STREAM_BYTES:
+        return (True, False)
+    return (False, True) if written >= TURNED_BYTES and permutes(graph, group) else ()

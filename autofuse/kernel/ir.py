@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
+from autofuse.ops.scalar import Call, Expr, Load, Sym, show
 from autofuse.ops.scalar import walk as walk
 
 
@@ -346,20 +346,6 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             body = tuple(map_exprs(s, change) for s in stmt.body)
             return replace(stmt, extent=change(stmt.extent), body=body)
     return stmt
-
-
-def show(expr: Expr) -> str:
-    """Canonical text of an expression."""
-    match expr:
-        case Lit(value, dtype):
-            return f"{value!r}:{dtype}"
-        case Sym(name=name):
-            return name
-        case Load(buffer, index, _):
-            return f"{buffer}[{show(index)}]"
-        case Call(fn, args, dtype):
-            suffix = f":{dtype}" if fn in ("cast", "bitcast") else ""
-            return f"{fn}{suffix}({', '.join(map(show, args))})"
 
 
 def _source(source: Origin) -> str:
