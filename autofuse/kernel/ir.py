@@ -127,26 +127,14 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """target[r, c] = source[c, r] for r < rows and c < columns: elements of `dtype` on both sides,
-    copied. `inner` of both is 1. With `stream` they are written past the cache."""
-
-    target: Panel
-    source: Panel
-    rows: Expr
-    columns: Expr
-    dtype: DType
-    stream: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class TileProduct:
     """target[r, c] (+)= sum over k < extent of left[r, k] * right[k, c], for r < rows and c <
     columns: one register tile, which all lanes compute together. `fresh` starts from zero.
 
     `dtype` is F32 or F64, and what all three hold; columns of `target` and `right` are neighbours
-    (`inner` is 1), and all `columns` of them may be read and written. Through the Local `stage`
-    ("": none) a GPU fetches operands that lie in global memory."""
+    (`inner` is 1), and all `columns` of them may be read and written. In C those of `right` may
+    instead be any distance apart where terms are neighbours in both operands (`is_dot`). Through
+    the Local `stage` ("": none) a GPU fetches operands that lie in global memory."""
 
     rows: int
     columns: int
@@ -157,6 +145,20 @@ class TileProduct:
     dtype: DType
     fresh: bool
     stage: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Transpose:
+    """target[j, i] = source[i, j] for i < rows and j < extent, both of `dtype` and apart; those
+    along the second index are neighbours in both (`inner` is 1). With `stream` they are written
+    past the cache."""
+
+    target: Panel
+    source: Panel
+    rows: Expr
+    extent: Expr
+    dtype: DType
+    stream: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,18 +187,9 @@ class Loop:
 
 
 Stmt = (
-    Let
-    | Var
-    | Assign
-    | Local
-    | Store
-    | Stream
-    | LoadVector
-    | StoreVector
-    | Turn
-    | TileProduct
+    Let | Var | Assign | Local | Store | Stream | LoadVector | StoreVector | TileProduct | Transpose
     | Loop
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -230,10 +223,10 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return (index, *values)
         case Stream(start=start, count=count):
             return (start, count)
-        case Turn(target=target, source=source, rows=rows, columns=columns):
-            return (target.start, source.start, rows, columns)
         case TileProduct(extent=extent, target=target, left=left, right=right):
             return (extent, target.start, left.start, right.start)
+        case Transpose(target, source, rows, extent):
+            return (target.start, source.start, rows, extent)
         case Local(source=Origin(start=start)):
             return (start,)
         case Loop(extent=extent):
@@ -249,6 +242,11 @@ def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
             yield from statements(stmt.body)
 
 
+def is_dot(stmt: TileProduct) -> bool:
+    """Terms, not columns, are neighbours in the right operand."""
+    return stmt.right.inner != 1
+
+
 def has_product(stmt: Stmt) -> bool:
     """Some register tile is computed in a statement: all lanes of a grid iteration take part."""
     return any(isinstance(s, TileProduct) for s in statements((stmt,)))
@@ -262,11 +260,11 @@ def names_read(stmt: Stmt) -> set[str]:
             found.add(inner.local)
         if isinstance(inner, LoadVector):
             found.add(inner.buffer)
-        if isinstance(inner, Turn):
-            found.add(inner.source.buffer)
         if isinstance(inner, TileProduct):
             found |= {inner.left.buffer, inner.right.buffer, inner.target.buffer}
             found |= {inner.stage} - {""}
+        if isinstance(inner, Transpose):
+            found.add(inner.source.buffer)
         for expr in expressions(inner):
             for e in walk(expr):
                 if isinstance(e, Sym):
@@ -287,10 +285,10 @@ def names_written(stmt: Stmt) -> set[str]:
                 found.add(name)
             case StoreVector(buffer=name):
                 found.add(name)
-            case Turn(target=target):
-                found.add(target.buffer)
             case TileProduct(target=target, stage=stage):
                 found |= {target.buffer, stage} - {""}
+            case Transpose(target=target):
+                found.add(target.buffer)
             case LoadVector(syms):
                 found |= {sym.name for sym in syms}
     return found
@@ -336,10 +334,11 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             )
             extent = change(extent)
             return replace(stmt, extent=extent, target=target, left=left, right=right)
-        case Turn(target, source, rows, columns):
+        case Transpose(target, source, rows, extent):
             target, source = (replace(p, start=change(p.start)) for p in (target, source))
-            rows, columns = change(rows), change(columns)
-            return replace(stmt, target=target, source=source, rows=rows, columns=columns)
+            return Transpose(
+                target, source, change(rows), change(extent), stmt.dtype, stmt.stream
+            )  # fmt: skip
         case Local(source=Origin() as source):
             return replace(stmt, source=replace(source, start=change(source.start)))
         case Loop():
@@ -372,12 +371,12 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield f"{pad}let {names} = {buffer}[{show(index)} ..]{keep and f' {keep}'}"
             case StoreVector(buffer, index, values):
                 yield f"{pad}{buffer}[{show(index)} ..] = {', '.join(map(show, values))}"
-            case Turn(target, turned, rows, columns):
-                shape = f"{show(rows)}x{show(columns)}"
-                past = " past the cache" if stmt.stream else ""
-                yield f"{pad}turn {shape} {stmt.dtype}: {_panel(target)} = {_panel(turned)}{past}"
             case TileProduct():
                 yield pad + _product(stmt)
+            case Transpose(target, source, rows, extent, dtype):
+                shape = f"{show(rows)}x{show(extent)} {dtype}"
+                past = " past the cache" if stmt.stream else ""
+                yield f"{pad}transpose {shape}: {_panel(target)} = {_panel(source)}{past}"
             case Stream(buffer, start, local, count):
                 yield f"{pad}stream {buffer}[{show(start)} ..] = {local}[.. {show(count)}]"
             case Loop(kind, var, extent, inner, folds, counter):

@@ -9,15 +9,16 @@ from autofuse.kernel.ir import (
     Fold,
     Kernel,
     Loop,
-    Panel,
     Stmt,
     Stream,
     TileProduct,
-    Turn,
+    Transpose,
+    is_dot,
     statements,
 )
 from autofuse.kernel.passes import C_PASSES, run_passes
 from autofuse.kernel.printer import Printer, signature
+from autofuse.kernel.render_dot import dot_text
 from autofuse.kernel.render_tile import tile_text
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit
@@ -57,17 +58,16 @@ class _CPrinter(Printer):
     def stmt(self, stmt: Stmt, depth: int, in_lane: bool) -> Iterator[str]:
         if isinstance(stmt, TileProduct):
             width = VECTOR_BITS.of(LaunchConfig(self.kernel.facts)) // 8
-            yield from ("  " * depth + line for line in tile_text(stmt, self.text, width))
-        elif isinstance(stmt, Turn):
-            places = f"{self._start(stmt.target)}, {self._start(stmt.source)}"
-            size = f"{self.text(stmt.rows)}, {self.text(stmt.columns)}"
-            call = f"af_turn_{stmt.dtype.itemsize}({places}, {size}, {int(stmt.stream)})"
-            yield f"{'  ' * depth}{call};"
+            lines = (dot_text if is_dot(stmt) else tile_text)(stmt, self.text, width)
+            yield from ("  " * depth + line for line in lines)
+        elif isinstance(stmt, Transpose):
+            places = (f"{p.buffer} + {self.text(p.start)}, {p.outer}"
+                      for p in (stmt.target, stmt.source))  # fmt: skip
+            counts = f"{self.text(stmt.rows)}, {self.text(stmt.extent)}"
+            arguments = f"{', '.join(places)}, {counts}, {int(stmt.stream)}"
+            yield f"{'  ' * depth}af_transpose_{stmt.dtype.itemsize}({arguments});"
         else:
             yield from super().stmt(stmt, depth, in_lane)
-
-    def _start(self, panel: Panel) -> str:
-        return f"{panel.buffer} + {self.text(panel.start)}, {panel.outer}"
 
     def local(self, type_name: str, name: str, size: int) -> str:
         return f"{type_name} {name}[{size}] __attribute__((aligned(64)));"
@@ -100,7 +100,7 @@ class _CPrinter(Printer):
 
 
 def _streams(stmt: Stmt) -> bool:
-    return isinstance(stmt, Stream) or (isinstance(stmt, Turn) and stmt.stream)
+    return isinstance(stmt, Stream) or (isinstance(stmt, Transpose) and stmt.stream)
 
 
 def _vectorises(loop: Loop) -> bool:

@@ -51,6 +51,7 @@ def _emit_columns(b: TileBlock) -> None:
     """Every product of the block, and what follows it for each tile."""
     products = b.tiles.products
     lefts = {p.node: b.left_in_memory(p) or b.packed_left(p) for p in products}
+    dots = {n: b.s.dot and left.inner == 1 for n, left in lefts.items()}
     terms = {p.terms for p in products}
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0
     stride = -(-b.width // LANES) * LANES
@@ -58,7 +59,9 @@ def _emit_columns(b: TileBlock) -> None:
     with b.term_blocks(max(terms), cut) as (number, last):
         for panel in b.panels(b.first_column, b.columns, b.width):
             column = ix.iadd(b.first_column, panel.first)
-            rights = {p.node: b.right(p, column, panel.count, cut, number) for p in products}
+            rights = {
+                p.node: b.right(p, column, panel.count, cut, number, dots[p.node]) for p in products
+            }
             padded = -(-panel.count // LANES) * LANES
             for tile in b.row_tiles():
                 places = dict(shared)

@@ -22,7 +22,7 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Sym
 from autofuse.ops.spec import Index
 from autofuse.plan.forms import Form
-from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, STAGE, TERM_BLOCK
+from autofuse.plan.parameters import COLUMN_BLOCK, DOT, MICRO, PACK, ROW_BLOCK, STAGE, TERM_BLOCK
 from autofuse.plan.tiles import Contraction, Tiles
 from autofuse.plan.types import LaunchConfig
 
@@ -34,7 +34,7 @@ LANES = 16
 class TileSettings:
     """What is chosen of a tile kernel: the register tile (columns of 4 bytes), the block of rows,
     columns and terms (0: all), whether right operands are packed where they need not be, whether
-    rows are staged."""
+    rows are staged, and whether vectors run along terms where both operands lie along them."""
 
     rows: int
     columns: int
@@ -43,13 +43,14 @@ class TileSettings:
     term_block: int
     pack: bool
     stage: bool
+    dot: bool
 
     @staticmethod
     def of(launch: LaunchConfig) -> TileSettings:
         rows, columns = str(launch.get(MICRO.name, MICRO.default)).split("x")
         return TileSettings(
             int(rows), int(columns), ROW_BLOCK.of(launch), COLUMN_BLOCK.of(launch),
-            TERM_BLOCK.of(launch), PACK.of(launch), STAGE.of(launch),
+            TERM_BLOCK.of(launch), PACK.of(launch), STAGE.of(launch), DOT.of(launch),
         )  # fmt: skip
 
 
@@ -295,18 +296,21 @@ class TileBlock:
         for sym, extent in reversed(opened):
             self.e.close("serial", sym, ix.lit(extent))
 
-    def right(self, p: Contraction, column: Expr, count: int, cut: int, number: Expr) -> RightPanel:
-        """The right operand of one panel: as it lies, or packed, the last one filled up."""
-        if self.s.pack or count < self.s.columns:
+    def right(
+        self, p: Contraction, column: Expr, count: int, cut: int, number: Expr, dot: bool = False
+    ) -> RightPanel:
+        """The right operand of one panel: as it lies, or packed, the last one filled up. With `dot`
+        it may lie term by term."""
+        if not dot and (self.s.pack or count < self.s.columns):
             return self._packed(p, column, count, cut, number)
         width, term = symbol("column", p.width), symbol("term", p.terms)
         index = self.out_index(p, ix.lit(0), width)
         found = matrix_of(self.base, p, p.right, index, width, term)
-        if found is None or found.outer != 1:
+        if found is None or (found.inner if dot else found.outer) != 1:
             return self._packed(p, column, count, cut, number)
-        first = ix.imul(ix.imul(number, cut), found.inner)
-        start = ix.iadd(ix.iadd(found.start, column), first)
-        return RightPanel(Panel(found.buffer, start, found.inner), count)
+        first = ix.iadd(ix.imul(column, found.outer), ix.imul(ix.imul(number, cut), found.inner))
+        panel = Panel(found.buffer, ix.iadd(found.start, first), found.inner, found.outer)
+        return RightPanel(panel, count)
 
     def _packed(
         self, p: Contraction, column: Expr, count: int, cut: int, number: Expr

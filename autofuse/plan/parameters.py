@@ -127,7 +127,8 @@ STAGE = LaunchParameter(
 
 MICRO = LaunchParameter(
     "micro", str,
-    ("6x64", "14x32", "8x48", "12x32", "28x16", "4x64", "2x64", "1x64", "6x16", "4x24", "3x32"),
+    ("6x64", "14x32", "8x48", "12x32", "28x16", "4x64", "2x64", "1x64", "6x16", "4x24", "3x32",
+     "4x6", "3x8", "2x8", "1x8", "2x4"),
     "6x64", "Rows and columns of a product that are accumulated in registers at once.", TILES,
     spelled=True,
 )  # fmt: skip
@@ -140,7 +141,7 @@ COLUMN_BLOCK = LaunchParameter(
     "Columns of a product that one block computes (0: all).", TILES, least=0,
 )  # fmt: skip
 TERM_BLOCK = LaunchParameter(
-    "term_block", int, (0, 128, 256, 512, 1024), 0,
+    "term_block", int, (0, 8, 16, 128, 256, 512, 1024), 0,
     "Terms of a product that are summed before the next ones are fetched (0: all).", TILES, least=0,
 )  # fmt: skip
 PACK = LaunchParameter(
@@ -156,6 +157,11 @@ TRANSPOSE = LaunchParameter(
 )  # fmt: skip
 
 # What only C knows.
+DOT = LaunchParameter(
+    "dot", bool, (False, True), False,
+    "Vectors of a register tile run along the terms of a product, where both operands lie along "
+    "them and are read as they lie; the columns of `micro` are then few.", TILES,
+)  # fmt: skip
 THREADS = LaunchParameter(
     "threads", int, (1,), 1,
     "Threads that work on a kernel together: 1 or as many as there are cores.",
@@ -185,6 +191,7 @@ C_LAUNCH = _table(
     COLUMN_BLOCK,
     TERM_BLOCK,
     PACK,
+    DOT,
 )
 
 # What only CUDA knows.

@@ -32,13 +32,20 @@ from autofuse.kernel.passes.stage_panels import stage_panels
 from autofuse.kernel.passes.stream_stores import stream_stores
 from autofuse.kernel.passes.transpose_blocks import transpose_blocks
 from autofuse.kernel.passes.transpose_tiles import transpose_tiles
+from autofuse.kernel.passes.transposed_copies import transposed_copies
 from autofuse.kernel.passes.verify import verify
 from autofuse.kernel.passes.warp_rows import warp_rows
 from autofuse.kernel.passes.widen_lanes import widen_lanes
 
 Pass = Callable[[Kernel], Kernel]
 PASSES: tuple[Pass, ...] = (drop_dead, fuse_lanes)
-C_PASSES: tuple[Pass, ...] = (transpose_blocks, lanes_inward, stream_stores, block_folds)
+C_PASSES: tuple[Pass, ...] = (
+    transpose_blocks,
+    lanes_inward,
+    stream_stores,
+    block_folds,
+    transposed_copies,
+)
 CUDA_PASSES: tuple[Pass, ...] = (
     flatten_lanes,
     fuse_lanes,
@@ -110,6 +117,7 @@ __all__ = [
     "stream_stores",
     "transpose_blocks",
     "transpose_tiles",
+    "transposed_copies",
     "verify",
     "warp_rows",
     "widen_lanes",

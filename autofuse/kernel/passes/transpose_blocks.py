@@ -1,7 +1,7 @@
 """transpose_blocks: strided reads of C kernels go through square blocks turned over in registers.
 
 Before: grid r < 100 {lane l < 200 {out[r*200 + l] = exp(x[l*100 + r])}}
-After:  grid b < 8 {local t[64*64]; turn t = x[..]; serial a {lane l {out[..] = exp(t[a*64 + l])}}}
+After:  grid b < 8 {local t[64*64]; transpose t = x; serial a {lane l {out[..] = exp(t[a*64 + l])}}}
 Every line of memory is then read and written once, whole. What is only copied is turned straight
 from memory to memory, along the axis that is contiguous in the input: few lines at a time
 are read on and on, which processors fetch ahead. Asked for by transpose=True.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autofuse.kernel.indices import rebuild
-from autofuse.kernel.ir import Kernel, Let, Local, Loop, Panel, Stmt, Turn
+from autofuse.kernel.ir import Kernel, Let, Local, Loop, Panel, Stmt, Transpose
 from autofuse.kernel.passes.strided_reads import StridedRead, Turned, turned
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -62,7 +62,7 @@ class _Blocks:
         body = self.through_scratch() if self.copied is None else (self.straight(self.copied),)
         return Loop("grid", self.block, ix.lit(self.block.extent or 0), body)
 
-    def straight(self, target: Panel) -> Turn:
+    def straight(self, target: Panel) -> Transpose:
         (read,) = self.found.reads
         target = replace(target, start=self.first(target.start))
         return replace(self.turn(target, read), stream=self.stream)
@@ -75,9 +75,9 @@ class _Blocks:
         body += (self.turn(Panel(tile, ix.lit(0), self.wide), read) for tile, read in parts)
         return (*body, self.rows(parts))
 
-    def turn(self, target: Panel, read: StridedRead) -> Turn:
+    def turn(self, target: Panel, read: StridedRead) -> Transpose:
         source = Panel(read.load.buffer, self.first(read.index), read.step)
-        return Turn(target, source, self.height, self.width, read.load.dtype)
+        return Transpose(target, source, self.width, self.height, read.load.dtype)
 
     def first(self, index: Expr) -> Expr:
         """What an index is at the first place of the block."""

@@ -14,9 +14,10 @@ from autofuse.kernel.ir import (
     StoreVector,
     Stream,
     TileProduct,
-    Turn,
+    Transpose,
     Var,
     expressions,
+    is_dot,
     walk,
 )
 from autofuse.ops.scalar import Expr, Load, Sym
@@ -54,15 +55,17 @@ def _block(
                 writable.add(name)
             case Store(buffer=name) | StoreVector(buffer=name) | Stream(buffer=name):
                 assert name in writable, f"{name} is not writable here"
-            case Turn(target=target, source=source):
-                assert source.buffer in scope, f"{source.buffer} is read before it is defined"
-                assert target.buffer in writable, f"{target.buffer} is not writable here"
-                assert target.inner == source.inner == 1 and not in_lane, "a block is turned whole"
             case TileProduct(target=target, left=left, right=right):
                 assert {left.buffer, right.buffer} <= scope, "an operand is read before it exists"
                 assert target.buffer in writable, f"{target.buffer} is not writable here"
-                assert target.inner == right.inner == 1, "columns of a tile are neighbours"
+                along = left.inner == right.outer == 1 if is_dot(stmt) else right.inner == 1
+                assert target.inner == 1 and along, "columns of a tile are neighbours"
                 assert not in_lane, "all lanes compute a tile together"
+            case Transpose(target=target, source=source):
+                assert source.buffer in scope, f"{source.buffer} is read before it is defined"
+                assert target.buffer in writable, f"{target.buffer} is not writable here"
+                assert target.inner == source.inner == 1, "rows become columns"
+                assert not in_lane, "a transpose is made of lanes itself"
             case Loop(kind=kind, var=var, body=inner, folds=folds, counter=counter):
                 assert all(f.target.name in scope for f in folds)
                 names = {var.name} if counter is None else {var.name, counter.name}

@@ -1,7 +1,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Compilers without instructions that compute in halves convert them one by one: there they are made
+ * wide and narrow again by arithmetic on whole numbers, which becomes vectors. */
+#if defined(__AVX512FP16__) || defined(__aarch64__)
+#define AF_NATIVE_F16
 typedef _Float16 af_f16;
+#else
+typedef uint16_t af_f16;
+#endif
 typedef uint16_t af_bf16;
 
 #define AF_INFF __builtin_inff()
@@ -16,6 +23,18 @@ typedef uint16_t af_bf16;
   typedef T af_##T##x##N##_u __attribute__((vector_size(N * sizeof(T)), aligned(sizeof(T)), may_alias));
 AF_VECTOR(float, 1) AF_VECTOR(float, 2) AF_VECTOR(float, 4) AF_VECTOR(float, 8) AF_VECTOR(float, 16)
 AF_VECTOR(double, 1) AF_VECTOR(double, 2) AF_VECTOR(double, 4) AF_VECTOR(double, 8)
+
+/* The sum of a vector, by halves. */
+#define AF_SUM(T, N, H)                                                                      \
+  AF_INLINE T af_sum_##T##x##N(af_##T##x##N v)                                               \
+  {                                                                                          \
+    union { af_##T##x##N whole; af_##T##x##H half[2]; } u = {v};                             \
+    return af_sum_##T##x##H(u.half[0] + u.half[1]);                                          \
+  }
+AF_INLINE float af_sum_floatx1(af_floatx1 v) { return v[0]; }
+AF_INLINE double af_sum_doublex1(af_doublex1 v) { return v[0]; }
+AF_SUM(float, 2, 1) AF_SUM(float, 4, 2) AF_SUM(float, 8, 4) AF_SUM(float, 16, 8)
+AF_SUM(double, 2, 1) AF_SUM(double, 4, 2) AF_SUM(double, 8, 4)
 
 /* glibc's vector math (libmvec): declared here so that it does not depend on -ffast-math. */
 #if defined(__x86_64__) && defined(__GLIBC_PREREQ)
@@ -134,80 +153,100 @@ static inline void af_stream(void *to, const void *from, int64_t bytes)
 }
 #endif
 
-/* to[c * pitch + r] = from[r * stride + c] for r < rows and c < columns, in square blocks of W
- * elements that are turned over in registers: log2(W) times, the halves of the block are dealt into
- * each other. The blocks of a line of `to` are written one after another, past the cache if `stream`
- * says so and lines are aligned. Blocks at the edges overlap, so that they are whole too. */
-#define AF_TURN_PLAIN(T)                                                                     \
-  for (int64_t c = 0; c < columns; c++)                                                      \
-    for (int64_t r = 0; r < rows; r++) ((T *)to)[c * pitch + r] = ((const T *)from)[r * stride + c];
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_shufflevector)
-#define AF_TURN_VECTORS
+/* to[j * to_step + i] = from[i * from_step + j] for i < rows, j < columns, elements of N bytes, in
+ * blocks of W rows and columns: the numbers of a block lie in the order of two indices of as many
+ * bits; laying both halves of all vectors out in turns moves every bit on by one, so in the end the
+ * indices have changed places. Blocks at the edges overlap, so that they are whole too. Those of a
+ * line of `to` are written one after another, past the cache where `stream` says so. */
+#ifdef __clang__
+#define AF_TURNS(N, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define AF_TURNS(N, a, b, ...) __builtin_shuffle(a, b, (af_row_##N){__VA_ARGS__})
 #endif
-#endif
-#ifdef AF_TURN_VECTORS
-#define AF_DEAL_4(x, y, s) __builtin_shufflevector(x, y, s, s + 4, s + 1, s + 5)
-#define AF_DEAL_8(x, y, s)                                                                   \
-  __builtin_shufflevector(x, y, s, s + 8, s + 1, s + 9, s + 2, s + 10, s + 3, s + 11)
-#define AF_DEAL_16(x, y, s)                                                                  \
-  __builtin_shufflevector(x, y, s, s + 16, s + 1, s + 17, s + 2, s + 18, s + 3, s + 19,      \
-                          s + 4, s + 20, s + 5, s + 21, s + 6, s + 22, s + 7, s + 23)
-#define AF_TURN(N, W, U)                                                                     \
-  typedef U af_line_##N __attribute__((vector_size(N * W)));                                 \
-  typedef U af_line_##N##_u __attribute__((vector_size(N * W), aligned(1), may_alias));      \
-  typedef U af_item_##N __attribute__((may_alias));                                          \
-  static inline __attribute__((always_inline)) void af_turn_block_##N(                       \
-      U *to, int64_t pitch, const U *from, int64_t stride)                                   \
+#define AF_LOW16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define AF_HIGH16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#define AF_LOW8 0, 8, 1, 9, 2, 10, 3, 11
+#define AF_HIGH8 4, 12, 5, 13, 6, 14, 7, 15
+#define AF_LOW4 0, 4, 1, 5
+#define AF_HIGH4 2, 6, 3, 7
+#define AF_TRANSPOSE(N, W, U)                                                                \
+  typedef U af_row_##N __attribute__((vector_size(N * W)));                                  \
+  typedef U af_row_##N##_u __attribute__((vector_size(N * W), aligned(1), may_alias));       \
+  typedef U af_one_##N __attribute__((may_alias));                                           \
+  static inline __attribute__((always_inline)) void af_transpose_block_##N(                  \
+    af_one_##N *to, int64_t to_step, const af_one_##N *from, int64_t from_step)              \
   {                                                                                          \
-    af_line_##N x[W], y[W];                                                                  \
-    for (int i = 0; i < W; i++) x[i] = *(const af_line_##N##_u *)(from + i * stride);        \
-    for (int s = 1; s < W; s *= 2) {                                                         \
-      for (int i = 0; i < W / 2; i++) {                                                      \
-        y[2 * i] = AF_DEAL_##W(x[i], x[i + W / 2], 0);                                       \
-        y[2 * i + 1] = AF_DEAL_##W(x[i], x[i + W / 2], W / 2);                               \
+    af_row_##N v[W], w[W];                                                                   \
+    _Pragma("GCC unroll 16") for (int i = 0; i < W; i++)                                     \
+      v[i] = *(const af_row_##N##_u *)(from + i * from_step);                                \
+    _Pragma("GCC unroll 4") for (int r = 1; r < W; r *= 2) {                                 \
+      _Pragma("GCC unroll 8") for (int i = 0; i < W / 2; i++) {                              \
+        w[2 * i] = AF_TURNS(N, v[i], v[i + W / 2], AF_LOW##W);                               \
+        w[2 * i + 1] = AF_TURNS(N, v[i], v[i + W / 2], AF_HIGH##W);                          \
       }                                                                                      \
-      for (int i = 0; i < W; i++) x[i] = y[i];                                               \
+      _Pragma("GCC unroll 16") for (int i = 0; i < W; i++) v[i] = w[i];                      \
     }                                                                                        \
-    for (int i = 0; i < W; i++) *(af_line_##N##_u *)(to + i * pitch) = x[i];                 \
+    _Pragma("GCC unroll 16") for (int i = 0; i < W; i++)                                     \
+      *(af_row_##N##_u *)(to + i * to_step) = v[i];                                          \
   }                                                                                          \
-  static inline void af_turn_##N(void *to, int64_t pitch, const void *from, int64_t stride,  \
-                                 int64_t columns, int64_t rows, bool stream)                 \
+  static inline void af_transpose_##N(void *target, int64_t to_step, const void *source,     \
+    int64_t from_step, int64_t rows, int64_t columns, bool stream)                           \
   {                                                                                          \
-    if (rows < W || columns < W) { AF_TURN_PLAIN(af_item_##N) return; }                      \
     enum { LINE = 64 / N };                                                                  \
-    U lines[W * LINE] __attribute__((aligned(64)));                                          \
-    stream = stream && !(((uintptr_t)to | (uint64_t)pitch * N) & 63);                        \
-    for (int64_t first = 0; first < rows; first += LINE)                                     \
-      for (int64_t c = 0; c < columns; c += W) {                                             \
-        const int64_t column = c + W <= columns ? c : columns - W;                           \
-        const bool past = stream && first + LINE <= rows;                                    \
-        U *const t = (U *)to + column * pitch + first;                                       \
-        for (int64_t r = 0; r < LINE && first + r < rows; r += W) {                          \
-          const int64_t row = first + r + W <= rows ? r : rows - W - first;                  \
-          const U *const f = (const U *)from + (first + row) * stride + column;              \
-          af_turn_block_##N(past ? lines + row : t + row, past ? LINE : pitch, f, stride);   \
+    af_one_##N *const to = target, line[W * LINE] __attribute__((aligned(64)));              \
+    const af_one_##N *const from = source;                                                   \
+    if (rows < W || columns < W) {                                                           \
+      for (int64_t j = 0; j < columns; j++)                                                  \
+        for (int64_t i = 0; i < rows; i++) to[j * to_step + i] = from[i * from_step + j];    \
+      return;                                                                                \
+    }                                                                                        \
+    stream = stream && !(((uintptr_t)to | (uint64_t)to_step * N) & 63);                      \
+    for (int64_t i = 0; i < rows; i += LINE)                                                 \
+      for (int64_t j = 0; j < columns; j += W) {                                             \
+        const bool past = stream && i + LINE <= rows;                                        \
+        const int64_t y = j + W <= columns ? j : columns - W;                                \
+        for (int64_t x = i; x < i + LINE && x < rows; x += W) {                              \
+          const int64_t b = x + W <= rows ? x : rows - W;                                    \
+          af_one_##N *const t = past ? line + b - i : to + y * to_step + b;                  \
+          af_transpose_block_##N(t, past ? LINE : to_step, from + b * from_step + y, from_step); \
         }                                                                                    \
-        for (int i = 0; past && i < W; i++) af_stream(t + i * pitch, lines + i * LINE, 64);  \
+        for (int k = 0; past && k < W; k++)                                                  \
+          af_stream(to + (y + k) * to_step + i, line + k * LINE, 64);                        \
       }                                                                                      \
   }
-#else
-#define AF_TURN(N, W, U)                                                                     \
-  typedef U af_item_##N __attribute__((may_alias));                                          \
-  static inline void af_turn_##N(void *to, int64_t pitch, const void *from, int64_t stride,  \
-                                 int64_t columns, int64_t rows, bool stream)                 \
-  { AF_TURN_PLAIN(af_item_##N) }
-#endif
 #if defined(__AVX512F__)
-AF_TURN(1, 16, uint8_t) AF_TURN(2, 16, uint16_t) AF_TURN(4, 16, uint32_t) AF_TURN(8, 8, uint64_t)
+AF_TRANSPOSE(1, 16, uint8_t) AF_TRANSPOSE(2, 16, uint16_t)
+AF_TRANSPOSE(4, 16, uint32_t) AF_TRANSPOSE(8, 8, uint64_t)
 #elif defined(__AVX2__)
-AF_TURN(1, 16, uint8_t) AF_TURN(2, 16, uint16_t) AF_TURN(4, 8, uint32_t) AF_TURN(8, 4, uint64_t)
+AF_TRANSPOSE(1, 16, uint8_t) AF_TRANSPOSE(2, 16, uint16_t)
+AF_TRANSPOSE(4, 8, uint32_t) AF_TRANSPOSE(8, 4, uint64_t)
 #else
-AF_TURN(1, 16, uint8_t) AF_TURN(2, 8, uint16_t) AF_TURN(4, 4, uint32_t) AF_TURN(8, 4, uint64_t)
+AF_TRANSPOSE(1, 16, uint8_t) AF_TRANSPOSE(2, 8, uint16_t)
+AF_TRANSPOSE(4, 4, uint32_t) AF_TRANSPOSE(8, 4, uint64_t)
 #endif
 
+#ifdef AF_NATIVE_F16
 AF_INLINE float af_load_f16(af_f16 x) { return (float)x; }
 AF_INLINE af_f16 af_store_f16(float x) { return (af_f16)x; }
+#else
+/* The exponent is moved by a factor, which also makes denormals right. */
+AF_INLINE float af_load_f16(af_f16 x)
+{
+  const uint32_t u = (x & 0x7fffu) << 13, special = u >= 0x0f800000u ? 0x7f800000u : 0;
+  const uint32_t made = af_bits_f32_u32(af_bits_u32_f32(u) * 0x1p112f) | special;
+  return af_bits_u32_f32(made | (x & 0x8000u) << 16);
+}
+/* To nearest even: by carry, and of what becomes denormal by adding a number of the right size. */
+AF_INLINE af_f16 af_store_f16(float x)
+{
+  const uint32_t u = af_bits_f32_u32(x), a = u & 0x7fffffffu;
+  const uint32_t normal = (a + 0xfffu + ((a >> 13) & 1u) - 0x38000000u) >> 13;
+  const uint32_t small = af_bits_f32_u32(af_bits_u32_f32(a) + 0.5f) - 0x3f000000u;
+  const uint32_t finite = a < 0x38800000u ? small : normal;
+  const uint32_t large = a > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  return (af_f16)((a >= 0x477ff000u ? large : finite) | ((u >> 16) & 0x8000u));
+}
+#endif
 AF_INLINE float af_load_bf16(af_bf16 x) { return af_bits_u32_f32((uint32_t)x << 16); }
 AF_INLINE af_bf16 af_store_bf16(float x)
 {
