@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
 from autofuse.plan.groups import reads
 from autofuse.plan.parameters import (
+    BATCH_LANES,
     C_LAUNCH,
     IMPL,
     ITEM,
     LOOP,
     LOOP_UNROLL,
+    MICRO,
+    ROW_BLOCK,
     STREAM,
     THREADS,
     TILE,
@@ -81,7 +85,7 @@ class CpuLaunchSpace:
         facts = tile_facts(graph, group) if kind in TILES else None
 
         def offer(row: LaunchParameter[Any], made: Chosen) -> tuple[Setting, ...]:
-            if row.name in TILE_PARAMETERS or (row is VECTOR_BITS and kind in TILES):
+            if row.name in TILE_PARAMETERS or (row in (VECTOR_BITS, BATCH_LANES) and kind in TILES):
                 return self._tiled(row, made, facts)
             if row is THREADS:
                 return _threads(graph, group)
@@ -106,6 +110,12 @@ class CpuLaunchSpace:
             return ()
         if row is VECTOR_BITS:
             return (self.vector_bits,)
+        if row is BATCH_LANES:
+            return (True, False) if facts.batch_last else ()
+        if made.get(BATCH_LANES.name):
+            if row not in (MICRO, ROW_BLOCK):
+                return ()
+            facts = replace(facts, columns=facts.columns * self.vector_bits // 32)
         return tile_options(row.name, facts, made["threads"], self.vector_bits)
 
 

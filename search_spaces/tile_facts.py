@@ -18,7 +18,8 @@ TILE_PARAMETERS = {row.name for row in (MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLO
 @dataclass(frozen=True, slots=True)
 class TileFacts:
     """A tile kernel: matrices, rows and columns of each, the most terms, whether columns are local
-    to a row, and bytes that a block keeps for each row."""
+    to a row, bytes that a block keeps for each row, those of an element, and whether the results of
+    a batch are neighbours."""
 
     batch: int
     rows: int
@@ -27,6 +28,7 @@ class TileFacts:
     local: bool
     row_bytes: int
     itemsize: int
+    batch_last: bool = False
 
 
 def tile_facts(graph: Graph, group: FusionGroup) -> TileFacts | None:
@@ -47,6 +49,7 @@ def tile_facts(graph: Graph, group: FusionGroup) -> TileFacts | None:
                 extent(tiles.batch), extent(tiles.rows), max(p.width for p in tiles.products),
                 max(p.terms for p in tiles.products), not tiles.columns,
                 row_scratch(graph, form, tiles) * item, item,
+                bool(tiles.columns) and tiles.batch[-1:] == (len(form.parallel) - 1,),
             )
         )  # fmt: skip
     return max(found, key=lambda f: f.batch * f.rows * f.columns, default=None)

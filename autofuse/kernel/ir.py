@@ -133,7 +133,8 @@ class TileProduct:
 
     `dtype` is F32 or F64, and what all three hold; columns of `target` and `right` are neighbours
     (`inner` is 1), and all `columns` of them may be read and written. In C those of `right` may
-    instead be any distance apart where terms are neighbours in both operands (`is_dot`). Through
+    instead be any distance apart where terms are neighbours in both operands (`is_dot`). With
+    `lanes` it is as many products, those of an element being neighbours, all else anywhere. Through
     the Local `stage` ("": none) a GPU fetches operands that lie in global memory."""
 
     rows: int
@@ -145,6 +146,7 @@ class TileProduct:
     dtype: DType
     fresh: bool
     stage: str = ""
+    lanes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +246,7 @@ def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 def is_dot(stmt: TileProduct) -> bool:
     """Terms, not columns, are neighbours in the right operand."""
-    return stmt.right.inner != 1
+    return stmt.right.inner != 1 and not stmt.lanes
 
 
 def has_product(stmt: Stmt) -> bool:
@@ -336,9 +338,8 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             return replace(stmt, extent=extent, target=target, left=left, right=right)
         case Transpose(target, source, rows, extent):
             target, source = (replace(p, start=change(p.start)) for p in (target, source))
-            return Transpose(
-                target, source, change(rows), change(extent), stmt.dtype, stmt.stream
-            )  # fmt: skip
+            sizes = change(rows), change(extent)
+            return Transpose(target, source, *sizes, stmt.dtype, stmt.stream)
         case Local(source=Origin() as source):
             return replace(stmt, source=replace(source, start=change(source.start)))
         case Loop():
@@ -374,9 +375,8 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
             case TileProduct():
                 yield pad + _product(stmt)
             case Transpose(target, source, rows, extent, dtype):
-                shape = f"{show(rows)}x{show(extent)} {dtype}"
-                past = " past the cache" if stmt.stream else ""
-                yield f"{pad}transpose {shape}: {_panel(target)} = {_panel(source)}{past}"
+                shape = f"{show(rows)}x{show(extent)} {dtype}{' streamed' * stmt.stream}"
+                yield f"{pad}transpose {shape}: {_panel(target)} = {_panel(source)}"
             case Stream(buffer, start, local, count):
                 yield f"{pad}stream {buffer}[{show(start)} ..] = {local}[.. {show(count)}]"
             case Loop(kind, var, extent, inner, folds, counter):
@@ -395,6 +395,6 @@ def _product(stmt: TileProduct) -> str:
     """The line of a register tile."""
     sign = "=" if stmt.fresh else "+="
     target, left, right = map(_panel, (stmt.target, stmt.left, stmt.right))
-    size = f"{stmt.rows}x{stmt.columns}x{show(stmt.extent)}"
+    size = f"{stmt.rows}x{stmt.columns}x{show(stmt.extent)}" + f"x{stmt.lanes}" * bool(stmt.lanes)
     through = f" through {stmt.stage}" if stmt.stage else ""
     return f"tile {size} {stmt.dtype}: {target} {sign} {left} * {right}{through}"

@@ -83,20 +83,29 @@ def matrix_of(
     """An operand (or a value `instead` of it) as a matrix over two variables: one of `index`
     (outer), and the number of the term (inner). None where it is not just memory of the type that
     it is computed in, or not laid out evenly."""
-    steps = ix.delinearize(term, term_loops(frame.graph, p))
-    try:
-        element = factor(frame.graph, p, operand, index, steps, _Finder(frame, p.node, instead))
-    except _NotPlainError:
-        return None
-    value = frame.graph[p.node].inputs[operand]
-    own = frame.graph.type_of(value).dtype.compute
-    if not isinstance(element, Load) or element.dtype is not own:
+    element = element_in_memory(frame, p, operand, index, term, instead)
+    if element is None:
         return None
     found = ix.coefficients(element.index, (along.name, term.name))
     if found is None:
         return None
     (first, second), start = found
     return Panel(element.buffer, start, first, second)
+
+
+def element_in_memory(
+    frame: Frame, p: Contraction, operand: int, index: Index, term: Sym,
+    instead: Value | None = None,
+) -> Load | None:  # fmt: skip
+    """Where what an operand (or a value `instead` of it) contributes at a term lies. None where it
+    is not just memory of the type that it is computed in."""
+    steps = ix.delinearize(term, term_loops(frame.graph, p))
+    try:
+        element = factor(frame.graph, p, operand, index, steps, _Finder(frame, p.node, instead))
+    except _NotPlainError:
+        return None
+    own = frame.graph.type_of(frame.graph[p.node].inputs[operand]).dtype.compute
+    return element if isinstance(element, Load) and element.dtype is own else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from autofuse.kernel.ir import (
 from autofuse.kernel.passes import C_PASSES, run_passes
 from autofuse.kernel.printer import Printer, signature
 from autofuse.kernel.render_dot import dot_text
+from autofuse.kernel.render_lanes import lanes_text
 from autofuse.kernel.render_tile import tile_text
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit
@@ -58,7 +59,10 @@ class _CPrinter(Printer):
     def stmt(self, stmt: Stmt, depth: int, in_lane: bool) -> Iterator[str]:
         if isinstance(stmt, TileProduct):
             width = VECTOR_BITS.of(LaunchConfig(self.kernel.facts)) // 8
-            lines = (dot_text if is_dot(stmt) else tile_text)(stmt, self.text, width)
+            if stmt.lanes:
+                lines = lanes_text(stmt, self.text)
+            else:
+                lines = (dot_text if is_dot(stmt) else tile_text)(stmt, self.text, width)
             yield from ("  " * depth + line for line in lines)
         elif isinstance(stmt, Transpose):
             places = (f"{p.buffer} + {self.text(p.start)}, {p.outer}"

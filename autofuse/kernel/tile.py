@@ -13,13 +13,14 @@ from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Local, Panel, statements
 from autofuse.kernel.tile_block import LANES, Scratch, TileBlock, TileRun, TileSettings
+from autofuse.kernel.tile_lanes import TileLanes
 from autofuse.kernel.tile_rows import emit_rows
-from autofuse.kernel.values import ElementSource, Frame
+from autofuse.kernel.values import Frame
 from autofuse.ops import index as ix
-from autofuse.ops.scalar import Expr, Load
-from autofuse.ops.spec import Index
+from autofuse.ops.scalar import Load
 from autofuse.plan.forms import Form
-from autofuse.plan.tiles import Contraction, Tiles
+from autofuse.plan.parameters import BATCH_LANES, VECTOR_BITS
+from autofuse.plan.tiles import Tiles
 from autofuse.plan.types import LaunchConfig
 
 # Bytes of scratch of a block, which are on a thread's stack on a CPU: half of what it usually has.
@@ -33,11 +34,14 @@ def emit_tiles(
     """One segment in the tile schedule: the grid over blocks, and the work of each. `targets` names
     the buffer of each output. Raises LoweringError where a block would keep more than MOST_SCRATCH
     bytes."""
-    settings = TileSettings.of(launch)
-    block = TileBlock(graph, form, tiles, emitter, frame, targets, settings)
+    given = (graph, form, tiles, emitter, frame, targets, TileSettings.of(launch))
+    along = TileLanes(*given).fit(VECTOR_BITS.of(launch)) if BATCH_LANES.of(launch) else None
+    block = along or TileBlock(*given)
     before = len(emitter.body)
     with block.grid():
-        if tiles.columns:
+        if along is not None:
+            along.emit()
+        elif tiles.columns:
             _emit_columns(block)
         else:
             emit_rows(block)
@@ -94,7 +98,7 @@ def _epilogue(
         at = ix.iadd(ix.imul(row, own.stride), lane)
         if p.node in shared:
             at = ix.iadd(at, b.place(own, tile.first, panel.first))
-        frame.sources[Value(p.node)] = _element(b, p, Load(own.buffer, at, b.dtype(p)), items)
+        frame.sources[Value(p.node)] = b.element_at(p, Load(own.buffer, at, b.dtype(p)), items)
     for value in b.form.outputs:
         out = b.graph.type_of(value)
         index = tuple(items[t] for t in b.tags[value] if isinstance(t, int))
@@ -102,14 +106,3 @@ def _epilogue(
         b.e.store(b.targets[value], ix.linearize(index, out.shape), element)
     b.e.close("lane", lane, ix.lit(panel.count))
     b.e.close("serial", row, ix.lit(tile.count))
-
-
-def _element(b: TileBlock, p: Contraction, element: Expr, items: Index) -> ElementSource:
-    tags = b.tags[Value(p.node)]
-
-    def read(index: Index) -> Expr:
-        if any(i != items[t] for i, t in zip(index, tags, strict=True) if isinstance(t, int)):
-            raise LoweringError("a product is read at another item's index")
-        return element
-
-    return read

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.emit import Emitter
+from autofuse.kernel.emit import Emitter, LoweringError
 from autofuse.kernel.ir import Panel, TileProduct
 from autofuse.kernel.panels import factor, matrix_of, symbol, term_loops
-from autofuse.kernel.values import Frame, Puller
+from autofuse.kernel.values import ElementSource, Frame, Puller
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Sym
@@ -152,6 +152,17 @@ class TileBlock:
 
     def dtype(self, p: Contraction) -> DType:
         return self.graph.type_of(Value(p.node)).dtype.compute
+
+    def element_at(self, p: Contraction, element: Expr, items: Index) -> ElementSource:
+        """A product that is known at one item, and asked for nowhere else."""
+        tags = self.tags[Value(p.node)]
+
+        def read(index: Index) -> Expr:
+            if any(i != items[t] for i, t in zip(index, tags, strict=True) if isinstance(t, int)):
+                raise LoweringError("a product is read at another item's index")
+            return element
+
+        return read
 
     def place(self, own: Scratch, row: Expr, column: Expr) -> Expr:
         return ix.iadd(ix.imul(row, own.stride), column)

@@ -176,6 +176,11 @@ STREAM = LaunchParameter(
     "stream", bool, (True, False), False,
     "Large results that nobody reads soon are written past the cache.", (ITEM, ROW), spelled=True,
 )  # fmt: skip
+BATCH_LANES = LaunchParameter(
+    "batch_lanes", bool, (False, True), False,
+    "Vectors run along the innermost axis of a batch of products, where operands and result have "
+    "it last: nothing is packed, and columns of `micro` are vectors of it.", (PRODUCT,),
+)  # fmt: skip
 C_LAUNCH = _table(
     THREADS,
     IMPL,
@@ -186,6 +191,7 @@ C_LAUNCH = _table(
     LOOP_UNROLL,
     STREAM,
     TRANSPOSE,
+    BATCH_LANES,
     MICRO,
     ROW_BLOCK,
     COLUMN_BLOCK,
