@@ -17,6 +17,7 @@ from autofuse.plan.parameters import (
     LOOP,
     LOOP_UNROLL,
     MICRO,
+    PAIRS,
     ROW_BLOCK,
     STREAM,
     THREADS,
@@ -61,10 +62,11 @@ def cores() -> int:
 
 
 class CpuLaunchSpace:
-    """One library with a pool of threads, on a processor with vectors of `vector_bits`."""
+    """One library with a pool of threads, on a processor with vectors of `vector_bits`, and
+    with an instruction for pairs of bf16 if `pairs`."""
 
-    def __init__(self, vector_bits: int = 512) -> None:
-        self.vector_bits = vector_bits
+    def __init__(self, vector_bits: int = 512, pairs: bool = False) -> None:
+        self.vector_bits, self.pairs = vector_bits, pairs
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
         return kernel_kind(graph, group, C)
@@ -85,7 +87,7 @@ class CpuLaunchSpace:
         facts = tile_facts(graph, group) if kind in TILES else None
 
         def offer(row: LaunchParameter[Any], made: Chosen) -> tuple[Setting, ...]:
-            if row.name in TILE_PARAMETERS or (row in (VECTOR_BITS, BATCH_LANES) and kind in TILES):
+            if kind in TILES and (row.name in TILE_PARAMETERS or row is VECTOR_BITS):
                 return self._tiled(row, made, facts)
             if row is THREADS:
                 return _threads(graph, group)
@@ -112,6 +114,8 @@ class CpuLaunchSpace:
             return (self.vector_bits,)
         if row is BATCH_LANES:
             return (True, False) if facts.batch_last else ()
+        if row is PAIRS:
+            return (True, False) if facts.bf16 and self.pairs else ()
         if made.get(BATCH_LANES.name):
             if row not in (MICRO, ROW_BLOCK):
                 return ()

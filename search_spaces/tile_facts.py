@@ -6,20 +6,31 @@ import math
 from dataclasses import dataclass
 
 from autofuse.graph.types import Graph
+from autofuse.ops.dtypes import DType
 from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, TERM_BLOCK
-from autofuse.plan.tiles import row_scratch, tiles_of
+from autofuse.plan.parameters import (
+    BATCH_LANES,
+    COLUMN_BLOCK,
+    MICRO,
+    PACK,
+    PAIRS,
+    ROW_BLOCK,
+    TERM_BLOCK,
+)
+from autofuse.plan.tiles import Tiles, row_scratch, tiles_of
 from autofuse.plan.types import FusionGroup
 
 # The parameters that only this schedule has.
-TILE_PARAMETERS = {row.name for row in (MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)}
+TILE_PARAMETERS = {
+    row.name for row in (MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK, BATCH_LANES, PAIRS)
+}
 
 
 @dataclass(frozen=True, slots=True)
 class TileFacts:
     """A tile kernel: matrices, rows and columns of each, the most terms, whether columns are local
-    to a row, bytes that a block keeps for each row, those of an element, and whether the results of
-    a batch are neighbours."""
+    to a row, bytes that a block keeps for each row, those of an element, whether the results of a
+    batch are neighbours, and whether all factors of products with parallel columns are bf16."""
 
     batch: int
     rows: int
@@ -29,6 +40,12 @@ class TileFacts:
     row_bytes: int
     itemsize: int
     batch_last: bool = False
+    bf16: bool = False
+
+
+def _factors(graph: Graph, tiles: Tiles) -> set[DType]:
+    nodes = (graph[p.node] for p in tiles.products)
+    return {graph.type_of(v).dtype for node in nodes for v in node.inputs[:2]}
 
 
 def tile_facts(graph: Graph, group: FusionGroup) -> TileFacts | None:
@@ -50,6 +67,7 @@ def tile_facts(graph: Graph, group: FusionGroup) -> TileFacts | None:
                 max(p.terms for p in tiles.products), not tiles.columns,
                 row_scratch(graph, form, tiles) * item, item,
                 bool(tiles.columns) and tiles.batch[-1:] == (len(form.parallel) - 1,),
+                bool(tiles.columns) and _factors(graph, tiles) == {DType.BF16},
             )
         )  # fmt: skip
     return max(found, key=lambda f: f.batch * f.rows * f.columns, default=None)

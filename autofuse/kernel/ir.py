@@ -131,11 +131,12 @@ class TileProduct:
     """target[r, c] (+)= sum over k < extent of left[r, k] * right[k, c], for r < rows and c <
     columns: one register tile, which all lanes compute together. `fresh` starts from zero.
 
-    `dtype` is F32 or F64, and what all three hold; columns of `target` and `right` are neighbours
-    (`inner` is 1), and all `columns` of them may be read and written. In C those of `right` may
-    instead be any distance apart where terms are neighbours in both operands (`is_dot`). With
-    `lanes` it is as many products, those of an element being neighbours, all else anywhere. Through
-    the Local `stage` ("": none) a GPU fetches operands that lie in global memory."""
+    `dtype` is F32 or F64, and what all three hold, or in C BF16: then `target` is F32, terms of
+    `left` are neighbours, and a row of `right` holds pairs of terms, side by side in each column.
+    Columns of `target` and `right` are neighbours (`inner` is 1), and all `columns` of them may be
+    read and written. In C those of `right` may be any distance apart where terms are neighbours in
+    both operands (`is_dot`). With `lanes` it is as many products, those of an element neighbours.
+    Through the Local `stage` ("": none) a GPU fetches operands that lie in global memory."""
 
     rows: int
     columns: int

@@ -20,6 +20,7 @@ from autofuse.kernel.passes import C_PASSES, run_passes
 from autofuse.kernel.printer import Printer, signature
 from autofuse.kernel.render_dot import dot_text
 from autofuse.kernel.render_lanes import lanes_text
+from autofuse.kernel.render_pairs import pairs_text
 from autofuse.kernel.render_tile import tile_text
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit
@@ -61,6 +62,8 @@ class _CPrinter(Printer):
             width = VECTOR_BITS.of(LaunchConfig(self.kernel.facts)) // 8
             if stmt.lanes:
                 lines = lanes_text(stmt, self.text)
+            elif stmt.dtype is DType.BF16:
+                lines = pairs_text(stmt, self.text, width)
             else:
                 lines = (dot_text if is_dot(stmt) else tile_text)(stmt, self.text, width)
             yield from ("  " * depth + line for line in lines)

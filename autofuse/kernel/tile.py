@@ -55,9 +55,11 @@ def _emit_columns(b: TileBlock) -> None:
     """Every product of the block, and what follows it for each tile."""
     products = b.tiles.products
     lefts = {p.node: b.left_in_memory(p) or b.packed_left(p) for p in products}
-    dots = {n: b.s.dot and left.inner == 1 for n, left in lefts.items()}
+    dots = {p.node: b.s.dot and lefts[p.node].inner == 1 for p in products}
     terms = {p.terms for p in products}
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0
+    # A pair of terms is in one block of them.
+    cut += cut % 2
     stride = -(-b.width // LANES) * LANES
     shared = {p.node: b.zeroed(p, stride) for p in products} if cut else {}
     with b.term_blocks(max(terms), cut) as (number, last):

@@ -181,6 +181,11 @@ BATCH_LANES = LaunchParameter(
     "Vectors run along the innermost axis of a batch of products, where operands and result have "
     "it last: nothing is packed, and columns of `micro` are vectors of it.", (PRODUCT,),
 )  # fmt: skip
+PAIRS = LaunchParameter(
+    "pairs", bool, (False, True), False,
+    "Factors of bf16 are multiplied two terms at a time and summed in f32, by the processor's own "
+    "instruction where it has one.", (PRODUCT,),
+)  # fmt: skip
 C_LAUNCH = _table(
     THREADS,
     IMPL,
@@ -192,6 +197,7 @@ C_LAUNCH = _table(
     STREAM,
     TRANSPOSE,
     BATCH_LANES,
+    PAIRS,
     MICRO,
     ROW_BLOCK,
     COLUMN_BLOCK,

@@ -89,7 +89,7 @@ class Turned:
         if len(stores) != 1 or len(self.reads) != 1:
             return None
         names = {s.sym.name: s.value for s in (*self.before, *self.work) if isinstance(s, Let)}
-        if _unwidened(substitute(stores[0].value, names)) != self.reads[0].load:
+        if substitute(stores[0].value, names) != self.reads[0].load:
             return None
         index = rebuild(stores[0].index, names)
         pitch, step = _steps(index, self.row, self.item, self.inner, self.size)
@@ -174,15 +174,6 @@ def _steps(index: Expr, row: Sym, item: Sym, inner: int, size: int) -> tuple[int
     at = rebuild(index, {row.name: _row_of(axis, inner, size, rest)})
     known = ix.coefficients(at, (axis.name, item.name))
     return (0, 0) if known is None else known[0]
-
-
-def _unwidened(value: Expr) -> Expr:
-    """What was loaded, if it is made wide and narrow again."""
-    match value:
-        case Call(fn="cast", args=(Call(fn="cast", args=(Load() as load,)),)):
-            exact = value.dtype is load.dtype and load.dtype.compute is value.args[0].dtype
-            return load if exact else value
-    return value
 
 
 def _row_of(axis: Expr, inner: int, size: int, outer: Expr) -> Expr:

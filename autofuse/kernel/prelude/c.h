@@ -36,6 +36,37 @@ AF_INLINE double af_sum_doublex1(af_doublex1 v) { return v[0]; }
 AF_SUM(float, 2, 1) AF_SUM(float, 4, 2) AF_SUM(float, 8, 4) AF_SUM(float, 16, 8)
 AF_SUM(double, 2, 1) AF_SUM(double, 4, 2) AF_SUM(double, 8, 4)
 
+AF_VECTOR(int32_t, 1) AF_VECTOR(int32_t, 2) AF_VECTOR(int32_t, 4) AF_VECTOR(int32_t, 8) AF_VECTOR(int32_t, 16)
+
+/* Pairs of bf16: c + the products of both of `a` with both of each lane of `b`, sums in f32. */
+#define AF_PAIRS(N)                                                                          \
+  AF_INLINE af_floatx##N af_pairs_x##N(af_floatx##N c, int32_t a, af_int32_tx##N b)          \
+  {                                                                                          \
+    const union { af_int32_tx##N i; af_floatx##N f; } low = {b << 16}, high = {b & -65536};  \
+    const union { int32_t i[2]; float f[2]; } x = {{(int32_t)((uint32_t)a << 16), a & -65536}}; \
+    return c + low.f * x.f[0] + high.f * x.f[1];                                             \
+  }
+AF_PAIRS(1) AF_PAIRS(2) AF_PAIRS(4)
+#if defined(__AVX512BF16__) && defined(__AVX512VL__)
+#include <immintrin.h>
+AF_INLINE af_floatx8 af_pairs_x8(af_floatx8 c, int32_t a, af_int32_tx8 b)
+{
+  return (af_floatx8)_mm256_dpbf16_ps((__m256)c, (__m256bh)_mm256_set1_epi32(a), (__m256bh)b);
+}
+AF_INLINE af_floatx16 af_pairs_x16(af_floatx16 c, int32_t a, af_int32_tx16 b)
+{
+  return (af_floatx16)_mm512_dpbf16_ps((__m512)c, (__m512bh)_mm512_set1_epi32(a), (__m512bh)b);
+}
+#else
+AF_PAIRS(8) AF_PAIRS(16)
+#endif
+static inline int32_t af_pair(const af_bf16 *from)
+{
+  int32_t pair;
+  __builtin_memcpy(&pair, from, sizeof pair);
+  return pair;
+}
+
 /* glibc's vector math (libmvec): declared here so that it does not depend on -ffast-math. */
 #if defined(__x86_64__) && defined(__GLIBC_PREREQ)
 #define AF_LIBMVEC __GLIBC_PREREQ(2, 35)
