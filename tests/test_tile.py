@@ -101,6 +101,11 @@ def test_products_of_any_size_are_right(
     assert error(graph, launch_of(**chosen)) < TOLERANCE["f32"]
 
 
+def test_a_lone_last_column_of_a_single_row_is_summed_before_it_is_read() -> None:
+    graph = canonical(trace(lambda a, b: a @ b * 2, spec((1, 34)), spec((34, 17))))
+    assert error(graph, launch_of(micro="28x16", term_block=32)) < TOLERANCE["f32"]
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_default_of_every_program_is_right(name: str) -> None:
     graph = program(name)

@@ -132,7 +132,7 @@ class TileProduct:
     columns: one register tile, which all lanes compute together. `fresh` starts from zero.
 
     `dtype` is F32 or F64, and what all three hold, or in C BF16: then `target` is F32, terms of
-    `left` are neighbours, and a row of `right` holds pairs of terms, side by side in each column.
+    `left` are neighbours, and a row of `right` holds pairs of terms, those of a column together.
     Columns of `target` and `right` are neighbours (`inner` is 1), and all `columns` of them may be
     read and written. In C those of `right` may be any distance apart where terms are neighbours in
     both operands (`is_dot`). With `lanes` it is as many products, those of an element neighbours.

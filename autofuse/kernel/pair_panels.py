@@ -36,8 +36,10 @@ def pack_pairs(base: Frame, p: Contraction, panel: PairPanel) -> Panel:
     step = e.open("k", size)
     for half in range(2):
         term = ix.iadd(panel.first, ix.iadd(ix.imul(step, 2), ix.lit(half)))
-        inside = ix.ilt(term, ix.lit(p.terms))
-        term = e.let_index(ix.iclamp(term, 0, p.terms - 1), "t", p.terms)
+        alone = half == 1 and p.terms % 2 == 1
+        inside = ix.ilt(term, ix.lit(p.terms)) if alone else Lit(True, DType.BOOL)
+        term = ix.iclamp(term, 0, p.terms - 1) if alone else term
+        term = e.let_index(term, "t", p.terms)
         start = ix.iadd(ix.imul(step, 2 * panel.padded), ix.lit(half))
         at = ix.delinearize(term, term_loops(base.graph, p))
         lane = e.open("l", panel.count)

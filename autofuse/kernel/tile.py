@@ -17,7 +17,7 @@ from autofuse.kernel.tile_lanes import TileLanes
 from autofuse.kernel.tile_rows import emit_rows
 from autofuse.kernel.values import Frame
 from autofuse.ops import index as ix
-from autofuse.ops.scalar import Load
+from autofuse.ops.scalar import Expr, Load
 from autofuse.plan.forms import Form
 from autofuse.plan.parameters import BATCH_LANES, VECTOR_BITS
 from autofuse.plan.tiles import Tiles
@@ -98,9 +98,13 @@ def _epilogue(
     for p in b.tiles.products:
         own = places[p.node]
         at = ix.iadd(ix.imul(row, own.stride), lane)
+        element: Expr = Load(own.buffer, at, b.dtype(p))
         if p.node in shared:
             at = ix.iadd(at, b.place(own, tile.first, panel.first))
-        frame.sources[Value(p.node)] = b.element_at(p, Load(own.buffer, at, b.dtype(p)), items)
+            # Read here: what is known before the loop over terms, as a single row's place is, would
+            # be read before it.
+            element = b.e.bind(Load(own.buffer, at, b.dtype(p)))
+        frame.sources[Value(p.node)] = b.element_at(p, element, items)
     for value in b.form.outputs:
         out = b.graph.type_of(value)
         index = tuple(items[t] for t in b.tags[value] if isinstance(t, int))

@@ -267,15 +267,17 @@ AF_INLINE float af_load_f16(af_f16 x)
   const uint32_t made = af_bits_f32_u32(af_bits_u32_f32(u) * 0x1p112f) | special;
   return af_bits_u32_f32(made | (x & 0x8000u) << 16);
 }
-/* To nearest even: by carry, and of what becomes denormal by adding a number of the right size. */
+/* To nearest even: by carry, and of what becomes denormal by adding a number of the right size. What
+ * is chosen between is masked, because choices turn into branches, which do not become vectors. */
 AF_INLINE af_f16 af_store_f16(float x)
 {
   const uint32_t u = af_bits_f32_u32(x), a = u & 0x7fffffffu;
   const uint32_t normal = (a + 0xfffu + ((a >> 13) & 1u) - 0x38000000u) >> 13;
   const uint32_t small = af_bits_f32_u32(af_bits_u32_f32(a) + 0.5f) - 0x3f000000u;
-  const uint32_t finite = a < 0x38800000u ? small : normal;
-  const uint32_t large = a > 0x7f800000u ? 0x7e00u : 0x7c00u;
-  return (af_f16)((a >= 0x477ff000u ? large : finite) | ((u >> 16) & 0x8000u));
+  const uint32_t is_small = -(uint32_t)(a < 0x38800000u), is_large = -(uint32_t)(a >= 0x477ff000u);
+  const uint32_t large = 0x7c00u | (-(uint32_t)(a > 0x7f800000u) & 0x200u);
+  const uint32_t finite = (small & is_small) | (normal & ~is_small);
+  return (af_f16)((large & is_large) | (finite & ~is_large) | ((u >> 16) & 0x8000u));
 }
 #endif
 AF_INLINE float af_load_bf16(af_bf16 x) { return af_bits_u32_f32((uint32_t)x << 16); }
