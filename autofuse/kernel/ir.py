@@ -189,10 +189,8 @@ class Loop:
     counter: Sym | None = None
 
 
-Stmt = (
-    Let | Var | Assign | Local | Store | Stream | LoadVector | StoreVector | TileProduct | Transpose
-    | Loop
-)  # fmt: skip
+Stmt = (Let | Var | Assign | Local | Store | Stream | LoadVector | StoreVector
+        | TileProduct | Transpose | Loop)  # fmt: skip
 
 
 @dataclass(frozen=True)

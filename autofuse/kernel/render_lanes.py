@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from autofuse.kernel.dialects import C
 from autofuse.kernel.ir import Panel, TileProduct
-from autofuse.ops.scalar import Expr
-
-Text = Callable[[Expr], str]
+from autofuse.kernel.render_tile import Text
 
 
 def lanes_text(stmt: TileProduct, text: Text) -> Iterator[str]:

@@ -6,14 +6,13 @@ no such instruction the prelude does the same in f32.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from autofuse.kernel.dialects import C
 from autofuse.kernel.ir import TileProduct
+from autofuse.kernel.render_tile import Text
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Expr, Lit
-
-Text = Callable[[Expr], str]
+from autofuse.ops.scalar import Lit
 
 
 def pairs_text(stmt: TileProduct, text: Text, vector_bytes: int) -> Iterator[str]:
