@@ -9,7 +9,7 @@ from autofuse.backends import cpu
 from autofuse.backends.cuda import driver
 from autofuse.backends.cuda import program as cuda
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target, target_named
-from autofuse.backends.machine import multiplies_pairs, vector_bits
+from autofuse.backends.machine import cache_bytes, multiplies_pairs, vector_bits
 from autofuse.backends.registry import CPU_BACKEND, CUDA_BACKEND, Backend, emulated_backend
 from autofuse.cost.bounds import Calibration
 from autofuse.kernel.dialects import CUDA, C, Dialect
@@ -93,8 +93,9 @@ DEVICES: dict[str, DeviceKind] = {
             dear_launches=True,
         ),
         DeviceKind(
-            "cpu", CPU_BACKEND, lambda _: CpuLaunchSpace(vector_bits(), multiplies_pairs()), C,
-            _c_text, hardware=HOST, automatic=True,
+            "cpu", CPU_BACKEND,
+            lambda _: CpuLaunchSpace(vector_bits(), cache_bytes(), multiplies_pairs()), C, _c_text,
+            hardware=HOST, automatic=True,
         ),
         DeviceKind(
             "cuda-emulated", emulated_backend(DEFAULT_TARGET), _cuda_launches, CUDA, _cuda_text,

@@ -8,6 +8,7 @@ from typing import Any
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
+from autofuse.ops.spec import Family
 from autofuse.plan.groups import reads
 from autofuse.plan.parameters import (
     BATCH_LANES,
@@ -16,6 +17,7 @@ from autofuse.plan.parameters import (
     ITEM,
     LOOP,
     LOOP_UNROLL,
+    MERGE,
     MICRO,
     PAIRS,
     ROW_BLOCK,
@@ -41,6 +43,7 @@ from search_spaces.launch import (
     permutes,
     widest_form,
 )
+from search_spaces.tile_cost import Machine
 from search_spaces.tile_facts import TILE_PARAMETERS, TileFacts, tile_facts
 
 # Below this many elements a second thread costs more than it brings (measured: about 2 us).
@@ -56,6 +59,11 @@ LANE_TILES: dict[str, tuple[Setting, ...]] = {
 }
 
 
+# Bytes of the first, the second and the last level of cache, and what is usual.
+Caches = tuple[int, int, int]
+USUAL_CACHES: Caches = (32 << 10, 1 << 20, 32 << 20)
+
+
 def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -65,8 +73,10 @@ class CpuLaunchSpace:
     """One library with a pool of threads, on a processor with vectors of `vector_bits`, and
     with an instruction for pairs of bf16 if `pairs`."""
 
-    def __init__(self, vector_bits: int = 512, pairs: bool = False) -> None:
-        self.vector_bits, self.pairs = vector_bits, pairs
+    def __init__(
+        self, vector_bits: int = 512, caches: Caches = USUAL_CACHES, pairs: bool = False
+    ) -> None:
+        self.vector_bits, self.caches, self.pairs = vector_bits, caches, pairs
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
         return kernel_kind(graph, group, C)
@@ -97,6 +107,8 @@ class CpuLaunchSpace:
                 return divisors(row.choices, loop_iterations(graph, group))
             if row is TRANSPOSE:
                 return (True, False) if permutes(graph, group) else ()
+            if row is MERGE and not _sorts(graph, group):
+                return ()
             if row is STREAM:
                 return _streams(graph, group)
             return row.choices
@@ -119,8 +131,11 @@ class CpuLaunchSpace:
         if made.get(BATCH_LANES.name):
             if row not in (MICRO, ROW_BLOCK):
                 return ()
-            facts = replace(facts, columns=facts.columns * self.vector_bits // 32)
-        return tile_options(row.name, facts, made["threads"], self.vector_bits)
+            # A column is a vector.
+            columns = facts.columns * self.vector_bits // (8 * facts.itemsize)
+            facts = replace(facts, columns=columns, left=None, right=None)
+        machine = Machine(self.vector_bits, made["threads"], *self.caches)
+        return tile_options(row.name, facts, made, machine)
 
 
 def _threads(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
@@ -141,6 +156,10 @@ def _work(graph: Graph, group: FusionGroup) -> float:
     sizes = [graph.type_of(v).size for v in (*group.outputs, *reads(graph, group.nodes))]
     flops = sum(graph[n].spec.flops(graph.call(n)) for n in group.nodes)
     return max(max(sizes, default=0), flops / 16)
+
+
+def _sorts(graph: Graph, group: FusionGroup) -> bool:
+    return any(graph[n].spec.family is Family.SORT for n in group.nodes)
 
 
 def _streams(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:

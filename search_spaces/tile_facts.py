@@ -6,11 +6,17 @@ import math
 from dataclasses import dataclass
 
 from autofuse.graph.types import Graph
+from autofuse.kernel.emit import Emitter
+from autofuse.kernel.tile_block import TileBlock, TileSettings
+from autofuse.kernel.values import Frame, memory
 from autofuse.ops.dtypes import DType
+from autofuse.plan.forms import Form
+from autofuse.plan.groups import reads
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.parameters import (
     BATCH_LANES,
     COLUMN_BLOCK,
+    DOT,
     MICRO,
     PACK,
     PAIRS,
@@ -18,18 +24,21 @@ from autofuse.plan.parameters import (
     TERM_BLOCK,
 )
 from autofuse.plan.tiles import Tiles, row_scratch, tiles_of
-from autofuse.plan.types import FusionGroup
+from autofuse.plan.types import FusionGroup, LaunchConfig
 
 # The parameters that only this schedule has.
 TILE_PARAMETERS = {
-    row.name for row in (MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK, BATCH_LANES, PAIRS)
+    row.name for row in (BATCH_LANES, PAIRS, DOT, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)
 }
+# Elements from one row or column of an operand to the next, and from one term to the next.
+Steps = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class TileFacts:
     """A tile kernel: matrices, rows and columns of each, the most terms, whether columns are local
-    to a row, bytes that a block keeps for each row, those of an element, whether the results of a
+    to a row, bytes that a block keeps for each row, bytes of a number, of its widest product how
+    the left and the right operand lie in memory (None: they are computed), whether the results of a
     batch are neighbours, and whether all factors of products with parallel columns are bf16."""
 
     batch: int
@@ -39,6 +48,8 @@ class TileFacts:
     local: bool
     row_bytes: int
     itemsize: int
+    left: Steps | None = None
+    right: Steps | None = None
     batch_last: bool = False
     bf16: bool = False
 
@@ -66,8 +77,24 @@ def tile_facts(graph: Graph, group: FusionGroup) -> TileFacts | None:
                 extent(tiles.batch), extent(tiles.rows), max(p.width for p in tiles.products),
                 max(p.terms for p in tiles.products), not tiles.columns,
                 row_scratch(graph, form, tiles) * item, item,
+                *_lying(graph, group, form, tiles),
                 bool(tiles.columns) and tiles.batch[-1:] == (len(form.parallel) - 1,),
                 bool(tiles.columns) and _factors(graph, tiles) == {DType.BF16},
             )
         )  # fmt: skip
     return max(found, key=lambda f: f.batch * f.rows * f.columns, default=None)
+
+
+def _lying(
+    graph: Graph, group: FusionGroup, form: Form, tiles: Tiles
+) -> tuple[Steps | None, Steps | None]:
+    """How both operands of the widest product lie."""
+    sources = {v: memory(str(v), graph.type_of(v).shape, graph.type_of(v).dtype)
+               for v in reads(graph, group.nodes)}  # fmt: skip
+    emitter = Emitter()
+    frame = Frame(graph, emitter, sources)
+    block = TileBlock(graph, form, tiles, emitter, frame, {}, TileSettings.of(LaunchConfig()))
+    widest = max(tiles.products, key=lambda p: p.width * p.terms)
+    found = block.left_in_memory(widest), block.right_in_memory(widest)
+    left, right = (None if p is None else (p.outer, p.inner) for p in found)
+    return left, right

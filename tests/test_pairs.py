@@ -129,7 +129,7 @@ def test_pairs_are_offered_where_the_processor_multiplies_them(able: bool) -> No
         asked[name.split(".")[2]] = options
         return first_option(name, options)
 
-    space = CpuLaunchSpace(512, able)
+    space = CpuLaunchSpace(512, pairs=able)
     for dtype, wanted in (("bf16", (True, False) if able else ()), ("f32", ())):
         asked.clear()
         graph = program("epilogue", dtype)

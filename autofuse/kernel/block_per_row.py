@@ -8,27 +8,32 @@ from collections.abc import Callable, Mapping
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, narrow
 from autofuse.kernel.ir import Fold
+from autofuse.kernel.merging import Merging
 from autofuse.kernel.thread_per_element import SHORT, split
 from autofuse.kernel.values import ElementSource, Frame
 from autofuse.ops import index as ix
+from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.scalar import Expr, Load, Sym
 from autofuse.ops.spec import Family, Index
-from autofuse.plan.forms import LOCAL, ROW_SCRATCH, Form, Tags, join, local_shape
+from autofuse.plan.forms import LOCAL, ROW_SCRATCH, RUNS, Form, Tags, join, local_shape
+from autofuse.plan.parameters import MERGE
 
 # Flops per element from which recomputing costs more than keeping a row in scratch.
 HEAVY = 8.0
+# What is computed once a row, in a pass of its own.
+FOLDED = (Family.REDUCTION, *RUNS)
 
 
 class BlockPerRow:
     """Emits one segment as a block per row. `targets` names the buffer of each output; of those in
     `rows` what is local to the row goes to scratch instead, from a start on; of those in `reach`
-    only so many positions along the last axis are needed."""
+    only so many positions along the last axis are needed; `merge` is how runs are merged."""
 
     def __init__(
         self, graph: Graph, form: Form, emitter: Emitter, frame: Frame, targets: dict[Value, str],
         rows: Mapping[Value, tuple[str, Expr]] | None = None,
-        reach: Mapping[Value, Expr] | None = None,
+        reach: Mapping[Value, Expr] | None = None, merge: str = MERGE.default,
     ) -> None:  # fmt: skip
         self.graph, self.form, self.e, self.frame, self.targets = (
             graph,
@@ -38,7 +43,7 @@ class BlockPerRow:
             targets,
         )
         self.tags = dict(form.tags)
-        self.rows, self.reach = rows or {}, reach or {}
+        self.rows, self.reach, self.merge = rows or {}, reach or {}, merge
         self.items: Index = ()
 
     def emit(self, keep: bool) -> None:
@@ -71,6 +76,8 @@ class BlockPerRow:
                     self._reduce(value)
                 elif family is Family.SCAN:
                     self._scan(value)
+                elif family is Family.SORT:
+                    self._sort(value)
                 elif value in self.rows:
                     self._keep(value, *self.rows[value])
                     self.frame.sources[value] = self._array(value, *self.rows[value])
@@ -181,6 +188,30 @@ class BlockPerRow:
             self.e.close("serial", at[a], ix.lit(local[a]))
         self.frame.sources[value] = self._array(value, scratch, ix.lit(0))
 
+    def _sort(self, value: Value) -> None:
+        """The order along one local axis, kept in scratch."""
+        node, call = self.graph[value.node], self.graph.call(value.node)
+        axis = sum(not isinstance(t, int) for t in self.tags[value][: call["axis"]])
+        local, operand = self._local(value), node.inputs[0]
+        if not math.prod(local):
+            return
+        dtype = self.graph.type_of(operand).dtype.compute
+        merging = Merging(self.e, local[axis], dtype, call["descending"], self.merge)
+        others = [a for a in range(len(local)) if a != axis]
+        scratch = self.e.local(DType.I32, math.prod(local))
+        rest = {a: self.e.open("k", local[a]) for a in others}
+
+        def where(at: Expr) -> Index:
+            return tuple(at if a == axis else rest[a] for a in range(len(local)))
+
+        def element(at: Expr) -> Expr:
+            return self.frame.pull(operand, self._index(value, where(at)))
+
+        merging.positions(element, scratch, lambda at: ix.linearize(where(at), local))
+        for a in reversed(others):
+            self.e.close("serial", rest[a], ix.lit(local[a]))
+        self.frame.sources[value] = self._array(value, scratch, ix.lit(0))
+
     def _stage(self, value: Value) -> None:
         local = self._local(value)
         scratch = self.e.local(self.graph.type_of(value).dtype.compute, math.prod(local))
@@ -270,7 +301,7 @@ def staged_values(graph: Graph, form: Form) -> frozenset[Value]:
 
 
 def _sinks_of(graph: Graph, user: int, sinks: dict[Value, frozenset[Value]]) -> frozenset[Value]:
-    if graph[user].spec.family in (Family.REDUCTION, Family.SCAN):
+    if graph[user].spec.family in FOLDED:
         return frozenset((Value(user),))
     own = (sinks.get(Value(user, i), frozenset()) for i in range(len(graph[user].types)))
     return frozenset().union(*own)
@@ -278,7 +309,7 @@ def _sinks_of(graph: Graph, user: int, sinks: dict[Value, frozenset[Value]]) -> 
 
 def _worth_keeping(graph: Graph, value: Value, tags: Tags, inside: frozenset[int]) -> bool:
     node, out = graph[value.node], graph.type_of(value)
-    if node.spec.family in (Family.REDUCTION, Family.SCAN) or all(isinstance(t, int) for t in tags):
+    if node.spec.family in FOLDED or all(isinstance(t, int) for t in tags):
         return False
     local = math.prod(local_shape(graph, value, tags))
     if local > ROW_SCRATCH or any(t != LOCAL for t in tags if isinstance(t, frozenset)):
@@ -292,7 +323,7 @@ def _inline_flops(graph: Graph, n: int, inside: frozenset[int], limit: int) -> f
     while stack and len(seen) <= limit:
         at = stack.pop()
         node = graph[at]
-        if node.spec.family in (Family.REDUCTION, Family.SCAN):
+        if node.spec.family in FOLDED:
             continue
         total += node.spec.flops(graph.call(at))
         for value in node.inputs:

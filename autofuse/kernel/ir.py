@@ -134,8 +134,8 @@ class TileProduct:
     `dtype` is F32 or F64, and what all three hold, or in C BF16: then `target` is F32, terms of
     `left` are neighbours, and a row of `right` holds pairs of terms, those of a column together.
     Columns of `target` and `right` are neighbours (`inner` is 1), and all `columns` of them may be
-    read and written. In C those of `right` may be any distance apart where terms are neighbours in
-    both operands (`is_dot`). With `lanes` it is as many products, those of an element neighbours.
+    read and written; in C terms may be neighbours in both operands instead (`render_dot`). With
+    `lanes` it is as many products, those of an element neighbours (`render_lanes`).
     Through the Local `stage` ("": none) a GPU fetches operands that lie in global memory."""
 
     rows: int
@@ -212,10 +212,8 @@ class Kernel:
 def expressions(stmt: Stmt) -> tuple[Expr, ...]:
     """The expressions a statement evaluates itself, loop bodies excluded."""
     match stmt:
-        case Let(_, value) | Assign(_, value):
+        case Let(_, value) | Var(_, value) | Assign(_, value):
             return (value,)
-        case Var(_, init):
-            return (init,)
         case Store(_, index, value):
             return (index, value)
         case LoadVector(index=index):
@@ -241,11 +239,6 @@ def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
         yield stmt
         if isinstance(stmt, Loop):
             yield from statements(stmt.body)
-
-
-def is_dot(stmt: TileProduct) -> bool:
-    """Terms, not columns, are neighbours in the right operand."""
-    return stmt.right.inner != 1 and not stmt.lanes
 
 
 def has_product(stmt: Stmt) -> bool:
@@ -282,9 +275,7 @@ def names_written(stmt: Stmt) -> set[str]:
         match inner:
             case Let(sym, _) | Var(sym, _) | Assign(sym, _):
                 found.add(sym.name)
-            case Local(name=name) | Store(buffer=name) | Stream(buffer=name):
-                found.add(name)
-            case StoreVector(buffer=name):
+            case Local(name) | Store(name) | Stream(name) | StoreVector(name):
                 found.add(name)
             case TileProduct(target=target, stage=stage):
                 found |= {target.buffer, stage} - {""}

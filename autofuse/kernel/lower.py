@@ -15,7 +15,7 @@ from autofuse.kernel.tile import emit_tiles
 from autofuse.kernel.values import ElementSource, Frame, memory
 from autofuse.plan.groups import is_inline
 from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.parameters import LOOP_UNROLL, STAGE, TILE
+from autofuse.plan.parameters import LOOP_UNROLL, MERGE, STAGE, TILE
 from autofuse.plan.tiles import tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
@@ -30,8 +30,8 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
     """The kernel that computes a group given as its own graph (see `extract`).
 
     Parameters are the group's inputs `in0..` in order, then its outputs `out0..`. Reads the launch
-    parameters TILE, LOOP_UNROLL and STAGE; the others are left to passes and the printer as facts.
-    Raises LoweringError when the group is not a legal kernel, or a loop's iterations are no
+    parameters TILE, LOOP_UNROLL, STAGE and MERGE; the others are left to passes and the printer as
+    facts. Raises LoweringError when the group is not a legal kernel, or a loop's iterations are no
     multiple of `loop_unroll`, and LaunchSettingError."""
     nodes = tuple(
         i for i, n in enumerate(group.nodes) if n.op != "input" and not is_inline(group, i)
@@ -59,7 +59,8 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
         if tiles is not None:
             emit_tiles(group, form, tiles, emitter, frame, targets, launch)
         elif form.kind == "row":
-            BlockPerRow(group, form, emitter, frame, targets).emit(STAGE.of(launch))
+            rows = BlockPerRow(group, form, emitter, frame, targets, merge=MERGE.of(launch))
+            rows.emit(STAGE.of(launch))
         else:
             items = ThreadPerElement(group, form, emitter, frame, targets)
             items.emit(TILE.of(launch), LOOP_UNROLL.of(launch))

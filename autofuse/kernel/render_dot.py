@@ -6,18 +6,21 @@ Nothing is copied before it is used, so a right operand that is used but few tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from autofuse.kernel.dialects import C
 from autofuse.kernel.ir import TileProduct
-from autofuse.ops.scalar import Expr
+from autofuse.kernel.render_tile import Text
 
-Text = Callable[[Expr], str]
+
+def is_dot(stmt: TileProduct) -> bool:
+    """Terms, not columns, are neighbours in the right operand."""
+    return stmt.right.inner != 1
 
 
 def dot_text(stmt: TileProduct, text: Text, vector_bytes: int) -> Iterator[str]:
-    """The lines of a block that computes one tile, with vectors of `vector_bytes` along terms. What
-    is left of them is read in one more vector, of which terms that were there already are zeroed."""
+    """The lines of a block that computes one tile, with vectors of `vector_bytes` along terms. The
+    last of them are read in one more vector, of which terms that were added already are zeroed."""
     element, lanes = C.types[stmt.dtype], vector_bytes // stmt.dtype.itemsize
     vector = f"af_{element}x{lanes}"
     cells = [(r, c) for r in range(stmt.rows) for c in range(stmt.columns)]
@@ -38,7 +41,8 @@ def dot_text(stmt: TileProduct, text: Text, vector_bytes: int) -> Iterator[str]:
     yield f"  if (te >= {lanes} && tv < te) {{"
     numbers = ", ".join(map(str, range(lanes)))
     yield f"    const int64_t tk = te - {lanes};"
-    yield f"    const {vector} number = {{{numbers}}}, known = ({vector}){{0}} + ({element})(tv - tk);"
+    yield f"    const {vector} number = {{{numbers}}};"
+    yield f"    const {vector} known = ({vector}){{0}} + ({element})(tv - tk);"
     yield "    const __typeof__(number < known) keep = number >= known;"
     yield from _terms(stmt, vector, "keep")
     yield "  } else {"
@@ -48,9 +52,24 @@ def dot_text(stmt: TileProduct, text: Text, vector_bytes: int) -> Iterator[str]:
         yield f"      d{r}_{c} += {pair};"
     yield "    }"
     yield "  }"
-    for r, c in cells:
-        yield f"  {_cell(stmt, r, c)} = d{r}_{c} + af_sum_{element}x{lanes}(c{r}_{c});"
+    for first in range(0, len(cells), lanes):
+        some = cells[first : first + lanes]
+        names = [f"c{r}_{c}" for r, c in some] + [f"({vector}){{0}}"] * (lanes - len(some))
+        yield from _sums(names, f"s{first}", vector, stmt.dtype.itemsize)
+        for lane, (r, c) in enumerate(some):
+            yield f"  {_cell(stmt, r, c)} = d{r}_{c} + s{first}[{lane}];"
     yield "}"
+
+
+def _sums(names: list[str], made: str, vector: str, itemsize: int) -> Iterator[str]:
+    """A vector `made` of the sums of as many vectors as one has lanes, in their order."""
+    lanes, whole = len(names), f"int{8 * itemsize}_t"
+    while len(names) > 1:
+        half = len(names) // 2
+        level = [made] if half == 1 else [f"{made}_{half}_{i}" for i in range(half)]
+        for name, a, b in zip(level, names[:half], names[half:], strict=True):
+            yield f"  const {vector} {name} = AF_HALVES({whole}, {lanes}, {a}, {b});"
+        names = level
 
 
 def _terms(stmt: TileProduct, vector: str, keep: str) -> Iterator[str]:

@@ -20,7 +20,7 @@ from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load
 from autofuse.plan.forms import Form
 from autofuse.plan.parameters import BATCH_LANES, VECTOR_BITS
-from autofuse.plan.tiles import Tiles
+from autofuse.plan.tiles import Contraction, Tiles
 from autofuse.plan.types import LaunchConfig
 
 # Bytes of scratch of a block, which are on a thread's stack on a CPU: half of what it usually has.
@@ -54,8 +54,7 @@ def emit_tiles(
 def _emit_columns(b: TileBlock) -> None:
     """Every product of the block, and what follows it for each tile."""
     products = b.tiles.products
-    lefts = {p.node: b.left_in_memory(p) or b.packed_left(p) for p in products}
-    dots = {p.node: b.s.dot and lefts[p.node].inner == 1 for p in products}
+    lefts = {p.node: _left(b, p) for p in products}
     terms = {p.terms for p in products}
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0
     # A pair of terms is in one block of them.
@@ -66,7 +65,7 @@ def _emit_columns(b: TileBlock) -> None:
         for panel in b.panels(b.first_column, b.columns, b.width):
             column = ix.iadd(b.first_column, panel.first)
             rights = {
-                p.node: b.right(p, column, panel.count, cut, number, dots[p.node]) for p in products
+                p.node: b.right(p, column, panel.count, cut, number, b.s.dot) for p in products
             }
             padded = -(-panel.count // LANES) * LANES
             for tile in b.row_tiles():
@@ -82,6 +81,13 @@ def _emit_columns(b: TileBlock) -> None:
                     b.multiply(p, tile, target, left, rights[p.node], cut, number)
                 with b.only(last):
                     _epilogue(b, tile, panel, places, shared)
+
+
+def _left(b: TileBlock, p: Contraction) -> Panel:
+    """The left operand of a block: as it lies, or in scratch where it is computed, or its terms
+    must be neighbours and are not."""
+    found = b.left_in_memory(p)
+    return b.packed_left(p) if found is None or (b.s.dot and found.inner != 1) else found
 
 
 def _epilogue(

@@ -333,6 +333,11 @@ class TileBlock:
         for sym, extent in reversed(opened):
             self.e.close("serial", sym, ix.lit(extent))
 
+    def right_in_memory(self, p: Contraction) -> Panel | None:
+        """The right operand over columns and terms, where it lies in memory."""
+        width, term = symbol("column", p.width), symbol("term", p.terms)
+        return matrix_of(self.base, p, p.right, self.out_index(p, ix.lit(0), width), width, term)
+
     def right(
         self, p: Contraction, column: Expr, count: int, cut: int, number: Expr, dot: bool = False
     ) -> RightPanel:
@@ -350,9 +355,7 @@ class TileBlock:
             return RightPanel(pack_pairs(self.base, p, wanted), padded)
         if not dot and (self.s.pack or count < self.s.columns):
             return self._packed(p, column, count, cut, number)
-        width, term = symbol("column", p.width), symbol("term", p.terms)
-        index = self.out_index(p, ix.lit(0), width)
-        found = matrix_of(self.base, p, p.right, index, width, term)
+        found = self.right_in_memory(p)
         if found is None or (found.inner if dot else found.outer) != 1:
             return self._packed(p, column, count, cut, number)
         first = ix.iadd(ix.imul(column, found.outer), ix.imul(ix.imul(number, cut), found.inner))
@@ -363,7 +366,9 @@ class TileBlock:
         self, p: Contraction, column: Expr, count: int, cut: int, number: Expr
     ) -> RightPanel:
         dtype = self.dtype(p)
-        padded = -(-count // LANES) * LANES
+        # No wider than what is left of a row in scratch, whose stride is a multiple of LANES.
+        even = math.gcd(LANES, self.s.columns)
+        padded = -(-count // even) * even
         buffer = self.e.local(dtype, (cut or p.terms) * padded, "panel")
         frame = Frame(self.graph, self.e, dict(self.base.sources))
         step = self.e.open("k", cut or p.terms)

@@ -8,6 +8,7 @@ from autofuse.ops import (
     movement,
     random,
     reduction,
+    sorting,
     source,
     window_reduction,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "random",
     "reduction",
     "register",
+    "sorting",
     "source",
     "spec_of",
     "window_reduction",

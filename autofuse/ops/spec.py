@@ -53,6 +53,7 @@ class Family(Enum):
     MOVEMENT = "movement"  # out[i] = in[g(i)]: broadcast, reshape, slice, concat, gather, ...
     REDUCTION = "reduction"  # out[i] = fold over the axes of attribute `axes` or `axis`
     SCAN = "scan"  # out[i] depends on out[i-1] along the axis of attribute `axis`
+    SORT = "sort"  # out[i] = which place along the axis of attribute `axis` comes i-th
     WINDOW = "window"  # out[i] = fold over in[g(i, k)] for every place k of a window: row.over
     CONTRACTION = "contraction"  # out[i] = sum of products of two operands: row.over
     RANDOM = "random"  # out[i] = generator(key, i): a body like SOURCE, but a library call to rules
@@ -76,6 +77,7 @@ _NEEDED: Mapping[Family, Needed] = {
     Family.MOVEMENT: needs.any_one,
     Family.REDUCTION: needs.share,
     Family.SCAN: needs.each,
+    Family.SORT: needs.each,
     Family.WINDOW: needs.any_one,
     Family.CONTRACTION: needs.share,
     Family.RANDOM: needs.nothing,
@@ -164,7 +166,7 @@ class OpSpec:
     `infer` checks operands and attributes (raising GraphError) and gives the output types;
     `reference` computes in NumPy, floats as float64, integers exactly;
     `body` gives one output element from operand elements (None for REDUCTION with a `fold`,
-    SCAN, WINDOW, CONTRACTION and CONTROL); `over` says what a WINDOW or a CONTRACTION folds,
+    SCAN, SORT, WINDOW, CONTRACTION and CONTROL); `over` says what a WINDOW or a CONTRACTION folds,
     and `factors` what a CONTRACTION multiplies;
     `axes` says which axes pass through untouched; `depends` gives for each operand the output axes
     on which the indices of its other axes depend (None: those of a reduction or a contraction on

@@ -27,8 +27,10 @@ Tag = int | frozenset[int]
 Tags = tuple[Tag, ...]
 LOCAL: frozenset[int] = frozenset()
 REDUCTION_ROOTS = (
-    Family.REDUCTION, Family.SCAN, Family.WINDOW, Family.CONTRACTION, Family.CONTROL,
+    Family.REDUCTION, Family.SCAN, Family.SORT, Family.WINDOW, Family.CONTRACTION, Family.CONTROL,
 )  # fmt: skip
+# What an item computes for all positions of an axis or for none.
+RUNS = (Family.SCAN, Family.SORT)
 # Local elements per item that are unrolled into registers rather than walked by lanes.
 REGISTERS = 16
 STATE_LIMIT = 64
@@ -145,7 +147,7 @@ class Demand:
                     continue
                 for tags in wanted if len(wanted) == 1 else sorted(wanted, key=repr):
                     self._operands(facts, tags)
-                    if family is Family.SCAN:  # an item owns the whole run, not one step of it
+                    if family in RUNS:  # an item owns the whole run, not one step of it
                         self.mixed |= parts(tags[self.graph.call(node)["axis"]])
                 if family in REDUCTION_ROOTS:
                     self.give_up(wanted)
@@ -371,6 +373,8 @@ def _kind(
     families = {graph[n].spec.family for n in nodes}
     if Family.CONTROL in families:
         return "item"
+    if Family.SORT in families:
+        return "row"
     folded = [
         graph[n].inputs[0] for n in nodes if graph[n].spec.family in (Family.REDUCTION, Family.SCAN)
     ]

@@ -14,6 +14,7 @@ from autofuse.plan.forms import (
     REDUCTION_ROOTS,
     REGISTERS,
     ROW_SCRATCH,
+    RUNS,
     STATE_LIMIT,
     Form,
     local_shape,
@@ -163,9 +164,9 @@ def _refusal(graph: Graph, form: Form) -> Refusal | None:
             if problem is not None:
                 return problem
         own = tags.get(Value(n))
-        if family in (Family.REDUCTION, Family.SCAN, Family.WINDOW) and own is None:
+        if family in (Family.REDUCTION, *RUNS, Family.WINDOW) and own is None:
             return Refusal("anchor", f"%{n} {node.op} is needed at several indices at once")
-        if family in (Family.REDUCTION, Family.SCAN) and own is not None:
+        if family in (Family.REDUCTION, *RUNS) and own is not None:
             scratch = _size(local_shape(graph, Value(n), own))
             if scratch > ROW_SCRATCH and len(form.nodes) > 1:
                 return Refusal("scratch", f"%{n} {node.op} keeps {scratch} elements per item")
@@ -223,7 +224,7 @@ def _loop_refusal(graph: Graph, form: Form, n: int) -> Refusal | None:
     carries: int = graph.call(n)["carries"]
     for inner in range(len(body.nodes)):
         family = body[inner].spec.family
-        if family in (Family.CONTROL, Family.SCAN):
+        if family in (Family.CONTROL, *RUNS):
             return Refusal("loop-body", f"the loop body has {body[inner].op}, not scalar work")
         folding = family in (Family.WINDOW, Family.CONTRACTION)
         if folding and not _is_scalar_work(body, inner, form.items):

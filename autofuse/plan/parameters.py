@@ -125,6 +125,12 @@ STAGE = LaunchParameter(
     (ROW, PRODUCT), spelled=True,
 )  # fmt: skip
 
+MERGE = LaunchParameter(
+    "merge", str, ("runs", "ranks"), "ranks",
+    "Sorted runs are merged one element after another from both ends, or every element finds its "
+    "own place in a search.", (ROW, PRODUCT),
+)  # fmt: skip
+
 MICRO = LaunchParameter(
     "micro", str,
     ("6x64", "14x32", "8x48", "12x32", "28x16", "4x64", "2x64", "1x64", "6x16", "4x24", "3x32",
@@ -141,7 +147,7 @@ COLUMN_BLOCK = LaunchParameter(
     "Columns of a product that one block computes (0: all).", TILES, least=0,
 )  # fmt: skip
 TERM_BLOCK = LaunchParameter(
-    "term_block", int, (0, 8, 16, 128, 256, 512, 1024), 0,
+    "term_block", int, (0, 8, 16, 32, 128, 256, 512, 1024), 0,
     "Terms of a product that are summed before the next ones are fetched (0: all).", TILES, least=0,
 )  # fmt: skip
 PACK = LaunchParameter(
@@ -192,18 +198,19 @@ C_LAUNCH = _table(
     MATH,
     VECTOR_BITS,
     STAGE,
+    MERGE,
     TILE,
     LOOP_UNROLL,
     STREAM,
     TRANSPOSE,
     BATCH_LANES,
     PAIRS,
+    DOT,
     MICRO,
     ROW_BLOCK,
     COLUMN_BLOCK,
     TERM_BLOCK,
     PACK,
-    DOT,
 )
 
 # What only CUDA knows.

@@ -19,7 +19,6 @@ from autofuse.kernel.ir import (
     Store,
     Transpose,
     names_read,
-    names_written,
     substitute,
 )
 from autofuse.ops import index as ix
@@ -69,12 +68,9 @@ def _copied(
     loop: Loop, lane: Loop, lets: dict[str, Expr], inputs: frozenset[str]
 ) -> Transpose | None:
     """The copy that lanes make, where they do nothing else."""
-    values = dict(lets)
-    for stmt in lane.body[:-1]:
-        if not isinstance(stmt, Let):
-            return None
-        values[stmt.sym.name] = stmt.value
-    store = lane.body[-1]
+    values = lets | {s.sym.name: s.value for s in lane.body if isinstance(s, Let)}
+    others = [s for s in lane.body if not isinstance(s, Let)]
+    store = others[0] if len(others) == 1 else None
     if not isinstance(store, Store) or lane.folds or not isinstance(lane.extent, Lit):
         return None
     value = _resolved(store.value, values)
@@ -83,10 +79,6 @@ def _copied(
     target = _panel(store.buffer, _resolved(store.index, values), loop.var.name, lane.var.name)
     source = _panel(value.buffer, value.index, lane.var.name, loop.var.name)
     if target is None or source is None or int(lane.extent.value) < LEAST:
-        return None
-    if names_written(loop) & names_read(
-        Store("", target.start, Load("", source.start, value.dtype))
-    ):
         return None
     return Transpose(target, source, lane.extent, loop.extent, value.dtype)
 

@@ -17,9 +17,9 @@ from autofuse.kernel.ir import (
     Transpose,
     Var,
     expressions,
-    is_dot,
     walk,
 )
+from autofuse.kernel.render_dot import is_dot
 from autofuse.ops.scalar import Expr, Load, Sym
 
 

@@ -1,5 +1,6 @@
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 /* Compilers without instructions that compute in halves convert them one by one: there they are made
  * wide and narrow again by arithmetic on whole numbers, which becomes vectors. */
@@ -24,19 +25,26 @@ typedef uint16_t af_bf16;
 AF_VECTOR(float, 1) AF_VECTOR(float, 2) AF_VECTOR(float, 4) AF_VECTOR(float, 8) AF_VECTOR(float, 16)
 AF_VECTOR(double, 1) AF_VECTOR(double, 2) AF_VECTOR(double, 4) AF_VECTOR(double, 8)
 
-/* The sum of a vector, by halves. */
-#define AF_SUM(T, N, H)                                                                      \
-  AF_INLINE T af_sum_##T##x##N(af_##T##x##N v)                                               \
-  {                                                                                          \
-    union { af_##T##x##N whole; af_##T##x##H half[2]; } u = {v};                             \
-    return af_sum_##T##x##H(u.half[0] + u.half[1]);                                          \
-  }
-AF_INLINE float af_sum_floatx1(af_floatx1 v) { return v[0]; }
-AF_INLINE double af_sum_doublex1(af_doublex1 v) { return v[0]; }
-AF_SUM(float, 2, 1) AF_SUM(float, 4, 2) AF_SUM(float, 8, 4) AF_SUM(float, 16, 8)
-AF_SUM(double, 2, 1) AF_SUM(double, 4, 2) AF_SUM(double, 8, 4)
-
-AF_VECTOR(int32_t, 1) AF_VECTOR(int32_t, 2) AF_VECTOR(int32_t, 4) AF_VECTOR(int32_t, 8) AF_VECTOR(int32_t, 16)
+/* Two vectors laid out in turns: LOW of their first halves, HIGH of their second ones. */
+#ifdef __clang__
+#define AF_TURNS(I, N, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define AF_TURNS(I, N, a, b, ...) __builtin_shuffle(a, b, (af_##I##x##N){__VA_ARGS__})
+#endif
+/* Halves of a and b added, laid out in turns: after log2(N) levels of it every lane is the sum of one
+ * of N vectors, in their order if each level pairs the first half of them with the second. */
+#define AF_HALVES(I, N, a, b)                                                                \
+  (AF_TURNS(I, N, a, b, AF_LOW##N) + AF_TURNS(I, N, a, b, AF_HIGH##N))
+#define AF_LOW16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define AF_HIGH16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#define AF_LOW8 0, 8, 1, 9, 2, 10, 3, 11
+#define AF_HIGH8 4, 12, 5, 13, 6, 14, 7, 15
+#define AF_LOW4 0, 4, 1, 5
+#define AF_HIGH4 2, 6, 3, 7
+#define AF_LOW2 0, 2
+#define AF_HIGH2 1, 3
+AF_VECTOR(int32_t, 1) AF_VECTOR(int32_t, 2) AF_VECTOR(int32_t, 4) AF_VECTOR(int32_t, 8)
+AF_VECTOR(int32_t, 16) AF_VECTOR(int64_t, 2) AF_VECTOR(int64_t, 4) AF_VECTOR(int64_t, 8)
 
 /* Pairs of bf16: c + the products of both of `a` with both of each lane of `b`, sums in f32. */
 #define AF_PAIRS(N)                                                                          \
@@ -190,16 +198,10 @@ static inline void af_stream(void *to, const void *from, int64_t bytes)
  * indices have changed places. Blocks at the edges overlap, so that they are whole too. Those of a
  * line of `to` are written one after another, past the cache where `stream` says so. */
 #ifdef __clang__
-#define AF_TURNS(N, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#define AF_DEAL(N, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
-#define AF_TURNS(N, a, b, ...) __builtin_shuffle(a, b, (af_row_##N){__VA_ARGS__})
+#define AF_DEAL(N, a, b, ...) __builtin_shuffle(a, b, (af_row_##N){__VA_ARGS__})
 #endif
-#define AF_LOW16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
-#define AF_HIGH16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
-#define AF_LOW8 0, 8, 1, 9, 2, 10, 3, 11
-#define AF_HIGH8 4, 12, 5, 13, 6, 14, 7, 15
-#define AF_LOW4 0, 4, 1, 5
-#define AF_HIGH4 2, 6, 3, 7
 #define AF_TRANSPOSE(N, W, U)                                                                \
   typedef U af_row_##N __attribute__((vector_size(N * W)));                                  \
   typedef U af_row_##N##_u __attribute__((vector_size(N * W), aligned(1), may_alias));       \
@@ -212,8 +214,8 @@ static inline void af_stream(void *to, const void *from, int64_t bytes)
       v[i] = *(const af_row_##N##_u *)(from + i * from_step);                                \
     _Pragma("GCC unroll 4") for (int r = 1; r < W; r *= 2) {                                 \
       _Pragma("GCC unroll 8") for (int i = 0; i < W / 2; i++) {                              \
-        w[2 * i] = AF_TURNS(N, v[i], v[i + W / 2], AF_LOW##W);                               \
-        w[2 * i + 1] = AF_TURNS(N, v[i], v[i + W / 2], AF_HIGH##W);                          \
+        w[2 * i] = AF_DEAL(N, v[i], v[i + W / 2], AF_LOW##W);                               \
+        w[2 * i + 1] = AF_DEAL(N, v[i], v[i + W / 2], AF_HIGH##W);                          \
       }                                                                                      \
       _Pragma("GCC unroll 16") for (int i = 0; i < W; i++) v[i] = w[i];                      \
     }                                                                                        \
