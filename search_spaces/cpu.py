@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import Any
 
 from autofuse.graph.types import Graph
@@ -18,9 +17,7 @@ from autofuse.plan.parameters import (
     LOOP,
     LOOP_UNROLL,
     MERGE,
-    MICRO,
     PAIRS,
-    ROW_BLOCK,
     STREAM,
     THREADS,
     TILE,
@@ -31,6 +28,7 @@ from autofuse.plan.parameters import (
     canonical_launch,
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
+from search_spaces.cpu_lanes import lane_options
 from search_spaces.cpu_tiles import tile_options
 from search_spaces.launch import (
     Chooser,
@@ -129,11 +127,7 @@ class CpuLaunchSpace:
         if row is PAIRS:
             return (True, False) if facts.bf16 and self.pairs else ()
         if made.get(BATCH_LANES.name):
-            if row not in (MICRO, ROW_BLOCK):
-                return ()
-            # A column is a vector.
-            columns = facts.columns * self.vector_bits // (8 * facts.itemsize)
-            facts = replace(facts, columns=columns, left=None, right=None)
+            return lane_options(row.name, facts, self.vector_bits)
         machine = Machine(self.vector_bits, made["threads"], *self.caches)
         return tile_options(row.name, facts, made, machine)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from autofuse.graph.types import Graph
 from autofuse.kernel.emit import Emitter
 from autofuse.kernel.tile_block import TileBlock, TileSettings
+from autofuse.kernel.tile_lanes import TileLanes
 from autofuse.kernel.values import Frame, memory
 from autofuse.ops.dtypes import DType
 from autofuse.plan.forms import Form
@@ -78,7 +79,6 @@ def tile_facts(graph: Graph, group: FusionGroup) -> TileFacts | None:
                 max(p.terms for p in tiles.products), not tiles.columns,
                 row_scratch(graph, form, tiles) * item, item,
                 *_lying(graph, group, form, tiles),
-                bool(tiles.columns) and tiles.batch[-1:] == (len(form.parallel) - 1,),
                 bool(tiles.columns) and _factors(graph, tiles) == {DType.BF16},
             )
         )  # fmt: skip
@@ -87,8 +87,8 @@ def tile_facts(graph: Graph, group: FusionGroup) -> TileFacts | None:
 
 def _lying(
     graph: Graph, group: FusionGroup, form: Form, tiles: Tiles
-) -> tuple[Steps | None, Steps | None]:
-    """How both operands of the widest product lie."""
+) -> tuple[Steps | None, Steps | None, bool]:
+    """How both operands of the widest product lie, and whether a batch is last in all of them."""
     sources = {v: memory(str(v), graph.type_of(v).shape, graph.type_of(v).dtype)
                for v in reads(graph, group.nodes)}  # fmt: skip
     emitter = Emitter()
@@ -97,4 +97,5 @@ def _lying(
     widest = max(tiles.products, key=lambda p: p.width * p.terms)
     found = block.left_in_memory(widest), block.right_in_memory(widest)
     left, right = (None if p is None else (p.outer, p.inner) for p in found)
-    return left, right
+    along = TileLanes(graph, form, tiles, emitter, frame, {}, block.s).fit(512)
+    return left, right, along is not None
