@@ -9,7 +9,7 @@ from autofuse.backends import cpu
 from autofuse.backends.cuda import driver
 from autofuse.backends.cuda import program as cuda
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target, target_named
-from autofuse.backends.machine import cache_bytes, vector_bits
+from autofuse.backends.machine import cache_bytes, multiplies_pairs, vector_bits
 from autofuse.backends.onednn_calls import does
 from autofuse.backends.registry import CPU_BACKEND, CUDA_BACKEND, Backend, emulated_backend
 from autofuse.cost.bounds import Calibration
@@ -96,7 +96,8 @@ DEVICES: dict[str, DeviceKind] = {
             dear_launches=True,
         ),
         DeviceKind(
-            "cpu", CPU_BACKEND, lambda _: CpuLaunchSpace(vector_bits(), does, cache_bytes()), C,
+            "cpu", CPU_BACKEND,
+            lambda _: CpuLaunchSpace(vector_bits(), does, cache_bytes(), multiplies_pairs()), C,
             _c_text, hardware=HOST, automatic=True, fast_tiles=True,
         ),
         DeviceKind(

@@ -8,17 +8,30 @@ from dataclasses import dataclass
 from autofuse.graph.types import Graph
 from autofuse.kernel.emit import Emitter
 from autofuse.kernel.tile_block import TileBlock, TileSettings
+from autofuse.kernel.tile_lanes import TileLanes
 from autofuse.kernel.values import Frame, memory
+from autofuse.ops.dtypes import DType
 from autofuse.plan.forms import Form
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.online import online_of
-from autofuse.plan.parameters import COLUMN_BLOCK, DOT, MICRO, PACK, ROW_BLOCK, TERM_BLOCK
+from autofuse.plan.parameters import (
+    BATCH_LANES,
+    COLUMN_BLOCK,
+    DOT,
+    MICRO,
+    PACK,
+    PAIRS,
+    ROW_BLOCK,
+    TERM_BLOCK,
+)
 from autofuse.plan.tiles import Tiles, row_scratch, tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
 # The parameters that only this schedule has.
-TILE_PARAMETERS = {row.name for row in (DOT, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)}
+TILE_PARAMETERS = {
+    row.name for row in (BATCH_LANES, PAIRS, DOT, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)
+}
 # Elements from one row or column of an operand to the next, and from one term to the next.
 Steps = tuple[int, int]
 
@@ -28,8 +41,9 @@ class TileFacts:
     """A tile kernel: matrices, rows and columns of each, the most terms, whether columns are local
     to a row, how many terms products have whose columns may be folded as they come
     (`plan/online.py`, 0: there are none), bytes that a block keeps for each row otherwise, bytes of
-    a number, and of its widest product how the left and the right operand lie in memory (None: they
-    are computed)."""
+    a number, of its widest product how the left and the right operand lie in memory (None: they are
+    computed), whether the results of a batch are neighbours, and whether all factors of products
+    with parallel columns are bf16."""
 
     batch: int
     rows: int
@@ -41,6 +55,13 @@ class TileFacts:
     itemsize: int
     left: Steps | None = None
     right: Steps | None = None
+    batch_last: bool = False
+    bf16: bool = False
+
+
+def _factors(graph: Graph, tiles: Tiles) -> set[DType]:
+    nodes = (graph[p.node] for p in tiles.products)
+    return {graph.type_of(v).dtype for node in nodes for v in node.inputs[:2]}
 
 
 def tile_facts(graph: Graph, group: FusionGroup) -> TileFacts | None:
@@ -64,6 +85,7 @@ def tile_facts(graph: Graph, group: FusionGroup) -> TileFacts | None:
                 max((p.terms for p in online.sources), default=0) if online else 0,
                 row_scratch(graph, form, tiles) * item, item,
                 *_lying(graph, group, form, tiles),
+                bool(tiles.columns) and _factors(graph, tiles) == {DType.BF16},
             )
         )  # fmt: skip
     return max(found, key=lambda f: f.batch * f.rows * f.columns, default=None)
@@ -71,8 +93,8 @@ def tile_facts(graph: Graph, group: FusionGroup) -> TileFacts | None:
 
 def _lying(
     graph: Graph, group: FusionGroup, form: Form, tiles: Tiles
-) -> tuple[Steps | None, Steps | None]:
-    """How both operands of the widest product lie."""
+) -> tuple[Steps | None, Steps | None, bool]:
+    """How both operands of the widest product lie, and whether a batch is last in all of them."""
     sources = {v: memory(str(v), graph.type_of(v).shape, graph.type_of(v).dtype)
                for v in reads(graph, group.nodes)}  # fmt: skip
     emitter = Emitter()
@@ -81,4 +103,5 @@ def _lying(
     widest = max(tiles.products, key=lambda p: p.width * p.terms)
     found = block.left_in_memory(widest), block.right_in_memory(widest)
     left, right = (None if p is None else (p.outer, p.inner) for p in found)
-    return left, right
+    along = TileLanes(graph, form, tiles, emitter, frame, {}, block.s).fit(512)
+    return left, right, along is not None

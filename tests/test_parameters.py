@@ -110,6 +110,25 @@ def fused() -> Graph:
     return canonical(b.build([b.add("exp", made)]))
 
 
+def halves() -> Graph:
+    """A product of bf16, and what follows it."""
+    b = GraphBuilder()
+    x, y = b.input("x", (64, 32), "bf16"), b.input("y", (32, 48), "bf16")
+    none: tuple[int, ...] = ()
+    made = b.add("dot_general", x, y, lhs_batch=none, rhs_batch=none, lhs_contract=(1,),
+                 rhs_contract=(0,))  # fmt: skip
+    return canonical(b.build([b.add("exp", made)]))
+
+
+def batch_last() -> Graph:
+    """Products whose batch axis is the last one everywhere."""
+    b = GraphBuilder()
+    x, y = b.input("x", (12, 20, 64), "f32"), b.input("y", (20, 10, 64), "f32")
+    made = b.add("dot_general", x, y, lhs_batch=(2,), rhs_batch=(2,), lhs_contract=(1,),
+                 rhs_contract=(0,))  # fmt: skip
+    return canonical(b.build([b.add("transpose", made, perm=(1, 2, 0))]))
+
+
 def dots() -> Graph:
     """A few rows times a matrix that lies along the terms, as it does."""
     b = GraphBuilder()
@@ -140,8 +159,11 @@ def ordered() -> Graph:
 GRAPHS = {"item": pointwise(), "turned": turned(), "row": rows_folded(), "loop": looped(),
           "short": rows_folded(512, 4096), "gemm": product(), "fused": fused(),
           "summed": summed(), "weighted": product(constant=True), "dots": dots(),
-          "ordered": ordered()}  # fmt: skip
-SPACES: dict[str, LaunchSpace] = {"c": CpuLaunchSpace(), "cuda": CudaLaunchSpace(DEFAULT_TARGET)}
+          "ordered": ordered(), "halves": halves(), "batch_last": batch_last()}  # fmt: skip
+SPACES: dict[str, LaunchSpace] = {
+    "c": CpuLaunchSpace(pairs=True),
+    "cuda": CudaLaunchSpace(DEFAULT_TARGET),
+}
 # Of a library call there is no text, and what is derived is not said.
 ROWS = [
     (dialect, row)

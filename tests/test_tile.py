@@ -106,6 +106,11 @@ def test_products_of_any_size_are_right(
     assert error(graph, launch_of(**chosen)) < TOLERANCE["f32"]
 
 
+def test_a_lone_last_column_of_a_single_row_is_summed_before_it_is_read() -> None:
+    graph = canonical(trace(lambda a, b: a @ b * 2, spec((1, 34)), spec((34, 17))))
+    assert error(graph, launch_of(micro="28x16", term_block=32)) < TOLERANCE["f32"]
+
+
 def turned_product(
     sizes: tuple[int, int, int], batch: int, turned: tuple[bool, bool], dtype: str = "f32"
 ) -> Graph:

@@ -65,6 +65,11 @@ def vector_bits() -> int:
     return 512 if "avx512f" in flags else 256 if "avx2" in flags else 128
 
 
+def multiplies_pairs() -> bool:
+    """This machine multiplies and adds pairs of bf16 by an instruction (AVX512-BF16)."""
+    return "avx512_bf16" in (_cpuinfo().get("flags") or "").split()
+
+
 def last_level_cache_bytes() -> int:
     """Size of the largest cache of core 0; FALLBACK_CACHE_BYTES where the system does not say."""
     return max(_data_caches().values(), default=0) or FALLBACK_CACHE_BYTES

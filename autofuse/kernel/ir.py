@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
+from autofuse.ops.scalar import Call, Expr, Load, Sym, show
 from autofuse.ops.scalar import walk as walk
 
 
@@ -131,10 +131,12 @@ class TileProduct:
     """target[r, c] (+)= sum over k < extent of left[r, k] * right[k, c], for r < rows and c <
     columns: one register tile, which all lanes compute together. `fresh` starts from zero.
 
-    `dtype` is F32 or F64, and what all three hold; columns of `target` and `right` are neighbours
-    (`inner` is 1), and all `columns` of them may be read and written; in C terms may be neighbours
-    in both operands instead (`render_dot`). Through the Local `stage` ("": none) a GPU fetches
-    operands that lie in global memory."""
+    `dtype` is F32 or F64, and what all three hold, or in C BF16: then `target` is F32, terms of
+    `left` are neighbours, and a row of `right` holds pairs of terms, those of a column together.
+    Columns of `target` and `right` are neighbours (`inner` is 1), and all `columns` of them may be
+    read and written; in C terms may be neighbours in both operands instead (`render_dot`). With
+    `lanes` it is as many products, those of an element neighbours (`render_lanes`).
+    Through the Local `stage` ("": none) a GPU fetches operands that lie in global memory."""
 
     rows: int
     columns: int
@@ -145,18 +147,21 @@ class TileProduct:
     dtype: DType
     fresh: bool
     stage: str = ""
+    lanes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Transpose:
-    """target[j, i] = source[i, j] for i < rows and j < extent, both F32 or both F64 and apart;
-    neighbours along the second index lie next to each other in both (`inner` is 1)."""
+    """target[j, i] = source[i, j] for i < rows and j < extent, both of `dtype` and apart; those
+    along the second index are neighbours in both (`inner` is 1). With `stream` they are written
+    past the cache."""
 
     target: Panel
     source: Panel
     rows: Expr
     extent: Expr
     dtype: DType
+    stream: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +189,8 @@ class Loop:
     counter: Sym | None = None
 
 
-Stmt = (
-    Let | Var | Assign | Local | Store | Stream | LoadVector | StoreVector | TileProduct | Transpose
-    | Loop
-)  # fmt: skip
+Stmt = (Let | Var | Assign | Local | Store | Stream | LoadVector | StoreVector
+        | TileProduct | Transpose | Loop)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -323,29 +326,16 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             )
             extent = change(extent)
             return replace(stmt, extent=extent, target=target, left=left, right=right)
-        case Transpose(target, source, rows, extent, dtype):
+        case Transpose(target, source, rows, extent):
             target, source = (replace(p, start=change(p.start)) for p in (target, source))
-            return Transpose(target, source, change(rows), change(extent), dtype)
+            sizes = change(rows), change(extent)
+            return Transpose(target, source, *sizes, stmt.dtype, stmt.stream)
         case Local(source=Origin() as source):
             return replace(stmt, source=replace(source, start=change(source.start)))
         case Loop():
             body = tuple(map_exprs(s, change) for s in stmt.body)
             return replace(stmt, extent=change(stmt.extent), body=body)
     return stmt
-
-
-def show(expr: Expr) -> str:
-    """Canonical text of an expression."""
-    match expr:
-        case Lit(value, dtype):
-            return f"{value!r}:{dtype}"
-        case Sym(name=name):
-            return name
-        case Load(buffer, index, _):
-            return f"{buffer}[{show(index)}]"
-        case Call(fn, args, dtype):
-            suffix = f":{dtype}" if fn in ("cast", "bitcast") else ""
-            return f"{fn}{suffix}({', '.join(map(show, args))})"
 
 
 def _source(source: Origin) -> str:
@@ -374,9 +364,9 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield f"{pad}{buffer}[{show(index)} ..] = {', '.join(map(show, values))}"
             case TileProduct():
                 yield pad + _product(stmt)
-            case Transpose():
-                shape = f"{show(stmt.rows)}x{show(stmt.extent)} {stmt.dtype}"
-                yield f"{pad}transpose {shape}: {_panel(stmt.target)} = {_panel(stmt.source)}"
+            case Transpose(target, source, rows, extent, dtype):
+                shape = f"{show(rows)}x{show(extent)} {dtype}{' streamed' * stmt.stream}"
+                yield f"{pad}transpose {shape}: {_panel(target)} = {_panel(source)}"
             case Stream(buffer, start, local, count):
                 yield f"{pad}stream {buffer}[{show(start)} ..] = {local}[.. {show(count)}]"
             case Loop(kind, var, extent, inner, folds, counter):
@@ -387,14 +377,14 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield from _lines(inner, depth + 1)
 
 
-def _panel(p: Panel) -> str:
-    return f"{p.buffer}[{show(p.start)}; {p.outer}, {p.inner}]"
+def _panel(panel: Panel) -> str:
+    return f"{panel.buffer}[{show(panel.start)}; {panel.outer}, {panel.inner}]"
 
 
 def _product(stmt: TileProduct) -> str:
     """The line of a register tile."""
     sign = "=" if stmt.fresh else "+="
     target, left, right = map(_panel, (stmt.target, stmt.left, stmt.right))
-    size = f"{stmt.rows}x{stmt.columns}x{show(stmt.extent)}"
+    size = f"{stmt.rows}x{stmt.columns}x{show(stmt.extent)}" + f"x{stmt.lanes}" * bool(stmt.lanes)
     through = f" through {stmt.stage}" if stmt.stage else ""
     return f"tile {size} {stmt.dtype}: {target} {sign} {left} * {right}{through}"

@@ -13,15 +13,16 @@ from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Local, Panel, statements
 from autofuse.kernel.tile_block import LANES, Scratch, TileBlock, TileRun, TileSettings
+from autofuse.kernel.tile_lanes import TileLanes
 from autofuse.kernel.tile_online import emit_online
 from autofuse.kernel.tile_rows import emit_rows
-from autofuse.kernel.values import ElementSource, Frame
+from autofuse.kernel.values import Frame
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load
-from autofuse.ops.spec import Index
 from autofuse.plan.forms import Form
 from autofuse.plan.online import online_under
 from autofuse.plan.packing import PackedOperand
+from autofuse.plan.parameters import BATCH_LANES, VECTOR_BITS
 from autofuse.plan.tiles import Contraction, Tiles
 from autofuse.plan.types import LaunchConfig
 
@@ -37,13 +38,15 @@ def emit_tiles(
     """One segment in the tile schedule: the grid over blocks, and the work of each. `targets` names
     the buffer of each output, `packed` that of operands that are packed beforehand. Raises
     LoweringError where a block would keep more than MOST_SCRATCH bytes."""
-    settings = TileSettings.of(launch)
-    online = online_under(graph, form, tiles, launch)
-    turned = online is not None
-    block = TileBlock(graph, form, tiles, emitter, frame, targets, settings, packed, turned=turned)
+    given = (graph, form, tiles, emitter, frame, targets, TileSettings.of(launch), packed)
+    along = TileLanes(*given).fit(VECTOR_BITS.of(launch)) if BATCH_LANES.of(launch) else None
+    online = online_under(graph, form, tiles, launch) if along is None else None
+    block = along or TileBlock(*given, turned=online is not None)
     before = len(emitter.body)
     with block.grid():
-        if online is not None:
+        if along is not None:
+            along.emit()
+        elif online is not None:
             emit_online(block, online)
         elif tiles.columns:
             _emit_columns(block)
@@ -61,6 +64,8 @@ def _emit_columns(b: TileBlock) -> None:
     lefts = {p.node: _left(b, p) for p in products}
     terms = {p.terms for p in products}
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0
+    # A pair of terms is in one block of them.
+    cut += cut % 2
     stride = -(-b.width // LANES) * LANES
     shared = {p.node: b.zeroed(p, stride) for p in products} if cut else {}
     with b.term_blocks(max(terms), cut) as (number, last):
@@ -106,9 +111,13 @@ def _epilogue(
     for p in b.tiles.products:
         own = places[p.node]
         at = ix.iadd(ix.imul(row, own.stride), lane)
+        element: Expr = Load(own.buffer, at, b.dtype(p))
         if p.node in shared:
             at = ix.iadd(at, b.place(own, tile.first, panel.first))
-        frame.sources[Value(p.node)] = _element(b, p, Load(own.buffer, at, b.dtype(p)), items)
+            # Read here: what is known before the loop over terms, as a single row's place is, would
+            # be read before it.
+            element = b.e.bind(Load(own.buffer, at, b.dtype(p)))
+        frame.sources[Value(p.node)] = b.element_at(p, element, items)
     for value in b.form.outputs:
         out = b.graph.type_of(value)
         index = tuple(items[t] for t in b.tags[value] if isinstance(t, int))
@@ -116,14 +125,3 @@ def _epilogue(
         b.e.store(b.targets[value], ix.linearize(index, out.shape), element)
     b.e.close("lane", lane, ix.lit(panel.count))
     b.e.close("serial", row, ix.lit(tile.count))
-
-
-def _element(b: TileBlock, p: Contraction, element: Expr, items: Index) -> ElementSource:
-    tags = b.tags[Value(p.node)]
-
-    def read(index: Index) -> Expr:
-        if any(i != items[t] for i, t in zip(index, tags, strict=True) if isinstance(t, int)):
-            raise LoweringError("a product is read at another item's index")
-        return element
-
-    return read

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.emit import Emitter
+from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Panel, TileProduct
+from autofuse.kernel.pair_panels import PairPanel, pack_pairs
 from autofuse.kernel.panels import factor, matrix_of, symbol, term_loops
-from autofuse.kernel.values import Frame, Puller
+from autofuse.kernel.values import ElementSource, Frame, Puller
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Sym
@@ -24,7 +25,16 @@ from autofuse.ops.spec import Index
 from autofuse.plan.forms import Form
 from autofuse.plan.packing import LANES as LANES
 from autofuse.plan.packing import PackedOperand, panel_width, tile_columns
-from autofuse.plan.parameters import COLUMN_BLOCK, DOT, MICRO, PACK, ROW_BLOCK, STAGE, TERM_BLOCK
+from autofuse.plan.parameters import (
+    COLUMN_BLOCK,
+    DOT,
+    MICRO,
+    PACK,
+    PAIRS,
+    ROW_BLOCK,
+    STAGE,
+    TERM_BLOCK,
+)
 from autofuse.plan.tiles import Contraction, Tiles
 from autofuse.plan.types import LaunchConfig
 
@@ -33,7 +43,8 @@ from autofuse.plan.types import LaunchConfig
 class TileSettings:
     """What is chosen of a tile kernel: the register tile (columns of 4 bytes), the block of rows,
     columns and terms (0: all), whether right operands are packed where they need not be, whether
-    rows are staged, and whether vectors run along terms where both operands lie along them."""
+    rows are staged, whether vectors run along terms where both operands lie along them, and
+    whether terms of bf16 are multiplied in pairs."""
 
     rows: int
     columns: int
@@ -43,6 +54,7 @@ class TileSettings:
     pack: bool
     stage: bool
     dot: bool
+    pairs: bool
 
     @staticmethod
     def of(launch: LaunchConfig) -> TileSettings:
@@ -50,6 +62,7 @@ class TileSettings:
         return TileSettings(
             int(rows), int(columns), ROW_BLOCK.of(launch), COLUMN_BLOCK.of(launch),
             TERM_BLOCK.of(launch), PACK.of(launch), STAGE.of(launch), DOT.of(launch),
+            PAIRS.of(launch),
         )  # fmt: skip
 
 
@@ -165,6 +178,27 @@ class TileBlock:
     def dtype(self, p: Contraction) -> DType:
         return self.graph.type_of(Value(p.node)).dtype.compute
 
+    def element_at(self, p: Contraction, element: Expr, items: Index) -> ElementSource:
+        """A product that is known at one item, and asked for nowhere else."""
+        tags = self.tags[Value(p.node)]
+
+        def read(index: Index) -> Expr:
+            if any(i != items[t] for i, t in zip(index, tags, strict=True) if isinstance(t, int)):
+                raise LoweringError("a product is read at another item's index")
+            return element
+
+        return read
+
+    def paired(self, p: Contraction) -> bool:
+        """Whether factors of a product stay bf16, and are multiplied in pairs of terms."""
+        inputs = self.graph[p.node].inputs[:2]
+        narrow = all(self.graph.type_of(v).dtype is DType.BF16 for v in inputs)
+        return self.s.pairs and narrow and bool(self.tiles.columns)
+
+    def factor_dtype(self, p: Contraction) -> DType:
+        """What factors of a product are multiplied as."""
+        return DType.BF16 if self.paired(p) else self.dtype(p)
+
     def place(self, own: Scratch, row: Expr, column: Expr) -> Expr:
         return ix.iadd(ix.imul(row, own.stride), column)
 
@@ -256,7 +290,7 @@ class TileBlock:
     ) -> None:  # fmt: skip
         """One register tile: sums go on where terms come in several blocks."""
         rows, columns, terms = tile.count, right.width, self._terms(p, cut, number)
-        dtype, fresh = self.dtype(p), not cut
+        dtype, fresh = self.factor_dtype(p), not cut
         self.e.put(TileProduct(rows, columns, terms, target, left, right.panel, dtype, fresh))
 
     def left_in_memory(self, p: Contraction, instead: Value | None = None) -> Panel | None:
@@ -264,8 +298,9 @@ class TileBlock:
         where it lies in memory."""
         row, term = symbol("row", self.rows), symbol("term", p.terms)
         index = self.out_index(p, row, ix.lit(0))
-        found = matrix_of(self.base, p, p.left, index, row, term, instead)
-        if found is None:
+        pairs = self.paired(p)
+        found = matrix_of(self.base, p, p.left, index, row, term, instead, stored=pairs)
+        if found is None or (pairs and found.inner != 1):
             return None
         return replace(found, start=ix.iadd(found.start, ix.imul(self.first_row, found.outer)))
 
@@ -283,14 +318,16 @@ class TileBlock:
 
     def packed_left(self, p: Contraction) -> Panel:
         """A left operand that is computed element by element, in scratch."""
-        buffer = self.e.local(self.dtype(p), self.height * p.terms, "left")
+        dtype = self.factor_dtype(p)
+        buffer = self.e.local(dtype, self.height * p.terms, "left")
         with self.each_row() as (row, at_row):
             frame = Frame(self.graph, self.e, dict(self.base.sources))
             index, pull = self.out_index(p, at_row, ix.lit(0)), Puller(frame, p.node, frame.pull)
 
             def pack(at: Index, number: Expr) -> None:
                 element = factor(self.graph, p, p.left, index, at, pull)
-                self.e.store(buffer, ix.iadd(ix.imul(row, p.terms), number), element)
+                place = ix.iadd(ix.imul(row, p.terms), number)
+                self.e.store(buffer, place, narrow(element, dtype))
 
             self._walk_terms(p, pack)
         return Panel(buffer, ix.lit(0), p.terms, 1)
@@ -320,6 +357,16 @@ class TileBlock:
         it may lie term by term."""
         if p.node in self.packed:
             return self._beforehand(p, column, count, cut, number)
+        if self.paired(p):
+            padded = -(-count // LANES) * LANES
+
+            def place(lane: Expr) -> Index:
+                at = self.e.let_index(ix.iadd(column, lane), "n", p.width)
+                return self.out_index(p, ix.lit(0), at)
+
+            first, terms = ix.imul(number, cut), self._terms(p, cut, number)
+            wanted = PairPanel(count, padded, place, first, terms, cut or p.terms)
+            return RightPanel(pack_pairs(self.base, p, wanted), padded)
         if not dot and (self.s.pack or count < self.s.columns):
             return self._packed(p, column, count, cut, number)
         lying = self.lying_right(p, column, count, cut, number, dot)

@@ -22,7 +22,7 @@ from autofuse.plan.forms import Form
 from autofuse.plan.groups import is_inline
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.online import online_under
-from autofuse.plan.parameters import DOT, MICRO, PREPACK
+from autofuse.plan.parameters import BATCH_LANES, DOT, MICRO, PAIRS, PREPACK
 from autofuse.plan.tiles import Contraction, tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
@@ -81,7 +81,8 @@ def tile_columns(graph: Graph, products: Iterable[Contraction], columns: int) ->
 def packed_operands(group: Graph, launch: LaunchConfig) -> tuple[PackedOperand, ...]:
     """What the kernel of a group, given as its own graph (`subgraph`), finds packed under a launch
     configuration; nothing without `prepack`, or where no right operand is made of constants."""
-    known = settled(group) if PREPACK.of(launch) and not DOT.of(launch) else frozenset()
+    elsewhere = any(row.of(launch) for row in (BATCH_LANES, DOT, PAIRS))
+    known = settled(group) if PREPACK.of(launch) and not elsewhere else frozenset()
     if not known:
         return ()
     nodes = tuple(

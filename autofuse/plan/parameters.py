@@ -159,6 +159,12 @@ PACK = LaunchParameter(
     "lies.", TILES, spelled=True,
 )  # fmt: skip
 
+TRANSPOSE = LaunchParameter(
+    "transpose", bool, (False, True), False,
+    "Strided reads go through blocks: turned over in registers (C), or a padded tile of shared "
+    "memory (CUDA).", (ITEM,),
+)  # fmt: skip
+
 # What only C knows.
 PREPACK = LaunchParameter(
     "prepack", bool, (True, False), False,
@@ -189,6 +195,16 @@ STREAM = LaunchParameter(
     "stream", bool, (True, False), False,
     "Large results that nobody reads soon are written past the cache.", (ITEM, ROW), spelled=True,
 )  # fmt: skip
+BATCH_LANES = LaunchParameter(
+    "batch_lanes", bool, (False, True), False,
+    "Vectors run along the innermost axis of a batch of products, where operands and result have "
+    "it last: nothing is packed, and columns of `micro` are vectors of it.", (PRODUCT,),
+)  # fmt: skip
+PAIRS = LaunchParameter(
+    "pairs", bool, (False, True), False,
+    "Factors of bf16 are multiplied two terms at a time and summed in f32, by the processor's own "
+    "instruction where it has one.", (PRODUCT,),
+)  # fmt: skip
 C_LAUNCH = _table(
     THREADS,
     C_IMPL,
@@ -199,6 +215,9 @@ C_LAUNCH = _table(
     TILE,
     LOOP_UNROLL,
     STREAM,
+    TRANSPOSE,
+    BATCH_LANES,
+    PAIRS,
     DOT,
     MICRO,
     ROW_BLOCK,
@@ -252,10 +271,6 @@ HINTS = LaunchParameter(
     "hints", bool, (False, True), False,
     "Wide loads tell the second-level cache whether what they read is read again.", (ITEM, ROW),
 )  # fmt: skip
-TRANSPOSE = LaunchParameter(
-    "transpose", bool, (False, True), False,
-    "Strided reads go through a padded tile of shared memory.", (ITEM, GEMM),
-)  # fmt: skip
 COMPILER_UNROLL = LaunchParameter(
     "compiler_unroll", int, (0, 1, 2, 4), 0,
     "Factor by which the compiler is told to unroll innermost serial loops (0: as it likes).",
@@ -283,11 +298,13 @@ CUDA_MICRO = replace(
              "8x32", "4x64", "1x256", "1x64", "6x64"),
     doc=f"{MICRO.doc} Here those of the threads of a block together.",
 )  # fmt: skip
+CUDA_TRANSPOSE = replace(TRANSPOSE, kinds=(ITEM, GEMM))
 CUDA_ROW_BLOCK = replace(ROW_BLOCK, choices=(64, 128, 256, 512, 32, 16, 8, 4, 1))
 CUDA_COLUMN_BLOCK = replace(COLUMN_BLOCK, choices=(0, 64, 128, 256, 512, 1024, 32, 16))
 CUDA_TERM_BLOCK = replace(TERM_BLOCK, choices=(0, 16, 32, 64))
 CUDA_LAUNCH = _table(
-    IMPL, REDUCE, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES, TRANSPOSE, LOOP_UNROLL,
+    IMPL, REDUCE, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES, CUDA_TRANSPOSE,
+    LOOP_UNROLL,
     COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS, PARTS, CUDA_MICRO, CUDA_ROW_BLOCK,
     CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK,
     replace(TILE, doc=f"{TILE.doc} Here it follows from threads and items.", kinds=(), default=0,

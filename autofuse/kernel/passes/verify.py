@@ -59,7 +59,8 @@ def _block(
                 assert {left.buffer, right.buffer} <= scope, "an operand is read before it exists"
                 assert target.buffer in writable, f"{target.buffer} is not writable here"
                 along = left.inner == right.outer == 1 if is_dot(stmt) else right.inner == 1
-                assert target.inner == 1 and along, "columns of a tile are neighbours"
+                plain = bool(stmt.lanes) or (target.inner == 1 and along)
+                assert plain, "columns of a tile are neighbours"
                 assert not in_lane, "all lanes compute a tile together"
             case Transpose(target=target, source=source):
                 assert source.buffer in scope, f"{source.buffer} is read before it is defined"
