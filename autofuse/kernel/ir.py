@@ -127,13 +127,29 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
+class Walk:
+    """Where the rows of a left operand lie that is no matrix: for each position of the loops `taps`
+    (variables and how far they run, outermost first) row r has its next terms from element
+    `starts[r]` on, or zeros where not `there[r]`; they are `zeros`, a buffer ("": always there).
+    Element (r, k, c) is `across` elements further for each column c."""
+
+    taps: tuple[tuple[Sym, Expr], ...]
+    starts: tuple[Expr, ...]
+    there: tuple[Expr, ...]
+    across: int
+    zeros: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TileProduct:
     """target[r, c] (+)= sum over k < extent of left[r, k] * right[k, c], for r < rows and c <
     columns: one register tile, which all lanes compute together. `fresh` starts from zero.
 
     `dtype` is F32 or F64, and what all three hold; columns of `target` and `right` are neighbours
     (`inner` is 1), and all `columns` of them may be read and written. Through the Local `stage`
-    ("": none) a GPU fetches operands that lie in global memory."""
+    ("": none) a GPU fetches operands that lie in global memory. A `walk` says where rows of `left`
+    start instead of its `start` and `outer`: each of its taps has `extent` terms, and so many rows
+    of `right`. Only C has it."""
 
     rows: int
     columns: int
@@ -144,6 +160,7 @@ class TileProduct:
     dtype: DType
     fresh: bool
     stage: str = ""
+    walk: Walk | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +222,11 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return (index, *values)
         case Stream(start=start, count=count):
             return (start, count)
-        case TileProduct(extent=extent, target=target, left=left, right=right):
-            return (extent, target.start, left.start, right.start)
+        case TileProduct(extent=extent, target=target, left=left, right=right, walk=ways):
+            own = (extent, target.start, left.start, right.start)
+            if ways is None:
+                return own
+            return (*own, *(e for _, e in ways.taps), *ways.starts, *ways.there)
         case Local(source=Origin(start=start)):
             return (start,)
         case Loop(extent=extent):
@@ -237,7 +257,7 @@ def names_read(stmt: Stmt) -> set[str]:
             found.add(inner.buffer)
         if isinstance(inner, TileProduct):
             found |= {inner.left.buffer, inner.right.buffer, inner.target.buffer}
-            found |= {inner.stage} - {""}
+            found |= {inner.stage, inner.walk.zeros if inner.walk else ""} - {""}
         for expr in expressions(inner):
             for e in walk(expr):
                 if isinstance(e, Sym):
@@ -304,13 +324,20 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
                 replace(panel, start=change(panel.start)) for panel in (target, left, right)
             )
             extent = change(extent)
-            return replace(stmt, extent=extent, target=target, left=left, right=right)
+            walked = None if stmt.walk is None else _mapped_walk(stmt.walk, change)
+            return replace(stmt, extent=extent, target=target, left=left, right=right, walk=walked)
         case Local(source=Origin() as source):
             return replace(stmt, source=replace(source, start=change(source.start)))
         case Loop():
             body = tuple(map_exprs(s, change) for s in stmt.body)
             return replace(stmt, extent=change(stmt.extent), body=body)
     return stmt
+
+
+def _mapped_walk(ways: Walk, change: Callable[[Expr], Expr]) -> Walk:
+    taps = tuple((sym, change(extent)) for sym, extent in ways.taps)
+    starts, there = (tuple(map(change, exprs)) for exprs in (ways.starts, ways.there))
+    return replace(ways, taps=taps, starts=starts, there=there)
 
 
 def show(expr: Expr) -> str:
@@ -372,4 +399,13 @@ def _product(stmt: TileProduct) -> str:
     )
     size = f"{stmt.rows}x{stmt.columns}x{show(stmt.extent)}"
     through = f" through {stmt.stage}" if stmt.stage else ""
-    return f"tile {size} {stmt.dtype}: {target} {sign} {left} * {right}{through}"
+    walked = f" {_walked(stmt.walk)}" if stmt.walk else ""
+    return f"tile {size} {stmt.dtype}: {target} {sign} {left}{walked} * {right}{through}"
+
+
+def _walked(ways: Walk) -> str:
+    """The rows of a walk at each of its taps."""
+    taps = ", ".join(f"{sym.name} < {show(extent)}" for sym, extent in ways.taps)
+    pairs = zip(ways.starts, ways.there, strict=True)
+    rows = ", ".join(f"{show(start)} if {show(there)}" for start, there in pairs)
+    return f"at ({taps}) [{rows}; {ways.across}]"

@@ -99,6 +99,17 @@ def matrix_of(
     return Panel(element.buffer, start, first, second)
 
 
+def element_in_memory(
+    frame: Frame, p: Contraction, operand: int, index: Index, term: Index
+) -> Expr | None:
+    """The factor of an operand at one term, given in the order of `term_loops`, where it is made of
+    memory alone; None where it is computed."""
+    try:
+        return factor(frame.graph, p, operand, index, term, _Finder(frame, p.node))
+    except _NotPlainError:
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class _Finder:
     """What a body sees that only moves elements: memory instead of values."""

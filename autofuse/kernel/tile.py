@@ -14,6 +14,7 @@ from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Local, Panel, statements
 from autofuse.kernel.tile_block import LANES, Scratch, TileBlock, TileRun, TileSettings
 from autofuse.kernel.tile_rows import emit_rows
+from autofuse.kernel.tile_walk import walkers, whole_taps
 from autofuse.kernel.values import ElementSource, Frame
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load
@@ -50,9 +51,13 @@ def emit_tiles(
 def _emit_columns(b: TileBlock) -> None:
     """Every product of the block, and what follows it for each tile."""
     products = b.tiles.products
-    lefts = {p.node: b.left_in_memory(p) or b.packed_left(p) for p in products}
+    walking = dict(walkers(b))
+    lefts = {
+        p.node: b.left_in_memory(p) or b.packed_left(p) for p in products if p.node not in walking
+    }
     terms = {p.terms for p in products}
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0
+    cut = whole_taps(cut, max(terms), walking.values())
     stride = -(-b.width // LANES) * LANES
     shared = {p.node: b.zeroed(p, stride) for p in products} if cut else {}
     with b.term_blocks(max(terms), cut) as (number, last):
@@ -68,9 +73,13 @@ def _emit_columns(b: TileBlock) -> None:
                         buffer = b.e.local(b.dtype(p), tile.count * padded, "acc")
                         own = places[p.node] = Scratch(buffer, padded)
                     at = b.place(own, tile.first, panel.first) if cut else ix.lit(0)
+                    target, right = Panel(own.buffer, at, own.stride), rights[p.node]
+                    if p.node in walking:
+                        walker = walking[p.node]
+                        walker.multiply(tile, panel.count, target, right, column, cut, number)
+                        continue
                     left = b.left_panel(lefts[p.node], tile, cut, number)
-                    target = Panel(own.buffer, at, own.stride)
-                    b.multiply(p, tile, target, left, rights[p.node], cut, number)
+                    b.multiply(p, tile, target, left, right, cut, number)
                 with b.only(last):
                     _epilogue(b, tile, panel, places, shared)
 

@@ -22,7 +22,15 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Sym
 from autofuse.ops.spec import Index
 from autofuse.plan.forms import Form
-from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, STAGE, TERM_BLOCK
+from autofuse.plan.parameters import (
+    COLUMN_BLOCK,
+    MICRO,
+    PACK,
+    ROW_BLOCK,
+    STAGE,
+    TERM_BLOCK,
+    WALK,
+)
 from autofuse.plan.tiles import Contraction, Tiles
 from autofuse.plan.types import LaunchConfig
 
@@ -34,7 +42,7 @@ LANES = 16
 class TileSettings:
     """What is chosen of a tile kernel: the register tile (columns of 4 bytes), the block of rows,
     columns and terms (0: all), whether right operands are packed where they need not be, whether
-    rows are staged."""
+    rows are staged, whether patches are read where they lie."""
 
     rows: int
     columns: int
@@ -43,13 +51,14 @@ class TileSettings:
     term_block: int
     pack: bool
     stage: bool
+    walk: bool
 
     @staticmethod
     def of(launch: LaunchConfig) -> TileSettings:
         rows, columns = str(launch.get(MICRO.name, MICRO.default)).split("x")
         return TileSettings(
             int(rows), int(columns), ROW_BLOCK.of(launch), COLUMN_BLOCK.of(launch),
-            TERM_BLOCK.of(launch), PACK.of(launch), STAGE.of(launch),
+            TERM_BLOCK.of(launch), PACK.of(launch), STAGE.of(launch), WALK.of(launch),
         )  # fmt: skip
 
 
@@ -89,7 +98,8 @@ class TileBlock:
         self.base, self.targets, self.tags = frame, targets, dict(form.tags)
         widest = max(self.dtype(p).itemsize for p in tiles.products)
         self.s = s = replace(settings, columns=max(1, settings.columns * 4 // widest))
-        self.rows, self.columns = self._extent(tiles.rows), self._extent(tiles.columns)
+        self.rows = self._extent(tiles.rows)
+        self.columns = self._extent(tiles.columns) // tiles.groups
         # Blocks of one height, as far as tiles allow.
         blocks = -(-self.rows // max(s.row_block // s.rows * s.rows, s.rows))
         self.height = -(-self.rows // (blocks * s.rows)) * s.rows
@@ -98,6 +108,8 @@ class TileBlock:
         self.batch: dict[int, Expr] = {}
         # Terms that products need where a mask leaves out the rest, in the present block.
         self.needed_terms: dict[int, Expr] = {}
+        # The group that the present block's columns belong to.
+        self.group: Expr = ix.lit(0)
         self.first_row: Expr = ix.lit(0)
         self.first_column: Expr = ix.lit(0)
 
@@ -105,9 +117,13 @@ class TileBlock:
     def grid(self) -> Iterator[None]:
         """The grid over blocks."""
         high, broad = -(-self.rows // self.height), -(-self.columns // self.width)
-        batches = self._extent(self.tiles.batch)
+        groups = self.tiles.groups
+        batches = self._extent(self.tiles.batch) * groups
         block = self.e.open("b", batches * high * broad)
-        self._place_batch(self.e.let_index(ix.idiv(block, high * broad), "z", batches))
+        batch = self.e.let_index(ix.idiv(block, high * broad), "z", batches)
+        if groups > 1:
+            self.group = self.e.let_index(ix.imod(batch, groups), "g", groups)
+        self._place_batch(ix.idiv(batch, groups))
         row = self.e.let_index(ix.imod(ix.idiv(block, broad), high), "y", high)
         column = self.e.let_index(ix.imod(block, broad), "x", broad)
         self.first_row, self.first_column = ix.imul(row, self.height), ix.imul(column, self.width)
@@ -124,8 +140,10 @@ class TileBlock:
         self.batch = dict(zip(self.tiles.batch, named, strict=True))
 
     def items(self, row: Expr, column: Expr | None = None) -> Index:
-        """The item in a row and, where they are parallel, a column of the whole."""
+        """The item in a row and, where they are parallel, a column of the whole (of its group)."""
         place = dict(self.batch)
+        if column is not None:
+            column = ix.iadd(ix.imul(self.group, self.columns), column)
         for axes, number in ((self.tiles.rows, row), (self.tiles.columns, column)):
             if axes and number is not None:
                 extents = tuple(self.form.parallel[a] for a in axes)
@@ -133,10 +151,14 @@ class TileBlock:
         return tuple(place.get(a, ix.lit(0)) for a in range(len(self.form.parallel)))
 
     def out_index(self, p: Contraction, row: Expr, column: Expr) -> Index:
-        """The element of a product in a row of the whole and a column of its own."""
+        """The element of a product in a row of the whole and a column of its own (group)."""
+        return self.index_at(p, self.items(row), column)
+
+    def index_at(self, p: Contraction, items: Index, column: Expr) -> Index:
+        """The element of a product at an item, in a column of its own (group)."""
         tags, out = self.tags[Value(p.node)], self.graph.type_of(Value(p.node))
-        items = self.items(row)
         extents = tuple(out.shape[a] for a in p.columns)
+        column = ix.iadd(ix.imul(self.group, p.width), column)
         own = dict(zip(p.columns, ix.delinearize(column, extents), strict=True))
         return tuple(
             own[a] if a in own else items[t] if isinstance(t, int) else ix.lit(0)

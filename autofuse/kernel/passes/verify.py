@@ -35,8 +35,10 @@ def _block(
 ) -> None:
     scope, writable = set(outer), set(writable)
     for stmt in body:
+        walked = stmt.walk if isinstance(stmt, TileProduct) else None
+        taps = {sym.name for sym, _ in walked.taps} if walked else set()
         for expr in expressions(stmt):
-            _reads(expr, scope)
+            _reads(expr, scope | taps)
         match stmt:
             case Let(sym, _) | Var(sym, _):
                 assert sym.name not in scope, f"{sym.name} is defined twice"
@@ -55,6 +57,7 @@ def _block(
                 assert name in writable, f"{name} is not writable here"
             case TileProduct(target=target, left=left, right=right):
                 assert {left.buffer, right.buffer} <= scope, "an operand is read before it exists"
+                assert walked is None or not walked.zeros or walked.zeros in scope
                 assert target.buffer in writable, f"{target.buffer} is not writable here"
                 assert target.inner == right.inner == 1, "columns of a tile are neighbours"
                 assert not in_lane, "all lanes compute a tile together"

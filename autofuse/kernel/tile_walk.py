@@ -1,0 +1,139 @@
+"""Register tiles whose left operand is walked: its rows lie apart in memory (`walks.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from autofuse.kernel.ir import Panel, TileProduct, Walk
+from autofuse.kernel.tile_block import RightPanel, TileBlock, TileRun
+from autofuse.kernel.walks import Way, inside, steps, way_of
+from autofuse.ops import index as ix
+from autofuse.ops.dtypes import DType
+from autofuse.ops.scalar import Call, Expr, Lit, Sym
+from autofuse.ops.spec import Index
+from autofuse.plan.tiles import Contraction
+
+
+@dataclass(frozen=True, slots=True)
+class Walker:
+    """Multiplies tiles of one product of a block; `zeros` is what rows have in padding."""
+
+    b: TileBlock
+    p: Contraction
+    way: Way
+    zeros: str
+
+    @staticmethod
+    def of(b: TileBlock, p: Contraction) -> Walker | None:
+        """The walker of a product, None where its rows are no such runs of terms in memory."""
+        way = block_way(b, p)
+        if way is None:
+            return None
+        size = way.run * way.inner + way.across * b.s.columns
+        buffer = b.e.local(b.dtype(p), size, "zeros")
+        lane = b.e.open("l", size)
+        b.e.store(buffer, lane, Lit(0.0, b.dtype(p)))
+        b.e.close("lane", lane, ix.lit(size))
+        return Walker(b, p, way, buffer)
+
+    def multiply(
+        self, tile: TileRun, count: int, target: Panel, right: RightPanel, column: Expr,
+        cut: int, number: Expr,
+    ) -> None:  # fmt: skip
+        """One tile of `count` columns from `column` on, at block `number` of `cut` terms."""
+        width = count if self.p.diagonal else right.width
+        made = TileProduct(
+            tile.count, width, ix.lit(self.way.run), target, Panel(self.way.buffer, ix.lit(0), 0,
+            self.way.inner), right.panel, self.b.dtype(self.p), not cut,
+        )  # fmt: skip
+        taps, at = self._taps(cut, number)
+        first = ix.iadd(self.b.first_row, tile.first)
+        even, rows = self._even_rows(first, tile.count, column)
+        if rows:
+            with self.b.only(None if isinstance(even, Lit) else self.b.e.let(even)):
+                self._put(made, taps, at, rows)
+        if not isinstance(even, Lit) or not even.value:
+            other = Call("not", (self.b.e.let(even),), DType.BOOL) if rows else None
+            with self.b.only(other):
+                self._put(made, taps, at, self._rows(first, tile.count, column))
+
+    def _put(
+        self, made: TileProduct, taps: tuple[tuple[Sym, Expr], ...], at: Index, rows: list[Index]
+    ) -> None:
+        starts, there = steps(self.b.base, self.p, self.way, at, rows)
+        padded = not all(isinstance(t, Lit) for t in there)
+        walk = Walk(taps, starts, there, self.way.across, self.zeros if padded else "")
+        self.b.e.put(replace(made, walk=walk))
+
+    def _taps(self, cut: int, number: Expr) -> tuple[tuple[tuple[Sym, Expr], ...], Index]:
+        """The loops over the taps of a block of terms, and the position in all of them."""
+        way, e = self.way, self.b.e
+        if not cut:
+            loops = tuple((Sym(e.fresh("p"), DType.I64, n), ix.lit(n)) for n in way.taps)
+            return loops, tuple(sym for sym, _ in loops)
+        most = cut // way.run
+        first = ix.imul(number, most)
+        sym = Sym(e.fresh("p"), DType.I64, most)
+        at = ix.delinearize(ix.iadd(first, sym), way.taps)
+        return ((sym, self.b.count_of(first, way.count, most)),), at
+
+    def _rows(self, first: Expr, count: int, column: Expr) -> list[Index]:
+        """The output indices of the rows of a tile."""
+        b = self.b
+        numbers = (b.e.let_index(ix.iadd(first, ix.lit(r)), "m", b.rows) for r in range(count))
+        return [b.out_index(self.p, number, column) for number in numbers]
+
+    def _even_rows(self, first: Expr, count: int, column: Expr) -> tuple[Expr, list[Index]]:
+        """The output indices of the rows of a tile where they are neighbours along one axis (none:
+        they never are), and the condition under which that is so and none of them reaches into
+        padding. There is but one address to compute then."""
+        b, never = self.b, (Lit(False, DType.BOOL), list[Index]())
+        axes = [a for a in b.tiles.rows if b.form.parallel[a] > 1]
+        extents = tuple(b.form.parallel[a] for a in axes)
+        if not axes or extents[-1] < count:
+            return never
+        at = tuple(
+            b.e.let_index(i, "y", n)
+            for i, n in zip(ix.delinearize(first, extents), extents, strict=True)
+        )
+
+        def index(row: int) -> Index:
+            place = {**b.batch, **dict(zip(axes, at, strict=True))}
+            place[axes[-1]] = ix.iadd(at[-1], ix.lit(row))
+            items = tuple(place.get(a, ix.lit(0)) for a in range(len(b.form.parallel)))
+            return b.index_at(self.p, items, column)
+
+        rows = [index(r) for r in range(count)]
+        within = inside(b.base, self.p, self.way, rows[0], rows[-1])
+        if within is None:
+            return never
+        within = ix.iand(ix.ilt(ix.iadd(at[-1], ix.lit(count - 1)), ix.lit(extents[-1])), within)
+        return (within, rows) if within != never[0] else never
+
+
+def block_way(b: TileBlock, p: Contraction) -> Way | None:
+    """How the left operand of a product is walked."""
+    row = Sym("row", DType.I64, b.rows)
+    column = Sym("column", DType.I64, p.width)
+    return way_of(b.base, p, b.out_index(p, row, column), column)
+
+
+def walks(b: TileBlock) -> bool:
+    """Whether some left operand is walked."""
+    return any(block_way(b, p) is not None for p in b.tiles.products)
+
+
+def walkers(b: TileBlock) -> Iterator[tuple[int, Walker]]:
+    """The walkers of the products of a block, by node; none where the setting is off."""
+    for p in b.tiles.products if b.s.walk else ():
+        walker = Walker.of(b, p)
+        if walker is not None:
+            yield p.node, walker
+
+
+def whole_taps(cut: int, terms: int, walking: Iterable[Walker]) -> int:
+    """A block of `cut` terms (0: all) as so many whole taps."""
+    for walker in walking if cut else ():
+        cut = max(1, cut // walker.way.run) * walker.way.run
+    return cut if cut < terms else 0
