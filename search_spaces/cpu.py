@@ -7,9 +7,11 @@ from typing import Any
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
+from autofuse.kernel.lower import walked_tiles
 from autofuse.plan.groups import reads
 from autofuse.plan.parameters import (
     C_LAUNCH,
+    DIAGONAL,
     IMPL,
     ITEM,
     LOOP,
@@ -19,11 +21,13 @@ from autofuse.plan.parameters import (
     TILE,
     TILES,
     VECTOR_BITS,
+    WALK,
     LaunchParameter,
     canonical_launch,
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces.cpu_tiles import tile_options
+from search_spaces.cpu_walks import walk_options
 from search_spaces.launch import (
     Chooser,
     Chosen,
@@ -59,7 +63,9 @@ class CpuLaunchSpace:
         self.vector_bits = vector_bits
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
-        return kernel_kind(graph, group, C)
+        kind = kernel_kind(graph, group, C)
+        walked = walked_tiles(graph, group) if kind == ITEM else None
+        return DIAGONAL if walked is not None else kind
 
     def default(self, graph: Graph, group: FusionGroup) -> LaunchConfig:
         return self.choose(graph, group, first_option, "")
@@ -74,11 +80,14 @@ class CpuLaunchSpace:
         self, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str
     ) -> LaunchConfig:
         kind = self.kind(graph, group)
-        facts = tile_facts(graph, group) if kind in TILES else None
+        tiled = kind in (*TILES, DIAGONAL)
+        facts = tile_facts(graph, group, diagonal=kind == DIAGONAL) if tiled else None
 
         def offer(row: LaunchParameter[Any], made: Chosen) -> tuple[Setting, ...]:
-            if row.name in TILE_PARAMETERS or (row is VECTOR_BITS and kind in TILES):
+            if row.name in TILE_PARAMETERS or (row is VECTOR_BITS and tiled):
                 return self._tiled(row, made, facts)
+            if row is WALK:
+                return _walks(graph, group, kind, made)
             if row is THREADS:
                 return _threads(graph, group)
             if row is TILE:
@@ -100,12 +109,21 @@ class CpuLaunchSpace:
             return ()
         if row is VECTOR_BITS:
             return (self.vector_bits,)
-        return tile_options(row.name, facts, made["threads"], self.vector_bits)
+        offered = walk_options if made.get(WALK.name) else tile_options
+        return offered(row.name, facts, made["threads"], self.vector_bits)
 
 
 def _threads(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
     first = 1 if _work(graph, group) < SERIAL_WORK else cores()
     return tuple(dict.fromkeys((first, cores(), 1)))
+
+
+def _walks(graph: Graph, group: FusionGroup, kind: str, made: Chosen) -> tuple[Setting, ...]:
+    """Whether patches are read where they lie, where there are some."""
+    if kind == DIAGONAL:
+        return (True,)
+    walked = made.get(IMPL.name) != "blas" and walked_tiles(graph, group) is not None
+    return (True, False) if walked else ()
 
 
 def _tiles(graph: Graph, group: FusionGroup, kind: str, threads: int) -> tuple[Setting, ...]:

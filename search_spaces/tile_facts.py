@@ -29,12 +29,13 @@ class TileFacts:
     itemsize: int
 
 
-def tile_facts(graph: Graph, group: FusionGroup) -> TileFacts | None:
-    """The facts of the largest tile segment of a group; None where it has none."""
+def tile_facts(graph: Graph, group: FusionGroup, *, diagonal: bool = False) -> TileFacts | None:
+    """The facts of the largest tile segment of a group (of `diagonal` products); None where it has
+    none."""
     verdict = check_group(graph, group.nodes, group.outputs)
     found: list[TileFacts] = []
     for form in () if isinstance(verdict, Refusal) else verdict:
-        tiles = tiles_of(graph, form)
+        tiles = tiles_of(graph, form, diagonal=diagonal)
         if tiles is None:
             continue
 
@@ -44,7 +45,7 @@ def tile_facts(graph: Graph, group: FusionGroup) -> TileFacts | None:
         item = max(graph[p.node].types[0].dtype.compute.itemsize for p in tiles.products)
         found.append(
             TileFacts(
-                extent(tiles.batch), extent(tiles.rows), max(p.width for p in tiles.products),
+                extent(tiles.batch) * tiles.groups, extent(tiles.rows), max(p.width for p in tiles.products),
                 max(p.terms for p in tiles.products), not tiles.columns,
                 row_scratch(graph, form, tiles) * item, item,
             )

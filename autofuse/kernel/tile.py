@@ -14,7 +14,7 @@ from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Local, Panel, statements
 from autofuse.kernel.tile_block import LANES, Scratch, TileBlock, TileRun, TileSettings
 from autofuse.kernel.tile_rows import emit_rows
-from autofuse.kernel.tile_walk import walkers, whole_taps
+from autofuse.kernel.tile_walk import copied_runs, walkers, whole_taps
 from autofuse.kernel.values import ElementSource, Frame
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load
@@ -53,7 +53,9 @@ def _emit_columns(b: TileBlock) -> None:
     products = b.tiles.products
     walking = dict(walkers(b))
     lefts = {
-        p.node: b.left_in_memory(p) or b.packed_left(p) for p in products if p.node not in walking
+        p.node: b.left_in_memory(p) or copied_runs(b, p) or b.packed_left(p)
+        for p in products
+        if p.node not in walking
     }
     terms = {p.terms for p in products}
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0

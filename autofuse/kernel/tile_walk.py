@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from autofuse.kernel.ir import Panel, TileProduct, Walk
 from autofuse.kernel.tile_block import RightPanel, TileBlock, TileRun
-from autofuse.kernel.walks import Way, inside, steps, way_of
+from autofuse.kernel.walks import Way, inside, span, steps, way_of
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Call, Expr, Lit, Sym
+from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 from autofuse.ops.spec import Index
 from autofuse.plan.tiles import Contraction
 
@@ -112,16 +113,82 @@ class Walker:
         return (within, rows) if within != never[0] else never
 
 
-def block_way(b: TileBlock, p: Contraction) -> Way | None:
-    """How the left operand of a product is walked."""
+def block_way(b: TileBlock, p: Contraction, *, whole: bool = True) -> Way | None:
+    """How the left operand of a product is walked; None also where it lies as a matrix."""
+    if not p.diagonal and b.left_in_memory(p) is not None:
+        return None
     row = Sym("row", DType.I64, b.rows)
     column = Sym("column", DType.I64, p.width)
-    return way_of(b.base, p, b.out_index(p, row, column), column)
+    return way_of(b.base, p, b.out_index(p, row, column), column, whole=whole)
+
+
+def copied_runs(b: TileBlock, p: Contraction) -> Panel | None:
+    """A left operand in scratch, copied run by run; None where its rows are no runs in memory, or
+    where what of a run is in padding is no end of it."""
+    way = block_way(b, p, whole=False) if b.s.walk and not p.diagonal else None
+    if way is None:
+        return None
+    buffer = b.e.local(b.dtype(p), b.height * p.terms, "left")
+    with b.each_row() as (row, at_row):
+        index = b.out_index(p, at_row, ix.lit(0))
+        first, whole = ix.imul(row, p.terms), inside(b.base, p, way, index, index)
+        if isinstance(whole, Lit) and whole.value:
+            _copy_runs(b, p, way, index, buffer, first)
+        elif whole is None or isinstance(whole, Lit):
+            _copy_spans(b, p, way, index, buffer, first)
+        else:
+            condition = b.e.let(whole)
+            with b.only(condition):
+                _copy_runs(b, p, way, index, buffer, first)
+            with b.only(Call("not", (condition,), DType.BOOL)):
+                _copy_spans(b, p, way, index, buffer, first)
+    return Panel(buffer, ix.lit(0), p.terms, 1)
+
+
+def _copy_runs(
+    b: TileBlock, p: Contraction, way: Way, index: Index, buffer: str, first: Expr
+) -> None:
+    """A row none of whose terms are in padding."""
+    with _each_tap(b, way, first) as (taps, place):
+        (start,), _ = steps(b.base, p, way, taps, [index])
+        lane = b.e.open("l", way.run)
+        element = Load(way.buffer, ix.iadd(start, ix.imul(lane, way.inner)), b.dtype(p))
+        b.e.store(buffer, ix.iadd(place, lane), element)
+        b.e.close("lane", lane, ix.lit(way.run))
+
+
+def _copy_spans(
+    b: TileBlock, p: Contraction, way: Way, index: Index, buffer: str, first: Expr
+) -> None:
+    """A row some of whose terms are in padding, where they are zero."""
+    with _each_tap(b, way, first) as (taps, place):
+        found = span(b.base, p, way, taps, index)
+        count, skipped = b.e.let(found.count), b.e.let(found.first)
+        lane = b.e.open("l", way.run)
+        b.e.store(buffer, ix.iadd(place, lane), Lit(0.0, b.dtype(p)))
+        b.e.close("lane", lane, ix.lit(way.run))
+        lane = b.e.open("l", way.run)
+        at = ix.iadd(skipped, lane)
+        element = Load(way.buffer, ix.iadd(found.start, ix.imul(at, way.inner)), b.dtype(p))
+        b.e.store(buffer, ix.iadd(place, at), element)
+        b.e.close("lane", lane, count)
+
+
+@contextmanager
+def _each_tap(b: TileBlock, way: Way, first: Expr) -> Iterator[tuple[Index, Expr]]:
+    """Loops over taps: the position in them, and where the terms of a row that starts at `first`
+    are."""
+    opened = [b.e.open("k", extent) for extent in way.taps]
+    number = ix.linearize(opened, way.taps)
+    yield tuple(opened), ix.iadd(first, ix.imul(number, way.run))
+    for sym in reversed(opened):
+        b.e.close("serial", sym, ix.lit(sym.extent or 1))
 
 
 def walks(b: TileBlock) -> bool:
-    """Whether some left operand is walked."""
-    return any(block_way(b, p) is not None for p in b.tiles.products)
+    """Whether some left operand is walked, or copied run by run."""
+    found = (block_way(b, p, whole=p.diagonal) for p in b.tiles.products)
+    return any(way is not None and len(way.loops) > 1 for way in found)
 
 
 def walkers(b: TileBlock) -> Iterator[tuple[int, Walker]]:

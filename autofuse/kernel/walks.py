@@ -2,14 +2,15 @@
 
 The rows of a convolution are patches of an image. For one tap of its kernel (a position of the
 outer loops over terms) every row has a run of terms in memory, or none where the patch reaches into
-padding. So nothing is copied; as in Dukhan, "The Indirect Convolution Algorithm" (arXiv 1907.02129),
-but with addresses computed, not stored.
+padding. So nothing is copied, as in Dukhan, "The Indirect Convolution Algorithm" (arXiv
+1907.02129), but with addresses computed, not stored. Where such runs are short, longer ones may be
+copied, of which a part may be in padding.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autofuse.kernel.ir import substitute
@@ -21,27 +22,38 @@ from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym, walk
 from autofuse.ops.spec import Index
 from autofuse.plan.tiles import Contraction
 
-# Terms that a row needs in one place: computing where they are must cost less than summing them.
+# Terms that a row needs in one place: finding them must cost less than what is done with them.
 LEAST_RUN = 8
-# The output index of a row, given its number from the tile's first row on.
-RowIndex = Callable[[int], Index]
+_FAR = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a left operand is walked: its buffer, loops over taps, and in one tap `run` terms that
-    lie `inner` apart, each column `across` further."""
+    """How a left operand is walked: its buffer, the loops over terms, of which the first `outer`
+    are over taps, and in one tap `run` terms that lie `inner` apart, each column `across` further."""
 
     buffer: str
-    taps: tuple[int, ...]
+    loops: tuple[int, ...]
+    outer: int
     run: int
     inner: int
     across: int
 
     @property
+    def taps(self) -> tuple[int, ...]:
+        """The loops over taps, those of one turn left out."""
+        return tuple(extent for extent in self.loops[: self.outer] if extent > 1)
+
+    @property
     def count(self) -> int:
         """All taps."""
         return math.prod(self.taps)
+
+    def term(self, taps: Sequence[Expr]) -> Index:
+        """The first term at a tap."""
+        given = iter(taps)
+        outer = (next(given) if extent > 1 else ix.lit(0) for extent in self.loops[: self.outer])
+        return (*outer, *(ix.lit(0) for _ in self.loops[self.outer :]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,34 +65,50 @@ class _Found:
     there: tuple[Expr, ...]
 
 
-def way_of(frame: Frame, p: Contraction, index: Index, column: Sym) -> Way | None:
-    """The way to walk along the left operand, whose rows are at a made-up output `index`; a
-    `column` is a variable of it. None where the operand is not just memory of the type that it is
-    computed in, or where runs of terms would be too short."""
+def way_of(
+    frame: Frame, p: Contraction, index: Index, column: Sym, *, whole: bool = True
+) -> Way | None:
+    """The way to walk along the left operand, whose rows are at a made-up output `index`; `column`
+    is a variable of it. None where the operand is not just memory of the type that it is computed
+    in, or where runs of terms would be too short. `whole`: every run is there or is not."""
     loops = term_loops(frame.graph, p)
-    marks = tuple(symbol(f"k{k}", extent) for k, extent in enumerate(loops))
+    marks = _marks(loops)
     found = _find(frame, p, index, marks)
     if found is None:
         return None
-    across = _along(found, column)
+    # A column never decides what is there.
+    across = _along(found, column, whole=True)
     inner, run, outer = 1, 1, len(loops)
-    while outer and across is not None:
+    while outer:
         mark, extent = marks[outer - 1], loops[outer - 1]
-        step = _along(found, mark) if extent > 1 else inner * run
-        if step is None or not step or (run > 1 and step != inner * run):
+        step = _along(found, mark, whole) if extent > 1 else inner * run
+        if not step or (run > 1 and step != inner * run):
             break
-        inner = step if run == 1 else inner
+        inner = step if run == 1 and extent > 1 else inner
         run, outer = run * extent, outer - 1
-    if across is None or across != p.diagonal or not (run >= LEAST_RUN or p.diagonal):
+    if across != p.diagonal or not (run >= LEAST_RUN or p.diagonal):
         return None
-    taps = tuple(extent for extent in loops[:outer] if extent > 1)
-    return Way(found.buffer, taps, run, inner, across)
+    cut = [c for c in found.there if any(m in walk(c) for m in marks[outer:])]
+    if not all(_ends(c, marks[outer], marks[outer + 1 :]) for c in cut):
+        return None
+    return Way(found.buffer, loops, outer, run, inner, across)
 
 
-def _along(found: _Found, mark: Sym) -> int | None:
+def _ends(condition: Expr, mark: Sym, others: Sequence[Sym]) -> bool:
+    """Whether a condition that decides which terms of a run are there holds up to one position of
+    the run's first loop, or from one on."""
+    known = _room(condition, (mark, *others))
+    return known is not None and abs(known[0][0]) == 1 and not any(known[0][1:])
+
+
+def _marks(loops: Sequence[int]) -> tuple[Sym, ...]:
+    return tuple(symbol(f"k{k}", extent) for k, extent in enumerate(loops))
+
+
+def _along(found: _Found, mark: Sym, whole: bool) -> int | None:
     """How far an element moves with a variable; None where not evenly, or where the variable
     decides whether there is one."""
-    if any(mark in walk(condition) for condition in found.there):
+    if whole and any(mark in walk(condition) for condition in found.there):
         return None
     known = ix.coefficients(found.index, (mark.name,))
     return None if known is None else known[0][0]
@@ -112,11 +140,10 @@ def _unclamped(expr: Expr, known: tuple[Expr, ...]) -> Expr:
     match expr:
         case Call(fn="max", args=(a, Lit(value=int(low)))):
             a = _unclamped(a, known)
-            return a if _holds(ix.ige(a, ix.lit(low)), known) else ix.iclamp(a, low, 1 << 62)
+            return a if _holds(ix.ige(a, ix.lit(low)), known) else ix.iclamp(a, low, _FAR)
         case Call(fn="min", args=(a, Lit(value=int(high)))):
             a = _unclamped(a, known)
-            least = -(1 << 62)
-            return a if _holds(ix.ilt(a, ix.lit(high + 1)), known) else ix.iclamp(a, least, high)
+            return a if _holds(ix.ilt(a, ix.lit(high + 1)), known) else ix.iclamp(a, -_FAR, high)
         case Call(fn="add", args=(a, b)):
             return ix.iadd(_unclamped(a, known), _unclamped(b, known))
         case Call(fn="sub", args=(a, b)):
@@ -136,19 +163,13 @@ def steps(
     frame: Frame, p: Contraction, way: Way, taps: Sequence[Expr], rows: Sequence[Index]
 ) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
     """Where the terms of each row start at a tap, and whether there are any."""
-    found = [_found_at(frame, p, way, taps, index) for index in rows]
-    there = tuple(_all(f.there) for f in found)
-    return tuple(f.index for f in found), there
+    found = [_found(frame, p, index, way.term(taps)) for index in rows]
+    return tuple(f.index for f in found), tuple(_all(f.there) for f in found)
 
 
-def _found_at(frame: Frame, p: Contraction, way: Way, taps: Sequence[Expr], index: Index) -> _Found:
-    """The first term of a row at a tap."""
-    loops, given = term_loops(frame.graph, p), iter(taps)
-    outer, left = [], len(way.taps)
-    for extent in loops:
-        outer.append(next(given) if extent > 1 and left else ix.lit(0))
-        left -= extent > 1 and left > 0
-    found = _find(frame, p, index, tuple(outer))
+def _found(frame: Frame, p: Contraction, index: Index, term: Index) -> _Found:
+    """An element of an operand that is known to be walked."""
+    found = _find(frame, p, index, term)
     assert found is not None
     return found
 
@@ -161,12 +182,12 @@ def _all(conditions: Sequence[Expr]) -> Expr:
 
 
 def inside(frame: Frame, p: Contraction, way: Way, last: Index, first: Index) -> Expr | None:
-    """A condition under which every tap of rows from `first` to `last` has terms; None where no
-    corners of the taps and rows decide that."""
-    marks = tuple(symbol(f"t{k}", extent) for k, extent in enumerate(way.taps))
+    """A condition under which rows from `first` to `last` have all their terms; None where no
+    corners of the loops decide that."""
+    marks = _marks(way.loops)
     found: list[Expr] = []
     for index in (first, last):
-        for condition in _found_at(frame, p, way, marks, index).there:
+        for condition in _found(frame, p, index, marks).there:
             corner = _worst(condition, marks)
             if corner is None:
                 return None
@@ -174,17 +195,64 @@ def inside(frame: Frame, p: Contraction, way: Way, last: Index, first: Index) ->
     return _all(tuple(dict.fromkeys(found)))
 
 
-def _worst(condition: Expr, marks: tuple[Sym, ...]) -> Expr | None:
-    """A comparison where it is hardest to meet, if it is even in some variables."""
+def _room(condition: Expr, marks: Sequence[Sym]) -> tuple[tuple[int, ...], Expr] | None:
+    """A comparison as a sum of variables times whole numbers and a rest, positive where it holds;
+    None where it is no such."""
     if not isinstance(condition, Call) or condition.fn != "lt":
         return None
     room = ix.isub(condition.args[1], condition.args[0])
-    known = ix.coefficients(room, tuple(m.name for m in marks))
+    return ix.coefficients(room, tuple(m.name for m in marks))
+
+
+def _worst(condition: Expr, marks: Sequence[Sym]) -> Expr | None:
+    """A comparison where it is hardest to meet, if it is even in some variables."""
+    known = _room(condition, marks)
     if known is None:
         return None
-    values: dict[str, Expr] = {
-        mark.name: ix.lit(0 if step >= 0 or mark.extent is None else mark.extent - 1)
-        for mark, step in zip(marks, known[0], strict=True)
-    }
-    least = ix.iadd(substitute(room, values), ix.lit(0))
+    factors, least = known
+    for mark, factor in zip(marks, factors, strict=True):
+        least = ix.iadd(least, ix.lit(min(factor, 0) * ((mark.extent or 1) - 1)))
     return ix.ilt(ix.lit(0), least)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The part of a run that is there: `count` terms from number `first` on, and where the run
+    starts in memory (an element before the buffer it may be, which is not read)."""
+
+    start: Expr
+    first: Expr
+    count: Expr
+
+
+def span(frame: Frame, p: Contraction, way: Way, taps: Sequence[Expr], index: Index) -> Span:
+    """The span of a row at a tap."""
+    mark = symbol("k", way.loops[way.outer])
+    term = list(way.term(taps))
+    term[way.outer] = mark
+    found = _found(frame, p, index, tuple(term))
+    always: list[Expr] = []
+    low: list[Expr] = [ix.lit(0)]
+    high: list[Expr] = [ix.lit(way.loops[way.outer])]
+    for condition in found.there:
+        known = _room(condition, (mark,))
+        if known is None or not any(known[0]):
+            always.append(condition)
+            continue
+        (factor,), rest = known
+        if factor > 0:
+            low.append(ix.isub(ix.lit(1), rest))
+        else:
+            high.append(rest)
+    first, last = _fold("max", low), _fold("min", high)
+    each = way.run // way.loops[way.outer]
+    count = ix.imul(_fold("max", [ix.lit(0), ix.isub(last, first)]), each)
+    start = substitute(found.index, {mark.name: ix.lit(0)})
+    return Span(start, ix.imul(first, each), ix.iselect(_all(always), count, ix.lit(0)))
+
+
+def _fold(fn: str, values: Sequence[Expr]) -> Expr:
+    found = values[0]
+    for value in values[1:]:
+        found = Call(fn, (found, value), DType.I64)
+    return found
