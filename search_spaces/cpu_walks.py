@@ -13,8 +13,8 @@ from search_spaces.tile_facts import TileFacts
 MOST_ROWS = 8
 # Vector registers by their width in bits, as in `cpu_tiles`.
 REGISTERS = {512: 32, 256: 16, 128: 32}
-# Terms from which a panel may be better summed in several blocks, and such a block.
-LONG_SUM, CUT = 2048, 512
+# Terms from which a panel is better summed in several blocks, which stay in a cache, and a block.
+LONG_SUM, CUT = 4096, 512
 
 
 def walk_options(name: str, facts: TileFacts, threads: int, bits: int) -> tuple[Setting, ...]:
@@ -26,9 +26,9 @@ def walk_options(name: str, facts: TileFacts, threads: int, bits: int) -> tuple[
     if name == COLUMN_BLOCK.name:
         return (64, 0) if facts.columns > 64 else (0,)
     if name == TERM_BLOCK.name:
-        return (0, CUT) if facts.terms > LONG_SUM else (0,)
+        return (CUT, 0) if facts.terms > LONG_SUM else (0,)
     assert name == PACK.name
-    return (True, False)
+    return (False, True)
 
 
 def _micros(facts: TileFacts, bits: int) -> tuple[Setting, ...]:
@@ -51,11 +51,11 @@ def _micros(facts: TileFacts, bits: int) -> tuple[Setting, ...]:
 
 
 def _row_blocks(facts: TileFacts, threads: int) -> tuple[Setting, ...]:
-    """As high as leaves every thread two blocks, because panels are packed once for each of them;
+    """As high as leaves every thread two blocks, because weights are read once for each of them;
     then lower ones."""
     across = facts.batch * -(-facts.columns // 64)
     blocks = 1 if threads == 1 else -(-2 * threads // across)
-    highest = -(-facts.rows // blocks)
+    highest = -(-facts.rows // blocks) + MOST_ROWS  # a block has whole tiles
     choices = sorted(ROW_BLOCK.choices)
     first = next((b for b in choices if b >= highest), choices[-1])
     return tuple(b for b in reversed(choices) if b <= first)[:3]

@@ -15,6 +15,8 @@ from autofuse.ops.index import isub
 from autofuse.ops.scalar import Expr, Lit
 
 Text = Callable[[Expr], str]
+# Bytes of a line of the cache, and terms whose elements are asked for before they are needed.
+LINE, AHEAD = 64, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +62,23 @@ def _terms(
     for v in parts:
         place = f"{right} + {_scaled('tk', stmt.right.outer)} + {v.first}"
         yield f"    const {v.type} b{v.first} = *(const {v.type}_u *)({place});"
+    if stmt.walk is not None and stmt.right.outer > stmt.columns:
+        yield from _asked_ahead(stmt, right)
     for r, left in enumerate(lefts):
         if stmt.walk is not None and stmt.walk.across:
             for v in parts:
-                yield f"    c{r}_{v.first} += *(const {v.type}_u *)({left} + {v.first}) * b{v.first};"
+                own = f"*(const {v.type}_u *)({left} + {v.first})"
+                yield f"    c{r}_{v.first} += {own} * b{v.first};"
             continue
         sums = " ".join(f"c{r}_{v.first} += a * b{v.first};" for v in parts)
         yield f"    {{ const {element} a = {left}; {sums} }}"
     yield "  }"
+
+
+def _asked_ahead(stmt: TileProduct, right: str) -> Iterator[str]:
+    """Rows of a right operand that lie far apart, which no processor fetches by itself."""
+    for first in range(0, stmt.columns, LINE // stmt.dtype.itemsize):
+        yield f"    __builtin_prefetch({right} + (tk + {AHEAD}) * {stmt.right.outer} + {first});"
 
 
 def _taps(

@@ -30,7 +30,7 @@ _FAR = 1 << 62
 @dataclass(frozen=True, slots=True)
 class Way:
     """How a left operand is walked: its buffer, the loops over terms, of which the first `outer`
-    are over taps, and in one tap `run` terms that lie `inner` apart, each column `across` further."""
+    are over taps; in one tap `run` terms lie `inner` apart, for each column `across` further."""
 
     buffer: str
     loops: tuple[int, ...]
