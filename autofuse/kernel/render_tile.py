@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 from autofuse.kernel.dialects import C
 from autofuse.kernel.ir import Panel, TileProduct, Walk
+from autofuse.ops.dtypes import DType
 from autofuse.ops.index import isub
 from autofuse.ops.scalar import Expr, Lit
 
 Text = Callable[[Expr], str]
 # Bytes of a line of the cache, and terms whose elements are asked for before they are needed.
 LINE, AHEAD = 64, 8
+ALWAYS = Lit(True, DType.BOOL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +94,15 @@ def _taps(
     lefts = list[str]()
     for r, (start, there) in enumerate(zip(ways.starts, ways.there, strict=True)):
         apart = isub(start, ways.starts[0])
-        always = isinstance(there, Lit) and isinstance(ways.there[0], Lit)
+        always = there == ways.there[0] == ALWAYS
         if r and always and isinstance(apart, Lit):
             lefts.append(f"ta0 + {apart.value}")
             continue
         place = f"{stmt.left.buffer} + {text(start)}"
-        if not isinstance(there, Lit):
-            place = f"{text(there)} ? {place} : {ways.zeros}"
+        if there != ALWAYS:
+            place = (
+                ways.zeros if isinstance(there, Lit) else f"{text(there)} ? {place} : {ways.zeros}"
+            )
         yield f"  const {element} *const ta{r} = {place};"
         lefts.append(f"ta{r}")
     own = f" + {_scaled('tk', stmt.left.inner)}"

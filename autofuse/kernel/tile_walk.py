@@ -63,7 +63,7 @@ class Walker:
         self, made: TileProduct, taps: tuple[tuple[Sym, Expr], ...], at: Index, rows: list[Index]
     ) -> None:
         starts, there = steps(self.b.base, self.p, self.way, at, rows)
-        padded = not all(isinstance(t, Lit) for t in there)
+        padded = any(t != Lit(True, DType.BOOL) for t in there)
         walk = Walk(taps, starts, there, self.way.across, self.zeros if padded else "")
         self.b.e.put(replace(made, walk=walk))
 

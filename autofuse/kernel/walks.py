@@ -24,7 +24,7 @@ from autofuse.plan.tiles import Contraction
 
 # Terms that a row needs in one place: finding them must cost less than what is done with them.
 LEAST_RUN = 8
-_FAR = 1 << 62
+_FAR, _NEVER = 1 << 62, Lit(False, DType.BOOL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def way_of(
     loops = term_loops(frame.graph, p)
     marks = _marks(loops)
     found = _find(frame, p, index, marks)
-    if found is None:
+    if found is None or _NEVER in found.there:
         return None
     # A column never decides what is there.
     across = _along(found, column, whole=True)
@@ -123,6 +123,8 @@ def _find(frame: Frame, p: Contraction, index: Index, term: Index) -> _Found | N
         if not isinstance(other, Lit) or other.value != 0:
             return None
         conditions = tuple(_conjuncts(condition))
+    if isinstance(element, Lit) and element.value == 0:
+        return _Found("", ix.lit(0), (_NEVER,))
     own = frame.graph.type_of(frame.graph[p.node].inputs[p.left]).dtype.compute
     if not isinstance(element, Load) or element.dtype is not own:
         return None
