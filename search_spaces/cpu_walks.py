@@ -14,7 +14,7 @@ MOST_ROWS = 8
 # Vector registers by their width in bits, as in `cpu_tiles`.
 REGISTERS = {512: 32, 256: 16, 128: 32}
 # Terms from which a panel is better summed in several blocks, which stay in a cache, and a block.
-LONG_SUM, CUT = 4096, 512
+LONG_SUM, CUT = 1024, 512
 
 
 def walk_options(name: str, facts: TileFacts, threads: int, bits: int) -> tuple[Setting, ...]:
@@ -40,13 +40,15 @@ def _micros(facts: TileFacts, bits: int) -> tuple[Setting, ...]:
         columns = columns * 4 // facts.itemsize
         if rows > MOST_ROWS or (rows + 1) * max(1, columns // lanes) + 1 > REGISTERS[bits]:
             continue
-        vectors = -(-min(columns, facts.columns) // lanes)
+        vectors, across = max(1, columns // lanes), -(-facts.columns // lanes)
+        panels = -(-across // vectors)
         used = facts.rows * facts.columns
-        done = -(-facts.rows // rows) * rows * -(-facts.columns // lanes) * lanes
-        # Loads for each multiply-add, and chains too short to hide its latency (8 of them).
-        loads = (vectors + rows) / (rows * vectors)
-        short = max(1.0, 8 / (rows * vectors))
-        found.append((max(1 + loads / 2, short) * done / used, name))
+        done = -(-facts.rows // rows) * rows * across * lanes
+        # Loads for each multiply-add: of weights, from a farther cache, and of the image; and chains
+        # too short to hide its latency (8 of them).
+        loads = 1 / rows + 0.7 * panels / across
+        short = max(1.0, 8 / (rows * min(vectors, across)))
+        found.append((max(1 + loads, short) * done / used, name))
     return tuple(name for _, name in sorted(found)[:3])
 
 
