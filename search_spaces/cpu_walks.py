@@ -44,7 +44,7 @@ def _micros(facts: TileFacts, bits: int) -> tuple[Setting, ...]:
         panels = -(-across // vectors)
         used = facts.rows * facts.columns
         done = -(-facts.rows // rows) * rows * across * lanes
-        # Loads for each multiply-add: of weights, from a farther cache, and of the image; and chains
+        # Loads for each multiply-add, of weights from a farther cache and of the image; and chains
         # too short to hide its latency (8 of them).
         loads = 1 / rows + 0.7 * panels / across
         short = max(1.0, 8 / (rows * min(vectors, across)))

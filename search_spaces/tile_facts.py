@@ -45,9 +45,9 @@ def tile_facts(graph: Graph, group: FusionGroup, *, diagonal: bool = False) -> T
         item = max(graph[p.node].types[0].dtype.compute.itemsize for p in tiles.products)
         found.append(
             TileFacts(
-                extent(tiles.batch) * tiles.groups, extent(tiles.rows), max(p.width for p in tiles.products),
-                max(p.terms for p in tiles.products), not tiles.columns,
-                row_scratch(graph, form, tiles) * item, item,
+                extent(tiles.batch) * tiles.groups, extent(tiles.rows),
+                max(p.width for p in tiles.products), max(p.terms for p in tiles.products),
+                not tiles.columns, row_scratch(graph, form, tiles) * item, item,
             )
         )  # fmt: skip
     return max(found, key=lambda f: f.batch * f.rows * f.columns, default=None)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from autofuse.kernel.walk_ir import Walk
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 from autofuse.ops.scalar import walk as walk
@@ -127,20 +128,6 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
-    """Where the rows of a left operand lie that is no matrix: for each position of the loops `taps`
-    (variables and how far they run, outermost first) row r has its next terms from element
-    `starts[r]` on, or zeros where not `there[r]`; they are `zeros`, a buffer ("": always there).
-    Element (r, k, c) is `across` elements further for each column c."""
-
-    taps: tuple[tuple[Sym, Expr], ...]
-    starts: tuple[Expr, ...]
-    there: tuple[Expr, ...]
-    across: int
-    zeros: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class TileProduct:
     """target[r, c] (+)= sum over k < extent of left[r, k] * right[k, c], for r < rows and c <
     columns: one register tile, which all lanes compute together. `fresh` starts from zero.
@@ -224,9 +211,7 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return (start, count)
         case TileProduct(extent=extent, target=target, left=left, right=right, walk=ways):
             own = (extent, target.start, left.start, right.start)
-            if ways is None:
-                return own
-            return (*own, *(e for _, e in ways.taps), *ways.starts, *ways.there)
+            return own if ways is None else (*own, *ways.expressions)
         case Local(source=Origin(start=start)):
             return (start,)
         case Loop(extent=extent):
@@ -324,7 +309,7 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
                 replace(panel, start=change(panel.start)) for panel in (target, left, right)
             )
             extent = change(extent)
-            walked = None if stmt.walk is None else _mapped_walk(stmt.walk, change)
+            walked = None if stmt.walk is None else stmt.walk.mapped(change)
             return replace(stmt, extent=extent, target=target, left=left, right=right, walk=walked)
         case Local(source=Origin() as source):
             return replace(stmt, source=replace(source, start=change(source.start)))
@@ -332,12 +317,6 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             body = tuple(map_exprs(s, change) for s in stmt.body)
             return replace(stmt, extent=change(stmt.extent), body=body)
     return stmt
-
-
-def _mapped_walk(ways: Walk, change: Callable[[Expr], Expr]) -> Walk:
-    taps = tuple((sym, change(extent)) for sym, extent in ways.taps)
-    starts, there = (tuple(map(change, exprs)) for exprs in (ways.starts, ways.there))
-    return replace(ways, taps=taps, starts=starts, there=there)
 
 
 def show(expr: Expr) -> str:
@@ -399,13 +378,5 @@ def _product(stmt: TileProduct) -> str:
     )
     size = f"{stmt.rows}x{stmt.columns}x{show(stmt.extent)}"
     through = f" through {stmt.stage}" if stmt.stage else ""
-    walked = f" {_walked(stmt.walk)}" if stmt.walk else ""
+    walked = f" {stmt.walk.text(show)}" if stmt.walk else ""
     return f"tile {size} {stmt.dtype}: {target} {sign} {left}{walked} * {right}{through}"
-
-
-def _walked(ways: Walk) -> str:
-    """The rows of a walk at each of its taps."""
-    taps = ", ".join(f"{sym.name} < {show(extent)}" for sym, extent in ways.taps)
-    pairs = zip(ways.starts, ways.there, strict=True)
-    rows = ", ".join(f"{show(start)} if {show(there)}" for start, there in pairs)
-    return f"at ({taps}) [{rows}; {ways.across}]"

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from autofuse.kernel.dialects import C
-from autofuse.kernel.ir import Panel, TileProduct, Walk
+from autofuse.kernel.ir import Panel, TileProduct
+from autofuse.kernel.walk_ir import Walk
 from autofuse.ops.dtypes import DType
 from autofuse.ops.index import isub
 from autofuse.ops.scalar import Expr, Lit

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from autofuse.kernel.ir import Panel, TileProduct, Walk
+from autofuse.kernel.ir import Panel, TileProduct
 from autofuse.kernel.tile_block import RightPanel, TileBlock, TileRun
+from autofuse.kernel.walk_ir import Walk
 from autofuse.kernel.walks import Way, inside, span, steps, way_of
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -15,9 +16,11 @@ from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 from autofuse.ops.spec import Index
 from autofuse.plan.tiles import Contraction
 
+_ALWAYS = Lit(True, DType.BOOL)
+
 
 @dataclass(frozen=True, slots=True)
-class Walker:
+class WalkedProduct:
     """Multiplies tiles of one product of a block; `zeros` is what rows have in padding."""
 
     b: TileBlock
@@ -26,7 +29,7 @@ class Walker:
     zeros: str
 
     @staticmethod
-    def of(b: TileBlock, p: Contraction) -> Walker | None:
+    def of(b: TileBlock, p: Contraction) -> WalkedProduct | None:
         """The walker of a product, None where its rows are no such runs of terms in memory."""
         way = block_way(b, p)
         if way is None:
@@ -36,7 +39,7 @@ class Walker:
         lane = b.e.open("l", size)
         b.e.store(buffer, lane, Lit(0.0, b.dtype(p)))
         b.e.close("lane", lane, ix.lit(size))
-        return Walker(b, p, way, buffer)
+        return WalkedProduct(b, p, way, buffer)
 
     def multiply(
         self, tile: TileRun, count: int, target: Panel, right: RightPanel, column: Expr,
@@ -53,17 +56,21 @@ class Walker:
         even, rows = self._even_rows(first, tile.count, column)
         if rows:
             with self.b.only(None if isinstance(even, Lit) else self.b.e.let(even)):
-                self._put(made, taps, at, rows)
-        if not isinstance(even, Lit) or not even.value:
+                self._put(made, taps, at, rows, whole=True)
+        if even != _ALWAYS:
             other = Call("not", (self.b.e.let(even),), DType.BOOL) if rows else None
             with self.b.only(other):
-                self._put(made, taps, at, self._rows(first, tile.count, column))
+                rows = self._rows(first, tile.count, column)
+                self._put(made, taps, at, rows, whole=False)
 
     def _put(
-        self, made: TileProduct, taps: tuple[tuple[Sym, Expr], ...], at: Index, rows: list[Index]
-    ) -> None:
+        self, made: TileProduct, taps: tuple[tuple[Sym, Expr], ...], at: Index, rows: list[Index],
+        whole: bool,
+    ) -> None:  # fmt: skip
+        """The statement of a tile; `whole`: no row reaches into padding."""
         starts, there = steps(self.b.base, self.p, self.way, at, rows)
-        padded = any(t != Lit(True, DType.BOOL) for t in there)
+        there = (_ALWAYS,) * len(rows) if whole else there
+        padded = any(t != _ALWAYS for t in there)
         walk = Walk(taps, starts, there, self.way.across, self.zeros if padded else "")
         self.b.e.put(replace(made, walk=walk))
 
@@ -191,15 +198,15 @@ def walks(b: TileBlock) -> bool:
     return any(way is not None and len(way.loops) > 1 for way in found)
 
 
-def walkers(b: TileBlock) -> Iterator[tuple[int, Walker]]:
+def walkers(b: TileBlock) -> Iterator[tuple[int, WalkedProduct]]:
     """The walkers of the products of a block, by node; none where the setting is off."""
     for p in b.tiles.products if b.s.walk else ():
-        walker = Walker.of(b, p)
+        walker = WalkedProduct.of(b, p)
         if walker is not None:
             yield p.node, walker
 
 
-def whole_taps(cut: int, terms: int, walking: Iterable[Walker]) -> int:
+def whole_taps(cut: int, terms: int, walking: Iterable[WalkedProduct]) -> int:
     """A block of `cut` terms (0: all) as so many whole taps."""
     for walker in walking if cut else ():
         cut = max(1, cut // walker.way.run) * walker.way.run

@@ -218,7 +218,7 @@ def _worst(condition: Expr, marks: Sequence[Sym]) -> Expr | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class RunPart:
     """The part of a run that is there: `count` terms from number `first` on, and where the run
     starts in memory (an element before the buffer it may be, which is not read)."""
 
@@ -227,7 +227,7 @@ class Span:
     count: Expr
 
 
-def span(frame: Frame, p: Contraction, way: Way, taps: Sequence[Expr], index: Index) -> Span:
+def span(frame: Frame, p: Contraction, way: Way, taps: Sequence[Expr], index: Index) -> RunPart:
     """The span of a row at a tap."""
     mark = symbol("k", way.loops[way.outer])
     term = list(way.term(taps))
@@ -250,7 +250,7 @@ def span(frame: Frame, p: Contraction, way: Way, taps: Sequence[Expr], index: In
     each = way.run // way.loops[way.outer]
     count = ix.imul(_fold("max", [ix.lit(0), ix.isub(last, first)]), each)
     start = substitute(found.index, {mark.name: ix.lit(0)})
-    return Span(start, ix.imul(first, each), ix.iselect(_all(always), count, ix.lit(0)))
+    return RunPart(start, ix.imul(first, each), ix.iselect(_all(always), count, ix.lit(0)))
 
 
 def _fold(fn: str, values: Sequence[Expr]) -> Expr:

@@ -40,6 +40,7 @@ from autofuse.plan.parameters import (
     KEEP,
     STAGES,
     VECTOR,
+    WALK,
 )
 from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Step, kernel_runs, schedule
 from autofuse.plan.types import Candidate, LaunchConfig
@@ -145,6 +146,7 @@ def launch_settings(run: Run) -> LaunchConfig:
     boundary in every iteration, and rows that are reread are computed again, not left in shared
     memory."""
     settings = dict(run.launch.settings)
+    settings.pop(WALK.name, None)  # what only C does
     settings["tile"] = BLOCK_THREADS.of(run.launch) * ITEMS.of(run.launch)
     if KEEP.of(run.launch) == "reread":
         settings["stage"] = False
