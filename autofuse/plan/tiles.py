@@ -119,6 +119,8 @@ def _product(graph: Graph, node: int, tags: Tags, last: int) -> Contraction | No
         return None
     if roles.groups > 1 and (left == 1 or any(local)):
         return None
+    if not rows and roles.batch and len(loops) > 1:
+        return None  # patches copied to columns, which one row reads once
     return Contraction(node, left, rows, columns, width // roles.groups, terms, loops, roles.groups)
 
 
