@@ -10,6 +10,7 @@ from autofuse.backends.cuda import driver
 from autofuse.backends.cuda import program as cuda
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target, target_named
 from autofuse.backends.machine import vector_bits
+from autofuse.backends.onednn_calls import does
 from autofuse.backends.registry import CPU_BACKEND, CUDA_BACKEND, Backend, emulated_backend
 from autofuse.cost.bounds import Calibration
 from autofuse.kernel.dialects import CUDA, C, Dialect
@@ -93,8 +94,8 @@ DEVICES: dict[str, DeviceKind] = {
             dear_launches=True,
         ),
         DeviceKind(
-            "cpu", CPU_BACKEND, lambda _: CpuLaunchSpace(vector_bits()), C, _c_text, hardware=HOST,
-            automatic=True,
+            "cpu", CPU_BACKEND, lambda _: CpuLaunchSpace(vector_bits(), does), C, _c_text,
+            hardware=HOST, automatic=True,
         ),
         DeviceKind(
             "cuda-emulated", emulated_backend(DEFAULT_TARGET), _cuda_launches, CUDA, _cuda_text,

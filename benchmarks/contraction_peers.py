@@ -18,6 +18,7 @@ import numpy as np
 
 from autofuse.backends.blas import blas_pointers
 from autofuse.backends.library import aligned_empty, load
+from autofuse.backends.onednn import OneDnn, OneDnnError, Role, onednn
 from autofuse.devices import timed_device
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
@@ -29,7 +30,7 @@ from autofuse.tuning import tune
 from autofuse.tuning.plans import FUSED, plan_named
 from benchmarks.contraction_cases import Attention, Case, Convolution, Product
 from benchmarks.contraction_graphs import rest_graph
-from benchmarks.onednn import OneDnn, OneDnnError, Primitive, Role, onednn
+from benchmarks.onednn import Primitive, convolution, matmul
 
 OURS = "ours"
 _GEMM = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 13)
@@ -169,7 +170,7 @@ def _seen(case: Product, inputs: Arrays) -> Arrays:
 def _onednn_product(case: Product, dnnl: OneDnn, packed: bool, inputs: Arrays) -> Ready:
     a, b = _seen(case, inputs)
     out = np.empty((*a.shape[:-1], case.n), np.float32)
-    return _of_primitive(dnnl.matmul(a, b, out, packed=packed))
+    return _of_primitive(matmul(dnnl, a, b, out, packed=packed))
 
 
 def _of_primitive(primitive: Primitive) -> Ready:
@@ -200,8 +201,8 @@ def _onednn_convolution(case: Convolution, dnnl: OneDnn, layout: str, inputs: Ar
     size = case.out_size
     lying = (size, size, case.out_channels) if last else (case.out_channels, size, size)
     made = np.empty(lying, np.float32)
-    convolve = dnnl.convolution(
-        _features_first(image) if last else _moved(image), kernel.transpose(3, 2, 0, 1),
+    convolve = convolution(
+        dnnl, _features_first(image) if last else _moved(image), kernel.transpose(3, 2, 0, 1),
         (made.transpose(2, 0, 1) if last else made)[None], bias=bias, stride=case.stride,
         padding=case.padding, groups=case.groups,
         chosen=(Role.WEIGHTS, Role.SRC)[: 1 + (layout == "any")],

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
 from autofuse.kernel.lower import walked_tiles
+from autofuse.kernel.onednn import DnnlCall, dnnl_group
+from autofuse.ops.spec import Family
 from autofuse.plan.groups import reads
 from autofuse.plan.parameters import (
+    BLAS,
+    C_IMPL,
     C_LAUNCH,
     DIAGONAL,
-    IMPL,
+    GEMM,
+    GENERATED,
     ITEM,
     LOOP,
     LOOP_UNROLL,
+    MERGE,
+    ONEDNN,
     STREAM,
     THREADS,
     TILE,
@@ -26,6 +34,7 @@ from autofuse.plan.parameters import (
     canonical_launch,
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
+from search_spaces.cpu_rows import PARAMETERS, one_pass_options
 from search_spaces.cpu_tiles import tile_options
 from search_spaces.cpu_walks import walk_options
 from search_spaces.launch import (
@@ -56,11 +65,21 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class CpuLaunchSpace:
-    """One library with a pool of threads, on a processor with vectors of `vector_bits`."""
+# Whether oneDNN is here and does a call for so many threads.
+DoesCall = Callable[[DnnlCall, int], bool]
 
-    def __init__(self, vector_bits: int = 512) -> None:
-        self.vector_bits = vector_bits
+
+def nowhere(call: DnnlCall, threads: int) -> bool:
+    """As where oneDNN is not installed."""
+    return False
+
+
+class CpuLaunchSpace:
+    """One library with a pool of threads, on a processor with vectors of `vector_bits`; `onednn`
+    says what that library computes there."""
+
+    def __init__(self, vector_bits: int = 512, onednn: DoesCall = nowhere) -> None:
+        self.vector_bits, self.onednn = vector_bits, onednn
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
         kind = kernel_kind(graph, group, C)
@@ -84,31 +103,53 @@ class CpuLaunchSpace:
         facts = tile_facts(graph, group, diagonal=kind == DIAGONAL) if tiled else None
 
         def offer(row: LaunchParameter[Any], made: Chosen) -> tuple[Setting, ...]:
+            if row is C_IMPL:
+                return self._implementations(graph, group, kind, made["threads"])
+            if made.get(C_IMPL.name) in (BLAS, ONEDNN):
+                return ()  # a library decides itself
             if row.name in TILE_PARAMETERS or (row is VECTOR_BITS and tiled):
                 return self._tiled(row, made, facts)
             if row is WALK:
-                return _walks(graph, group, kind, made)
+                return _walks(graph, group, kind)
             if row is THREADS:
                 return _threads(graph, group)
             if row is TILE:
                 return _tiles(graph, group, kind, made["threads"])
             if row is LOOP_UNROLL:
                 return divisors(row.choices, loop_iterations(graph, group))
+            if row is MERGE and not _sorts(graph, group):
+                return ()
             if row is STREAM and not _streamable(graph, group):
                 return ()
             return row.choices
 
         made = choose_settings(C_LAUNCH, kind, offer, chooser, prefix)
+        if kind != GEMM and made.get(C_IMPL.name) == GENERATED:
+            del made[C_IMPL.name]  # what is no product is a kernel anyway
         return canonical_launch(C_LAUNCH, made)
+
+    def _implementations(
+        self, graph: Graph, group: FusionGroup, kind: str, threads: int
+    ) -> tuple[Setting, ...]:
+        """Who may compute a product or a convolution; nothing to choose where only a kernel can."""
+        found = dnnl_group(graph, group)
+        onednn = (ONEDNN,) if found is not None and self.onednn(found.call, threads) else ()
+        if kind == GEMM:
+            return (BLAS, *onednn, GENERATED)
+        return (GENERATED, *onednn) if onednn else ()
 
     def _tiled(
         self, row: LaunchParameter[Any], made: Chosen, facts: TileFacts | None
     ) -> tuple[Setting, ...]:
         """Options of what only tiles have, and of the vectors they are made of."""
-        if facts is None or made.get(IMPL.name, "loops") == "blas":
+        if facts is None:
             return ()
         if row is VECTOR_BITS:
             return (self.vector_bits,)
+        if facts.one_pass and row.name in PARAMETERS:
+            found = one_pass_options(row.name, facts, made)
+            if found is not None:
+                return found
         offered = walk_options if made.get(WALK.name) else tile_options
         return offered(row.name, facts, made["threads"], self.vector_bits)
 
@@ -118,11 +159,11 @@ def _threads(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
     return tuple(dict.fromkeys((first, cores(), 1)))
 
 
-def _walks(graph: Graph, group: FusionGroup, kind: str, made: Chosen) -> tuple[Setting, ...]:
+def _walks(graph: Graph, group: FusionGroup, kind: str) -> tuple[Setting, ...]:
     """Whether patches are read where they lie, where there are some."""
     if kind == DIAGONAL:
         return (True,)
-    walked = made.get(IMPL.name) != "blas" and walked_tiles(graph, group) is not None
+    walked = walked_tiles(graph, group) is not None
     return (True, False) if walked else ()
 
 
@@ -139,6 +180,10 @@ def _work(graph: Graph, group: FusionGroup) -> float:
     sizes = [graph.type_of(v).size for v in (*group.outputs, *reads(graph, group.nodes))]
     flops = sum(graph[n].spec.flops(graph.call(n)) for n in group.nodes)
     return max(max(sizes, default=0), flops / 16)
+
+
+def _sorts(graph: Graph, group: FusionGroup) -> bool:
+    return any(graph[n].spec.family is Family.SORT for n in group.nodes)
 
 
 def _streamable(graph: Graph, group: FusionGroup) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from autofuse.graph.types import Graph
 from autofuse.plan.legality import Refusal, check_group
+from autofuse.plan.online import online_of
 from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, TERM_BLOCK
 from autofuse.plan.tiles import row_scratch, tiles_of
 from autofuse.plan.types import FusionGroup
@@ -18,13 +19,15 @@ TILE_PARAMETERS = {row.name for row in (MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLO
 @dataclass(frozen=True, slots=True)
 class TileFacts:
     """A tile kernel: matrices, rows and columns of each, the most terms, whether columns are local
-    to a row, and bytes that a block keeps for each row."""
+    to a row, how many terms products have whose columns may be folded as they come
+    (`plan/online.py`, 0: there are none), and bytes that a block keeps for each row otherwise."""
 
     batch: int
     rows: int
     columns: int
     terms: int
     local: bool
+    one_pass: int
     row_bytes: int
     itemsize: int
 
@@ -38,6 +41,7 @@ def tile_facts(graph: Graph, group: FusionGroup, *, diagonal: bool = False) -> T
         tiles = tiles_of(graph, form, diagonal=diagonal)
         if tiles is None:
             continue
+        online = online_of(graph, form, tiles)
 
         def extent(axes: tuple[int, ...], of: tuple[int, ...] = form.parallel) -> int:
             return math.prod(of[a] for a in axes)
@@ -47,7 +51,9 @@ def tile_facts(graph: Graph, group: FusionGroup, *, diagonal: bool = False) -> T
             TileFacts(
                 extent(tiles.batch) * tiles.groups, extent(tiles.rows),
                 max(p.width for p in tiles.products), max(p.terms for p in tiles.products),
-                not tiles.columns, row_scratch(graph, form, tiles) * item, item,
+                not tiles.columns,
+                max((p.terms for p in online.sources), default=0) if online else 0,
+                row_scratch(graph, form, tiles) * item, item,
             )
         )  # fmt: skip
     return max(found, key=lambda f: f.batch * f.rows * f.columns, default=None)

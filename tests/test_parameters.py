@@ -131,9 +131,15 @@ def looped() -> Graph:
     )
 
 
+def ordered() -> Graph:
+    b = GraphBuilder()
+    x = b.input("x", (64, 512), "f32")
+    return canonical(b.build([b.add("argsort", x, axis=1, descending=False)]))
+
+
 GRAPHS = {"item": pointwise(), "turned": turned(), "row": rows_folded(), "loop": looped(),
           "short": rows_folded(512, 4096), "gemm": product(), "fused": fused(),
-          "summed": summed(), "patches": patches()}  # fmt: skip
+          "summed": summed(), "ordered": ordered(), "patches": patches()}  # fmt: skip
 SPACES: dict[str, LaunchSpace] = {"c": CpuLaunchSpace(), "cuda": CudaLaunchSpace(DEFAULT_TARGET)}
 # Of a library call there is no text, and what is derived is not said.
 ROWS = [

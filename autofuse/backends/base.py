@@ -3,7 +3,7 @@
 The entry of a program has the C signature `int32_t ENTRY(void **buffers, void *workspace,
 void **blas)`. `buffers` holds inputs, then constants, then outputs, all row-major contiguous;
 `workspace` is 64-byte aligned scratch of `workspace` bytes; `blas` is (sgemm, dgemm,
-set_threads or null, the thread pool's af_parallel). A nonzero
+set_threads or null, the thread pool's af_parallel, the table of `onednn.c` or null). A nonzero
 result is a launch failure code.
 """
 
@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from autofuse.kernel.onednn import DnnlCall
 from autofuse.ops.types import AutofuseError, Literal, TensorType
 from autofuse.records import Blame
 
 ALIGNMENT = 64
+DnnlCalls = tuple[tuple[DnnlCall, ...], ...]
 
 
 class BlamedError(AutofuseError):
@@ -69,7 +71,8 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Everything one shared library is built from; `workspace` is in bytes."""
+    """Everything one shared library is built from; `workspace` is in bytes. `calls` are those of
+    oneDNN, each by its pieces, that are made ready when the library is loaded."""
 
     sources: tuple[Source, ...]
     entry: str
@@ -77,6 +80,7 @@ class Program:
     outputs: tuple[TensorType, ...]
     constants: tuple[Literal, ...] = ()
     workspace: int = 0
+    calls: DnnlCalls = ()
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.entry):
@@ -95,6 +99,7 @@ class Artifact:
     outputs: tuple[TensorType, ...]
     constants: tuple[Literal, ...]
     workspace: int
+    calls: DnnlCalls = ()
 
 
 class AnyArtifact(Protocol):

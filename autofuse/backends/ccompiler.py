@@ -134,6 +134,7 @@ def compile_program(
             program.outputs,
             program.constants,
             program.workspace,
+            program.calls,
         ),
         compile_s=sum(step.cost_s for step in steps),
         spent_s=time.perf_counter() - started,

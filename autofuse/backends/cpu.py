@@ -6,28 +6,34 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
+from itertools import chain
 
 from autofuse.backends.base import Program, Source
+from autofuse.backends.blas import blas_name
 from autofuse.backends.cache import content_key
 from autofuse.backends.ccompiler import BASE_FLAGS, LINK_FLAGS, LINK_LIBRARIES
 from autofuse.backends.codes import library_code
 from autofuse.backends.entry import (
     ENTRY,
+    DnnlCallee,
     KernelCall,
+    dnnl_text,
     entry_text,
     library_task,
     runtime_text,
     same_kernel,
 )
+from autofuse.backends.onednn import OneDnnError, onednn
 from autofuse.backends.pool import pool_source
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
-from autofuse.kernel.gemm import uses_blas
+from autofuse.kernel.gemm import library_of
 from autofuse.kernel.ir import Kernel
 from autofuse.kernel.lower import extract, lower
+from autofuse.kernel.onednn import DnnlCall, dnnl_group, pieces
 from autofuse.kernel.render import c_iterations, render_c
 from autofuse.plan.legality import check_plan
-from autofuse.plan.parameters import MATH, VECTOR_BITS
+from autofuse.plan.parameters import BLAS, C_IMPL, MATH, ONEDNN, THREADS, VECTOR_BITS
 from autofuse.plan.schedule import Run, kernel_runs, schedule
 from autofuse.plan.types import Candidate, LaunchConfig
 
@@ -101,10 +107,16 @@ def program(graph: Graph, candidate: Candidate) -> Program:
     """What to compile for a candidate. Raises PlanError for a plan that does not fit the graph."""
     check_plan(graph, candidate.plan)
     plan = schedule(graph, candidate)
-    calls: dict[Run, KernelCall] = {}
+    calls: dict[Run, KernelCall | DnnlCallee] = {}
     units: dict[tuple[str, ...], dict[str, str]] = {}
+    prepared: list[tuple[DnnlCall, ...]] = []
     for run in kernel_runs(plan.steps):
-        if uses_blas(run.graph, run.group, run.launch, C) or same_kernel(run) in calls:
+        library = library_of(run.graph, run.group, run.launch, C)
+        if library == BLAS or same_kernel(run) in calls:
+            continue
+        if library == ONEDNN:
+            calls[same_kernel(run)] = DnnlCallee(len(prepared))
+            prepared.append(_pieces_of(run))
             continue
         kernel = rendered(extract(run.graph, run.group)[0], run.launch)
         name, text = named(kernel.text, run.launch)
@@ -119,15 +131,39 @@ def program(graph: Graph, candidate: Candidate) -> Program:
         outputs=graph.output_types,
         constants=plan.constants,
         workspace=plan.workspace,
+        calls=tuple(prepared),
     )
 
 
-def kernel_code(run: Run) -> str:
-    """The digest of one kernel's text and flags (see `backends/codes.py`).
+def _pieces_of(run: Run) -> tuple[DnnlCall, ...]:
+    found = dnnl_group(run.graph, run.group)
+    assert found is not None
+    return pieces(found.call, THREADS.of(run.launch))
 
-    Raises AutofuseError for a group that cannot be lowered."""
-    if uses_blas(run.graph, run.group, run.launch, C):
-        return library_code(run, library_task(run), *ENTRY_FLAGS)
+
+def lacking(candidate: Candidate) -> str:
+    """Which library that a candidate calls is missing on this machine, in a sentence; "" where none
+    is."""
+    launches = (*candidate.launches, *chain(*candidate.bodies))
+    if all(launch.get(C_IMPL.name, BLAS) != ONEDNN for launch in launches):
+        return ""
+    try:
+        onednn()
+    except OneDnnError as error:
+        return str(error)
+    return ""
+
+
+def kernel_code(run: Run) -> str:
+    """The digest of one kernel's text and flags (see `backends/codes.py`), of a library call with
+    the library's version.
+
+    Raises AutofuseError for a group that cannot be lowered, and for a library that is missing."""
+    library = library_of(run.graph, run.group, run.launch, C)
+    if library == BLAS:
+        return library_code(run, blas_name(), library_task(run), *ENTRY_FLAGS)
+    if library == ONEDNN:
+        return library_code(run, onednn().name, repr(_pieces_of(run)), dnnl_text(), *ENTRY_FLAGS)
     kernel = rendered(extract(run.graph, run.group)[0], run.launch)
     flags = (*BASE_FLAGS, *flags_of(run.launch))
     return content_key(["kernel", *flags, C.prelude, kernel.text, str(kernel.iterations)])

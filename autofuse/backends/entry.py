@@ -1,17 +1,20 @@
 """The entry of a CPU program: a schedule's steps as C calls.
 
-`blas` holds sgemm, dgemm, set_threads (or null) and parallel (see `pool.c`).
+`blas` holds sgemm, dgemm, set_threads (or null), parallel (see `pool.c`) and what calls of oneDNN
+need (see `onednn.c`), or null.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
 from autofuse.kernel.gemm import library_product, uses_blas
 from autofuse.kernel.lower import extract
+from autofuse.kernel.onednn import dnnl_group
 from autofuse.ops.contraction import GemmForm
 from autofuse.ops.dtypes import DType
 from autofuse.plan.groups import reads
@@ -52,14 +55,24 @@ class KernelCall:
     iterations: int
 
 
+@dataclass(frozen=True, slots=True)
+class DnnlCallee:
+    """The place of a call of oneDNN among those of its program."""
+
+    number: int
+
+
+Callees = Mapping[Run, KernelCall | DnnlCallee]
+
+
 def same_kernel(run: Run) -> Run:
     """Runs of one group under one configuration are one kernel, whatever buffers they use."""
     return Run(run.graph, run.group, run.launch, (), ())
 
 
-def entry_text(graph: Graph, plan: Schedule, calls: Mapping[Run, KernelCall]) -> str:
+def entry_text(graph: Graph, plan: Schedule, calls: Callees) -> str:
     """The translation unit of the entry; kernels are declared here and defined elsewhere."""
-    heads = {call.name: call for call in calls.values()}
+    heads = {call.name: call for call in calls.values() if isinstance(call, KernelCall)}
     gemms = [r for r in kernel_runs(plan.steps) if uses_blas(r.graph, r.group, r.launch, C)]
     numbers = {run: i for i, run in enumerate(dict.fromkeys(map(same_kernel, gemms)))}
     lines = [C.prelude, _RUNTIME]
@@ -67,6 +80,8 @@ def entry_text(graph: Graph, plan: Schedule, calls: Mapping[Run, KernelCall]) ->
         lines += [heads[name].head, *_task(heads[name])]
     for run, number in numbers.items():
         lines += _gemm_task(run, number)
+    if any(isinstance(call, DnnlCallee) for call in calls.values()):
+        lines.append(dnnl_text())
     lines += [_spaces(graph, plan), _CLOCK]
     lines += _entry(plan, calls, numbers, profiled=True)
     lines += _entry(plan, calls, numbers, profiled=False)
@@ -81,6 +96,11 @@ def runtime_text() -> str:
     call = KernelCall("KERNEL", "void KERNEL(void);", 1, 1)
     bare = Graph((), (), ())
     return "\n".join([entry_text(bare, plan, {}), *_task(call)])
+
+
+def dnnl_text() -> str:
+    """What runs calls of oneDNN, whichever they are."""
+    return files("autofuse.backends").joinpath("onednn.c").read_text()
 
 
 def library_task(run: Run) -> str:
@@ -101,7 +121,7 @@ def _spaces(graph: Graph, plan: Schedule) -> str:
 
 
 def _entry(
-    plan: Schedule, calls: Mapping[Run, KernelCall], gemms: Mapping[Run, int], profiled: bool
+    plan: Schedule, calls: Callees, gemms: Mapping[Run, int], profiled: bool
 ) -> Iterator[str]:
     """The entry; the profiled one adds the microseconds of each group to `us[group]`."""
     extra = ", double *us" if profiled else ""
@@ -111,6 +131,9 @@ def _entry(
     yield "  char *const work = (char *)workspace;"
     yield "  const af_parallel parallel = (af_parallel)blas[3];"
     yield "  (void)work; (void)buffers; (void)parallel;"
+    may_fail = any(isinstance(call, DnnlCallee) for call in calls.values())
+    if may_fail:
+        yield "  int32_t failed = 0;"
     if profiled:
         yield "  double before_us = af_now_us(), after_us;"
     if gemms:
@@ -127,12 +150,12 @@ def _entry(
         yield "  if (set) set(before);"
     if profiled:
         yield "  (void)before_us;"
-    yield "  return 0;"
+    yield f"  return {'failed' if may_fail else 0};"
     yield "}"
 
 
 def _steps(
-    steps: Iterable[Step], calls: Mapping[Run, KernelCall], gemms: Mapping[Run, int], depth: int
+    steps: Iterable[Step], calls: Callees, gemms: Mapping[Run, int], depth: int
 ) -> Iterator[str]:
     pad = "  " * depth
     for step in steps:
@@ -152,24 +175,35 @@ def _steps(
                 yield f"{pad}}}"
 
 
-def _call(
-    run: Run, calls: Mapping[Run, KernelCall], gemms: Mapping[Run, int], pad: str
-) -> Iterator[str]:
+def _call(run: Run, calls: Callees, gemms: Mapping[Run, int], pad: str) -> Iterator[str]:
     inputs: tuple[Ref, ...]
     threads = THREADS.of(run.launch)
     same = same_kernel(run)
-    if same in gemms:
+    callee = calls.get(same)
+    if isinstance(callee, DnnlCallee):
+        yield f"{pad}{{ void *p[] = {{{_operands(run)}, blas[4], 0, &failed}};"
+        yield f"{pad}  af_dnnl_call(p, {callee.number}, parallel, {threads}); }}"
+        return
+    if callee is None:
         task, total = f"t_gemm{gemms[same]}", gemm_slices(run)
         place = dict(zip(reads(run.graph, run.group.nodes), run.reads, strict=True))
         found = _product(run)
         inputs, extra = (place[found.lhs], place[found.rhs]), ["blas"]
     else:
-        task, total = f"t_{calls[same].name}", calls[same].iterations
+        task, total = f"t_{callee.name}", callee.iterations
         inputs, extra = _inputs(run), []
     table = ", ".join([*(_address(r) for r in (*inputs, *run.writes)), *extra])
     start = "parallel(" if threads > 1 and total > 1 else ""
     how = f"{start}{task}, p, {total}, {threads})" if start else f"{task}(p, 0, {total})"
     yield f"{pad}{{ void *p[] = {{{table}}}; {how}; }}"
+
+
+def _operands(run: Run) -> str:
+    """The arrays of a call of oneDNN: source, weights, result."""
+    place = dict(zip(reads(run.graph, run.group.nodes), run.reads, strict=True))
+    found = dnnl_group(run.graph, run.group)
+    assert found is not None
+    return ", ".join(map(_address, (place[found.lhs], place[found.rhs], *run.writes)))
 
 
 def _inputs(run: Run) -> tuple[Ref, ...]:

@@ -15,6 +15,8 @@ import numpy as np
 
 from autofuse.backends.base import ALIGNMENT, Artifact, LaunchError
 from autofuse.backends.blas import blas_pointers
+from autofuse.backends.onednn import OneDnnError
+from autofuse.backends.onednn_calls import PreparedCalls
 from autofuse.backends.pool import pool_pointer
 from autofuse.ops.types import AutofuseError, TensorType
 from autofuse.records import Blame
@@ -76,6 +78,16 @@ def _is_whole(artifact: Artifact, error: Exception) -> bool:
     return artifact.path.is_file() and "Cannot allocate memory" not in str(error)
 
 
+def _prepared(artifact: Artifact) -> PreparedCalls | None:
+    """The artifact's calls of oneDNN, which is not even looked for where there are none."""
+    if not artifact.calls:
+        return None
+    try:
+        return PreparedCalls(artifact.calls)
+    except OneDnnError as error:
+        raise LaunchError(f"the plan cannot run here: {error}", error.blame) from error
+
+
 def _give_back(free: list[np.ndarray], memory: np.ndarray) -> None:
     if len(free) < _KEPT_PER_OUTPUT:
         free.append(memory)
@@ -96,7 +108,9 @@ class LoadedLibrary:
         self.workspace = np.empty(artifact.workspace + ALIGNMENT, np.uint8)
         start = self.workspace.ctypes.data
         self._workspace_address = start + -start % ALIGNMENT
-        self._blas = (ctypes.c_void_p * 4)(*blas_pointers(), pool_pointer())
+        self._calls = _prepared(artifact)
+        dnnl = 0 if self._calls is None else self._calls.address
+        self._blas = (ctypes.c_void_p * 5)(*blas_pointers(), pool_pointer(), dnnl)
         try:
             self._handle: ctypes.CDLL | None = ctypes.CDLL(str(artifact.path))
             self._entry = self._handle[artifact.entry]
@@ -124,6 +138,8 @@ class LoadedLibrary:
             if self._handle is not None:
                 _ctypes.dlclose(self._handle._handle)
                 self._handle = None
+                if self._calls is not None:
+                    self._calls.close()
 
     def run(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None

@@ -10,6 +10,11 @@ from pathlib import Path
 
 # Assumed where the kernel does not tell (some containers hide /sys): a common server size.
 FALLBACK_CACHE_BYTES = 32 << 20
+_TELLING = (
+    "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16",
+    "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8", "asimd", "asimdhp", "sve", "sve2", "bf16",
+    "i8mm",
+)  # fmt: skip
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -45,6 +50,13 @@ def isa_digest() -> str:
     info = _cpuinfo()
     flags = sorted((info.get("flags") or info.get("Features") or "").split())
     return sha256(" ".join([platform.machine(), *flags]).encode()).hexdigest()[:16]
+
+
+def instruction_sets() -> tuple[str, ...]:
+    """Those of this machine that matter to kernels, as Linux spells them."""
+    info = _cpuinfo()
+    flags = set((info.get("flags") or info.get("Features") or "").split())
+    return tuple(name for name in _TELLING if name in flags)
 
 
 def vector_bits() -> int:

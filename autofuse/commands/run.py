@@ -62,6 +62,8 @@ def run(
     arrays, origin = _inputs(graph, inputs, seed)
     kind = asked_device(device, target)
     compiled = compile_graph(graph, device=kind.name, target=target, db=db, plan=plan)
+    for line in compiled.notes:
+        note(line)
     results = dict(zip(output_keys(graph), compiled(*arrays), strict=True))
     if output is not None:
         write_whole(output, lambda path: write_arrays(path, results))

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from autofuse.baselines import BASELINES, explain
+from autofuse.commands.boundaries import contest_lines
 from autofuse.commands.common import (
     DbOption,
     DeviceOption,
@@ -69,11 +70,12 @@ def show(
     speaker = kind if dialect in (None, kind.dialect.name) else speaking(str(dialect))
     chosen, candidate = _candidate(graph, plan, kind, target, db)
     data = _data(name, graph, chosen, candidate, kind)
+    data["contests"] = _contests(data["groups"], graph, candidate, kind, db)
     lines = list(_tree(data)) if not (why or text) else []
     if why:
         told, found = _why(graph, chosen, candidate, kind, target, db)
         data |= found
-        lines += told
+        lines += [*told, *contest_lines(graph, data["contests"])]
     if text:
         spoken = candidate if speaker is kind else _spoken(graph, candidate, speaker)
         data["kernels"] = list(_kernels(graph, spoken, speaker))
@@ -87,12 +89,14 @@ def _candidate(
     graph: Graph, plan: str | None, kind: DeviceKind, target: str, db: str | None
 ) -> tuple[str, Candidate]:
     """The plan asked for and its name; asked for none, what `autofuse.compile` would use."""
-    from autofuse.tuning import best_plan, plan_named
-    from autofuse.tuning.plans import BEST, untuned_candidate
+    from autofuse.tuning import plan_named
+    from autofuse.tuning.plans import BEST, known_plans, untuned_candidate
 
     if plan is not None:
         return plan, plan_named(graph, plan, device=kind.name, target=target, db=db)
-    known = best_plan(graph, device=kind.name, target=target, db=db)
+    known, passed = known_plans(graph, kind.backend, db)
+    for one in passed:
+        note(str(one))
     if known is not None:
         return BEST, known.candidate
     untuned = untuned_candidate(graph, kind)
@@ -114,6 +118,19 @@ def _data(
         },
         **plan_data(graph, candidate, kind.dialect),
     }
+
+
+def _contests(
+    groups: list[dict[str, Any]], graph: Graph, candidate: Candidate, kind: DeviceKind,
+    db: str | None,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Who was timed computing each lone product or convolution; its group is told too."""
+    from autofuse.tuning.contests import plan_contests
+
+    found = [contest.to_json() for contest in plan_contests(graph, candidate, kind, db)]
+    for one in found:
+        groups[one["kernel"]]["contest"] = one
+    return found
 
 
 def _tree(data: dict[str, Any]) -> Iterator[str]:
@@ -171,7 +188,8 @@ def _spoken(graph: Graph, candidate: Candidate, speaker: DeviceKind) -> Candidat
 
 def _kernels(graph: Graph, candidate: Candidate, speaker: DeviceKind) -> Iterator[dict[str, Any]]:
     """The text of every distinct kernel, in the order they first run."""
-    from autofuse.kernel.gemm import uses_blas
+    from autofuse.kernel.gemm import library_of
+    from autofuse.tuning.contests import NAMES
 
     seen: set[tuple[Any, ...]] = set()
     for run in kernel_runs(schedule(graph, candidate).steps):
@@ -180,8 +198,9 @@ def _kernels(graph: Graph, candidate: Candidate, speaker: DeviceKind) -> Iterato
             continue
         seen.add(key)
         nodes = list(run.group.nodes)
-        if uses_blas(run.graph, run.group, run.launch, speaker.dialect):
-            yield {"name": None, "nodes": nodes, "library": "BLAS", "text": None}
+        library = library_of(run.graph, run.group, run.launch, speaker.dialect)
+        if library:
+            yield {"name": None, "nodes": nodes, "library": NAMES[library], "text": None}
             continue
         name, text = speaker.kernel_text(run)
         yield {"name": name, "nodes": nodes, "library": None, "text": text}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -185,14 +186,15 @@ def query(
 
     It is the best on this device; with none known the exit code is 4.
     """
-    from autofuse.tuning import best_plan
+    from autofuse.tuning.plans import known_plans, none_known
 
     name, graph = load_workload(source)
     kind = asked_device(device, target)
     kind.must_be_timed()
-    known = best_plan(graph, device=kind.name, target=target, db=db)
+    known, passed = known_plans(graph, kind.backend, db)
     if known is None:
-        emit(form, {"found": False}, [f"no plan is known for {name} on this device: tune it first"])
+        nothing = {"found": False, "passed_over": [asdict(one) for one in passed]}
+        emit(form, nothing, [none_known(name, passed)])
         raise typer.Exit(NOT_FOUND)
     data = {"found": True, **known.to_json()}
     timing = known.measurement.timing
@@ -204,6 +206,7 @@ def query(
     ]
     if known.stale:
         lines.append(f"stale: {', '.join(known.stale)} changed since it was measured")
+    lines += [f"note: {one}" for one in passed]
     emit(form, data, lines)
 
 

@@ -18,7 +18,7 @@ from autofuse.kernel.values import ElementSource, Frame, memory
 from autofuse.plan.forms import Form
 from autofuse.plan.groups import is_inline
 from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.parameters import LOOP_UNROLL, STAGE, TILE, WALK
+from autofuse.plan.parameters import LOOP_UNROLL, MERGE, STAGE, TILE, WALK
 from autofuse.plan.tiles import Tiles, tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
@@ -35,8 +35,8 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
     """The kernel that computes a group given as its own graph (see `extract`).
 
     Parameters are the group's inputs `in0..` in order, then its outputs `out0..`. Reads the launch
-    parameters TILE, LOOP_UNROLL and STAGE; the others are left to passes and the printer as facts.
-    Raises LoweringError when the group is not a legal kernel, or a loop's iterations are no
+    parameters TILE, LOOP_UNROLL, STAGE and MERGE; the others are left to passes and the printer as
+    facts. Raises LoweringError when the group is not a legal kernel, or a loop's iterations are no
     multiple of `loop_unroll`, and LaunchSettingError."""
     emitter, sources = Emitter(), _sources(group)
     params = [
@@ -56,7 +56,8 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
         if tiles is not None:
             emit_tiles(group, form, tiles, emitter, frame, targets, launch)
         elif form.kind == "row":
-            BlockPerRow(group, form, emitter, frame, targets).emit(STAGE.of(launch))
+            rows = BlockPerRow(group, form, emitter, frame, targets, merge=MERGE.of(launch))
+            rows.emit(STAGE.of(launch))
         else:
             items = ThreadPerElement(group, form, emitter, frame, targets)
             items.emit(TILE.of(launch), LOOP_UNROLL.of(launch))

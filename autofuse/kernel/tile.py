@@ -13,14 +13,16 @@ from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Local, Panel, statements
 from autofuse.kernel.tile_block import LANES, Scratch, TileBlock, TileRun, TileSettings
+from autofuse.kernel.tile_online import emit_online
 from autofuse.kernel.tile_rows import emit_rows
 from autofuse.kernel.tile_walk import copied_runs, walkers, whole_taps
 from autofuse.kernel.values import ElementSource, Frame
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load
 from autofuse.ops.spec import Index
-from autofuse.plan.forms import Form
-from autofuse.plan.tiles import Contraction, Tiles
+from autofuse.plan.forms import ROW_SCRATCH, Form
+from autofuse.plan.online import online_of
+from autofuse.plan.tiles import Contraction, Tiles, row_scratch
 from autofuse.plan.types import LaunchConfig
 
 # Bytes of scratch of a block, which are on a thread's stack on a CPU: half of what it usually has.
@@ -35,10 +37,16 @@ def emit_tiles(
     the buffer of each output. Raises LoweringError where a block would keep more than MOST_SCRATCH
     bytes."""
     settings = TileSettings.of(launch)
-    block = TileBlock(graph, form, tiles, emitter, frame, targets, settings)
+    online = online_of(graph, form, tiles)
+    if not settings.column_block and row_scratch(graph, form, tiles) <= ROW_SCRATCH:
+        online = None
+    turned = online is not None
+    block = TileBlock(graph, form, tiles, emitter, frame, targets, settings, turned=turned)
     before = len(emitter.body)
     with block.grid():
-        if tiles.columns:
+        if online is not None:
+            emit_online(block, online)
+        elif tiles.columns:
             _emit_columns(block)
         else:
             emit_rows(block)

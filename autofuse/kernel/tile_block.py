@@ -92,7 +92,7 @@ class TileBlock:
 
     def __init__(
         self, graph: Graph, form: Form, tiles: Tiles, emitter: Emitter, frame: Frame,
-        targets: dict[Value, str], settings: TileSettings,
+        targets: dict[Value, str], settings: TileSettings, *, turned: bool = False,
     ) -> None:  # fmt: skip
         self.graph, self.form, self.tiles, self.e = graph, form, tiles, emitter
         self.base, self.targets, self.tags = frame, targets, dict(form.tags)
@@ -100,9 +100,10 @@ class TileBlock:
         self.s = s = replace(settings, columns=max(1, settings.columns * 4 // widest))
         self.rows = self._extent(tiles.rows)
         self.columns = self._extent(tiles.columns) // tiles.groups
-        # Blocks of one height, as far as tiles allow.
-        blocks = -(-self.rows // max(s.row_block // s.rows * s.rows, s.rows))
-        self.height = -(-self.rows // (blocks * s.rows)) * s.rows
+        # Blocks of one height, as far as tiles allow (`turned`: rows are the columns of tiles).
+        unit = s.columns if turned else s.rows
+        blocks = -(-self.rows // max(s.row_block // unit * unit, unit))
+        self.height = -(-self.rows // (blocks * unit)) * unit
         wide = min(s.column_block or self.columns, self.columns)
         self.width = min(-(-wide // s.columns) * s.columns, self.columns)
         self.batch: dict[int, Expr] = {}
@@ -321,11 +322,18 @@ class TileBlock:
         """The right operand of one panel: as it lies, or packed, the last one filled up."""
         if self.s.pack or count < self.s.columns:
             return self._packed(p, column, count, cut, number)
+        found = self.right_in_memory(p, column, count, cut, number)
+        return found or self._packed(p, column, count, cut, number)
+
+    def right_in_memory(
+        self, p: Contraction, column: Expr, count: int, cut: int, number: Expr
+    ) -> RightPanel | None:
+        """A panel of the right operand where it lies in memory, columns next to each other."""
         width, term = symbol("column", p.width), symbol("term", p.terms)
         index = self.out_index(p, ix.lit(0), width)
         found = matrix_of(self.base, p, p.right, index, width, term)
         if found is None or found.outer != 1:
-            return self._packed(p, column, count, cut, number)
+            return None
         first = ix.imul(ix.imul(number, cut), found.inner)
         start = ix.iadd(ix.iadd(found.start, column), first)
         return RightPanel(Panel(found.buffer, start, found.inner), count)

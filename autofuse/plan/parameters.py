@@ -20,6 +20,8 @@ ITEM, ROW, LOOP, GEMM, PRODUCT = "item", "row", "loop", "gemm", "product"
 # A product whose columns index both operands: a depthwise convolution, which only C has tiles of.
 DIAGONAL = "diagonal"
 LOOPS = (ITEM, ROW, LOOP)
+# Who computes what a library could.
+BLAS, ONEDNN, GENERATED = "blas", "onednn", "loops"
 # Kernels that may have tiles: products alone, which may also be library calls, and fused ones.
 TILES = (GEMM, PRODUCT)
 
@@ -95,8 +97,8 @@ def _table(*rows: LaunchParameter[Any]) -> LaunchTable:
 
 # What every dialect knows.
 IMPL = LaunchParameter(
-    "impl", str, ("blas", "loops"), "blas",
-    "A product is a library call or generated loops.", (GEMM,),
+    "impl", str, (BLAS, GENERATED), BLAS,
+    "Who computes a product: a library or generated loops.", (GEMM,),
 )  # fmt: skip
 MATH = LaunchParameter(
     "math", str, ("strict", "relaxed"), "strict",
@@ -127,6 +129,12 @@ STAGE = LaunchParameter(
     (ROW, PRODUCT), spelled=True,
 )  # fmt: skip
 
+MERGE = LaunchParameter(
+    "merge", str, ("runs", "ranks"), "ranks",
+    "Sorted runs are merged one element after another from both ends, or every element finds its "
+    "own place in a search.", (ROW, PRODUCT),
+)  # fmt: skip
+
 MICRO = LaunchParameter(
     "micro", str,
     ("6x64", "14x32", "8x48", "12x32", "28x16", "4x64", "2x64", "1x64", "6x16", "4x24", "3x32"),
@@ -139,7 +147,8 @@ ROW_BLOCK = LaunchParameter(
 )  # fmt: skip
 COLUMN_BLOCK = LaunchParameter(
     "column_block", int, (0, 32, 64, 128, 256, 512, 1024), 0,
-    "Columns of a product that one block computes (0: all).", (*TILES, DIAGONAL), least=0,
+    "Columns of a product that one block computes (0: all), or has at once where they are folded "
+    "as they come.", (*TILES, DIAGONAL), least=0,
 )  # fmt: skip
 TERM_BLOCK = LaunchParameter(
     "term_block", int, (0, 128, 256, 512, 1024), 0,
@@ -157,6 +166,11 @@ WALK = LaunchParameter(
     "The patches of a convolution are read where they lie in the image, tap after tap, not copied "
     "to rows first.", (*TILES, DIAGONAL), spelled=True,
 )  # fmt: skip
+C_IMPL = replace(
+    IMPL, choices=(BLAS, ONEDNN, GENERATED), kinds=(*TILES, ITEM, ROW, DIAGONAL),
+    doc="Who computes a product: BLAS, generated loops or oneDNN, where it is installed. That may "
+    "also compute a lone convolution, which is otherwise a kernel whatever is said.",
+)  # fmt: skip
 THREADS = LaunchParameter(
     "threads", int, (1,), 1,
     "Threads that work on a kernel together: 1 or as many as there are cores.",
@@ -173,10 +187,11 @@ STREAM = LaunchParameter(
 )  # fmt: skip
 C_LAUNCH = _table(
     THREADS,
-    IMPL,
+    C_IMPL,
     MATH,
     VECTOR_BITS,
     STAGE,
+    MERGE,
     TILE,
     LOOP_UNROLL,
     STREAM,

@@ -80,7 +80,9 @@ def tiles_of(graph: Graph, form: Form, *, diagonal: bool = False) -> Tiles | Non
     shared = columns.pop()
     if columns or not form.parallel or len({p.groups for p in products}) > 1:
         return None
-    if any(p.terms > ROW_SCRATCH and _is_packed(graph, form, p) for p in products):
+    inside = set() if shared else set(form.nodes)
+    copied = [p for p in products if graph[p.node].inputs[p.left].node not in inside]
+    if any(p.terms > ROW_SCRATCH and _is_packed(graph, form, p) for p in copied):
         return None
     batch = set(range(len(form.parallel))) - rows - set(shared)
     return Tiles(tuple(sorted(batch)), tuple(sorted(rows)), tuple(sorted(shared)), products)

@@ -19,13 +19,15 @@ class CompiledPlan:
     used in place on the current stream (the results are then CuPy arrays, which all of them take
     by DLPack), or NumPy's. `origin` says where the plan came from ("best ..." or a baseline's
     name), `device` where it runs. Results are tuples of arrays whose memory is used again once the
-    caller has let go of them. `mode` is "graph" (the default) or "eager" on CUDA."""
+    caller has let go of them. `mode` is "graph" (the default) or "eager" on CUDA. `notes` are
+    sentences about better plans that cannot be built here."""
 
     def __init__(
-        self, backend: Backend, graph: Graph, candidate: Candidate, origin: str, mode: str = ""
-    ) -> None:
+        self, backend: Backend, graph: Graph, candidate: Candidate, origin: str, mode: str = "",
+        notes: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
         built = backend.build(backend.program(graph, candidate))
-        self.graph, self.candidate, self.origin = graph, candidate, origin
+        self.graph, self.candidate, self.origin, self.notes = graph, candidate, origin, notes
         self.device, self.compile_s = backend.name, built.compile_s
         self._loaded: Runnable = backend.load(built.artifact, mode)
 

@@ -20,7 +20,14 @@ from autofuse.records import Environment
 from autofuse.runtime.compiled import CompiledPlan
 from autofuse.tuning.cache_state import cache_state
 from autofuse.tuning.evaluate import BuildResult, build, kernels_of
-from autofuse.tuning.plans import BEST, FUSED, best_plan, plan_named, untuned_candidate
+from autofuse.tuning.plans import (
+    BEST,
+    FUSED,
+    best_plan,
+    known_plans,
+    plan_named,
+    untuned_candidate,
+)
 from autofuse.tuning.refusals import kept_apart
 from autofuse.tuning.together import time_together
 from tuning_db import Store
@@ -39,7 +46,8 @@ def compile(  # autofuse.compile is the public name
     plan: str | Candidate | None = None,
     mode: str = "",
 ) -> CompiledPlan:
-    """A callable for `graph`: the best plan known, else one by rules; `.origin` says which.
+    """A callable for `graph`: the best plan known that can be built here, else one by rules;
+    `.origin` says which, and `.notes` of better ones what they lack here.
 
     `target` names a GPU that device "cuda-emulated" stands for. `plan` asks for a plan by name or
     gives it. `mode` says how device "cuda" issues it: "graph" (the default) or "eager". Raises
@@ -51,12 +59,14 @@ def compile(  # autofuse.compile is the public name
     if isinstance(plan, Candidate):
         return CompiledPlan(backend, graph, plan, plan.origin or "given", mode)
     if plan is None:
-        known = best_plan(graph, device=device, target=target, db=db)
+        known, passed = known_plans(graph, backend, db)
+        notes = tuple(map(str, passed))
         if known is not None:
-            origin = f"best ({known.candidate.origin})"
-            return CompiledPlan(backend, graph, known.candidate, origin, mode)
+            best = "best that can be built here" if passed else BEST
+            origin = f"{best} ({known.candidate.origin})"
+            return CompiledPlan(backend, graph, known.candidate, origin, mode, notes)
         untuned = untuned_candidate(graph, kind)
-        return CompiledPlan(backend, graph, untuned, untuned.origin, mode)
+        return CompiledPlan(backend, graph, untuned, untuned.origin, mode, notes)
     found = plan_named(graph, plan, device=device, target=target, db=db)
     return CompiledPlan(backend, graph, found, plan, mode)
 

@@ -178,6 +178,10 @@ class Job:
         """Whether a measured plan fits the memory."""
         return self.max_memory is None or self.fits(candidate_from_json(record.candidate).plan)
 
+    def lacking(self, record: Measurement) -> str:
+        """What a measured plan calls that is not here, in a sentence; "" where nothing is."""
+        return self.backend.lacking(candidate_from_json(record.candidate))
+
     def ranked(self, most: int) -> list[Measurement]:
         """At most so many records of what works, is current and fits the memory, fastest first."""
         timed = [(m.timing.median_us, d) for d, m in self.stored.items() if m.timing is not None]

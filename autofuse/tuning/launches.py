@@ -6,11 +6,11 @@ import json
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.parameters import stored_launch
+from autofuse.plan.parameters import IMPL, stored_launch
 from autofuse.plan.types import FusionGroup, LaunchConfig
 from autofuse.search import make_searcher
 from autofuse.search.protocol import Chooser, Outcome, Proposal, Searcher
@@ -56,16 +56,18 @@ class LaunchProblem:
 
     def seeds(self) -> Sequence[Mapping[str, int | str | bool]]:
         """The default, then what differs from it in one setting: settings act nearly independently
-        of each other, so these tell a sampler most. The setting asked first, how widely a kernel is
-        spread, is changed last: its default follows from the work there is."""
-        others: list[dict[str, int | str | bool]] = []
+        of each other, so these tell a sampler most. Whoever may compute a product or a convolution
+        does it once. The setting asked first, how widely a kernel is spread, is changed last: its
+        default follows from the work there is."""
+        others: list[list[dict[str, int | str | bool]]] = []
 
         def default(name: str, options: tuple[int | str | bool, ...]) -> int | str | bool:
-            others.append({name: options[1]} if len(options) > 1 else {})
+            competing = f".{IMPL.name}." in name
+            others.append([{name: o} for o in (options[1:] if competing else options[1:2])])
             return options[0]
 
         self.propose(default)
-        return [{}, *(change for change in (*others[1:], *others[:1]) if change)]
+        return [{}, *chain(*others[1:], *others[:1])]
 
     def propose(self, choose: Chooser) -> Proposal:
         """One configuration; its key is its canonical text."""

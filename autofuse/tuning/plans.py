@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from autofuse.backends.registry import Backend
 from autofuse.baselines import BASELINES, LAUNCH_RULES, baseline_named
 from autofuse.devices import DeviceKind, device_named
 from autofuse.graph.canonical import canonical, digest
@@ -29,12 +31,27 @@ BEST = "best"
 
 
 @dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A plan that would be the best known, if what it calls were on this machine; `lacking` says
+    what is not."""
+
+    plan_digest: str
+    time_us: float
+    lacking: str
+
+    def __str__(self) -> str:
+        return f"plan {self.plan_digest} was found to be the best, but {self.lacking}"
+
+
+@dataclass(frozen=True, slots=True)
 class KnownPlan:
-    """The best plan the database has for a workload on this device."""
+    """The best plan the database has for a workload on this device, of those that can be built
+    here; `passed_over` are those that cannot, the best first."""
 
     candidate: Candidate
     measurement: Measurement
     stale: tuple[str, ...]
+    passed_over: tuple[PassedOver, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The plan and its measurement as plain data."""
@@ -50,6 +67,7 @@ class KnownPlan:
             "q3_us": timing.q3_us,
             "max_rel_error": self.measurement.max_rel_error,
             "stale": list(self.stale),
+            "passed_over": [asdict(one) for one in self.passed_over],
             "plan": self.candidate.to_json(),
         }
 
@@ -91,18 +109,38 @@ def untuned_candidate(graph: Graph, kind: DeviceKind) -> Candidate:
 def best_plan(
     graph: Graph, *, device: str = "auto", target: str = "", db: str | None = None
 ) -> KnownPlan | None:
-    """The best plan known for `graph` on this device, or None.
+    """The best plan known for `graph` on this device that can be built here, or None.
 
     Raises AutofuseError for an unusable device, target or database."""
-    backend = device_named(device, target).backend
-    graph = canonical(graph)
+    return known_plans(graph, device_named(device, target).backend, db)[0]
+
+
+def known_plans(
+    graph: Graph, backend: Backend, db: str | None = None
+) -> tuple[KnownPlan | None, tuple[PassedOver, ...]]:
+    """The best plan known that can be built here, or None, and better ones that cannot."""
+    graph, passed = canonical(graph), list[PassedOver]()
+    environment = backend.environment()
     with Store.open(db) as store:
-        found = store.best(backend.environment(), digest(graph))
-    if found is None or found.measurement.timing is None:
-        return None
-    candidate = candidate_from_json(found.measurement.candidate, found.measurement.origin)
+        while True:
+            without = {one.plan_digest for one in passed}
+            found = store.best(environment, digest(graph), without=without)
+            if found is None or found.measurement.timing is None:
+                return None, tuple(passed)
+            one = found.measurement
+            candidate = candidate_from_json(one.candidate, one.origin)
+            lacking = backend.lacking(candidate)
+            if not lacking:
+                break
+            passed.append(PassedOver(candidate.digest, found.measurement.timing.median_us, lacking))
     found = stale_with_code(found, code_of(backend, graph, candidate))
-    return KnownPlan(candidate, found.measurement, found.stale)
+    return KnownPlan(candidate, one, found.stale, tuple(passed)), tuple(passed)
+
+
+def none_known(name: str, passed: Sequence[PassedOver]) -> str:
+    """That no plan is known which can be built here, in a sentence."""
+    text = f"no plan is known for {name} on this device"
+    return f"{text}: {passed[0]}" if passed else f"{text}: tune it first"
 
 
 def plan_named(
@@ -112,9 +150,9 @@ def plan_named(
     graph = canonical(graph)
     kind = device_named(device, target)
     if plan_name == BEST:
-        known = best_plan(graph, device=device, target=target, db=db)
+        known, passed = known_plans(graph, kind.backend, db)
         if known is None:
-            raise AutofuseError("no plan is known for this graph on this device: tune it first")
+            raise AutofuseError(none_known("this graph", passed))
         return known.candidate
     if plan_name == FUSED:
         return fused_candidate(graph, kind.space)

@@ -1,5 +1,6 @@
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 typedef _Float16 af_f16;
 typedef uint16_t af_bf16;
