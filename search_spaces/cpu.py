@@ -8,6 +8,7 @@ from typing import Any
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
+from autofuse.kernel.lower import walked_tiles
 from autofuse.kernel.onednn import DnnlCall, dnnl_group
 from autofuse.ops.spec import Family
 from autofuse.plan.binding import may_run_once
@@ -18,6 +19,7 @@ from autofuse.plan.parameters import (
     BLAS,
     C_IMPL,
     C_LAUNCH,
+    DIAGONAL,
     GEMM,
     GENERATED,
     ITEM,
@@ -33,6 +35,7 @@ from autofuse.plan.parameters import (
     TILES,
     TRANSPOSE,
     VECTOR_BITS,
+    WALK,
     LaunchParameter,
     canonical_launch,
 )
@@ -40,6 +43,7 @@ from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces.cpu_lanes import lane_options
 from search_spaces.cpu_rows import PARAMETERS, one_pass_options
 from search_spaces.cpu_tiles import tile_options
+from search_spaces.cpu_walks import walk_options
 from search_spaces.launch import (
     Chooser,
     Chosen,
@@ -99,7 +103,9 @@ class CpuLaunchSpace:
         self.pairs = pairs
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
-        return kernel_kind(graph, group, C)
+        kind = kernel_kind(graph, group, C)
+        walked = walked_tiles(graph, group) if kind == ITEM else None
+        return DIAGONAL if walked is not None else kind
 
     def default(self, graph: Graph, group: FusionGroup) -> LaunchConfig:
         return self.choose(graph, group, first_option, "")
@@ -116,7 +122,8 @@ class CpuLaunchSpace:
         kind = self.kind(graph, group)
         if may_run_once(graph, group.nodes):
             chooser = first_option  # it runs before any call: no choice is worth a measurement
-        facts = tile_facts(graph, group) if kind in TILES else None
+        tiled = kind in (*TILES, DIAGONAL)
+        facts = tile_facts(graph, group, diagonal=kind == DIAGONAL) if tiled else None
 
         def offer(row: LaunchParameter[Any], made: Chosen) -> tuple[Setting, ...]:
             if row is C_IMPL:
@@ -125,8 +132,10 @@ class CpuLaunchSpace:
                 return ()  # a library decides itself
             if row is PREPACK:
                 return _prepack(graph, group, facts, made)
-            if kind in TILES and (row.name in TILE_PARAMETERS or row is VECTOR_BITS):
+            if tiled and (row.name in TILE_PARAMETERS or row is VECTOR_BITS):
                 return self._tiled(row, made, facts)
+            if row is WALK:
+                return _walks(graph, group, kind)
             if row is THREADS:
                 return _threads(graph, group)
             if row is TILE:
@@ -164,6 +173,8 @@ class CpuLaunchSpace:
             return ()
         if row is VECTOR_BITS:
             return (self.vector_bits,)
+        if made.get(WALK.name):
+            return walk_options(row.name, facts, made["threads"], self.vector_bits)
         if row is BATCH_LANES:
             return (True, False) if facts.batch_last else ()
         if row is PAIRS:
@@ -193,6 +204,14 @@ def _prepack(
 def _threads(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
     first = 1 if _work(graph, group) < SERIAL_WORK else cores()
     return tuple(dict.fromkeys((first, cores(), 1)))
+
+
+def _walks(graph: Graph, group: FusionGroup, kind: str) -> tuple[Setting, ...]:
+    """Whether patches are read where they lie, where there are some."""
+    if kind == DIAGONAL:
+        return (True,)
+    walked = walked_tiles(graph, group) is not None
+    return (True, False) if walked else ()
 
 
 def _tiles(graph: Graph, group: FusionGroup, kind: str, threads: int) -> tuple[Setting, ...]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.emit import Emitter
-from autofuse.kernel.tile_block import TileBlock, TileSettings
+from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_lanes import TileLanes
+from autofuse.kernel.tile_parts import TileSettings
 from autofuse.kernel.values import Frame, memory
 from autofuse.ops.dtypes import DType
 from autofuse.plan.forms import Form
@@ -64,12 +65,13 @@ def _factors(graph: Graph, tiles: Tiles) -> set[DType]:
     return {graph.type_of(v).dtype for node in nodes for v in node.inputs[:2]}
 
 
-def tile_facts(graph: Graph, group: FusionGroup) -> TileFacts | None:
-    """The facts of the largest tile segment of a group; None where it has none."""
+def tile_facts(graph: Graph, group: FusionGroup, *, diagonal: bool = False) -> TileFacts | None:
+    """The facts of the largest tile segment of a group (of `diagonal` products); None where it has
+    none."""
     verdict = check_group(graph, group.nodes, group.outputs)
     found: list[TileFacts] = []
     for form in () if isinstance(verdict, Refusal) else verdict:
-        tiles = tiles_of(graph, form)
+        tiles = tiles_of(graph, form, diagonal=diagonal)
         if tiles is None:
             continue
         online = online_of(graph, form, tiles)
@@ -80,8 +82,9 @@ def tile_facts(graph: Graph, group: FusionGroup) -> TileFacts | None:
         item = max(graph[p.node].types[0].dtype.compute.itemsize for p in tiles.products)
         found.append(
             TileFacts(
-                extent(tiles.batch), extent(tiles.rows), max(p.width for p in tiles.products),
-                max(p.terms for p in tiles.products), not tiles.columns,
+                extent(tiles.batch) * tiles.groups, extent(tiles.rows),
+                max(p.width for p in tiles.products), max(p.terms for p in tiles.products),
+                not tiles.columns,
                 max((p.terms for p in online.sources), default=0) if online else 0,
                 row_scratch(graph, form, tiles) * item, item,
                 *_lying(graph, group, form, tiles),
@@ -103,5 +106,6 @@ def _lying(
     widest = max(tiles.products, key=lambda p: p.width * p.terms)
     found = block.left_in_memory(widest), block.right_in_memory(widest)
     left, right = (None if p is None else (p.outer, p.inner) for p in found)
-    along = TileLanes(graph, form, tiles, emitter, frame, {}, block.s).fit(512)
+    plain = tiles.groups == 1 and not widest.diagonal
+    along = TileLanes(graph, form, tiles, emitter, frame, {}, block.s).fit(512) if plain else None
     return left, right, along is not None

@@ -21,6 +21,7 @@ from autofuse.kernel.cuda_settings import Settings
 from autofuse.kernel.render import render_c
 from autofuse.kernel.render_cuda import render_cuda
 from autofuse.measure.check import check, reference_of
+from autofuse.ops.convolution import conv_attrs
 from autofuse.plan.groups import group_of, is_source
 from autofuse.plan.parameters import (
     C_LAUNCH,
@@ -139,6 +140,16 @@ def dots() -> Graph:
     return canonical(b.build([b.add("exp", made)]))
 
 
+def patches() -> Graph:
+    """A convolution, channels last, and what follows it."""
+    b = GraphBuilder()
+    x, k = b.input("x", (1, 12, 12, 16), "f32"), b.input("k", (3, 3, 16, 80), "f32")
+    last = (0, 3, 1, 2)
+    made = b.add("conv", x, k, **conv_attrs(2, lhs_axes=last, rhs_axes=(3, 2, 0, 1), out_axes=last,
+                                            low=(1, 1), high=(1, 1)))  # fmt: skip
+    return canonical(b.build([b.add("exp", made)]))
+
+
 def looped() -> Graph:
     body = GraphBuilder()
     body.input("t", (), "i32")
@@ -159,7 +170,8 @@ def ordered() -> Graph:
 GRAPHS = {"item": pointwise(), "turned": turned(), "row": rows_folded(), "loop": looped(),
           "short": rows_folded(512, 4096), "gemm": product(), "fused": fused(),
           "summed": summed(), "weighted": product(constant=True), "dots": dots(),
-          "ordered": ordered(), "halves": halves(), "batch_last": batch_last()}  # fmt: skip
+          "ordered": ordered(), "halves": halves(), "batch_last": batch_last(),
+          "patches": patches()}  # fmt: skip
 SPACES: dict[str, LaunchSpace] = {
     "c": CpuLaunchSpace(pairs=True),
     "cuda": CudaLaunchSpace(DEFAULT_TARGET),

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from autofuse.kernel.walk_ir import Walk
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Load, Sym, show
 from autofuse.ops.scalar import walk as walk
@@ -136,7 +137,9 @@ class TileProduct:
     Columns of `target` and `right` are neighbours (`inner` is 1), and all `columns` of them may be
     read and written; in C terms may be neighbours in both operands instead (`render_dot`). With
     `lanes` it is as many products, those of an element neighbours (`render_lanes`).
-    Through the Local `stage` ("": none) a GPU fetches operands that lie in global memory."""
+    Through the Local `stage` ("": none) a GPU fetches operands that lie in global memory. A `walk`
+    says where rows of `left` start instead of its `start` and `outer`: each of its taps has
+    `extent` terms, and so many rows of `right`. Only C has it."""
 
     rows: int
     columns: int
@@ -148,6 +151,7 @@ class TileProduct:
     fresh: bool
     stage: str = ""
     lanes: int = 0
+    walk: Walk | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +226,9 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return (index, *values)
         case Stream(start=start, count=count):
             return (start, count)
-        case TileProduct(extent=extent, target=target, left=left, right=right):
-            return (extent, target.start, left.start, right.start)
+        case TileProduct(extent=extent, target=target, left=left, right=right, walk=ways):
+            own = (extent, target.start, left.start, right.start)
+            return own if ways is None else (*own, *ways.expressions)
         case Transpose(target, source, rows, extent):
             return (target.start, source.start, rows, extent)
         case Local(source=Origin(start=start)):
@@ -256,7 +261,7 @@ def names_read(stmt: Stmt) -> set[str]:
             found.add(inner.buffer)
         if isinstance(inner, TileProduct):
             found |= {inner.left.buffer, inner.right.buffer, inner.target.buffer}
-            found |= {inner.stage} - {""}
+            found |= {inner.stage, inner.walk.zeros if inner.walk else ""} - {""}
         if isinstance(inner, Transpose):
             found.add(inner.source.buffer)
         for expr in expressions(inner):
@@ -325,7 +330,8 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
                 replace(panel, start=change(panel.start)) for panel in (target, left, right)
             )
             extent = change(extent)
-            return replace(stmt, extent=extent, target=target, left=left, right=right)
+            walked = None if stmt.walk is None else stmt.walk.mapped(change)
+            return replace(stmt, extent=extent, target=target, left=left, right=right, walk=walked)
         case Transpose(target, source, rows, extent):
             target, source = (replace(p, start=change(p.start)) for p in (target, source))
             sizes = change(rows), change(extent)
@@ -387,4 +393,5 @@ def _product(stmt: TileProduct) -> str:
     target, left, right = map(_panel, (stmt.target, stmt.left, stmt.right))
     size = f"{stmt.rows}x{stmt.columns}x{show(stmt.extent)}" + f"x{stmt.lanes}" * bool(stmt.lanes)
     through = f" through {stmt.stage}" if stmt.stage else ""
-    return f"tile {size} {stmt.dtype}: {target} {sign} {left} * {right}{through}"
+    walked = f" {stmt.walk.text(show)}" if stmt.walk else ""
+    return f"tile {size} {stmt.dtype}: {target} {sign} {left}{walked} * {right}{through}"

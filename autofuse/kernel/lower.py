@@ -13,11 +13,17 @@ from autofuse.kernel.pack_panels import forms_of, input_params
 from autofuse.kernel.passes import run_passes
 from autofuse.kernel.thread_per_element import ThreadPerElement
 from autofuse.kernel.tile import emit_tiles
+from autofuse.kernel.tile_block import TileBlock
+from autofuse.kernel.tile_parts import TileSettings
+from autofuse.kernel.tile_walk import walks
 from autofuse.kernel.values import Frame
+from autofuse.plan.forms import Form
 from autofuse.plan.packing import PackedOperand, packed_operands, reads_beside
-from autofuse.plan.parameters import LOOP_UNROLL, MERGE, STAGE, TILE
-from autofuse.plan.tiles import tiles_of
+from autofuse.plan.parameters import LOOP_UNROLL, MERGE, STAGE, TILE, WALK
+from autofuse.plan.tiles import Tiles, tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
+
+WALKING = LaunchConfig.of(**{WALK.name: True})
 
 
 @lru_cache(maxsize=4096)
@@ -53,7 +59,7 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
         if all(group.type_of(value).size == 0 for value in form.outputs):
             continue
         frame = Frame(group, emitter, dict(sources))
-        tiles = tiles_of(group, form)
+        tiles = _tiles(group, form, launch, frame)
         if tiles is not None:
             emit_tiles(group, form, tiles, emitter, frame, targets, launch, packed)
         elif form.kind == "row":
@@ -63,3 +69,30 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
             items = ThreadPerElement(group, form, emitter, frame, targets)
             items.emit(TILE.of(launch), LOOP_UNROLL.of(launch))
     return run_passes(Kernel(name, tuple(params), emitter.body, launch.settings))
+
+
+def _tiles(group: Graph, form: Form, launch: LaunchConfig, frame: Frame) -> Tiles | None:
+    """The tiles of a form; diagonal ones only where they are walked."""
+    tiles = tiles_of(group, form)
+    if tiles is None and WALK.of(launch):
+        tiles = tiles_of(group, form, diagonal=True)
+        return tiles if tiles is not None and _walks(group, form, tiles, frame) else None
+    return tiles
+
+
+def _walks(group: Graph, form: Form, tiles: Tiles, frame: Frame) -> bool:
+    return walks(TileBlock(group, form, tiles, frame.e, frame, {}, TileSettings.of(WALKING)))
+
+
+@lru_cache(maxsize=4096)
+def walked_tiles(graph: Graph, group: FusionGroup) -> Tiles | None:
+    """The tiles of a group's first form that has some with a left operand to be walked, those of
+    diagonal products included; None where nothing can be. Raises LoweringError as `lower` does."""
+    own, _ = extract(graph, group)
+    for form in forms_of(own):
+        every = input_params(own, tuple(range(len(own.inputs))))
+        frame = Frame(own, Emitter(), {value: source for _, value, source in every})
+        tiles = tiles_of(own, form) or tiles_of(own, form, diagonal=True)
+        if tiles is not None and tiles.columns and _walks(own, form, tiles, frame):
+            return tiles
+    return None

@@ -8,7 +8,8 @@ from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError
 from autofuse.kernel.ir import Kernel, Param
 from autofuse.kernel.passes import run_passes
-from autofuse.kernel.tile_block import TileBlock, TileSettings
+from autofuse.kernel.tile_block import TileBlock
+from autofuse.kernel.tile_parts import TileSettings
 from autofuse.kernel.values import ElementSource, Frame, memory
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr

@@ -101,16 +101,25 @@ def element_in_memory(
     """Where what an operand (or a value `instead` of it) contributes at a term lies. None where it
     is not just memory of the type that it is computed in (its own type: `stored`)."""
     steps = ix.delinearize(term, term_loops(frame.graph, p))
-    try:
-        element = factor(frame.graph, p, operand, index, steps, _Finder(frame, p.node, instead))
-    except _NotPlainError:
-        return None
+    element = element_of_memory(frame, p, operand, index, steps, instead)
     own = frame.graph.type_of(frame.graph[p.node].inputs[operand]).dtype
     match element:
         case Call(fn="cast", args=(Load() as load,)) if stored:
             element = load
     own = own if stored else own.compute
     return element if isinstance(element, Load) and element.dtype is own else None
+
+
+def element_of_memory(
+    frame: Frame, p: Contraction, operand: int, index: Index, term: Index,
+    instead: Value | None = None,
+) -> Expr | None:  # fmt: skip
+    """The factor of an operand (or a value `instead` of it) at one term, given in the order of
+    `term_loops`, where it is made of memory alone; None where it is computed."""
+    try:
+        return factor(frame.graph, p, operand, index, term, _Finder(frame, p.node, instead))
+    except _NotPlainError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

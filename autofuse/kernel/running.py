@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 
 from autofuse.graph.types import Value
-from autofuse.kernel.tile_block import LANES, TileBlock, TileRun
+from autofuse.kernel.tile_block import LANES, TileBlock
+from autofuse.kernel.tile_parts import TileRun
 from autofuse.kernel.values import ElementSource, Frame, everywhere, through
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType

@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Local, Panel, statements
-from autofuse.kernel.tile_block import LANES, Scratch, TileBlock, TileRun, TileSettings
+from autofuse.kernel.tile_block import LANES, TileBlock
 from autofuse.kernel.tile_lanes import TileLanes
 from autofuse.kernel.tile_online import emit_online
+from autofuse.kernel.tile_parts import Scratch, TileRun, TileSettings
 from autofuse.kernel.tile_rows import emit_rows
+from autofuse.kernel.tile_walk import copied_runs, walkers, whole_taps
 from autofuse.kernel.values import Frame
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load
@@ -61,11 +63,12 @@ def emit_tiles(
 def _emit_columns(b: TileBlock) -> None:
     """Every product of the block, and what follows it for each tile."""
     products = b.tiles.products
-    lefts = {p.node: _left(b, p) for p in products}
+    walking = dict(walkers(b))
+    lefts = {p.node: _left(b, p) for p in products if p.node not in walking}
     terms = {p.terms for p in products}
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0
     # A pair of terms is in one block of them.
-    cut += cut % 2
+    cut = whole_taps(cut + cut % 2, max(terms), walking.values())
     stride = -(-b.width // LANES) * LANES
     shared = {p.node: b.zeroed(p, stride) for p in products} if cut else {}
     with b.term_blocks(max(terms), cut) as (number, last):
@@ -83,9 +86,13 @@ def _emit_columns(b: TileBlock) -> None:
                         buffer = b.e.local(b.dtype(p), tile.count * padded, "acc")
                         own = places[p.node] = Scratch(buffer, padded)
                     at = b.place(own, tile.first, panel.first) if cut else ix.lit(0)
+                    target, right = Panel(own.buffer, at, own.stride), rights[p.node]
+                    if p.node in walking:
+                        walker = walking[p.node]
+                        walker.multiply(tile, panel.count, target, right, column, cut, number)
+                        continue
                     left = b.left_panel(lefts[p.node], tile, cut, number)
-                    target = Panel(own.buffer, at, own.stride)
-                    b.multiply(p, tile, target, left, rights[p.node], cut, number)
+                    b.multiply(p, tile, target, left, right, cut, number)
                 with b.only(last):
                     _epilogue(b, tile, panel, places, shared)
 
@@ -94,7 +101,9 @@ def _left(b: TileBlock, p: Contraction) -> Panel:
     """The left operand of a block: as it lies, or in scratch where it is computed, or its terms
     must be neighbours and are not."""
     found = b.left_in_memory(p)
-    return b.packed_left(p) if found is None or (b.s.dot and found.inner != 1) else found
+    if found is not None and (found.inner == 1 or not b.s.dot):
+        return found
+    return copied_runs(b, p) or b.packed_left(p)
 
 
 def _epilogue(

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Panel, TileProduct
 from autofuse.kernel.pair_panels import PairPanel, pack_pairs
 from autofuse.kernel.panels import factor, matrix_of, symbol, term_loops
+from autofuse.kernel.tile_parts import RightPanel, Scratch, TileRun, TileSettings
 from autofuse.kernel.values import ElementSource, Frame, Puller
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -25,69 +26,7 @@ from autofuse.ops.spec import Index
 from autofuse.plan.forms import Form
 from autofuse.plan.packing import LANES as LANES
 from autofuse.plan.packing import PackedOperand, panel_width, tile_columns
-from autofuse.plan.parameters import (
-    COLUMN_BLOCK,
-    DOT,
-    MICRO,
-    PACK,
-    PAIRS,
-    ROW_BLOCK,
-    STAGE,
-    TERM_BLOCK,
-)
 from autofuse.plan.tiles import Contraction, Tiles
-from autofuse.plan.types import LaunchConfig
-
-
-@dataclass(frozen=True, slots=True)
-class TileSettings:
-    """What is chosen of a tile kernel: the register tile (columns of 4 bytes), the block of rows,
-    columns and terms (0: all), whether right operands are packed where they need not be, whether
-    rows are staged, whether vectors run along terms where both operands lie along them, and
-    whether terms of bf16 are multiplied in pairs."""
-
-    rows: int
-    columns: int
-    row_block: int
-    column_block: int
-    term_block: int
-    pack: bool
-    stage: bool
-    dot: bool
-    pairs: bool
-
-    @staticmethod
-    def of(launch: LaunchConfig) -> TileSettings:
-        rows, columns = str(launch.get(MICRO.name, MICRO.default)).split("x")
-        return TileSettings(
-            int(rows), int(columns), ROW_BLOCK.of(launch), COLUMN_BLOCK.of(launch),
-            TERM_BLOCK.of(launch), PACK.of(launch), STAGE.of(launch), DOT.of(launch),
-            PAIRS.of(launch),
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class TileRun:
-    """A run of rows or columns of a block: the first of them in the block, and how many."""
-
-    first: Expr
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Scratch:
-    """Rows of a product in scratch: `stride` elements from one to the next."""
-
-    buffer: str
-    stride: int
-
-
-@dataclass(frozen=True, slots=True)
-class RightPanel:
-    """A panel of a right operand, and the columns that a tile of it has."""
-
-    panel: Panel
-    width: int
 
 
 class TileBlock:
@@ -104,7 +43,8 @@ class TileBlock:
         self.packed = packed or {}
         columns = tile_columns(graph, tiles.products, settings.columns)
         self.s = s = replace(settings, columns=columns)
-        self.rows, self.columns = self._extent(tiles.rows), self._extent(tiles.columns)
+        self.rows = self._extent(tiles.rows)
+        self.columns = self._extent(tiles.columns) // tiles.groups
         # Blocks of one height, as far as tiles allow (`turned`: rows are the columns of tiles).
         unit = s.columns if turned else s.rows
         blocks = -(-self.rows // max(s.row_block // unit * unit, unit))
@@ -115,6 +55,8 @@ class TileBlock:
         self.matrix: Expr = ix.lit(0)
         # Terms that products need where a mask leaves out the rest, in the present block.
         self.needed_terms: dict[int, Expr] = {}
+        # The group that the present block's columns belong to.
+        self.group: Expr = ix.lit(0)
         self.first_row: Expr = ix.lit(0)
         self.first_column: Expr = ix.lit(0)
 
@@ -122,9 +64,13 @@ class TileBlock:
     def grid(self) -> Iterator[None]:
         """The grid over blocks."""
         high, broad = -(-self.rows // self.height), -(-self.columns // self.width)
-        batches = self._extent(self.tiles.batch)
+        groups = self.tiles.groups
+        batches = self._extent(self.tiles.batch) * groups
         block = self.e.open("b", batches * high * broad)
-        self.place_batch(self.e.let_index(ix.idiv(block, high * broad), "z", batches))
+        batch = self.e.let_index(ix.idiv(block, high * broad), "z", batches)
+        if groups > 1:
+            self.group = self.e.let_index(ix.imod(batch, groups), "g", groups)
+        self.place_batch(ix.idiv(batch, groups))
         row = self.e.let_index(ix.imod(ix.idiv(block, broad), high), "y", high)
         column = self.e.let_index(ix.imod(block, broad), "x", broad)
         self.first_row, self.first_column = ix.imul(row, self.height), ix.imul(column, self.width)
@@ -150,8 +96,10 @@ class TileBlock:
         self.batch = dict(zip(self.tiles.batch, named, strict=True))
 
     def items(self, row: Expr, column: Expr | None = None) -> Index:
-        """The item in a row and, where they are parallel, a column of the whole."""
+        """The item in a row and, where they are parallel, a column of the whole (of its group)."""
         place = dict(self.batch)
+        if column is not None:
+            column = ix.iadd(ix.imul(self.group, self.columns), column)
         for axes, number in ((self.tiles.rows, row), (self.tiles.columns, column)):
             if axes and number is not None:
                 extents = tuple(self.form.parallel[a] for a in axes)
@@ -159,10 +107,14 @@ class TileBlock:
         return tuple(place.get(a, ix.lit(0)) for a in range(len(self.form.parallel)))
 
     def out_index(self, p: Contraction, row: Expr, column: Expr) -> Index:
-        """The element of a product in a row of the whole and a column of its own."""
+        """The element of a product in a row of the whole and a column of its own (group)."""
+        return self.index_at(p, self.items(row), column)
+
+    def index_at(self, p: Contraction, items: Index, column: Expr) -> Index:
+        """The element of a product at an item, in a column of its own (group)."""
         tags, out = self.tags[Value(p.node)], self.graph.type_of(Value(p.node))
-        items = self.items(row)
         extents = tuple(out.shape[a] for a in p.columns)
+        column = ix.iadd(ix.imul(self.group, p.width), column)
         own = dict(zip(p.columns, ix.delinearize(column, extents), strict=True))
         return tuple(
             own[a] if a in own else items[t] if isinstance(t, int) else ix.lit(0)

@@ -16,7 +16,8 @@ from autofuse.graph.types import Value
 from autofuse.kernel.emit import narrow
 from autofuse.kernel.ir import Panel, TileProduct
 from autofuse.kernel.panels import element_in_memory, symbol
-from autofuse.kernel.tile_block import TileBlock, TileRun
+from autofuse.kernel.tile_block import TileBlock
+from autofuse.kernel.tile_parts import TileRun
 from autofuse.kernel.values import Frame
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load

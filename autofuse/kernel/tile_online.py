@@ -15,7 +15,8 @@ from autofuse.graph.types import Value
 from autofuse.kernel.ir import Panel, TileProduct
 from autofuse.kernel.panels import factor, matrix_of, symbol, term_loops
 from autofuse.kernel.running import Running, lanes, padded
-from autofuse.kernel.tile_block import TileBlock, TileRun
+from autofuse.kernel.tile_block import TileBlock
+from autofuse.kernel.tile_parts import TileRun
 from autofuse.kernel.tile_rows import KeptRows, emit_rest
 from autofuse.kernel.values import Frame, Puller, everywhere
 from autofuse.ops import index as ix

@@ -15,7 +15,8 @@ from autofuse.graph.types import Graph, Value
 from autofuse.kernel.block_per_row import BlockPerRow
 from autofuse.kernel.ir import Panel
 from autofuse.kernel.panels import column_number, left_index, symbol
-from autofuse.kernel.tile_block import LANES, Scratch, TileBlock, TileRun
+from autofuse.kernel.tile_block import LANES, TileBlock
+from autofuse.kernel.tile_parts import Scratch, TileRun
 from autofuse.kernel.values import ElementSource, Frame, everywhere, through
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load, Sym

@@ -119,11 +119,13 @@ class FoldOver:
 @dataclass(frozen=True, slots=True)
 class OutputRoles:
     """The output axes of a CONTRACTION that index both operands, only the first, and only the
-    second."""
+    second. Positions along the latter, numbered through, come in so many `groups` of neighbours,
+    each of which has a part of the first operand to itself."""
 
     batch: Shape
     lhs: Shape
     rhs: Shape
+    groups: int = 1
 
 
 @dataclass(frozen=True)

@@ -193,6 +193,7 @@ def _tile_refusal(graph: Graph, form: Form) -> Refusal | None:
     tiles = tiles_of(graph, form)
     if tiles is None:
         short = graph[node].spec.terms(graph.call(node)) <= SHORT_SUM
+        short = short or tiles_of(graph, form, diagonal=True) is not None
         if short or _is_product(graph, form.nodes, form.outputs):
             return None
         return Refusal("tile", f"%{node} {graph[node].op} cannot be computed tile by tile")

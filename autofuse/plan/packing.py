@@ -98,7 +98,7 @@ def _packed(
     group: Graph, form: Form, known: frozenset[int], launch: LaunchConfig
 ) -> Iterable[PackedOperand]:
     tiles = tiles_of(group, form)
-    if tiles is None:
+    if tiles is None or tiles.groups > 1:
         return
     wanted = int(str(launch.get(MICRO.name, MICRO.default)).split("x")[1])
     columns = tile_columns(group, tiles.products, wanted)

@@ -17,6 +17,8 @@ from autofuse.ops.types import AutofuseError
 Setting = int | str | bool
 T = TypeVar("T", int, str, bool)
 ITEM, ROW, LOOP, GEMM, PRODUCT = "item", "row", "loop", "gemm", "product"
+# A product whose columns index both operands: a depthwise convolution, which only C has tiles of.
+DIAGONAL = "diagonal"
 LOOPS = (ITEM, ROW, LOOP)
 # Who computes what a library could.
 BLAS, ONEDNN, GENERATED = "blas", "onednn", "loops"
@@ -101,7 +103,7 @@ IMPL = LaunchParameter(
 MATH = LaunchParameter(
     "math", str, ("strict", "relaxed"), "strict",
     "Relaxed arithmetic may be reassociated and use reciprocals (C), or fast functions (CUDA).",
-    (*LOOPS, PRODUCT), changes_text=False,
+    (*LOOPS, PRODUCT, DIAGONAL), changes_text=False,
 )  # fmt: skip
 # Faster division is between the two, and CUDA's alone: PTX has a quotient that is off by at most 2
 # units in the last place and a square root that is off by 1 (PTX ISA, div.full and sqrt.approx).
@@ -137,17 +139,17 @@ MICRO = LaunchParameter(
     "micro", str,
     ("6x64", "14x32", "8x48", "12x32", "28x16", "4x64", "2x64", "1x64", "6x16", "4x24", "3x32",
      "4x6", "3x8", "2x8", "1x8", "2x4"),
-    "6x64", "Rows and columns of a product that are accumulated in registers at once.", TILES,
-    spelled=True,
+    "6x64", "Rows and columns of a product that are accumulated in registers at once.",
+    (*TILES, DIAGONAL), spelled=True,
 )  # fmt: skip
 ROW_BLOCK = LaunchParameter(
     "row_block", int, (64, 128, 256, 512, 32, 16, 8), 128,
-    "Rows of a product that one block computes.", TILES, least=1, spelled=True,
+    "Rows of a product that one block computes.", (*TILES, DIAGONAL), least=1, spelled=True,
 )  # fmt: skip
 COLUMN_BLOCK = LaunchParameter(
     "column_block", int, (0, 32, 64, 128, 256, 512, 1024), 0,
     "Columns of a product that one block computes (0: all), or has at once where they are folded "
-    "as they come.", TILES, least=0,
+    "as they come.", (*TILES, DIAGONAL), least=0,
 )  # fmt: skip
 TERM_BLOCK = LaunchParameter(
     "term_block", int, (0, 8, 16, 32, 128, 256, 512, 1024), 0,
@@ -176,20 +178,25 @@ DOT = LaunchParameter(
     "Vectors of a register tile run along the terms of a product, where both operands lie along "
     "them and are read as they lie; the columns of `micro` are then few.", TILES,
 )  # fmt: skip
+WALK = LaunchParameter(
+    "walk", bool, (True, False), False,
+    "The patches of a convolution are read where they lie in the image, tap after tap, not copied "
+    "to rows first.", (*TILES, DIAGONAL), spelled=True,
+)  # fmt: skip
 C_IMPL = replace(
-    IMPL, choices=(BLAS, ONEDNN, GENERATED), kinds=(*TILES, ITEM, ROW),
+    IMPL, choices=(BLAS, ONEDNN, GENERATED), kinds=(*TILES, ITEM, ROW, DIAGONAL),
     doc="Who computes a product: BLAS, generated loops or oneDNN, where it is installed. That may "
     "also compute a lone convolution, which is otherwise a kernel whatever is said.",
 )  # fmt: skip
 THREADS = LaunchParameter(
     "threads", int, (1,), 1,
     "Threads that work on a kernel together: 1 or as many as there are cores.",
-    (*LOOPS, *TILES), changes_text=False, least=1, spelled=True,
+    (*LOOPS, *TILES, DIAGONAL), changes_text=False, least=1, spelled=True,
 )  # fmt: skip
 VECTOR_BITS = LaunchParameter(
     "vector_bits", int, (512, 256), 512,
     "Width of the vector registers that the compiler is told to prefer, and of those in which a "
-    "product is accumulated.", (*LOOPS, *TILES), least=64,
+    "product is accumulated.", (*LOOPS, *TILES, DIAGONAL), least=64,
 )  # fmt: skip
 STREAM = LaunchParameter(
     "stream", bool, (True, False), False,
@@ -216,6 +223,7 @@ C_LAUNCH = _table(
     LOOP_UNROLL,
     STREAM,
     TRANSPOSE,
+    WALK,
     BATCH_LANES,
     PAIRS,
     DOT,

@@ -43,6 +43,7 @@ from autofuse.plan.parameters import (
     PREPACK,
     STAGES,
     VECTOR,
+    WALK,
 )
 from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Step, kernel_runs, schedule
 from autofuse.plan.types import Candidate, LaunchConfig
@@ -151,7 +152,8 @@ def launch_settings(run: Run) -> LaunchConfig:
     boundary in every iteration, and rows that are reread are computed again, not left in shared
     memory."""
     settings = dict(run.launch.settings)
-    settings.pop(PREPACK.name, None)
+    for row in (PREPACK, WALK):  # what only C does
+        settings.pop(row.name, None)
     settings["tile"] = BLOCK_THREADS.of(run.launch) * ITEMS.of(run.launch)
     if KEEP.of(run.launch) == "reread":
         settings["stage"] = False

@@ -37,8 +37,10 @@ def _block(
 ) -> None:
     scope, writable = set(outer), set(writable)
     for stmt in body:
+        walked = stmt.walk if isinstance(stmt, TileProduct) else None
+        taps = {sym.name for sym, _ in walked.taps} if walked else set()
         for expr in expressions(stmt):
-            _reads(expr, scope)
+            _reads(expr, scope | taps)
         match stmt:
             case Let(sym, _) | Var(sym, _):
                 assert sym.name not in scope, f"{sym.name} is defined twice"
@@ -57,6 +59,7 @@ def _block(
                 assert name in writable, f"{name} is not writable here"
             case TileProduct(target=target, left=left, right=right):
                 assert {left.buffer, right.buffer} <= scope, "an operand is read before it exists"
+                assert walked is None or not walked.zeros or walked.zeros in scope
                 assert target.buffer in writable, f"{target.buffer} is not writable here"
                 along = left.inner == right.outer == 1 if is_dot(stmt) else right.inner == 1
                 plain = bool(stmt.lanes) or (target.inner == 1 and along)
