@@ -1,4 +1,4 @@
-"""What the loops of a tile kernel are given and hand on: settings, runs, rows in scratch, panels."""
+"""What the loops of a tile kernel are given and hand on: settings, runs, scratch and panels."""
 
 from __future__ import annotations
 
