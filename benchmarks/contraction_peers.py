@@ -9,7 +9,7 @@ import ctypes
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, singledispatch
 from importlib import import_module
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 
 from autofuse.backends.blas import blas_pointers
 from autofuse.backends.library import aligned_empty, load
+from autofuse.backends.onednn import OneDnn, OneDnnError, Role, onednn
 from autofuse.devices import timed_device
 from autofuse.graph.types import Graph
 from autofuse.peers.systems import first_call, require
@@ -28,10 +29,10 @@ from autofuse.tuning import compile as compile_plan
 from autofuse.tuning import tune
 from autofuse.tuning.plans import FUSED, plan_named
 from benchmarks.contraction_cases import Attention, Case, Convolution, Product
-from benchmarks.contraction_graphs import rest_graph
-from benchmarks.onednn import OneDnn, OneDnnError, Primitive, Role, onednn
+from benchmarks.contraction_graphs import rest_graph, with_constants
+from benchmarks.onednn import Primitive, convolution, matmul
 
-OURS = "ours"
+OURS, OURS_PACKED = "ours", "ours_packed"
 _GEMM = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 13)
 
 
@@ -78,21 +79,24 @@ def _torch(threads: int) -> Any:
 
 @dataclass
 class Ours:
-    """The best plan after `seconds` of tuning, or (0) the best that is known."""
+    """The best plan after `seconds` of tuning, or (0) the best that is known; of the inputs those
+    at positions `weights` are constants, bound beforehand."""
 
     seconds: float
     db: str | None
     name: str = OURS
+    weights: tuple[int, ...] = ()
 
     def prepare(self, workload: BenchWorkload) -> Ready:
-        tuned, plan = None, None
+        graph, tuned, plan = with_constants(workload.graph, self.weights), None, None
         if self.seconds > 0:
             begun = time.perf_counter()
-            plan = tune(workload.graph, name=workload.name, device="cpu", db=self.db,
+            plan = tune(graph, name=workload.name, device="cpu", db=self.db,
                         budget_s=self.seconds).best  # fmt: skip
             tuned = time.perf_counter() - begun
-        compiled = compile_plan(workload.graph, device="cpu", db=self.db, plan=plan)
-        call, outputs = bound(workload.graph, compiled.candidate, workload.inputs)
+        constants = {graph.input_names[k]: workload.inputs[k] for k in self.weights}
+        compiled = compile_plan(graph, device="cpu", db=self.db, plan=plan, constants=constants)
+        call, outputs = bound(graph, compiled.candidate, workload.inputs)
         return Ready(
             call, lambda _: outputs, compiled.compile_s, tuned,
             len(compiled.candidate.plan.groups), f"plan {compiled.candidate.origin}",
@@ -103,11 +107,13 @@ def bound(
     graph: Graph, candidate: Candidate, inputs: Sequence[np.ndarray]
 ) -> tuple[Callable[[], int], Arrays]:
     """A call of a plan on fixed contiguous arrays, as peers have it, and the arrays that it
-    writes."""
+    writes. Constants are among the inputs, and are bound now."""
     backend = timed_device("cpu").backend
     artifact = backend.build(backend.program(normal_form(graph), candidate)).artifact
     outputs = tuple(aligned_empty(type_) for type_ in artifact.outputs)
-    return load(artifact).bind(inputs, outputs), outputs
+    library, binding = load(artifact), artifact.binding
+    library.prepare(binding.chosen(inputs))
+    return library.bind(binding.free(inputs), outputs), outputs
 
 
 # Peers
@@ -169,7 +175,7 @@ def _seen(case: Product, inputs: Arrays) -> Arrays:
 def _onednn_product(case: Product, dnnl: OneDnn, packed: bool, inputs: Arrays) -> Ready:
     a, b = _seen(case, inputs)
     out = np.empty((*a.shape[:-1], case.n), np.float32)
-    return _of_primitive(dnnl.matmul(a, b, out, packed=packed))
+    return _of_primitive(matmul(dnnl, a, b, out, packed=packed))
 
 
 def _of_primitive(primitive: Primitive) -> Ready:
@@ -200,8 +206,8 @@ def _onednn_convolution(case: Convolution, dnnl: OneDnn, layout: str, inputs: Ar
     size = case.out_size
     lying = (size, size, case.out_channels) if last else (case.out_channels, size, size)
     made = np.empty(lying, np.float32)
-    convolve = dnnl.convolution(
-        _features_first(image) if last else _moved(image), kernel.transpose(3, 2, 0, 1),
+    convolve = convolution(
+        dnnl, _features_first(image) if last else _moved(image), kernel.transpose(3, 2, 0, 1),
         (made.transpose(2, 0, 1) if last else made)[None], bias=bias, stride=case.stride,
         padding=case.padding, groups=case.groups,
         chosen=(Role.WEIGHTS, Role.SRC)[: 1 + (layout == "any")],
@@ -296,5 +302,6 @@ def _sdpa(case: Attention, torch: Any, inputs: Arrays) -> Ready:
 
 
 def columns_of(case: Case, ours: Ours, libraries: Libraries) -> list[Implementation]:
-    """We and every peer."""
-    return [ours, *peers_of(case, libraries)]
+    """We, with and without constant weights where a peer packs them too, and every peer."""
+    packed = replace(ours, name=OURS_PACKED, weights=(1,))
+    return [ours, *[packed] * isinstance(case, Product), *peers_of(case, libraries)]

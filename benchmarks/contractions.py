@@ -14,6 +14,7 @@ import numpy as np
 
 from autofuse.backends.library import aligned_copy
 from autofuse.backends.machine import cpu_model, last_level_cache_bytes, usable_cores
+from autofuse.backends.onednn import PACKAGE
 from autofuse.devices import timed_device
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
@@ -27,7 +28,6 @@ from benchmarks.contraction_cases import KINDS, Case, cases
 from benchmarks.contraction_graphs import graph_of
 from benchmarks.contraction_peers import OURS, Libraries, Ours, columns_of, libraries
 from benchmarks.contraction_table import case_line, summary, text_table
-from benchmarks.onednn import PACKAGE
 from benchmarks.run import checked, timed, write_json
 
 # Largest error over the root mean square of what is wanted: a float32 sum of 8192 products has

@@ -52,7 +52,7 @@ def build(cases: Sequence[Case], level: str = "-O1") -> list[Artifact]:
     return [
         replace(
             built, entry=f"{p.entry}_{at}", inputs=p.inputs, outputs=p.outputs,
-            constants=p.constants, workspace=p.workspace,
+            constants=p.constants, workspace=p.workspace, calls=p.calls,
         )
         for at, p in enumerate(programs)
     ]  # fmt: skip

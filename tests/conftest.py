@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 import seeds
 
+from autofuse.backends import onednn, onednn_calls
 from autofuse.backends.cuda import driver
 from autofuse.baselines import BASELINES
 from autofuse.kernel.ir import Kernel
@@ -90,3 +91,19 @@ def two_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the simplest baseline and the default one, for tests that count what is measured."""
     for name in [name for name in BASELINES if name not in ("unfused", "xla-2022")]:
         monkeypatch.delitem(BASELINES, name)
+
+
+@pytest.fixture
+def no_onednn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine without oneDNN."""
+
+    def forget() -> None:
+        onednn.look_again()
+        onednn_calls.does.cache_clear()
+
+    monkeypatch.setattr(onednn, "PACKAGE", "no-such-package")
+    monkeypatch.setattr(onednn, "SONAME", "libnosuchlibrary.so.3")
+    forget()
+    yield
+    monkeypatch.undo()
+    forget()

@@ -94,7 +94,7 @@ def test_query_finds_what_tune_found(cli: Call, tuned: tuple[Path, Path, Ended])
 
 def test_query_of_an_unknown_graph_is_exit_4(cli: Call, tmp_path: Path) -> None:
     ended = cli("query", "zoo:swiglu:small", "--db", tmp_path / "new.db", "--format", "json")
-    assert (ended.code, ended.json) == (4, {"found": False})
+    assert (ended.code, ended.json) == (4, {"found": False, "passed_over": []})
     assert cli("query", "zoo:swiglu:small", "--db", tmp_path / "new.db").code == 4
 
 

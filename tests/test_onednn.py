@@ -1,28 +1,19 @@
 """oneDNN through ctypes. It is an optional extra: where it is not installed, only what is said then
 is tested."""
 
-import ctypes
 import itertools
 
 import numpy as np
 import pytest
 
+from autofuse.backends.onednn import OneDnnError, Role, onednn
 from autofuse.graph.reference import random_inputs
 from autofuse.peers.types import BenchWorkload
-from benchmarks import onednn as module
 from benchmarks.contraction_cases import Convolution, Product
 from benchmarks.contraction_graphs import graph_of
 from benchmarks.contraction_peers import Libraries, libraries, peers_of
 from benchmarks.contractions import every_element
-from benchmarks.onednn import (
-    Binary,
-    Combine,
-    Eltwise,
-    Function,
-    OneDnnError,
-    Role,
-    onednn,
-)
+from benchmarks.onednn import Binary, Combine, Eltwise, Function, convolution, matmul
 
 
 def installed():
@@ -49,16 +40,7 @@ def convolved(image, kernel, stride, padding, groups=1):
     return np.concatenate([np.einsum("ncyxij,ocij->noyx", a, b) for a, b in parts], 1)
 
 
-def test_a_missing_library_is_one_sentence(monkeypatch):
-    def nowhere(name):
-        raise module.metadata.PackageNotFoundError(name)
-
-    def unloadable(path):
-        raise OSError(path)
-
-    monkeypatch.setattr(module.metadata, "distribution", nowhere)
-    monkeypatch.setattr(ctypes, "CDLL", unloadable)
-    module.onednn.cache_clear()
+def test_a_missing_library_is_one_sentence(no_onednn):
     said = "oneDNN is not installed (pip install 'autofuse[onednn]')"
     with pytest.raises(OneDnnError) as error:
         onednn()
@@ -77,7 +59,7 @@ def test_products_as_operands_lie(batch, packed):
         a = drawn(*batch, 33, m).swapaxes(-1, -2) if turned_a else drawn(*batch, m, 33)
         b = drawn(*batch, 19, 33).swapaxes(-1, -2) if turned_b else drawn(*batch, 33, 19)
         out = np.full((*batch, m, 19), np.nan, np.float32)
-        product = onednn().matmul(a, b, out, packed=packed)
+        product = matmul(onednn(), a, b, out, packed=packed)
         product()
         assert every_element((product.result(),), (np.float64(a) @ np.float64(b),), False) < 1e-5
 
@@ -85,7 +67,7 @@ def test_products_as_operands_lie(batch, packed):
 @needs_onednn
 def test_packed_operands_are_copied_and_others_are_not():
     a, b, out = drawn(4, 8), drawn(8, 6), np.empty((4, 6), np.float32)
-    plain, packed = (onednn().matmul(a, b, out, packed=p) for p in (False, True))
+    plain, packed = (matmul(onednn(), a, b, out, packed=p) for p in (False, True))
     wanted = [a @ (2 * b), a @ b]
     b *= 2
     for product, right in zip((plain, packed), wanted, strict=True):
@@ -98,7 +80,7 @@ def test_post_ops_follow_in_order():
     a, b, added = drawn(5, 8), drawn(8, 6), drawn(1, 6, seed=2)
     out = np.empty((5, 6), np.float32)
     post = (Binary(Combine.ADD, added), Eltwise(Function.SWISH, 1.0), Eltwise(Function.RELU))
-    product = onednn().matmul(a, b, out, post=post)
+    product = matmul(onednn(), a, b, out, post=post)
     product()
     t = np.float64(a) @ b + added
     assert product.result() == pytest.approx(np.maximum(t / (1 + np.exp(-t)), 0), abs=1e-5)
@@ -120,26 +102,26 @@ def test_convolutions_in_every_layout(last, chosen, stride, groups, kernel):
             np.ascontiguousarray(a.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
             for a in (image, out, residual)
         )
-    convolution = onednn().convolution(
-        image, weights, out, bias=bias, stride=stride, padding=padding, groups=groups,
+    convolve = convolution(
+        onednn(), image, weights, out, bias=bias, stride=stride, padding=padding, groups=groups,
         chosen=chosen, post=(Binary(Combine.ADD, residual, laid_out=Role.DST in chosen),),
     )  # fmt: skip
-    convolution()
-    assert every_element((convolution.result(),), (wanted + residual,), False) < 1e-5
+    convolve()
+    assert every_element((convolve.result(),), (wanted + residual,), False) < 1e-5
 
 
 @needs_onednn
 def test_only_float32_is_taken():
     a = np.zeros((2, 2))
     with pytest.raises(OneDnnError, match="only float32 arrays are given to oneDNN, not float64"):
-        onednn().matmul(a, a, a)
+        matmul(onednn(), a, a, a)
 
 
 @needs_onednn
 def test_what_is_refused_names_the_function():
     a, b, out = drawn(2, 3), drawn(4, 5), np.empty((2, 5), np.float32)
     with pytest.raises(OneDnnError, match="refuses matmul_primitive_desc_create: invalid"):
-        onednn().matmul(a, b, out)
+        matmul(onednn(), a, b, out)
 
 
 @needs_onednn

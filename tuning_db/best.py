@@ -7,7 +7,7 @@ caller holds the transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 from sqlalchemy import select
@@ -43,10 +43,17 @@ def stale_with_code(plan: r.BestPlan, code_now: str) -> r.BestPlan:
     return replace(plan, stale=tuple(sorted({*plan.stale, CODE})))
 
 
-def best(t: Transaction, env: r.Environment, workload: str, cache: str | None) -> r.BestPlan | None:
+def best(
+    t: Transaction,
+    env: r.Environment,
+    workload: str,
+    cache: str | None,
+    without: Collection[str] = (),
+) -> r.BestPlan | None:
     """The promoted plan in this cache state (None: in the state promoted last), else the winner of
-    the latest finished session, else the least median."""
-    choice = _serve(t, env, workload, cache)
+    the latest finished session, else the least median; of candidates whose digests are not among
+    `without`."""
+    choice = _serve(t, env, workload, cache, without)
     if choice is None:
         return None
     own = queries.groups(t, workload).get(choice.candidate.id, ())
@@ -153,12 +160,22 @@ def _measurement_row(
     return own
 
 
-def _serve(t: Transaction, env: r.Environment, workload: str, cache: str | None) -> _Found | None:
+def _serve(
+    t: Transaction,
+    env: r.Environment,
+    workload: str,
+    cache: str | None,
+    without: Collection[str] = (),
+) -> _Found | None:
     found = [
         _Found(row, candidate, _differing(env, rows.environment_of(environment)))
         for row, candidate, environment in queries.matching(t, env, workload)
     ]
-    runnable = [f for f in _runnable(found) if cache is None or f.row.cache == cache]
+    runnable = [
+        f
+        for f in _runnable(found)
+        if (cache is None or f.row.cache == cache) and f.candidate.digest not in without
+    ]
     promoted = _promoted(t, env, workload, runnable)
     if promoted is not None and not promoted.stale:
         return promoted

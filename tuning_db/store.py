@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 
@@ -213,7 +213,11 @@ class Store:
             return best.incumbent(t, env, workload, cache)
 
     def best(
-        self, env: r.Environment, workload_digest: str, cache: str | None = None
+        self,
+        env: r.Environment,
+        workload_digest: str,
+        cache: str | None = None,
+        without: Collection[str] = (),
     ) -> r.BestPlan | None:
         """The best plan known for a workload on this device in a cache state ("cold" or "warm";
         None: the one that was promoted last), or None.
@@ -222,9 +226,10 @@ class Store:
         nothing was promoted it is the winner of the latest finished session, else the least latest
         median. What was learned under the same stale pairs goes first; a promoted plan gives way
         to it only where it is no slower, or where the plan itself was measured again under them.
+        Candidates whose digests are in `without` are passed over.
         """
         with self.reading() as t:
-            return best.best(t, env, workload_digest, cache)
+            return best.best(t, env, workload_digest, cache, without)
 
     def measurements(
         self, workload: str, env: r.Environment | None = None

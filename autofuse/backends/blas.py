@@ -39,6 +39,25 @@ def blas_pointers() -> tuple[int, int, int]:
     return found[0], found[1], _thread_setter(cython_blas.__file__)
 
 
+@lru_cache(maxsize=1)
+def blas_name() -> str:
+    """What SciPy brings as BLAS: OpenBLAS says its version and for which processor its kernels are;
+    of another one SciPy's own version is told."""
+    import scipy
+    from scipy.linalg import cython_blas
+
+    library = ctypes.CDLL(cython_blas.__file__)
+    for prefix in ("scipy_", ""):
+        try:
+            config = getattr(library, f"{prefix}openblas_get_config")
+        except AttributeError:
+            continue
+        config.restype = ctypes.c_char_p
+        words: list[str] = config().decode().split()
+        return " ".join(word for word in words if not word.startswith("MAX_THREADS"))
+    return f"the BLAS of SciPy {scipy.__version__}"
+
+
 def _thread_setter(extension: str) -> int:
     """Found through the extension, whose dependencies a look-up includes."""
     try:

@@ -134,6 +134,8 @@ def compile_program(
             program.outputs,
             program.constants,
             program.workspace,
+            program.calls,
+            program.binding,
         ),
         compile_s=sum(step.cost_s for step in steps),
         spent_s=time.perf_counter() - started,

@@ -6,28 +6,36 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
+from itertools import chain
 
 from autofuse.backends.base import Program, Source
+from autofuse.backends.blas import blas_name
 from autofuse.backends.cache import content_key
 from autofuse.backends.ccompiler import BASE_FLAGS, LINK_FLAGS, LINK_LIBRARIES
 from autofuse.backends.codes import library_code
 from autofuse.backends.entry import (
     ENTRY,
+    DnnlCallee,
     KernelCall,
+    dnnl_text,
     entry_text,
     library_task,
     runtime_text,
     same_kernel,
 )
+from autofuse.backends.onednn import OneDnnError, onednn
 from autofuse.backends.pool import pool_source
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
-from autofuse.kernel.gemm import uses_blas
+from autofuse.kernel.gemm import library_of
 from autofuse.kernel.ir import Kernel
 from autofuse.kernel.lower import extract, lower
+from autofuse.kernel.onednn import DnnlCall, dnnl_group, pieces
+from autofuse.kernel.pack_panels import lower_panels
 from autofuse.kernel.render import c_iterations, render_c
 from autofuse.plan.legality import check_plan
-from autofuse.plan.parameters import MATH, VECTOR_BITS
+from autofuse.plan.packing import packed_operands
+from autofuse.plan.parameters import BLAS, C_IMPL, MATH, ONEDNN, THREADS, VECTOR_BITS
 from autofuse.plan.schedule import Run, kernel_runs, schedule
 from autofuse.plan.types import Candidate, LaunchConfig
 
@@ -74,13 +82,14 @@ def flags_of(launch: LaunchConfig) -> tuple[str, ...]:
 def kernel_of(run: Run) -> Kernel:
     """The kernel of one run, before it has a name."""
     group, _ = extract(run.graph, run.group)
-    return lower(group, run.launch, "KERNEL")
+    return (lower_panels if run.packs else lower)(group, run.launch, "KERNEL")
 
 
 @lru_cache(maxsize=2048)
-def rendered(group: Graph, launch: LaunchConfig) -> CKernelText:
-    """The kernel of a group given as its own graph (see `extract`), kept for who asks again."""
-    kernel = lower(group, launch, "KERNEL")
+def rendered(group: Graph, launch: LaunchConfig, packs: bool) -> CKernelText:
+    """The kernel of a group given as its own graph (see `extract`), or the one that packs its
+    panels, kept for who asks again."""
+    kernel = (lower_panels if packs else lower)(group, launch, "KERNEL")
     return CKernelText(render_c(kernel), len(kernel.params), c_iterations(kernel))
 
 
@@ -101,12 +110,18 @@ def program(graph: Graph, candidate: Candidate) -> Program:
     """What to compile for a candidate. Raises PlanError for a plan that does not fit the graph."""
     check_plan(graph, candidate.plan)
     plan = schedule(graph, candidate)
-    calls: dict[Run, KernelCall] = {}
+    calls: dict[Run, KernelCall | DnnlCallee] = {}
     units: dict[tuple[str, ...], dict[str, str]] = {}
-    for run in kernel_runs(plan.steps):
-        if uses_blas(run.graph, run.group, run.launch, C) or same_kernel(run) in calls:
+    prepared: list[tuple[DnnlCall, ...]] = []
+    for run in kernel_runs(plan.everything):
+        library = library_of(run.graph, run.group, run.launch, C)
+        if library == BLAS or same_kernel(run) in calls:
             continue
-        kernel = rendered(extract(run.graph, run.group)[0], run.launch)
+        if library == ONEDNN:
+            calls[same_kernel(run)] = DnnlCallee(len(prepared))
+            prepared.append(_pieces_of(run))
+            continue
+        kernel = rendered(extract(run.graph, run.group)[0], run.launch, run.packs)
         name, text = named(kernel.text, run.launch)
         head = text[: text.index("\n{")] + ";"
         calls[same_kernel(run)] = KernelCall(name, head, kernel.params, kernel.iterations)
@@ -119,18 +134,48 @@ def program(graph: Graph, candidate: Candidate) -> Program:
         outputs=graph.output_types,
         constants=plan.constants,
         workspace=plan.workspace,
+        binding=plan.binding,
+        calls=tuple(prepared),
     )
 
 
-def kernel_code(run: Run) -> str:
-    """The digest of one kernel's text and flags (see `backends/codes.py`).
+def _pieces_of(run: Run) -> tuple[DnnlCall, ...]:
+    found = dnnl_group(run.graph, run.group)
+    assert found is not None
+    return pieces(found.call, THREADS.of(run.launch))
 
-    Raises AutofuseError for a group that cannot be lowered."""
-    if uses_blas(run.graph, run.group, run.launch, C):
-        return library_code(run, library_task(run), *ENTRY_FLAGS)
-    kernel = rendered(extract(run.graph, run.group)[0], run.launch)
+
+def lacking(candidate: Candidate) -> str:
+    """Which library that a candidate calls is missing on this machine, in a sentence; "" where none
+    is."""
+    launches = (*candidate.launches, *chain(*candidate.bodies))
+    if all(launch.get(C_IMPL.name, BLAS) != ONEDNN for launch in launches):
+        return ""
+    try:
+        onednn()
+    except OneDnnError as error:
+        return str(error)
+    return ""
+
+
+def kernel_code(run: Run) -> str:
+    """The digest of one kernel's text and flags (see `backends/codes.py`), of a library call with
+    the library's version.
+
+    Raises AutofuseError for a group that cannot be lowered, and for a library that is missing."""
+    library = library_of(run.graph, run.group, run.launch, C)
+    if library == BLAS:
+        return library_code(run, blas_name(), library_task(run), *ENTRY_FLAGS)
+    if library == ONEDNN:
+        return library_code(run, onednn().name, repr(_pieces_of(run)), dnnl_text(), *ENTRY_FLAGS)
+    group = extract(run.graph, run.group)[0]
+    kernel = rendered(group, run.launch, False)
     flags = (*BASE_FLAGS, *flags_of(run.launch))
-    return content_key(["kernel", *flags, C.prelude, kernel.text, str(kernel.iterations)])
+    packing = (
+        (rendered(group, run.launch, True).text,) if packed_operands(group, run.launch) else ()
+    )
+    text = (kernel.text, str(kernel.iterations), *packing)
+    return content_key(["kernel", *flags, C.prelude, *text])
 
 
 def runtime_code() -> str:

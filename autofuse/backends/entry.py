@@ -1,26 +1,40 @@
 """The entry of a CPU program: a schedule's steps as C calls.
 
-`blas` holds sgemm, dgemm, set_threads (or null) and parallel (see `pool.c`).
+`blas` holds sgemm, dgemm, set_threads (or null), parallel (see `pool.c`) and what calls of oneDNN
+need (see `onednn.c`), or null.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.resources import files
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
 from autofuse.kernel.gemm import library_product, uses_blas
 from autofuse.kernel.lower import extract
+from autofuse.kernel.onednn import dnnl_group
 from autofuse.ops.contraction import GemmForm
 from autofuse.ops.dtypes import DType
 from autofuse.plan.groups import reads
 from autofuse.plan.parameters import THREADS
 from autofuse.plan.products import Product
-from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Schedule, Step, kernel_runs
+from autofuse.plan.schedule import (
+    UNREAD,
+    Copy,
+    Ref,
+    Repeat,
+    Run,
+    Schedule,
+    Step,
+    kernel_runs,
+)
 
 ENTRY = "af_entry"
 PROFILE = f"{ENTRY}_profile"
+# What runs once, in a program with constants.
+PREPARE = f"{ENTRY}_prepare"
 _CLOCK = """static double af_now_us(void)
 {
   struct timespec t;
@@ -52,24 +66,39 @@ class KernelCall:
     iterations: int
 
 
+@dataclass(frozen=True, slots=True)
+class DnnlCallee:
+    """The place of a call of oneDNN among those of its program."""
+
+    number: int
+
+
+Callees = Mapping[Run, KernelCall | DnnlCallee]
+
+
 def same_kernel(run: Run) -> Run:
     """Runs of one group under one configuration are one kernel, whatever buffers they use."""
-    return Run(run.graph, run.group, run.launch, (), ())
+    return replace(run, reads=(), writes=(), panels=())
 
 
-def entry_text(graph: Graph, plan: Schedule, calls: Mapping[Run, KernelCall]) -> str:
+def entry_text(graph: Graph, plan: Schedule, calls: Callees) -> str:
     """The translation unit of the entry; kernels are declared here and defined elsewhere."""
-    heads = {call.name: call for call in calls.values()}
-    gemms = [r for r in kernel_runs(plan.steps) if uses_blas(r.graph, r.group, r.launch, C)]
+    heads = {call.name: call for call in calls.values() if isinstance(call, KernelCall)}
+    gemms = [r for r in kernel_runs(plan.everything) if uses_blas(r.graph, r.group, r.launch, C)]
     numbers = {run: i for i, run in enumerate(dict.fromkeys(map(same_kernel, gemms)))}
     lines = [C.prelude, _RUNTIME]
     for name in sorted(heads):
         lines += [heads[name].head, *_task(heads[name])]
     for run, number in numbers.items():
         lines += _gemm_task(run, number)
+    if any(isinstance(call, DnnlCallee) for call in calls.values()):
+        lines.append(dnnl_text())
     lines += [_spaces(graph, plan), _CLOCK]
-    lines += _entry(plan, calls, numbers, profiled=True)
-    lines += _entry(plan, calls, numbers, profiled=False)
+    lines += _entry(plan, calls, numbers, PROFILE)
+    lines += _entry(plan, calls, numbers, ENTRY)
+    if plan.binding.bound:
+        once = Schedule(plan.prepare, (), 0, (-1,) * len(plan.prepare))
+        lines += _entry(once, calls, numbers, PREPARE)
     return "\n".join(lines) + "\n"
 
 
@@ -81,6 +110,11 @@ def runtime_text() -> str:
     call = KernelCall("KERNEL", "void KERNEL(void);", 1, 1)
     bare = Graph((), (), ())
     return "\n".join([entry_text(bare, plan, {}), *_task(call)])
+
+
+def dnnl_text() -> str:
+    """What runs calls of oneDNN, whichever they are."""
+    return files("autofuse.backends").joinpath("onednn.c").read_text()
 
 
 def library_task(run: Run) -> str:
@@ -97,20 +131,23 @@ def _task(call: KernelCall) -> Iterator[str]:
 
 def _spaces(graph: Graph, plan: Schedule) -> str:
     inputs = len(graph.inputs)
-    return f"enum {{ AF_IN = 0, AF_CONST = {inputs}, AF_OUT = {inputs + len(plan.constants)} }};"
+    out = inputs + len(plan.constants)
+    held = f", AF_HELD = {out + len(graph.outputs)}" if plan.binding.bound else ""
+    return f"enum {{ AF_IN = 0, AF_CONST = {inputs}, AF_OUT = {out}{held} }};"
 
 
-def _entry(
-    plan: Schedule, calls: Mapping[Run, KernelCall], gemms: Mapping[Run, int], profiled: bool
-) -> Iterator[str]:
-    """The entry; the profiled one adds the microseconds of each group to `us[group]`."""
+def _entry(plan: Schedule, calls: Callees, gemms: Mapping[Run, int], name: str) -> Iterator[str]:
+    """An entry; the profiled one adds the microseconds of each group to `us[group]`."""
+    profiled = name == PROFILE
     extra = ", double *us" if profiled else ""
-    name = PROFILE if profiled else ENTRY
     yield f"int32_t {name}(void **buffers, void *workspace, void **blas{extra})"
     yield "{"
     yield "  char *const work = (char *)workspace;"
     yield "  const af_parallel parallel = (af_parallel)blas[3];"
     yield "  (void)work; (void)buffers; (void)parallel;"
+    may_fail = any(isinstance(call, DnnlCallee) for call in calls.values())
+    if may_fail:
+        yield "  int32_t failed = 0;"
     if profiled:
         yield "  double before_us = af_now_us(), after_us;"
     if gemms:
@@ -127,12 +164,12 @@ def _entry(
         yield "  if (set) set(before);"
     if profiled:
         yield "  (void)before_us;"
-    yield "  return 0;"
+    yield f"  return {'failed' if may_fail else 0};"
     yield "}"
 
 
 def _steps(
-    steps: Iterable[Step], calls: Mapping[Run, KernelCall], gemms: Mapping[Run, int], depth: int
+    steps: Iterable[Step], calls: Callees, gemms: Mapping[Run, int], depth: int
 ) -> Iterator[str]:
     pad = "  " * depth
     for step in steps:
@@ -152,19 +189,22 @@ def _steps(
                 yield f"{pad}}}"
 
 
-def _call(
-    run: Run, calls: Mapping[Run, KernelCall], gemms: Mapping[Run, int], pad: str
-) -> Iterator[str]:
+def _call(run: Run, calls: Callees, gemms: Mapping[Run, int], pad: str) -> Iterator[str]:
     inputs: tuple[Ref, ...]
     threads = THREADS.of(run.launch)
     same = same_kernel(run)
-    if same in gemms:
+    callee = calls.get(same)
+    if isinstance(callee, DnnlCallee):
+        yield f"{pad}{{ void *p[] = {{{_operands(run)}, blas[4], 0, &failed}};"
+        yield f"{pad}  af_dnnl_call(p, {callee.number}, parallel, {threads}); }}"
+        return
+    if callee is None:
         task, total = f"t_gemm{gemms[same]}", gemm_slices(run)
         place = dict(zip(reads(run.graph, run.group.nodes), run.reads, strict=True))
         found = _product(run)
         inputs, extra = (place[found.lhs], place[found.rhs]), ["blas"]
     else:
-        task, total = f"t_{calls[same].name}", calls[same].iterations
+        task, total = f"t_{callee.name}", callee.iterations
         inputs, extra = _inputs(run), []
     table = ", ".join([*(_address(r) for r in (*inputs, *run.writes)), *extra])
     start = "parallel(" if threads > 1 and total > 1 else ""
@@ -172,10 +212,19 @@ def _call(
     yield f"{pad}{{ void *p[] = {{{table}}}; {how}; }}"
 
 
+def _operands(run: Run) -> str:
+    """The arrays of a call of oneDNN: source, weights, result."""
+    place = dict(zip(reads(run.graph, run.group.nodes), run.reads, strict=True))
+    found = dnnl_group(run.graph, run.group)
+    assert found is not None
+    return ", ".join(map(_address, (place[found.lhs], place[found.rhs], *run.writes)))
+
+
 def _inputs(run: Run) -> tuple[Ref, ...]:
     """Buffers in the order of the kernel's parameters."""
     place = dict(zip(reads(run.graph, run.group.nodes), run.reads, strict=True))
-    return tuple(place[value] for value in extract(run.graph, run.group)[1])
+    own = (place[value] for value in extract(run.graph, run.group)[1])
+    return (*(ref for ref in own if ref != UNREAD), *run.panels)
 
 
 def _address(ref: Ref) -> str:

@@ -44,6 +44,11 @@ def _nothing() -> str:
     return ""
 
 
+def _complete(_: Candidate) -> str:
+    """Whatever plans call is there where the device is."""
+    return ""
+
+
 @dataclass(frozen=True)
 class Backend:
     """One device: candidate to program, program to artifact, and what identifies it.
@@ -53,7 +58,8 @@ class Backend:
     issued ("" is the device's own way). `target` is the device it stands for, None for hardware of
     its own. `modes` are the ways of issuing a plan that are timed, the device's own first.
     `kernel_code` gives the digest of one kernel's code (see `backends/codes.py`), `runtime` that of
-    what is compiled into every plan."""
+    what is compiled into every plan. `lacking` says in a sentence which library that a candidate
+    calls is not here, "" where none is missing."""
 
     name: str
     program: Callable[[Graph, Candidate], Any]
@@ -66,6 +72,7 @@ class Backend:
     modes: tuple[str, ...] = ("",)
     kernel_code: Callable[[Run], str] = cpu.kernel_code
     runtime: Callable[[], str] = cpu.runtime_code
+    lacking: Callable[[Candidate], str] = cpu.lacking
 
     def group_code(
         self,
@@ -111,6 +118,7 @@ def emulated_backend(target: Target) -> Backend:
         target=target,
         kernel_code=partial(cuda_kernel_code, target=target),
         runtime=_nothing,
+        lacking=_complete,
     )
 
 
@@ -126,4 +134,5 @@ CUDA_BACKEND = Backend(
     modes=MODES,
     kernel_code=_code_for_running,
     runtime=_nothing,
+    lacking=_complete,
 )

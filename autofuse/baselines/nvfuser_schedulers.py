@@ -15,7 +15,7 @@ from autofuse.plan.groups import needed_outputs, reads
 
 # Half of the registers of a streaming multiprocessor, in bytes: what a persistent row may take.
 PERSISTENT_BYTES = 128 * 1024
-ALONE = (Family.CONTRACTION, Family.CONTROL, Family.SCAN, Family.WINDOW)
+ALONE = (Family.CONTRACTION, Family.CONTROL, Family.SCAN, Family.SORT, Family.WINDOW)
 RESIZES = frozenset(("concat", "pad", "slice"))
 
 

@@ -32,10 +32,10 @@ class Pattern(IntEnum):
 
 
 def pattern_of(graph: Graph, node: int) -> Pattern:
-    """An op's pattern. Ops of several results, scans, random numbers and loops are opaque."""
+    """Ops of several results, scans, sorts, random numbers and loops are opaque."""
     n = graph[node]
     family = n.spec.family
-    if len(n.types) > 1 or family in (Family.SCAN, Family.RANDOM, Family.CONTROL):
+    if len(n.types) > 1 or family in (Family.SCAN, Family.SORT, Family.RANDOM, Family.CONTROL):
         return Pattern.OPAQUE
     if family in (Family.CONTRACTION, Family.WINDOW):
         return Pattern.OUT_FUSABLE

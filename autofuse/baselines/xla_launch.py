@@ -63,7 +63,7 @@ def _blocks_unrolling(graph: Graph, nodes: Iterable[int]) -> bool:
     """What no version unrolls: library-sized bodies, variadic reductions, windows, wide concats."""
     for n in nodes:
         node = graph[n]
-        if node.spec.family in (Family.CONTRACTION, Family.SCAN, Family.WINDOW):
+        if node.spec.family in (Family.CONTRACTION, Family.SCAN, Family.SORT, Family.WINDOW):
             return True
         if node.op in ("argmax", "argmin"):
             return True

@@ -69,9 +69,9 @@ class Fact:
 
 
 def is_library(family: Family, op: str) -> bool:
-    """Whether XLA calls a library for the op: contractions, loops, and random numbers, which
-    XLA:GPU of 2022 drew by a custom call (Threefry too)."""
-    barrier = family in (Family.CONTRACTION, Family.RANDOM, Family.CONTROL)
+    """Whether XLA calls a library for the op: contractions, loops, sorting (kernels of its
+    own), and random numbers, which XLA:GPU of 2022 drew by a custom call (Threefry too)."""
+    barrier = family in (Family.CONTRACTION, Family.RANDOM, Family.CONTROL, Family.SORT)
     return barrier or op == "threefry2x32"
 
 

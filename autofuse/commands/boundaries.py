@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from autofuse.commands.output import amount, duration, size
+from autofuse.commands.plan_tree import contest_text
 from autofuse.graph.types import Graph
 
 
@@ -27,6 +28,13 @@ def why_lines(graph: Graph, data: dict[str, Any]) -> Iterator[str]:
         yield f"   stored   {_stored(row)}"
     if not data["calibrated"]:
         yield "note: bounds are those of a fast machine; tuning calibrates this one"
+
+
+def contest_lines(graph: Graph, rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Who computes each lone product or convolution of a plan, and by how much."""
+    for row in rows:
+        what = _label(graph, f"%{row['node']}")
+        yield f"kernel {row['kernel']}: {what} by {contest_text(row)}"
 
 
 def _crossed(graph: Graph, row: dict[str, Any]) -> Iterator[str]:

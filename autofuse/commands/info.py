@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autofuse import __version__
 from autofuse.commands.common import DbOption, FormatOption, reported
@@ -13,22 +13,28 @@ from autofuse.commands.output import Format, emit, plural, size, table
 from autofuse.errors import AutofuseError
 from autofuse.graph.types import Graph
 
+if TYPE_CHECKING:
+    from autofuse.backends.ccompiler import Compiler
+
 _PACKAGES = (
     "numpy", "scipy", "optuna", "sqlalchemy", "alembic", "networkx", "rich", "typer", "jinja2",
-    "ml_dtypes", "jax", "torch", "cupy-cuda12x", "cupy-cuda13x",
+    "ml_dtypes", "jax", "torch", "cupy-cuda12x", "cupy-cuda13x", "onednn-cpu-gomp",
+    "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12",
 )  # fmt: skip
 
 
 @reported
 def info(db: DbOption = None, form: FormatOption = Format.table) -> None:
-    """Print versions, devices, compiler, database, caches."""
+    """Print versions, devices, libraries, database, caches."""
     data = {
         "autofuse": __version__,
         "python": platform.python_version(),
         "system": platform.platform(),
         "packages": {name: _version(name) for name in _PACKAGES},
         "devices": {"cpu": _cpu(), "cuda": _cuda()},
+        "libraries": _libraries(),
         "compiler": _compiler(),
+        "cxx_compiler": _cxx_compiler(),
         "database": _database(db),
         "cache": _cache(),
     }
@@ -45,6 +51,7 @@ def _version(package: str) -> str | None:
 def _cpu() -> dict[str, Any]:
     from autofuse.backends.machine import (
         cpu_model,
+        instruction_sets,
         isa_digest,
         last_level_cache_bytes,
         usable_cores,
@@ -56,6 +63,7 @@ def _cpu() -> dict[str, Any]:
         "cores": usable_cores(),
         "last_level_cache_bytes": last_level_cache_bytes(),
         "isa": isa_digest(),
+        "instruction_sets": list(instruction_sets()),
     }
 
 
@@ -76,13 +84,35 @@ def _cuda() -> dict[str, Any]:
     }
 
 
+def _libraries() -> dict[str, Any]:
+    """What competes with kernels for products and convolutions on device cpu."""
+    from autofuse.backends.blas import blas_name
+    from autofuse.backends.onednn import onednn
+
+    found: dict[str, Any] = {"blas": {"found": True, "version": blas_name()}}
+    try:
+        return found | {"onednn": {"found": True, "version": onednn().name}}
+    except AutofuseError as error:
+        return found | {"onednn": {"found": False, "reason": str(error)}}
+
+
 def _compiler() -> dict[str, Any]:
-    from autofuse.backends.base import CompilerMissing
     from autofuse.backends.ccompiler import find_compiler
 
+    return _found(find_compiler)
+
+
+def _cxx_compiler() -> dict[str, Any]:
+    """The one that device cuda-emulated needs."""
+    from autofuse.backends.ccompiler import find_cxx
+
+    return _found(find_cxx)
+
+
+def _found(find: Callable[[], Compiler]) -> dict[str, Any]:
     try:
-        found = find_compiler()
-    except CompilerMissing as error:
+        found = find()
+    except AutofuseError as error:
         return {"found": False, "reason": str(error)}
     return {"found": True, "command": " ".join(found.command), "version": found.identity}
 
@@ -121,16 +151,16 @@ def _info_lines(data: dict[str, Any]) -> Iterator[str]:
     llc = size(cpu["last_level_cache_bytes"])
     usable = "" if cpu["usable"] else ", not usable without a C compiler"
     yield f"cpu       {cpu['model']}, {plural(cpu['cores'], 'core')}, {llc} cache{usable}"
+    yield f"          {' '.join(cpu['instruction_sets'])}"
     cuda = data["devices"]["cuda"]
     yield "cuda      " + (
         f"{cuda['model']} ({cuda['arch']}), {plural(cuda['multiprocessors'], 'multiprocessor')}"
         if cuda["usable"]
         else cuda["reason"]
     )
-    if compiler["found"]:
-        yield f"compiler  {compiler['command']}: {compiler['version']}"
-    else:
-        yield f"compiler  {compiler['reason']}"
+    yield f"libraries {'; '.join(map(_said, data['libraries'].values()))}"
+    yield f"compiler  {_said(compiler)}"
+    yield f"c++       {_said(data['cxx_compiler'])}"
     state = ""
     if "exists" in database:
         state = f" ({size(database['bytes'] or 0)})" if database["exists"] else " (not there yet)"
@@ -139,6 +169,13 @@ def _info_lines(data: dict[str, Any]) -> Iterator[str]:
         yield f"cache     {cache['reason']}"
     else:
         yield f"cache     {cache['directory']} ({size(cache['bytes'])} of {size(cache['cap'])})"
+
+
+def _said(found: dict[str, Any]) -> str:
+    """A compiler or a library, or why there is none."""
+    if not found["found"]:
+        return str(found["reason"])
+    return f"{found['command']}: {found['version']}" if "command" in found else found["version"]
 
 
 @reported

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from autofuse.commands.output import amount, plural, size
+from autofuse.commands.output import amount, duration, plural, size
 from autofuse.cost.traffic import Traffic, group_traffic, plan_traffic, read_bytes
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.dialects import Dialect
-from autofuse.kernel.gemm import uses_blas
+from autofuse.kernel.gemm import library_of
+from autofuse.plan.binding import groups_once
 from autofuse.plan.groups import host_loop
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
+from autofuse.tuning.contests import NAMES
 
 _NAMED_NODES = 12
 
@@ -19,8 +21,10 @@ _NAMED_NODES = 12
 def plan_data(graph: Graph, candidate: Candidate, dialect: Dialect) -> dict[str, Any]:
     """The groups of a candidate of a canonical graph with their traffic, and the totals; a dialect
     says which of them are library calls."""
+    groups = _groups(graph, candidate.plan, candidate.launches, candidate.bodies, dialect)
+    once = groups_once(graph, candidate.plan)
     return {
-        "groups": _groups(graph, candidate.plan, candidate.launches, candidate.bodies, dialect),
+        "groups": [{**group, "once": k in once} for k, group in enumerate(groups)],
         "traffic": _traffic(plan_traffic(graph, candidate.plan)),
     }
 
@@ -51,8 +55,9 @@ def _group(
         "traffic": _traffic(group_traffic(graph, group)),
     }  # fmt: skip
     if group.body is None:
-        library = uses_blas(graph, group, launch, dialect)
-        return data | {"library": library, "launch": dict(launch.settings)}
+        library = library_of(graph, group, launch, dialect)
+        own = {"library": bool(library), "launch": dict(launch.settings)}
+        return data | own | ({"implementation": library} if library else {})
     body, trips = host_loop(graph, group)
     inner = _groups(body, group.body, inside, (), dialect)
     return data | {"loop": {"trips": trips, "unroll": group.unroll, "groups": inner}}
@@ -85,14 +90,19 @@ def tree_lines(groups: Sequence[dict[str, Any]], indent: str = "", path: str = "
         number, last = f"{path}{position}", position == len(groups) - 1
         branch, deeper = ("└─ ", "   ") if last else ("├─ ", "│  ")
         count = plural(len(group["nodes"]), "node")
-        what = "host loop" if "loop" in group else "library" if group["library"] else "kernel"
-        yield f"{indent}{branch}{what} {number}: {count}, {traffic_text(group['traffic'])}"
+        what = "host loop" if "loop" in group else _kind(group)
+        when = " run once" if group.get("once") else ""
+        yield f"{indent}{branch}{what} {number}{when}: {count}, {traffic_text(group['traffic'])}"
         yield from _details(group, indent + deeper)
         if "loop" in group:
             loop = group["loop"]
             unrolled = "" if loop["unroll"] == 1 else f", unrolled by {loop['unroll']}"
             yield f"{indent}{deeper}{plural(loop['trips'], 'iteration')}{unrolled}, each:"
             yield from tree_lines(loop["groups"], indent + deeper, f"{number}.")
+
+
+def _kind(group: dict[str, Any]) -> str:
+    return f"{NAMES[group['implementation']]} call" if group["library"] else "kernel"
 
 
 def _details(group: dict[str, Any], indent: str) -> Iterator[str]:
@@ -104,9 +114,23 @@ def _details(group: dict[str, Any], indent: str) -> Iterator[str]:
         for value in group[kind]:
             label = _label(value["value"], value)
             yield f"{indent}{kind:<7} {label} {value['type']}, {size(value['bytes'])}"
+    if "contest" in group:
+        yield f"{indent}by      {contest_text(group['contest'])}"
     if group.get("launch") and not group["library"]:
         settings = ", ".join(f"{k}={v}" for k, v in group["launch"].items())
         yield f"{indent}launch  {settings}"
+
+
+def contest_text(row: dict[str, Any]) -> str:
+    """Who computes a product or a convolution, and by how much, of `Contest.to_json`."""
+    times, chosen = row["times_us"], row["implementation"]
+    said = ", ".join(f"{NAMES[who]} {duration(us)}" for who, us in times.items())
+    if row["ahead"] is None:
+        return f"{NAMES[chosen]}; {said or 'nothing'} was timed"
+    other = NAMES[next(who for who in times if who != chosen)]
+    if row["ahead"] < 1:
+        return f"{NAMES[chosen]}, though {other} was {1 / row['ahead']:.2f}x as fast: {said}"
+    return f"{NAMES[chosen]}, {row['ahead']:.2f}x as fast as {other}: {said}"
 
 
 def _label(number: str, node: dict[str, Any]) -> str:

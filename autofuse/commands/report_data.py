@@ -6,14 +6,16 @@ from collections.abc import Iterator, Sequence
 
 from autofuse.commands.pictures import graph_svg
 from autofuse.cost.account import Account, account
+from autofuse.devices import DEVICES
 from autofuse.graph.readback import read_text
 from autofuse.graph.types import Graph
 from autofuse.ops.types import GraphError
 from autofuse.plan.types import FusionPlan, PlanError, candidate_from_json
-from autofuse.records import Measurement, SessionRow, WorkloadRow
-from autofuse.report.facts import Crossing, PlanFacts
+from autofuse.records import Environment, Measurement, SessionRow, WorkloadRow
+from autofuse.report.facts import Crossing, Implemented, PlanFacts
 from autofuse.report.model import WorkloadReport, by_device, collect
 from autofuse.report.peers import PeersFile, peers_of
+from autofuse.tuning.contests import NAMES, Contest, contested, contests, timed_in
 from tuning_db import Store
 
 
@@ -33,6 +35,7 @@ def workload_reports(
             plan_svg=_picture(graph, workload.name, sessions, measurements),
             peers=peers_of(peers, workload.name, environment) if peers else (),
             facts=plan_facts(graph, sessions, measurements),
+            implemented=_implemented(store, graph, environment, sessions, measurements),
         )
 
 
@@ -60,6 +63,44 @@ def plan_facts(
             # A database may hold plans of other versions: what cannot be counted is left out.
             continue
     return found
+
+
+def _implemented(
+    store: Store,
+    graph: Graph | None,
+    environment: Environment,
+    sessions: Sequence[SessionRow],
+    measurements: Sequence[Measurement],
+) -> tuple[Implemented, ...]:
+    """Who computes products and convolutions in the best plan of the latest session that has one;
+    nothing for a device or a plan that this version does not know."""
+    text, kind = _best_text(sessions, measurements), DEVICES.get(environment.device)
+    if graph is None or kind is None or not text:
+        return ()
+    try:
+        candidate = candidate_from_json(text)
+        wanted = contested(graph, candidate, kind.dialect)
+    except (PlanError, GraphError, LookupError):
+        return ()
+    stored = store.kernels(environment, wanted.values())
+    usual = next((m.timing.cache for m in reversed(measurements) if m.timing), "warm")
+    cache = timed_in(stored, wanted.values(), usual)
+    found = contests(graph, candidate, kind.dialect, stored, cache, lambda *_: True)
+    return tuple(_told(graph, one) for one in found)
+
+
+def _told(graph: Graph, one: Contest) -> Implemented:
+    node = graph[one.node]
+    times = tuple((NAMES[who], us) for who, us in one.times)
+    place = f"%{one.node}" + (f" '{node.name}'" if node.name else "")
+    return Implemented(place, node.op, str(node.types[0]), NAMES[one.chosen], times, one.ahead)
+
+
+def _best_text(sessions: Sequence[SessionRow], measurements: Sequence[Measurement]) -> str:
+    """The stored text of the best plan of the latest session that has one, else ""."""
+    plans = {one.candidate_digest: one.candidate for one in measurements}
+    bests = [s.result.best_digest for s in sessions if s.result is not None]
+    return next((plans[digest] for digest in reversed(bests) if digest in plans), "")
 
 
 def _graph(workload: WorkloadRow) -> Graph | None:
@@ -95,12 +136,10 @@ def _picture(
 ) -> str:
     """The best plan of the latest session that has one, drawn; "" if there is none, or none that
     this version can read."""
-    plans = {one.candidate_digest: one.candidate for one in measurements}
-    bests = [s.result.best_digest for s in sessions if s.result is not None]
-    found = next((digest for digest in reversed(bests) if digest in plans), None)
-    if graph is None or found is None:
+    text = _best_text(sessions, measurements)
+    if graph is None or not text:
         return ""
     try:
-        return graph_svg(graph, candidate_from_json(plans[found]).plan, f"The best plan of {name}")
+        return graph_svg(graph, candidate_from_json(text).plan, f"The best plan of {name}")
     except (PlanError, GraphError, LookupError):
         return ""

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from autofuse.baselines import BASELINES, explain
+from autofuse.commands.boundaries import contest_lines
 from autofuse.commands.common import (
     DbOption,
     DeviceOption,
@@ -24,9 +25,10 @@ from autofuse.commands.common import (
 from autofuse.commands.output import Format, emit, note, plural, size
 from autofuse.commands.plan_tree import plan_data, traffic_text, tree_lines
 from autofuse.commands.simplified import simplified_data, simplified_lines
-from autofuse.cost.bounds import peak_bytes
+from autofuse.cost.bounds import candidate_bytes
 from autofuse.devices import DeviceKind, speaking
 from autofuse.graph.canonical import digest
+from autofuse.graph.keys import input_keys
 from autofuse.graph.types import Graph
 from autofuse.plan.schedule import kernel_runs, launches_per_call, schedule
 from autofuse.plan.types import Candidate
@@ -78,6 +80,7 @@ def show(
     speaker = kind if dialect in (None, kind.dialect.name) else speaking(str(dialect))
     chosen, candidate = _candidate(graph, plan, kind, target, db)
     data = _data(name, graph, chosen, candidate, kind)
+    data["contests"] = _contests(data["groups"], graph, candidate, kind, db)
     lines = list(_tree(data)) if not (why or text or simplify) else []
     if simplify:
         data["simplify"] = simplified_data(loaded)
@@ -85,7 +88,7 @@ def show(
     if why:
         told, found = _why(graph, chosen, candidate, kind, target, db)
         data |= found
-        lines += told
+        lines += [*told, *contest_lines(graph, data["contests"])]
     if text:
         spoken = candidate if speaker is kind else _spoken(graph, candidate, speaker)
         data["kernels"] = list(_kernels(graph, spoken, speaker))
@@ -99,12 +102,14 @@ def _candidate(
     graph: Graph, plan: str | None, kind: DeviceKind, target: str, db: str | None
 ) -> tuple[str, Candidate]:
     """The plan asked for and its name; asked for none, what `autofuse.compile` would use."""
-    from autofuse.tuning import best_plan, plan_named
-    from autofuse.tuning.plans import BEST, untuned_candidate
+    from autofuse.tuning import plan_named
+    from autofuse.tuning.plans import BEST, known_plans, untuned_candidate
 
     if plan is not None:
         return plan, plan_named(graph, plan, device=kind.name, target=target, db=db, simplify=False)
-    known = best_plan(graph, device=kind.name, target=target, db=db, simplify=False)
+    known, passed = known_plans(graph, kind.backend, db)
+    for one in passed:
+        note(str(one))
     if known is not None:
         return BEST, known.candidate
     untuned = untuned_candidate(graph, kind)
@@ -114,6 +119,7 @@ def _candidate(
 def _data(
     name: str, graph: Graph, chosen: str, candidate: Candidate, kind: DeviceKind
 ) -> dict[str, Any]:
+    made = schedule(graph, candidate)
     return {
         "name": name,
         "graph": {"digest": digest(graph), "nodes": len(graph.nodes)},
@@ -121,11 +127,29 @@ def _data(
             "name": chosen,
             "origin": candidate.origin,
             "digest": candidate.digest,
-            "launches_per_call": launches_per_call(schedule(graph, candidate).steps),
-            "peak_bytes": peak_bytes(graph, candidate.plan),
+            "launches_per_call": launches_per_call(made.steps),
+            "peak_bytes": candidate_bytes(graph, candidate),
+            "constants": {
+                "inputs": [input_keys(graph)[k] for k in made.binding.bound],
+                "kernels": launches_per_call(made.prepare),
+                "prepared_bytes": made.binding.held,
+            },
         },
         **plan_data(graph, candidate, kind.dialect),
     }
+
+
+def _contests(
+    groups: list[dict[str, Any]], graph: Graph, candidate: Candidate, kind: DeviceKind,
+    db: str | None,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Who was timed computing each lone product or convolution; its group is told too."""
+    from autofuse.tuning.contests import plan_contests
+
+    found = [contest.to_json() for contest in plan_contests(graph, candidate, kind, db)]
+    for one in found:
+        groups[one["kernel"]]["contest"] = one
+    return found
 
 
 def _tree(data: dict[str, Any]) -> Iterator[str]:
@@ -135,6 +159,13 @@ def _tree(data: dict[str, Any]) -> Iterator[str]:
     launches = plural(plan["launches_per_call"], "launch").replace("launchs", "launches")
     yield f"plan {plan['name']}{origin}, {launches} a call, {traffic_text(data['traffic'])}"
     yield f"{size(plan['peak_bytes'])} of intermediates alive at once"
+    fixed = plan["constants"]
+    if fixed["inputs"]:
+        kernels = plural(fixed["kernels"], "kernel")
+        yield (
+            f"constants ({', '.join(fixed['inputs'])}) are prepared once: {kernels}, "
+            f"{size(fixed['prepared_bytes'])} kept for calls"
+        )
     yield from tree_lines(data["groups"])
 
 
@@ -183,17 +214,19 @@ def _spoken(graph: Graph, candidate: Candidate, speaker: DeviceKind) -> Candidat
 
 def _kernels(graph: Graph, candidate: Candidate, speaker: DeviceKind) -> Iterator[dict[str, Any]]:
     """The text of every distinct kernel, in the order they first run."""
-    from autofuse.kernel.gemm import uses_blas
+    from autofuse.kernel.gemm import library_of
+    from autofuse.tuning.contests import NAMES
 
     seen: set[tuple[Any, ...]] = set()
-    for run in kernel_runs(schedule(graph, candidate).steps):
-        key = (run.graph, run.group, run.launch)
+    for run in kernel_runs(schedule(graph, candidate).everything):
+        key = (run.graph, run.group, run.launch, run.packs)
         if key in seen:
             continue
         seen.add(key)
         nodes = list(run.group.nodes)
-        if uses_blas(run.graph, run.group, run.launch, speaker.dialect):
-            yield {"name": None, "nodes": nodes, "library": "BLAS", "text": None}
+        library = library_of(run.graph, run.group, run.launch, speaker.dialect)
+        if library:
+            yield {"name": None, "nodes": nodes, "library": NAMES[library], "text": None}
             continue
         name, text = speaker.kernel_text(run)
         yield {"name": name, "nodes": nodes, "library": None, "text": text}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +27,7 @@ from autofuse.commands.progress import StopSignals, shown_progress
 from autofuse.devices import DeviceKind
 from autofuse.errors import AutofuseError
 from autofuse.graph.types import Graph
+from autofuse.simplify import normal_form
 
 
 @reported
@@ -192,14 +194,15 @@ def query(
 
     It is the best on this device; with none known the exit code is 4.
     """
-    from autofuse.tuning import best_plan
+    from autofuse.tuning.plans import known_plans, none_known
 
     name, graph = load_workload(source)
     kind = asked_device(device, target)
     kind.must_be_timed()
-    known = best_plan(graph, device=kind.name, target=target, db=db, simplify=not no_simplify)
+    known, passed = known_plans(normal_form(graph, not no_simplify), kind.backend, db)
     if known is None:
-        emit(form, {"found": False}, [f"no plan is known for {name} on this device: tune it first"])
+        nothing = {"found": False, "passed_over": [asdict(one) for one in passed]}
+        emit(form, nothing, [none_known(name, passed)])
         raise typer.Exit(NOT_FOUND)
     data = {"found": True, **known.to_json()}
     timing = known.measurement.timing
@@ -211,6 +214,7 @@ def query(
     ]
     if known.stale:
         lines.append(f"stale: {', '.join(known.stale)} changed since it was measured")
+    lines += [f"note: {one}" for one in passed]
     emit(form, data, lines)
 
 

@@ -1,7 +1,7 @@
 """`autofuse.xp`: the Python array API's names for traced arrays, and a few extensions.
 
 Use it inside `autofuse.trace` as one would use NumPy. Beyond the standard: softmax, layer_norm,
-rms_norm, gelu, silu, relu, logistic, erf, rsqrt, conv, max_pool, avg_pool, fori_loop, scan,
+rms_norm, gelu, silu, relu, logistic, erf, rsqrt, top_k, conv, max_pool, avg_pool, fori_loop, scan,
 random_bits, uniform, normal.
 Dtype promotion follows NumPy, except that integers meeting floats become those floats, and the
 default dtypes are f32 and i32.
@@ -86,6 +86,7 @@ from autofuse.frontends.looping import (
     to_uniform,
     uniform,
 )
+from autofuse.frontends.ordering import argsort, sort, take_along_axis, top_k
 from autofuse.frontends.promotion import as_dtype, promote
 from autofuse.frontends.reducing import (
     all,
@@ -165,6 +166,7 @@ __all__ = [
     "arange",
     "argmax",
     "argmin",
+    "argsort",
     "as_dtype",
     "asarray",
     "asin",
@@ -278,6 +280,7 @@ __all__ = [
     "sin",
     "sinh",
     "softmax",
+    "sort",
     "sqrt",
     "square",
     "squeeze",
@@ -287,11 +290,13 @@ __all__ = [
     "sum",
     "swapaxes",
     "take",
+    "take_along_axis",
     "tan",
     "tanh",
     "tensordot",
     "tile",
     "to_uniform",
+    "top_k",
     "tril",
     "triu",
     "trunc",

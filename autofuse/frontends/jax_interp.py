@@ -12,8 +12,10 @@ import numpy as np
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jax_index import INDEX_RULES
 from autofuse.frontends.jax_loop import ScanLoop, counts_up, unchanged
+from autofuse.frontends.jax_order import ORDER_RULES
 from autofuse.frontends.jax_random import RANDOM_RULES
 from autofuse.frontends.jax_rules import COMPUTE_RULES, SHAPE_RULES, same
+from autofuse.frontends.jax_scatter import SCATTER_RULES
 from autofuse.frontends.jax_types import (
     Item,
     KeyArray,
@@ -29,7 +31,13 @@ from autofuse.graph.writer import GraphWriter
 from autofuse.ops.types import GraphError
 
 RULES: dict[str, PrimitiveRule] = (
-    COMPUTE_RULES | SHAPE_RULES | INDEX_RULES | RANDOM_RULES | WINDOW_RULES
+    COMPUTE_RULES
+    | SHAPE_RULES
+    | INDEX_RULES
+    | ORDER_RULES
+    | RANDOM_RULES
+    | SCATTER_RULES
+    | WINDOW_RULES
 )
 # Primitives that only move elements treat each word of a typed key alike.
 _KEYWISE = {*SHAPE_RULES, "dynamic_slice", "dynamic_update_slice", "gather", "select_n"} | {

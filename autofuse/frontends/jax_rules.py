@@ -233,7 +233,7 @@ COMPUTE_RULES: dict[str, PrimitiveRule] = {
     "bitcast_convert_type": _bitcast,
     "clamp": _clamp,
     "convert_element_type": _convert,
-    **{op: _running(op) for op in ("cummax", "cummin", "cumprod", "cumsum")},
+    **{op: _running(op) for op in ("cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum")},
     "dot_general": _dot_general,
     "integer_pow": _integer_pow,
     "max": _minmax("max", "or"),

@@ -11,8 +11,10 @@ from autofuse.frontends.jax_types import PrimitiveRule, dtype_of
 from autofuse.graph import composites_windows as windows
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
+from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import highest, lowest
 
+_JOINED = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 _COMBINERS = {"add": "sum", "add_any": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
@@ -60,11 +62,14 @@ def _any_reduce_window(w: GraphWriter, eqn: Any, *values: Value) -> Value:
         raise FrontendError("it combines by another function than one add, mul, max or min")
     x, start = values
     dtype, known = w.dtype(x), w.known(start)
+    if dtype is DType.BOOL:
+        raise FrontendError("it combines truth values")
     neutral = {"sum": 0, "prod": 1, "max": lowest(dtype).value, "min": highest(dtype).value}
     kind = _COMBINERS[name]
-    if known is None or not np.all(known == np.asarray(neutral[kind], known.dtype)):
-        raise FrontendError(f"it starts from another value than {neutral[kind]}")
-    return w.op(f"reduce_window_{kind}", x, **_window_attrs(eqn))
+    found = w.op(f"reduce_window_{kind}", x, **_window_attrs(eqn))
+    if known is not None and np.all(known == np.asarray(neutral[kind], known.dtype)):
+        return found
+    return w.map(_JOINED[kind], start, found)
 
 
 def _largest(eqn: Any) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
+from autofuse.graph.settled import settled
 from autofuse.graph.types import Graph, Node, Value
 from autofuse.ops.source import is_scalar_constant
 from autofuse.ops.types import Attrs, Literal, make_attrs
@@ -113,7 +114,8 @@ def subgraph(
     """`nodes` as a graph of their own, and the values of `graph` that its inputs stand for.
 
     Values read from outside (also graph inputs) become inputs in the order they are first read
-    (nodes ascending, operands in order); scalar constants are copied in instead.
+    (nodes ascending, operands in order), constant ones where no call changes them; scalar constants
+    are copied in instead.
     """
     inside = _with_constants(graph, nodes)
     members = set(inside)
@@ -133,9 +135,14 @@ def _extract(
 ) -> Graph:
     made: list[Node] = []
     renamed: dict[Value, Value] = {}
+    known = settled(graph)
     for position, value in enumerate(reads):
         outer, type_ = graph[value.node], graph.type_of(value)
-        attrs = make_attrs({"position": position, "shape": type_.shape, "dtype": str(type_.dtype)})
+        # What no call changes is a constant of the group too.
+        fixed = {"constant": True} if value.node in known else {}
+        attrs = make_attrs(
+            {"position": position, "shape": type_.shape, "dtype": str(type_.dtype), **fixed}
+        )
         renamed[value] = Value(position)
         made.append(Node("input", (), attrs, (type_,), outer.name))
     for i in inside:

@@ -89,8 +89,8 @@ def cumulative_sum(w: GraphWriter, v: Value, axis: int, reverse: bool = False) -
 
 
 def running(w: GraphWriter, op: str, v: Value, axis: int, reverse: bool = False) -> Value:
-    """The running fold `op` (cumsum, cumprod, cummax, cummin) along `axis`, from its end when
-    `reverse`."""
+    """The running fold `op` (cumsum, cumprod, cummax, cummin, cumlogsumexp) along `axis`, from its
+    end when `reverse`."""
     (at,) = normal_axes(axis, len(w.shape(v)))
     if not reverse:
         return w.op(op, v, axis=at)

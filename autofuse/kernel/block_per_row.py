@@ -6,29 +6,35 @@ import math
 from collections.abc import Callable, Mapping
 
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.emit import Emitter, narrow
+from autofuse.kernel.emit import Emitter, narrow, widen
 from autofuse.kernel.ir import Fold
+from autofuse.kernel.merging import Merging
 from autofuse.kernel.thread_per_element import SHORT, split
 from autofuse.kernel.values import ElementSource, Frame
 from autofuse.ops import index as ix
+from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import reduced_axes
-from autofuse.ops.scalar import Expr, Load, Sym
+from autofuse.ops.scalar import Expr, Lit, Load, Sym
+from autofuse.ops.scatter import first_places, window_shape, windows
 from autofuse.ops.spec import Family, Index
-from autofuse.plan.forms import LOCAL, ROW_SCRATCH, Form, Tags, join, local_shape
+from autofuse.plan.forms import LOCAL, ROW_SCRATCH, RUNS, Form, Tags, join, local_shape
+from autofuse.plan.parameters import MERGE
 
 # Flops per element from which recomputing costs more than keeping a row in scratch.
 HEAVY = 8.0
+# What is computed once a row, in a pass of its own.
+FOLDED = (Family.REDUCTION, *RUNS)
 
 
 class BlockPerRow:
     """Emits one segment as a block per row. `targets` names the buffer of each output; of those in
     `rows` what is local to the row goes to scratch instead, from a start on; of those in `reach`
-    only so many positions along the last axis are needed."""
+    only so many positions along the last axis are needed; `merge` is how runs are merged."""
 
     def __init__(
         self, graph: Graph, form: Form, emitter: Emitter, frame: Frame, targets: dict[Value, str],
         rows: Mapping[Value, tuple[str, Expr]] | None = None,
-        reach: Mapping[Value, Expr] | None = None,
+        reach: Mapping[Value, Expr] | None = None, merge: str = MERGE.default,
     ) -> None:  # fmt: skip
         self.graph, self.form, self.e, self.frame, self.targets = (
             graph,
@@ -38,7 +44,7 @@ class BlockPerRow:
             targets,
         )
         self.tags = dict(form.tags)
-        self.rows, self.reach = rows or {}, reach or {}
+        self.rows, self.reach, self.merge = rows or {}, reach or {}, merge
         self.items: Index = ()
 
     def emit(self, keep: bool) -> None:
@@ -71,12 +77,18 @@ class BlockPerRow:
                     self._reduce(value)
                 elif family is Family.SCAN:
                     self._scan(value)
+                elif family is Family.SORT:
+                    self._sort(value)
+                elif family is Family.SCATTER:
+                    self._scatter(value)
                 elif value in self.rows:
                     self._keep(value, *self.rows[value])
                     self.frame.sources[value] = self._array(value, *self.rows[value])
                 elif value in staged:
                     self._stage(value)
         for value in self.form.outputs:
+            if self.graph[value.node].spec.family is Family.SCATTER:
+                continue
             if value in self.rows:
                 self._keep_total(value)
             else:
@@ -181,6 +193,71 @@ class BlockPerRow:
             self.e.close("serial", at[a], ix.lit(local[a]))
         self.frame.sources[value] = self._array(value, scratch, ix.lit(0))
 
+    def _sort(self, value: Value) -> None:
+        """The order along one local axis, kept in scratch."""
+        node, call = self.graph[value.node], self.graph.call(value.node)
+        axis = sum(not isinstance(t, int) for t in self.tags[value][: call["axis"]])
+        local, operand = self._local(value), node.inputs[0]
+        if not math.prod(local):
+            return
+        dtype = self.graph.type_of(operand).dtype.compute
+        merging = Merging(self.e, local[axis], dtype, call["descending"], self.merge)
+        others = [a for a in range(len(local)) if a != axis]
+        scratch = self.e.local(DType.I32, math.prod(local))
+        rest = {a: self.e.open("k", local[a]) for a in others}
+
+        def where(at: Expr) -> Index:
+            return tuple(at if a == axis else rest[a] for a in range(len(local)))
+
+        def element(at: Expr) -> Expr:
+            return self.frame.pull(operand, self._index(value, where(at)))
+
+        merging.positions(element, scratch, lambda at: ix.linearize(where(at), local))
+        for a in reversed(others):
+            self.e.close("serial", rest[a], ix.lit(local[a]))
+        self.frame.sources[value] = self._array(value, scratch, ix.lit(0))
+
+    def _scatter(self, value: Value) -> None:
+        """The operand's part of this row straight to memory, then window after window there."""
+        node, call = self.graph[value.node], self.graph.call(value.node)
+        out, target = call.out, self.targets[value]
+        operand, indices, updates = node.inputs
+        tags = self.tags[value][: call["batch"]]
+        rest = [(self.e.open("k", n), n) for n, t in zip(out.shape, tags, strict=False)
+                if not isinstance(t, int)]  # fmt: skip
+        batch = join(tags, self.items, tuple(sym for sym, _ in rest))
+
+        def copy(at: Index) -> tuple[Fold, ...]:
+            index = (*batch, *at)
+            element = narrow(self.frame.pull(operand, index), out.dtype)
+            self.e.store(target, ix.linearize(index, out.shape), element)
+            return ()
+
+        self._walk(out.shape[len(batch) :], copy)
+        window = self.e.open("k", windows(call))
+        numbers = tuple(
+            self.frame.pull(indices, (*batch, window, ix.lit(v))) for v in range(len(call["axes"]))
+        )
+        places, fits = first_places(call, numbers)
+        first = tuple(self.e.let(at) for at in places)
+        guard = self.e.open("o", 1) if call["drop"] and not isinstance(fits, Lit) else None
+
+        def write(at: Index) -> tuple[Fold, ...]:
+            moved = (ix.iadd(start, step) for start, step in zip(first, at, strict=True))
+            place = self.e.let(ix.linearize((*batch, *moved), out.shape))
+            element = self.frame.pull(updates, (*batch, window, *at))
+            there = self.e.bind(widen(Load(target, place, out.dtype)))
+            assert node.spec.joins is not None
+            self.e.store(target, place, narrow(node.spec.joins(there, element), out.dtype))
+            return ()
+
+        self._walk(window_shape(call), write)
+        if guard is not None:
+            self.e.close("when", guard, fits)
+        self.e.close("serial", window, ix.lit(windows(call)))
+        for sym, extent in reversed(rest):
+            self.e.close("serial", sym, ix.lit(extent))
+
     def _stage(self, value: Value) -> None:
         local = self._local(value)
         scratch = self.e.local(self.graph.type_of(value).dtype.compute, math.prod(local))
@@ -270,7 +347,7 @@ def staged_values(graph: Graph, form: Form) -> frozenset[Value]:
 
 
 def _sinks_of(graph: Graph, user: int, sinks: dict[Value, frozenset[Value]]) -> frozenset[Value]:
-    if graph[user].spec.family in (Family.REDUCTION, Family.SCAN):
+    if graph[user].spec.family in FOLDED:
         return frozenset((Value(user),))
     own = (sinks.get(Value(user, i), frozenset()) for i in range(len(graph[user].types)))
     return frozenset().union(*own)
@@ -278,7 +355,7 @@ def _sinks_of(graph: Graph, user: int, sinks: dict[Value, frozenset[Value]]) -> 
 
 def _worth_keeping(graph: Graph, value: Value, tags: Tags, inside: frozenset[int]) -> bool:
     node, out = graph[value.node], graph.type_of(value)
-    if node.spec.family in (Family.REDUCTION, Family.SCAN) or all(isinstance(t, int) for t in tags):
+    if node.spec.family in FOLDED or all(isinstance(t, int) for t in tags):
         return False
     local = math.prod(local_shape(graph, value, tags))
     if local > ROW_SCRATCH or any(t != LOCAL for t in tags if isinstance(t, frozenset)):
@@ -292,7 +369,7 @@ def _inline_flops(graph: Graph, n: int, inside: frozenset[int], limit: int) -> f
     while stack and len(seen) <= limit:
         at = stack.pop()
         node = graph[at]
-        if node.spec.family in (Family.REDUCTION, Family.SCAN):
+        if node.spec.family in FOLDED:
             continue
         total += node.spec.flops(graph.call(at))
         for value in node.inputs:

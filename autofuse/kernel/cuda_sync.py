@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from autofuse.kernel.ir import Kernel, Local, Loop, Stmt, Store, StoreVector, names_read, statements
+from functools import lru_cache
+
+from autofuse.kernel.indices import stored_where_data_say
+from autofuse.kernel.ir import (
+    Kernel,
+    Local,
+    Loop,
+    Stmt,
+    Store,
+    StoreVector,
+    names_read,
+    statements,
+)
 from autofuse.kernel.ir import names_written as written
 
 
 def fills(loop: Loop, kernel: Kernel) -> bool:
-    """Lanes of this loop write shared memory."""
+    """Lanes of this loop write shared memory, or where other lanes may write, too."""
     private = {s.name for s in statements(kernel.body) if isinstance(s, Local) and s.private}
-    own = private | {p.name for p in kernel.params}
+    own = private | {p.name for p in kernel.params} - _scattered(kernel)
     stores = (s for s in statements(loop.body) if isinstance(s, Store | StoreVector))
     return any(s.buffer not in own for s in stores)
+
+
+@lru_cache(maxsize=256)
+def _scattered(kernel: Kernel) -> frozenset[str]:
+    return stored_where_data_say(tuple(statements(kernel.body)))
 
 
 def has_local(loop: Loop) -> bool:

@@ -42,6 +42,8 @@ class Dialect:
     function: str
     # What its library multiplies: BLAS on a CPU, cuBLAS (16 bits are summed in f32).
     products: frozenset[DType]
+    # Whether oneDNN may compute products and convolutions, where it is installed.
+    onednn: bool = False
     # C library functions that the prelude has a better spelling for.
     instead: Mapping[str, str] = field(default_factory=dict)
 
@@ -62,6 +64,7 @@ C = Dialect(
     parameters={"in": "const {} *restrict {}", "out": "{} *restrict {}"},
     function="void",
     products=frozenset((DType.F32, DType.F64)),
+    onednn=True,
     instead={"expf": "af_exp_f32", "exp": "af_exp_f64"},
 )
 CUDA = Dialect(

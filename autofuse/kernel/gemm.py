@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import Dialect
-from autofuse.plan.parameters import IMPL
+from autofuse.kernel.onednn import dnnl_group
+from autofuse.plan.parameters import BLAS, IMPL, LAUNCH_TABLES, ONEDNN, PREPACK
 from autofuse.plan.products import Product, product_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
@@ -17,6 +18,24 @@ def library_product(graph: Graph, group: FusionGroup, dialect: Dialect) -> Produ
     return found if graph.type_of(found.output).dtype in dialect.products else None
 
 
+def could_be_library(graph: Graph, group: FusionGroup, dialect: Dialect) -> bool:
+    """Whether some library could compute this group on some machine."""
+    if library_product(graph, group, dialect) is not None:
+        return True
+    return dialect.onednn and dnnl_group(graph, group) is not None
+
+
+def library_of(graph: Graph, group: FusionGroup, launch: LaunchConfig, dialect: Dialect) -> str:
+    """The library, BLAS or ONEDNN, that computes this group under this launch configuration; ""
+    where a kernel does."""
+    if PREPACK.of(launch):  # whose panels no library reads
+        return ""
+    asked: str = LAUNCH_TABLES[dialect.name][IMPL.name].of(launch)
+    if asked == BLAS and library_product(graph, group, dialect) is not None:
+        return BLAS
+    return ONEDNN if asked == ONEDNN and dnnl_group(graph, group) is not None else ""
+
+
 def uses_blas(graph: Graph, group: FusionGroup, launch: LaunchConfig, dialect: Dialect) -> bool:
-    """Whether this group is a library call under this launch configuration."""
-    return IMPL.of(launch) == "blas" and library_product(graph, group, dialect) is not None
+    """Whether this group is a call of BLAS (cuBLAS on CUDA) under this launch configuration."""
+    return library_of(graph, group, launch, dialect) == BLAS

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from autofuse.kernel.ir import walk
+from autofuse.kernel.ir import Let, Stmt, Store, walk
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
@@ -160,3 +160,20 @@ def _combined(fn: str, a: Range, b: Range) -> Range | None:
         case "rem" if b[0] == b[1] > 0 and a[0] >= 0:
             return 0, min(b[0] - 1, a[1])
     return None
+
+
+def stored_where_data_say(stmts: Iterable[Stmt]) -> frozenset[str]:
+    """Buffers of which some element is stored at a place that is computed from loaded numbers.
+    Values come before their uses."""
+    data: set[str] = set()
+    found: set[str] = set()
+
+    def from_data(expr: Expr) -> bool:
+        return any(isinstance(e, Load) or getattr(e, "name", "") in data for e in walk(expr))
+
+    for stmt in stmts:
+        if isinstance(stmt, Let) and from_data(stmt.value):
+            data.add(stmt.sym.name)
+        if isinstance(stmt, Store) and from_data(stmt.index):
+            found.add(stmt.buffer)
+    return frozenset(found)

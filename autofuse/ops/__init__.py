@@ -8,6 +8,8 @@ from autofuse.ops import (
     movement,
     random,
     reduction,
+    scatter,
+    sorting,
     source,
     window_reduction,
 )
@@ -36,6 +38,8 @@ __all__ = [
     "random",
     "reduction",
     "register",
+    "scatter",
+    "sorting",
     "source",
     "spec_of",
     "window_reduction",

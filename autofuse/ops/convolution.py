@@ -35,6 +35,7 @@ from autofuse.ops.spec import (
     register,
 )
 from autofuse.ops.types import GraphError, OpCall, TensorType
+from autofuse.ops.views import StridedConv, StridedWindow, View, row_major
 
 MOST_SPATIAL = 3
 # Bytes of windows that the reference lays out at a time.
@@ -165,12 +166,15 @@ def conv_indices(c: OpCall, index: Index, at: Index) -> tuple[Index, Index, Expr
 
 
 def _roles(c: OpCall) -> OutputRoles | None:
-    """A group of features or of the batch is but a part of the axis that names out features."""
+    """Groups of features or of the batch are groups of out features; of one each, these index both
+    image and kernel."""
     shape = conv_shape(c)
-    if shape.groups > 1 or shape.batch_groups > 1:
-        return None
     made = shape.out_axes[1]
-    return OutputRoles((), tuple(a for a in range(c.out.rank) if a != made), (made,))
+    windows = tuple(a for a in range(c.out.rank) if a != made)
+    groups = shape.groups * shape.batch_groups
+    if groups > 1 and shape.outs == 1:
+        return OutputRoles((made,), windows, ())
+    return OutputRoles((), windows, (made,), groups)
 
 
 def _factor(c: OpCall, operand: int, index: Index, at: Index, pull: Pull) -> Expr:
@@ -274,6 +278,29 @@ def _needed(c: OpCall, made: int) -> tuple[int, ...]:
     return -(-terms // max(1, readers)), -(-terms // max(1, users))
 
 
+def _strided(c: OpCall) -> StridedConv | None:
+    """None with holes in the image, padding that cuts, groups of the batch, and nothing to do:
+    libraries have no such convolution."""
+    shape, (lhs, rhs) = conv_shape(c), c.ins
+    plain = all(a.base_dilation == 1 and a.low >= 0 and a.high >= 0 for a in shape.spatial)
+    if not plain or shape.batch_groups > 1 or 0 in (*lhs.shape, *rhs.shape, *c.out.shape):
+        return None
+    src, weights, dst = (
+        _by_role(row_major(type_.shape), axes)
+        for type_, axes in ((lhs, shape.lhs_axes), (rhs, shape.rhs_axes), (c.out, shape.out_axes))
+    )
+    if shape.groups > 1:
+        outs, apart = shape.outs, weights.strides[0]
+        split = (shape.groups, outs, *weights.shape[1:])
+        weights = View(split, (outs * apart, apart, *weights.strides[1:]))
+    windows = (StridedWindow(a.stride, a.window_dilation, a.low, a.high) for a in shape.spatial)
+    return StridedConv(src, weights, dst, tuple(windows))
+
+
+def _by_role(view: View, axes: Shape) -> View:
+    return View(tuple(view.shape[a] for a in axes), tuple(view.strides[a] for a in axes))
+
+
 def conv_attrs(spatial: int, **given: object) -> dict[str, object]:
     """The attributes of a conv over `spatial` axes, channels first, with what is `given`."""
     first = tuple(range(2 + spatial))
@@ -326,6 +353,7 @@ register(
         fold=SUM,
         over=FoldOver(extents, _term),
         factors=Factors(_roles, _factor),
+        convolves=_strided,
         axes=_axes,
         depends=_depends,
         needed=_needed,

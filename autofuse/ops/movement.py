@@ -13,6 +13,12 @@ from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr
 from autofuse.ops.selection import (
+    along_axes,
+    along_body,
+    along_needed,
+    along_reference,
+    along_samples,
+    along_shape,
     concat_axes,
     concat_body,
     concat_needed,
@@ -353,5 +359,15 @@ register(
         Motion.PICK,
         needed=gather_needed,
         unrolls=True,
+    ),
+    _spec(
+        "take_along",
+        _one(along_shape, None),
+        along_reference,
+        along_body,
+        along_axes,
+        along_samples,
+        Motion.PICK,
+        needed=along_needed,
     ),
 )

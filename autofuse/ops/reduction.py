@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -55,9 +57,18 @@ def single_fold(operator: str, start: Callable[[DType], Lit]) -> Fold:
     )
 
 
+def _sum_of_powers(a: Accs, b: Accs) -> Accs:
+    """log(exp(a) + exp(b)); of infinities the larger."""
+    top = call("max", a[0], b[0])
+    apart = call("neg", call("abs", call("sub", a[0], b[0])))
+    total = call("add", top, call("log1p", call("exp", apart)))
+    return (call("select", call("isfinite", top), total, top),)
+
+
 SUM = single_fold("add", lambda dtype: number(0, dtype))
 PROD = single_fold("mul", lambda dtype: number(1, dtype))
 MAX, MIN = single_fold("max", lowest), single_fold("min", highest)
+LOG_SUM = replace(single_fold("add", lowest), combine=_sum_of_powers, operator=None)
 
 
 def reduced_axes(c: OpCall) -> tuple[int, ...]:
@@ -96,11 +107,14 @@ def _infer_arg(c: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(tuple(x.shape[a] for a in _kept(c)), DType.I32),)
 
 
-def _infer_scan(c: OpCall) -> tuple[TensorType, ...]:
-    checks.operands(c, 1)
-    checks.dtype_in(c.ins[0].dtype, NUMBERS)
-    checks.axis_attr(c, c.ins[0].rank)
-    return (c.ins[0],)
+def _infer_scan(dtypes: Sequence[DType]) -> Callable[[OpCall], tuple[TensorType, ...]]:
+    def infer(c: OpCall) -> tuple[TensorType, ...]:
+        checks.operands(c, 1)
+        checks.dtype_in(c.ins[0].dtype, dtypes)
+        checks.axis_attr(c, c.ins[0].rank)
+        return (c.ins[0],)
+
+    return infer
 
 
 def _wrapping(fn: np.ufunc) -> Reference:
@@ -171,10 +185,10 @@ def _samples(dtypes: Sequence[DType]) -> Callable[[], list[Sample]]:
     return samples
 
 
-def _axis_samples() -> list[Sample]:
+def _axis_samples(dtypes: Sequence[DType] = NUMBERS) -> list[Sample]:
     cases = [((7,), 0), ((3, 5), 0), ((3, 1), 1), ((2, 3, 5), 1), ((2, 1, 3, 2), 3), ((1,), 0)]
     found = [Sample((TensorType(s, DType.F32),), {"axis": axis}) for s, axis in cases]
-    return found + [Sample((TensorType((3, 5), d),), {"axis": 1}) for d in NUMBERS]
+    return found + [Sample((TensorType((3, 5), d),), {"axis": 1}) for d in dtypes]
 
 
 def _terms(c: OpCall) -> int:
@@ -217,14 +231,16 @@ def _scan_axes(c: OpCall) -> AxisMap:
     return (tuple(None if a == c["axis"] else a for a in range(c.ins[0].rank)),)
 
 
-def _scan(name: str, fold: Fold, fn: np.ufunc, exact: bool = False) -> OpSpec:
+def _scan(
+    name: str, fold: Fold, fn: np.ufunc, exact: bool = False, dtypes: Sequence[DType] = NUMBERS
+) -> OpSpec:
     return OpSpec(
         name=name,
         family=Family.SCAN,
-        infer=_infer_scan,
+        infer=_infer_scan(dtypes),
         reference=_scan_reference(fn),
         flops=lambda c: float(c.ins[0].size),
-        samples=_axis_samples,
+        samples=partial(_axis_samples, dtypes),
         fold=fold,
         axes=_scan_axes,
         exact=always if exact else never,
@@ -247,4 +263,5 @@ register(
     _scan("cumprod", PROD, np.multiply),
     _scan("cummax", MAX, np.maximum, exact=True),
     _scan("cummin", MIN, np.minimum, exact=True),
+    replace(_scan("cumlogsumexp", LOG_SUM, np.logaddexp, dtypes=FLOATS), special=True),
 )

@@ -1,4 +1,4 @@
-"""Movement ops that choose between sources per element: pad, concat, gather.
+"""Movement ops that choose between sources per element: pad, concat, gather, take_along.
 
 These are their shape rules, references, bodies and axis maps; `movement` makes them rows.
 """
@@ -146,13 +146,17 @@ def gather_reference(arrays: Arrays, c: OpCall) -> Arrays:
 def gather_body(c: OpCall, index: Index, pull: Pull) -> tuple[Expr, ...]:
     axis, (x, indices) = c["axis"], c.ins
     after = axis + indices.rank
-    at = pull(1, index[axis:after])
-    # Clamp before narrowing to the index type, so that far-off values stay on their side.
-    wide = cast(at, DType.I64 if at.dtype in (DType.I64, DType.U32) else DType.I32)
-    top = Lit(x.shape[axis] - 1, wide.dtype)
-    clipped = call("min", call("max", wide, Lit(0, wide.dtype)), top)
-    chosen = pull.let(cast(clipped, ix.lit(0).dtype))
+    chosen = pull.let(_clipped(pull(1, index[axis:after]), x.shape[axis]))
     return (pull(0, (*index[:axis], chosen, *index[after:])),)
+
+
+def _clipped(at: Expr, extent: int) -> Expr:
+    """A number from data as an index below `extent`. It is clamped before it is narrowed to the
+    index type, so that far-off values stay on their side."""
+    wide = cast(at, DType.I64 if at.dtype in (DType.I64, DType.U32) else DType.I32)
+    top = Lit(extent - 1, wide.dtype)
+    clipped = call("min", call("max", wide, Lit(0, wide.dtype)), top)
+    return cast(clipped, ix.lit(0).dtype)
 
 
 def gather_axes(c: OpCall) -> AxisMap:
@@ -183,3 +187,52 @@ def gather_samples() -> list[Sample]:
     found += [make((3, 5), f32, (7,), kind, 1) for kind in INTS]
     found += [make((300,), f32, (7,), DType.I8, 0)]
     return found + [make((3, 5), dtype, (2,), i32, 1) for dtype in DType]
+
+
+# take_along
+
+
+def along_shape(c: OpCall) -> Shape:
+    checks.operands(c, 2)
+    x, indices = c.ins
+    checks.dtype_in(indices.dtype, INTS)
+    axis = checks.axis_attr(c, x.rank)
+    elsewhere = [t.shape[:axis] + t.shape[axis + 1 :] for t in c.ins]
+    if indices.rank != x.rank or elsewhere[0] != elsewhere[1]:
+        raise GraphError(f"take_along axis {axis} of {x} by {indices}: shapes differ elsewhere")
+    if x.shape[axis] == 0 and indices.size:
+        raise GraphError(f"cannot take from axis {axis} of {x}: it is empty")
+    return indices.shape
+
+
+def along_reference(arrays: Arrays, c: OpCall) -> Arrays:
+    x, indices = arrays
+    at = np.clip(indices.astype(np.int64), 0, max(0, x.shape[c["axis"]] - 1))
+    return (np.take_along_axis(x, at, axis=c["axis"]),)
+
+
+def along_body(c: OpCall, index: Index, pull: Pull) -> tuple[Expr, ...]:
+    axis = c["axis"]
+    chosen = pull.let(_clipped(pull(1, index), c.ins[0].shape[axis]))
+    return (pull(0, (*index[:axis], chosen, *index[axis + 1 :])),)
+
+
+def along_axes(c: OpCall) -> AxisMap:
+    every = tuple(range(c.ins[0].rank))
+    return (tuple(None if a == c["axis"] else a for a in every), every)
+
+
+def along_needed(c: OpCall, made: int) -> tuple[int, ...]:
+    """The indices may all be equal, but they must be known."""
+    return (1, made)
+
+
+def along_samples() -> list[Sample]:
+    def make(x: Shape, dtype: DType, taken: int, kind: DType, axis: int) -> Sample:
+        indices = TensorType((*x[:axis], taken, *x[axis + 1 :]), kind)
+        return Sample((TensorType(x, dtype), indices), {"axis": axis}, -3, 8)
+
+    cases = [((5,), 3, 0), ((3, 5), 2, 0), ((3, 5), 7, 1), ((2, 3, 5), 3, 1), ((2, 3), 1, 1)]
+    found = [make(x, DType.F32, taken, DType.I32, axis) for x, taken, axis in cases]
+    found += [make((3, 5), DType.F32, 4, kind, 1) for kind in INTS]
+    return found + [make((3, 5), dtype, 2, DType.I32, 1) for dtype in DType]

@@ -14,7 +14,7 @@ from autofuse.ops.algebra import NO_ALGEBRA, Algebra
 from autofuse.ops.needs import Needed
 from autofuse.ops.scalar import Expr
 from autofuse.ops.types import Attrs, GraphError, OpCall, TensorType
-from autofuse.ops.views import View
+from autofuse.ops.views import StridedConv, View
 
 Index = tuple[Expr, ...]
 
@@ -54,6 +54,8 @@ class Family(Enum):
     MOVEMENT = "movement"  # out[i] = in[g(i)]: broadcast, reshape, slice, concat, gather, ...
     REDUCTION = "reduction"  # out[i] = fold over the axes of attribute `axes` or `axis`
     SCAN = "scan"  # out[i] depends on out[i-1] along the axis of attribute `axis`
+    SORT = "sort"  # out[i] = which place along the axis of attribute `axis` comes i-th
+    SCATTER = "scatter"  # windows of one operand written into another at computed places
     WINDOW = "window"  # out[i] = fold over in[g(i, k)] for every place k of a window: row.over
     CONTRACTION = "contraction"  # out[i] = sum of products of two operands: row.over
     RANDOM = "random"  # out[i] = generator(key, i): a body like SOURCE, but a library call to rules
@@ -77,6 +79,8 @@ _NEEDED: Mapping[Family, Needed] = {
     Family.MOVEMENT: needs.any_one,
     Family.REDUCTION: needs.share,
     Family.SCAN: needs.each,
+    Family.SORT: needs.each,
+    Family.SCATTER: needs.any_one,
     Family.WINDOW: needs.any_one,
     Family.CONTRACTION: needs.share,
     Family.RANDOM: needs.nothing,
@@ -116,11 +120,13 @@ class FoldOver:
 @dataclass(frozen=True, slots=True)
 class OutputRoles:
     """The output axes of a CONTRACTION that index both operands, only the first, and only the
-    second."""
+    second. Positions along the latter, numbered through, come in so many `groups` of neighbours,
+    each of which has a part of the first operand to itself."""
 
     batch: Shape
     lhs: Shape
     rhs: Shape
+    groups: int = 1
 
 
 @dataclass(frozen=True)
@@ -165,8 +171,10 @@ class OpSpec:
     `infer` checks operands and attributes (raising GraphError) and gives the output types;
     `reference` computes in NumPy, floats as float64, integers exactly;
     `body` gives one output element from operand elements (None for REDUCTION with a `fold`,
-    SCAN, WINDOW, CONTRACTION and CONTROL); `over` says what a WINDOW or a CONTRACTION folds,
-    and `factors` what a CONTRACTION multiplies;
+    SCAN, SORT, SCATTER, WINDOW, CONTRACTION and CONTROL); `over` says what a WINDOW or a
+    CONTRACTION folds, and `factors` what a CONTRACTION multiplies; `convolves` gives one as a
+    convolution that a library could do, None where it is not (without it: none is); `joins`
+    what a SCATTER makes of an element that is there and one that comes;
     `axes` says which axes pass through untouched; `depends` gives for each operand the output axes
     on which the indices of its other axes depend (None: those of a reduction or a contraction on
     none, of other ops on all that do not pass through);
@@ -208,7 +216,9 @@ class OpSpec:
     body: Body | None = None
     fold: Fold | None = None
     over: FoldOver | None = None
+    joins: Callable[[Expr, Expr], Expr] | None = None
     factors: Factors | None = None
+    convolves: Callable[[OpCall], StridedConv | None] | None = None
     axes: Callable[[OpCall], AxisMap] | None = None
     depends: Callable[[OpCall], tuple[Shape, ...]] | None = None
     special: bool = False

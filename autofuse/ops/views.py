@@ -21,6 +21,29 @@ class View:
     offset: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class StridedWindow:
+    """The windows along one spatial axis of a convolution: their step, that of their taps, and the
+    padding before and after the axis."""
+
+    stride: int
+    dilation: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class StridedConv:
+    """A convolution of arrays in memory, axes by role: src[n, c, spatial...] with
+    weights[o, c, spatial...], where it is grouped [group, o, c, spatial...], is dst[n, o,
+    spatial...]. There is a window for each spatial axis."""
+
+    src: View
+    weights: View
+    dst: View
+    windows: tuple[StridedWindow, ...]
+
+
 def row_major(shape: Shape, stride: int = 1) -> View:
     """The view of a whole array whose elements are `stride` apart."""
     strides = [stride] * len(shape)

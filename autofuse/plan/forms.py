@@ -27,8 +27,11 @@ Tag = int | frozenset[int]
 Tags = tuple[Tag, ...]
 LOCAL: frozenset[int] = frozenset()
 REDUCTION_ROOTS = (
-    Family.REDUCTION, Family.SCAN, Family.WINDOW, Family.CONTRACTION, Family.CONTROL,
+    Family.REDUCTION, Family.SCAN, Family.SORT, Family.SCATTER, Family.WINDOW, Family.CONTRACTION,
+    Family.CONTROL,
 )  # fmt: skip
+# What an item computes for all positions of an axis or for none.
+RUNS = (Family.SCAN, Family.SORT)
 # Local elements per item that are unrolled into registers rather than walked by lanes.
 REGISTERS = 16
 STATE_LIMIT = 64
@@ -110,6 +113,13 @@ def _loose_axes(spec: OpSpec, call: OpCall, maps: AxisMap) -> tuple[tuple[int, .
     return tuple(tuple(o for o, axis in enumerate(m) if axis is None) for m in maps)
 
 
+def _whole_axes(family: Family, call: OpCall) -> Iterable[int]:
+    """Axes of the result that an item owns whole, not one position of them."""
+    if family in RUNS:
+        return (call["axis"],)
+    return range(call["batch"], call.out.rank) if family is Family.SCATTER else ()
+
+
 class Demand:
     """At which indices the values of a node set are needed, for given parallel axes."""
 
@@ -145,8 +155,8 @@ class Demand:
                     continue
                 for tags in wanted if len(wanted) == 1 else sorted(wanted, key=repr):
                     self._operands(facts, tags)
-                    if family is Family.SCAN:  # an item owns the whole run, not one step of it
-                        self.mixed |= parts(tags[self.graph.call(node)["axis"]])
+                    for axis in _whole_axes(family, self.graph.call(node)):
+                        self.mixed |= parts(tags[axis])
                 if family in REDUCTION_ROOTS:
                     self.give_up(wanted)
 
@@ -371,6 +381,8 @@ def _kind(
     families = {graph[n].spec.family for n in nodes}
     if Family.CONTROL in families:
         return "item"
+    if families & {Family.SORT, Family.SCATTER}:
+        return "row"
     folded = [
         graph[n].inputs[0] for n in nodes if graph[n].spec.family in (Family.REDUCTION, Family.SCAN)
     ]

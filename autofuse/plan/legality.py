@@ -14,6 +14,7 @@ from autofuse.plan.forms import (
     REDUCTION_ROOTS,
     REGISTERS,
     ROW_SCRATCH,
+    RUNS,
     STATE_LIMIT,
     Form,
     local_shape,
@@ -21,6 +22,7 @@ from autofuse.plan.forms import (
 )
 from autofuse.plan.groups import host_loop, is_source, reads
 from autofuse.plan.multiplicity import MOST_REPEATED, index_counts, may_repeat
+from autofuse.plan.online import online_of
 from autofuse.plan.products import product_of
 from autofuse.plan.tiles import row_scratch, tiles_of
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError, Refusal
@@ -96,7 +98,9 @@ def _is_product(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]
     return found is not None and outputs == (found.output,)
 
 
+@lru_cache(maxsize=4096)
 def _forms(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> GroupVerdict:
+    """Remembered: a launch space and what estimates a kernel ask about the same groups."""
     whole = single_form(graph, nodes, outputs)
     refused = _refusal(graph, whole) if whole is not None else None
     segments = components(graph, nodes, outputs)
@@ -163,9 +167,11 @@ def _refusal(graph: Graph, form: Form) -> Refusal | None:
             if problem is not None:
                 return problem
         own = tags.get(Value(n))
-        if family in (Family.REDUCTION, Family.SCAN, Family.WINDOW) and own is None:
+        if family in (Family.REDUCTION, *RUNS, Family.SCATTER, Family.WINDOW) and own is None:
             return Refusal("anchor", f"%{n} {node.op} is needed at several indices at once")
-        if family in (Family.REDUCTION, Family.SCAN) and own is not None:
+        if family is Family.SCATTER and any(u in form.nodes for u in graph.users[n]):
+            return Refusal("scatter", f"%{n} {node.op} is read in the kernel that writes it")
+        if family in (Family.REDUCTION, *RUNS) and own is not None:
             scratch = _size(local_shape(graph, Value(n), own))
             if scratch > ROW_SCRATCH and len(form.nodes) > 1:
                 return Refusal("scratch", f"%{n} {node.op} keeps {scratch} elements per item")
@@ -182,14 +188,17 @@ def _tile_refusal(graph: Graph, form: Form) -> Refusal | None:
     node = next((n for n in form.nodes if graph[n].spec.family is Family.CONTRACTION), None)
     if node is None:
         return None
+    if any(graph[n].spec.family is Family.SCATTER for n in form.nodes):
+        return Refusal("tile", f"%{node} {graph[node].op} shares no kernel with what is scattered")
     tiles = tiles_of(graph, form)
     if tiles is None:
         short = graph[node].spec.terms(graph.call(node)) <= SHORT_SUM
+        short = short or tiles_of(graph, form, diagonal=True) is not None
         if short or _is_product(graph, form.nodes, form.outputs):
             return None
         return Refusal("tile", f"%{node} {graph[node].op} cannot be computed tile by tile")
     scratch = 0 if tiles.columns else row_scratch(graph, form, tiles)
-    if scratch > ROW_SCRATCH:
+    if scratch > ROW_SCRATCH and online_of(graph, form, tiles) is None:
         return Refusal("scratch", f"products keep {scratch} elements per row")
     return None
 
@@ -223,7 +232,7 @@ def _loop_refusal(graph: Graph, form: Form, n: int) -> Refusal | None:
     carries: int = graph.call(n)["carries"]
     for inner in range(len(body.nodes)):
         family = body[inner].spec.family
-        if family in (Family.CONTROL, Family.SCAN):
+        if family in (Family.CONTROL, *RUNS, Family.SCATTER):
             return Refusal("loop-body", f"the loop body has {body[inner].op}, not scalar work")
         folding = family in (Family.WINDOW, Family.CONTRACTION)
         if folding and not _is_scalar_work(body, inner, form.items):

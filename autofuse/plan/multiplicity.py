@@ -20,14 +20,23 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.scalar import Expr, Lit, Sym
 from autofuse.ops.spec import Family, Index
-from autofuse.plan.forms import REGISTERS, STATE_LIMIT, Form, Tags, join, local_shape, unrolled
+from autofuse.plan.forms import (
+    REGISTERS,
+    RUNS,
+    STATE_LIMIT,
+    Form,
+    Tags,
+    join,
+    local_shape,
+    unrolled,
+)
 
 # Computations of values that one item may repeat. Measured: gcc takes about a millisecond for each,
 # and far below it repeating already costs more than a trip through memory.
 MOST_REPEATED = 1024
 # Steps a graph remembers before it forgets all: some hundred bytes each.
 _REMEMBERED = 1 << 17
-_FOLDED = (Family.REDUCTION, Family.SCAN)
+_FOLDED = (Family.REDUCTION, *RUNS)
 _SHIFTING = (Family.MOVEMENT, Family.WINDOW)
 # Per read an operand's position and the number of the index it is read at.
 _Reads = tuple[tuple[int, int], ...]
@@ -281,11 +290,18 @@ class _Probe:
                 for axis, i in zip(axes, at, strict=True):
                     full.insert(axis, i)
                 self(0, tuple(full))
-        elif n.spec.family is Family.SCAN:
+        elif n.spec.family in RUNS:
             axis = call["axis"]
             extent = call.ins[0].shape[axis]
             for (step,) in self._steps((extent,)):
                 self(0, (*index[:axis], step, *index[axis + 1 :]))
+        elif n.spec.family is Family.SCATTER:
+            batch = call["batch"]
+            self(0, index)
+            for operand in (1, 2):
+                rest = call.ins[operand].shape[batch:]
+                steps = (Sym(f"k{self.node}.{a}", DType.I64, n) for a, n in enumerate(rest))
+                self(operand, (*index[:batch], *steps))
         else:
             assert n.spec.over is not None
             for at in self._steps(n.spec.over.extents(call)):

@@ -60,6 +60,7 @@ def _workload(report: WorkloadReport) -> dict[str, Any]:
         "advice": advice(segments),
         "gains": [asdict(g) for g in gains(best, other)] if best and other else [],
         "gains_against": rival.name if best and other and rival else None,
+        "implementations": [asdict(one) | {"times": dict(one.times)} for one in report.implemented],
         "failures": [asdict(f) | {"sessions": dict(f.sessions)} for f in report.failures],
     }
 

@@ -17,7 +17,7 @@ from autofuse.records import (
     WorkloadRow,
 )
 from autofuse.report.errors import ReportError as ReportError
-from autofuse.report.facts import PlanFacts
+from autofuse.report.facts import Implemented, PlanFacts
 from autofuse.report.failures import FailureCount, count_failures
 from autofuse.report.peers import Peer
 
@@ -124,6 +124,7 @@ class WorkloadReport:
     peers: tuple[Peer, ...] = ()
     facts: tuple[tuple[str, PlanFacts], ...] = ()
     failures: tuple[FailureCount, ...] = ()
+    implemented: tuple[Implemented, ...] = ()
 
     @property
     def baselines(self) -> tuple[Contender, ...]:
@@ -193,6 +194,7 @@ def collect(
     plan_svg: str = "",
     peers: Sequence[Peer] = (),
     facts: Mapping[str, PlanFacts] | None = None,
+    implemented: Sequence[Implemented] = (),
 ) -> WorkloadReport:
     """The report of a workload on one device.
 
@@ -222,6 +224,7 @@ def collect(
         peers=tuple(peers),
         facts=tuple(sorted((facts or {}).items())),
         failures=count_failures(measurements, [(s.label, s.failed) for s in reports]),
+        implemented=tuple(implemented),
     )
 
 

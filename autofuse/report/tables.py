@@ -252,6 +252,17 @@ def boundaries(report: WorkloadReport) -> Table | None:
     return table(caption, heads, rows)
 
 
+def implementations(report: WorkloadReport) -> Table | None:
+    """A row for each lone product or convolution of the best plan."""
+    rows: list[Row] = [
+        (f"{one.place} {one.op}", one.type, one.chosen, _cell(one.ahead, ratio_text),
+         ", ".join(f"{who} {time_text(us)}" for who, us in one.times) or "–")
+        for one in report.implemented
+    ]  # fmt: skip
+    heads = ("Value", "Type", "Computed by", "Ahead of the next", "Times")
+    return table("Implementations in the best plan", heads, rows)
+
+
 def failures(report: WorkloadReport) -> Table | None:
     """By kind, with the most frequent message."""
     rows = [

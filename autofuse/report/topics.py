@@ -44,6 +44,7 @@ def topics(report: WorkloadReport) -> tuple[Topic, ...]:
         _progress(report),
         _pays(report),
         _gain(report),
+        _implemented(report),
         _memory(report),
         _failures(report),
         _candidates(report),
@@ -155,6 +156,17 @@ def _gain(report: WorkloadReport) -> Topic:
         [Picture("bytes", bars)],
         tables.moved(report),
         tables.boundaries(report),
+    )
+
+
+def _implemented(report: WorkloadReport) -> Topic:
+    return _topic(
+        "implementations",
+        "Who computes products and convolutions",
+        "Of the best plan: those that are kernels of their own, by the least time of each "
+        "implementation that was timed, in the cache state of the plan.",
+        [],
+        tables.implementations(report),
     )
 
 

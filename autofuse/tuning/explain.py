@@ -3,8 +3,7 @@ have cost, and what storing each recomputed value would have cost."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,8 +15,8 @@ from autofuse.graph.types import Graph, Value
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan
-from autofuse.records import KernelMeasurement
 from autofuse.tuning.cache_state import cache_state
+from autofuse.tuning.contests import Stored, timed_in
 from autofuse.tuning.crossings import CrossedWall, crossings, parts_of_crossings
 from tuning_db import Store
 
@@ -119,10 +118,10 @@ def explain_plan(
         peaks = store.calibration(environment)
         kernels = store.kernels(environment, {digest_of(graph, g) for g in wanted})
     own = {digest_of(graph, g) for g in plan.groups if g.body is None}
-    stored = _stored(kernels, own, cache_state("auto", graph, kind))
-    calibrated = "launch_us" in peaks
-    calibration = Calibration.from_mapping(peaks) if calibrated else NOMINAL
-    times = Times(graph, stored, calibration)
+    cache = timed_in(kernels, own, cache_state("auto", graph, kind))
+    stored = _stored(kernels, cache)
+    calibration = Calibration.kept(peaks)
+    times = Times(graph, stored, calibration or NOMINAL)
     boundaries = (
         _boundary(times, plan, pair, values, merged[pair], verdicts[pair])
         for pair, values in pairs.items()
@@ -130,26 +129,17 @@ def explain_plan(
     return Explanation(
         tuple(boundaries),
         tuple(recomputed(times, plan)),
-        calibrated,
+        calibration is not None,
         tuple(crossings(graph, plan, times.of)),
     )
 
 
-def _stored(
-    kernels: Mapping[tuple[str, str, str, str], KernelMeasurement], own: Collection[str], usual: str
-) -> dict[str, float]:
-    """The least stored median of each kernel in one cache state: the one that most kernels of the
-    plan (`own`) were timed in, else the usual one."""
-    timed = [
-        (digest, cache, record.timing.median_us)
-        for (digest, _, cache, _), record in kernels.items()
-        if record.timing is not None
-    ]
-    seen = Counter(cache for digest, cache in {(d, c) for d, c, _ in timed} if digest in own)
-    state = max(sorted(seen), key=lambda cache: (seen[cache], cache == usual), default=usual)
+def _stored(kernels: Stored, cache: str) -> dict[str, float]:
+    """The least stored median of each kernel in a cache state."""
     best: dict[str, float] = {}
-    for digest, cache, us in timed:
-        if cache == state:
+    for (digest, _, state, _), record in kernels.items():
+        if state == cache and record.timing is not None:
+            us = record.timing.median_us
             best[digest] = min(best.get(digest, us), us)
     return best
 

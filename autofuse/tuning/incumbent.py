@@ -32,6 +32,8 @@ def final_comparison(job: Job, interrupted: bool) -> tuple[Final | None, tuple[s
             if not job.record_fits(served):
                 said = "the best plan known keeps more in memory than allowed, and stays known"
                 return final, (*notes, said)
+            if lacking := job.lacking(served):
+                return final, (*notes, f"the best plan known stays known, but {lacking}")
             if served.candidate_digest not in final.compared:
                 against = _against(job, final, served, seconds)
                 if against is None:
@@ -64,7 +66,7 @@ def _decided(job: Job, seconds: float) -> tuple[Final | None, tuple[str, ...]]:
     """The winner of the last comparison; one that fails in it gives its place to the next."""
     while ranked := job.ranked(MOST):
         served = _served(job)
-        if served is not None and not job.record_fits(served):
+        if served is not None and (job.lacking(served) or not job.record_fits(served)):
             served = None
         baselines = {n: m for n, m in job.baselines.items() if job.record_fits(m)}
         decision = decide(

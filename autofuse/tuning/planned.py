@@ -8,7 +8,7 @@ from typing import Any
 
 from autofuse.backends.registry import Backend
 from autofuse.baselines import BASELINES
-from autofuse.cost.bounds import Calibration, peak_bytes, plan_bound_us
+from autofuse.cost.bounds import Calibration, candidate_bytes, plan_bound_us
 from autofuse.cover import k_best
 from autofuse.devices import device_named, targeted
 from autofuse.enumerate.enumeration import Enumeration
@@ -113,7 +113,7 @@ def _row(
     row: dict[str, Any] = {
         "bound_us": plan_bound_us(graph, candidate.plan, calibration),
         "kernels": kernels_of(graph, candidate),
-        "peak_bytes": peak_bytes(graph, candidate.plan),
+        "peak_bytes": candidate_bytes(graph, candidate),
     }
     try:
         backend.program(graph, candidate)

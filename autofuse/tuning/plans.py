@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from autofuse.backends.registry import Backend
 from autofuse.baselines import BASELINES, LAUNCH_RULES, baseline_named
 from autofuse.devices import DeviceKind, device_named
 from autofuse.graph.canonical import digest
@@ -19,23 +21,41 @@ from autofuse.records import Measurement
 from autofuse.simplify import normal_form
 from autofuse.tuning.evaluate import code_of
 from autofuse.tuning.problem import default_candidate, ruled_candidate
+from autofuse.tuning.untuned import expected_plan
 from search_spaces import FusionSpace, LaunchSpace
 from tuning_db import Store, stale_with_code
 
 # The rules behind what a program gets that was never tuned.
 DEFAULT_PLAN = "xla-2022"
 UNTUNED = "untuned"
+# Says of such a plan that it was chosen by expected times, not by rules.
+EXPECTED = "untuned: expected"
 FUSED = "fused"
 BEST = "best"
 
 
 @dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A plan that would be the best known, if what it calls were on this machine; `lacking` says
+    what is not."""
+
+    plan_digest: str
+    time_us: float
+    lacking: str
+
+    def __str__(self) -> str:
+        return f"plan {self.plan_digest} was found to be the best, but {self.lacking}"
+
+
+@dataclass(frozen=True, slots=True)
 class KnownPlan:
-    """The best plan the database has for a workload on this device."""
+    """The best plan the database has for a workload on this device, of those that can be built
+    here; `passed_over` are those that cannot, the best first."""
 
     candidate: Candidate
     measurement: Measurement
     stale: tuple[str, ...]
+    passed_over: tuple[PassedOver, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The plan and its measurement as plain data."""
@@ -51,6 +71,7 @@ class KnownPlan:
             "q3_us": timing.q3_us,
             "max_rel_error": self.measurement.max_rel_error,
             "stale": list(self.stale),
+            "passed_over": [asdict(one) for one in self.passed_over],
             "plan": self.candidate.to_json(),
         }
 
@@ -80,10 +101,16 @@ def fused_candidate(graph: Graph, space: LaunchSpace) -> Candidate:
 def untuned_candidate(graph: Graph, kind: DeviceKind) -> Candidate:
     """What a program gets that was never tuned: the default baseline's plan, but products take in
     moves of their operands, and where launches are dear independent kernels are fused horizontally.
+    Where generated products are as fast as a library's and another plan is clearly expected to be
+    faster, it is that one (origin `EXPECTED`).
 
     `graph` must be canonical."""
     ruled, _ = baseline_candidate(graph, DEFAULT_PLAN, kind.space)
     plan = with_moves(graph, ruled.plan)
+    if kind.fast_tiles:
+        expected = expected_plan(graph, plan, kind.space)
+        if expected != plan:
+            return default_candidate(graph, expected, kind.space, EXPECTED)
     if kind.dear_launches:
         plan = side_by_side(graph, plan)
     return ruled if plan == ruled.plan else default_candidate(graph, plan, kind.space, UNTUNED)
@@ -93,19 +120,41 @@ def best_plan(
     graph: Graph, *, device: str = "auto", target: str = "", db: str | None = None,
     simplify: bool = True,
 ) -> KnownPlan | None:  # fmt: skip
-    """The best plan known for `graph` on this device, or None. It is a plan of the graph's
-    `normal_form`, simplified unless `simplify` is False.
+    """The best plan known for `graph` on this device that can be built here, or None. It is a plan
+    of the graph's `normal_form`, simplified unless `simplify` is False.
 
     Raises AutofuseError for an unusable device, target or database."""
     backend = device_named(device, target).backend
-    graph = normal_form(graph, simplify)
+    return known_plans(normal_form(graph, simplify), backend, db)[0]
+
+
+def known_plans(
+    graph: Graph, backend: Backend, db: str | None = None
+) -> tuple[KnownPlan | None, tuple[PassedOver, ...]]:
+    """The best plan known that can be built here, or None, and better ones that cannot. `graph`
+    is in its normal form."""
+    passed = list[PassedOver]()
+    environment = backend.environment()
     with Store.open(db) as store:
-        found = store.best(backend.environment(), digest(graph))
-    if found is None or found.measurement.timing is None:
-        return None
-    candidate = candidate_from_json(found.measurement.candidate, found.measurement.origin)
+        while True:
+            without = {one.plan_digest for one in passed}
+            found = store.best(environment, digest(graph), without=without)
+            if found is None or found.measurement.timing is None:
+                return None, tuple(passed)
+            one = found.measurement
+            candidate = candidate_from_json(one.candidate, one.origin)
+            lacking = backend.lacking(candidate)
+            if not lacking:
+                break
+            passed.append(PassedOver(candidate.digest, found.measurement.timing.median_us, lacking))
     found = stale_with_code(found, code_of(backend, graph, candidate))
-    return KnownPlan(candidate, found.measurement, found.stale)
+    return KnownPlan(candidate, one, found.stale, tuple(passed)), tuple(passed)
+
+
+def none_known(name: str, passed: Sequence[PassedOver]) -> str:
+    """That no plan is known which can be built here, in a sentence."""
+    text = f"no plan is known for {name} on this device"
+    return f"{text}: {passed[0]}" if passed else f"{text}: tune it first"
 
 
 def plan_named(
@@ -117,9 +166,9 @@ def plan_named(
     graph = normal_form(graph, simplify)
     kind = device_named(device, target)
     if plan_name == BEST:
-        known = best_plan(graph, device=device, target=target, db=db, simplify=False)
+        known, passed = known_plans(graph, kind.backend, db)
         if known is None:
-            raise AutofuseError("no plan is known for this graph on this device: tune it first")
+            raise AutofuseError(none_known("this graph", passed))
         return known.candidate
     if plan_name == FUSED:
         return fused_candidate(graph, kind.space)

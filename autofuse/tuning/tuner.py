@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from autofuse.baselines import BASELINES, baseline_named
-from autofuse.cost.bounds import peak_bytes
+from autofuse.cost.bounds import candidate_bytes
 from autofuse.devices import timed_device
 from autofuse.graph.canonical import digest, text
 from autofuse.graph.types import Graph
@@ -181,7 +181,7 @@ def _result(
         bound_us=findings.bound_us,
         certificate=findings.certificate,
         model=findings.model,
-        peak_bytes=peak_bytes(job.graph, best.plan),
+        peak_bytes=candidate_bytes(job.graph, best),
         residual_us=job.standing.residual_us,
         counts=dict(findings.counts),
         left_out=ruled.left_out,

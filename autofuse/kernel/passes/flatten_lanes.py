@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autofuse.kernel.indices import rebuild
+from autofuse.kernel.indices import rebuild, stored_where_data_say
 from autofuse.kernel.ir import Assign, Kernel, Let, Loop, Stmt, Store, map_exprs
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -41,10 +41,12 @@ def _can_merge(serial: Loop, lane: Loop) -> bool:
     ):
         return False
     targets = {f.target.name for f in lane.folds}
-    return all(isinstance(s, Let) for s in serial.body[:-1]) and all(
+    simple = all(isinstance(s, Let) for s in serial.body[:-1]) and all(
         isinstance(s, Let | Store) or (isinstance(s, Assign) and s.sym.name in targets)
         for s in lane.body
     )
+    # Of two iterations that store in one place the later must be the last.
+    return simple and not stored_where_data_say((*serial.body[:-1], *lane.body))
 
 
 def _merged(serial: Loop, lane: Loop) -> Loop:

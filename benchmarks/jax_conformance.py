@@ -1,0 +1,139 @@
+"""The cases that ship inside jax, through the JAX front end and held against jax itself.
+
+A case passes when jax's own result is within what our reference of the graph allows any candidate.
+It is refused with a sentence, wrong, or broken (any other exception). Not counted are cases with a
+dtype that graphs do not have, and those that jax does not implement on a CPU.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autofuse.errors import AutofuseError
+from autofuse.frontends.jaxpr import from_jax
+from autofuse.measure.check import check, reference_of
+from autofuse.ops.dtypes import from_numpy
+from autofuse.peers.types import BenchError
+
+PASSED, REFUSED, WRONG, BROKEN, FOREIGN = "passed", "refused", "wrong", "broken", "foreign"
+SUITE = "jax._src.internal_test_util.test_harnesses"
+SEED = 7
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one case; `told` is why, where it did not pass."""
+
+    group: str
+    name: str
+    status: str
+    told: str = ""
+
+
+def suite() -> Sequence[Any]:
+    """Every case, in the order of the suite. Raises BenchError where jax is not here."""
+    try:
+        return tuple(import_module(SUITE).all_harnesses)
+    except ImportError as error:
+        raise BenchError(f"the suite is part of jax: {error}") from None
+
+
+def outcome_of(case: Any) -> Outcome:
+    """One case on its own random arguments."""
+    group, name = str(case.group_name), str(case.fullname)
+    if not case.filter("cpu"):
+        return Outcome(group, name, FOREIGN, "jax does not implement it")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return Outcome(group, name, *_status(case))
+
+
+def _status(case: Any) -> tuple[str, str]:
+    jax = import_module("jax")
+    arguments = case.dyn_args_maker(np.random.RandomState(SEED))
+    try:
+        wanted = jax.tree.leaves(jax.jit(case.dyn_fun)(*arguments))
+    except Exception as error:  # whatever jax raises: the case is no program
+        return FOREIGN, f"jax: {type(error).__name__}"
+    leaves = jax.tree.leaves(arguments)
+    foreign = {str(leaf.dtype) for leaf in (*map(jax.numpy.asarray, leaves), *wanted)
+               if not _is_ours(leaf.dtype)}  # fmt: skip
+    if foreign:
+        return FOREIGN, f"dtype {min(foreign)}"
+    try:
+        return _compared(case, arguments, leaves, wanted)
+    except AutofuseError as error:
+        return REFUSED, str(error).split(" (in ")[0]
+    except Exception as error:  # a fault of ours, which the table shows
+        return BROKEN, f"{type(error).__name__}: {error}"[:200]
+
+
+def _is_ours(dtype: Any) -> bool:
+    try:
+        from_numpy(dtype)
+    except (AutofuseError, TypeError):
+        return False
+    return True
+
+
+def _compared(
+    case: Any, arguments: Sequence[Any], leaves: Sequence[Any], wanted: Sequence[Any]
+) -> tuple[str, str]:
+    asarray = import_module("jax").numpy.asarray
+    graph = from_jax(case.dyn_fun, *arguments)
+    inputs = [np.asarray(asarray(leaf)) for leaf in leaves]
+    found = check([np.asarray(each) for each in wanted], reference_of(graph, inputs))
+    return (PASSED, "") if found.ok else (WRONG, found.message)
+
+
+def run(cases: Sequence[Any], say: Say = lambda _: None) -> list[Outcome]:
+    """All of them, one after another."""
+    found: list[Outcome] = []
+    for number, case in enumerate(cases, 1):
+        found.append(outcome_of(case))
+        if number % 250 == 0 or number == len(cases):
+            say(f"{number} of {len(cases)}: {line(found)}")
+    return found
+
+
+def line(outcomes: Sequence[Outcome]) -> str:
+    """The counts in one line."""
+    count = Counter(o.status for o in outcomes)
+    counted = len(outcomes) - count[FOREIGN]
+    share = 100 * count[PASSED] / max(1, counted)
+    rest = ", ".join(f"{count[s]} {s}" for s in (REFUSED, WRONG, BROKEN))
+    return (
+        f"{count[PASSED]} of {counted} pass ({share:.1f} %), {rest}; {count[FOREIGN]} not counted"
+    )
+
+
+def record(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """What the file holds: counts by primitive, and every counted case that did not pass with its
+    reason, by reason."""
+    groups: dict[str, Counter[str]] = defaultdict(Counter)
+    gaps: dict[str, list[str]] = defaultdict(list)
+    for each in outcomes:
+        groups[each.group][each.status] += 1
+        if each.status not in (PASSED, FOREIGN):
+            gaps[f"{each.status}: {each.told}"].append(each.name)
+    return {
+        "jax": import_module("jax").__version__,
+        "summary": line(outcomes),
+        "primitives": {name: dict(sorted(groups[name].items())) for name in sorted(groups)},
+        "gaps": {reason: sorted(names) for reason, names in sorted(gaps.items())},
+    }
+
+
+def write(path: Path, outcomes: Sequence[Outcome]) -> None:
+    """The record as JSON."""
+    path.write_text(json.dumps(record(outcomes), indent=1) + "\n", encoding="utf-8")
