@@ -21,7 +21,6 @@ from autofuse.backends.cuda.driver import CudaMissing
 from autofuse.backends.registry import CUDA_BACKEND
 from autofuse.devices import DEVICES
 from autofuse.graph.builder import GraphBuilder
-from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate
 from autofuse.measure.cuda import CudaDevice
 from autofuse.measure.hardware import GPU
@@ -31,6 +30,7 @@ from autofuse.peers import programs_numpy
 from autofuse.peers.types import BenchError, BenchWorkload, PeerOutcome
 from autofuse.peers.verify import check
 from autofuse.records import Environment
+from autofuse.simplify import normal_form
 from benchmarks import peers_cuda, run_cuda
 from benchmarks.fused_cupy import fused_program
 from benchmarks.peers_cuda import CUDA_COLUMNS, CudaReady, NotApplicableError
@@ -176,7 +176,7 @@ def test_results_come_from_a_reference_that_was_prepared(
     monkeypatch.setenv("AUTOFUSE_CACHE", str(tmp_path))
     workload = bench_workload(name, "small")
     wanted = run_cuda.wanted_results(workload)
-    prepare(Workload(canonical(workload.graph)))
+    prepare(Workload(normal_form(workload.graph)))
     monkeypatch.setattr(run_cuda, "evaluate", lambda *_: None)
     found = run_cuda.wanted_results(workload)
     for one, other in zip(found, wanted, strict=True):
