@@ -9,7 +9,9 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
@@ -91,6 +93,19 @@ def _prepared(artifact: Artifact) -> PreparedCalls | None:
 def _give_back(free: list[np.ndarray], memory: np.ndarray) -> None:
     if len(free) < _KEPT_PER_OUTPUT:
         free.append(memory)
+
+
+@dataclass(frozen=True, slots=True)
+class CallFrame:
+    """What a caller in C passes to the entry at address `entry`: `table` has the addresses of
+    `buffers`, null where the arrays of a call go, which are inputs from 0 and outputs from
+    `first_output`. It is for one call at a time, and as long as the library is loaded."""
+
+    entry: int
+    workspace: int
+    blas: Any
+    table: Any
+    first_output: int
 
 
 class LoadedLibrary:
@@ -179,6 +194,16 @@ class LoadedLibrary:
                 return code
 
         return call
+
+    def frame(self) -> CallFrame:
+        """For callers that are not Python's; they take turns among themselves."""
+        before, after = len(self.artifact.inputs), len(self.artifact.outputs)
+        constants = [a.ctypes.data for a in self.constants]
+        addresses = [*(None,) * before, *constants, *(None,) * after]
+        table = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+        entry = ctypes.cast(self._entry, ctypes.c_void_p).value or 0
+        first = before + len(constants)
+        return CallFrame(entry, self._workspace_address, self._blas, table, first)
 
     def bind_profile(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], groups: int

@@ -28,7 +28,7 @@ class CompiledPlan:
     ) -> None:  # fmt: skip
         built = backend.build(backend.program(graph, candidate))
         self.graph, self.candidate, self.origin, self.notes = graph, candidate, origin, notes
-        self.device, self.compile_s = backend.name, built.compile_s
+        self.device, self.compile_s, self.artifact = backend.name, built.compile_s, built.artifact
         self._loaded: Runnable = backend.load(built.artifact, mode)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
