@@ -16,25 +16,25 @@ typedef int32_t (*af_entry)(void **buffers, void *workspace, void **blas);
 /* What to call: `table` has the arrays of the entry, in which those of a call are filled in. */
 typedef struct af_plan {
   struct af_plan *next;
-  uint64_t key;
+  int64_t key;
   af_entry entry;
   void *workspace, **blas, **table;
   int64_t inputs, outputs, first_output;
   pthread_mutex_t busy; /* of table and workspace */
 } af_plan;
 
-enum { BUCKETS = 1024 };
+enum { BUCKETS = 1024 }; /* a power of two */
 static af_plan *_Atomic plans[BUCKETS];
 
-static af_plan *find(uint64_t key)
+static af_plan *find(int64_t key)
 {
-  af_plan *plan = atomic_load(&plans[key % BUCKETS]);
+  af_plan *plan = atomic_load(&plans[key & (BUCKETS - 1)]);
   while (plan && plan->key != key) plan = plan->next;
   return plan;
 }
 
 /* 0, or -1 where there is no memory. `table` and what the addresses lead to must stay. */
-int af_jax_add(uint64_t key, void *entry, void *workspace, void **blas, void **table,
+int af_jax_add(int64_t key, void *entry, void *workspace, void **blas, void **table,
   int64_t inputs, int64_t outputs, int64_t first_output)
 {
   af_plan *const plan = malloc(sizeof *plan);
@@ -42,8 +42,8 @@ int af_jax_add(uint64_t key, void *entry, void *workspace, void **blas, void **t
   *plan = (af_plan){.key = key, .entry = (af_entry)entry, .workspace = workspace, .blas = blas,
     .table = table, .inputs = inputs, .outputs = outputs, .first_output = first_output};
   pthread_mutex_init(&plan->busy, NULL);
-  plan->next = atomic_load(&plans[key % BUCKETS]);
-  while (!atomic_compare_exchange_weak(&plans[key % BUCKETS], &plan->next, plan)) {}
+  plan->next = atomic_load(&plans[key & (BUCKETS - 1)]);
+  while (!atomic_compare_exchange_weak(&plans[key & (BUCKETS - 1)], &plan->next, plan)) {}
   return 0;
 }
 
@@ -84,7 +84,7 @@ XLA_FFI_Error *af_jax_call(XLA_FFI_CallFrame *frame)
   const XLA_FFI_Attrs *const attrs = &frame->attrs;
   if (attrs->size != 1 || attrs->types[0] != XLA_FFI_AttrType_SCALAR)
     return refuse(frame, XLA_FFI_Error_Code_INVALID_ARGUMENT, "autofuse: the call names no plan");
-  af_plan *const plan = find(*(const uint64_t *)((const XLA_FFI_Scalar *)attrs->attrs[0])->value);
+  af_plan *const plan = find(*(const int64_t *)((const XLA_FFI_Scalar *)attrs->attrs[0])->value);
   if (!plan)
     return refuse(frame, XLA_FFI_Error_Code_NOT_FOUND,
       "autofuse: this process has not made the plan of this program: trace its jax_jit function");

@@ -24,7 +24,7 @@ from autofuse.frontends.jax_types import jax_module
 from autofuse.graph.canonical import digest
 from autofuse.runtime.compiled import CompiledPlan
 
-TARGET = "autofuse_plan"
+TARGET, _HERE = "autofuse_plan", "cpu"
 _ADD, _CALL = "af_jax_add", "af_jax_call"
 # By key. They stay, because JAX keeps compiled programs that call them.
 _added: dict[int, tuple[LoadedLibrary, CallFrame]] = {}
@@ -35,24 +35,38 @@ def plan_call(plan: CompiledPlan, results: Sequence[Any]) -> Callable[..., list[
     """A function for JAX programs: arrays of the plan's input types, in order, to its outputs.
 
     `results` are the outputs as `jax.ShapeDtypeStruct`s. Raises AutofuseError where the handler
-    cannot be built, or jax is too old to have `jax.ffi`."""
-    key = int(content_key([digest(plan.graph), plan.candidate.digest])[:16], 16)
+    cannot be built, jax is too old to have `jax.ffi`, or programs do not run on a CPU."""
+    platform = _platform()
+    if platform != _HERE:
+        raise AutofuseError(
+            f"JAX runs its programs on '{platform}' here, and plans are a part of those on "
+            f"'{_HERE}' (set jax_default_device or JAX_PLATFORMS)"
+        )
+    # 63 bits: an attribute of a program is a signed number.
+    key = int(content_key([digest(plan.graph), plan.candidate.digest])[:16], 16) >> 1
     with _adding:
         if key not in _added:
             _added[key] = _add(key, plan.artifact)
     call = jax_module().ffi.ffi_call(TARGET, list(results))
 
     def apply(*arrays: Any) -> list[Any]:
-        return list(call(*arrays, plan=np.uint64(key)))
+        return list(call(*arrays, plan=np.int64(key)))
 
     return apply
+
+
+def _platform() -> str:
+    """Where JAX runs a program now."""
+    jax = jax_module()
+    chosen = jax.config.jax_default_device
+    return str(getattr(chosen, "platform", chosen) or jax.default_backend())
 
 
 def _add(key: int, artifact: Artifact) -> tuple[LoadedLibrary, CallFrame]:
     """The artifact loaded for the handler alone: its lock is not that of Python's callers."""
     add, library = _handler()[_ADD], load(artifact)
     frame = library.frame()
-    add.argtypes = [ctypes.c_uint64, *[ctypes.c_void_p] * 4, *[ctypes.c_int64] * 3]
+    add.argtypes = [ctypes.c_int64, *[ctypes.c_void_p] * 4, *[ctypes.c_int64] * 3]
     counts = (len(artifact.inputs), len(artifact.outputs), frame.first_output)
     if add(key, frame.entry, frame.workspace, frame.blas, frame.table, *counts) != 0:
         raise AutofuseError("there is no memory for a plan")
@@ -71,5 +85,5 @@ def _handler() -> ctypes.CDLL:
     source = Source("jax_ffi", told + text, ("-O2", f"-I{jax.ffi.include_dir()}"))
     built = compile_program(Program((source,), _CALL, (), ()))
     handler = ctypes.CDLL(str(built.artifact.path))
-    jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(handler[_CALL]), platform="cpu")
+    jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(handler[_CALL]), platform=_HERE)
     return handler

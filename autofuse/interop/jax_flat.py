@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontends.errors import FrontendError
-from autofuse.frontends.jax_types import is_key, jax_module
+from autofuse.frontends.jax_types import as_graph, is_key, jax_module
 from autofuse.frontends.jaxpr import from_jax
 from autofuse.graph.types import Graph
 
@@ -50,7 +50,7 @@ def flat_call(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
     leaves, tree = trees.tree_flatten((tuple(args), kwargs))
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, jax.Array | np.ndarray)]
 
-    @jax.jit
+    @jax.jit  # type: ignore[untyped-decorator]
     def called(*arrays: Any) -> Any:
         given = dict(zip(places, arrays, strict=True))
         mixed = [given.get(i, leaf) for i, leaf in enumerate(leaves)]
@@ -58,7 +58,8 @@ def flat_call(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
         return fn(*positional, **named)
 
     arrays = tuple(leaves[i] for i in places)
-    results, out_tree = trees.tree_flatten(jax.eval_shape(called, *arrays))
+    with as_graph():
+        results, out_tree = trees.tree_flatten(jax.eval_shape(called, *arrays))
     return FlatCall(lambda *a: trees.tree_leaves(called(*a)), arrays, tuple(results), out_tree)
 
 

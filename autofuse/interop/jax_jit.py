@@ -12,7 +12,7 @@ from typing import Any, overload
 
 from autofuse.devices import device_named
 from autofuse.errors import AutofuseError, GraphError
-from autofuse.frontends.jax_types import jax_module
+from autofuse.frontends.jax_types import is_as_graph, jax_module
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
 from autofuse.interop.jax_ffi import plan_call
@@ -56,7 +56,8 @@ class JaxFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's results, as jax arrays; raises AutofuseError where no plan can serve."""
-        return self._jitted(*args, **kwargs)
+        function = self._fn if is_as_graph() else self._jitted
+        return function(*args, **kwargs)
 
     def __get__(self, owner: Any, _: type | None = None) -> Any:
         return self if owner is None else MethodType(self, owner)
@@ -93,7 +94,7 @@ class JaxFunction:
             if not self._serving.fallback:
                 raise
             text = f"'{self._name}' is left to jax.jit, without autofuse: {error}"
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            warnings.warn(text, RuntimeWarning, stacklevel=1)
             return call.whole(call.flat(*call.arrays))
         return call.whole(_served(call, self._plan(graph), self._name)(*call.arrays))
 
@@ -120,7 +121,9 @@ def _served(call: FlatCall, plan: CompiledPlan, name: str) -> Callable[..., list
 
     @jax.custom_vjp  # type: ignore[untyped-decorator]
     def served(*arrays: Any) -> list[Any]:
-        return [unworded(*pair) for pair in zip(run(*map(words, arrays)), call.results, strict=True)]
+        return [
+            unworded(*pair) for pair in zip(run(*map(words, arrays)), call.results, strict=True)
+        ]
 
     def forward(*arrays: Any) -> tuple[list[Any], tuple[Any, ...]]:
         return served(*arrays), arrays
@@ -165,21 +168,24 @@ def jax_jit(
     `@jax_jit(tune=20)`.
 
     For each tuple of shapes and dtypes (and pytrees, and static arguments) the function is traced
-    once, and served by the best plan known from then on. Where none is, `tune` seconds are
-    spent on finding one, at the first call; without `tune` a plan by rules serves. The result is
-    called on its own or inside `jax.jit`, `jax.grad`, `jax.lax.scan` and the like; gradients are
-    those that JAX takes of `fn`. `vmap` and forward-mode derivatives are refused.
-    `.plan_of(*args)` and `.origin(*args)` say which plan serves.
+    once, and served by the best plan known from then on. Where none is, `tune` seconds are spent on
+    finding one at the first call; without `tune` a plan by rules serves. The result is called on
+    its own or inside `jax.jit`, `jax.grad`, `jax.lax.scan` and the like; inside another such
+    function it is what it was made of. Gradients are those that JAX takes of `fn`; `vmap` and
+    forward-mode derivatives are refused. `.plan_of(*args)` and `.origin(*args)` say what serves.
 
     What cannot become a graph is an AutofuseError that names the primitive and its line; with
-    `fallback` it is run by jax.jit instead, and a RuntimeWarning says so. Raises AutofuseError where
-    jax is missing, and for a device other than "cpu", which is where JAX must run."""
+    `fallback` jax.jit runs it, and a RuntimeWarning says so. Raises AutofuseError where jax is
+    missing, and for a device other than "cpu", which is where JAX must run."""
     if device != "auto" and device_named(device).name != _HERE:
         raise AutofuseError(
             f"jax_jit runs plans on device '{_HERE}', not on '{device}': "
             f"autofuse.compile(autofuse.from_jax(fn, *args), device='{device}') takes jax arrays"
         )
     serving = Serving(tune, db, fallback)
-    options = {"static_argnums": static_argnums, "static_argnames": static_argnames}
-    decorate = partial(JaxFunction, serving=serving, **options)
+
+    def decorate(fn: Callable[..., Any]) -> JaxFunction:
+        statics = {"static_argnums": static_argnums, "static_argnames": static_argnames}
+        return JaxFunction(fn, serving, **statics)
+
     return decorate if fn is None else decorate(fn)
