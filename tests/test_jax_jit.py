@@ -249,6 +249,11 @@ def test_a_value_traced_outside_is_refused() -> None:
         program(X)
 
 
+def test_what_is_no_function_is_refused() -> None:
+    with pytest.raises(AutofuseError, match="takes a function, not a float"):
+        autofuse.jax_jit(2.0)
+
+
 def test_other_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AutofuseError, match="'cpu', not on 'cuda-emulated'"):
         autofuse.jax_jit(score, device="cuda-emulated")

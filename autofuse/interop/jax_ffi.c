@@ -74,9 +74,10 @@ static int32_t run(af_plan *plan, void *const *args, void *const *rets)
 
 XLA_FFI_Error *af_jax_call(XLA_FFI_CallFrame *frame)
 {
-  XLA_FFI_Extension_Base *const asked = frame->extension_start;
-  if (asked && asked->type == XLA_FFI_Extension_Metadata) {
-    XLA_FFI_Metadata *const said = ((XLA_FFI_Metadata_Extension *)asked)->metadata;
+  /* The type of extensions in general has another name from version to version. */
+  const XLA_FFI_Metadata_Extension *const asked = (void *)frame->extension_start;
+  if (asked && asked->extension_base.type == XLA_FFI_Extension_Metadata) {
+    XLA_FFI_Metadata *const said = asked->metadata;
     said->api_version.major_version = XLA_FFI_API_MAJOR;
     said->api_version.minor_version = XLA_FFI_API_MINOR;
     return NULL;

@@ -185,6 +185,8 @@ def jax_jit(
     serving = Serving(tune, db, fallback)
 
     def decorate(fn: Callable[..., Any]) -> JaxFunction:
+        if not callable(fn):
+            raise AutofuseError(f"jax_jit takes a function, not a {type(fn).__name__}")
         statics = {"static_argnums": static_argnums, "static_argnames": static_argnames}
         return JaxFunction(fn, serving, **statics)
 
