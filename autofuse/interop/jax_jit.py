@@ -70,7 +70,7 @@ class JaxFunction:
         def look(call: FlatCall) -> None:
             found.append(self._plan(call.graph()))
 
-        jax_module().eval_shape(self._jit(self._on_call(look)), *args, **kwargs)
+        self._jit(self._on_call(look)).eval_shape(*args, **kwargs)
         return found[0]
 
     def origin(self, *args: Any, **kwargs: Any) -> str:
