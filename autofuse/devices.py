@@ -9,7 +9,7 @@ from autofuse.backends import cpu
 from autofuse.backends.cuda import driver
 from autofuse.backends.cuda import program as cuda
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target, target_named
-from autofuse.backends.machine import vector_bits
+from autofuse.backends.machine import cache_bytes, multiplies_pairs, vector_bits
 from autofuse.backends.onednn_calls import does
 from autofuse.backends.registry import CPU_BACKEND, CUDA_BACKEND, Backend, emulated_backend
 from autofuse.cost.bounds import Calibration
@@ -33,7 +33,8 @@ class DeviceKind:
     `hardware` takes times; a kind without it is never timed. `standing_for` makes a backend for a
     device that is not here, and `automatic` says whether "auto" may mean this kind. With
     `dear_launches` small kernels cost what their launches cost, so that what was never tuned is
-    fused horizontally."""
+    fused horizontally. With `fast_tiles` generated products are as fast as the library's, so that
+    products that were never tuned are fused where that is expected to pay."""
 
     name: str
     backend: Backend
@@ -45,6 +46,7 @@ class DeviceKind:
     standing_for: Callable[[Target], Backend] | None = None
     automatic: bool = False
     dear_launches: bool = False
+    fast_tiles: bool = False
 
     @property
     def space(self) -> LaunchSpace:
@@ -94,8 +96,9 @@ DEVICES: dict[str, DeviceKind] = {
             dear_launches=True,
         ),
         DeviceKind(
-            "cpu", CPU_BACKEND, lambda _: CpuLaunchSpace(vector_bits(), does), C, _c_text,
-            hardware=HOST, automatic=True,
+            "cpu", CPU_BACKEND,
+            lambda _: CpuLaunchSpace(vector_bits(), does, cache_bytes(), multiplies_pairs()), C,
+            _c_text, hardware=HOST, automatic=True, fast_tiles=True,
         ),
         DeviceKind(
             "cuda-emulated", emulated_backend(DEFAULT_TARGET), _cuda_launches, CUDA, _cuda_text,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
+from dataclasses import replace
 from functools import singledispatch
 
 import autofuse.frontends.array_api as xp
@@ -13,6 +15,7 @@ from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import all_specs
+from autofuse.ops.types import make_attrs
 from autofuse.peers.types import BenchError
 from autofuse.zoo.networks import attention
 from benchmarks.contraction_cases import Attention, Convolution, Product
@@ -40,6 +43,18 @@ def _product(case: Product) -> Graph:
     summed = (row + (not case.trans_a),), (row + case.trans_b,)
     batch = tuple(range(row))
     return w.build([dot(w, a, b, summed, (batch, batch))], ["y"])
+
+
+def with_constants(graph: Graph, positions: Collection[int]) -> Graph:
+    """`graph` with the inputs at some positions declared constant."""
+    fixed = {graph.inputs[k] for k in positions}
+    nodes = (
+        replace(node, attrs=make_attrs({**dict(node.attrs), "constant": True}))
+        if n in fixed
+        else node
+        for n, node in enumerate(graph.nodes)
+    )
+    return replace(graph, nodes=tuple(nodes))
 
 
 def _lying(rows: int, columns: int, transposed: bool) -> tuple[int, int]:

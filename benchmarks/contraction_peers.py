@@ -9,7 +9,7 @@ import ctypes
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, singledispatch
 from importlib import import_module
 from typing import Any
@@ -20,19 +20,19 @@ from autofuse.backends.blas import blas_pointers
 from autofuse.backends.library import aligned_empty, load
 from autofuse.backends.onednn import OneDnn, OneDnnError, Role, onednn
 from autofuse.devices import timed_device
-from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.peers.systems import first_call, require
 from autofuse.peers.types import Arrays, BenchError, BenchWorkload, Implementation, Ready
 from autofuse.plan.types import Candidate
+from autofuse.simplify import normal_form
 from autofuse.tuning import compile as compile_plan
 from autofuse.tuning import tune
 from autofuse.tuning.plans import FUSED, plan_named
 from benchmarks.contraction_cases import Attention, Case, Convolution, Product
-from benchmarks.contraction_graphs import rest_graph
+from benchmarks.contraction_graphs import rest_graph, with_constants
 from benchmarks.onednn import Primitive, convolution, matmul
 
-OURS = "ours"
+OURS, OURS_PACKED = "ours", "ours_packed"
 _GEMM = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 13)
 
 
@@ -79,21 +79,24 @@ def _torch(threads: int) -> Any:
 
 @dataclass
 class Ours:
-    """The best plan after `seconds` of tuning, or (0) the best that is known."""
+    """The best plan after `seconds` of tuning, or (0) the best that is known; of the inputs those
+    at positions `weights` are constants, bound beforehand."""
 
     seconds: float
     db: str | None
     name: str = OURS
+    weights: tuple[int, ...] = ()
 
     def prepare(self, workload: BenchWorkload) -> Ready:
-        tuned, plan = None, None
+        graph, tuned, plan = with_constants(workload.graph, self.weights), None, None
         if self.seconds > 0:
             begun = time.perf_counter()
-            plan = tune(workload.graph, name=workload.name, device="cpu", db=self.db,
+            plan = tune(graph, name=workload.name, device="cpu", db=self.db,
                         budget_s=self.seconds).best  # fmt: skip
             tuned = time.perf_counter() - begun
-        compiled = compile_plan(workload.graph, device="cpu", db=self.db, plan=plan)
-        call, outputs = bound(workload.graph, compiled.candidate, workload.inputs)
+        constants = {graph.input_names[k]: workload.inputs[k] for k in self.weights}
+        compiled = compile_plan(graph, device="cpu", db=self.db, plan=plan, constants=constants)
+        call, outputs = bound(graph, compiled.candidate, workload.inputs)
         return Ready(
             call, lambda _: outputs, compiled.compile_s, tuned,
             len(compiled.candidate.plan.groups), f"plan {compiled.candidate.origin}",
@@ -104,11 +107,13 @@ def bound(
     graph: Graph, candidate: Candidate, inputs: Sequence[np.ndarray]
 ) -> tuple[Callable[[], int], Arrays]:
     """A call of a plan on fixed contiguous arrays, as peers have it, and the arrays that it
-    writes."""
+    writes. Constants are among the inputs, and are bound now."""
     backend = timed_device("cpu").backend
-    artifact = backend.build(backend.program(canonical(graph), candidate)).artifact
+    artifact = backend.build(backend.program(normal_form(graph), candidate)).artifact
     outputs = tuple(aligned_empty(type_) for type_ in artifact.outputs)
-    return load(artifact).bind(inputs, outputs), outputs
+    library, binding = load(artifact), artifact.binding
+    library.prepare(binding.chosen(inputs))
+    return library.bind(binding.free(inputs), outputs), outputs
 
 
 # Peers
@@ -297,5 +302,6 @@ def _sdpa(case: Attention, torch: Any, inputs: Arrays) -> Ready:
 
 
 def columns_of(case: Case, ours: Ours, libraries: Libraries) -> list[Implementation]:
-    """We and every peer."""
-    return [ours, *peers_of(case, libraries)]
+    """We, with and without constant weights where a peer packs them too, and every peer."""
+    packed = replace(ours, name=OURS_PACKED, weights=(1,))
+    return [ours, *[packed] * isinstance(case, Product), *peers_of(case, libraries)]

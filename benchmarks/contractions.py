@@ -16,13 +16,13 @@ from autofuse.backends.library import aligned_copy
 from autofuse.backends.machine import cpu_model, last_level_cache_bytes, usable_cores
 from autofuse.backends.onednn import PACKAGE
 from autofuse.devices import timed_device
-from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
 from autofuse.measure.lock import measurement_lock
 from autofuse.peers.interleave import overwriter, take_turns
 from autofuse.peers.systems import limit_threads
 from autofuse.peers.types import Arrays, BenchError, BenchWorkload, PeerOutcome, Ready
+from autofuse.simplify import normal_form
 from autofuse.tuning.cache_state import cache_state
 from benchmarks.contraction_cases import KINDS, Case, cases
 from benchmarks.contraction_graphs import graph_of
@@ -103,7 +103,7 @@ def row_of(case: Case, graph: Graph, options: Options, found: Libraries) -> dict
     workload = BenchWorkload(case.name, graph, inputs)
     columns = columns_of(case, Ours(options.budget_s, options.db), found)
     cells, ready = checked(workload, columns, judge=every_element)
-    state = cache_state("auto", canonical(graph), timed_device("cpu"))
+    state = cache_state("auto", normal_form(graph), timed_device("cpu"))
     if not options.only_check:
         cells = _timed(cells, ready, state, options)
     return as_row(case, state, cells)

@@ -13,7 +13,6 @@ from typing import Any
 
 from autofuse.backends.cuda.devices import Target
 from autofuse.devices import DeviceKind
-from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.measure.calibrate_cuda import copy_us
 from autofuse.measure.compare import verdict
@@ -22,6 +21,7 @@ from autofuse.measure.references import Preparation
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
 from autofuse.measure.workload import Workload
+from autofuse.simplify import normal_form
 from autofuse.tuning import best_plan, plan_named, tune
 from autofuse.tuning.plans import FUSED
 from autofuse.tuning.together import time_together
@@ -48,7 +48,7 @@ class Large:
     small: tuple[int, ...]
 
     def graph(self, size: str) -> Graph:
-        return canonical(self.make(*self.at(size)))
+        return normal_form(self.make(*self.at(size)))
 
     def at(self, size: str) -> tuple[int, ...]:
         return self.small if size == "small" else self.sizes
@@ -91,7 +91,7 @@ def tuned_name(name: str) -> str:
 
 def zoo_references(context: Context, names: Sequence[str]) -> dict[str, Workload]:
     """Those of zoo workloads, as they are tuned."""
-    return {tuned_name(n): Workload(canonical(zoo_graph(n, context.size))) for n in names}
+    return {tuned_name(n): Workload(normal_form(zoo_graph(n, context.size))) for n in names}
 
 
 def tuned_references(context: Context) -> dict[str, Workload]:
@@ -228,7 +228,7 @@ def cartpole(context: Context, seconds: float) -> Iterator[Data]:
     everything in one kernel, in turns with what a person would write, all in graph mode and
     checked alike."""
     begun, label = context.clock(), tuned_name(CARTPOLE)
-    graph, kind = canonical(zoo_graph(CARTPOLE, context.size)), context.kind
+    graph, kind = normal_form(zoo_graph(CARTPOLE, context.size)), context.kind
     for _ in context.references.as_ready((label,), seconds / 4):
         if CARTPOLE not in context.found("tune", "workloads"):
             yield {"tuned": tuned(context, graph, label, seconds / 2)}

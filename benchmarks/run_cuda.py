@@ -21,7 +21,6 @@ from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.launch import MODES
 from autofuse.backends.cuda.nvrtc import nvrtc_version
 from autofuse.devices import DEVICES, DeviceKind
-from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate
 from autofuse.measure.cuda import CudaDevice, CudaWatch
 from autofuse.measure.lock import measurement_lock
@@ -31,6 +30,7 @@ from autofuse.ops.types import AutofuseError
 from autofuse.peers.interleave import sample_in_turns
 from autofuse.peers.types import Arrays, BenchWorkload, PeerOutcome
 from autofuse.peers.verify import check
+from autofuse.simplify import normal_form
 from benchmarks import table
 from benchmarks.peers_cuda import (
     CUDA_COLUMNS,
@@ -142,7 +142,7 @@ def compare_cuda(
 
 def wanted_results(workload: BenchWorkload) -> Arrays:
     """The exact results: taken from a reference that was prepared, else computed now."""
-    known = prepared(Workload(canonical(workload.graph))) if workload.zoo else None
+    known = prepared(Workload(normal_form(workload.graph))) if workload.zoo else None
     if known is None:
         return evaluate(workload.graph, workload.inputs)
     return tuple(one.expected.reshape(one.type.shape) for one in known.outputs)

@@ -15,10 +15,10 @@ from autofuse.backends.cuda.devices import Target, blocks_resident, target_named
 from autofuse.backends.cuda.nvrtc import nvrtc_version
 from autofuse.backends.cuda.program import CudaProgram, KernelLaunch, LoopAction, cuda_program
 from autofuse.backends.emulator.build import Head, heads
-from autofuse.graph.canonical import canonical
 from autofuse.kernel.dialects import CUDA
 from autofuse.peers.types import BenchError
 from autofuse.plan.parameters import GEMM, LOOP, PRODUCT
+from autofuse.simplify import normal_form
 from autofuse.tuning.plans import FUSED, plan_named
 from autofuse.zoo import SIZES, ZOO, zoo_graph
 from benchmarks.sass import CodeFacts, code_facts, kernel_code
@@ -89,7 +89,7 @@ def sass_report(
 
 def kernel_rows(name: str, size: str, plan: str, target: Target) -> Iterator[KernelRow]:
     """The kernels of one workload, in the order of the plan."""
-    graph = canonical(zoo_graph(name, size))
+    graph = normal_form(zoo_graph(name, size))
     candidate = plan_named(graph, plan, device="cuda-emulated", target=str(target))
     program = cuda_program(graph, candidate, target)
     built = build_cuda(program, BuildCache()).artifact

@@ -17,7 +17,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from autofuse.devices import device_named
-from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.measure.compare import verdict
 from autofuse.measure.session import Worker
@@ -25,6 +24,7 @@ from autofuse.measure.timing import Sampling
 from autofuse.measure.workload import Workload
 from autofuse.peers.types import BenchError
 from autofuse.plan.types import Candidate
+from autofuse.simplify import normal_form
 from autofuse.sources import load_source
 from autofuse.tuning.cache_state import cache_state
 from autofuse.tuning.evaluate import build
@@ -97,7 +97,7 @@ def compare_strategies(
     source: str, budget_s: float, first: str = "exact", second: str = "optuna"
 ) -> StrategyRow:
     """Tune with both, then time both plans together."""
-    graph = canonical(load_source(source)[1])
+    graph = normal_form(load_source(source)[1])
     one, other = (tuned(source, graph, budget_s, ["--strategy", s]) for s in (first, second))
     times = _together(graph, {first: one.best, second: other.best})
     judged = verdict(second, times[second], times[first])
@@ -136,7 +136,7 @@ def _middle(blocks: tuple[tuple[float, ...], ...]) -> float:
 
 def compare_runs(source: str, budget_s: float, runs: Sequence[int] = RUNS) -> RunsRow:
     """Tune once for each number of runs."""
-    graph = canonical(load_source(source)[1])
+    graph = normal_form(load_source(source)[1])
     each = {n: tuned(source, graph, budget_s, ["--runs", str(n)]).result for n in runs}
     return RunsRow(
         source,

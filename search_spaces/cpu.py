@@ -8,13 +8,18 @@ from typing import Any
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
+from autofuse.kernel.lower import walked_tiles
 from autofuse.kernel.onednn import DnnlCall, dnnl_group
 from autofuse.ops.spec import Family
+from autofuse.plan.binding import may_run_once
 from autofuse.plan.groups import reads
+from autofuse.plan.packing import packing_of
 from autofuse.plan.parameters import (
+    BATCH_LANES,
     BLAS,
     C_IMPL,
     C_LAUNCH,
+    DIAGONAL,
     GEMM,
     GENERATED,
     ITEM,
@@ -22,16 +27,23 @@ from autofuse.plan.parameters import (
     LOOP_UNROLL,
     MERGE,
     ONEDNN,
+    PAIRS,
+    PREPACK,
     STREAM,
     THREADS,
     TILE,
     TILES,
+    TRANSPOSE,
     VECTOR_BITS,
+    WALK,
     LaunchParameter,
     canonical_launch,
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
+from search_spaces.cpu_lanes import lane_options
+from search_spaces.cpu_rows import PARAMETERS, one_pass_options
 from search_spaces.cpu_tiles import tile_options
+from search_spaces.cpu_walks import walk_options
 from search_spaces.launch import (
     Chooser,
     Chosen,
@@ -40,19 +52,28 @@ from search_spaces.launch import (
     first_option,
     kernel_kind,
     loop_iterations,
+    permutes,
     widest_form,
 )
+from search_spaces.tile_cost import Machine
 from search_spaces.tile_facts import TILE_PARAMETERS, TileFacts, tile_facts
 
 # Below this many elements a second thread costs more than it brings (measured: about 2 us).
 SERIAL_WORK = 1 << 13
 # Results larger than this leave the cache anyway before anyone reads them.
 STREAM_BYTES = 1 << 25
+# A transpose writes line by line all over its result: each is read first unless it is streamed.
+TURNED_BYTES = 1 << 22
 # Tiles by kind of kernel, the usual one first: a loop's state stays in the first-level cache.
 LANE_TILES: dict[str, tuple[Setting, ...]] = {
     ITEM: (1024, 256, 4096, 16384),
     LOOP: (256, 64, 128, 512, 1024),
 }
+
+
+# Bytes of the first, the second and the last level of cache, and what is usual.
+Caches = tuple[int, int, int]
+USUAL_CACHES: Caches = (32 << 10, 1 << 20, 32 << 20)
 
 
 def cores() -> int:
@@ -70,14 +91,21 @@ def nowhere(call: DnnlCall, threads: int) -> bool:
 
 
 class CpuLaunchSpace:
-    """One library with a pool of threads, on a processor with vectors of `vector_bits`; `onednn`
-    says what that library computes there."""
+    """One library with a pool of threads, on a processor with vectors of `vector_bits`, data caches
+    of `caches` bytes and an instruction for pairs of bf16 if `pairs`; `onednn` says what that
+    library computes there."""
 
-    def __init__(self, vector_bits: int = 512, onednn: DoesCall = nowhere) -> None:
-        self.vector_bits, self.onednn = vector_bits, onednn
+    def __init__(
+        self, vector_bits: int = 512, onednn: DoesCall = nowhere, caches: Caches = USUAL_CACHES,
+        pairs: bool = False,
+    ) -> None:  # fmt: skip
+        self.vector_bits, self.onednn, self.caches = vector_bits, onednn, caches
+        self.pairs = pairs
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
-        return kernel_kind(graph, group, C)
+        kind = kernel_kind(graph, group, C)
+        walked = walked_tiles(graph, group) if kind == ITEM else None
+        return DIAGONAL if walked is not None else kind
 
     def default(self, graph: Graph, group: FusionGroup) -> LaunchConfig:
         return self.choose(graph, group, first_option, "")
@@ -92,25 +120,34 @@ class CpuLaunchSpace:
         self, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str
     ) -> LaunchConfig:
         kind = self.kind(graph, group)
-        facts = tile_facts(graph, group) if kind in TILES else None
+        if may_run_once(graph, group.nodes):
+            chooser = first_option  # it runs before any call: no choice is worth a measurement
+        tiled = kind in (*TILES, DIAGONAL)
+        facts = tile_facts(graph, group, diagonal=kind == DIAGONAL) if tiled else None
 
         def offer(row: LaunchParameter[Any], made: Chosen) -> tuple[Setting, ...]:
             if row is C_IMPL:
                 return self._implementations(graph, group, kind, made["threads"])
             if made.get(C_IMPL.name) in (BLAS, ONEDNN):
                 return ()  # a library decides itself
-            if row.name in TILE_PARAMETERS or (row is VECTOR_BITS and kind in TILES):
+            if row is PREPACK:
+                return _prepack(graph, group, facts, made)
+            if tiled and (row.name in TILE_PARAMETERS or row is VECTOR_BITS):
                 return self._tiled(row, made, facts)
+            if row is WALK:
+                return _walks(graph, group, kind)
             if row is THREADS:
                 return _threads(graph, group)
             if row is TILE:
                 return _tiles(graph, group, kind, made["threads"])
             if row is LOOP_UNROLL:
                 return divisors(row.choices, loop_iterations(graph, group))
+            if row is TRANSPOSE:
+                return (True, False) if permutes(graph, group) else ()
             if row is MERGE and not _sorts(graph, group):
                 return ()
-            if row is STREAM and not _streamable(graph, group):
-                return ()
+            if row is STREAM:
+                return _streams(graph, group)
             return row.choices
 
         made = choose_settings(C_LAUNCH, kind, offer, chooser, prefix)
@@ -136,12 +173,45 @@ class CpuLaunchSpace:
             return ()
         if row is VECTOR_BITS:
             return (self.vector_bits,)
-        return tile_options(row.name, facts, made["threads"], self.vector_bits)
+        if made.get(WALK.name):
+            return walk_options(row.name, facts, made["threads"], self.vector_bits)
+        if row is BATCH_LANES:
+            return (True, False) if facts.batch_last else ()
+        if row is PAIRS:
+            return (True, False) if facts.bf16 and self.pairs else ()
+        if made.get(BATCH_LANES.name):
+            return lane_options(row.name, facts, self.vector_bits)
+        if facts.one_pass and row.name in PARAMETERS:
+            found = one_pass_options(row.name, facts, made)
+            if found is not None:
+                return found
+        machine = Machine(self.vector_bits, made["threads"], *self.caches)
+        return tile_options(row.name, facts, made, machine)
+
+
+def _prepack(
+    graph: Graph, group: FusionGroup, facts: TileFacts | None, made: Chosen
+) -> tuple[Setting, ...]:
+    """Where some right operand is made of constants, packing it once comes first."""
+    if (
+        facts is None
+        or packing_of(graph, group, LaunchConfig.of(**{**made, PREPACK.name: True})) is None
+    ):
+        return ()
+    return (True, False)
 
 
 def _threads(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
     first = 1 if _work(graph, group) < SERIAL_WORK else cores()
     return tuple(dict.fromkeys((first, cores(), 1)))
+
+
+def _walks(graph: Graph, group: FusionGroup, kind: str) -> tuple[Setting, ...]:
+    """Whether patches are read where they lie, where there are some."""
+    if kind == DIAGONAL:
+        return (True,)
+    walked = walked_tiles(graph, group) is not None
+    return (True, False) if walked else ()
 
 
 def _tiles(graph: Graph, group: FusionGroup, kind: str, threads: int) -> tuple[Setting, ...]:
@@ -163,8 +233,11 @@ def _sorts(graph: Graph, group: FusionGroup) -> bool:
     return any(graph[n].spec.family is Family.SORT for n in group.nodes)
 
 
-def _streamable(graph: Graph, group: FusionGroup) -> bool:
-    """Large results that no later kernel of the plan could find in the cache."""
+def _streams(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
+    """Large results that no later kernel of the plan could find in the cache may go past it."""
     written = sum(graph.type_of(v).nbytes for v in group.outputs)
-    leaves = set(graph.outputs)
-    return written >= STREAM_BYTES and all(v in leaves for v in group.outputs)
+    if not set(group.outputs) <= set(graph.outputs):
+        return ()
+    if written >= STREAM_BYTES:
+        return (True, False)
+    return (False, True) if written >= TURNED_BYTES and permutes(graph, group) else ()

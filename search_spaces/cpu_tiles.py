@@ -1,66 +1,163 @@
-"""What is offered to a kernel of the tile schedule on a CPU: register tiles that its registers can
-hold, and blocks that leave every core work and stay in its cache."""
+"""What is offered to a kernel of the tile schedule on a CPU: of all settings whose tiles fit the
+registers and whose blocks fit the caches, those that `tile_cost` expects most of."""
 
 from __future__ import annotations
 
-from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, TERM_BLOCK
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+
+from autofuse.plan.parameters import COLUMN_BLOCK, DOT, MICRO, PACK, ROW_BLOCK, TERM_BLOCK
 from autofuse.plan.types import Setting
+from search_spaces.tile_cost import Machine, TileChoice, tile_cost
 from search_spaces.tile_facts import TileFacts
 
 # Vector registers by their width in bits: AVX-512 has 32, AVX2 and NEON fewer or narrower ones.
 REGISTERS = {512: 32, 256: 16, 128: 32}
-# Rows from which copying a right operand into panels pays.
-PACKED_ROWS = 24
 # Bytes of rows that a block keeps, and the most rows of a block.
 KEPT_BYTES, MOST_ROWS = 1 << 20, 512
 # Terms of a panel that is copied whole.
 LONGEST_PANEL = 4096
+# Terms at once where rows of the right operand are read from end to end, which pays for so few rows
+# of the left one.
+STREAMED, STREAMED_ROWS = (8, 16, 32), 32
+# Rows of a product from which its right operand is not summed along terms: it is used often enough.
+DOT_ROWS = 24
+# Blocks of rows and columns are tried in so many equal parts.
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)
+# Blocks of fewer rows pack their panels too often.
+LEAST_ROWS = 32
+# Options of a parameter: at least and at most so many, and how much worse than the best one they
+# may look beyond the least.
+FEWEST, MOST, WORSE = 2, 4, 1.4
+ORDER = (DOT, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)
+# Settings of ORDER, and what they are expected to cost.
+Priced = tuple[tuple[Setting, ...], float]
 
 
-def tile_options(name: str, facts: TileFacts, threads: int, bits: int) -> tuple[Setting, ...]:
-    """The options of one parameter of the tile schedule, the likely best first."""
-    if name == MICRO.name:
-        return _micros(facts, bits)
-    if name == ROW_BLOCK.name:
-        return _row_blocks(facts, threads)
-    if name == COLUMN_BLOCK.name:
-        return () if facts.local else (64, *(c for c in (256, 0) if c < facts.columns))
-    if name == TERM_BLOCK.name:
-        whole = (0,) if facts.terms <= LONGEST_PANEL else ()
-        return (*whole, *(t for t in (512, 256) if t < facts.terms)) or (0,)
-    assert name == PACK.name
-    return (True, False) if facts.rows >= PACKED_ROWS else (False, True)
+def tile_options(
+    name: str, facts: TileFacts, made: Mapping[str, Setting], machine: Machine
+) -> tuple[Setting, ...]:
+    """The options of one parameter of the tile schedule given those before it, the likely best
+    first; none where it does not matter."""
+    at = [row.name for row in ORDER].index(name)
+    before = tuple(made.get(row.name, row.default) for row in ORDER[:at])
+    priced = _priced(facts, machine)
+    # Blocks of rows may be those of another schedule, which are not priced here.
+    best = _best_at(at, before, priced) or _best_at(at, before, priced, ORDER.index(ROW_BLOCK))
+    least = min(best.values(), default=0.0)
+    near = sum(cost <= WORSE * least for cost in best.values())
+    return tuple(best)[: min(max(near, FEWEST), MOST)]
 
 
-def _micros(facts: TileFacts, bits: int) -> tuple[Setting, ...]:
-    """Tiles whose accumulators, one row of the right operand and one number fit the registers; of
-    those that waste no rows or columns the one that loads least for what it computes first."""
-    lanes = bits // 32
-    fits: list[tuple[float, str]] = []
-    for name in MICRO.choices:
-        rows, columns = map(int, name.split("x"))
-        vectors = columns // lanes
-        if not vectors or rows * vectors + vectors + 1 > REGISTERS[bits]:
-            continue
-        done = _filled(facts.rows, rows) * _filled(facts.columns, columns)
-        # Loads for each multiply-add, and chains too short to hide its latency (8 of them).
-        loads = (vectors + rows) / (rows * vectors)
-        short = max(1.0, 8 / (rows * vectors))
-        fits.append((max(1.0, 2.5 * loads, short) / done, name))
-    return tuple(name for _, name in sorted(fits, key=lambda f: f[0])[:4])
+def _best_at(
+    at: int, before: tuple[Setting, ...], priced: tuple[Priced, ...], whatever: int | None = None
+) -> dict[Setting, float]:
+    """The settings of one parameter and the least cost with each, the cheapest first; the parameter
+    `whatever` may have been set to anything."""
+    best: dict[Setting, float] = {}
+    for settings, cost in priced:
+        pairs = enumerate(zip(settings[:at], before, strict=True))
+        if all(a == b or k == whatever for k, (a, b) in pairs):
+            best.setdefault(settings[at], cost)
+    return best
 
 
-def _filled(extent: int, step: int) -> float:
-    """The share of full tiles that is used."""
-    return extent / (-(-extent // step) * step) if extent >= step else extent / step
+@lru_cache(maxsize=1024)
+def _priced(facts: TileFacts, machine: Machine) -> tuple[Priced, ...]:
+    """All settings that are possible, the cheapest first."""
+    found = []
+    for settings in _possible(facts, machine):
+        dot, micro, height, width, terms, pack = settings
+        rows, columns = tile_shape(str(micro), facts.itemsize)
+        choice = TileChoice(
+            bool(dot), rows, columns, int(height), int(width), int(terms), bool(pack)
+        )
+        found.append((settings, tile_cost(facts, machine, choice)))
+    return tuple(sorted(found, key=lambda f: f[1]))
 
 
-def _row_blocks(facts: TileFacts, threads: int) -> tuple[Setting, ...]:
-    """Blocks of rows: as many as the cache holds, and no thread goes without work."""
-    most = max(8, min(MOST_ROWS, KEPT_BYTES // max(facts.row_bytes, 1)))
-    if facts.local:
-        share = -(-facts.rows * facts.batch // (2 * threads))
-        most = max(8, min(most, share))
-    fitting = sorted((b for b in ROW_BLOCK.choices if b <= max(most, 8)), reverse=True)
-    first = [b for b in fitting if b < 2 * facts.rows] or fitting[-1:]
-    return tuple(first[:3])
+def tile_shape(micro: str, itemsize: int) -> tuple[int, int]:
+    """Rows and columns of a register tile in elements."""
+    rows, columns = map(int, micro.split("x"))
+    return rows, max(1, columns * 4 // itemsize)
+
+
+def _possible(f: TileFacts, m: Machine) -> Iterator[tuple[Setting, ...]]:
+    for dot in (False, True) if _may_dot(f) else (False,):
+        for micro in MICRO.choices:
+            rows, columns = tile_shape(micro, f.itemsize)
+            if not _fits(rows, columns, m.bits // (8 * f.itemsize), m.bits, dot):
+                continue
+            for height in _row_blocks(f, rows, m.threads):
+                for width in _column_blocks(f, columns):
+                    for terms in _term_blocks(f, height, width or f.columns, dot, m):
+                        for pack in _packs(f, dot):
+                            yield dot, micro, height, width, terms, pack
+
+
+def _may_dot(f: TileFacts) -> bool:
+    """Both operands lie along their terms, or the left one is small enough to be copied so."""
+    return (
+        f.rows < DOT_ROWS and not f.local and f.right is not None and f.right[1] == 1
+        and f.right[0] != 1 and f.left is not None
+        and (f.left[1] == 1 or f.rows * f.terms * f.itemsize <= KEPT_BYTES)
+    )  # fmt: skip
+
+
+def _fits(rows: int, columns: int, lanes: int, bits: int, dot: bool) -> bool:
+    """Sums, one row of the right operand and one factor fit the registers."""
+    few = columns < 2 * 8 and columns % 16 != 0
+    if dot:
+        return few and rows * columns + columns + 1 <= REGISTERS[bits]
+    vectors = columns // lanes
+    return columns % lanes == 0 and vectors > 0 and rows * vectors + vectors + 1 <= REGISTERS[bits]
+
+
+def _row_blocks(f: TileFacts, rows: int, threads: int) -> tuple[int, ...]:
+    """Equal blocks of rows: as many as the cache holds, and no thread goes without work."""
+    most = max(8, min(MOST_ROWS, KEPT_BYTES // max(f.row_bytes, 1)))
+    if f.local:
+        most = max(8, min(most, -(-f.rows * f.batch // (2 * threads))))
+    whole = -(-f.rows // rows) * rows
+    if f.rows <= most and not f.row_bytes:
+        most = max(most, whole)
+    return _parts(f.rows, rows, most, min(LEAST_ROWS, most, whole))
+
+
+def _column_blocks(f: TileFacts, columns: int) -> tuple[int, ...]:
+    """Equal blocks of columns; 0 is all."""
+    if f.local:
+        return (0,)
+    whole = -(-f.columns // columns) * columns
+    wide = _parts(f.columns, columns, whole, min(64, whole))
+    return tuple(0 if w >= f.columns else w for w in wide)
+
+
+def _parts(extent: int, step: int, most: int, least: int) -> tuple[int, ...]:
+    """Sizes between both ends of equal parts of an extent, in whole steps where these fit."""
+    found = []
+    for count in sorted({*PARTS, -(-extent // most)}):
+        part = -(-extent // count)
+        size = -(-part // step) * step
+        if least <= size <= most:
+            found.append(size)
+    return tuple(dict.fromkeys(found)) or ((step,) if step <= most else ())
+
+
+def _term_blocks(f: TileFacts, height: int, width: int, dot: bool, m: Machine) -> tuple[int, ...]:
+    """All terms where a panel of them is not too long, and runs of them where sums that wait for
+    the next ones stay in the cache."""
+    if dot:
+        return (0,)
+    whole = (0,) if f.terms <= LONGEST_PANEL else ()
+    kept = height * width * f.itemsize <= m.l2 // 2 or f.local
+    few = STREAMED if f.rows <= STREAMED_ROWS and not f.local else ()
+    cut = tuple(t for t in (*few, 256, 512) if t < f.terms) if kept else ()
+    return (*whole, *cut) or ((0,) if f.terms <= 512 else (512,))
+
+
+def _packs(f: TileFacts, dot: bool) -> Iterable[bool]:
+    """Whether there is a choice: what lies otherwise than it is read is copied anyway."""
+    if dot:
+        return (False,)
+    return (False, True) if f.right is not None and f.right[0] == 1 else (True,)

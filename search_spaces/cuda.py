@@ -13,8 +13,9 @@ from autofuse.graph.types import Graph
 from autofuse.kernel.cuda_settings import IN_FLIGHT
 from autofuse.kernel.dialects import CUDA
 from autofuse.ops.dtypes import DType
-from autofuse.ops.spec import Motion, OpSpec
+from autofuse.ops.spec import OpSpec
 from autofuse.ops.types import OpCall
+from autofuse.plan.binding import may_run_once
 from autofuse.plan.forms import local_shape
 from autofuse.plan.groups import reads
 from autofuse.plan.parameters import (
@@ -42,6 +43,7 @@ from search_spaces.launch import (
     kernel_kind,
     loop_iterations,
     ordered,
+    permutes,
     widest_form,
 )
 from search_spaces.tile_facts import TILE_PARAMETERS, TileFacts, tile_facts
@@ -148,6 +150,8 @@ class CudaLaunchSpace:
         self, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str
     ) -> LaunchConfig:
         kind = self.kind(graph, group)
+        if may_run_once(graph, group.nodes):
+            chooser = first_option  # it runs before any call: no choice is worth a measurement
         offer = partial(_offer, self.limits, _facts(graph, group, kind))
         facts = tile_facts(graph, group) if kind in TILES else None
         if facts is not None:
@@ -353,14 +357,14 @@ def _facts(graph: Graph, group: FusionGroup, kind: str) -> _Facts:
     items = max((graph.type_of(v).size for v in group.outputs), default=1)
     if form is not None:
         items = max(1, form.items)
-    moves = any(graph[n].spec.motion is Motion.PERMUTE for n in group.nodes)
     iterations = loop_iterations(graph, group)
     calls = list(_calls(graph, group.nodes))
     divides = any(spec.divides and call.out.dtype.compute is DType.F32 for spec, call in calls)
     snaps = any(spec.snaps(call) for spec, call in calls)
     return _Facts(
-        kind, items, row, read, max(widths), min(widths), moves, iterations, divides, snaps
-    )
+        kind, items, row, read, max(widths), min(widths), permutes(graph, group), iterations,
+        divides, snaps,
+    )  # fmt: skip
 
 
 def _calls(graph: Graph, nodes: Iterable[int]) -> Iterator[tuple[OpSpec, OpCall]]:

@@ -35,6 +35,9 @@ MOST_ACCUMULATORS = 64
 TOGETHER = 2
 # Terms summed at once where panels of all of them have no room, the best first.
 TERMS = (32, 16)
+# Columns of a block where they are folded as they come, the smallest first: whole rows, which keep
+# all threads busy between products, come before them where there is room.
+ONE_PASS = (32, 64, 128)
 # The most options of one parameter.
 MOST = 4
 # Settings that decide how much scratch a block needs.
@@ -81,12 +84,15 @@ def tile_options(
 def _smallest_fits(facts: TileFacts, own: Mapping[str, Setting], fits: Fits) -> bool:
     """Whether there is room under settings that are given, those to come at their smallest."""
     rows, columns = map(int, str(own[MICRO.name]).split("x"))
-    least: dict[str, Setting] = {
-        ROW_BLOCK.name: rows, COLUMN_BLOCK.name: 0 if facts.local else columns, PACK.name: False,
-    }  # fmt: skip
-    if TERM_BLOCK.name in own or facts.terms <= TERMS[-1]:
-        return fits({**least, **own})
-    return any(fits({**least, TERM_BLOCK.name: t, **own}) for t in (0, TERMS[-1]))
+    terms = (0, TERMS[-1]) if facts.terms > TERMS[-1] else (0,)
+    blocks = (0, *ONE_PASS[: bool(facts.one_pass)]) if facts.local else (columns,)
+    return any(
+        fits({
+            ROW_BLOCK.name: rows, COLUMN_BLOCK.name: block, TERM_BLOCK.name: term, PACK.name: False,
+            **own,
+        })
+        for block in blocks for term in terms
+    )  # fmt: skip
 
 
 def _threads(facts: TileFacts, sms: int) -> tuple[Setting, ...]:
@@ -128,7 +134,7 @@ def _more(step: int, waves: int, choices: tuple[int, ...]) -> tuple[int, ...]:
 
 def _column_blocks(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:
     if facts.local:
-        return (0,)
+        return (0, *(c for c in ONE_PASS if facts.one_pass and c < facts.columns))
     columns = int(str(own[MICRO.name]).split("x")[1]) * 4 // facts.itemsize
     blocks = facts.batch * facts.rows * facts.columns // int(own[ROW_BLOCK.name]) // columns
     return (columns, *_more(columns, blocks // (sms * TOGETHER), CUDA_COLUMN_BLOCK.choices))

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import Dialect
 from autofuse.kernel.gemm import library_product
+from autofuse.ops.spec import Motion
 from autofuse.plan.forms import Form
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.parameters import GEMM, ITEM, LOOP, PRODUCT, LaunchParameter, LaunchTable
@@ -76,6 +77,11 @@ def loop_iterations(graph: Graph, group: FusionGroup) -> tuple[int, ...]:
     """The iterations of each counted loop of a group."""
     calls = (graph.call(n) for n in group.nodes if graph[n].op == "loop")
     return tuple(int(call["trip"]) for call in calls)
+
+
+def permutes(graph: Graph, group: FusionGroup) -> bool:
+    """Some axes of a group change places, so that something may be read against the grain."""
+    return any(graph[n].spec.motion is Motion.PERMUTE for n in group.nodes)
 
 
 def choose_settings(

@@ -6,37 +6,75 @@ import math
 from dataclasses import dataclass
 
 from autofuse.graph.types import Graph
+from autofuse.kernel.emit import Emitter
+from autofuse.kernel.tile_block import TileBlock
+from autofuse.kernel.tile_lanes import TileLanes
+from autofuse.kernel.tile_parts import TileSettings
+from autofuse.kernel.values import Frame, memory
+from autofuse.ops.dtypes import DType
+from autofuse.plan.forms import Form
+from autofuse.plan.groups import reads
 from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, TERM_BLOCK
-from autofuse.plan.tiles import row_scratch, tiles_of
-from autofuse.plan.types import FusionGroup
+from autofuse.plan.online import online_of
+from autofuse.plan.parameters import (
+    BATCH_LANES,
+    COLUMN_BLOCK,
+    DOT,
+    MICRO,
+    PACK,
+    PAIRS,
+    ROW_BLOCK,
+    TERM_BLOCK,
+)
+from autofuse.plan.tiles import Tiles, row_scratch, tiles_of
+from autofuse.plan.types import FusionGroup, LaunchConfig
 
 # The parameters that only this schedule has.
-TILE_PARAMETERS = {row.name for row in (MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)}
+TILE_PARAMETERS = {
+    row.name for row in (BATCH_LANES, PAIRS, DOT, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)
+}
+# Elements from one row or column of an operand to the next, and from one term to the next.
+Steps = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class TileFacts:
     """A tile kernel: matrices, rows and columns of each, the most terms, whether columns are local
-    to a row, and bytes that a block keeps for each row."""
+    to a row, how many terms products have whose columns may be folded as they come
+    (`plan/online.py`, 0: there are none), bytes that a block keeps for each row otherwise, bytes of
+    a number, of its widest product how the left and the right operand lie in memory (None: they are
+    computed), whether the results of a batch are neighbours, and whether all factors of products
+    with parallel columns are bf16."""
 
     batch: int
     rows: int
     columns: int
     terms: int
     local: bool
+    one_pass: int
     row_bytes: int
     itemsize: int
+    left: Steps | None = None
+    right: Steps | None = None
+    batch_last: bool = False
+    bf16: bool = False
 
 
-def tile_facts(graph: Graph, group: FusionGroup) -> TileFacts | None:
-    """The facts of the largest tile segment of a group; None where it has none."""
+def _factors(graph: Graph, tiles: Tiles) -> set[DType]:
+    nodes = (graph[p.node] for p in tiles.products)
+    return {graph.type_of(v).dtype for node in nodes for v in node.inputs[:2]}
+
+
+def tile_facts(graph: Graph, group: FusionGroup, *, diagonal: bool = False) -> TileFacts | None:
+    """The facts of the largest tile segment of a group (of `diagonal` products); None where it has
+    none."""
     verdict = check_group(graph, group.nodes, group.outputs)
     found: list[TileFacts] = []
     for form in () if isinstance(verdict, Refusal) else verdict:
-        tiles = tiles_of(graph, form)
+        tiles = tiles_of(graph, form, diagonal=diagonal)
         if tiles is None:
             continue
+        online = online_of(graph, form, tiles)
 
         def extent(axes: tuple[int, ...], of: tuple[int, ...] = form.parallel) -> int:
             return math.prod(of[a] for a in axes)
@@ -44,9 +82,30 @@ def tile_facts(graph: Graph, group: FusionGroup) -> TileFacts | None:
         item = max(graph[p.node].types[0].dtype.compute.itemsize for p in tiles.products)
         found.append(
             TileFacts(
-                extent(tiles.batch), extent(tiles.rows), max(p.width for p in tiles.products),
-                max(p.terms for p in tiles.products), not tiles.columns,
+                extent(tiles.batch) * tiles.groups, extent(tiles.rows),
+                max(p.width for p in tiles.products), max(p.terms for p in tiles.products),
+                not tiles.columns,
+                max((p.terms for p in online.sources), default=0) if online else 0,
                 row_scratch(graph, form, tiles) * item, item,
+                *_lying(graph, group, form, tiles),
+                bool(tiles.columns) and _factors(graph, tiles) == {DType.BF16},
             )
         )  # fmt: skip
     return max(found, key=lambda f: f.batch * f.rows * f.columns, default=None)
+
+
+def _lying(
+    graph: Graph, group: FusionGroup, form: Form, tiles: Tiles
+) -> tuple[Steps | None, Steps | None, bool]:
+    """How both operands of the widest product lie, and whether a batch is last in all of them."""
+    sources = {v: memory(str(v), graph.type_of(v).shape, graph.type_of(v).dtype)
+               for v in reads(graph, group.nodes)}  # fmt: skip
+    emitter = Emitter()
+    frame = Frame(graph, emitter, sources)
+    block = TileBlock(graph, form, tiles, emitter, frame, {}, TileSettings.of(LaunchConfig()))
+    widest = max(tiles.products, key=lambda p: p.width * p.terms)
+    found = block.left_in_memory(widest), block.right_in_memory(widest)
+    left, right = (None if p is None else (p.outer, p.inner) for p in found)
+    plain = tiles.groups == 1 and not widest.diagonal
+    along = TileLanes(graph, form, tiles, emitter, frame, {}, block.s).fit(512) if plain else None
+    return left, right, along is not None

@@ -22,6 +22,7 @@ from autofuse.devices import DEVICES
 from autofuse.ops import spec
 from autofuse.plan.parameters import C_LAUNCH
 from autofuse.search import SEARCHERS
+from autofuse.simplify import RULES
 from autofuse.sources import SOURCES
 from autofuse.tuning.strategies import PLANNERS
 
@@ -29,6 +30,7 @@ ROOT = Path(__file__).parent.parent
 HERE = ROOT / "tests" / "extensions"
 REGISTRIES: tuple[dict[str, Any], ...] = (
     spec._REGISTRY, C_LAUNCH, DEVICES, BASELINES, SEARCHERS, PLANNERS, SOURCES,
+    RULES,
 )  # fmt: skip
 
 
@@ -65,6 +67,10 @@ EXTENSIONS = {
             (STRATEGIES, "from autofuse.tuning.greedy import greedy"),
             (STRATEGIES, 'PLANNERS["greedy"] = lambda wishes: greedy'),
         ),
+    ),
+    "A simplification": Extension(
+        "autofuse/simplify/doubled.py",
+        (("autofuse/simplify/__init__.py", "from autofuse.simplify import doubled"),),
     ),
     "A launch parameter": Extension(
         "autofuse/kernel/passes/peeled.py",

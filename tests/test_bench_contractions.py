@@ -239,7 +239,8 @@ def test_from_options_to_the_file(tiny, tmp_path):
     data = json.loads(output.read_text())
     assert [r["case"] for r in data["rows"]] == ["b1 m3 n5 k7 NN", "b2 m2 n4 k3 TN"]
     for r in data["rows"]:
-        assert r["ours_us"] > 0 and set(r["peer_us"]) == {"openblas"} and not r["failed"]
+        assert r["ours_us"] > 0 and r["ours_packed_us"] > 0
+        assert set(r["peer_us"]) == {"openblas"} and not r["failed"]
     assert data["missing"] == {"onednn": "not there"} and data["threads"] >= 1 and data["cpu"]
     assert data["options"]["seed"] == 3 and "product" in data["summary"]
     assert "missing: onednn: not there" in found["table"]
@@ -257,7 +258,7 @@ def test_checking_times_nothing(tiny, tmp_path):
     found = bench_contractions(Options(3, budget_s=0.0, only_check=True, db=db))
     for r in found["rows"]:
         assert r["ours_us"] is None and r["peer_us"] == {}
-        assert set(r["max_error"]) == {"ours", "openblas"} and not r["failed"]
+        assert set(r["max_error"]) == {"ours", "ours_packed", "openblas"} and not r["failed"]
 
 
 def test_a_bound_plan_computes_and_can_be_called_again(tmp_path):

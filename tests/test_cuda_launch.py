@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from autofuse.backends.library import ArrayError
 from autofuse.errors import AutofuseError
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
+from autofuse.plan.binding import Binding
 from autofuse.plan.schedule import Copy, Ref
 
 N = 8
@@ -69,6 +71,33 @@ def on_device(driver: FakeDriver, array: np.ndarray) -> DeviceArray:
 def test_numpy_in_numpy_out(tmp_path: Path, driver: FakeDriver) -> None:
     (found,) = CudaPlan(artifact(tmp_path), driver).run([X])
     assert isinstance(found, np.ndarray) and found.tolist() == (X + 1).tolist()
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager"])
+@pytest.mark.parametrize("on_host", [True, False])
+def test_constants_are_copied_and_prepared_once(
+    tmp_path: Path, driver: FakeDriver, mode: str, on_host: bool
+) -> None:
+    once = (launch("k_add", Ref("in", 1), Ref("held")),)
+    call = (launch("k_add", Ref("held"), Ref("out")), launch("k_add", Ref("in", 2), Ref("out", 1)))
+    made = replace(
+        artifact(tmp_path, call), inputs=(TYPE,) * 3, outputs=(TYPE,) * 2, prepare=once,
+        binding=Binding((1, 2), (2,), TYPE.nbytes, 0),
+    )  # fmt: skip
+    plan = CudaPlan(made, driver, mode)
+    with pytest.raises(LaunchError, match="constants have not been bound"):
+        plan.run([X])
+    w, v = X.copy(), 10 * X
+    given = [w, v] if on_host else [on_device(driver, w), on_device(driver, v)]
+    plan.prepare(given)
+    for array in (w, v) if on_host else (each.memory for each in given):
+        array.fill(-1)
+    before = driver.names().count("launch")
+    for _ in range(2):
+        found = plan.run([X])
+        assert [f.tolist() for f in found] == [(X + 2).tolist(), (10 * X + 1).tolist()]
+    assert (before, driver.names().count("launch")) == (1, 5)
+    assert plan.prepared_bytes == 2 * TYPE.nbytes
 
 
 def test_device_arrays_are_used_in_place(tmp_path: Path, driver: FakeDriver) -> None:

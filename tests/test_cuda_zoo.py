@@ -15,11 +15,11 @@ from autofuse.backends.cuda.devices import DEFAULT_TARGET, TARGETS
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.cuda.program import cuda_program
 from autofuse.baselines import BASELINES
-from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import CUDA
 from autofuse.plan.types import Candidate
 from autofuse.search.protocol import Option
+from autofuse.simplify import normal_form
 from autofuse.tuning.plans import baseline_candidate, fused_candidate
 from autofuse.tuning.problem import FusionProblem
 from autofuse.zoo import ZOO, zoo_graph
@@ -42,7 +42,7 @@ QUICK = ("--Ofast-compile=max",)
 
 
 def small(name: str) -> Graph:
-    return canonical(zoo_graph(name, "small"))
+    return normal_form(zoo_graph(name, "small"))
 
 
 def texts(graph: Graph, candidates: Iterable[Candidate]) -> list[Source]:

@@ -21,11 +21,12 @@ from autofuse.cover import k_best
 from autofuse.devices import DEVICES
 from autofuse.enumerate.enumeration import enumerate_groups
 from autofuse.errors import AutofuseError
-from autofuse.graph.canonical import canonical, digest
+from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
 from autofuse.measure.hardware import HOST
 from autofuse.plan.legality import check_plan
 from autofuse.plan.types import Candidate
+from autofuse.simplify import normal_form
 from autofuse.tuning import TuneResult, exact, tune, tuner
 from autofuse.tuning.cover import cover_problem
 from autofuse.tuning.evaluate import group_digests
@@ -93,14 +94,14 @@ def test_layers_share_their_kernels_within_and_across_graphs(tmp_path: Path) -> 
     check_result(first)
     before = kernel_rows(db)
     assert set(before.values()) == {1}
-    used = group_digests(canonical(few), first.best.plan)
+    used = group_digests(normal_form(few), first.best.plan)
     assert len(set(used)) <= 0.7 * len(used)
     second = tune_exactly(db, more, gap=0.6, budget_s=25)
     check_result(second)
     after = kernel_rows(db)
     assert set(after.values()) == {1} and before.keys() <= after.keys()
     assert {k: n for k, n in after.items() if k in before} == before
-    shared = group_keys(before) & set(group_digests(canonical(more), second.best.plan))
+    shared = group_keys(before) & set(group_digests(normal_form(more), second.best.plan))
     assert shared, "a time that is known is not taken again"
 
 
@@ -113,7 +114,7 @@ def test_the_gap_is_reported_and_kept(tmp_path: Path) -> None:
     data = result.to_json()
     assert data["gap"] == result.gap and data["certificate"] == "whole"
     with Store.open(str(db)) as store:
-        (ended,) = store.sessions(digest(canonical(workload())))
+        (ended,) = store.sessions(digest(normal_form(workload())))
         events = store.events(ended.id)
     assert ended.result is not None and ended.result.gap == result.gap
     assert (events[-1].gap, events[-1].bound_us) == (result.gap, result.bound_us)
@@ -131,8 +132,8 @@ def test_kernels_below_their_bounds_refute_the_calibration(
 
 
 def test_a_gap_that_is_allowed_ends_the_search_early(tmp_path: Path) -> None:
-    full = tune_exactly(tmp_path / "full.db", canonical(mixed(7)))
-    early = tune_exactly(tmp_path / "early.db", canonical(mixed(7)), gap=1.0)
+    full = tune_exactly(tmp_path / "full.db", normal_form(mixed(7)))
+    early = tune_exactly(tmp_path / "early.db", normal_form(mixed(7)), gap=1.0)
     check_result(early)
     check_gap(early)
     assert full.gap == pytest.approx(0, abs=1e-6)
@@ -141,8 +142,8 @@ def test_a_gap_that_is_allowed_ends_the_search_early(tmp_path: Path) -> None:
 
 
 def test_few_runs_are_worth_no_measuring_and_many_are(tmp_path: Path) -> None:
-    one = tune_exactly(tmp_path / "one.db", canonical(mixed(9)), runs=1)
-    many = tune_exactly(tmp_path / "many.db", canonical(mixed(9)), runs=1e12)
+    one = tune_exactly(tmp_path / "one.db", normal_form(mixed(9)), runs=1)
+    many = tune_exactly(tmp_path / "many.db", normal_form(mixed(9)), runs=1e12)
     check_result(one)
     check_gap(one)
     assert one.measured < many.measured
@@ -202,7 +203,7 @@ def test_a_large_graph_is_planned_window_by_window(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(exact, "WHOLE_NODES", 12)
-    graph = canonical(mixed(24))
+    graph = normal_form(mixed(24))
     result = tune_exactly(tmp_path / "t.db", graph, budget_s=8)
     check_result(result)
     check_gap(result)
@@ -214,7 +215,7 @@ def test_a_large_graph_is_planned_window_by_window(
 
 
 def test_plans_over_the_memory_are_not_chosen(tmp_path: Path) -> None:
-    graph = canonical(mixed(9))
+    graph = normal_form(mixed(9))
     most = peak_bytes(graph, baseline_plan(graph, "unfused")[0])
     assert most > 0
     bound = tune_exactly(tmp_path / "bound.db", graph, max_memory=most - 1, gap=0.05)
@@ -225,7 +226,7 @@ def test_plans_over_the_memory_are_not_chosen(tmp_path: Path) -> None:
 
 
 def test_a_memory_that_nothing_fits_is_one_sentence(tmp_path: Path) -> None:
-    graph = canonical(
+    graph = normal_form(
         trace(lambda x: xp.cumulative_sum(xp.cumulative_sum(x, axis=0), axis=1), spec((300, 300)))
     )
     with pytest.raises(AutofuseError, match=r"no plan was found that fits 8 bytes .* needs \d+$"):
@@ -233,7 +234,7 @@ def test_a_memory_that_nothing_fits_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_the_lightest_plan_keeps_least_in_memory() -> None:
-    graph = canonical(workload())
+    graph = normal_form(workload())
     cover = cover_problem(enumerate_groups(graph), digests=True)
     light = cover.plan(cover.lightest())
     check_plan(graph, light)

@@ -1,4 +1,5 @@
-"""Extending autofuse: op, baseline, searcher, strategy, launch parameter, device kind, front end.
+"""Extending autofuse: op, baseline, searcher, strategy, simplification, launch parameter, device
+kind, front end.
 
 Each is one file and at most two lines (a launch parameter is a row of its table as well), really
 added, and taken through the checks that the built-in ones pass.
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import test_baselines
 import test_op_bodies
+import test_simplify
 from batching import Case, build, verdict
 from cli_tools import call, refused
 from expr_eval import draw
@@ -48,6 +50,7 @@ from autofuse.plan.parameters import (
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig, candidate_from_json
 from autofuse.search import SEARCHERS
 from autofuse.search.conformance import check_searcher
+from autofuse.simplify import simplify
 from autofuse.sources import load_source
 from autofuse.tuning import best_plan, compare, compile, plan_named, tuner
 from autofuse.tuning.launches import LaunchProblem, proposals
@@ -142,6 +145,22 @@ def test_a_new_op_is_known_by_name_everywhere(square: OpSpec) -> None:
     (found,) = evaluate(graph, (np.array([1.0, 2.0, 3.0]),))
     assert found.tolist() == [1.0, 4.0, 9.0]
     assert loads(dumps(graph)) == graph
+
+
+# --- a simplification ----------------------------------------------------------------------------
+
+
+def test_a_simplification_is_applied_told_and_gone() -> None:
+    graph = canonical(trace(lambda x: x + x, spec((24, 100))))
+    assert simplify(graph).steps == ()
+    with extended("A simplification"):
+        found = simplify(graph)
+        assert [step.rule for step in found.steps] == ["doubled"]
+        assert simplify(found.graph).steps == ()
+        (node,) = (n for n in found.graph.nodes if len(n.inputs) == 2)
+        assert node.op == "mul"
+        test_simplify.check_on_special_numbers(graph, found.graph, close=False)
+    assert simplify(graph).steps == ()
 
 
 # --- a launch parameter -------------------------------------------------------------------------

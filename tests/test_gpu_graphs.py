@@ -12,12 +12,12 @@ from autofuse.backends.cuda.build import build_cuda
 from autofuse.backends.cuda.driver import running_target
 from autofuse.backends.cuda.ordering import places, singles
 from autofuse.backends.cuda.program import cuda_program
-from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
 from autofuse.measure.check import check, reference_of
 from autofuse.measure.cuda import CudaDevice
 from autofuse.plan.types import Candidate, LaunchConfig
+from autofuse.simplify import normal_form
 from autofuse.tuning.plans import plan_named
 from autofuse.zoo import zoo_graph
 
@@ -50,7 +50,7 @@ def on_device(device: CudaDevice, arrays: Any) -> list[Any]:
 @pytest.mark.parametrize("baseline", ["unfused", "greedy-chains", "xla-2026"])
 @pytest.mark.parametrize("name", ["softmax", "layer_norm_gelu", "mlp", "adam_16", "cartpole_naive"])
 def test_calls_in_a_row_are_right(name: str, baseline: str, device: CudaDevice) -> None:
-    graph = canonical(zoo_graph(name, "small"))
+    graph = normal_form(zoo_graph(name, "small"))
     program = cuda_program(graph, many_kernels(graph, baseline), running_target())
     inputs = random_inputs(graph, 0)
     given = on_device(device, inputs)
@@ -64,14 +64,14 @@ def test_calls_in_a_row_are_right(name: str, baseline: str, device: CudaDevice) 
 
 
 def test_some_kernels_do_start_early() -> None:
-    graph = canonical(zoo_graph("layer_norm_gelu", "small"))
+    graph = normal_form(zoo_graph("layer_norm_gelu", "small"))
     program = cuda_program(graph, many_kernels(graph, "unfused"), running_target())
     found = [place.early for place in places(tuple(singles(program.actions)))]
     assert any(found) is running_target().early
 
 
 def test_every_call_has_arrays_of_its_own(device: CudaDevice) -> None:
-    graph = canonical(zoo_graph("mlp", "small"))
+    graph = normal_form(zoo_graph("mlp", "small"))
     program = cuda_program(graph, many_kernels(graph, "unfused"), running_target())
     with device.load(build_cuda(program).artifact) as plan:
         kept = []

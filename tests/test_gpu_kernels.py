@@ -17,12 +17,12 @@ from autofuse.backends.cuda.geometry import UnsupportedKernel
 from autofuse.backends.cuda.program import cuda_program
 from autofuse.baselines import BASELINES
 from autofuse.devices import device_named
-from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
 from autofuse.measure.check import check, reference_of
 from autofuse.measure.cuda import CudaDevice
 from autofuse.plan.types import Candidate, LaunchConfig
+from autofuse.simplify import normal_form
 from autofuse.tuning.plans import fused_candidate, plan_named
 from autofuse.zoo import ZOO, zoo_graph
 from benchmarks.handwritten import VARIANTS, cartpole_program
@@ -81,7 +81,7 @@ def test_every_kind_of_kernel_is_right(name: str, device: CudaDevice) -> None:
 
 @pytest.mark.parametrize("name", list(ZOO))
 def test_every_baseline_of_the_zoo_is_right(name: str, device: CudaDevice) -> None:
-    graph = canonical(zoo_graph(name, "small"))
+    graph = normal_form(zoo_graph(name, "small"))
     plans = {n: plan_named(graph, n, device="cuda") for n in BASELINES}
     plans["fused"] = fused_candidate(graph, device_named("cuda").space)
     different = {plan.digest: (n, plan) for n, plan in plans.items()}

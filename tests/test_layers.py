@@ -22,7 +22,8 @@ TO_COST = TO_PLAN | {"cost"}
 TO_BACKENDS = TO_PLAN | {"kernel", "records", "backends"}
 TO_MEASURE = TO_BACKENDS | {"measure", "cost"}
 TO_TUNING = TO_MEASURE | {
-    "enumerate", "cover", "baselines", "search", "runtime", "search_spaces", "devices", "tuning_db",
+    "simplify", "enumerate", "cover", "baselines", "search", "runtime", "search_spaces", "devices",
+    "tuning_db",
 }  # fmt: skip
 TO_PEERS = TO_TUNING | {"frontends", "zoo", "tuning"}
 TO_COMMANDS = TO_PEERS | {"report", "sources", "peers", "casestudy", "autofuse"}
@@ -34,6 +35,7 @@ MAY_IMPORT = {
     "frontends": BASE | {"graph"},
     "zoo": BASE | {"graph", "frontends"},
     "sources": BASE | {"graph", "frontends", "zoo"},
+    "simplify": BASE | {"graph"},
     "plan": BASE | {"graph"},
     "cost": TO_PLAN,
     "enumerate": TO_COST,

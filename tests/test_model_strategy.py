@@ -19,8 +19,8 @@ from autofuse.cost.features import COLUMNS
 from autofuse.devices import DEVICES
 from autofuse.errors import AutofuseError
 from autofuse.frontends import spec, trace
-from autofuse.graph.canonical import canonical
 from autofuse.peers.types import BenchError
+from autofuse.simplify import normal_form
 from autofuse.tuning import learned, strategies, tune, tuner
 from autofuse.tuning import model as strategy
 from autofuse.tuning.bench import Findings
@@ -116,7 +116,7 @@ def by_shape(key: str, launch: int) -> float:
 
 @pytest.fixture(scope="module")
 def spaces() -> list[RecordedSpace]:
-    graphs = [(n, canonical(zoo_graph(n, "small"))) for n in ("softmax", "layer_norm_gelu")]
+    graphs = [(n, normal_form(zoo_graph(n, "small"))) for n in ("softmax", "layer_norm_gelu")]
     return [made_up_space(n, g, launches=LAUNCHES[:1], factor=by_shape) for n, g in graphs]
 
 

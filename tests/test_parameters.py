@@ -21,6 +21,7 @@ from autofuse.kernel.cuda_settings import Settings
 from autofuse.kernel.render import render_c
 from autofuse.kernel.render_cuda import render_cuda
 from autofuse.measure.check import check, reference_of
+from autofuse.ops.convolution import conv_attrs
 from autofuse.plan.groups import group_of, is_source
 from autofuse.plan.parameters import (
     C_LAUNCH,
@@ -61,6 +62,7 @@ WITH: dict[str, dict[str, Setting]] = {
     "parts": {"reduce": "split"},
     "stages": {"grid": "stride"},
     "hints": {"vector": 4},
+    "dot": {"micro": "4x6", "pack": False},
 }
 
 
@@ -84,9 +86,9 @@ def turned() -> Graph:
     return canonical(b.build([b.add("transpose", b.input("x", (512, 256), "f32"), perm=(1, 0))]))
 
 
-def product() -> Graph:
+def product(constant: bool = False) -> Graph:
     b = GraphBuilder()
-    x, y = b.input("x", (64, 32), "f32"), b.input("y", (32, 48), "f32")
+    x, y = b.input("x", (64, 32), "f32"), b.input("y", (32, 48), "f32", constant=constant)
     none: tuple[int, ...] = ()
     made = b.add("dot_general", x, y, lhs_batch=none, rhs_batch=none, lhs_contract=(1,),
                  rhs_contract=(0,))  # fmt: skip
@@ -109,6 +111,45 @@ def fused() -> Graph:
     return canonical(b.build([b.add("exp", made)]))
 
 
+def halves() -> Graph:
+    """A product of bf16, and what follows it."""
+    b = GraphBuilder()
+    x, y = b.input("x", (64, 32), "bf16"), b.input("y", (32, 48), "bf16")
+    none: tuple[int, ...] = ()
+    made = b.add("dot_general", x, y, lhs_batch=none, rhs_batch=none, lhs_contract=(1,),
+                 rhs_contract=(0,))  # fmt: skip
+    return canonical(b.build([b.add("exp", made)]))
+
+
+def batch_last() -> Graph:
+    """Products whose batch axis is the last one everywhere."""
+    b = GraphBuilder()
+    x, y = b.input("x", (12, 20, 64), "f32"), b.input("y", (20, 10, 64), "f32")
+    made = b.add("dot_general", x, y, lhs_batch=(2,), rhs_batch=(2,), lhs_contract=(1,),
+                 rhs_contract=(0,))  # fmt: skip
+    return canonical(b.build([b.add("transpose", made, perm=(1, 2, 0))]))
+
+
+def dots() -> Graph:
+    """A few rows times a matrix that lies along the terms, as it does."""
+    b = GraphBuilder()
+    x, y = b.input("x", (3, 600), "f32"), b.input("y", (1100, 600), "f32")
+    none: tuple[int, ...] = ()
+    made = b.add("dot_general", x, y, lhs_batch=none, rhs_batch=none, lhs_contract=(1,),
+                 rhs_contract=(1,))  # fmt: skip
+    return canonical(b.build([b.add("exp", made)]))
+
+
+def patches() -> Graph:
+    """A convolution, channels last, and what follows it."""
+    b = GraphBuilder()
+    x, k = b.input("x", (1, 12, 12, 16), "f32"), b.input("k", (3, 3, 16, 80), "f32")
+    last = (0, 3, 1, 2)
+    made = b.add("conv", x, k, **conv_attrs(2, lhs_axes=last, rhs_axes=(3, 2, 0, 1), out_axes=last,
+                                            low=(1, 1), high=(1, 1)))  # fmt: skip
+    return canonical(b.build([b.add("exp", made)]))
+
+
 def looped() -> Graph:
     body = GraphBuilder()
     body.input("t", (), "i32")
@@ -128,8 +169,13 @@ def ordered() -> Graph:
 
 GRAPHS = {"item": pointwise(), "turned": turned(), "row": rows_folded(), "loop": looped(),
           "short": rows_folded(512, 4096), "gemm": product(), "fused": fused(),
-          "summed": summed(), "ordered": ordered()}  # fmt: skip
-SPACES: dict[str, LaunchSpace] = {"c": CpuLaunchSpace(), "cuda": CudaLaunchSpace(DEFAULT_TARGET)}
+          "summed": summed(), "weighted": product(constant=True), "dots": dots(),
+          "ordered": ordered(), "halves": halves(), "batch_last": batch_last(),
+          "patches": patches()}  # fmt: skip
+SPACES: dict[str, LaunchSpace] = {
+    "c": CpuLaunchSpace(pairs=True),
+    "cuda": CudaLaunchSpace(DEFAULT_TARGET),
+}
 # Of a library call there is no text, and what is derived is not said.
 ROWS = [
     (dialect, row)
@@ -192,7 +238,8 @@ def test_a_space_offers_choices_of_the_table_and_leaves_defaults_out(
     for name, options in seen.items():
         row = table[name]
         assert {type(o) for o in options} == {row.type}
-        assert name in ("threads", "tile") or options <= set(row.choices)
+        free = ("threads", "tile", "row_block", "column_block")
+        assert name in free or options <= set(row.choices)
 
 
 def test_the_settings_of_cuda_are_rows_of_its_table() -> None:

@@ -3,39 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from exact_problems import least_cost, random_sample, runnable
+from slow_bench import SlowBench
 from toy_device import QUICK, TOY, toy_kind, workload
 from unrolled_plans import GRAPH as LOOP
 
 from autofuse.backends.base import Artifact, Built, CompileError, Program
 from autofuse.backends.ccompiler import compile_program
-from autofuse.cost.bounds import NOMINAL, Calibration, group_bound_us
+from autofuse.cost.bounds import NOMINAL
 from autofuse.cover import k_best, plan
 from autofuse.cover.order import cheap_plan
 from autofuse.devices import DEVICES
 from autofuse.enumerate.enumeration import CUT_SHORT, UNNAMED, enumerate_groups
 from autofuse.enumerate.windows import windows
 from autofuse.graph.canonical import canonical
-from autofuse.measure.timing import summarise
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.legality import check_plan
-from autofuse.plan.types import Candidate, FusionGroup, FusionPlan
-from autofuse.records import Blame, Cost, KernelMeasurement, Measurement
+from autofuse.records import Blame
 from autofuse.tuning import Progress, budget, tune, tuner
-from autofuse.tuning.bench import KnownKernel, Profiled, Standing
 from autofuse.tuning.budget import LEAST_SOLVING_S, Budget, Share, solving
 from autofuse.tuning.candidates import candidate_kernels
 from autofuse.tuning.cover import cover_problem
 from autofuse.tuning.exact import ExactSearch, Goal
 from autofuse.tuning.regions import plan_by_bounds
 from benchmarks.planning import mixed
-from search_spaces import CpuLaunchSpace, FusionSpace
+from search_spaces import FusionSpace
 
 MIXED = canonical(mixed(60))
 STOPS = (0, 1, 2, 5, 10, 40, 100, 10_000)
@@ -133,17 +131,6 @@ def test_tiles_share_the_time_there_is() -> None:
 # --- time by a clock that is told ---------------------------------------------------------------
 
 
-class Clock:
-    """Seconds that pass when work says so, and `look_s` whenever somebody looks."""
-
-    def __init__(self, look_s: float) -> None:
-        self.now, self.look_s = 0.0, look_s
-
-    def __call__(self) -> float:
-        self.now += self.look_s
-        return self.now
-
-
 def test_a_share_is_of_what_is_left_and_can_begin_anew() -> None:
     left = [100.0]
     share = Share(lambda: left[0], 0.25)
@@ -173,64 +160,9 @@ def test_the_search_ends_at_once_when_the_user_says_so() -> None:
     assert cap.search_s < 0 and share.is_over()
 
 
-class SlowBench:
-    """Plans of `MIXED` that take `PLAN_S` seconds each to build and run, by a clock."""
-
-    graph, space, cache, seed = MIXED, CpuLaunchSpace(), "cold", 0
-    PLAN_S = 2.0
-
-    def __init__(self, seconds: float, look_s: float) -> None:
-        self.clock, self.seconds = Clock(look_s), seconds
-        self.plans: Mapping[str, FusionPlan] = {}
-        self.profiled: list[float] = []
-
-    def calibration(self) -> Calibration:
-        return NOMINAL
-
-    def left_s(self) -> float:
-        return self.seconds - self.clock()
-
-    def is_over(self) -> bool:
-        return self.left_s() < 0
-
-    def fits(self, plan: FusionPlan) -> bool:
-        return bool(plan.groups)
-
-    def known(self, candidate: Candidate) -> Measurement | None:
-        return None
-
-    def measure(self, candidate: Candidate) -> Measurement:
-        self.clock.now += self.PLAN_S
-        timing = summarise([sum(self._us(candidate))], self.cache, "wall")
-        return Measurement(
-            "", "", candidate.digest, "", 1, (), timing, None, 0.0, Cost(measure=self.PLAN_S)
-        )
-
-    def profile(self, candidate: Candidate) -> Profiled:
-        self.profiled.append(self.clock.now)
-        self.clock.now += self.PLAN_S
-        timings = tuple(summarise([us], self.cache, "wall") for us in self._us(candidate))
-        return Profiled(timings, None, 0.0, Cost(measure=self.PLAN_S), self.PLAN_S)
-
-    def _us(self, candidate: Candidate) -> list[float]:
-        return [2 * group_bound_us(self.graph, g, NOMINAL) for g in candidate.plan.groups]
-
-    def kernels(self, groups: Mapping[str, FusionGroup]) -> Iterator[KnownKernel]:
-        return iter(())
-
-    def keep_kernel(self, record: KernelMeasurement) -> None:
-        pass
-
-    def history(self) -> Sequence[tuple[str, KernelMeasurement]]:
-        return ()
-
-    def tell(self, standing: Standing) -> None:
-        pass
-
-
 @pytest.mark.parametrize("look_s", [1e-4, 0.02, 0.3])
 def test_a_search_whose_plans_take_long_ends_in_time_and_measures(look_s: float) -> None:
-    bench = SlowBench(20.0, look_s)
+    bench = SlowBench(MIXED, 20.0, look_s)
     found = ExactSearch(bench, Goal()).run()
     # One plan may be under way when time is up, and its whole is timed once more.
     assert bench.clock.now <= 20.0 + 2 * bench.PLAN_S + 100 * look_s

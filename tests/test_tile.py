@@ -4,6 +4,7 @@ is what was chosen."""
 from __future__ import annotations
 
 from itertools import product as pairs
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,19 +20,22 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
 from autofuse.kernel.emit import LoweringError
-from autofuse.kernel.ir import Local, TileProduct, statements
+from autofuse.kernel.ir import Local, TileProduct, Transpose, statements
 from autofuse.kernel.lower import extract, lower
+from autofuse.kernel.passes import C_PASSES, run_passes
+from autofuse.kernel.render_dot import is_dot
 from autofuse.kernel.render_tile import tile_text
 from autofuse.ops import index as ix
 from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.parameters import MICRO, PRODUCT, ROW_BLOCK, LaunchConfig
+from autofuse.plan.parameters import DOT, MICRO, PRODUCT, ROW_BLOCK, LaunchConfig
 from autofuse.plan.tiles import row_scratch, tiles_of
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan
 from search_spaces import CpuLaunchSpace
-from search_spaces.cpu_tiles import REGISTERS, tile_options
+from search_spaces.cpu_tiles import ORDER, REGISTERS, STREAMED, tile_options
 from search_spaces.launch import first_option
+from search_spaces.tile_cost import Machine
 from search_spaces.tile_facts import tile_facts
-from tests.tile_programs import PROGRAMS, program, whole
+from tests.tile_programs import PROGRAMS, layer_norm, program, whole
 
 TOLERANCE = {"f32": 2e-5, "f64": 1e-12, "f16": 2e-3, "bf16": 2e-2}
 SETTINGS = st.fixed_dictionaries(
@@ -41,6 +45,7 @@ SETTINGS = st.fixed_dictionaries(
         "column_block": st.sampled_from((0, 64)),
         "term_block": st.sampled_from((0, 32)),
         "pack": st.booleans(),
+        "dot": st.booleans(),
         "stage": st.booleans(),
         "vector_bits": st.sampled_from((512, 256)),
         "threads": st.sampled_from((1, 2)),
@@ -101,6 +106,83 @@ def test_products_of_any_size_are_right(
     assert error(graph, launch_of(**chosen)) < TOLERANCE["f32"]
 
 
+def test_a_lone_last_column_of_a_single_row_is_summed_before_it_is_read() -> None:
+    graph = canonical(trace(lambda a, b: a @ b * 2, spec((1, 34)), spec((34, 17))))
+    assert error(graph, launch_of(micro="28x16", term_block=32)) < TOLERANCE["f32"]
+
+
+def turned_product(
+    sizes: tuple[int, int, int], batch: int, turned: tuple[bool, bool], dtype: str = "f32"
+) -> Graph:
+    """A product whose operands may each lie with their last two axes the other way round."""
+    rows, columns, terms = sizes
+    left = (terms, rows) if turned[0] else (rows, terms)
+    right = (columns, terms) if turned[1] else (terms, columns)
+
+    def made(a: Any, b: Any) -> Any:
+        a = np.swapaxes(a, -1, -2) if turned[0] else a
+        return a @ (np.swapaxes(b, -1, -2) if turned[1] else b) + 1
+
+    return canonical(trace(made, spec((batch, *left), dtype), spec((batch, *right), dtype)))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    sizes=st.tuples(st.integers(1, 40), st.integers(2, 150), st.integers(1, 90)),
+    batch=st.integers(1, 2),
+    turned=st.tuples(st.booleans(), st.just(True)),
+    dtype=st.sampled_from(("f32", "f64")),
+    chosen=SETTINGS,
+)
+def test_transposed_operands_of_any_size_are_right(
+    sizes: tuple[int, int, int], batch: int, turned: tuple[bool, bool], dtype: str,
+    chosen: dict[str, int | str | bool],
+) -> None:  # fmt: skip
+    graph = turned_product(sizes, batch, turned, dtype)
+    assert error(graph, launch_of(**chosen)) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("terms", [3, 16, 37])
+@pytest.mark.parametrize("micro", ["4x6", "1x8"])
+def test_sums_along_terms_are_right_and_copy_nothing(micro: str, terms: int, dtype: str) -> None:
+    graph = turned_product((5, 21, terms), 2, (False, True), dtype)
+    chosen = {"micro": micro, "dot": True, "pack": False}
+    assert error(graph, launch_of(**chosen)) < TOLERANCE[dtype]
+    group, _ = extract(graph, whole(graph))
+    body = list(statements(lower(group, launch_of(**chosen)).body))
+    assert all(is_dot(s) for s in body if isinstance(s, TileProduct))
+    assert not any(s.name.startswith("panel") for s in body if isinstance(s, Local))
+
+
+def test_what_the_terms_left_over_are_not_is_not_read() -> None:
+    """The last vector of terms overlaps the one before it: an infinite term there counts once."""
+    graph = turned_product((2, 3, 20), 1, (False, True))
+    candidate = Candidate(
+        FusionPlan((whole(graph),)), (launch_of(micro="4x6", dot=True, pack=False),)
+    )
+    a, b = (np.ones(t.shape, np.float32) for t in graph.input_types)
+    a[0, 0, 5], b[0, :, 5] = np.inf, 2.0
+    (found,) = load(compile_program(cpu.program(graph, candidate)).artifact).run((a, b))
+    assert np.isinf(found[0, 0]).all() and (found[0, 1] == 22.0).all()
+
+
+@pytest.mark.parametrize("term_block", [0, 32])
+def test_a_transposed_operand_is_packed_through_registers(term_block: int) -> None:
+    graph = turned_product((40, 75, 70), 1, (False, True))
+    group, _ = extract(graph, whole(graph))
+    body = run_passes(lower(group, launch_of(term_block=term_block)), C_PASSES).body
+    made = [s for s in statements(body) if isinstance(s, Transpose)]
+    assert [s.rows for s in made] == [ix.lit(64), ix.lit(11)]
+    assert all(s.target.buffer.startswith("panel") and s.source.outer == 70 for s in made)
+
+
+@pytest.mark.parametrize(("columns", "dtype"), [(30, "f64"), (30, "f32"), (100, "f64")])
+def test_narrow_panels_stay_within_rows_of_sums(columns: int, dtype: str) -> None:
+    graph = turned_product((13, columns, 70), 1, (False, False), dtype)
+    assert error(graph, launch_of(micro="4x24", term_block=32)) < TOLERANCE[dtype]
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_default_of_every_program_is_right(name: str) -> None:
     graph = program(name)
@@ -118,13 +200,72 @@ def test_a_fused_product_is_a_kernel_of_its_kind() -> None:
     assert CpuLaunchSpace().kind(graph, whole(graph)) == PRODUCT
 
 
+def machine(bits: int = 512, threads: int = 2) -> Machine:
+    return Machine(bits, threads, 32 << 10, 1 << 20, 32 << 20)
+
+
+def first_choice(
+    sizes: tuple[int, int, int], turned: tuple[bool, bool] = (False, False), threads: int = 2,
+    batch: int = 1, bits: int = 512,
+) -> dict[str, int | str | bool]:  # fmt: skip
+    """The first option of every setting of a product."""
+    graph = turned_product(sizes, batch, turned)
+    facts = tile_facts(graph, whole(graph))
+    assert facts is not None
+    made: dict[str, int | str | bool] = {}
+    for row in ORDER:
+        made[row.name] = tile_options(row.name, facts, made, machine(bits, threads))[0]
+    return made
+
+
+@pytest.mark.parametrize("bits", REGISTERS)
+@pytest.mark.parametrize(("turned", "dot"), [((False, True), True), ((True, True), True),
+                                             ((False, False), False)])  # fmt: skip
+def test_one_row_is_summed_along_the_terms_it_lies_along(
+    turned: tuple[bool, bool], dot: bool, bits: int
+) -> None:
+    assert first_choice((1, 4000, 3000), turned, bits=bits)["dot"] is dot
+    assert first_choice((500, 4000, 3000), turned, bits=bits)["dot"] is False
+
+
+def test_few_rows_read_the_other_operand_from_end_to_end() -> None:
+    made = first_choice((4, 4096, 4096), threads=1)
+    assert made["pack"] is False and int(made["term_block"]) in STREAMED
+    assert int(made["column_block"]) == 0
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1505, 96, 1728), (512, 512, 512), (1, 4096, 4096), (40, 900, 70)]
+)
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_no_thread_waits_long_for_the_others(sizes: tuple[int, int, int], threads: int) -> None:
+    made = first_choice(sizes, threads=threads)
+    rows, columns, _ = sizes
+    micro = int(str(made["micro"]).split("x")[0])
+    most = max(int(made["row_block"]) // micro, 1) * micro
+    high, broad = -(-rows // most), -(-columns // (int(made["column_block"]) or columns))
+    turns = -(-high * broad // threads)
+    assert high * broad / (turns * threads) > 0.74
+
+
+@pytest.mark.parametrize("rows", [1, 7, 16, 31, 500])
+@pytest.mark.parametrize("turned", [(False, False), (False, True)])
+def test_the_other_operand_is_read_once_for_few_rows(rows: int, turned: tuple[bool, bool]) -> None:
+    made = first_choice((rows, 3000, 1500), turned, threads=1)
+    assert int(made["row_block"]) >= rows
+
+
+def test_panels_that_rows_of_memory_push_out_of_the_cache_are_copied() -> None:
+    assert first_choice((512, 4096, 1024))["pack"] is True
+
+
 @pytest.mark.parametrize("bits", REGISTERS)
 @pytest.mark.parametrize(("rows", "columns"), pairs((1, 3, 16, 400), (16, 48, 1000)))
 def test_register_tiles_fit_the_registers(bits: int, rows: int, columns: int) -> None:
     graph = canonical(trace(lambda a, b: a @ b, spec((rows, 64)), spec((64, columns))))
     facts = tile_facts(graph, whole(graph))
     assert facts is not None
-    offered = tile_options(MICRO.name, facts, 2, bits)
+    offered = tile_options(MICRO.name, facts, {DOT.name: False}, machine(bits))
     assert offered
     for name in offered:
         high, wide = map(int, str(name).split("x"))
@@ -173,10 +314,10 @@ def test_columns_are_parallel_unless_rows_are_reduced(name: str, columns: bool, 
 
 
 def test_rows_that_scratch_cannot_hold_are_refused() -> None:
-    def loss(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return np.max(a @ b, axis=-1)
+    def normal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return layer_norm(a @ b)
 
-    graph = canonical(trace(loss, spec((64, 16)), spec((16, 1 << 17))))
+    graph = canonical(trace(normal, spec((64, 16)), spec((16, 1 << 17))))
     group = whole(graph)
     found = check_group(graph, group.nodes, group.outputs)
     assert isinstance(found, Refusal)
@@ -216,7 +357,7 @@ def test_rows_that_are_copied_are_few_where_they_are_long(name: str, dtype: str)
     facts = tile_facts(graph, whole(graph))
     assert facts is not None and facts.row_bytes == 9000 * 4
     assert all(int(rows) * facts.row_bytes <= 1 << 20 for rows in tile_options(
-        ROW_BLOCK.name, facts, 2, 512
+        ROW_BLOCK.name, facts, {DOT.name: False, MICRO.name: "6x64"}, machine(512)
     ))  # fmt: skip
 
 

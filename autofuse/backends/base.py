@@ -1,7 +1,9 @@
 """What backends exchange: text to be compiled, and the library it became.
 
 The entry of a program has the C signature `int32_t ENTRY(void **buffers, void *workspace,
-void **blas)`. `buffers` holds inputs, then constants, then outputs, all row-major contiguous;
+void **blas)`. `buffers` holds inputs, then literals, then outputs, all row-major contiguous, and
+in a program with declared constants last what is prepared of them: ENTRY_prepare, of the same
+signature, runs before the first call and writes that (outputs are null then);
 `workspace` is 64-byte aligned scratch of `workspace` bytes; `blas` is (sgemm, dgemm,
 set_threads or null, the thread pool's af_parallel, the table of `onednn.c` or null). A nonzero
 result is a launch failure code.
@@ -18,6 +20,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from autofuse.kernel.onednn import DnnlCall
 from autofuse.ops.types import AutofuseError, Literal, TensorType
+from autofuse.plan.binding import NOTHING_BOUND, Binding
 from autofuse.records import Blame
 
 ALIGNMENT = 64
@@ -71,8 +74,9 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Everything one shared library is built from; `workspace` is in bytes. `calls` are those of
-    oneDNN, each by its pieces, that are made ready when the library is loaded."""
+    """Everything one shared library is built from; `workspace` is in bytes. `inputs` are all of
+    the graph's; constants among them are bound as `binding` says. `calls` are those of oneDNN, each
+    by its pieces, that are made ready when the library is loaded."""
 
     sources: tuple[Source, ...]
     entry: str
@@ -81,6 +85,7 @@ class Program:
     constants: tuple[Literal, ...] = ()
     workspace: int = 0
     calls: DnnlCalls = ()
+    binding: Binding = NOTHING_BOUND
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.entry):
@@ -91,7 +96,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A built program: the library file and what is needed to call it."""
+    """A built program: the library file and what is needed to call it (see `Program`)."""
 
     path: Path
     entry: str
@@ -100,6 +105,7 @@ class Artifact:
     constants: tuple[Literal, ...]
     workspace: int
     calls: DnnlCalls = ()
+    binding: Binding = NOTHING_BOUND
 
 
 class AnyArtifact(Protocol):
@@ -113,7 +119,20 @@ class AnyArtifact(Protocol):
 
 
 class Runnable(Protocol):
-    """A loaded program: arrays in the graph's input order in, a tuple of arrays out."""
+    """A loaded program: arrays in the graph's input order in (those of constants once, to
+    `prepare`, before the first call), a tuple of arrays out."""
+
+    def prepare(self, constants: Sequence[Any]) -> None:
+        """Bind constants, in the graph's input order, and compute what depends on them alone.
+
+        They are copied: what becomes of the arrays afterwards does not matter. Raises
+        AutofuseError for arrays that do not fit, LaunchError on failure."""
+        ...
+
+    @property
+    def prepared_bytes(self) -> int:
+        """What is kept for calls: prepared values and panels, and constants that calls read."""
+        ...
 
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any] | None = None) -> tuple[Any, ...]:
         """Raises AutofuseError for arguments that do not fit, LaunchError on failure."""

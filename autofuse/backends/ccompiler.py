@@ -135,6 +135,7 @@ def compile_program(
             program.constants,
             program.workspace,
             program.calls,
+            program.binding,
         ),
         compile_s=sum(step.cost_s for step in steps),
         spent_s=time.perf_counter() - started,

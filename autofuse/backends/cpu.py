@@ -31,8 +31,10 @@ from autofuse.kernel.gemm import library_of
 from autofuse.kernel.ir import Kernel
 from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.onednn import DnnlCall, dnnl_group, pieces
+from autofuse.kernel.pack_panels import lower_panels
 from autofuse.kernel.render import c_iterations, render_c
 from autofuse.plan.legality import check_plan
+from autofuse.plan.packing import packed_operands
 from autofuse.plan.parameters import BLAS, C_IMPL, MATH, ONEDNN, THREADS, VECTOR_BITS
 from autofuse.plan.schedule import Run, kernel_runs, schedule
 from autofuse.plan.types import Candidate, LaunchConfig
@@ -80,13 +82,14 @@ def flags_of(launch: LaunchConfig) -> tuple[str, ...]:
 def kernel_of(run: Run) -> Kernel:
     """The kernel of one run, before it has a name."""
     group, _ = extract(run.graph, run.group)
-    return lower(group, run.launch, "KERNEL")
+    return (lower_panels if run.packs else lower)(group, run.launch, "KERNEL")
 
 
 @lru_cache(maxsize=2048)
-def rendered(group: Graph, launch: LaunchConfig) -> CKernelText:
-    """The kernel of a group given as its own graph (see `extract`), kept for who asks again."""
-    kernel = lower(group, launch, "KERNEL")
+def rendered(group: Graph, launch: LaunchConfig, packs: bool) -> CKernelText:
+    """The kernel of a group given as its own graph (see `extract`), or the one that packs its
+    panels, kept for who asks again."""
+    kernel = (lower_panels if packs else lower)(group, launch, "KERNEL")
     return CKernelText(render_c(kernel), len(kernel.params), c_iterations(kernel))
 
 
@@ -110,7 +113,7 @@ def program(graph: Graph, candidate: Candidate) -> Program:
     calls: dict[Run, KernelCall | DnnlCallee] = {}
     units: dict[tuple[str, ...], dict[str, str]] = {}
     prepared: list[tuple[DnnlCall, ...]] = []
-    for run in kernel_runs(plan.steps):
+    for run in kernel_runs(plan.everything):
         library = library_of(run.graph, run.group, run.launch, C)
         if library == BLAS or same_kernel(run) in calls:
             continue
@@ -118,7 +121,7 @@ def program(graph: Graph, candidate: Candidate) -> Program:
             calls[same_kernel(run)] = DnnlCallee(len(prepared))
             prepared.append(_pieces_of(run))
             continue
-        kernel = rendered(extract(run.graph, run.group)[0], run.launch)
+        kernel = rendered(extract(run.graph, run.group)[0], run.launch, run.packs)
         name, text = named(kernel.text, run.launch)
         head = text[: text.index("\n{")] + ";"
         calls[same_kernel(run)] = KernelCall(name, head, kernel.params, kernel.iterations)
@@ -131,6 +134,7 @@ def program(graph: Graph, candidate: Candidate) -> Program:
         outputs=graph.output_types,
         constants=plan.constants,
         workspace=plan.workspace,
+        binding=plan.binding,
         calls=tuple(prepared),
     )
 
@@ -164,9 +168,14 @@ def kernel_code(run: Run) -> str:
         return library_code(run, blas_name(), library_task(run), *ENTRY_FLAGS)
     if library == ONEDNN:
         return library_code(run, onednn().name, repr(_pieces_of(run)), dnnl_text(), *ENTRY_FLAGS)
-    kernel = rendered(extract(run.graph, run.group)[0], run.launch)
+    group = extract(run.graph, run.group)[0]
+    kernel = rendered(group, run.launch, False)
     flags = (*BASE_FLAGS, *flags_of(run.launch))
-    return content_key(["kernel", *flags, C.prelude, kernel.text, str(kernel.iterations)])
+    packing = (
+        (rendered(group, run.launch, True).text,) if packed_operands(group, run.launch) else ()
+    )
+    text = (kernel.text, str(kernel.iterations), *packing)
+    return content_key(["kernel", *flags, C.prelude, *text])
 
 
 def runtime_code() -> str:

@@ -7,7 +7,7 @@ need (see `onednn.c`), or null.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
 from autofuse.graph.types import Graph
@@ -20,10 +20,21 @@ from autofuse.ops.dtypes import DType
 from autofuse.plan.groups import reads
 from autofuse.plan.parameters import THREADS
 from autofuse.plan.products import Product
-from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Schedule, Step, kernel_runs
+from autofuse.plan.schedule import (
+    UNREAD,
+    Copy,
+    Ref,
+    Repeat,
+    Run,
+    Schedule,
+    Step,
+    kernel_runs,
+)
 
 ENTRY = "af_entry"
 PROFILE = f"{ENTRY}_profile"
+# What runs once, in a program with constants.
+PREPARE = f"{ENTRY}_prepare"
 _CLOCK = """static double af_now_us(void)
 {
   struct timespec t;
@@ -67,13 +78,13 @@ Callees = Mapping[Run, KernelCall | DnnlCallee]
 
 def same_kernel(run: Run) -> Run:
     """Runs of one group under one configuration are one kernel, whatever buffers they use."""
-    return Run(run.graph, run.group, run.launch, (), ())
+    return replace(run, reads=(), writes=(), panels=())
 
 
 def entry_text(graph: Graph, plan: Schedule, calls: Callees) -> str:
     """The translation unit of the entry; kernels are declared here and defined elsewhere."""
     heads = {call.name: call for call in calls.values() if isinstance(call, KernelCall)}
-    gemms = [r for r in kernel_runs(plan.steps) if uses_blas(r.graph, r.group, r.launch, C)]
+    gemms = [r for r in kernel_runs(plan.everything) if uses_blas(r.graph, r.group, r.launch, C)]
     numbers = {run: i for i, run in enumerate(dict.fromkeys(map(same_kernel, gemms)))}
     lines = [C.prelude, _RUNTIME]
     for name in sorted(heads):
@@ -83,8 +94,11 @@ def entry_text(graph: Graph, plan: Schedule, calls: Callees) -> str:
     if any(isinstance(call, DnnlCallee) for call in calls.values()):
         lines.append(dnnl_text())
     lines += [_spaces(graph, plan), _CLOCK]
-    lines += _entry(plan, calls, numbers, profiled=True)
-    lines += _entry(plan, calls, numbers, profiled=False)
+    lines += _entry(plan, calls, numbers, PROFILE)
+    lines += _entry(plan, calls, numbers, ENTRY)
+    if plan.binding.bound:
+        once = Schedule(plan.prepare, (), 0, (-1,) * len(plan.prepare))
+        lines += _entry(once, calls, numbers, PREPARE)
     return "\n".join(lines) + "\n"
 
 
@@ -117,15 +131,15 @@ def _task(call: KernelCall) -> Iterator[str]:
 
 def _spaces(graph: Graph, plan: Schedule) -> str:
     inputs = len(graph.inputs)
-    return f"enum {{ AF_IN = 0, AF_CONST = {inputs}, AF_OUT = {inputs + len(plan.constants)} }};"
+    out = inputs + len(plan.constants)
+    held = f", AF_HELD = {out + len(graph.outputs)}" if plan.binding.bound else ""
+    return f"enum {{ AF_IN = 0, AF_CONST = {inputs}, AF_OUT = {out}{held} }};"
 
 
-def _entry(
-    plan: Schedule, calls: Callees, gemms: Mapping[Run, int], profiled: bool
-) -> Iterator[str]:
-    """The entry; the profiled one adds the microseconds of each group to `us[group]`."""
+def _entry(plan: Schedule, calls: Callees, gemms: Mapping[Run, int], name: str) -> Iterator[str]:
+    """An entry; the profiled one adds the microseconds of each group to `us[group]`."""
+    profiled = name == PROFILE
     extra = ", double *us" if profiled else ""
-    name = PROFILE if profiled else ENTRY
     yield f"int32_t {name}(void **buffers, void *workspace, void **blas{extra})"
     yield "{"
     yield "  char *const work = (char *)workspace;"
@@ -209,7 +223,8 @@ def _operands(run: Run) -> str:
 def _inputs(run: Run) -> tuple[Ref, ...]:
     """Buffers in the order of the kernel's parameters."""
     place = dict(zip(reads(run.graph, run.group.nodes), run.reads, strict=True))
-    return tuple(place[value] for value in extract(run.graph, run.group)[1])
+    own = (place[value] for value in extract(run.graph, run.group)[1])
+    return (*(ref for ref in own if ref != UNREAD), *run.panels)
 
 
 def _address(ref: Ref) -> str:

@@ -20,11 +20,14 @@ from autofuse.backends.blas import blas_pointers
 from autofuse.backends.onednn import OneDnnError
 from autofuse.backends.onednn_calls import PreparedCalls
 from autofuse.backends.pool import pool_pointer
+from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError, TensorType
 from autofuse.records import Blame
 
 Arrays = tuple[np.ndarray, ...]
 _KEPT_PER_OUTPUT = 2
+# Bytes of prepared buffers that nobody has written: NaN in floats.
+_UNPREPARED = 0xFF
 _OPENMP_RUNTIMES = ("libgomp.so.1", "libomp.so.5", "libomp.so", "libiomp5.so")
 
 
@@ -42,6 +45,10 @@ def aligned_copy(array: np.ndarray, type_: TensorType) -> np.ndarray:
     copy = aligned_empty(type_)
     copy[...] = array
     return copy
+
+
+def _bytes_type(count: int) -> TensorType:
+    return TensorType((count,), DType.U8)
 
 
 def _view(memory: np.ndarray, type_: TensorType) -> np.ndarray:
@@ -119,10 +126,11 @@ class LoadedLibrary:
         self.artifact = artifact
         self._lock = threading.Lock()
         self._pools = tuple(OutputPool(t) for t in artifact.outputs)
+        # Constants that calls read, by position, and what was prepared of all of them.
+        self._bound: dict[int, np.ndarray] = {}
+        self.held: np.ndarray | None = None
         self.constants = tuple(aligned_copy(c.array(), c.type) for c in artifact.constants)
-        self.workspace = np.empty(artifact.workspace + ALIGNMENT, np.uint8)
-        start = self.workspace.ctypes.data
-        self._workspace_address = start + -start % ALIGNMENT
+        self.workspace = aligned_empty(_bytes_type(artifact.workspace))
         self._calls = _prepared(artifact)
         dnnl = 0 if self._calls is None else self._calls.address
         self._blas = (ctypes.c_void_p * 5)(*blas_pointers(), pool_pointer(), dnnl)
@@ -156,6 +164,63 @@ class LoadedLibrary:
                 if self._calls is not None:
                     self._calls.close()
 
+    def prepare(self, constants: Sequence[np.ndarray]) -> None:
+        """See `Runnable`. What calls read of constants is copied; the rest is let go."""
+        binding = self.artifact.binding
+        types = binding.chosen(self.artifact.inputs)
+        check_types("constant", constants, types)
+        copies = {
+            k: aligned_copy(array, type_) if k in binding.read else np.ascontiguousarray(array)
+            for k, array, type_ in zip(binding.bound, constants, types, strict=True)
+        }
+        held = aligned_empty(_bytes_type(binding.held))
+        held.fill(_UNPREPARED)
+        workspace = aligned_empty(_bytes_type(binding.workspace))
+        table = self._table(
+            tuple(copies.get(k) for k in range(len(self.artifact.inputs))), (), held
+        )
+        with self._lock:
+            if self._handle is None:
+                raise LaunchError("the program has been unloaded")
+            code = 0
+            if binding.bound:
+                prepare = self._handle[f"{self.artifact.entry}_prepare"]
+                prepare.restype, prepare.argtypes = ctypes.c_int32, [ctypes.c_void_p] * 3
+                code = prepare(table, workspace.ctypes.data, self._blas)
+            if code != 0:
+                raise LaunchError(f"constants could not be prepared: code {code}")
+            self.held, self._bound = held, {k: copies[k] for k in binding.read}
+
+    @property
+    def kept(self) -> Arrays:
+        """What calls read besides their arguments: constants, prepared values and literals."""
+        own = () if self.held is None else (self.held,)
+        return (*self._bound.values(), *own, *self.constants)
+
+    @property
+    def prepared_bytes(self) -> int:
+        return self.artifact.binding.held + sum(a.nbytes for a in self._bound.values())
+
+    def _table(
+        self, inputs: Sequence[np.ndarray | None], outputs: Sequence[np.ndarray], held: np.ndarray
+    ) -> Any:
+        """Addresses as the entries want them; nothing reads an input that is None."""
+        missing = (None,) * (len(self.artifact.outputs) - len(outputs))
+        arrays = (*inputs, *self.constants, *outputs, *missing, held)
+        return (ctypes.c_void_p * len(arrays))(*(a if a is None else a.ctypes.data for a in arrays))
+
+    def _call_table(
+        self, inputs: Sequence[np.ndarray | None], outputs: Sequence[np.ndarray]
+    ) -> Any:
+        """As `_table`, of one call: `inputs` are those that are no constants."""
+        binding, held = self.artifact.binding, self.held
+        if held is None:
+            if binding.bound:
+                raise LaunchError("the program's constants have not been bound")
+            held = self.workspace
+        bound = tuple(self._bound.get(k) for k in binding.bound)
+        return self._table(binding.together(bound, tuple(inputs)), outputs, held)
+
     def run(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None
     ) -> Arrays:
@@ -182,9 +247,9 @@ class LoadedLibrary:
 
         The arrays must be contiguous and of the program's types; they are kept alive.
         """
-        arrays = (*inputs, *self.constants, *outputs)
-        table = (ctypes.c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays))
-        entry, workspace, blas, lock = self._entry, self._workspace_address, self._blas, self._lock
+        arrays = (*inputs, *self.kept, *outputs)
+        table = self._call_table(inputs, outputs)
+        entry, workspace, blas, lock = self._entry, self._work, self._blas, self._lock
 
         def call(_keep: Arrays = arrays) -> int:
             with lock:
@@ -196,22 +261,20 @@ class LoadedLibrary:
         return call
 
     def frame(self) -> CallFrame:
-        """For callers that are not Python's; they take turns among themselves."""
-        before, after = len(self.artifact.inputs), len(self.artifact.outputs)
-        constants = [a.ctypes.data for a in self.constants]
-        addresses = [*(None,) * before, *constants, *(None,) * after]
-        table = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+        """For callers that are not Python's, who take turns among themselves; of a program without
+        constants of the caller."""
+        inputs = len(self.artifact.inputs)
+        table = self._call_table((None,) * inputs, ())
         entry = ctypes.cast(self._entry, ctypes.c_void_p).value or 0
-        first = before + len(constants)
-        return CallFrame(entry, self._workspace_address, self._blas, table, first)
+        return CallFrame(entry, self._work, self._blas, table, inputs + len(self.constants))
 
     def bind_profile(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], groups: int
     ) -> Callable[[], np.ndarray]:
         """Like `bind`, for the profiled entry: each call returns the microseconds spent in each
         of `groups` groups. Raises LaunchError if the program has none or reports failure."""
-        arrays = (*inputs, *self.constants, *outputs)
-        table = (ctypes.c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays))
+        arrays = (*inputs, *self.kept, *outputs)
+        table = self._call_table(inputs, outputs)
         # The entry that also says how long each group took (see `entry.py`).
         name = f"{self.artifact.entry}_profile"
         if self._handle is None or not hasattr(self._handle, name):
@@ -222,18 +285,22 @@ class LoadedLibrary:
         def call(_keep: Arrays = arrays) -> np.ndarray:
             us = np.zeros(max(groups, 1), np.float64)
             with self._lock:
-                code = entry(table, self._workspace_address, self._blas, us.ctypes.data)
+                code = entry(table, self._work, self._blas, us.ctypes.data)
             if code != 0:
                 raise LaunchError(f"the program failed with code {code}")
             return us[:groups]
 
         return call
 
+    @property
+    def _work(self) -> int:
+        return int(self.workspace.ctypes.data)
+
     def _check_inputs(self, inputs: Sequence[np.ndarray]) -> Arrays:
-        check_types("input", inputs, self.artifact.inputs)
+        types = self.artifact.binding.free(self.artifact.inputs)
+        check_types("input", inputs, types)
         return tuple(
-            np.ascontiguousarray(a).reshape(t.shape)
-            for a, t in zip(inputs, self.artifact.inputs, strict=True)
+            np.ascontiguousarray(a).reshape(t.shape) for a, t in zip(inputs, types, strict=True)
         )
 
     def _check_outputs(self, outputs: Sequence[np.ndarray], inputs: Arrays) -> Arrays:

@@ -65,13 +65,34 @@ def vector_bits() -> int:
     return 512 if "avx512f" in flags else 256 if "avx2" in flags else 128
 
 
+def multiplies_pairs() -> bool:
+    """This machine multiplies and adds pairs of bf16 by an instruction (AVX512-BF16)."""
+    return "avx512_bf16" in (_cpuinfo().get("flags") or "").split()
+
+
 def last_level_cache_bytes() -> int:
     """Size of the largest cache of core 0; FALLBACK_CACHE_BYTES where the system does not say."""
-    sizes = [0]
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+    return max(_data_caches().values(), default=0) or FALLBACK_CACHE_BYTES
+
+
+def cache_bytes() -> tuple[int, int, int]:
+    """Sizes of the first, the second and the last level of data cache of core 0; common ones where
+    the system does not say."""
+    known = _data_caches()
+    return known.get(1, 32 << 10), known.get(2, 1 << 20), last_level_cache_bytes()
+
+
+def _data_caches() -> dict[int, int]:
+    """Bytes of the data caches of core 0 by level."""
+    sizes: dict[int, int] = {}
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         try:
-            text = path.read_text(encoding="ascii").strip()
-            sizes.append(int(text.rstrip("KMG")) * _UNITS.get(text[-1:], 1))
+            kind, level, text = (
+                (path / name).read_text(encoding="ascii").strip()
+                for name in ("type", "level", "size")
+            )
+            if kind != "Instruction":
+                sizes[int(level)] = int(text.rstrip("KMG")) * _UNITS.get(text[-1:], 1)
         except (OSError, ValueError):  # a container may hide or empty single entries
             continue
-    return max(sizes) or FALLBACK_CACHE_BYTES
+    return sizes

@@ -59,8 +59,8 @@ class Peers:
 
 
 def ours(graph: Graph, inputs: Arrays, plan: str | Candidate, db: str | None) -> Column:
-    """A plan of a canonical graph on the CPU."""
-    compiled: CompiledPlan = compile_plan(graph, device="cpu", db=db, plan=plan)
+    """A plan of a canonical graph, as it is written, on the CPU."""
+    compiled: CompiledPlan = compile_plan(graph, device="cpu", db=db, plan=plan, simplify=False)
     candidate = compiled.candidate
     return Column(
         call=lambda: compiled(*inputs),

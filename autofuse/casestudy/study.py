@@ -115,7 +115,7 @@ def _search(study: Study) -> None:
         study.tell(f"searching {name} for {seconds:.1f} s")
         study.found[name] = tune(
             study.rungs[name].graph, name=f"case study: {name}", device="cpu", db=study.db,
-            budget_s=seconds, baselines=STRATEGIES,
+            budget_s=seconds, baselines=STRATEGIES, simplify=False,
         )  # fmt: skip
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from autofuse.errors import AutofuseError
+from autofuse.graph.keys import input_keys, unique_keys
 from autofuse.graph.types import Graph
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
@@ -17,20 +18,9 @@ from autofuse.ops.types import TensorType
 _DAMAGED = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 
 
-def input_keys(graph: Graph) -> tuple[str, ...]:
-    """One key per input: its name, or in0, in1, ... where names are missing or not unique."""
-    return _unique(graph.input_names, "in")
-
-
 def output_keys(graph: Graph) -> tuple[str, ...]:
     """One key per output: its name, or out0, out1, ... where names are missing or not unique."""
-    return _unique(graph.output_names or [""] * len(graph.outputs), "out")
-
-
-def _unique(names: Sequence[str], prefix: str) -> tuple[str, ...]:
-    if len({*names, ""}) == len(names) + 1:
-        return tuple(names)
-    return tuple(f"{prefix}{k}" for k in range(len(names)))
+    return unique_keys(graph.output_names or [""] * len(graph.outputs), "out")
 
 
 def read_arrays(path: Path, graph: Graph) -> tuple[tuple[np.ndarray, ...], tuple[str, ...]]:

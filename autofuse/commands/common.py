@@ -40,6 +40,9 @@ DbOption = Annotated[
     str | None,
     typer.Option("--db", metavar="URL", help="Tuning database: a file or a SQLAlchemy URL."),
 ]
+NoSimplifyOption = Annotated[
+    bool, typer.Option("--no-simplify", help="Keep the program as it is written.")
+]
 FormatOption = Annotated[Format, typer.Option("--format", help="How results are printed.")]
 SeedOption = Annotated[
     int,

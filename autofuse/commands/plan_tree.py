@@ -10,6 +10,7 @@ from autofuse.cost.traffic import Traffic, group_traffic, plan_traffic, read_byt
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.dialects import Dialect
 from autofuse.kernel.gemm import library_of
+from autofuse.plan.binding import groups_once
 from autofuse.plan.groups import host_loop
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.tuning.contests import NAMES
@@ -20,8 +21,10 @@ _NAMED_NODES = 12
 def plan_data(graph: Graph, candidate: Candidate, dialect: Dialect) -> dict[str, Any]:
     """The groups of a candidate of a canonical graph with their traffic, and the totals; a dialect
     says which of them are library calls."""
+    groups = _groups(graph, candidate.plan, candidate.launches, candidate.bodies, dialect)
+    once = groups_once(graph, candidate.plan)
     return {
-        "groups": _groups(graph, candidate.plan, candidate.launches, candidate.bodies, dialect),
+        "groups": [{**group, "once": k in once} for k, group in enumerate(groups)],
         "traffic": _traffic(plan_traffic(graph, candidate.plan)),
     }
 
@@ -88,7 +91,8 @@ def tree_lines(groups: Sequence[dict[str, Any]], indent: str = "", path: str = "
         branch, deeper = ("└─ ", "   ") if last else ("├─ ", "│  ")
         count = plural(len(group["nodes"]), "node")
         what = "host loop" if "loop" in group else _kind(group)
-        yield f"{indent}{branch}{what} {number}: {count}, {traffic_text(group['traffic'])}"
+        when = " run once" if group.get("once") else ""
+        yield f"{indent}{branch}{what} {number}{when}: {count}, {traffic_text(group['traffic'])}"
         yield from _details(group, indent + deeper)
         if "loop" in group:
             loop = group["loop"]

@@ -8,11 +8,12 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from autofuse.commands.arrays import input_keys, output_keys, read_arrays, write_arrays
+from autofuse.commands.arrays import output_keys, read_arrays, write_arrays
 from autofuse.commands.common import (
     DbOption,
     DeviceOption,
     FormatOption,
+    NoSimplifyOption,
     SeedOption,
     SourceArg,
     TargetOption,
@@ -22,8 +23,10 @@ from autofuse.commands.common import (
     reported,
     write_whole,
 )
-from autofuse.commands.output import Format, emit, note, table
+from autofuse.commands.output import Format, duration, emit, note, size, table
+from autofuse.graph.keys import input_keys
 from autofuse.graph.reference import random_inputs
+from autofuse.graph.settled import constant_inputs
 from autofuse.graph.types import Graph
 
 
@@ -48,6 +51,7 @@ def run(
     device: DeviceOption = "auto",
     target: TargetOption = "",
     db: DbOption = None,
+    no_simplify: NoSimplifyOption = False,
     form: FormatOption = Format.table,
 ) -> None:
     """Run a graph with a plan on given or random arrays.
@@ -61,16 +65,27 @@ def run(
         output_path(output)
     arrays, origin = _inputs(graph, inputs, seed)
     kind = asked_device(device, target)
-    compiled = compile_graph(graph, device=kind.name, target=target, db=db, plan=plan)
+    fixed = constant_inputs(graph)
+    constants = {key: arrays[k] for k, key in enumerate(input_keys(graph)) if k in fixed}
+    compiled = compile_graph(
+        graph, device=kind.name, target=target, db=db, plan=plan, constants=constants,
+        simplify=not no_simplify,
+    )  # fmt: skip
     for line in compiled.notes:
         note(line)
-    results = dict(zip(output_keys(graph), compiled(*arrays), strict=True))
+    given = [array for k, array in enumerate(arrays) if k not in fixed]
+    results = dict(zip(output_keys(graph), compiled(*given), strict=True))
     if output is not None:
         write_whole(output, lambda path: write_arrays(path, results))
     data = {
         "graph": name,
         "plan": {"origin": compiled.origin, "digest": compiled.candidate.digest},
         "inputs": origin,
+        "constants": {
+            "inputs": list(constants),
+            "prepare_s": compiled.prepare_s,
+            "prepared_bytes": compiled.prepared_bytes,
+        },
         "output": None if output is None else str(output),
         "outputs": {key: _summary(array) for key, array in results.items()},
     }
@@ -104,6 +119,12 @@ def _lines(data: dict[str, Any]) -> list[str]:
     head = [f"{data['graph']} with plan {plan['digest']} ({plan['origin']})"]
     if data["inputs"]["random"]:
         head.append(f"inputs: random, seed {data['inputs']['seed']}")
+    fixed = data["constants"]
+    if fixed["inputs"]:
+        head.append(
+            f"constants ({', '.join(fixed['inputs'])}) bound once: "
+            f"{duration(1e6 * fixed['prepare_s'])}, {size(fixed['prepared_bytes'])} kept"
+        )
     rows = [
         [
             key,

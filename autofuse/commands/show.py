@@ -24,12 +24,15 @@ from autofuse.commands.common import (
 )
 from autofuse.commands.output import Format, emit, note, plural, size
 from autofuse.commands.plan_tree import plan_data, traffic_text, tree_lines
-from autofuse.cost.bounds import peak_bytes
+from autofuse.commands.simplified import simplified_data, simplified_lines
+from autofuse.cost.bounds import candidate_bytes
 from autofuse.devices import DeviceKind, speaking
-from autofuse.graph.canonical import canonical, digest
+from autofuse.graph.canonical import digest
+from autofuse.graph.keys import input_keys
 from autofuse.graph.types import Graph
 from autofuse.plan.schedule import kernel_runs, launches_per_call, schedule
 from autofuse.plan.types import Candidate
+from autofuse.simplify import normal_form
 
 
 @reported
@@ -50,6 +53,13 @@ def show(
         str | None,
         typer.Option(metavar="NAME", help="Language of --source (default: the device's own)."),
     ] = None,
+    simplify: Annotated[
+        bool | None,
+        typer.Option(
+            "--simplify/--no-simplify",
+            help="Print what each simplification did; or keep the program as it is written.",
+        ),
+    ] = None,
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the graph, groups coloured.")
     ] = None,
@@ -63,7 +73,7 @@ def show(
     Each comes with its nodes, what it reads and writes, and how many bytes that is.
     """
     name, loaded = load_workload(source)
-    graph = canonical(loaded)
+    graph = normal_form(loaded, simplify is not False)
     if svg is not None:
         output_path(svg)
     kind = asked_device(device, target)
@@ -71,7 +81,10 @@ def show(
     chosen, candidate = _candidate(graph, plan, kind, target, db)
     data = _data(name, graph, chosen, candidate, kind)
     data["contests"] = _contests(data["groups"], graph, candidate, kind, db)
-    lines = list(_tree(data)) if not (why or text) else []
+    lines = list(_tree(data)) if not (why or text or simplify) else []
+    if simplify:
+        data["simplify"] = simplified_data(loaded)
+        lines += simplified_lines(data["simplify"])
     if why:
         told, found = _why(graph, chosen, candidate, kind, target, db)
         data |= found
@@ -93,7 +106,7 @@ def _candidate(
     from autofuse.tuning.plans import BEST, known_plans, untuned_candidate
 
     if plan is not None:
-        return plan, plan_named(graph, plan, device=kind.name, target=target, db=db)
+        return plan, plan_named(graph, plan, device=kind.name, target=target, db=db, simplify=False)
     known, passed = known_plans(graph, kind.backend, db)
     for one in passed:
         note(str(one))
@@ -106,6 +119,7 @@ def _candidate(
 def _data(
     name: str, graph: Graph, chosen: str, candidate: Candidate, kind: DeviceKind
 ) -> dict[str, Any]:
+    made = schedule(graph, candidate)
     return {
         "name": name,
         "graph": {"digest": digest(graph), "nodes": len(graph.nodes)},
@@ -113,8 +127,13 @@ def _data(
             "name": chosen,
             "origin": candidate.origin,
             "digest": candidate.digest,
-            "launches_per_call": launches_per_call(schedule(graph, candidate).steps),
-            "peak_bytes": peak_bytes(graph, candidate.plan),
+            "launches_per_call": launches_per_call(made.steps),
+            "peak_bytes": candidate_bytes(graph, candidate),
+            "constants": {
+                "inputs": [input_keys(graph)[k] for k in made.binding.bound],
+                "kernels": launches_per_call(made.prepare),
+                "prepared_bytes": made.binding.held,
+            },
         },
         **plan_data(graph, candidate, kind.dialect),
     }
@@ -140,6 +159,13 @@ def _tree(data: dict[str, Any]) -> Iterator[str]:
     launches = plural(plan["launches_per_call"], "launch").replace("launchs", "launches")
     yield f"plan {plan['name']}{origin}, {launches} a call, {traffic_text(data['traffic'])}"
     yield f"{size(plan['peak_bytes'])} of intermediates alive at once"
+    fixed = plan["constants"]
+    if fixed["inputs"]:
+        kernels = plural(fixed["kernels"], "kernel")
+        yield (
+            f"constants ({', '.join(fixed['inputs'])}) are prepared once: {kernels}, "
+            f"{size(fixed['prepared_bytes'])} kept for calls"
+        )
     yield from tree_lines(data["groups"])
 
 
@@ -192,8 +218,8 @@ def _kernels(graph: Graph, candidate: Candidate, speaker: DeviceKind) -> Iterato
     from autofuse.tuning.contests import NAMES
 
     seen: set[tuple[Any, ...]] = set()
-    for run in kernel_runs(schedule(graph, candidate).steps):
-        key = (run.graph, run.group, run.launch)
+    for run in kernel_runs(schedule(graph, candidate).everything):
+        key = (run.graph, run.group, run.launch, run.packs)
         if key in seen:
             continue
         seen.add(key)

@@ -14,6 +14,7 @@ from autofuse.commands.common import (
     DbOption,
     DeviceOption,
     FormatOption,
+    NoSimplifyOption,
     SeedOption,
     SourceArg,
     TargetOption,
@@ -26,6 +27,7 @@ from autofuse.commands.progress import StopSignals, shown_progress
 from autofuse.devices import DeviceKind
 from autofuse.errors import AutofuseError
 from autofuse.graph.types import Graph
+from autofuse.simplify import normal_form
 
 
 @reported
@@ -58,6 +60,7 @@ def tune(
     sampler: Annotated[
         str | None, typer.Option(metavar="NAME", help="Sampler of optuna: tpe or nsga2.")
     ] = None,
+    no_simplify: NoSimplifyOption = False,
     form: FormatOption = Format.table,
 ) -> None:
     """Search for the fastest plan of a graph.
@@ -75,7 +78,7 @@ def tune(
         name, graph = load_workload(source)
         kind = asked_device(device, target)
         if kind.hardware is None:
-            _plan_only(graph, name, kind, target, form)
+            _plan_only(graph, name, kind, target, form, not no_simplify)
             return
         with shown_progress() as progress:
             result = search(
@@ -93,16 +96,20 @@ def tune(
                 options=options,
                 progress=progress,
                 stop=stop,
+                simplify=not no_simplify,
             )
     data = result.to_json()
     emit(form, data, tune_lines(name, data))
 
 
-def _plan_only(graph: Graph, name: str, kind: DeviceKind, target: str, form: Format) -> None:
+def _plan_only(
+    graph: Graph, name: str, kind: DeviceKind, target: str, form: Format, simplify: bool
+) -> None:
     """`tune` for a GPU that is not here."""
     from autofuse.tuning.planned import plan_for
 
-    data = plan_for(graph, name=name, device=kind.name, target=target).to_json()
+    found = plan_for(graph, name=name, device=kind.name, target=target, simplify=simplify)
+    data = found.to_json()
     emit(form, data, _planned_lines(name, data))
 
 
@@ -180,6 +187,7 @@ def query(
     device: DeviceOption = "auto",
     target: TargetOption = "",
     db: DbOption = None,
+    no_simplify: NoSimplifyOption = False,
     form: FormatOption = Format.table,
 ) -> None:
     """Print the best plan known for a graph.
@@ -191,7 +199,7 @@ def query(
     name, graph = load_workload(source)
     kind = asked_device(device, target)
     kind.must_be_timed()
-    known, passed = known_plans(graph, kind.backend, db)
+    known, passed = known_plans(normal_form(graph, not no_simplify), kind.backend, db)
     if known is None:
         nothing = {"found": False, "passed_over": [asdict(one) for one in passed]}
         emit(form, nothing, [none_known(name, passed)])
@@ -229,6 +237,7 @@ def compare(
     device: DeviceOption = "auto",
     target: TargetOption = "",
     db: DbOption = None,
+    no_simplify: NoSimplifyOption = False,
     form: FormatOption = Format.table,
 ) -> None:
     """Time plans of a graph against each other.
@@ -242,8 +251,9 @@ def compare(
     names = None if plans is None else _plan_names(plans)
     kind = asked_device(device, target)
     found = time_plans(
-        graph, device=kind.name, target=target, db=db, plans=names, name=name, why=why
-    )
+        graph, device=kind.name, target=target, db=db, plans=names, name=name, why=why,
+        simplify=not no_simplify,
+    )  # fmt: skip
     data = found.to_json()
     emit(form, data, (*_compare_lines(name, data), *_boundary_lines(data)))
 

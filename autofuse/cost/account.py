@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from autofuse.cost.traffic import Traffic, read_bytes
 from autofuse.graph.types import Graph, Value
+from autofuse.plan.binding import groups_of_calls
 from autofuse.plan.groups import host_loop, is_source
 from autofuse.plan.schedule import launches_per_call, schedule
 from autofuse.plan.types import Candidate, FusionPlan
@@ -62,7 +63,7 @@ def account(graph: Graph, candidate: Candidate) -> Account:
         traffic=Traffic(read, written, _flops(graph, candidate.plan)),
         recomputed=again,
         recomputed_flops=flops,
-        peak_bytes=found.workspace,
+        peak_bytes=found.workspace + found.binding.held,
         trips=trips,
     )
 
@@ -77,7 +78,8 @@ def _trips(graph: Graph, plan: FusionPlan, times: int, where: str) -> Iterator[T
     read: Counter[Value] = Counter()
     readers: Counter[Value] = Counter()
     written: Counter[Value] = Counter()
-    for group in plan.groups:
+    called = groups_of_calls(graph, plan)
+    for group in called:
         if group.body is not None:
             continue
         for value, count in read_bytes(graph, group).items():
@@ -96,7 +98,7 @@ def _trips(graph: Graph, plan: FusionPlan, times: int, where: str) -> Iterator[T
             read_bytes=times * read[value],
             readers=readers[value],
         )
-    for group in plan.groups:
+    for group in called:
         if group.body is not None:
             body, trips = host_loop(graph, group)
             at_once = f", {group.unroll} at once" if group.unroll > 1 else ""
@@ -109,7 +111,7 @@ def _trips(graph: Graph, plan: FusionPlan, times: int, where: str) -> Iterator[T
 def _flops(graph: Graph, plan: FusionPlan) -> float:
     """Arithmetic per call, recomputation included."""
     total = 0.0
-    for group in plan.groups:
+    for group in groups_of_calls(graph, plan):
         if group.body is None:
             total += sum(float(graph[n].spec.flops(graph.call(n))) for n in group.nodes)
         else:
@@ -120,13 +122,14 @@ def _flops(graph: Graph, plan: FusionPlan) -> float:
 
 def _recomputed(graph: Graph, plan: FusionPlan) -> tuple[int, float]:
     """Computations beyond the first of each node, and their arithmetic, per call."""
-    counts = Counter(n for group in plan.groups for n in group.nodes)
+    called = groups_of_calls(graph, plan)
+    counts = Counter(n for group in called for n in group.nodes)
     count, flops = 0, 0.0
     for node, computed in counts.items():
         if computed > 1:
             count += computed - 1
             flops += (computed - 1) * float(graph[node].spec.flops(graph.call(node)))
-    for group in plan.groups:
+    for group in called:
         if group.body is not None:
             body, trips = host_loop(graph, group)
             inner, inner_flops = _recomputed(body, group.body)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from autofuse.cost.work import Work, group_work
-from autofuse.graph.types import Graph
+from autofuse.cost.masked import least_work
+from autofuse.cost.work import Work
+from autofuse.graph.types import Graph, Value
 from autofuse.ops.types import AutofuseError
+from autofuse.plan.binding import may_run_once
 from autofuse.plan.groups import host_loop
 from autofuse.plan.schedule import schedule
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
@@ -23,8 +25,11 @@ class Calibration:
     """A device's peaks. `launch_us` microseconds per kernel; bandwidth in GB/s (10^9 bytes read
     plus written a second), out of cache and (`cached_gbytes_per_s`) in it; arithmetic in 10^9
     operations a second by class: `cheap`, `special` (exp, log, ...; one exp is 15) and
-    `contraction`. `tiers` refines the cached bandwidth: (working set in bytes, GB/s), ascending.
-    `alone` is the same for a kernel run by one thread, whose launch is cheaper.
+    `contraction` (of f32), `wide` (contractions of f64) and `narrow` (of types below 4 bytes, which
+    some instruction sets multiply faster); 0 where the two are as `contraction`. `library` is
+    what the library's products reach, no bound; 0 where nothing is known. `tiers` refines the
+    cached bandwidth: (working set in bytes, GB/s), ascending. `alone` is the same for a kernel run
+    by one thread, whose launch is cheaper.
     """
 
     launch_us: float
@@ -36,6 +41,9 @@ class Calibration:
     cache_bytes: int = 1 << 25
     tiers: tuple[tuple[int, float], ...] = ()
     alone: Calibration | None = None
+    wide: float = 0.0
+    narrow: float = 0.0
+    library: float = 0.0
 
     def __post_init__(self) -> None:
         classes = (self.cheap, self.special, self.contraction)
@@ -43,6 +51,8 @@ class Calibration:
         rates = (self.gbytes_per_s, self.cached_gbytes_per_s, *classes, *tiers)
         if not all(math.isfinite(r) and r > 0 for r in rates):
             raise CalibrationError(f"calibrated rates must be positive numbers, got {rates}")
+        if not all(math.isfinite(r) and r >= 0 for r in (self.wide, self.narrow, self.library)):
+            raise CalibrationError("rates that may be 0 must not be negative")
         if not (math.isfinite(self.launch_us) and self.launch_us >= 0):
             raise CalibrationError(f"a launch cannot cost {self.launch_us} us")
 
@@ -59,8 +69,12 @@ class Calibration:
 
     def compute_us(self, work: Work) -> float:
         """Microseconds of arithmetic; classes may overlap, so the slowest counts."""
-        pairs = (work.cheap, self.cheap), (work.special, self.special)
-        return max(n / (rate * 1e3) for n, rate in (*pairs, (work.contraction, self.contraction)))
+        products = (
+            work.contraction / self.contraction
+            + work.wide / (self.wide or self.contraction)
+            + work.narrow / (self.narrow or self.contraction)
+        )
+        return max(products, work.cheap / self.cheap, work.special / self.special) / 1e3
 
     def to_mapping(self) -> dict[str, float]:
         """Plain numbers by name, as the tuning database keeps them."""
@@ -75,37 +89,58 @@ class Calibration:
         return found
 
     @staticmethod
+    def kept(values: Mapping[str, float]) -> Calibration | None:
+        """What a database keeps of a device; None where it was never calibrated, or not all of it:
+        without the peaks of narrow types their bounds could be too high."""
+        known = all(name in values for name in ("launch_us", *_MAY_LACK))
+        return Calibration.from_mapping(values) if known else None
+
+    @staticmethod
     def from_mapping(values: Mapping[str, float]) -> Calibration:
         """Inverse of to_mapping; other names are ignored. Raises CalibrationError."""
         inner = {k[6:]: v for k, v in values.items() if k.startswith("alone.")}
         names = [f.name for f in fields(Calibration) if f.name not in ("tiers", "alone")]
-        missing = [n for n in names if n not in values]
+        missing = [n for n in names if n not in values and n not in _MAY_LACK]
         if missing:
             raise CalibrationError(f"the calibration lacks {', '.join(missing)}")
         try:
             sizes = sorted((int(k[5:]), v) for k, v in values.items() if k.startswith("tier."))
         except ValueError as error:
             raise CalibrationError(f"not a cache tier: {error}") from error
-        rates = {n: values[n] for n in names if n != "cache_bytes"}
+        rates = {n: values.get(n, 0.0) for n in names if n != "cache_bytes"}
         alone = Calibration.from_mapping(inner) if inner else None
         return Calibration(
             **rates, cache_bytes=int(values["cache_bytes"]), tiers=tuple(sizes), alone=alone
         )
 
 
+# Microseconds that a kernel counts for which runs once, before any call: next to nothing, but of
+# plans that cost calls the same the one that prepares least is chosen.
+ONCE_US = 1e-3
+# What calibrations that were made before do not say.
+_MAY_LACK = ("wide", "narrow", "library")
 # Where nothing was measured: a fast desktop, faster than most.
-NOMINAL = Calibration(2.0, 50.0, 500.0, 100.0, 1000.0, 400.0)
+NOMINAL = Calibration(2.0, 50.0, 500.0, 100.0, 1000.0, 400.0, library=400.0)
 
 
 def group_bound_us(graph: Graph, group: FusionGroup, calibration: Calibration) -> float:
     """Microseconds one call of the plan spends in `group` at the very least, whatever the state of
     the cache before the call: a kernel finds what kernels before it read or wrote.
 
-    A host loop costs every iteration of its body's plan."""
-    if group.body is not None:
+    A host loop costs every iteration of its body's plan; what no call changes next to nothing."""
+    if group.body is not None and not may_run_once(graph, group.nodes):
         body, trips = host_loop(graph, group)
         return trips * plan_bound_us(body, group.body, calibration)
-    return work_bound_us(group_work(graph, group.nodes, group.outputs), calibration)
+    return kernel_bound_us(graph, group.nodes, group.outputs, calibration)
+
+
+def kernel_bound_us(
+    graph: Graph, nodes: Collection[int], outputs: Sequence[Value], calibration: Calibration
+) -> float:
+    """As `group_bound_us`, of one kernel; ONCE_US where it need not run in a call."""
+    if may_run_once(graph, nodes):
+        return ONCE_US
+    return work_bound_us(least_work(graph, tuple(nodes), tuple(outputs)), calibration)
 
 
 def plan_bound_us(graph: Graph, plan: FusionPlan, calibration: Calibration) -> float:
@@ -125,9 +160,16 @@ def work_bound_us(work: Work, calibration: Calibration, *, warm: bool = True) ->
 
 
 def peak_bytes(graph: Graph, plan: FusionPlan) -> int:
-    """Bytes of intermediates alive at once, with buffers reused; inputs and outputs apart."""
+    """Bytes of intermediates alive at once, with buffers reused, and of values prepared from
+    constants (panels apart, which depend on launches); inputs and outputs apart."""
     launches = tuple(LaunchConfig() for _ in plan.groups)
     bodies = tuple(
         () if g.body is None else tuple(LaunchConfig() for _ in g.body.groups) for g in plan.groups
     )
-    return schedule(graph, Candidate(plan, launches, bodies)).workspace
+    return candidate_bytes(graph, Candidate(plan, launches, bodies))
+
+
+def candidate_bytes(graph: Graph, candidate: Candidate) -> int:
+    """As `peak_bytes`, with the panels that are packed once."""
+    made = schedule(graph, candidate)
+    return made.workspace + made.binding.held

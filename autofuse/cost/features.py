@@ -82,11 +82,14 @@ def vector(features: Mapping[str, float]) -> list[float]:
     return [features.get(name, math.nan) for name in COLUMNS]
 
 
-def kind_of_work(graph: Graph, group: FusionGroup) -> tuple[bool, int]:
-    """Whether a group multiplies matrices, and its reductions (two stand for more): what decides
-    first how far above its lower bound a kernel lies."""
-    families = [graph[n].spec.family for n in group.nodes]
-    return Family.CONTRACTION in families, min(2, families.count(Family.REDUCTION))
+def kind_of_work(graph: Graph, group: FusionGroup) -> tuple[tuple[str, ...], int]:
+    """The products of a group by the types of their operands, and its reductions (two stand for
+    more): what decides first how far above its lower bound a kernel lies."""
+    made = [graph[n] for n in group.nodes]
+    products = (n for n in made if n.spec.family is Family.CONTRACTION)
+    types = sorted(" ".join(str(graph.type_of(v)) for v in n.inputs) for n in products)
+    reductions = sum(n.spec.family is Family.REDUCTION for n in made)
+    return tuple(types), min(2, reductions)
 
 
 def _log(amount: float) -> float:
@@ -103,7 +106,7 @@ def _amounts(graph: Graph, group: FusionGroup) -> Features:
         "least": _log(work.nbytes),
         "cheap": _log(work.cheap),
         "special": _log(work.special),
-        "contraction": _log(work.contraction),
+        "contraction": _log(work.products),
         "repeated": _log(traffic.flops),
         "moved_share": traffic.bytes / total if total else 0.0,
     }

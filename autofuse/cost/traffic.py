@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
+from autofuse.plan.binding import groups_of_calls
 from autofuse.plan.groups import host_loop, reads
 from autofuse.plan.types import FusionGroup, FusionPlan
 
@@ -53,8 +54,9 @@ def group_traffic(graph: Graph, group: FusionGroup) -> Traffic:
 
 
 def plan_traffic(graph: Graph, plan: FusionPlan) -> Traffic:
-    """The traffic of all groups; recomputed nodes count in every group that computes them."""
-    return total(group_traffic(graph, group) for group in plan.groups)
+    """The traffic of all groups that run in a call; recomputed nodes count in every group that
+    computes them."""
+    return total(group_traffic(graph, group) for group in groups_of_calls(graph, plan))
 
 
 def total(parts: Iterable[Traffic]) -> Traffic:

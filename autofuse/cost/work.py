@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 
+from autofuse.graph.settled import settled
 from autofuse.graph.types import Graph, Value
 from autofuse.ops import needs
 from autofuse.ops.spec import Family
@@ -21,24 +22,36 @@ from autofuse.plan.groups import is_inline, is_source
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The least a kernel moves (bytes) and computes (operations by class)."""
+    """The least a kernel moves (bytes) and computes (operations by class); contractions are apart
+    whose operands are `wide` (f64) or `narrow` (below 4 bytes)."""
 
     nbytes: float = 0.0
     cheap: float = 0.0
     special: float = 0.0
     contraction: float = 0.0
+    wide: float = 0.0
+    narrow: float = 0.0
 
     def __add__(self, other: Work) -> Work:
-        return Work(
-            self.nbytes + other.nbytes,
-            self.cheap + other.cheap,
-            self.special + other.special,
-            self.contraction + other.contraction,
-        )
+        return Work(*(a + b for a, b in zip(_parts(self), _parts(other), strict=True)))
 
     def computing(self, times: float) -> Work:
         """The arithmetic alone, `times` over."""
-        return Work(0.0, self.cheap * times, self.special * times, self.contraction * times)
+        _, *counts = _parts(self)
+        return Work(0.0, *(count * times for count in counts))
+
+    @property
+    def products(self) -> float:
+        """Operations of all contractions."""
+        return self.contraction + self.wide + self.narrow
+
+
+# The classes of operations, in the order of `Work`.
+_KINDS = ("cheap", "special", "contraction", "wide", "narrow")
+
+
+def _parts(work: Work) -> tuple[float, ...]:
+    return (work.nbytes, *(getattr(work, kind) for kind in _KINDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +69,7 @@ class _Operand:
 class _Facts:
     """What counting asks of a node.
 
-    `kind` is "special", "contraction", "cheap", or "" where nothing is computed; `each`: as many
+    `kind` is a class of `Work`, or "" where nothing is computed; `each`: as many
     elements of every operand are needed as are made, else `needed` keeps what is, by elements made;
     `along`: the output axes along which results differ, each with the operand axis it follows, or
     None where nothing is known to repeat.
@@ -95,7 +108,7 @@ class _Table:
 
     def _found(self, node: int) -> _Facts:
         n, call = self.graph[node], self.graph.call(node)
-        kind = _kind(n.spec.family, n.spec.special)
+        kind = kind_of_arithmetic(self.graph, node)
         return _Facts(
             call,
             n.spec.family,
@@ -118,12 +131,24 @@ class _Table:
 _table = lru_cache(maxsize=64)(_Table)
 
 
-def _kind(family: Family, special: bool) -> str:
-    if family in (Family.SOURCE, Family.MOVEMENT, Family.CONTROL):
+def kind_of_arithmetic(graph: Graph, node: int) -> str:
+    """The class of `Work` that a node's operations are counted in; "" where it has none."""
+    spec = graph[node].spec
+    if spec.family in (Family.SOURCE, Family.MOVEMENT, Family.CONTROL):
         return ""
-    if family is Family.CONTRACTION:
-        return "contraction"
-    return "special" if special else "cheap"
+    if spec.family is not Family.CONTRACTION:
+        return "special" if spec.special else "cheap"
+    widths = [_width(graph, v) for v in graph[node].inputs]
+    return "narrow" if max(widths) < 4 else "wide" if max(widths) > 4 else "contraction"
+
+
+def _width(graph: Graph, value: Value) -> int:
+    """Bytes per element of an operand, or of what one elementwise op made it from: a kernel may
+    multiply what it was converted from."""
+    own, node = graph.type_of(value).dtype.itemsize, graph[value.node]
+    if node.spec.family is not Family.ELEMENTWISE or len(node.inputs) != 1:
+        return own
+    return min(own, graph.type_of(node.inputs[0]).dtype.itemsize)
 
 
 def _along(graph: Graph, node: int) -> Mapping[int, int | None] | None:
@@ -145,15 +170,25 @@ def group_work(graph: Graph, nodes: Sequence[int], outputs: Sequence[Value]) -> 
         moved += own.nbytes
     ordered = sorted(nodes)
     _needed(table, ordered, least)
-    inside = set(ordered)
+    known, written = settled(graph), moved
+    # What no call changes may have been computed before any call.
+    each = [node for node in ordered if node not in known]
+    moved += _read(table, ordered, least)
+    if len(each) < len(ordered):
+        moved = min(moved, written + _read(table, each, least))
+    return _arithmetic(table, each, least) + Work(nbytes=float(moved))
+
+
+def _read(table: _Table, nodes: Sequence[int], least: Mapping[int, int]) -> int:
+    """Bytes that these nodes read at least of what others make."""
+    inside = set(nodes)
     read = {
         (operand.value, operand.width)
-        for node in ordered
+        for node in nodes
         for operand in table.facts(node).operands
         if operand.width and operand.node not in inside
     }
-    moved += sum(least.get(value, 0) * width for value, width in read)
-    return _arithmetic(table, ordered, least) + Work(nbytes=float(moved))
+    return sum(least.get(value, 0) * width for value, width in read)
 
 
 def _needed(table: _Table, ordered: Sequence[int], least: dict[int, int]) -> None:
@@ -207,7 +242,7 @@ def _wanted(table: _Table) -> dict[int, int]:
 
 
 def _arithmetic(table: _Table, ordered: Iterable[int], least: Mapping[int, int]) -> Work:
-    totals = {"cheap": 0.0, "special": 0.0, "contraction": 0.0}
+    totals = dict.fromkeys(_KINDS, 0.0)
     varies: dict[int, frozenset[int]] = {}
     loops = Work()
     known = table.known
@@ -223,7 +258,7 @@ def _arithmetic(table: _Table, ordered: Iterable[int], least: Mapping[int, int])
             # A value that a broadcast repeats may be computed once.
             made = min(made, math.prod(facts.shape[a] for a in along))
         totals[facts.kind] += facts.flops * made / max(1, facts.whole)
-    return loops + Work(0.0, totals["cheap"], totals["special"], totals["contraction"])
+    return loops + Work(0.0, *(totals[kind] for kind in _KINDS))
 
 
 def _varies(facts: _Facts, node: int, known: dict[int, frozenset[int]]) -> frozenset[int] | None:

@@ -9,8 +9,7 @@ from functools import reduce
 from itertools import combinations
 from operator import or_
 
-from autofuse.cost.bounds import Calibration, work_bound_us
-from autofuse.cost.work import group_work
+from autofuse.cost.bounds import Calibration, kernel_bound_us
 from autofuse.enumerate.structure import Key, Structures
 from autofuse.enumerate.supernodes import Supernodes
 from autofuse.graph.types import Graph, Value
@@ -228,7 +227,12 @@ class Judge:
         if any(above >> home[v.node] & 1 for v in outputs):
             self.counts["illegal: convex"] += 1
             return None
-        return self.option(sketch.nodes, outputs, sketch.key if outputs == sketch.needed else None)
+        key = sketch.key if outputs == sketch.needed else None
+        found = self.option(sketch.nodes, outputs, key)
+        if found is not None and self.shapes.sits_beside(found.key):
+            self.counts["dominated: product beside others"] += 1
+            return None
+        return found
 
     def option(
         self, nodes: tuple[int, ...], outputs: tuple[Value, ...], key: Key | None = None
@@ -243,8 +247,7 @@ class Judge:
 
     def _bound(self, key: Key, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> float:
         if key not in self._bounds:
-            work = group_work(self.graph, nodes, outputs)
-            self._bounds[key] = work_bound_us(work, self.calibration)
+            self._bounds[key] = kernel_bound_us(self.graph, nodes, outputs, self.calibration)
         return self._bounds[key]
 
     def closure(self, mask: int) -> int:

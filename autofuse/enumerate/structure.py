@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph, Value
+from autofuse.ops.spec import Family
 from autofuse.plan.forms import REDUCTION_ROOTS
 from autofuse.plan.groups import is_inline
 from autofuse.plan.legality import MAX_BUFFERS, MAX_NODES, Refusal, check_group
@@ -32,6 +33,7 @@ class Structures:
         self._anchor = [n.spec.family in REDUCTION_ROOTS for n in graph.nodes]
         self._inline = [is_inline(graph, n) for n in range(len(graph.nodes))]
         self._verdicts: dict[Key, Refusal | None] = {}
+        self._apart: set[Key] = set()
         self._digests: dict[Key, str] = {}
 
     def _intern(self, what: Hashable) -> int:
@@ -75,8 +77,18 @@ class Structures:
         if not self._plainly_legal(nodes, outputs):
             verdict = check_group(self.graph, nodes, outputs, placed=True)
             found = verdict if isinstance(verdict, Refusal) else None
+            if not isinstance(verdict, Refusal) and len(verdict) > 1 and self._multiplies(nodes):
+                self._apart.add(key)
         self._verdicts[key] = found
         return found
+
+    def sits_beside(self, key: Key) -> bool:
+        """Whether a legal group computes products beside something that shares no items with them,
+        so that both are launched alike and nothing else is gained; to be asked after `verdict`."""
+        return key in self._apart
+
+    def _multiplies(self, nodes: tuple[int, ...]) -> bool:
+        return any(self.graph[n].spec.family is Family.CONTRACTION for n in nodes)
 
     def _plainly_legal(self, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> bool:
         """As `plan.legality.is_plain`, by what is known of the graph."""

@@ -28,17 +28,21 @@ from autofuse.ops.dtypes import DType
 __all__ = ["FrontendError", "from_jax"]
 
 
-def from_jax(fn: Callable[..., Any], *example_args: Any) -> Graph:
+def from_jax(
+    fn: Callable[..., Any], *example_args: Any, constant_argnums: int | Sequence[int] = ()
+) -> Graph:
     """The graph of `fn` traced by jax on arguments like `example_args`.
 
     Arguments and results are pytrees of arrays, `jax.ShapeDtypeStruct`s or numbers; every leaf is
     a graph input or output, named after its path. Typed keys become u32[..., 2]. The values of
     concrete float and integer leaves only set the range that random test inputs are drawn from.
+    All leaves of the arguments `constant_argnums` (weights) are constants, bound once (`compile`).
     Calls are inlined, scans of fixed length become loops, all branches of a `cond` are computed.
     Raises FrontendError naming a primitive that cannot be expressed and the line that uses it,
     and AutofuseError when jax is not installed.
     """
     jax = jax_module()
+    fixed = _positions(constant_argnums, len(example_args))
     with as_graph():
         closed, results = jax.make_jaxpr(fn, return_shape=True)(*example_args)
     leaves = jax.tree_util.tree_flatten_with_path(example_args)[0]
@@ -46,7 +50,10 @@ def from_jax(fn: Callable[..., Any], *example_args: Any) -> Graph:
     walker = Walker(writer)
     names = _unique(_input_names(fn, [path for path, _ in leaves]))
     variables = zip(names, closed.jaxpr.invars, leaves, strict=True)
-    items = [_input(writer, name, var.aval, leaf) for name, var, (_, leaf) in variables]
+    items = [
+        _input(writer, name, var.aval, leaf, path[0].idx in fixed)
+        for name, var, (path, leaf) in variables
+    ]
     outputs = [_output(writer, item) for item in walker.closed(closed, items)]
     if not outputs:
         raise FrontendError("the function returns no array")
@@ -55,16 +62,25 @@ def from_jax(fn: Callable[..., Any], *example_args: Any) -> Graph:
     return writer.build(outputs, labels)
 
 
-def _input(w: GraphWriter, name: str, aval: Any, leaf: Any) -> Item:
+def _positions(argnums: int | Sequence[int], count: int) -> frozenset[int]:
+    """Argument numbers as jax takes them, negative ones from the end."""
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    beyond = [n for n in numbers if not -count <= n < count]
+    if beyond:
+        raise FrontendError(f"constant_argnums has {beyond[0]}, but there are {count} arguments")
+    return frozenset(n % count for n in numbers)
+
+
+def _input(w: GraphWriter, name: str, aval: Any, leaf: Any, constant: bool) -> Item:
     shape = static_shape(aval)
     if is_key(aval):
         if aval.dtype.itemsize != 8:
             raise FrontendError(f"input '{name}' holds {aval.dtype}: only threefry keys are known")
-        words = w.input(name, (*shape, 2), DType.U32)
+        words = w.input(name, (*shape, 2), DType.U32, constant=constant)
         return wrap(w, None, words)
     dtype = dtype_of(aval.dtype)
     low, high = _range(leaf, dtype)
-    return w.input(name, shape, dtype, low=low, high=high)
+    return w.input(name, shape, dtype, low=low, high=high, constant=constant)
 
 
 def _range(leaf: Any, dtype: DType) -> tuple[float | None, float | None]:

@@ -11,7 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.frontends.jsonread import NAME, SPECIAL, VERSION, numbers, quoted, read_graph
+from autofuse.frontends.jsonread import (
+    NAME,
+    OPTIONAL,
+    SPECIAL,
+    VERSION,
+    numbers,
+    quoted,
+    read_graph,
+)
 from autofuse.graph.types import Graph, Node, Value
 from autofuse.ops.types import GraphError, Literal
 
@@ -143,7 +151,7 @@ def _labelled(data: dict[str, Any], node: Node) -> dict[str, Any]:
 
 def _input_data(node: Node, name: str) -> dict[str, Any]:
     data: dict[str, Any] = {"name": name, "type": str(node.types[0])}
-    return data | {key: write_plain(v) for key, v in node.attrs if key in ("low", "high")}
+    return data | {key: write_plain(v) for key, v in node.attrs if key in OPTIONAL}
 
 
 def _nodes_data(graph: Graph, names: list[str]) -> list[dict[str, Any]]:

@@ -29,9 +29,9 @@ UNNAMED = re.compile(r"%[0-9]+")
 MAX_EXTENT = 2**31 - 1
 MAX_BYTES = 2**40
 MAX_RANK = 32
-_MAX_INT = 2**63
-_MAX_NODES = 1_000_000
+_MAX_INT, _MAX_NODES = 2**63, 1_000_000
 _TYPE = re.compile(r"([a-z]+[0-9]*)\[((?:[0-9]{1,20}(?:,[0-9]{1,20})*)?)\]")
+OPTIONAL = ("low", "high", "constant")  # what an input may say besides its name and type
 SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -252,14 +252,15 @@ def _name(item: Mapping[str, Any], what: str) -> tuple[str, str]:
 
 def _input(item: Any, position: int) -> _Entry:
     what = f"inputs[{position}]"
-    keys_of(item, what, ("name", "type"), ("label", "low", "high"))
+    keys_of(item, what, ("name", "type"), ("label", *OPTIONAL))
     name, label = _name(item, what)
     try:
         kind = parse_type(item["type"])
-        bounds = {key: read_plain(item[key]) for key in ("low", "high") if key in item}
+        said = (k for k in OPTIONAL if k in item and (k, item[k]) != ("constant", False))
+        given = {key: read_plain(item[key]) for key in said}
     except GraphError as error:
         raise GraphError(f"input '{name}': {error}") from error
-    attrs = {"position": position, "shape": kind.shape, "dtype": str(kind.dtype), **bounds}
+    attrs = {"position": position, "shape": kind.shape, "dtype": str(kind.dtype), **given}
     return _Entry(name, label, "input", (), make_attrs(attrs), (kind,), position)
 
 

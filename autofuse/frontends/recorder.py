@@ -44,10 +44,13 @@ class Tracer:
         return TracedArray(self, value, self.writer.type_of(value))
 
     def input(
-        self, name: str, of: TensorType, low: float | None = None, high: float | None = None
-    ) -> TracedArray:
-        """Add a graph input; `low` and `high` bound its random test values."""
-        return self.wrap(self.writer.input(name, of.shape, of.dtype, low=low, high=high))
+        self, name: str, of: TensorType, low: float | None = None, high: float | None = None,
+        constant: bool = False,
+    ) -> TracedArray:  # fmt: skip
+        """Add a graph input; `low` and `high` bound its random test values, and a `constant` one is
+        bound once."""
+        bounds = {"low": low, "high": high}
+        return self.wrap(self.writer.input(name, of.shape, of.dtype, **bounds, constant=constant))
 
     def write(self, function: Callable[..., Value], *args: Any, **kwargs: Any) -> TracedArray:
         """What a method of GraphWriter or a composite makes of arrays; the writer goes first.

@@ -24,12 +24,14 @@ _FUNCTIONS = {name: getattr(array_api, name) for name in array_api.__all__}
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """Shape, element type and (for random test inputs) value range of one graph input."""
+    """Shape, element type and (for random test inputs) value range of one graph input; whether it
+    is a constant, bound once."""
 
     shape: tuple[int, ...]
     dtype: DType
     low: float | None = None
     high: float | None = None
+    constant: bool = False
 
 
 def spec(
@@ -37,8 +39,11 @@ def spec(
     dtype: str | DType | np.dtype = "f32",
     low: float | None = None,
     high: float | None = None,
+    constant: bool = False,
 ) -> Spec:
-    """A Spec: `dtype` is "f32", a DType or a NumPy dtype; `low`/`high` bound random inputs."""
+    """A Spec: `dtype` is "f32", a DType or a NumPy dtype; `low`/`high` bound random inputs.
+
+    A `constant` input (a weight) is not given to each call, but once: to `compile`."""
     extents = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
     for extent in extents:
         if not isinstance(extent, int | np.integer) or isinstance(extent, bool) or extent < 0:
@@ -46,7 +51,7 @@ def spec(
     kind = as_dtype(dtype)
     # One spelling per range, so that low=0 and low=0.0 give equal graphs.
     low, high = (b if b is None or not kind.is_float else float(b) for b in (low, high))
-    return Spec(tuple(int(n) for n in extents), kind, low, high)
+    return Spec(tuple(int(n) for n in extents), kind, low, high, bool(constant))
 
 
 def trace(fn: Callable[..., Any], *specs: Any, names: Sequence[str] | None = None) -> Graph:
@@ -64,7 +69,7 @@ def trace(fn: Callable[..., Any], *specs: Any, names: Sequence[str] | None = Non
         raise TraceError(f"{len(labels)} names given for {len(leaves)} inputs")
     with recording(Tracer(_FUNCTIONS)) as tracer:
         arrays = [
-            tracer.input(n, TensorType(s.shape, s.dtype), s.low, s.high)
+            tracer.input(n, TensorType(s.shape, s.dtype), s.low, s.high, s.constant)
             for n, s in zip(labels, leaves, strict=True)
         ]
         result = fn(*unflatten(tree, arrays))

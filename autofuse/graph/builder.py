@@ -35,15 +35,18 @@ class GraphBuilder:
         *,
         low: float | None = None,
         high: float | None = None,
+        constant: bool = False,
     ) -> Value:
         """The next graph input. `low`, `high` bound the random values that tests and tuning draw
-        for it (both included for integers), and mean nothing else. Raises GraphError when
-        the name is taken."""
+        for it (both included for integers), and mean nothing else. A `constant` one is bound once,
+        when a compiled function is made. Raises GraphError when the name is taken."""
         if name and any(self._nodes[i].name == name for i in self._inputs):
             raise GraphError(f"input '{name}' is declared twice")
         attrs: dict[str, Any] = {"position": len(self._inputs), "shape": tuple(shape)}
         attrs["dtype"] = str(dtype)
         attrs |= {k: v for k, v in (("low", low), ("high", high)) if v is not None}
+        if constant:
+            attrs["constant"] = True
         (value,) = self.add_multi("input", name=name, **attrs)
         self._inputs.append(value.node)
         return value

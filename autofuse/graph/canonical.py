@@ -7,6 +7,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
+from autofuse.graph.settled import settled
 from autofuse.graph.types import Graph, Node, Value
 from autofuse.ops.source import is_scalar_constant
 from autofuse.ops.types import Attrs, Literal, make_attrs
@@ -82,7 +83,7 @@ def _hash(content: str) -> str:
 
 def _lines(graph: Graph, indent: str) -> Iterator[str]:
     for i, node in enumerate(graph.nodes):
-        yield f"{indent}{_line(i, node)}"
+        yield f"{indent}{node_text(i, node)}"
         for key, value in node.attrs:
             if isinstance(value, Graph):
                 yield f"{indent}  {key}:"
@@ -90,7 +91,8 @@ def _lines(graph: Graph, indent: str) -> Iterator[str]:
     yield f"{indent}return {', '.join(map(str, graph.outputs))}"
 
 
-def _line(i: int, node: Node) -> str:
+def node_text(i: int, node: Node) -> str:
+    """One node as the canonical text has it, but for loop bodies."""
     attrs = ", ".join(f"{k}={_attr(v)}" for k, v in node.attrs if not isinstance(v, Graph))
     operands = ", ".join(map(str, node.inputs))
     types = ", ".join(map(str, node.types))
@@ -112,7 +114,8 @@ def subgraph(
     """`nodes` as a graph of their own, and the values of `graph` that its inputs stand for.
 
     Values read from outside (also graph inputs) become inputs in the order they are first read
-    (nodes ascending, operands in order); scalar constants are copied in instead.
+    (nodes ascending, operands in order), constant ones where no call changes them; scalar constants
+    are copied in instead.
     """
     inside = _with_constants(graph, nodes)
     members = set(inside)
@@ -132,9 +135,14 @@ def _extract(
 ) -> Graph:
     made: list[Node] = []
     renamed: dict[Value, Value] = {}
+    known = settled(graph)
     for position, value in enumerate(reads):
         outer, type_ = graph[value.node], graph.type_of(value)
-        attrs = make_attrs({"position": position, "shape": type_.shape, "dtype": str(type_.dtype)})
+        # What no call changes is a constant of the group too.
+        fixed = {"constant": True} if value.node in known else {}
+        attrs = make_attrs(
+            {"position": position, "shape": type_.shape, "dtype": str(type_.dtype), **fixed}
+        )
         renamed[value] = Value(position)
         made.append(Node("input", (), attrs, (type_,), outer.name))
     for i in inside:

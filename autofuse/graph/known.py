@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from autofuse.graph.types import Value
 from autofuse.ops.dtypes import DType
-from autofuse.ops.spec import Family, spec_of
+from autofuse.ops.spec import Family, OpSpec, spec_of
 from autofuse.ops.types import Attrs, OpCall, TensorType
 
 # Constants of at most this many elements are computed with while the graph is made.
 FOLD_SIZE = 64
 
 Span = tuple[int, int]
+
+
+def computed(spec: OpSpec, call: OpCall, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The results of an op of constants, given and made in the call's own dtypes: computed in the
+    reference's precision and rounded once."""
+    wide = tuple(a.astype(t.dtype.reference) for a, t in zip(arrays, call.ins, strict=True))
+    with np.errstate(all="ignore"):
+        results = zip(spec.reference(wide, call), call.outs, strict=True)
+        return [np.asarray(r).astype(t.dtype.numpy) for r, t in results]
 
 
 class Known:
@@ -57,8 +66,7 @@ class Known:
     ) -> list[tuple[np.ndarray, DType]] | None:
         """The results of an op of small constants, each with its dtype; None when it stays an op.
 
-        Computed in the reference's precision and rounded once. Constants are not spread out:
-        an op reads a broadcast of one element cheaper than an array.
+        Constants are not spread out: an op reads a broadcast of one element cheaper than an array.
         """
         operands = [self._arrays.get(v) for v in values]
         spec = spec_of(op)
@@ -68,14 +76,9 @@ class Known:
         outs = spec.infer(call)
         if any(t.size > FOLD_SIZE for t in outs) or (op == "broadcast" and outs[0].size > 1):
             return None
-        pairs = zip(operands, call.ins, strict=True)
-        arrays = tuple(a.astype(t.dtype.reference) for a, t in pairs if a is not None)
-        with np.errstate(all="ignore"):
-            results = spec.reference(arrays, OpCall(attrs, call.ins, outs))
-            return [
-                (np.asarray(r).astype(t.dtype.numpy), t.dtype)
-                for r, t in zip(results, outs, strict=True)
-            ]
+        arrays = tuple(a for a in operands if a is not None)
+        results = computed(spec, OpCall(attrs, call.ins, outs), arrays)
+        return [(r, t.dtype) for r, t in zip(results, outs, strict=True)]
 
     def compare(self, op: str, values: tuple[Value, ...]) -> bool | None:
         """What bounds decide of `lt` or `ge` of two () integers; None where they do not."""

@@ -66,10 +66,12 @@ class GraphWriter:
         *,
         low: float | None = None,
         high: float | None = None,
+        constant: bool = False,
     ) -> Value:
         """The next graph input; `low` and `high` bound the random values drawn for it in tests
-        and tuning, and mean nothing else."""
-        return self._builder.input(name, shape, dtype, low=low, high=high)
+        and tuning, and mean nothing else. A `constant` one (a weight) is bound once, when a
+        compiled function is made."""
+        return self._builder.input(name, shape, dtype, low=low, high=high, constant=constant)
 
     def build(self, outputs: Sequence[Value], names: Sequence[str] = ()) -> Graph:
         """The finished graph, without nodes that no output needs."""

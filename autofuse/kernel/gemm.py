@@ -5,7 +5,7 @@ from __future__ import annotations
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import Dialect
 from autofuse.kernel.onednn import dnnl_group
-from autofuse.plan.parameters import BLAS, IMPL, LAUNCH_TABLES, ONEDNN
+from autofuse.plan.parameters import BLAS, IMPL, LAUNCH_TABLES, ONEDNN, PREPACK
 from autofuse.plan.products import Product, product_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
@@ -28,6 +28,8 @@ def could_be_library(graph: Graph, group: FusionGroup, dialect: Dialect) -> bool
 def library_of(graph: Graph, group: FusionGroup, launch: LaunchConfig, dialect: Dialect) -> str:
     """The library, BLAS or ONEDNN, that computes this group under this launch configuration; ""
     where a kernel does."""
+    if PREPACK.of(launch):  # whose panels no library reads
+        return ""
     asked: str = LAUNCH_TABLES[dialect.name][IMPL.name].of(launch)
     if asked == BLAS and library_product(graph, group, dialect) is not None:
         return BLAS

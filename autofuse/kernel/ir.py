@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from autofuse.kernel.walk_ir import Walk
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
+from autofuse.ops.scalar import Call, Expr, Load, Sym, show
 from autofuse.ops.scalar import walk as walk
 
 
@@ -131,9 +132,14 @@ class TileProduct:
     """target[r, c] (+)= sum over k < extent of left[r, k] * right[k, c], for r < rows and c <
     columns: one register tile, which all lanes compute together. `fresh` starts from zero.
 
-    `dtype` is F32 or F64, and what all three hold; columns of `target` and `right` are neighbours
-    (`inner` is 1), and all `columns` of them may be read and written. Through the Local `stage`
-    ("": none) a GPU fetches operands that lie in global memory."""
+    `dtype` is F32 or F64, and what all three hold, or in C BF16: then `target` is F32, terms of
+    `left` are neighbours, and a row of `right` holds pairs of terms, those of a column together.
+    Columns of `target` and `right` are neighbours (`inner` is 1), and all `columns` of them may be
+    read and written; in C terms may be neighbours in both operands instead (`render_dot`). With
+    `lanes` it is as many products, those of an element neighbours (`render_lanes`).
+    Through the Local `stage` ("": none) a GPU fetches operands that lie in global memory. A `walk`
+    says where rows of `left` start instead of its `start` and `outer`: each of its taps has
+    `extent` terms, and so many rows of `right`. Only C has it."""
 
     rows: int
     columns: int
@@ -144,6 +150,22 @@ class TileProduct:
     dtype: DType
     fresh: bool
     stage: str = ""
+    lanes: int = 0
+    walk: Walk | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transpose:
+    """target[j, i] = source[i, j] for i < rows and j < extent, both of `dtype` and apart; those
+    along the second index are neighbours in both (`inner` is 1). With `stream` they are written
+    past the cache."""
+
+    target: Panel
+    source: Panel
+    rows: Expr
+    extent: Expr
+    dtype: DType
+    stream: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +193,8 @@ class Loop:
     counter: Sym | None = None
 
 
-Stmt = Let | Var | Assign | Local | Store | Stream | LoadVector | StoreVector | TileProduct | Loop
+Stmt = (Let | Var | Assign | Local | Store | Stream | LoadVector | StoreVector
+        | TileProduct | Transpose | Loop)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -193,10 +216,8 @@ class Kernel:
 def expressions(stmt: Stmt) -> tuple[Expr, ...]:
     """The expressions a statement evaluates itself, loop bodies excluded."""
     match stmt:
-        case Let(_, value) | Assign(_, value):
+        case Let(_, value) | Var(_, value) | Assign(_, value):
             return (value,)
-        case Var(_, init):
-            return (init,)
         case Store(_, index, value):
             return (index, value)
         case LoadVector(index=index):
@@ -205,8 +226,11 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return (index, *values)
         case Stream(start=start, count=count):
             return (start, count)
-        case TileProduct(extent=extent, target=target, left=left, right=right):
-            return (extent, target.start, left.start, right.start)
+        case TileProduct(extent=extent, target=target, left=left, right=right, walk=ways):
+            own = (extent, target.start, left.start, right.start)
+            return own if ways is None else (*own, *ways.expressions)
+        case Transpose(target, source, rows, extent):
+            return (target.start, source.start, rows, extent)
         case Local(source=Origin(start=start)):
             return (start,)
         case Loop(extent=extent):
@@ -237,7 +261,9 @@ def names_read(stmt: Stmt) -> set[str]:
             found.add(inner.buffer)
         if isinstance(inner, TileProduct):
             found |= {inner.left.buffer, inner.right.buffer, inner.target.buffer}
-            found |= {inner.stage} - {""}
+            found |= {inner.stage, inner.walk.zeros if inner.walk else ""} - {""}
+        if isinstance(inner, Transpose):
+            found.add(inner.source.buffer)
         for expr in expressions(inner):
             for e in walk(expr):
                 if isinstance(e, Sym):
@@ -254,12 +280,12 @@ def names_written(stmt: Stmt) -> set[str]:
         match inner:
             case Let(sym, _) | Var(sym, _) | Assign(sym, _):
                 found.add(sym.name)
-            case Local(name=name) | Store(buffer=name) | Stream(buffer=name):
-                found.add(name)
-            case StoreVector(buffer=name):
+            case Local(name) | Store(name) | Stream(name) | StoreVector(name):
                 found.add(name)
             case TileProduct(target=target, stage=stage):
                 found |= {target.buffer, stage} - {""}
+            case Transpose(target=target):
+                found.add(target.buffer)
             case LoadVector(syms):
                 found |= {sym.name for sym in syms}
     return found
@@ -304,27 +330,18 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
                 replace(panel, start=change(panel.start)) for panel in (target, left, right)
             )
             extent = change(extent)
-            return replace(stmt, extent=extent, target=target, left=left, right=right)
+            walked = None if stmt.walk is None else stmt.walk.mapped(change)
+            return replace(stmt, extent=extent, target=target, left=left, right=right, walk=walked)
+        case Transpose(target, source, rows, extent):
+            target, source = (replace(p, start=change(p.start)) for p in (target, source))
+            sizes = change(rows), change(extent)
+            return Transpose(target, source, *sizes, stmt.dtype, stmt.stream)
         case Local(source=Origin() as source):
             return replace(stmt, source=replace(source, start=change(source.start)))
         case Loop():
             body = tuple(map_exprs(s, change) for s in stmt.body)
             return replace(stmt, extent=change(stmt.extent), body=body)
     return stmt
-
-
-def show(expr: Expr) -> str:
-    """Canonical text of an expression."""
-    match expr:
-        case Lit(value, dtype):
-            return f"{value!r}:{dtype}"
-        case Sym(name=name):
-            return name
-        case Load(buffer, index, _):
-            return f"{buffer}[{show(index)}]"
-        case Call(fn, args, dtype):
-            suffix = f":{dtype}" if fn in ("cast", "bitcast") else ""
-            return f"{fn}{suffix}({', '.join(map(show, args))})"
 
 
 def _source(source: Origin) -> str:
@@ -353,6 +370,9 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield f"{pad}{buffer}[{show(index)} ..] = {', '.join(map(show, values))}"
             case TileProduct():
                 yield pad + _product(stmt)
+            case Transpose(target, source, rows, extent, dtype):
+                shape = f"{show(rows)}x{show(extent)} {dtype}{' streamed' * stmt.stream}"
+                yield f"{pad}transpose {shape}: {_panel(target)} = {_panel(source)}"
             case Stream(buffer, start, local, count):
                 yield f"{pad}stream {buffer}[{show(start)} ..] = {local}[.. {show(count)}]"
             case Loop(kind, var, extent, inner, folds, counter):
@@ -363,13 +383,15 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield from _lines(inner, depth + 1)
 
 
+def _panel(panel: Panel) -> str:
+    return f"{panel.buffer}[{show(panel.start)}; {panel.outer}, {panel.inner}]"
+
+
 def _product(stmt: TileProduct) -> str:
     """The line of a register tile."""
     sign = "=" if stmt.fresh else "+="
-    target, left, right = (
-        f"{p.buffer}[{show(p.start)}; {p.outer}, {p.inner}]"
-        for p in (stmt.target, stmt.left, stmt.right)
-    )
-    size = f"{stmt.rows}x{stmt.columns}x{show(stmt.extent)}"
+    target, left, right = map(_panel, (stmt.target, stmt.left, stmt.right))
+    size = f"{stmt.rows}x{stmt.columns}x{show(stmt.extent)}" + f"x{stmt.lanes}" * bool(stmt.lanes)
     through = f" through {stmt.stage}" if stmt.stage else ""
-    return f"tile {size} {stmt.dtype}: {target} {sign} {left} * {right}{through}"
+    walked = f" {stmt.walk.text(show)}" if stmt.walk else ""
+    return f"tile {size} {stmt.dtype}: {target} {sign} {left}{walked} * {right}{through}"

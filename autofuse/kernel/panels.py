@@ -9,7 +9,7 @@ from autofuse.kernel.ir import Panel
 from autofuse.kernel.values import Frame
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Expr, Lit, Load, Sym, walk
+from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym, walk
 from autofuse.ops.spec import Family, Index, Pull
 from autofuse.ops.types import OpCall
 from autofuse.plan.tiles import Contraction
@@ -78,25 +78,48 @@ class _Recorder:
 
 def matrix_of(
     frame: Frame, p: Contraction, operand: int, index: Index, along: Sym, term: Sym,
-    instead: Value | None = None,
+    instead: Value | None = None, stored: bool = False,
 ) -> Panel | None:  # fmt: skip
     """An operand (or a value `instead` of it) as a matrix over two variables: one of `index`
     (outer), and the number of the term (inner). None where it is not just memory of the type that
-    it is computed in, or not laid out evenly."""
-    steps = ix.delinearize(term, term_loops(frame.graph, p))
-    try:
-        element = factor(frame.graph, p, operand, index, steps, _Finder(frame, p.node, instead))
-    except _NotPlainError:
-        return None
-    value = frame.graph[p.node].inputs[operand]
-    own = frame.graph.type_of(value).dtype.compute
-    if not isinstance(element, Load) or element.dtype is not own:
+    it is computed in (of its own type, where it is asked for as `stored`), or not laid out evenly.
+    """
+    element = element_in_memory(frame, p, operand, index, term, instead, stored)
+    if element is None:
         return None
     found = ix.coefficients(element.index, (along.name, term.name))
     if found is None:
         return None
     (first, second), start = found
     return Panel(element.buffer, start, first, second)
+
+
+def element_in_memory(
+    frame: Frame, p: Contraction, operand: int, index: Index, term: Sym,
+    instead: Value | None = None, stored: bool = False,
+) -> Load | None:  # fmt: skip
+    """Where what an operand (or a value `instead` of it) contributes at a term lies. None where it
+    is not just memory of the type that it is computed in (its own type: `stored`)."""
+    steps = ix.delinearize(term, term_loops(frame.graph, p))
+    element = element_of_memory(frame, p, operand, index, steps, instead)
+    own = frame.graph.type_of(frame.graph[p.node].inputs[operand]).dtype
+    match element:
+        case Call(fn="cast", args=(Load() as load,)) if stored:
+            element = load
+    own = own if stored else own.compute
+    return element if isinstance(element, Load) and element.dtype is own else None
+
+
+def element_of_memory(
+    frame: Frame, p: Contraction, operand: int, index: Index, term: Index,
+    instead: Value | None = None,
+) -> Expr | None:  # fmt: skip
+    """The factor of an operand (or a value `instead` of it) at one term, given in the order of
+    `term_loops`, where it is made of memory alone; None where it is computed."""
+    try:
+        return factor(frame.graph, p, operand, index, term, _Finder(frame, p.node, instead))
+    except _NotPlainError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,22 @@ from collections.abc import Iterator
 from itertools import islice
 
 from autofuse.kernel.dialects import C
-from autofuse.kernel.ir import Fold, Kernel, Local, Loop, Stmt, TileProduct, statements
+from autofuse.kernel.ir import (
+    Fold,
+    Kernel,
+    Local,
+    Loop,
+    Stmt,
+    Stream,
+    TileProduct,
+    Transpose,
+    statements,
+)
 from autofuse.kernel.passes import C_PASSES, run_passes
 from autofuse.kernel.printer import Printer, signature
+from autofuse.kernel.render_dot import dot_text, is_dot
+from autofuse.kernel.render_lanes import lanes_text
+from autofuse.kernel.render_pairs import pairs_text
 from autofuse.kernel.render_tile import tile_text
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit
@@ -56,17 +69,36 @@ class _CPrinter(Printer):
         self.heap = on_heap(self.kernel)
         if not self.heap:
             yield from super().lines()
+            yield from self._past()
             return
         # Nobody here can be told that memory, once asked for, is not there.
         yield f"  char *const heap = aligned_alloc({ALIGNED}, {sum(self.heap.values())});"
         yield "  if (!heap) abort();"
         yield from super().lines()
+        yield from self._past()
         yield "  free(heap);"
+
+    def _past(self) -> Iterator[str]:
+        """What makes others see what was written past the cache."""
+        if any(_streams(s) for s in statements(self.kernel.body)):
+            yield "  af_streamed();"
 
     def stmt(self, stmt: Stmt, depth: int, in_lane: bool) -> Iterator[str]:
         if isinstance(stmt, TileProduct):
             width = VECTOR_BITS.of(LaunchConfig(self.kernel.facts)) // 8
-            yield from ("  " * depth + line for line in tile_text(stmt, self.text, width))
+            if stmt.lanes:
+                lines = lanes_text(stmt, self.text)
+            elif stmt.dtype is DType.BF16:
+                lines = pairs_text(stmt, self.text, width)
+            else:
+                lines = (dot_text if is_dot(stmt) else tile_text)(stmt, self.text, width)
+            yield from ("  " * depth + line for line in lines)
+        elif isinstance(stmt, Transpose):
+            places = (f"{p.buffer} + {self.text(p.start)}, {p.outer}"
+                      for p in (stmt.target, stmt.source))  # fmt: skip
+            counts = f"{self.text(stmt.rows)}, {self.text(stmt.extent)}"
+            arguments = f"{', '.join(places)}, {counts}, {int(stmt.stream)}"
+            yield f"{'  ' * depth}af_transpose_{stmt.dtype.itemsize}({arguments});"
         else:
             yield from super().stmt(stmt, depth, in_lane)
 
@@ -101,6 +133,10 @@ class _CPrinter(Printer):
 
     def _reductions(self, folds: tuple[Fold, ...]) -> str:
         return "".join(f" reduction({_OMP_FOLD[f.operator]}:{f.target.name})" for f in folds)
+
+
+def _streams(stmt: Stmt) -> bool:
+    return isinstance(stmt, Stream) or (isinstance(stmt, Transpose) and stmt.stream)
 
 
 def _vectorises(loop: Loop) -> bool:

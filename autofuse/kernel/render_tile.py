@@ -11,9 +11,15 @@ from dataclasses import dataclass
 
 from autofuse.kernel.dialects import C
 from autofuse.kernel.ir import Panel, TileProduct
-from autofuse.ops.scalar import Expr
+from autofuse.kernel.walk_ir import Walk
+from autofuse.ops.dtypes import DType
+from autofuse.ops.index import isub
+from autofuse.ops.scalar import Expr, Lit
 
 Text = Callable[[Expr], str]
+# Bytes of a line of the cache, and terms whose elements are asked for before they are needed.
+LINE, AHEAD = 64, 8
+ALWAYS = Lit(True, DType.BOOL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +38,80 @@ def tile_text(stmt: TileProduct, text: Text, vector_bytes: int) -> Iterator[str]
     for name, panel, const in (
         ("ta", stmt.left, "const "), ("tb", stmt.right, "const "), ("tc", stmt.target, ""),
     ):  # fmt: skip
-        yield f"  {const}{element} *const {name} = {panel.buffer} + {text(panel.start)};"
+        if name != "ta" or stmt.walk is None:
+            yield f"  {const}{element} *const {name} = {panel.buffer} + {text(panel.start)};"
     for r in range(stmt.rows):
         for v in parts:
             start = f"({v.type}){{0}}" if stmt.fresh else _vector_at("tc", stmt.target, r, v)
             yield f"  {v.type} c{r}_{v.first} = {start};"
-    yield f"  for (int64_t tk = 0; tk < {text(stmt.extent)}; tk++) {{"
-    for v in parts:
-        place = f"tb + {_scaled('tk', stmt.right.outer)} + {v.first}"
-        yield f"    const {v.type} b{v.first} = *(const {v.type}_u *)({place});"
-    for r in range(stmt.rows):
-        left = f"ta[{_scaled('tk', stmt.left.inner)} + {r * stmt.left.outer}]"
-        sums = " ".join(f"c{r}_{v.first} += a * b{v.first};" for v in parts)
-        yield f"    {{ const {element} a = {left}; {sums} }}"
-    yield "  }"
+    if stmt.walk is None:
+        lefts = [f"ta[{_scaled('tk', stmt.left.inner)} + {r * stmt.left.outer}]"
+                 for r in range(stmt.rows)]  # fmt: skip
+        yield from _terms(stmt, lefts, "tb", element, parts, text)
+    else:
+        yield from _taps(stmt, stmt.walk, element, parts, text)
     for r in range(stmt.rows):
         for v in parts:
             yield f"  {_vector_at('tc', stmt.target, r, v)} = c{r}_{v.first};"
     yield "}"
+
+
+def _terms(
+    stmt: TileProduct, lefts: list[str], right: str, element: str, parts: list[_Vector], text: Text
+) -> Iterator[str]:
+    """The loop over terms: `lefts` are the elements of its rows, or with a walk across columns the
+    addresses of the first ones."""
+    yield f"  for (int64_t tk = 0; tk < {text(stmt.extent)}; tk++) {{"
+    for v in parts:
+        place = f"{right} + {_scaled('tk', stmt.right.outer)} + {v.first}"
+        yield f"    const {v.type} b{v.first} = *(const {v.type}_u *)({place});"
+    if stmt.walk is not None and stmt.right.outer > stmt.columns:
+        yield from _asked_ahead(stmt, right)
+    for r, left in enumerate(lefts):
+        if stmt.walk is not None and stmt.walk.across:
+            for v in parts:
+                own = f"*(const {v.type}_u *)({left} + {v.first})"
+                yield f"    c{r}_{v.first} += {own} * b{v.first};"
+            continue
+        sums = " ".join(f"c{r}_{v.first} += a * b{v.first};" for v in parts)
+        yield f"    {{ const {element} a = {left}; {sums} }}"
+    yield "  }"
+
+
+def _asked_ahead(stmt: TileProduct, right: str) -> Iterator[str]:
+    """Rows of a right operand that lie far apart, which no processor fetches by itself."""
+    for first in range(0, stmt.columns, LINE // stmt.dtype.itemsize):
+        yield f"    __builtin_prefetch({right} + (tk + {AHEAD}) * {stmt.right.outer} + {first});"
+
+
+def _taps(
+    stmt: TileProduct, ways: Walk, element: str, parts: list[_Vector], text: Text
+) -> Iterator[str]:
+    """The loops over taps: where each row starts, and the loop over the terms that it has there."""
+    yield f"  const {element} *tw = tb;"
+    for sym, extent in ways.taps:
+        n = sym.name
+        yield f"  for (int64_t {n} = 0; {n} < {text(extent)}; {n}++) {{"
+    lefts = list[str]()
+    for r, (start, there) in enumerate(zip(ways.starts, ways.there, strict=True)):
+        apart = isub(start, ways.starts[0])
+        always = there == ways.there[0] == ALWAYS
+        if r and always and isinstance(apart, Lit):
+            lefts.append(f"ta0 + {apart.value}")
+            continue
+        place = f"{stmt.left.buffer} + {text(start)}"
+        if there != ALWAYS:
+            place = (
+                ways.zeros if isinstance(there, Lit) else f"{text(there)} ? {place} : {ways.zeros}"
+            )
+        yield f"  const {element} *const ta{r} = {place};"
+        lefts.append(f"ta{r}")
+    own = f" + {_scaled('tk', stmt.left.inner)}"
+    places = [left + own for left in lefts]
+    lefts = places if ways.across else [f"*({place})" for place in places]
+    yield from _terms(stmt, lefts, "tw", element, parts, text)
+    yield f"  tw += {text(stmt.extent)} * {stmt.right.outer};"
+    yield from ("  }" for _ in ways.taps)
 
 
 def _vectors(columns: int, lanes: int, element: str) -> list[_Vector]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
@@ -45,9 +46,10 @@ class ThreadPerElement:
         multiple."""
         self.unroll = unroll
         extents = self.form.parallel
-        nested = len(extents) > 1 and extents[-1] >= SHORT and not self._is_flat()
-        rows = math.prod(extents[:-1]) if nested else 1
-        width = extents[-1] if nested else math.prod(extents)
+        first = self._first_of_item()
+        nested = first > 0 and math.prod(extents[first:]) >= SHORT and not self._is_flat()
+        rows = math.prod(extents[:first]) if nested else 1
+        width = math.prod(extents[first:]) if nested else math.prod(extents)
         tile = max(1, min(tile, width))
         tiles = -(-width // tile)
         block = self.e.open("b", rows * tiles)
@@ -56,7 +58,8 @@ class ThreadPerElement:
         lane = self.e.open("l", tile)
         at = self.e.let_index(ix.iadd(start, lane), "i", width)
         if nested:
-            self.items = (*ix.delinearize(row, extents[:-1]), at)
+            inner = ix.delinearize(at, extents[first:])
+            self.items = (*ix.delinearize(row, extents[:first]), *inner)
         else:
             self.items = ix.delinearize(at, extents)
         self._work()
@@ -64,6 +67,17 @@ class ThreadPerElement:
         extent = ix.lit(tile) if width % tile == 0 else Call("min", (ix.lit(tile), left), DType.I64)
         self.e.close("lane", lane, extent)
         self.e.close("grid", block, ix.lit(rows * tiles))
+
+    def _first_of_item(self) -> int:
+        """The first of the last parallel axes that are numbered through as one: every value has all
+        of them, next to each other, or none."""
+        first, known = len(self.form.parallel) - 1, list(self.tags.values())
+        values = {v for n in self.form.nodes for v in (*self.graph[n].inputs, Value(n))}
+        while first > 0 and values <= self.tags.keys() and not self.carries:
+            if not all(_are_neighbours(tags, first - 1, first) for tags in known):
+                break
+            first -= 1
+        return first
 
     def _is_flat(self) -> bool:
         """Every access is at the item's own number, so axes need not be told apart."""
@@ -221,6 +235,13 @@ class ThreadPerElement:
             return found
 
         return read
+
+
+def _are_neighbours(tags: Tags, a: int, b: int) -> bool:
+    """Axis b comes right after axis a, or a value has neither."""
+    if any(not isinstance(t, int) and t & {a, b} for t in tags):
+        return False
+    return (a, b) in pairwise(tags) or not {a, b} & set(tags)
 
 
 def split(tags: Tags, index: Index) -> tuple[list[tuple[int, Expr]], Index]:

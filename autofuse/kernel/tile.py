@@ -12,13 +12,19 @@ from collections.abc import Mapping
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Local, Panel, statements
-from autofuse.kernel.tile_block import LANES, Scratch, TileBlock, TileRun, TileSettings
+from autofuse.kernel.tile_block import LANES, TileBlock
+from autofuse.kernel.tile_lanes import TileLanes
+from autofuse.kernel.tile_online import emit_online
+from autofuse.kernel.tile_parts import Scratch, TileRun, TileSettings
 from autofuse.kernel.tile_rows import emit_rows
-from autofuse.kernel.values import ElementSource, Frame
+from autofuse.kernel.tile_walk import copied_runs, walkers, whole_taps
+from autofuse.kernel.values import Frame
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load
-from autofuse.ops.spec import Index
 from autofuse.plan.forms import Form
+from autofuse.plan.online import online_under
+from autofuse.plan.packing import PackedOperand
+from autofuse.plan.parameters import BATCH_LANES, VECTOR_BITS
 from autofuse.plan.tiles import Contraction, Tiles
 from autofuse.plan.types import LaunchConfig
 
@@ -29,15 +35,22 @@ MOST_SCRATCH = 4 << 20
 def emit_tiles(
     graph: Graph, form: Form, tiles: Tiles, emitter: Emitter, frame: Frame,
     targets: dict[Value, str], launch: LaunchConfig,
+    packed: Mapping[int, tuple[str, PackedOperand]],
 ) -> None:  # fmt: skip
     """One segment in the tile schedule: the grid over blocks, and the work of each. `targets` names
-    the buffer of each output. Raises LoweringError where a block would keep more than MOST_SCRATCH
-    bytes."""
-    settings = TileSettings.of(launch)
-    block = TileBlock(graph, form, tiles, emitter, frame, targets, settings)
+    the buffer of each output, `packed` that of operands that are packed beforehand. Raises
+    LoweringError where a block would keep more than MOST_SCRATCH bytes."""
+    given = (graph, form, tiles, emitter, frame, targets, TileSettings.of(launch), packed)
+    along = TileLanes(*given).fit(VECTOR_BITS.of(launch)) if BATCH_LANES.of(launch) else None
+    online = online_under(graph, form, tiles, launch) if along is None else None
+    block = along or TileBlock(*given, turned=online is not None)
     before = len(emitter.body)
     with block.grid():
-        if tiles.columns:
+        if along is not None:
+            along.emit()
+        elif online is not None:
+            emit_online(block, online)
+        elif tiles.columns:
             _emit_columns(block)
         else:
             emit_rows(block)
@@ -50,15 +63,20 @@ def emit_tiles(
 def _emit_columns(b: TileBlock) -> None:
     """Every product of the block, and what follows it for each tile."""
     products = b.tiles.products
-    lefts = {p.node: b.left_in_memory(p) or b.packed_left(p) for p in products}
+    walking = dict(walkers(b))
+    lefts = {p.node: _left(b, p) for p in products if p.node not in walking}
     terms = {p.terms for p in products}
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0
+    # A pair of terms is in one block of them.
+    cut = whole_taps(cut + cut % 2, max(terms), walking.values())
     stride = -(-b.width // LANES) * LANES
     shared = {p.node: b.zeroed(p, stride) for p in products} if cut else {}
     with b.term_blocks(max(terms), cut) as (number, last):
         for panel in b.panels(b.first_column, b.columns, b.width):
             column = ix.iadd(b.first_column, panel.first)
-            rights = {p.node: b.right(p, column, panel.count, cut, number) for p in products}
+            rights = {
+                p.node: b.right(p, column, panel.count, cut, number, b.s.dot) for p in products
+            }
             padded = -(-panel.count // LANES) * LANES
             for tile in b.row_tiles():
                 places = dict(shared)
@@ -68,11 +86,24 @@ def _emit_columns(b: TileBlock) -> None:
                         buffer = b.e.local(b.dtype(p), tile.count * padded, "acc")
                         own = places[p.node] = Scratch(buffer, padded)
                     at = b.place(own, tile.first, panel.first) if cut else ix.lit(0)
+                    target, right = Panel(own.buffer, at, own.stride), rights[p.node]
+                    if p.node in walking:
+                        walker = walking[p.node]
+                        walker.multiply(tile, panel.count, target, right, column, cut, number)
+                        continue
                     left = b.left_panel(lefts[p.node], tile, cut, number)
-                    target = Panel(own.buffer, at, own.stride)
-                    b.multiply(p, tile, target, left, rights[p.node], cut, number)
+                    b.multiply(p, tile, target, left, right, cut, number)
                 with b.only(last):
                     _epilogue(b, tile, panel, places, shared)
+
+
+def _left(b: TileBlock, p: Contraction) -> Panel:
+    """The left operand of a block: as it lies, or in scratch where it is computed, or its terms
+    must be neighbours and are not."""
+    found = b.left_in_memory(p)
+    if found is not None and (found.inner == 1 or not b.s.dot):
+        return found
+    return copied_runs(b, p) or b.packed_left(p)
 
 
 def _epilogue(
@@ -89,9 +120,13 @@ def _epilogue(
     for p in b.tiles.products:
         own = places[p.node]
         at = ix.iadd(ix.imul(row, own.stride), lane)
+        element: Expr = Load(own.buffer, at, b.dtype(p))
         if p.node in shared:
             at = ix.iadd(at, b.place(own, tile.first, panel.first))
-        frame.sources[Value(p.node)] = _element(b, p, Load(own.buffer, at, b.dtype(p)), items)
+            # Read here: what is known before the loop over terms, as a single row's place is, would
+            # be read before it.
+            element = b.e.bind(Load(own.buffer, at, b.dtype(p)))
+        frame.sources[Value(p.node)] = b.element_at(p, element, items)
     for value in b.form.outputs:
         out = b.graph.type_of(value)
         index = tuple(items[t] for t in b.tags[value] if isinstance(t, int))
@@ -99,14 +134,3 @@ def _epilogue(
         b.e.store(b.targets[value], ix.linearize(index, out.shape), element)
     b.e.close("lane", lane, ix.lit(panel.count))
     b.e.close("serial", row, ix.lit(tile.count))
-
-
-def _element(b: TileBlock, p: Contraction, element: Expr, items: Index) -> ElementSource:
-    tags = b.tags[Value(p.node)]
-
-    def read(index: Index) -> Expr:
-        if any(i != items[t] for i, t in zip(index, tags, strict=True) if isinstance(t, int)):
-            raise LoweringError("a product is read at another item's index")
-        return element
-
-    return read

@@ -8,96 +8,55 @@ panels that are packed just before use, rows in tiles.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.emit import Emitter
+from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Panel, TileProduct
+from autofuse.kernel.pair_panels import PairPanel, pack_pairs
 from autofuse.kernel.panels import factor, matrix_of, symbol, term_loops
-from autofuse.kernel.values import Frame, Puller
+from autofuse.kernel.tile_parts import RightPanel, Scratch, TileRun, TileSettings
+from autofuse.kernel.values import ElementSource, Frame, Puller
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Sym
 from autofuse.ops.spec import Index
 from autofuse.plan.forms import Form
-from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, STAGE, TERM_BLOCK
+from autofuse.plan.packing import LANES as LANES
+from autofuse.plan.packing import PackedOperand, panel_width, tile_columns
 from autofuse.plan.tiles import Contraction, Tiles
-from autofuse.plan.types import LaunchConfig
-
-# Columns that the last panel of a product is filled up to.
-LANES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class TileSettings:
-    """What is chosen of a tile kernel: the register tile (columns of 4 bytes), the block of rows,
-    columns and terms (0: all), whether right operands are packed where they need not be, whether
-    rows are staged."""
-
-    rows: int
-    columns: int
-    row_block: int
-    column_block: int
-    term_block: int
-    pack: bool
-    stage: bool
-
-    @staticmethod
-    def of(launch: LaunchConfig) -> TileSettings:
-        rows, columns = str(launch.get(MICRO.name, MICRO.default)).split("x")
-        return TileSettings(
-            int(rows), int(columns), ROW_BLOCK.of(launch), COLUMN_BLOCK.of(launch),
-            TERM_BLOCK.of(launch), PACK.of(launch), STAGE.of(launch),
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class TileRun:
-    """A run of rows or columns of a block: the first of them in the block, and how many."""
-
-    first: Expr
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Scratch:
-    """Rows of a product in scratch: `stride` elements from one to the next."""
-
-    buffer: str
-    stride: int
-
-
-@dataclass(frozen=True, slots=True)
-class RightPanel:
-    """A panel of a right operand, and the columns that a tile of it has."""
-
-    panel: Panel
-    width: int
 
 
 class TileBlock:
     """One segment in the tile schedule, inside its grid loop. `targets` names the buffer of each
-    output."""
+    output, `packed` that of right operands that are packed beforehand, by product."""
 
     def __init__(
         self, graph: Graph, form: Form, tiles: Tiles, emitter: Emitter, frame: Frame,
         targets: dict[Value, str], settings: TileSettings,
+        packed: Mapping[int, tuple[str, PackedOperand]] | None = None, *, turned: bool = False,
     ) -> None:  # fmt: skip
         self.graph, self.form, self.tiles, self.e = graph, form, tiles, emitter
         self.base, self.targets, self.tags = frame, targets, dict(form.tags)
-        widest = max(self.dtype(p).itemsize for p in tiles.products)
-        self.s = s = replace(settings, columns=max(1, settings.columns * 4 // widest))
-        self.rows, self.columns = self._extent(tiles.rows), self._extent(tiles.columns)
-        # Blocks of one height, as far as tiles allow.
-        blocks = -(-self.rows // max(s.row_block // s.rows * s.rows, s.rows))
-        self.height = -(-self.rows // (blocks * s.rows)) * s.rows
+        self.packed = packed or {}
+        columns = tile_columns(graph, tiles.products, settings.columns)
+        self.s = s = replace(settings, columns=columns)
+        self.rows = self._extent(tiles.rows)
+        self.columns = self._extent(tiles.columns) // tiles.groups
+        # Blocks of one height, as far as tiles allow (`turned`: rows are the columns of tiles).
+        unit = s.columns if turned else s.rows
+        blocks = -(-self.rows // max(s.row_block // unit * unit, unit))
+        self.height = -(-self.rows // (blocks * unit)) * unit
         wide = min(s.column_block or self.columns, self.columns)
         self.width = min(-(-wide // s.columns) * s.columns, self.columns)
         self.batch: dict[int, Expr] = {}
+        self.matrix: Expr = ix.lit(0)
         # Terms that products need where a mask leaves out the rest, in the present block.
         self.needed_terms: dict[int, Expr] = {}
+        # The group that the present block's columns belong to.
+        self.group: Expr = ix.lit(0)
         self.first_row: Expr = ix.lit(0)
         self.first_column: Expr = ix.lit(0)
 
@@ -105,9 +64,13 @@ class TileBlock:
     def grid(self) -> Iterator[None]:
         """The grid over blocks."""
         high, broad = -(-self.rows // self.height), -(-self.columns // self.width)
-        batches = self._extent(self.tiles.batch)
+        groups = self.tiles.groups
+        batches = self._extent(self.tiles.batch) * groups
         block = self.e.open("b", batches * high * broad)
-        self._place_batch(self.e.let_index(ix.idiv(block, high * broad), "z", batches))
+        batch = self.e.let_index(ix.idiv(block, high * broad), "z", batches)
+        if groups > 1:
+            self.group = self.e.let_index(ix.imod(batch, groups), "g", groups)
+        self.place_batch(ix.idiv(batch, groups))
         row = self.e.let_index(ix.imod(ix.idiv(block, broad), high), "y", high)
         column = self.e.let_index(ix.imod(block, broad), "x", broad)
         self.first_row, self.first_column = ix.imul(row, self.height), ix.imul(column, self.width)
@@ -117,15 +80,26 @@ class TileBlock:
     def _extent(self, axes: tuple[int, ...]) -> int:
         return math.prod(self.form.parallel[a] for a in axes)
 
-    def _place_batch(self, number: Expr) -> None:
+    @contextmanager
+    def matrices(self, count: int) -> Iterator[Expr]:
+        """A grid over `count` pieces that are not blocks of rows."""
+        block = self.e.open("b", count)
+        yield block
+        self.e.close("grid", block, ix.lit(count))
+
+    def place_batch(self, number: Expr) -> None:
+        """From here on the batch is its matrix `number`."""
+        self.matrix = number
         extents = tuple(self.form.parallel[a] for a in self.tiles.batch)
         at = ix.delinearize(number, extents)
         named = (self.e.let_index(i, "z", n) for i, n in zip(at, extents, strict=True))
         self.batch = dict(zip(self.tiles.batch, named, strict=True))
 
     def items(self, row: Expr, column: Expr | None = None) -> Index:
-        """The item in a row and, where they are parallel, a column of the whole."""
+        """The item in a row and, where they are parallel, a column of the whole (of its group)."""
         place = dict(self.batch)
+        if column is not None:
+            column = ix.iadd(ix.imul(self.group, self.columns), column)
         for axes, number in ((self.tiles.rows, row), (self.tiles.columns, column)):
             if axes and number is not None:
                 extents = tuple(self.form.parallel[a] for a in axes)
@@ -133,10 +107,14 @@ class TileBlock:
         return tuple(place.get(a, ix.lit(0)) for a in range(len(self.form.parallel)))
 
     def out_index(self, p: Contraction, row: Expr, column: Expr) -> Index:
-        """The element of a product in a row of the whole and a column of its own."""
+        """The element of a product in a row of the whole and a column of its own (group)."""
+        return self.index_at(p, self.items(row), column)
+
+    def index_at(self, p: Contraction, items: Index, column: Expr) -> Index:
+        """The element of a product at an item, in a column of its own (group)."""
         tags, out = self.tags[Value(p.node)], self.graph.type_of(Value(p.node))
-        items = self.items(row)
         extents = tuple(out.shape[a] for a in p.columns)
+        column = ix.iadd(ix.imul(self.group, p.width), column)
         own = dict(zip(p.columns, ix.delinearize(column, extents), strict=True))
         return tuple(
             own[a] if a in own else items[t] if isinstance(t, int) else ix.lit(0)
@@ -151,6 +129,27 @@ class TileBlock:
 
     def dtype(self, p: Contraction) -> DType:
         return self.graph.type_of(Value(p.node)).dtype.compute
+
+    def element_at(self, p: Contraction, element: Expr, items: Index) -> ElementSource:
+        """A product that is known at one item, and asked for nowhere else."""
+        tags = self.tags[Value(p.node)]
+
+        def read(index: Index) -> Expr:
+            if any(i != items[t] for i, t in zip(index, tags, strict=True) if isinstance(t, int)):
+                raise LoweringError("a product is read at another item's index")
+            return element
+
+        return read
+
+    def paired(self, p: Contraction) -> bool:
+        """Whether factors of a product stay bf16, and are multiplied in pairs of terms."""
+        inputs = self.graph[p.node].inputs[:2]
+        narrow = all(self.graph.type_of(v).dtype is DType.BF16 for v in inputs)
+        return self.s.pairs and narrow and bool(self.tiles.columns)
+
+    def factor_dtype(self, p: Contraction) -> DType:
+        """What factors of a product are multiplied as."""
+        return DType.BF16 if self.paired(p) else self.dtype(p)
 
     def place(self, own: Scratch, row: Expr, column: Expr) -> Expr:
         return ix.iadd(ix.imul(row, own.stride), column)
@@ -243,7 +242,7 @@ class TileBlock:
     ) -> None:  # fmt: skip
         """One register tile: sums go on where terms come in several blocks."""
         rows, columns, terms = tile.count, right.width, self._terms(p, cut, number)
-        dtype, fresh = self.dtype(p), not cut
+        dtype, fresh = self.factor_dtype(p), not cut
         self.e.put(TileProduct(rows, columns, terms, target, left, right.panel, dtype, fresh))
 
     def left_in_memory(self, p: Contraction, instead: Value | None = None) -> Panel | None:
@@ -251,8 +250,9 @@ class TileBlock:
         where it lies in memory."""
         row, term = symbol("row", self.rows), symbol("term", p.terms)
         index = self.out_index(p, row, ix.lit(0))
-        found = matrix_of(self.base, p, p.left, index, row, term, instead)
-        if found is None:
+        pairs = self.paired(p)
+        found = matrix_of(self.base, p, p.left, index, row, term, instead, stored=pairs)
+        if found is None or (pairs and found.inner != 1):
             return None
         return replace(found, start=ix.iadd(found.start, ix.imul(self.first_row, found.outer)))
 
@@ -270,14 +270,16 @@ class TileBlock:
 
     def packed_left(self, p: Contraction) -> Panel:
         """A left operand that is computed element by element, in scratch."""
-        buffer = self.e.local(self.dtype(p), self.height * p.terms, "left")
+        dtype = self.factor_dtype(p)
+        buffer = self.e.local(dtype, self.height * p.terms, "left")
         with self.each_row() as (row, at_row):
             frame = Frame(self.graph, self.e, dict(self.base.sources))
             index, pull = self.out_index(p, at_row, ix.lit(0)), Puller(frame, p.node, frame.pull)
 
             def pack(at: Index, number: Expr) -> None:
                 element = factor(self.graph, p, p.left, index, at, pull)
-                self.e.store(buffer, ix.iadd(ix.imul(row, p.terms), number), element)
+                place = ix.iadd(ix.imul(row, p.terms), number)
+                self.e.store(buffer, place, narrow(element, dtype))
 
             self._walk_terms(p, pack)
         return Panel(buffer, ix.lit(0), p.terms, 1)
@@ -295,25 +297,70 @@ class TileBlock:
         for sym, extent in reversed(opened):
             self.e.close("serial", sym, ix.lit(extent))
 
-    def right(self, p: Contraction, column: Expr, count: int, cut: int, number: Expr) -> RightPanel:
-        """The right operand of one panel: as it lies, or packed, the last one filled up."""
-        if self.s.pack or count < self.s.columns:
-            return self._packed(p, column, count, cut, number)
+    def right_in_memory(self, p: Contraction) -> Panel | None:
+        """The right operand over columns and terms, where it lies in memory."""
         width, term = symbol("column", p.width), symbol("term", p.terms)
-        index = self.out_index(p, ix.lit(0), width)
-        found = matrix_of(self.base, p, p.right, index, width, term)
-        if found is None or found.outer != 1:
+        return matrix_of(self.base, p, p.right, self.out_index(p, ix.lit(0), width), width, term)
+
+    def right(
+        self, p: Contraction, column: Expr, count: int, cut: int, number: Expr, dot: bool = False
+    ) -> RightPanel:
+        """The right operand of one panel: as it lies, or packed, the last one filled up. With `dot`
+        it may lie term by term."""
+        if p.node in self.packed:
+            return self._beforehand(p, column, count, cut, number)
+        if self.paired(p):
+            padded = -(-count // LANES) * LANES
+
+            def place(lane: Expr) -> Index:
+                at = self.e.let_index(ix.iadd(column, lane), "n", p.width)
+                return self.out_index(p, ix.lit(0), at)
+
+            first, terms = ix.imul(number, cut), self._terms(p, cut, number)
+            wanted = PairPanel(count, padded, place, first, terms, cut or p.terms)
+            return RightPanel(pack_pairs(self.base, p, wanted), padded)
+        if not dot and (self.s.pack or count < self.s.columns):
             return self._packed(p, column, count, cut, number)
-        first = ix.imul(ix.imul(number, cut), found.inner)
-        start = ix.iadd(ix.iadd(found.start, column), first)
-        return RightPanel(Panel(found.buffer, start, found.inner), count)
+        lying = self.lying_right(p, column, count, cut, number, dot)
+        return lying or self._packed(p, column, count, cut, number)
+
+    def lying_right(
+        self, p: Contraction, column: Expr, count: int, cut: int, number: Expr, dot: bool = False
+    ) -> RightPanel | None:
+        """A panel of the right operand where it lies in memory, columns (`dot`: terms) next to each
+        other."""
+        found = self.right_in_memory(p)
+        if found is None or (found.inner if dot else found.outer) != 1:
+            return None
+        first = ix.iadd(ix.imul(column, found.outer), ix.imul(ix.imul(number, cut), found.inner))
+        panel = Panel(found.buffer, ix.iadd(found.start, first), found.inner, found.outer)
+        return RightPanel(panel, count)
 
     def _packed(
         self, p: Contraction, column: Expr, count: int, cut: int, number: Expr
     ) -> RightPanel:
+        padded = panel_width(count, self.s.columns)
+        buffer = self.e.local(self.dtype(p), (cut or p.terms) * padded, "panel")
+        self.fill(p, buffer, ix.lit(0), column, count, padded, cut, number)
+        return RightPanel(Panel(buffer, ix.lit(0), padded), padded)
+
+    def _beforehand(
+        self, p: Contraction, column: Expr, count: int, cut: int, number: Expr
+    ) -> RightPanel:
+        """A panel that was packed by a kernel of its own (`pack_panels.py`)."""
+        buffer, packed = self.packed[p.node]
+        width = packed.columns if count == packed.columns else packed.last
+        start = packed.start(self.matrix, column)
+        start = ix.iadd(start, ix.imul(number, cut * width))
+        return RightPanel(Panel(buffer, start, width), width)
+
+    def fill(
+        self, p: Contraction, buffer: str, begin: Expr, column: Expr, count: int, padded: int,
+        cut: int = 0, number: Expr = ix.lit(0),  # noqa: B008 - frozen
+    ) -> None:  # fmt: skip
+        """Copy the terms of a block of `count` columns of the right operand into a buffer, from
+        `begin` on, each with zeros up to `padded` columns."""
         dtype = self.dtype(p)
-        padded = -(-count // LANES) * LANES
-        buffer = self.e.local(dtype, (cut or p.terms) * padded, "panel")
         frame = Frame(self.graph, self.e, dict(self.base.sources))
         step = self.e.open("k", cut or p.terms)
         term = self.e.let_index(ix.iadd(ix.imul(number, cut), step), "t", p.terms)
@@ -322,7 +369,7 @@ class TileBlock:
         place = self.e.let_index(ix.iadd(column, lane), "n", p.width)
         index = self.out_index(p, ix.lit(0), place)
         element = factor(self.graph, p, p.right, index, at, Puller(frame, p.node, frame.pull))
-        start = ix.imul(step, padded)
+        start = ix.iadd(begin, ix.imul(step, padded))
         self.e.store(buffer, ix.iadd(start, lane), element)
         self.e.close("lane", lane, ix.lit(count))
         if padded > count:
@@ -330,4 +377,3 @@ class TileBlock:
             self.e.store(buffer, ix.iadd(start, ix.iadd(lane, ix.lit(count))), Lit(0.0, dtype))
             self.e.close("lane", lane, ix.lit(padded - count))
         self.e.close("serial", step, self._terms(p, cut, number))
-        return RightPanel(Panel(buffer, ix.lit(0), padded), padded)

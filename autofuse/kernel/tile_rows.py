@@ -1,10 +1,9 @@
 """Tile form where columns are local to a row: whole rows of products stay in scratch, and what
 happens between products is done row by row, as in the block-per-row schedule.
 
-Rows that are only scaled, each by one number, before they are multiplied again are scaled
-afterwards: sum of (e[k] / s) * v[k] is sum of e[k] * v[k], over s. So softmax and product need no
-pass for the quotient, and a norm is multiplied before its statistics are known. (This is what is
-left of separability, of RedFuser's condition for one pass, where the first reduction is over.)
+Rows that are only scaled before they are multiplied again are scaled afterwards
+(`plan/scalings.py`). This is what is left of separability (`plan/online.py`) where the first
+reduction is over.
 """
 
 from __future__ import annotations
@@ -16,49 +15,46 @@ from autofuse.graph.types import Graph, Value
 from autofuse.kernel.block_per_row import BlockPerRow
 from autofuse.kernel.ir import Panel
 from autofuse.kernel.panels import column_number, left_index, symbol
-from autofuse.kernel.tile_block import LANES, Scratch, TileBlock, TileRun
-from autofuse.kernel.values import ElementSource, Frame
+from autofuse.kernel.tile_block import LANES, TileBlock
+from autofuse.kernel.tile_parts import Scratch, TileRun
+from autofuse.kernel.values import ElementSource, Frame, everywhere, through
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load, Sym
-from autofuse.ops.spec import Family, Index, Motion
+from autofuse.ops.spec import Family, Index
 from autofuse.plan.forms import LOCAL, Tag, Tags, join
 from autofuse.plan.masks import reach_of
+from autofuse.plan.scalings import Scaling, core_of, scalings
 from autofuse.plan.tiles import Contraction
 
 
-@dataclass(frozen=True, slots=True)
-class _Scaling:
-    """A node that scales whole rows by one number each: which operand it scales, by what."""
-
-    node: int
-    operand: int
-    scaled: Value
-    factor: Value
-
-
 @dataclass
-class _Rows:
+class KeptRows:
     """What is in scratch so far: rows of products with the scalings that are still due, and one
     number a row of reductions; of values that a mask cuts short how many columns there are."""
 
     products: dict[int, Scratch] = field(default_factory=dict)
-    due: dict[int, tuple[_Scaling, ...]] = field(default_factory=dict)
+    due: dict[int, tuple[Scaling, ...]] = field(default_factory=dict)
     totals: dict[Value, str] = field(default_factory=dict)
     reach: dict[Value, Expr] = field(default_factory=dict)
 
 
 def emit_rows(b: TileBlock) -> None:
     """Products one after another, each for all rows of the block; then the rest, row by row."""
-    done = _Rows()
+    done = KeptRows()
     for p in b.tiles.products:
         left = _left(b, p, done)
         done.products[p.node] = _whole_rows(b, p, left, done)
+    emit_rest(b, done)
+
+
+def emit_rest(b: TileBlock, done: KeptRows) -> None:
+    """What follows the products, row by row."""
     with b.each_row() as (row, at_row):
         outputs = b.form.outputs
         _program(b, done, row, at_row, outputs).emit_row(b.items(at_row), b.s.stage)
 
 
-def _whole_rows(b: TileBlock, p: Contraction, left: Panel, done: _Rows) -> Scratch:
+def _whole_rows(b: TileBlock, p: Contraction, left: Panel, done: KeptRows) -> Scratch:
     """All columns of a product for the rows of the block."""
     stride = -(-p.width // LANES) * LANES
     cut = b.s.term_block if b.s.term_block < p.terms and p.node not in b.needed_terms else 0
@@ -77,7 +73,7 @@ def _whole_rows(b: TileBlock, p: Contraction, left: Panel, done: _Rows) -> Scrat
     return own
 
 
-def _panels(b: TileBlock, p: Contraction, done: _Rows) -> Iterator[TileRun]:
+def _panels(b: TileBlock, p: Contraction, done: KeptRows) -> Iterator[TileRun]:
     """The panels of a product that some row of the block needs."""
     reach = reach_of(b.graph, b.form, b.tiles, p)
     if reach is None:
@@ -91,7 +87,7 @@ def _panels(b: TileBlock, p: Contraction, done: _Rows) -> Iterator[TileRun]:
     yield from b.panels_up_to(p, panels)
 
 
-def _left(b: TileBlock, p: Contraction, done: _Rows) -> Panel:
+def _left(b: TileBlock, p: Contraction, done: KeptRows) -> Panel:
     """The left operand: where it lies, or computed into scratch with every total that its rows are
     to be scaled by."""
     value = b.graph[p.node].inputs[p.left]
@@ -101,11 +97,8 @@ def _left(b: TileBlock, p: Contraction, done: _Rows) -> Panel:
     tags = _left_tags(b, p)
     if tags is None:
         return b.left_in_memory(p) or b.packed_left(p)
-    due = _scalings(b, value, tags)
-    scaled = {Value(s.node): s.scaled for s in due}
-    core = value
-    while core in scaled:
-        core = scaled[core]
+    due = scalings(b.graph, b.form, value, tags)
+    core = core_of(value, due)
     found = b.left_in_memory(p, core)
     wanted = () if found is not None else (core,)
     totals = _totals(b, done, (*wanted, *(s.factor for s in due)))
@@ -123,7 +116,7 @@ def _left(b: TileBlock, p: Contraction, done: _Rows) -> Panel:
     return found or Panel(buffer, ix.lit(0), p.terms, 1)
 
 
-def _totals(b: TileBlock, done: _Rows, values: Iterable[Value]) -> list[Value]:
+def _totals(b: TileBlock, done: KeptRows, values: Iterable[Value]) -> list[Value]:
     """Reductions to one number a row that some values depend on and that are not in scratch."""
     found: list[Value] = []
     for n in _needed(b.graph, b.form.nodes, values, set(done.products)):
@@ -135,9 +128,9 @@ def _totals(b: TileBlock, done: _Rows, values: Iterable[Value]) -> list[Value]:
 
 
 def _program(
-    b: TileBlock, done: _Rows, row: Sym, at_row: Expr, outputs: tuple[Value, ...],
+    b: TileBlock, done: KeptRows, row: Sym, at_row: Expr, outputs: tuple[Value, ...],
     kept: Mapping[Value, tuple[str, Expr]] | None = None, tags: Mapping[Value, Tags] | None = None,
-    unscaled: Iterable[_Scaling] = (),
+    unscaled: Iterable[Scaling] = (),
 ) -> BlockPerRow:  # fmt: skip
     """What is to be done for one row of the block, given what is in scratch. Of `kept` outputs the
     row goes to scratch; nodes of `unscaled` pass on what they would scale."""
@@ -147,9 +140,9 @@ def _program(
             frame.sources[Value(p.node)] = _element(b, p, done, frame, row, at_row)
     for total, buffer in done.totals.items():
         dtype = b.graph.type_of(total).dtype.compute
-        frame.sources[total] = _constant(Load(buffer, row, dtype))
+        frame.sources[total] = everywhere(Load(buffer, row, dtype))
     for scaling in unscaled:
-        frame.sources[Value(scaling.node)] = _through(frame, scaling.scaled)
+        frame.sources[Value(scaling.node)] = through(frame, scaling.scaled)
     have = {*done.products, *(t.node for t in done.totals)}
     own = replace(
         b.form,
@@ -161,16 +154,8 @@ def _program(
     return BlockPerRow(b.graph, own, b.e, frame, b.targets, kept, done.reach)
 
 
-def _constant(value: Expr) -> ElementSource:
-    return lambda _: value
-
-
-def _through(frame: Frame, value: Value) -> ElementSource:
-    return lambda index: frame.pull(value, index)
-
-
 def _element(
-    b: TileBlock, p: Contraction, done: _Rows, frame: Frame, row: Sym, at_row: Expr
+    b: TileBlock, p: Contraction, done: KeptRows, frame: Frame, row: Sym, at_row: Expr
 ) -> ElementSource:
     """An element of a product, scaled as far as that is still due."""
     call, dtype, own = b.graph.call(p.node), b.dtype(p), done.products[p.node]
@@ -188,7 +173,7 @@ def _element(
     return read
 
 
-def _scaled(b: TileBlock, scaling: _Scaling, element: Expr, factor: Expr) -> Expr:
+def _scaled(b: TileBlock, scaling: Scaling, element: Expr, factor: Expr) -> Expr:
     """What a scaling makes of one element."""
     body = b.graph[scaling.node].spec.body
     assert body is not None
@@ -220,33 +205,6 @@ def _left_tags(b: TileBlock, p: Contraction) -> Tags | None:
     at = left_index(b.graph, p, marks, terms)
     names: dict[Expr, Tag] = {**dict(zip(marks, own, strict=True)), **dict.fromkeys(terms, LOCAL)}
     return tuple(names[i] for i in at) if all(i in names for i in at) else None
-
-
-def _scalings(b: TileBlock, value: Value, tags: Tags) -> tuple[_Scaling, ...]:
-    """The scalings of whole rows that `value` ends with, the last one first."""
-    node, inside = b.graph[value.node], set(b.form.nodes)
-    users = [u for u in b.graph.users[value.node] if u in inside]
-    if value.node not in inside or len(users) != 1 or value in b.form.outputs:
-        return ()
-    found: list[_Scaling] = []
-    for operand in node.spec.proportional:
-        scaled, factor = node.inputs[operand], node.inputs[1 - operand]
-        if _is_per_row(b, factor, tags):
-            return (
-                _Scaling(value.node, operand, scaled, factor),
-                *_scalings(b, scaled, tags),
-            )
-        found += _scalings(b, scaled, tags)
-    return tuple(found)
-
-
-def _is_per_row(b: TileBlock, value: Value, tags: Tags) -> bool:
-    """Whether a value is one number a row, repeated along what is local to the row."""
-    node = b.graph[value.node]
-    if node.spec.motion is not Motion.REPEAT or node.spec.axes is None:
-        return False
-    (mapping,) = node.spec.axes(b.graph.call(value.node))
-    return all(mapping[a] is None for a, t in enumerate(tags) if not isinstance(t, int))
 
 
 def _needed(

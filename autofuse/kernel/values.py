@@ -208,6 +208,16 @@ class Puller:
         return self.frame.e.let(value)
 
 
+def everywhere(value: Expr) -> ElementSource:
+    """The same number wherever it is asked for."""
+    return lambda _: value
+
+
+def through(frame: Frame, value: Value) -> ElementSource:
+    """The element of another value of the same shape."""
+    return lambda index: frame.pull(value, index)
+
+
 def memory(name: str, shape: tuple[int, ...], dtype: DType) -> ElementSource:
     """Elements of a global buffer."""
 

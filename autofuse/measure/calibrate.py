@@ -41,7 +41,12 @@ _SPECIALS = (
     ("tanhf(x)", 20.0),
     ("erff(x)", 20.0),
 )
-_COPY, _SUM, _CHEAP, _EMPTY, _SPECIAL = range(5)
+_COPY, _SUM, _CHEAP, _EMPTY, _WIDE, _NARROW, _SPECIAL = range(7)
+# Operations that one step of the chains of each class does: 12 chains of multiply-adds.
+_CHEAP_OPS, _WIDE_OPS, _NARROW_OPS = 2 * 12 * 16, 2 * 12 * 8, 2 * 12 * 32
+# A processor that multiplies tiles does so many times the multiply-adds of its vectors (Intel's
+# TDPBF16PS: 16 x 16 x 32 in 16 cycles, against twice 32 a cycle); generated code may get there.
+_TILES_FACTOR = 8.0
 
 # Threads work on parts of their own for all repetitions: waiting for each other is not counted.
 _TEXT = """
@@ -67,6 +72,40 @@ static void cheap(float *restrict b, int64_t n) {
   }
   for (int j = 0; j < 12; j++) for (int l = 0; l < 16; l++) b[l] += x[j][l];
 }
+typedef double wide_lanes __attribute__((vector_size(64)));
+static void wide(float *restrict b, int64_t n) {
+  wide_lanes x[12];
+  for (int j = 0; j < 12; j++) for (int l = 0; l < 8; l++) x[j][l] = b[l] + j;
+  for (int64_t i = 0; i < n; i++) {
+    #pragma GCC unroll 12
+    for (int j = 0; j < 12; j++) x[j] = x[j] * 0.999 + 0.001;
+  }
+  for (int j = 0; j < 12; j++) for (int l = 0; l < 8; l++) b[l] += (float)x[j][l];
+}
+/* Pairs of 16-bit factors, where there is an instruction for them; else nothing is done. */
+static int narrow(float *restrict b, int64_t n) {
+#ifdef __AVX512BF16__
+  __m512 x[12];
+  for (int j = 0; j < 12; j++) x[j] = _mm512_set1_ps(b[0] + j);
+  const __m512bh f = (__m512bh)_mm512_set1_epi16(0x3c00);
+  for (int64_t i = 0; i < n; i++) {
+    #pragma GCC unroll 12
+    for (int j = 0; j < 12; j++) x[j] = _mm512_dpbf16_ps(x[j], f, f);
+  }
+  for (int j = 0; j < 12; j++) b[j] += _mm512_reduce_add_ps(x[j]);
+  return 1;
+#else
+  (void)b; (void)n;
+  return 0;
+#endif
+}
+static int has_tiles(void) {
+#ifdef __AMX_BF16__
+  return 1;
+#else
+  return 0;
+#endif
+}
 @SPECIALS@
 static void work(const int64_t *q, const float *a, float *b, int64_t n) {
   for (int64_t r = 0; r < q[2]; r++) {
@@ -74,6 +113,8 @@ static void work(const int64_t *q, const float *a, float *b, int64_t n) {
       case 0: copy(a, b, n); break;
       case 1: b[0] += sum(a, n); break;
       case 2: cheap(b, n); break;
+      case 4: wide(b, n); break;
+      case 5: (void)narrow(b, n); break;
       @CASES@
     }
     MEMORY;
@@ -85,6 +126,7 @@ int32_t af_calibrate(void **buffers, void *workspace, void **blas) {
   const int t = (int)q[3];
   const int64_t n = q[1] / t / 16 * 16;
   (void)workspace; (void)blas;
+  if (q[0] < 0) return narrow(b, 0) + 2 * has_tiles();
   if (q[0] == 3) {
     for (int64_t r = 0; r < q[2]; r++) {
       if (t > 1) {
@@ -114,7 +156,8 @@ def _text() -> str:
     ]
     cases = [f"case {_SPECIAL + k}: special{k}(a, b, n); break;" for k in range(len(_SPECIALS))]
     text = _TEXT.replace("@SPECIALS@", "\n".join(bodies))
-    return C.prelude + text.replace("@CASES@", "\n      ".join(cases))
+    intrinsics = "#ifdef __AVX512BF16__\n#include <immintrin.h>\n#endif\n"
+    return intrinsics + C.prelude + text.replace("@CASES@", "\n      ".join(cases))
 
 
 class _Device:
@@ -131,12 +174,20 @@ class _Device:
         self._entry.argtypes = [ctypes.c_void_p] * 3
         self._memory = [np.ones(largest // 8 + 4096, np.float32) for _ in range(2)]
 
+    def narrow_units(self) -> tuple[bool, bool]:
+        """Whether there are vector instructions and tiles for products of 16-bit floats."""
+        query = np.array([-1, 0, 1, 1], np.int64)
+        found = self._entry((ctypes.c_void_p * 3)(*self._addresses(query)), None, None)
+        return bool(found & 1), bool(found & 2)
+
+    def _addresses(self, query: np.ndarray) -> list[int]:
+        return [query.ctypes.data, *(m.ctypes.data for m in self._memory)]
+
     def best_s(self, what: int, n: int, threads: int, guess_s: float) -> float:
         """Seconds of one run at best, repeated so often that the clock does not matter."""
         repeat = max(1, int(2e-4 / max(guess_s, 1e-9)))
         query = np.array([what, n, repeat, threads], np.int64)
-        addresses = [query.ctypes.data, *(m.ctypes.data for m in self._memory)]
-        table = (ctypes.c_void_p * 3)(*addresses)
+        table = (ctypes.c_void_p * 3)(*self._addresses(query))
         return best_of(lambda: self._entry(table, None, None)) / repeat
 
 
@@ -175,7 +226,13 @@ def _measured(device: _Device, threads: int, far: int, cache: int) -> Calibratio
         rates[k] = max(rates[k], rates[k + 1], beyond)
     rates[-1] = max(rates[-1], beyond)
     n = 4096 * threads
-    cheap = 2.0 * 12 * 16 * n / device.best_s(_CHEAP, n, threads, 1e-5) / 1e9
+    cheap, wide, narrow = (
+        operations * n / device.best_s(what, n, threads, 1e-5) / 1e9
+        for what, operations in (
+            (_CHEAP, _CHEAP_OPS), (_WIDE, _WIDE_OPS), (_NARROW, _NARROW_OPS),
+        )
+    )  # fmt: skip
+    has_vectors, has_tiles = device.narrow_units()
     special = max(
         flops * n / device.best_s(_SPECIAL + k, n, threads, 1e-6) / 1e9
         for k, (_, flops) in enumerate(_SPECIALS)
@@ -185,7 +242,11 @@ def _measured(device: _Device, threads: int, far: int, cache: int) -> Calibratio
     launch = min(launch, LAUNCH_MOST_US)
     gemm = _gemm_gflops() * threads
     tiers = tuple(zip(TIERS, rates, strict=True))
-    return Calibration(launch, beyond, cheap, special, max(gemm, cheap), rates[0], cache, tiers)
+    found = Calibration(launch, beyond, cheap, special, max(gemm, cheap), rates[0], cache, tiers)
+    narrow = max(narrow if has_vectors else 0.0, found.contraction)
+    return replace(
+        found, wide=wide, narrow=narrow * (_TILES_FACTOR if has_tiles else 1.0), library=gemm
+    )
 
 
 def _bandwidth(device: _Device, nbytes: int, threads: int) -> float:
@@ -227,6 +288,8 @@ def _at_least(many: Calibration, one: Calibration, count: int) -> Calibration:
         cheap=max(many.cheap, one.cheap * count),
         special=max(many.special, one.special * count),
         contraction=max(many.contraction, one.contraction * count),
+        wide=max(many.wide, one.wide * count),
+        narrow=max(many.narrow, one.narrow * count),
         cached_gbytes_per_s=max(many.cached_gbytes_per_s, one.cached_gbytes_per_s * count),
         tiers=tuple((size, max(a, b * count)) for (size, a), (_, b) in pairs),
     )

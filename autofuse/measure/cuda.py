@@ -105,20 +105,23 @@ class CudaDevice:
         self.batched = nbytes / (self.target.bandwidth * 1e3) < SHORT_US
 
     def load(self, artifact: CudaArtifact) -> CudaPlan:
-        return CudaPlan(artifact, self.driver)
+        loaded = CudaPlan(artifact, self.driver)
+        if artifact.binding.bound:
+            loaded.bind_constants(artifact.binding.chosen(self.inputs))
+        return loaded
 
-    @property
-    def addresses(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Of inputs and outputs."""
+    def addresses(self, loaded: CudaPlan) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Of inputs that each call is given, and of outputs."""
         found = tuple(self.driver.pointer(window) + GUARD_BYTES for _, window in self.outputs)
-        return tuple(map(self.driver.pointer, self.inputs)), found
+        given = loaded.artifact.binding.free(self.inputs)
+        return tuple(map(self.driver.pointer, given)), found
 
     def run(self, loaded: CudaPlan) -> tuple[Arrays, Arrays, bool]:
         def work() -> tuple[Arrays, Arrays, bool]:
             for guarded, window in self.outputs:
                 guarded.arm()
                 self.driver.assign(window, guarded.window)
-            loaded.graph(*self.addresses).launch(self.stream)
+            loaded.graph(*self.addresses(loaded)).launch(self.stream)
             for guarded, window in self.outputs:
                 self.driver.download(window, guarded.window)
             inputs = tuple(map(self.driver.download, self.inputs))
@@ -179,7 +182,7 @@ class CudaDevice:
         return self._guarded(lambda: self._watch(loaded, sampling))
 
     def _watch(self, loaded: CudaPlan, sampling: Sampling) -> CudaWatch:
-        inputs, outputs = self.addresses
+        inputs, outputs = self.addresses(loaded)
         calls = loaded.calls(inputs, outputs)
         cold = sampling.cache == "cold"
         if sampling.mode == "eager":
@@ -216,7 +219,7 @@ class CudaDevice:
         def work() -> np.ndarray:
             parts = [
                 (owner, self._segment(loaded, calls))
-                for owner, calls in loaded.segments(*self.addresses)
+                for owner, calls in loaded.segments(*self.addresses(loaded))
                 if calls
             ]
             queued = self.queueing_us(_all([issue for _, issue in parts]))

@@ -59,7 +59,8 @@ class Device(Protocol):
         ...
 
     def load(self, artifact: Any) -> AbstractContextManager[Any]:
-        """`artifact`, loaded; unloaded at the end of the context. Raises LaunchError."""
+        """`artifact`, loaded, its constants bound to those of the inputs; unloaded at the end of
+        the context. Raises LaunchError."""
         ...
 
     def run(self, loaded: Any) -> tuple[Arrays, Arrays, bool]:

@@ -31,25 +31,32 @@ class HostDevice:
         self.arrays = tuple(o.array for o in self.outputs)
 
     def load(self, artifact: Artifact) -> LoadedLibrary:
-        return load(artifact)
+        loaded = load(artifact)
+        loaded.prepare(artifact.binding.chosen(self.inputs))
+        return loaded
 
     def run(self, loaded: LoadedLibrary) -> tuple[Arrays, Arrays, bool]:
         for output in self.outputs:
             output.arm()
-        code = loaded.bind(self.inputs, self.arrays)()
+        code = loaded.bind(self._given(loaded), self.arrays)()
         if code != 0:
             raise LaunchError(f"the program failed with code {code}")
         return self.inputs, self.arrays, all(output.intact() for output in self.outputs)
 
     def watch(self, loaded: LoadedLibrary, sampling: Sampling) -> Stopwatch:
-        return warm_up(loaded.bind(self.inputs, self.arrays), self._prepare(loaded), sampling)
+        call = loaded.bind(self._given(loaded), self.arrays)
+        return warm_up(call, self._prepare(loaded), sampling)
 
     def profile(
         self, loaded: LoadedLibrary, groups: int, sampling: Sampling
     ) -> tuple[np.ndarray, str]:
-        call = loaded.bind_profile(self.inputs, self.arrays, groups)
+        call = loaded.bind_profile(self._given(loaded), self.arrays, groups)
         return collect_profile(call, self._prepare(loaded), sampling), "call"
 
+    def _given(self, loaded: LoadedLibrary) -> Arrays:
+        """What each call is given: inputs that are no constants."""
+        return loaded.artifact.binding.free(self.inputs)
+
     def _prepare(self, loaded: LoadedLibrary) -> Callable[[], None]:
-        touched = (*self.inputs, *loaded.constants, *self.arrays, loaded.workspace)
+        touched = (*self._given(loaded), *loaded.kept, *self.arrays, loaded.workspace)
         return self.evictor.for_arrays(touched)

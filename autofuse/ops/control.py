@@ -45,6 +45,8 @@ def _infer(call: OpCall) -> tuple[TensorType, ...]:
     if not 0 <= carries <= len(call.ins):
         raise GraphError(f"attribute 'carries' is {carries} of {len(call.ins)} operands")
     _check_inputs((COUNTER, *call.ins), body.input_types, carries)
+    if any(dict(node.attrs).get("constant") and not node.inputs for node in body.nodes):
+        raise GraphError("an input of a loop body cannot be declared constant")
     outs: tuple[TensorType, ...] = tuple(body.output_types)
     if not outs or len(outs) < carries:
         raise GraphError(f"the loop body has {len(outs)} outputs, but carries {carries} states")

@@ -166,12 +166,15 @@ def conv_indices(c: OpCall, index: Index, at: Index) -> tuple[Index, Index, Expr
 
 
 def _roles(c: OpCall) -> OutputRoles | None:
-    """A group of features or of the batch is but a part of the axis that names out features."""
+    """Groups of features or of the batch are groups of out features; of one each, these index both
+    image and kernel."""
     shape = conv_shape(c)
-    if shape.groups > 1 or shape.batch_groups > 1:
-        return None
     made = shape.out_axes[1]
-    return OutputRoles((), tuple(a for a in range(c.out.rank) if a != made), (made,))
+    windows = tuple(a for a in range(c.out.rank) if a != made)
+    groups = shape.groups * shape.batch_groups
+    if groups > 1 and shape.outs == 1:
+        return OutputRoles((made,), windows, ())
+    return OutputRoles((), windows, (made,), groups)
 
 
 def _factor(c: OpCall, operand: int, index: Index, at: Index, pull: Pull) -> Expr:

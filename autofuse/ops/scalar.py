@@ -71,6 +71,20 @@ def walk(expr: Expr) -> Iterator[Expr]:
             stack.append(e.index)
 
 
+def show(expr: Expr) -> str:
+    """Canonical text of an expression."""
+    match expr:
+        case Lit(value, dtype):
+            return f"{value!r}:{dtype}"
+        case Sym(name=name):
+            return name
+        case Load(buffer, index, _):
+            return f"{buffer}[{show(index)}]"
+        case Call(fn, args, dtype):
+            suffix = f":{dtype}" if fn in ("cast", "bitcast") else ""
+            return f"{fn}{suffix}({', '.join(map(show, args))})"
+
+
 def call(fn: str, *args: Expr, dtype: DType | None = None) -> Expr:
     """Apply a primitive; the result dtype defaults to that of the last operand (bool for tests)."""
     if dtype is None:

@@ -43,6 +43,8 @@ def _infer_input(call: OpCall) -> tuple[TensorType, ...]:
         raise GraphError(f"attribute 'position' is {call['position']}")
     _range_bound(call, "low")
     _range_bound(call, "high")
+    if call.get("constant", True) is not True:
+        raise GraphError(f"attribute 'constant' is true or left out, got {call['constant']!r}")
     return (TensorType(checks.shape_attr(call), dtype_attr(call)),)
 
 
@@ -123,7 +125,7 @@ def _no_samples() -> list[Sample]:
 
 register(
     # Attributes: position, shape, dtype; optional low, high bound the random values that tests and
-    # tuning draw for this input.
+    # tuning draw for this input; constant (true): it is bound once, not given to each call.
     OpSpec("input", Family.SOURCE, _infer_input, _no_reference, _no_flops, _no_samples,
            axes=_no_axes),
     OpSpec("constant", Family.SOURCE, _infer_constant, _constant_reference, _no_flops,

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from autofuse.ops import needs
+from autofuse.ops.algebra import NO_ALGEBRA, Algebra
 from autofuse.ops.needs import Needed
 from autofuse.ops.scalar import Expr
 from autofuse.ops.types import Attrs, GraphError, OpCall, TensorType
@@ -119,11 +120,13 @@ class FoldOver:
 @dataclass(frozen=True, slots=True)
 class OutputRoles:
     """The output axes of a CONTRACTION that index both operands, only the first, and only the
-    second."""
+    second. Positions along the latter, numbered through, come in so many `groups` of neighbours,
+    each of which has a part of the first operand to itself."""
 
     batch: Shape
     lhs: Shape
     rhs: Shape
+    groups: int = 1
 
 
 @dataclass(frozen=True)
@@ -200,6 +203,8 @@ class OpSpec:
     may choose too; `proportional` names the operands of an elementwise op of two that its result is
     proportional to, each by itself; `snaps` that a call turns floats into whole numbers, so that
     one rounding error of an operand may move a result by one.
+
+    Which identities it obeys: `algebra`.
     """
 
     name: str
@@ -228,6 +233,7 @@ class OpSpec:
     divides: bool = False
     proportional: tuple[int, ...] = ()
     snaps: Callable[[OpCall], bool] = never
+    algebra: Algebra = NO_ALGEBRA
 
     @property
     def least_needed(self) -> Needed:

@@ -22,6 +22,7 @@ from autofuse.plan.forms import (
 )
 from autofuse.plan.groups import host_loop, is_source, reads
 from autofuse.plan.multiplicity import MOST_REPEATED, index_counts, may_repeat
+from autofuse.plan.online import online_of
 from autofuse.plan.products import product_of
 from autofuse.plan.tiles import row_scratch, tiles_of
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError, Refusal
@@ -97,7 +98,9 @@ def _is_product(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]
     return found is not None and outputs == (found.output,)
 
 
+@lru_cache(maxsize=4096)
 def _forms(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> GroupVerdict:
+    """Remembered: a launch space and what estimates a kernel ask about the same groups."""
     whole = single_form(graph, nodes, outputs)
     refused = _refusal(graph, whole) if whole is not None else None
     segments = components(graph, nodes, outputs)
@@ -190,11 +193,12 @@ def _tile_refusal(graph: Graph, form: Form) -> Refusal | None:
     tiles = tiles_of(graph, form)
     if tiles is None:
         short = graph[node].spec.terms(graph.call(node)) <= SHORT_SUM
+        short = short or tiles_of(graph, form, diagonal=True) is not None
         if short or _is_product(graph, form.nodes, form.outputs):
             return None
         return Refusal("tile", f"%{node} {graph[node].op} cannot be computed tile by tile")
     scratch = 0 if tiles.columns else row_scratch(graph, form, tiles)
-    if scratch > ROW_SCRATCH:
+    if scratch > ROW_SCRATCH and online_of(graph, form, tiles) is None:
         return Refusal("scratch", f"products keep {scratch} elements per row")
     return None
 

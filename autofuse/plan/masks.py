@@ -138,7 +138,7 @@ class _Search:
     def _met(self, value: Value, turn: int, position: int) -> np.ndarray:
         """What an op may find in the place of an operand. No two operands are the same number:
         nothing is known of their difference."""
-        beyond, constant = self.known.get(value), _literal_of(self.graph, value)
+        beyond, constant = self.known.get(value), literal_of(self.graph, value)
         if beyond is not None:
             return np.array(beyond[turn])
         met = _MET[(turn + 2 * position) % len(_MET)] * (1 + 0.37 * position)
@@ -155,7 +155,7 @@ class _Search:
         if found is None or self.offset is not None:
             return False
         offset, lets_through = found
-        if not lets_through and _literal_of(self.graph, node.inputs[-1]) != -math.inf:
+        if not lets_through and literal_of(self.graph, node.inputs[-1]) != -math.inf:
             return False
         self.offset = offset
         return True
@@ -198,7 +198,7 @@ def _constant_mask(graph: Graph, mask: Value, row: int) -> np.ndarray | None:
     return literal.array() if len(literal.type.shape) == 2 else None
 
 
-def _literal_of(graph: Graph, value: Value) -> float | None:
+def literal_of(graph: Graph, value: Value) -> float | None:
     """The number that a value repeats, if it is a constant."""
     node = graph[value.node]
     while node.op != "constant" and len(node.inputs) == 1 and node.spec.motion is not None:

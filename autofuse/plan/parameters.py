@@ -17,6 +17,8 @@ from autofuse.ops.types import AutofuseError
 Setting = int | str | bool
 T = TypeVar("T", int, str, bool)
 ITEM, ROW, LOOP, GEMM, PRODUCT = "item", "row", "loop", "gemm", "product"
+# A product whose columns index both operands: a depthwise convolution, which only C has tiles of.
+DIAGONAL = "diagonal"
 LOOPS = (ITEM, ROW, LOOP)
 # Who computes what a library could.
 BLAS, ONEDNN, GENERATED = "blas", "onednn", "loops"
@@ -101,7 +103,7 @@ IMPL = LaunchParameter(
 MATH = LaunchParameter(
     "math", str, ("strict", "relaxed"), "strict",
     "Relaxed arithmetic may be reassociated and use reciprocals (C), or fast functions (CUDA).",
-    (*LOOPS, PRODUCT), changes_text=False,
+    (*LOOPS, PRODUCT, DIAGONAL), changes_text=False,
 )  # fmt: skip
 # Faster division is between the two, and CUDA's alone: PTX has a quotient that is off by at most 2
 # units in the last place and a square root that is off by 1 (PTX ISA, div.full and sqrt.approx).
@@ -135,20 +137,22 @@ MERGE = LaunchParameter(
 
 MICRO = LaunchParameter(
     "micro", str,
-    ("6x64", "14x32", "8x48", "12x32", "28x16", "4x64", "2x64", "1x64", "6x16", "4x24", "3x32"),
-    "6x64", "Rows and columns of a product that are accumulated in registers at once.", TILES,
-    spelled=True,
+    ("6x64", "14x32", "8x48", "12x32", "28x16", "4x64", "2x64", "1x64", "6x16", "4x24", "3x32",
+     "4x6", "3x8", "2x8", "1x8", "2x4"),
+    "6x64", "Rows and columns of a product that are accumulated in registers at once.",
+    (*TILES, DIAGONAL), spelled=True,
 )  # fmt: skip
 ROW_BLOCK = LaunchParameter(
     "row_block", int, (64, 128, 256, 512, 32, 16, 8), 128,
-    "Rows of a product that one block computes.", TILES, least=1, spelled=True,
+    "Rows of a product that one block computes.", (*TILES, DIAGONAL), least=1, spelled=True,
 )  # fmt: skip
 COLUMN_BLOCK = LaunchParameter(
     "column_block", int, (0, 32, 64, 128, 256, 512, 1024), 0,
-    "Columns of a product that one block computes (0: all).", TILES, least=0,
+    "Columns of a product that one block computes (0: all), or has at once where they are folded "
+    "as they come.", (*TILES, DIAGONAL), least=0,
 )  # fmt: skip
 TERM_BLOCK = LaunchParameter(
-    "term_block", int, (0, 128, 256, 512, 1024), 0,
+    "term_block", int, (0, 8, 16, 32, 128, 256, 512, 1024), 0,
     "Terms of a product that are summed before the next ones are fetched (0: all).", TILES, least=0,
 )  # fmt: skip
 PACK = LaunchParameter(
@@ -157,25 +161,56 @@ PACK = LaunchParameter(
     "lies.", TILES, spelled=True,
 )  # fmt: skip
 
+TRANSPOSE = LaunchParameter(
+    "transpose", bool, (False, True), False,
+    "Strided reads go through blocks: turned over in registers (C), or a padded tile of shared "
+    "memory (CUDA).", (ITEM,),
+)  # fmt: skip
+
 # What only C knows.
+PREPACK = LaunchParameter(
+    "prepack", bool, (True, False), False,
+    "Right operands that are computed from declared constants alone are packed once, before the "
+    "first call. Only the CPU packs so.", TILES,
+)  # fmt: skip
+DOT = LaunchParameter(
+    "dot", bool, (False, True), False,
+    "Vectors of a register tile run along the terms of a product, where both operands lie along "
+    "them and are read as they lie; the columns of `micro` are then few.", TILES,
+)  # fmt: skip
+WALK = LaunchParameter(
+    "walk", bool, (True, False), False,
+    "The patches of a convolution are read where they lie in the image, tap after tap, not copied "
+    "to rows first.", (*TILES, DIAGONAL), spelled=True,
+)  # fmt: skip
 C_IMPL = replace(
-    IMPL, choices=(BLAS, ONEDNN, GENERATED), kinds=(*TILES, ITEM, ROW),
+    IMPL, choices=(BLAS, ONEDNN, GENERATED), kinds=(*TILES, ITEM, ROW, DIAGONAL),
     doc="Who computes a product: BLAS, generated loops or oneDNN, where it is installed. That may "
     "also compute a lone convolution, which is otherwise a kernel whatever is said.",
 )  # fmt: skip
 THREADS = LaunchParameter(
     "threads", int, (1,), 1,
     "Threads that work on a kernel together: 1 or as many as there are cores.",
-    (*LOOPS, *TILES), changes_text=False, least=1, spelled=True,
+    (*LOOPS, *TILES, DIAGONAL), changes_text=False, least=1, spelled=True,
 )  # fmt: skip
 VECTOR_BITS = LaunchParameter(
     "vector_bits", int, (512, 256), 512,
     "Width of the vector registers that the compiler is told to prefer, and of those in which a "
-    "product is accumulated.", (*LOOPS, *TILES), least=64,
+    "product is accumulated.", (*LOOPS, *TILES, DIAGONAL), least=64,
 )  # fmt: skip
 STREAM = LaunchParameter(
     "stream", bool, (True, False), False,
     "Large results that nobody reads soon are written past the cache.", (ITEM, ROW), spelled=True,
+)  # fmt: skip
+BATCH_LANES = LaunchParameter(
+    "batch_lanes", bool, (False, True), False,
+    "Vectors run along the innermost axis of a batch of products, where operands and result have "
+    "it last: nothing is packed, and columns of `micro` are vectors of it.", (PRODUCT,),
+)  # fmt: skip
+PAIRS = LaunchParameter(
+    "pairs", bool, (False, True), False,
+    "Factors of bf16 are multiplied two terms at a time and summed in f32, by the processor's own "
+    "instruction where it has one.", (PRODUCT,),
 )  # fmt: skip
 C_LAUNCH = _table(
     THREADS,
@@ -187,10 +222,16 @@ C_LAUNCH = _table(
     TILE,
     LOOP_UNROLL,
     STREAM,
+    TRANSPOSE,
+    WALK,
+    BATCH_LANES,
+    PAIRS,
+    DOT,
     MICRO,
     ROW_BLOCK,
     COLUMN_BLOCK,
     TERM_BLOCK,
+    PREPACK,
     PACK,
 )
 
@@ -238,10 +279,6 @@ HINTS = LaunchParameter(
     "hints", bool, (False, True), False,
     "Wide loads tell the second-level cache whether what they read is read again.", (ITEM, ROW),
 )  # fmt: skip
-TRANSPOSE = LaunchParameter(
-    "transpose", bool, (False, True), False,
-    "Strided reads go through a padded tile of shared memory.", (ITEM, GEMM),
-)  # fmt: skip
 COMPILER_UNROLL = LaunchParameter(
     "compiler_unroll", int, (0, 1, 2, 4), 0,
     "Factor by which the compiler is told to unroll innermost serial loops (0: as it likes).",
@@ -269,11 +306,13 @@ CUDA_MICRO = replace(
              "8x32", "4x64", "1x256", "1x64", "6x64"),
     doc=f"{MICRO.doc} Here those of the threads of a block together.",
 )  # fmt: skip
+CUDA_TRANSPOSE = replace(TRANSPOSE, kinds=(ITEM, GEMM))
 CUDA_ROW_BLOCK = replace(ROW_BLOCK, choices=(64, 128, 256, 512, 32, 16, 8, 4, 1))
 CUDA_COLUMN_BLOCK = replace(COLUMN_BLOCK, choices=(0, 64, 128, 256, 512, 1024, 32, 16))
 CUDA_TERM_BLOCK = replace(TERM_BLOCK, choices=(0, 16, 32, 64))
 CUDA_LAUNCH = _table(
-    IMPL, REDUCE, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES, TRANSPOSE, LOOP_UNROLL,
+    IMPL, REDUCE, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES, CUDA_TRANSPOSE,
+    LOOP_UNROLL,
     COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS, PARTS, CUDA_MICRO, CUDA_ROW_BLOCK,
     CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK,
     replace(TILE, doc=f"{TILE.doc} Here it follows from threads and items.", kinds=(), default=0,

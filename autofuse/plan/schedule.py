@@ -1,17 +1,21 @@
 """schedule: a candidate as steps over buffers, ready to be printed or run.
 
 Intermediates live in one workspace and share its bytes when their lifetimes do not overlap. A
-host loop alternates between two copies of its state.
+host loop alternates between two copies of its state. What depends on constants alone is computed
+by steps of their own, which run once, into buffers that calls find prepared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from autofuse.graph.settled import constant_inputs
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.types import Literal
+from autofuse.plan.binding import NOTHING_BOUND, Binding, Division, divided
 from autofuse.plan.groups import host_loop, is_inline, is_source, reads
+from autofuse.plan.packing import Packing, packing_of
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 
 ALIGN = 64
@@ -19,8 +23,9 @@ ALIGN = 64
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Where an array is: the start of `space` ("in", "const", "out" number `index`, or "work"),
-    plus `offset` bytes, plus `stride` bytes per iteration of the loop at nesting `level`."""
+    """Where an array is: the start of `space` ("in", "const", "out" number `index`, "held", which
+    is prepared for calls, or "work"), plus `offset` bytes, plus `stride` bytes per iteration of the
+    loop at nesting `level`."""
 
     space: str
     index: int = 0
@@ -31,13 +36,17 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One kernel: `group` of `graph` under `launch`."""
+    """One kernel: `group` of `graph` under `launch`. Where right operands are packed beforehand it
+    reads their `panels` instead (and what it does not read is UNREAD); the one that `packs` writes
+    them."""
 
     graph: Graph
     group: FusionGroup
     launch: LaunchConfig
     reads: tuple[Ref, ...]
     writes: tuple[Ref, ...]
+    panels: tuple[Ref, ...] = ()
+    packs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +69,34 @@ class Repeat:
 
 
 Step = Run | Copy | Repeat
+UNREAD = Ref("unread")
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Steps in order, the array constants they read, and the workspace size in bytes.
 
-    `owners` says for each step which group of the plan it belongs to; -1: a copy to an output."""
+    `owners` says for each step which group of the plan it belongs to; -1: a copy to an output.
+    The steps of `prepare` run once, when constants are bound as `binding` says."""
 
     steps: tuple[Step, ...]
     constants: tuple[Literal, ...]
     workspace: int
     owners: tuple[int, ...] = ()
+    prepare: tuple[Step, ...] = ()
+    binding: Binding = NOTHING_BOUND
+
+    @property
+    def everything(self) -> tuple[Step, ...]:
+        """All steps, those that run once first."""
+        return (*self.prepare, *self.steps)
 
 
 class _Arena:
     """Workspace bytes handed out first-fit and taken back."""
 
-    def __init__(self) -> None:
+    def __init__(self, space: str = "work") -> None:
+        self.space = space
         self.live: dict[int, int] = {}
         self.peak = 0
 
@@ -90,16 +109,21 @@ class _Arena:
             at = start + self.live[start]
         self.live[at] = size
         self.peak = max(self.peak, at + size)
-        return Ref("work", offset=at)
+        return Ref(self.space, offset=at)
 
     def give(self, ref: Ref) -> None:
         del self.live[ref.offset]
 
 
 class _Scheduler:
-    def __init__(self) -> None:
+    """Steps of one entry. `constants` are numbered for the whole program; `known` says where
+    values are that are there beforehand, `packed` the same of a group's panels."""
+
+    def __init__(self, constants: dict[Literal, int]) -> None:
         self.arena = _Arena()
-        self.constants: dict[Literal, int] = {}
+        self.constants = constants
+        self.known: dict[Value, Ref] = {}
+        self.packed: dict[FusionGroup, tuple[Ref, ...]] = {}
         self.owners: tuple[int, ...] = ()
 
     def constant(self, literal: Literal) -> Ref:
@@ -110,14 +134,15 @@ class _Scheduler:
         bodies: tuple[tuple[LaunchConfig, ...], ...], inputs: tuple[Ref, ...],
         outputs: tuple[Ref, ...], level: int,
     ) -> list[Step]:  # fmt: skip
-        """Steps that compute `outputs` from `inputs`."""
+        """Steps that compute `outputs` from `inputs`; no outputs: nothing leaves."""
         place: dict[Value, Ref] = {
             Value(n): ref for n, ref in zip(graph.inputs, inputs, strict=True)
         }
+        place |= {} if level else self.known
         for n, node in enumerate(graph.nodes):
             if node.op == "constant" and not is_inline(graph, n):
                 place[Value(n)] = self.constant(dict(node.attrs)["value"])
-        for value, ref in zip(graph.outputs, outputs, strict=True):
+        for value, ref in zip(graph.outputs, outputs, strict=bool(outputs)):
             if not is_source(graph, value.node):
                 place.setdefault(value, ref)
         last = _last_uses(graph, plan)
@@ -144,7 +169,7 @@ class _Scheduler:
     ) -> list[Step]:
         """Outputs that are inputs, constants or other outputs."""
         steps: list[Step] = []
-        for value, ref in zip(graph.outputs, outputs, strict=True):
+        for value, ref in zip(graph.outputs, outputs, strict=bool(outputs)):
             if is_inline(graph, value.node):
                 source = self.constant(dict(graph[value.node].attrs)["value"])
             else:
@@ -162,8 +187,26 @@ class _Scheduler:
             # take the configuration of the inner loop itself.
             inner = bodies or (launch,) * len(group.body.groups)
             return self._loop(graph, group, group.body, inner, place, level)
-        found = tuple(place[v] for v in reads(graph, group.nodes))
-        return [Run(graph, group, launch, found, tuple(place[v] for v in group.outputs))]
+        found = reads(graph, group.nodes)
+        writes = tuple(place[v] for v in group.outputs)
+        packing = packing_of(graph, group, launch)
+        if packing is None:
+            return [Run(graph, group, launch, tuple(place[v] for v in found), writes)]
+        read = tuple(place[v] if v in packing.beside else UNREAD for v in found)
+        panels = self.packed.get(group)
+        if panels is not None:
+            return [Run(graph, group, launch, read, writes, panels)]
+        fresh = tuple(self.arena.take(panel.nbytes) for panel in packing.panels)
+        for ref in fresh:
+            self.arena.give(ref)
+        run = Run(graph, group, launch, read, writes, fresh)
+        return [self.pack(run, packing, place), run]
+
+    def pack(self, run: Run, packing: Packing, place: Mapping[Value, Ref]) -> Run:
+        """What packs the panels that a run reads."""
+        found = reads(run.graph, run.group.nodes)
+        made_of = tuple(place[v] if v in packing.made_of else UNREAD for v in found)
+        return replace(run, reads=made_of, writes=run.panels, panels=(), packs=True)
 
     def _loop(
         self, graph: Graph, group: FusionGroup, inner: FusionPlan,
@@ -234,14 +277,68 @@ def _last_uses(graph: Graph, plan: FusionPlan) -> dict[Value, int]:
 
 def schedule(graph: Graph, candidate: Candidate) -> Schedule:
     """The steps of a candidate; the plan must be legal for the graph (`check_plan`)."""
-    scheduler = _Scheduler()
+    division = divided(graph, candidate)
+    constants: dict[Literal, int] = {}
+    once, call, held = _Scheduler(constants), _Scheduler(constants), _Arena("held")
+    call.known = {v: held.take(graph.type_of(v).nbytes) for v in division.held}
+    prepare = _prepare(graph, candidate, division, once, held, call)
+    rest = [k for k in range(len(candidate.plan.groups)) if k not in division.once]
     inputs = tuple(Ref("in", k) for k in range(len(graph.inputs)))
     outputs = tuple(Ref("out", k) for k in range(len(graph.outputs)))
-    steps = scheduler.plan(
-        graph, candidate.plan, candidate.launches, candidate.bodies, inputs, outputs, 0
-    )
-    constants, peak = tuple(scheduler.constants), scheduler.arena.peak
-    return Schedule(tuple(steps), constants, peak, scheduler.owners)
+    steps = tuple(call.plan(graph, *_part(candidate, rest), inputs, outputs, 0))
+    owners = tuple(rest[owner] if owner >= 0 else -1 for owner in call.owners)
+    bound = constant_inputs(graph)
+    taken = {ref.index for ref in _refs(steps) if ref.space == "in"}
+    binding = Binding(
+        bound, tuple(k for k in bound if k in taken), held.peak, once.arena.peak
+    )  # fmt: skip
+    return Schedule(steps, tuple(constants), call.arena.peak, owners, prepare, binding)
+
+
+def _part(
+    candidate: Candidate, positions: Sequence[int]
+) -> tuple[FusionPlan, tuple[LaunchConfig, ...], tuple[tuple[LaunchConfig, ...], ...]]:
+    """Some groups of a candidate and their configurations."""
+    groups = tuple(candidate.plan.groups[k] for k in positions)
+    launches = tuple(candidate.launches[k] for k in positions)
+    bodies = tuple(candidate.bodies[k] for k in positions) if candidate.bodies else ()
+    return FusionPlan(groups), launches, bodies
+
+
+def _prepare(
+    graph: Graph, candidate: Candidate, division: Division, once: _Scheduler, held: _Arena,
+    call: _Scheduler,
+) -> tuple[Step, ...]:  # fmt: skip
+    """The steps that run once: groups, then whatever packs. Tells `call` where panels are."""
+    first = sorted(division.once)
+    made = dict.fromkeys(v for k in first for v in candidate.plan.groups[k].outputs)
+    # All of it lives until the end: what packs comes last.
+    once.known = {v: call.known.get(v) or once.arena.take(graph.type_of(v).nbytes) for v in made}
+    inputs = tuple(Ref("in", k) for k in range(len(graph.inputs)))
+    steps = once.plan(graph, *_part(candidate, first), inputs, (), 0) if first else []
+    place = {Value(n): ref for n, ref in zip(graph.inputs, inputs, strict=True)} | once.known
+    for k in sorted(division.packed_once - division.once):
+        group, packing = candidate.plan.groups[k], division.packings[k]
+        assert packing is not None
+        panels = tuple(held.take(panel.nbytes) for panel in packing.panels)
+        call.packed[group] = panels
+        literals = [v for v in packing.made_of if v not in place]
+        place |= {v: once.constant(dict(graph[v.node].attrs)["value"]) for v in literals}
+        run = Run(graph, group, candidate.launches[k], (), (), panels)
+        steps.append(once.pack(run, packing, place))
+    return tuple(steps)
+
+
+def _refs(steps: Iterable[Step]) -> Iterator[Ref]:
+    """Everything that steps read or write."""
+    for step in steps:
+        match step:
+            case Run():
+                yield from (*step.reads, *step.writes, *step.panels)
+            case Copy(source, target, _):
+                yield from (source, target)
+            case Repeat(_, _, _, even, odd):
+                yield from _refs((*even, *odd))
 
 
 def kernel_runs(steps: Iterable[Step]) -> list[Run]:

@@ -20,7 +20,9 @@ from autofuse.plan.forms import ROW_SCRATCH, Form, Tags
 @dataclass(frozen=True, slots=True)
 class Contraction:
     """One contraction: its node, which operand has the rows (0 or 1), the output axes that are its
-    rows and its columns, how many columns and terms it has, and the loops over its terms."""
+    rows and its columns, how many columns and terms it has, and the loops over its terms. Of
+    several `groups` each has so many columns, and rows of its own; the columns of a `diagonal` one
+    index both operands."""
 
     node: int
     left: int
@@ -29,6 +31,8 @@ class Contraction:
     width: int
     terms: int
     loops: tuple[int, ...]
+    groups: int = 1
+    diagonal: bool = False
 
     @property
     def right(self) -> int:
@@ -47,17 +51,25 @@ class Tiles:
     columns: tuple[int, ...]
     products: tuple[Contraction, ...]
 
+    @property
+    def groups(self) -> int:
+        """Groups of columns that each have rows of their own."""
+        return self.products[0].groups
 
-def tiles_of(graph: Graph, form: Form) -> Tiles | None:
+
+def tiles_of(graph: Graph, form: Form, *, diagonal: bool = False) -> Tiles | None:
     """The tiles of a form, or None where its products are none of the tile schedule: of integers,
-    empty, with rows of different axes, or with rows to copy that are too long for scratch."""
+    empty, with rows of different axes, or with rows to copy that are too long for scratch.
+
+    `diagonal`: those of products whose columns index both operands, which only C can have."""
     nodes = [n for n in form.nodes if graph[n].spec.family is Family.CONTRACTION]
     families = {graph[n].spec.family for n in form.nodes}
     tags = dict(form.tags)
     if not nodes or Family.CONTROL in families or any(Value(n) not in tags for n in nodes):
         return None
-    last = len(form.parallel) - 1
-    found = [_product(graph, n, tags[Value(n)], last) for n in nodes]
+    last = max((a for a, extent in enumerate(form.parallel) if extent > 1), default=-1)
+    tiled = _diagonal if diagonal else _product
+    found = [tiled(graph, n, tags[Value(n)], last) for n in nodes]
     products = tuple(p for p in found if p is not None)
     if len(products) < len(nodes):
         return None
@@ -66,9 +78,11 @@ def tiles_of(graph: Graph, form: Form) -> Tiles | None:
     for p in products:
         rows &= set(_tags_of(tags[Value(p.node)], p.rows))
     shared = columns.pop()
-    if columns or not form.parallel:
+    if columns or not form.parallel or len({p.groups for p in products}) > 1:
         return None
-    if any(p.terms > ROW_SCRATCH and _is_packed(graph, form, p) for p in products):
+    inside = set() if shared else set(form.nodes)
+    copied = [p for p in products if graph[p.node].inputs[p.left].node not in inside]
+    if any(p.terms > ROW_SCRATCH and is_packed(graph, form, p) for p in copied):
         return None
     batch = set(range(len(form.parallel))) - rows - set(shared)
     return Tiles(tuple(sorted(batch)), tuple(sorted(rows)), tuple(sorted(shared)), products)
@@ -90,28 +104,54 @@ def _product(graph: Graph, node: int, tags: Tags, last: int) -> Contraction | No
         return None
     if any(isinstance(t, frozenset) and t for t in tags):
         return None
-    local = [not all(isinstance(tags[a], int) for a in side) for side in (roles.lhs, roles.rhs)]
-    if all(local) or any(not isinstance(tags[a], int) for a in roles.batch):
+    # An axis of one element is none: it may be local where its side is parallel.
+    lhs, rhs = (tuple(a for a in side if call.out.shape[a] > 1) for side in (roles.lhs, roles.rhs))
+    local = [not all(isinstance(tags[a], int) for a in side) for side in (lhs, rhs)]
+    if all(local) or any(
+        call.out.shape[a] > 1 and not isinstance(tags[a], int) for a in roles.batch
+    ):
         return None
-    on_left = last in {tags[a] for a in roles.lhs}
+    on_left = last in {tags[a] for a in lhs}
     left = local.index(False) if any(local) else int(on_left)
-    rows, columns = (roles.lhs, roles.rhs) if left == 0 else (roles.rhs, roles.lhs)
+    rows, columns = (lhs, rhs) if left == 0 else (rhs, lhs)
     if any(local) and any(isinstance(tags[a], int) for a in columns):
         return None
     width = math.prod(call.out.shape[a] for a in columns)
     if width == 1:
         return None
-    return Contraction(node, left, rows, columns, width, terms, loops)
+    if roles.groups > 1 and (left == 1 or any(local)):
+        return None
+    if not rows and roles.batch and len(loops) > 1:
+        return None  # patches copied to columns, which one row reads once
+    return Contraction(node, left, rows, columns, width // roles.groups, terms, loops, roles.groups)
+
+
+def _diagonal(graph: Graph, node: int, tags: Tags, last: int) -> Contraction | None:
+    """A contraction whose columns, neighbours in memory, index both operands, and whose rows only
+    one: a depthwise convolution, channels last."""
+    call, spec = graph.call(node), graph[node].spec
+    assert spec.factors is not None and spec.over is not None
+    roles, loops = spec.factors.roles(call), spec.over.extents(call)
+    terms = math.prod(loops)
+    if roles is None or roles.rhs or not call.out.dtype.is_float or not call.out.size or not terms:
+        return None
+    if any(call.out.shape[a] > 1 and not isinstance(t, int) for a, t in enumerate(tags)):
+        return None
+    columns = tuple(a for a in roles.batch if tags[a] == last)
+    if not columns:
+        return None
+    width = call.out.shape[columns[0]]
+    return Contraction(node, 0, roles.lhs, columns, width, terms, loops, diagonal=True)
 
 
 def row_scratch(graph: Graph, form: Form, tiles: Tiles) -> int:
     """Elements that a block keeps for each of its rows: every left operand that is not read as it
     lies, and where columns are local every product's row."""
     widths = 0 if tiles.columns else sum(p.width for p in tiles.products)
-    return widths + sum(p.terms for p in tiles.products if _is_packed(graph, form, p))
+    return widths + sum(p.terms for p in tiles.products if is_packed(graph, form, p))
 
 
-def _is_packed(graph: Graph, form: Form, p: Contraction) -> bool:
+def is_packed(graph: Graph, form: Form, p: Contraction) -> bool:
     """Whether rows of the left operand may be copied: they are computed here, of another type than
     they are computed in, or patches of an image."""
     left = graph[p.node].inputs[p.left]

@@ -26,6 +26,8 @@ PRIOR_SPREAD, PRIOR_WEIGHT = 0.2, 4
 KIND_WEIGHT = 2
 # What a first new round of launch configurations gains on average, as a fraction of the plan.
 ROUND_GAIN = 0.02
+# The same where kernels have tiles: more of their settings matter.
+TILE_ROUND_GAIN = 0.05
 # After so many configurations of a kernel little more is expected of the others.
 TRIED = 5
 # An optimistic estimate is worth following where it beats the plan there is by this fraction.
@@ -93,10 +95,10 @@ def expected_improvement_us(
     return sigma * max(0.0, z * below + density)
 
 
-def round_gain_us(planned_us: float, vain: int) -> float:
+def round_gain_us(planned_us: float, vain: int, share: float = ROUND_GAIN) -> float:
     """What one more round of launch configurations gains on average after `vain` rounds that gained
-    nothing."""
-    return planned_us * ROUND_GAIN / (1 + vain)
+    nothing; `share`: what a first one gains."""
+    return planned_us * share / (1 + vain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +184,12 @@ class Next(Enum):
 @dataclass
 class Allocation:
     """The state of one search. `runs`: how often the plan will run, None for tuning to the end;
-    `vain`: rounds of launch configurations in a row that gained nothing."""
+    `vain`: rounds of launch configurations in a row that gained nothing; `round_share`: what a
+    first round gains."""
 
     runs: float | None
     vain: int = 0
+    round_share: float = ROUND_GAIN
     expectations: Expectations = field(default_factory=Expectations)
     # How many kernels were known at the last judgement, what it was, and what was expected then.
     _known: int = -1
@@ -202,7 +206,7 @@ class Allocation:
 
     def round_gain_us(self, planned_us: float) -> float:
         """What the next round is expected to gain on a plan of so many microseconds."""
-        return round_gain_us(planned_us, self.vain)
+        return round_gain_us(planned_us, self.vain, self.round_share)
 
     def round_repays(self, gain_us: float, per_plan_s: float) -> bool:
         """Whether the runs to come repay a plan that gains so much."""
@@ -216,6 +220,24 @@ class Allocation:
         """Whether more is expected of planning now than of a round."""
         return self.gain_us(outlook) > self.round_gain_us(planned_us)
 
+    def is_promising(self, outlook: Outlook) -> bool:
+        """Whether more is expected of a plan than of a round, and anything to speak of; always
+        while no plan is known."""
+        self._learn(outlook)
+        if not math.isfinite(outlook.incumbent_us):
+            return True
+        least = max(self.round_gain_us(outlook.incumbent_us), WORTH * outlook.incumbent_us)
+        return self.gain_us(outlook) > least
+
+    def _learn(self, outlook: Outlook) -> None:
+        """How far what was expected last was met; the present outlook is what is expected now."""
+        if self._expected is not None:
+            gained = max(0.0, self._expected.incumbent_us - outlook.incumbent_us)
+            self.expectations = self.expectations.met(self._expected.gain_us, gained)
+            if gained > 0:  # kernels that are new in the plan have had no round yet
+                self.vain = 0
+        self._expected = outlook if math.isfinite(outlook.gain_us) else None
+
     def judge(
         self, known: int, look: Callable[[], Outlook], per_plan_s: float, *, may_yield: bool
     ) -> Next:
@@ -226,12 +248,7 @@ class Allocation:
         if known - self._known < max(1, self._known // NEW_SHARE):
             return self._judged
         outlook = look()
-        if self._expected is not None:
-            gained = max(0.0, self._expected.incumbent_us - outlook.incumbent_us)
-            self.expectations = self.expectations.met(self._expected.gain_us, gained)
-            if gained > 0:  # kernels that are new in the plan have had no round yet
-                self.vain = 0
-        self._expected = outlook if math.isfinite(outlook.gain_us) else None
+        self._learn(outlook)
         gain = self.gain_us(outlook)
         if may_yield and gain < self.round_gain_us(outlook.incumbent_us):
             self._judged = Next.LAUNCHES

@@ -10,14 +10,15 @@ from autofuse.baselines import BASELINES
 from autofuse.cost.bounds import NOMINAL, Calibration, plan_bound_us
 from autofuse.cost.traffic import plan_traffic
 from autofuse.devices import device_named, timed_device
-from autofuse.graph.canonical import canonical, digest
+from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
 from autofuse.measure.workload import Workload
 from autofuse.plan.types import Candidate
 from autofuse.records import Environment
-from autofuse.runtime.compiled import CompiledPlan
+from autofuse.runtime.compiled import CompiledPlan, chosen_constants
+from autofuse.simplify import normal_form
 from autofuse.tuning.cache_state import cache_state
 from autofuse.tuning.evaluate import BuildResult, build, kernels_of
 from autofuse.tuning.plans import (
@@ -45,30 +46,37 @@ def compile(  # autofuse.compile is the public name
     db: str | None = None,
     plan: str | Candidate | None = None,
     mode: str = "",
+    constants: Mapping[str, Any] | None = None,
+    simplify: bool = True,
 ) -> CompiledPlan:
     """A callable for `graph`: the best plan known that can be built here, else one by rules;
     `.origin` says which, and `.notes` of better ones what they lack here.
 
     `target` names a GPU that device "cuda-emulated" stands for. `plan` asks for a plan by name or
-    gives it. `mode` says how device "cuda" issues it: "graph" (the default) or "eager". Raises
-    AutofuseError."""
+    gives it: a plan of the graph's `normal_form`, which is simplified unless `simplify` is False.
+    `mode` says how device "cuda" issues it: "graph" (the default) or "eager".
+    `constants` has an array for each input that is declared constant, by name: they are copied
+    now, and calls take the other inputs only. Raises AutofuseError."""
     kind = device_named(device, target)
     backend = kind.backend
     backend.ready()
-    graph = canonical(graph)
+    graph = normal_form(graph, simplify)
+    chosen_constants(graph, constants)  # before anything is built
+
+    def made(candidate: Candidate, origin: str, notes: tuple[str, ...] = ()) -> CompiledPlan:
+        return CompiledPlan(backend, graph, candidate, origin, mode, notes, constants)
+
     if isinstance(plan, Candidate):
-        return CompiledPlan(backend, graph, plan, plan.origin or "given", mode)
+        return made(plan, plan.origin or "given")
     if plan is None:
         known, passed = known_plans(graph, backend, db)
         notes = tuple(map(str, passed))
         if known is not None:
             best = "best that can be built here" if passed else BEST
-            origin = f"{best} ({known.candidate.origin})"
-            return CompiledPlan(backend, graph, known.candidate, origin, mode, notes)
+            return made(known.candidate, f"{best} ({known.candidate.origin})", notes)
         untuned = untuned_candidate(graph, kind)
-        return CompiledPlan(backend, graph, untuned, untuned.origin, mode, notes)
-    found = plan_named(graph, plan, device=device, target=target, db=db)
-    return CompiledPlan(backend, graph, found, plan, mode)
+        return made(untuned, untuned.origin, notes)
+    return made(plan_named(graph, plan, device=device, target=target, db=db, simplify=False), plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +108,22 @@ def compare(
     plans: Sequence[str] | None = None,
     name: str = "",
     why: bool = False,
+    simplify: bool = True,
 ) -> CompareResult:
     """Check and time plans by name (default: baselines, fused, and the best when one is known).
 
     `predicted_us` is what a plan must take at least, by this device's peaks where it is calibrated,
     else by those of a fast machine. `why` adds to each baseline which of its rules left the
-    boundaries between its kernels."""
+    boundaries between its kernels. `simplify` False keeps the program as it is written."""
     kind = timed_device(device, target)
     backend = kind.backend
-    graph = canonical(graph)
+    graph = normal_form(graph, simplify)
     if plans is None:
-        known = best_plan(graph, device=device, target=target, db=db)
+        known = best_plan(graph, device=device, target=target, db=db, simplify=False)
         plans = [*BASELINES, FUSED, *([BEST] if known is not None else [])]
-    candidates = {n: plan_named(graph, n, device=device, target=target, db=db) for n in plans}
+    candidates = {
+        n: plan_named(graph, n, device=device, target=target, db=db, simplify=False) for n in plans
+    }
     different = {c.digest: c for c in candidates.values()}  # equal plans are built and timed once
     built = {d: build(backend, graph, c) for d, c in different.items()}
     cache = cache_state("auto", graph, kind)
@@ -132,8 +143,7 @@ def compare(
 def known_peaks(environment: Environment, db: str | None) -> Calibration | None:
     """What tuning calibrated this device to, or None."""
     with Store.open(db) as store:
-        peaks = store.calibration(environment)
-    return Calibration.from_mapping(peaks) if "launch_us" in peaks else None
+        return Calibration.kept(store.calibration(environment))
 
 
 def _row(

@@ -19,13 +19,13 @@ from autofuse.enumerate.windows import Window, windows
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.types import FusionPlan
 from autofuse.tuning.allocation import (
+    ROUND_GAIN,
+    TILE_ROUND_GAIN,
     VAIN,
     WORTH,
     Allocation,
     Next,
     Outlook,
-    bias_of,
-    expected_improvement_us,
     optimistic_costs,
 )
 from autofuse.tuning.bench import Bench, Findings, Standing
@@ -34,6 +34,7 @@ from autofuse.tuning.candidates import candidate_kernels
 from autofuse.tuning.cover import cover_problem
 from autofuse.tuning.problem import default_candidate
 from autofuse.tuning.profiling import Kernels
+from autofuse.tuning.prospects import Prospect, expectations, is_library, prospect
 from autofuse.tuning.regions import (
     WHOLE_NODES,
     nodes_to_plan,
@@ -43,12 +44,10 @@ from autofuse.tuning.regions import (
 )
 from autofuse.tuning.selection import ALMOST_FREE, Selection
 from search_spaces import FusionSpace
-from search_spaces.launch import LaunchSpace
+from search_spaces.launch import LaunchSpace, first_option
 
 # Rounds of new launch configurations between two times of planning.
 ROUNDS = 4
-# Plans of which most is expected when kernels not measured yet are so many deviations faster.
-DEVIATIONS = (-1.0, -2.0, -3.0)
 # Candidate kernels up to which it is worked out what can be expected of measuring.
 JUDGED_KERNELS = 4000
 # A kernel below its lower bound matters from this fraction of the plan's time on.
@@ -68,6 +67,8 @@ class Goal:
 class ExactSearch:
     """One search; `run` may be called once."""
 
+    expects = True
+
     def __init__(
         self,
         bench: Bench,
@@ -81,7 +82,7 @@ class ExactSearch:
         self.bench, self.graph, self.goal = bench, bench.graph, goal
         enumerating = Share(bench.left_s, ENUMERATING_SHARE)
         if fused is None:
-            fused = FusionSpace(self.graph).choose(_first, enumerating.is_over)
+            fused = FusionSpace(self.graph).choose(first_option, enumerating.is_over)
         self.fused = fused
         found = enumeration or self._enumerate(enumerating)
         naming = Share(bench.left_s, NAMING_SHARE)
@@ -96,7 +97,10 @@ class ExactSearch:
         self.windows: tuple[Window, ...] = ()
         if nodes_to_plan(self.graph) > WHOLE_NODES:
             self.windows = windows(self.graph, WHOLE_NODES, supernodes=self.enumeration.supernodes)
-        self.allocation = Allocation(goal.runs)
+        # What kernels are expected to take, where that differs from their bounds.
+        self.expected: Mapping[str, float] = self._expectations()
+        share = TILE_ROUND_GAIN if self.expected else ROUND_GAIN
+        self.allocation = Allocation(goal.runs, round_share=share)
         # The plan so far of a graph planned by windows.
         self.current: FusionPlan | None = None
         self.trials = 0
@@ -118,6 +122,16 @@ class ExactSearch:
         return candidate_kernels(
             self.graph, [*plans.values(), self.fused], calibration,
             rules=plans, should_stop=time.is_over,
+        )  # fmt: skip
+
+    def _expectations(self) -> Mapping[str, float]:
+        """For graphs for which it is worked out what to expect."""
+        if not self.expects or self.windows or len(self.bounds) > JUDGED_KERNELS:
+            return {}
+        time = Share(self.bench.left_s, NAMING_SHARE)
+        return expectations(
+            self.graph, self.kernels.samples, self.bounds, self.kernels.space,
+            self.bench.calibration(), time.is_over,
         )  # fmt: skip
 
     def run(self) -> Findings:
@@ -162,7 +176,7 @@ class ExactSearch:
 
     def _search(self) -> None:
         """Everything fused, then planning and launch configurations as the allocation says."""
-        if not self.bench.is_over() and self.bench.fits(self.fused):
+        if not self.expected and not self.bench.is_over() and self.bench.fits(self.fused):
             space = self.kernels.space
             self.bench.measure(default_candidate(self.graph, self.fused, space, "fused"))
         vain, may_yield = 0, True
@@ -235,24 +249,30 @@ class ExactSearch:
 
     def _outlook(self) -> Outlook:
         """What the kernels measured by now let expect of the others."""
-        problem, costs = self.whole.problem, self.kernels.costs()
+        return self._prospect().outlook
+
+    def _prospect(self) -> Prospect:
         self.solving.renew()
-        left_s = self.solving.left_s
-        try:
-            incumbent = k_best(problem, dict.fromkeys(self.bounds) | costs, 1, left_s)[0].cost_us
-        except AutofuseError:  # what is known makes no plan yet
-            return Outlook()
-        kinds, bounds = self.kinds, self.bounds
-        bias = bias_of((kinds[k], us, bounds[k]) for k, us in costs.items() if us is not None)
-        gains = []
-        for deviations in DEVIATIONS:
-            guess = {k: bias.time_us(kinds[k], us, deviations) for k, us in bounds.items()}
-            chosen = k_best(problem, {**guess, **costs}, 1, left_s)[0].plan
-            keys = [problem.pieces[i].key for i in chosen]
-            measured = sum(costs.get(key) or 0.0 for key in keys)
-            others = [(kinds[key], bounds[key]) for key in keys if key not in costs]
-            gains.append(expected_improvement_us(incumbent, measured, others, bias))
-        return Outlook(incumbent, max(gains))
+        guesses, costs = self.expected or self.bounds, self.kernels.costs()
+        return prospect(self.whole.problem, guesses, costs, self.kinds, self.solving.left_s)
+
+    def _try_promising(self) -> None:
+        """Measure the plan of which most is expected while that is more than of a round of launch
+        configurations: bounds alone would have every hopeless kernel measured first."""
+        while self.expected and not self.windows and not self.bench.is_over():
+            try:
+                found = self._prospect()
+            except AutofuseError:  # the kernels that are left make no plan
+                return
+            unknown = self.whole.unknown(found.plan)
+            if not unknown or not self.allocation.is_promising(found.outlook):
+                return
+            known = len(self.kernels.known())
+            self.whole.measure(found.plan, unknown)
+            self.trials += 1
+            self._tell()
+            if len(self.kernels.known()) == known:
+                return
 
     # --- planning ---------------------------------------------------------------------------
 
@@ -266,7 +286,10 @@ class ExactSearch:
         return found, yielded
 
     def _plan_whole(self, may_yield: bool) -> tuple[FusionPlan | None, bool]:
-        plans = (self.fused, *self.bench.plans.values())
+        self._try_promising()
+        plans = [self.fused, *self.bench.plans.values()]
+        if self.expected:  # what is worth measuring was; what libraries take is worth knowing
+            plans = [p for p in plans if any(is_library(self.graph, g) for g in p.groups)][:1]
         start = [p for p in map(self.whole.cover.pieces_of, plans) if p]
         result, yielded = self._solve(self.whole, start, may_yield)
         found = None if result.plan is None else self.whole.fitting(result.plan)
@@ -374,7 +397,3 @@ class ExactSearch:
 
     def _tell(self, phase: str = "planning") -> None:
         self.bench.tell(Standing(phase, self.trials, self.bound_us, self.gap, self.residual_us))
-
-
-def _first(_: str, options: tuple[int | str | bool, ...]) -> int | str | bool:
-    return options[0]

@@ -120,9 +120,8 @@ def explain_plan(
     own = {digest_of(graph, g) for g in plan.groups if g.body is None}
     cache = timed_in(kernels, own, cache_state("auto", graph, kind))
     stored = _stored(kernels, cache)
-    calibrated = "launch_us" in peaks
-    calibration = Calibration.from_mapping(peaks) if calibrated else NOMINAL
-    times = Times(graph, stored, calibration)
+    calibration = Calibration.kept(peaks)
+    times = Times(graph, stored, calibration or NOMINAL)
     boundaries = (
         _boundary(times, plan, pair, values, merged[pair], verdicts[pair])
         for pair, values in pairs.items()
@@ -130,7 +129,7 @@ def explain_plan(
     return Explanation(
         tuple(boundaries),
         tuple(recomputed(times, plan)),
-        calibrated,
+        calibration is not None,
         tuple(crossings(graph, plan, times.of)),
     )
 

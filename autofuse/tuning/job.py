@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from autofuse.cost.bounds import Calibration, peak_bytes
+from autofuse.cost.bounds import Calibration, candidate_bytes, peak_bytes
 from autofuse.devices import DeviceKind
 from autofuse.graph.types import Graph
 from autofuse.measure.protocol import Reply
@@ -84,9 +84,9 @@ class Job:
 
     def calibration(self) -> Calibration:
         """The device's peaks: measured once, then kept in the database."""
-        stored = self.store.calibration(self.environment)
-        if "launch_us" in stored:
-            return Calibration.from_mapping(stored)
+        known = Calibration.kept(self.store.calibration(self.environment))
+        if known is not None:
+            return known
         measured = self.kind.calibrate()
         for name, value in measured.to_mapping().items():
             self.store.set_calibration(self.environment, name, value)
@@ -176,7 +176,9 @@ class Job:
 
     def record_fits(self, record: Measurement) -> bool:
         """Whether a measured plan fits the memory."""
-        return self.max_memory is None or self.fits(candidate_from_json(record.candidate).plan)
+        if self.max_memory is None:
+            return True
+        return candidate_bytes(self.graph, candidate_from_json(record.candidate)) <= self.max_memory
 
     def lacking(self, record: Measurement) -> str:
         """What a measured plan calls that is not here, in a sentence; "" where nothing is."""
@@ -292,8 +294,8 @@ def no_plan(job: Job) -> str:
     """Why no plan can be the result."""
     works = [m for m in job.stored.values() if m.timing is not None]
     if works:
-        plans: Iterable[FusionPlan] = (candidate_from_json(m.candidate).plan for m in works)
-        least = min(peak_bytes(job.graph, plan) for plan in plans)
+        plans = (candidate_from_json(m.candidate) for m in works)
+        least = min(candidate_bytes(job.graph, each) for each in plans)
         return (
             f"no plan was found that fits {job.max_memory} bytes of intermediates: "
             f"the least that was measured needs {least}"

@@ -15,6 +15,7 @@ from autofuse.plan.types import FusionGroup, LaunchConfig
 from autofuse.search import make_searcher
 from autofuse.search.protocol import Chooser, Outcome, Proposal, Searcher
 from search_spaces.launch import LaunchSpace
+from search_spaces.tile_facts import TILE_PARAMETERS
 
 # Proposals of a sampler that may repeat what is known before it is asked no more.
 PATIENCE = 16
@@ -57,17 +58,21 @@ class LaunchProblem:
     def seeds(self) -> Sequence[Mapping[str, int | str | bool]]:
         """The default, then what differs from it in one setting: settings act nearly independently
         of each other, so these tell a sampler most. Whoever may compute a product or a convolution
-        does it once. The setting asked first, how widely a kernel is spread, is changed last: its
-        default follows from the work there is."""
-        others: list[list[dict[str, int | str | bool]]] = []
+        does it once; settings of tiles follow, which decide how fast a product is. The setting
+        asked first, how widely a kernel is spread, is changed last: its default follows from the
+        work there is."""
+        others: list[tuple[int, list[dict[str, int | str | bool]]]] = []
 
         def default(name: str, options: tuple[int | str | bool, ...]) -> int | str | bool:
-            competing = f".{IMPL.name}." in name
-            others.append([{name: o} for o in (options[1:] if competing else options[1:2])])
+            parameter = parameter_of(name)
+            competing = parameter == IMPL.name
+            rank = 0 if competing else 1 if parameter in TILE_PARAMETERS else 2
+            others.append((rank, [{name: o} for o in options[1 : None if competing else 2]]))
             return options[0]
 
         self.propose(default)
-        return [{}, *chain(*others[1:], *others[:1])]
+        changes = sorted(others[1:], key=lambda other: other[0]) + others[:1]
+        return [{}, *chain.from_iterable(change for _, change in changes)]
 
     def propose(self, choose: Chooser) -> Proposal:
         """One configuration; its key is its canonical text."""
@@ -136,6 +141,26 @@ def next_trial(kernel: KernelTimes, problem: LaunchProblem, seed: int) -> Trial 
             return Trial(kernel.searcher, proposal, launch)
     kernel.settled = True
     return None
+
+
+def parameter_of(question: str) -> str:
+    """The launch parameter that a question of a launch space is about: it asks for
+    PREFIX.KIND.PARAMETER.OPTIONS, or for a name of its own."""
+    return question.split(".")[-2] if "." in question else question
+
+
+def adopted(graph: Graph, group: FusionGroup, space: LaunchSpace, of: LaunchConfig) -> LaunchConfig:
+    """The default configuration of a group, with those settings of another kernel's that it is
+    offered."""
+    wanted = dict(of.settings)
+
+    def choose(name: str, options: tuple[int | str | bool, ...]) -> int | str | bool:
+        setting = wanted.get(parameter_of(name))
+        # 1 and True are equal and not the same setting.
+        same = (o for o in options if o == setting and type(o) is type(setting))
+        return next(same, options[0])
+
+    return space.choose(graph, group, choose, "")
 
 
 def launch_text(launch: LaunchConfig) -> str:

@@ -8,16 +8,17 @@ from typing import Any
 
 from autofuse.backends.registry import Backend
 from autofuse.baselines import BASELINES
-from autofuse.cost.bounds import Calibration, peak_bytes, plan_bound_us
+from autofuse.cost.bounds import Calibration, candidate_bytes, plan_bound_us
 from autofuse.cover import k_best
 from autofuse.devices import device_named, targeted
 from autofuse.enumerate.enumeration import Enumeration
 from autofuse.enumerate.windows import windows
-from autofuse.graph.canonical import canonical, digest
+from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.groups import ordered_plan
 from autofuse.plan.types import Candidate, FusionPlan
+from autofuse.simplify import normal_form
 from autofuse.tuning.candidates import candidate_kernels
 from autofuse.tuning.cover import cover_problem
 from autofuse.tuning.evaluate import kernels_of
@@ -66,18 +67,20 @@ class PlannedResult:
 
 
 def plan_for(
-    graph: Graph, *, name: str = "", device: str = "cuda-emulated", target: str = ""
-) -> PlannedResult:
+    graph: Graph, *, name: str = "", device: str = "cuda-emulated", target: str = "",
+    simplify: bool = True,
+) -> PlannedResult:  # fmt: skip
     """Baselines, everything fused, and the plan of the enumerated kernels whose kernels have the
     least bounds together, for the device called `target` (default: the backend's own).
 
     Every plan's kernels are written (not compiled); one that the target cannot hold says why under
-    `error`. Raises AutofuseError for an unknown target, and for a device that is timed."""
+    `error`. `simplify` False keeps the program as it is written. Raises AutofuseError for an
+    unknown target, and for a device that is timed."""
     kind = device_named(device, target)
     if kind.backend.target is None:
         kind = targeted(kind, target)
     backend, space = kind.backend, kind.space
-    graph, calibration = canonical(graph), kind.calibrate()
+    graph, calibration = normal_form(graph, simplify), kind.calibrate()
     found = {n: baseline_candidate(graph, n, space)[0] for n in BASELINES}
     found[FUSED] = fused_candidate(graph, space)
     enumeration = candidate_kernels(graph, [c.plan for c in found.values()], calibration)
@@ -110,7 +113,7 @@ def _row(
     row: dict[str, Any] = {
         "bound_us": plan_bound_us(graph, candidate.plan, calibration),
         "kernels": kernels_of(graph, candidate),
-        "peak_bytes": peak_bytes(graph, candidate.plan),
+        "peak_bytes": candidate_bytes(graph, candidate),
     }
     try:
         backend.program(graph, candidate)

@@ -9,7 +9,7 @@ from typing import Any
 from autofuse.backends.registry import Backend
 from autofuse.baselines import BASELINES, LAUNCH_RULES, baseline_named
 from autofuse.devices import DeviceKind, device_named
-from autofuse.graph.canonical import canonical, digest
+from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.groups import in_one_order
@@ -18,14 +18,18 @@ from autofuse.plan.legalise import legalise
 from autofuse.plan.products import with_moves
 from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
 from autofuse.records import Measurement
+from autofuse.simplify import normal_form
 from autofuse.tuning.evaluate import code_of
 from autofuse.tuning.problem import default_candidate, ruled_candidate
+from autofuse.tuning.untuned import expected_plan
 from search_spaces import FusionSpace, LaunchSpace
 from tuning_db import Store, stale_with_code
 
 # The rules behind what a program gets that was never tuned.
 DEFAULT_PLAN = "xla-2022"
 UNTUNED = "untuned"
+# Says of such a plan that it was chosen by expected times, not by rules.
+EXPECTED = "untuned: expected"
 FUSED = "fused"
 BEST = "best"
 
@@ -97,29 +101,39 @@ def fused_candidate(graph: Graph, space: LaunchSpace) -> Candidate:
 def untuned_candidate(graph: Graph, kind: DeviceKind) -> Candidate:
     """What a program gets that was never tuned: the default baseline's plan, but products take in
     moves of their operands, and where launches are dear independent kernels are fused horizontally.
+    Where generated products are as fast as a library's and another plan is clearly expected to be
+    faster, it is that one (origin `EXPECTED`).
 
     `graph` must be canonical."""
     ruled, _ = baseline_candidate(graph, DEFAULT_PLAN, kind.space)
     plan = with_moves(graph, ruled.plan)
+    if kind.fast_tiles:
+        expected = expected_plan(graph, plan, kind.space)
+        if expected != plan:
+            return default_candidate(graph, expected, kind.space, EXPECTED)
     if kind.dear_launches:
         plan = side_by_side(graph, plan)
     return ruled if plan == ruled.plan else default_candidate(graph, plan, kind.space, UNTUNED)
 
 
 def best_plan(
-    graph: Graph, *, device: str = "auto", target: str = "", db: str | None = None
-) -> KnownPlan | None:
-    """The best plan known for `graph` on this device that can be built here, or None.
+    graph: Graph, *, device: str = "auto", target: str = "", db: str | None = None,
+    simplify: bool = True,
+) -> KnownPlan | None:  # fmt: skip
+    """The best plan known for `graph` on this device that can be built here, or None. It is a plan
+    of the graph's `normal_form`, simplified unless `simplify` is False.
 
     Raises AutofuseError for an unusable device, target or database."""
-    return known_plans(graph, device_named(device, target).backend, db)[0]
+    backend = device_named(device, target).backend
+    return known_plans(normal_form(graph, simplify), backend, db)[0]
 
 
 def known_plans(
     graph: Graph, backend: Backend, db: str | None = None
 ) -> tuple[KnownPlan | None, tuple[PassedOver, ...]]:
-    """The best plan known that can be built here, or None, and better ones that cannot."""
-    graph, passed = canonical(graph), list[PassedOver]()
+    """The best plan known that can be built here, or None, and better ones that cannot. `graph`
+    is in its normal form."""
+    passed = list[PassedOver]()
     environment = backend.environment()
     with Store.open(db) as store:
         while True:
@@ -144,10 +158,12 @@ def none_known(name: str, passed: Sequence[PassedOver]) -> str:
 
 
 def plan_named(
-    graph: Graph, plan_name: str, *, device: str = "auto", target: str = "", db: str | None = None
-) -> Candidate:
-    """The candidate called "best", "untuned", "fused" or by a baseline's name."""
-    graph = canonical(graph)
+    graph: Graph, plan_name: str, *, device: str = "auto", target: str = "", db: str | None = None,
+    simplify: bool = True,
+) -> Candidate:  # fmt: skip
+    """The candidate called "best", "untuned", "fused" or by a baseline's name: a plan of the
+    graph's `normal_form`, simplified unless `simplify` is False."""
+    graph = normal_form(graph, simplify)
     kind = device_named(device, target)
     if plan_name == BEST:
         known, passed = known_plans(graph, kind.backend, db)

@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from autofuse.cost.bounds import ONCE_US
+from autofuse.cost.expected import has_products
 from autofuse.cost.features import group_features
 from autofuse.cover import Measured
+from autofuse.plan.binding import may_run_once
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Blame, Cost, Failure, KernelMeasurement, Timing
 from autofuse.tuning.bench import Bench, Profiled
-from autofuse.tuning.launches import KernelTimes, LaunchProblem, Trial, launch_text, next_trial
+from autofuse.tuning.launches import (
+    KernelTimes,
+    LaunchProblem,
+    Trial,
+    adopted,
+    launch_text,
+    next_trial,
+)
 from autofuse.tuning.problem import default_candidate
 from search_spaces.launch import LaunchSpace
+from search_spaces.tile_facts import TileFacts, tile_facts
 
 # Times may be off by this much: a kernel so much below its bound refutes the bound.
 NOISE = 0.05
@@ -38,6 +49,7 @@ class Kernels:
         self.bounds, self.samples = bounds, {key: group for group, key in places.items()}
         self.space = space or bench.space
         self.by_key: dict[str, KernelTimes] = {}
+        self._tiles: dict[str, TileFacts | None] = {}
         # Seconds that one plan takes to build and run, as far as seen, and plans seen.
         self.per_plan_s = 1.0
         self.plans = 0
@@ -115,8 +127,33 @@ class Kernels:
         return Candidate(base.plan, tuple(launches), base.bodies, "exact")
 
     def _best_launch(self, key: str, default: LaunchConfig) -> LaunchConfig:
+        """The best known one; of a product in a new kernel what is best for the same product in
+        another kernel, as far as it is offered."""
         kernel = self.by_key.get(key)
-        return kernel.best[1] if kernel is not None and kernel.us else default
+        if kernel is not None and kernel.us:
+            return kernel.best[1]
+        relative = self._relative(key)
+        if relative is None:
+            return default
+        return adopted(self.graph, self.samples[key], self.space, relative)
+
+    def _relative(self, key: str) -> LaunchConfig | None:
+        """The best configuration of the kernel tried most often that computes products of the same
+        extents; None where there is none that was tuned."""
+        own = self._tile_facts(key)
+        if own is None:
+            return None
+        tuned = [k for k, found in self.by_key.items() if len(found.us) > 1]
+        related = [k for k in tuned if _is_alike(self._tile_facts(k), own)]
+        most = max(related, key=lambda k: len(self.by_key[k].us), default=None)
+        return None if most is None else self.by_key[most].best[1]
+
+    def _tile_facts(self, key: str) -> TileFacts | None:
+        if key not in self._tiles:
+            group = self.samples[key]
+            product = group.body is None and has_products(self.graph, group.nodes)
+            self._tiles[key] = tile_facts(self.graph, group) if product else None
+        return self._tiles[key]
 
     def profile(self, found: FusionPlan, trial: Mapping[str, LaunchConfig]) -> bool:
         """Build and run one plan; whether it works. Every kernel new in it gets its time."""
@@ -144,7 +181,7 @@ class Kernels:
         each = Cost(cost.codegen * part, cost.compile * part, cost.measure * part)
         for (key, launch), found in fresh.items():
             timing = sorted(found, key=lambda t: t.median_us)[len(found) // 2]
-            self._kernel(key).us[launch] = timing.median_us
+            self._kernel(key).us[launch] = max(timing.median_us, ONCE_US)
             self._keep(
                 KernelMeasurement(
                     key, launch_text(launch), self.bench.cache, codes.get((key, launch), ""),
@@ -174,6 +211,8 @@ class Kernels:
 
     def _keep(self, record: KernelMeasurement) -> None:
         """Store a kernel with its bound and features: models of kernel times learn from them."""
+        if may_run_once(self.graph, self.samples[record.group].nodes):
+            return  # no call takes time for it: there is nothing to learn
         bound_us = self.bounds[record.group]
         found = group_features(self.graph, self.samples[record.group], bound_us)
         full = replace(record, bound_us=bound_us, facts=(*found.items(), *record.facts))
@@ -216,3 +255,8 @@ class Kernels:
                 if trial is not None:
                     asked[key] = trial
         return asked
+
+
+def _is_alike(one: TileFacts | None, other: TileFacts) -> bool:
+    """Whether tiles of the same extents are computed, whatever is kept of a row."""
+    return one is not None and replace(one, row_bytes=0) == replace(other, row_bytes=0)

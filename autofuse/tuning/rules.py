@@ -115,5 +115,4 @@ def _us(record: Measurement) -> float:
 
 def _peaks(job: Job) -> Calibration:
     """What the device was calibrated to, else a fast machine's peaks: they only order baselines."""
-    stored = job.store.calibration(job.environment)
-    return Calibration.from_mapping(stored) if "launch_us" in stored else NOMINAL
+    return Calibration.kept(job.store.calibration(job.environment)) or NOMINAL

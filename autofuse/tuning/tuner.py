@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from autofuse.baselines import BASELINES, baseline_named
-from autofuse.cost.bounds import peak_bytes
+from autofuse.cost.bounds import candidate_bytes
 from autofuse.devices import timed_device
-from autofuse.graph.canonical import canonical, digest, text
+from autofuse.graph.canonical import digest, text
 from autofuse.graph.types import Graph
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling, held_notes
@@ -16,6 +16,7 @@ from autofuse.measure.workload import Workload
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.types import candidate_from_json
 from autofuse.records import SessionResult
+from autofuse.simplify import normal_form
 from autofuse.tuning.bench import Findings, Standing, Strategy
 from autofuse.tuning.budget import Budget
 from autofuse.tuning.cache_state import cache_state
@@ -49,6 +50,7 @@ def tune(
     baselines: Sequence[str] = (),
     progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
+    simplify: bool = True,
 ) -> TuneResult:
     """Find the best plan of `graph` within `budget_s` seconds, counting everything.
 
@@ -61,6 +63,7 @@ def tune(
     it is never the result, be it a baseline. `cache`: the state that plans are timed in, "cold" or
     "warm"; "auto" is warm where the arrays of every plan fit the last-level cache. `progress` is
     told where the search stands at least once a second, not always from the same thread.
+    `simplify` False keeps the program as it is written, which is then another workload.
 
     Raises AutofuseError for an unknown device, strategy or cache state, an unusable database, or a
     graph none of whose plans works and fits the memory."""
@@ -75,7 +78,7 @@ def tune(
         baseline_named(rule)
     kind = timed_device(device, target)
     search = strategy_named(strategy, seed, Goal(gap, runs), options or {})
-    graph = canonical(graph)
+    graph = normal_form(graph, simplify)
     with (
         Store.open(db) as store,
         Heartbeat(progress or (lambda _: None), budget) as heartbeat,
@@ -178,7 +181,7 @@ def _result(
         bound_us=findings.bound_us,
         certificate=findings.certificate,
         model=findings.model,
-        peak_bytes=peak_bytes(job.graph, best.plan),
+        peak_bytes=candidate_bytes(job.graph, best),
         residual_us=job.standing.residual_us,
         counts=dict(findings.counts),
         left_out=ruled.left_out,

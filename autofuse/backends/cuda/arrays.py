@@ -60,6 +60,11 @@ class Arguments:
 
         return Taken(places, tuple(map(self.driver.pointer, made)), results, adopted)
 
+    def copies(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Device arrays of our own with the contents of `inputs`. Raises ArrayError."""
+        given = self._checked("input", inputs)
+        return tuple(self._copied(position, array) for position, array in enumerate(given))
+
     def _into(
         self, places: tuple[int, ...], wanted: tuple[Any, ...], given: tuple[Any, ...]
     ) -> Taken:
@@ -122,12 +127,16 @@ class Arguments:
 
     def _input(self, position: int, array: Any) -> int:
         if not self._fits(array):
-            own = self._stand_in("input", position)
-            if _on_host(array):
-                array = np.ascontiguousarray(array).reshape(array.shape)
-            self.driver.assign(own, array)
-            array = own
+            array = self._copied(position, array)
         return self.driver.pointer(array)
+
+    def _copied(self, position: int, array: Any) -> Any:
+        """Our own copy of an input."""
+        own = self._stand_in("input", position)
+        if _on_host(array):
+            array = np.ascontiguousarray(array).reshape(array.shape)
+        self.driver.assign(own, array)
+        return own
 
     def _stand_in(self, what: str, position: int) -> Any:
         key = (what, position)

@@ -22,6 +22,7 @@ from autofuse.backends.cuda.nvrtc import compile_cubin, nvrtc_version
 from autofuse.backends.cuda.program import Action, CudaProgram, KernelLaunch, LoopAction
 from autofuse.backends.machine import usable_cores
 from autofuse.ops.types import Literal, TensorType
+from autofuse.plan.binding import NOTHING_BOUND, Binding
 from autofuse.records import Blame
 
 # The report that `facts` reads. NVRTC's own cache would hide what a compile costs.
@@ -46,6 +47,8 @@ class CudaArtifact:
     scratch: int
     trips: int
     facts: tuple[tuple[str, CubinFacts], ...]
+    prepare: tuple[Action, ...] = ()
+    binding: Binding = NOTHING_BOUND
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ def build_cuda(
             pool.map(lambda s: _compile(s, program.target, store, check_time), program.sources)
         )
     facts = {unit.name: unit.facts for unit in units}
-    for launch in _launches(program.actions):
+    for launch in _launches((*program.prepare, *program.actions)):
         _check_fits(launch, facts[launch.symbol], program.target)
     artifact = CudaArtifact(
         target=program.target,
@@ -110,6 +113,8 @@ def build_cuda(
         scratch=program.scratch,
         trips=program.trips,
         facts=tuple(sorted(facts.items())),
+        prepare=program.prepare,
+        binding=program.binding,
     )
     return Built(
         artifact,

@@ -86,6 +86,30 @@ class EmulatedPlan:
         self.program, self.orders = artifact.program, tuple(orders)
         texts = [source.text for source in self.program.sources]
         self.kernels: Emulated | None = kernels or Emulated(*texts)
+        # Constants, all of them, and what is prepared of them.
+        self._constants: tuple[np.ndarray, ...] = ()
+        self._held = _filled(self.program.binding.held, 0xFF)
+
+    def prepare(self, constants: Sequence[np.ndarray]) -> None:
+        """See `Runnable`."""
+        p = self.program
+        types = p.binding.chosen(p.inputs)
+        check_types("constant", constants, types)
+        self._constants = tuple(
+            _bytes(aligned_copy(a, t)) for a, t in zip(constants, types, strict=True)
+        )
+        self._held = _filled(p.binding.held, 0xFF)
+        others = (_filled(0, 0),) * len(p.binding.free(p.inputs))
+        self._issue(p.prepare, self._memory(others, (), p.binding.workspace))
+        unread = {k for k in p.binding.bound if k not in p.binding.read}
+        for k, array in zip(p.binding.bound, self._constants, strict=True):
+            if k in unread:
+                array.fill(0xFF)
+
+    @property
+    def prepared_bytes(self) -> int:
+        read = (self.program.inputs[k].nbytes for k in self.program.binding.read)
+        return self.program.binding.held + sum(read)
 
     def close(self) -> None:
         """Calling it afterwards raises LaunchError."""
@@ -97,32 +121,42 @@ class EmulatedPlan:
         """The outputs for these inputs. Raises ArrayError for arguments that do not fit,
         LaunchError for a kernel that did what it must not do."""
         p = self.program
-        check_types("input", inputs, p.inputs)
+        free = p.binding.free(p.inputs)
+        check_types("input", inputs, free)
+        if len(self._constants) < len(p.binding.bound):
+            raise LaunchError("the program's constants have not been bound")
         if outputs is not None:
             check_types("output", outputs, p.outputs)
         results = tuple(aligned_empty(t) for t in p.outputs)
         for result in results:
             _bytes(result).fill(0xFF)
-        given = [_bytes(aligned_copy(a, t)) for a, t in zip(inputs, p.inputs, strict=True)]
-        memory = _Memory(
-            {
-                "in": given,
-                "out": [_bytes(result) for result in results],
-                "const": [_bytes(aligned_copy(c.array(), c.type)) for c in p.constants],
-                "work": [_filled(p.workspace, 0xFF)],
-                "scratch": [_filled(p.scratch, 0)],
-                "trip": [_bytes(np.arange(max(p.trips, 1), dtype=np.int32))],
-            }
-        )
-        try:
-            self._do(p.actions, memory)
-        except EmulatorError as error:
-            raise LaunchError(str(error)) from error
+        given = tuple(_bytes(aligned_copy(a, t)) for a, t in zip(inputs, free, strict=True))
+        self._issue(p.actions, self._memory(given, results, p.workspace))
         if outputs is None:
             return results
         for target, result in zip(outputs, results, strict=True):
             target[...] = result
         return tuple(outputs)
+
+    def _memory(self, given: Sequence[np.ndarray], results: Arrays, workspace: int) -> _Memory:
+        p = self.program
+        return _Memory(
+            {
+                "in": list(p.binding.together(self._constants, given)),
+                "out": [_bytes(result) for result in results],
+                "held": [self._held],
+                "const": [_bytes(aligned_copy(c.array(), c.type)) for c in p.constants],
+                "work": [_filled(workspace, 0xFF)],
+                "scratch": [_filled(p.scratch, 0)],
+                "trip": [_bytes(np.arange(max(p.trips, 1), dtype=np.int32))],
+            }
+        )
+
+    def _issue(self, actions: Iterable[Action], memory: _Memory) -> None:
+        try:
+            self._do(actions, memory)
+        except EmulatorError as error:
+            raise LaunchError(str(error)) from error
 
     def _do(self, actions: Iterable[Action], memory: _Memory) -> None:
         for action in actions:

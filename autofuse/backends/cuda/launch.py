@@ -67,7 +67,8 @@ class CudaPlan:
         self._loaded: set[tuple[int, ...]] = set()
         self._last_stream: Any = None
         self._held: list[tuple[Any, tuple[Any, ...]]] = []
-        self.has_gemm = any(isinstance(a, Gemm) for a in every(artifact.actions))
+        self._bound: tuple[Any, ...] = ()
+        self.has_gemm = any(isinstance(a, Gemm) for a in every(self._everything))
         try:
             self._functions = self._load()
             self.side = self.driver.new_stream()
@@ -79,11 +80,17 @@ class CudaPlan:
             self.side.synchronize()
         except self.driver.errors as error:
             raise LaunchError(f"the program cannot be loaded: {error}") from error
-        self._arguments = Arguments(self.driver, artifact.inputs, artifact.outputs)
+        free = artifact.binding.free(artifact.inputs)
+        self._arguments = Arguments(self.driver, free, artifact.outputs)
+
+    @property
+    def _everything(self) -> tuple[Action, ...]:
+        """What is done once, and what each call does."""
+        return (*self.artifact.prepare, *self.artifact.actions)
 
     def _load(self) -> dict[str, Any]:
         shared: dict[str, int] = {}
-        for action in every(self.artifact.actions):
+        for action in every(self._everything):
             if isinstance(action, KernelLaunch):
                 shared[action.symbol] = action.geometry.shared
         found = {}
@@ -95,7 +102,7 @@ class CudaPlan:
                 raise LaunchError(text, Blame.MACHINE) from error
             module = self.driver.load(cubin)
             found[symbol] = self.driver.function(module, symbol, shared.get(symbol, 0))
-        for action in every(self.artifact.actions):
+        for action in every(self._everything):
             if isinstance(action, KernelLaunch) and action.geometry.cooperative:
                 self._check_together(found[action.symbol], action.geometry)
         return found
@@ -113,7 +120,8 @@ class CudaPlan:
         trips = np.arange(max(facts.trips, 1), dtype=np.int32)
         return {
             "const": tuple(d.upload(as_bytes(c.array())) for c in facts.constants),
-            "work": (d.zeros(facts.workspace),),
+            "work": (d.zeros(max(facts.workspace, facts.binding.workspace)),),
+            "held": (d.zeros(facts.binding.held),),
             "scratch": (d.zeros(facts.scratch),),
             "trip": (d.upload(trips),),
             # Of this program alone: programs may run at the same time on several streams.
@@ -149,8 +157,9 @@ class CudaPlan:
 
     @property
     def own_bytes(self) -> int:
-        """Bytes of constants and workspace, which a call touches beside its arguments."""
-        found = (*self._buffers["const"], *self._buffers["work"])
+        """Bytes of literals, workspace and what is prepared, which a call touches beside its
+        arguments."""
+        found = (*self._buffers["const"], *self._buffers["work"], *self._buffers["held"])
         return sum(int(array.nbytes) for array in found)
 
     # --- binding ------------------------------------------------------------------------------
@@ -162,16 +171,53 @@ class CudaPlan:
         calls)."""
         if not self._functions and self.artifact.cubins:
             raise LaunchError("the program has been unloaded")
-        base = {
-            space: [self.driver.pointer(array) for array in arrays]
-            for space, arrays in self._buffers.items()
-        }
-        base |= {"in": list(inputs), "out": list(outputs)}
+        base = self._base(inputs, outputs)
         pairs = zip(self.artifact.owners, self.artifact.actions, strict=True)
         return [
             (owner, tuple(self._call(single, base) for single in singles((action,))))
             for owner, action in pairs
         ]
+
+    def _base(self, inputs: Sequence[int], outputs: Sequence[int]) -> dict[str, list[int]]:
+        """Addresses by space; `inputs` are those that are no constants."""
+        binding = self.artifact.binding
+        if len(self._bound) < len(binding.bound):
+            raise LaunchError("the program's constants have not been bound")
+        bound = tuple(0 if a is None else self.driver.pointer(a) for a in self._bound)
+        base = {
+            space: [self.driver.pointer(array) for array in arrays]
+            for space, arrays in self._buffers.items()
+        }
+        return base | {"in": list(binding.together(bound, inputs)), "out": list(outputs)}
+
+    def prepare(self, constants: Sequence[Any]) -> None:
+        """See `Runnable`. What calls read of constants is kept on the device; the rest goes."""
+        binding = self.artifact.binding
+        own = Arguments(self.driver, binding.chosen(self.artifact.inputs), ())
+        with self.side:
+            copies = own.copies(constants)
+        self.side.synchronize()
+        self.bind_constants(copies)
+
+    def bind_constants(self, constants: Sequence[Any]) -> None:
+        """As `prepare`, of arrays on the device that nobody changes from now on."""
+        binding = self.artifact.binding
+        with self._lock:
+            try:
+                self.driver.enter()
+                self._bound = tuple(constants)
+                base = self._base((0,) * len(binding.free(self.artifact.inputs)), ())
+                self._run_now([self._call(one, base) for one in singles(self.artifact.prepare)])
+            except self.driver.errors as error:
+                raise LaunchError(f"constants cannot be prepared: {error}") from error
+            pairs = zip(binding.bound, self._bound, strict=True)
+            self._bound = tuple(own if k in binding.read else None for k, own in pairs)
+            self._graphs.clear()
+
+    @property
+    def prepared_bytes(self) -> int:
+        read = (self.artifact.inputs[k].nbytes for k in self.artifact.binding.read)
+        return self.artifact.binding.held + sum(read)
 
     def calls(self, inputs: Sequence[int], outputs: Sequence[int]) -> tuple[LaunchCall, ...]:
         """Every launch of one call on these addresses."""

@@ -1,7 +1,8 @@
 """A candidate as CUDA: kernel texts, and the launches, library calls and copies of one call.
 
 Nothing here needs a GPU or a driver. Buffers are `Ref`s (see `plan/schedule.py`) in these spaces:
-"in", "const" and "out" number `index`; "work", the workspace of intermediates; "trip", the table
+"in", "const" and "out" number `index`; "held", what is
+prepared of constants; "work", the workspace of intermediates; "trip", the table
 0, 1, 2, ... of `trips` i32 numbers, from which a host loop's body reads its iteration number; and
 "scratch", what kernels keep for themselves between their phases: zero before the first call.
 """
@@ -29,6 +30,7 @@ from autofuse.kernel.render_cuda import render_cuda
 from autofuse.ops.contraction import GemmForm
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import Literal, TensorType
+from autofuse.plan.binding import NOTHING_BOUND, Binding
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import check_plan
 from autofuse.plan.parameters import (
@@ -38,8 +40,10 @@ from autofuse.plan.parameters import (
     FAST_DIVISION,
     ITEMS,
     KEEP,
+    PREPACK,
     STAGES,
     VECTOR,
+    WALK,
 )
 from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Step, kernel_runs, schedule
 from autofuse.plan.types import Candidate, LaunchConfig
@@ -106,7 +110,8 @@ class CudaProgram:
     """What is compiled and what is done with it; sizes in bytes.
 
     `sources` are named after their kernel. `owners` says which group of the plan an action belongs
-    to (-1: a copy to an output) and `symbols` which kernel a group is ("" for none of ours)."""
+    to (-1: a copy to an output) and `symbols` which kernel a group is ("" for none of ours). The
+    actions of `prepare` are done once, when constants are bound as `binding` says."""
 
     target: Target
     sources: tuple[Source, ...]
@@ -119,6 +124,8 @@ class CudaProgram:
     workspace: int
     scratch: int
     trips: int
+    prepare: tuple[Action, ...] = ()
+    binding: Binding = NOTHING_BOUND
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +152,8 @@ def launch_settings(run: Run) -> LaunchConfig:
     boundary in every iteration, and rows that are reread are computed again, not left in shared
     memory."""
     settings = dict(run.launch.settings)
+    for row in (PREPACK, WALK):  # what only C does
+        settings.pop(row.name, None)
     settings["tile"] = BLOCK_THREADS.of(run.launch) * ITEMS.of(run.launch)
     if KEEP.of(run.launch) == "reread":
         settings["stage"] = False
@@ -196,13 +205,14 @@ def cuda_program(
     Raises PlanError for a plan that does not fit the graph, UnsupportedKernel for a kernel that
     the target cannot hold."""
     check_plan(graph, candidate.plan)
-    plan = schedule(graph, candidate)
+    plan = schedule(graph, _unpacked(candidate))
     units: dict[Run, Unit] = {}
-    for run in kernel_runs(plan.steps):
+    for run in kernel_runs(plan.everything):
         if not uses_blas(run.graph, run.group, run.launch, CUDA) and same_kernel(run) not in units:
             units[same_kernel(run)] = unit_of(run, target)
     writer = _Writer(units)
     actions = tuple(writer.actions(plan.steps, {}))
+    prepare = tuple(writer.actions(plan.prepare, {}))
     sources = {unit.source.name: unit.source for unit in units.values()}
     return CudaProgram(
         target=target,
@@ -216,7 +226,19 @@ def cuda_program(
         workspace=plan.workspace,
         scratch=writer.scratch,
         trips=writer.trips,
+        prepare=prepare,
+        binding=plan.binding,
     )
+
+
+def _unpacked(candidate: Candidate) -> Candidate:
+    """The candidate without a setting that only C knows: here panels are packed by the kernel."""
+
+    def without(launch: LaunchConfig) -> LaunchConfig:
+        return LaunchConfig(tuple(s for s in launch.settings if s[0] != PREPACK.name))
+
+    bodies = tuple(tuple(map(without, body)) for body in candidate.bodies)
+    return replace(candidate, launches=tuple(map(without, candidate.launches)), bodies=bodies)
 
 
 def same_kernel(run: Run) -> Run:

@@ -16,6 +16,7 @@ from autofuse.kernel.passes.column_blocks import column_blocks
 from autofuse.kernel.passes.deal_rows import deal_rows
 from autofuse.kernel.passes.drop_dead import drop_dead
 from autofuse.kernel.passes.early_loads import early_loads
+from autofuse.kernel.passes.exact_copies import exact_copies
 from autofuse.kernel.passes.fetch_rows import fetch_rows
 from autofuse.kernel.passes.flatten_lanes import flatten_lanes
 from autofuse.kernel.passes.fuse_lanes import fuse_lanes
@@ -30,14 +31,22 @@ from autofuse.kernel.passes.short_indices import short_indices
 from autofuse.kernel.passes.split_rows import split_rows
 from autofuse.kernel.passes.stage_panels import stage_panels
 from autofuse.kernel.passes.stream_stores import stream_stores
+from autofuse.kernel.passes.transpose_blocks import transpose_blocks
 from autofuse.kernel.passes.transpose_tiles import transpose_tiles
+from autofuse.kernel.passes.transposed_copies import transposed_copies
 from autofuse.kernel.passes.verify import verify
 from autofuse.kernel.passes.warp_rows import warp_rows
 from autofuse.kernel.passes.widen_lanes import widen_lanes
 
 Pass = Callable[[Kernel], Kernel]
-PASSES: tuple[Pass, ...] = (drop_dead, fuse_lanes)
-C_PASSES: tuple[Pass, ...] = (lanes_inward, stream_stores, block_folds)
+PASSES: tuple[Pass, ...] = (exact_copies, drop_dead, fuse_lanes)
+C_PASSES: tuple[Pass, ...] = (
+    transpose_blocks,
+    lanes_inward,
+    stream_stores,
+    block_folds,
+    transposed_copies,
+)
 CUDA_PASSES: tuple[Pass, ...] = (
     flatten_lanes,
     fuse_lanes,
@@ -92,6 +101,7 @@ __all__ = [
     "deal_rows",
     "drop_dead",
     "early_loads",
+    "exact_copies",
     "fetch_rows",
     "flatten_lanes",
     "fuse_lanes",
@@ -107,7 +117,9 @@ __all__ = [
     "split_rows",
     "stage_panels",
     "stream_stores",
+    "transpose_blocks",
     "transpose_tiles",
+    "transposed_copies",
     "verify",
     "warp_rows",
     "widen_lanes",

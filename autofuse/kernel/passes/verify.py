@@ -14,10 +14,12 @@ from autofuse.kernel.ir import (
     StoreVector,
     Stream,
     TileProduct,
+    Transpose,
     Var,
     expressions,
     walk,
 )
+from autofuse.kernel.render_dot import is_dot
 from autofuse.ops.scalar import Expr, Load, Sym
 
 
@@ -35,8 +37,10 @@ def _block(
 ) -> None:
     scope, writable = set(outer), set(writable)
     for stmt in body:
+        walked = stmt.walk if isinstance(stmt, TileProduct) else None
+        taps = {sym.name for sym, _ in walked.taps} if walked else set()
         for expr in expressions(stmt):
-            _reads(expr, scope)
+            _reads(expr, scope | taps)
         match stmt:
             case Let(sym, _) | Var(sym, _):
                 assert sym.name not in scope, f"{sym.name} is defined twice"
@@ -55,9 +59,17 @@ def _block(
                 assert name in writable, f"{name} is not writable here"
             case TileProduct(target=target, left=left, right=right):
                 assert {left.buffer, right.buffer} <= scope, "an operand is read before it exists"
+                assert walked is None or not walked.zeros or walked.zeros in scope
                 assert target.buffer in writable, f"{target.buffer} is not writable here"
-                assert target.inner == right.inner == 1, "columns of a tile are neighbours"
+                along = left.inner == right.outer == 1 if is_dot(stmt) else right.inner == 1
+                plain = bool(stmt.lanes) or (target.inner == 1 and along)
+                assert plain, "columns of a tile are neighbours"
                 assert not in_lane, "all lanes compute a tile together"
+            case Transpose(target=target, source=source):
+                assert source.buffer in scope, f"{source.buffer} is read before it is defined"
+                assert target.buffer in writable, f"{target.buffer} is not writable here"
+                assert target.inner == source.inner == 1, "rows become columns"
+                assert not in_lane, "a transpose is made of lanes itself"
             case Loop(kind=kind, var=var, body=inner, folds=folds, counter=counter):
                 assert all(f.target.name in scope for f in folds)
                 names = {var.name} if counter is None else {var.name, counter.name}

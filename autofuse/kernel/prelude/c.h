@@ -2,7 +2,14 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+/* Compilers without instructions that compute in halves convert them one by one: there they are made
+ * wide and narrow again by arithmetic on whole numbers, which becomes vectors. */
+#if defined(__AVX512FP16__) || defined(__aarch64__)
+#define AF_NATIVE_F16
 typedef _Float16 af_f16;
+#else
+typedef uint16_t af_f16;
+#endif
 typedef uint16_t af_bf16;
 
 #define AF_INFF __builtin_inff()
@@ -17,6 +24,56 @@ typedef uint16_t af_bf16;
   typedef T af_##T##x##N##_u __attribute__((vector_size(N * sizeof(T)), aligned(sizeof(T)), may_alias));
 AF_VECTOR(float, 1) AF_VECTOR(float, 2) AF_VECTOR(float, 4) AF_VECTOR(float, 8) AF_VECTOR(float, 16)
 AF_VECTOR(double, 1) AF_VECTOR(double, 2) AF_VECTOR(double, 4) AF_VECTOR(double, 8)
+
+/* Two vectors laid out in turns: LOW of their first halves, HIGH of their second ones. */
+#ifdef __clang__
+#define AF_TURNS(I, N, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define AF_TURNS(I, N, a, b, ...) __builtin_shuffle(a, b, (af_##I##x##N){__VA_ARGS__})
+#endif
+/* Halves of a and b added, laid out in turns: after log2(N) levels of it every lane is the sum of one
+ * of N vectors, in their order if each level pairs the first half of them with the second. */
+#define AF_HALVES(I, N, a, b)                                                                \
+  (AF_TURNS(I, N, a, b, AF_LOW##N) + AF_TURNS(I, N, a, b, AF_HIGH##N))
+#define AF_LOW16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define AF_HIGH16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#define AF_LOW8 0, 8, 1, 9, 2, 10, 3, 11
+#define AF_HIGH8 4, 12, 5, 13, 6, 14, 7, 15
+#define AF_LOW4 0, 4, 1, 5
+#define AF_HIGH4 2, 6, 3, 7
+#define AF_LOW2 0, 2
+#define AF_HIGH2 1, 3
+AF_VECTOR(int32_t, 1) AF_VECTOR(int32_t, 2) AF_VECTOR(int32_t, 4) AF_VECTOR(int32_t, 8)
+AF_VECTOR(int32_t, 16) AF_VECTOR(int64_t, 2) AF_VECTOR(int64_t, 4) AF_VECTOR(int64_t, 8)
+
+/* Pairs of bf16: c + the products of both of `a` with both of each lane of `b`, sums in f32. */
+#define AF_PAIRS(N)                                                                          \
+  AF_INLINE af_floatx##N af_pairs_x##N(af_floatx##N c, int32_t a, af_int32_tx##N b)          \
+  {                                                                                          \
+    const union { af_int32_tx##N i; af_floatx##N f; } low = {b << 16}, high = {b & -65536};  \
+    const union { int32_t i[2]; float f[2]; } x = {{(int32_t)((uint32_t)a << 16), a & -65536}}; \
+    return c + low.f * x.f[0] + high.f * x.f[1];                                             \
+  }
+AF_PAIRS(1) AF_PAIRS(2) AF_PAIRS(4)
+#if defined(__AVX512BF16__) && defined(__AVX512VL__)
+#include <immintrin.h>
+AF_INLINE af_floatx8 af_pairs_x8(af_floatx8 c, int32_t a, af_int32_tx8 b)
+{
+  return (af_floatx8)_mm256_dpbf16_ps((__m256)c, (__m256bh)_mm256_set1_epi32(a), (__m256bh)b);
+}
+AF_INLINE af_floatx16 af_pairs_x16(af_floatx16 c, int32_t a, af_int32_tx16 b)
+{
+  return (af_floatx16)_mm512_dpbf16_ps((__m512)c, (__m512bh)_mm512_set1_epi32(a), (__m512bh)b);
+}
+#else
+AF_PAIRS(8) AF_PAIRS(16)
+#endif
+static inline int32_t af_pair(const af_bf16 *from)
+{
+  int32_t pair;
+  __builtin_memcpy(&pair, from, sizeof pair);
+  return pair;
+}
 
 /* glibc's vector math (libmvec): declared here so that it does not depend on -ffast-math. */
 #if defined(__x86_64__) && defined(__GLIBC_PREREQ)
@@ -94,9 +151,15 @@ AF_BITS2(int32_t, i32, uint32_t, u32)
 AF_BITS2(double, f64, int64_t, i64)
 AF_BITS2(int8_t, i8, uint8_t, u8)
 
-/* Copy past the cache; whole 64-byte lines only, ends by ordinary stores. */
-#if defined(__AVX512F__)
+/* Copy past the cache; whole 64-byte lines only, ends by ordinary stores. What was copied is seen by
+ * other cores after af_streamed(). */
+#if defined(__AVX__)
 #include <immintrin.h>
+static inline void af_streamed(void) { _mm_sfence(); }
+#else
+static inline void af_streamed(void) {}
+#endif
+#if defined(__AVX512F__)
 static inline void af_stream(void *to, const void *from, int64_t bytes)
 {
   char *t = (char *)to;
@@ -108,10 +171,8 @@ static inline void af_stream(void *to, const void *from, int64_t bytes)
   for (; end - f >= 64; t += 64, f += 64)
     _mm512_stream_si512((__m512i *)t, _mm512_loadu_si512((const void *)f));
   __builtin_memcpy(t, f, (uint64_t)(end - f));
-  _mm_sfence();
 }
 #elif defined(__AVX__)
-#include <immintrin.h>
 static inline void af_stream(void *to, const void *from, int64_t bytes)
 {
   char *t = (char *)to;
@@ -123,7 +184,6 @@ static inline void af_stream(void *to, const void *from, int64_t bytes)
   for (; end - f >= 32; t += 32, f += 32)
     _mm256_stream_si256((__m256i *)t, _mm256_loadu_si256((const __m256i *)(const void *)f));
   __builtin_memcpy(t, f, (uint64_t)(end - f));
-  _mm_sfence();
 }
 #else
 static inline void af_stream(void *to, const void *from, int64_t bytes)
@@ -132,8 +192,96 @@ static inline void af_stream(void *to, const void *from, int64_t bytes)
 }
 #endif
 
+/* to[j * to_step + i] = from[i * from_step + j] for i < rows, j < columns, elements of N bytes, in
+ * blocks of W rows and columns: the numbers of a block lie in the order of two indices of as many
+ * bits; laying both halves of all vectors out in turns moves every bit on by one, so in the end the
+ * indices have changed places. Blocks at the edges overlap, so that they are whole too. Those of a
+ * line of `to` are written one after another, past the cache where `stream` says so. */
+#ifdef __clang__
+#define AF_DEAL(N, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define AF_DEAL(N, a, b, ...) __builtin_shuffle(a, b, (af_row_##N){__VA_ARGS__})
+#endif
+#define AF_TRANSPOSE(N, W, U)                                                                \
+  typedef U af_row_##N __attribute__((vector_size(N * W)));                                  \
+  typedef U af_row_##N##_u __attribute__((vector_size(N * W), aligned(1), may_alias));       \
+  typedef U af_one_##N __attribute__((may_alias));                                           \
+  static inline __attribute__((always_inline)) void af_transpose_block_##N(                  \
+    af_one_##N *to, int64_t to_step, const af_one_##N *from, int64_t from_step)              \
+  {                                                                                          \
+    af_row_##N v[W], w[W];                                                                   \
+    _Pragma("GCC unroll 16") for (int i = 0; i < W; i++)                                     \
+      v[i] = *(const af_row_##N##_u *)(from + i * from_step);                                \
+    _Pragma("GCC unroll 4") for (int r = 1; r < W; r *= 2) {                                 \
+      _Pragma("GCC unroll 8") for (int i = 0; i < W / 2; i++) {                              \
+        w[2 * i] = AF_DEAL(N, v[i], v[i + W / 2], AF_LOW##W);                               \
+        w[2 * i + 1] = AF_DEAL(N, v[i], v[i + W / 2], AF_HIGH##W);                          \
+      }                                                                                      \
+      _Pragma("GCC unroll 16") for (int i = 0; i < W; i++) v[i] = w[i];                      \
+    }                                                                                        \
+    _Pragma("GCC unroll 16") for (int i = 0; i < W; i++)                                     \
+      *(af_row_##N##_u *)(to + i * to_step) = v[i];                                          \
+  }                                                                                          \
+  static inline void af_transpose_##N(void *target, int64_t to_step, const void *source,     \
+    int64_t from_step, int64_t rows, int64_t columns, bool stream)                           \
+  {                                                                                          \
+    enum { LINE = 64 / N };                                                                  \
+    af_one_##N *const to = target, line[W * LINE] __attribute__((aligned(64)));              \
+    const af_one_##N *const from = source;                                                   \
+    if (rows < W || columns < W) {                                                           \
+      for (int64_t j = 0; j < columns; j++)                                                  \
+        for (int64_t i = 0; i < rows; i++) to[j * to_step + i] = from[i * from_step + j];    \
+      return;                                                                                \
+    }                                                                                        \
+    stream = stream && !(((uintptr_t)to | (uint64_t)to_step * N) & 63);                      \
+    for (int64_t i = 0; i < rows; i += LINE)                                                 \
+      for (int64_t j = 0; j < columns; j += W) {                                             \
+        const bool past = stream && i + LINE <= rows;                                        \
+        const int64_t y = j + W <= columns ? j : columns - W;                                \
+        for (int64_t x = i; x < i + LINE && x < rows; x += W) {                              \
+          const int64_t b = x + W <= rows ? x : rows - W;                                    \
+          af_one_##N *const t = past ? line + b - i : to + y * to_step + b;                  \
+          af_transpose_block_##N(t, past ? LINE : to_step, from + b * from_step + y, from_step); \
+        }                                                                                    \
+        for (int k = 0; past && k < W; k++)                                                  \
+          af_stream(to + (y + k) * to_step + i, line + k * LINE, 64);                        \
+      }                                                                                      \
+  }
+#if defined(__AVX512F__)
+AF_TRANSPOSE(1, 16, uint8_t) AF_TRANSPOSE(2, 16, uint16_t)
+AF_TRANSPOSE(4, 16, uint32_t) AF_TRANSPOSE(8, 8, uint64_t)
+#elif defined(__AVX2__)
+AF_TRANSPOSE(1, 16, uint8_t) AF_TRANSPOSE(2, 16, uint16_t)
+AF_TRANSPOSE(4, 8, uint32_t) AF_TRANSPOSE(8, 4, uint64_t)
+#else
+AF_TRANSPOSE(1, 16, uint8_t) AF_TRANSPOSE(2, 8, uint16_t)
+AF_TRANSPOSE(4, 4, uint32_t) AF_TRANSPOSE(8, 4, uint64_t)
+#endif
+
+#ifdef AF_NATIVE_F16
 AF_INLINE float af_load_f16(af_f16 x) { return (float)x; }
 AF_INLINE af_f16 af_store_f16(float x) { return (af_f16)x; }
+#else
+/* The exponent is moved by a factor, which also makes denormals right. */
+AF_INLINE float af_load_f16(af_f16 x)
+{
+  const uint32_t u = (x & 0x7fffu) << 13, special = u >= 0x0f800000u ? 0x7f800000u : 0;
+  const uint32_t made = af_bits_f32_u32(af_bits_u32_f32(u) * 0x1p112f) | special;
+  return af_bits_u32_f32(made | (x & 0x8000u) << 16);
+}
+/* To nearest even: by carry, and of what becomes denormal by adding a number of the right size. What
+ * is chosen between is masked, because choices turn into branches, which do not become vectors. */
+AF_INLINE af_f16 af_store_f16(float x)
+{
+  const uint32_t u = af_bits_f32_u32(x), a = u & 0x7fffffffu;
+  const uint32_t normal = (a + 0xfffu + ((a >> 13) & 1u) - 0x38000000u) >> 13;
+  const uint32_t small = af_bits_f32_u32(af_bits_u32_f32(a) + 0.5f) - 0x3f000000u;
+  const uint32_t is_small = -(uint32_t)(a < 0x38800000u), is_large = -(uint32_t)(a >= 0x477ff000u);
+  const uint32_t large = 0x7c00u | (-(uint32_t)(a > 0x7f800000u) & 0x200u);
+  const uint32_t finite = (small & is_small) | (normal & ~is_small);
+  return (af_f16)((large & is_large) | (finite & ~is_large) | ((u >> 16) & 0x8000u));
+}
+#endif
 AF_INLINE float af_load_bf16(af_bf16 x) { return af_bits_u32_f32((uint32_t)x << 16); }
 AF_INLINE af_bf16 af_store_bf16(float x)
 {

@@ -1,0 +1,250 @@
+"""What a kernel that was never measured is expected to take: its lower bound, and of products what
+their tiles do more than once.
+
+A bound says what no kernel can beat, so it cannot tell a good kernel from a hopeless one: two
+products in one kernel read both weights again for every few rows, and their bound is that of the
+two apart. Expectations order what is measured, and prove nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
+
+from autofuse.cost.bounds import Calibration, group_bound_us
+from autofuse.cost.masked import least_work, masked_shares, may_be_masked
+from autofuse.cost.work import Work, group_work
+from autofuse.graph.types import Graph, Value
+from autofuse.ops.spec import Family, Motion
+from autofuse.plan.clusters import ancestors, bits
+from autofuse.plan.forms import Form
+from autofuse.plan.groups import reads
+from autofuse.plan.legality import Refusal, check_group
+from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, THREADS
+from autofuse.plan.products import product_of
+from autofuse.plan.tiles import Contraction, Tiles, is_packed, tiles_of
+from autofuse.plan.types import FusionGroup, LaunchConfig
+
+# Panels up to this size stay in a core's own cache from one block of rows to the next.
+NEAR_BYTES = 1 << 20
+# Bytes of memory that are fetched together.
+LINE = 64
+# Operations that vectors would do in the time of loading and storing an element by itself.
+ONE_BY_ONE = 64.0
+# How often an element must be used for a library to copy what it reads.
+LEAST_USES = 24
+# How many times longer sums take that every item computes by itself, without tiles.
+SLOW_SUMS = 8.0
+
+
+def has_products(graph: Graph, nodes: Iterable[int]) -> bool:
+    """Whether expectations may differ from lower bounds."""
+    return any(graph[n].spec.family is Family.CONTRACTION for n in nodes)
+
+
+def expected_us(
+    graph: Graph, group: FusionGroup, launch: LaunchConfig, calibration: Calibration
+) -> float:
+    """Microseconds that one call of a plan is expected to spend in a group launched like this, at
+    least its bound."""
+    bound = group_bound_us(graph, group, calibration)
+    if group.body is not None:
+        return bound
+    if MICRO.name not in dict(launch.settings):
+        return max(bound, _without_tiles_us(graph, group, calibration))
+    verdict = check_group(graph, group.nodes, group.outputs, placed=True)
+    forms = () if isinstance(verdict, Refusal) else verdict
+    peaks, workers = _workers(calibration, launch)
+    found = ((form, tiles_of(graph, form)) for form in forms)
+    parts = [_Tiled(graph, f, t, launch, peaks, workers) for f, t in found if t is not None]
+    if not parts:
+        return bound
+    work = least_work(graph, group.nodes, group.outputs)
+    # Idle workers and tiles that are not full cost all arithmetic alike.
+    busy = _added_us(work, peaks) * max(part.waste for part in parts)
+    more = sum(part.repeated_us() for part in parts)
+    return max(bound, peaks.launch_us + max(busy, peaks.move_us(work.nbytes)) + more)
+
+
+def _without_tiles_us(graph: Graph, group: FusionGroup, peaks: Calibration) -> float:
+    """Loops, whose arithmetic is too short to hide their memory; or a library call, at the
+    library's own speed, having copied both operands once where that pays."""
+    work = least_work(graph, group.nodes, group.outputs)
+    if product_of(graph, group.nodes) is None:
+        slow = replace(work, contraction=SLOW_SUMS * work.products, wide=0.0, narrow=0.0)
+        slow += _summed_work(graph, group.nodes).computing(SLOW_SUMS)
+        turned = sum(graph[n].types[0].size for n in group.nodes if _turns(graph, n))
+        far = _lines_us(peaks, turned)
+        return peaks.launch_us + peaks.move_us(work.nbytes) + far + _added_us(slow, peaks)
+    busy = _rated_us(work.products, peaks.library, peaks.contraction)
+    read = work.nbytes - sum(graph.type_of(v).nbytes for v in group.outputs)
+    item = graph.type_of(group.outputs[0]).dtype.itemsize
+    copied = 2 * read if work.products * item >= 2 * LEAST_USES * read else 0.0
+    return peaks.launch_us + max(busy, peaks.move_us(work.nbytes)) + _copied_us(peaks, copied)
+
+
+def _summed_work(graph: Graph, nodes: Sequence[int]) -> Work:
+    """What items that compute sums by themselves compute once for each term."""
+    found, inside = Work(), frozenset(nodes)
+    for n in nodes:
+        own = graph[n]
+        if own.spec.family is Family.CONTRACTION:
+            above = sorted(set(bits(ancestors(graph)[n])) & inside - {n})
+            made = tuple(v for v in own.inputs if v.node in inside)
+            terms = own.spec.terms(graph.call(n))
+            found += group_work(graph, above, made).computing(terms - 1) if made else Work()
+    return found
+
+
+def _turns(graph: Graph, node: int) -> bool:
+    """Whether neighbours of a result are no neighbours in memory because axes change places."""
+    own = graph[node]
+    if own.spec.motion is not Motion.PERMUTE or own.types[0].nbytes <= NEAR_BYTES:
+        return False
+    return innermost(graph, Value(node), frozenset({node})) != len(own.types[0].shape) - 1
+
+
+def innermost(graph: Graph, value: Value, nodes: Container[int]) -> int:
+    """The axis of a value along which it lies in memory, if `nodes` are computed where it is read:
+    the last one, but for axes that change places."""
+    node = graph[value.node]
+    if value.node not in nodes or node.spec.motion is not Motion.PERMUTE or node.spec.axes is None:
+        return len(graph.type_of(value).shape) - 1
+    (operand,), (mapping,) = node.inputs, node.spec.axes(graph.call(value.node))
+    source = innermost(graph, operand, nodes)
+    return next((out for out, axis in enumerate(mapping) if axis == source), -1)
+
+
+def _lines_us(peaks: Calibration, elements: float) -> float:
+    """Elements of which each costs a line of memory."""
+    return elements * LINE / (peaks.gbytes_per_s * 1e3)
+
+
+def _copied_us(peaks: Calibration, nbytes: float) -> float:
+    """Copying panels: their rows lie far apart, so caches help only where all of it stays near."""
+    near = nbytes <= NEAR_BYTES
+    return peaks.move_us(nbytes) if near else nbytes / (peaks.gbytes_per_s * 1e3)
+
+
+def _workers(calibration: Calibration, launch: LaunchConfig) -> tuple[Calibration, int]:
+    """The peaks of those that a kernel's blocks are spread over, and how many these are where a
+    block belongs to one of them (on a GPU there are enough blocks, or nothing is known)."""
+    alone = calibration.alone
+    if alone is None:
+        return calibration, 1
+    if launch.get(THREADS.name, THREADS.default) == 1:
+        return alone, 1
+    return calibration, max(1, round(calibration.contraction / alone.contraction))
+
+
+def _added_us(work: Work, peaks: Calibration) -> float:
+    """Arithmetic of all classes one after another, because they share their units; generated
+    products use those of plain arithmetic."""
+    plain = work.cheap + work.contraction
+    return (
+        plain / (peaks.cheap * 1e3)
+        + work.special / (peaks.special * 1e3)
+        + (
+            _rated_us(work.wide, peaks.wide, peaks.cheap)
+            + _rated_us(work.narrow, peaks.narrow, peaks.cheap)
+        )
+    )
+
+
+def _rated_us(operations: float, rate: float, otherwise: float) -> float:
+    return operations / ((rate or otherwise) * 1e3)
+
+
+class _Tiled:
+    """One segment in the tile schedule: its blocks, and what each does again."""
+
+    def __init__(
+        self, graph: Graph, form: Form, tiles: Tiles, launch: LaunchConfig, peaks: Calibration,
+        workers: int,
+    ) -> None:  # fmt: skip
+        self.graph, self.form, self.tiles, self.peaks = graph, form, tiles, peaks
+        self.nodes = frozenset(form.nodes)
+        micro = int(str(launch.get(MICRO.name, MICRO.default)).split("x")[0])
+        rows = self._extent(tiles.rows)
+        columns = self._extent(tiles.columns)
+        height = min(max(ROW_BLOCK.of(launch), micro), -(-rows // micro) * micro)
+        self.batch = self._extent(tiles.batch)
+        self.high = -(-rows // height)
+        self.broad = -(-columns // min(COLUMN_BLOCK.of(launch) or columns, columns))
+        self.packs = PACK.of(launch)
+        self.shares = (
+            masked_shares(graph, form.nodes, form.outputs)
+            if may_be_masked(graph, form.nodes)
+            else {}
+        )
+        blocks = self.batch * self.high * self.broad
+        idle = -(-blocks // workers) * workers / blocks
+        self.waste = idle * (-(-rows // micro) * micro / rows if rows >= micro else 1.0)
+
+    def _extent(self, axes: tuple[int, ...]) -> int:
+        return math.prod(self.form.parallel[a] for a in axes)
+
+    def repeated_us(self) -> float:
+        """Microseconds that memory costs beyond being read and written once, in order."""
+        panels = sum(self._right_us(p) + self._left_us(p) for p in self.tiles.products)
+        return panels + self._scattered_us()
+
+    def _scattered_us(self) -> float:
+        """What lies across the lanes costs a line of memory for each element that is read, and two
+        for each that is written. Lanes run over columns, or along what is local to a row."""
+        factors = {v for p in self.tiles.products for v in self.graph[p.node].inputs}
+        elements = 0
+        for value, lines in (
+            *((v, 2) for v in self.form.outputs),
+            *((v, 1) for v in reads(self.graph, self.form.nodes) if v not in factors),
+        ):
+            own = self.graph.type_of(value)
+            if own.size * own.dtype.itemsize > LINE and self._is_across(value):
+                elements += lines * own.size
+        return _lines_us(self.peaks, elements)
+
+    def _is_across(self, value: Value) -> bool:
+        tags = dict(self.form.tags).get(value)
+        if not tags or self.graph.type_of(value).shape[-1] == 1:
+            return False
+        if self.tiles.columns:
+            return tags[-1] != self.tiles.columns[-1]
+        return isinstance(tags[-1], int)
+
+    def _right_us(self, p: Contraction) -> float:
+        """Every block of rows reads the panels of the right operand again, and copies or computes
+        them first."""
+        node = self.graph[p.node]
+        value = node.inputs[p.right]
+        nbytes = p.terms * p.width * self.graph.type_of(value).dtype.compute.itemsize
+        made = value.node in self.nodes
+        passes = self.batch * self.high * self.shares.get(p.node, 1.0)
+        copied = 2 * nbytes if made or self.packs else nbytes
+        one_by_one = ONE_BY_ONE * p.terms * p.width if self._is_turned(p, value) else 0.0
+        each = _copied_us(self.peaks, copied) + one_by_one / (self.peaks.cheap * 1e3)
+        return passes * each + self._made_us(value, self.high - 1)
+
+    def _is_turned(self, p: Contraction, value: Value) -> bool:
+        """Whether columns of a right operand are no neighbours in memory, its terms are."""
+        contracted = dict(self.graph[p.node].attrs).get(("lhs_contract", "rhs_contract")[p.right])
+        return contracted is not None and innermost(self.graph, value, self.nodes) in contracted
+
+    def _left_us(self, p: Contraction) -> float:
+        """Rows that are copied or computed for a block are so for every block of columns."""
+        if not is_packed(self.graph, self.form, p):
+            return 0.0
+        value = self.graph[p.node].inputs[p.left]
+        rows = self.batch * self._extent(self.tiles.rows)
+        nbytes = rows * p.terms * self.graph.type_of(value).dtype.compute.itemsize
+        again = self._made_us(value, self.broad - 1)
+        return self.broad * self.peaks.move_us(2 * nbytes) + again
+
+    def _made_us(self, value: Value, times: float) -> float:
+        """Computing a value of this kernel again so many times, products in it apart."""
+        if value.node not in self.nodes or times <= 0:
+            return 0.0
+        above = set(bits(ancestors(self.graph)[value.node])) & self.nodes | {value.node}
+        if has_products(self.graph, above):
+            return 0.0
+        return times * _added_us(group_work(self.graph, sorted(above), (value,)), self.peaks)

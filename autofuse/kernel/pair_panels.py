@@ -1,0 +1,58 @@
+"""Panels of a right operand of bf16 for products of pairs of terms (`TileProduct`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autofuse.kernel.emit import narrow
+from autofuse.kernel.ir import Panel
+from autofuse.kernel.panels import factor, term_loops
+from autofuse.kernel.values import Frame, Puller
+from autofuse.ops import index as ix
+from autofuse.ops.dtypes import DType
+from autofuse.ops.scalar import Expr, Lit
+from autofuse.ops.spec import Index
+from autofuse.plan.tiles import Contraction
+
+
+@dataclass(frozen=True, slots=True)
+class PairPanel:
+    """What a panel holds: `count` columns, filled up to `padded`, the output index of a column by
+    its number in the panel, `terms` from the first on, and the most there are in any panel."""
+
+    count: int
+    padded: int
+    index: Callable[[Expr], Index]
+    first: Expr
+    terms: Expr
+    most: int
+
+
+def pack_pairs(base: Frame, p: Contraction, panel: PairPanel) -> Panel:
+    """Two terms of a column side by side; zeros behind the last term and the last column."""
+    e, size = base.e, -(-panel.most // 2)
+    buffer = e.local(DType.BF16, size * 2 * panel.padded, "panel")
+    step = e.open("k", size)
+    for half in range(2):
+        term = ix.iadd(panel.first, ix.iadd(ix.imul(step, 2), ix.lit(half)))
+        alone = half == 1 and p.terms % 2 == 1
+        inside = ix.ilt(term, ix.lit(p.terms)) if alone else Lit(True, DType.BOOL)
+        term = ix.iclamp(term, 0, p.terms - 1) if alone else term
+        term = e.let_index(term, "t", p.terms)
+        start = ix.iadd(ix.imul(step, 2 * panel.padded), ix.lit(half))
+        at = ix.delinearize(term, term_loops(base.graph, p))
+        lane = e.open("l", panel.count)
+        frame = Frame(base.graph, e, dict(base.sources))
+        pull = Puller(frame, p.node, frame.pull)
+        element = factor(base.graph, p, p.right, panel.index(lane), at, pull)
+        chosen = ix.iselect(inside, element, Lit(0.0, element.dtype))
+        e.store(buffer, ix.iadd(start, ix.imul(lane, 2)), narrow(chosen, DType.BF16))
+        e.close("lane", lane, ix.lit(panel.count))
+        if panel.padded > panel.count:
+            lane = e.open("l", panel.padded - panel.count)
+            place = ix.iadd(start, ix.imul(ix.iadd(lane, ix.lit(panel.count)), 2))
+            e.store(buffer, place, Lit(0.0, DType.BF16))
+            e.close("lane", lane, ix.lit(panel.padded - panel.count))
+    e.close("serial", step, ix.idiv(ix.iadd(panel.terms, ix.lit(1)), 2))
+    return Panel(buffer, ix.lit(0), 2 * panel.padded)

@@ -1,0 +1,380 @@
+"""Tile form of one pass: columns of products come in blocks, and what is folded of them goes on
+from block to block (`running.py`).
+
+Blocks are turned: a column of the product is a row of scratch, so that lanes are rows of the whole.
+Folds over columns then need no total across lanes, the operand that has the columns is read as it
+lies, and the other one is packed once for a block of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from autofuse.graph.types import Value
+from autofuse.kernel.ir import Panel, TileProduct
+from autofuse.kernel.panels import factor, matrix_of, symbol, term_loops
+from autofuse.kernel.running import Running, lanes, padded
+from autofuse.kernel.tile_block import TileBlock
+from autofuse.kernel.tile_parts import TileRun
+from autofuse.kernel.tile_rows import KeptRows, emit_rest
+from autofuse.kernel.values import Frame, Puller, everywhere
+from autofuse.ops import index as ix
+from autofuse.ops.dtypes import DType
+from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
+from autofuse.ops.spec import Motion
+from autofuse.plan.forms import Tags
+from autofuse.plan.masks import reach_of
+from autofuse.plan.online import Online, OnlineFold
+from autofuse.plan.tiles import Contraction
+
+# Columns of a block where nothing is said and whole rows are too long.
+COLUMNS = 128
+# Elementwise ops from which a value that is read again is kept.
+KEPT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A fold, or None where a value is only computed, and the buffer that the value is kept in
+    ("": it is not)."""
+
+    fold: OnlineFold | None
+    value: Value
+    kept: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """A block of columns: its number, the first of them, and how many they are."""
+
+    number: Expr
+    first: Expr
+    count: Expr
+
+
+def emit_online(b: TileBlock, online: Online) -> None:
+    """The work of one block of rows."""
+    _OnePass(b, online).emit()
+
+
+class _OnePass:
+    def __init__(self, b: TileBlock, online: Online) -> None:
+        self.b, self.e, self.graph, self.online = b, b.e, b.graph, online
+        self.width = online.sources[0].width
+        rows = b.s.rows
+        self.most = (
+            min(max((b.s.column_block or COLUMNS) // rows, 1), -(-self.width // rows)) * rows
+        )
+        self.stride = padded(b.s.columns)
+        self.products = {p.node: p for p in b.tiles.products}
+        reach = reach_of(b.graph, b.form, b.tiles, online.sources[0])
+        self.offset = reach.offset if reach is not None and len(online.sources) == 1 else None
+
+    def emit(self) -> None:
+        b, e = self.b, self.e
+        self.running = Running(b, self.online, self.products)
+        lefts = {p.node: self._turned_left(p) for p in self.online.sources}
+        made, steps = self._planned()
+        beside = self._beside()
+        needed = self._needed()
+        number = e.open("q", -(-self.width // self.most))
+        first = ix.imul(number, self.most)
+        count: Expr = ix.lit(self.most)
+        if needed != ix.lit(self.width) or self.width % self.most:
+            left = ix.isub(needed, first)
+            count = e.let_index(Call("min", (count, left), DType.I64), "n", self.most + 1)
+        at = _Columns(number, first, count)
+        rights = {p.node: self._columns(p, at) for p in self.online.sources}
+        for run in b.panels(b.first_row, b.rows, b.height):
+            for p in self.online.sources:
+                self._source(p, run, at, lefts[p.node], rights[p.node], made[Value(p.node)])
+            self._copy_beside(run, at, beside)
+            self._follow(run, at, {**made, **beside}, steps)
+        e.close("serial", number, ix.idiv(ix.iadd(needed, ix.lit(self.most - 1)), self.most))
+        done = KeptRows(products=dict(self.running.sums), totals=self.running.finish())
+        done.due = {f.node: f.due for f in self.online.folds if f.node in self.products}
+        emit_rest(b, done)
+
+    # --- operands ---
+
+    def _turned_left(self, p: Contraction) -> str:
+        """The operand that has the rows, in panels of rows side by side."""
+        b, e = self.b, self.e
+        made = e.local(b.dtype(p), p.terms * padded(b.height), "turned")
+        for run in b.panels(b.first_row, b.rows, b.height):
+            wide, frame = self._lanes(run), Frame(b.graph, e, dict(b.base.sources))
+            pull = Puller(frame, p.node, frame.pull)
+            step = e.open("k", p.terms)
+            start = ix.iadd(ix.imul(run.first, p.terms), ix.imul(step, wide))
+            lane = e.open("l", run.count)
+            index = b.out_index(p, self._row(run, lane), ix.lit(0))
+            term = ix.delinearize(step, term_loops(b.graph, p))
+            element = factor(b.graph, p, p.left, index, term, pull)
+            e.store(made, ix.iadd(start, lane), element)
+            e.close("lane", lane, ix.lit(run.count))
+            if wide > run.count:
+                lane = e.open("l", wide - run.count)
+                at = ix.iadd(start, ix.iadd(lane, ix.lit(run.count)))
+                e.store(made, at, Lit(0.0, b.dtype(p)))
+                e.close("lane", lane, ix.lit(wide - run.count))
+            e.close("serial", step, ix.lit(p.terms))
+        return made
+
+    def _lanes(self, run: TileRun) -> int:
+        """Columns of a tile for a run of rows."""
+        return run.count if run.count == self.b.s.columns else padded(run.count)
+
+    def _row(self, run: TileRun, lane: Expr) -> Expr:
+        row = ix.iadd(self.b.first_row, ix.iadd(run.first, lane))
+        return self.e.let_index(row, "m", self.b.rows)
+
+    def _needed(self) -> Expr:
+        """How many columns the rows of the block need: in whole tiles, or all."""
+        b, step = self.b, self.b.s.rows
+        if self.offset is None:
+            return ix.lit(self.width)
+        last = ix.iclamp(ix.iadd(b.first_row, ix.lit(b.height + self.offset)), 1, self.width)
+        tiles = ix.imul(ix.idiv(ix.iadd(last, ix.lit(step - 1)), step), step)
+        found = ix.iclamp(tiles, 1, self.width)
+        return self.e.let_index(found, "e", self.width + 1)
+
+    def _columns(self, p: Contraction, at: _Columns) -> Panel:
+        """The operand that has the columns, from the first of the block on: as it lies if the terms
+        of a column are neighbours, else in scratch."""
+        b = self.b
+        column, term = symbol("column", p.width), symbol("term", p.terms)
+        index = b.out_index(p, ix.lit(0), column)
+        found = matrix_of(b.base, p, p.right, index, column, term)
+        if found is not None and found.inner == 1:
+            return replace(found, start=ix.iadd(found.start, ix.imul(at.first, found.outer)))
+        made = b.e.local(b.dtype(p), self.most * p.terms, "side")
+        across = found is not None and found.outer == 1
+        panel = Panel(made, ix.lit(0), *((1, self.most) if across else (p.terms, 1)))
+        self._copy_columns(p, at, panel, across)
+        return panel
+
+    def _copy_columns(self, p: Contraction, at: _Columns, made: Panel, across: bool) -> None:
+        """A block of columns, lanes along what is next to each other."""
+        b, e = self.b, self.e
+        outer = e.open("k" if across else "c", p.terms if across else self.most)
+        lane = e.open("l", self.most if across else p.terms)
+        column, term = (lane, outer) if across else (outer, lane)
+        place = e.let_index(ix.iadd(at.first, column), "n", p.width)
+        frame = Frame(b.graph, e, dict(b.base.sources))
+        index, pull = b.out_index(p, ix.lit(0), place), Puller(frame, p.node, frame.pull)
+        terms = ix.delinearize(term, term_loops(b.graph, p))
+        element = factor(b.graph, p, p.right, index, terms, pull)
+        e.store(
+            made.buffer, ix.iadd(ix.imul(column, made.outer), ix.imul(term, made.inner)), element
+        )
+        e.close("lane", lane, at.count if across else ix.lit(p.terms))
+        e.close("serial", outer, ix.lit(p.terms) if across else at.count)
+
+    def _beside(self) -> dict[Value, str]:
+        """Scratch for values of every row and column that lie in memory, rows apart: lanes, which
+        are rows, would find each in a line of its own."""
+        found: dict[Value, str] = {}
+        tags = self.b.tags[Value(self.online.sources[0].node)]
+        for value in sorted(self.online.block):
+            for v in self.graph[value.node].inputs:
+                if v not in self.online.block and v not in found and self._lies(v, tags):
+                    dtype = self.graph.type_of(v).dtype.compute
+                    found[v] = self.e.local(dtype, self.most * self.stride, "beside")
+        return found
+
+    def _lies(self, value: Value, tags: Tags) -> bool:
+        """Whether a value has an element in memory for every row and column."""
+        node, axes = self.graph[value.node], range(len(tags))
+        mapping: tuple[int | None, ...] = tuple(axes)
+        if self.graph.type_of(value).rank != len(tags):
+            return False
+        if node.spec.motion is Motion.REPEAT and node.spec.axes is not None:
+            (mapping,) = node.spec.axes(self.graph.call(value.node))
+            value = node.inputs[0]
+        ours = [a for a, t in enumerate(tags) if not isinstance(t, int) or t in self.b.tiles.rows]
+        inside = value.node in self.b.form.nodes or value not in self.b.base.sources
+        return not inside and all(mapping[a] is not None for a in ours)
+
+    def _copy_beside(self, run: TileRun, at: _Columns, beside: Mapping[Value, str]) -> None:
+        b, e = self.b, self.e
+        for value, buffer in beside.items():
+            step = e.open("r", run.count)
+            at_row, frame = self._row(run, step), Frame(b.graph, e, dict(b.base.sources))
+            lane = e.open("l", self.most)
+            whole = e.let_index(ix.iadd(at.first, lane), "n", self.width)
+            element = frame.pull(value, b.out_index(self.online.sources[0], at_row, whole))
+            e.store(buffer, ix.iadd(ix.imul(lane, self.stride), step), element)
+            e.close("lane", lane, at.count)
+            e.close("serial", step, ix.lit(run.count))
+
+    # --- one block of columns for a run of rows ---
+
+    def _source(
+        self, p: Contraction, run: TileRun, at: _Columns, left: str, right: Panel, made: str
+    ) -> None:
+        """A block of a product, turned."""
+        wide, dtype = self._lanes(run), self.b.dtype(p)
+        rows = Panel(left, ix.imul(run.first, p.terms), wide)
+        for tile in self._column_tiles(at):
+            place = ix.iadd(right.start, ix.imul(tile.first, right.outer))
+            target = Panel(made, ix.imul(tile.first, self.stride), self.stride)
+            self.e.put(
+                TileProduct(
+                    tile.count, wide, ix.lit(p.terms), target, replace(right, start=place), rows,
+                    dtype, fresh=True,
+                )
+            )  # fmt: skip
+
+    def _column_tiles(self, at: _Columns) -> Iterator[TileRun]:
+        """Full tiles, and in the last block what is left."""
+        step, rest = self.b.s.rows, self.width % self.b.s.rows
+        number = self.e.open("s", self.most // step)
+        yield TileRun(ix.imul(number, step), step)
+        self.e.close("serial", number, ix.idiv(at.count, step))
+        if rest:
+            last = Call("eq", (ix.iadd(at.first, at.count), ix.lit(self.width)), DType.BOOL)
+            with self.b.only(last):
+                yield TileRun(ix.isub(at.count, ix.lit(rest)), rest)
+
+    def _follow(
+        self, run: TileRun, at: _Columns, made: Mapping[Value, str], steps: Iterable[_Step]
+    ) -> None:
+        """What is done with a block of columns before the next one."""
+        where, compared = dict(made), set[Value]()
+        for step in steps:
+            fold = step.fold
+            if fold is not None and fold.anchors and fold.operand not in compared:
+                self.running.compare(fold, run)
+                self.running.scale(fold.operand, run)
+                compared.add(fold.operand)
+            if fold is not None and fold.node in self.products:
+                self._sink(fold, run, at, where[fold.operand])
+            else:
+                self._fold(step, run, at, where)
+            if step.kept:
+                where = {v: name for v, name in where.items() if name != step.kept}
+                where[step.value] = step.kept
+
+    def _fold(self, step: _Step, run: TileRun, at: _Columns, where: Mapping[Value, str]) -> None:
+        """One loop over the block: lanes are rows, columns come one after another."""
+        e, b, p = self.e, self.b, self.online.sources[0]
+        lane = e.open("l", lanes(run.count))
+        row, at_row = ix.iadd(run.first, lane), self._row(run, lane)
+        frame = self.running.frame(self.running.extrema(row))
+
+        def element(column: Sym) -> tuple[Expr, Expr]:
+            place = ix.iadd(ix.imul(column, self.stride), lane)
+            for value, buffer in where.items():
+                dtype = b.graph.type_of(value).dtype.compute
+                frame.sources[value] = everywhere(e.bind(Load(buffer, place, dtype)))
+            whole = e.let_index(ix.iadd(at.first, column), "n", self.width)
+            found = frame.pull(step.value, b.out_index(p, at_row, whole))
+            if step.kept:
+                e.store(step.kept, place, found)
+            return found, whole
+
+        if step.fold is not None:
+            self.running.fold(step.fold, row, element, at.count, self.most)
+        else:
+            column = e.open("c", self.most)
+            element(column)
+            e.close("serial", column, at.count)
+        e.close("lane", lane, ix.lit(run.count))
+
+    def _sink(self, fold: OnlineFold, run: TileRun, at: _Columns, left: str) -> None:
+        """A product that has the columns as its terms goes on by one block of them."""
+        b, p, own = self.b, self.products[fold.node], self.running.sums[fold.node]
+        for panel in b.panels(ix.lit(0), p.width, p.width):
+            lying = None if b.s.pack or p.node in b.packed else b.lying_right(
+                p, panel.first, panel.count, self.most, at.number
+            )  # fmt: skip
+            right = lying or b.right(p, panel.first, panel.count, self.most, at.number)
+            for tile in self._row_tiles(run):
+                target = Panel(own.buffer, b.place(own, tile.first, panel.first), own.stride)
+                inside = ix.isub(tile.first, run.first)
+                rows = Panel(left, inside, 1, self.stride)
+                terms = self._terms(tile, at)
+                b.e.put(
+                    TileProduct(
+                        tile.count, right.width, terms, target, rows, right.panel, b.dtype(p),
+                        fresh=False,
+                    )
+                )  # fmt: skip
+
+    def _row_tiles(self, run: TileRun) -> Iterator[TileRun]:
+        full, rest = divmod(run.count, self.b.s.rows)
+        if full:
+            number = self.e.open("s", full)
+            yield TileRun(ix.iadd(run.first, ix.imul(number, self.b.s.rows)), self.b.s.rows)
+            self.e.close("serial", number, ix.lit(full))
+        if rest:
+            yield TileRun(ix.iadd(run.first, ix.lit(run.count - rest)), rest)
+
+    def _terms(self, tile: TileRun, at: _Columns) -> Expr:
+        """Columns of the block that some row of a tile needs."""
+        if self.offset is None:
+            return at.count
+        last = ix.iadd(self.b.first_row, ix.iadd(tile.first, ix.lit(tile.count + self.offset)))
+        inside = Call("max", (ix.isub(last, at.first), ix.lit(0)), DType.I64)
+        return Call("min", (inside, at.count), DType.I64)
+
+    # --- which values are kept ---
+
+    def _planned(self) -> tuple[dict[Value, str], list[_Step]]:
+        """Buffers of the sources' blocks, and what is done with them: operands of products are
+        kept, and what is dear and read again. A value takes the place of one that nobody reads any
+        more."""
+        b, size = self.b, self.most * self.stride
+        made = {Value(p.node): self.e.local(b.dtype(p), size, "block") for p in self.online.sources}
+        where, steps = dict(made), list[_Step]()
+        order = self._with_operands()
+        for turn, (fold, value) in enumerate(order):
+            later = [v for _, v in order[turn + 1 :]]
+            wanted = self._reached(later, {*where, value})
+            kept = ""
+            if value in wanted and value not in where and self._is_worth(value, where):
+                free = [n for v, n in where.items() if v not in wanted]
+                dtype = b.graph.type_of(value).dtype.compute
+                fits = free and dtype is b.dtype(self.online.sources[0])
+                kept = free[0] if fits else self.e.local(dtype, size, "block")
+                where = {v: n for v, n in where.items() if n != kept}
+                where[value] = kept
+            steps.append(_Step(fold, value, kept))
+        return made, steps
+
+    def _with_operands(self) -> list[tuple[OnlineFold | None, Value]]:
+        """Folds in order; before a product what it multiplies, unless it was folded before."""
+        order: list[tuple[OnlineFold | None, Value]] = []
+        seen = {Value(p.node) for p in self.online.sources}
+        for fold in self.online.folds:
+            if fold.node in self.products and fold.operand not in seen:
+                order.append((None, fold.operand))
+            seen.add(fold.operand)
+            order.append((fold, fold.operand))
+        return order
+
+    def _reached(self, values: Iterable[Value], stops: set[Value]) -> set[Value]:
+        """Those of `stops` that some values are computed from."""
+        found, stack, seen = set[Value](), list(values), set[Value]()
+        while stack:
+            value = stack.pop()
+            if value in stops:
+                found.add(value)
+            elif value in self.online.block and value not in seen:
+                seen.add(value)
+                stack += self.graph[value.node].inputs
+        return found
+
+    def _is_worth(self, value: Value, where: Mapping[Value, str]) -> bool:
+        """Whether to keep a value: a product multiplies it, or it takes several ops."""
+        if any(f.operand == value for f in self.online.folds if f.node in self.products):
+            return True
+        count, stack, seen = 0, [value], set[Value]()
+        while stack:
+            at = stack.pop()
+            if at in self.online.block and at not in where and at not in seen:
+                seen.add(at)
+                count += 1
+                stack += self.graph[at.node].inputs
+        return count >= KEPT

@@ -1,0 +1,72 @@
+"""What the loops of a tile kernel are given and hand on: settings, runs, scratch and panels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autofuse.kernel.ir import Panel
+from autofuse.ops.scalar import Expr
+from autofuse.plan.parameters import (
+    COLUMN_BLOCK,
+    DOT,
+    MICRO,
+    PACK,
+    PAIRS,
+    ROW_BLOCK,
+    STAGE,
+    TERM_BLOCK,
+    WALK,
+)
+from autofuse.plan.types import LaunchConfig
+
+
+@dataclass(frozen=True, slots=True)
+class TileSettings:
+    """What is chosen of a tile kernel: the register tile (columns of 4 bytes), the block of rows,
+    columns and terms (0: all), whether right operands are packed where they need not be, whether
+    rows are staged, whether vectors run along terms where both operands lie along them, whether
+    terms of bf16 are multiplied in pairs, and whether patches are read where they lie."""
+
+    rows: int
+    columns: int
+    row_block: int
+    column_block: int
+    term_block: int
+    pack: bool
+    stage: bool
+    dot: bool
+    pairs: bool
+    walk: bool
+
+    @staticmethod
+    def of(launch: LaunchConfig) -> TileSettings:
+        rows, columns = str(launch.get(MICRO.name, MICRO.default)).split("x")
+        return TileSettings(
+            int(rows), int(columns), ROW_BLOCK.of(launch), COLUMN_BLOCK.of(launch),
+            TERM_BLOCK.of(launch), PACK.of(launch), STAGE.of(launch), DOT.of(launch),
+            PAIRS.of(launch), WALK.of(launch),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TileRun:
+    """A run of rows or columns of a block: the first of them in the block, and how many."""
+
+    first: Expr
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Rows of a product in scratch: `stride` elements from one to the next."""
+
+    buffer: str
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class RightPanel:
+    """A panel of a right operand, and the columns that a tile of it has."""
+
+    panel: Panel
+    width: int

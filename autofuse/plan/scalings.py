@@ -1,0 +1,57 @@
+"""Rows that are only scaled, each by one number, before they are multiplied again are scaled
+afterwards: sum of (e[k] / s) * v[k] is sum of e[k] * v[k], over s. So softmax and product need no
+pass for the quotient, and a norm is multiplied before its statistics are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autofuse.graph.types import Graph, Value
+from autofuse.ops.spec import Motion
+from autofuse.plan.forms import Form, Tags
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """A node that scales whole rows by one number each: which operand it scales, by what."""
+
+    node: int
+    operand: int
+    scaled: Value
+    factor: Value
+
+
+def scalings(graph: Graph, form: Form, value: Value, tags: Tags) -> tuple[Scaling, ...]:
+    """The scalings of whole rows that `value` ends with, the last one first."""
+    node, inside = graph[value.node], set(form.nodes)
+    users = [u for u in graph.users[value.node] if u in inside]
+    if value.node not in inside or len(users) != 1 or value in form.outputs:
+        return ()
+    found: list[Scaling] = []
+    for operand in node.spec.proportional:
+        scaled, factor = node.inputs[operand], node.inputs[1 - operand]
+        if is_per_row(graph, factor, tags):
+            return (
+                Scaling(value.node, operand, scaled, factor),
+                *scalings(graph, form, scaled, tags),
+            )
+        found += scalings(graph, form, scaled, tags)
+    return tuple(found)
+
+
+def core_of(value: Value, due: tuple[Scaling, ...]) -> Value:
+    """What is left of `value` where its scalings are put off: those that it ends with are passed
+    through."""
+    scaled = {Value(s.node): s.scaled for s in due}
+    while value in scaled:
+        value = scaled[value]
+    return value
+
+
+def is_per_row(graph: Graph, value: Value, tags: Tags) -> bool:
+    """Whether a value is one number a row, repeated along what is local to the row."""
+    node = graph[value.node]
+    if node.spec.motion is not Motion.REPEAT or node.spec.axes is None:
+        return False
+    (mapping,) = node.spec.axes(graph.call(value.node))
+    return all(mapping[a] is None for a, t in enumerate(tags) if not isinstance(t, int))

@@ -1,0 +1,156 @@
+"""Comparisons that are decided, and limits that limit nothing."""
+
+from __future__ import annotations
+
+from autofuse.graph.types import Value
+from autofuse.ops.spec import OpSpec
+from autofuse.simplify.arithmetic import truth
+from autofuse.simplify.draft import Draft
+from autofuse.simplify.facts import bounds
+from autofuse.simplify.rules import Replacement, rule
+
+
+def _compares(spec: OpSpec) -> bool:
+    return spec.algebra.on_equals is not None
+
+
+@rule(
+    "compared-with-itself",
+    "XLA AlgebraicSimplifier eq(A, A), lt(A, A); LLVM InstSimplify",
+    _compares,
+)
+def compared_with_itself(draft: Draft, at: int) -> Replacement:
+    """Of whole numbers what the op says; x != x of floats -> isnan(x); x < x is never true."""
+    node = draft[at]
+    x, y = node.inputs
+    if x != y:
+        return None
+    equal = node.spec.algebra.on_equals
+    if not draft.dtype(x).is_float or (not equal and node.op != "ne"):
+        return truth(draft, bool(equal), node.types[0])
+    test = draft.add("isnan", x)
+    return test if node.op == "ne" else draft.add("not", test)
+
+
+@rule("opposite-comparison", "XLA AlgebraicSimplifier not(Compare); LLVM InstCombine", "not")
+def opposite_comparison(draft: Draft, at: int) -> Replacement:
+    """not(x < y) -> x >= y, where x is no float: with NaN both are false. != and == always."""
+    inner = draft[at].inputs[0]
+    algebra = draft.node(inner).spec.algebra
+    if not algebra.opposite:
+        return None
+    if draft.dtype(draft.operand(inner)).is_float and not algebra.exact_floats:
+        return None
+    return draft.add(algebra.opposite, *draft[inner.node].inputs)
+
+
+@rule("decided-comparison", "LLVM ConstantRange / CorrelatedValuePropagation", _compares)
+def decided_comparison(draft: Draft, at: int) -> Replacement:
+    """A comparison of whole numbers that their bounds decide."""
+    node = draft[at]
+    left, right = (bounds(draft, v) for v in node.inputs)
+    if left is None or right is None:
+        return None
+    verdicts = {
+        "lt": (left[1] < right[0], left[0] >= right[1]),
+        "le": (left[1] <= right[0], left[0] > right[1]),
+        "gt": (left[0] > right[1], left[1] <= right[0]),
+        "ge": (left[0] >= right[1], left[1] < right[0]),
+        "eq": (left == right and left[0] == left[1], left[1] < right[0] or left[0] > right[1]),
+        "ne": (left[1] < right[0] or left[0] > right[1], left == right and left[0] == left[1]),
+    }
+    always, never = verdicts.get(node.op, (False, False))
+    return truth(draft, always, node.types[0]) if always or never else None
+
+
+@rule(
+    "idle-limit", "XLA AlgebraicSimplifier clamp; LLVM ConstantRange", "max", "min", "clamp", "rem"
+)
+def idle_limit(draft: Draft, at: int) -> Replacement:
+    """max, min, clamp and rem of whole numbers that are within the limits anyway -> the number, or
+    the limit where they never are."""
+    node = draft[at]
+    spans = [bounds(draft, v) for v in node.inputs]
+    if any(s is None for s in spans):
+        return None
+    x, *limits = (s for s in spans if s is not None)
+    if node.op == "clamp":
+        low, high = limits
+        return node.inputs[0] if low[1] <= x[0] and x[1] <= high[0] else None
+    if node.op == "rem":
+        return node.inputs[0] if x[0] >= 0 and x[1] < limits[0][0] else None
+    return _extremum(node.inputs, (x, limits[0]), node.op == "max")
+
+
+def _extremum(
+    values: tuple[Value, ...], spans: tuple[tuple[int, int], tuple[int, int]], highest: bool
+) -> Replacement:
+    """The operand that is always the higher (or lower) one."""
+    (low, high), (first, last) = spans
+    if low >= last:
+        return values[0 if highest else 1]
+    if first >= high:
+        return values[1 if highest else 0]
+    return None
+
+
+@rule(
+    "bool-regained",
+    "XLA SimplifyFPConversions / AlgebraicSimplifier ne(convert(pred), 0)",
+    "ne",
+    "eq",
+)
+def bool_regained(draft: Draft, at: int) -> Replacement:
+    """cast(b) != 0 -> b, and == 0 -> not b, where b is a bool; so too b != False and b == True."""
+    node = draft[at]
+    x, number = node.inputs
+    found = draft.uniform(number)
+    if draft.is_op(x, "cast"):
+        x = draft.operand(x)
+    if found is None or draft.dtype(x).value != "bool" or found not in (0, 1):
+        return None
+    same = (found != 0) == (node.op == "eq")
+    return x if same else draft.add("not", x)
+
+
+@rule(
+    "shifted-comparison", "LLVM InstCombine icmp (X - Y), C and icmp (X + C1), C2 (nsw)", _compares
+)
+def shifted_comparison(draft: Draft, at: int) -> Replacement:
+    """x - y < c -> x < y + c, and x + c < d -> x < d - c, of whole numbers that stay in range;
+    x < y + 1 -> x <= y."""
+    node = draft[at]
+    left, right = node.inputs
+    kind = draft.type_of(left)
+    if not kind.dtype.is_int:
+        return None
+    if node.op in _CLOSED and draft.is_op(right, "add") and bounds(draft, right) is not None:
+        y, one = draft[right.node].inputs
+        if draft.uniform(one) == _CLOSED[node.op][1]:
+            return draft.add(_CLOSED[node.op][0], left, y)
+    number = draft.uniform(right)
+    if number is None or not draft.is_op(left, "sub", "add") or bounds(draft, left) is None:
+        return None
+    x, y = draft[left.node].inputs
+    if draft.is_op(left, "sub"):
+        other = y if number == 0 else draft.add("add", y, right)
+    else:
+        if draft.uniform(y) is None:
+            return None
+        other = draft.add("sub", right, y)
+    return draft.add(node.op, x, other) if bounds(draft, other) is not None else None
+
+
+# x < y + 1 is x <= y; x >= y + 1 is x > y.
+_CLOSED = {"lt": ("le", 1), "ge": ("gt", 1)}
+
+
+@rule("both-limits", "LLVM InstCombine foldAndOfICmps", "and")
+def both_limits(draft: Draft, at: int) -> Replacement:
+    """x >= y and x <= y -> x == y, of whole numbers."""
+    one, other = draft[at].inputs
+    found = {draft.node(v).op: draft.node(v).inputs for v in (one, other)}
+    if set(found) != {"le", "ge"} or found["le"] != found["ge"]:
+        return None
+    whole = not draft.dtype(found["le"][0]).is_float
+    return draft.add("eq", *found["le"]) if whole else None

@@ -1,0 +1,129 @@
+"""`simplify` rewrites a graph until no rule applies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from autofuse.errors import GraphError
+from autofuse.graph.canonical import canonical, node_text
+from autofuse.graph.types import Graph, Node, Value
+from autofuse.simplify.draft import Draft
+from autofuse.simplify.rules import Replacement, Simplification, rules_of
+
+# Replacements of one node of a graph, on average, from which on rules are taken to go in circles.
+_MOST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """What a rule did: the node it was shown, and those that stand there now. Numbers are those of
+    the graph as it was written, then of what was added. `scope` names the loops around it."""
+
+    rule: str
+    was: tuple[int, Node]
+    now: tuple[tuple[int, Node], ...]
+    scope: tuple[str, ...] = ()
+
+    @property
+    def before(self) -> str:
+        return node_text(*self.was)
+
+    @property
+    def after(self) -> str:
+        return "; ".join(node_text(*each) for each in self.now)
+
+
+@dataclass(frozen=True)
+class Simplified:
+    """A graph in which no rule applies, and the steps to it, in order."""
+
+    graph: Graph
+    steps: tuple[Rewrite, ...]
+
+
+def simplify(graph: Graph) -> Simplified:
+    """`graph` rewritten to a fixpoint; inputs, outputs, their types and names stay as they are.
+
+    Takes time in proportion to the graph. Raises GraphError, naming the rules, should they go in
+    circles.
+    """
+    return _Driver().run(graph, 0, ())
+
+
+@lru_cache(maxsize=32)
+def normal_form(graph: Graph, simplified: bool = True) -> Graph:
+    """The form in which a graph is digested, planned and stored: canonical and, unless it is to
+    stay as it was written, simplified."""
+    return canonical(simplify(graph).graph if simplified else graph)
+
+
+class _Driver:
+    """One simplification, loop bodies included."""
+
+    def __init__(self) -> None:
+        self._steps: list[Rewrite] = []
+        self._done: set[Graph] = set()
+        self._rules: dict[str, tuple[Simplification, ...]] = {}
+
+    def run(self, graph: Graph, trip: int, scope: tuple[str, ...]) -> Simplified:
+        """Simplify `graph`, which is the body of a loop of `trip` iterations if that is not 0."""
+        first = len(self._steps)
+
+        def body_of(body: Graph, its_trip: int) -> Graph:
+            if body not in self._done:
+                body = self.run(body, its_trip, (*scope, "loop")).graph
+                self._done.add(body)
+            return body
+
+        draft = Draft(graph, body_of, trip)
+        left = _MOST * (len(graph.nodes) + 16)
+        while True:
+            before = len(self._steps)
+            draft.look_at_all()
+            while draft.todo:
+                number = draft.todo.popleft()
+                wanted = number in draft and number not in draft.settled
+                left -= wanted and self._visit(draft, number, scope)
+                if left < 0:
+                    names = ", ".join(sorted({s.rule for s in self._steps[-8:]}))
+                    raise GraphError(f"simplifications go in circles: {names}; use --no-simplify")
+            if len(self._steps) == before:
+                break
+        return Simplified(canonical(draft.finish()), tuple(self._steps[first:]))
+
+    def _visit(self, draft: Draft, number: int, scope: tuple[str, ...]) -> bool:
+        """Show a node to its rules; whether one of them replaced it."""
+        op = draft[number].op
+        if op not in self._rules:
+            self._rules[op] = rules_of(op)
+        for rule in self._rules[op]:
+            made = draft.made
+            values = _values(rule.apply(draft, number))
+            settled = values is not None and all(v.node == number for v in values)
+            if values is not None and not settled:
+                self._replace(draft, number, rule, values, scope)
+            for new in reversed(range(made, draft.made)):
+                draft.drop_dead(new)
+            if settled:
+                draft.settled.add(number)
+            if values is not None:
+                return not settled
+        return False
+
+    def _replace(
+        self,
+        draft: Draft,
+        number: int,
+        rule: Simplification,
+        values: tuple[Value, ...],
+        scope: tuple[str, ...],
+    ) -> None:
+        now = tuple((i, draft[i]) for i in dict.fromkeys(v.node for v in values))
+        self._steps.append(Rewrite(rule.name, (number, draft[number]), now, scope))
+        draft.replace(number, values)
+        draft.todo.extendleft(v.node for v in values)
+
+
+def _values(found: Replacement) -> tuple[Value, ...] | None:
+    return (found,) if isinstance(found, Value) else found

@@ -1,0 +1,120 @@
+"""Selects: those that are decided, and those whose condition is an interval of one axis."""
+
+from __future__ import annotations
+
+from autofuse.graph.types import Value
+from autofuse.simplify.cuts import fill
+from autofuse.simplify.draft import Draft
+from autofuse.simplify.rules import Replacement, rule
+from autofuse.simplify.written import interval
+
+
+@rule("decided-select", "XLA AlgebraicSimplifier HandleSelect; LLVM InstSimplify", "select")
+def decided_select(draft: Draft, at: int) -> Replacement:
+    """select(true, x, y) -> x; select(c, x, x) -> x; select(not c, x, y) -> select(c, y, x)."""
+    condition, yes, no = draft[at].inputs
+    if yes == no:
+        return yes
+    found = draft.uniform(condition)
+    if found is not None:
+        return yes if found else no
+    if draft.is_op(condition, "not"):
+        return draft.add("select", draft.operand(condition), no, yes)
+    return None
+
+
+@rule(
+    "select-of-bools", "XLA AlgebraicSimplifier select(a, true, false); LLVM InstCombine", "select"
+)
+def select_of_bools(draft: Draft, at: int) -> Replacement:
+    """select(c, true, false) -> c, select(c, x, false) -> c and x, select(c, true, x) -> c or x."""
+    condition, yes, no = draft[at].inputs
+    if draft.dtype(yes).value != "bool":
+        return None
+    first, second = draft.uniform(yes), draft.uniform(no)
+    if first is not None and second is not None:
+        return condition if first else draft.add("not", condition)
+    if second is not None and not second:
+        return draft.add("and", condition, yes)
+    return draft.add("or", condition, no) if first is not None and first else None
+
+
+@rule("select-of-select", "LLVM InstCombine foldSelectOfSelects; Inductor", "select")
+def select_of_select(draft: Draft, at: int) -> Replacement:
+    """select(c, select(c, x, y), z) -> select(c, x, z), and likewise where c does not hold."""
+    condition, *branches = draft[at].inputs
+    found = [
+        draft.operand(v, 1 + k) if draft.is_op(v, "select") and draft.operand(v) == condition else v
+        for k, v in enumerate(branches)
+    ]
+    return draft.add("select", condition, *found) if found != branches else None
+
+
+def _run(draft: Draft, mask: Value, holds: bool = True) -> tuple[int, int, int] | None:
+    """(axis, from, to) of a mask that is `holds` in one run of positions of one axis only."""
+    array = draft.known(mask)
+    varying = [] if array is None else [a for a, n in enumerate(array.shape) if n > 1]
+    if array is None or len(varying) != 1:
+        return None
+    found = interval(array.reshape(-1) == holds)
+    return None if found is None else (varying[0], *found)
+
+
+@rule("select-as-concat", "XLA AlgebraicSimplifier select(iota < C) => concatenate / "
+      "dynamic-update-slice", "select")  # fmt: skip
+def select_as_concat(draft: Draft, at: int) -> Replacement:
+    """A select between runs of positions along one axis -> the parts end to end. Along the axis
+    whose elements are neighbours a select is the cheaper one, unless no part has to be cut out:
+    parts begin anywhere, and lanes read them element by element."""
+    condition, yes, no = draft[at].inputs
+    inside = _run(draft, condition) is not None
+    run = _run(draft, condition, inside)
+    if run is None:
+        return None
+    axis, low, high = run
+    last = draft.shape(yes)[axis]
+    inner, outer = (yes, no) if inside else (no, yes)
+    parts = [(outer, 0, low), (inner, low, high), (outer, high, last)]
+    reached = [part for part in parts if part[1] < part[2]]
+    if _neighbours(draft, yes, axis) and not all(_comes_free(draft, axis, *p) for p in reached):
+        return None
+    return draft.concat([draft.cut(v, axis, *where) for v, *where in reached], axis)
+
+
+def _neighbours(draft: Draft, value: Value, axis: int) -> bool:
+    """Whether elements along an axis lie side by side in a row-major array."""
+    return all(n == 1 for n in draft.shape(value)[axis + 1 :])
+
+
+def _comes_free(draft: Draft, axis: int, value: Value, low: int, high: int) -> bool:
+    """Whether a part of `value` is a whole array, or one element repeated."""
+    if fill(draft, value) is not None:
+        return True
+    if draft.is_op(value, "broadcast"):
+        return not any(axis == d for d in draft.attr(value, "dims"))
+    if draft.is_op(value, "pad"):
+        x, start = draft.operand(value), draft.attr(value, "low")[axis]
+        extent = draft.shape(x)[axis]
+        outside = high <= start or low >= start + extent
+        return bool(outside or (low <= start and high >= start + extent))
+    if draft.is_op(value, "concat") and draft.attr(value, "axis") == axis:
+        ends = [0]
+        for part in draft[value.node].inputs:
+            ends.append(ends[-1] + draft.shape(part)[axis])
+        return low in ends and high in ends
+    return (low, high) == (0, draft.shape(value)[axis])
+
+
+@rule("select-of-two-masks", "LLVM InstCombine select(and(a, b), x, y)", "select")
+def select_of_two_masks(draft: Draft, at: int) -> Replacement:
+    """select(m and c, x, y) -> select(m, select(c, x, y), y) where m is a run of positions of an
+    outer axis, so that the rest is only chosen within the run."""
+    condition, yes, no = draft[at].inputs
+    if not draft.is_op(condition, "and"):
+        return None
+    pair = draft[condition.node].inputs
+    for mask, rest in (pair, pair[::-1]):
+        run = _run(draft, mask)
+        if run is not None and not _neighbours(draft, yes, run[0]):
+            return draft.add("select", mask, draft.add("select", rest, yes, no), no)
+    return None

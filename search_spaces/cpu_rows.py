@@ -1,0 +1,47 @@
+"""What is offered to a kernel on a CPU that may fold the columns of its products as they come: how
+many rows and columns a block has, or whole rows, which stay a candidate where they are short."""
+
+from __future__ import annotations
+
+from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, TERM_BLOCK
+from autofuse.plan.types import Setting
+from search_spaces.cpu_tiles import KEPT_BYTES
+from search_spaces.launch import Chosen
+from search_spaces.tile_facts import TileFacts
+
+# Columns of a block, and rows of one, the likely best first (measured: columns that stay in the
+# nearest caches; 64 rows leave least past a mask, but 128 read columns of many terms less often).
+COLUMNS, ROWS, MANY_ROWS, MANY_TERMS = (128, 64, 256), (64, 128, 256), (128, 256, 64), 256
+# Rows below which a block of columns would be mostly empty lanes.
+LEAST_ROWS = 16
+PARAMETERS = {ROW_BLOCK.name, COLUMN_BLOCK.name, TERM_BLOCK.name, PACK.name}
+
+
+def one_pass_options(name: str, facts: TileFacts, made: Chosen) -> tuple[Setting, ...] | None:
+    """The options of one parameter, the likely best first; None where they are those of whole
+    rows."""
+    whole = made.get(COLUMN_BLOCK.name) == 0
+    if name == ROW_BLOCK.name:
+        return None if facts.rows < LEAST_ROWS else _row_blocks(facts, made)
+    if name == COLUMN_BLOCK.name:
+        return _column_blocks(facts, int(made[ROW_BLOCK.name]))
+    if whole:
+        return None
+    return (0,) if name == TERM_BLOCK.name else (False, True)
+
+
+def _row_blocks(facts: TileFacts, made: Chosen) -> tuple[Setting, ...]:
+    """Blocks that are whole register tiles, and no thread goes without work."""
+    unit = int(str(made[MICRO.name]).split("x")[1])
+    share = facts.rows * facts.batch // int(made["threads"])
+    likely = MANY_ROWS if facts.one_pass >= MANY_TERMS else ROWS
+    found = tuple(r for r in likely if unit <= r < 2 * facts.rows and r <= share)
+    return found or (ROWS[0],)
+
+
+def _column_blocks(facts: TileFacts, rows: int) -> tuple[Setting, ...]:
+    short = rows * facts.row_bytes <= KEPT_BYTES
+    blocks = tuple(c for c in COLUMNS if c < 2 * facts.columns) or COLUMNS[:1]
+    if not short:
+        return blocks
+    return (*blocks, 0) if facts.rows >= LEAST_ROWS else (0, *blocks)

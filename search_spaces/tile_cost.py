@@ -1,0 +1,150 @@
+"""What a product under some settings of the tile schedule costs on a CPU, estimated: good for the
+order in which settings are tried, not for a bound.
+
+The unit is the time of one multiply-add of two vectors. The terms are those of the analytic models
+of BLIS (Low et al., ACM TOMS 43, 2016): registers, which cache a panel is read from again, what is
+copied, and how even the blocks are for the threads.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from search_spaces.tile_facts import TileFacts
+
+# Chains of sums shorter than this wait for their own results; what a load costs beside them.
+CHAINS, LOAD = 8, 0.15
+# Bytes that the second-level cache gives in one unit, and the ways of the first-level one.
+L2_BYTES, WAYS, LINE = 12, 8, 64
+# Units for a vector: read from memory in long runs or in short ones; copied as it lies, transposed,
+# or computed first; and for a block, a tile, and the sum of a vector's lanes.
+RUNS, SHORT_RUNS = 6.0, 16.0
+COPIED, TRANSPOSED, COMPUTED = 2.0, 5.0, 16.0
+BLOCK, TILE_START, LANE_SUM = 200.0, 12.0, 5.0
+# The share of its last block that a thread is late by: others wait for it.
+LATE = 0.15
+# The last level of cache is shared, with others too: the share that is counted on.
+SHARED = 16
+# Bytes of a row from which reading it is a long run, and of a page: more rows of pages than a core
+# fetches ahead are waited for.
+LONG_RUN, PAGE = 2048, 4096
+# Terms up to which a panel's rows are so few that each is read as one long run.
+FEW_TERMS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A CPU as far as products depend on it: bits of its vectors, threads at work, bytes of its
+    first, second and last level of cache."""
+
+    bits: int
+    threads: int
+    l1: int
+    l2: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class TileChoice:
+    """Settings of a tile kernel, columns and blocks in elements (0 terms: all of them)."""
+
+    dot: bool
+    rows: int
+    columns: int
+    row_block: int
+    column_block: int
+    term_block: int
+    pack: bool
+
+
+def tile_cost(f: TileFacts, m: Machine, c: TileChoice) -> float:
+    """The time of the thread that ends last."""
+    height, width = min(c.row_block, f.rows), min(c.column_block or f.columns, f.columns)
+    blocks = f.batch * -(-f.rows // height) * -(-f.columns // width)
+    turns = -(-blocks // m.threads) if blocks < 8 * m.threads else blocks / m.threads
+    late = LATE if m.threads > 1 else 0.0
+    return (turns + late) * (BLOCK + _block(f, m, c, height, width))
+
+
+def _block(f: TileFacts, m: Machine, c: TileChoice, height: int, width: int) -> float:
+    """One block: its tiles, the right operand, the left one where it is copied, and the result."""
+    lanes = max(1, m.bits // (8 * f.itemsize))
+    terms = c.term_block or f.terms
+    panels = _cut(width, c.columns)
+    tiles = sum(
+        high_count * wide_count * _tile(f, m, c, height, high, wide, lanes, terms)
+        for high, high_count in _cut(height, c.rows)
+        for wide, wide_count in panels
+    )
+    right = width * f.terms / lanes * _right(f, m, c, height, width, terms)
+    copied = f.left is None or (c.dot and f.left[1] != 1)
+    left = height * f.terms / lanes * COMPUTED if copied else 0.0
+    cleared = 1.0 if c.term_block else 0.0
+    return tiles + right + left + height * width / lanes * (2.0 + cleared)
+
+
+def _cut(extent: int, step: int) -> list[tuple[int, int]]:
+    """(size, how many) of the steps that an extent is cut into."""
+    full, rest = divmod(extent, step)
+    return [(size, count) for size, count in ((step, full), (rest, 1)) if size and count]
+
+
+def _tile(
+    f: TileFacts, m: Machine, c: TileChoice, height: int, rows: int, columns: int, lanes: int,
+    terms: int,
+) -> float:  # fmt: skip
+    """One register tile over all terms."""
+    near = terms * columns * f.itemsize <= m.l1 // 2
+    # The first tile that reads a panel finds it where `_right` brought it.
+    again = 1 - c.rows / max(height, c.rows)
+    fetched = 0.0 if near else again * columns * f.itemsize / L2_BYTES
+    if c.dot:
+        sums = rows * columns
+        each = max(sums, CHAINS, fetched * lanes) + LOAD * (rows + columns)
+        return f.terms / lanes * each + sums * LANE_SUM + TILE_START
+    vectors = -(-columns // lanes)
+    each = max(rows * vectors, CHAINS, fetched, _crowded(f, c, rows)) + LOAD * (rows + vectors)
+    return f.terms * each + -(-f.terms // terms) * (rows * vectors + TILE_START)
+
+
+def _crowded(f: TileFacts, c: TileChoice, rows: int) -> float:
+    """Rows of the left operand that push each other out of the first-level cache."""
+    if f.left is None or f.left[1] != 1 or rows <= _held(f.left[0] * f.itemsize, WAYS * 64):
+        return 0.0
+    return 1.25 * rows * c.columns * f.itemsize / LINE
+
+
+def _held(step: int, lines: int) -> int:
+    """Lines `step` bytes apart that a cache of so many lines, in sets of WAYS, holds at once."""
+    sets = lines // WAYS
+    apart = math.gcd(step // LINE, sets) if step % LINE == 0 else 1
+    return WAYS * sets // max(1, apart)
+
+
+def _right(f: TileFacts, m: Machine, c: TileChoice, height: int, width: int, terms: int) -> float:
+    """What each vector of the right operand costs besides its sums."""
+    total = f.batch * f.columns * f.terms * f.itemsize
+    far = total > max(m.l2, m.last // SHARED)
+    runs = RUNS if far else RUNS / 4
+    short = SHORT_RUNS if far else 2 * runs if total > m.l2 // 2 else runs
+    if c.dot:
+        return runs
+    if f.right is None:
+        return COMPUTED
+    if f.right[1] == 1 and f.right[0] != 1:
+        return TRANSPOSED + runs
+    if f.right[0] != 1 or c.pack:
+        return (COPIED if f.right[0] == 1 else COMPUTED) + short
+    if terms <= FEW_TERMS:
+        long = width * f.itemsize >= min(LONG_RUN, f.columns * f.itemsize)
+        many = terms / (24 if f.columns * f.itemsize >= PAGE else 256)
+        return (runs if long else short) * (1 + many)
+    # Rows of a panel that is read as it lies may push each other out before the next rows of the
+    # left operand come.
+    tiles = -(-height // c.rows)
+    if terms > _held(f.right[1] * f.itemsize, m.l2 // LINE) // max(
+        1, c.columns * f.itemsize // LINE
+    ):
+        return short + (tiles - 1) * RUNS
+    return short

@@ -1,0 +1,172 @@
+"""What kernels with products are expected to take, their bounds, and plans chosen by either."""
+
+from __future__ import annotations
+
+import pytest
+from tile_programs import program, whole
+
+import autofuse.frontends.array_api as xp
+from autofuse.cost.bounds import NOMINAL, Calibration, group_bound_us
+from autofuse.cost.expected import expected_us, innermost
+from autofuse.cost.masked import least_work, masked_shares
+from autofuse.cost.work import Work, group_work
+from autofuse.devices import device_named
+from autofuse.enumerate.enumeration import enumerate_groups
+from autofuse.frontends import spec, trace
+from autofuse.graph.canonical import canonical
+from autofuse.graph.types import Graph
+from autofuse.ops.spec import Family
+from autofuse.plan.groups import needed_outputs
+from autofuse.plan.legality import check_group, check_plan
+from autofuse.plan.tiles import tiles_of
+from autofuse.plan.types import FusionGroup, FusionPlan
+from autofuse.tuning.plans import (
+    EXPECTED,
+    baseline_plan,
+    plan_named,
+    untuned_candidate,
+)
+from autofuse.zoo import zoo_graph
+from search_spaces import CpuLaunchSpace
+
+CPU = CpuLaunchSpace()
+MLP = canonical(zoo_graph("mlp"))
+ATTENTION = canonical(zoo_graph("attention"))
+
+
+def expected(graph: Graph, group: FusionGroup, peaks: Calibration = NOMINAL) -> float:
+    return expected_us(graph, group, CPU.default(graph, group), peaks)
+
+
+def products(graph: Graph) -> list[int]:
+    return [n for n, one in enumerate(graph.nodes) if one.spec.family is Family.CONTRACTION]
+
+
+def sum_of(graph: Graph, plan: FusionPlan) -> float:
+    return sum(expected(graph, group) for group in plan.groups)
+
+
+def test_two_products_in_one_kernel_are_bound_alike_and_expected_to_take_longer() -> None:
+    pair, apart = whole(MLP), baseline_plan(MLP, "tvm")[0]
+    assert len(apart.groups) == 2, "each product with what follows it"
+    bounds = sum(group_bound_us(MLP, group, NOMINAL) for group in apart.groups)
+    assert group_bound_us(MLP, pair, NOMINAL) <= bounds
+    assert expected(MLP, pair) > 1.5 * sum_of(MLP, apart)
+    for group in (pair, *apart.groups):
+        assert expected(MLP, group) >= group_bound_us(MLP, group, NOMINAL)
+
+
+def test_attention_in_one_kernel_is_expected_to_be_fastest() -> None:
+    rules = ("xla-2022", "inductor", "tvm")
+    others = [sum_of(ATTENTION, baseline_plan(ATTENTION, name)[0]) for name in rules]
+    assert expected(ATTENTION, whole(ATTENTION)) < 0.7 * min(others)
+
+
+def test_results_that_lie_across_the_lanes_are_expected_to_take_longer() -> None:
+    def both(a: xp.Array, b: xp.Array) -> xp.Array:
+        return xp.exp(a @ b)
+
+    def turned(a: xp.Array, b: xp.Array) -> tuple[xp.Array, xp.Array]:
+        made = xp.exp(a @ b)
+        return made, made.T
+
+    shapes = spec((512, 256)), spec((256, 512))
+    plain, across = (canonical(trace(f, *shapes)) for f in (both, turned))
+    assert expected(across, whole(across)) > 1.5 * expected(plain, whole(plain))
+
+
+def test_a_right_operand_whose_terms_are_neighbours_is_copied_element_by_element() -> None:
+    few = spec((64, 512)), spec((512, 512))
+    along = canonical(trace(lambda a, b: xp.exp(a @ b), *few))
+    across = canonical(trace(lambda a, b: xp.exp(a @ b.T), *few))
+    assert expected(across, whole(across)) > 1.2 * expected(along, whole(along))
+    (node,) = products(across)
+    left, right = across[node].inputs
+    nodes = frozenset(whole(across).nodes)
+    assert innermost(across, left, nodes) == 1
+    assert innermost(across, right, nodes) == (0 if right.node in nodes else 1)
+
+
+def test_sums_without_tiles_compute_what_they_read_for_every_term() -> None:
+    block = canonical(zoo_graph("depthwise_block"))
+    small = next(n for n in products(block) if block[n].spec.terms(block.call(n)) == 9)
+    (before,) = (v.node for v in block[small].inputs if v.node > small - 3)
+    fused, alone = (before, small), (small,)
+    found = [FusionGroup(n, needed_outputs(block, n)) for n in (fused, alone, (before,))]
+    together, sums, made = (expected(block, group) for group in found)
+    assert together > sums + made
+
+
+def test_a_bound_counts_no_score_past_the_mask() -> None:
+    for name, masks in (("attention", False), ("masked_attention", True)):
+        graph = program(name)
+        group = whole(graph)
+        shares = masked_shares(graph, group.nodes, group.outputs)
+        full = group_work(graph, group.nodes, group.outputs)
+        least = least_work(graph, group.nodes, group.outputs)
+        assert bool(shares) == masks and least.nbytes == full.nbytes
+        if masks:
+            rows = 37
+            share = (rows + 1) / (2 * rows)
+            assert set(shares) == set(products(graph))
+            assert list(shares.values()) == pytest.approx([share] * 2)
+            assert least.contraction == pytest.approx(share * full.contraction)
+            assert least.special == pytest.approx(share * full.special)
+        else:
+            assert least == full
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind"), [("f32", "contraction"), ("f64", "wide"), ("bf16", "narrow")]
+)
+def test_products_are_bound_by_the_peak_of_their_type(dtype: str, kind: str) -> None:
+    graph = program("product", dtype)
+    group = whole(graph)
+    work = group_work(graph, group.nodes, group.outputs)
+    assert getattr(work, kind) == work.products == 2 * 13 * 70 * 100
+    slow = Calibration(0.0, 1e9, 1e9, 1e9, 100.0, 1e9, wide=50.0, narrow=400.0)
+    rate = {"contraction": 100.0, "wide": 50.0, "narrow": 400.0}[kind]
+    assert slow.compute_us(work) == pytest.approx(work.products / rate / 1e3)
+
+
+def test_a_peak_that_was_not_measured_is_that_of_f32() -> None:
+    device = Calibration(0.0, 1e9, 1e9, 1e9, 100.0, 1e9)
+    for work in (Work(wide=1e5), Work(narrow=1e5), Work(contraction=1e5)):
+        assert device.compute_us(work) == pytest.approx(1.0)
+    kept = device.to_mapping()
+    assert Calibration.kept(kept) == device
+    del kept["narrow"]
+    assert Calibration.kept(kept) is None, "measured before there were peaks by type"
+
+
+def test_no_grown_candidate_has_products_beside_what_shares_no_items_with_them() -> None:
+    graph = canonical(zoo_graph("mlp_train_step", "small"))
+    given = baseline_plan(graph, "xla-2022")[0]
+    found = enumerate_groups(graph, include=[given])
+    assert found.counts["dominated: product beside others"] > 0
+    for group in set(found.groups) - set(given.groups):
+        verdict = check_group(graph, group.nodes, group.outputs)
+        assert isinstance(verdict, tuple)
+        tiled = [form for form in verdict if tiles_of(graph, form) is not None]
+        assert len(verdict) == 1 or not tiled
+
+
+def test_what_was_never_tuned_fuses_around_products_where_that_is_expected_to_pay() -> None:
+    kind = device_named("cpu")
+    for graph, most in ((MLP, 2), (ATTENTION, 1)):
+        found = untuned_candidate(graph, kind)
+        assert found.origin == EXPECTED and len(found.plan.groups) <= most
+        check_plan(graph, found.plan)
+        ruled = baseline_plan(graph, "xla-2022")[0]
+        assert sum_of(graph, found.plan) < sum_of(graph, ruled)
+    assert untuned_candidate(MLP, kind) == untuned_candidate(MLP, kind)
+
+
+def test_rules_stay_where_nothing_clearly_better_is_expected_and_on_other_devices() -> None:
+    kind = device_named("cpu")
+    softmax = canonical(zoo_graph("softmax"))
+    assert untuned_candidate(softmax, kind).plan == baseline_plan(softmax, "xla-2022")[0]
+    lone = program("product")
+    assert untuned_candidate(lone, kind).origin != EXPECTED
+    assert plan_named(MLP, "untuned", device="cuda-emulated").origin != EXPECTED
+    assert plan_named(MLP, "xla-2022", device="cpu").plan == baseline_plan(MLP, "xla-2022")[0]

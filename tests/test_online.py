@@ -1,0 +1,322 @@
+"""What follows a product is folded as its columns come: where that is possible, and that it is
+right under every setting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from autofuse import trace
+from autofuse.backends import cpu
+from autofuse.backends.ccompiler import compile_program
+from autofuse.backends.cuda.devices import TARGETS
+from autofuse.backends.library import load
+from autofuse.frontends import array_api as xp
+from autofuse.frontends.tracer import spec
+from autofuse.graph.canonical import canonical
+from autofuse.graph.reference import evaluate, random_inputs
+from autofuse.graph.types import Graph
+from autofuse.kernel.cuda_shape import shared_bytes
+from autofuse.kernel.ir import Local, statements
+from autofuse.kernel.lower import extract, lower
+from autofuse.plan.legality import check_group
+from autofuse.plan.online import Online, online_of
+from autofuse.plan.parameters import LaunchConfig
+from autofuse.plan.tiles import tiles_of
+from autofuse.plan.types import Candidate, FusionPlan
+from search_spaces import CpuLaunchSpace, CudaLaunchSpace
+from search_spaces.cpu_rows import one_pass_options
+from search_spaces.tile_facts import tile_facts
+from tests.emulation import library_of, one_kernel, run_kernel
+from tests.tile_programs import masked, program, softmax, whole
+
+Function = Callable[..., Any]
+Shapes = tuple[tuple[int, ...], ...]
+ROWS, KEYS, DEPTH = 70, 150, 16
+QKV: Shapes = ((2, ROWS, DEPTH), (2, KEYS, DEPTH), (2, KEYS, 20))
+SQUARE: Shapes = ((2, KEYS, DEPTH),) * 3
+SETTINGS = st.fixed_dictionaries(
+    {
+        "micro": st.sampled_from(("6x64", "14x32", "8x48", "6x16", "4x24", "1x64")),
+        "row_block": st.sampled_from((8, 64, 100)),
+        "column_block": st.sampled_from((16, 64, 100, 1024)),
+        "pack": st.booleans(),
+        "vector_bits": st.sampled_from((512, 256)),
+        "threads": st.sampled_from((1, 2)),
+    }
+)
+
+
+def scores(q: Any, k: Any) -> Any:
+    return q @ np.swapaxes(k, -1, -2) * 0.3
+
+
+def capped(q: Any, k: Any, v: Any) -> Any:
+    return softmax(5 * np.tanh(scores(q, k) / 5)) @ v
+
+
+def with_log_sum(q: Any, k: Any, v: Any) -> Any:
+    s = scores(q, k)
+    top = np.max(s, axis=-1, keepdims=True)
+    e = np.exp(s - top)
+    total = np.sum(e, axis=-1, keepdims=True)
+    return e / total @ v, (np.log(total) + top)[..., 0]
+
+
+def grouped(q: Any, k: Any, v: Any) -> Any:
+    return softmax(scores(q, k[:, None])) @ v[:, None]
+
+
+def temperature(q: Any, k: Any, v: Any, t: Any) -> Any:
+    s = scores(q, k)
+    e = np.exp((s - np.max(s, axis=-1, keepdims=True)) * t)
+    return e / np.sum(e, axis=-1, keepdims=True) @ v
+
+
+def dropped(q: Any, k: Any, v: Any, keep: Any) -> Any:
+    return softmax(scores(q, k)) * keep @ v
+
+
+def statistics(q: Any, k: Any) -> Any:
+    s = scores(q, k)
+    low, high = np.min(s, axis=-1), np.max(s, axis=-1)
+    return low, high, np.sum(s * s, axis=-1), np.argmax(s, axis=-1), np.argmin(s, axis=-1)
+
+
+def two_sums(q: Any, k: Any, v: Any) -> Any:
+    s = scores(q, k)
+    down = np.exp(np.min(s, axis=-1, keepdims=True) - s)
+    return np.sum(down, axis=-1, keepdims=True) + softmax(s) @ v
+
+
+def two_values(q: Any, k: Any, v: Any) -> Any:
+    weights = softmax(scores(q, k))
+    return weights @ v, weights @ (v * v)
+
+
+def gated(a: Any, b: Any, c: Any, d: Any) -> Any:
+    return np.tanh(a @ b) * (a @ c) @ d
+
+
+def vocabulary(h: Any, w: Any, labels: Any) -> Any:
+    logits = h @ w.mT
+    right = xp.arange(KEYS) == labels[:, None]
+    log_sum = xp.logsumexp(logits, axis=1)
+    return log_sum - xp.sum(xp.where(right, logits, 0.0), axis=1), log_sum
+
+
+def causal(r: Any, c: Any) -> Any:
+    return c <= r
+
+
+def window(r: Any, c: Any) -> Any:
+    return (c <= r) & (c > r - 9)
+
+
+def never_first(r: Any, c: Any) -> Any:
+    return (c > 90) & (r > 5)
+
+
+RELATIVES: dict[str, tuple[Function, Shapes]] = {
+    "attention": (lambda q, k, v: softmax(scores(q, k)) @ v, QKV),
+    "causal": (masked(causal, -np.inf), SQUARE),
+    "causal, finite": (masked(causal, -1e30), SQUARE),
+    "window": (masked(window, -np.inf), SQUARE),
+    "window, finite": (masked(window, -1e30), SQUARE),
+    "first blocks and some rows masked": (masked(never_first, -np.inf), SQUARE),
+    "rows masked by a number": (masked(never_first, -1e30), SQUARE),
+    "bias": (lambda q, k, v, b: softmax(scores(q, k) + b) @ v, (*QKV, (2, ROWS, KEYS))),
+    "capped": (capped, QKV),
+    "with log-sum-exp": (with_log_sum, QKV),
+    "grouped": (grouped, ((2, 3, ROWS, DEPTH), (2, KEYS, DEPTH), (2, KEYS, 20))),
+    "temperature": (temperature, (*QKV, ())),
+    "dropped": (dropped, (*QKV, (2, ROWS, KEYS))),
+    "statistics": (statistics, QKV[:2]),
+    "two sums": (two_sums, QKV),
+    "keys computed": (lambda q, k, v: softmax(q @ np.swapaxes(np.tanh(k), -1, -2)) @ (v + 1), QKV),
+    "keys lying across": (lambda q, k, v: softmax(q @ k) @ v, (QKV[0], (2, DEPTH, KEYS), QKV[2])),
+    "gated": (gated, ((ROWS, 30), (30, KEYS), (30, KEYS), (KEYS, 40))),
+    "two layers": (lambda a, b, c: np.tanh(a @ b) @ c, ((ROWS, 30), (30, KEYS), (KEYS, 40))),
+}  # fmt: skip
+
+
+def relative(name: str, dtype: str = "f32") -> Graph:
+    function, shapes = RELATIVES[name]
+    return canonical(trace(function, *(spec(shape, dtype) for shape in shapes)))
+
+
+def analysed(graph: Graph) -> Online | None:
+    group = whole(graph)
+    forms = check_group(graph, group.nodes, group.outputs)
+    assert isinstance(forms, tuple)
+    tiles = tiles_of(graph, forms[0])
+    assert tiles is not None
+    return online_of(graph, forms[0], tiles)
+
+
+def launch_of(**chosen: int | str | bool) -> LaunchConfig:
+    plain: dict[str, int | str | bool] = {
+        "threads": 1, "impl": "loops", "micro": "6x64", "row_block": 64, "pack": False,
+        "stage": True, "column_block": 64,
+    }  # fmt: skip
+    return LaunchConfig.of(**{**plain, **chosen})
+
+
+def check(graph: Graph, launch: LaunchConfig, tolerance: float = 2e-5) -> None:
+    """The whole graph as one kernel gives what the float64 reference does, NaN for NaN."""
+    candidate = Candidate(FusionPlan((whole(graph),)), (launch,))
+    inputs = random_inputs(graph, 5)
+    found = load(compile_program(cpu.program(graph, candidate)).artifact).run(inputs)
+    with np.errstate(all="ignore"):
+        wanted = evaluate(graph, inputs)
+    for got, want in zip(found, wanted, strict=True):
+        scale = np.nanmax(np.abs(want), initial=1.0)
+        np.testing.assert_allclose(got.astype(np.float64), want, rtol=0, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("name", RELATIVES)
+@settings(max_examples=2, deadline=None)
+@given(chosen=SETTINGS)
+def test_relatives_of_attention_are_right(name: str, chosen: dict[str, int | str | bool]) -> None:
+    graph = relative(name)
+    assert analysed(graph) is not None
+    check(graph, launch_of(**chosen))
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f16", "bf16"])
+@pytest.mark.parametrize("name", ["causal", "with log-sum-exp", "two layers"])
+def test_every_type_is_right(name: str, dtype: str) -> None:
+    graph = relative(name, dtype)
+    check(graph, launch_of(), {"f64": 1e-12, "f16": 2e-3, "bf16": 2e-2}[dtype])
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    sizes=st.tuples(st.integers(1, 140), st.integers(2, 200), st.integers(1, 40)),
+    wide=st.integers(2, 90),
+    chosen=SETTINGS,
+)
+@example(sizes=(65, 150, 16), wide=20, chosen={"micro": "1x64", "column_block": 1})
+@example(sizes=(1, 150, 16), wide=20, chosen={})
+def test_attention_of_any_size_is_right(
+    sizes: tuple[int, int, int], wide: int, chosen: dict[str, int | str | bool]
+) -> None:
+    rows, keys, depth = sizes
+    shapes = ((rows, depth), (keys, depth), (keys, wide))
+    graph = canonical(trace(lambda q, k, v: softmax(q @ k.T) @ v, *(spec(s) for s in shapes)))
+    check(graph, launch_of(**chosen))
+
+
+def test_a_loss_over_a_vocabulary_and_its_log_sum() -> None:
+    labels = spec(ROWS, "i32", low=0, high=KEYS - 1)
+    graph = canonical(trace(vocabulary, spec((ROWS, 30)), spec((KEYS, 30)), labels))
+    assert analysed(graph) is not None
+    check(graph, launch_of())
+
+
+def test_rows_of_any_length_take_little_scratch() -> None:
+    length = 1 << 17
+    shapes = ((64, 16), (length, 16), (length, 16))
+    graph = canonical(trace(lambda q, k, v: softmax(q @ k.T) @ v, *(spec(s) for s in shapes)))
+    launch = CpuLaunchSpace().default(graph, whole(graph))
+    for chosen in (launch, launch_of(column_block=0)):
+        kernel = lower(extract(graph, whole(graph))[0], chosen)
+        kept = [s for s in statements(kernel.body) if isinstance(s, Local)]
+        assert sum(s.size for s in kept) < 1 << 15
+    check(graph, launch)
+
+
+def test_a_total_goes_on_from_block_to_block() -> None:
+    found = analysed(relative("causal"))
+    assert found is not None
+    top, total, product = found.folds
+    assert (top.anchors, total.anchors, product.anchors) == ((), (top.node,), (top.node,))
+    assert total.operand == product.operand and len(product.due) == 1
+    assert total.frontier == (relative("causal")[top.node].inputs[0],)
+
+
+def reduced(terms: Callable[[Any, Any], Any]) -> Graph:
+    """A sum over columns of what is made of scores and their maximum."""
+
+    def function(q: Any, k: Any) -> Any:
+        s = scores(q, k)
+        return np.sum(terms(s, np.max(s, axis=-1, keepdims=True)), axis=-1)
+
+    return canonical(trace(function, *(spec(shape) for shape in QKV[:2])))
+
+
+@pytest.mark.parametrize(
+    ("terms", "separate"),
+    [
+        (lambda s, m: np.exp(s - m), True),
+        (lambda s, m: np.exp((s - m) * 0.7), True),
+        (lambda s, m: np.exp(2 * s - m) * 3, True),
+        (lambda s, m: np.exp(s) * np.exp(-m) / (1 + m * m), True),
+        (lambda s, m: np.exp(s - m) + 1, False),
+        (lambda s, m: np.tanh(s - m), False),
+        (lambda s, m: (s - m) ** 2, False),
+        (lambda s, m: np.exp(-s) * np.exp(m), False),  # not zero where nothing has been seen
+    ],
+)
+def test_terms_must_be_separable(terms: Callable[[Any, Any], Any], separate: bool) -> None:
+    graph = reduced(terms)
+    assert (analysed(graph) is not None) == separate
+    check(graph, launch_of())
+
+
+def test_what_needs_whole_rows_keeps_them() -> None:
+    for name in ("softmax_after", "layer_norm_between", "norm_before", "residual"):
+        assert analysed(program(name)) is None
+    both = canonical(trace(two_values, *map(spec, QKV)))
+    assert analysed(both) is None, "weights that are read twice are divided at once"
+    check(both, launch_of())
+    linear = canonical(trace(lambda q, k, v: (q @ np.swapaxes(k, -1, -2)) @ v, *map(spec, QKV)))
+    assert analysed(linear) is not None, "no reduction between two products: nothing to correct"
+
+
+def test_the_next_block_corrects_only_rows_whose_maximum_moved() -> None:
+    text = str(lower(extract(relative("causal"), whole(relative("causal")))[0], launch_of()))
+    assert "when ne(" in text
+    assert "serial q0 < div(" in text, "columns past the mask are not computed"
+
+
+def test_short_rows_may_also_stay_whole() -> None:
+    short = tile_facts(relative("attention"), whole(relative("attention")))
+    assert short is not None and short.one_pass
+    made = {"micro": "6x64", "threads": 1}
+    assert one_pass_options("row_block", short, made) == (64, 128)
+    assert one_pass_options("column_block", short, {"row_block": 64}) == (128, 64, 256, 0)
+    assert one_pass_options("pack", short, {"column_block": 0}) is None
+    chosen = CpuLaunchSpace().default(relative("attention"), whole(relative("attention")))
+    assert chosen["column_block"] == 128
+
+
+@pytest.mark.parametrize(
+    "name", ["causal", "first blocks and some rows masked", "bias", "keys lying across"]
+)
+def test_one_pass_on_a_gpu(name: str) -> None:
+    graph = relative(name)
+    launch = LaunchConfig.of(
+        threads=64, impl="loops", micro="16x32", row_block=32, column_block=32, pack=False
+    )
+    one = one_kernel(graph, launch)
+    inputs = random_inputs(graph, 5)
+    found = run_kernel(library_of([one]), one, inputs)
+    with np.errstate(all="ignore"):
+        wanted = evaluate(graph, inputs)
+    for got, want in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(got, np.float64), want, rtol=2e-4, atol=2e-4)
+
+
+def test_long_rows_fit_a_gpu_in_one_pass_only() -> None:
+    shapes = ((256, 64), (20_000, 64), (20_000, 64))
+    graph = canonical(trace(lambda q, k, v: softmax(q @ k.T) @ v, *(spec(s) for s in shapes)))
+    space = CudaLaunchSpace(TARGETS["H100"])
+    chosen = space.default(graph, whole(graph))
+    kernel = lower(extract(graph, whole(graph))[0], chosen)
+    assert shared_bytes(kernel) <= TARGETS["H100"].shared_per_block
