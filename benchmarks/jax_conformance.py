@@ -2,7 +2,8 @@
 
 A case passes when jax's own result is within what our reference of the graph allows any candidate.
 It is refused with a sentence, wrong, or broken (any other exception). Not counted are cases with a
-dtype that graphs do not have, and those that jax does not implement on a CPU.
+dtype that graphs do not have, those that jax does not implement on a CPU, and those whose results
+it leaves open.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ from autofuse.peers.types import BenchError
 PASSED, REFUSED, WRONG, BROKEN, FOREIGN = "passed", "refused", "wrong", "broken", "foreign"
 SUITE = "jax._src.internal_test_util.test_harnesses"
 SEED = 7
+# Cases whose results jax leaves open, by a part of their names.
+OPEN = {
+    "isstable_False": "jax may order equal elements in any way",
+    "top_k_sort_inf_nan": "jax does not say where a NaN goes",
+}
 Say = Callable[[str], None]
 
 
@@ -53,6 +59,9 @@ def outcome_of(case: Any) -> Outcome:
     group, name = str(case.group_name), str(case.fullname)
     if not case.filter("cpu"):
         return Outcome(group, name, FOREIGN, "jax does not implement it")
+    left_open = next((why for part, why in OPEN.items() if part in name), None)
+    if left_open is not None:
+        return Outcome(group, name, FOREIGN, left_open)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return Outcome(group, name, *_status(case))

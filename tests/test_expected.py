@@ -20,6 +20,7 @@ from autofuse.plan.groups import needed_outputs
 from autofuse.plan.legality import check_group, check_plan
 from autofuse.plan.tiles import tiles_of
 from autofuse.plan.types import FusionGroup, FusionPlan
+from autofuse.simplify import normal_form
 from autofuse.tuning.plans import (
     EXPECTED,
     baseline_plan,
@@ -30,8 +31,8 @@ from autofuse.zoo import zoo_graph
 from search_spaces import CpuLaunchSpace
 
 CPU = CpuLaunchSpace()
-MLP = canonical(zoo_graph("mlp"))
-ATTENTION = canonical(zoo_graph("attention"))
+MLP = normal_form(zoo_graph("mlp"))
+ATTENTION = normal_form(zoo_graph("attention"))
 
 
 def expected(graph: Graph, group: FusionGroup, peaks: Calibration = NOMINAL) -> float:
@@ -88,7 +89,7 @@ def test_a_right_operand_whose_terms_are_neighbours_is_copied_element_by_element
 
 
 def test_sums_without_tiles_compute_what_they_read_for_every_term() -> None:
-    block = canonical(zoo_graph("depthwise_block"))
+    block = normal_form(zoo_graph("depthwise_block"))
     small = next(n for n in products(block) if block[n].spec.terms(block.call(n)) == 9)
     (before,) = (v.node for v in block[small].inputs if v.node > small - 3)
     fused, alone = (before, small), (small,)
@@ -140,7 +141,7 @@ def test_a_peak_that_was_not_measured_is_that_of_f32() -> None:
 
 
 def test_no_grown_candidate_has_products_beside_what_shares_no_items_with_them() -> None:
-    graph = canonical(zoo_graph("mlp_train_step", "small"))
+    graph = normal_form(zoo_graph("mlp_train_step", "small"))
     given = baseline_plan(graph, "xla-2022")[0]
     found = enumerate_groups(graph, include=[given])
     assert found.counts["dominated: product beside others"] > 0
@@ -164,7 +165,7 @@ def test_what_was_never_tuned_fuses_around_products_where_that_is_expected_to_pa
 
 def test_rules_stay_where_nothing_clearly_better_is_expected_and_on_other_devices() -> None:
     kind = device_named("cpu")
-    softmax = canonical(zoo_graph("softmax"))
+    softmax = normal_form(zoo_graph("softmax"))
     assert untuned_candidate(softmax, kind).plan == baseline_plan(softmax, "xla-2022")[0]
     lone = program("product")
     assert untuned_candidate(lone, kind).origin != EXPECTED

@@ -211,6 +211,17 @@ def test_names_of_inputs_and_outputs_stay() -> None:
     assert found.outputs[0] == Value(found.inputs[0])
 
 
+def test_equal_graphs_keep_names_of_their_own() -> None:
+    def named(name: str) -> Graph:
+        w = Writer()
+        x = w.builder.input(name, (3,), DType.F32)
+        return w.builder.build([w.exp(w.mul(x, 1.0))], [f"of {name}"])
+
+    one, other = (normal_form(named(name)) for name in ("left", "right"))
+    assert one == other and one.input_names + other.input_names == ("left", "right")
+    assert one.output_names + other.output_names == ("of left", "of right")
+
+
 def test_rewriting_does_not_duplicate_what_others_read() -> None:
     """An elementwise op that something else reads is not computed again for a slice of it."""
 

@@ -77,6 +77,8 @@ def _largest(eqn: Any) -> bool:
 
 
 def _select_and_scatter_add(w: GraphWriter, eqn: Any, source: Value, x: Value) -> Value:
+    if w.dtype(x) is DType.BOOL:
+        raise FrontendError("it adds up truth values")
     return windows.extremum_windows_grad(w, source, x, _window_attrs(eqn), _largest(eqn))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from autofuse.errors import GraphError
 from autofuse.graph.canonical import canonical, node_text
@@ -51,7 +50,6 @@ def simplify(graph: Graph) -> Simplified:
     return _Driver().run(graph, 0, ())
 
 
-@lru_cache(maxsize=32)
 def normal_form(graph: Graph, simplified: bool = True) -> Graph:
     """The form in which a graph is digested, planned and stored: canonical and, unless it is to
     stay as it was written, simplified."""
