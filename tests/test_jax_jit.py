@@ -85,6 +85,10 @@ def test_pytrees_go_in_and_come_out() -> None:
     agrees(fn, {"x": X}, Pair(X + 1, W), None)
 
 
+def test_arguments_that_nobody_reads_and_results_that_are_given_twice() -> None:
+    agrees(lambda x, w, n: (x, jnp.ones(3), x + 0, n * 2, x), X, W, jnp.int32(4))
+
+
 def test_numbers_keywords_and_static_arguments() -> None:
     def fn(x: Any, power: int, *, scale: Any, kind: str) -> Any:
         return (jnp.sin if kind == "sin" else jnp.cos)(x) ** power * scale
