@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from autofuse.frontends.jsonfile import load, save
     from autofuse.frontends.tracer import spec, trace
     from autofuse.graph.types import Graph as Graph
+    from autofuse.interop.jax_jit import jax_jit
     from autofuse.tuning import best_plan, compare, compile, tune
 
 # The one place that says it: pyproject.toml reads it from here.
@@ -27,6 +28,7 @@ __all__ = [
     "compare",
     "compile",
     "from_jax",
+    "jax_jit",
     "load",
     "save",
     "spec",
@@ -43,6 +45,7 @@ _SOURCES: dict[str, tuple[str, str | None]] = {
     "compare": ("autofuse.tuning", "compare"),
     "compile": ("autofuse.tuning", "compile"),
     "from_jax": ("autofuse.frontends.jaxpr", "from_jax"),
+    "jax_jit": ("autofuse.interop.jax_jit", "jax_jit"),
     "load": ("autofuse.frontends.jsonfile", "load"),
     "save": ("autofuse.frontends.jsonfile", "save"),
     "spec": ("autofuse.frontends.tracer", "spec"),

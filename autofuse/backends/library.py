@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -99,6 +100,19 @@ def _prepared(artifact: Artifact) -> PreparedCalls | None:
 def _give_back(free: list[np.ndarray], memory: np.ndarray) -> None:
     if len(free) < _KEPT_PER_OUTPUT:
         free.append(memory)
+
+
+@dataclass(frozen=True, slots=True)
+class CallFrame:
+    """What a caller in C passes to the entry at address `entry`: `table` has the addresses of
+    `buffers`, null where the arrays of a call go, which are inputs from 0 and outputs from
+    `first_output`. It is for one call at a time, and as long as the library is loaded."""
+
+    entry: int
+    workspace: int
+    blas: Any
+    table: Any
+    first_output: int
 
 
 class LoadedLibrary:
@@ -195,7 +209,9 @@ class LoadedLibrary:
         arrays = (*inputs, *self.constants, *outputs, *missing, held)
         return (ctypes.c_void_p * len(arrays))(*(a if a is None else a.ctypes.data for a in arrays))
 
-    def _call_table(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Any:
+    def _call_table(
+        self, inputs: Sequence[np.ndarray | None], outputs: Sequence[np.ndarray]
+    ) -> Any:
         """As `_table`, of one call: `inputs` are those that are no constants."""
         binding, held = self.artifact.binding, self.held
         if held is None:
@@ -243,6 +259,14 @@ class LoadedLibrary:
                 return code
 
         return call
+
+    def frame(self) -> CallFrame:
+        """For callers that are not Python's, who take turns among themselves; of a program without
+        constants of the caller."""
+        inputs = len(self.artifact.inputs)
+        table = self._call_table((None,) * inputs, ())
+        entry = ctypes.cast(self._entry, ctypes.c_void_p).value or 0
+        return CallFrame(entry, self._work, self._blas, table, inputs + len(self.constants))
 
     def bind_profile(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], groups: int

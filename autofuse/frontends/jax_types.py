@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -17,6 +19,24 @@ from autofuse.ops.types import AutofuseError, GraphError
 
 # rule(writer, equation, *operands) gives the result or all results.
 PrimitiveRule = Callable[..., Any]
+
+
+_as_graph: ContextVar[bool] = ContextVar("as_graph", default=False)
+
+
+@contextmanager
+def as_graph() -> Iterator[None]:
+    """While a graph is traced: functions that plans serve are what they were made of."""
+    before = _as_graph.set(True)
+    try:
+        yield
+    finally:
+        _as_graph.reset(before)
+
+
+def is_as_graph() -> bool:
+    """Whether JAX traces for a graph."""
+    return _as_graph.get()
 
 
 @dataclass(frozen=True, slots=True)

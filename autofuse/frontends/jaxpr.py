@@ -15,6 +15,7 @@ from autofuse.frontends.jax_random import unwrap, wrap
 from autofuse.frontends.jax_types import (
     Item,
     KeyArray,
+    as_graph,
     dtype_of,
     is_key,
     jax_module,
@@ -42,7 +43,8 @@ def from_jax(
     """
     jax = jax_module()
     fixed = _positions(constant_argnums, len(example_args))
-    closed, results = jax.make_jaxpr(fn, return_shape=True)(*example_args)
+    with as_graph():
+        closed, results = jax.make_jaxpr(fn, return_shape=True)(*example_args)
     leaves = jax.tree_util.tree_flatten_with_path(example_args)[0]
     writer = GraphWriter()
     walker = Walker(writer)

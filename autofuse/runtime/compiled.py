@@ -35,7 +35,7 @@ class CompiledPlan:
         fixed = chosen_constants(graph, constants)
         built = backend.build(backend.program(graph, candidate))
         self.graph, self.candidate, self.origin, self.notes = graph, candidate, origin, notes
-        self.device, self.compile_s = backend.name, built.compile_s
+        self.device, self.compile_s, self.artifact = backend.name, built.compile_s, built.artifact
         self._loaded: Runnable = backend.load(built.artifact, mode)
         begun = time.perf_counter()
         if fixed:

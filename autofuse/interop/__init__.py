@@ -1,0 +1,1 @@
+"""Plans as parts of the programs of other systems."""

@@ -1,0 +1,89 @@
+"""Plans as calls of JAX programs, by XLA's foreign function interface (`jax_ffi.c`).
+
+The handler is built by our C compiler against the headers that come with jax. No Python runs in a
+call, so none can hold it up.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from autofuse.backends.base import Artifact, Program, Source
+from autofuse.backends.cache import content_key
+from autofuse.backends.ccompiler import compile_program
+from autofuse.backends.library import CallFrame, LoadedLibrary, load
+from autofuse.errors import AutofuseError
+from autofuse.frontends.jax_types import jax_module
+from autofuse.graph.canonical import digest
+from autofuse.runtime.compiled import CompiledPlan
+
+TARGET, _HERE = "autofuse_plan", "cpu"
+_ADD, _CALL = "af_jax_add", "af_jax_call"
+# By key. They stay, because JAX keeps compiled programs that call them.
+_added: dict[int, tuple[LoadedLibrary, CallFrame]] = {}
+_adding = threading.Lock()
+
+
+def plan_call(plan: CompiledPlan, results: Sequence[Any]) -> Callable[..., list[Any]]:
+    """A function for JAX programs: arrays of the plan's input types, in order, to its outputs.
+
+    `results` are the outputs as `jax.ShapeDtypeStruct`s. Raises AutofuseError where the handler
+    cannot be built, jax is too old to have `jax.ffi`, or programs do not run on a CPU."""
+    platform = _platform()
+    if platform != _HERE:
+        raise AutofuseError(
+            f"JAX runs its programs on '{platform}' here, and plans are a part of those on "
+            f"'{_HERE}' (set jax_default_device or JAX_PLATFORMS)"
+        )
+    # 63 bits: an attribute of a program is a signed number.
+    key = int(content_key([digest(plan.graph), plan.candidate.digest])[:16], 16) >> 1
+    with _adding:
+        if key not in _added:
+            _added[key] = _add(key, plan.artifact)
+    call = jax_module().ffi.ffi_call(TARGET, list(results))
+
+    def apply(*arrays: Any) -> list[Any]:
+        return list(call(*arrays, plan=np.int64(key)))
+
+    return apply
+
+
+def _platform() -> str:
+    """Where JAX runs a program now."""
+    jax = jax_module()
+    chosen = jax.config.jax_default_device
+    return str(getattr(chosen, "platform", chosen) or jax.default_backend())
+
+
+def _add(key: int, artifact: Artifact) -> tuple[LoadedLibrary, CallFrame]:
+    """The artifact loaded for the handler alone: its lock is not that of Python's callers."""
+    add, library = _handler()[_ADD], load(artifact)
+    frame = library.frame()
+    add.argtypes = [ctypes.c_int64, *[ctypes.c_void_p] * 4, *[ctypes.c_int64] * 3]
+    counts = (len(artifact.inputs), len(artifact.outputs), frame.first_output)
+    if add(key, frame.entry, frame.workspace, frame.blas, frame.table, *counts) != 0:
+        raise AutofuseError("there is no memory for a plan")
+    return library, frame
+
+
+@lru_cache(maxsize=1)
+def _handler() -> ctypes.CDLL:
+    """The handler, built and made known to JAX."""
+    jax = jax_module()
+    if not hasattr(jax, "ffi"):
+        raise AutofuseError(f"jax_jit needs jax.ffi, which jax {jax.__version__} does not have")
+    text = files("autofuse.interop").joinpath("jax_ffi.c").read_text()
+    # Headers change with the version, not with their path.
+    told = f"/* {jax.lib.__version__} */\n"
+    source = Source("jax_ffi", told + text, ("-O2", f"-I{jax.ffi.include_dir()}"))
+    built = compile_program(Program((source,), _CALL, (), ()))
+    handler = ctypes.CDLL(str(built.artifact.path))
+    jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(handler[_CALL]), platform=_HERE)
+    return handler

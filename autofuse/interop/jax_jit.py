@@ -1,0 +1,193 @@
+"""`jax_jit`: a JAX function served by the best plan known, as a part of JAX programs."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial, update_wrapper, wraps
+from types import MethodType
+from typing import Any, overload
+
+from autofuse.devices import device_named
+from autofuse.errors import AutofuseError, GraphError
+from autofuse.frontends.jax_types import is_as_graph, jax_module
+from autofuse.graph.canonical import canonical, digest
+from autofuse.graph.types import Graph
+from autofuse.interop.jax_ffi import plan_call
+from autofuse.interop.jax_flat import FlatCall, flat_call, unworded, word_type, words
+from autofuse.runtime.compiled import CompiledPlan
+from autofuse.tuning import best_plan, compile, tune
+
+_HERE = "cpu"
+Statics = int | str | Sequence[int] | Sequence[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Where plans come from, and what is done with what cannot become a graph."""
+
+    tune_s: float | None
+    db: str | None
+    fallback: bool
+
+    def plan(self, graph: Graph, name: str) -> CompiledPlan:
+        """The best plan known for a graph, tuned for first where none is and that was asked."""
+        wanted = self.tune_s is not None and best_plan(graph, device=_HERE, db=self.db) is None
+        if wanted and self.tune_s is not None:
+            tune(graph, name=name, device=_HERE, db=self.db, budget_s=self.tune_s)
+        return compile(graph, device=_HERE, db=self.db)
+
+
+class JaxFunction:
+    """What `jax_jit` makes of a function: call it as you would call `jax.jit(fn)`."""
+
+    def __init__(self, fn: Callable[..., Any], serving: Serving, **jit_options: Any) -> None:
+        jax = jax_module()
+        update_wrapper(self, fn)
+        self._fn, self._serving = fn, serving
+        self._jit = partial(jax.jit, **jit_options)
+        self._name = getattr(fn, "__name__", type(fn).__name__)
+        self._plans: dict[str, CompiledPlan] = {}
+        self._planning = threading.Lock()
+        # JAX traces it once for all arguments of one kind, and calls what became of it after that.
+        self._jitted = self._jit(self._on_call(self._program))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's results, as jax arrays; raises AutofuseError where no plan can serve."""
+        function = self._fn if is_as_graph() else self._jitted
+        return function(*args, **kwargs)
+
+    def __get__(self, owner: Any, _: type | None = None) -> Any:
+        return self if owner is None else MethodType(self, owner)
+
+    def plan_of(self, *args: Any, **kwargs: Any) -> CompiledPlan:
+        """The plan that serves such arguments (arrays, or `jax.ShapeDtypeStruct`s); it is made, and
+        tuned for where that was asked, if this is the first time. Raises AutofuseError."""
+        found: list[CompiledPlan] = []
+
+        def look(call: FlatCall) -> None:
+            found.append(self._plan(call.graph()))
+
+        self._jit(self._on_call(look)).eval_shape(*args, **kwargs)
+        return found[0]
+
+    def origin(self, *args: Any, **kwargs: Any) -> str:
+        """Where the plan for such arguments came from: "best ..." or the name of a rule."""
+        return self.plan_of(*args, **kwargs).origin
+
+    def _on_call(self, then: Callable[[FlatCall], Any]) -> Callable[..., Any]:
+        """A function with the parameters of the original that hands on its calls."""
+
+        @wraps(self._fn)
+        def traced(*args: Any, **kwargs: Any) -> Any:
+            return then(flat_call(self._fn, args, kwargs))
+
+        return traced
+
+    def _program(self, call: FlatCall) -> Any:
+        """What stands in a JAX program for a call."""
+        try:
+            graph = call.graph()
+        except GraphError as error:
+            if not self._serving.fallback:
+                raise
+            text = f"'{self._name}' is left to jax.jit, without autofuse: {error}"
+            warnings.warn(text, RuntimeWarning, stacklevel=1)
+            return call.whole(call.flat(*call.arrays))
+        return call.whole(_served(call, self._plan(graph), self._name)(*call.arrays))
+
+    def _plan(self, graph: Graph) -> CompiledPlan:
+        graph = canonical(graph)
+        key = digest(graph)
+        with self._planning:
+            if key not in self._plans:
+                self._plans[key] = self._serving.plan(graph, self._name)
+            return self._plans[key]
+
+
+def _served(call: FlatCall, plan: CompiledPlan, name: str) -> Callable[..., list[Any]]:
+    """`call.flat` by a plan; its gradients are those of `call.flat`, and batches are refused."""
+    jax = jax_module()
+    run = jax.custom_batching.custom_vmap(plan_call(plan, [word_type(r) for r in call.results]))
+
+    @run.def_vmap  # type: ignore[untyped-decorator]
+    def _refused(*_: Any) -> None:
+        raise AutofuseError(
+            f"vmap cannot batch '{name}', whose plan is for arrays of one shape: "
+            "give jax_jit the batched function, as in jax_jit(jax.vmap(fn))"
+        )
+
+    @jax.custom_vjp  # type: ignore[untyped-decorator]
+    def served(*arrays: Any) -> list[Any]:
+        return [
+            unworded(*pair) for pair in zip(run(*map(words, arrays)), call.results, strict=True)
+        ]
+
+    def forward(*arrays: Any) -> tuple[list[Any], tuple[Any, ...]]:
+        return served(*arrays), arrays
+
+    def backward(arrays: tuple[Any, ...], cotangents: list[Any]) -> tuple[Any, ...]:
+        gradients: tuple[Any, ...] = jax.vjp(call.flat, *arrays)[1](cotangents)
+        return gradients
+
+    served.defvjp(forward, backward)
+    function: Callable[..., list[Any]] = served
+    return function
+
+
+@overload
+def jax_jit(fn: Callable[..., Any]) -> JaxFunction: ...
+
+
+@overload
+def jax_jit(
+    fn: None = None,
+    *,
+    tune: float | None = None,
+    device: str = "auto",
+    db: str | None = None,
+    fallback: bool = False,
+    static_argnums: Statics = None,
+    static_argnames: Statics = None,
+) -> Callable[[Callable[..., Any]], JaxFunction]: ...
+
+
+def jax_jit(
+    fn: Callable[..., Any] | None = None,
+    *,
+    tune: float | None = None,
+    device: str = "auto",
+    db: str | None = None,
+    fallback: bool = False,
+    static_argnums: Statics = None,
+    static_argnames: Statics = None,
+) -> JaxFunction | Callable[[Callable[..., Any]], JaxFunction]:
+    """`fn` as `jax.jit` would take it, computed by autofuse: `jax_jit(fn)`, `@jax_jit` or
+    `@jax_jit(tune=20)`.
+
+    For each tuple of shapes and dtypes (and pytrees, and static arguments) the function is traced
+    once, and served by the best plan known from then on. Where none is, `tune` seconds are spent on
+    finding one at the first call; without `tune` a plan by rules serves. The result is called on
+    its own or inside `jax.jit`, `jax.grad`, `jax.lax.scan` and the like; inside another such
+    function it is what it was made of. Gradients are those that JAX takes of `fn`; `vmap` and
+    forward-mode derivatives are refused. `.plan_of(*args)` and `.origin(*args)` say what serves.
+
+    What cannot become a graph is an AutofuseError that names the primitive and its line; with
+    `fallback` jax.jit runs it, and a RuntimeWarning says so. Raises AutofuseError where jax is
+    missing, and for a device other than "cpu", which is where JAX must run."""
+    if device != "auto" and device_named(device).name != _HERE:
+        raise AutofuseError(
+            f"jax_jit runs plans on device '{_HERE}', not on '{device}': "
+            f"autofuse.compile(autofuse.from_jax(fn, *args), device='{device}') takes jax arrays"
+        )
+    serving = Serving(tune, db, fallback)
+
+    def decorate(fn: Callable[..., Any]) -> JaxFunction:
+        if not callable(fn):
+            raise AutofuseError(f"jax_jit takes a function, not a {type(fn).__name__}")
+        statics = {"static_argnums": static_argnums, "static_argnames": static_argnames}
+        return JaxFunction(fn, serving, **statics)
+
+    return decorate if fn is None else decorate(fn)
