@@ -7,7 +7,6 @@ rows of products stay in scratch (`tile_rows.py`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from autofuse.graph.types import Graph, Value
@@ -22,7 +21,7 @@ from autofuse.kernel.tile_walk import copied_runs, walkers, whole_taps
 from autofuse.kernel.values import Frame
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load
-from autofuse.plan.forms import Form, local_shape
+from autofuse.plan.forms import Form
 from autofuse.plan.online import online_under
 from autofuse.plan.packing import PackedOperand
 from autofuse.plan.parameters import BATCH_LANES, VECTOR_BITS
@@ -130,8 +129,7 @@ def _epilogue(
         frame.sources[Value(p.node)] = b.element_at(p, element, items)
     for value in b.form.outputs:
         out = b.graph.type_of(value)
-        if math.prod(local_shape(b.graph, value, b.tags[value])) > 1:
-            raise LoweringError(f"%{value.node} has several elements at one item of a tile")
+        # What is local to an item has one element.
         index = tuple(items[t] if isinstance(t, int) else ix.lit(0) for t in b.tags[value])
         element = narrow(frame.pull(value, index), out.dtype)
         b.e.store(b.targets[value], ix.linearize(index, out.shape), element)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
-from autofuse.plan.forms import ROW_SCRATCH, Form, Tags
+from autofuse.plan.forms import ROW_SCRATCH, Form, Tags, local_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,8 @@ def tiles_of(graph: Graph, form: Form, *, diagonal: bool = False) -> Tiles | Non
     shared = columns.pop()
     if columns or not form.parallel or len({p.groups for p in products}) > 1:
         return None
+    if shared and any(math.prod(local_shape(graph, v, tags[v])) > 1 for v in form.outputs):
+        return None  # an item of a tile is one element
     inside = set() if shared else set(form.nodes)
     copied = [p for p in products if graph[p.node].inputs[p.left].node not in inside]
     if any(p.terms > ROW_SCRATCH and is_packed(graph, form, p) for p in copied):
