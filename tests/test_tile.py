@@ -294,7 +294,7 @@ def test_rows_that_are_scaled_are_scaled_after_their_product() -> None:
 
 def test_the_quotient_of_a_softmax_is_taken_of_results_only() -> None:
     group, _ = extract(program("attention"), whole(program("attention")))
-    text = cpu.rendered(group, launch_of()).text
+    text = cpu.rendered(group, launch_of(), False).text
     assert text.count(" / v") == 1, "one place divides"
     place = text.index(" / v")
     assert "out0[" in text[place : place + 80]
