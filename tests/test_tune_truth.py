@@ -227,9 +227,12 @@ def other(db: Path, beaten: str | None = None) -> None:
     with Store.open(str(db)) as store:
         rows = store.measurements(digest(graph))
         mine = next(m for m in rows if m.candidate_digest == plain.digest)
+        assert mine.timing is not None
+        # Slower than all, so that nobody takes it for the best of a session.
         record = replace(
-            mine, stage="final", candidate=strange.to_json(), candidate_digest=strange.digest
-        )
+            mine, stage="final", candidate=strange.to_json(), candidate_digest=strange.digest,
+            timing=replace(mine.timing, median_us=1e3 * mine.timing.median_us),
+        )  # fmt: skip
         (session, *_) = store.sessions(digest(graph))
         assert store.promote(session.id, TOY.environment(), record, beaten)
 
