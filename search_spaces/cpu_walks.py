@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, TERM_BLOCK
 from autofuse.plan.types import Setting
+from search_spaces.cpu_tiles import REGISTERS
 from search_spaces.tile_facts import TileFacts
 
 # Addresses that the registers of a processor hold beside a loop's own.
 MOST_ROWS = 8
-# Vector registers by their width in bits, as in `cpu_tiles`.
-REGISTERS = {512: 32, 256: 16, 128: 32}
 # Columns of the narrowest tile whose vectors run along columns.
 LEAST_COLUMNS = 16
 # Terms from which a panel is better summed in several blocks, which stay in a cache, and a block.

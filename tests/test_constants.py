@@ -79,7 +79,7 @@ def test_an_input_of_a_loop_body_cannot_be_constant() -> None:
 
 
 def test_arguments_of_a_jax_function_may_be_constants() -> None:
-    pytest.importorskip("jax")
+    pytest.importorskip("jax")  # an extra of its own
     x, params = (
         np.ones((2, 3), np.float32),
         {"w": np.ones((3, 4), np.float32), "b": np.ones(4, "f")},

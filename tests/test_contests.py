@@ -228,6 +228,6 @@ def test_info_says_what_competes(
     assert found["cxx_compiler"]["found"] is True
     assert isinstance(found["devices"]["cpu"]["instruction_sets"], list)
     assert MISSING in cli("info").out
-    there = lambda: SimpleNamespace(name="oneDNN 9.9 0123")  # noqa: E731
-    monkeypatch.setattr("autofuse.backends.onednn.onednn", there)
+    there = SimpleNamespace(name="oneDNN 9.9 0123")
+    monkeypatch.setattr("autofuse.backends.onednn.onednn", lambda: there)
     assert "oneDNN 9.9 0123" in cli("info").out

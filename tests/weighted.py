@@ -53,7 +53,7 @@ def in_one(graph: Graph, launch: LaunchConfig) -> Candidate:
     return Candidate(FusionPlan((whole(graph),)), (launch,))
 
 
-def each_alone(graph: Graph, launch: LaunchConfig = packed_launch()) -> Candidate:  # noqa: B008
+def each_alone(graph: Graph, launch: LaunchConfig = packed_launch()) -> Candidate:  # noqa: B008 - frozen
     nodes = [n for n in range(len(graph.nodes)) if not is_source(graph, n)]
     plan = ordered_plan(graph, [group_of(graph, [n]) for n in nodes])
     return Candidate(plan, (launch,) * len(plan.groups))

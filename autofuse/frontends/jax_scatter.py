@@ -106,7 +106,7 @@ def _one_window(w: GraphWriter, x: Value, found: _Windows, kind: str | None, dro
         written = overwrite(w, x, update, at)
     else:
         moved, within = placed(w, shape, update, at)
-        combined = w.map({"max": "max", "min": "min"}.get(kind, kind), x, moved)
+        combined = w.map(kind, x, moved)
         written = w.select(within, combined, x)
     if not drop:
         return written

@@ -50,7 +50,7 @@ def flat_call(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
     leaves, tree = trees.tree_flatten((tuple(args), kwargs))
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, jax.Array | np.ndarray)]
 
-    @jax.jit  # type: ignore[untyped-decorator]
+    @jax.jit  # type: ignore[untyped-decorator]  # jax has no types here
     def called(*arrays: Any) -> Any:
         given = dict(zip(places, arrays, strict=True))
         mixed = [given.get(i, leaf) for i, leaf in enumerate(leaves)]

@@ -112,14 +112,14 @@ def _served(call: FlatCall, plan: CompiledPlan, name: str) -> Callable[..., list
     jax = jax_module()
     run = jax.custom_batching.custom_vmap(plan_call(plan, [word_type(r) for r in call.results]))
 
-    @run.def_vmap  # type: ignore[untyped-decorator]
+    @run.def_vmap  # type: ignore[untyped-decorator]  # jax has no types here
     def _refused(*_: Any) -> None:
         raise AutofuseError(
             f"vmap cannot batch '{name}', whose plan is for arrays of one shape: "
             "give jax_jit the batched function, as in jax_jit(jax.vmap(fn))"
         )
 
-    @jax.custom_vjp  # type: ignore[untyped-decorator]
+    @jax.custom_vjp  # type: ignore[untyped-decorator]  # jax has no types here
     def served(*arrays: Any) -> list[Any]:
         return [
             unworded(*pair) for pair in zip(run(*map(words, arrays)), call.results, strict=True)

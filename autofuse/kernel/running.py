@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 
 from autofuse.graph.types import Value
-from autofuse.kernel.tile_block import LANES, TileBlock
+from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_parts import TileRun
 from autofuse.kernel.values import ElementSource, Frame, everywhere, through
 from autofuse.ops import index as ix
@@ -15,13 +15,9 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit, Load, Sym, call
 from autofuse.ops.spec import Fold
 from autofuse.plan.online import Online, OnlineFold
+from autofuse.plan.packing import padded
 from autofuse.plan.separable import identity, neutral
 from autofuse.plan.tiles import Contraction
-
-
-def padded(count: int) -> int:
-    """So many rows or columns, filled up to whole vectors."""
-    return -(-count // LANES) * LANES
 
 
 def lanes(count: int) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Local, Panel, statements
-from autofuse.kernel.tile_block import LANES, TileBlock
+from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_lanes import TileLanes
 from autofuse.kernel.tile_online import emit_online
 from autofuse.kernel.tile_parts import Scratch, TileRun, TileSettings
@@ -23,12 +23,12 @@ from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load
 from autofuse.plan.forms import Form
 from autofuse.plan.online import online_under
-from autofuse.plan.packing import PackedOperand
+from autofuse.plan.packing import PackedOperand, padded
 from autofuse.plan.parameters import BATCH_LANES, VECTOR_BITS
 from autofuse.plan.tiles import Contraction, Tiles
 from autofuse.plan.types import LaunchConfig
 
-# Bytes of scratch of a block, which are on a thread's stack on a CPU: half of what it usually has.
+# Bytes of scratch that a block may keep: more would leave the caches that it is kept for.
 MOST_SCRATCH = 4 << 20
 
 
@@ -69,7 +69,7 @@ def _emit_columns(b: TileBlock) -> None:
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0
     # A pair of terms is in one block of them.
     cut = whole_taps(cut + cut % 2, max(terms), walking.values())
-    stride = -(-b.width // LANES) * LANES
+    stride = padded(b.width)
     shared = {p.node: b.zeroed(p, stride) for p in products} if cut else {}
     with b.term_blocks(max(terms), cut) as (number, last):
         for panel in b.panels(b.first_column, b.columns, b.width):
@@ -77,14 +77,14 @@ def _emit_columns(b: TileBlock) -> None:
             rights = {
                 p.node: b.right(p, column, panel.count, cut, number, b.s.dot) for p in products
             }
-            padded = -(-panel.count // LANES) * LANES
+            wide = padded(panel.count)
             for tile in b.row_tiles():
                 places = dict(shared)
                 for p in products:
                     own = shared.get(p.node)
                     if own is None:
-                        buffer = b.e.local(b.dtype(p), tile.count * padded, "acc")
-                        own = places[p.node] = Scratch(buffer, padded)
+                        buffer = b.e.local(b.dtype(p), tile.count * wide, "acc")
+                        own = places[p.node] = Scratch(buffer, wide)
                     at = b.place(own, tile.first, panel.first) if cut else ix.lit(0)
                     target, right = Panel(own.buffer, at, own.stride), rights[p.node]
                     if p.node in walking:

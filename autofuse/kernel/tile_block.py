@@ -24,8 +24,7 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Sym
 from autofuse.ops.spec import Index
 from autofuse.plan.forms import Form
-from autofuse.plan.packing import LANES as LANES
-from autofuse.plan.packing import PackedOperand, panel_width, tile_columns
+from autofuse.plan.packing import LANES, PackedOperand, padded, panel_width, tile_columns
 from autofuse.plan.tiles import Contraction, Tiles
 
 
@@ -310,15 +309,15 @@ class TileBlock:
         if p.node in self.packed:
             return self._beforehand(p, column, count, cut, number)
         if self.paired(p):
-            padded = -(-count // LANES) * LANES
+            wide = padded(count)
 
             def place(lane: Expr) -> Index:
                 at = self.e.let_index(ix.iadd(column, lane), "n", p.width)
                 return self.out_index(p, ix.lit(0), at)
 
             first, terms = ix.imul(number, cut), self._terms(p, cut, number)
-            wanted = PairPanel(count, padded, place, first, terms, cut or p.terms)
-            return RightPanel(pack_pairs(self.base, p, wanted), padded)
+            wanted = PairPanel(count, wide, place, first, terms, cut or p.terms)
+            return RightPanel(pack_pairs(self.base, p, wanted), wide)
         if not dot and (self.s.pack or count < self.s.columns):
             return self._packed(p, column, count, cut, number)
         lying = self.lying_right(p, column, count, cut, number, dot)

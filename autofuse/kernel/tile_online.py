@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from autofuse.graph.types import Value
 from autofuse.kernel.ir import Panel, TileProduct
 from autofuse.kernel.panels import factor, matrix_of, symbol, term_loops
-from autofuse.kernel.running import Running, lanes, padded
+from autofuse.kernel.running import Running, lanes
 from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_parts import TileRun
 from autofuse.kernel.tile_rows import KeptRows, emit_rest
@@ -26,6 +26,7 @@ from autofuse.ops.spec import Motion
 from autofuse.plan.forms import Tags
 from autofuse.plan.masks import reach_of
 from autofuse.plan.online import Online, OnlineFold
+from autofuse.plan.packing import padded
 from autofuse.plan.tiles import Contraction
 
 # Columns of a block where nothing is said and whole rows are too long.

@@ -15,7 +15,7 @@ from autofuse.graph.types import Graph, Value
 from autofuse.kernel.block_per_row import BlockPerRow
 from autofuse.kernel.ir import Panel
 from autofuse.kernel.panels import column_number, left_index, symbol
-from autofuse.kernel.tile_block import LANES, TileBlock
+from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_parts import Scratch, TileRun
 from autofuse.kernel.values import ElementSource, Frame, everywhere, through
 from autofuse.ops import index as ix
@@ -23,6 +23,7 @@ from autofuse.ops.scalar import Expr, Load, Sym
 from autofuse.ops.spec import Family, Index
 from autofuse.plan.forms import LOCAL, Tag, Tags, join
 from autofuse.plan.masks import reach_of
+from autofuse.plan.packing import padded
 from autofuse.plan.scalings import Scaling, core_of, scalings
 from autofuse.plan.tiles import Contraction
 
@@ -56,7 +57,7 @@ def emit_rest(b: TileBlock, done: KeptRows) -> None:
 
 def _whole_rows(b: TileBlock, p: Contraction, left: Panel, done: KeptRows) -> Scratch:
     """All columns of a product for the rows of the block."""
-    stride = -(-p.width // LANES) * LANES
+    stride = padded(p.width)
     cut = b.s.term_block if b.s.term_block < p.terms and p.node not in b.needed_terms else 0
     own = (
         b.zeroed(p, stride)

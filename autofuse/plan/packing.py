@@ -64,6 +64,11 @@ class PackedOperand:
         return ix.iadd(before, ix.imul(column, self.product.terms))
 
 
+def padded(count: int) -> int:
+    """So many rows or columns, filled up to whole vectors."""
+    return -(-count // LANES) * LANES
+
+
 def panel_width(count: int, columns: int) -> int:
     """Columns of a panel that has `count`, filled up: to whole vectors, but no wider than what is
     left of a row in scratch, whose stride is a multiple of LANES."""

@@ -61,12 +61,6 @@ def slice_of_slice(draft: Draft, at: int) -> Replacement:
     return taken(draft, draft.operand(inner), both)
 
 
-def _cut_axes(draft: Draft, at: int) -> list[int]:
-    """The axes that a slice cuts."""
-    pairs = zip(draft.shape(draft[at].inputs[0]), parts_of(draft, Value(at)), strict=True)
-    return [a for a, (n, part) in enumerate(pairs) if part != (0, n, 1)]
-
-
 @rule("slice-of-concat", "XLA AlgebraicSimplifier slice(concatenate); Inductor merge_splits",
       "slice")  # fmt: skip
 def slice_of_concat(draft: Draft, at: int) -> Replacement:

@@ -62,7 +62,9 @@ def _runs(places: np.ndarray) -> list[np.ndarray] | None:
 def _taken(draft: Draft, x: Value, axis: int, run: np.ndarray) -> Value:
     """The slice of evenly spaced places, in their order."""
     shape = draft.shape(x)
-    start, step = progression(run) if run.size > 1 else (int(run[0]), 1)  # type: ignore[misc]
+    even = progression(run) if run.size > 1 else (int(run[0]), 1)
+    assert even is not None
+    start, step = even
     low = start if step > 0 else int(run[-1])
     high = int(max(run[0], run[-1])) + 1
     parts = {

@@ -155,13 +155,6 @@ class CudaPlan:
             self._graphs.clear()
             self._functions, self._buffers = {}, {}
 
-    @property
-    def own_bytes(self) -> int:
-        """Bytes of literals, workspace and what is prepared, which a call touches beside its
-        arguments."""
-        found = (*self._buffers["const"], *self._buffers["work"], *self._buffers["held"])
-        return sum(int(array.nbytes) for array in found)
-
     # --- binding ------------------------------------------------------------------------------
 
     def segments(
