@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from emulation import library_of, run_kernel
+from emulation import one_kernel as one_on_gpu
 from jax_check import check
 
 import autofuse
@@ -149,3 +151,13 @@ def test_traced_python_sums_segments() -> None:
 def test_traced_python_refuses(fn: Callable[..., xp.TracedArray], message: str) -> None:
     with pytest.raises(TraceError, match=message):
         traced(fn, np.zeros((5, 4), np.float32), np.zeros(3, np.int32))
+
+
+def test_rows_written_as_vectors_wait_for_what_was_there() -> None:
+    """On a GPU other threads may have filled the array than those that write windows into it."""
+    graph = canonical(scattered("scatter", ((40, 8), (48, 1), (48, 1, 8))))
+    places = RNG.integers(-1, 41, (48, 1)).astype(np.int32)
+    inputs = [np.ones((40, 8), np.float32), places, RNG.standard_normal((48, 1, 8), np.float32)]
+    made = one_on_gpu(graph, LaunchConfig.of(threads=256, vector=4))
+    (found,) = run_kernel(library_of([made]), made, inputs)
+    np.testing.assert_array_equal(found, evaluate(graph, inputs)[0])
