@@ -26,9 +26,8 @@ def scatter(
     if not where.dtype.is_int:
         raise TraceError(f"indices must be integers, got {where.dtype}")
     if isinstance(axis, int):
-        where, axes = expand_dims(where, where.ndim), (axis_in(axis, array.ndim),)
-    else:
-        axes = tuple(axis_in(a, array.ndim) for a in axis)
+        where, axis = expand_dims(where, where.ndim), (axis,)
+    axes = tuple(axis_in(a, array.ndim) for a in axis)
     if not where.ndim or where.shape[-1] != len(axes):
         raise TraceError(f"indices {where.type} have no position for each of {len(axes)} axes")
     new = as_array(updates, array.dtype)
