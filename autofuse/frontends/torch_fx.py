@@ -71,7 +71,7 @@ def _parameters(target: Any) -> tuple[tuple[str, Any], ...]:
     )
 
 
-def _tensor_type(value: Any) -> TensorType:
+def tensor_type(value: Any) -> TensorType:
     """The type of a (fake) tensor; raises FrontendError for one that graphs do not have."""
     if str(value.layout) != "torch.strided":
         raise FrontendError(f"a tensor of layout {value.layout}")
@@ -82,7 +82,7 @@ def _tensor_type(value: Any) -> TensorType:
 
 
 def _known(value: Any) -> TorchTensor:
-    type_ = _tensor_type(value)
+    type_ = tensor_type(value)
     strides, offset = tuple(value.stride()), value.storage_offset()
     if not all(type(n) is int for n in (*strides, offset)):
         raise FrontendError(f"strides {list(strides)} are not static")
@@ -125,7 +125,7 @@ def _results(node: FxNode) -> tuple[TensorType | None, ...]:
     found = value if isinstance(value, list | tuple) else (value,)
     if any(each is not None and not _is_tensor(each) for each in found):
         raise FrontendError("a result is no tensor of a known size")
-    return tuple(None if each is None else _tensor_type(each) for each in found)
+    return tuple(None if each is None else tensor_type(each) for each in found)
 
 
 def _thawed(frozen: Any, values: Iterator[Value]) -> Any:
@@ -199,7 +199,7 @@ def fx_graph(
     w = GraphWriter()
     env: dict[FxNode, FxResult] = {}
     for k, node in enumerate(inputs):
-        type_ = _tensor_type(node.meta["val"])
+        type_ = tensor_type(node.meta["val"])
         env[node] = w.input(f"in{k}", type_.shape, type_.dtype)
     write_nodes(w, nodes, env, name)
     found = [_single(env, node) for node in outputs]
