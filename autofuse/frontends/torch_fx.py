@@ -25,8 +25,8 @@ FxResult = Value | tuple[Value | None, ...] | None
 
 
 def decompositions() -> dict[Any, Any]:
-    """What torch rewrites by itself before rules are asked: the core table, norms and resampling;
-    attention and silu stay whole, since they have rules."""
+    """What torch rewrites by itself before rules are asked: the core table, norms and resampling.
+    Attention and what else our ops say better stays whole."""
     torch = torch_module()
     aten = torch.ops.aten
     decomp = torch._decomp
@@ -36,8 +36,10 @@ def decompositions() -> dict[Any, Any]:
         aten.upsample_linear1d, aten.upsample_trilinear3d, aten.grid_sampler_2d,
     )  # fmt: skip
     table.update(decomp.get_decompositions(more))
-    whole = (aten.silu, aten.scaled_dot_product_attention, aten.baddbmm,
-             aten._scaled_dot_product_flash_attention_for_cpu)  # fmt: skip
+    whole = (
+        aten._scaled_dot_product_flash_attention_for_cpu, aten.all, aten.baddbmm, aten.dot, aten.mv,
+        aten.roll, aten.scaled_dot_product_attention, aten.silu, aten.tril, aten.triu,
+    )  # fmt: skip
     for packet in whole:
         for overload in packet.overloads():
             table.pop(getattr(packet, overload), None)
