@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from autofuse.graph.counting import counted
 from autofuse.graph.types import Graph, Node, Value
 from autofuse.ops.types import make_attrs
 from autofuse.simplify.draft import Draft
@@ -16,7 +17,7 @@ from autofuse.simplify.loops import (
     same_reads,
 )
 from autofuse.simplify.rules import Replacement, rule
-from autofuse.simplify.stacks import SteppedWrite, counted, stepped_write, with_row
+from autofuse.simplify.stacks import SteppedWrite, stepped_write, with_row
 
 # How many iterations back rows are carried.
 _MOST = 4

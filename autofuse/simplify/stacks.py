@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from autofuse.graph.counting import counted
 from autofuse.graph.types import Graph, Node, Value
 from autofuse.ops.types import TensorType, make_attrs
 from autofuse.simplify.draft import Draft
@@ -105,32 +106,3 @@ def stepped_write(loop: LoopParts, k: int) -> SteppedWrite | None:
     if not inside or abs(step) != size:
         return None
     return SteppedWrite(node.inputs[1], axis, size, start, step)
-
-
-def counted(body: Graph, value: Value) -> tuple[int, int] | None:
-    """(start, step) of a number that is start + step * i in iteration i of a body."""
-    if value.node == body.inputs[0]:
-        return 0, 1
-    node = body[value.node]
-    known = _number(body, value)
-    if known is not None:
-        return known, 0
-    if node.op not in ("add", "sub", "mul"):
-        return None
-    (one, first), (other, second) = ((_number(body, v), counted(body, v)) for v in node.inputs)
-    if first is None or second is None:
-        return None
-    if node.op == "mul":
-        if one is None and other is None:
-            return None
-        factor, (start, step) = (one, second) if one is not None else (other or 0, first)
-        return factor * start, factor * step
-    sign = 1 if node.op == "add" else -1
-    return first[0] + sign * second[0], first[1] + sign * second[1]
-
-
-def _number(body: Graph, value: Value) -> int | None:
-    node = body[value.node]
-    if node.op != "constant" or node.types[0].size != 1 or not node.types[0].dtype.is_int:
-        return None
-    return int(dict(node.attrs)["value"].scalar)
