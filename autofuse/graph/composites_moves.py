@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autofuse.graph.types import Value
-from autofuse.graph.writer import GraphWriter, Shape
+from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
 
 I32 = DType.I32

@@ -79,9 +79,9 @@ def _reads_apart(graph: Graph, group: FusionGroup, value: Value, x: Value, trip:
         if x in graph[n].inputs[1:] or not _is_window(graph, n):
             return False
         alike = len(group.outputs) == 1 and _same_place(graph, n, value.node)
-        if not (alike and _at_its_own_place(graph, group, n, value)):
-            if not _disjoint(graph, n, value.node, trip):
-                return False
+        own_place = alike and _at_its_own_place(graph, group, n, value)
+        if not own_place and not _disjoint(graph, n, value.node, trip):
+            return False
     return True
 
 

@@ -3,13 +3,14 @@
 Intermediates live in one workspace and share its bytes when their lifetimes do not overlap. A
 result that only changes a part of an array lies where the array did, if nobody needs that any more;
 else the array is copied first. A host loop alternates between two copies of its state, unless every
-iteration changes a part of it only; it begins and ends where its operands and results are. What depends on constants alone is computed
-by steps of their own, which run once, into buffers that calls find prepared.
+iteration changes a part of it only; it begins and ends where its operands and results are. What
+depends on constants alone is computed by steps of their own, which run once, into buffers that
+calls find prepared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autofuse.graph.settled import constant_inputs
@@ -20,60 +21,24 @@ from autofuse.plan.groups import host_loop, is_inline, is_source, reads
 from autofuse.plan.overwriting import updated_operand
 from autofuse.plan.packing import Packing, packing_of
 from autofuse.plan.sharing import carries_in_place, ends_where_it_began, sharing
+from autofuse.plan.steps import (
+    UNREAD,
+    Copy,
+    Ref,
+    Repeat,
+    Run,
+    Step,
+    kernel_runs,
+    launches_per_call,
+    refs_of,
+)
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 
+__all__ = [
+    "UNREAD", "Copy", "Ref", "Repeat", "Run", "Schedule", "Step", "kernel_runs",
+    "launches_per_call", "schedule",
+]  # fmt: skip
 ALIGN = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """Where an array is: the start of `space` ("in", "const", "out" number `index`, "held", which
-    is prepared for calls, or "work"), plus `offset` bytes, plus `stride` bytes per iteration of the
-    loop at nesting `level`."""
-
-    space: str
-    index: int = 0
-    offset: int = 0
-    level: int = 0
-    stride: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One kernel: `group` of `graph` under `launch`. Where right operands are packed beforehand it
-    reads their `panels` instead (and what it does not read is UNREAD); the one that `packs` writes
-    them."""
-
-    graph: Graph
-    group: FusionGroup
-    launch: LaunchConfig
-    reads: tuple[Ref, ...]
-    writes: tuple[Ref, ...]
-    panels: tuple[Ref, ...] = ()
-    packs: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    source: Ref
-    target: Ref
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """`trip` times: store the iteration number (i32) at `counter`, then do the steps of even or odd
-    iterations."""
-
-    trip: int
-    level: int
-    counter: Ref
-    even: tuple[Step, ...]
-    odd: tuple[Step, ...]
-
-
-Step = Run | Copy | Repeat
-UNREAD = Ref("unread")
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +326,7 @@ def schedule(graph: Graph, candidate: Candidate) -> Schedule:
     steps = tuple(call.plan(graph, *_part(candidate, rest), inputs, outputs, 0))
     owners = tuple(rest[owner] if owner >= 0 else -1 for owner in call.owners)
     bound = constant_inputs(graph)
-    taken = {ref.index for ref in _refs(steps) if ref.space == "in"}
+    taken = {ref.index for ref in refs_of(steps) if ref.space == "in"}
     binding = Binding(
         bound, tuple(k for k in bound if k in taken), held.peak, once.arena.peak
     )  # fmt: skip
@@ -400,38 +365,3 @@ def _prepare(
         run = Run(graph, group, candidate.launches[k], (), (), panels)
         steps.append(once.pack(run, packing, place))
     return tuple(steps)
-
-
-def _refs(steps: Iterable[Step]) -> Iterator[Ref]:
-    """Everything that steps read or write."""
-    for step in steps:
-        match step:
-            case Run():
-                yield from (*step.reads, *step.writes, *step.panels)
-            case Copy(source, target, _):
-                yield from (source, target)
-            case Repeat(_, _, _, even, odd):
-                yield from _refs((*even, *odd))
-
-
-def kernel_runs(steps: Iterable[Step]) -> list[Run]:
-    """Every distinct kernel run of a schedule, loop bodies (even iterations) included."""
-    found: list[Run] = []
-    for step in steps:
-        if isinstance(step, Run):
-            found.append(step)
-        elif isinstance(step, Repeat):
-            found.extend(kernel_runs(step.even))
-    return found
-
-
-def launches_per_call(steps: Iterable[Step]) -> int:
-    """How many kernels one call of the plan launches, copies not counted."""
-    total = 0
-    for step in steps:
-        if isinstance(step, Run):
-            total += 1
-        elif isinstance(step, Repeat):
-            total += (step.trip + 1) // 2 * launches_per_call(step.even)
-            total += step.trip // 2 * launches_per_call(step.odd)
-    return total
