@@ -9,7 +9,7 @@ it (XLA divides the work likewise: fusions in place, then copy insertion).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -32,6 +32,14 @@ def updated_operand(graph: Graph, value: Value) -> Value | None:
     """The array that a value is with one window written anew."""
     node = graph[value.node]
     return node.inputs[0] if node.spec.overwrites else None
+
+
+def stored(graph: Graph, nodes: Collection[int], value: Value) -> Value:
+    """What a kernel of `nodes` stores at least to make `value`: where it may lie where an operand
+    does, that window."""
+    x = updated_operand(graph, value)
+    alone = x is not None and x.node not in nodes and value.node in nodes
+    return graph[value.node].inputs[1] if alone else value
 
 
 @lru_cache(maxsize=4096)
