@@ -9,7 +9,7 @@ from simplify_loop_cases import loop
 
 from autofuse.graph.types import Value
 
-A, I = "f32[5,3]", "i32[]"
+A, PLACE = "f32[5,3]", "i32[]"
 ROW = "f32[1,3]"
 
 
@@ -39,24 +39,24 @@ def _first(w: Writer, x: Value) -> Value:
 
 
 UPDATES = [
-    Case("known-window", f"{A} {I}",
+    Case("known-window", f"{A} {PLACE}",
          lambda w, x, i: window(w, x, w.number(9, "i32"), i, sizes=(2, 2), axes=(0, 1)),
          lambda w, x, i: window(w, w.cut(x, 0, 3, 5), i, sizes=(2,), axes=(1,))),
-    Case("window-of-one-row", f"{A} {I}", lambda w, x, i: window(w, x, i, sizes=(1,)),
+    Case("window-of-one-row", f"{A} {PLACE}", lambda w, x, i: window(w, x, i, sizes=(1,)),
          lambda w, x, i: w.reshape(w.gather(x, i, axis=0), shape=(1, 3))),
     Case("known-update", f"{A} f32[2,3]",
          lambda w, x, u: update(w, x, u, w.number(1, "i32")),
          lambda w, x, u: w.concat(w.cut(x, 0, 0, 1), u, w.cut(x, 0, 3, 5), axis=0)),
-    Case("known-update", f"{A} f32[5,2] {I} {I}",  # no place to go along the first axis
+    Case("known-update", f"{A} f32[5,2] {PLACE} {PLACE}",  # no place to go along the first axis
          lambda w, x, u, i, j: update(w, x, u, i, j, axes=(0, 1)),
          lambda w, x, u, i, j: update(w, x, u, j, axes=(1,))),
-    Case("update-again", f"{A} {ROW} {ROW} {I}",
+    Case("update-again", f"{A} {ROW} {ROW} {PLACE}",
          lambda w, x, u, v, i: update(w, update(w, x, u, i), v, i),
          lambda w, x, u, v, i: update(w, x, v, i)),
-    Case("update-again", f"{A} {I}",
+    Case("update-again", f"{A} {PLACE}",
          lambda w, x, i: w.neg(update(w, x, window(w, x, i, sizes=(2,)), i)),
          lambda w, x, i: w.neg(x)),
-    Case("read-of-update", f"{A} {ROW} {I}",
+    Case("read-of-update", f"{A} {ROW} {PLACE}",
          lambda w, x, u, i: w.neg(w.gather(update(w, x, u, i), i, axis=0)),
          lambda w, x, u, i: w.neg(w.reshape(u, shape=(3,)))),
     Case("read-of-update", f"{A} {A}",  # elsewhere, in range: what was there

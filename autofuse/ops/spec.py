@@ -142,7 +142,7 @@ class Factors:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class WindowAt:
     """A part of operand 0 along `axes`, of `sizes`; where it begins say the () operands from number
     `starts` on, moved so that it fits."""
 
@@ -238,7 +238,7 @@ class OpSpec:
     one_to_one: bool = False
     unrolls: bool = False
     view: Callable[[OpCall, View], View | None] | None = None
-    window: Callable[[OpCall], Window | None] | None = None
+    window: Callable[[OpCall], WindowAt | None] | None = None
     overwrites: bool = False
     exact: Callable[[OpCall], bool] = never
     terms: Callable[[OpCall], int] = one_term

@@ -16,7 +16,7 @@ from autofuse.ops import checks
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit, call, cast
-from autofuse.ops.spec import AxisMap, Family, Index, Motion, OpSpec, Pull, Sample, Window, register
+from autofuse.ops.spec import AxisMap, Family, Index, Motion, OpSpec, Pull, Sample, WindowAt, register
 from autofuse.ops.types import GraphError, OpCall, TensorType
 
 Shape = tuple[int, ...]
@@ -152,8 +152,8 @@ def _update_needed(c: OpCall, made: int) -> tuple[int, ...]:
 # rows
 
 
-def _update_window(c: OpCall) -> Window:
-    return Window(c["axes"], tuple(c.ins[1].shape[a] for a in c["axes"]), 2)
+def _update_window(c: OpCall) -> WindowAt:
+    return WindowAt(c["axes"], tuple(c.ins[1].shape[a] for a in c["axes"]), 2)
 
 
 def _samples(update: bool) -> list[Sample]:
@@ -189,7 +189,7 @@ register(
         axes=_slice_axes,
         needed=_slice_needed,
         motion=Motion.PICK,
-        window=lambda c: Window(c["axes"], c["sizes"], 1),
+        window=lambda c: WindowAt(c["axes"], c["sizes"], 1),
     ),
     OpSpec(
         name="dynamic_update_slice",

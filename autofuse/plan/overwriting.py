@@ -16,7 +16,7 @@ from functools import lru_cache
 from autofuse.graph.canonical import subgraph
 from autofuse.graph.counting import counted
 from autofuse.graph.types import Graph, Node, Value
-from autofuse.ops.spec import Family, Window
+from autofuse.ops.spec import Family, WindowAt
 from autofuse.ops.types import make_attrs
 from autofuse.plan.forms import Demand
 from autofuse.plan.groups import is_inline, is_source
@@ -93,7 +93,7 @@ def _reads_apart(graph: Graph, group: FusionGroup, value: Value, x: Value, trip:
     return True
 
 
-def _window(graph: Graph, n: int) -> Window:
+def _window(graph: Graph, n: int) -> WindowAt:
     window_of = graph[n].spec.window
     found = window_of(graph.call(n)) if window_of else None
     assert found is not None
