@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from random_plans import random_candidate
 from unrolled_plans import candidate, fused
 
-from autofuse.backends.cuda.program import cuda_program
+from autofuse.backends.cuda.program import KernelLaunch, LoopAction, cuda_program
 from autofuse.baselines import BASELINES
 from autofuse.cost.traffic import plan_traffic
 from autofuse.graph.canonical import canonical
@@ -267,6 +267,7 @@ def test_an_array_that_is_made_for_it_is_not_copied() -> None:
 def test_cuda_programs_pass_an_overwritten_array_once() -> None:
     graph = sweep()
     program = cuda_program(graph, host_plan(graph))
-    (loop,) = (a for a in program.actions if hasattr(a, "even"))
+    (loop,) = (action for action in program.actions if isinstance(action, LoopAction))
     (launch,) = loop.even
+    assert isinstance(launch, KernelLaunch)
     assert [argument.written for argument in launch.arguments] == [False, False, True]

@@ -16,7 +16,17 @@ from autofuse.ops import checks
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit, call, cast
-from autofuse.ops.spec import AxisMap, Family, Index, Motion, OpSpec, Pull, Sample, WindowAt, register
+from autofuse.ops.spec import (
+    AxisMap,
+    Family,
+    Index,
+    Motion,
+    OpSpec,
+    Pull,
+    Sample,
+    WindowAt,
+    register,
+)
 from autofuse.ops.types import GraphError, OpCall, TensorType
 
 Shape = tuple[int, ...]
