@@ -19,9 +19,10 @@ from autofuse.graph.composites_moves import overwrite, slice_at
 from autofuse.graph.loops import LoopWriter
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
-from autofuse.kernel.ir import Store, statements
+from autofuse.kernel.ir import Loop, Store, statements
 from autofuse.kernel.lower import extract, lower
 from autofuse.ops.dtypes import DType
+from autofuse.ops.scalar import Lit
 from autofuse.plan.groups import group_of, ordered_plan
 from autofuse.plan.overwriting import overwrites
 from autofuse.plan.schedule import Copy, Repeat, Run, Schedule, Step, kernel_runs, schedule
@@ -181,8 +182,8 @@ def test_its_kernel_writes_one_row() -> None:
     kernel = lower(extract(run.graph, run.group)[0], LaunchConfig.of(tile=8))
     assert [p.role for p in kernel.params] == ["in", "in", "out"]
     (store,) = (s for s in statements(kernel.body) if isinstance(s, Store))
-    grids = [s.extent for s in kernel.body if hasattr(s, "extent")]
-    assert [int(g.value) for g in grids] == [COLUMNS // 8], str(kernel)
+    (grid,) = (s for s in kernel.body if isinstance(s, Loop))
+    assert grid.extent == Lit(COLUMNS // 8, DType.I64), str(kernel)
     assert store.buffer == "out0"
 
 
