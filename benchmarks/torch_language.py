@@ -37,16 +37,27 @@ def _plain(kind: str, **more: Any) -> Program:
     return _model(kind, **{**_SMALL, **more}), (_tokens(),), keep
 
 
+class Decoding(nn.Module):
+    """A model that reads one token after a cache of fixed size, always at its last place."""
+
+    def __init__(self, model: nn.Module, cache: Any) -> None:
+        super().__init__()
+        self.model, self.cache = model, cache
+
+    def forward(self, token: Any) -> Any:
+        for layer in self.cache.layers:
+            layer.cumulative_length.fill_(_LENGTH - 1)
+        return self.model(token, past_key_values=self.cache, use_cache=True).last_hidden_state
+
+
 def _llama_decode() -> Program:
-    """One token after a cache of fixed size."""
     from transformers import StaticCache
 
     model = _model("Llama", **_SMALL, num_key_value_heads=2)
     cache = StaticCache(config=model.config, max_cache_len=_LENGTH)
     with torch.no_grad():
         model(_tokens(1)[:, :-1], past_key_values=cache, use_cache=True)
-    token, place = _tokens(1)[:, :1], torch.tensor([_LENGTH - 1])
-    return model, (token,), {"past_key_values": cache, "use_cache": True, "cache_position": place}
+    return Decoding(model, cache), (_tokens(1)[:, :1],), {}
 
 
 def _t5() -> Program:
