@@ -18,6 +18,7 @@ from itertools import product
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops import index as ix
+from autofuse.ops.control import is_counted
 from autofuse.ops.spec import AxisMap, Family, Index, OpSpec
 from autofuse.ops.types import OpCall
 
@@ -187,12 +188,16 @@ class Demand:
         body: Graph = call["body"]
         carries: int = call["carries"]
         state: dict[int, set[Tags]] = {k: set(self.wanted.get(outs[k], ())) for k in range(carries)}
+        flagged = not is_counted(n.op)
         stacks = {
             k: {t[1:] for t in self.wanted.get(outs[k], ())} for k in range(carries, len(outs))
         }
         for k in stacks:  # iterations follow one another
             self.mixed |= {p for t in self.wanted.get(outs[k], ()) for p in parts(t[0])}
         while True:
+            if flagged:  # a state goes on where its flag is set
+                rank = n.types[0].rank
+                state[0] |= {tags[:rank] for demanded in state.values() for tags in demanded}
             inner = Demand(body, range(len(body.nodes)), self.parallel)
             for k, demanded in {**state, **stacks}.items():
                 for tags in demanded:

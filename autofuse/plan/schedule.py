@@ -7,69 +7,35 @@ by steps of their own, which run once, into buffers that calls find prepared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autofuse.graph.settled import constant_inputs
 from autofuse.graph.types import Graph, Value
-from autofuse.ops.types import Literal
+from autofuse.ops.control import is_counted
+from autofuse.ops.types import Literal, TensorType
 from autofuse.plan.binding import NOTHING_BOUND, Binding, Division, divided
 from autofuse.plan.groups import host_loop, is_inline, is_source, reads
 from autofuse.plan.packing import Packing, packing_of
+from autofuse.plan.steps import (
+    UNREAD,
+    Copy,
+    Ref,
+    Repeat,
+    Run,
+    Step,
+    While,
+    kernel_runs,
+    launches_per_call,
+    refs_of,
+)
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 
+__all__ = [
+    "UNREAD", "Copy", "Ref", "Repeat", "Run", "Schedule", "Step", "While", "kernel_runs",
+    "launches_per_call", "schedule",
+]  # fmt: skip
 ALIGN = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """Where an array is: the start of `space` ("in", "const", "out" number `index`, "held", which
-    is prepared for calls, or "work"), plus `offset` bytes, plus `stride` bytes per iteration of the
-    loop at nesting `level`."""
-
-    space: str
-    index: int = 0
-    offset: int = 0
-    level: int = 0
-    stride: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One kernel: `group` of `graph` under `launch`. Where right operands are packed beforehand it
-    reads their `panels` instead (and what it does not read is UNREAD); the one that `packs` writes
-    them."""
-
-    graph: Graph
-    group: FusionGroup
-    launch: LaunchConfig
-    reads: tuple[Ref, ...]
-    writes: tuple[Ref, ...]
-    panels: tuple[Ref, ...] = ()
-    packs: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    source: Ref
-    target: Ref
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """`trip` times: store the iteration number (i32) at `counter`, then do the steps of even or odd
-    iterations."""
-
-    trip: int
-    level: int
-    counter: Ref
-    even: tuple[Step, ...]
-    odd: tuple[Step, ...]
-
-
-Step = Run | Copy | Repeat
-UNREAD = Ref("unread")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +152,9 @@ class _Scheduler:
             # Bodies are configured one level deep: in a loop inside a loop, the inner one's groups
             # take the configuration of the inner loop itself.
             inner = bodies or (launch,) * len(group.body.groups)
-            return self._loop(graph, group, group.body, inner, place, level)
+            counted = is_counted(graph[group.nodes[0]].op)
+            issue = self._loop if counted else self._while
+            return issue(graph, group, group.body, inner, place, level)
         found = reads(graph, group.nodes)
         writes = tuple(place[v] for v in group.outputs)
         packing = packing_of(graph, group, launch)
@@ -241,6 +209,36 @@ class _Scheduler:
             self.arena.give(ref)
         return done
 
+    def _while(
+        self, graph: Graph, group: FusionGroup, inner: FusionPlan,
+        launches: tuple[LaunchConfig, ...], place: dict[Value, Ref], level: int,
+    ) -> list[Step]:  # fmt: skip
+        node = group.nodes[0]
+        call, types = graph.call(node), graph[node].types
+        body, most = host_loop(graph, group)[0], int(call["max_trips"])
+        operands = [self._operand(graph, v, place) for v in graph[node].inputs]
+        first, invariants = operands[: len(types)], operands[len(types) :]
+        homes = [place.get(Value(node, k)) for k in range(len(types))]
+        counter = self.arena.take(4)
+        own = [[self.arena.take(t.nbytes) for t in types] for _ in range(min(most, 2))]
+        # A branch leaves its results where they are read, and needs no copy of what it replaces.
+        state = own if most > 1 else [first, [h or r for h, r in zip(homes, own[0], strict=True)]]
+        turns: list[tuple[Step, ...]] = []
+        for source, target in ((state[0], state[1]), (state[1], state[0]))[:most]:
+            inputs = (counter, *source, *invariants)
+            made = self.plan(body, inner, launches, (), inputs, tuple(target), level + 1)
+            turns.append(tuple(made))
+        ends = [_copies_home(refs, homes, types) for refs in state]
+        done: list[Step] = []
+        if most > 1:
+            done += [Copy(a, b, t.nbytes) for a, b, t in zip(first, state[0], types, strict=True)]
+        odd = turns[1] if most > 1 else ()
+        go, flags = (state[0][0], state[1][0]), types[0].size
+        done.append(While(most, level, counter, turns[0], odd, go, flags, (ends[0], ends[1])))
+        for ref in (counter, *(r for refs in own for r in refs)):
+            self.arena.give(ref)
+        return done
+
     def _operand(self, graph: Graph, value: Value, place: dict[Value, Ref]) -> Ref:
         if is_inline(graph, value.node):
             return self.constant(dict(graph[value.node].attrs)["value"])
@@ -253,6 +251,14 @@ class _Scheduler:
         if base is None or base.stride:
             return self.arena.take(graph.type_of(value).nbytes)
         return base
+
+
+def _copies_home(
+    refs: Sequence[Ref], homes: Sequence[Ref | None], types: Sequence[TensorType]
+) -> tuple[Copy, ...]:
+    """States to where they are read, unless they are there, or nobody reads them."""
+    triples = zip(refs, homes, types, strict=True)
+    return tuple(Copy(r, h, t.nbytes) for r, h, t in triples if h is not None and h != r)
 
 
 def _rows(base: Ref, level: int, stride: int, count: int) -> list[Ref]:
@@ -288,7 +294,7 @@ def schedule(graph: Graph, candidate: Candidate) -> Schedule:
     steps = tuple(call.plan(graph, *_part(candidate, rest), inputs, outputs, 0))
     owners = tuple(rest[owner] if owner >= 0 else -1 for owner in call.owners)
     bound = constant_inputs(graph)
-    taken = {ref.index for ref in _refs(steps) if ref.space == "in"}
+    taken = {ref.index for ref in refs_of(steps) if ref.space == "in"}
     binding = Binding(
         bound, tuple(k for k in bound if k in taken), held.peak, once.arena.peak
     )  # fmt: skip
@@ -327,38 +333,3 @@ def _prepare(
         run = Run(graph, group, candidate.launches[k], (), (), panels)
         steps.append(once.pack(run, packing, place))
     return tuple(steps)
-
-
-def _refs(steps: Iterable[Step]) -> Iterator[Ref]:
-    """Everything that steps read or write."""
-    for step in steps:
-        match step:
-            case Run():
-                yield from (*step.reads, *step.writes, *step.panels)
-            case Copy(source, target, _):
-                yield from (source, target)
-            case Repeat(_, _, _, even, odd):
-                yield from _refs((*even, *odd))
-
-
-def kernel_runs(steps: Iterable[Step]) -> list[Run]:
-    """Every distinct kernel run of a schedule, loop bodies (even iterations) included."""
-    found: list[Run] = []
-    for step in steps:
-        if isinstance(step, Run):
-            found.append(step)
-        elif isinstance(step, Repeat):
-            found.extend(kernel_runs(step.even))
-    return found
-
-
-def launches_per_call(steps: Iterable[Step]) -> int:
-    """How many kernels one call of the plan launches, copies not counted."""
-    total = 0
-    for step in steps:
-        if isinstance(step, Run):
-            total += 1
-        elif isinstance(step, Repeat):
-            total += (step.trip + 1) // 2 * launches_per_call(step.even)
-            total += step.trip // 2 * launches_per_call(step.odd)
-    return total
