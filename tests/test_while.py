@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import pytest
 from batching import Case, failures
 from while_programs import branched, counted, halved, nested, vmapped
 
+import autofuse
+from autofuse import xp
 from autofuse.backends.cuda.emulated import EmulatedArtifact, EmulatedPlan
 from autofuse.backends.cuda.program import cuda_program
 from autofuse.backends.emulator.emulator import ORDERS, Emulated
@@ -53,7 +55,9 @@ def cases(space: CpuLaunchSpace | CudaLaunchSpace) -> Iterator[Case]:
 def unrolled(case: Case, factor: int) -> Case:
     """A kernel that computes several iterations a turn."""
     launches = tuple(
-        launch if group.body else LaunchConfig.of(**{**dict(launch.settings), "loop_unroll": factor})
+        launch
+        if group.body
+        else LaunchConfig.of(**{**dict(launch.settings), "loop_unroll": factor})
         for group, launch in zip(case.candidate.plan.groups, case.candidate.launches, strict=True)
     )
     return replace(case, candidate=replace(case.candidate, launches=launches))
@@ -100,6 +104,22 @@ def test_the_reference_may_run_no_iteration_at_all() -> None:
     for program in ("halved", "alone"):
         last, count = evaluate(PROGRAMS[program], [x, y])
         assert not last.any() and not count.any()
+
+
+def test_traced_loops_and_branches() -> None:
+    def program(x: Any, limit: Any) -> Any:
+        found = xp.while_loop(lambda s: xp.any(s > limit), lambda s: s * 0.5, x)
+        alone = xp.while_loop(lambda s: s > limit, lambda s: s * 0.5, x, max_trips=3)
+        return found, alone, xp.cond(limit > 2.0, lambda v: v @ v, lambda v: v - limit, x)
+
+    graph = autofuse.trace(program, autofuse.spec((3, 3)), autofuse.spec(()))
+    x = np.arange(1.0, 10.0).reshape(3, 3)
+    for limit in (2.5, 0.5):
+        together, alone, chosen = evaluate(graph, [x, np.asarray(limit)])
+        np.testing.assert_allclose(together, x * 0.5 ** np.ceil(np.log2(9 / limit)))
+        halvings = np.clip(np.ceil(np.log2(x / limit)), 0, 3)
+        np.testing.assert_allclose(alone, x * 0.5**halvings)
+        np.testing.assert_allclose(chosen, x @ x if limit > 2 else x - limit)
 
 
 def test_a_branch_that_is_not_taken_is_not_computed() -> None:

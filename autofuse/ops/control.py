@@ -6,8 +6,8 @@ an iteration to come, and the body leaves the next one, so that the test is comp
 states are. With a `go` of shape S every state's shape begins with S, and each place of S has a loop
 of its own, which ends when its flag is first false: what `jax.vmap` makes of a `while_loop`, and
 what `any(c)` with selects by `c` means. A branch that may not be taken is a `while` of at most one
-iteration. Graphs live above ops, so a body is used only through `input_types`, `output_types`, `nodes` and
-`call(i)`.
+iteration. Graphs live above ops, so a body is used only through `input_types`, `output_types`,
+`nodes` and `call(i)`.
 """
 
 from __future__ import annotations

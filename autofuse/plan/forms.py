@@ -188,16 +188,14 @@ class Demand:
         body: Graph = call["body"]
         carries: int = call["carries"]
         state: dict[int, set[Tags]] = {k: set(self.wanted.get(outs[k], ())) for k in range(carries)}
-        flagged = not is_counted(n.op)
         stacks = {
             k: {t[1:] for t in self.wanted.get(outs[k], ())} for k in range(carries, len(outs))
         }
         for k in stacks:  # iterations follow one another
             self.mixed |= {p for t in self.wanted.get(outs[k], ()) for p in parts(t[0])}
         while True:
-            if flagged:  # a state goes on where its flag is set
-                rank = n.types[0].rank
-                state[0] |= {tags[:rank] for demanded in state.values() for tags in demanded}
+            if not is_counted(n.op):  # a state goes on where its flag is set
+                state[0] |= {t[: n.types[0].rank] for found in state.values() for t in found}
             inner = Demand(body, range(len(body.nodes)), self.parallel)
             for k, demanded in {**state, **stacks}.items():
                 for tags in demanded:

@@ -58,9 +58,9 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class While:
-    """As `Repeat`, but at most `trip` times, and only as long as one of the `flags` bools at `go` is
-    true, the first of the two before even iterations, the second before odd ones. Then `ends`: the
-    first after an even number of iterations, the second after an odd one."""
+    """As `Repeat`, but at most `trip` times, and only as long as one of the `flags` bools at `go`
+    is true, the first of the two before even iterations, the second before odd ones. Then `ends`:
+    the first after an even number of iterations, the second after an odd one."""
 
     trip: int
     level: int

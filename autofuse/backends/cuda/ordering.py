@@ -18,7 +18,6 @@ from autofuse.plan.dependencies import Access, ByteRange, dependencies
 from autofuse.plan.schedule import Copy, Ref
 
 
-
 @dataclass(frozen=True, slots=True)
 class Hosted:
     """A loop that the host ends, on given iterations of the loops around it, by level."""
