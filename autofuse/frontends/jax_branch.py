@@ -43,6 +43,8 @@ def taken_branch(
 def _is_taken(w: GraphWriter, which: Value, number: int, count: int) -> Value:
     if w.dtype(which) is DType.BOOL:
         return which if number else w.map("not", which)
+    if number == 0 and count == 2:  # so that both conditions are seen to be opposites
+        return w.map("not", w.map("ge", which, 1))
     op = "le" if number == 0 else "ge" if number == count - 1 else "eq"
     return w.map(op, which, number)
 

@@ -11,11 +11,13 @@ from autofuse.simplify import (
     loops,
     masks,
     moves,
+    own_ends,
     picks,
     powers,
     products,
     regrouping,
     stacks,
+    whiles,
 )
 from autofuse.simplify.driver import Rewrite, Simplified, normal_form, simplify
 from autofuse.simplify.rules import RULES, Simplification, rule
@@ -36,6 +38,7 @@ __all__ = [
     "masks",
     "moves",
     "normal_form",
+    "own_ends",
     "picks",
     "powers",
     "products",
@@ -43,4 +46,5 @@ __all__ = [
     "rule",
     "simplify",
     "stacks",
+    "whiles",
 ]
