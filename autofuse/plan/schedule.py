@@ -1,8 +1,11 @@
 """schedule: a candidate as steps over buffers, ready to be printed or run.
 
 Intermediates live in one workspace and share its bytes when their lifetimes do not overlap. A
-host loop alternates between two copies of its state. What depends on constants alone is computed
-by steps of their own, which run once, into buffers that calls find prepared.
+result that only changes a part of an array lies where the array did, if nobody needs that any more;
+else the array is copied first. A host loop alternates between two copies of its state, unless every
+iteration changes a part of it only; it begins and ends where its operands and results are. What
+depends on constants alone is computed by steps of their own, which run once, into buffers that
+calls find prepared.
 """
 
 from __future__ import annotations
@@ -14,9 +17,12 @@ from autofuse.graph.settled import constant_inputs
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.control import is_counted
 from autofuse.ops.types import Literal, TensorType
+from autofuse.plan.arena import Arena
 from autofuse.plan.binding import NOTHING_BOUND, Binding, Division, divided
 from autofuse.plan.groups import host_loop, is_inline, is_source, reads
+from autofuse.plan.overwriting import updated_operand
 from autofuse.plan.packing import Packing, packing_of
+from autofuse.plan.sharing import carries_in_place, ends_where_it_began, sharing
 from autofuse.plan.steps import (
     UNREAD,
     Copy,
@@ -35,7 +41,6 @@ __all__ = [
     "UNREAD", "Copy", "Ref", "Repeat", "Run", "Schedule", "Step", "While", "kernel_runs",
     "launches_per_call", "schedule",
 ]  # fmt: skip
-ALIGN = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,35 +63,12 @@ class Schedule:
         return (*self.prepare, *self.steps)
 
 
-class _Arena:
-    """Workspace bytes handed out first-fit and taken back."""
-
-    def __init__(self, space: str = "work") -> None:
-        self.space = space
-        self.live: dict[int, int] = {}
-        self.peak = 0
-
-    def take(self, nbytes: int) -> Ref:
-        size = max(1, -(-nbytes // ALIGN)) * ALIGN  # empty arrays too have a place of their own
-        at = 0
-        for start in sorted(self.live):
-            if start - at >= size:
-                break
-            at = start + self.live[start]
-        self.live[at] = size
-        self.peak = max(self.peak, at + size)
-        return Ref(self.space, offset=at)
-
-    def give(self, ref: Ref) -> None:
-        del self.live[ref.offset]
-
-
 class _Scheduler:
     """Steps of one entry. `constants` are numbered for the whole program; `known` says where
     values are that are there beforehand, `packed` the same of a group's panels."""
 
     def __init__(self, constants: dict[Literal, int]) -> None:
-        self.arena = _Arena()
+        self.arena = Arena()
         self.constants = constants
         self.known: dict[Value, Ref] = {}
         self.packed: dict[FusionGroup, tuple[Ref, ...]] = {}
@@ -98,9 +80,10 @@ class _Scheduler:
     def plan(
         self, graph: Graph, plan: FusionPlan, launches: tuple[LaunchConfig, ...],
         bodies: tuple[tuple[LaunchConfig, ...], ...], inputs: tuple[Ref, ...],
-        outputs: tuple[Ref, ...], level: int,
+        outputs: tuple[Ref, ...], level: int, trip: int = 0,
     ) -> list[Step]:  # fmt: skip
-        """Steps that compute `outputs` from `inputs`; no outputs: nothing leaves."""
+        """Steps that compute `outputs` from `inputs`; no outputs: nothing leaves. `trip`: they are
+        done so many times."""
         place: dict[Value, Ref] = {
             Value(n): ref for n, ref in zip(graph.inputs, inputs, strict=True)
         }
@@ -111,18 +94,29 @@ class _Scheduler:
         for value, ref in zip(graph.outputs, outputs, strict=bool(outputs)):
             if not is_source(graph, value.node):
                 place.setdefault(value, ref)
-        last = _last_uses(graph, plan)
+        shared = sharing(graph, plan, trip)
+        lies_at = _homes(shared.operand_of, place)
+        last = _last_uses(graph, [shared.groups[p] for p in shared.order])
         steps: list[Step] = []
         owners: list[int] = []
         mine: dict[Value, Ref] = {}
-        for position, group in enumerate(plan.groups):
+        for now, position in enumerate(shared.order):
+            group = shared.groups[position]
             for value in group.outputs:
-                if value not in place:
+                operand = lies_at.get(value)
+                if operand is not None:
+                    place[value] = place[operand]
+                    mine |= {value: mine.pop(operand)} if operand in mine else {}
+                elif value not in place:
                     mine[value] = place[value] = self.arena.take(graph.type_of(value).nbytes)
             step_bodies = bodies[position] if bodies else ()
-            steps += self._group(graph, group, launches[position], step_bodies, place, level)
+            free = {v for v in mine if last.get(v, -1) <= now}
+            steps += _copied(graph, group, place)
+            steps += self._group(
+                graph, group, launches[position], step_bodies, place, level, frozenset(free)
+            )
             owners += [position] * (len(steps) - len(owners))
-            for value in [v for v in mine if last.get(v, -1) <= position]:
+            for value in free:
                 self.arena.give(mine.pop(value))
         for ref in mine.values():
             self.arena.give(ref)
@@ -147,19 +141,22 @@ class _Scheduler:
     def _group(
         self, graph: Graph, group: FusionGroup, launch: LaunchConfig,
         bodies: tuple[LaunchConfig, ...], place: dict[Value, Ref], level: int,
+        free: frozenset[Value],
     ) -> list[Step]:  # fmt: skip
+        """`free`: values that nobody needs after this group."""
         if group.body is not None:
             # Bodies are configured one level deep: in a loop inside a loop, the inner one's groups
             # take the configuration of the inner loop itself.
             inner = bodies or (launch,) * len(group.body.groups)
-            counted = is_counted(graph[group.nodes[0]].op)
-            issue = self._loop if counted else self._while
-            return issue(graph, group, group.body, inner, place, level)
+            if not is_counted(graph[group.nodes[0]].op):
+                return self._while(graph, group, group.body, inner, place, level)
+            return self._loop(graph, group, group.body, inner, place, level, free)
         found = reads(graph, group.nodes)
         writes = tuple(place[v] for v in group.outputs)
         packing = packing_of(graph, group, launch)
         if packing is None:
-            return [Run(graph, group, launch, tuple(place[v] for v in found), writes)]
+            read = tuple(UNREAD if v in group.overwrites else place[v] for v in found)
+            return [Run(graph, group, launch, read, writes)]
         read = tuple(place[v] if v in packing.beside else UNREAD for v in found)
         panels = self.packed.get(group)
         if panels is not None:
@@ -179,6 +176,7 @@ class _Scheduler:
     def _loop(
         self, graph: Graph, group: FusionGroup, inner: FusionPlan,
         launches: tuple[LaunchConfig, ...], place: dict[Value, Ref], level: int,
+        free: frozenset[Value],
     ) -> list[Step]:  # fmt: skip
         node = group.nodes[0]
         call, types = graph.call(node), graph[node].types
@@ -186,7 +184,8 @@ class _Scheduler:
         carries = int(call["carries"])
         operands = [self._operand(graph, v, place) for v in graph[node].inputs]
         counter = self.arena.take(4)
-        state = [[self.arena.take(t.nbytes) for t in types[:carries]] for _ in range(2)]
+        taken = [counter]
+        state = self._states(graph, group, inner, place, free, taken)
         stacks = [self._stack(graph, Value(node, k), place) for k in range(carries, len(types))]
         slices = [
             row
@@ -194,18 +193,22 @@ class _Scheduler:
             for row in _rows(ref, level, type_.nbytes // trips, group.unroll)
         ]
         turns: list[tuple[Step, ...]] = []
-        for source, target in ((state[0], state[1]), (state[1], state[0])):
-            inputs = (counter, *source, *operands[carries:])
-            outputs = (*target, *slices)
-            turns.append(tuple(self.plan(body, inner, launches, (), inputs, outputs, level + 1)))
-        done: list[Step] = [Copy(operands[k], state[0][k], types[k].nbytes) for k in range(carries)]
+        for source, target in ((0, 1), (1, 0)):
+            inputs = (counter, *(pair[source] for pair in state), *operands[carries:])
+            outputs = (*(pair[target] for pair in state), *slices)
+            steps = self.plan(body, inner, launches, (), inputs, outputs, level + 1, trips)
+            turns.append(tuple(steps))
+        done: list[Step] = [
+            Copy(operands[k], pair[0], types[k].nbytes)
+            for k, pair in enumerate(state)
+            if operands[k] != pair[0]
+        ]
         done.append(Repeat(trips, level, counter, turns[0], turns[1]))
-        for k, ref in enumerate((*state[trips % 2], *stacks)):
+        for k, ref in enumerate((*(pair[trips % 2] for pair in state), *stacks)):
             home = place.get(Value(node, k))
             if home is not None and home != ref:
                 done.append(Copy(ref, home, types[k].nbytes))
-        own = [ref for ref in stacks if ref not in place.values()]
-        for ref in (counter, *state[0], *state[1], *own):
+        for ref in (*taken, *(ref for ref in stacks if ref not in place.values())):
             self.arena.give(ref)
         return done
 
@@ -239,6 +242,32 @@ class _Scheduler:
             self.arena.give(ref)
         return done
 
+    def _states(
+        self, graph: Graph, group: FusionGroup, inner: FusionPlan, place: dict[Value, Ref],
+        free: frozenset[Value], taken: list[Ref],
+    ) -> list[tuple[Ref, Ref]]:  # fmt: skip
+        """Where even iterations of a loop find each state, and where they leave it. What is taken
+        for that alone is added to `taken`."""
+        node, inputs = group.nodes[0], graph[group.nodes[0]].inputs
+        body, trips = host_loop(graph, group)
+        carries = int(graph.call(node)["carries"])
+        single = carries_in_place(body, inner, carries, trips)
+        found: list[tuple[Ref, Ref]] = []
+        for k in range(carries):
+            x, home = inputs[k], place.get(Value(node, k))
+            ends: dict[int, Ref] = {}
+            # Rows of a stacked result do not lie on boundaries, which kernels may rely on.
+            if home is not None and not home.stride:
+                ends[0 if ends_where_it_began(k in single, trips) else 1] = home
+            if x in free and inputs.count(x) == 1:
+                ends.setdefault(0, place[x])
+            for end in {0} if k in single else {0, 1}:
+                if end not in ends:
+                    ends[end] = self.arena.take(graph.type_of(x).nbytes)
+                    taken.append(ends[end])
+            found.append((ends[0], ends[0] if k in single else ends[1]))
+        return found
+
     def _operand(self, graph: Graph, value: Value, place: dict[Value, Ref]) -> Ref:
         if is_inline(graph, value.node):
             return self.constant(dict(graph[value.node].attrs)["value"])
@@ -270,12 +299,34 @@ def _rows(base: Ref, level: int, stride: int, count: int) -> list[Ref]:
     ]
 
 
-def _last_uses(graph: Graph, plan: FusionPlan) -> dict[Value, int]:
+def _homes(
+    operand_of: Mapping[Value, Value], place: dict[Value, Ref]
+) -> dict[Value, Value]:  # fmt: skip
+    """Of the results that may lie where an operand does those that will. What has no place yet is
+    put where its result has to be."""
+    for value, operand in reversed(list(operand_of.items())):
+        if value in place:
+            place.setdefault(operand, place[value])
+    return {v: x for v, x in operand_of.items() if place.get(v) == place.get(x)}
+
+
+def _copied(graph: Graph, group: FusionGroup, place: Mapping[Value, Ref]) -> list[Step]:
+    """Operands that a group overwrites but others need, or the caller, put where its results
+    are."""
+    pairs = ((v, updated_operand(graph, v)) for v in group.outputs)
+    return [
+        Copy(place[x], place[v], graph.type_of(v).nbytes)
+        for v, x in pairs
+        if x in group.overwrites and x is not None and place[x] != place[v]
+    ]
+
+
+def _last_uses(graph: Graph, groups: Sequence[FusionGroup]) -> dict[Value, int]:
     """For each value the position of the last group that reads or writes it.
 
     A value may be written twice, the second time after its last reader."""
     last: dict[Value, int] = {}
-    for position, group in enumerate(plan.groups):
+    for position, group in enumerate(groups):
         for value in (*reads(graph, group.nodes), *group.outputs):
             last[value] = position
     return last
@@ -285,7 +336,7 @@ def schedule(graph: Graph, candidate: Candidate) -> Schedule:
     """The steps of a candidate; the plan must be legal for the graph (`check_plan`)."""
     division = divided(graph, candidate)
     constants: dict[Literal, int] = {}
-    once, call, held = _Scheduler(constants), _Scheduler(constants), _Arena("held")
+    once, call, held = _Scheduler(constants), _Scheduler(constants), Arena("held")
     call.known = {v: held.take(graph.type_of(v).nbytes) for v in division.held}
     prepare = _prepare(graph, candidate, division, once, held, call)
     rest = [k for k in range(len(candidate.plan.groups)) if k not in division.once]
@@ -312,7 +363,7 @@ def _part(
 
 
 def _prepare(
-    graph: Graph, candidate: Candidate, division: Division, once: _Scheduler, held: _Arena,
+    graph: Graph, candidate: Candidate, division: Division, once: _Scheduler, held: Arena,
     call: _Scheduler,
 ) -> tuple[Step, ...]:  # fmt: skip
     """The steps that run once: groups, then whatever packs. Tells `call` where panels are."""

@@ -1,4 +1,4 @@
-"""Steps of a schedule: kernels and copies over buffers, and loops of these."""
+"""The steps of a schedule, and the buffers that they touch."""
 
 from __future__ import annotations
 

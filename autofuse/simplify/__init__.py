@@ -7,6 +7,7 @@ from autofuse.simplify import (
     cuts,
     folding,
     folds,
+    forwarding,
     invariants,
     loops,
     masks,
@@ -17,6 +18,7 @@ from autofuse.simplify import (
     products,
     regrouping,
     stacks,
+    updates,
     whiles,
 )
 from autofuse.simplify.driver import Rewrite, Simplified, normal_form, simplify
@@ -33,6 +35,7 @@ __all__ = [
     "cuts",
     "folding",
     "folds",
+    "forwarding",
     "invariants",
     "loops",
     "masks",
@@ -46,5 +49,6 @@ __all__ = [
     "rule",
     "simplify",
     "stacks",
+    "updates",
     "whiles",
 ]
