@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 from batching import Case, failures
-from while_programs import branched, counted, halved, nested, vmapped
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from while_programs import branched, counted, halved, nested, random_batch, vmapped
 
 import autofuse
 from autofuse import xp
@@ -21,6 +23,7 @@ from autofuse.graph.types import Graph
 from autofuse.measure.check import check, reference_of
 from autofuse.plan.legality import check_plan
 from autofuse.plan.types import FusionPlan, LaunchConfig
+from autofuse.simplify import normal_form
 from autofuse.tuning.plans import baseline_plan
 from autofuse.tuning.problem import default_candidate
 from search_spaces import CpuLaunchSpace, CudaLaunchSpace, FusionSpace
@@ -81,6 +84,29 @@ def test_plans_run_in_the_emulator() -> None:
         plan = EmulatedPlan(EmulatedArtifact(program), orders=ORDERS[:1], kernels=kernels)
         result = check(plan.run(inputs), reference_of(case.graph, inputs, runs=4))
         assert result.ok, f"{case.label}: {result.message}"
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6))
+def test_places_that_end_alone_compute_the_same(seed: int) -> None:
+    graph = random_batch(seed)
+    simple = normal_form(graph)
+    loops = [n for n in simple.nodes if n.op == "while"]
+    assert all(n.types[0].shape for n in loops)
+    inputs = random_inputs(graph, seed)
+    for found, wanted in zip(evaluate(simple, inputs), evaluate(graph, inputs), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_random_loops_on_the_cpu() -> None:
+    graphs = [normal_form(random_batch(seed)) for seed in range(8)]
+    found = [
+        Case(g, default_candidate(g, plan, CpuLaunchSpace(), name), f"{seed}: {name}")
+        for seed, g in enumerate(graphs)
+        for name, plan in plans(g).items()
+        if name in ("fused", "unfused", "xla-2026")
+    ]
+    assert not failures(found)
 
 
 def halve(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

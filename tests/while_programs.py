@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
+
 from autofuse.graph.canonical import canonical
 from autofuse.graph.composites import dot
 from autofuse.graph.loops import BranchWriter, LoopWriter, WhileWriter
@@ -82,3 +85,35 @@ def nested() -> Graph:
     above = inner.body.map("gt", new, inner.capture(limit))
     (last,) = inner.end(inner.body.reduce("reduce_any", above), [new])
     return canonical(w.build(outer.finish([last], [b.reduce("reduce_sum", last)])))
+
+
+def random_batch(seed: int) -> Graph:
+    """Some states that change by random ops where a random condition on them holds, as long as it
+    holds anywhere and for some trips at most."""
+    rng, w = random.Random(seed), GraphWriter()
+    shape = rng.choice([(7,), (3, 5)])
+    begin = [w.input(f"x{k}", shape, F32) for k in range(rng.randint(1, 3))]
+    limit = w.input("limit", shape, F32)
+    plan = [rng.random() for _ in range(32)]
+
+    def holds(w: GraphWriter, states: Sequence[Value], limit: Value) -> Value:
+        one = w.map("lt", states[0], limit) if plan[0] < 0.5 else w.map("gt", states[-1], limit)
+        return w.map("and", one, w.map("lt", w.map("abs", states[0]), 4.0))
+
+    loop = WhileWriter(w, w.reduce("reduce_any", holds(w, begin, limit)))
+    states, b = [loop.state(x) for x in begin], loop.body
+    inside = loop.capture(limit)
+    going = holds(b, states, inside)
+    news = [b.select(going, _grown(b, states, inside, rng), s) for s in states]
+    again = b.reduce("reduce_any", holds(b, news, inside))
+    most = rng.randint(1, 9)
+    return canonical(w.build(loop.end(b.map("and", again, b.map("lt", loop.step, most)), news)))
+
+
+def _grown(b: GraphWriter, states: Sequence[Value], limit: Value, rng: random.Random) -> Value:
+    """A random expression of the states, rarely far from them."""
+    found = rng.choice(states)
+    for _ in range(rng.randint(1, 4)):
+        op = rng.choice(["add", "sub", "mul", "max", "min"])
+        found = b.map(op, found, b.mul(rng.choice([*states, limit]), 0.5))
+    return b.add(found, 0.25)
