@@ -12,12 +12,14 @@ from autofuse.simplify import (
     loops,
     masks,
     moves,
+    own_ends,
     picks,
     powers,
     products,
     regrouping,
     stacks,
     updates,
+    whiles,
 )
 from autofuse.simplify.driver import Rewrite, Simplified, normal_form, simplify
 from autofuse.simplify.rules import RULES, Simplification, rule
@@ -39,6 +41,7 @@ __all__ = [
     "masks",
     "moves",
     "normal_form",
+    "own_ends",
     "picks",
     "powers",
     "products",
@@ -47,4 +50,5 @@ __all__ = [
     "simplify",
     "stacks",
     "updates",
+    "whiles",
 ]
