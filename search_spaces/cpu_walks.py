@@ -78,7 +78,8 @@ def _term(rows: int, vectors: int) -> float:
 def _cuts(facts: TileFacts, micro: str, nearest: int) -> tuple[Setting, ...]:
     """All terms, or as many as fill most of the nearest cache, which few rows need first."""
     _, wide = tile_shape(micro, facts.itemsize)
-    most = nearest * 3 // 4 // (wide * facts.itemsize)
+    held = nearest * 3 // 4 // (wide * facts.itemsize)
+    most = max((c for c in TERM_BLOCK.choices if c <= held), default=0)
     if facts.terms <= most:
         return (0,)
     return (most, 0) if facts.rows <= FEW_ROWS else (0, most)

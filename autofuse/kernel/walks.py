@@ -162,7 +162,7 @@ def _holds(condition: Expr, known: tuple[Expr, ...]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class TapSteps:
     """Where the terms of each row start at a tap, whether a row has some if any has, and whether
     any may have."""
 
@@ -173,12 +173,12 @@ class Steps:
 
 def steps(
     frame: Frame, p: Contraction, way: Way, taps: Sequence[Expr], rows: Sequence[Index]
-) -> Steps:
+) -> TapSteps:
     """The steps of some rows at a tap."""
     found = [_found(frame, p, index, way.term(taps)) for index in rows]
     shared = [c for c in found[0].there if all(c in f.there for f in found)]
     own = (_all([c for c in f.there if c not in shared]) for f in found)
-    return Steps(tuple(f.index for f in found), tuple(own), _all(shared))
+    return TapSteps(tuple(f.index for f in found), tuple(own), _all(shared))
 
 
 def _found(frame: Frame, p: Contraction, index: Index, term: Index) -> _Found:
