@@ -8,6 +8,7 @@ from autofuse.simplify import (
     cuts,
     folding,
     folds,
+    forwarding,
     invariants,
     loops,
     masks,
@@ -17,6 +18,7 @@ from autofuse.simplify import (
     products,
     regrouping,
     stacks,
+    updates,
 )
 from autofuse.simplify.driver import Rewrite, Simplified, normal_form, simplify
 from autofuse.simplify.rules import RULES, Simplification, rule
@@ -33,6 +35,7 @@ __all__ = [
     "cuts",
     "folding",
     "folds",
+    "forwarding",
     "invariants",
     "loops",
     "masks",
@@ -45,4 +48,5 @@ __all__ = [
     "rule",
     "simplify",
     "stacks",
+    "updates",
 ]
