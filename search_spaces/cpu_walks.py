@@ -28,8 +28,10 @@ MOST_ROWS = 8
 LEAST_COLUMNS = 16
 # Rows of the shortest line of which register tiles are made.
 LEAST_LINE = 4
-# Rows up to which panels are copied first: so few do not bring them into the nearest cache.
-FEW_ROWS = 256
+# Rows up to which sums of part of the terms are kept first: so few read a panel too seldom.
+FEW_ROWS = 64
+# Columns from which rows of weights lie so far apart that they push each other out of a cache.
+MOST_COLUMNS = 64
 
 
 def walk_options(
@@ -44,11 +46,11 @@ def walk_options(
     if name == ROW_BLOCK.name:
         return _row_blocks(facts, machine.threads)
     if name == COLUMN_BLOCK.name:
-        return (64, 0) if facts.columns > 64 else (0,)
+        return (64, 0) if facts.columns > MOST_COLUMNS else (0,)
     if name == TERM_BLOCK.name:
         return _cuts(facts, str(made[MICRO.name]), machine.l1)
     if name == PACK.name and not made.get(PREPACK.name):
-        return (True, False) if facts.rows <= FEW_ROWS else (False, True)
+        return (True, False) if facts.columns > MOST_COLUMNS else (False, True)
     return ()
 
 

@@ -22,6 +22,8 @@ from autofuse.ops.index import lit
 from autofuse.ops.scalar import Lit
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.parameters import DIAGONAL, PRODUCT, LaunchConfig
+from autofuse.simplify import normal_form
+from autofuse.zoo.convnets import convnet_block
 from benchmarks.contraction_cases import Convolution
 from benchmarks.contraction_cases import convolutions as layers
 from benchmarks.contraction_graphs import graph_of as graph_of_layer
@@ -144,6 +146,13 @@ def test_a_depthwise_convolution_reads_columns_side_by_side() -> None:
 
 def test_groups_are_tiles_of_their_own() -> None:
     assert {s.columns for s in products("grouped")} <= {20, 32}
+
+
+def test_images_that_lie_channels_first_are_turned_once_on_the_way_in_and_out() -> None:
+    graph = normal_form(convnet_block(1, 8, 16))
+    turned = [node.inputs[0] for node in graph.nodes if node.op == "transpose"]
+    inputs = [value for value in turned if graph[value.node].op == "input"]
+    assert len(inputs) == 3 and len(turned) == 4, "the image, two kernels, and the result"
 
 
 @pytest.mark.parametrize("case", layers(), ids=lambda case: case.name)
