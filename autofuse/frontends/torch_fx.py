@@ -34,6 +34,8 @@ def decompositions() -> dict[Any, Any]:
     more = (
         aten.linalg_vector_norm, aten.upsample_bilinear2d, aten.upsample_bicubic2d,
         aten.upsample_linear1d, aten.upsample_trilinear3d, aten.grid_sampler_2d,
+        # Else what it normalises could not be computed again, once its statistics have moved on.
+        aten._native_batch_norm_legit_functional,
     )  # fmt: skip
     table.update(decomp.get_decompositions(more))
     whole = (

@@ -190,7 +190,8 @@ def _linear(extent: int, count: int, scale: float | None, corners: bool) -> np.n
     low = np.minimum(at.astype(np.int64), extent - 1)
     high = np.minimum(low + 1, extent - 1)
     share = (at - low)[:, None]
-    return (1.0 - share) * np.eye(extent)[low] + share * np.eye(extent)[high]
+    matrix: np.ndarray = (1.0 - share) * np.eye(extent)[low] + share * np.eye(extent)[high]
+    return matrix
 
 
 def _upsample_backward(linear: bool) -> TorchRule:
