@@ -148,8 +148,8 @@ def names_compared(tree: ast.AST) -> Iterator[str]:
 
 
 def test_only_what_graphs_are_made_of_is_asked_for_by_name() -> None:
-    """Baselines encode the rules of other systems, front ends, peers and what serves other systems translate names, and
-    simplifications are about ops that meet others."""
+    """Baselines encode the rules of other systems; front ends, peers and what serves other systems
+    translate names; simplifications are about ops that meet others."""
     root = Path(table.__file__).parent.parent
     told = ("baselines", "frontends", "interop", "peers", "simplify")
     files = [p for p in root.rglob("*.py") if p.relative_to(root).parts[0] not in told]

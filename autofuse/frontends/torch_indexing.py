@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autofuse.frontends.errors import FrontendError
+from autofuse.frontends.torch_elementwise import mapped
 from autofuse.frontends.torch_moves import axis_of
 from autofuse.frontends.torch_types import TorchCall, TorchRule, number_as
 from autofuse.graph import composites_math, composites_order
@@ -220,9 +221,7 @@ def _one_each(w: GraphWriter, op: str, x: Value, at: Value, updates: Value, axis
     wide = w.spread(updates, shape)
     if op == "scatter":
         return w.select(here, wide, x)
-    if w.dtype(x) is DType.BOOL:
-        raise FrontendError("truth values are not combined")
-    return w.select(here, w.map(_COMBINED[op], x, wide), x)
+    return w.select(here, mapped(_COMBINED[op])(w, x, wide), x)
 
 
 _REDUCTIONS = {

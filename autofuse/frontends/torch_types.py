@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -102,14 +103,15 @@ TorchRule = Callable[[TorchCall], TorchResult]
 
 
 def number_as(number: Any, dtype: DType) -> bool | int | float:
-    """A Python number as torch stores it in `dtype`; raises FrontendError for what is none."""
+    """A Python number as torch stores it in `dtype`, which cuts for integers; raises FrontendError
+    for what is none."""
     if not isinstance(number, bool | int | float):
         raise FrontendError(f"{type(number).__name__} is not a number")
     if dtype is DType.BOOL:
         return bool(number)
     if dtype.is_float:
         return float(number)
-    return int(number) if float(number).is_integer() else number
+    return int(number) if math.isfinite(number) else number
 
 
 def promoted(a: DType, b: DType) -> DType:
@@ -118,8 +120,8 @@ def promoted(a: DType, b: DType) -> DType:
     low, high = sorted((a, b), key=_ASCENDING.index)
     if {low, high} == {DType.F16, DType.BF16}:
         return DType.F32
-    mixed = low.is_int and high.is_int and low is not high
-    if mixed and (DType.U32 in (low, high) or high is DType.I8):
+    mixed = low is not high and not high.is_float
+    if mixed and (DType.U32 in (low, high) or (low, high) == (DType.U8, DType.I8)):
         raise FrontendError(f"{a} and {b} have no common dtype")
     return high
 
