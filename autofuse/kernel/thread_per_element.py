@@ -208,7 +208,7 @@ class ThreadPerElement:
             depth = sum(not isinstance(tag, int) for tag in tags)
             pairs = ((at, flags[at[:depth]], old[k][at], value) for at, value in registers.items())
             found.append(
-                {at: self.e.bind(ix.iselect(on, value, before)) for at, on, before, value in pairs}
+                {at: self.e.bind(_chosen(on, value, before)) for at, on, before, value in pairs}
             )
         return found
 
@@ -285,6 +285,14 @@ class ThreadPerElement:
             return found
 
         return read
+
+
+def _chosen(on: Expr, yes: Expr, no: Expr) -> Expr:
+    """A select; of bools made of conjunctions, because GCC makes no vectors of others."""
+    if yes.dtype is not DType.BOOL or isinstance(on, Lit):
+        return ix.iselect(on, yes, no)
+    kept = Call("and", (Call("not", (on,), DType.BOOL), no), DType.BOOL)
+    return ix.iand(on, yes) if on == no else _any((ix.iand(on, yes), kept))
 
 
 def _any(flags: Sequence[Expr]) -> Expr:

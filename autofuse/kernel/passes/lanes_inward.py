@@ -96,9 +96,14 @@ class _Mover:
         self.crossing = self._crossing()
         assert lane.var.extent is not None
         self.size = lane.var.extent
+        # GCC makes no vectors of the bools that choose between states, but of numbers.
+        ended = any(isinstance(s, Loop) and s.kind == "while" for s in statements(lane.body))
+        self.flags = DType.I32 if ended else DType.BOOL
 
     def run(self) -> list[Stmt]:
-        arrays = [Local(f"{n}_l", d, self.size) for n, d in sorted(self.crossing.items())]
+        arrays = [
+            Local(f"{n}_l", self._stored(d), self.size) for n, d in sorted(self.crossing.items())
+        ]
         return [*arrays, *self._emit(self.tree)]
 
     def _runs(self, body: tuple[Stmt, ...]) -> list[_Run | tuple[Loop, list]]:  # type: ignore[type-arg]  # recursive
@@ -178,17 +183,31 @@ class _Mover:
             return [replace(loop, body=tuple(body))]
         # OpenMP folds no bools.
         some, none = Sym(f"{on.name}_some", DType.I32), Lit(0, DType.I32)
-        flag = Call("cast", (Load(f"{on.name}_l", self.lane.var, DType.BOOL),), DType.I32)
+        flag = Load(f"{on.name}_l", self.lane.var, self.flags)
         met = Assign(some, Call("max", (some, flag), DType.I32))
         ask = replace(self.lane, body=(met,), folds=(Fold(some, "max"),))
         again = Call("ne", (some, none), DType.BOOL)
         inner = (*body, Assign(some, none), ask)
         return [Var(some, none), ask, replace(loop, extent=again, body=inner)]
 
+    def _stored(self, dtype: DType) -> DType:
+        """What an array over lanes holds of a value."""
+        return self.flags if dtype is DType.BOOL else dtype
+
+    def _load(self, name: str, dtype: DType) -> Expr:
+        found = Load(f"{name}_l", self.lane.var, self._stored(dtype))
+        same = found.dtype is dtype
+        return found if same else Call("ne", (found, Lit(0, found.dtype)), DType.BOOL)
+
+    def _store(self, sym: Sym, value: Expr) -> Store:
+        kind = self._stored(sym.dtype)
+        kept = value if kind is sym.dtype else Call("cast", (value,), kind)
+        return Store(f"{sym.name}_l", self.lane.var, kept)
+
     def _lane(self, run: _Run) -> Loop:
         own = {s.sym.name for s in run.stmts if isinstance(s, Let)}
         reads: dict[str, Expr] = {
-            name: Load(f"{name}_l", self.lane.var, dtype)
+            name: self._load(name, dtype)
             for name, dtype in self.crossing.items()
             if name not in own
         }
@@ -196,10 +215,10 @@ class _Mover:
         for stmt in run.stmts:
             match stmt:
                 case Var(sym, value) | Assign(sym, value) if sym.name in self.crossing:
-                    body.append(Store(f"{sym.name}_l", self.lane.var, substitute(value, reads)))
+                    body.append(self._store(sym, substitute(value, reads)))
                 case Let(sym, value) if sym.name in self.crossing:
                     body.append(Let(sym, substitute(value, reads)))
-                    body.append(Store(f"{sym.name}_l", self.lane.var, sym))
+                    body.append(self._store(sym, sym))
                 case _:
                     body.append(substitute_stmt(stmt, reads))
         return replace(self.lane, body=tuple(body), folds=())
