@@ -40,6 +40,7 @@ from autofuse.plan.parameters import (
     FAST_DIVISION,
     ITEMS,
     KEEP,
+    LINES,
     PREPACK,
     STAGES,
     VECTOR,
@@ -177,7 +178,7 @@ def launch_settings(run: Run) -> LaunchConfig:
     boundary in every iteration, and rows that are reread are computed again, not left in shared
     memory."""
     settings = dict(run.launch.settings)
-    for row in (PREPACK, WALK):  # what only C does
+    for row in (PREPACK, WALK, LINES):  # what only C does
         settings.pop(row.name, None)
     settings["tile"] = BLOCK_THREADS.of(run.launch) * ITEMS.of(run.launch)
     if KEEP.of(run.launch) == "reread":
