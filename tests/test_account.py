@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
-from autofuse.baselines import BASELINES
 from autofuse.cost.account import account
 from autofuse.cost.bounds import peak_bytes
 from autofuse.cost.traffic import plan_traffic
@@ -16,20 +17,25 @@ from autofuse.graph.types import Graph
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import GraphError
 from autofuse.plan.types import Candidate
-from autofuse.tuning.problem import default_candidate
+from autofuse.tuning.plans import baseline_candidate
 from autofuse.zoo import ZOO, zoo_graph
 from search_spaces import CpuLaunchSpace
 
 
 def candidate(graph: Graph, rules: str) -> Candidate:
-    return default_candidate(graph, BASELINES[rules](graph).plan, CpuLaunchSpace(), rules)
+    return baseline_candidate(graph, rules, CpuLaunchSpace())[0]
+
+
+def without_data(said: str) -> str:
+    """A text has arrays by hash only."""
+    return re.sub(r"sha256:\w+#\w+", "array", said)
 
 
 @pytest.mark.parametrize("name", ZOO)
 def test_a_text_read_back_says_the_same_and_counts_the_same(name: str) -> None:
     graph = canonical(zoo_graph(name, "small"))
     again = read_text(text(graph))
-    assert text(again) == text(graph)
+    assert without_data(text(again)) == without_data(text(graph))
     for rules in ("unfused", "xla-2022", "inductor"):
         one = candidate(graph, rules)
         found = account(again, one)

@@ -66,12 +66,16 @@ def kepler(bodies: int, bound: int) -> Graph:
     method, each until it has converged, in no more than `bound` iterations."""
 
     def fn(mean: Array, eccentricity: Array) -> dict[str, Array]:
-        def step(_: Array, found: Array) -> Array:
-            error = found - eccentricity * xp.sin(found) - mean
-            better = found - error / (1.0 - eccentricity * xp.cos(found))
-            return xp.where(xp.abs(error) > CONVERGED, better, found)
+        def error(found: Array) -> Array:
+            return found - eccentricity * xp.sin(found) - mean
+
+        def far(found: Array) -> Array:
+            return xp.abs(error(found)) > CONVERGED
+
+        def better(found: Array) -> Array:
+            return found - error(found) / (1.0 - eccentricity * xp.cos(found))
 
         start = mean + eccentricity * xp.sin(mean)
-        return {"anomaly": xp.fori_loop(bound, step, start)}
+        return {"anomaly": xp.while_loop(far, better, start, max_trips=bound)}
 
     return trace(fn, spec(bodies, low=0, high=6.28), spec(bodies, low=0, high=0.8))
