@@ -57,9 +57,8 @@ MAY_IMPORT = {
     "casestudy": TO_PEERS | {"peers"},
     "commands": TO_COMMANDS,
     "cli": TO_COMMANDS | {"commands"},
-    "torch": {"interop"},
     "__main__": {"cli"},
-    "benchmarks": TO_COMMANDS | {"torch"},
+    "benchmarks": TO_COMMANDS,
 }
 Trees = dict[Path, ast.Module]
 Known = Mapping[str, Path]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from autofuse.interop.torch_backend import backend, reports
-from autofuse.interop.torch_report import GraphReport, ModelExplanation
+from autofuse.interop.torch_report import Explanation, GraphReport
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,7 +19,7 @@ _BREAKS = "graph_break"
 
 def explain(
     model: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
-) -> ModelExplanation:
+) -> Explanation:
     """Compile a model (module or function) for these arguments and say what became of it.
 
     It is run once, and where gradients can be taken of its results, they are, and given to nobody.
@@ -36,7 +36,7 @@ def explain(
     finally:
         reports.reset(token)
     breaks = Counter(counters[_BREAKS]) - before
-    return ModelExplanation(tuple(found), tuple(str(reason) for reason in breaks))
+    return Explanation(tuple(found), tuple(str(reason) for reason in breaks))
 
 
 def _backward(results: Any, model: Any, arguments: tuple[Any, ...]) -> None:
