@@ -14,7 +14,8 @@ I64 = DType.I64
 Range = tuple[int, int]
 # Parts of an index expression worth looking at as a whole.
 LARGEST_INDEX = 200
-_CASTS = {
+# What numbers of a type can be.
+CASTS = {
     DType.BOOL: (0, 1), DType.I8: (-128, 127), DType.U8: (0, 255), DType.U32: (0, 2**32 - 1),
     DType.I32: (-(2**31), 2**31 - 1),
 }  # fmt: skip
@@ -29,11 +30,12 @@ def rebuild(expr: Expr, values: Mapping[str, Expr]) -> Expr:
             return Load(buffer, rebuild(index, values), dtype)
         case Call(fn, args, dtype):
             new = tuple(rebuild(a, values) for a in args)
-            return _simplified(fn, new) if dtype is I64 else Call(fn, new, dtype)
+            return simplified(fn, new) if dtype is I64 else Call(fn, new, dtype)
     return expr
 
 
-def _simplified(fn: str, args: tuple[Expr, ...]) -> Expr:
+def simplified(fn: str, args: tuple[Expr, ...]) -> Expr:
+    """An operation on I64 indices, simplified."""
     plain = Call(fn, args, I64)
     match fn, args:
         case "add", (a, b):
@@ -54,12 +56,11 @@ def _simplified(fn: str, args: tuple[Expr, ...]) -> Expr:
 
 
 def _nearest(fn: str, a: Expr, b: Expr) -> Expr:
-    first, second = ix.bounds(a), ix.bounds(b)
-    if first is not None and second is not None:
-        if first[1] <= second[0]:
-            return a if fn == "min" else b
-        if second[1] <= first[0]:
-            return b if fn == "min" else a
+    room = ix.bounds(ix.isub(b, a))
+    if room is not None and room[0] >= 0:
+        return a if fn == "min" else b
+    if room is not None and room[1] <= 0:
+        return b if fn == "min" else a
     return Call(fn, (a, b), I64)
 
 
@@ -122,7 +123,7 @@ def value_range(expr: Expr, known: Mapping[str, Range]) -> Range | None:
         case Sym(name=name):
             return known.get(name)
         case Call(fn="cast", args=(source,)):
-            return _CASTS.get(source.dtype) if source.dtype is not I64 else None
+            return CASTS.get(source.dtype) if source.dtype is not I64 else None
         case Call(fn="select", args=(_, a, b)):
             ranges = value_range(a, known), value_range(b, known)
             return None if None in ranges else _hull(ranges)  # type: ignore[arg-type]  # none is None

@@ -1,0 +1,232 @@
+"""What conditions and clamps come to once more is known of the positions that they test."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from autofuse.kernel.indices import (
+    CASTS,
+    LARGEST_INDEX,
+    has_load,
+    mentions,
+    simplified,
+)
+from autofuse.kernel.ir import Let, Stmt, Store, expressions, map_exprs, walk
+from autofuse.ops import index as ix
+from autofuse.ops.dtypes import DType
+from autofuse.ops.scalar import COMPARISONS, Call, Expr, Lit, Load, Sym
+
+BOOL, I64 = DType.BOOL, DType.I64
+# Multiples of a divisor inside a range at which the range may be cut.
+MOST_MULTIPLES = 2
+
+
+def as_index(expr: Expr) -> Expr | None:
+    """A whole number as an I64 index, where bounds show that its own type holds every number on the
+    way; None elsewhere."""
+    if expr.dtype is I64:
+        return expr
+    limits = CASTS.get(expr.dtype) if expr.dtype is not BOOL else None
+    found = None if limits is None else _widened(expr)
+    known = None if found is None else ix.bounds(found)
+    if limits is None or known is None or known[0] < limits[0] or known[1] > limits[1]:
+        return None
+    return found
+
+
+def _widened(expr: Expr) -> Expr | None:
+    match expr:
+        case Lit(value=value):
+            return ix.lit(int(value))
+        case Call(fn="cast", args=(source,)):
+            return as_index(source)
+        case Call(fn="add" | "sub" | "mul" | "min" | "max" as fn, args=(a, b)):
+            first, second = as_index(a), as_index(b)
+            return None if first is None or second is None else simplified(fn, (first, second))
+    return None
+
+
+def decided(fn: str, a: Expr, b: Expr) -> bool | None:
+    """A comparison of whole numbers, where bounds decide it."""
+    known = _room(a, b)
+    if known is None:
+        return None
+    low, high = known
+    # What is known of b - a, in terms of which every comparison is an interval.
+    inside, outside = {
+        "lt": (low > 0, high <= 0), "le": (low >= 0, high < 0),
+        "gt": (high < 0, low >= 0), "ge": (high <= 0, low > 0),
+        "eq": (low == high == 0, low > 0 or high < 0),
+        "ne": (low > 0 or high < 0, low == high == 0),
+    }[fn]  # fmt: skip
+    return True if inside else False if outside else None
+
+
+def likely(fn: str, a: Expr, b: Expr) -> bool | None:
+    """What a comparison is for most of the numbers between its bounds; None without bounds."""
+    known = _room(a, b)
+    if known is None:
+        return None
+    low, high = known
+    more = {"lt": high > -low, "le": high > -low, "gt": -low > high, "ge": -low > high}
+    return more.get(fn, fn == "ne")
+
+
+def _room(a: Expr, b: Expr) -> ix.Bounds | None:
+    """Bounds of b - a."""
+    first, second = as_index(a), as_index(b)
+    return None if first is None or second is None else ix.bounds(ix.isub(second, first))
+
+
+def cuts(expr: Expr, var: Sym) -> Iterator[Expr]:
+    """Values of `var` from which on a comparison or a quotient in `expr` is another."""
+    for e in walk(expr):
+        match e:
+            case Call(fn="div" | "rem", args=(a, Lit(value=int(n))), dtype=DType.I64) if n > 0:
+                yield from _multiples(a, n, var)
+            case Call(fn=fn, args=(a, b)) if fn in COMPARISONS:
+                first, second = as_index(a), as_index(b)
+                if first is not None and second is not None:
+                    for room in _positive(fn, ix.isub(second, first)):
+                        yield from _turn(room, var)
+
+
+def clamps(expr: Expr, var: Sym) -> Iterator[tuple[Expr, Expr]]:
+    """Pairs of values of `var`: from either of them on a minimum or maximum in `expr` is its other
+    operand (between the two both are the same)."""
+    for e in walk(expr):
+        if isinstance(e, Call) and e.fn in ("min", "max"):
+            first, second = map(as_index, e.args)
+            if first is not None and second is not None:
+                room = ix.isub(second, first)
+                yield from zip(_turn(room, var), _turn(ix.iadd(room, ix.lit(1)), var), strict=True)
+
+
+def _positive(fn: str, room: Expr) -> tuple[Expr, ...]:
+    """Sums whose turn to positive is where a comparison with so much `room` changes."""
+    more, less = ix.iadd(room, ix.lit(1)), ix.isub(ix.lit(0), room)
+    match fn:
+        case "lt":
+            return (room,)
+        case "le":
+            return (more,)
+        case "gt":
+            return (less,)
+        case "ge":
+            return (ix.iadd(less, ix.lit(1)),)
+    return (room, more)
+
+
+def _turn(room: Expr, var: Sym) -> Iterator[Expr]:
+    """Where a sum that is even in a variable turns positive, or ceases to be."""
+    known = ix.coefficients(room, (var.name,))
+    if known is None or not known[0][0]:
+        return
+    (factor,), rest = known
+    if isinstance(rest, Lit):
+        least = int(rest.value)
+        yield ix.lit(-least // factor + 1 if factor > 0 else -(-least // -factor))
+    elif abs(factor) == 1:
+        yield ix.isub(ix.lit(1), rest) if factor > 0 else rest
+
+
+def _multiples(dividend: Expr, divisor: int, var: Sym) -> Iterator[Expr]:
+    known, limits = ix.coefficients(dividend, (var.name,)), ix.bounds(dividend)
+    if known is None or known[0] != (1,) or limits is None:
+        return
+    first, last = limits[0] // divisor + 1, limits[1] // divisor
+    if last - first < MOST_MULTIPLES:
+        for n in range(first, last + 1):
+            yield ix.isub(ix.lit(n * divisor), known[1])
+
+
+@dataclass
+class Spelling:
+    """What names of positions and of conditions stand for, registers excepted, whose value changes;
+    `facts` are comparisons that are known."""
+
+    registers: Collection[str] = ()
+    values: dict[str, Expr] = field(default_factory=dict)
+    facts: Mapping[Expr, Lit] = field(default_factory=dict)
+
+    def inner(self, facts: Mapping[Expr, Lit] | None = None) -> Spelling:
+        """As this one, of a body in which more may be known."""
+        return replace(self, values=dict(self.values), facts={**self.facts, **(facts or {})})
+
+    def note(self, stmt: Stmt) -> None:
+        """Know what a Let defines, if it is a position or a condition."""
+        if not isinstance(stmt, Let) or stmt.sym.dtype.is_float or has_load(stmt.value):
+            return
+        full = self.settled(stmt.value)
+        short = sum(1 for _ in walk(full)) <= LARGEST_INDEX
+        if short and not mentions(full, frozenset(self.registers)):
+            self.values[stmt.sym.name] = full
+
+    def settled(self, expr: Expr) -> Expr:
+        """`expr` with names spelled out, simplified, and decided where bounds or facts decide."""
+        match expr:
+            case Sym(name=name):
+                return self.values.get(name, expr)
+            case Load(buffer, index, dtype):
+                return Load(buffer, self.settled(index), dtype)
+            case Call(fn, args, dtype):
+                return self._joined(fn, tuple(map(self.settled, args)), dtype)
+        return expr
+
+    def _joined(self, fn: str, args: tuple[Expr, ...], dtype: DType) -> Expr:
+        plain = Call(fn, args, dtype)
+        if plain in self.facts:
+            return self.facts[plain]
+        if fn == "select" and isinstance(args[0], Lit):
+            return args[1] if args[0].value else args[2]
+        if fn in COMPARISONS:
+            known = decided(fn, *args)
+            return plain if known is None else Lit(known, BOOL)
+        if dtype is BOOL and fn in ("and", "or"):
+            return _connected(fn, *args)
+        if dtype is BOOL and fn == "not" and isinstance(args[0], Lit):
+            return Lit(not args[0].value, BOOL)
+        if dtype is I64:
+            index = as_index(args[0]) if fn == "cast" else simplified(fn, args)
+            return plain if index is None else index
+        return plain
+
+    def used(self, expr: Expr) -> Expr:
+        """`expr` as it is computed: positions spelled out, decided conditions gone, other values
+        under their names."""
+        if not expr.dtype.is_float and not has_load(expr):
+            full = self.settled(expr)
+            if isinstance(full, Lit) or expr.dtype is I64:
+                return full
+        match expr:
+            case Load(buffer, index, dtype):
+                return Load(buffer, self.used(index), dtype)
+            case Call(fn, args, dtype):
+                return self._joined(fn, tuple(map(self.used, args)), dtype)
+        return expr
+
+    def rewritten(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """Statements without inner loops, in order, in terms of what is known."""
+        scope = self.inner()
+        done: list[Stmt] = []
+        for stmt in body:
+            done.append(map_exprs(stmt, scope.used))
+            scope.note(stmt)
+        return tuple(done)
+
+
+def _connected(fn: str, a: Expr, b: Expr) -> Expr:
+    """Conjunction or disjunction of two conditions, folded when one is known."""
+    neutral = fn == "and"
+    for one, other in ((a, b), (b, a)):
+        if isinstance(one, Lit):
+            return other if bool(one.value) is neutral else one
+    return Call(fn, (a, b), BOOL)
+
+
+def indices_of(stmt: Stmt) -> Iterator[Expr]:
+    """Where a statement loads and stores."""
+    if isinstance(stmt, Store):
+        yield stmt.index
+    yield from (e.index for whole in expressions(stmt) for e in walk(whole) if isinstance(e, Load))
