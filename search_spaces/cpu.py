@@ -10,7 +10,9 @@ from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
 from autofuse.kernel.lower import walked_tiles
 from autofuse.kernel.onednn import DnnlCall, dnnl_group
-from autofuse.ops.spec import Family
+from autofuse.kernel.passes.nest_lanes import LEAST_LANES
+from autofuse.kernel.thread_per_element import SHORT
+from autofuse.ops.spec import Family, Motion
 from autofuse.plan.binding import may_run_once
 from autofuse.plan.groups import reads
 from autofuse.plan.packing import packing_of
@@ -215,12 +217,20 @@ def _walks(graph: Graph, group: FusionGroup, kind: str) -> tuple[Setting, ...]:
 
 
 def _tiles(graph: Graph, group: FusionGroup, kind: str, threads: int) -> tuple[Setting, ...]:
-    """In a loop no tile is so large that a thread goes without work."""
+    """In a loop no tile is so large that a thread goes without work; elsewhere tiles are whole short
+    rows, which lanes may then walk one after another."""
     form = widest_form(graph, group)
     if kind != LOOP or form is None:
-        return LANE_TILES[kind]
+        last = form.parallel[-1] if form is not None and form.parallel else 1
+        whole = last if LEAST_LANES <= last < SHORT and _cuts(graph, group) else 1
+        return tuple(int(tile) // whole * whole for tile in LANE_TILES[kind])
     share = max(16, -(-form.items // threads))
     return tuple(dict.fromkeys(min(int(tile), share) for tile in LANE_TILES[kind]))
+
+
+def _cuts(graph: Graph, group: FusionGroup) -> bool:
+    """Whether positions along some axis are shifted."""
+    return any(graph[n].spec.motion is Motion.CUT for n in group.nodes)
 
 
 def _work(graph: Graph, group: FusionGroup) -> float:
