@@ -19,12 +19,12 @@ import autofuse
 from autofuse import spec, xp
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.kernel.conditions import as_index
 from autofuse.kernel.ir import Kernel, Loop, statements
 from autofuse.kernel.lower import lower
 from autofuse.kernel.passes import drop_dead, nest_lanes, split_lanes, unswitch_lanes, verify
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.positions import as_index
 from autofuse.ops.scalar import Call, Lit, Sym
 from autofuse.plan.types import Candidate, LaunchConfig
 

@@ -8,17 +8,13 @@ from itertools import islice
 from autofuse.kernel.ir import Let, Stmt, Store, walk
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.positions import CASTS, simplified
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 
 I64 = DType.I64
 Range = tuple[int, int]
 # Parts of an index expression worth looking at as a whole.
 LARGEST_INDEX = 200
-# What numbers of a type can be.
-CASTS = {
-    DType.BOOL: (0, 1), DType.I8: (-128, 127), DType.U8: (0, 255), DType.U32: (0, 2**32 - 1),
-    DType.I32: (-(2**31), 2**31 - 1),
-}  # fmt: skip
 
 
 def rebuild(expr: Expr, values: Mapping[str, Expr]) -> Expr:
@@ -32,36 +28,6 @@ def rebuild(expr: Expr, values: Mapping[str, Expr]) -> Expr:
             new = tuple(rebuild(a, values) for a in args)
             return simplified(fn, new) if dtype is I64 else Call(fn, new, dtype)
     return expr
-
-
-def simplified(fn: str, args: tuple[Expr, ...]) -> Expr:
-    """An operation on I64 indices, simplified."""
-    plain = Call(fn, args, I64)
-    match fn, args:
-        case "add", (a, b):
-            return ix.iadd(a, b)
-        case "sub", (a, b):
-            return ix.isub(a, b)
-        case "mul", ((a, Lit(value=int(n))) | (Lit(value=int(n)), a)):
-            return ix.imul(a, n)
-        case "div" | "rem", (a, Lit(value=int(n))) if n > 0:
-            known = ix.bounds(a)
-            # Of data nothing is known, and a negative dividend is not an index.
-            if known is None or known[0] < 0:
-                return plain
-            return ix.idiv(a, n) if fn == "div" else ix.imod(a, n)
-        case "min" | "max", (a, b):
-            return _nearest(fn, a, b)
-    return plain
-
-
-def _nearest(fn: str, a: Expr, b: Expr) -> Expr:
-    room = ix.bounds(ix.isub(b, a))
-    if room is not None and room[0] >= 0:
-        return a if fn == "min" else b
-    if room is not None and room[1] <= 0:
-        return b if fn == "min" else a
-    return Call(fn, (a, b), I64)
 
 
 def spelled_out(value: Expr, names: Mapping[str, Expr], own: Expr) -> Expr:

@@ -8,6 +8,7 @@ from autofuse.graph.canonical import subgraph
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.block_per_row import BlockPerRow
 from autofuse.kernel.emit import Emitter
+from autofuse.kernel.halo_tiles import HaloTiles
 from autofuse.kernel.ir import Kernel, Param
 from autofuse.kernel.pack_panels import forms_of, input_params
 from autofuse.kernel.passes import run_passes
@@ -18,8 +19,9 @@ from autofuse.kernel.tile_parts import TileSettings
 from autofuse.kernel.tile_walk import walks
 from autofuse.kernel.values import Frame
 from autofuse.plan.forms import Form
+from autofuse.plan.halo import kept_values, tile_rows
 from autofuse.plan.packing import PackedOperand, packed_operands, reads_beside
-from autofuse.plan.parameters import LOOP_UNROLL, MERGE, STAGE, TILE, WALK
+from autofuse.plan.parameters import HALO, LOOP_UNROLL, MERGE, STAGE, TILE, WALK
 from autofuse.plan.tiles import Tiles, tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
@@ -37,9 +39,9 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
 
     Parameters are the group's inputs `in0..` in order, panels that `lower_panels` packs (inputs
     that only those are made of are left out), then its outputs `out0..`. Reads the launch
-    parameters TILE, LOOP_UNROLL, STAGE and MERGE; the others are left to passes and the printer as
-    facts. Raises LoweringError when the group is not a legal kernel, or a loop's iterations are no
-    multiple of `loop_unroll`, and LaunchSettingError."""
+    parameters TILE, HALO, LOOP_UNROLL, STAGE and MERGE; the others are left to passes and the
+    printer as facts. Raises LoweringError when the group is not a legal kernel, or a loop's
+    iterations are no multiple of `loop_unroll`, and LaunchSettingError."""
     verdict, emitter = forms_of(group), Emitter()
     operands = packed_operands(group, launch)
     given = tuple(input_params(group, reads_beside(group, operands)))
@@ -65,6 +67,9 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
         elif form.kind == "row":
             rows = BlockPerRow(group, form, emitter, frame, targets, merge=MERGE.of(launch))
             rows.emit(STAGE.of(launch))
+        elif rows_of_tile := tile_rows(group, form, HALO.of(launch)):
+            tiles_of_rows = HaloTiles(group, form, emitter, frame, targets)
+            tiles_of_rows.emit(kept_values(group, form), rows_of_tile)
         else:
             items = ThreadPerElement(group, form, emitter, frame, targets)
             items.emit(TILE.of(launch), LOOP_UNROLL.of(launch))

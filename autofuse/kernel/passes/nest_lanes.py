@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from autofuse.kernel.conditions import Spelling, indices_of
 from autofuse.kernel.indices import is_multiple
 from autofuse.kernel.ir import Kernel, Loop, Stmt, Var, statements, walk
+from autofuse.kernel.spelling import Spelling, indices_of
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Sym
@@ -32,7 +32,7 @@ def _block(body: tuple[Stmt, ...], around: Spelling) -> tuple[Stmt, ...]:
     done: list[Stmt] = []
     for stmt in body:
         if not isinstance(stmt, Loop):
-            known.note(stmt)
+            known.note_around(stmt)
             done.append(stmt)
         elif stmt.kind == "lane":
             done.append(_nested(stmt, known))

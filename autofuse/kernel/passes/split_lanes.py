@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from autofuse.kernel.conditions import Spelling, clamps, cuts, indices_of
 from autofuse.kernel.indices import is_multiple
 from autofuse.kernel.ir import (
     Kernel,
@@ -23,8 +22,10 @@ from autofuse.kernel.ir import (
     expressions,
     statements,
 )
+from autofuse.kernel.spelling import Spelling, indices_of
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.positions import clamps, cuts
 from autofuse.ops.scalar import Call, Expr, Lit, Sym
 
 I64 = DType.I64
@@ -43,7 +44,7 @@ def _block(body: tuple[Stmt, ...], around: Spelling) -> tuple[Stmt, ...]:
     done: list[Stmt] = []
     for stmt in body:
         if not isinstance(stmt, Loop):
-            known.note(stmt)
+            known.note_around(stmt)
             done.append(stmt)
         elif stmt.kind == "lane":
             done.extend(_split(stmt, known))

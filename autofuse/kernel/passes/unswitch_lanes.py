@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from autofuse.kernel.conditions import Spelling, likely
 from autofuse.kernel.indices import mentions
 from autofuse.kernel.ir import Kernel, Loop, Stmt, Var, expressions, statements, walk
 from autofuse.kernel.passes.lanes_inward import varying_names
+from autofuse.kernel.spelling import Spelling
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.positions import mostly
 from autofuse.ops.scalar import COMPARISONS, Call, Expr, Lit, Sym
 
 BOOL, I64 = DType.BOOL, DType.I64
@@ -37,7 +38,7 @@ def _block(body: tuple[Stmt, ...], around: Spelling) -> tuple[Stmt, ...]:
     done: list[Stmt] = []
     for stmt in body:
         if not isinstance(stmt, Loop):
-            known.note(stmt)
+            known.note_around(stmt)
             done.append(stmt)
         elif stmt.kind == "lane":
             done.extend(_versions(stmt, known))
@@ -87,7 +88,7 @@ def _usual(lane: Loop, known: Spelling) -> Iterator[tuple[Expr, Lit]]:
         for condition in _conditions(expressions(stmt)):
             for e in walk(inner.settled(condition)):
                 if isinstance(e, Call) and e.fn in COMPARISONS and not mentions(e, varying):
-                    value = likely(e.fn, *e.args)
+                    value = mostly(e.fn, *e.args)
                     if value is not None:
                         yield e, Lit(value, BOOL)
         inner.note(stmt)

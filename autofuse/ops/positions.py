@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
 
-from autofuse.kernel.indices import (
-    CASTS,
-    LARGEST_INDEX,
-    has_load,
-    mentions,
-    simplified,
-)
-from autofuse.kernel.ir import Let, Stmt, Store, expressions, map_exprs, walk
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import COMPARISONS, Call, Expr, Lit, Load, Sym
+from autofuse.ops.scalar import COMPARISONS, Call, Expr, Lit, Load, Sym, walk
 
 BOOL, I64 = DType.BOOL, DType.I64
 # Multiples of a divisor inside a range at which the range may be cut.
 MOST_MULTIPLES = 2
+# What numbers of a type can be.
+CASTS = {
+    DType.BOOL: (0, 1), DType.I8: (-128, 127), DType.U8: (0, 255), DType.U32: (0, 2**32 - 1),
+    DType.I32: (-(2**31), 2**31 - 1),
+}  # fmt: skip
+
+
+def simplified(fn: str, args: tuple[Expr, ...]) -> Expr:
+    """An operation on I64 indices, simplified."""
+    plain = Call(fn, args, I64)
+    match fn, args:
+        case "add", (a, b):
+            return ix.iadd(a, b)
+        case "sub", (a, b):
+            return ix.isub(a, b)
+        case "mul", ((a, Lit(value=int(n))) | (Lit(value=int(n)), a)):
+            return ix.imul(a, n)
+        case "div" | "rem", (a, Lit(value=int(n))) if n > 0:
+            known = ix.bounds(a)
+            # Of data nothing is known, and a negative dividend is not an index.
+            if known is None or known[0] < 0:
+                return plain
+            return ix.idiv(a, n) if fn == "div" else ix.imod(a, n)
+        case "min" | "max", (a, b):
+            return _nearest(fn, a, b)
+    return plain
+
+
+def _nearest(fn: str, a: Expr, b: Expr) -> Expr:
+    room = ix.bounds(ix.isub(b, a))
+    if room is not None and room[0] >= 0:
+        return a if fn == "min" else b
+    if room is not None and room[1] <= 0:
+        return b if fn == "min" else a
+    return Call(fn, (a, b), I64)
 
 
 def as_index(expr: Expr) -> Expr | None:
@@ -63,7 +89,7 @@ def decided(fn: str, a: Expr, b: Expr) -> bool | None:
     return True if inside else False if outside else None
 
 
-def likely(fn: str, a: Expr, b: Expr) -> bool | None:
+def mostly(fn: str, a: Expr, b: Expr) -> bool | None:
     """What a comparison is for most of the numbers between its bounds; None without bounds."""
     known = _room(a, b)
     if known is None:
@@ -141,79 +167,40 @@ def _multiples(dividend: Expr, divisor: int, var: Sym) -> Iterator[Expr]:
             yield ix.isub(ix.lit(n * divisor), known[1])
 
 
-@dataclass
-class Spelling:
-    """What names of positions and of conditions stand for, registers excepted, whose value changes;
-    `facts` are comparisons that are known."""
+def resolved(
+    expr: Expr, values: Mapping[str, Expr], facts: Mapping[Expr, Lit] | None = None
+) -> Expr:
+    """`expr` with symbols replaced by name, index arithmetic simplified anew, and what bounds or
+    `facts` (comparisons that are known) decide decided."""
+    match expr:
+        case Sym(name=name):
+            return values.get(name, expr)
+        case Load(buffer, index, dtype):
+            return Load(buffer, resolved(index, values, facts), dtype)
+        case Call(fn, args, dtype):
+            new = tuple(resolved(a, values, facts) for a in args)
+            return rejoined(Call(fn, new, dtype), facts)
+    return expr
 
-    registers: Collection[str] = ()
-    values: dict[str, Expr] = field(default_factory=dict)
-    facts: Mapping[Expr, Lit] = field(default_factory=dict)
 
-    def inner(self, facts: Mapping[Expr, Lit] | None = None) -> Spelling:
-        """As this one, of a body in which more may be known."""
-        return replace(self, values=dict(self.values), facts={**self.facts, **(facts or {})})
-
-    def note(self, stmt: Stmt) -> None:
-        """Know what a Let defines, if it is a position or a condition."""
-        if not isinstance(stmt, Let) or stmt.sym.dtype.is_float or has_load(stmt.value):
-            return
-        full = self.settled(stmt.value)
-        short = sum(1 for _ in walk(full)) <= LARGEST_INDEX
-        if short and not mentions(full, frozenset(self.registers)):
-            self.values[stmt.sym.name] = full
-
-    def settled(self, expr: Expr) -> Expr:
-        """`expr` with names spelled out, simplified, and decided where bounds or facts decide."""
-        match expr:
-            case Sym(name=name):
-                return self.values.get(name, expr)
-            case Load(buffer, index, dtype):
-                return Load(buffer, self.settled(index), dtype)
-            case Call(fn, args, dtype):
-                return self._joined(fn, tuple(map(self.settled, args)), dtype)
-        return expr
-
-    def _joined(self, fn: str, args: tuple[Expr, ...], dtype: DType) -> Expr:
-        plain = Call(fn, args, dtype)
-        if plain in self.facts:
-            return self.facts[plain]
-        if fn == "select" and isinstance(args[0], Lit):
-            return args[1] if args[0].value else args[2]
-        if fn in COMPARISONS:
-            known = decided(fn, *args)
-            return plain if known is None else Lit(known, BOOL)
-        if dtype is BOOL and fn in ("and", "or"):
-            return _connected(fn, *args)
-        if dtype is BOOL and fn == "not" and isinstance(args[0], Lit):
-            return Lit(not args[0].value, BOOL)
-        if dtype is I64:
-            index = as_index(args[0]) if fn == "cast" else simplified(fn, args)
-            return plain if index is None else index
-        return plain
-
-    def used(self, expr: Expr) -> Expr:
-        """`expr` as it is computed: positions spelled out, decided conditions gone, other values
-        under their names."""
-        if not expr.dtype.is_float and not has_load(expr):
-            full = self.settled(expr)
-            if isinstance(full, Lit) or expr.dtype is I64:
-                return full
-        match expr:
-            case Load(buffer, index, dtype):
-                return Load(buffer, self.used(index), dtype)
-            case Call(fn, args, dtype):
-                return self._joined(fn, tuple(map(self.used, args)), dtype)
-        return expr
-
-    def rewritten(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        """Statements without inner loops, in order, in terms of what is known."""
-        scope = self.inner()
-        done: list[Stmt] = []
-        for stmt in body:
-            done.append(map_exprs(stmt, scope.used))
-            scope.note(stmt)
-        return tuple(done)
+def rejoined(plain: Call, facts: Mapping[Expr, Lit] | None = None) -> Expr:
+    """A call whose arguments are resolved."""
+    fn, args, dtype = plain.fn, plain.args, plain.dtype
+    if facts and plain in facts:
+        return facts[plain]
+    if fn == "select" and isinstance(args[0], Lit):
+        return args[1] if args[0].value else args[2]
+    if fn in COMPARISONS:
+        known = decided(fn, *args)
+        return plain if known is None else Lit(known, BOOL)
+    if dtype is BOOL and fn in ("and", "or"):
+        return _connected(fn, *args)
+    if dtype is BOOL and fn == "not" and isinstance(args[0], Lit):
+        return Lit(not args[0].value, BOOL)
+    if dtype is I64:
+        index = as_index(args[0]) if fn == "cast" else simplified(fn, args)
+        return plain if index is None else index
+    return plain
 
 
 def _connected(fn: str, a: Expr, b: Expr) -> Expr:
@@ -223,10 +210,3 @@ def _connected(fn: str, a: Expr, b: Expr) -> Expr:
         if isinstance(one, Lit):
             return other if bool(one.value) is neutral else one
     return Call(fn, (a, b), BOOL)
-
-
-def indices_of(stmt: Stmt) -> Iterator[Expr]:
-    """Where a statement loads and stores."""
-    if isinstance(stmt, Store):
-        yield stmt.index
-    yield from (e.index for whole in expressions(stmt) for e in walk(whole) if isinstance(e, Load))
