@@ -136,7 +136,7 @@ def _where(c: TorchCall) -> Value:
 
 def _clamp(c: TorchCall) -> Value:
     """Either bound may be missing; where they cross the upper one wins."""
-    kind = c.out.dtype.compute
+    kind = DType.U8 if c.out.dtype is BOOL else c.out.dtype.compute
     low, high = (c.optional(name, kind) for name in ("min", "max"))
     return c.w.cast(composites_math.clip(c.w, c.value("self", kind), low, high), c.out.dtype)
 
@@ -241,7 +241,9 @@ _UNARY: Mapping[str, Callable[..., Value]] = {
 _BINARY: Mapping[str, Callable[..., Value]] = {
     "aten.atan2.default": mapped("atan2"),
     "aten.bitwise_left_shift.Tensor": _shift("shl"),
+    "aten.bitwise_left_shift.Tensor_Scalar": _shift("shl"),
     "aten.bitwise_right_shift.Tensor": _shift("shr"),
+    "aten.bitwise_right_shift.Tensor_Scalar": _shift("shr"),
     "aten.div.Scalar": mapped("div"),
     "aten.div.Tensor": mapped("div"),
     "aten.fmax.default": _ignoring_nan("max"),
@@ -277,6 +279,8 @@ TORCH_ELEMENTWISE: dict[str, TorchRule] = {
         for op in ("add", "sub")
         for kind in ("Tensor", "Scalar")
     },
+    # Promises about a tensor, which held when it was traced.
+    "aten._assert_tensor_metadata.default": lambda c: (None,),
     "aten._to_copy.default": _to_result_dtype,
     "aten.arange.start_step": _arange,
     "aten.bitwise_not.default": _unary(mapped("not")),
@@ -288,7 +292,6 @@ TORCH_ELEMENTWISE: dict[str, TorchRule] = {
     "aten.elu.default": _elu,
     "aten.empty.memory_format": _uninitialised,
     "aten.empty_strided.default": _uninitialised,
-    "aten.fill.Scalar": _full("value"),
     "aten.full.default": _full("fill_value"),
     "aten.full_like.default": _full("fill_value"),
     "aten.gelu.default": _gelu,

@@ -25,8 +25,8 @@ FxResult = Value | tuple[Value | None, ...] | None
 
 
 def decompositions() -> dict[Any, Any]:
-    """What torch rewrites by itself before rules are asked: the core table, norms and resampling;
-    attention and silu stay whole, since they have rules."""
+    """What torch rewrites by itself before rules are asked: the core table, norms and resampling.
+    Attention and what else our ops say better stays whole."""
     torch = torch_module()
     aten = torch.ops.aten
     decomp = torch._decomp
@@ -34,10 +34,14 @@ def decompositions() -> dict[Any, Any]:
     more = (
         aten.linalg_vector_norm, aten.upsample_bilinear2d, aten.upsample_bicubic2d,
         aten.upsample_linear1d, aten.upsample_trilinear3d, aten.grid_sampler_2d,
+        # Else what it normalises could not be computed again, once its statistics have moved on.
+        aten._native_batch_norm_legit_functional,
     )  # fmt: skip
     table.update(decomp.get_decompositions(more))
-    whole = (aten.silu, aten.scaled_dot_product_attention, aten.baddbmm,
-             aten._scaled_dot_product_flash_attention_for_cpu)  # fmt: skip
+    whole = (
+        aten._scaled_dot_product_flash_attention_for_cpu, aten.all, aten.baddbmm, aten.dot, aten.mv,
+        aten.roll, aten.scaled_dot_product_attention, aten.silu, aten.tril, aten.triu,
+    )  # fmt: skip
     for packet in whole:
         for overload in packet.overloads():
             table.pop(getattr(packet, overload), None)
@@ -71,7 +75,7 @@ def _parameters(target: Any) -> tuple[tuple[str, Any], ...]:
     )
 
 
-def _tensor_type(value: Any) -> TensorType:
+def tensor_type(value: Any) -> TensorType:
     """The type of a (fake) tensor; raises FrontendError for one that graphs do not have."""
     if str(value.layout) != "torch.strided":
         raise FrontendError(f"a tensor of layout {value.layout}")
@@ -82,7 +86,7 @@ def _tensor_type(value: Any) -> TensorType:
 
 
 def _known(value: Any) -> TorchTensor:
-    type_ = _tensor_type(value)
+    type_ = tensor_type(value)
     strides, offset = tuple(value.stride()), value.storage_offset()
     if not all(type(n) is int for n in (*strides, offset)):
         raise FrontendError(f"strides {list(strides)} are not static")
@@ -125,7 +129,7 @@ def _results(node: FxNode) -> tuple[TensorType | None, ...]:
     found = value if isinstance(value, list | tuple) else (value,)
     if any(each is not None and not _is_tensor(each) for each in found):
         raise FrontendError("a result is no tensor of a known size")
-    return tuple(None if each is None else _tensor_type(each) for each in found)
+    return tuple(None if each is None else tensor_type(each) for each in found)
 
 
 def _thawed(frozen: Any, values: Iterator[Value]) -> Any:
@@ -199,7 +203,7 @@ def fx_graph(
     w = GraphWriter()
     env: dict[FxNode, FxResult] = {}
     for k, node in enumerate(inputs):
-        type_ = _tensor_type(node.meta["val"])
+        type_ = tensor_type(node.meta["val"])
         env[node] = w.input(f"in{k}", type_.shape, type_.dtype)
     write_nodes(w, nodes, env, name)
     found = [_single(env, node) for node in outputs]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.torch_moves import axis_of
-from autofuse.frontends.torch_types import TorchCall, TorchRule
-from autofuse.graph import composites_order
+from autofuse.frontends.torch_types import TorchCall, TorchRule, number_as
+from autofuse.graph import composites_math, composites_order
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter, Shape, broadcast_shapes
 from autofuse.ops.dtypes import DType
+from autofuse.ops.reduction import highest, lowest
 
 I32 = DType.I32
 _LARGEST = 2**31
@@ -225,28 +226,72 @@ def _one_each(w: GraphWriter, op: str, x: Value, at: Value, updates: Value, axis
 
 
 _REDUCTIONS = {
-    "sum": "scatter_add", "prod": "scatter_mul", "amax": "scatter_max", "amin": "scatter_min",
+    "sum": "scatter_add", "mean": "scatter_add", "prod": "scatter_mul", "amax": "scatter_max",
+    "amin": "scatter_min",
 }  # fmt: skip
 
 
+def _neutral(op: str, dtype: DType) -> bool | int | float:
+    """What changes nothing when it is combined."""
+    if op in ("scatter_max", "scatter_min") and dtype is not DType.BOOL:
+        return (lowest if op == "scatter_max" else highest)(dtype).value
+    return number_as(op in ("scatter_mul", "scatter_min"), dtype)
+
+
 def _scatter_reduce(c: TorchCall) -> Value:
-    if not c["include_self"] or c["reduce"] not in _REDUCTIONS:
-        raise FrontendError("a mean, or what leaves the operand's own elements out")
-    found = _scatter(_REDUCTIONS[c["reduce"]], "src")(c)
-    assert isinstance(found, Value)
-    return found
+    """Without `include_self` the places that are written start anew; a mean divides by how many
+    elements came together."""
+    op, dtype = _REDUCTIONS[c["reduce"]], c.out.dtype
+    if not c["include_self"]:
+        emptied = replace(c, given={**c.given, "value": _neutral(op, dtype)})
+        c = replace(c, given={**c.given, "self": _scatter("scatter", "value")(emptied)})
+    total = _scatter(op, "src")(c)
+    assert isinstance(total, Value)
+    return _shared(c, total) if c["reduce"] == "mean" else total
+
+
+def _shared(c: TorchCall, total: Value) -> Value:
+    w, own = c.w, 1 if c["include_self"] else 0
+    start = w.full(own, c.out.shape, w.dtype(total))
+    counted = {**c.given, "self": start, "src": w.full(1, c.shape("src"), w.dtype(total))}
+    count = _scatter("scatter_add", "src")(replace(c, given=counted))
+    assert isinstance(count, Value)
+    count = w.map("max", count, 1)
+    if w.dtype(total).is_float:
+        return w.div(total, count)
+    return composites_math.floor_divide(w, total, count)
+
+
+def _masked_scatter(c: TorchCall) -> Value:
+    """The elements of `source` one after another where the mask holds."""
+    w, shape = c.w, c.out.shape
+    mask = w.spread(c.value("mask"), shape)
+    if 0 in (*shape, *c.shape("source")):
+        return c.value("self")
+    flat = w.reshape(w.cast(mask, I32), (-1,))
+    places = w.sub(w.op("cumsum", flat, axis=0), 1)
+    taken = w.op("gather", w.reshape(c.value("source"), (-1,)), places, axis=0)
+    return w.select(mask, w.reshape(taken, shape), c.value("self"))
+
+
+_BY_NAME = {"add": "scatter_add", "multiply": "scatter_mul"}
+
+
+def _scatter_named(source: str) -> TorchRule:
+    return lambda c: _scatter(_BY_NAME[c["reduce"]], source)(c)
 
 
 TORCH_INDEXING: dict[str, TorchRule] = {
-    "aten._unsafe_index.Tensor": _index,
-    "aten._unsafe_index_put.default": _index_put,
     "aten.embedding.default": _embedding,
     "aten.gather.default": _gather,
     "aten.index.Tensor": _index,
     "aten.index_put.default": _index_put,
     "aten.index_select.default": _index_select,
+    "aten.masked_scatter.default": _masked_scatter,
+    "aten.scatter.reduce": _scatter_named("src"),
     "aten.scatter.src": _scatter("scatter", "src"),
     "aten.scatter.value": _scatter("scatter", "value"),
+    "aten.scatter.value_reduce": _scatter_named("value"),
     "aten.scatter_add.default": _scatter("scatter_add", "src"),
     "aten.scatter_reduce.two": _scatter_reduce,
 }

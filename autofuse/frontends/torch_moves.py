@@ -36,16 +36,6 @@ def _permute(c: TorchCall) -> Value:
     return c.w.transpose(x, [axis_of(a, rank) for a in c["dims"]])
 
 
-def _transpose(c: TorchCall) -> Value:
-    x = c.value("self")
-    rank = len(c.w.shape(x))
-    order = list(range(rank))
-    if rank:
-        a, b = axis_of(c["dim0"], rank), axis_of(c["dim1"], rank)
-        order[a], order[b] = b, a
-    return c.w.transpose(x, order)
-
-
 def _expand(c: TorchCall) -> Value:
     return c.w.spread(c.value("self"), c.out.shape)
 
@@ -89,11 +79,6 @@ def _cat(c: TorchCall) -> Value:
     w, dtype, rank = c.w, c.out.dtype, len(c.out.shape)
     parts = [w.cast(v, dtype) for v in c["tensors"] if rank == 1 or w.shape(v) != (0,)]
     return w.concat(parts, axis_of(c["dim"], rank))
-
-
-def _stack(c: TorchCall) -> Value:
-    parts = [c.w.cast(v, c.out.dtype) for v in c["tensors"]]
-    return moves.stack(c.w, parts, axis_of(c["dim"], len(c.out.shape)))
 
 
 def _flip(c: TorchCall) -> Value:
@@ -244,13 +229,8 @@ def _inverse(order: Sequence[int]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
-_SAME: tuple[str, ...] = (
-    "alias", "clone", "contiguous", "detach", "lift_fresh", "lift_fresh_copy",
-)  # fmt: skip
-_RESHAPES: tuple[str, ...] = (
-    "_reshape_alias.default", "_unsafe_view.default", "reshape.default", "squeeze.default",
-    "squeeze.dim", "squeeze.dims", "unsqueeze.default", "view.default",
-)  # fmt: skip
+_SAME = ("alias", "clone", "lift_fresh_copy")
+_RESHAPES = ("squeeze.dims", "unsqueeze.default", "view.default")
 TORCH_MOVES: dict[str, TorchRule] = {
     **{f"aten.{name}.default": _same for name in _SAME},
     **{f"aten.{name}": _to_result_shape for name in _RESHAPES},
@@ -266,13 +246,7 @@ TORCH_MOVES: dict[str, TorchRule] = {
     "aten.select.int": _select,
     "aten.slice.Tensor": _slice,
     "aten.slice_scatter.default": _slice_scatter,
-    "aten.split.Tensor": _split,
     "aten.split_with_sizes.default": _split,
-    "aten.stack.default": _stack,
-    "aten.t.default": lambda c: c.w.transpose(
-        c.value("self"), tuple(reversed(range(len(c.out.shape))))
-    ),
-    "aten.transpose.int": _transpose,
     "aten.tril.default": _triangle(True),
     "aten.triu.default": _triangle(False),
     "aten.unfold.default": _unfold,

@@ -11,7 +11,7 @@ from autofuse.graph import composites
 from autofuse.graph import composites_attention as attention
 from autofuse.graph import composites_windows as windows
 from autofuse.graph.types import Value
-from autofuse.graph.writer import GraphWriter
+from autofuse.graph.writer import GraphWriter, Shape
 from autofuse.ops.convolution import conv_attrs
 
 
@@ -47,13 +47,21 @@ def _each(c: TorchCall, name: str, count: int) -> tuple[int, ...]:
     return found * count if len(found) == 1 else found
 
 
-def _conv_attrs(c: TorchCall, spatial: int) -> dict[str, Any]:
-    """The attributes of the convolution, or of the one that a transposed one is the gradient of."""
-    padding = _each(c, "padding", spatial)
+def _conv_attrs(c: TorchCall, image: Shape, kernel: Shape, made: Shape) -> dict[str, Any]:
+    """The attributes of a convolution of `image` that gives `made`: of the one asked for, or of the
+    one that a transposed one is the gradient of, whose last places no window may reach."""
+    spatial = len(image) - 2
+    low, stride, holes = (_each(c, k, spatial) for k in ("padding", "stride", "dilation"))
+    high = low
+    if c["transposed"]:
+        axes = zip(image[2:], kernel[2:], made[2:], low, stride, holes, strict=True)
+        high = tuple(
+            (count - 1) * step + (size - 1) * apart + 1 - extent - before
+            for extent, size, count, before, step, apart in axes
+        )
     return conv_attrs(
-        spatial, stride=_each(c, "stride", spatial), low=padding, high=padding,
-        rhs_dilation=_each(c, "dilation", spatial), groups=int(c["groups"]),
-    )  # fmt: skip
+        spatial, stride=stride, low=low, high=high, rhs_dilation=holes, groups=int(c["groups"])
+    )
 
 
 def _conv(w: GraphWriter, x: Value, kernel: Value, attrs: dict[str, Any]) -> Value:
@@ -65,11 +73,11 @@ def _convolution(c: TorchCall) -> Value:
     w, x, kernel = c.w, c.value("input"), c.value("weight")
     if len(w.shape(x)) < 3:
         raise FrontendError("a convolution needs spatial axes")
-    attrs = _conv_attrs(c, len(w.shape(x)) - 2)
     if c["transposed"]:
+        attrs = _conv_attrs(c, c.out.shape, w.shape(kernel), w.shape(x))
         found = windows.conv_input_grad(w, x, kernel, c.out.shape, attrs)
     else:
-        found = _conv(w, x, kernel, attrs)
+        found = _conv(w, x, kernel, _conv_attrs(c, w.shape(x), w.shape(kernel), c.out.shape))
     bias = c.optional("bias")
     if bias is None:
         return found
@@ -79,15 +87,14 @@ def _convolution(c: TorchCall) -> Value:
 def _convolution_backward(c: TorchCall) -> tuple[Value | None, ...]:
     w = c.w
     g, x, kernel = (c.value(name) for name in ("grad_output", "input", "weight"))
-    attrs = _conv_attrs(c, len(w.shape(x)) - 2)
+    image, made = (g, x) if c["transposed"] else (x, g)
+    attrs = _conv_attrs(c, w.shape(image), w.shape(kernel), w.shape(made))
     wanted = tuple(c["output_mask"])
     grads: list[Value | None] = [None, None, None]
-    if c["transposed"]:
-        grads[0] = _conv(w, g, kernel, attrs) if wanted[0] else None
-        image, made = g, x
-    else:
-        found = windows.conv_input_grad(w, g, kernel, w.shape(x), attrs) if wanted[0] else None
-        grads[0], image, made = found, x, g
+    if wanted[0] and c["transposed"]:
+        grads[0] = _conv(w, g, kernel, attrs)
+    elif wanted[0]:
+        grads[0] = windows.conv_input_grad(w, g, kernel, w.shape(x), attrs)
     if wanted[1]:
         grads[1] = windows.conv_kernel_grad(w, image, made, w.shape(kernel), attrs)
     if wanted[2]:
@@ -141,7 +148,6 @@ TORCH_PRODUCTS: dict[str, TorchRule] = {
     "aten.convolution.default": _convolution,
     "aten.convolution_backward.default": _convolution_backward,
     "aten.dot.default": _product("self", "tensor"),
-    "aten.matmul.default": _product("self", "other"),
     "aten.mm.default": _product("self", "mat2"),
     "aten.mv.default": _product("self", "vec"),
     "aten.scaled_dot_product_attention.default": _attention,

@@ -197,7 +197,6 @@ def _topk(c: TorchCall) -> tuple[Value, Value]:
 TORCH_REDUCTIONS: dict[str, TorchRule] = {
     **{f"aten.any{kind}": _truths("reduce_any") for kind in (".default", ".dim", ".dims")},
     **{f"aten.all{kind}": _truths("reduce_all") for kind in (".default", ".dim", ".dims")},
-    **{f"aten.sum{kind}": _reduce("reduce_sum") for kind in (".default", ".dim_IntList")},
     **{f"aten.prod{kind}": _reduce("reduce_prod") for kind in (".default", ".dim_int")},
     **{f"aten.mean{kind}": _mean for kind in (".default", ".dim")},
     **{f"aten.{op}.default": _running(op) for op in ("cumprod", "cumsum")},
@@ -215,6 +214,7 @@ TORCH_REDUCTIONS: dict[str, TorchRule] = {
     "aten.max.dim": _extreme_and_place("reduce_max", "argmax"),
     "aten.min.default": _extreme("reduce_min"),
     "aten.min.dim": _extreme_and_place("reduce_min", "argmin"),
+    "aten.sum.dim_IntList": _reduce("reduce_sum"),
     "aten.topk.default": _topk,
     "aten.var.correction": _var,
     "aten.var_mean.correction": _var_mean,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autofuse.frontends.torch_elementwise import TORCH_ELEMENTWISE
+from autofuse.frontends.torch_foreach import TORCH_FOREACH
 from autofuse.frontends.torch_indexing import TORCH_INDEXING
 from autofuse.frontends.torch_moves import TORCH_MOVES
 from autofuse.frontends.torch_norms import TORCH_NORMS
@@ -16,6 +17,7 @@ from autofuse.frontends.torch_windows import TORCH_WINDOWS
 # Random ops and dropout have no rule: they stay torch's, so that draws are those of eager.
 RULES: Mapping[str, TorchRule] = {
     **TORCH_ELEMENTWISE,
+    **TORCH_FOREACH,
     **TORCH_INDEXING,
     **TORCH_MOVES,
     **TORCH_NORMS,

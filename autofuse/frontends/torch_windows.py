@@ -11,6 +11,7 @@ from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.torch_types import TorchCall, TorchRule
 from autofuse.graph import composites
 from autofuse.graph import composites_windows as windows
+from autofuse.graph.composites import require_float
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter, Shape
 from autofuse.ops.dtypes import DType
@@ -69,7 +70,8 @@ def _max_pool_backward(c: TorchCall) -> Value:
 def _shares(c: TorchCall, v: Value, axes: Sequence[Sliding], padding: Sequence[int]) -> Value:
     """Values of windows over how many places torch counts in each: with the padding or without,
     never what hangs over it, or a number of the caller's."""
-    w, override = c.w, c.given.get("divisor_override")
+    w, override = c.w, c["divisor_override"]
+    require_float(w.dtype(v))
     if override is not None:
         return w.mul(v, 1.0 / int(override))
     for k, axis in enumerate(axes):
@@ -166,6 +168,49 @@ def _adaptive_backward(spatial: int) -> TorchRule:
     return rule
 
 
+# Resampling
+
+
+def _nearest(extent: int, count: int, scale: float | None) -> np.ndarray:
+    """[count, extent]: the one element that each place takes. Places are computed in f32, as torch
+    does."""
+    step = np.float32(1.0 / scale if scale else extent / count)
+    at = np.minimum((np.arange(count, dtype=np.float32) * step).astype(np.int64), extent - 1)
+    return np.eye(extent)[at]
+
+
+def _linear(extent: int, count: int, scale: float | None, corners: bool) -> np.ndarray:
+    """[count, extent]: the two elements around each place, weighted."""
+    places = np.arange(count)
+    if corners:
+        at = places * ((extent - 1) / (count - 1) if count > 1 else 0.0)
+    else:
+        step = 1.0 / scale if scale else extent / count
+        at = np.maximum((places + 0.5) * step - 0.5, 0.0)
+    low = np.minimum(at.astype(np.int64), extent - 1)
+    high = np.minimum(low + 1, extent - 1)
+    share = (at - low)[:, None]
+    matrix: np.ndarray = (1.0 - share) * np.eye(extent)[low] + share * np.eye(extent)[high]
+    return matrix
+
+
+def _upsample_backward(linear: bool) -> TorchRule:
+    """Each of the two axes is resampled by a matrix, so its gradient is by the transposed one."""
+
+    def rule(c: TorchCall) -> Value:
+        w, g = c.w, c.value("grad_output", c.out.dtype.compute)
+        for axis, name in ((2, "scales_h"), (3, "scales_w")):
+            extent, count, scale = c.out.shape[axis], w.shape(g)[axis], c[name]
+            if linear:
+                matrix = _linear(extent, count, scale, bool(c["align_corners"]))
+            else:
+                matrix = _nearest(extent, count, scale)
+            g = _along(w, g, axis, matrix.T)
+        return w.cast(g, c.out.dtype)
+
+    return rule
+
+
 TORCH_WINDOWS: dict[str, TorchRule] = {
     "aten._adaptive_avg_pool2d.default": _adaptive(2),
     "aten._adaptive_avg_pool2d_backward.default": _adaptive_backward(2),
@@ -178,4 +223,6 @@ TORCH_WINDOWS: dict[str, TorchRule] = {
     "aten.max_pool2d_with_indices.default": _max_pool(2),
     "aten.max_pool2d_with_indices_backward.default": _max_pool_backward,
     "aten.max_pool3d_with_indices.default": _max_pool(3),
+    "aten.upsample_bilinear2d_backward.default": _upsample_backward(True),
+    "aten.upsample_nearest2d_backward.default": _upsample_backward(False),
 }

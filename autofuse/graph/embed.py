@@ -17,7 +17,9 @@ def embedded(w: GraphWriter, graph: Graph, inputs: Sequence[Value]) -> tuple[Val
     if types != graph.input_types:
         wanted, given = (", ".join(map(str, t)) for t in (graph.input_types, types))
         raise GraphError(f"the graph takes {wanted or 'nothing'}, not {given or 'nothing'}")
-    made = {node: (value,) for node, value in zip(graph.inputs, inputs, strict=True)}
+    made: dict[int, tuple[Value, ...]] = {
+        node: (value,) for node, value in zip(graph.inputs, inputs, strict=True)
+    }
     for i, node in enumerate(graph.nodes):
         if i not in made:
             operands = (made[v.node][v.index] for v in node.inputs)

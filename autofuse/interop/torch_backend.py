@@ -18,7 +18,9 @@ from autofuse.frontends.torch_fx import decompositions, fx_graph, refusal
 from autofuse.interop.torch_call import Call, port_of
 from autofuse.interop.torch_islands import Island, cut, joined
 from autofuse.interop.torch_options import TorchOptions, options_of
+from autofuse.interop.torch_partition import partition
 from autofuse.interop.torch_plans import (
+    DEVICE,
     LOG,
     Piece,
     call_of,
@@ -30,9 +32,9 @@ from autofuse.interop.torch_plans import (
 from autofuse.interop.torch_report import GraphReport, IslandReport, left_reports
 
 if TYPE_CHECKING:
-    from torch.fx import GraphModule
+    from torch.fx import GraphModule, Node
 else:
-    GraphModule = Any
+    GraphModule = Node = Any
 
 # A program that is compiled for ever new sizes gets so many libraries, as many as PyTorch compiles
 # a function again; then PyTorch runs it.
@@ -57,7 +59,7 @@ def backend(
         fw_compiler=compiler.named("forward"),
         bw_compiler=compiler.named("backward"),
         inference_compiler=compiler.inference,
-        partition_fn=_partition(),
+        partition_fn=partition(chosen),
         decompositions=decompositions(),
     )(gm, inputs)
     return compiled
@@ -84,15 +86,17 @@ class TorchCompiler:
         self, gm: GraphModule, inputs: Sequence[Any], name: str, fixed: Mapping[str, Any]
     ) -> Callable[..., Any]:
         import torch
-        from functorch.compile import make_boxed_func
+        from torch._functorch.aot_autograd import make_boxed_func
 
-        if any(isinstance(given, torch.SymInt) for given in inputs):
-            return make_boxed_func(Sized(self, gm, name))
-        return make_boxed_func(self.static(gm, name, fixed))
+        is_sized = any(isinstance(given, torch.SymInt) for given in inputs)
+        function = Sized(self, gm, name) if is_sized else self.static(gm, name, fixed)
+        # AOTAutograd's convention, in which a call lets go of its arguments.
+        boxed: Callable[..., Any] = make_boxed_func(function)
+        return boxed
 
     def static(self, gm: GraphModule, name: str, fixed: Mapping[str, Any]) -> Callable[..., Any]:
         """The function of a graph of static sizes; `fixed` are constants by placeholder."""
-        found = cut(gm.graph, refusal)
+        found = cut(gm.graph, _refusal)
         left = [(one.op, one.reason) for one in found.left]
         pieces: dict[Island, Piece] = {}
         for island in found.islands:
@@ -113,9 +117,8 @@ class TorchCompiler:
                 told.append(report)
         nodes = sum(node.op == "call_function" for node in gm.graph.nodes)
         _tell(GraphReport(name, nodes, tuple(told), left_reports(left)))
-        if not calls:
-            return gm.forward
-        return joined(gm, found, calls, fixed).forward
+        made: Callable[..., Any] = joined(gm, found, calls, fixed).forward
+        return made
 
     def _plan(self, island: Island, piece: Piece, calls: dict[Island, Call]) -> IslandReport | str:
         """Adds the call of an island; a reason where there is none."""
@@ -203,11 +206,14 @@ def _parameters(gm: GraphModule, given: Sequence[Any]) -> dict[str, Any]:
     return {placeholders[k]: given[k].detach() for k in still}
 
 
-def _partition() -> Callable[..., Any]:
-    from functorch.compile import min_cut_rematerialization_partition
-
-    partition: Callable[..., Any] = min_cut_rematerialization_partition
-    return partition
+def _refusal(node: Node) -> str | None:
+    """Why a node cannot be in an island."""
+    value = node.meta.get("val")
+    tensors = value if isinstance(value, list | tuple) else (value,)
+    places = {each.device.type for each in tensors if hasattr(each, "device")}
+    if places - {DEVICE}:
+        return f"it is on {', '.join(sorted(places))}, and islands are on {DEVICE} so far"
+    return refusal(node)
 
 
 def _tell(report: GraphReport) -> None:

@@ -60,10 +60,11 @@ def array_of(tensor: Tensor, port: Port) -> np.ndarray:
     for axis in layout.repeated:
         tensor = tensor.narrow(axis, 0, 1)
     stored = tensor.detach().permute(layout.order).clone(memory_format=torch.contiguous_format)
-    if stored.dtype == torch.bfloat16:
-        return stored.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    array: np.ndarray = stored.numpy()
-    return array
+    if stored.dtype != torch.bfloat16:
+        array: np.ndarray = stored.numpy()
+        return array
+    words: np.ndarray = stored.view(torch.int16).numpy()
+    return words.view(ml_dtypes.bfloat16)
 
 
 def tensor_call(

@@ -16,10 +16,12 @@ MODES = ("default", MAX_AUTOTUNE)
 class TorchOptions:
     """Options by name: `budget_s`, seconds of tuning for one compiled graph in mode
     "max-autotune"; `freeze`, whether parameters are constants, prepared once, where no gradients
-    are taken; `db`, the tuning database."""
+    are taken; `max_memory`, the most bytes that a forward graph keeps for its backward graph beside
+    its inputs; `db`, the tuning database."""
 
     budget_s: float = 60.0
     freeze: bool = False
+    max_memory: int | None = None
     db: str | None = None
 
 
@@ -38,6 +40,9 @@ def options_of(mode: str | None, options: Mapping[str, Any] | None) -> tuple[boo
         raise AutofuseError(f"budget_s is a number of seconds, not {chosen.budget_s!r}")
     if not chosen.budget_s > 0:
         raise AutofuseError(f"budget_s must be positive, not {chosen.budget_s}")
+    limit = chosen.max_memory
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise AutofuseError(f"max_memory is a number of bytes, not {limit!r}")
     if not isinstance(chosen.freeze, bool):
         raise AutofuseError(f"freeze is True or False, not {chosen.freeze!r}")
     return mode == MAX_AUTOTUNE, chosen

@@ -49,7 +49,8 @@ def kept_values(graph: Graph, form: Form) -> tuple[Kept, ...]:
     straight, or at places that are not near the item's own."""
     shapes = {graph.type_of(v).shape for v in form.outputs}
     whole = len(shapes) == 1 and form.parallel in shapes and form.kind == "item"
-    plain = all(graph[n].spec.family in _PLAIN for n in form.nodes)
+    specs = [graph[n].spec for n in form.nodes]
+    plain = all(spec.family in _PLAIN and not spec.overwrites for spec in specs)
     if not whole or not plain or len(form.parallel) < 2 or form.items < _least(form):
         return ()
     wanted = _shifted(graph, form)
