@@ -10,9 +10,12 @@ from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
 from autofuse.kernel.lower import walked_tiles
 from autofuse.kernel.onednn import DnnlCall, dnnl_group
-from autofuse.ops.spec import Family
+from autofuse.kernel.passes.nest_lanes import LEAST_LANES
+from autofuse.kernel.thread_per_element import SHORT
+from autofuse.ops.spec import Family, Motion
 from autofuse.plan.binding import may_run_once
 from autofuse.plan.groups import reads
+from autofuse.plan.halo import kept_values, repeats_too_much
 from autofuse.plan.packing import packing_of
 from autofuse.plan.parameters import (
     BATCH_LANES,
@@ -22,6 +25,7 @@ from autofuse.plan.parameters import (
     DIAGONAL,
     GEMM,
     GENERATED,
+    HALO,
     ITEM,
     LINES,
     LOOP,
@@ -141,6 +145,8 @@ class CpuLaunchSpace:
                 return _threads(graph, group)
             if row is TILE:
                 return _tiles(graph, group, kind, made["threads"])
+            if row is HALO:
+                return _halo(graph, group)
             if row is LOOP_UNROLL:
                 return divisors(row.choices, loop_iterations(graph, group))
             if row is TRANSPOSE:
@@ -218,12 +224,29 @@ def _walks(graph: Graph, group: FusionGroup, kind: str) -> tuple[Setting, ...]:
 
 
 def _tiles(graph: Graph, group: FusionGroup, kind: str, threads: int) -> tuple[Setting, ...]:
-    """In a loop no tile is so large that a thread goes without work."""
+    """In a loop no tile is so large that a thread goes without work; elsewhere tiles are whole
+    rows where these are short: lanes may then walk one after another."""
     form = widest_form(graph, group)
     if kind != LOOP or form is None:
-        return LANE_TILES[kind]
+        last = form.parallel[-1] if form is not None and form.parallel else 1
+        whole = last if LEAST_LANES <= last < SHORT and _cuts(graph, group) else 1
+        return tuple(int(tile) // whole * whole for tile in LANE_TILES[kind])
     share = max(16, -(-form.items // threads))
     return tuple(dict.fromkeys(min(int(tile), share) for tile in LANE_TILES[kind]))
+
+
+def _halo(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
+    """Rows of tiles where values can be kept, first of all where each item would compute many."""
+    form = widest_form(graph, group)
+    if form is None or not kept_values(graph, form):
+        return ()
+    rows = tuple(row for row in HALO.choices if row)
+    return rows if repeats_too_much(graph, form) else (0, *rows)
+
+
+def _cuts(graph: Graph, group: FusionGroup) -> bool:
+    """Whether positions along some axis are shifted."""
+    return any(graph[n].spec.motion is Motion.CUT for n in group.nodes)
 
 
 def _work(graph: Graph, group: FusionGroup) -> float:

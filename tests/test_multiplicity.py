@@ -123,7 +123,7 @@ def test_a_fold_inside_an_item_reads_at_its_own_steps() -> None:
 
 @pytest.mark.parametrize("name", ["padded", "rolled"])
 def test_too_much_repetition_is_refused_by_name(name: str) -> None:
-    graph = chain(STEPS[name], SHAPES[3], 5)
+    graph = chain(STEPS[name], SHAPES[1], 9)  # a row has no rows around it to keep
     verdict = check_group(graph, computed(graph), graph.outputs)
     assert isinstance(verdict, Refusal) and verdict.rule == "recompute"
     assert "indices or more per item" in verdict.reason

@@ -8,16 +8,13 @@ from itertools import islice
 from autofuse.kernel.ir import Let, LoadVector, Stmt, Store, StoreVector, walk
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.positions import CASTS, simplified
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 
 I64 = DType.I64
 Range = tuple[int, int]
 # Parts of an index expression worth looking at as a whole.
 LARGEST_INDEX = 200
-_CASTS = {
-    DType.BOOL: (0, 1), DType.I8: (-128, 127), DType.U8: (0, 255), DType.U32: (0, 2**32 - 1),
-    DType.I32: (-(2**31), 2**31 - 1),
-}  # fmt: skip
 
 
 def rebuild(expr: Expr, values: Mapping[str, Expr]) -> Expr:
@@ -29,38 +26,8 @@ def rebuild(expr: Expr, values: Mapping[str, Expr]) -> Expr:
             return Load(buffer, rebuild(index, values), dtype)
         case Call(fn, args, dtype):
             new = tuple(rebuild(a, values) for a in args)
-            return _simplified(fn, new) if dtype is I64 else Call(fn, new, dtype)
+            return simplified(fn, new) if dtype is I64 else Call(fn, new, dtype)
     return expr
-
-
-def _simplified(fn: str, args: tuple[Expr, ...]) -> Expr:
-    plain = Call(fn, args, I64)
-    match fn, args:
-        case "add", (a, b):
-            return ix.iadd(a, b)
-        case "sub", (a, b):
-            return ix.isub(a, b)
-        case "mul", ((a, Lit(value=int(n))) | (Lit(value=int(n)), a)):
-            return ix.imul(a, n)
-        case "div" | "rem", (a, Lit(value=int(n))) if n > 0:
-            known = ix.bounds(a)
-            # Of data nothing is known, and a negative dividend is not an index.
-            if known is None or known[0] < 0:
-                return plain
-            return ix.idiv(a, n) if fn == "div" else ix.imod(a, n)
-        case "min" | "max", (a, b):
-            return _nearest(fn, a, b)
-    return plain
-
-
-def _nearest(fn: str, a: Expr, b: Expr) -> Expr:
-    first, second = ix.bounds(a), ix.bounds(b)
-    if first is not None and second is not None:
-        if first[1] <= second[0]:
-            return a if fn == "min" else b
-        if second[1] <= first[0]:
-            return b if fn == "min" else a
-    return Call(fn, (a, b), I64)
 
 
 def spelled_out(value: Expr, names: Mapping[str, Expr], own: Expr) -> Expr:
@@ -122,7 +89,7 @@ def value_range(expr: Expr, known: Mapping[str, Range]) -> Range | None:
         case Sym(name=name):
             return known.get(name)
         case Call(fn="cast", args=(source,)):
-            return _CASTS.get(source.dtype) if source.dtype is not I64 else None
+            return CASTS.get(source.dtype) if source.dtype is not I64 else None
         case Call(fn="select", args=(_, a, b)):
             ranges = value_range(a, known), value_range(b, known)
             return None if None in ranges else _hull(ranges)  # type: ignore[arg-type]  # none is None

@@ -7,6 +7,7 @@ from functools import lru_cache
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.block_per_row import BlockPerRow
 from autofuse.kernel.emit import Emitter
+from autofuse.kernel.halo_tiles import HaloTiles
 from autofuse.kernel.ir import Kernel, Param
 from autofuse.kernel.pack_panels import forms_of, input_params
 from autofuse.kernel.passes import run_passes
@@ -17,10 +18,11 @@ from autofuse.kernel.tile_parts import TileSettings
 from autofuse.kernel.tile_walk import walks
 from autofuse.kernel.values import Frame, Landing, memory
 from autofuse.plan.forms import Form
+from autofuse.plan.halo import kept_values, tile_rows
 from autofuse.plan.overwriting import extract as extract
 from autofuse.plan.overwriting import is_overwritten, windows_only
 from autofuse.plan.packing import PackedOperand, packed_operands, reads_beside
-from autofuse.plan.parameters import LOOP_UNROLL, MERGE, STAGE, TILE, WALK
+from autofuse.plan.parameters import HALO, LOOP_UNROLL, MERGE, STAGE, TILE, WALK
 from autofuse.plan.tiles import Tiles, tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
@@ -33,9 +35,9 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
     Parameters are the group's inputs `in0..` in order, panels that `lower_panels` packs (inputs
     that only those are made of are left out), then its outputs `out0..`. Inputs that lie where an
     output does are read there, and of that output only a window is written. Reads the launch
-    parameters TILE, LOOP_UNROLL, STAGE and MERGE; the others are left to passes and the printer as
-    facts. Raises LoweringError when the group is not a legal kernel, or a loop's iterations are no
-    multiple of `loop_unroll`, and LaunchSettingError."""
+    parameters TILE, HALO, LOOP_UNROLL, STAGE and MERGE; the others are left to passes and the
+    printer as facts. Raises LoweringError when the group is not a legal kernel, or a loop's
+    iterations are no multiple of `loop_unroll`, and LaunchSettingError."""
     left, windows = windows_only(group)
     verdict, emitter = forms_of(left), Emitter()
     operands = packed_operands(left, launch)
@@ -67,6 +69,10 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
         elif form.kind == "row":
             rows = BlockPerRow(left, form, emitter, frame, targets, merge=MERGE.of(launch))
             rows.emit(STAGE.of(launch))
+        elif rows_of_tile := 0 if windows else tile_rows(left, form, HALO.of(launch)):
+            # Where a window is written in place, what lies around a tile may be new already.
+            tiles_of_rows = HaloTiles(left, form, emitter, frame, targets)
+            tiles_of_rows.emit(kept_values(left, form), rows_of_tile)
         else:
             items = ThreadPerElement(left, form, emitter, frame, targets)
             items.emit(TILE.of(launch), LOOP_UNROLL.of(launch))

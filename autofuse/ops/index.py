@@ -137,6 +137,12 @@ def coefficients(expr: Expr, names: Sequence[str]) -> tuple[tuple[int, ...], Exp
     return tuple(factors.values()), _normal(_ordered(rest), constant)
 
 
+def parted(expr: Expr) -> tuple[Expr, int]:
+    """`expr` without the constant of its sum, and that constant."""
+    terms, constant = _affine(expr)
+    return _normal(terms, 0), constant
+
+
 def iclamp(a: Expr, low: int, high: int) -> Expr:
     """min(max(a, low), high), each side left out where bounds show that it never acts."""
     known = bounds(a)

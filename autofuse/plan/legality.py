@@ -21,6 +21,7 @@ from autofuse.plan.forms import (
     single_form,
 )
 from autofuse.plan.groups import host_loop, is_source, reads
+from autofuse.plan.halo import kept_values
 from autofuse.plan.multiplicity import MOST_REPEATED, index_counts, may_repeat
 from autofuse.plan.online import online_of
 from autofuse.plan.products import product_of
@@ -223,6 +224,8 @@ def _recompute_refusal(graph: Graph, form: Form) -> Refusal | None:
     found = index_counts(graph, form)
     if found.repeated <= MOST_REPEATED:
         return None
+    if kept_values(graph, form):
+        return None  # in tiles of rows each is computed once
     value, limit = found.worst, MOST_REPEATED
     return Refusal(
         "recompute",

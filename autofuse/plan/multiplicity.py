@@ -72,7 +72,7 @@ def index_counts(graph: Graph, form: Form, limit: int = MOST_REPEATED) -> Multip
 def may_repeat(graph: Graph, nodes: tuple[int, ...], limit: int = MOST_REPEATED) -> bool:
     """Whether a count could exceed `limit`, at one look: every op that moves an index at most
     doubles the indices at which what is before it is needed."""
-    moving = _moving(graph)
+    moving = moving_nodes(graph)
     if moving.isdisjoint(nodes):
         return False
     moved = sum(n in moving for n in nodes)
@@ -81,13 +81,13 @@ def may_repeat(graph: Graph, nodes: tuple[int, ...], limit: int = MOST_REPEATED)
 
 
 @lru_cache(maxsize=64)
-def _moving(graph: Graph) -> frozenset[int]:
+def moving_nodes(graph: Graph) -> frozenset[int]:
     """Nodes that read an operand at another index than their own, and loops that hold such nodes.
     Broadcasts and transpositions only permute what there is, which soon ends."""
     found: set[int] = set()
     for i, node in enumerate(graph.nodes):
         if node.spec.family is Family.CONTROL:
-            if _moving(graph.call(i)["body"]):
+            if moving_nodes(graph.call(i)["body"]):
                 found.add(i)
         elif node.spec.family in _SHIFTING and node.spec.axes is not None:
             maps = zip(node.inputs, node.spec.axes(graph.call(i)), strict=True)

@@ -123,6 +123,12 @@ TILE = LaunchParameter(
     "tile", int, (64, 128, 256, 512, 1024, 4096, 16384), 1024,
     "Items that one loop over lanes covers.", (ITEM, LOOP), least=1, spelled=True,
 )  # fmt: skip
+HALO = LaunchParameter(
+    "halo", int, (0, 32, 64, 16, 8), 0,
+    "Rows of a tile for which values that are read at shifted places are computed once and kept in "
+    "scratch, with those of rows around it (0: each item computes all that it needs).", (ITEM,),
+    least=0,
+)  # fmt: skip
 STAGE = LaunchParameter(
     "stage", bool, (True, False), True,
     "Rows that are expensive to compute are kept in scratch between passes, not computed again.",
@@ -225,6 +231,7 @@ C_LAUNCH = _table(
     STAGE,
     MERGE,
     TILE,
+    HALO,
     LOOP_UNROLL,
     STREAM,
     TRANSPOSE,

@@ -24,16 +24,19 @@ from autofuse.kernel.passes.join_rows import join_rows
 from autofuse.kernel.passes.keep_rows import keep_rows
 from autofuse.kernel.passes.lanes_inward import lanes_inward
 from autofuse.kernel.passes.narrow_indices import narrow_indices
+from autofuse.kernel.passes.nest_lanes import nest_lanes
 from autofuse.kernel.passes.peel_tails import peel_tails
 from autofuse.kernel.passes.private_rows import private_rows
 from autofuse.kernel.passes.scratch_params import scratch_params
 from autofuse.kernel.passes.short_indices import short_indices
+from autofuse.kernel.passes.split_lanes import split_lanes
 from autofuse.kernel.passes.split_rows import split_rows
 from autofuse.kernel.passes.stage_panels import stage_panels
 from autofuse.kernel.passes.stream_stores import stream_stores
 from autofuse.kernel.passes.transpose_blocks import transpose_blocks
 from autofuse.kernel.passes.transpose_tiles import transpose_tiles
 from autofuse.kernel.passes.transposed_copies import transposed_copies
+from autofuse.kernel.passes.unswitch_lanes import unswitch_lanes
 from autofuse.kernel.passes.verify import verify
 from autofuse.kernel.passes.warp_rows import warp_rows
 from autofuse.kernel.passes.widen_lanes import widen_lanes
@@ -44,6 +47,10 @@ C_PASSES: tuple[Pass, ...] = (
     transpose_blocks,
     lanes_inward,
     stream_stores,
+    nest_lanes,
+    split_lanes,
+    unswitch_lanes,
+    drop_dead,
     block_folds,
     transposed_copies,
 )
@@ -109,17 +116,20 @@ __all__ = [
     "keep_rows",
     "lanes_inward",
     "narrow_indices",
+    "nest_lanes",
     "peel_tails",
     "private_rows",
     "run_passes",
     "scratch_params",
     "short_indices",
+    "split_lanes",
     "split_rows",
     "stage_panels",
     "stream_stores",
     "transpose_blocks",
     "transpose_tiles",
     "transposed_copies",
+    "unswitch_lanes",
     "verify",
     "warp_rows",
     "widen_lanes",

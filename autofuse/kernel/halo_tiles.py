@@ -1,0 +1,96 @@
+"""Tiles of rows: what stencils read again is computed once for a tile and its halo, then read from
+scratch."""
+
+from __future__ import annotations
+
+import math
+
+from autofuse.graph.types import Graph, Value
+from autofuse.kernel.emit import Emitter, narrow, widen
+from autofuse.kernel.values import ElementSource, Frame
+from autofuse.ops import index as ix
+from autofuse.ops.dtypes import DType
+from autofuse.ops.scalar import Call, Expr, Load
+from autofuse.ops.spec import Index
+from autofuse.plan.forms import Form
+from autofuse.plan.halo import Kept
+
+
+class HaloTiles:
+    """Emits one segment whose grid iterations are tiles of rows. `targets` names the buffer of each
+    output."""
+
+    def __init__(
+        self, graph: Graph, form: Form, emitter: Emitter, frame: Frame, targets: dict[Value, str]
+    ) -> None:
+        self.graph, self.form, self.e, self.frame, self.targets = (
+            graph, form, emitter, frame, targets,
+        )  # fmt: skip
+        # What each array in scratch can hold, and the last value that is computed from it.
+        self.rooms: dict[str, tuple[DType, int, Value]] = {}
+        self.rows = form.parallel[0]
+        self.width = math.prod(form.parallel[1:])
+
+    def emit(self, kept: tuple[Kept, ...], size: int) -> None:
+        """Tiles of `size` rows (the last one may have fewer), `kept` values first."""
+        size = min(size, self.rows)
+        tiles = -(-self.rows // size)
+        block = self.e.open("b", tiles)
+        first = ix.imul(block, size)
+        for each in kept:
+            self._keep(each, first, size)
+        left = ix.isub(ix.lit(self.rows), first)
+        whole = self.rows % size == 0
+        extent = ix.lit(size) if whole else Call("min", (ix.lit(size), left), DType.I64)
+        step = self.e.open("k", size)
+        row = self.e.let_index(ix.iadd(first, step), "r", self.rows)
+        lane = self.e.open("l", self.width)
+        index = (row, *ix.delinearize(lane, self.form.parallel[1:]))
+        for value in self.form.outputs:
+            own = self.graph.type_of(value)
+            element = narrow(self.frame.pull(value, index), own.dtype)
+            self.e.store(self.targets[value], ix.linearize(index, own.shape), element)
+        self.e.close("lane", lane, ix.lit(self.width))
+        self.e.close("serial", step, extent)
+        self.e.close("grid", block, ix.lit(tiles))
+
+    def _keep(self, kept: Kept, first: Expr, size: int) -> None:
+        """Rows of a value, those around the tile too, into scratch."""
+        own = self.graph.type_of(kept.value)
+        width = math.prod(own.shape[1:])
+        count = min(size + kept.before + kept.behind, self.rows)
+        name = self._room(kept, own.dtype, count * width)
+        step = self.e.open("k", count)
+        around = ix.iadd(ix.iadd(first, step), ix.lit(self.rows - kept.before))
+        row = self.e.let_index(ix.imod(around, self.rows), "r", self.rows)
+        lane = self.e.open("l", width)
+        index = (row, *ix.delinearize(lane, own.shape[1:]))
+        element = narrow(self.frame.pull(kept.value, index), own.dtype)
+        self.e.store(name, ix.iadd(ix.imul(step, width), lane), element)
+        self.e.close("lane", lane, ix.lit(width))
+        self.e.close("serial", step, ix.lit(count))
+        origin = ix.isub(first, ix.lit(kept.before))
+        self.frame.sources[kept.value] = self._scratch(kept.value, name, origin, count)
+
+    def _room(self, kept: Kept, dtype: DType, size: int) -> str:
+        """Scratch that nobody reads any more, or new scratch."""
+        for name, (known, room, last) in self.rooms.items():
+            if known is dtype and room >= size and last < kept.value:
+                self.rooms[name] = dtype, room, kept.last
+                return name
+        name = self.e.local(dtype, size, "tile")
+        self.rooms[name] = dtype, size, kept.last
+        return name
+
+    def _scratch(self, value: Value, name: str, origin: Expr, count: int) -> ElementSource:
+        """Elements of a kept value at indices of the whole array."""
+        own = self.graph.type_of(value)
+
+        def read(index: Index) -> Expr:
+            around = ix.iadd(ix.isub(index[0], origin), ix.lit(self.rows))
+            # Rows that no select chooses may be anywhere.
+            place = ix.iclamp(ix.imod(around, self.rows), 0, count - 1)
+            at = ix.linearize((self.e.name_index(place, count), *index[1:]), own.shape)
+            return widen(Load(name, at, own.dtype))
+
+        return read

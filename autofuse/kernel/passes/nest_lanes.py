@@ -1,0 +1,76 @@
+"""nest_lanes: lanes over several short rows become lanes of one row after another.
+
+Before: lane l < 1024 {out[l] = x[l / 16 * 20 + l % 16]}
+After:  serial s < 64 {lane c < 16 {out[s * 16 + c] = x[s * 20 + c]}}
+A vector that would span rows gathers its elements; one of a short row loads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from autofuse.kernel.indices import is_multiple
+from autofuse.kernel.ir import Kernel, Loop, Stmt, Var, statements, walk
+from autofuse.kernel.spelling import Spelling, indices_of
+from autofuse.ops import index as ix
+from autofuse.ops.dtypes import DType
+from autofuse.ops.scalar import Call, Expr, Lit, Sym
+
+# Rows shorter than this have too few lanes for a vector.
+LEAST_LANES = 8
+
+
+def nest_lanes(kernel: Kernel) -> Kernel:
+    """Rewrite lane loops of whole rows whose loads depend on quotients of the lane's number."""
+    registers = {s.sym.name for s in statements(kernel.body) if isinstance(s, Var)}
+    return replace(kernel, body=_block(kernel.body, Spelling(registers)))
+
+
+def _block(body: tuple[Stmt, ...], around: Spelling) -> tuple[Stmt, ...]:
+    known = around.inner()
+    done: list[Stmt] = []
+    for stmt in body:
+        if not isinstance(stmt, Loop):
+            known.note_around(stmt)
+            done.append(stmt)
+        elif stmt.kind == "lane":
+            done.append(_nested(stmt, known))
+        else:
+            done.append(replace(stmt, body=_block(stmt.body, known)))
+    return tuple(done)
+
+
+def _nested(lane: Loop, known: Spelling) -> Loop:
+    """The lanes row by row, where there are rows."""
+    if lane.folds or any(isinstance(s, Loop) for s in lane.body):
+        return lane
+    rows = [n for n in _divisors(lane, known) if is_multiple(lane.extent, n)]
+    if not rows or min(rows) < LEAST_LANES or min(rows) == lane.var.extent:
+        return lane
+    width = min(rows)
+    row = Sym(f"{lane.var.name}_r", DType.I64, (lane.var.extent or 0) // width)
+    own = Sym(f"{lane.var.name}_c", DType.I64, width)
+    inner = known.inner()
+    inner.values[lane.var.name] = ix.iadd(ix.imul(row, width), own)
+    inside = replace(lane, var=own, extent=ix.lit(width), body=inner.rewritten(lane.body))
+    return Loop("serial", row, ix.idiv(lane.extent, width), (inside,))
+
+
+def _divisors(lane: Loop, known: Spelling) -> Iterator[int]:
+    """By what positions are divided to load, as far as lanes start at multiples of it."""
+    inner = known.inner()
+    for stmt in lane.body:
+        for index in map(inner.settled, indices_of(stmt)):
+            for e in walk(index):
+                match e:
+                    case Call(fn="rem", args=(a, Lit(value=int(n))), dtype=DType.I64):
+                        if _starts_rows(a, lane.var, n):
+                            yield n
+        inner.note(stmt)
+
+
+def _starts_rows(dividend: Expr, var: Sym, width: int) -> bool:
+    """Lane 0 is the first of a row."""
+    found = ix.coefficients(dividend, (var.name,))
+    return found is not None and found[0] == (1,) and is_multiple(found[1], width)

@@ -1,0 +1,101 @@
+"""unswitch_lanes: lanes that all choose alike do so before they start.
+
+Before: lane l {out[l] = r < 1 ? 0 : x[l] + y[l]}
+After:  when r >= 1 {lane l {out[l] = x[l] + y[l]}}; when r < 1 {lane l {out[l] = 0}}
+Loop unswitching (LLVM's SimpleLoopUnswitch), on what most conditions are together: the inner rows
+of an array have a loop without its borders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from autofuse.kernel.indices import mentions
+from autofuse.kernel.ir import Kernel, Loop, Stmt, Var, expressions, statements, walk
+from autofuse.kernel.passes.lanes_inward import varying_names
+from autofuse.kernel.spelling import Spelling
+from autofuse.ops import index as ix
+from autofuse.ops.dtypes import DType
+from autofuse.ops.positions import mostly
+from autofuse.ops.scalar import COMPARISONS, Call, Expr, Lit, Sym
+
+BOOL, I64 = DType.BOOL, DType.I64
+# Of whole numbers.
+_CONTRARY = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
+# Shorter loops gain too little, larger bodies are not printed twice.
+LEAST_LANES, MOST_STATEMENTS, MOST_CONDITIONS = 8, 400, 32
+
+
+def unswitch_lanes(kernel: Kernel) -> Kernel:
+    """Two versions of each lane loop that selects by conditions that no lane changes."""
+    registers = {s.sym.name for s in statements(kernel.body) if isinstance(s, Var)}
+    return replace(kernel, body=_block(kernel.body, Spelling(registers)))
+
+
+def _block(body: tuple[Stmt, ...], around: Spelling) -> tuple[Stmt, ...]:
+    known = around.inner()
+    done: list[Stmt] = []
+    for stmt in body:
+        if not isinstance(stmt, Loop):
+            known.note_around(stmt)
+            done.append(stmt)
+        elif stmt.kind == "lane":
+            done.extend(_versions(stmt, known))
+        else:
+            done.append(replace(stmt, body=_block(stmt.body, known)))
+    return tuple(done)
+
+
+def _versions(lane: Loop, known: Spelling) -> list[Stmt]:
+    if (lane.var.extent or 0) < LEAST_LANES or len(lane.body) > MOST_STATEMENTS:
+        return [lane]
+    if any(isinstance(s, Loop) for s in lane.body):
+        return [lane]
+    facts = dict(_usual(lane, known))
+    if not 0 < len(facts) <= MOST_CONDITIONS:
+        return [lane]
+    usual: Expr = Lit(True, BOOL)
+    for condition, value in facts.items():
+        usual = ix.iand(usual, condition if value.value else _contrary(condition))
+    # Of a single condition the other version knows the contrary, of several nothing.
+    contrary = {c: Lit(not v.value, BOOL) for c, v in facts.items()} if len(facts) == 1 else {}
+    return [
+        _when(f"{lane.var.name}_u", usual, _with(lane, known, facts)),
+        _when(f"{lane.var.name}_v", _contrary(usual), _with(lane, known, contrary)),
+    ]
+
+
+def _contrary(condition: Expr) -> Expr:
+    if isinstance(condition, Call) and condition.fn in _CONTRARY:
+        return Call(_CONTRARY[condition.fn], condition.args, BOOL)
+    return Call("not", (condition,), BOOL)
+
+
+def _when(name: str, condition: Expr, lane: Loop) -> Loop:
+    return Loop("when", Sym(name, I64, 1), condition, (lane,))
+
+
+def _with(lane: Loop, known: Spelling, facts: dict[Expr, Lit]) -> Loop:
+    return replace(lane, body=known.inner(facts).rewritten(lane.body)) if facts else lane
+
+
+def _usual(lane: Loop, known: Spelling) -> Iterator[tuple[Expr, Lit]]:
+    """The conditions, the same for all lanes, by which numbers are selected, and what they are
+    mostly."""
+    varying, inner = varying_names(lane), known.inner()
+    for stmt in lane.body:
+        for condition in _conditions(expressions(stmt)):
+            for e in walk(inner.settled(condition)):
+                if isinstance(e, Call) and e.fn in COMPARISONS and not mentions(e, varying):
+                    value = mostly(e.fn, *e.args)
+                    if value is not None:
+                        yield e, Lit(value, BOOL)
+        inner.note(stmt)
+
+
+def _conditions(exprs: Iterable[Expr]) -> Iterator[Expr]:
+    for expr in exprs:
+        for e in walk(expr):
+            if isinstance(e, Call) and e.fn == "select" and e.dtype is not I64:
+                yield e.args[0]

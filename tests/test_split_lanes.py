@@ -1,0 +1,182 @@
+"""Lanes cut where positions are clamped, and conditions of whole rows asked before: as text, and
+by what kernels compute before and after."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import numpy as np
+import pytest
+from batching import Case, failures
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_eval import run
+from stencils import STEPS, chain
+from unrolled_plans import fused
+
+import autofuse
+from autofuse import spec, xp
+from autofuse.graph.canonical import canonical
+from autofuse.graph.types import Graph
+from autofuse.kernel.ir import Kernel, Loop, statements
+from autofuse.kernel.lower import lower
+from autofuse.kernel.passes import drop_dead, nest_lanes, split_lanes, unswitch_lanes, verify
+from autofuse.ops import index as ix
+from autofuse.ops.dtypes import DType
+from autofuse.ops.positions import as_index
+from autofuse.ops.scalar import Call, Lit, Sym
+from autofuse.plan.types import Candidate, LaunchConfig
+
+
+def passed(kernel: Kernel) -> Kernel:
+    for step in (nest_lanes, split_lanes, unswitch_lanes, drop_dead):
+        kernel = verify(step(kernel))
+    return kernel
+
+
+def lowered(graph: Graph, tile: int = 1024) -> Kernel:
+    return lower(graph, LaunchConfig.of(tile=tile))
+
+
+def traced(fn: Any, *shape: int) -> Graph:
+    return canonical(autofuse.trace(lambda x: {"y": fn(x)}, spec(shape)))
+
+
+def body(kernel: Kernel) -> str:
+    return textwrap.dedent("\n".join(str(kernel).splitlines()[2:]))
+
+
+def text(expected: str) -> str:
+    return textwrap.dedent(expected).strip("\n")
+
+
+def test_the_borders_of_a_padded_row_are_loops_of_their_own() -> None:
+    graph = traced(lambda x: xp.pad(x, [(1, 2)]), 97)
+    assert "max(" in str(lowered(graph))
+    assert body(passed(lowered(graph))) == text("""
+        lane l0_0 < 1:i64
+          let v1: f32 = 0.0:f32
+          out0[0:i64] = v1
+        lane l0_1 < 97:i64
+          let v0: f32 = in0[l0_1]
+          let v1: f32 = v0
+          out0[add(l0_1, 1:i64)] = v1
+        lane l0_2 < 2:i64
+          let v1: f32 = 0.0:f32
+          out0[add(l0_2, 98:i64)] = v1
+    """)
+
+
+def test_a_tile_of_a_longer_row_has_some_of_each_part() -> None:
+    graph = traced(lambda x: xp.pad(x, [(1, 2)]), 97)
+    kernel = passed(lowered(graph, tile=32))
+    lanes = [s for s in statements(kernel.body) if isinstance(s, Loop) and s.kind == "lane"]
+    assert len(lanes) == 3 and "max(sub" not in str(lanes[1].body)
+    assert "in0[add(mul(b0, 32:i64), " not in str(kernel)
+
+
+def test_rows_inside_have_a_loop_without_the_conditions_of_the_border() -> None:
+    kernel = passed(lowered(traced(lambda x: xp.pad(x, [(1, 1), (0, 0)]), 10, 40)))
+    first, second = body(kernel).split("when ")[1:]
+    assert first.startswith("and(") and "lt(0:i64, r0)" in first and "lt(r0, 11:i64)" in first
+    assert "select" not in first
+    assert second.startswith("not(") and "select" in second
+
+
+def test_of_one_condition_both_rows_are_free() -> None:
+    joined = traced(lambda x: xp.concat([x, xp.exp(x)], axis=0), 10, 40)
+    first, second = body(passed(lowered(joined))).split("when ")[1:]
+    assert "select" not in first + second
+    assert ("exp(" in first) != ("exp(" in second)
+
+
+@pytest.mark.parametrize("fn", [xp.exp, lambda x: x[:, ::-1], lambda x: xp.permute_dims(x, (1, 0))])
+def test_straight_loops_are_left_alone(fn: Any) -> None:
+    kernel = lowered(traced(fn, 40, 50))
+    assert split_lanes(kernel) == kernel == unswitch_lanes(kernel)
+
+
+def test_short_rows_are_walked_one_after_another() -> None:
+    graph = traced(lambda x: x + xp.pad(x, [(0, 0), (1, 1)])[:, 2:], 96, 20)
+    kernel = passed(lowered(graph, tile=480))
+    assert "serial l0_r < 24:i64" in str(kernel) and "lane l0_c_0 < 19:i64" in str(kernel)
+    assert "div(" not in str(kernel) and "rem(" not in str(kernel)
+    ragged = lowered(graph, tile=490)
+    assert nest_lanes(ragged) == ragged
+
+
+def test_numbers_beyond_their_type_are_no_positions() -> None:
+    i = Call("cast", (Sym("i", DType.I64, 200),), DType.I8)
+    assert as_index(i) is None
+    narrow = Call("cast", (Sym("i", DType.I64, 100),), DType.I8)
+    assert as_index(narrow) == Sym("i", DType.I64, 100)
+    assert as_index(Call("add", (narrow, Lit(50, DType.I8)), DType.I8)) is None
+    assert as_index(Call("add", (narrow, Lit(-3, DType.I8)), DType.I8)) == ix.isub(
+        Sym("i", DType.I64, 100), ix.lit(3)
+    )
+
+
+@st.composite
+def shifted(draw: st.DrawFn, x: Any) -> Any:
+    """An array of any shape made of another one's elements, moved along one axis."""
+    axis, by = draw(st.integers(0, x.ndim - 1)), draw(st.integers(1, 3))
+    extent = x.shape[axis]
+    at = (slice(None),) * axis
+    match draw(st.sampled_from(("pad", "roll", "edge", "mask", "slice", "wrap"))):
+        case "pad":
+            widths = [(by, draw(st.integers(0, 2))) if a == axis else (0, 0) for a in range(x.ndim)]
+            return xp.pad(x, widths, constant_values=draw(st.sampled_from((0.0, 1.5))))
+        case "roll":
+            return xp.concat([x[(*at, slice(-by, None))], x[(*at, slice(0, -by))]], axis=axis)
+        case "edge":
+            far = xp.clip(xp.arange(extent, dtype="int32") - by, 0, extent - 1)
+            return xp.take(x, far, axis=axis)
+        case "wrap":
+            far = (xp.arange(extent, dtype="int32") + by) % extent
+            return xp.take(x, far, axis=axis)
+        case "mask":
+            place = xp.reshape(
+                xp.arange(extent, dtype="int32"),
+                tuple(extent if a == axis else 1 for a in range(x.ndim)),
+            )
+            return xp.where((place >= by) & (place < extent - 1), x * 2.0, xp.flip(x, axis=axis))
+    return x[(*at, slice(by, None))] if extent > 6 else x
+
+
+@st.composite
+def stencils(draw: st.DrawFn) -> Graph:
+    """A chain of shifted arrays, added to where they came from if that has their shape."""
+    shape = draw(st.lists(st.integers(4, 24), min_size=1, max_size=3).map(tuple))
+    moves = draw(st.integers(1, 3))
+
+    def fn(x: Any) -> Any:
+        for _ in range(moves):
+            y = draw(shifted(x))
+            x = y + x if y.shape == x.shape else y * 0.5
+        return x
+
+    return traced(fn, *shape)
+
+
+@given(stencils(), st.sampled_from((8, 33, 1024)))
+@settings(max_examples=30, deadline=None)
+def test_random_stencils_compute_what_they_did(graph: Graph, tile: int) -> None:
+    kernel = lowered(graph, tile)
+    rng = np.random.default_rng(0)
+    inputs = [rng.random(t.shape, np.float32) for t in graph.input_types]
+    want, found = run(kernel, inputs), run(passed(kernel), inputs)
+    for a, b in zip(want, found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_chains_of_stencils_are_right_in_c(name: str) -> None:
+    graphs = [chain(STEPS[name], shape, 2) for shape in ((300,), (19, 33), (9, 10, 16))]
+    launches = [LaunchConfig.of(tile=tile) for tile in (64, 1024)]
+    cases = [
+        Case(g, Candidate(fused(g), (launch,)), g.output_names[0])
+        for g in graphs
+        for launch in launches
+    ]
+    assert failures(cases) == []
