@@ -1,10 +1,10 @@
-"""Whether lower bounds are ones: kernels of random plans of random graphs, timed inside their plans,
-against what their bounds say they take at least."""
+"""Whether lower bounds are ones: kernels of random plans of random graphs, timed inside their
+plans, against what their bounds say they take at least."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autofuse.cost.bounds import Calibration, group_bound_us
@@ -13,8 +13,10 @@ from autofuse.graph.types import Graph
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
 from autofuse.measure.workload import Workload
-from autofuse.plan.types import Candidate
+from autofuse.plan.parameters import THREADS
+from autofuse.plan.types import Candidate, LaunchConfig
 from autofuse.tuning.evaluate import build
+from autofuse.tuning.plans import fused_candidate
 
 # Many short samples: the least of them is what the kernel takes when nothing disturbs it.
 SAMPLING = Sampling("warm", warmup_s=0.002, minimum=60, maximum=60, noise=0.0, wall_s=0.5)
@@ -27,10 +29,10 @@ LEAST_US = 1.0
 
 @dataclass(frozen=True, slots=True)
 class BoundRow:
-    """One kernel: group `group` of the plan made from `seed`, its bound and its least and median
-    time in microseconds."""
+    """One kernel: group `group` of the plan called `plan`, its bound and its least and median time
+    in microseconds."""
 
-    seed: int
+    plan: str
     group: int
     bound_us: float
     least_us: float
@@ -52,7 +54,7 @@ def check_bounds(
     built or run is left out."""
     rows: list[BoundRow] = []
     for seed in seeds:
-        for row in timed_groups(seed, *make(seed), peaks):
+        for row in timed_groups(f"seed {seed}", *make(seed), peaks):
             rows.append(row)
             tell(row)
         if len(rows) >= groups:
@@ -61,7 +63,7 @@ def check_bounds(
 
 
 def timed_groups(
-    seed: int, graph: Graph, candidate: Candidate, peaks: Calibration
+    plan: str, graph: Graph, candidate: Candidate, peaks: Calibration
 ) -> Iterator[BoundRow]:
     """The kernels of one plan, those that take long enough to be told."""
     kind = timed_device("cpu")
@@ -69,12 +71,24 @@ def timed_groups(
     if built.artifact is None:
         return
     groups = candidate.plan.groups
-    with Worker(Workload(graph, seed), hardware=kind.timer) as worker:
+    with Worker(Workload(graph), hardware=kind.timer) as worker:
         found = worker.profile(built.artifact, len(groups), SAMPLING, LIMIT_S)
     for k, timing in enumerate(found.groups):
         if timing.min_us >= LEAST_US:
             bound = group_bound_us(graph, groups[k], peaks)
-            yield BoundRow(seed, k, bound, timing.min_us, timing.median_us)
+            yield BoundRow(plan, k, bound, timing.min_us, timing.median_us)
+
+
+def by_one_thread(graph: Graph) -> Candidate:
+    """Whatever is legal merged, each kernel run by one thread, which disturbs times least."""
+    found = fused_candidate(graph, timed_device("cpu").space)
+    bodies = tuple(tuple(map(_alone, launches)) for launches in found.bodies)
+    return replace(found, launches=tuple(map(_alone, found.launches)), bodies=bodies)
+
+
+def _alone(launch: LaunchConfig) -> LaunchConfig:
+    settings = dict(launch.settings)
+    return LaunchConfig(tuple((k, 1 if k == THREADS.name else v) for k, v in settings.items()))
 
 
 def summary(rows: Sequence[BoundRow]) -> dict[str, Any]:

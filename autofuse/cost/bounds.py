@@ -89,11 +89,23 @@ class Calibration:
         )
         if not self.scalar:
             return max(products, work.cheap / self.cheap, work.special / self.special) / 1e3
-        busy = busy_ns(work.calls, least_ns(self.scalar))
-        others = max(work.special - work.called_special, 0.0) / self.special
-        plain = max(work.cheap - work.called_cheap, 0.0) / self.cheap
+        plain, others, busy = self._busy_ns(work)
         arithmetic = max(products, plain) + others + busy[ARITHMETIC]
         return max(arithmetic, busy[DIVISION], busy[INTEGER]) / 1e3
+
+    def added_us(self, work: Work) -> float:
+        """Microseconds of all but products, one unit after the other."""
+        plain, others, busy = self._busy_ns(work)
+        return (plain + others + math.fsum(busy.values())) / 1e3
+
+    def _busy_ns(self, work: Work) -> tuple[float, float, Mapping[str, float]]:
+        """Nanoseconds of plain arithmetic, of special functions without a time of their own, and of
+        each unit of those that have one."""
+        if not self.scalar:
+            return work.cheap / self.cheap, work.special / self.special, {}
+        others = max(work.special - work.called_special, 0.0) / self.special
+        plain = max(work.cheap - work.called_cheap, 0.0) / self.cheap
+        return plain, others, busy_ns(work.calls, least_ns(self.scalar))
 
     def to_mapping(self) -> dict[str, float]:
         """Plain numbers by name, as the tuning database keeps them."""

@@ -26,13 +26,11 @@ ARITHMETIC, DIVISION, INTEGER = "arithmetic", "division", "integer"
 def call_name(call: Call) -> str:
     """The name under which a call is measured; "" for one that counts as plain arithmetic."""
     operand, fn = call.args[-1].dtype, call.fn
-    if fn in LIBM or (fn in ("sqrt", "rem") and operand in FLOATS):
-        return f"{fn}.{operand}"
-    if (fn == "div" and operand in (*FLOATS, *WHOLE)) or (fn in ("mul", "mulhi") and operand in WHOLE):
-        return f"{fn}.{operand}"
-    if fn == "cast" and {operand, call.dtype} <= {*FLOATS, *WHOLE}:
-        return f"{fn}.{operand}.{call.dtype}"
-    return ""
+    if fn == "cast":
+        told = {operand, call.dtype} <= {*FLOATS, *WHOLE}
+        return f"{fn}.{operand}.{call.dtype}" if told else ""
+    slow = {*LIBM, "sqrt", "rem", "div"} if operand in FLOATS else {"div", "mul", "mulhi"}
+    return f"{fn}.{operand}" if fn in slow and operand in (*FLOATS, *WHOLE) else ""
 
 
 def unit_of(name: str) -> str:
@@ -54,9 +52,7 @@ def least_ns(scalar: tuple[tuple[str, float], ...]) -> dict[str, float]:
     return found
 
 
-def busy_ns(
-    calls: Iterable[tuple[str, float]], known: Mapping[str, float]
-) -> dict[str, float]:
+def busy_ns(calls: Iterable[tuple[str, float]], known: Mapping[str, float]) -> dict[str, float]:
     """Nanoseconds that each unit is busy with so many calls of each name, those that are known."""
     busy = {ARITHMETIC: 0.0, DIVISION: 0.0, INTEGER: 0.0}
     for name, count in calls:

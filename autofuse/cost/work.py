@@ -17,7 +17,7 @@ from autofuse.cost.scalar_calls import NO_CALLS, NodeCalls, calls_of
 from autofuse.graph.settled import settled
 from autofuse.graph.types import Graph, Value
 from autofuse.ops import needs
-from autofuse.ops.spec import Family
+from autofuse.ops.spec import Family, Motion
 from autofuse.ops.types import OpCall
 from autofuse.plan.groups import is_inline, is_source
 
@@ -39,21 +39,21 @@ class Work:
     narrow: float = 0.0
     called_cheap: float = 0.0
     called_special: float = 0.0
-    calls: tuple[tuple[str, float], ...] = ()
+    calls: tuple[tuple[str, float], ...] = field(default=(), kw_only=True)
 
     def __add__(self, other: Work) -> Work:
         totals = (a + b for a, b in zip(_parts(self), _parts(other), strict=True))
         if not (self.calls and other.calls):
-            return Work(*totals, self.calls or other.calls)
+            return Work(*totals, calls=self.calls or other.calls)
         counts = Counter(dict(self.calls))
         counts.update(dict(other.calls))
-        return Work(*totals, tuple(sorted(counts.items())))
+        return Work(*totals, calls=tuple(sorted(counts.items())))
 
     def computing(self, times: float) -> Work:
         """The arithmetic alone, `times` over."""
         _, *counts = _parts(self)
         calls = tuple((name, count * times) for name, count in self.calls)
-        return Work(0.0, *(count * times for count in counts), calls)
+        return Work(0.0, *(count * times for count in counts), calls=calls)
 
     @property
     def products(self) -> float:
@@ -88,8 +88,9 @@ class _Facts:
     `kind` is a class of `Work`, or "" where nothing is computed; `each`: as many
     elements of every operand are needed as are made, else `needed` keeps what is, by elements made;
     `along`: the output axes along which results differ, each with the operand axis it follows, or
-    None where nothing is known to repeat; `calls` are those of one element, and `merged` says that
-    a compiler may make one division of this one and another.
+    None where nothing is known to repeat; `cuts`: what repeats in the operands does so in pieces of
+    the result (compilers split loops there, -fsplit-loops); `calls` are those of one element, and
+    `merged` says that a compiler may make one division of this one and another.
     """
 
     call: OpCall
@@ -102,6 +103,7 @@ class _Facts:
     kind: str
     each: bool
     along: Mapping[int, int | None] | None
+    cuts: bool
     calls: NodeCalls = NO_CALLS
     merged: bool = False
     needed: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -141,6 +143,7 @@ class _Table:
             kind,
             n.spec.least_needed is needs.each,
             _along(self.graph, node),
+            n.spec.motion is Motion.CUT,
             self.calls[node],
             node in self.merged,
         )
@@ -342,11 +345,11 @@ def _varies(facts: _Facts, node: int, known: dict[int, frozenset[int]]) -> froze
     if facts.along is not None:
         source = known.get(facts.operands[0].node) if facts.operands else None
         found = frozenset(o for o, a in facts.along.items() if source is None or a in source)
-    elif facts.family is Family.ELEMENTWISE:
+    elif facts.family is Family.ELEMENTWISE or facts.cuts:
         axes: frozenset[int] = frozenset()
         for operand in facts.operands:
             own = known.get(operand.node)
-            if own is None and operand.width:
+            if own is None and operand.width and operand.size > 1:
                 return None
             axes |= own or frozenset()
         found = axes

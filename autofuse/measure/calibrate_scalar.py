@@ -134,9 +134,7 @@ def all_loops() -> list[Loop]:
 
 def _text(loops: Sequence[Loop], pragma: str) -> str:
     arrays = "".join(
-        f"{_SEEN} {C.types[d]} {a}_{d}[ELEMENTS];\n"
-        for d in (*FLOATS, *WHOLE)
-        for a in "abr"
+        f"{_SEEN} {C.types[d]} {a}_{d}[ELEMENTS];\n" for d in (*FLOATS, *WHOLE) for a in "abr"
     )
     bodies = "".join(loop.text(k, pragma) for k, loop in enumerate(loops))
     table = ", ".join(f"loop{k}" for k in range(len(loops)))
