@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from autofuse.cost.bounds import NOMINAL, Calibration
+from autofuse.cost.bounds import NOMINAL, Calibration, plan_bound_us
 from autofuse.cost.scalar_calls import calls_of, unit_of
 from autofuse.cost.work import Work, group_work
 from autofuse.graph.builder import GraphBuilder
@@ -16,7 +18,13 @@ from autofuse.graph.types import Graph, Value
 from autofuse.measure.calibrate_scalar import all_loops, single_loops, told
 from autofuse.ops.dtypes import DType
 from autofuse.plan.groups import is_source
+from autofuse.simplify import normal_form
+from autofuse.zoo import zoo_graph
+from search_spaces import FusionSpace
+from search_spaces.launch import first_option
 
+# Least times of one thread on an EPYC of Zen 3, by scripts/bench_bounds --zoo.
+RECORDED = json.loads((Path(__file__).parent / "data" / "bounds-cpu.json").read_text())
 F32 = DType.F32
 SIZE = 1000
 Make = Callable[[GraphBuilder, Value, Value], Value]
@@ -124,3 +132,15 @@ def test_functions_that_take_less_beside_each_other_count_for_less() -> None:
     found = told({**times, "exp.f32+log.f32": 3.0, "exp.f32+exp.f32": 2.5})
     assert found == pytest.approx({"exp.f32": 0.75, "log.f32": 2.25})
     assert told({**times, "log.f32+log.f32": 5.0})["log.f32"] == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize("name", sorted({row["plan"] for row in RECORDED["rows"]}))
+def test_bounds_are_below_recorded_times_and_not_far_below_where_functions_count(name: str) -> None:
+    peaks = Calibration.from_mapping(RECORDED["calibration"])
+    graph = normal_form(zoo_graph(name, "small"))
+    plan = FusionSpace(graph).choose(first_option)
+    least = max(row["least_us"] for row in RECORDED["rows"] if row["plan"] == name)
+    bound = max(plan_bound_us(graph, type(plan)((group,)), peaks) for group in plan.groups)
+    assert bound <= least
+    if name in ("black_scholes", "softmax", "layer_norm_gelu", "swiglu", "mlp"):
+        assert bound >= 0.5 * least

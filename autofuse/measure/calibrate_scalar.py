@@ -42,7 +42,7 @@ _BINARY = frozenset(("pow", "atan2", "div", "rem", "mul", "mulhi"))
 _COPY = "copy"
 # No static arrays: compilers drop what is written to these and never read.
 _SEEN = '__attribute__((visibility("hidden"), aligned(64)))'
-Times = dict[str, float]
+Nanoseconds = dict[str, float]
 
 _FILL = """
 static void fill(void)
@@ -71,7 +71,7 @@ int32_t ENTRY(void **buffers, void *workspace, void **blas)
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class TimedLoop:
     """What a loop computes of `x` and `y` of one type. `of`: the functions in it, by name."""
 
     of: tuple[str, ...]
@@ -111,14 +111,14 @@ def _of_y(one: Call) -> Call:
     return Call(one.fn, tuple(args), one.dtype)
 
 
-def single_loops() -> list[Loop]:
+def single_loops() -> list[TimedLoop]:
     """Copies, and every function by itself."""
-    copies = [Loop((f"{_COPY}.{d}",), call("neg", Sym("x", d)), d) for d in FLOATS]
+    copies = [TimedLoop((f"{_COPY}.{d}",), call("neg", Sym("x", d)), d) for d in FLOATS]
     found = _functions().items()
-    return copies + [Loop((name,), one, one.args[0].dtype) for name, one in found]
+    return copies + [TimedLoop((name,), one, one.args[0].dtype) for name, one in found]
 
 
-def all_loops() -> list[Loop]:
+def all_loops() -> list[TimedLoop]:
     """Every function by itself; library functions twice, and beside some others."""
     functions = _functions()
     loops = single_loops()
@@ -126,13 +126,13 @@ def all_loops() -> list[Loop]:
         if one.fn in LIBM:
             beside = dict.fromkeys((name, *(f"{fn}.{one.dtype}" for fn in PARTNERS)))
             loops += [
-                Loop((name, other), call("add", one, _of_y(functions[other])), one.dtype)
+                TimedLoop((name, other), call("add", one, _of_y(functions[other])), one.dtype)
                 for other in beside
             ]
     return loops
 
 
-def _text(loops: Sequence[Loop], pragma: str) -> str:
+def _text(loops: Sequence[TimedLoop], pragma: str) -> str:
     arrays = "".join(
         f"{_SEEN} {C.types[d]} {a}_{d}[ELEMENTS];\n" for d in (*FLOATS, *WHOLE) for a in "abr"
     )
@@ -147,7 +147,7 @@ def _text(loops: Sequence[Loop], pragma: str) -> str:
 class _Width:
     """All loops, compiled for one vector width, and their least seconds by now."""
 
-    def __init__(self, loops: Sequence[Loop], bits: int) -> None:
+    def __init__(self, loops: Sequence[TimedLoop], bits: int) -> None:
         self.loops, self.bits = loops, bits
         pragma = "  #pragma omp simd\n" if bits else ""
         width = (f"-mprefer-vector-width={bits}",) if bits else ("-fno-tree-vectorize",)
@@ -174,7 +174,7 @@ class _Width:
             repeat = max(1, round(RUN_S / known))
             self.best_s[k] = min(known, self._run(k, repeat) / repeat)
 
-    def times(self) -> Times:
+    def times(self) -> Nanoseconds:
         """Nanoseconds an element, by loop."""
         return {
             loop.name: 1e9 * s / ELEMENTS for loop, s in zip(self.loops, self.best_s, strict=True)
@@ -200,7 +200,7 @@ def calibrate_scalar() -> tuple[tuple[str, float], ...]:
     return tuple(sorted(kept.items()))
 
 
-def told(times: Mapping[str, float]) -> Times:
+def told(times: Mapping[str, float]) -> Nanoseconds:
     """Nanoseconds of each function that is slower than a copy of its type, of which loops of one
     and of two functions took `times`; no two together count for more than they took."""
     copies = {name.split(".")[1]: ns for name, ns in times.items() if name.startswith(_COPY)}
