@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tile_programs import program, whole
 
@@ -13,8 +15,10 @@ from autofuse.cost.work import Work, group_work
 from autofuse.devices import device_named
 from autofuse.enumerate.enumeration import enumerate_groups
 from autofuse.frontends import spec, trace
+from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
+from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family
 from autofuse.plan.groups import needed_outputs
 from autofuse.plan.legality import check_group, check_plan
@@ -136,8 +140,8 @@ def test_a_peak_that_was_not_measured_is_that_of_f32() -> None:
         assert device.compute_us(work) == pytest.approx(1.0)
     kept = device.to_mapping()
     assert Calibration.kept(kept) == device
-    del kept["narrow"]
-    assert Calibration.kept(kept) is None, "measured before there were peaks by type"
+    del kept["edition"]
+    assert Calibration.kept(kept) is None, "measured before there were times of scalar functions"
 
 
 def test_no_grown_candidate_has_products_beside_what_shares_no_items_with_them() -> None:
@@ -163,10 +167,37 @@ def test_what_was_never_tuned_fuses_around_products_where_that_is_expected_to_pa
     assert untuned_candidate(MLP, kind) == untuned_candidate(MLP, kind)
 
 
+def test_what_was_never_tuned_fuses_rows_and_loops_where_that_saves_trips_through_memory() -> None:
+    kind = device_named("cpu")
+    for name in ("softmax", "layer_norm_gelu", "cartpole_noconcat"):
+        graph = normal_form(zoo_graph(name, "small"))
+        found = untuned_candidate(graph, kind)
+        assert found.origin == EXPECTED and len(found.plan.groups) == 1
+        assert len(baseline_plan(graph, "xla-2022")[0].groups) > 1
+        assert found == untuned_candidate(graph, kind)
+
+
+def test_what_is_untuned_follows_from_what_the_device_was_calibrated_to() -> None:
+    """On a device that computes slowly and moves fast nothing may be computed twice."""
+    b = GraphBuilder()
+    x = b.input("x", (4096,), DType.F32)
+    y = b.add("tanh", x)
+    cuts = [b.add("slice", y, start=(k,), stop=(4090 + k,), stride=(1,)) for k in range(6)]
+    total = cuts[0]
+    for cut in cuts[1:]:
+        total = b.add("add", total, cut)
+    graph = canonical(b.build([total]))
+    kind = device_named("cpu")
+    slow = replace(NOMINAL, special=0.1, launch_us=0.01)
+    assert len(untuned_candidate(graph, kind, slow).plan.groups) == 2
+    dear = replace(NOMINAL, special=1e6, launch_us=1e3)
+    assert len(untuned_candidate(graph, kind, dear).plan.groups) == 1
+
+
 def test_rules_stay_where_nothing_clearly_better_is_expected_and_on_other_devices() -> None:
     kind = device_named("cpu")
-    softmax = normal_form(zoo_graph("softmax"))
-    assert untuned_candidate(softmax, kind).plan == baseline_plan(softmax, "xla-2022")[0]
+    swiglu = normal_form(zoo_graph("swiglu"))
+    assert untuned_candidate(swiglu, kind).plan == baseline_plan(swiglu, "xla-2022")[0]
     lone = program("product")
     assert untuned_candidate(lone, kind).origin != EXPECTED
     assert plan_named(MLP, "untuned", device="cuda-emulated").origin != EXPECTED

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from autofuse.cost.masked import least_work
+from autofuse.cost.scalar_calls import ARITHMETIC, DIVISION, INTEGER, busy_ns, least_ns
 from autofuse.cost.work import Work
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.control import is_counted
@@ -21,6 +22,10 @@ class CalibrationError(AutofuseError):
     """Calibration constants that cannot be."""
 
 
+# Calibrations of another edition are made anew: without some figure a bound could be too high.
+EDITION = 2.0
+
+
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """A device's peaks. `launch_us` microseconds per kernel; bandwidth in GB/s (10^9 bytes read
@@ -30,7 +35,10 @@ class Calibration:
     some instruction sets multiply faster); 0 where the two are as `contraction`. `library` is
     what the library's products reach, no bound; 0 where nothing is known. `tiers` refines the
     cached bandwidth: (working set in bytes, GB/s), ascending. `alone` is the same for a kernel run
-    by one thread, whose launch is cheaper.
+    by one thread, whose launch is cheaper. `scalar` are the reciprocal throughputs of scalar
+    functions by vector width: (name.bits, nanoseconds an element), by name; where there are none
+    these functions count as `cheap` or `special`.
+    `edition` says which figures were measured.
     """
 
     launch_us: float
@@ -45,10 +53,12 @@ class Calibration:
     wide: float = 0.0
     narrow: float = 0.0
     library: float = 0.0
+    scalar: tuple[tuple[str, float], ...] = ()
+    edition: float = EDITION
 
     def __post_init__(self) -> None:
         classes = (self.cheap, self.special, self.contraction)
-        tiers = (rate for _, rate in self.tiers)
+        tiers = (rate for _, rate in (*self.tiers, *self.scalar))
         rates = (self.gbytes_per_s, self.cached_gbytes_per_s, *classes, *tiers)
         if not all(math.isfinite(r) and r > 0 for r in rates):
             raise CalibrationError(f"calibrated rates must be positive numbers, got {rates}")
@@ -69,38 +79,56 @@ class Calibration:
         return kept / (rate * 1e3) + (nbytes - kept) / (self.gbytes_per_s * 1e3)
 
     def compute_us(self, work: Work) -> float:
-        """Microseconds of arithmetic; classes may overlap, so the slowest counts."""
+        """Microseconds of arithmetic: what shares a unit adds up, and the busiest unit counts.
+
+        Scalar functions are in no unit's way but that of their own kind, and no kernel does plain
+        arithmetic or products on theirs. One whose time is not known counts as plain arithmetic."""
         products = (
             work.contraction / self.contraction
             + work.wide / (self.wide or self.contraction)
             + work.narrow / (self.narrow or self.contraction)
         )
-        return max(products, work.cheap / self.cheap, work.special / self.special) / 1e3
+        if not self.scalar:
+            return max(products, work.cheap / self.cheap, work.special / self.special) / 1e3
+        plain, others, busy = self._busy_ns(work)
+        arithmetic = max(products, plain) + others + busy[ARITHMETIC]
+        return max(arithmetic, busy[DIVISION], busy[INTEGER]) / 1e3
+
+    def added_us(self, work: Work) -> float:
+        """Microseconds of all but products, one unit after the other."""
+        plain, others, busy = self._busy_ns(work)
+        return (plain + others + math.fsum(busy.values())) / 1e3
+
+    def _busy_ns(self, work: Work) -> tuple[float, float, Mapping[str, float]]:
+        """Nanoseconds of plain arithmetic, of special functions without a time of their own, and of
+        each unit of those that have one."""
+        if not self.scalar:
+            return work.cheap / self.cheap, work.special / self.special, {}
+        others = max(work.special - work.called_special, 0.0) / self.special
+        plain = max(work.cheap - work.called_cheap, 0.0) / self.cheap
+        return plain, others, busy_ns(work.calls, least_ns(self.scalar))
 
     def to_mapping(self) -> dict[str, float]:
         """Plain numbers by name, as the tuning database keeps them."""
-        found = {
-            f.name: float(getattr(self, f.name))
-            for f in fields(self)
-            if f.name not in ("tiers", "alone")
-        }
+        found = {f.name: float(getattr(self, f.name)) for f in fields(self) if f.name not in _LISTS}
         found |= {f"tier.{size}": rate for size, rate in self.tiers}
+        found |= {f"scalar.{name}": ns for name, ns in self.scalar}
         if self.alone is not None:
             found |= {f"alone.{name}": value for name, value in self.alone.to_mapping().items()}
         return found
 
     @staticmethod
     def kept(values: Mapping[str, float]) -> Calibration | None:
-        """What a database keeps of a device; None where it was never calibrated, or not all of it:
-        without the peaks of narrow types their bounds could be too high."""
-        known = all(name in values for name in ("launch_us", *_MAY_LACK))
+        """What a database keeps of a device; None where it was never calibrated, or to another
+        edition's figures."""
+        known = "launch_us" in values and values.get("edition") == EDITION
         return Calibration.from_mapping(values) if known else None
 
     @staticmethod
     def from_mapping(values: Mapping[str, float]) -> Calibration:
         """Inverse of to_mapping; other names are ignored. Raises CalibrationError."""
         inner = {k[6:]: v for k, v in values.items() if k.startswith("alone.")}
-        names = [f.name for f in fields(Calibration) if f.name not in ("tiers", "alone")]
+        names = [f.name for f in fields(Calibration) if f.name not in _LISTS]
         missing = [n for n in names if n not in values and n not in _MAY_LACK]
         if missing:
             raise CalibrationError(f"the calibration lacks {', '.join(missing)}")
@@ -109,9 +137,13 @@ class Calibration:
         except ValueError as error:
             raise CalibrationError(f"not a cache tier: {error}") from error
         rates = {n: values.get(n, 0.0) for n in names if n != "cache_bytes"}
-        alone = Calibration.from_mapping(inner) if inner else None
+        scalar = sorted((k[7:], v) for k, v in values.items() if k.startswith("scalar."))
         return Calibration(
-            **rates, cache_bytes=int(values["cache_bytes"]), tiers=tuple(sizes), alone=alone
+            **rates,
+            cache_bytes=int(values["cache_bytes"]),
+            tiers=tuple(sizes),
+            alone=Calibration.from_mapping(inner) if inner else None,
+            scalar=tuple(scalar),
         )
 
 
@@ -119,7 +151,8 @@ class Calibration:
 # plans that cost calls the same the one that prepares least is chosen.
 ONCE_US = 1e-3
 # What calibrations that were made before do not say.
-_MAY_LACK = ("wide", "narrow", "library")
+_MAY_LACK = ("wide", "narrow", "library", "edition")
+_LISTS = ("tiers", "alone", "scalar")
 # Where nothing was measured: a fast desktop, faster than most.
 NOMINAL = Calibration(2.0, 50.0, 500.0, 100.0, 1000.0, 400.0, library=400.0)
 

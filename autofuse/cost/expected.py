@@ -1,5 +1,5 @@
-"""What a kernel that was never measured is expected to take: its lower bound, and of products what
-their tiles do more than once.
+"""What a kernel that was never measured is expected to take: its lower bound, what shifted reads
+have computed again, and of products what their tiles do more than once.
 
 A bound says what no kernel can beat, so it cannot tell a good kernel from a hopeless one: two
 products in one kernel read both weights again for every few rows, and their bound is that of the
@@ -17,10 +17,12 @@ from autofuse.cost.masked import least_work, masked_shares, may_be_masked
 from autofuse.cost.work import Work, group_work
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family, Motion
+from autofuse.plan.binding import may_run_once
 from autofuse.plan.clusters import ancestors, bits
 from autofuse.plan.forms import Form
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import Refusal, check_group
+from autofuse.plan.multiplicity import index_counts, may_repeat
 from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, THREADS
 from autofuse.plan.products import product_of
 from autofuse.plan.tiles import Contraction, Tiles, is_packed, tiles_of
@@ -34,6 +36,8 @@ LINE = 64
 ONE_BY_ONE = 64.0
 # How often an element must be used for a library to copy what it reads.
 LEAST_USES = 24
+# The repeated computations of a kernel that computes each value once.
+NOTHING = 0
 # How many times longer sums take that every item computes by itself, without tiles.
 SLOW_SUMS = 8.0
 
@@ -49,7 +53,7 @@ def expected_us(
     """Microseconds that one call of a plan is expected to spend in a group launched like this, at
     least its bound."""
     bound = group_bound_us(graph, group, calibration)
-    if group.body is not None:
+    if group.body is not None or may_run_once(graph, group.nodes):
         return bound
     if MICRO.name not in dict(launch.settings):
         return max(bound, _without_tiles_us(graph, group, calibration))
@@ -72,6 +76,7 @@ def _without_tiles_us(graph: Graph, group: FusionGroup, peaks: Calibration) -> f
     library's own speed, having copied both operands once where that pays."""
     work = least_work(graph, group.nodes, group.outputs)
     if product_of(graph, group.nodes) is None:
+        work += _repeated_work(graph, group)
         slow = replace(work, contraction=SLOW_SUMS * work.products, wide=0.0, narrow=0.0)
         slow += _summed_work(graph, group.nodes).computing(SLOW_SUMS)
         turned = sum(graph[n].types[0].size for n in group.nodes if _turns(graph, n))
@@ -82,6 +87,25 @@ def _without_tiles_us(graph: Graph, group: FusionGroup, peaks: Calibration) -> f
     item = graph.type_of(group.outputs[0]).dtype.itemsize
     copied = 2 * read if work.products * item >= 2 * LEAST_USES * read else 0.0
     return peaks.launch_us + max(busy, peaks.move_us(work.nbytes)) + _copied_us(peaks, copied)
+
+
+def _repeated_work(graph: Graph, group: FusionGroup) -> Work:
+    """What shifted reads have computed more than once: each value at every index that some item
+    needs it at."""
+    if not may_repeat(graph, group.nodes, NOTHING):
+        return Work()
+    verdict = check_group(graph, group.nodes, group.outputs, placed=True)
+    found = Work()
+    for form in () if isinstance(verdict, Refusal) else verdict:
+        if form.kind != "item":
+            continue
+        counts = index_counts(graph, form).counts
+        for n in form.nodes:
+            elements = graph[n].types[0].size
+            again = counts.get(Value(n), 1) * form.items / max(1, elements) - 1
+            if again > 0:
+                found += group_work(graph, (n,), (Value(n),)).computing(again)
+    return found
 
 
 def _summed_work(graph: Graph, nodes: Sequence[int]) -> Work:
@@ -141,10 +165,9 @@ def _workers(calibration: Calibration, launch: LaunchConfig) -> tuple[Calibratio
 def _added_us(work: Work, peaks: Calibration) -> float:
     """Arithmetic of all classes one after another, because they share their units; generated
     products use those of plain arithmetic."""
-    plain = work.cheap + work.contraction
     return (
-        plain / (peaks.cheap * 1e3)
-        + work.special / (peaks.special * 1e3)
+        peaks.added_us(work)
+        + _rated_us(work.contraction, peaks.cheap, peaks.cheap)
         + (
             _rated_us(work.wide, peaks.wide, peaks.cheap)
             + _rated_us(work.narrow, peaks.narrow, peaks.cheap)

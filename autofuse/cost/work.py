@@ -7,16 +7,18 @@ value the one that needs most counts, and work that a loop or a broadcast only r
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 
+from autofuse.cost.scalar_calls import NO_CALLS, NodeCalls, calls_of
 from autofuse.graph.settled import settled
 from autofuse.graph.types import Graph, Value
 from autofuse.ops import needs
 from autofuse.ops.control import is_counted
-from autofuse.ops.spec import Family
+from autofuse.ops.spec import Family, Motion
 from autofuse.ops.types import OpCall
 from autofuse.plan.groups import is_inline, is_source
 from autofuse.plan.overwriting import stored
@@ -25,7 +27,11 @@ from autofuse.plan.overwriting import stored
 @dataclass(frozen=True, slots=True)
 class Work:
     """The least a kernel moves (bytes) and computes (operations by class); contractions are apart
-    whose operands are `wide` (f64) or `narrow` (below 4 bytes)."""
+    whose operands are `wide` (f64) or `narrow` (below 4 bytes).
+
+    `calls` are scalar functions by name (see `scalar_calls.py`) and how often they are computed;
+    `called_cheap` and `called_special` are the operations among `cheap` and `special` that these
+    stand for where their own times are known."""
 
     nbytes: float = 0.0
     cheap: float = 0.0
@@ -33,14 +39,23 @@ class Work:
     contraction: float = 0.0
     wide: float = 0.0
     narrow: float = 0.0
+    called_cheap: float = 0.0
+    called_special: float = 0.0
+    calls: tuple[tuple[str, float], ...] = field(default=(), kw_only=True)
 
     def __add__(self, other: Work) -> Work:
-        return Work(*(a + b for a, b in zip(_parts(self), _parts(other), strict=True)))
+        totals = (a + b for a, b in zip(_parts(self), _parts(other), strict=True))
+        if not (self.calls and other.calls):
+            return Work(*totals, calls=self.calls or other.calls)
+        counts = Counter(dict(self.calls))
+        counts.update(dict(other.calls))
+        return Work(*totals, calls=tuple(sorted(counts.items())))
 
     def computing(self, times: float) -> Work:
         """The arithmetic alone, `times` over."""
         _, *counts = _parts(self)
-        return Work(0.0, *(count * times for count in counts))
+        calls = tuple((name, count * times) for name, count in self.calls)
+        return Work(0.0, *(count * times for count in counts), calls=calls)
 
     @property
     def products(self) -> float:
@@ -53,7 +68,8 @@ _KINDS = ("cheap", "special", "contraction", "wide", "narrow")
 
 
 def _parts(work: Work) -> tuple[float, ...]:
-    return (work.nbytes, *(getattr(work, kind) for kind in _KINDS))
+    classes = (getattr(work, kind) for kind in _KINDS)
+    return (work.nbytes, *classes, work.called_cheap, work.called_special)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +90,9 @@ class _Facts:
     `kind` is a class of `Work`, or "" where nothing is computed; `each`: as many
     elements of every operand are needed as are made, else `needed` keeps what is, by elements made;
     `along`: the output axes along which results differ, each with the operand axis it follows, or
-    None where nothing is known to repeat.
+    None where nothing is known to repeat; `cuts`: what repeats in the operands does so in pieces of
+    the result (compilers split loops there, -fsplit-loops); `calls` are those of one element, and
+    `merged` says that a compiler may make one division of this one and another.
     """
 
     call: OpCall
@@ -87,6 +105,9 @@ class _Facts:
     kind: str
     each: bool
     along: Mapping[int, int | None] | None
+    cuts: bool
+    calls: NodeCalls = NO_CALLS
+    merged: bool = False
     needed: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
@@ -98,6 +119,8 @@ class _Table:
         self.graph = graph
         self.first = tuple(accumulate((len(n.types) for n in graph.nodes), initial=0))
         self.known: list[_Facts | None] = [None] * len(graph.nodes)
+        self.calls = tuple(calls_of(graph, n) for n in range(len(graph.nodes)))
+        self.merged = _merged(graph, self.calls)
 
     def number(self, value: Value) -> int:
         return self.first[value.node] + value.index
@@ -122,6 +145,9 @@ class _Table:
             kind,
             n.spec.least_needed is needs.each,
             _along(self.graph, node),
+            n.spec.motion is Motion.CUT,
+            self.calls[node],
+            node in self.merged,
         )
 
     def _operand(self, value: Value) -> _Operand:
@@ -131,6 +157,17 @@ class _Table:
 
 
 _table = lru_cache(maxsize=64)(_Table)
+
+
+def _merged(graph: Graph, calls: Sequence[NodeCalls]) -> frozenset[int]:
+    """Nodes whose division another may take over: (a / b) / c is a / (b * c) and a / (b / c) is
+    a / b * c under -freciprocal-math, so of neighbours none is sure."""
+    found = set[int]()
+    for n, own in enumerate(calls):
+        above = {graph[n].inputs[k].node for k in own.divided}
+        divided = {m for m in above if calls[m].divided or calls[m].divides}
+        found |= divided | ({n} if divided else set())
+    return frozenset(found)
 
 
 def kind_of_arithmetic(graph: Graph, node: int) -> str:
@@ -251,6 +288,7 @@ def _arithmetic(table: _Table, ordered: Iterable[int], least: Mapping[int, int])
     totals = dict.fromkeys(_KINDS, 0.0)
     varies: dict[int, frozenset[int]] = {}
     loops = Work()
+    called = _Called()
     known = table.known
     for node in ordered:
         facts = known[node] or table.facts(node)
@@ -263,8 +301,47 @@ def _arithmetic(table: _Table, ordered: Iterable[int], least: Mapping[int, int])
         if facts.family is Family.ELEMENTWISE and along is not None:
             # A value that a broadcast repeats may be computed once.
             made = min(made, math.prod(facts.shape[a] for a in along))
-        totals[facts.kind] += facts.flops * made / max(1, facts.whole)
-    return loops + Work(0.0, *(totals[kind] for kind in _KINDS))
+        flops = facts.flops * made / max(1, facts.whole)
+        totals[facts.kind] += flops
+        if facts.calls is not NO_CALLS:
+            called.add(facts, made, flops, varies)
+    return loops + called.work() + Work(0.0, *(totals[kind] for kind in _KINDS))
+
+
+class _Called:
+    """The scalar functions that a kernel computes, as far as none can be left out."""
+
+    def __init__(self) -> None:
+        self.flops = {"cheap": 0.0, "special": 0.0}
+        self.counts: Counter[str] = Counter()
+        # By divisor and name: its different elements.
+        self.divisors: dict[tuple[int, str], int] = {}
+
+    def add(
+        self, facts: _Facts, made: int, flops: float, varies: Mapping[int, frozenset[int]]
+    ) -> None:
+        self.flops[facts.kind] += flops
+        for name in facts.calls.names:
+            if not (facts.merged and name.startswith("div.")):
+                self.counts[name] += made
+        for k, name in () if facts.merged else facts.calls.divisors:
+            operand = facts.operands[k]
+            along = varies.get(operand.node)
+            different = (
+                made if along is None else min(made, math.prod(facts.shape[a] for a in along))
+            )
+            key = operand.value, name
+            self.divisors[key] = max(self.divisors.get(key, 0), different)
+
+    def work(self) -> Work:
+        counts = self.counts.copy()
+        for (_, name), count in self.divisors.items():
+            counts[name] += count
+        return Work(
+            called_cheap=self.flops["cheap"],
+            called_special=self.flops["special"],
+            calls=tuple(sorted(counts.items())),
+        )
 
 
 def _varies(facts: _Facts, node: int, known: dict[int, frozenset[int]]) -> frozenset[int] | None:
@@ -274,11 +351,11 @@ def _varies(facts: _Facts, node: int, known: dict[int, frozenset[int]]) -> froze
     if facts.along is not None:
         source = known.get(facts.operands[0].node) if facts.operands else None
         found = frozenset(o for o, a in facts.along.items() if source is None or a in source)
-    elif facts.family is Family.ELEMENTWISE:
+    elif facts.family is Family.ELEMENTWISE or facts.cuts:
         axes: frozenset[int] = frozenset()
         for operand in facts.operands:
             own = known.get(operand.node)
-            if own is None and operand.width:
+            if own is None and operand.width and operand.size > 1:
                 return None
             axes |= own or frozenset()
         found = axes

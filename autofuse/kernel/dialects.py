@@ -21,10 +21,6 @@ INFIX: dict[str, tuple[str, int]] = {
 }  # fmt: skip
 PREFIX = {"neg": "-", "not": "~"}
 UNARY_LEVEL, TERNARY_LEVEL, ATOM = 13, 3, 20
-# C library functions with one spelling per float width.
-LIBM = frozenset(
-    "exp expm1 log log1p sin cos tan tanh sinh cosh asin acos atan erf pow atan2".split()
-)
 # Inline functions every prelude defines for each dtype they serve, as af_NAME_DTYPE.
 PRELUDE = frozenset(
     ("abs", "floor", "ceil", "rint", "sqrt", "max", "min", "isnan", "isfinite", "mulhi")

@@ -7,7 +7,6 @@ import math
 from autofuse.kernel.dialects import (
     ATOM,
     INFIX,
-    LIBM,
     PREFIX,
     PRELUDE,
     TERNARY_LEVEL,
@@ -15,7 +14,7 @@ from autofuse.kernel.dialects import (
     Dialect,
 )
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
+from autofuse.ops.scalar import LIBM, Call, Expr, Lit, Load, Sym
 
 _NARROW = (DType.I8, DType.U8)
 _HALF = (DType.F16, DType.BF16)

@@ -16,9 +16,10 @@ from autofuse.backends.base import Program, Source
 from autofuse.backends.blas import blas_pointers
 from autofuse.backends.ccompiler import compile_program
 from autofuse.backends.cpu import FLAGS, MATH_FLAGS
-from autofuse.backends.machine import last_level_cache_bytes, usable_cores
+from autofuse.backends.machine import last_level_cache_bytes, usable_cores, vector_bits
 from autofuse.cost.bounds import Calibration
 from autofuse.kernel.dialects import C
+from autofuse.measure.calibrate_scalar import calibrate_scalar
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
 
@@ -42,8 +43,9 @@ _SPECIALS = (
     ("erff(x)", 20.0),
 )
 _COPY, _SUM, _CHEAP, _EMPTY, _WIDE, _NARROW, _SPECIAL = range(7)
-# Operations that one step of the chains of each class does: 12 chains of multiply-adds.
-_CHEAP_OPS, _WIDE_OPS, _NARROW_OPS = 2 * 12 * 16, 2 * 12 * 8, 2 * 12 * 32
+# Chains of multiply-adds that hide each other's latency; on 512 bits pairs of 16-bit factors count.
+CHAINS = 12
+_NARROW_OPS = 2 * CHAINS * 32
 # A processor that multiplies tiles does so many times the multiply-adds of its vectors (Intel's
 # TDPBF16PS: 16 x 16 x 32 in 16 cycles, against twice 32 a cycle); generated code may get there.
 _TILES_FACTOR = 8.0
@@ -61,26 +63,27 @@ static float sum(const float *restrict a, int64_t n) {
   for (int64_t i = 0; i < n; i++) s += a[i];
   return s;
 }
-typedef float lanes __attribute__((vector_size(64)));
-/* Twelve chains of multiply-adds, 16 lanes each, hide each other's latency. */
+/* One register each, of vectors of this machine: with more of them chains would be spilled. */
+typedef float lanes __attribute__((vector_size(@BYTES@)));
+enum { LANES = sizeof(lanes) / 4, WIDE_LANES = sizeof(lanes) / 8 };
 static void cheap(float *restrict b, int64_t n) {
   lanes x[12];
-  for (int j = 0; j < 12; j++) for (int l = 0; l < 16; l++) x[j][l] = b[l] + j;
+  for (int j = 0; j < 12; j++) for (int l = 0; l < LANES; l++) x[j][l] = b[l] + j;
   for (int64_t i = 0; i < n; i++) {
     #pragma GCC unroll 12
     for (int j = 0; j < 12; j++) x[j] = x[j] * 0.999f + 0.001f;
   }
-  for (int j = 0; j < 12; j++) for (int l = 0; l < 16; l++) b[l] += x[j][l];
+  for (int j = 0; j < 12; j++) for (int l = 0; l < LANES; l++) b[l] += x[j][l];
 }
-typedef double wide_lanes __attribute__((vector_size(64)));
+typedef double wide_lanes __attribute__((vector_size(@BYTES@)));
 static void wide(float *restrict b, int64_t n) {
   wide_lanes x[12];
-  for (int j = 0; j < 12; j++) for (int l = 0; l < 8; l++) x[j][l] = b[l] + j;
+  for (int j = 0; j < 12; j++) for (int l = 0; l < WIDE_LANES; l++) x[j][l] = b[l] + j;
   for (int64_t i = 0; i < n; i++) {
     #pragma GCC unroll 12
     for (int j = 0; j < 12; j++) x[j] = x[j] * 0.999 + 0.001;
   }
-  for (int j = 0; j < 12; j++) for (int l = 0; l < 8; l++) b[l] += (float)x[j][l];
+  for (int j = 0; j < 12; j++) for (int l = 0; l < WIDE_LANES; l++) b[l] += (float)x[j][l];
 }
 /* Pairs of 16-bit factors, where there is an instruction for them; else nothing is done. */
 static int narrow(float *restrict b, int64_t n) {
@@ -156,6 +159,7 @@ def _text() -> str:
     ]
     cases = [f"case {_SPECIAL + k}: special{k}(a, b, n); break;" for k in range(len(_SPECIALS))]
     text = _TEXT.replace("@SPECIALS@", "\n".join(bodies))
+    text = text.replace("@BYTES@", str(vector_bits() // 8))
     intrinsics = "#ifdef __AVX512BF16__\n#include <immintrin.h>\n#endif\n"
     return intrinsics + C.prelude + text.replace("@CASES@", "\n      ".join(cases))
 
@@ -192,11 +196,12 @@ class _Device:
 
 
 def best_of(run: Callable[[], object], seconds: float = _SECONDS_EACH) -> float:
-    """The shortest of as many runs as fit `seconds` (at least three), in seconds."""
+    """The shortest of as many runs as fit `seconds` of this thread's processor time, so that other
+    work on the machine leaves as many (at least three), in seconds."""
     best = float("inf")
-    end = time.perf_counter() + seconds
+    end = time.thread_time() + seconds
     runs = 0
-    while runs < 3 or time.perf_counter() < end:
+    while runs < 3 or time.thread_time() < end:
         start = time.perf_counter()
         run()
         best = min(best, time.perf_counter() - start)
@@ -207,12 +212,12 @@ def best_of(run: Callable[[], object], seconds: float = _SECONDS_EACH) -> float:
 def calibrate_cpu(threads: int | None = None) -> Calibration:
     """The CPU's peaks with `threads` OpenMP threads (default: every usable core), and alone.
 
-    Takes about two seconds. Raises CompileError, CompilerMissing or LaunchError."""
+    Takes some seconds. Raises CompileError, CompilerMissing or LaunchError."""
     count = threads or usable_cores()
     cache = last_level_cache_bytes()
     far = min(MOST_BYTES, max(1 << 26, BEYOND * cache))
     device = _Device(far)
-    alone = _measured(device, 1, far, cache)
+    alone = replace(_measured(device, 1, far, cache), scalar=calibrate_scalar())
     if count == 1:
         return alone
     together = _measured(device, count, far, cache)
@@ -226,10 +231,11 @@ def _measured(device: _Device, threads: int, far: int, cache: int) -> Calibratio
         rates[k] = max(rates[k], rates[k + 1], beyond)
     rates[-1] = max(rates[-1], beyond)
     n = 4096 * threads
+    lanes = vector_bits() // 32
     cheap, wide, narrow = (
         operations * n / device.best_s(what, n, threads, 1e-5) / 1e9
         for what, operations in (
-            (_CHEAP, _CHEAP_OPS), (_WIDE, _WIDE_OPS), (_NARROW, _NARROW_OPS),
+            (_CHEAP, 2 * CHAINS * lanes), (_WIDE, CHAINS * lanes), (_NARROW, _NARROW_OPS),
         )
     )  # fmt: skip
     has_vectors, has_tiles = device.narrow_units()
@@ -292,4 +298,5 @@ def _at_least(many: Calibration, one: Calibration, count: int) -> Calibration:
         narrow=max(many.narrow, one.narrow * count),
         cached_gbytes_per_s=max(many.cached_gbytes_per_s, one.cached_gbytes_per_s * count),
         tiers=tuple((size, max(a, b * count)) for (size, a), (_, b) in pairs),
+        scalar=tuple((name, ns / count) for name, ns in one.scalar),
     )

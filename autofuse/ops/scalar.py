@@ -58,6 +58,11 @@ BINARY_MATH = "add sub mul div rem pow atan2 min max and or xor shl shr".split()
 PRIMITIVES = (*UNARY_MATH, *BINARY_MATH, *COMPARISONS, "not", "isnan", "isfinite", "mulhi",
               "cast", "bitcast", "select")  # fmt: skip
 
+# Those that no instruction computes: C's library of mathematics does.
+LIBM = frozenset(
+    "exp expm1 log log1p sin cos tan tanh sinh cosh asin acos atan erf pow atan2".split()
+)
+
 
 def walk(expr: Expr) -> Iterator[Expr]:
     """Every sub-expression, the expression itself first."""

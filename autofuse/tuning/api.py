@@ -16,7 +16,6 @@ from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
 from autofuse.measure.workload import Workload
 from autofuse.plan.types import Candidate
-from autofuse.records import Environment
 from autofuse.runtime.compiled import CompiledPlan, chosen_constants
 from autofuse.simplify import normal_form
 from autofuse.tuning.cache_state import cache_state
@@ -25,13 +24,13 @@ from autofuse.tuning.plans import (
     BEST,
     FUSED,
     best_plan,
+    known_peaks,
     known_plans,
     plan_named,
     untuned_candidate,
 )
 from autofuse.tuning.refusals import kept_apart
 from autofuse.tuning.together import time_together
-from tuning_db import Store
 
 BLOCKS, ROUNDS = 5, 6
 # Wall seconds of timing all plans, and of one plan alone.
@@ -74,7 +73,8 @@ def compile(  # autofuse.compile is the public name
         if known is not None:
             best = "best that can be built here" if passed else BEST
             return made(known.candidate, f"{best} ({known.candidate.origin})", notes)
-        untuned = untuned_candidate(graph, kind)
+        peaks = known_peaks(backend.environment(), db)
+        untuned = untuned_candidate(graph, kind, peaks)
         return made(untuned, untuned.origin, notes)
     return made(plan_named(graph, plan, device=device, target=target, db=db, simplify=False), plan)
 
@@ -138,12 +138,6 @@ def compare(
             kept = kept_apart(graph, n, candidates[n].plan)
             rows[n]["boundaries"] = [boundary.to_json() for boundary in kept]
     return CompareResult(name, digest(graph), len(graph.nodes), backend.name, rows)
-
-
-def known_peaks(environment: Environment, db: str | None) -> Calibration | None:
-    """What tuning calibrated this device to, or None."""
-    with Store.open(db) as store:
-        return Calibration.kept(store.calibration(environment))
 
 
 def _row(

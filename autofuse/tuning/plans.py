@@ -8,6 +8,7 @@ from typing import Any
 
 from autofuse.backends.registry import Backend
 from autofuse.baselines import BASELINES, LAUNCH_RULES, baseline_named
+from autofuse.cost.bounds import NOMINAL, Calibration
 from autofuse.devices import DeviceKind, device_named
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
@@ -17,7 +18,7 @@ from autofuse.plan.horizontal import side_by_side
 from autofuse.plan.legalise import legalise
 from autofuse.plan.products import with_moves
 from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
-from autofuse.records import Measurement
+from autofuse.records import Environment, Measurement
 from autofuse.simplify import normal_form
 from autofuse.tuning.evaluate import code_of
 from autofuse.tuning.problem import default_candidate, ruled_candidate
@@ -30,6 +31,8 @@ DEFAULT_PLAN = "xla-2022"
 UNTUNED = "untuned"
 # Says of such a plan that it was chosen by expected times, not by rules.
 EXPECTED = "untuned: expected"
+# Baselines whose kernels are among those that it is chosen from: one of each school of fusing.
+ALSO_EXPECTED = ("inductor", "tvm", "nnc")
 FUSED = "fused"
 BEST = "best"
 
@@ -98,17 +101,20 @@ def fused_candidate(graph: Graph, space: LaunchSpace) -> Candidate:
     return default_candidate(graph, plan, space, FUSED)
 
 
-def untuned_candidate(graph: Graph, kind: DeviceKind) -> Candidate:
+def untuned_candidate(
+    graph: Graph, kind: DeviceKind, peaks: Calibration | None = None
+) -> Candidate:
     """What a program gets that was never tuned: the default baseline's plan, but products take in
     moves of their operands, and where launches are dear independent kernels are fused horizontally.
-    Where generated products are as fast as a library's and another plan is clearly expected to be
-    faster, it is that one (origin `EXPECTED`).
+    On a device whose kernels' times can be foreseen it is the plan of least expected time, where
+    another one is clearly expected to be faster (origin `EXPECTED`).
 
-    `graph` must be canonical."""
+    `graph` must be canonical; `peaks`: what the device was calibrated to, if it was."""
     ruled, _ = baseline_candidate(graph, DEFAULT_PLAN, kind.space)
     plan = with_moves(graph, ruled.plan)
     if kind.fast_tiles:
-        expected = expected_plan(graph, plan, kind.space)
+        others = [baseline_plan(graph, name)[0] for name in ALSO_EXPECTED]
+        expected = expected_plan(graph, plan, others, kind.space, peaks or NOMINAL)
         if expected != plan:
             return default_candidate(graph, expected, kind.space, EXPECTED)
     if kind.dear_launches:
@@ -126,6 +132,12 @@ def best_plan(
     Raises AutofuseError for an unusable device, target or database."""
     backend = device_named(device, target).backend
     return known_plans(normal_form(graph, simplify), backend, db)[0]
+
+
+def known_peaks(environment: Environment, db: str | None) -> Calibration | None:
+    """What tuning calibrated this device to, or None."""
+    with Store.open(db) as store:
+        return Calibration.kept(store.calibration(environment))
 
 
 def known_plans(
@@ -173,7 +185,7 @@ def plan_named(
     if plan_name == FUSED:
         return fused_candidate(graph, kind.space)
     if plan_name == UNTUNED:
-        return untuned_candidate(graph, kind)
+        return untuned_candidate(graph, kind, known_peaks(kind.backend.environment(), db))
     if plan_name not in BASELINES:
         known_names = ", ".join((BEST, UNTUNED, FUSED, *BASELINES))
         raise AutofuseError(f"unknown plan '{plan_name}' (known: {known_names})")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from autofuse.baselines import BASELINES, baseline_named
-from autofuse.cost.bounds import candidate_bytes
+from autofuse.cost.bounds import Calibration, candidate_bytes
 from autofuse.devices import timed_device
 from autofuse.graph.canonical import digest, text
 from autofuse.graph.types import Graph
@@ -26,6 +26,7 @@ from autofuse.tuning.finals import Final
 from autofuse.tuning.heartbeat import Heartbeat
 from autofuse.tuning.incumbent import final_comparison
 from autofuse.tuning.job import Job, no_plan
+from autofuse.tuning.plans import EXPECTED, untuned_candidate
 from autofuse.tuning.result import Progress, TuneResult
 from autofuse.tuning.rules import Ruled, measure_rules
 from autofuse.tuning.strategies import strategy_named
@@ -100,6 +101,7 @@ def _run(job: Job, strategy: str, search: Strategy, rules: Sequence[str]) -> Tun
     job.recall()
     ruled = measure_rules(job, rules)
     job.begin_search()
+    _measure_untuned(job)
     findings = _nothing_searched(job) if job.is_over() else search(job)
     job.end_search()
     job.standing = Standing("final comparison", findings.trials, findings.bound_us, findings.gap)
@@ -117,6 +119,16 @@ def _run(job: Job, strategy: str, search: Strategy, rules: Sequence[str]) -> Tun
     _close(job, strategy, findings, final, finished=not interrupted)
     said = (*ruled.notes, *findings.notes, *notes, *held_notes(job.modes))
     return _result(job, strategy, findings, ruled, final, interrupted, said)
+
+
+def _measure_untuned(job: Job) -> None:
+    """What was served before there was anything to know, so that tuning never makes it slower."""
+    if job.is_over():
+        return
+    peaks = Calibration.kept(job.store.calibration(job.environment))
+    found = untuned_candidate(job.graph, job.kind, peaks)
+    if found.origin == EXPECTED and job.fits(found.plan) and not job.is_over():
+        job.measure(found)
 
 
 def _nothing_searched(job: Job) -> Findings:

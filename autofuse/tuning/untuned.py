@@ -1,17 +1,19 @@
-"""What a program with products gets that was never tuned: the plan of which least is expected."""
+"""What a program gets that was never tuned: the plan of which least is expected."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from autofuse.cost.bounds import NOMINAL
-from autofuse.cost.expected import has_products
+from autofuse.cost.bounds import NOMINAL, Calibration
+from autofuse.cost.expected import NOTHING, expected_us, has_products
 from autofuse.enumerate.candidates import EnumerateOptions
-from autofuse.enumerate.enumeration import enumerate_groups
+from autofuse.enumerate.enumeration import Enumeration, enumerate_groups
 from autofuse.enumerate.windows import windows
 from autofuse.graph.types import Graph
-from autofuse.plan.types import FusionPlan
-from autofuse.tuning.prospects import expectations
+from autofuse.plan.groups import host_loop
+from autofuse.plan.multiplicity import may_repeat
+from autofuse.plan.types import FusionGroup, FusionPlan, LaunchConfig
 from autofuse.tuning.regions import WHOLE_NODES, nodes_to_plan, plan_by_bounds
 from search_spaces import FusionSpace
 from search_spaces.launch import LaunchSpace, first_option
@@ -22,25 +24,55 @@ NARROW = EnumerateOptions(max_per_seed=8, beam=2, fanout=4, horizontal=0)
 CLEARLY = 0.03
 
 
-def expected_plan(graph: Graph, ruled: FusionPlan, space: LaunchSpace) -> FusionPlan:
+def expected_plan(
+    graph: Graph, ruled: FusionPlan, others: Sequence[FusionPlan], space: LaunchSpace,
+    peaks: Calibration = NOMINAL,
+) -> FusionPlan:  # fmt: skip
     """The plan of least expected time if that is clearly less than that of `ruled`, else `ruled`;
-    always that for graphs without products, and for large ones.
+    always that for large graphs. It is made of candidate kernels, among them those of `others`.
 
-    It follows from the graph and the launch space alone: peaks are those of a fast machine, because
-    the same program should get the same plan before and after a device is calibrated."""
-    if not has_products(graph, range(len(graph.nodes))) or nodes_to_plan(graph) > WHOLE_NODES:
+    It follows from the graph, the launch space and the peaks alone, whatever time it takes: the
+    same program gets the same plan until its device is calibrated anew."""
+    if nodes_to_plan(graph) > WHOLE_NODES or _is_least(graph, ruled):
         return ruled
     fused = FusionSpace(graph).choose(first_option)
-    found = enumerate_groups(graph, NARROW, include=(ruled, fused), calibration=NOMINAL)
-    names = [f"class{number}" for number in found.classes]
-    samples = dict(zip(names, found.groups, strict=True))
-    bounds = dict(zip(names, found.bounds_us, strict=True))
-    guesses = expectations(graph, samples, bounds, space, NOMINAL, lambda: False)
-    costs = {g: guesses[name] for g, name in zip(found.groups, names, strict=True)}
-    guessed = replace(found, bounds_us=tuple(guesses[name] for name in names))
-    plan = plan_by_bounds(guessed, windows(graph, WHOLE_NODES, supernodes=found.supernodes))
-    if plan is None or any(group not in costs for group in ruled.groups):
+    given = tuple(dict.fromkeys((ruled, fused, *others)))
+    found = enumerate_groups(graph, NARROW, include=given, calibration=peaks)
+    costs = _costs(graph, found, space, peaks)
+    guessed = replace(found, bounds_us=tuple(costs[group] for group in found.groups))
+    best = plan_by_bounds(guessed, windows(graph, WHOLE_NODES, supernodes=found.supernodes))
+    if best is None or any(group not in costs for group in ruled.groups):
         return ruled
     before = sum(costs[group] for group in ruled.groups)
-    after = sum(costs[group] for group in plan.groups)
-    return plan if after <= (1 - CLEARLY) * before else ruled
+    after = sum(costs[group] for group in best.groups)
+    return best if after <= (1 - CLEARLY) * before else ruled
+
+
+def _is_least(graph: Graph, plan: FusionPlan) -> bool:
+    """Whether a plan is one kernel that does nothing twice: any other launches and moves more."""
+    nodes = plan.groups[0].nodes if plan.groups else ()
+    if len(plan.groups) > 1 or any(group.body is not None for group in plan.groups):
+        return False
+    return not has_products(graph, nodes) and not may_repeat(graph, nodes, NOTHING)
+
+
+def _costs(
+    graph: Graph, found: Enumeration, space: LaunchSpace, peaks: Calibration
+) -> dict[FusionGroup, float]:
+    """Microseconds that each candidate kernel is expected to take; equal ones are asked once."""
+    classes: dict[int, float] = {}
+    for number, group in zip(found.classes, found.groups, strict=True):
+        if number not in classes:
+            classes[number] = _expected_us(graph, group, space, peaks)
+    return {g: classes[number] for number, g in zip(found.classes, found.groups, strict=True)}
+
+
+def _expected_us(graph: Graph, group: FusionGroup, space: LaunchSpace, peaks: Calibration) -> float:
+    """Under default launches, which matter to products only; a host loop takes every trip of its
+    body."""
+    if group.body is None:
+        tiled = has_products(graph, group.nodes)
+        launch = space.default(graph, group) if tiled else LaunchConfig()
+        return expected_us(graph, group, launch, peaks)
+    body, trips = host_loop(graph, group)
+    return trips * sum(_expected_us(body, inner, space, peaks) for inner in group.body.groups)

@@ -1,0 +1,105 @@
+"""Whether lower bounds are ones: kernels of random plans of random graphs, timed inside their
+plans, against what their bounds say they take at least."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autofuse.cost.bounds import Calibration, group_bound_us
+from autofuse.devices import timed_device
+from autofuse.graph.types import Graph
+from autofuse.measure.session import Worker
+from autofuse.measure.timing import Sampling
+from autofuse.measure.workload import Workload
+from autofuse.plan.parameters import THREADS
+from autofuse.plan.types import Candidate, LaunchConfig
+from autofuse.tuning.evaluate import build
+from autofuse.tuning.plans import fused_candidate
+
+# Many short samples: the least of them is what the kernel takes when nothing disturbs it.
+SAMPLING = Sampling("warm", warmup_s=0.002, minimum=60, maximum=60, noise=0.0, wall_s=0.5)
+LIMIT_S = 60.0
+# By what fraction a bound is above the least time, where violations are counted.
+SLACKS = (0.0, 0.02, 0.05, 0.1, 0.25)
+# Below so many microseconds a kernel says more of the clock than of arithmetic.
+LEAST_US = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRow:
+    """One kernel: group `group` of the plan called `plan`, its bound and its least and median time
+    in microseconds."""
+
+    plan: str
+    group: int
+    bound_us: float
+    least_us: float
+    median_us: float
+
+    def violates(self, slack: float) -> bool:
+        """Whether the kernel was faster than its bound allows, by more than a fraction."""
+        return self.bound_us > self.least_us * (1 + slack)
+
+
+Make = Callable[[int], tuple[Graph, Candidate]]
+
+
+def check_bounds(
+    make: Make, seeds: Iterable[int], groups: int, peaks: Calibration,
+    tell: Callable[[BoundRow], None] = lambda row: None,
+) -> list[BoundRow]:  # fmt: skip
+    """Time the kernels of one plan a seed until there are so many `groups`; a plan that cannot be
+    built or run is left out."""
+    rows: list[BoundRow] = []
+    for seed in seeds:
+        for row in timed_groups(f"seed {seed}", *make(seed), peaks):
+            rows.append(row)
+            tell(row)
+        if len(rows) >= groups:
+            break
+    return rows
+
+
+def timed_groups(
+    plan: str, graph: Graph, candidate: Candidate, peaks: Calibration
+) -> Iterator[BoundRow]:
+    """The kernels of one plan, those that take long enough to be told."""
+    kind = timed_device("cpu")
+    built = build(kind.backend, graph, candidate)
+    if built.artifact is None:
+        return
+    groups = candidate.plan.groups
+    with Worker(Workload(graph), hardware=kind.timer) as worker:
+        found = worker.profile(built.artifact, len(groups), SAMPLING, LIMIT_S)
+    for k, timing in enumerate(found.groups):
+        if timing.min_us >= LEAST_US:
+            bound = group_bound_us(graph, groups[k], peaks)
+            yield BoundRow(plan, k, bound, timing.min_us, timing.median_us)
+
+
+def by_one_thread(graph: Graph) -> Candidate:
+    """Whatever is legal merged, each kernel run by one thread, which disturbs times least."""
+    found = fused_candidate(graph, timed_device("cpu").space)
+    bodies = tuple(tuple(map(_alone, launches)) for launches in found.bodies)
+    return replace(found, launches=tuple(map(_alone, found.launches)), bodies=bodies)
+
+
+def _alone(launch: LaunchConfig) -> LaunchConfig:
+    settings = dict(launch.settings)
+    return LaunchConfig(tuple((k, 1 if k == THREADS.name else v) for k, v in settings.items()))
+
+
+def summary(rows: Sequence[BoundRow]) -> dict[str, Any]:
+    """Kernels, violations by slack, and how near bounds come to the least times."""
+    near = sorted(row.bound_us / row.least_us for row in rows)
+    return {
+        "kernels": len(rows),
+        "violations": {str(slack): sum(r.violates(slack) for r in rows) for slack in SLACKS},
+        "bound_over_least": {
+            str(q): near[min(len(near) - 1, int(q * len(near)))] for q in (0.1, 0.5, 0.9, 1.0)
+        }
+        if near
+        else {},
+    }
