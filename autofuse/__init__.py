@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from autofuse import torch as torch
     from autofuse.errors import AutofuseError as AutofuseError
     from autofuse.frontends import array_api as xp
     from autofuse.frontends.jaxpr import from_jax
@@ -34,6 +35,7 @@ __all__ = [
     "load",
     "save",
     "spec",
+    "torch",
     "trace",
     "tune",
     "xp",
@@ -52,6 +54,7 @@ _SOURCES: dict[str, tuple[str, str | None]] = {
     "load": ("autofuse.frontends.jsonfile", "load"),
     "save": ("autofuse.frontends.jsonfile", "save"),
     "spec": ("autofuse.frontends.tracer", "spec"),
+    "torch": ("autofuse.torch", None),
     "trace": ("autofuse.frontends.tracer", "trace"),
     "tune": ("autofuse.tuning", "tune"),
     "xp": ("autofuse.frontends.array_api", None),

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from autofuse.frontends.torch_types import torch_module
 from autofuse.interop.torch_backend import backend, reports
 from autofuse.interop.torch_report import Explanation, GraphReport
 
@@ -23,9 +24,10 @@ def explain(
     """Compile a model (module or function) for these arguments and say what became of it.
 
     It is run once, and where gradients can be taken of its results, they are, and given to nobody.
-    `options` are those of the backend. Raises AutofuseError for wrong ones."""
-    import torch
-    from torch._dynamo.utils import counters
+    `options` are those of the backend. Raises AutofuseError for wrong ones,
+    and without PyTorch."""
+    torch = torch_module()
+    counters = torch._dynamo.utils.counters
 
     before = Counter(counters[_BREAKS])
     found: list[GraphReport] = []
