@@ -89,6 +89,19 @@ def _unfit(
             barrier = stands_alone(graph, n)
             if barrier is not None:
                 return None if _is_product(graph, nodes, outputs) else barrier
+    return _update_refusal(graph, frozenset(nodes))
+
+
+def _update_refusal(graph: Graph, nodes: frozenset[int]) -> Refusal | None:
+    """Two updates of one large array each write a window in place; in one kernel, all of it."""
+    for n in nodes:
+        node = graph[n]
+        if not node.spec.overwrites or node.types[0].size <= SMALL_WORK:
+            continue
+        before = node.inputs[0].node
+        again = before in nodes and graph[before].spec.overwrites
+        if again and graph[before].inputs[0].node not in nodes:
+            return Refusal("update", f"%{before} and %{n} each write a window of one array")
     return None
 
 
