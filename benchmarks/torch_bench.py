@@ -15,7 +15,7 @@ import torch
 
 from autofuse.backends.machine import cpu_model
 from autofuse.errors import AutofuseError
-from autofuse.interop.torch_explain import explain
+from autofuse.torch import explain
 from benchmarks.torch_language import LANGUAGE
 from benchmarks.torch_vision import VISION
 

@@ -57,8 +57,9 @@ MAY_IMPORT = {
     "casestudy": TO_PEERS | {"peers"},
     "commands": TO_COMMANDS,
     "cli": TO_COMMANDS | {"commands"},
+    "torch": {"interop"},
     "__main__": {"cli"},
-    "benchmarks": TO_COMMANDS,
+    "benchmarks": TO_COMMANDS | {"torch"},
 }
 Trees = dict[Path, ast.Module]
 Known = Mapping[str, Path]

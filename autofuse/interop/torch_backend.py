@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from autofuse.errors import AutofuseError
 from autofuse.frontends.torch_fx import decompositions, fx_graph, refusal
-from autofuse.interop.torch_call import Call, port_of
+from autofuse.interop.torch_call import TensorCall, port_of
 from autofuse.interop.torch_islands import Island, cut, joined
 from autofuse.interop.torch_options import TorchOptions, options_of
 from autofuse.interop.torch_partition import partition
 from autofuse.interop.torch_plans import (
     DEVICE,
     LOG,
-    Piece,
+    IslandGraph,
     call_of,
     piece_of,
     plan_for,
@@ -98,7 +98,7 @@ class TorchCompiler:
         """The function of a graph of static sizes; `fixed` are constants by placeholder."""
         found = cut(gm.graph, _refusal)
         left = [(one.op, one.reason) for one in found.left]
-        pieces: dict[Island, Piece] = {}
+        pieces: dict[Island, IslandGraph] = {}
         for island in found.islands:
             piece = _piece(gm, island, fixed)
             if isinstance(piece, str):
@@ -107,7 +107,7 @@ class TorchCompiler:
                 pieces[island] = piece
         if self.tuned:
             tune_for(list(pieces.values()), self.options.budget_s, self.options.db)
-        calls: dict[Island, Call] = {}
+        calls: dict[Island, TensorCall] = {}
         told: list[IslandReport] = []
         for island, piece in pieces.items():
             report = self._plan(island, piece, calls)
@@ -120,7 +120,7 @@ class TorchCompiler:
         made: Callable[..., Any] = joined(gm, found, calls, fixed).forward
         return made
 
-    def _plan(self, island: Island, piece: Piece, calls: dict[Island, Call]) -> IslandReport | str:
+    def _plan(self, island: Island, piece: IslandGraph, calls: dict[Island, TensorCall]) -> IslandReport | str:
         """Adds the call of an island; a reason where there is none."""
         try:
             plan = plan_for(piece, self.options.db)
@@ -162,7 +162,7 @@ class Sized:
         return found(*args)
 
 
-def _piece(gm: GraphModule, island: Island, fixed: Mapping[str, Any]) -> Piece | str:
+def _piece(gm: GraphModule, island: Island, fixed: Mapping[str, Any]) -> IslandGraph | str:
     """The island as a graph; a reason where it is not worth a plan."""
     graph = fx_graph(island.nodes, island.inputs, island.outputs, "island")
     inputs = [port_of(node.meta["val"]) for node in island.inputs]
@@ -172,7 +172,7 @@ def _piece(gm: GraphModule, island: Island, fixed: Mapping[str, Any]) -> Piece |
     return piece if piece.ops > 1 else _FEW
 
 
-def _eager(gm: GraphModule, island: Island, fixed: Mapping[str, Any]) -> Call:
+def _eager(gm: GraphModule, island: Island, fixed: Mapping[str, Any]) -> TensorCall:
     """The island's nodes as PyTorch runs them, of its inputs that are no constants."""
     import torch
 

@@ -15,14 +15,14 @@ import numpy as np
 
 from autofuse.backends.library import LoadedLibrary
 from autofuse.errors import AutofuseError
-from autofuse.interop.torch_layout import Ints, Layout, agrees, dense, layout_of
+from autofuse.interop.torch_layout import Ints, TensorLayout, agrees, dense, layout_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 else:
     Tensor = Any
 
-Call = Callable[..., tuple[Tensor, ...]]
+TensorCall = Callable[..., tuple[Tensor, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Port:
     shape: Ints
     strides: Ints
     dtype: Any
-    layout: Layout
+    layout: TensorLayout
 
     @property
     def is_copied(self) -> bool:
@@ -68,8 +68,8 @@ def array_of(tensor: Tensor, port: Port) -> np.ndarray:
 
 
 def tensor_call(
-    library: LoadedLibrary, inputs: Sequence[Port], outputs: Sequence[Port], eager: Call
-) -> Call:
+    library: LoadedLibrary, inputs: Sequence[Port], outputs: Sequence[Port], eager: TensorCall
+) -> TensorCall:
     """A function of tensors, for the inputs of a plan that are no constants, to a tuple of them.
 
     `eager` computes the same from tensors that do not lie as they did when they were traced and

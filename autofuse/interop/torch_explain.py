@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from autofuse.frontends.torch_types import torch_module
 from autofuse.interop.torch_backend import backend, reports
-from autofuse.interop.torch_report import Explanation, GraphReport
+from autofuse.interop.torch_report import ModelExplanation, GraphReport
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +20,7 @@ _BREAKS = "graph_break"
 
 def explain(
     model: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
-) -> Explanation:
+) -> ModelExplanation:
     """Compile a model (module or function) for these arguments and say what became of it.
 
     It is run once, and where gradients can be taken of its results, they are, and given to nobody.
@@ -38,7 +38,7 @@ def explain(
     finally:
         reports.reset(token)
     breaks = Counter(counters[_BREAKS]) - before
-    return Explanation(tuple(found), tuple(str(reason) for reason in breaks))
+    return ModelExplanation(tuple(found), tuple(str(reason) for reason in breaks))
 
 
 def _backward(results: Any, model: Any, arguments: tuple[Any, ...]) -> None:

@@ -15,7 +15,7 @@ Ints = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TensorLayout:
     """A tensor of `shape` whose memory is a row-major array: axes in the order `order` (the
     outermost first), of which those in `repeated` have one element that stands for all."""
 
@@ -51,20 +51,20 @@ def row_major(shape: Sequence[int]) -> Ints:
     return tuple(prod(max(n, 1) for n in shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def layout_of(shape: Sequence[int], strides: Sequence[int]) -> Layout | None:
+def layout_of(shape: Sequence[int], strides: Sequence[int]) -> TensorLayout | None:
     """The layout of a tensor; None where its memory has gaps or overlaps in other ways than by
     repeating whole axes. Strides of axes with one element say nothing."""
     rank = len(shape)
     repeated = tuple(a for a in range(rank) if strides[a] == 0 and shape[a] > 1)
     weights = [strides[a] if shape[a] > 1 else None for a in range(rank)]
     order = _ordered(weights)
-    layout = Layout(tuple(shape), order, repeated)
+    layout = TensorLayout(tuple(shape), order, repeated)
     return layout if agrees(shape, layout.strides, strides) else None
 
 
-def dense(shape: Sequence[int]) -> Layout:
+def dense(shape: Sequence[int]) -> TensorLayout:
     """The row-major layout."""
-    return Layout(tuple(shape), tuple(range(len(shape))))
+    return TensorLayout(tuple(shape), tuple(range(len(shape))))
 
 
 def agrees(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
@@ -83,7 +83,7 @@ def _ordered(weights: Sequence[int | None]) -> Ints:
 
 
 def bordered(
-    graph: Graph, inputs: Sequence[Layout], outputs: Sequence[Layout], constants: frozenset[int]
+    graph: Graph, inputs: Sequence[TensorLayout], outputs: Sequence[TensorLayout], constants: frozenset[int]
 ) -> Graph:
     """`graph` with its inputs and outputs as the arrays that layouts store; the inputs at
     `constants` (positions) are declared constant."""

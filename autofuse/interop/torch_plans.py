@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from autofuse.backends.library import LoadedLibrary
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
-from autofuse.interop.torch_call import Call, Port, array_of, tensor_call
+from autofuse.interop.torch_call import TensorCall, Port, array_of, tensor_call
 from autofuse.interop.torch_layout import bordered
 from autofuse.ops.spec import Family
 from autofuse.runtime.compiled import CompiledPlan
@@ -35,7 +35,7 @@ _planning = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class IslandGraph:
     """An island as a graph of ours, with what is at its border; `fixed` are constants by name, and
     `eager` computes it in PyTorch."""
 
@@ -44,7 +44,7 @@ class Piece:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     fixed: Mapping[str, Any]
-    eager: Call
+    eager: TensorCall
 
     @property
     def ops(self) -> int:
@@ -55,17 +55,17 @@ class Piece:
 
 def piece_of(
     graph: Graph, inputs: Sequence[Port], outputs: Sequence[Port],
-    fixed: Mapping[int, Any], eager: Call,
-) -> Piece:  # fmt: skip
+    fixed: Mapping[int, Any], eager: TensorCall,
+) -> IslandGraph:  # fmt: skip
     """The piece of a graph of tensors; `fixed` are those that are constants, by position."""
     layouts = [port.layout for port in inputs], [port.layout for port in outputs]
     whole = normal_form(bordered(graph, *layouts, frozenset(fixed)))
     arrays = {whole.input_names[k]: array_of(fixed[k], inputs[k]) for k in fixed}
     free = tuple(port for k, port in enumerate(inputs) if k not in fixed)
-    return Piece(whole, digest(canonical(whole)), free, tuple(outputs), arrays, eager)
+    return IslandGraph(whole, digest(canonical(whole)), free, tuple(outputs), arrays, eager)
 
 
-def plan_for(piece: Piece, db: str | None) -> CompiledPlan:
+def plan_for(piece: IslandGraph, db: str | None) -> CompiledPlan:
     """The best plan known for a piece, else one by rules. Raises AutofuseError."""
     if piece.fixed:
         return compile(piece.graph, device=DEVICE, db=db, constants=piece.fixed)
@@ -76,7 +76,7 @@ def plan_for(piece: Piece, db: str | None) -> CompiledPlan:
         return _plans[key]
 
 
-def tune_for(pieces: Sequence[Piece], budget_s: float, db: str | None) -> None:
+def tune_for(pieces: Sequence[IslandGraph], budget_s: float, db: str | None) -> None:
     """Tune for the pieces that no plan is known for, each in its share of the time that all take
     by the plans that there are; `budget_s` bounds all of it."""
     end = time.perf_counter() + budget_s
@@ -100,14 +100,14 @@ def tune_for(pieces: Sequence[Piece], budget_s: float, db: str | None) -> None:
             _plans.pop((key, db), None)
 
 
-def call_of(piece: Piece, plan: CompiledPlan) -> Call:
+def call_of(piece: IslandGraph, plan: CompiledPlan) -> TensorCall:
     """A function of the tensors that are no constants."""
     library = plan.loaded
     assert isinstance(library, LoadedLibrary)
     return tensor_call(library, piece.inputs, piece.outputs, piece.eager)
 
 
-def torch_is_faster(piece: Piece, call: Call) -> float | None:
+def torch_is_faster(piece: IslandGraph, call: TensorCall) -> float | None:
     """How many times faster PyTorch's own code is, where that is clear: the two take turns."""
     given = samples(piece)
     rounds = [(_timed(call, given), _timed(piece.eager, given)) for _ in range(_ROUNDS)]
@@ -115,7 +115,7 @@ def torch_is_faster(piece: Piece, call: Call) -> float | None:
     return ratio if ratio > _CLEARLY else None
 
 
-def samples(piece: Piece) -> tuple[Tensor, ...]:
+def samples(piece: IslandGraph) -> tuple[Tensor, ...]:
     """Tensors for a piece that lie as those that it was traced with: numbers from 0 to 1, zeros
     where they are whole."""
     import torch
@@ -132,7 +132,7 @@ def samples(piece: Piece) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
-def call_us(call: Call, tensors: Sequence[Tensor]) -> float:
+def call_us(call: TensorCall, tensors: Sequence[Tensor]) -> float:
     """Microseconds of a call, the second of two."""
     call(*tensors)
     begun = time.perf_counter()
@@ -140,7 +140,7 @@ def call_us(call: Call, tensors: Sequence[Tensor]) -> float:
     return 1e6 * (time.perf_counter() - begun)
 
 
-def _timed(call: Call, tensors: Sequence[Tensor]) -> float:
+def _timed(call: TensorCall, tensors: Sequence[Tensor]) -> float:
     """Seconds a call, on the average of a round."""
     begun, count = time.perf_counter(), 0
     while True:

@@ -52,7 +52,7 @@ class GraphReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class ModelExplanation:
     """What `autofuse.torch.explain` found: a report per graph, forward and backward ones apart, and
     why PyTorch's tracer ended a graph where it did."""
 
