@@ -25,6 +25,25 @@ typedef uint16_t af_bf16;
 AF_VECTOR(float, 1) AF_VECTOR(float, 2) AF_VECTOR(float, 4) AF_VECTOR(float, 8) AF_VECTOR(float, 16)
 AF_VECTOR(double, 1) AF_VECTOR(double, 2) AF_VECTOR(double, 4) AF_VECTOR(double, 8)
 
+/* Keeps a vector in its register: gcc would load it again for every multiply-add that uses it, and a
+ * core has fewer loads than multiply-adds. Vectors that are no register of this processor are left. */
+#if defined(__aarch64__)
+#define AF_REGISTER "+w"
+#else
+#define AF_REGISTER "+v"
+#endif
+#if defined(__AVX512F__)
+#define AF_REGISTER_BYTES 64
+#elif defined(__AVX__)
+#define AF_REGISTER_BYTES 32
+#elif defined(__SSE2__) || defined(__aarch64__)
+#define AF_REGISTER_BYTES 16
+#else
+#define AF_REGISTER_BYTES 0
+#endif
+#define AF_KEEP(v) \
+  if (sizeof(v) >= 16 && sizeof(v) <= AF_REGISTER_BYTES) __asm__("" : AF_REGISTER(v))
+
 /* Two vectors laid out in turns: LOW of their first halves, HIGH of their second ones. */
 #ifdef __clang__
 #define AF_TURNS(I, N, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
