@@ -13,7 +13,7 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Load
 from autofuse.ops.spec import Index
 from autofuse.plan.forms import Form
-from autofuse.plan.halo import Kept
+from autofuse.plan.halo import HaloRows
 
 
 class HaloTiles:
@@ -31,7 +31,7 @@ class HaloTiles:
         self.rows = form.parallel[0]
         self.width = math.prod(form.parallel[1:])
 
-    def emit(self, kept: tuple[Kept, ...], size: int) -> None:
+    def emit(self, kept: tuple[HaloRows, ...], size: int) -> None:
         """Tiles of `size` rows (the last one may have fewer), `kept` values first."""
         size = min(size, self.rows)
         tiles = -(-self.rows // size)
@@ -54,7 +54,7 @@ class HaloTiles:
         self.e.close("serial", step, extent)
         self.e.close("grid", block, ix.lit(tiles))
 
-    def _keep(self, kept: Kept, first: Expr, size: int) -> None:
+    def _keep(self, kept: HaloRows, first: Expr, size: int) -> None:
         """Rows of a value, those around the tile too, into scratch."""
         own = self.graph.type_of(kept.value)
         width = math.prod(own.shape[1:])
@@ -72,7 +72,7 @@ class HaloTiles:
         origin = ix.isub(first, ix.lit(kept.before))
         self.frame.sources[kept.value] = self._scratch(kept.value, name, origin, count)
 
-    def _room(self, kept: Kept, dtype: DType, size: int) -> str:
+    def _room(self, kept: HaloRows, dtype: DType, size: int) -> str:
         """Scratch that nobody reads any more, or new scratch."""
         for name, (known, room, last) in self.rooms.items():
             if known is dtype and room >= size and last < kept.value:

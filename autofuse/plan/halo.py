@@ -28,12 +28,12 @@ MOST_HALO, LEAST_LANES, MOST_PLACES = 64, 32, 1024
 # Rows of a tile where a kernel must have some and is told nothing, and elements of its scratch.
 USUAL_ROWS, MOST_SCRATCH = 32, 1 << 20
 # First and last row.
-Rows = tuple[int, int]
-_Places = dict[Value, dict[Index, Rows]]
+RowSpan = tuple[int, int]
+_Places = dict[Value, dict[Index, RowSpan]]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class HaloRows:
     """A value of which a tile holds its rows, `before` more and `behind` more; `last` is the last
     value that is computed from them."""
 
@@ -44,7 +44,7 @@ class Kept:
 
 
 @lru_cache(maxsize=1024)
-def kept_values(graph: Graph, form: Form) -> tuple[Kept, ...]:
+def kept_values(graph: Graph, form: Form) -> tuple[HaloRows, ...]:
     """What a kernel of tiles keeps in scratch, producers first; nothing where values are read
     straight, or at places that are not near the item's own."""
     shapes = {graph.type_of(v).shape for v in form.outputs}
@@ -54,7 +54,7 @@ def kept_values(graph: Graph, form: Form) -> tuple[Kept, ...]:
     if not whole or not plain or len(form.parallel) < 2 or form.items < _least(form):
         return ()
     wanted = _shifted(graph, form)
-    halos: dict[Value, Rows] = dict.fromkeys(form.outputs, (0, 0))
+    halos: dict[Value, RowSpan] = dict.fromkeys(form.outputs, (0, 0))
     last: dict[Value, Value] = dict.fromkeys(form.outputs, max(form.outputs))
     for reader in sorted({*form.outputs, *wanted}, reverse=True):
         if reader not in halos:
@@ -67,7 +67,7 @@ def kept_values(graph: Graph, form: Form) -> tuple[Kept, ...]:
             own = halos[reader]
             last.setdefault(value, reader)
             halos[value] = max(before, own[0] - low), max(behind, own[1] + high)
-    kept = tuple(Kept(v, *halos[v], last[v]) for v in sorted(wanted & halos.keys()))
+    kept = tuple(HaloRows(v, *halos[v], last[v]) for v in sorted(wanted & halos.keys()))
     near = all(k.before + k.behind <= MOST_HALO for k in kept)
     return kept if near and _scratch(graph, form, kept) <= MOST_SCRATCH else ()
 
@@ -87,7 +87,7 @@ def tile_rows(graph: Graph, form: Form, asked: int) -> int:
     return USUAL_ROWS if repeats_too_much(graph, form) else 0
 
 
-def _scratch(graph: Graph, form: Form, kept: tuple[Kept, ...]) -> int:
+def _scratch(graph: Graph, form: Form, kept: tuple[HaloRows, ...]) -> int:
     """Elements that a tile of usual size keeps."""
     rows = graph.type_of(form.outputs[0]).shape[0]
     return sum(
@@ -120,7 +120,9 @@ def _shifted(graph: Graph, form: Form) -> set[Value]:
     return kept
 
 
-def _reached(graph: Graph, form: Form, reader: Value, kept: set[Value]) -> dict[Value, Rows] | None:
+def _reached(
+    graph: Graph, form: Form, reader: Value, kept: set[Value]
+) -> dict[Value, RowSpan] | None:
     """How far from its own row computing a row of `reader` reaches in each kept value; None where
     that is not known."""
     extent = form.parallel[0]
@@ -141,7 +143,7 @@ def _reached(graph: Graph, form: Form, reader: Value, kept: set[Value]) -> dict[
                 known = places.setdefault(graph[n].inputs[operand], {})
                 first, last = known.get(place, within)
                 known[place] = min(first, within[0]), max(last, within[1])
-    found: dict[Value, Rows] = {}
+    found: dict[Value, RowSpan] = {}
     for value in kept & places.keys():
         spans = [_distance(at[0], rows, row) for at, rows in places[value].items()]
         known_spans = [s for s in spans if s is not None]
@@ -152,8 +154,8 @@ def _reached(graph: Graph, form: Form, reader: Value, kept: set[Value]) -> dict[
 
 
 def _reads(
-    graph: Graph, n: int, at: Index, rows: Rows, row: Sym
-) -> Iterator[tuple[int, Index, Rows]]:
+    graph: Graph, n: int, at: Index, rows: RowSpan, row: Sym
+) -> Iterator[tuple[int, Index, RowSpan]]:
     """Which operands a node reads where, and for which rows what it reads matters."""
     node, call = graph[n], graph.call(n)
     if node.spec.family is Family.ELEMENTWISE:
@@ -184,7 +186,7 @@ class _Probe:
         return value
 
 
-def _occurrences(expr: Expr, rows: Rows, row: Sym) -> Iterator[tuple[str, Rows]]:
+def _occurrences(expr: Expr, rows: RowSpan, row: Sym) -> Iterator[tuple[str, RowSpan]]:
     """Symbols of an expression, and the rows for which its selects choose them."""
     match expr:
         case Sym(name=name):
@@ -200,7 +202,7 @@ def _occurrences(expr: Expr, rows: Rows, row: Sym) -> Iterator[tuple[str, Rows]]
                 yield from _occurrences(arg, rows, row)
 
 
-def _narrowed(condition: Expr, holds: bool, rows: Rows, row: Sym) -> Rows:
+def _narrowed(condition: Expr, holds: bool, rows: RowSpan, row: Sym) -> RowSpan:
     """Of some rows those, or more, for which a condition is as told."""
     if isinstance(condition, Call) and condition.fn == "and" and holds:
         for part in condition.args:
@@ -215,7 +217,7 @@ def _narrowed(condition: Expr, holds: bool, rows: Rows, row: Sym) -> Rows:
     return (edges[fits[0]], edges[fits[-1] + 1] - 1) if fits else (0, -1)
 
 
-def _edges(expr: Expr, rows: Rows, row: Sym) -> list[int]:
+def _edges(expr: Expr, rows: RowSpan, row: Sym) -> list[int]:
     """Rows between which no comparison or clamp of `expr` changes."""
     found = {int(p.value) for p in (*cuts(expr, row), *_clamps(expr, row)) if isinstance(p, Lit)}
     return [rows[0], *sorted(p for p in found if rows[0] < p <= rows[1]), rows[1] + 1]
@@ -230,7 +232,7 @@ def _at(expr: Expr, row: Sym, place: int | Expr) -> Expr:
     return resolved(expr, {row.name: value})
 
 
-def _distance(index: Expr, rows: Rows, row: Sym) -> Rows | None:
+def _distance(index: Expr, rows: RowSpan, row: Sym) -> RowSpan | None:
     """How far a position is from the row, on an axis taken as a ring; None where that is not
     known."""
     assert row.extent is not None
