@@ -177,7 +177,8 @@ class _OnePass:
         are rows, would find each in a line of its own."""
         found: dict[Value, str] = {}
         tags = self.b.tags[Value(self.online.sources[0].node)]
-        for value in sorted(self.online.block):
+        sources = {Value(p.node) for p in self.online.sources}
+        for value in sorted(self.online.block - sources):
             for v in self.graph[value.node].inputs:
                 if v not in self.online.block and v not in found and self._lies(v, tags):
                     dtype = self.graph.type_of(v).dtype.compute
@@ -304,13 +305,16 @@ class _OnePass:
                 )  # fmt: skip
 
     def _row_tiles(self, run: TileRun) -> Iterator[TileRun]:
-        full, rest = divmod(run.count, self.b.s.rows)
-        if full:
-            number = self.e.open("s", full)
-            yield TileRun(ix.iadd(run.first, ix.imul(number, self.b.s.rows)), self.b.s.rows)
-            self.e.close("serial", number, ix.lit(full))
-        if rest:
-            yield TileRun(ix.iadd(run.first, ix.lit(run.count - rest)), rest)
+        """Tiles of almost equal height: one of few rows would wait for its own sums."""
+        tiles = -(-run.count // self.b.s.rows)
+        low, higher = divmod(run.count, tiles)
+        first = run.first
+        for height, count in ((low + 1, higher), (low, tiles - higher)):
+            if count:
+                number = self.e.open("s", count)
+                yield TileRun(ix.iadd(first, ix.imul(number, height)), height)
+                self.e.close("serial", number, ix.lit(count))
+                first = ix.iadd(first, ix.lit(height * count))
 
     def _terms(self, tile: TileRun, at: _Columns) -> Expr:
         """Columns of the block that some row of a tile needs."""
