@@ -26,6 +26,7 @@ from autofuse.plan.parameters import (
     LOOP,
     LOOP_UNROLL,
     MERGE,
+    MICRO,
     ONEDNN,
     PAIRS,
     PREPACK,
@@ -41,7 +42,7 @@ from autofuse.plan.parameters import (
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces.cpu_lanes import lane_options
-from search_spaces.cpu_rows import PARAMETERS, one_pass_options
+from search_spaces.cpu_rows import PARAMETERS, even_first, one_pass_options
 from search_spaces.cpu_tiles import tile_options
 from search_spaces.cpu_walks import walk_options
 from search_spaces.launch import (
@@ -186,7 +187,8 @@ class CpuLaunchSpace:
             if found is not None:
                 return found
         machine = Machine(self.vector_bits, made["threads"], *self.caches)
-        return tile_options(row.name, facts, made, machine)
+        found = tile_options(row.name, facts, made, machine)
+        return even_first(found, facts) if row is MICRO else found
 
 
 def _prepack(

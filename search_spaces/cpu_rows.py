@@ -45,3 +45,15 @@ def _column_blocks(facts: TileFacts, rows: int) -> tuple[Setting, ...]:
     if not short:
         return blocks
     return (*blocks, 0) if facts.rows >= LEAST_ROWS else (0, *blocks)
+
+
+def even_first(micros: tuple[Setting, ...], facts: TileFacts) -> tuple[Setting, ...]:
+    """Register tiles as they come, but first those whose columns divide the columns of products
+    that go on from block to block: a narrower last panel waits for its own sums (measured: 4x24
+    takes 1.2 times as long as 6x16 where there are 64)."""
+
+    def uneven(micro: Setting) -> bool:
+        columns = int(str(micro).split("x")[1]) * 4 // facts.itemsize
+        return any(width % columns for width in facts.folded)
+
+    return tuple(sorted(micros, key=uneven))

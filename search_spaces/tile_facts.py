@@ -15,7 +15,7 @@ from autofuse.ops.dtypes import DType
 from autofuse.plan.forms import Form
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.online import online_of
+from autofuse.plan.online import Online, online_of
 from autofuse.plan.parameters import (
     BATCH_LANES,
     COLUMN_BLOCK,
@@ -43,8 +43,9 @@ class TileFacts:
     to a row, how many terms products have whose columns may be folded as they come
     (`plan/online.py`, 0: there are none), bytes that a block keeps for each row otherwise, bytes of
     a number, of its widest product how the left and the right operand lie in memory (None: they are
-    computed), whether the results of a batch are neighbours, and whether all factors of products
-    with parallel columns are bf16."""
+    computed), whether the results of a batch are neighbours, whether all factors of products with
+    parallel columns are bf16, and how many columns products have of which folded ones are the
+    terms."""
 
     batch: int
     rows: int
@@ -58,6 +59,12 @@ class TileFacts:
     right: Steps | None = None
     batch_last: bool = False
     bf16: bool = False
+    folded: tuple[int, ...] = ()
+
+
+def _folded(tiles: Tiles, online: Online | None) -> tuple[int, ...]:
+    folds = {f.node for f in online.folds} if online is not None else set[int]()
+    return tuple(p.width for p in tiles.products if p.node in folds)
 
 
 def _factors(graph: Graph, tiles: Tiles) -> set[DType]:
@@ -89,6 +96,7 @@ def tile_facts(graph: Graph, group: FusionGroup, *, diagonal: bool = False) -> T
                 row_scratch(graph, form, tiles) * item, item,
                 *_lying(graph, group, form, tiles),
                 bool(tiles.columns) and _factors(graph, tiles) == {DType.BF16},
+                _folded(tiles, online),
             )
         )  # fmt: skip
     return max(found, key=lambda f: f.batch * f.rows * f.columns, default=None)

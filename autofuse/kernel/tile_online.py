@@ -88,10 +88,11 @@ class _OnePass:
         at = _Columns(number, first, count)
         rights = {p.node: self._columns(p, at) for p in self.online.sources}
         for run in b.panels(b.first_row, b.rows, b.height):
+            some = self._reached_columns(run, at)
             for p in self.online.sources:
-                self._source(p, run, at, lefts[p.node], rights[p.node], made[Value(p.node)])
-            self._copy_beside(run, at, beside)
-            self._follow(run, at, {**made, **beside}, steps)
+                self._source(p, run, some, lefts[p.node], rights[p.node], made[Value(p.node)])
+            self._copy_beside(run, some, beside)
+            self._follow(run, some, {**made, **beside}, steps)
         e.close("serial", number, ix.idiv(ix.iadd(needed, ix.lit(self.most - 1)), self.most))
         done = KeptRows(products=dict(self.running.sums), totals=self.running.finish())
         done.due = {f.node: f.due for f in self.online.folds if f.node in self.products}
@@ -139,6 +140,17 @@ class _OnePass:
         tiles = ix.imul(ix.idiv(ix.iadd(last, ix.lit(step - 1)), step), step)
         found = ix.iclamp(tiles, 1, self.width)
         return self.e.let_index(found, "e", self.width + 1)
+
+    def _reached_columns(self, run: TileRun, at: _Columns) -> _Columns:
+        """Columns of a block that some row of a run needs, in whole tiles or all."""
+        b, step = self.b, self.b.s.rows
+        if self.offset is None or run.count >= b.height:
+            return at
+        last = ix.iadd(b.first_row, ix.iadd(run.first, ix.lit(run.count + self.offset)))
+        inside = Call("max", (ix.isub(last, at.first), ix.lit(0)), DType.I64)
+        tiles = ix.imul(ix.idiv(ix.iadd(inside, ix.lit(step - 1)), step), step)
+        count = self.e.let_index(Call("min", (tiles, at.count), DType.I64), "n", self.most + 1)
+        return _Columns(at.number, at.first, count)
 
     def _columns(self, p: Contraction, at: _Columns) -> Panel:
         """The operand that has the columns, from the first of the block on: as it lies if the terms

@@ -2,7 +2,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* Compilers without instructions that compute in halves convert them one by one: there they are made
+/* Compilers without instructions that compute in doublings convert them one by one: there they are made
  * wide and narrow again by arithmetic on whole numbers, which becomes vectors. */
 #if defined(__AVX512FP16__) || defined(__aarch64__)
 #define AF_NATIVE_F16
@@ -25,7 +25,7 @@ typedef uint16_t af_bf16;
 AF_VECTOR(float, 1) AF_VECTOR(float, 2) AF_VECTOR(float, 4) AF_VECTOR(float, 8) AF_VECTOR(float, 16)
 AF_VECTOR(double, 1) AF_VECTOR(double, 2) AF_VECTOR(double, 4) AF_VECTOR(double, 8)
 
-/* Two vectors laid out in turns: LOW of their first halves, HIGH of their second ones. */
+/* Two vectors laid out in turns: LOW of their first doublings, HIGH of their second ones. */
 #ifdef __clang__
 #define AF_TURNS(I, N, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
@@ -92,13 +92,19 @@ AF_MATH1(exp) AF_MATH1(expm1) AF_MATH1(log) AF_MATH1(log1p) AF_MATH1(sin) AF_MAT
 AF_MATH1(tan) AF_MATH1(tanh) AF_MATH1(sinh) AF_MATH1(cosh) AF_MATH1(asin) AF_MATH1(acos)
 AF_MATH1(atan) AF_MATH1(erf) AF_MATH2(pow) AF_MATH2(atan2)
 
+/* a * b + c, which compilers that may reassociate leave as it is where it is one instruction. */
+#ifdef __FP_FAST_FMAF
+#define AF_FMAF(a, b, c) __builtin_fmaf(a, b, c)
+#else
+#define AF_FMAF(a, b, c) ((a) * (b) + (c))
+#endif
 /* exp as arithmetic that becomes vectors without a call (Cephes' expf, which errs by 2 units in the last
  * place): 2^n times a polynomial of the rest, which is doubled so that 2^(n - 1) is no larger than any
  * number. What is about to be denormal is zero. */
 AF_INLINE float af_exp_f32(float x)
 {
-  const float halves = x * 1.44269504f, n = __builtin_rintf(halves > 128.0f ? 128.0f : halves);
-  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  const float doublings = x * 1.44269504f, n = __builtin_rintf(doublings > 128.0f ? 128.0f : doublings);
+  const float r = AF_FMAF(n, 2.12194440e-4f, AF_FMAF(n, -0.693359375f, x));
   float p = 3.9751383e-4f;
   p = p * r + 2.7963999014e-3f;
   p = p * r + 1.66669038146e-2f;
@@ -209,7 +215,7 @@ static inline void af_stream(void *to, const void *from, int64_t bytes)
 
 /* to[j * to_step + i] = from[i * from_step + j] for i < rows, j < columns, elements of N bytes, in
  * blocks of W rows and columns: the numbers of a block lie in the order of two indices of as many
- * bits; laying both halves of all vectors out in turns moves every bit on by one, so in the end the
+ * bits; laying both doublings of all vectors out in turns moves every bit on by one, so in the end the
  * indices have changed places. Blocks at the edges overlap, so that they are whole too. Those of a
  * line of `to` are written one after another, past the cache where `stream` says so. */
 #ifdef __clang__
