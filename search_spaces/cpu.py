@@ -183,7 +183,7 @@ class CpuLaunchSpace:
         if made.get(BATCH_LANES.name):
             return lane_options(row.name, facts, self.vector_bits)
         if facts.one_pass and row.name in PARAMETERS:
-            found = one_pass_options(row.name, facts, made)
+            found = one_pass_options(row.name, facts, made, self.vector_bits)
             if found is not None:
                 return found
         machine = Machine(self.vector_bits, made["threads"], *self.caches)

@@ -29,6 +29,7 @@ from autofuse.plan.online import Online, online_of
 from autofuse.plan.parameters import LaunchConfig
 from autofuse.plan.tiles import tiles_of
 from autofuse.plan.types import Candidate, FusionPlan
+from autofuse.simplify import normal_form
 from search_spaces import CpuLaunchSpace, CudaLaunchSpace
 from search_spaces.cpu_rows import one_pass_options
 from search_spaces.tile_facts import tile_facts
@@ -212,6 +213,65 @@ def test_attention_of_any_size_is_right(
     check(graph, launch_of(**chosen))
 
 
+ALONG_TERMS = st.fixed_dictionaries(
+    {
+        "micro": st.sampled_from(("1x8", "2x4", "3x8", "2x8")),
+        "row_block": st.sampled_from((1, 4, 64)),
+        "column_block": st.sampled_from((16, 64, 1024)),
+        "pack": st.booleans(),
+        "vector_bits": st.sampled_from((512, 256)),
+    }
+)
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    sizes=st.tuples(st.integers(1, 9), st.integers(2, 200), st.integers(1, 40)),
+    wide=st.integers(2, 90),
+    chosen=ALONG_TERMS,
+)
+@example(sizes=(1, 150, 64), wide=64, chosen={"micro": "1x8", "vector_bits": 256})
+def test_few_rows_are_summed_along_terms(
+    sizes: tuple[int, int, int], wide: int, chosen: dict[str, int | str | bool]
+) -> None:
+    rows, keys, depth = sizes
+    shapes = ((rows, depth), (keys, depth), (keys, wide))
+    graph = canonical(trace(lambda q, k, v: softmax(q @ k.T) @ v, *(spec(s) for s in shapes)))
+    check(graph, launch_of(dot=True, **chosen))
+
+
+@pytest.mark.parametrize(
+    "name", ["causal", "bias", "grouped", "keys computed", "keys lying across", "two layers"]
+)
+@settings(max_examples=1, deadline=None)
+@given(chosen=ALONG_TERMS)
+def test_relatives_are_right_along_terms(name: str, chosen: dict[str, int | str | bool]) -> None:
+    check(relative(name), launch_of(dot=True, **chosen))
+
+
+@pytest.mark.parametrize("keys_first", [False, True])
+def test_one_row_reads_keys_and_values_as_they_lie(keys_first: bool) -> None:
+    def decode(q: Any, k: Any, v: Any) -> Any:
+        if keys_first:
+            k, v = (xp.permute_dims(x, (1, 0, 2)) for x in (k, v))
+        return softmax(scores(q, k)) @ v
+
+    lying = (KEYS, 3, 32) if keys_first else (3, KEYS, 32)
+    graph = normal_form(trace(decode, spec((3, 1, 32)), spec(lying), spec(lying)))
+    launch = CpuLaunchSpace(256).default(graph, whole(graph))
+    assert (launch["dot"], launch["micro"]) == (True, "1x8")
+    kernel = lower(extract(graph, whole(graph))[0], launch)
+    kept = [s for s in statements(kernel.body) if isinstance(s, Local)]
+    assert sum(s.size for s in kept) < 32 * KEYS, "neither is copied"
+    check(graph, launch)
+
+
+def test_register_tiles_that_divide_later_products_come_first() -> None:
+    shapes = ((4, 256, 64),) * 3
+    graph = canonical(trace(lambda q, k, v: softmax(scores(q, k)) @ v, *map(spec, shapes)))
+    assert CpuLaunchSpace(256).default(graph, whole(graph))["micro"] == "6x16"
+
+
 def test_a_loss_over_a_vocabulary_and_its_log_sum() -> None:
     labels = spec(ROWS, "i32", low=0, high=KEYS - 1)
     graph = canonical(trace(vocabulary, spec((ROWS, 30)), spec((KEYS, 30)), labels))
@@ -289,9 +349,9 @@ def test_short_rows_may_also_stay_whole() -> None:
     short = tile_facts(relative("attention"), whole(relative("attention")))
     assert short is not None and short.one_pass
     made = {"micro": "6x64", "threads": 1}
-    assert one_pass_options("row_block", short, made) == (64, 128)
-    assert one_pass_options("column_block", short, {"row_block": 64}) == (128, 64, 256, 0)
-    assert one_pass_options("pack", short, {"column_block": 0}) is None
+    assert one_pass_options("row_block", short, made, 512) == (64, 128)
+    assert one_pass_options("column_block", short, {"row_block": 64}, 512) == (128, 64, 256, 0)
+    assert one_pass_options("pack", short, {"column_block": 0}, 512) is None
     chosen = CpuLaunchSpace().default(relative("attention"), whole(relative("attention")))
     assert chosen["column_block"] == 128
 

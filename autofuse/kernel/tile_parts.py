@@ -15,6 +15,7 @@ from autofuse.plan.parameters import (
     ROW_BLOCK,
     STAGE,
     TERM_BLOCK,
+    VECTOR_BITS,
     WALK,
 )
 from autofuse.plan.types import LaunchConfig
@@ -25,7 +26,8 @@ class TileSettings:
     """What is chosen of a tile kernel: the register tile (columns of 4 bytes), the block of rows,
     columns and terms (0: all), whether right operands are packed where they need not be, whether
     rows are staged, whether vectors run along terms where both operands lie along them, whether
-    terms of bf16 are multiplied in pairs, and whether patches are read where they lie."""
+    terms of bf16 are multiplied in pairs, whether patches are read where they lie, and the bits of
+    a vector."""
 
     rows: int
     columns: int
@@ -37,6 +39,7 @@ class TileSettings:
     dot: bool
     pairs: bool
     walk: bool
+    vector_bits: int
 
     @staticmethod
     def of(launch: LaunchConfig) -> TileSettings:
@@ -44,7 +47,7 @@ class TileSettings:
         return TileSettings(
             int(rows), int(columns), ROW_BLOCK.of(launch), COLUMN_BLOCK.of(launch),
             TERM_BLOCK.of(launch), PACK.of(launch), STAGE.of(launch), DOT.of(launch),
-            PAIRS.of(launch), WALK.of(launch),
+            PAIRS.of(launch), WALK.of(launch), VECTOR_BITS.of(launch),
         )  # fmt: skip
 
 
