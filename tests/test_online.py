@@ -27,6 +27,7 @@ from autofuse.kernel.lower import extract, lower
 from autofuse.plan.legality import check_group
 from autofuse.plan.online import Online, online_of
 from autofuse.plan.parameters import LaunchConfig
+from autofuse.plan.reshaped import without_reshapes
 from autofuse.plan.tiles import tiles_of
 from autofuse.plan.types import Candidate, FusionPlan
 from autofuse.simplify import normal_form
@@ -270,6 +271,48 @@ def test_register_tiles_that_divide_later_products_come_first() -> None:
     shapes = ((4, 256, 64),) * 3
     graph = canonical(trace(lambda q, k, v: softmax(scores(q, k)) @ v, *map(spec, shapes)))
     assert CpuLaunchSpace(256).default(graph, whole(graph))["micro"] == "6x16"
+
+
+def merged(q: Any, k: Any, v: Any) -> Any:
+    mixed = xp.permute_dims(softmax(scores(q, k)) @ v, (1, 0, 2))
+    return mixed.reshape(ROWS, mixed.shape[1] * mixed.shape[2])
+
+
+def all_heads(q: Any, k: Any, v: Any) -> Any:
+    return grouped(q, k, v).reshape(6, ROWS, 20)
+
+
+RESHAPED: dict[str, tuple[Function, Shapes]] = {
+    "heads side by side": (merged, QKV),
+    "groups one after another": (all_heads, RELATIVES["grouped"][1]),
+}
+
+
+@pytest.mark.parametrize("name", RESHAPED)
+def test_results_may_be_reshaped(name: str) -> None:
+    function, shapes = RESHAPED[name]
+    graph = canonical(trace(function, *map(spec, shapes)))
+    check(graph, launch_of())
+    launch = LaunchConfig.of(
+        threads=64, impl="loops", micro="16x32", row_block=32, column_block=32, pack=False
+    )
+    one = one_kernel(graph, launch)
+    inputs = random_inputs(graph, 5)
+    (got,) = run_kernel(library_of([one]), one, inputs)
+    np.testing.assert_allclose(got, evaluate(graph, inputs)[0], rtol=2e-4, atol=2e-4)
+
+
+def test_what_two_results_are_reshaped_from_is_not_written_twice() -> None:
+    def twice(a: Any, b: Any) -> Any:
+        made = a @ b
+        return made.reshape(24, 5), made.reshape(6, 20)
+
+    graph = canonical(trace(twice, spec((12, 8)), spec((8, 10))))
+    group = whole(graph)
+    assert without_reshapes(graph, group.nodes, group.outputs) is None
+    found = without_reshapes(graph, group.nodes, group.outputs[:1])
+    assert found is not None and graph.type_of(found[1][0]).shape == (12, 10)
+    assert without_reshapes(graph, *found) is None
 
 
 def test_a_loss_over_a_vocabulary_and_its_log_sum() -> None:

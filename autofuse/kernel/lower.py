@@ -20,6 +20,7 @@ from autofuse.kernel.values import Frame
 from autofuse.plan.forms import Form
 from autofuse.plan.packing import PackedOperand, packed_operands, reads_beside
 from autofuse.plan.parameters import LOOP_UNROLL, MERGE, STAGE, TILE, WALK
+from autofuse.plan.reshaped import before_reshapes
 from autofuse.plan.tiles import Tiles, tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
@@ -53,8 +54,11 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
     targets: dict[Value, str] = {}
     for value in group.outputs:
         own = group.type_of(value)
-        targets[value] = f"out{len(targets)}"
-        params.append(Param(targets[value], own.dtype, own.size, "out"))
+        buffer = targets[value] = f"out{len(targets)}"
+        params.append(Param(buffer, own.dtype, own.size, "out"))
+    inside = frozenset(range(len(group.nodes))) - set(group.inputs)
+    for value, buffer in tuple(targets.items()):
+        targets.setdefault(before_reshapes(group, value, inside), buffer)
     for form in verdict:
         if all(group.type_of(value).size == 0 for value in form.outputs):
             continue
