@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from autofuse.frontends import array_api as xp
     from autofuse.frontends.jaxpr import from_jax
     from autofuse.frontends.jsonfile import load, save
+    from autofuse.frontends.torch_export import from_torch
     from autofuse.frontends.tracer import spec, trace
     from autofuse.graph.types import Graph as Graph
     from autofuse.interop.jax_jit import jax_jit
@@ -28,6 +29,7 @@ __all__ = [
     "compare",
     "compile",
     "from_jax",
+    "from_torch",
     "jax_jit",
     "load",
     "save",
@@ -45,6 +47,7 @@ _SOURCES: dict[str, tuple[str, str | None]] = {
     "compare": ("autofuse.tuning", "compare"),
     "compile": ("autofuse.tuning", "compile"),
     "from_jax": ("autofuse.frontends.jaxpr", "from_jax"),
+    "from_torch": ("autofuse.frontends.torch_export", "from_torch"),
     "jax_jit": ("autofuse.interop.jax_jit", "jax_jit"),
     "load": ("autofuse.frontends.jsonfile", "load"),
     "save": ("autofuse.frontends.jsonfile", "save"),

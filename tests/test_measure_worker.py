@@ -39,6 +39,7 @@ BODIES = {
     "code": "return 5;",
     "overruns": f"for (int i = 0; i <= {N}; i++) z[i] = i < {N} ? x[i] + y[i] : 0;",
     "spoils": f"{LOOP} z[i] = x[i] + y[i]; x[3] = 0;",
+    "swaps": f"{LOOP} z[i] = x[i] + y[i]; float t = x[2]; x[2] = x[4]; x[4] = t;",
 }
 
 
@@ -98,6 +99,7 @@ def test_good_kernel_is_timed_cold_and_warm(worker: Worker, built: dict[str, Art
         ("code", FailureKind.LAUNCH, "code 5", None),
         ("overruns", FailureKind.WRONG_RESULT, "outside its outputs", None),
         ("spoils", FailureKind.WRONG_RESULT, "changed its inputs", None),
+        ("swaps", FailureKind.WRONG_RESULT, "changed its inputs", None),
     ],
 )
 def test_bad_kernel_costs_one_failure(

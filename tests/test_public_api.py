@@ -23,6 +23,7 @@ PUBLIC = [
     "load",
     "save",
     "from_jax",
+    "from_torch",
     "jax_jit",
     "tune",
     "best_plan",
@@ -58,12 +59,12 @@ def test_unknown_names_are_attribute_errors() -> None:
 def test_importing_loads_nothing_heavy() -> None:
     code = (
         "import sys, autofuse\n"
-        "heavy = 'numpy scipy optuna jax sqlalchemy networkx rich typer jinja2'.split()\n"
+        "heavy = 'numpy scipy optuna jax torch sqlalchemy networkx rich typer jinja2'.split()\n"
         "print([m for m in heavy if m in sys.modules])\n"
         "autofuse.trace, autofuse.load, autofuse.xp\n"
         "print([m for m in heavy[2:] if m in sys.modules])\n"
-        "autofuse.compile, autofuse.tune, autofuse.jax_jit\n"
-        "print([m for m in ('optuna', 'jax') if m in sys.modules])\n"
+        "autofuse.compile, autofuse.tune, autofuse.jax_jit, autofuse.from_torch\n"
+        "print([m for m in ('optuna', 'jax', 'torch') if m in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["[]", "[]", "[]"]

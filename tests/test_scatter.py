@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from emulation import library_of, run_kernel
+from emulation import one_kernel as one_on_gpu
 from jax_check import check
 
 import autofuse
+from autofuse import xp
 from autofuse.errors import AutofuseError
-from autofuse.frontends.errors import FrontendError
+from autofuse.frontends.errors import FrontendError, TraceError
 from autofuse.frontends.jaxpr import from_jax
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
+from autofuse.graph.reference import evaluate
 from autofuse.graph.types import Graph, Value
 from autofuse.measure.check import check as checked
 from autofuse.measure.check import reference_of
@@ -96,3 +102,62 @@ def test_many_windows_at_no_computed_place_are_refused() -> None:
     args = (jnp.ones(3), jnp.zeros((2, 0), jnp.int32), jnp.ones((2, 3)))
     with pytest.raises(FrontendError, match="2 windows at one place"):
         from_jax(lambda x, i, u: jax.lax.scatter_add(x, i, u, numbers), *args)
+
+
+def traced(fn: Callable[..., xp.TracedArray], *arrays: np.ndarray) -> np.ndarray:
+    specs = [autofuse.spec(a.shape, a.dtype) for a in arrays]
+    return evaluate(autofuse.trace(fn, *specs), arrays)[0]
+
+
+def test_traced_python_writes_at_places() -> None:
+    x = RNG.standard_normal((5, 4, 3)).astype(np.float32)
+    rows, columns = np.array([[3, 0], [9, 3]], np.int32), np.array([2, -1, 0, 2], np.int32)
+    new = RNG.standard_normal((2, 2, 4, 3)).astype(np.float32)
+    wanted = x.astype(np.float64)
+    wanted[0], wanted[3] = new[0, 1], new[1, 1]
+    np.testing.assert_array_equal(traced(xp.scatter, x, rows, new), wanted)
+    for name, fn in (("add", np.add), ("mul", np.multiply), ("min", np.minimum)):
+        wanted = x.astype(np.float64)
+        for k in (0, 2, 3):
+            wanted[:, columns[k]] = fn(wanted[:, columns[k]], 0.5)
+        found = traced(lambda v, i, n=name: xp.scatter(v, i, 0.5, axis=1, combine=n), x, columns)
+        np.testing.assert_allclose(found, wanted)
+    places = np.array([[2, 4], [0, 1], [0, 5], [2, 4]], np.int32)  # along axes 2 and 0
+    wanted = x.astype(np.float64)
+    wanted[4, :, 2], wanted[1, :, 0] = 7, 7
+    np.testing.assert_array_equal(
+        traced(lambda v, p: xp.scatter(v, p, 7, axis=(2, 0)), x, places), wanted
+    )
+
+
+def test_traced_python_sums_segments() -> None:
+    x = RNG.standard_normal((50, 3)).astype(np.float32)
+    numbers = RNG.integers(-1, 7, 50).astype(np.int32)
+    found = traced(lambda v, n: xp.segment_sum(v, n, 6), x, numbers)
+    wanted = np.stack([x[numbers == k].astype(np.float64).sum(0) for k in range(6)])
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (lambda x, i: xp.scatter(x, x, 1.0), "indices must be integers"),
+        (lambda x, i: xp.scatter(x, i, 1.0, axis=(0, 1)), "no position for each of 2 axes"),
+        (lambda x, i: xp.scatter(x, i, 1.0, combine="sub"), "combine is 'sub', not one of set"),
+        (lambda x, i: xp.scatter(x, i, x), "does not broadcast"),
+        (lambda x, i: xp.scatter(x, i, 1.0, axis=2), "out of range"),
+    ],
+)
+def test_traced_python_refuses(fn: Callable[..., xp.TracedArray], message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        traced(fn, np.zeros((5, 4), np.float32), np.zeros(3, np.int32))
+
+
+def test_rows_written_as_vectors_wait_for_what_was_there() -> None:
+    """On a GPU other threads may have filled the array than those that write windows into it."""
+    graph = canonical(scattered("scatter", ((40, 8), (48, 1), (48, 1, 8))))
+    places = RNG.integers(-1, 41, (48, 1)).astype(np.int32)
+    inputs = [np.ones((40, 8), np.float32), places, RNG.standard_normal((48, 1, 8), np.float32)]
+    made = one_on_gpu(graph, LaunchConfig.of(threads=256, vector=4))
+    (found,) = run_kernel(library_of([made]), made, inputs)
+    np.testing.assert_array_equal(found, evaluate(graph, inputs)[0])

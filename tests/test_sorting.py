@@ -14,6 +14,7 @@ from jax_check import check
 import autofuse
 from autofuse import xp
 from autofuse.frontends.errors import TraceError
+from autofuse.graph import GraphWriter, composites_order
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate
@@ -165,6 +166,32 @@ def test_traced_python() -> None:
         run(lambda v: xp.top_k(v, 12))
     with pytest.raises(TraceError, match="indices must be integers"):
         run(lambda v: xp.take_along_axis(v, xp.astype(v, xp.float32)))
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    n=st.integers(256, 700), k=st.integers(1, 16), axis=st.sampled_from([0, 1]),
+    dtype=st.sampled_from([DType.F32, DType.I32, DType.U8, DType.BOOL]), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_the_largest_of_long_rows(n: int, k: int, axis: int, dtype: DType, seed: int) -> None:
+    """Many are equal, and the first of them are wanted; nothing is below what fills blocks up."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 2 if dtype is DType.BOOL else 4, (3, n)).astype(dtype.numpy)
+    if dtype is DType.F32:
+        x[0, rng.integers(0, n, len(ODD))] = ODD
+        x[1] = -np.inf
+    elif dtype is DType.I32:
+        x[1] = np.iinfo(np.int32).min
+    w = GraphWriter()
+    v = w.input("x", x.shape if axis else x.T.shape, dtype)
+    graph = w.build(list(composites_order.top_k(w, v, k, axis)))
+    assert any(node.op == "reduce_max" for node in graph.nodes) == (n >= 16 * k)
+    best, places = evaluate(graph, [x if axis else x.T])
+    order = evaluate(ordering(x.shape, 1, dtype, True), [x])[0] if dtype is not DType.BOOL else (
+        np.argsort(~x, axis=1, kind="stable")
+    )  # fmt: skip
+    np.testing.assert_array_equal(places if axis else places.T, order[:, :k])
+    np.testing.assert_array_equal(best if axis else best.T, np.take_along_axis(x, order[:, :k], 1))
 
 
 def test_running_log_of_sums_of_far_apart_terms() -> None:

@@ -1,4 +1,5 @@
-"""Workloads around products and convolutions, planned by rules, on the CPU and as emulated CUDA."""
+"""Workloads around products, convolutions, stencils, scatters and sorting, planned by rules, on the
+CPU and as emulated CUDA."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ from search_spaces.cuda import CudaLaunchSpace
 
 NAMES = (
     "convnet_block", "depthwise_block", "attention_grouped", "attention_window", "attention_bias",
-    "decode_step", "vocabulary_loss", "gated_mlp", "int8_product", "batched_products",
+    "decode_step", "vocabulary_loss", "gated_mlp", "int8_product", "batched_products", "jacobi",
+    "gray_scott", "shallow_water", "lattice_boltzmann", "life", "gravity", "deposit", "thomas",
+    "sparse_product", "kepler", "batched_sort", "expert_routing", "beam_step",
 )  # fmt: skip
 RULES = ("unfused", "xla-2022", "tensorrt")
 

@@ -13,6 +13,7 @@ from autofuse.backends.cache import content_key
 from autofuse.graph.canonical import group_digest, subgraph
 from autofuse.graph.types import Graph
 from autofuse.plan.groups import reads
+from autofuse.plan.overwriting import in_place
 from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Step, schedule
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 
@@ -33,8 +34,8 @@ def group_code(
     if group.body is None:
         # Arrays of a plan lie on boundaries; only rows of a stacked result may not.
         reading, writing = (len(v) for v in (reads(graph, group.nodes), group.outputs))
-        place = Ref("work")
-        return code_of(Run(graph, group, launch, (place,) * reading, (place,) * writing))
+        place, own = Ref("work"), in_place(graph, group)
+        return code_of(Run(graph, own, launch, (place,) * reading, (place,) * writing))
     alone, _ = subgraph(graph, group.nodes, group.outputs)
     (node,) = (n for n in range(len(alone.nodes)) if alone[n].op == "loop")
     outputs = tuple(dict.fromkeys(sorted(alone.outputs)))

@@ -105,14 +105,17 @@ def _give_back(free: list[np.ndarray], memory: np.ndarray) -> None:
 @dataclass(frozen=True, slots=True)
 class CallFrame:
     """What a caller in C passes to the entry at address `entry`: `table` has the addresses of
-    `buffers`, null where the arrays of a call go, which are inputs from 0 and outputs from
-    `first_output`. It is for one call at a time, and as long as the library is loaded."""
+    `buffers`, null where the arrays of a call go, which are inputs at `inputs` and outputs from
+    `first_output`. It is for one call at a time, under `lock`, and as long as the library is
+    loaded."""
 
     entry: int
     workspace: int
     blas: Any
     table: Any
+    inputs: tuple[int, ...]
     first_output: int
+    lock: threading.Lock
 
 
 class LoadedLibrary:
@@ -261,12 +264,13 @@ class LoadedLibrary:
         return call
 
     def frame(self) -> CallFrame:
-        """For callers that are not Python's, who take turns among themselves; of a program without
-        constants of the caller."""
-        inputs = len(self.artifact.inputs)
-        table = self._call_table((None,) * inputs, ())
+        """For callers who fill in addresses."""
+        count = len(self.artifact.inputs)
+        places = self.artifact.binding.free(range(count))
+        table = self._call_table((None,) * len(places), ())
         entry = ctypes.cast(self._entry, ctypes.c_void_p).value or 0
-        return CallFrame(entry, self._work, self._blas, table, inputs + len(self.constants))
+        first_output = count + len(self.constants)
+        return CallFrame(entry, self._work, self._blas, table, places, first_output, self._lock)
 
     def bind_profile(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], groups: int
@@ -291,6 +295,12 @@ class LoadedLibrary:
             return us[:groups]
 
         return call
+
+    @property
+    def entry(self) -> Callable[[Any, int, Any], int]:
+        """The entry as a function of a frame's table, workspace and `blas`."""
+        entry: Callable[[Any, int, Any], int] = self._entry
+        return entry
 
     @property
     def _work(self) -> int:

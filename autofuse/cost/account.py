@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autofuse.cost.traffic import Traffic, read_bytes
+from autofuse.cost.traffic import Traffic, read_bytes, written_bytes
 from autofuse.graph.types import Graph, Value
 from autofuse.plan.binding import groups_of_calls
 from autofuse.plan.groups import host_loop, is_source
@@ -86,7 +86,7 @@ def _trips(graph: Graph, plan: FusionPlan, times: int, where: str) -> Iterator[T
             read[value] += count
             readers[value] += 1
         for value in group.outputs:
-            written[value] += graph.type_of(value).nbytes
+            written[value] += written_bytes(graph, group, value)
     for value in sorted({*read, *written}):
         node = graph[value.node]
         yield Trip(

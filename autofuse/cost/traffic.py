@@ -1,7 +1,8 @@
 """The traffic model: bytes each kernel moves and arithmetic it does, from the plan alone.
 
 A kernel reads a value from memory once, however often it uses it, and of a value that it only
-slices or gathers from no more elements than it takes. Copies of loop states are not counted.
+slices or gathers from no more elements than it takes; of one that it updates it writes the window.
+Copies of loop states are not counted.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
 from autofuse.plan.binding import groups_of_calls
 from autofuse.plan.groups import host_loop, reads
+from autofuse.plan.overwriting import stored
 from autofuse.plan.types import FusionGroup, FusionPlan
 
 # Families whose every output element reads at most one element of each operand.
@@ -48,7 +50,7 @@ def group_traffic(graph: Graph, group: FusionGroup) -> Traffic:
         body, trips = host_loop(graph, group)
         return plan_traffic(body, group.body) * trips
     read = sum(read_bytes(graph, group).values())
-    written = sum(graph.type_of(value).nbytes for value in group.outputs)
+    written = sum(written_bytes(graph, group, value) for value in group.outputs)
     flops = sum(graph[n].spec.flops(graph.call(n)) for n in group.nodes)
     return Traffic(read, written, float(flops))
 
@@ -63,9 +65,15 @@ def total(parts: Iterable[Traffic]) -> Traffic:
     return sum(parts, Traffic(0, 0, 0.0))
 
 
+def written_bytes(graph: Graph, group: FusionGroup, value: Value) -> int:
+    """Bytes the kernel of `group` writes of one of its outputs."""
+    return graph.type_of(stored(graph, group.nodes, value)).nbytes
+
+
 def read_bytes(graph: Graph, group: FusionGroup) -> dict[Value, int]:
     """Bytes the kernel of `group` reads of each value it reads from memory, ascending by value."""
-    counts = _needed(graph, frozenset(group.nodes), group.outputs)
+    made = [stored(graph, group.nodes, value) for value in group.outputs]
+    counts = _needed(graph, frozenset(group.nodes), made)
     return {
         value: counts.get(value, 0) * graph.type_of(value).dtype.itemsize
         for value in reads(graph, group.nodes)

@@ -18,6 +18,7 @@ from autofuse.ops import needs
 from autofuse.ops.spec import Family
 from autofuse.ops.types import OpCall
 from autofuse.plan.groups import is_inline, is_source
+from autofuse.plan.overwriting import stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +164,8 @@ def group_work(graph: Graph, nodes: Sequence[int], outputs: Sequence[Value]) -> 
     """The least that one kernel computing `outputs` from `nodes` moves and computes."""
     table = _table(graph)
     least: dict[int, int] = {}
-    moved = 0
-    for v in outputs:
+    moved, inside = 0, frozenset(nodes)
+    for v in (stored(graph, inside, v) for v in outputs):
         own = graph.type_of(v)
         least[table.number(v)] = own.size
         moved += own.nbytes

@@ -1,8 +1,8 @@
 """`autofuse.xp`: the Python array API's names for traced arrays, and a few extensions.
 
 Use it inside `autofuse.trace` as one would use NumPy. Beyond the standard: softmax, layer_norm,
-rms_norm, gelu, silu, relu, logistic, erf, rsqrt, top_k, conv, max_pool, avg_pool, fori_loop, scan,
-random_bits, uniform, normal.
+rms_norm, gelu, silu, relu, logistic, erf, rsqrt, top_k, scatter, segment_sum, conv, max_pool,
+avg_pool, fori_loop, scan, random_bits, uniform, normal.
 Dtype promotion follows NumPy, except that integers meeting floats become those floats, and the
 default dtypes are f32 and i32.
 """
@@ -114,6 +114,7 @@ from autofuse.frontends.reducing import (
     var,
     vecdot,
 )
+from autofuse.frontends.scattering import scatter, segment_sum
 from autofuse.frontends.shaping import (
     arange,
     asarray,
@@ -274,6 +275,8 @@ __all__ = [
     "round",
     "rsqrt",
     "scan",
+    "scatter",
+    "segment_sum",
     "sigmoid",
     "sign",
     "silu",

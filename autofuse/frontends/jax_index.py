@@ -30,9 +30,7 @@ def _dynamic_slice(w: GraphWriter, eqn: Any, x: Value, *starts: Value) -> Value:
 def _dynamic_update_slice(
     w: GraphWriter, eqn: Any, x: Value, update: Value, *starts: Value
 ) -> Value:
-    room = [n - m for n, m in zip(w.shape(x), w.shape(update), strict=True)]
-    at = [start_within(w, s, r) for s, r in zip(starts, room, strict=True)]
-    return overwrite(w, x, update, at)
+    return overwrite(w, x, update, starts)
 
 
 def mode_of(eqn: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jax_index import component, inside, mode_of
 from autofuse.frontends.jax_types import PrimitiveRule
-from autofuse.graph.composites_moves import overwrite, placed, start_within
+from autofuse.graph.composites_moves import overwrite, slice_at
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
@@ -95,22 +95,20 @@ def _windows(w: GraphWriter, eqn: Any, x: Value, starts: Value, updates: Value) 
 
 
 def _one_window(w: GraphWriter, x: Value, found: _Windows, kind: str | None, drop: bool) -> Value:
-    """Elementwise, so that it is fused with whatever is around it."""
+    """An update of one slice, fused with whatever is around it. What is to be dropped or combined
+    first reads what is there, so that no more than the window is ever touched."""
     shape, sizes = w.shape(x), w.shape(found.updates)[1:]
     start = w.reshape(found.indices, w.shape(found.indices)[1:])
     at = [w.constant(0, DType.I32)] * len(shape)
     for v, axis in enumerate(found.axes):
-        at[axis] = start_within(w, component(w, start, v), shape[axis] - sizes[axis])
-    update = w.reshape(found.updates, sizes)
-    if kind is None:
-        written = overwrite(w, x, update, at)
-    else:
-        moved, within = placed(w, shape, update, at)
-        combined = w.map(kind, x, moved)
-        written = w.select(within, combined, x)
-    if not drop:
-        return written
-    return w.select(inside(w, start, found.axes, shape, sizes), written, x)
+        at[axis] = component(w, start, v)
+    written = w.reshape(found.updates, sizes)
+    there = slice_at(w, x, at, sizes)
+    if kind is not None:
+        written = w.map(kind, there, written)
+    if drop:
+        written = w.select(inside(w, start, found.axes, shape, sizes), written, there)
+    return overwrite(w, x, written, at)
 
 
 _KINDS: Sequence[tuple[str, str | None]] = (

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
-
-import numpy as np
 
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jax_interp import Walker
@@ -21,6 +18,7 @@ from autofuse.frontends.jax_types import (
     jax_module,
     static_shape,
 )
+from autofuse.frontends.leaves import label_of, range_of, unique_names
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
@@ -48,7 +46,7 @@ def from_jax(
     leaves = jax.tree_util.tree_flatten_with_path(example_args)[0]
     writer = GraphWriter()
     walker = Walker(writer)
-    names = _unique(_input_names(fn, [path for path, _ in leaves]))
+    names = unique_names(_input_names(fn, [path for path, _ in leaves]))
     variables = zip(names, closed.jaxpr.invars, leaves, strict=True)
     items = [
         _input(writer, name, var.aval, leaf, path[0].idx in fixed)
@@ -58,7 +56,7 @@ def from_jax(
     if not outputs:
         raise FrontendError("the function returns no array")
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(results)[0]]
-    labels = _unique([_label("out", path) for path in paths])
+    labels = unique_names([label_of("out", path) for path in paths])
     return writer.build(outputs, labels)
 
 
@@ -79,19 +77,8 @@ def _input(w: GraphWriter, name: str, aval: Any, leaf: Any, constant: bool) -> I
         words = w.input(name, (*shape, 2), DType.U32, constant=constant)
         return wrap(w, None, words)
     dtype = dtype_of(aval.dtype)
-    low, high = _range(leaf, dtype)
+    low, high = range_of(leaf, dtype)
     return w.input(name, shape, dtype, low=low, high=high, constant=constant)
-
-
-def _range(leaf: Any, dtype: DType) -> tuple[float | None, float | None]:
-    """The range of an example's values; none for abstract, constant or unsigned ones."""
-    if not (dtype.is_float or dtype.is_signed) or not hasattr(leaf, "__array__"):
-        return None, None
-    values = np.asarray(leaf)
-    if values.size == 0 or not np.isfinite(values.astype(np.float64)).all():
-        return None, None
-    low, high = values.min().item(), values.max().item()
-    return (low, high) if low < high else (None, None)
 
 
 def _output(w: GraphWriter, item: Item) -> Value:
@@ -110,25 +97,5 @@ def _input_names(fn: Callable[..., Any], paths: Sequence[Any]) -> list[str]:
     for path in paths:
         position = path[0].idx
         base = plain[position] if position < len(plain) else f"in{position}"
-        found.append(_label(base, path[1:]))
-    return found
-
-
-def _label(base: str, path: Sequence[Any]) -> str:
-    """base_key_0: what leads to a leaf, in letters that graph files allow in names."""
-    steps = [base]
-    for step in path:
-        part = next(getattr(step, a) for a in ("key", "idx", "name") if hasattr(step, a))
-        steps.append(re.sub(r"[^A-Za-z0-9_]", "_", str(part)))
-    return "_".join(steps)
-
-
-def _unique(names: Sequence[str]) -> list[str]:
-    """The names, repeated ones numbered."""
-    found: list[str] = []
-    for name in names:
-        number, candidate = 2, name
-        while candidate in found:
-            number, candidate = number + 1, f"{name}_{number}"
-        found.append(candidate)
+        found.append(label_of(base, path[1:]))
     return found

@@ -32,9 +32,8 @@ def top_k(x: Any, k: int, /, *, axis: int = -1) -> tuple[TracedArray, TracedArra
     at = axis_in(axis, array.ndim)
     if not 0 <= k <= array.shape[at]:
         raise TraceError(f"axis {axis} of {list(array.shape)} has no {k} largest elements")
-    order = argsort(array, axis=at, descending=True)
-    first = order[tuple(slice(0, k) if a == at else slice(None) for a in range(array.ndim))]
-    return take_along_axis(array, first, axis=at), first
+    places = current().write(composites_order.best_places, array, k, at)
+    return take_along_axis(array, places, axis=at), places
 
 
 def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> TracedArray:

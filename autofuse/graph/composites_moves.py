@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autofuse.graph.types import Value
-from autofuse.graph.writer import GraphWriter, Shape
+from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
 
 I32 = DType.I32
@@ -116,49 +116,26 @@ def start_within(w: GraphWriter, start: Value, room: int) -> Value:
 
 def slice_at(w: GraphWriter, v: Value, starts: Sequence[Value], sizes: Sequence[int]) -> Value:
     """A window of `sizes` at `starts` (() integers), moved so that it lies inside."""
+    axes: list[int] = []
     for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
         n = w.shape(v)[axis]
-        if size == n:
-            continue
-        at = start_within(w, start, n - size)
-        known = w.known_int(at)
-        if known is not None:
-            v = w.part(v, axis, known, known + size)
+        known = 0 if size in (0, n) else w.known_int(start)
+        if known is None:
+            axes.append(axis)
         else:
-            at = w.reshape(at, (1,)) if size == 1 else w.add(w.iota((size,), I32, 0), at)
-            v = w.op("gather", v, at, axis=axis)
-    return v
+            known = min(max(known, 0), n - size)
+            v = w.part(v, axis, known, known + size)
+    if not axes:
+        return v
+    at = [index_of(w, starts[a]) for a in axes]
+    cut = tuple(int(sizes[a]) for a in axes)
+    return w.op("dynamic_slice", v, *at, axes=tuple(axes), sizes=cut)
 
 
 def overwrite(w: GraphWriter, v: Value, update: Value, starts: Sequence[Value]) -> Value:
-    """`update` written into `v` at `starts`, i32 scalars that are in range."""
-    partial = [a for a, n in enumerate(w.shape(v)) if n != w.shape(update)[a]]
-    if not partial:
-        return update
-    axis, known = partial[0], w.known_int(starts[partial[0]])
-    if len(partial) == 1 and known is not None:
-        end = known + w.shape(update)[axis]
-        parts = w.part(v, axis, 0, known), update, w.part(v, axis, end, w.shape(v)[axis])
-        return w.concat(parts, axis)
-    moved, inside = placed(w, w.shape(v), update, starts)
-    return w.select(inside, moved, v)
-
-
-def placed(
-    w: GraphWriter, shape: Shape, update: Value, starts: Sequence[Value]
-) -> tuple[Value, Value]:
-    """`update` moved to `starts` in an array of `shape` (anything elsewhere), and where it is."""
-    inside = w.constant(True, DType.BOOL)
-    for axis, (start, n) in enumerate(zip(starts, shape, strict=True)):
-        size = w.shape(update)[axis]
-        if size == n:
-            continue
-        offset = w.sub(w.iota((n,), I32, 0), start)
-        here = w.map("and", w.map("ge", offset, 0), w.map("lt", offset, size))
-        inside = w.map("and", inside, w.broadcast(here, shape, (axis,)))
-        if size == 1:
-            wide = (*w.shape(update)[:axis], n, *w.shape(update)[axis + 1 :])
-            update = w.broadcast(update, wide, range(len(wide)))
-        else:
-            update = w.op("gather", update, offset, axis=axis)
-    return update, inside
+    """`update` written into `v` at `starts` (() integers), moved so that it lies inside."""
+    axes = [a for a, n in enumerate(w.shape(v)) if n != w.shape(update)[a]]
+    if not axes or 0 in w.shape(update):
+        return v if axes else update
+    at = [index_of(w, starts[a]) for a in axes]
+    return w.op("dynamic_update_slice", v, update, *at, axes=tuple(axes))

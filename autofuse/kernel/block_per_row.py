@@ -285,7 +285,7 @@ class BlockPerRow:
         def visit(at: Index) -> tuple[Fold, ...]:
             index = self._index(value, at)
             element = narrow(self.frame.pull(value, index), out.dtype)
-            self.e.store(self.targets[value], ix.linearize(index, out.shape), element)
+            self.e.store(self.targets[value], self.frame.place(value, index), element)
             return ()
 
         self._walk(self._local(value), visit)

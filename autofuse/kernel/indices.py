@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from autofuse.kernel.ir import Let, Stmt, Store, walk
+from autofuse.kernel.ir import Let, LoadVector, Stmt, Store, StoreVector, walk
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
@@ -174,6 +174,8 @@ def stored_where_data_say(stmts: Iterable[Stmt]) -> frozenset[str]:
     for stmt in stmts:
         if isinstance(stmt, Let) and from_data(stmt.value):
             data.add(stmt.sym.name)
-        if isinstance(stmt, Store) and from_data(stmt.index):
+        if isinstance(stmt, LoadVector):
+            data |= {sym.name for sym in stmt.syms}
+        if isinstance(stmt, Store | StoreVector) and from_data(stmt.index):
             found.add(stmt.buffer)
     return frozenset(found)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from autofuse.graph.canonical import subgraph
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.block_per_row import BlockPerRow
 from autofuse.kernel.emit import Emitter
@@ -16,8 +15,10 @@ from autofuse.kernel.tile import emit_tiles
 from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_parts import TileSettings
 from autofuse.kernel.tile_walk import walks
-from autofuse.kernel.values import Frame
+from autofuse.kernel.values import Frame, Landing, memory
 from autofuse.plan.forms import Form
+from autofuse.plan.overwriting import extract as extract
+from autofuse.plan.overwriting import is_overwritten, windows_only
 from autofuse.plan.packing import PackedOperand, packed_operands, reads_beside
 from autofuse.plan.parameters import LOOP_UNROLL, MERGE, STAGE, TILE, WALK
 from autofuse.plan.reshaped import before_reshapes
@@ -27,23 +28,20 @@ from autofuse.plan.types import FusionGroup, LaunchConfig
 WALKING = LaunchConfig.of(**{WALK.name: True})
 
 
-@lru_cache(maxsize=4096)
-def extract(graph: Graph, group: FusionGroup) -> tuple[Graph, tuple[Value, ...]]:
-    """The group as a graph of its own, and the values of `graph` behind its inputs."""
-    return subgraph(graph, group.nodes, group.outputs)
-
-
 def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
     """The kernel that computes a group given as its own graph (see `extract`).
 
     Parameters are the group's inputs `in0..` in order, panels that `lower_panels` packs (inputs
-    that only those are made of are left out), then its outputs `out0..`. Reads the launch
+    that only those are made of are left out), then its outputs `out0..`. Inputs that lie where an
+    output does are read there, and of that output only a window is written. Reads the launch
     parameters TILE, LOOP_UNROLL, STAGE and MERGE; the others are left to passes and the printer as
     facts. Raises LoweringError when the group is not a legal kernel, or a loop's iterations are no
     multiple of `loop_unroll`, and LaunchSettingError."""
-    verdict, emitter = forms_of(group), Emitter()
-    operands = packed_operands(group, launch)
-    given = tuple(input_params(group, reads_beside(group, operands)))
+    left, windows = windows_only(group)
+    verdict, emitter = forms_of(left), Emitter()
+    operands = packed_operands(left, launch)
+    own_inputs = (p for p in reads_beside(left, operands) if not _is_result(group, p))
+    given = tuple(input_params(left, tuple(own_inputs)))
     sources = {value: source for _, value, source in given}
     params = [param for param, _, _ in given]
     packed: dict[int, tuple[str, PackedOperand]] = {}
@@ -51,28 +49,34 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
         buffer = f"packed{len(packed)}"
         packed[each.product.node] = buffer, each
         params.append(Param(buffer, each.dtype, each.type.size, "in"))
-    targets: dict[Value, str] = {}
-    for value in group.outputs:
+    results = {v: f"out{i}" for i, v in enumerate(dict.fromkeys(group.outputs))}
+    for value, buffer in results.items():
         own = group.type_of(value)
-        buffer = targets[value] = f"out{len(targets)}"
         params.append(Param(buffer, own.dtype, own.size, "out"))
-    inside = frozenset(range(len(group.nodes))) - set(group.inputs)
-    for value, buffer in tuple(targets.items()):
-        targets.setdefault(before_reshapes(group, value, inside), buffer)
+    inside = frozenset(range(len(left.nodes))) - set(left.inputs)
+    targets = {before_reshapes(left, v, inside): b for v, b in results.items()} | results
+    for value in windows:
+        operand, kind = group[value.node].inputs[0], group.type_of(value)
+        sources[operand] = memory(targets[value], kind.shape, kind.dtype)
+    landing = {v: Landing(group.call(n), group[n].inputs) for v, n in windows.items()}
     for form in verdict:
-        if all(group.type_of(value).size == 0 for value in form.outputs):
+        if all(left.type_of(value).size == 0 for value in form.outputs):
             continue
-        frame = Frame(group, emitter, dict(sources))
-        tiles = _tiles(group, form, launch, frame)
+        frame = Frame(left, emitter, dict(sources), landing)
+        tiles = _tiles(left, form, launch, frame)
         if tiles is not None:
-            emit_tiles(group, form, tiles, emitter, frame, targets, launch, packed)
+            emit_tiles(left, form, tiles, emitter, frame, targets, launch, packed)
         elif form.kind == "row":
-            rows = BlockPerRow(group, form, emitter, frame, targets, merge=MERGE.of(launch))
+            rows = BlockPerRow(left, form, emitter, frame, targets, merge=MERGE.of(launch))
             rows.emit(STAGE.of(launch))
         else:
-            items = ThreadPerElement(group, form, emitter, frame, targets)
+            items = ThreadPerElement(left, form, emitter, frame, targets)
             items.emit(TILE.of(launch), LOOP_UNROLL.of(launch))
     return run_passes(Kernel(name, tuple(params), emitter.body, launch.settings))
+
+
+def _is_result(group: Graph, position: int) -> bool:
+    return is_overwritten(group, Value(group.inputs[position]))
 
 
 def _tiles(group: Graph, form: Form, launch: LaunchConfig, frame: Frame) -> Tiles | None:

@@ -134,7 +134,7 @@ class ThreadPerElement:
     def _store(self, value: Value, index: Index, frame: Frame) -> None:
         out = self.graph.type_of(value)
         element = narrow(frame.pull(value, index), out.dtype)
-        self.e.store(self.targets[value], ix.linearize(index, out.shape), element)
+        self.e.store(self.targets[value], frame.place(value, index), element)
 
     def _is_stack(self, value: Value) -> bool:
         node = self.graph[value.node]

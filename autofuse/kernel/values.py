@@ -6,7 +6,8 @@ at a source; everything between is computed where it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, widen
@@ -16,6 +17,7 @@ from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.scalar import Expr, Lit, Load, Sym
 from autofuse.ops.spec import Family, FoldOver, Index
 from autofuse.ops.types import OpCall
+from autofuse.ops.updates import window_start
 
 ElementSource = Callable[[Index], Expr]
 # Folds over at most this many elements are unrolled.
@@ -34,13 +36,35 @@ class _TooDeepError(Exception):
         self.wanted = (frame, value, index)
 
 
-class Frame:
-    """One graph being computed: the group itself, or a loop body inside its loop."""
+@dataclass(frozen=True)
+class Landing:
+    """Where a window is written: the update that it is written by, and what that reads."""
 
-    def __init__(self, graph: Graph, emitter: Emitter, sources: dict[Value, ElementSource]) -> None:
+    call: OpCall
+    operands: tuple[Value, ...]
+
+
+class Frame:
+    """One graph being computed: the group itself, or a loop body inside its loop. Of the values in
+    `landing` only a window is stored."""
+
+    def __init__(
+        self, graph: Graph, emitter: Emitter, sources: dict[Value, ElementSource],
+        landing: Mapping[Value, Landing] | None = None,
+    ) -> None:  # fmt: skip
         self.graph = graph
         self.e = emitter
         self.sources = sources
+        self.landing = landing or {}
+
+    def place(self, value: Value, index: Index) -> Expr:
+        """Where the element of an output at `index` is stored."""
+        shape, landing = self.graph.type_of(value).shape, self.landing.get(value)
+        if landing is not None:
+            first = window_start(landing.call, _Beside(self, landing.operands))
+            index = tuple(ix.iadd(start, i) for start, i in zip(first, index, strict=True))
+            shape = landing.call.out.shape
+        return ix.linearize(index, shape)
 
     def pull(self, value: Value, index: Index) -> Expr:
         """The element of `value` at `index`, in its compute type."""
@@ -203,6 +227,19 @@ class Puller:
         if node.spec.family is not Family.ELEMENTWISE:
             index = tuple(ix.named(i, self.frame.e.name_index) for i in index)
         return self.pull(node.inputs[operand], index)
+
+    def let(self, value: Expr) -> Expr:
+        return self.frame.e.let(value)
+
+
+class _Beside:
+    """What is asked where a window begins: operands of an update, of which a frame has no node."""
+
+    def __init__(self, frame: Frame, operands: tuple[Value, ...]) -> None:
+        self.frame, self.operands = frame, operands
+
+    def __call__(self, operand: int, index: Index) -> Expr:
+        return self.frame.pull(self.operands[operand], index)
 
     def let(self, value: Expr) -> Expr:
         return self.frame.e.let(value)

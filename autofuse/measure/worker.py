@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
+from hashlib import blake2b
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -154,15 +155,10 @@ def _failure(error: Exception) -> Failure:
     return Failure(FailureKind.LAUNCH, text, Blame.MACHINE)
 
 
-def _checksum(arrays: Sequence[np.ndarray]) -> tuple[int, ...]:
-    """One number per array that changes with any single element."""
-    sums = []
-    for array in arrays:
-        data = array.reshape(-1).view(np.uint8)
-        whole = data[: data.size // 8 * 8].view(np.uint64)
-        tail = int.from_bytes(data[whole.nbytes :].tobytes(), "little")
-        sums.append((int(whole.sum(dtype=np.uint64)) ^ tail) + (tail << 64))
-    return tuple(sums)
+def _checksum(arrays: Sequence[np.ndarray]) -> tuple[bytes, ...]:
+    """A hash of the bytes of each array, which tells their order too."""
+    flat = (np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in arrays)
+    return tuple(blake2b(data.data, digest_size=16).digest() for data in flat)
 
 
 def _die_with_session(lifeline: int) -> None:

@@ -11,6 +11,7 @@ from autofuse.ops import (
     scatter,
     sorting,
     source,
+    updates,
     window_reduction,
 )
 from autofuse.ops.dtypes import DType
@@ -42,5 +43,6 @@ __all__ = [
     "sorting",
     "source",
     "spec_of",
+    "updates",
     "window_reduction",
 ]

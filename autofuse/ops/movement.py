@@ -30,6 +30,7 @@ from autofuse.ops.selection import (
     gather_reference,
     gather_samples,
     gather_shape,
+    gather_window,
     pad_axes,
     pad_body,
     pad_needed,
@@ -359,6 +360,7 @@ register(
         Motion.PICK,
         needed=gather_needed,
         unrolls=True,
+        window=gather_window,
     ),
     _spec(
         "take_along",

@@ -11,7 +11,7 @@ from autofuse.ops import checks, needs
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import INTS, DType
 from autofuse.ops.scalar import Expr, Lit, call, cast
-from autofuse.ops.spec import AxisMap, Index, Pull, Sample
+from autofuse.ops.spec import AxisMap, Index, Pull, Sample, WindowAt
 from autofuse.ops.types import GraphError, OpCall, TensorType
 
 Shape = tuple[int, ...]
@@ -169,6 +169,11 @@ def gather_axes(c: OpCall) -> AxisMap:
 def gather_needed(c: OpCall, made: int) -> tuple[int, ...]:
     """The indices may all be equal, but they must be known."""
     return (1, needs.share(c, made)[1])
+
+
+def gather_window(c: OpCall) -> WindowAt | None:
+    """A gather at one place is a window of one row."""
+    return None if c.ins[1].rank else WindowAt((c["axis"],), (1,), 1)
 
 
 def gather_samples() -> list[Sample]:

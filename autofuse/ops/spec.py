@@ -141,6 +141,16 @@ class Factors:
     factor: Callable[[OpCall, int, Index, Index, Pull], Expr]
 
 
+@dataclass(frozen=True, slots=True)
+class WindowAt:
+    """A part of operand 0 along `axes`, of `sizes`; where it begins say the () operands from number
+    `starts` on, moved so that it fits."""
+
+    axes: Shape
+    sizes: Shape
+    starts: int
+
+
 @dataclass(frozen=True)
 class Sample:
     """One generated test: operand types, attributes, and the range floats are drawn from."""
@@ -228,6 +238,8 @@ class OpSpec:
     one_to_one: bool = False
     unrolls: bool = False
     view: Callable[[OpCall, View], View | None] | None = None
+    window: Callable[[OpCall], WindowAt | None] | None = None
+    overwrites: bool = False
     exact: Callable[[OpCall], bool] = never
     terms: Callable[[OpCall], int] = one_term
     divides: bool = False

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from autofuse.peers import programs_case
+from autofuse.peers import programs_case, science_jax
 from autofuse.peers.physics import dynamics, is_done
 from autofuse.peers.types import PeerProgram
 from autofuse.zoo.cartpole import FORCE, RESET, UNROLL
@@ -244,6 +244,9 @@ def cartpole_separate(unroll: int) -> PeerProgram:
 
 def program(name: str, sizes: tuple[Any, ...]) -> PeerProgram:
     """The zoo workload `name` of these sizes."""
+    found = science_jax.program(name, sizes)
+    if found is not None:
+        return found
     if name == "transformer_block":
         return transformer_block(sizes[2])
     if name == "attention_window":

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from autofuse.peers import programs_case
+from autofuse.peers import programs_case, science_numpy
 from autofuse.peers.physics import dynamics, is_done
 from autofuse.peers.types import PeerProgram
 from autofuse.zoo.cartpole import FORCE, RESET
@@ -284,6 +284,9 @@ def cartpole_separate(lib: Library, *arrays: Array) -> Sequence[Array]:
 
 def program(name: str, sizes: tuple[Any, ...], library: Library = NUMPY) -> PeerProgram:
     """The zoo workload `name` of these sizes, on arrays of `library`."""
+    found = science_numpy.program(name, sizes, library.xp)
+    if found is not None:
+        return found
     if name == "transformer_block":
         return partial(transformer_block, sizes[2], library)
     if name == "attention_window":

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
-from autofuse.peers import programs_case
+from autofuse.peers import programs_case, science_torch
 from autofuse.peers.physics import dynamics, is_done
 from autofuse.peers.types import PeerProgram
 from autofuse.zoo.cartpole import FORCE, RESET, UNROLL
@@ -248,6 +248,9 @@ def cartpole_separate(unroll: int, compiled: Compile) -> PeerProgram:
 
 def program(name: str, sizes: tuple[Any, ...], compiled: Compile = compiled) -> PeerProgram:
     """The zoo workload `name` of these sizes, compiled by `compiled`."""
+    found = science_torch.program(name, sizes, compiled)
+    if found is not None:
+        return found
     if name == "transformer_block":
         return compiled(transformer_block(sizes[2]))
     if name == "attention_window":

@@ -1,13 +1,16 @@
 """schedule: a candidate as steps over buffers, ready to be printed or run.
 
 Intermediates live in one workspace and share its bytes when their lifetimes do not overlap. A
-host loop alternates between two copies of its state. What depends on constants alone is computed
-by steps of their own, which run once, into buffers that calls find prepared.
+result that only changes a part of an array lies where the array did, if nobody needs that any more;
+else the array is copied first. A host loop alternates between two copies of its state, unless every
+iteration changes a part of it only; it begins and ends where its operands and results are. What
+depends on constants alone is computed by steps of their own, which run once, into buffers that
+calls find prepared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autofuse.graph.settled import constant_inputs
@@ -15,61 +18,27 @@ from autofuse.graph.types import Graph, Value
 from autofuse.ops.types import Literal
 from autofuse.plan.binding import NOTHING_BOUND, Binding, Division, divided
 from autofuse.plan.groups import host_loop, is_inline, is_source, reads
+from autofuse.plan.overwriting import updated_operand
 from autofuse.plan.packing import Packing, packing_of
+from autofuse.plan.sharing import carries_in_place, ends_where_it_began, sharing
+from autofuse.plan.steps import (
+    UNREAD,
+    Copy,
+    Ref,
+    Repeat,
+    Run,
+    Step,
+    kernel_runs,
+    launches_per_call,
+    refs_of,
+)
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 
+__all__ = [
+    "UNREAD", "Copy", "Ref", "Repeat", "Run", "Schedule", "Step", "kernel_runs",
+    "launches_per_call", "schedule",
+]  # fmt: skip
 ALIGN = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """Where an array is: the start of `space` ("in", "const", "out" number `index`, "held", which
-    is prepared for calls, or "work"), plus `offset` bytes, plus `stride` bytes per iteration of the
-    loop at nesting `level`."""
-
-    space: str
-    index: int = 0
-    offset: int = 0
-    level: int = 0
-    stride: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One kernel: `group` of `graph` under `launch`. Where right operands are packed beforehand it
-    reads their `panels` instead (and what it does not read is UNREAD); the one that `packs` writes
-    them."""
-
-    graph: Graph
-    group: FusionGroup
-    launch: LaunchConfig
-    reads: tuple[Ref, ...]
-    writes: tuple[Ref, ...]
-    panels: tuple[Ref, ...] = ()
-    packs: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    source: Ref
-    target: Ref
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """`trip` times: store the iteration number (i32) at `counter`, then do the steps of even or odd
-    iterations."""
-
-    trip: int
-    level: int
-    counter: Ref
-    even: tuple[Step, ...]
-    odd: tuple[Step, ...]
-
-
-Step = Run | Copy | Repeat
-UNREAD = Ref("unread")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +101,10 @@ class _Scheduler:
     def plan(
         self, graph: Graph, plan: FusionPlan, launches: tuple[LaunchConfig, ...],
         bodies: tuple[tuple[LaunchConfig, ...], ...], inputs: tuple[Ref, ...],
-        outputs: tuple[Ref, ...], level: int,
+        outputs: tuple[Ref, ...], level: int, trip: int = 0,
     ) -> list[Step]:  # fmt: skip
-        """Steps that compute `outputs` from `inputs`; no outputs: nothing leaves."""
+        """Steps that compute `outputs` from `inputs`; no outputs: nothing leaves. `trip`: they are
+        done so many times."""
         place: dict[Value, Ref] = {
             Value(n): ref for n, ref in zip(graph.inputs, inputs, strict=True)
         }
@@ -145,18 +115,29 @@ class _Scheduler:
         for value, ref in zip(graph.outputs, outputs, strict=bool(outputs)):
             if not is_source(graph, value.node):
                 place.setdefault(value, ref)
-        last = _last_uses(graph, plan)
+        shared = sharing(graph, plan, trip)
+        lies_at = _homes(shared.operand_of, place)
+        last = _last_uses(graph, [shared.groups[p] for p in shared.order])
         steps: list[Step] = []
         owners: list[int] = []
         mine: dict[Value, Ref] = {}
-        for position, group in enumerate(plan.groups):
+        for now, position in enumerate(shared.order):
+            group = shared.groups[position]
             for value in group.outputs:
-                if value not in place:
+                operand = lies_at.get(value)
+                if operand is not None:
+                    place[value] = place[operand]
+                    mine |= {value: mine.pop(operand)} if operand in mine else {}
+                elif value not in place:
                     mine[value] = place[value] = self.arena.take(graph.type_of(value).nbytes)
             step_bodies = bodies[position] if bodies else ()
-            steps += self._group(graph, group, launches[position], step_bodies, place, level)
+            free = {v for v in mine if last.get(v, -1) <= now}
+            steps += _copied(graph, group, place)
+            steps += self._group(
+                graph, group, launches[position], step_bodies, place, level, frozenset(free)
+            )
             owners += [position] * (len(steps) - len(owners))
-            for value in [v for v in mine if last.get(v, -1) <= position]:
+            for value in free:
                 self.arena.give(mine.pop(value))
         for ref in mine.values():
             self.arena.give(ref)
@@ -181,17 +162,20 @@ class _Scheduler:
     def _group(
         self, graph: Graph, group: FusionGroup, launch: LaunchConfig,
         bodies: tuple[LaunchConfig, ...], place: dict[Value, Ref], level: int,
+        free: frozenset[Value],
     ) -> list[Step]:  # fmt: skip
+        """`free`: values that nobody needs after this group."""
         if group.body is not None:
             # Bodies are configured one level deep: in a loop inside a loop, the inner one's groups
             # take the configuration of the inner loop itself.
             inner = bodies or (launch,) * len(group.body.groups)
-            return self._loop(graph, group, group.body, inner, place, level)
+            return self._loop(graph, group, group.body, inner, place, level, free)
         found = reads(graph, group.nodes)
         writes = tuple(place[v] for v in group.outputs)
         packing = packing_of(graph, group, launch)
         if packing is None:
-            return [Run(graph, group, launch, tuple(place[v] for v in found), writes)]
+            read = tuple(UNREAD if v in group.overwrites else place[v] for v in found)
+            return [Run(graph, group, launch, read, writes)]
         read = tuple(place[v] if v in packing.beside else UNREAD for v in found)
         panels = self.packed.get(group)
         if panels is not None:
@@ -211,6 +195,7 @@ class _Scheduler:
     def _loop(
         self, graph: Graph, group: FusionGroup, inner: FusionPlan,
         launches: tuple[LaunchConfig, ...], place: dict[Value, Ref], level: int,
+        free: frozenset[Value],
     ) -> list[Step]:  # fmt: skip
         node = group.nodes[0]
         call, types = graph.call(node), graph[node].types
@@ -218,7 +203,8 @@ class _Scheduler:
         carries = int(call["carries"])
         operands = [self._operand(graph, v, place) for v in graph[node].inputs]
         counter = self.arena.take(4)
-        state = [[self.arena.take(t.nbytes) for t in types[:carries]] for _ in range(2)]
+        taken = [counter]
+        state = self._states(graph, group, inner, place, free, taken)
         stacks = [self._stack(graph, Value(node, k), place) for k in range(carries, len(types))]
         slices = [
             row
@@ -226,20 +212,50 @@ class _Scheduler:
             for row in _rows(ref, level, type_.nbytes // trips, group.unroll)
         ]
         turns: list[tuple[Step, ...]] = []
-        for source, target in ((state[0], state[1]), (state[1], state[0])):
-            inputs = (counter, *source, *operands[carries:])
-            outputs = (*target, *slices)
-            turns.append(tuple(self.plan(body, inner, launches, (), inputs, outputs, level + 1)))
-        done: list[Step] = [Copy(operands[k], state[0][k], types[k].nbytes) for k in range(carries)]
+        for source, target in ((0, 1), (1, 0)):
+            inputs = (counter, *(pair[source] for pair in state), *operands[carries:])
+            outputs = (*(pair[target] for pair in state), *slices)
+            steps = self.plan(body, inner, launches, (), inputs, outputs, level + 1, trips)
+            turns.append(tuple(steps))
+        done: list[Step] = [
+            Copy(operands[k], pair[0], types[k].nbytes)
+            for k, pair in enumerate(state)
+            if operands[k] != pair[0]
+        ]
         done.append(Repeat(trips, level, counter, turns[0], turns[1]))
-        for k, ref in enumerate((*state[trips % 2], *stacks)):
+        for k, ref in enumerate((*(pair[trips % 2] for pair in state), *stacks)):
             home = place.get(Value(node, k))
             if home is not None and home != ref:
                 done.append(Copy(ref, home, types[k].nbytes))
-        own = [ref for ref in stacks if ref not in place.values()]
-        for ref in (counter, *state[0], *state[1], *own):
+        for ref in (*taken, *(ref for ref in stacks if ref not in place.values())):
             self.arena.give(ref)
         return done
+
+    def _states(
+        self, graph: Graph, group: FusionGroup, inner: FusionPlan, place: dict[Value, Ref],
+        free: frozenset[Value], taken: list[Ref],
+    ) -> list[tuple[Ref, Ref]]:  # fmt: skip
+        """Where even iterations of a loop find each state, and where they leave it. What is taken
+        for that alone is added to `taken`."""
+        node, inputs = group.nodes[0], graph[group.nodes[0]].inputs
+        body, trips = host_loop(graph, group)
+        carries = int(graph.call(node)["carries"])
+        single = carries_in_place(body, inner, carries, trips)
+        found: list[tuple[Ref, Ref]] = []
+        for k in range(carries):
+            x, home = inputs[k], place.get(Value(node, k))
+            ends: dict[int, Ref] = {}
+            # Rows of a stacked result do not lie on boundaries, which kernels may rely on.
+            if home is not None and not home.stride:
+                ends[0 if ends_where_it_began(k in single, trips) else 1] = home
+            if x in free and inputs.count(x) == 1:
+                ends.setdefault(0, place[x])
+            for end in {0} if k in single else {0, 1}:
+                if end not in ends:
+                    ends[end] = self.arena.take(graph.type_of(x).nbytes)
+                    taken.append(ends[end])
+            found.append((ends[0], ends[0] if k in single else ends[1]))
+        return found
 
     def _operand(self, graph: Graph, value: Value, place: dict[Value, Ref]) -> Ref:
         if is_inline(graph, value.node):
@@ -264,12 +280,34 @@ def _rows(base: Ref, level: int, stride: int, count: int) -> list[Ref]:
     ]
 
 
-def _last_uses(graph: Graph, plan: FusionPlan) -> dict[Value, int]:
+def _homes(
+    operand_of: Mapping[Value, Value], place: dict[Value, Ref]
+) -> dict[Value, Value]:  # fmt: skip
+    """Of the results that may lie where an operand does those that will. What has no place yet is
+    put where its result has to be."""
+    for value, operand in reversed(list(operand_of.items())):
+        if value in place:
+            place.setdefault(operand, place[value])
+    return {v: x for v, x in operand_of.items() if place.get(v) == place.get(x)}
+
+
+def _copied(graph: Graph, group: FusionGroup, place: Mapping[Value, Ref]) -> list[Step]:
+    """Operands that a group overwrites but others need, or the caller, put where its results
+    are."""
+    pairs = ((v, updated_operand(graph, v)) for v in group.outputs)
+    return [
+        Copy(place[x], place[v], graph.type_of(v).nbytes)
+        for v, x in pairs
+        if x in group.overwrites and x is not None and place[x] != place[v]
+    ]
+
+
+def _last_uses(graph: Graph, groups: Sequence[FusionGroup]) -> dict[Value, int]:
     """For each value the position of the last group that reads or writes it.
 
     A value may be written twice, the second time after its last reader."""
     last: dict[Value, int] = {}
-    for position, group in enumerate(plan.groups):
+    for position, group in enumerate(groups):
         for value in (*reads(graph, group.nodes), *group.outputs):
             last[value] = position
     return last
@@ -288,7 +326,7 @@ def schedule(graph: Graph, candidate: Candidate) -> Schedule:
     steps = tuple(call.plan(graph, *_part(candidate, rest), inputs, outputs, 0))
     owners = tuple(rest[owner] if owner >= 0 else -1 for owner in call.owners)
     bound = constant_inputs(graph)
-    taken = {ref.index for ref in _refs(steps) if ref.space == "in"}
+    taken = {ref.index for ref in refs_of(steps) if ref.space == "in"}
     binding = Binding(
         bound, tuple(k for k in bound if k in taken), held.peak, once.arena.peak
     )  # fmt: skip
@@ -327,38 +365,3 @@ def _prepare(
         run = Run(graph, group, candidate.launches[k], (), (), panels)
         steps.append(once.pack(run, packing, place))
     return tuple(steps)
-
-
-def _refs(steps: Iterable[Step]) -> Iterator[Ref]:
-    """Everything that steps read or write."""
-    for step in steps:
-        match step:
-            case Run():
-                yield from (*step.reads, *step.writes, *step.panels)
-            case Copy(source, target, _):
-                yield from (source, target)
-            case Repeat(_, _, _, even, odd):
-                yield from _refs((*even, *odd))
-
-
-def kernel_runs(steps: Iterable[Step]) -> list[Run]:
-    """Every distinct kernel run of a schedule, loop bodies (even iterations) included."""
-    found: list[Run] = []
-    for step in steps:
-        if isinstance(step, Run):
-            found.append(step)
-        elif isinstance(step, Repeat):
-            found.extend(kernel_runs(step.even))
-    return found
-
-
-def launches_per_call(steps: Iterable[Step]) -> int:
-    """How many kernels one call of the plan launches, copies not counted."""
-    total = 0
-    for step in steps:
-        if isinstance(step, Run):
-            total += 1
-        elif isinstance(step, Repeat):
-            total += (step.trip + 1) // 2 * launches_per_call(step.even)
-            total += step.trip // 2 * launches_per_call(step.odd)
-    return total

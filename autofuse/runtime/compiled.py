@@ -56,6 +56,11 @@ class CompiledPlan:
         """Like calling, but writes into given arrays."""
         self._loaded.run(inputs, outputs)
 
+    @property
+    def loaded(self) -> Runnable:
+        """What runs it, for callers with arrays of another kind."""
+        return self._loaded
+
     def __repr__(self) -> str:
         groups = len(self.candidate.plan.groups)
         return f"<CompiledPlan {self.origin}: {groups} kernels on {self.device}>"

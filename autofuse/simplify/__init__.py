@@ -7,6 +7,7 @@ from autofuse.simplify import (
     cuts,
     folding,
     folds,
+    forwarding,
     invariants,
     loops,
     masks,
@@ -16,6 +17,7 @@ from autofuse.simplify import (
     products,
     regrouping,
     stacks,
+    updates,
 )
 from autofuse.simplify.driver import Rewrite, Simplified, normal_form, simplify
 from autofuse.simplify.rules import RULES, Simplification, rule
@@ -31,6 +33,7 @@ __all__ = [
     "cuts",
     "folding",
     "folds",
+    "forwarding",
     "invariants",
     "loops",
     "masks",
@@ -43,4 +46,5 @@ __all__ = [
     "rule",
     "simplify",
     "stacks",
+    "updates",
 ]

@@ -40,13 +40,17 @@ def bounds(draft: Draft, value: Value, depth: int = DEPTH) -> Span | None:
     return (low, high) if info.min <= low and high <= info.max else None
 
 
+# How many operands of what is picked or written at computed places are data.
+_DATA = {"gather": 1, "take_along": 1, "dynamic_slice": 1, "dynamic_update_slice": 2}
+
+
 def _data(draft: Draft, value: Value) -> tuple[Value, ...]:
     """The operands whose elements are found in a result or are computed with: neither conditions
     nor indices."""
     node = draft.node(value)
     if node.op == "select":
         return node.inputs[1:]
-    return node.inputs[:1] if node.op == "gather" else node.inputs
+    return node.inputs[: _DATA.get(node.op, len(node.inputs))]
 
 
 def _either(*spans: Span) -> Span:

@@ -103,36 +103,42 @@ class BodyWriter:
 class Rebuilt:
     """What a loop becomes: which of its states and rows stay, by number; the values of the draft
     that it reads, each with the values of the body that it stands for; the values of the body that
-    are made by nodes instead; and what else is carried or stacked, in terms of the old body."""
+    are made by nodes instead; and what else is carried or stacked, in terms of the old body: of a
+    state what it begins as, what it is in the body, and what becomes of it."""
 
     states: Sequence[int]
     rows: Sequence[int]
     reads: Sequence[tuple[Value, Sequence[Value]]]
     constants: Sequence[tuple[Sequence[Node], Value]] = ()
     more_rows: Sequence[Value] = ()
+    more_states: Sequence[tuple[Value, Sequence[Value], Value]] = ()
 
 
 def rebuilt(draft: Draft, loop: LoopParts, new: Rebuilt) -> tuple[Value, ...]:
-    """The new loop's outputs: states, rows, more rows; none where nothing is left to run."""
+    """The new loop's outputs: states, more states, rows, more rows; none where nothing is left to
+    run."""
     writer = BodyWriter(loop.body)
     writer.input(loop.body.input_types[0], [Value(loop.body.inputs[0])])
     for k in new.states:
         writer.input(loop.body.input_types[1 + k], [loop.states[k]])
+    for value, inside, _ in new.more_states:
+        writer.input(draft.type_of(value), inside)
     for value, inside in new.reads:
         writer.input(draft.type_of(value), inside)
     for nodes, value in new.constants:
         writer.constant(nodes, value)
-    wanted = [*(loop.news[k] for k in new.states), *(loop.rows[k] for k in new.rows)]
-    wanted += new.more_rows
+    wanted = [*(loop.news[k] for k in new.states), *(value for *_, value in new.more_states)]
+    wanted += [*(loop.rows[k] for k in new.rows), *new.more_rows]
     if not wanted:
         return ()
     return draft.add_many(
         "loop",
         *(loop.init[k] for k in new.states),
+        *(value for value, *_ in new.more_states),
         *(value for value, _ in new.reads),
         body=writer.build(wanted),
         trip=loop.trip,
-        carries=len(new.states),
+        carries=len(new.states) + len(new.more_states),
     )
 
 
@@ -148,8 +154,9 @@ def outputs_of(
     """A value for each output of the loop that was: of the new loop, or of `others`. For what
     nobody reads any value of the type does."""
     carries: int = dict(draft[at].attrs)["carries"]
-    kept = [*new.states, *(carries + k for k in new.rows)]
-    found = dict(others) | dict(zip(kept, made, strict=False))
+    more = len(new.states) + len(new.more_states)
+    found = dict(others) | dict(zip(new.states, made, strict=False))
+    found |= dict(zip((carries + k for k in new.rows), made[more:], strict=False))
     return tuple(
         found[k] if k in found else draft.full(0, kind) for k, kind in enumerate(draft[at].types)
     )

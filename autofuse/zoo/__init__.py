@@ -10,11 +10,15 @@ from autofuse.ops.types import AutofuseError
 from autofuse.zoo import (
     attentions,
     cartpole,
+    choices,
     convnets,
+    grids,
     kernels,
     networks,
+    particles,
     policy,
     products,
+    solvers,
     training,
 )
 
@@ -119,6 +123,26 @@ _ENTRIES = (
     _entry(
         products.batched_products, (32, 128, 128, 128), (3, 8, 5, 4), "batches in six axis orders"
     ),
+    _entry(grids.jacobi, (512, 100), (18, 4), "Poisson's equation by Jacobi iterations"),
+    _entry(grids.gray_scott, (256, 50), (16, 3), "reaction and diffusion of two substances"),
+    _entry(grids.shallow_water, (256, 50), (16, 3), "waves in rotating shallow water"),
+    _entry(grids.lattice_boltzmann, (256, 10), (8, 2), "a fluid as nine directions a place"),
+    _entry(grids.life, (1024, 50, 256), (16, 3, 5), "game of life, cells born at random places"),
+    _entry(particles.gravity, (1024,), (24,), "all pairs of bodies attract each other"),
+    _entry(particles.deposit, (262_144, 256), (300, 8), "charge of particles added to a grid"),
+    _entry(solvers.thomas, (256, 2048), (9, 16), "many tridiagonal systems, row by row"),
+    _entry(
+        solvers.sparse_product,
+        (65_536, 65_536, 1_048_576),
+        (20, 16, 200),
+        "a matrix in compressed rows times a vector",
+    ),
+    _entry(solvers.kepler, (262_144, 10), (64, 6), "Kepler's equation by Newton's method"),
+    _entry(choices.batched_sort, (1024, 1024), (4, 32), "rows of keys in order, with values"),
+    _entry(
+        choices.expert_routing, (1024, 256, 16, 160), (24, 8, 4, 10), "each token to two experts"
+    ),
+    _entry(choices.beam_step, (16, 4, 32_000, 64), (2, 3, 40, 6), "a step of a beam search"),
 )
 ZOO: dict[str, ZooEntry] = {entry.name: entry for entry in _ENTRIES}
 

@@ -45,7 +45,7 @@ from autofuse.plan.parameters import (
     VECTOR,
     WALK,
 )
-from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Step, kernel_runs, schedule
+from autofuse.plan.schedule import UNREAD, Copy, Ref, Repeat, Run, Step, kernel_runs, schedule
 from autofuse.plan.types import Candidate, LaunchConfig
 
 MATH_FLAGS = {
@@ -308,7 +308,8 @@ class _Writer:
             a, b = place[called.lhs], place[called.rhs]
             return Gemm(called.form, dtype, a, b, run.writes[0], tf32)
         unit = self.units[same_kernel(run)]
-        inputs = tuple(place[value] for value in extract(run.graph, run.group)[1])
+        own = (place[value] for value in extract(run.graph, run.group)[1])
+        inputs = tuple(ref for ref in own if ref != UNREAD)
         refs = (*inputs, *run.writes, *self._scratch(unit))
         arguments = tuple(
             Argument(ref, p.dtype, p.size, p.role != "in")

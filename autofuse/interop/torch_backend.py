@@ -1,0 +1,224 @@
+"""`torch.compile(model, backend="autofuse")`: the entry point of the group `torch_dynamo_backends`.
+
+AOTAutograd makes PyTorch's graph functional, decomposes it and takes gradients; what then comes is
+cut into islands that become plans. Nothing that is not supported is an error: PyTorch runs it, and
+one line of the log "autofuse.torch" says what and why.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from autofuse.errors import AutofuseError
+from autofuse.frontends.torch_fx import decompositions, fx_graph, refusal
+from autofuse.interop.torch_call import Call, port_of
+from autofuse.interop.torch_islands import Island, cut, joined
+from autofuse.interop.torch_options import TorchOptions, options_of
+from autofuse.interop.torch_partition import partition
+from autofuse.interop.torch_plans import (
+    DEVICE,
+    LOG,
+    Piece,
+    call_of,
+    piece_of,
+    plan_for,
+    torch_is_faster,
+    tune_for,
+)
+from autofuse.interop.torch_report import GraphReport, IslandReport, left_reports
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule, Node
+else:
+    GraphModule = Node = Any
+
+# A program that is compiled for ever new sizes gets so many libraries, as many as PyTorch compiles
+# a function again; then PyTorch runs it.
+MOST_SIZES = 8
+_FEW = "fewer than two computing ops beside each other"
+reports: ContextVar[list[GraphReport] | None] = ContextVar("reports", default=None)
+
+
+def backend(
+    gm: GraphModule, inputs: Sequence[Any], *,
+    mode: str | None = None, options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:  # fmt: skip
+    """What `torch.compile` calls with a graph of PyTorch and its example inputs.
+
+    `mode` is None, "default" or "max-autotune", `options` as in `TorchOptions`. Raises
+    AutofuseError for others."""
+    from torch._dynamo.backends.common import aot_autograd
+
+    tuned, chosen = options_of(mode, options)
+    compiler = TorchCompiler(tuned, chosen, tuple(inputs))
+    compiled: Callable[..., Any] = aot_autograd(
+        fw_compiler=compiler.named("forward"),
+        bw_compiler=compiler.named("backward"),
+        inference_compiler=compiler.inference,
+        partition_fn=partition(chosen),
+        decompositions=decompositions(),
+    )(gm, inputs)
+    return compiled
+
+
+@dataclass(frozen=True)
+class TorchCompiler:
+    """Compiles the graphs of one program; `given` are its inputs, parameters among them."""
+
+    tuned: bool
+    options: TorchOptions
+    given: tuple[Any, ...]
+
+    def named(self, name: str) -> Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]:
+        """The compiler of graphs that reports call so."""
+        return lambda gm, inputs: self._compiled(gm, inputs, name, {})
+
+    def inference(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """The compiler of graphs that no gradients are taken of."""
+        fixed = _parameters(gm, self.given) if self.options.freeze else {}
+        return self._compiled(gm, inputs, "inference", fixed)
+
+    def _compiled(
+        self, gm: GraphModule, inputs: Sequence[Any], name: str, fixed: Mapping[str, Any]
+    ) -> Callable[..., Any]:
+        import torch
+        from torch._functorch.aot_autograd import make_boxed_func
+
+        is_sized = any(isinstance(given, torch.SymInt) for given in inputs)
+        function = Sized(self, gm, name) if is_sized else self.static(gm, name, fixed)
+        # AOTAutograd's convention, in which a call lets go of its arguments.
+        boxed: Callable[..., Any] = make_boxed_func(function)
+        return boxed
+
+    def static(self, gm: GraphModule, name: str, fixed: Mapping[str, Any]) -> Callable[..., Any]:
+        """The function of a graph of static sizes; `fixed` are constants by placeholder."""
+        found = cut(gm.graph, _refusal)
+        left = [(one.op, one.reason) for one in found.left]
+        pieces: dict[Island, Piece] = {}
+        for island in found.islands:
+            piece = _piece(gm, island, fixed)
+            if isinstance(piece, str):
+                left += [(str(node.target), piece) for node in island.nodes]
+            else:
+                pieces[island] = piece
+        if self.tuned:
+            tune_for(list(pieces.values()), self.options.budget_s, self.options.db)
+        calls: dict[Island, Call] = {}
+        told: list[IslandReport] = []
+        for island, piece in pieces.items():
+            report = self._plan(island, piece, calls)
+            if isinstance(report, str):
+                left += [(str(node.target), report) for node in island.nodes]
+            else:
+                told.append(report)
+        nodes = sum(node.op == "call_function" for node in gm.graph.nodes)
+        _tell(GraphReport(name, nodes, tuple(told), left_reports(left)))
+        made: Callable[..., Any] = joined(gm, found, calls, fixed).forward
+        return made
+
+    def _plan(self, island: Island, piece: Piece, calls: dict[Island, Call]) -> IslandReport | str:
+        """Adds the call of an island; a reason where there is none."""
+        try:
+            plan = plan_for(piece, self.options.db)
+            call = call_of(piece, plan)
+        except AutofuseError as error:
+            return f"no plan: {error}"
+        faster = torch_is_faster(piece, call) if self.tuned else None
+        if faster is not None:
+            return f"torch's own code is {faster:.2f} times as fast"
+        calls[island] = call
+        kernels = len(plan.candidate.plan.groups)
+        return IslandReport(len(island.nodes), piece.ops, kernels, plan.origin, piece.digest)
+
+
+class Sized:
+    """A graph with symbolic sizes: compiled anew for each tuple of sizes that it is called with,
+    never padded. Beyond `MOST_SIZES` PyTorch runs it, and the log says so once."""
+
+    def __init__(self, compiler: TorchCompiler, gm: GraphModule, name: str) -> None:
+        self._compiler, self._gm, self._name = compiler, gm, name
+        self._made: OrderedDict[tuple[Any, ...], Callable[..., Any]] = OrderedDict()
+        self._is_full = False
+
+    def __call__(self, *args: Any) -> Any:
+        import torch
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        key = tuple(tuple(a.shape) if isinstance(a, torch.Tensor) else a for a in args)
+        found = self._made.get(key)
+        if found is None:
+            if len(self._made) == MOST_SIZES:
+                if not self._is_full:
+                    LOG.warning("%s: torch runs what comes after %d sizes", self._name, MOST_SIZES)
+                self._is_full = True
+                return self._gm.forward(*args)
+            with torch.no_grad():
+                fixed = make_fx(self._gm, tracing_mode="fake")(*args)
+            found = self._made[key] = self._compiler.static(fixed, self._name, {})
+        return found(*args)
+
+
+def _piece(gm: GraphModule, island: Island, fixed: Mapping[str, Any]) -> Piece | str:
+    """The island as a graph; a reason where it is not worth a plan."""
+    graph = fx_graph(island.nodes, island.inputs, island.outputs, "island")
+    inputs = [port_of(node.meta["val"]) for node in island.inputs]
+    outputs = [port_of(node.meta["val"]) for node in island.outputs]
+    constants = {k: fixed[n.name] for k, n in enumerate(island.inputs) if n.name in fixed}
+    piece = piece_of(graph, inputs, outputs, constants, _eager(gm, island, fixed))
+    return piece if piece.ops > 1 else _FEW
+
+
+def _eager(gm: GraphModule, island: Island, fixed: Mapping[str, Any]) -> Call:
+    """The island's nodes as PyTorch runs them, of its inputs that are no constants."""
+    import torch
+
+    new = torch.fx.Graph()
+    made = {node: new.placeholder(node.name) for node in island.inputs}
+    for node in island.nodes:
+        made[node] = new.node_copy(node, made.__getitem__)
+    new.output(tuple(made[node] for node in island.outputs))
+    whole = torch.fx.GraphModule(gm, new).forward
+    names = [node.name for node in island.inputs]
+
+    def eager(*tensors: Any) -> tuple[Any, ...]:
+        rest = iter(tensors)
+        results: tuple[Any, ...] = whole(*(fixed[n] if n in fixed else next(rest) for n in names))
+        return results
+
+    return eager if fixed else whole
+
+
+def _parameters(gm: GraphModule, given: Sequence[Any]) -> dict[str, Any]:
+    """The tensors of placeholders that are parameters or buffers, and that the graph leaves as
+    they are."""
+    from torch._guards import TracingContext
+
+    context = TracingContext.try_get()
+    facts = context.fw_metadata if context else None
+    placeholders = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
+    if facts is None or len(placeholders) != len(given):
+        return {}
+    still = set(facts.static_input_indices) - set(facts.mutated_inp_runtime_indices)
+    return {placeholders[k]: given[k].detach() for k in still}
+
+
+def _refusal(node: Node) -> str | None:
+    """Why a node cannot be in an island."""
+    value = node.meta.get("val")
+    tensors = value if isinstance(value, list | tuple) else (value,)
+    places = {each.device.type for each in tensors if hasattr(each, "device")}
+    if places - {DEVICE}:
+        return f"it is on {', '.join(sorted(places))}, and islands are on {DEVICE} so far"
+    return refusal(node)
+
+
+def _tell(report: GraphReport) -> None:
+    """One line of the log, and the report for whoever asked to have it explained."""
+    asked = reports.get()
+    if asked is not None:
+        asked.append(report)
+    (LOG.warning if report.left else LOG.info)("%s", report)

@@ -1,0 +1,54 @@
+"""`explain`: what of a model becomes plans, and what PyTorch runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from autofuse.interop.torch_backend import backend, reports
+from autofuse.interop.torch_report import Explanation, GraphReport
+
+if TYPE_CHECKING:
+    from torch import Tensor
+else:
+    Tensor = Any
+
+_BREAKS = "graph_break"
+
+
+def explain(
+    model: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
+) -> Explanation:
+    """Compile a model (module or function) for these arguments and say what became of it.
+
+    It is run once, and where gradients can be taken of its results, they are, and given to nobody.
+    `options` are those of the backend. Raises AutofuseError for wrong ones."""
+    import torch
+    from torch._dynamo.utils import counters
+
+    before = Counter(counters[_BREAKS])
+    found: list[GraphReport] = []
+    token = reports.set(found)
+    try:
+        compiled = torch.compile(model, backend=backend, options=dict(options or {}))
+        _backward(compiled(*args, **kwargs), model, (*args, *kwargs.values()))
+    finally:
+        reports.reset(token)
+    breaks = Counter(counters[_BREAKS]) - before
+    return Explanation(tuple(found), tuple(str(reason) for reason in breaks))
+
+
+def _backward(results: Any, model: Any, arguments: tuple[Any, ...]) -> None:
+    """Take gradients of all results, if any can be taken."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    def wants(leaf: Any) -> bool:
+        return isinstance(leaf, torch.Tensor) and leaf.requires_grad
+
+    parameters = model.parameters() if isinstance(model, torch.nn.Module) else ()
+    sources: list[Tensor] = [t for t in (*tree_leaves(arguments), *parameters) if wants(t)]
+    targets: list[Tensor] = [t for t in tree_leaves(results) if wants(t)]
+    if sources and targets:
+        torch.autograd.grad([t.sum() for t in targets], sources, allow_unused=True)

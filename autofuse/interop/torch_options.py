@@ -1,0 +1,48 @@
+"""What a user of `torch.compile(backend="autofuse")` may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from autofuse.errors import AutofuseError
+
+MAX_AUTOTUNE = "max-autotune"
+MODES = ("default", MAX_AUTOTUNE)
+
+
+@dataclass(frozen=True, slots=True)
+class TorchOptions:
+    """Options by name: `budget_s`, seconds of tuning for one compiled graph in mode
+    "max-autotune"; `freeze`, whether parameters are constants, prepared once, where no gradients
+    are taken; `max_memory`, the most bytes that a forward graph keeps for its backward graph beside
+    its inputs; `db`, the tuning database."""
+
+    budget_s: float = 60.0
+    freeze: bool = False
+    max_memory: int | None = None
+    db: str | None = None
+
+
+def options_of(mode: str | None, options: Mapping[str, Any] | None) -> tuple[bool, TorchOptions]:
+    """Whether to tune, and the options; raises AutofuseError naming the valid ones."""
+    if mode is not None and mode not in MODES:
+        raise AutofuseError(f"autofuse has no mode '{mode}' (its modes: {', '.join(MODES)})")
+    given = dict(options or {})
+    known = {field.name for field in fields(TorchOptions)}
+    for name in given:
+        if name not in known:
+            names = ", ".join(sorted(known))
+            raise AutofuseError(f"autofuse has no option '{name}' (its options: {names})")
+    chosen = TorchOptions(**given)
+    if isinstance(chosen.budget_s, bool) or not isinstance(chosen.budget_s, int | float):
+        raise AutofuseError(f"budget_s is a number of seconds, not {chosen.budget_s!r}")
+    if not chosen.budget_s > 0:
+        raise AutofuseError(f"budget_s must be positive, not {chosen.budget_s}")
+    limit = chosen.max_memory
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise AutofuseError(f"max_memory is a number of bytes, not {limit!r}")
+    if not isinstance(chosen.freeze, bool):
+        raise AutofuseError(f"freeze is True or False, not {chosen.freeze!r}")
+    return mode == MAX_AUTOTUNE, chosen

@@ -1,0 +1,146 @@
+"""A joint graph of PyTorch cut into forward and backward, by what `torch_saving` decides."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from autofuse.interop.torch_options import TorchOptions
+from autofuse.interop.torch_saving import Worth, kept
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule, Node
+else:
+    GraphModule = Node = Any
+
+# Microseconds for a million bytes moved and a million operations done: what two cores of a server
+# do. Only their ratios matter, and those hardly differ from machine to machine.
+_MOVE_US, _WORK_US = 25.0, 10.0
+# Operations of an element of a function that is no polynomial, about as our prelude has it.
+_DEAR = 20
+_DEAR_OPS = ("exp", "log", "sin", "cos", "tan", "erf", "pow", "sigmoid", "gelu", "silu", "softmax")
+_RANDOM = ("rand", "bernoulli", "dropout", "normal", "multinomial")
+
+
+def partition(options: TorchOptions) -> Callable[..., tuple[GraphModule, GraphModule]]:
+    """The function that AOTAutograd cuts joint graphs with: (module, inputs, num_fwd_outputs) to
+    forward and backward. Graphs with symbolic sizes are left to PyTorch's minimum cut."""
+
+    def cut(gm: GraphModule, inputs: Any, **facts: Any) -> tuple[GraphModule, GraphModule]:
+        from torch._functorch import partitioners
+
+        if any(_is_symbolic(node) for node in gm.graph.nodes):
+            found = partitioners.min_cut_rematerialization_partition(gm, inputs, **facts)
+        else:
+            count = facts["num_fwd_outputs"]
+            saved = saved_values(gm, count, options.max_memory, _overwritten(gm))
+            found = partitioners._extract_fwd_bwd_modules(gm, saved, [], num_fwd_outputs=count)
+        forward, backward = found
+        return forward, backward
+
+    return cut
+
+
+def saved_values(
+    gm: GraphModule, outputs: int, max_memory: int | None, lost: Collection[Node] = ()
+) -> list[Node]:
+    """The nodes of a joint graph that its forward graph keeps for its backward graph; the first
+    `outputs` results are those of the forward graph, and inputs that are `lost` have other values
+    by the time that the backward graph runs."""
+    (output,) = (n for n in gm.graph.nodes if n.op == "output")
+    gradients = [n for n in _flat(output.args[0])[outputs:] if n is not None]
+    before = _before_tangents(gm)
+    read = {i for n in _needed(gradients) for i in n.all_input_nodes if n not in before}
+    read |= set(gradients)
+    values = [n for n in gm.graph.nodes if n in before and n in _needed(read & before)]
+    numbers = {node: number for number, node in enumerate(values)}
+    worths = [_worth(node, numbers, node in read, node in lost) for node in values]
+    return [values[i] for i in kept(worths, max_memory)]
+
+
+def _flat(results: Any) -> list[Any]:
+    from torch.utils._pytree import tree_leaves
+
+    return list(tree_leaves(results, is_leaf=lambda leaf: leaf is None))
+
+
+def _before_tangents(gm: GraphModule) -> set[Node]:
+    """Nodes that depend on no gradient."""
+    found: set[Node] = set()
+    for node in gm.graph.nodes:
+        is_tangent = node.op == "placeholder" and "tangents" in str(node.target)
+        if not is_tangent and node.op != "output" and found.issuperset(node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def _needed(roots: Any) -> set[Node]:
+    found: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack += node.all_input_nodes
+    return found
+
+
+def _overwritten(gm: GraphModule) -> set[Node]:
+    """Inputs that the program writes to: AOTAutograd describes each input, and each result that is
+    to be written into one."""
+    (output,) = (n for n in gm.graph.nodes if n.op == "output")
+    written = [getattr(told, "mutated_input", None) for told in output.meta["desc"]]
+    inputs = (node for node in gm.graph.nodes if node.op == "placeholder")
+    return {node for node in inputs if node.meta["desc"] in written}
+
+
+def _worth(node: Node, numbers: dict[Node, int], is_read: bool, is_lost: bool) -> Worth:
+    value = node.meta.get("val")
+    operands = tuple(numbers[n] for n in node.all_input_nodes)
+    if node.op in ("placeholder", "get_attr"):
+        # It is there in any case.
+        return Worth(0, None if is_lost else 0.0, None, (), is_read)
+    if not hasattr(value, "numel"):
+        return Worth(0, None, _again_us(node), operands, is_read)
+    nbytes = value.numel() * value.element_size()
+    # Written by one graph and read by the other.
+    return Worth(nbytes, 2e-6 * nbytes * _MOVE_US, _again_us(node), operands, is_read)
+
+
+def _again_us(node: Node) -> float | None:
+    """Microseconds to compute a node again in a kernel that has its operands; None for random
+    numbers, which would be others."""
+    from torch.utils.flop_counter import flop_registry
+
+    name = str(node.target)
+    if any(word in name for word in _RANDOM):
+        return None
+    if node.target is operator.getitem or getattr(node.target, "is_view", False):
+        return 0.0
+    tensors = [n.meta.get("val") for n in (*node.all_input_nodes, node)]
+    numels = [prod(t.shape) for t in tensors if hasattr(t, "shape")]
+    counter = flop_registry.get(getattr(node.target, "overloadpacket", None))
+    if counter is not None:
+        values = [_value(a) for a in node.args]
+        kwargs = {k: _value(a) for k, a in node.kwargs.items()}
+        return 1e-6 * float(counter(*values, **kwargs, out_val=node.meta["val"])) * _WORK_US / 8
+    weight = _DEAR if any(word in name for word in _DEAR_OPS) else 1
+    return 1e-6 * weight * max(numels, default=0) * _WORK_US / 8
+
+
+def _value(argument: Any) -> Any:
+    """An argument with the tensors that nodes stand for."""
+    from torch.fx.node import map_arg
+
+    return map_arg(argument, lambda node: node.meta["val"])
+
+
+def _is_symbolic(node: Node) -> bool:
+    import torch
+
+    value = node.meta.get("val")
+    kinds = (torch.SymInt, torch.SymFloat, torch.SymBool)
+    sizes: Sequence[Any] = value.shape if isinstance(value, torch.Tensor) else ()
+    return isinstance(value, kinds) or any(isinstance(n, kinds) for n in sizes)

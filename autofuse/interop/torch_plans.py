@@ -1,0 +1,151 @@
+"""Plans for islands: known, tuned for, or by rules; equal islands share one."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from autofuse.backends.library import LoadedLibrary
+from autofuse.graph.canonical import canonical, digest
+from autofuse.graph.types import Graph
+from autofuse.interop.torch_call import Call, Port, array_of, tensor_call
+from autofuse.interop.torch_layout import bordered
+from autofuse.ops.spec import Family
+from autofuse.runtime.compiled import CompiledPlan
+from autofuse.simplify import normal_form
+from autofuse.tuning import best_plan, compile, tune
+
+if TYPE_CHECKING:
+    from torch import Tensor
+else:
+    Tensor = Any
+
+LOG = logging.getLogger("autofuse.torch")
+DEVICE = "cpu"
+# PyTorch's own code for an island is kept where it is faster than a tuned plan by more than noise.
+_CLEARLY = 1.03
+_ROUNDS, _ROUND_S = 7, 0.01
+_plans: dict[tuple[str, str | None], CompiledPlan] = {}
+_planning = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """An island as a graph of ours, with what is at its border; `fixed` are constants by name, and
+    `eager` computes it in PyTorch."""
+
+    graph: Graph
+    digest: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    fixed: Mapping[str, Any]
+    eager: Call
+
+    @property
+    def ops(self) -> int:
+        """Nodes that compute something, and do not only move it."""
+        still = (Family.SOURCE, Family.MOVEMENT)
+        return sum(node.spec.family not in still for node in self.graph.nodes)
+
+
+def piece_of(
+    graph: Graph, inputs: Sequence[Port], outputs: Sequence[Port],
+    fixed: Mapping[int, Any], eager: Call,
+) -> Piece:  # fmt: skip
+    """The piece of a graph of tensors; `fixed` are those that are constants, by position."""
+    layouts = [port.layout for port in inputs], [port.layout for port in outputs]
+    whole = normal_form(bordered(graph, *layouts, frozenset(fixed)))
+    arrays = {whole.input_names[k]: array_of(fixed[k], inputs[k]) for k in fixed}
+    free = tuple(port for k, port in enumerate(inputs) if k not in fixed)
+    return Piece(whole, digest(canonical(whole)), free, tuple(outputs), arrays, eager)
+
+
+def plan_for(piece: Piece, db: str | None) -> CompiledPlan:
+    """The best plan known for a piece, else one by rules. Raises AutofuseError."""
+    if piece.fixed:
+        return compile(piece.graph, device=DEVICE, db=db, constants=piece.fixed)
+    key = (piece.digest, db)
+    with _planning:
+        if key not in _plans:
+            _plans[key] = compile(piece.graph, device=DEVICE, db=db)
+        return _plans[key]
+
+
+def tune_for(pieces: Sequence[Piece], budget_s: float, db: str | None) -> None:
+    """Tune for the pieces that no plan is known for, each in its share of the time that all take
+    by the plans that there are; `budget_s` bounds all of it."""
+    end = time.perf_counter() + budget_s
+    counts: dict[str, int] = {}
+    for piece in pieces:
+        counts[piece.digest] = counts.get(piece.digest, 0) + 1
+    distinct = {p.digest: p for p in pieces if best_plan(p.graph, device=DEVICE, db=db) is None}
+    weights = {
+        key: counts[key] * call_us(call_of(piece, plan_for(piece, db)), samples(piece))
+        for key, piece in distinct.items()
+    }
+    for number, (key, piece) in enumerate(distinct.items(), 1):
+        left = end - time.perf_counter()
+        share = left * weights[key] / sum(weights[k] for k in list(distinct)[number - 1 :])
+        if share < 1.0:
+            LOG.warning("island %s is not tuned: %.1f s are left for it", key[:12], share)
+            continue
+        LOG.info("tuning island %d of %d for %.0f s", number, len(distinct), share)
+        tune(piece.graph, name=f"torch {key[:12]}", device=DEVICE, db=db, budget_s=share)
+        with _planning:
+            _plans.pop((key, db), None)
+
+
+def call_of(piece: Piece, plan: CompiledPlan) -> Call:
+    """A function of the tensors that are no constants."""
+    library = plan.loaded
+    assert isinstance(library, LoadedLibrary)
+    return tensor_call(library, piece.inputs, piece.outputs, piece.eager)
+
+
+def torch_is_faster(piece: Piece, call: Call) -> float | None:
+    """How many times faster PyTorch's own code is, where that is clear: the two take turns."""
+    given = samples(piece)
+    rounds = [(_timed(call, given), _timed(piece.eager, given)) for _ in range(_ROUNDS)]
+    ratio = median(ours / theirs for ours, theirs in rounds)
+    return ratio if ratio > _CLEARLY else None
+
+
+def samples(piece: Piece) -> tuple[Tensor, ...]:
+    """Tensors for a piece that lie as those that it was traced with: numbers from 0 to 1, zeros
+    where they are whole."""
+    import torch
+
+    found = []
+    for port in piece.inputs:
+        layout = port.layout
+        base = torch.empty_strided(layout.shape, port.strides, dtype=port.dtype)
+        if port.dtype.is_floating_point and not layout.repeated:
+            base.uniform_(0.0, 1.0)
+        else:
+            base.as_strided((base.untyped_storage().nbytes() // base.itemsize,), (1,)).zero_()
+        found.append(base)
+    return tuple(found)
+
+
+def call_us(call: Call, tensors: Sequence[Tensor]) -> float:
+    """Microseconds of a call, the second of two."""
+    call(*tensors)
+    begun = time.perf_counter()
+    call(*tensors)
+    return 1e6 * (time.perf_counter() - begun)
+
+
+def _timed(call: Call, tensors: Sequence[Tensor]) -> float:
+    """Seconds a call, on the average of a round."""
+    begun, count = time.perf_counter(), 0
+    while True:
+        call(*tensors)
+        count += 1
+        taken = time.perf_counter() - begun
+        if taken > _ROUND_S:
+            return taken / count

@@ -1,0 +1,95 @@
+"""The steps of a schedule, and the buffers that they touch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from autofuse.graph.types import Graph
+from autofuse.plan.types import FusionGroup, LaunchConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Where an array is: the start of `space` ("in", "const", "out" number `index`, "held", which
+    is prepared for calls, or "work"), plus `offset` bytes, plus `stride` bytes per iteration of the
+    loop at nesting `level`."""
+
+    space: str
+    index: int = 0
+    offset: int = 0
+    level: int = 0
+    stride: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One kernel: `group` of `graph` under `launch`. Where right operands are packed beforehand it
+    reads their `panels` instead (and what it does not read is UNREAD); the one that `packs` writes
+    them."""
+
+    graph: Graph
+    group: FusionGroup
+    launch: LaunchConfig
+    reads: tuple[Ref, ...]
+    writes: tuple[Ref, ...]
+    panels: tuple[Ref, ...] = ()
+    packs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    source: Ref
+    target: Ref
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """`trip` times: store the iteration number (i32) at `counter`, then do the steps of even or odd
+    iterations."""
+
+    trip: int
+    level: int
+    counter: Ref
+    even: tuple[Step, ...]
+    odd: tuple[Step, ...]
+
+
+Step = Run | Copy | Repeat
+UNREAD = Ref("unread")
+
+
+def refs_of(steps: Iterable[Step]) -> Iterator[Ref]:
+    """Everything that steps read or write."""
+    for step in steps:
+        match step:
+            case Run():
+                yield from (*step.reads, *step.writes, *step.panels)
+            case Copy(source, target, _):
+                yield from (source, target)
+            case Repeat(_, _, _, even, odd):
+                yield from refs_of((*even, *odd))
+
+
+def kernel_runs(steps: Iterable[Step]) -> list[Run]:
+    """Every distinct kernel run of a schedule, loop bodies (even iterations) included."""
+    found: list[Run] = []
+    for step in steps:
+        if isinstance(step, Run):
+            found.append(step)
+        elif isinstance(step, Repeat):
+            found.extend(kernel_runs(step.even))
+    return found
+
+
+def launches_per_call(steps: Iterable[Step]) -> int:
+    """How many kernels one call of the plan launches, copies not counted."""
+    total = 0
+    for step in steps:
+        if isinstance(step, Run):
+            total += 1
+        elif isinstance(step, Repeat):
+            total += (step.trip + 1) // 2 * launches_per_call(step.even)
+            total += step.trip // 2 * launches_per_call(step.odd)
+    return total
