@@ -185,16 +185,18 @@ def _of_primitive(primitive: Primitive) -> Ready:
 
 @peers_of.register
 def _convolution_peers(case: Convolution, libraries: Libraries) -> list[Peer]:
+    """All have their weights in a layout of their own beforehand."""
     found = []
-    if libraries.onednn is not None:
+    dnnl = libraries.onednn
+    if dnnl is not None:
         found += [
-            Peer(f"onednn_{layout}", partial(_onednn_convolution, case, libraries.onednn, layout))
+            Peer(f"onednn_{layout}_packed", partial(_onednn_convolution, case, dnnl, layout))
             for layout in ("nchw", "nhwc", "any")
         ]
     if libraries.torch is not None:
         found += [
             Peer(name, partial(_torch_convolution, case, libraries.torch, last))
-            for name, last in (("torch", False), ("torch_channels_last", True))
+            for name, last in (("torch_packed", False), ("torch_channels_last_packed", True))
         ]
     return found
 
@@ -304,4 +306,5 @@ def _sdpa(case: Attention, torch: Any, inputs: Arrays) -> Ready:
 def columns_of(case: Case, ours: Ours, libraries: Libraries) -> list[Implementation]:
     """We, with and without constant weights where a peer packs them too, and every peer."""
     packed = replace(ours, name=OURS_PACKED, weights=(1,))
-    return [ours, *[packed] * isinstance(case, Product), *peers_of(case, libraries)]
+    weighted = isinstance(case, Product | Convolution)
+    return [ours, *[packed] * weighted, *peers_of(case, libraries)]

@@ -13,7 +13,13 @@ from autofuse.backends.cache import BuildCache
 from autofuse.backends.cuda.build import build_cuda
 from autofuse.backends.cuda.devices import Target, blocks_resident, target_named
 from autofuse.backends.cuda.nvrtc import nvrtc_version
-from autofuse.backends.cuda.program import CudaProgram, KernelLaunch, LoopAction, cuda_program
+from autofuse.backends.cuda.program import (
+    CudaProgram,
+    KernelLaunch,
+    LoopAction,
+    WhileAction,
+    cuda_program,
+)
 from autofuse.backends.emulator.build import Head, heads
 from autofuse.kernel.dialects import CUDA
 from autofuse.peers.types import BenchError
@@ -129,7 +135,11 @@ def _kernels(program: CudaProgram) -> dict[str, tuple[tuple[int, ...], KernelLau
     """Each kernel with the groups it serves and one of its launches."""
     found: dict[str, tuple[tuple[int, ...], KernelLaunch]] = {}
     for action, owner in zip(program.actions, program.owners, strict=True):
-        inner = (*action.even, *action.odd) if isinstance(action, LoopAction) else (action,)
+        inner = (
+            (*action.even, *action.odd)
+            if isinstance(action, LoopAction | WhileAction)
+            else (action,)
+        )
         for each in inner:
             if isinstance(each, KernelLaunch):
                 groups = found[each.symbol][0] if each.symbol in found else ()

@@ -250,9 +250,10 @@ def summary(outcomes: Sequence[TorchOutcome]) -> str:
 
 
 def record_of(outcomes: Sequence[TorchOutcome], most: int | None = None) -> dict[str, Any]:
-    """What the file holds: how many cases of an operator and dtype were run at most, counts by operator, the overloads that cases passed with, the rules
-    that none did, and every counted case that did not pass with its reason, by reason; and for
-    what is not counted how many cases by reason."""
+    """What the file holds: how many cases of an operator and dtype were run at most, counts by
+    operator, the overloads that cases passed with, the rules that none did, and every counted case
+    that did not pass with its reason, by reason; and for what is not counted how many cases by
+    reason."""
     groups: dict[str, Counter[str]] = defaultdict(Counter)
     gaps: dict[str, list[str]] = defaultdict(list)
     passed = {n for o in outcomes if o.status == PASSED for n in o.overloads} & set(RULES)

@@ -23,6 +23,7 @@ from autofuse.plan.parameters import (
     GEMM,
     GENERATED,
     ITEM,
+    LINES,
     LOOP,
     LOOP_UNROLL,
     MERGE,
@@ -174,8 +175,11 @@ class CpuLaunchSpace:
             return ()
         if row is VECTOR_BITS:
             return (self.vector_bits,)
+        machine = Machine(self.vector_bits, made["threads"], *self.caches)
         if made.get(WALK.name):
-            return walk_options(row.name, facts, made["threads"], self.vector_bits)
+            return walk_options(row.name, facts, made, machine)
+        if row is LINES:
+            return ()
         if row is BATCH_LANES:
             return (True, False) if facts.batch_last else ()
         if row is PAIRS:
@@ -186,7 +190,6 @@ class CpuLaunchSpace:
             found = one_pass_options(row.name, facts, made, self.vector_bits)
             if found is not None:
                 return found
-        machine = Machine(self.vector_bits, made["threads"], *self.caches)
         found = tile_options(row.name, facts, made, machine)
         return even_first(found, facts) if row is MICRO else found
 

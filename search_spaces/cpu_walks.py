@@ -5,52 +5,86 @@ own, so tiles are flat."""
 
 from __future__ import annotations
 
-from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, TERM_BLOCK
+from collections.abc import Mapping
+
+from autofuse.plan.parameters import (
+    COLUMN_BLOCK,
+    LINES,
+    MICRO,
+    PACK,
+    PREPACK,
+    ROW_BLOCK,
+    TERM_BLOCK,
+)
+from autofuse.plan.tiles import even_parts
 from autofuse.plan.types import Setting
-from search_spaces.cpu_tiles import REGISTERS
+from search_spaces.cpu_tiles import REGISTERS, tile_shape
+from search_spaces.tile_cost import CHAINS, LOAD, Machine, pieces
 from search_spaces.tile_facts import TileFacts
 
 # Addresses that the registers of a processor hold beside a loop's own.
 MOST_ROWS = 8
 # Columns of the narrowest tile whose vectors run along columns.
 LEAST_COLUMNS = 16
-# Terms from which a panel is better summed in several blocks, which stay in a cache, and a block.
-LONG_SUM, CUT = 1024, 512
+# Rows of the shortest line of which register tiles are made.
+LEAST_LINE = 4
+# Rows up to which sums of part of the terms are kept first: so few read a panel too seldom.
+FEW_ROWS = 64
+# Columns from which rows of weights lie so far apart that they push each other out of a cache.
+MOST_COLUMNS = 64
 
 
-def walk_options(name: str, facts: TileFacts, threads: int, bits: int) -> tuple[Setting, ...]:
-    """The options of one parameter of the tile schedule, the likely best first; none of those that
-    patches have no use for."""
+def walk_options(
+    name: str, facts: TileFacts, made: Mapping[str, Setting], machine: Machine
+) -> tuple[Setting, ...]:
+    """The options of one parameter of the tile schedule given those before it, the likely best
+    first; none of those that patches have no use for."""
+    if name == LINES.name:
+        return (True, False) if facts.line >= LEAST_LINE else ()
     if name == MICRO.name:
-        return _micros(facts, bits)
+        return _micros(facts, machine.bits, bool(made.get(LINES.name)))
     if name == ROW_BLOCK.name:
-        return _row_blocks(facts, threads)
+        return _row_blocks(facts, machine.threads)
     if name == COLUMN_BLOCK.name:
-        return (64, 0) if facts.columns > 64 else (0,)
+        return (64, 0) if facts.columns > MOST_COLUMNS else (0,)
     if name == TERM_BLOCK.name:
-        return (CUT, 0) if facts.terms > LONG_SUM else (0,)
-    return (False, True) if name == PACK.name else ()
+        return _cuts(facts, str(made[MICRO.name]), machine.l1)
+    if name == PACK.name and not made.get(PREPACK.name):
+        return (True, False) if facts.columns > MOST_COLUMNS else (False, True)
+    return ()
 
 
-def _micros(facts: TileFacts, bits: int) -> tuple[Setting, ...]:
-    """Flat tiles that fit the registers: those first that waste least and load least."""
-    lanes = bits * 4 // 32 // facts.itemsize
+def _micros(facts: TileFacts, bits: int, lines: bool) -> tuple[Setting, ...]:
+    """Flat tiles that fit the registers, those first whose loops take least."""
+    lanes = bits // 8 // facts.itemsize
     found: list[tuple[float, str]] = []
     for name in MICRO.choices:
-        rows, wide = map(int, name.split("x"))
-        vectors, across = max(1, wide * 4 // facts.itemsize // lanes), -(-facts.columns // lanes)
+        rows, wide = tile_shape(name, facts.itemsize)
+        vectors = max(1, wide // lanes)
         fits = (rows + 1) * vectors + 1 <= REGISTERS[bits]
-        if rows > MOST_ROWS or wide < LEAST_COLUMNS or not fits:
+        if rows > MOST_ROWS or wide * facts.itemsize < LEAST_COLUMNS * 4 or not fits:
             continue
-        panels = -(-across // vectors)
-        used = facts.rows * facts.columns
-        done = -(-facts.rows // rows) * rows * across * lanes
-        # Loads for each multiply-add, of weights from a farther cache and of the image; and chains
-        # too short to hide its latency (8 of them).
-        loads = 1 / rows + 0.7 * panels / across
-        short = max(1.0, 8 / (rows * min(vectors, across)))
-        found.append((max(1 + loads, short) * done / used, name))
+        high = even_parts(facts.line, rows) if lines else pieces(facts.rows, rows)
+        broad = pieces(-(-facts.columns // lanes), vectors)
+        cost = sum(m * n * _term(r, v) for r, m in high for v, n in broad)
+        found.append((cost, name))
     return tuple(name for _, name in sorted(found)[:3])
+
+
+def _term(rows: int, vectors: int) -> float:
+    """One term of a tile: its sums, or the chains that are too few to hide their latency; and what
+    is loaded, weights from a farther cache."""
+    return max(rows * vectors, CHAINS) + LOAD * (rows + 2 * vectors)
+
+
+def _cuts(facts: TileFacts, micro: str, nearest: int) -> tuple[Setting, ...]:
+    """All terms, or as many as fill most of the nearest cache, which few rows need first."""
+    _, wide = tile_shape(micro, facts.itemsize)
+    held = nearest * 3 // 4 // (wide * facts.itemsize)
+    most = max((c for c in TERM_BLOCK.choices if c <= held), default=0)
+    if facts.terms <= most:
+        return (0,)
+    return (most, 0) if facts.rows <= FEW_ROWS else (0, most)
 
 
 def _row_blocks(facts: TileFacts, threads: int) -> tuple[Setting, ...]:

@@ -12,8 +12,11 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 
 from autofuse.enumerate.supernodes import gains_in_place, joined
+from autofuse.graph.host_body import host_body
 from autofuse.graph.types import Graph
 from autofuse.graph.unroll import unrolled_body
+from autofuse.ops.control import is_counted
+from autofuse.ops.spec import Family
 from autofuse.plan.barriers import stands_alone
 from autofuse.plan.clusters import live
 from autofuse.plan.partition import (
@@ -87,16 +90,18 @@ class FusionSpace:
 
     @cached_property
     def loops(self) -> Mapping[int, FusionSpace]:
-        """The space of each counted loop's body."""
+        """The space of each loop's body."""
         return {
-            n: FusionSpace(self.graph.call(n)["body"], f"{self.prefix}L{n}.")
+            n: FusionSpace(host_body(self.graph.call(n)), f"{self.prefix}L{n}.")
             for n in self.live
-            if self.graph[n].op == "loop"
+            if self.graph[n].spec.family is Family.CONTROL
         }
 
     def factors(self, loop: int) -> tuple[int, ...]:
-        """The unroll factors of a loop; 1 comes first."""
+        """The unroll factors of a loop; 1 comes first, and is all where data decide its end."""
         call = self.graph.call(loop)
+        if not is_counted(self.graph[loop].op):
+            return (1,)
         return unroll_factors(call["trip"], len(call["body"].nodes))
 
     def unrolled(self, loop: int, factor: int) -> FusionSpace:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import Dialect
 from autofuse.kernel.gemm import library_product
+from autofuse.ops.control import is_counted
 from autofuse.ops.spec import Motion
 from autofuse.plan.forms import Form
 from autofuse.plan.legality import Refusal, check_group
@@ -74,8 +75,8 @@ def widest_form(graph: Graph, group: FusionGroup) -> Form | None:
 
 
 def loop_iterations(graph: Graph, group: FusionGroup) -> tuple[int, ...]:
-    """The iterations of each counted loop of a group."""
-    calls = (graph.call(n) for n in group.nodes if graph[n].op == "loop")
+    """The iterations of each counted loop of a group; any number divides those of the others."""
+    calls = (graph.call(n) for n in group.nodes if is_counted(graph[n].op))
     return tuple(int(call["trip"]) for call in calls)
 
 

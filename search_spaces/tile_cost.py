@@ -71,10 +71,10 @@ def _block(f: TileFacts, m: Machine, c: TileChoice, height: int, width: int) -> 
     """One block: its tiles, the right operand, the left one where it is copied, and the result."""
     lanes = max(1, m.bits // (8 * f.itemsize))
     terms = c.term_block or f.terms
-    panels = _cut(width, c.columns)
+    panels = pieces(width, c.columns)
     tiles = sum(
         high_count * wide_count * _tile(f, m, c, height, high, wide, lanes, terms)
-        for high, high_count in _cut(height, c.rows)
+        for high, high_count in pieces(height, c.rows)
         for wide, wide_count in panels
     )
     right = width * f.terms / lanes * _right(f, m, c, height, width, terms)
@@ -84,7 +84,7 @@ def _block(f: TileFacts, m: Machine, c: TileChoice, height: int, width: int) -> 
     return tiles + right + left + height * width / lanes * (2.0 + cleared)
 
 
-def _cut(extent: int, step: int) -> list[tuple[int, int]]:
+def pieces(extent: int, step: int) -> list[tuple[int, int]]:
     """(size, how many) of the steps that an extent is cut into."""
     full, rest = divmod(extent, step)
     return [(size, count) for size, count in ((step, full), (rest, 1)) if size and count]

@@ -20,18 +20,30 @@ from autofuse.plan.parameters import (
     BATCH_LANES,
     COLUMN_BLOCK,
     DOT,
+    LINES,
     MICRO,
     PACK,
     PAIRS,
     ROW_BLOCK,
     TERM_BLOCK,
 )
-from autofuse.plan.tiles import Tiles, row_scratch, tiles_of
+from autofuse.plan.tiles import Tiles, line_of, row_scratch, tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
 # The parameters that only this schedule has.
 TILE_PARAMETERS = {
-    row.name for row in (BATCH_LANES, PAIRS, DOT, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)
+    row.name
+    for row in (
+        LINES,
+        BATCH_LANES,
+        PAIRS,
+        DOT,
+        MICRO,
+        ROW_BLOCK,
+        COLUMN_BLOCK,
+        TERM_BLOCK,
+        PACK,
+    )
 }
 # Elements from one row or column of an operand to the next, and from one term to the next.
 Steps = tuple[int, int]
@@ -43,9 +55,9 @@ class TileFacts:
     to a row, how many terms products have whose columns may be folded as they come
     (`plan/online.py`, 0: there are none), bytes that a block keeps for each row otherwise, bytes of
     a number, of its widest product how the left and the right operand lie in memory (None: they are
-    computed), whether the results of a batch are neighbours, whether all factors of products with
-    parallel columns are bf16, and how many columns products have of which folded ones are the
-    terms."""
+    computed), whether the results of a batch are neighbours, whether all factors of products
+    with parallel columns are bf16, how many rows are neighbours along one axis, and how many
+    columns products have of which folded ones are the terms."""
 
     batch: int
     rows: int
@@ -59,6 +71,7 @@ class TileFacts:
     right: Steps | None = None
     batch_last: bool = False
     bf16: bool = False
+    line: int = 1
     folded: tuple[int, ...] = ()
 
 
@@ -96,6 +109,7 @@ def tile_facts(graph: Graph, group: FusionGroup, *, diagonal: bool = False) -> T
                 row_scratch(graph, form, tiles) * item, item,
                 *_lying(graph, group, form, tiles),
                 bool(tiles.columns) and _factors(graph, tiles) == {DType.BF16},
+                line_of(form, tiles),
                 _folded(tiles, online),
             )
         )  # fmt: skip

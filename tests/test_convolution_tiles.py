@@ -18,8 +18,12 @@ from autofuse.graph.types import Graph
 from autofuse.kernel.ir import TileProduct, statements
 from autofuse.kernel.lower import extract, lower
 from autofuse.ops.dtypes import DType
+from autofuse.ops.index import lit
+from autofuse.ops.scalar import Lit
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.parameters import DIAGONAL, PRODUCT, LaunchConfig
+from autofuse.simplify import normal_form
+from autofuse.zoo.convnets import convnet_block
 from benchmarks.contraction_cases import Convolution
 from benchmarks.contraction_cases import convolutions as layers
 from benchmarks.contraction_graphs import graph_of as graph_of_layer
@@ -29,6 +33,7 @@ from tests.tile_programs import whole
 SETTINGS = st.fixed_dictionaries(
     {
         "walk": st.booleans(),
+        "lines": st.booleans(),
         "micro": st.sampled_from(("6x64", "14x32", "1x64", "6x16", "3x32")),
         "row_block": st.sampled_from((8, 20, 128)),
         "column_block": st.sampled_from((0, 64)),
@@ -77,10 +82,11 @@ def test_every_convolution_is_right_under_every_setting(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("terms", [0, 32])
-def test_every_kind_is_right_where_it_lies(kind: str, terms: int) -> None:
+@pytest.mark.parametrize("terms", [0, 8, 32])
+@pytest.mark.parametrize("lines", [False, True])
+def test_every_kind_is_right_where_it_lies(kind: str, terms: int, lines: bool) -> None:
     graph = canonical(graph_of({**PLAIN, **KINDS[kind]}))
-    assert error(graph, launch_of(walk=True, row_block=24, term_block=terms)) < 2e-5
+    assert error(graph, launch_of(walk=True, row_block=24, term_block=terms, lines=lines)) < 2e-5
 
 
 @pytest.mark.parametrize("kind", ["plain", "depthwise", "first layer"])
@@ -120,6 +126,18 @@ def test_rows_away_from_padding_need_one_address() -> None:
     assert any(walk is not None and not walk.zeros for walk in walks)
 
 
+def test_tiles_that_end_with_a_line_leave_out_what_is_padding_to_all_rows() -> None:
+    rows, walks = zip(*((s.rows, s.walk) for s in products("plain", lines=True)), strict=True)
+    assert set(rows) == {6, 5}, "a line of 11 as two tiles"
+    needed = [walk.needed for walk in walks if walk is not None and walk.zeros]
+    assert needed and all(not isinstance(condition, Lit) for condition in needed)
+
+
+def test_a_long_tap_is_summed_in_equal_parts() -> None:
+    found = products("plain", term_block=8)
+    assert {s.extent for s in found} == {lit(8)} and not any(s.fresh for s in found)
+
+
 def test_a_depthwise_convolution_reads_columns_side_by_side() -> None:
     assert {s.walk.across for s in products("depthwise") if s.walk} == {1}
     graph = canonical(graph_of({**PLAIN, **KINDS["depthwise"]}))
@@ -128,6 +146,13 @@ def test_a_depthwise_convolution_reads_columns_side_by_side() -> None:
 
 def test_groups_are_tiles_of_their_own() -> None:
     assert {s.columns for s in products("grouped")} <= {20, 32}
+
+
+def test_images_that_lie_channels_first_are_turned_once_on_the_way_in_and_out() -> None:
+    graph = normal_form(convnet_block(1, 8, 16))
+    turned = [node.inputs[0] for node in graph.nodes if node.op == "transpose"]
+    inputs = [value for value in turned if graph[value.node].op == "input"]
+    assert len(inputs) == 3 and len(turned) == 4, "the image, two kernels, and the result"
 
 
 @pytest.mark.parametrize("case", layers(), ids=lambda case: case.name)

@@ -239,9 +239,6 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
         lambda x: lax.scan(lambda c, r: (c, lax.linalg.cholesky(r[:, None])), 0, x)[1], X,
         "'cholesky' is not",
     ),
-    "data_dependent_while": (
-        lambda x: lax.while_loop(lambda s: s.sum() < 9, lambda s: s + 1, x), X, "'while'",
-    ),
     "complex": (lambda x: jnp.real(x + 1j), X, "dtype complex64 is not supported"),
     "convolution": (
         lambda x: lax.conv(jnp.ones((1,) * 6), jnp.ones((1,) * 6), (1,) * 4, "SAME"),

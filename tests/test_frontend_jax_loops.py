@@ -54,6 +54,42 @@ LOOPS: dict[str, tuple[Any, ...]] = {
         ),
         X,
     ),
+    "while_of_data": (
+        lambda x: lax.while_loop(lambda s: s.sum() < 9, lambda s: s * 1.5 + 1, x), X,
+    ),
+    "while_reads": (
+        lambda x, y: lax.while_loop(
+            lambda s: s[1].sum() * y[0, 0] < 9, lambda s: (s[0], s[1] + s[0] + y[0, 0] ** 2),
+            (x, x),
+        ),
+        X, P,
+    ),
+    "while_vmapped": (
+        jax.vmap(
+            lambda r: lax.while_loop(
+                lambda s: (s[0] @ s[0] < 30) & (s[1] < 9), lambda s: (s[0] * 1.3 + 0.1, s[1] + 1),
+                (r, 0),
+            )
+        ),
+        X,
+    ),
+    "while_in_scan": (
+        lambda x: lax.scan(
+            lambda c, r: (lax.while_loop(lambda s: s.sum() < 4, lambda s: s + r * r, c), c), x[0], x
+        ),
+        X,
+    ),
+    "while_of_keys": (
+        lambda k: lax.while_loop(
+            lambda s: s[1] < 0.8,
+            lambda s: (jax.random.split(s[0])[0], jax.random.uniform(s[0])),
+            (jax.random.wrap_key_data(k), 0.0),
+        )[1],
+        KEY,
+    ),
+    "fori_to_a_bound": (
+        lambda n, x: lax.fori_loop(0, n, lambda i, c: c + x[0] * i, x[1]), jnp.asarray(3), X,
+    ),
     "never": (lambda x: lax.fori_loop(3, 3, lambda i, c: c + 1, x), X),
     "counter_only": (lambda x: lax.fori_loop(0, 3, lambda i, c: c, x), X),
     "grad": (jax.grad(lambda x: lax.scan(_step, x[0], x)[1].sum()), X),

@@ -63,6 +63,7 @@ WITH: dict[str, dict[str, Setting]] = {
     "stages": {"grid": "stride"},
     "hints": {"vector": 4},
     "dot": {"micro": "4x6", "pack": False},
+    "lines": {"walk": True},
 }
 
 
@@ -229,7 +230,7 @@ def test_a_space_offers_choices_of_the_table_and_leaves_defaults_out(
 
         group = whole(graph)
         made = space.choose(graph, group, note, "p")
-        space.choose(graph, group, lambda n, o: note(n, o) and o[0], "p")
+        space.choose(graph, group, lambda n, o: (note(n, o), o[0])[1], "p")
         for found in (made, space.default(graph, group)):
             check_launch(table, found)
             for name, value in found.settings:

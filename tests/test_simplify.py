@@ -13,6 +13,7 @@ from simplify_cases import CASES, Case, Writer, graph_of
 from simplify_loop_cases import LOOPS
 from simplify_moves_cases import MOVES
 from simplify_update_cases import UPDATES
+from simplify_while_cases import WHILES
 
 from autofuse.errors import GraphError
 from autofuse.graph.canonical import canonical, digest, text
@@ -26,7 +27,7 @@ from autofuse.simplify.draft import Draft
 from autofuse.simplify.page import simplifications_page
 from autofuse.simplify.refused import REFUSED
 
-EVERY = [*CASES, *MOVES, *LOOPS, *UPDATES]
+EVERY = [*CASES, *MOVES, *LOOPS, *UPDATES, *WHILES]
 PAGE = Path(__file__).parent.parent / "docs" / "simplifications.md"
 SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.1, -2.5, 3.0, 1e-30, 1e30]
 

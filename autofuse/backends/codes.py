@@ -12,9 +12,10 @@ from dataclasses import replace
 from autofuse.backends.cache import content_key
 from autofuse.graph.canonical import group_digest, subgraph
 from autofuse.graph.types import Graph
+from autofuse.ops.spec import Family
 from autofuse.plan.groups import reads
 from autofuse.plan.overwriting import in_place
-from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Step, schedule
+from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Step, While, schedule
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 
 CodeOf = Callable[[Run], str]
@@ -37,7 +38,8 @@ def group_code(
         place, own = Ref("work"), in_place(graph, group)
         return code_of(Run(graph, own, launch, (place,) * reading, (place,) * writing))
     alone, _ = subgraph(graph, group.nodes, group.outputs)
-    (node,) = (n for n in range(len(alone.nodes)) if alone[n].op == "loop")
+    loops = (n for n, inner in enumerate(alone.nodes) if inner.spec.family is Family.CONTROL)
+    (node,) = loops
     outputs = tuple(dict.fromkeys(sorted(alone.outputs)))
     plan = FusionPlan((replace(group, nodes=(node,), outputs=outputs),))
     steps = schedule(alone, Candidate(plan, (launch,), (bodies,) if bodies else ())).steps
@@ -55,6 +57,10 @@ def _parts(steps: Iterable[Step], code_of: CodeOf) -> Iterator[str]:
             case Repeat(trip, _, _, even, _):
                 yield f"repeat {trip}"
                 yield from _parts(even, code_of)
+                yield "end"
+            case While(trip=trip, even=even, flags=flags, ends=ends):
+                yield f"while {flags} up to {trip}"
+                yield from _parts((*even, *ends[0]), code_of)
                 yield "end"
 
 

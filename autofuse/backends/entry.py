@@ -28,6 +28,7 @@ from autofuse.plan.schedule import (
     Run,
     Schedule,
     Step,
+    While,
     kernel_runs,
 )
 
@@ -105,8 +106,11 @@ def entry_text(graph: Graph, plan: Schedule, calls: Callees) -> str:
 def runtime_text() -> str:
     """What every entry is made of whatever its plan: the steps of a loop around a copy, and the
     task that runs a kernel."""
-    loop = Repeat(2, 0, Ref("work"), (Copy(Ref("work"), Ref("work", offset=64), 64),), ())
-    plan = Schedule((loop,), (), 128, (0,))
+    here, there = Ref("work"), Ref("work", offset=64)
+    copy = (Copy(here, there, 64),)
+    loop = Repeat(2, 0, here, copy, ())
+    ended = While(2, 0, here, copy, (), (here, there), 1, (copy, ()))
+    plan = Schedule((loop, ended), (), 128, (0, 0))
     call = KernelCall("KERNEL", "void KERNEL(void);", 1, 1)
     bare = Graph((), (), ())
     return "\n".join([entry_text(bare, plan, {}), *_task(call)])
@@ -178,15 +182,43 @@ def _steps(
                 yield from _call(step, calls, gemms, pad)
             case Copy(source, target, nbytes):
                 yield f"{pad}memcpy({_address(target)}, {_address(source)}, {nbytes});"
-            case Repeat(trip, level, counter, even, odd):
+            case Repeat(trip, level, counter):
                 yield f"{pad}for (int32_t t{level} = 0; t{level} < {trip}; t{level}++) {{"
                 yield f"{pad}  *(int32_t *){_address(counter)} = t{level};"
-                yield f"{pad}  if (t{level} % 2 == 0) {{"
-                yield from _steps(even, calls, gemms, depth + 2)
-                yield f"{pad}  }} else {{"
-                yield from _steps(odd, calls, gemms, depth + 2)
-                yield f"{pad}  }}"
+                yield from _turns(step, calls, gemms, depth + 1)
                 yield f"{pad}}}"
+            case While():
+                yield from _while(step, calls, gemms, pad)
+
+
+def _while(step: While, calls: Callees, gemms: Mapping[Run, int], outer: str) -> Iterator[str]:
+    t, pad, depth = f"t{step.level}", f"{outer}  ", len(outer) // 2 + 2
+    flags = [f"memchr({_address(go)}, 1, {step.flags})" for go in step.go]
+    going = f"({t} % 2 == 0 ? {flags[0]} : {flags[1]})" if step.trip > 1 else flags[0]
+    yield f"{outer}{{"
+    yield f"{pad}int32_t {t} = 0;"
+    yield f"{pad}for (; {t} < {step.trip} && {going} != NULL; {t}++) {{"
+    yield f"{pad}  *(int32_t *){_address(step.counter)} = {t};"
+    yield from _turns(step, calls, gemms, depth)
+    yield f"{pad}}}"
+    yield f"{pad}if ({t} % 2 == 0) {{"
+    yield from _steps(step.ends[0], calls, gemms, depth)
+    yield f"{pad}}} else {{"
+    yield from _steps(step.ends[1], calls, gemms, depth)
+    yield f"{pad}}}"
+    yield f"{outer}}}"
+
+
+def _turns(
+    step: Repeat | While, calls: Callees, gemms: Mapping[Run, int], depth: int
+) -> Iterator[str]:
+    """The steps of even or of odd iterations."""
+    pad = "  " * depth
+    yield f"{pad}if (t{step.level} % 2 == 0) {{"
+    yield from _steps(step.even, calls, gemms, depth + 1)
+    yield f"{pad}}} else {{"
+    yield from _steps(step.odd, calls, gemms, depth + 1)
+    yield f"{pad}}}"
 
 
 def _call(run: Run, calls: Callees, gemms: Mapping[Run, int], pad: str) -> Iterator[str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from autofuse.graph.host_body import host_body
 from autofuse.graph.types import Graph
+from autofuse.ops.spec import Family
 from autofuse.plan.types import FusionPlan
 
 
@@ -70,8 +72,8 @@ def planned_bodies(
     plans: dict[int, FusionPlan] = {}
     decisions: list[Decision] = []
     for node in nodes:
-        if graph[node].op == "loop":
-            result = planner(graph.call(node)["body"])
+        if graph[node].spec.family is Family.CONTROL:
+            result = planner(host_body(graph.call(node)))
             plans[node] = result.plan
             decisions += [replace(d, scope=(node, *d.scope)) for d in result.decisions]
     return plans, decisions

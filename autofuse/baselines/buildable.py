@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from autofuse.baselines.base import BaselineResult, Decision, node_label
+from autofuse.graph.host_body import host_body
 from autofuse.graph.types import Graph
 from autofuse.plan.legalise import legalise
 from autofuse.plan.legality import refusal_of
@@ -26,7 +27,7 @@ def _cuts(graph: Graph, plan: FusionPlan, scope: Sequence[int]) -> Iterator[Deci
     for group in plan.groups:
         if group.body is not None:
             loop = group.nodes[0]
-            yield from _cuts(graph.call(loop)["body"], group.body, (*scope, loop))
+            yield from _cuts(host_body(graph.call(loop)), group.body, (*scope, loop))
             continue
         verdict = refusal_of(graph, group.nodes, group.outputs)
         if verdict is not None:

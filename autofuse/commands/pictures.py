@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from autofuse.graph.host_body import host_body
 from autofuse.graph.types import Graph, Node, Value
 from autofuse.ops.source import is_scalar_constant
 from autofuse.plan.types import FusionGroup, FusionPlan
@@ -79,7 +80,7 @@ class _Picture:
     ) -> None:
         """One iteration: the body reads the iteration counter and what the loop reads."""
         loop = group.nodes[0]
-        body: Graph = graph.call(loop)["body"]
+        body = host_body(graph.call(loop))
         inner = _entering(graph[loop].inputs, source)
         read = {v for node in body.nodes for v in node.inputs}
         for i, node in _sources(body):

@@ -10,6 +10,7 @@ from autofuse.cost.traffic import Traffic, group_traffic, plan_traffic, read_byt
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.dialects import Dialect
 from autofuse.kernel.gemm import library_of
+from autofuse.ops.control import is_counted
 from autofuse.plan.binding import groups_once
 from autofuse.plan.groups import host_loop
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
@@ -60,7 +61,8 @@ def _group(
         return data | own | ({"implementation": library} if library else {})
     body, trips = host_loop(graph, group)
     inner = _groups(body, group.body, inside, (), dialect)
-    return data | {"loop": {"trips": trips, "unroll": group.unroll, "groups": inner}}
+    known = trips if is_counted(graph[group.nodes[0]].op) else None
+    return data | {"loop": {"trips": known, "unroll": group.unroll, "groups": inner}}
 
 
 def _value(graph: Graph, value: Value, nbytes: int) -> dict[str, Any]:
@@ -97,8 +99,12 @@ def tree_lines(groups: Sequence[dict[str, Any]], indent: str = "", path: str = "
         if "loop" in group:
             loop = group["loop"]
             unrolled = "" if loop["unroll"] == 1 else f", unrolled by {loop['unroll']}"
-            yield f"{indent}{deeper}{plural(loop['trips'], 'iteration')}{unrolled}, each:"
+            yield f"{indent}{deeper}{_times(loop['trips'])}{unrolled}, each:"
             yield from tree_lines(loop["groups"], indent + deeper, f"{number}.")
+
+
+def _times(trips: int | None) -> str:
+    return "iterations until its flag is false" if trips is None else plural(trips, "iteration")
 
 
 def _kind(group: dict[str, Any]) -> str:

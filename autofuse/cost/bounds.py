@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from autofuse.cost.masked import least_work
 from autofuse.cost.work import Work
 from autofuse.graph.types import Graph, Value
+from autofuse.ops.control import is_counted
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.binding import may_run_once
 from autofuse.plan.groups import host_loop
@@ -127,8 +128,12 @@ def group_bound_us(graph: Graph, group: FusionGroup, calibration: Calibration) -
     """Microseconds one call of the plan spends in `group` at the very least, whatever the state of
     the cache before the call: a kernel finds what kernels before it read or wrote.
 
-    A host loop costs every iteration of its body's plan; what no call changes next to nothing."""
+    A host loop costs every iteration of its body's plan, or what it leaves where there may be none;
+    what no call changes next to nothing."""
     if group.body is not None and not may_run_once(graph, group.nodes):
+        if not is_counted(graph[group.nodes[0]].op):
+            work = least_work(graph, group.nodes, group.outputs)
+            return calibration.move_us(work.nbytes)
         body, trips = host_loop(graph, group)
         return trips * plan_bound_us(body, group.body, calibration)
     return kernel_bound_us(graph, group.nodes, group.outputs, calibration)

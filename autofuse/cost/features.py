@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from autofuse.cost.traffic import group_traffic
 from autofuse.cost.work import Work, group_work
 from autofuse.graph.types import Graph, Value
+from autofuse.ops.control import is_counted
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.spec import Family, Motion
 from autofuse.plan.forms import Form
@@ -147,12 +148,17 @@ def _ops(graph: Graph, group: FusionGroup) -> Features:
         "contractions": float(len(products)),
         "contracted": max((_log(_terms(graph, n)) for n in products), default=0.0),
         "randoms": float(families[Family.RANDOM]),
-        "trips": max((_log(graph.call(n)["trip"]) for n in loops), default=0.0),
+        "trips": max((_log(_trips(graph, n)) for n in loops), default=0.0),
         "broadcasts": float(motions[Motion.REPEAT]),
         "transposes": float(motions[Motion.PERMUTE]),
         "gathers": float(motions[Motion.PICK]),
         "pieces": float(motions[Motion.CUT]),
     }
+
+
+def _trips(graph: Graph, node: int) -> int:
+    """Iterations of a loop; one where data decide."""
+    return int(graph.call(node)["trip"]) if is_counted(graph[node].op) else 1
 
 
 def _terms(graph: Graph, node: int) -> int:

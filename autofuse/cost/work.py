@@ -15,6 +15,7 @@ from itertools import accumulate
 from autofuse.graph.settled import settled
 from autofuse.graph.types import Graph, Value
 from autofuse.ops import needs
+from autofuse.ops.control import is_counted
 from autofuse.ops.spec import Family
 from autofuse.ops.types import OpCall
 from autofuse.plan.groups import is_inline, is_source
@@ -229,7 +230,11 @@ def _operands_needed(graph: Graph, facts: _Facts, node: int, made: int) -> tuple
 
 @lru_cache(maxsize=256)
 def loop_needed(graph: Graph, node: int) -> tuple[int, ...]:
-    """Elements of each operand that a loop needs at least, all of its results being wanted."""
+    """Elements of each operand that a loop needs at least, all of its results being wanted: of one
+    that may end at once the flags alone."""
+    if not is_counted(graph[node].op):
+        flags, *others = graph[node].inputs
+        return (graph.type_of(flags).size, *(0 for _ in others))
     body: Graph = graph.call(node)["body"]
     table = _table(body)
     least = _wanted(table)
@@ -284,7 +289,10 @@ def _varies(facts: _Facts, node: int, known: dict[int, frozenset[int]]) -> froze
 
 @lru_cache(maxsize=256)
 def _loop_work(graph: Graph, node: int) -> Work:
-    """Arithmetic of all iterations; what no iteration changes may be computed once."""
+    """Arithmetic of all iterations; what no iteration changes may be computed once. None where
+    there may be no iteration."""
+    if not is_counted(graph[node].op):
+        return Work()
     call = graph.call(node)
     body: Graph = call["body"]
     changing = set(body.inputs[: 1 + int(call["carries"])])

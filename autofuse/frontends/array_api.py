@@ -2,7 +2,7 @@
 
 Use it inside `autofuse.trace` as one would use NumPy. Beyond the standard: softmax, layer_norm,
 rms_norm, gelu, silu, relu, logistic, erf, rsqrt, top_k, scatter, segment_sum, conv, max_pool,
-avg_pool, fori_loop, scan, random_bits, uniform, normal.
+avg_pool, fori_loop, scan, while_loop, cond, random_bits, uniform, normal.
 Dtype promotion follows NumPy, except that integers meeting floats become those floats, and the
 default dtypes are f32 and i32.
 """
@@ -79,12 +79,14 @@ from autofuse.frontends.indexing import (
     getitem,
 )
 from autofuse.frontends.looping import (
+    cond,
     fori_loop,
     normal,
     random_bits,
     scan,
     to_uniform,
     uniform,
+    while_loop,
 )
 from autofuse.frontends.ordering import argsort, sort, take_along_axis, top_k
 from autofuse.frontends.promotion import as_dtype, promote
@@ -190,6 +192,7 @@ __all__ = [
     "ceil",
     "clip",
     "concat",
+    "cond",
     "conv",
     "cos",
     "cosh",
@@ -310,6 +313,7 @@ __all__ = [
     "var",
     "vecdot",
     "where",
+    "while_loop",
     "zeros",
     "zeros_like",
 ]

@@ -1,4 +1,4 @@
-"""Walks a jaxpr and writes its ops: calls inlined, scans as counted loops, branches as selects."""
+"""Walks a jaxpr and writes its ops: calls inlined, scans as counted loops, whiles as loops."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontends.errors import FrontendError
+from autofuse.frontends.jax_branch import taken_branch
 from autofuse.frontends.jax_index import INDEX_RULES
-from autofuse.frontends.jax_loop import ScanLoop, counts_up, unchanged
+from autofuse.frontends.jax_loop import ScanLoop, UntilLoop, counts_up, unchanged
 from autofuse.frontends.jax_order import ORDER_RULES
 from autofuse.frontends.jax_random import RANDOM_RULES
 from autofuse.frontends.jax_rules import COMPUTE_RULES, SHAPE_RULES, same
@@ -25,7 +26,6 @@ from autofuse.frontends.jax_types import (
     jax_module,
 )
 from autofuse.frontends.jax_windows import WINDOW_RULES
-from autofuse.graph.composites_math import choose
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.types import GraphError
@@ -193,15 +193,16 @@ def _scan_parts(params: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _while(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> list[Item]:
-    """A while loop that counts a carried integer up to a known bound, as fori_loop makes."""
+    """One that counts a carried integer up to a known bound, as fori_loop makes, is a counted loop;
+    of others data decide the end."""
     p = eqn.params
     tests, consts = int(p["cond_nconsts"]), int(p["body_nconsts"])
     test_items, init = items[:tests], items[tests + consts :]
     trip = _trip(walker.w, p["cond_jaxpr"], p["body_jaxpr"], test_items, init, consts)
-    if trip is None:
-        raise FrontendError("is not a loop of a known number of steps: use scan, or known bounds")
-    loop = ScanLoop(p["body_jaxpr"], items[tests : tests + consts], init, [], trip, False, ())
-    return loop.emit(walker)
+    body_items = items[tests : tests + consts]
+    if trip is not None:
+        return ScanLoop(p["body_jaxpr"], body_items, init, [], trip, False, ()).emit(walker)
+    return UntilLoop(p["cond_jaxpr"], test_items, p["body_jaxpr"], body_items, init).emit(walker)
 
 
 def _trip(
@@ -232,24 +233,13 @@ def _trip(
 
 
 def _cond(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> list[Item]:
-    """All branches are computed (they have no effects) and the results selected."""
+    """The branch that is taken is computed, and no other."""
     branches, (which, *args) = eqn.params["branches"], items
     assert isinstance(which, Value)
     known = walker.w.known_int(which)
     if known is not None:
         return walker.closed(branches[min(max(known, 0), len(branches) - 1)], args)
-    results = [walker.closed(branch, args) for branch in branches]
-    return [_chosen(walker.w, which, cases) for cases in zip(*results, strict=True)]
-
-
-def _chosen(w: GraphWriter, which: Value, cases: tuple[Item, ...]) -> Item:
-    if isinstance(cases[0], KeyArray):
-        keys = [case for case in cases if isinstance(case, KeyArray)]
-        return KeyArray(
-            choose(w, which, tuple(k.k0 for k in keys)),
-            choose(w, which, tuple(k.k1 for k in keys)),
-        )
-    return choose(w, which, tuple(case for case in cases if isinstance(case, Value)))
+    return taken_branch(walker, branches, which, args, [v.aval for v in eqn.outvars], live)
 
 
 _CALLS = (

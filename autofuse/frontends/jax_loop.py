@@ -1,4 +1,5 @@
-"""A scan as the counted loop: states, invariants, rows by step number, stacked results."""
+"""A scan as the counted loop: states, invariants, rows by step number, stacked results; a while
+loop as the one that ends by its flag."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jax_types import Item, KeyArray, each, is_key, values_of
-from autofuse.graph.loops import LoopWriter
+from autofuse.graph.loops import LoopBodyWriter, LoopWriter, WhileWriter
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
@@ -61,7 +62,7 @@ class ScanLoop:
             return finals + [outer.constant(0, DType.I32)] * len(self.live)
         values = iter(loop.finish(states, stacks))
         for k in moving:
-            finals[k] = _rebuild(results[k], values)
+            finals[k] = rebuilt_item(results[k], values)
         return finals + self._stacks(outer, rows, values)
 
     def _moves(self, outer: GraphWriter, k: int) -> bool:
@@ -113,11 +114,53 @@ class ScanLoop:
             if not live:
                 found.append(outer.constant(0, DType.I32))
                 continue
-            stack = _rebuild(row, values)
+            stack = rebuilt_item(row, values)
             if self.reverse:
                 stack = each(stack, lambda v: outer.reverse(v, 0))
             found.append(stack)
         return found
+
+
+@dataclass(frozen=True)
+class UntilLoop:
+    """A body jaxpr (consts, carries) run as long as a test jaxpr (consts, carries) holds."""
+
+    test: Any
+    test_consts: Sequence[Item]
+    body: Any
+    consts: Sequence[Item]
+    init: Sequence[Item]
+
+    def emit(self, runner: Runner) -> list[Item]:
+        """The final carries; those that the body returns unchanged are invariants."""
+        moving = [k for k in range(len(self.init)) if not self._rests(k)]
+        (go,) = runner.closed(self.test, [*self.test_consts, *self.init])
+        assert isinstance(go, Value)
+        loop = WhileWriter(runner.w, go)
+        states = {k: _state(loop, self.init[k], f"state_{k}") for k in moving}
+        inner, carried = runner.on(loop.body), list(self.init)
+        for k, item in enumerate(self.init):
+            carried[k] = states[k] if k in states else each(item, loop.capture)
+        results = inner.closed(self.body, [*captured(loop, self.body.jaxpr, self.consts), *carried])
+        for k in moving:
+            carried[k] = results[k]
+        read = captured(loop, self.test.jaxpr, self.test_consts)
+        (again,) = inner.closed(self.test, [*read, *carried])
+        assert isinstance(again, Value)
+        values = iter(loop.end(again, [v for k in moving for v in values_of(results[k])]))
+        finals = list(self.init)
+        for k in moving:
+            finals[k] = rebuilt_item(results[k], values)
+        return finals
+
+    def _rests(self, k: int) -> bool:
+        return unchanged(self.body.jaxpr, len(self.consts), k)
+
+
+def captured(loop: LoopBodyWriter, jaxpr: Any, items: Sequence[Item]) -> list[Item]:
+    """The first operands of a jaxpr inside a loop, as far as it reads them."""
+    used, pairs = _used(jaxpr), zip(items, jaxpr.invars, strict=False)
+    return [each(item, loop.capture) if var in used else item for item, var in pairs]
 
 
 def unchanged(body: Any, consts: int, carry: int) -> bool:
@@ -137,11 +180,12 @@ def counts_up(body: Any, consts: int, carry: int) -> bool:
     return False
 
 
-def _rebuild(like: Item, values: Iterator[Value]) -> Item:
+def rebuilt_item(like: Item, values: Iterator[Value]) -> Item:
+    """An item like another, of the next values."""
     return each(like, lambda _: next(values))
 
 
-def _state(loop: LoopWriter, item: Item, name: str) -> Item:
+def _state(loop: LoopBodyWriter, item: Item, name: str) -> Item:
     """One carried item inside the body."""
     names = iter((f"{name}_k0", f"{name}_k1") if isinstance(item, KeyArray) else (name,))
     return each(item, lambda v: loop.state(v, next(names)))

@@ -12,7 +12,9 @@ from autofuse.frontends.recorder import current, recording
 from autofuse.frontends.shaping import shape_of
 from autofuse.frontends.trees import Tree, flatten, structure, unflatten
 from autofuse.graph import composites_random as composites
-from autofuse.graph.loops import LoopWriter
+from autofuse.graph.loops import BranchWriter, LoopWriter, WhileWriter
+from autofuse.graph.writer import GraphWriter
+from autofuse.ops.control import MAX_TRIP
 from autofuse.ops.dtypes import DType
 
 
@@ -52,6 +54,58 @@ def scan(
         unflatten(init_state, found[: len(init)]),
         unflatten(result[1], found[len(init) :]),
     )
+
+
+def while_loop(
+    test: Callable[[Tree], Any], body: Callable[[Any], Any], init_state: Tree,
+    max_trips: int = MAX_TRIP,
+) -> Tree:  # fmt: skip
+    """`state = body(state)` as long as `test(state)`, a bool, holds, at most `max_trips` times;
+    returns the last state. A test of shape S, with which the shapes of all states begin, ends each
+    of its places alone: where it is false, states stay what they are from then on."""
+    outer = current()
+    init = [as_array(leaf) for leaf in flatten(init_state)]
+    go = _truth(test(unflatten(init_state, init)))
+    loop = WhileWriter(outer.writer, outer.value_of(go), max_trips)
+    inner = outer.child(loop)
+    with recording(inner):
+        states = [inner.wrap(loop.state(outer.value_of(a))) for a in init]
+        carried = _carried(init_state, init, body(unflatten(init_state, states)))
+        again = _truth(test(unflatten(init_state, carried)))
+        values = [inner.value_of(a) for a in carried]
+        found = loop.end(inner.value_of(again), values)
+    return unflatten(init_state, [outer.wrap(value) for value in found])
+
+
+def cond(taken: Any, yes: Callable[..., Tree], no: Callable[..., Tree], *operands: Any) -> Tree:
+    """`yes(*operands)` where `taken` (bool, ()) holds, else `no(*operands)`: only one of the two is
+    computed. Both give trees of arrays of the same shapes and dtypes."""
+    outer, flag = current(), _truth(taken)
+    with recording(outer.child(LoopWriter(outer.writer, 1))):  # only to see what it gives
+        like = yes(*operands)
+        kinds = [as_array(leaf) for leaf in flatten(like)]
+    zeros = [outer.write(GraphWriter.full, 0, a.shape, a.dtype) for a in kinds]
+    result = _branch(flag, yes, operands, unflatten(like, zeros))
+    return _branch(outer.write(GraphWriter.map, "not", flag), no, operands, result)
+
+
+def _branch(taken: TracedArray, of: Callable[..., Tree], operands: Any, otherwise: Tree) -> Tree:
+    """What a function gives where it is called, else `otherwise`."""
+    outer = current()
+    begin = [as_array(leaf) for leaf in flatten(otherwise)]
+    branch = BranchWriter(outer.writer, outer.value_of(taken), [outer.value_of(a) for a in begin])
+    inner = outer.child(branch)
+    with recording(inner):
+        made = _carried(otherwise, begin, of(*operands))
+        found = branch.results([inner.value_of(a) for a in made])
+    return unflatten(otherwise, [outer.wrap(value) for value in found])
+
+
+def _truth(found: Any) -> TracedArray:
+    array = as_array(found, DType.BOOL)
+    if array.dtype is not DType.BOOL:
+        raise TraceError(f"a test gives a bool, not {array.type}")
+    return array
 
 
 def _carried(like: Tree, init: Sequence[TracedArray], new: Tree) -> list[TracedArray]:

@@ -12,7 +12,7 @@ import numpy as np
 from autofuse.frontends.array import TracedArray
 from autofuse.frontends.errors import TraceError
 from autofuse.graph.canonical import canonical
-from autofuse.graph.loops import LoopWriter
+from autofuse.graph.loops import LoopBodyWriter
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
@@ -29,14 +29,14 @@ class Tracer:
         self,
         functions: Mapping[str, Callable[..., Any]],
         parent: Tracer | None = None,
-        loop: LoopWriter | None = None,
+        loop: LoopBodyWriter | None = None,
     ) -> None:
         self.functions = functions
         self.writer = GraphWriter() if loop is None else loop.body
         self._parent = parent
         self._loop = loop
 
-    def child(self, loop: LoopWriter) -> Tracer:
+    def child(self, loop: LoopBodyWriter) -> Tracer:
         """Records the body of a loop in this graph."""
         return Tracer(self.functions, self, loop)
 

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from autofuse.graph.types import Graph, Node, Value
+from autofuse.ops.control import is_counted
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family
 from autofuse.ops.types import GraphError, TensorType
 
 Arrays = tuple[np.ndarray, ...]
+# Iterations of a `while` after which the reference takes it to be endless: a checker must end.
+MOST_TRIPS = 1 << 20
 
 
 class Noise:
@@ -138,7 +141,10 @@ def _last_uses(graph: Graph) -> list[list[Value]]:
 def _apply(graph: Graph, i: int, node: Node, operands: Arrays, noise: Noise | None) -> Arrays:
     spec = node.spec
     if spec.family is Family.CONTROL:
-        return _loop(dict(node.attrs), operands, node.types, noise)
+        attrs = dict(node.attrs)
+        if not is_counted(node.op):
+            return _while(attrs, operands, noise)
+        return _loop(attrs, operands, node.types, noise)
     return spec.reference(operands, graph.call(i))
 
 
@@ -166,6 +172,26 @@ def _loop(
         for stack, row in zip(stacks, results[carries:], strict=True):
             stack[step] = row
     return (*states, *stacks)
+
+
+def _while(attrs: dict[str, object], operands: Arrays, noise: Noise | None) -> Arrays:
+    """Iterations as long as some flag is set; places whose flag is not keep their states."""
+    body, most, carries = attrs["body"], attrs["max_trips"], attrs["carries"]
+    assert isinstance(body, Graph) and isinstance(most, int) and isinstance(carries, int)
+    states, invariants = operands[:carries], operands[carries:]
+    for step in range(most):
+        go = states[0]
+        if not go.any():
+            break
+        if step == MOST_TRIPS:
+            raise GraphError(f"a while goes on after {MOST_TRIPS} iterations: give it 'max_trips'")
+        results = _run(body, (np.asarray(step, np.int32), *states, *invariants), noise)
+        if not go.all():
+            masks = (go.reshape(go.shape + (1,) * (s.ndim - go.ndim)) for s in states)
+            pairs = zip(masks, results, states, strict=True)
+            results = tuple(np.where(mask, new, old) for mask, new, old in pairs)
+        states = results
+    return states
 
 
 def random_inputs(graph: Graph, seed: int, low: float = -1.0, high: float = 1.0) -> Arrays:

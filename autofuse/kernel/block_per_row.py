@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import product
 
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, narrow, widen
 from autofuse.kernel.ir import Fold
 from autofuse.kernel.merging import Merging
+from autofuse.kernel.staging import staged_values
 from autofuse.kernel.thread_per_element import SHORT, split
 from autofuse.kernel.values import ElementSource, Frame
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import reduced_axes
-from autofuse.ops.scalar import Expr, Lit, Load, Sym
+from autofuse.ops.scalar import Expr, Lit, Load, Sym, call
 from autofuse.ops.scatter import first_places, window_shape, windows
 from autofuse.ops.spec import Family, Index
-from autofuse.plan.forms import LOCAL, ROW_SCRATCH, RUNS, Form, Tags, join, local_shape
+from autofuse.plan.forms import Form, Tags, join, local_shape
 from autofuse.plan.parameters import MERGE
 
-# Flops per element from which recomputing costs more than keeping a row in scratch.
-HEAVY = 8.0
-# What is computed once a row, in a pass of its own.
-FOLDED = (Family.REDUCTION, *RUNS)
+# Of a reduction so few terms, or totals, are written out: lanes along them would mostly be idle.
+FEW = 4
 
 
 class BlockPerRow:
@@ -128,8 +128,14 @@ class BlockPerRow:
             result = self._total(value, ())
             self.frame.sources[value] = self._scalar(value, result)
             return
+        terms = math.prod(call.ins[0].shape[a] for a in reduced_axes(call))
+        if math.prod(local) <= FEW and terms >= SHORT and node.spec.fold.operator:
+            self.frame.sources[value] = self._chosen(value, self._few_totals(value))
+            return
         scratch = self.e.local(call.out.dtype.compute, math.prod(local))
-        if self._ends_reduced(value):
+        if terms <= FEW and local[-1] >= SHORT:
+            self._few_terms(value, scratch)
+        elif self._ends_reduced(value):
             loops = [(self.e.open("k", extent), extent) for extent in local]
             at = tuple(sym for sym, _ in loops)
             self.e.store(scratch, ix.linearize(at, local), self._total(value, at))
@@ -138,6 +144,51 @@ class BlockPerRow:
         else:
             self._keep(value, scratch, ix.lit(0))
         self.frame.sources[value] = self._array(value, scratch, ix.lit(0))
+
+    def _few_terms(self, value: Value, scratch: str) -> None:
+        """Lanes along many totals, each of terms that are written out."""
+        local = self._local(value)
+
+        def visit(at: Index) -> tuple[Fold, ...]:
+            self.e.store(scratch, ix.linearize(at, local), self._written_out(value, at))
+            return ()
+
+        self._walk(local, visit)
+
+    def _written_out(self, value: Value, local: Index) -> Expr:
+        """The total at one local position, term after term."""
+        call, fold = self.graph.call(value.node), self.graph[value.node].spec.fold
+        assert fold is not None
+        totals: tuple[Expr, ...] = fold.init(call)
+        for at in product(*(range(call.ins[0].shape[a]) for a in reduced_axes(call))):
+            place = tuple(map(ix.lit, at))
+            lifted = fold.lift(call, self._term(value, local, place), place[-1])
+            totals = tuple(self.e.bind(each) for each in fold.combine(totals, lifted))
+        return fold.finish(call, totals)
+
+    def _few_totals(self, value: Value) -> list[Expr]:
+        """Totals in a register each, by lanes along their terms."""
+        call, fold = self.graph.call(value.node), self.graph[value.node].spec.fold
+        assert fold is not None and fold.operator is not None
+        operator, local = fold.operator, self._local(value)
+        places = [tuple(map(ix.lit, at)) for at in product(*map(range, local))]
+        registers = [self.e.variable(fold.init(call)[0]) for _ in places]
+
+        def visit(at: Index) -> tuple[Fold, ...]:
+            for register, place in zip(registers, places, strict=True):
+                lifted = fold.lift(call, self._term(value, place, at), at[-1])
+                self.e.assign(register, fold.combine((register,), lifted)[0])
+            return tuple(Fold(register, operator) for register in registers)
+
+        self._walk(tuple(call.ins[0].shape[a] for a in reduced_axes(call)), visit)
+        return [fold.finish(call, (self.e.bind(register),)) for register in registers]
+
+    def _term(self, value: Value, local: Index, at: Index) -> Expr:
+        """What a reduction folds at one local position, at one position of its own axes."""
+        full = list(self._index(value, local))
+        for axis, i in zip(reduced_axes(self.graph.call(value.node)), at, strict=True):
+            full.insert(axis, i)
+        return self.frame.pull(self.graph[value.node].inputs[0], tuple(full))
 
     def _ends_reduced(self, value: Value) -> bool:
         operand = self.graph[value.node].inputs[0]
@@ -149,23 +200,17 @@ class BlockPerRow:
         node, call = self.graph[value.node], self.graph.call(value.node)
         fold = node.spec.fold
         assert fold is not None
-        index = self._index(value, local)
-        axes = reduced_axes(call)
         if fold.operator is None:
-            return self.frame.pull(value, index)
+            return self.frame.pull(value, self._index(value, local))
         register = self.e.variable(fold.init(call)[0])
         operator = fold.operator
 
         def visit(at: Index) -> tuple[Fold, ...]:
-            full = list(index)
-            for axis, i in zip(axes, at, strict=True):
-                full.insert(axis, i)
-            element = self.frame.pull(node.inputs[0], tuple(full))
-            new = fold.combine((register,), fold.lift(call, element, at[-1]))
+            new = fold.combine((register,), fold.lift(call, self._term(value, local, at), at[-1]))
             self.e.assign(register, new[0])
             return (Fold(register, operator),)
 
-        extents = tuple(call.ins[0].shape[a] for a in axes)
+        extents = tuple(call.ins[0].shape[a] for a in reduced_axes(call))
         self._walk(extents, visit, self.reach.get(node.inputs[0]))
         return fold.finish(call, (self.e.bind(register),))
 
@@ -303,6 +348,21 @@ class BlockPerRow:
 
         return read
 
+    def _chosen(self, value: Value, totals: list[Expr]) -> ElementSource:
+        """Registers, read at local positions that may be known only later."""
+        local, tags = self._local(value), self.tags[value]
+
+        def read(index: Index) -> Expr:
+            at = self._at_home(tags, index)
+            if at is None:
+                return self._again(value, index)
+            place, found = ix.linearize(at, local), totals[-1]
+            for k in reversed(range(len(totals) - 1)):
+                found = call("select", call("eq", place, ix.lit(k)), totals[k], found)
+            return found
+
+        return read
+
     def _array(self, value: Value, scratch: str, start: Expr) -> ElementSource:
         local = self._local(value)
         tags, dtype = self.tags[value], self.graph.type_of(value).dtype.compute
@@ -322,58 +382,3 @@ class BlockPerRow:
             return self.frame.pull(value, index)
         finally:  # the pull may have to be put off
             self.frame.sources[value] = kept
-
-
-def staged_values(graph: Graph, form: Form) -> frozenset[Value]:
-    """Heavy values that several passes over a row would otherwise compute again."""
-    tags, inside = dict(form.tags), frozenset(form.nodes)
-    sinks: dict[Value, frozenset[Value]] = {}
-    staged: set[Value] = set()
-    outputs = frozenset(form.outputs)
-    for n in reversed(form.nodes):
-        node = graph[n]
-        for i in range(len(node.types)):
-            value = Value(n, i)
-            found: set[Value] = {value} if value in outputs else set()
-            for user in graph.users[n]:
-                if user in inside and value in graph[user].inputs:
-                    found |= _sinks_of(graph, user, sinks)
-            own = tags.get(value)
-            if len(found) > 1 and own is not None and _worth_keeping(graph, value, own, inside):
-                staged.add(value)
-                found = {value}
-            sinks[value] = frozenset(found)
-    return frozenset(staged)
-
-
-def _sinks_of(graph: Graph, user: int, sinks: dict[Value, frozenset[Value]]) -> frozenset[Value]:
-    if graph[user].spec.family in FOLDED:
-        return frozenset((Value(user),))
-    own = (sinks.get(Value(user, i), frozenset()) for i in range(len(graph[user].types)))
-    return frozenset().union(*own)
-
-
-def _worth_keeping(graph: Graph, value: Value, tags: Tags, inside: frozenset[int]) -> bool:
-    node, out = graph[value.node], graph.type_of(value)
-    if node.spec.family in FOLDED or all(isinstance(t, int) for t in tags):
-        return False
-    local = math.prod(local_shape(graph, value, tags))
-    if local > ROW_SCRATCH or any(t != LOCAL for t in tags if isinstance(t, frozenset)):
-        return False
-    return _inline_flops(graph, value.node, inside, 64) >= HEAVY * max(out.size, 1)
-
-
-def _inline_flops(graph: Graph, n: int, inside: frozenset[int], limit: int) -> float:
-    """Operations one recomputation of node `n` repeats, down to reductions and memory."""
-    total, stack, seen = 0.0, [n], {n}
-    while stack and len(seen) <= limit:
-        at = stack.pop()
-        node = graph[at]
-        if node.spec.family in FOLDED:
-            continue
-        total += node.spec.flops(graph.call(at))
-        for value in node.inputs:
-            if value.node in inside and value.node not in seen:
-                seen.add(value.node)
-                stack.append(value.node)
-    return total

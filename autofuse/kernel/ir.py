@@ -3,6 +3,8 @@
 A kernel is a list of `grid` loops whose iterations are independent. Inside one, `lane` loops are
 the data-parallel inner dimension (SIMD on a CPU, the threads of a block on a GPU) and `serial`
 loops are ordinary ones. Statements outside lane loops are uniform: every lane sees the same value.
+A `while` body runs as long as its extent, a BOOL that is read again before each iteration, is true,
+and counts in its variable; it changes nothing in a lane where the extent is false.
 Expressions are those of `autofuse.ops.scalar`; index expressions are I64.
 
 Passes for CUDA say more about who runs what with further kinds of loops: `warp` loops deal their
@@ -377,7 +379,8 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield f"{pad}stream {buffer}[{show(start)} ..] = {local}[.. {show(count)}]"
             case Loop(kind, var, extent, inner, folds, counter):
                 tail = "".join(f" {f.operator}->{f.target.name}" for f in folds)
-                head = "" if kind == "when" else f"{var.name} < "
+                heads = {"when": "", "while": f"{var.name} as "}
+                head = heads.get(kind, f"{var.name} < ")
                 passes = "" if counter is None else f" pass {counter.name}"
                 yield f"{pad}{kind} {head}{show(extent)}{passes}{tail}"
                 yield from _lines(inner, depth + 1)

@@ -69,7 +69,12 @@ class Printer:
     def head(self, loop: Loop, start: str = "0", step: str = "1") -> str:
         v = loop.var.name
         advance = f"{v}++" if step == "1" else f"{v} += {step}"
-        return f"for (int64_t {v} = {start}; {v} < {self.text(loop.extent)}; {advance}) {{"
+        return f"for (int64_t {v} = {start}; {self.condition(loop)}; {advance}) {{"
+
+    def condition(self, loop: Loop) -> str:
+        """What holds before each iteration."""
+        extent = self.text(loop.extent)
+        return extent if loop.kind == "while" else f"{loop.var.name} < {extent}"
 
     def guard(self, buffer: str, in_lane: bool) -> str:
         return ""

@@ -247,7 +247,7 @@ class _CudaPrinter(PartPrinter):
         v = loop.var.name
         advance = f"{v}++" if step == "1" else f"{v} += {step}"
         kind = self.index_type(loop.var.dtype)
-        return f"for ({kind} {v} = {start}; {v} < {self.text(loop.extent)}; {advance}) {{"
+        return f"for ({kind} {v} = {start}; {self.condition(loop)}; {advance}) {{"
 
     def is_shared(self, stmt: Stmt) -> bool:
         return isinstance(stmt, Store | StoreVector) and stmt.buffer not in self.outs

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 
 from autofuse.kernel.dialects import C
 from autofuse.kernel.ir import Panel, TileProduct
-from autofuse.kernel.walk_ir import Walk
-from autofuse.ops.dtypes import DType
+from autofuse.kernel.walk_ir import ALWAYS, Walk
 from autofuse.ops.index import isub
 from autofuse.ops.scalar import Expr, Lit
 
 Text = Callable[[Expr], str]
 # Bytes of a line of the cache, and terms whose elements are asked for before they are needed.
 LINE, AHEAD = 64, 8
-ALWAYS = Lit(True, DType.BOOL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,8 @@ def _terms(
     yield f"  for (int64_t tk = 0; tk < {text(stmt.extent)}; tk++) {{"
     for v in parts:
         place = f"{right} + {_scaled('tk', stmt.right.outer)} + {v.first}"
-        yield f"    const {v.type} b{v.first} = *(const {v.type}_u *)({place});"
+        yield f"    {v.type} b{v.first} = *(const {v.type}_u *)({place});"
+    yield from (f"    AF_KEEP(b{v.first});" for v in parts if stmt.rows > 1)
     if stmt.walk is not None and stmt.right.outer > stmt.columns:
         yield from _asked_ahead(stmt, right)
     for r, left in enumerate(lefts):
@@ -92,12 +91,15 @@ def _taps(
     for sym, extent in ways.taps:
         n = sym.name
         yield f"  for (int64_t {n} = 0; {n} < {text(extent)}; {n}++) {{"
+    if ways.needed != ALWAYS:
+        yield f"  if ({text(ways.needed)}) {{"
     lefts = list[str]()
+    # Rows that always have terms are so far from the first of these.
+    base = next((r for r, there in enumerate(ways.there) if there == ALWAYS), 0)
     for r, (start, there) in enumerate(zip(ways.starts, ways.there, strict=True)):
-        apart = isub(start, ways.starts[0])
-        always = there == ways.there[0] == ALWAYS
-        if r and always and isinstance(apart, Lit):
-            lefts.append(f"ta0 + {apart.value}")
+        apart = isub(start, ways.starts[base])
+        if r > base and there == ALWAYS and isinstance(apart, Lit):
+            lefts.append(f"ta{base} + {apart.value}")
             continue
         place = f"{stmt.left.buffer} + {text(start)}"
         if there != ALWAYS:
@@ -110,6 +112,7 @@ def _taps(
     places = [left + own for left in lefts]
     lefts = places if ways.across else [f"*({place})" for place in places]
     yield from _terms(stmt, lefts, "tw", element, parts, text)
+    yield from ["  }"] * (ways.needed != ALWAYS)
     yield f"  tw += {text(stmt.extent)} * {stmt.right.outer};"
     yield from ("  }" for _ in ways.taps)
 

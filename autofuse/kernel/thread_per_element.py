@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import pairwise
 
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.values import UNROLLED, ElementSource, Frame
 from autofuse.ops import index as ix
+from autofuse.ops.control import MAX_TRIP, is_counted
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Sym
 from autofuse.ops.spec import Family, Index, Motion
@@ -94,7 +96,7 @@ class ThreadPerElement:
     def _work(self) -> None:
         for n in self.form.nodes:
             if self.graph[n].spec.family is Family.CONTROL:
-                self._loop(n)
+                (self._loop if is_counted(self.graph[n].op) else self._while)(n)
             else:
                 self._compute_early(n)
         for value in self.form.outputs:
@@ -158,9 +160,57 @@ class ThreadPerElement:
             for at, sym in registers.items():
                 self.e.assign(sym, values[at])
         self.e.close("serial", turn, ix.lit(trips // self.unroll))
+        self._leave(n, state)
+
+    def _leave(self, n: int, state: list[dict[Index, Sym]]) -> None:
+        """What the loop has left in its registers is from now on its results."""
         for k, registers in enumerate(state):
             final = {at: self.e.bind(sym) for at, sym in registers.items()}
             self.frame.sources[Value(n, k)] = self._register_source(self.carries[n, k], final)
+
+    def _while(self, n: int) -> None:
+        """The loop of this item, which ends when its flags are false. Iterations change nothing
+        where they are, so that lanes may go on together."""
+        call = self.graph.call(n)
+        most = int(call["max_trips"])
+        turns = -(-most // self.unroll)
+        state = [self._state(n, k) for k in range(int(call["carries"]))]
+        flags = list(state[0].values())
+        single = len(flags) == 1 and most == MAX_TRIP
+        on = flags[0] if single else self.e.variable(_any(flags), "on")
+        turn = self.e.open("t", turns)
+        now: list[Registers] = [
+            {at: self.e.bind(sym) for at, sym in registers.items()} for registers in state
+        ]
+        for copy in range(self.unroll):
+            number = self._trip_number(turn, copy, turns * self.unroll)
+            inside = ix.ilt(number, ix.lit(most)) if copy else Lit(True, DType.BOOL)
+            now = self._kept(n, inside, now, self._trip(n, number, now))
+        for registers, values in zip(state, now, strict=True):
+            for at, sym in registers.items():
+                self.e.assign(sym, values[at])
+        if not single:
+            more = ix.ilt(ix.iadd(turn, ix.lit(1)), ix.lit(turns))
+            self.e.assign(on, ix.iand(more, _any(list(now[0].values()))))
+        self.e.close("while", turn, on)
+        self._leave(n, state)
+
+    def _kept(
+        self, n: int, inside: Expr, old: list[Registers], new: list[Registers]
+    ) -> list[Registers]:
+        """The new states where flags are set and the iteration is one, else the old ones."""
+        flags = {at: ix.iand(inside, flag) for at, flag in old[0].items()}
+        rank, found = self.graph[n].types[0].rank, list[Registers]()
+        for k, registers in enumerate(new):
+            tags = self.carries[n, k][:rank]
+            if tags != self.carries[n, 0]:
+                raise LoweringError("a state of a while does not lie as its flags do")
+            depth = sum(not isinstance(tag, int) for tag in tags)
+            pairs = ((at, flags[at[:depth]], old[k][at], value) for at, value in registers.items())
+            found.append(
+                {at: self.e.bind(ix.iselect(on, value, before)) for at, on, before, value in pairs}
+            )
+        return found
 
     def _trip_number(self, turn: Sym, copy: int, trips: int) -> Expr:
         if self.unroll == 1:
@@ -235,6 +285,11 @@ class ThreadPerElement:
             return found
 
         return read
+
+
+def _any(flags: Sequence[Expr]) -> Expr:
+    """Whether one of these holds."""
+    return reduce(lambda a, b: Call("or", (a, b), DType.BOOL), flags)
 
 
 def _are_neighbours(tags: Tags, a: int, b: int) -> bool:

@@ -25,7 +25,7 @@ from autofuse.ops.scalar import Call, Expr, Lit, Sym
 from autofuse.ops.spec import Index
 from autofuse.plan.forms import Form
 from autofuse.plan.packing import LANES, PackedOperand, padded, panel_width, tile_columns
-from autofuse.plan.tiles import Contraction, Tiles
+from autofuse.plan.tiles import Contraction, Tiles, even_parts, line_of
 
 
 class TileBlock:
@@ -41,11 +41,12 @@ class TileBlock:
         self.base, self.targets, self.tags = frame, targets, dict(form.tags)
         self.packed = packed or {}
         columns = tile_columns(graph, tiles.products, settings.columns)
-        self.s = s = replace(settings, columns=columns)
+        self.s = s = replace(settings, columns=columns, lines=settings.lines and not turned)
         self.rows = self._extent(tiles.rows)
         self.columns = self._extent(tiles.columns) // tiles.groups
+        self.line = line_of(form, tiles)
         # Blocks of one height, as far as tiles allow (`turned`: rows are the columns of tiles).
-        unit = s.columns if turned else s.rows
+        unit = s.columns if turned else self.line if s.lines else s.rows
         blocks = -(-self.rows // max(s.row_block // unit * unit, unit))
         self.height = -(-self.rows // (blocks * unit)) * unit
         wide = min(s.column_block or self.columns, self.columns)
@@ -200,7 +201,21 @@ class TileBlock:
                 yield TileRun(ix.lit(last - rest), rest)
 
     def row_tiles(self) -> Iterator[TileRun]:
+        if self.s.lines:
+            return self._line_tiles()
         return self._spans(self.first_row, self.rows, self.height, self.s.rows)
+
+    def _line_tiles(self) -> Iterator[TileRun]:
+        """Tiles of nearly one height in each line of rows."""
+        y = self.e.open("s", self.height // self.line)
+        count, first = self.count_of(self.first_row, self.rows, self.height), 0
+        for size, number in even_parts(self.line, self.s.rows):
+            x = self.e.open("s", number)
+            start = ix.iadd(ix.imul(y, self.line), ix.iadd(ix.imul(x, size), ix.lit(first)))
+            yield TileRun(start, size)
+            self.e.close("serial", x, ix.lit(number))
+            first += size * number
+        self.e.close("serial", y, ix.idiv(count, self.line))
 
     def panels(
         self, first: Expr, whole: int, block: int, wide: int | None = None

@@ -28,7 +28,7 @@ from autofuse.plan.forms import Tags
 from autofuse.plan.masks import reach_of
 from autofuse.plan.online import Online, OnlineFold
 from autofuse.plan.packing import padded
-from autofuse.plan.tiles import Contraction
+from autofuse.plan.tiles import Contraction, even_parts
 
 # Columns of a block where nothing is said and whole rows are too long.
 COLUMNS = 128
@@ -333,15 +333,12 @@ class _OnePass:
 
     def _row_tiles(self, run: TileRun) -> Iterator[TileRun]:
         """Tiles of almost equal height: one of few rows would wait for its own sums."""
-        tiles = -(-run.count // self.b.s.rows)
-        low, higher = divmod(run.count, tiles)
         first = run.first
-        for height, count in ((low + 1, higher), (low, tiles - higher)):
-            if count:
-                number = self.e.open("s", count)
-                yield TileRun(ix.iadd(first, ix.imul(number, height)), height)
-                self.e.close("serial", number, ix.lit(count))
-                first = ix.iadd(first, ix.lit(height * count))
+        for height, count in even_parts(run.count, self.b.s.rows):
+            number = self.e.open("s", count)
+            yield TileRun(ix.iadd(first, ix.imul(number, height)), height)
+            self.e.close("serial", number, ix.lit(count))
+            first = ix.iadd(first, ix.lit(height * count))
 
     def _terms(self, tile: TileRun, at: _Columns) -> Expr:
         """Columns of the block that some row of a tile needs."""

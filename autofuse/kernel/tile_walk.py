@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from autofuse.kernel.ir import Panel, TileProduct
 from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_parts import RightPanel, TileRun
-from autofuse.kernel.walk_ir import Walk
+from autofuse.kernel.walk_ir import ALWAYS, Walk
 from autofuse.kernel.walks import Way, inside, span, steps, way_of
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -17,7 +17,16 @@ from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 from autofuse.ops.spec import Index
 from autofuse.plan.tiles import Contraction
 
-_ALWAYS = Lit(True, DType.BOOL)
+_NEVER, _NOTHING = Lit(False, DType.BOOL), ix.lit(0)
+_Taps = tuple[tuple[Sym, Expr], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A position in the loops over taps, and terms of its run that come before the present ones."""
+
+    taps: Index
+    skipped: Expr = _NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,44 +57,56 @@ class WalkedProduct:
     ) -> None:  # fmt: skip
         """One tile of `count` columns from `column` on, at block `number` of `cut` terms."""
         width = count if self.p.diagonal else right.width
+        run = min(cut or self.way.run, self.way.run)
         made = TileProduct(
-            tile.count, width, ix.lit(self.way.run), target, Panel(self.way.buffer, ix.lit(0), 0,
+            tile.count, width, ix.lit(run), target, Panel(self.way.buffer, ix.lit(0), 0,
             self.way.inner), right.panel, self.b.dtype(self.p), not cut,
         )  # fmt: skip
         taps, at = self._taps(cut, number)
         first = ix.iadd(self.b.first_row, tile.first)
-        even, rows = self._even_rows(first, tile.count, column)
-        if rows:
-            with self.b.only(None if isinstance(even, Lit) else self.b.e.let(even)):
+        in_line, rows = self._line(first, tile.count, column)
+        even: Expr = _NEVER
+        if in_line != _NEVER:
+            within = inside(self.b.base, self.p, self.way, rows[0], rows[-1])
+            even = ix.iand(in_line, _NEVER if within is None else within)
+        if even != _NEVER:
+            with self.b.only(None if even == ALWAYS else self.b.e.let(even)):
                 self._put(made, taps, at, rows, whole=True)
-        if even != _ALWAYS:
-            other = Call("not", (self.b.e.let(even),), DType.BOOL) if rows else None
-            with self.b.only(other):
+        if even != ALWAYS:
+            if in_line != ALWAYS:
                 rows = self._rows(first, tile.count, column)
+            other = Call("not", (self.b.e.let(even),), DType.BOOL) if even != _NEVER else None
+            with self.b.only(other):
                 self._put(made, taps, at, rows, whole=False)
 
     def _put(
-        self, made: TileProduct, taps: tuple[tuple[Sym, Expr], ...], at: Index, rows: list[Index],
-        whole: bool,
-    ) -> None:  # fmt: skip
+        self, made: TileProduct, taps: _Taps, at: _Place, rows: list[Index], whole: bool
+    ) -> None:
         """The statement of a tile; `whole`: no row reaches into padding."""
-        starts, there = steps(self.b.base, self.p, self.way, at, rows)
-        there = (_ALWAYS,) * len(rows) if whole else there
-        padded = any(t != _ALWAYS for t in there)
-        walk = Walk(taps, starts, there, self.way.across, self.zeros if padded else "")
+        found = steps(self.b.base, self.p, self.way, at.taps, rows)
+        skipped = ix.imul(at.skipped, self.way.inner)
+        starts = tuple(ix.iadd(start, skipped) for start in found.starts)
+        there = (ALWAYS,) * len(rows) if whole else found.there
+        zeros = self.zeros if any(t != ALWAYS for t in there) else ""
+        needed = ALWAYS if whole else found.needed
+        walk = Walk(taps, starts, there, self.way.across, zeros, needed)
         self.b.e.put(replace(made, walk=walk))
 
-    def _taps(self, cut: int, number: Expr) -> tuple[tuple[tuple[Sym, Expr], ...], Index]:
+    def _taps(self, cut: int, number: Expr) -> tuple[_Taps, _Place]:
         """The loops over the taps of a block of terms, and the position in all of them."""
         way, e = self.way, self.b.e
         if not cut:
             loops = tuple((Sym(e.fresh("p"), DType.I64, n), ix.lit(n)) for n in way.taps)
-            return loops, tuple(sym for sym, _ in loops)
+            return loops, _Place(tuple(sym for sym, _ in loops))
+        if cut < way.run:
+            parts = way.run // cut
+            taps = ix.delinearize(ix.idiv(number, parts), way.taps)
+            return (), _Place(taps, ix.imul(ix.imod(number, parts), cut))
         most = cut // way.run
         first = ix.imul(number, most)
         sym = Sym(e.fresh("p"), DType.I64, most)
         at = ix.delinearize(ix.iadd(first, sym), way.taps)
-        return ((sym, self.b.count_of(first, way.count, most)),), at
+        return ((sym, self.b.count_of(first, way.count, most)),), _Place(at)
 
     def _rows(self, first: Expr, count: int, column: Expr) -> list[Index]:
         """The output indices of the rows of a tile."""
@@ -93,19 +114,16 @@ class WalkedProduct:
         numbers = (b.e.let_index(ix.iadd(first, ix.lit(r)), "m", b.rows) for r in range(count))
         return [b.out_index(self.p, number, column) for number in numbers]
 
-    def _even_rows(self, first: Expr, count: int, column: Expr) -> tuple[Expr, list[Index]]:
-        """The output indices of the rows of a tile where they are neighbours along one axis (none:
-        they never are), and the condition under which that is so and none of them reaches into
-        padding. There is but one address to compute then."""
-        b, never = self.b, (Lit(False, DType.BOOL), list[Index]())
+    def _line(self, first: Expr, count: int, column: Expr) -> tuple[Expr, list[Index]]:
+        """The output indices of the rows of a tile where they are neighbours along one axis, and
+        the condition under which they are."""
+        b = self.b
         axes = [a for a in b.tiles.rows if b.form.parallel[a] > 1]
         extents = tuple(b.form.parallel[a] for a in axes)
         if not axes or extents[-1] < count:
-            return never
-        at = tuple(
-            b.e.let_index(i, "y", n)
-            for i, n in zip(ix.delinearize(first, extents), extents, strict=True)
-        )
+            return _NEVER, []
+        places = zip(ix.delinearize(first, extents), extents, strict=True)
+        at = tuple(b.e.let_index(i, "y", _extent(i, n)) for i, n in places)
 
         def index(row: int) -> Index:
             place = {**b.batch, **dict(zip(axes, at, strict=True))}
@@ -113,12 +131,14 @@ class WalkedProduct:
             items = tuple(place.get(a, ix.lit(0)) for a in range(len(b.form.parallel)))
             return b.index_at(self.p, items, column)
 
-        rows = [index(r) for r in range(count)]
-        within = inside(b.base, self.p, self.way, rows[0], rows[-1])
-        if within is None:
-            return never
-        within = ix.iand(ix.ilt(ix.iadd(at[-1], ix.lit(count - 1)), ix.lit(extents[-1])), within)
-        return (within, rows) if within != never[0] else never
+        in_line = ix.ilt(ix.iadd(at[-1], ix.lit(count - 1)), ix.lit(extents[-1]))
+        return in_line, [index(r) for r in range(count)]
+
+
+def _extent(index: Expr, extent: int) -> int:
+    """One more than an index below `extent` can be."""
+    known = ix.bounds(index)
+    return extent if known is None else min(extent, known[1] + 1)
 
 
 def block_way(b: TileBlock, p: Contraction, *, whole: bool = True) -> Way | None:
@@ -158,7 +178,7 @@ def _copy_runs(
 ) -> None:
     """A row none of whose terms are in padding."""
     with _each_tap(b, way, first) as (taps, place):
-        (start,), _ = steps(b.base, p, way, taps, [index])
+        (start,) = steps(b.base, p, way, taps, [index]).starts
         lane = b.e.open("l", way.run)
         element = Load(way.buffer, ix.iadd(start, ix.imul(lane, way.inner)), b.dtype(p))
         b.e.store(buffer, ix.iadd(place, lane), element)
@@ -208,7 +228,8 @@ def walkers(b: TileBlock) -> Iterator[tuple[int, WalkedProduct]]:
 
 
 def whole_taps(cut: int, terms: int, walking: Iterable[WalkedProduct]) -> int:
-    """A block of `cut` terms (0: all) as so many whole taps."""
-    for walker in walking if cut else ():
-        cut = max(1, cut // walker.way.run) * walker.way.run
-    return cut if cut < terms else 0
+    """A block of about `cut` terms (0: all) that is whole taps, or an equal part of one."""
+    runs = {walker.way.run for walker in walking}
+    near = (*range(cut, cut // 2, -1), *range(cut + 1, terms))
+    fits = (c for c in near if all(c % run == 0 or run % c == 0 for run in runs))
+    return next(fits, 0) if 0 < cut < terms else 0

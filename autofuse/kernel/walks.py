@@ -161,12 +161,24 @@ def _holds(condition: Expr, known: tuple[Expr, ...]) -> bool:
     return condition in known or (isinstance(condition, Lit) and bool(condition.value))
 
 
+@dataclass(frozen=True, slots=True)
+class TapSteps:
+    """Where the terms of each row start at a tap, whether a row has some if any has, and whether
+    any may have."""
+
+    starts: tuple[Expr, ...]
+    there: tuple[Expr, ...]
+    needed: Expr
+
+
 def steps(
     frame: Frame, p: Contraction, way: Way, taps: Sequence[Expr], rows: Sequence[Index]
-) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
-    """Where the terms of each row start at a tap, and whether there are any."""
+) -> TapSteps:
+    """The steps of some rows at a tap."""
     found = [_found(frame, p, index, way.term(taps)) for index in rows]
-    return tuple(f.index for f in found), tuple(_all(f.there) for f in found)
+    shared = [c for c in found[0].there if all(c in f.there for f in found)]
+    own = (_all([c for c in f.there if c not in shared]) for f in found)
+    return TapSteps(tuple(f.index for f in found), tuple(own), _all(shared))
 
 
 def _found(frame: Frame, p: Contraction, index: Index, term: Index) -> _Found:

@@ -121,7 +121,10 @@ class CudaDevice:
             for guarded, window in self.outputs:
                 guarded.arm()
                 self.driver.assign(window, guarded.window)
-            loaded.graph(*self.addresses(loaded)).launch(self.stream)
+            if loaded.hosted:
+                _all(loaded.calls(*self.addresses(loaded)))()
+            else:
+                loaded.graph(*self.addresses(loaded)).launch(self.stream)
             for guarded, window in self.outputs:
                 self.driver.download(window, guarded.window)
             inputs = tuple(map(self.driver.download, self.inputs))
@@ -185,7 +188,7 @@ class CudaDevice:
         inputs, outputs = self.addresses(loaded)
         calls = loaded.calls(inputs, outputs)
         cold = sampling.cache == "cold"
-        if sampling.mode == "eager":
+        if sampling.mode == "eager" or loaded.hosted:
             issue = _all(calls)
             self._warm_up(issue, sampling.warmup_s)
             return CudaWatch(self, issue, None, cold, 1, 0.0, "eager")
@@ -232,8 +235,8 @@ class CudaDevice:
 
     def _segment(self, loaded: CudaPlan, calls: Sequence[LaunchCall]) -> Callable[[], None]:
         """One action of the plan: a launch, or the graph of a loop's many."""
-        if len(calls) == 1:
-            return calls[0]
+        if len(calls) == 1 or loaded.hosted:
+            return _all(calls)
         graph = loaded.captured(calls)
         return lambda: graph.launch(self.stream)
 

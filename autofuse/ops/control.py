@@ -1,7 +1,13 @@
-"""The counted loop: a body graph applied a fixed number of times to carried states.
+"""Loops: a body graph applied to carried states, a fixed number of times (`loop`) or for as long
+as a flag among the states says so (`while`).
 
-Graphs live above ops, so a body is used only through `input_types`, `output_types`, `nodes` and
-`call(i)`.
+A `while` is a rotated loop (LLVM's LoopRotate): its first state `go` (bool) says whether there is
+an iteration to come, and the body leaves the next one, so that the test is computed where the
+states are. With a `go` of shape S every state's shape begins with S, and each place of S has a loop
+of its own, which ends when its flag is first false: what `jax.vmap` makes of a `while_loop`, and
+what `any(c)` with selects by `c` means. A branch that may not be taken is a `while` of at most one
+iteration. Graphs live above ops, so a body is used only through `input_types`, `output_types`,
+`nodes` and `call(i)`.
 """
 
 from __future__ import annotations
@@ -17,7 +23,12 @@ from autofuse.ops.spec import Family, OpSpec, Sample, register
 from autofuse.ops.types import GraphError, OpCall, TensorType
 
 COUNTER = TensorType((), DType.I32)
-_MAX_TRIP = 2**31 - 1
+MAX_TRIP = 2**31 - 1
+
+
+def is_counted(name: str) -> bool:
+    """Whether a loop runs a number of times that its node tells."""
+    return name == "loop"
 
 
 def _check_inputs(wanted: Sequence[TensorType], found: Sequence[TensorType], carries: int) -> None:
@@ -35,13 +46,11 @@ def _check_inputs(wanted: Sequence[TensorType], found: Sequence[TensorType], car
             raise GraphError(f"the loop body takes {got} as input {position}, but {what} is {want}")
 
 
-def _infer(call: OpCall) -> tuple[TensorType, ...]:
-    trip, carries = checks.int_attr(call, "trip"), checks.int_attr(call, "carries")
+def _outputs(call: OpCall, carries: int) -> tuple[TensorType, ...]:
+    """The types of the body's outputs, checked against what the loop hands to it."""
     body = call["body"]
     if not all(hasattr(body, part) for part in ("input_types", "output_types", "nodes")):
         raise GraphError("attribute 'body' of a loop must be a graph")
-    if not 1 <= trip <= _MAX_TRIP:
-        raise GraphError(f"attribute 'trip' is {trip}: a loop runs 1 to {_MAX_TRIP} times")
     if not 0 <= carries <= len(call.ins):
         raise GraphError(f"attribute 'carries' is {carries} of {len(call.ins)} operands")
     _check_inputs((COUNTER, *call.ins), body.input_types, carries)
@@ -53,8 +62,32 @@ def _infer(call: OpCall) -> tuple[TensorType, ...]:
     for position, (state, new) in enumerate(zip(call.ins[:carries], outs, strict=False)):
         if state != new:
             raise GraphError(f"state {position} enters the loop body as {state}, leaves as {new}")
+    return outs
+
+
+def _infer(call: OpCall) -> tuple[TensorType, ...]:
+    trip, carries = checks.int_attr(call, "trip"), checks.int_attr(call, "carries")
+    if not 1 <= trip <= MAX_TRIP:
+        raise GraphError(f"attribute 'trip' is {trip}: a loop runs 1 to {MAX_TRIP} times")
+    outs = _outputs(call, carries)
     stacks = tuple(TensorType((trip, *t.shape), t.dtype) for t in outs[carries:])
     return outs[:carries] + stacks
+
+
+def _infer_while(call: OpCall) -> tuple[TensorType, ...]:
+    most, carries = checks.int_attr(call, "max_trips"), checks.int_attr(call, "carries")
+    if not 1 <= most <= MAX_TRIP:
+        raise GraphError(f"attribute 'max_trips' is {most}: it is 1 to {MAX_TRIP}")
+    outs = _outputs(call, carries)
+    if not carries or outs[0].dtype is not DType.BOOL:
+        raise GraphError("the first state of a while says whether it goes on: it must be a bool")
+    if len(outs) != carries:
+        raise GraphError(f"the body of a while has {len(outs)} outputs for {carries} states")
+    places = outs[0].shape
+    for position, state in enumerate(outs):
+        if state.shape[: len(places)] != places:
+            raise GraphError(f"state {position} is {state}, but each of {list(places)} ends alone")
+    return outs
 
 
 def _reference(arrays: tuple[np.ndarray, ...], call: OpCall) -> tuple[np.ndarray, ...]:
@@ -62,10 +95,14 @@ def _reference(arrays: tuple[np.ndarray, ...], call: OpCall) -> tuple[np.ndarray
     raise NotImplementedError("a loop is evaluated by the graph's reference interpreter")
 
 
-def _flops(call: OpCall) -> float:
+def _once(call: OpCall) -> float:
+    """Operations of one iteration; a `while` may run any number of them."""
     body: Any = call["body"]
-    each = (node.spec.flops(body.call(i)) for i, node in enumerate(body.nodes))
-    return float(call["trip"] * sum(each))
+    return float(sum(node.spec.flops(body.call(i)) for i, node in enumerate(body.nodes)))
+
+
+def _flops(call: OpCall) -> float:
+    return float(call["trip"] * _once(call))
 
 
 def _samples() -> list[Sample]:
@@ -81,5 +118,13 @@ register(
         reference=_reference,
         flops=_flops,
         samples=_samples,
-    )
+    ),
+    OpSpec(
+        name="while",
+        family=Family.CONTROL,
+        infer=_infer_while,
+        reference=_reference,
+        flops=_once,
+        samples=_samples,
+    ),
 )

@@ -18,6 +18,7 @@ from itertools import product
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops import index as ix
+from autofuse.ops.control import is_counted
 from autofuse.ops.spec import AxisMap, Family, Index, OpSpec
 from autofuse.ops.types import OpCall
 
@@ -193,6 +194,8 @@ class Demand:
         for k in stacks:  # iterations follow one another
             self.mixed |= {p for t in self.wanted.get(outs[k], ()) for p in parts(t[0])}
         while True:
+            if not is_counted(n.op):  # a state goes on where its flag is set
+                state[0] |= {t[: n.types[0].rank] for found in state.values() for t in found}
             inner = Demand(body, range(len(body.nodes)), self.parallel)
             for k, demanded in {**state, **stacks}.items():
                 for tags in demanded:

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 
+from autofuse.graph.host_body import host_body
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.unroll import unrolled_body
+from autofuse.ops.control import is_counted
+from autofuse.ops.spec import Family
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError
 
 # Iterations one run by the host body may hold; more are no faster and take long to compile.
@@ -49,13 +52,18 @@ def needed_outputs(graph: Graph, nodes: Iterable[int]) -> tuple[Value, ...]:
 
 
 def host_loop(graph: Graph, group: FusionGroup) -> tuple[Graph, int]:
-    """What the body plan of a host loop is a plan of, and how often it runs per call.
+    """What the body plan of a host loop is a plan of, and how often it runs per call; that of a
+    `while` counts once, since only data say how often.
 
     Raises PlanError when the group is not one loop, or its unroll factor does not fit the
     iterations."""
-    if len(group.nodes) != 1 or graph[group.nodes[0]].op != "loop":
+    if len(group.nodes) != 1 or graph[group.nodes[0]].spec.family is not Family.CONTROL:
         raise PlanError(f"group {group} has a body, but is not one loop")
     call, factor = graph.call(group.nodes[0]), group.unroll
+    if not is_counted(graph[group.nodes[0]].op):
+        if factor != 1:
+            raise PlanError("a loop whose end data decide cannot be unrolled by the host")
+        return host_body(call), 1
     trip: int = call["trip"]
     if factor > MAX_UNROLL:
         raise PlanError(f"a loop cannot be unrolled by {factor}: the limit is {MAX_UNROLL}")

@@ -138,7 +138,7 @@ MERGE = LaunchParameter(
 MICRO = LaunchParameter(
     "micro", str,
     ("6x64", "14x32", "8x48", "12x32", "28x16", "4x64", "2x64", "1x64", "6x16", "4x24", "3x32",
-     "4x6", "3x8", "2x8", "1x8", "2x4"),
+     "5x16", "7x48", "4x6", "3x8", "2x8", "1x8", "2x4"),
     "6x64", "Rows and columns of a product that are accumulated in registers at once.",
     (*TILES, DIAGONAL), spelled=True,
 )  # fmt: skip
@@ -183,6 +183,11 @@ WALK = LaunchParameter(
     "The patches of a convolution are read where they lie in the image, tap after tap, not copied "
     "to rows first.", (*TILES, DIAGONAL), spelled=True,
 )  # fmt: skip
+LINES = LaunchParameter(
+    "lines", bool, (True, False), False,
+    "Register tiles of walked patches end where a line of the image does: one address is enough "
+    "for their rows, and taps that are padding to all of them are left out.", (*TILES, DIAGONAL),
+)  # fmt: skip
 C_IMPL = replace(
     IMPL, choices=(BLAS, ONEDNN, GENERATED), kinds=(*TILES, ITEM, ROW, DIAGONAL),
     doc="Who computes a product: BLAS, generated loops or oneDNN, where it is installed. That may "
@@ -224,6 +229,7 @@ C_LAUNCH = _table(
     STREAM,
     TRANSPOSE,
     WALK,
+    LINES,
     BATCH_LANES,
     PAIRS,
     DOT,

@@ -15,7 +15,9 @@ from dataclasses import dataclass, replace
 
 from autofuse.graph.settled import constant_inputs
 from autofuse.graph.types import Graph, Value
-from autofuse.ops.types import Literal
+from autofuse.ops.control import is_counted
+from autofuse.ops.types import Literal, TensorType
+from autofuse.plan.arena import Arena
 from autofuse.plan.binding import NOTHING_BOUND, Binding, Division, divided
 from autofuse.plan.groups import host_loop, is_inline, is_source, reads
 from autofuse.plan.overwriting import updated_operand
@@ -28,6 +30,7 @@ from autofuse.plan.steps import (
     Repeat,
     Run,
     Step,
+    While,
     kernel_runs,
     launches_per_call,
     refs_of,
@@ -35,10 +38,9 @@ from autofuse.plan.steps import (
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 
 __all__ = [
-    "UNREAD", "Copy", "Ref", "Repeat", "Run", "Schedule", "Step", "kernel_runs",
+    "UNREAD", "Copy", "Ref", "Repeat", "Run", "Schedule", "Step", "While", "kernel_runs",
     "launches_per_call", "schedule",
 ]  # fmt: skip
-ALIGN = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,35 +63,12 @@ class Schedule:
         return (*self.prepare, *self.steps)
 
 
-class _Arena:
-    """Workspace bytes handed out first-fit and taken back."""
-
-    def __init__(self, space: str = "work") -> None:
-        self.space = space
-        self.live: dict[int, int] = {}
-        self.peak = 0
-
-    def take(self, nbytes: int) -> Ref:
-        size = max(1, -(-nbytes // ALIGN)) * ALIGN  # empty arrays too have a place of their own
-        at = 0
-        for start in sorted(self.live):
-            if start - at >= size:
-                break
-            at = start + self.live[start]
-        self.live[at] = size
-        self.peak = max(self.peak, at + size)
-        return Ref(self.space, offset=at)
-
-    def give(self, ref: Ref) -> None:
-        del self.live[ref.offset]
-
-
 class _Scheduler:
     """Steps of one entry. `constants` are numbered for the whole program; `known` says where
     values are that are there beforehand, `packed` the same of a group's panels."""
 
     def __init__(self, constants: dict[Literal, int]) -> None:
-        self.arena = _Arena()
+        self.arena = Arena()
         self.constants = constants
         self.known: dict[Value, Ref] = {}
         self.packed: dict[FusionGroup, tuple[Ref, ...]] = {}
@@ -169,6 +148,8 @@ class _Scheduler:
             # Bodies are configured one level deep: in a loop inside a loop, the inner one's groups
             # take the configuration of the inner loop itself.
             inner = bodies or (launch,) * len(group.body.groups)
+            if not is_counted(graph[group.nodes[0]].op):
+                return self._while(graph, group, group.body, inner, place, level)
             return self._loop(graph, group, group.body, inner, place, level, free)
         found = reads(graph, group.nodes)
         writes = tuple(place[v] for v in group.outputs)
@@ -231,6 +212,36 @@ class _Scheduler:
             self.arena.give(ref)
         return done
 
+    def _while(
+        self, graph: Graph, group: FusionGroup, inner: FusionPlan,
+        launches: tuple[LaunchConfig, ...], place: dict[Value, Ref], level: int,
+    ) -> list[Step]:  # fmt: skip
+        node = group.nodes[0]
+        call, types = graph.call(node), graph[node].types
+        body, most = host_loop(graph, group)[0], int(call["max_trips"])
+        operands = [self._operand(graph, v, place) for v in graph[node].inputs]
+        first, invariants = operands[: len(types)], operands[len(types) :]
+        homes = [place.get(Value(node, k)) for k in range(len(types))]
+        counter = self.arena.take(4)
+        own = [[self.arena.take(t.nbytes) for t in types] for _ in range(min(most, 2))]
+        # A branch leaves its results where they are read, and needs no copy of what it replaces.
+        state = own if most > 1 else [first, [h or r for h, r in zip(homes, own[0], strict=True)]]
+        turns: list[tuple[Step, ...]] = []
+        for source, target in ((state[0], state[1]), (state[1], state[0]))[:most]:
+            inputs = (counter, *source, *invariants)
+            made = self.plan(body, inner, launches, (), inputs, tuple(target), level + 1)
+            turns.append(tuple(made))
+        ends = [_copies_home(refs, homes, types) for refs in state]
+        done: list[Step] = []
+        if most > 1:
+            done += [Copy(a, b, t.nbytes) for a, b, t in zip(first, state[0], types, strict=True)]
+        odd = turns[1] if most > 1 else ()
+        go, flags = (state[0][0], state[1][0]), types[0].size
+        done.append(While(most, level, counter, turns[0], odd, go, flags, (ends[0], ends[1])))
+        for ref in (counter, *(r for refs in own for r in refs)):
+            self.arena.give(ref)
+        return done
+
     def _states(
         self, graph: Graph, group: FusionGroup, inner: FusionPlan, place: dict[Value, Ref],
         free: frozenset[Value], taken: list[Ref],
@@ -269,6 +280,14 @@ class _Scheduler:
         if base is None or base.stride:
             return self.arena.take(graph.type_of(value).nbytes)
         return base
+
+
+def _copies_home(
+    refs: Sequence[Ref], homes: Sequence[Ref | None], types: Sequence[TensorType]
+) -> tuple[Copy, ...]:
+    """States to where they are read, unless they are there, or nobody reads them."""
+    triples = zip(refs, homes, types, strict=True)
+    return tuple(Copy(r, h, t.nbytes) for r, h, t in triples if h is not None and h != r)
 
 
 def _rows(base: Ref, level: int, stride: int, count: int) -> list[Ref]:
@@ -317,7 +336,7 @@ def schedule(graph: Graph, candidate: Candidate) -> Schedule:
     """The steps of a candidate; the plan must be legal for the graph (`check_plan`)."""
     division = divided(graph, candidate)
     constants: dict[Literal, int] = {}
-    once, call, held = _Scheduler(constants), _Scheduler(constants), _Arena("held")
+    once, call, held = _Scheduler(constants), _Scheduler(constants), Arena("held")
     call.known = {v: held.take(graph.type_of(v).nbytes) for v in division.held}
     prepare = _prepare(graph, candidate, division, once, held, call)
     rest = [k for k in range(len(candidate.plan.groups)) if k not in division.once]
@@ -344,7 +363,7 @@ def _part(
 
 
 def _prepare(
-    graph: Graph, candidate: Candidate, division: Division, once: _Scheduler, held: _Arena,
+    graph: Graph, candidate: Candidate, division: Division, once: _Scheduler, held: Arena,
     call: _Scheduler,
 ) -> tuple[Step, ...]:  # fmt: skip
     """The steps that run once: groups, then whatever packs. Tells `call` where panels are."""

@@ -14,6 +14,7 @@ from functools import lru_cache
 from heapq import heapify, heappop, heappush
 
 from autofuse.graph.types import Graph, Value
+from autofuse.ops.control import is_counted
 from autofuse.plan.groups import host_loop, reads
 from autofuse.plan.overwriting import in_place, overwrites
 from autofuse.plan.types import FusionGroup, FusionPlan
@@ -86,8 +87,11 @@ def _pairs(
 def _last_states(
     graph: Graph, group: FusionGroup, plan: FusionPlan
 ) -> Iterator[tuple[Value, Value]]:
-    """Last states of a loop with the first ones, where both are in one buffer."""
+    """Last states of a loop with the first ones, where both are in one buffer: never where data
+    decide how many iterations there are."""
     node = group.nodes[0]
+    if not is_counted(graph[node].op):
+        return
     body, trips = host_loop(graph, group)
     carries: int = graph.call(node)["carries"]
     single = carries_in_place(body, plan, carries, trips)

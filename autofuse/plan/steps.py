@@ -56,7 +56,23 @@ class Repeat:
     odd: tuple[Step, ...]
 
 
-Step = Run | Copy | Repeat
+@dataclass(frozen=True, slots=True)
+class While:
+    """As `Repeat`, but at most `trip` times, and only as long as one of the `flags` bools at `go`
+    is true, the first of the two before even iterations, the second before odd ones. Then `ends`:
+    the first after an even number of iterations, the second after an odd one."""
+
+    trip: int
+    level: int
+    counter: Ref
+    even: tuple[Step, ...]
+    odd: tuple[Step, ...]
+    go: tuple[Ref, Ref]
+    flags: int
+    ends: tuple[tuple[Copy, ...], tuple[Copy, ...]]
+
+
+Step = Run | Copy | Repeat | While
 UNREAD = Ref("unread")
 
 
@@ -68,8 +84,10 @@ def refs_of(steps: Iterable[Step]) -> Iterator[Ref]:
                 yield from (*step.reads, *step.writes, *step.panels)
             case Copy(source, target, _):
                 yield from (source, target)
-            case Repeat(_, _, _, even, odd):
+            case Repeat(even=even, odd=odd):
                 yield from refs_of((*even, *odd))
+            case While(even=even, odd=odd, go=go, ends=ends):
+                yield from (*go, *refs_of((*even, *odd, *ends[0], *ends[1])))
 
 
 def kernel_runs(steps: Iterable[Step]) -> list[Run]:
@@ -78,13 +96,14 @@ def kernel_runs(steps: Iterable[Step]) -> list[Run]:
     for step in steps:
         if isinstance(step, Run):
             found.append(step)
-        elif isinstance(step, Repeat):
+        elif isinstance(step, Repeat | While):
             found.extend(kernel_runs(step.even))
     return found
 
 
 def launches_per_call(steps: Iterable[Step]) -> int:
-    """How many kernels one call of the plan launches, copies not counted."""
+    """How many kernels one call of the plan launches, copies not counted; a loop whose end data
+    decide counts once."""
     total = 0
     for step in steps:
         if isinstance(step, Run):
@@ -92,4 +111,6 @@ def launches_per_call(steps: Iterable[Step]) -> int:
         elif isinstance(step, Repeat):
             total += (step.trip + 1) // 2 * launches_per_call(step.even)
             total += step.trip // 2 * launches_per_call(step.odd)
+        elif isinstance(step, While):
+            total += launches_per_call(step.even)
     return total

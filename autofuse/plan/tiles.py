@@ -159,3 +159,16 @@ def is_packed(graph: Graph, form: Form, p: Contraction) -> bool:
     left = graph[p.node].inputs[p.left]
     dtype = graph.type_of(left).dtype
     return left.node in form.nodes or dtype is not dtype.compute or len(p.loops) > 1
+
+
+def line_of(form: Form, tiles: Tiles) -> int:
+    """How many rows are neighbours along one axis, as in a line of an image."""
+    return next((n for a in reversed(tiles.rows) if (n := form.parallel[a]) > 1), 1)
+
+
+def even_parts(extent: int, most: int) -> tuple[tuple[int, int], ...]:
+    """(size, how many) of as few parts of at most `most` as make up an extent, the larger first."""
+    parts = -(-extent // most)
+    size, larger = divmod(extent, parts)
+    found = ((size + 1, larger), (size, parts - larger))
+    return tuple((n, count) for n, count in found if n and count)

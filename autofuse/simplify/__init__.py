@@ -4,6 +4,7 @@ from autofuse.simplify import (
     arithmetic,
     casts,
     comparisons,
+    convolutions,
     cuts,
     folding,
     folds,
@@ -12,12 +13,14 @@ from autofuse.simplify import (
     loops,
     masks,
     moves,
+    own_ends,
     picks,
     powers,
     products,
     regrouping,
     stacks,
     updates,
+    whiles,
 )
 from autofuse.simplify.driver import Rewrite, Simplified, normal_form, simplify
 from autofuse.simplify.rules import RULES, Simplification, rule
@@ -30,6 +33,7 @@ __all__ = [
     "arithmetic",
     "casts",
     "comparisons",
+    "convolutions",
     "cuts",
     "folding",
     "folds",
@@ -39,6 +43,7 @@ __all__ = [
     "masks",
     "moves",
     "normal_form",
+    "own_ends",
     "picks",
     "powers",
     "products",
@@ -47,4 +52,5 @@ __all__ = [
     "simplify",
     "stacks",
     "updates",
+    "whiles",
 ]

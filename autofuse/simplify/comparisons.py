@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from autofuse.graph.types import Value
+from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import OpSpec
+from autofuse.ops.types import OpCall, TensorType
 from autofuse.simplify.arithmetic import truth
 from autofuse.simplify.draft import Draft
 from autofuse.simplify.facts import bounds
@@ -96,21 +100,27 @@ def _extremum(
 
 @rule(
     "bool-regained",
-    "XLA SimplifyFPConversions / AlgebraicSimplifier ne(convert(pred), 0)",
-    "ne",
-    "eq",
+    "XLA AlgebraicSimplifier ne(convert(pred), 0); LLVM InstCombine icmp(zext(i1 A), C)",
+    _compares,
 )
 def bool_regained(draft: Draft, at: int) -> Replacement:
-    """cast(b) != 0 -> b, and == 0 -> not b, where b is a bool; so too b != False and b == True."""
+    """A bool, or the number that it was made, compared with a constant: itself, its opposite, or
+    known."""
     node = draft[at]
     x, number = node.inputs
-    found = draft.uniform(number)
+    found, kind = draft.uniform(number), draft.dtype(x)
     if draft.is_op(x, "cast"):
         x = draft.operand(x)
-    if found is None or draft.dtype(x).value != "bool" or found not in (0, 1):
+    if found is None or draft.dtype(x) is not DType.BOOL:
         return None
-    same = (found != 0) == (node.op == "eq")
-    return x if same else draft.add("not", x)
+    both = np.array([False, True]).astype(kind.reference)
+    pair, truths = TensorType((2,), kind), TensorType((2,), DType.BOOL)
+    call = OpCall(node.attrs, (pair, pair), (truths,))
+    limits = np.full(2, found).astype(kind.reference)
+    no, yes = node.spec.reference((both, limits), call)[0].tolist()
+    if no == yes:
+        return truth(draft, bool(yes), node.types[0])
+    return x if yes else draft.add("not", x)
 
 
 @rule(

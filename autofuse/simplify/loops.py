@@ -1,4 +1,4 @@
-"""Counted loops: what is the same in every iteration leaves them, what nobody reads goes."""
+"""Loops: what is the same in every iteration leaves them, what nobody reads goes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Node, Value
+from autofuse.ops.control import is_counted
 from autofuse.ops.types import TensorType, make_attrs
 from autofuse.simplify.draft import Draft
 from autofuse.simplify.rules import Replacement, rule
@@ -20,8 +21,10 @@ _SUNK = 8
 @dataclass(frozen=True, slots=True)
 class LoopParts:
     """A loop taken apart: the values that its states begin as, those it reads throughout, and its
-    body, whose inputs are the counter, the states, the invariants."""
+    body, whose inputs are the counter, the states, the invariants. Unless it is `counted`, its
+    first state ends it, and `trip` is the most iterations that there may be."""
 
+    counted: bool
     body: Graph
     trip: int
     init: tuple[Value, ...]
@@ -30,6 +33,11 @@ class LoopParts:
     @property
     def carries(self) -> int:
         return len(self.init)
+
+    @property
+    def named(self) -> tuple[str, str]:
+        """Its op, and the attribute that holds `trip`."""
+        return ("loop", "trip") if self.counted else ("while", "max_trips")
 
     @property
     def states(self) -> tuple[Value, ...]:
@@ -57,7 +65,9 @@ def parts_of_loop(draft: Draft, at: int) -> LoopParts:
     node = draft[at]
     attrs = dict(node.attrs)
     carries: int = attrs["carries"]
-    return LoopParts(attrs["body"], attrs["trip"], node.inputs[:carries], node.inputs[carries:])
+    counted = is_counted(node.op)
+    trip = attrs["trip"] if counted else attrs["max_trips"]
+    return LoopParts(counted, attrs["body"], trip, node.inputs[:carries], node.inputs[carries:])
 
 
 class BodyWriter:
@@ -131,15 +141,15 @@ def rebuilt(draft: Draft, loop: LoopParts, new: Rebuilt) -> tuple[Value, ...]:
     wanted += [*(loop.rows[k] for k in new.rows), *new.more_rows]
     if not wanted:
         return ()
-    return draft.add_many(
-        "loop",
+    op, limit = loop.named
+    carries = len(new.states) + len(new.more_states)
+    attrs = {"body": writer.build(wanted), "carries": carries, limit: loop.trip}
+    operands = (
         *(loop.init[k] for k in new.states),
         *(value for value, *_ in new.more_states),
         *(value for value, _ in new.reads),
-        body=writer.build(wanted),
-        trip=loop.trip,
-        carries=len(new.states) + len(new.more_states),
     )
+    return draft.add_many(op, *operands, **attrs)
 
 
 def same_reads(loop: LoopParts) -> list[tuple[Value, Sequence[Value]]]:
@@ -162,7 +172,7 @@ def outputs_of(
     )
 
 
-def _is_read(draft: Draft, at: int) -> set[int]:
+def is_read(draft: Draft, at: int) -> set[int]:
     """The outputs of a node that something reads."""
     found = {v.index for v in draft.outputs if v.node == at}
     for user in draft.users(at):
@@ -170,15 +180,15 @@ def _is_read(draft: Draft, at: int) -> set[int]:
     return found
 
 
-@rule("loop-body", "XLA runs its passes on while bodies", "loop")
+@rule("loop-body", "XLA runs its passes on while bodies", "loop", "while")
 def loop_body(draft: Draft, at: int) -> Replacement:
     """The body is simplified as a graph of its own, whose counter is known to be below the trip
     count."""
-    attrs = dict(draft[at].attrs)
-    body = draft.simplify_body(attrs["body"], attrs["trip"])
-    if body == attrs["body"]:
+    attrs, loop = dict(draft[at].attrs), parts_of_loop(draft, at)
+    body = draft.simplify_body(loop.body, loop.trip)
+    if body == loop.body:
         return None
-    return draft.add_many("loop", *draft[at].inputs, **(attrs | {"body": body}))
+    return draft.add_many(draft[at].op, *draft[at].inputs, **(attrs | {"body": body}))
 
 
 @rule("one-trip", "XLA WhileLoopSimplifier (trip count 1); LLVM LoopUnroll", "loop")
@@ -211,13 +221,13 @@ def copied(
     return found
 
 
-@rule("unused-state", "XLA WhileLoopSimplifier / while DCE; LLVM LoopDeletion", "loop")
+@rule("unused-state", "XLA WhileLoopSimplifier / while DCE; LLVM LoopDeletion", "loop", "while")
 def unused_state(draft: Draft, at: int) -> Replacement:
     """States that only make themselves, stacks that nobody reads, invariants that the body does not
     read."""
-    loop, read = parts_of_loop(draft, at), _is_read(draft, at)
+    loop, read = parts_of_loop(draft, at), is_read(draft, at)
     rows = [k for k in range(len(loop.rows)) if loop.carries + k in read]
-    states = {k for k in range(loop.carries) if k in read}
+    states = {k for k in range(loop.carries) if k in read or (k == 0 and not loop.counted)}
     while True:
         needed = reached(
             loop.body, [*(loop.news[k] for k in states), *(loop.rows[k] for k in rows)]
@@ -247,7 +257,7 @@ def reached(body: Graph, values: Sequence[Value]) -> set[int]:
 
 
 @rule("unchanged-state", "XLA WhileLoopInvariantCodeMotion (invariant tuple elements); LLVM "
-      "IndVarSimplify", "loop")  # fmt: skip
+      "IndVarSimplify", "loop", "while")  # fmt: skip
 def unchanged_state(draft: Draft, at: int) -> Replacement:
     """A state that every iteration leaves as it was is an invariant; so is one that begins as the
     invariant, or the constant, that every iteration makes it."""
@@ -256,9 +266,12 @@ def unchanged_state(draft: Draft, at: int) -> Replacement:
     still = {
         k: loop.init[k]
         for k, new in enumerate(loop.news)
-        if new == loop.states[k]
-        or inside.get(new) == loop.init[k]
-        or _same_constant(draft, loop, new, loop.init[k])
+        if (loop.counted or k)
+        and (
+            new == loop.states[k]
+            or inside.get(new) == loop.init[k]
+            or _same_constant(draft, loop, new, loop.init[k])
+        )
     }
     if not still:
         return None
@@ -290,7 +303,7 @@ def settled_output(draft: Draft, at: int) -> Replacement:
     loop = parts_of_loop(draft, at)
     others: dict[int, Value] = {}
     inside = dict(zip(loop.reads, loop.invariants, strict=True))
-    read, types = _is_read(draft, at), draft[at].types
+    read, types = is_read(draft, at), draft[at].types
     for k, value in enumerate(loop.body.outputs):
         if k not in read:
             continue
@@ -306,7 +319,7 @@ def settled_output(draft: Draft, at: int) -> Replacement:
     return tuple(others.get(k, Value(at, k)) for k in range(len(types)))
 
 
-@rule("constant-sunk", "XLA WhileLoopConstantSinking", "loop")
+@rule("constant-sunk", "XLA WhileLoopConstantSinking", "loop", "while")
 def constant_sunk(draft: Draft, at: int) -> Replacement:
     """Invariants that are small constants are computed in the body, which then simplifies; equal
     invariants are one."""

@@ -19,7 +19,13 @@ from autofuse.backends.cuda.devices import Target
 from autofuse.backends.cuda.facts import CubinFacts, complaints, parse_log
 from autofuse.backends.cuda.geometry import fits_at_once
 from autofuse.backends.cuda.nvrtc import compile_cubin, nvrtc_version
-from autofuse.backends.cuda.program import Action, CudaProgram, KernelLaunch, LoopAction
+from autofuse.backends.cuda.program import (
+    Action,
+    CudaProgram,
+    KernelLaunch,
+    LoopAction,
+    WhileAction,
+)
 from autofuse.backends.machine import usable_cores
 from autofuse.ops.types import Literal, TensorType
 from autofuse.plan.binding import NOTHING_BOUND, Binding
@@ -159,7 +165,7 @@ def _launches(actions: Iterable[Action]) -> Iterator[KernelLaunch]:
     for action in actions:
         if isinstance(action, KernelLaunch):
             yield action
-        elif isinstance(action, LoopAction):
+        elif isinstance(action, LoopAction | WhileAction):
             yield from _launches((*action.even, *action.odd))
 
 

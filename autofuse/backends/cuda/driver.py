@@ -227,6 +227,22 @@ class CupyDriver:
         stream = self.cupy.cuda.get_current_stream().ptr
         runtime.memcpyAsync(target, source, nbytes, runtime.memcpyDeviceToDevice, stream)
 
+    def fetch(self, source: int, nbytes: int) -> np.ndarray:
+        """Bytes at an address of the device, when the current stream has come so far."""
+        runtime, found = self.cupy.cuda.runtime, np.empty(nbytes, np.uint8)
+        stream = self.cupy.cuda.get_current_stream()
+        place, kind = found.ctypes.data, runtime.memcpyDeviceToHost
+        runtime.memcpyAsync(place, source, nbytes, kind, stream.ptr)
+        stream.synchronize()
+        return found
+
+    def put(self, target: int, array: np.ndarray) -> None:
+        """An array of the host at an address of the device; the caller may change it at once."""
+        runtime, stream = self.cupy.cuda.runtime, self.cupy.cuda.get_current_stream().ptr
+        place, kind = array.ctypes.data, runtime.memcpyHostToDevice
+        # Memory that is not pinned has been read when the call returns.
+        runtime.memcpyAsync(target, place, array.nbytes, kind, stream)
+
     def fill(self, target: int, byte: int, nbytes: int) -> None:
         stream = self.cupy.cuda.get_current_stream().ptr
         self.cupy.cuda.runtime.memsetAsync(target, byte, nbytes, stream)

@@ -19,6 +19,7 @@ from autofuse.backends.cuda.program import (
     Gemm,
     KernelLaunch,
     LoopAction,
+    WhileAction,
     moved,
 )
 from autofuse.backends.emulator.emulator import ORDERS, Emulated, EmulatorError, Order
@@ -171,6 +172,17 @@ class EmulatedPlan:
                     for t in range(trip):
                         memory.trips[level] = t
                         self._do(odd if t % 2 else even, memory)
+                case WhileAction():
+                    self._do_while(action, memory)
+
+    def _do_while(self, loop: WhileAction, memory: _Memory) -> None:
+        t = 0
+        while t < loop.trip and memory.array(loop.go[t % 2], DType.BOOL, loop.flags).any():
+            memory.array(loop.counter, DType.I32, 1)[0] = t
+            memory.trips[loop.level] = t
+            self._do(loop.odd if t % 2 else loop.even, memory)
+            t += 1
+        self._do(loop.ends[t % 2], memory)
 
     def _launch(self, launch: KernelLaunch, memory: _Memory) -> None:
         if self.kernels is None:

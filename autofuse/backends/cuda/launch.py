@@ -33,8 +33,15 @@ from autofuse.backends.cuda.graphs import (
     in_turn,
     join,
 )
-from autofuse.backends.cuda.ordering import OneLaunch, Place, places, singles
-from autofuse.backends.cuda.program import Action, Gemm, KernelLaunch, LoopAction
+from autofuse.backends.cuda.ordering import Hosted, OneLaunch, Place, places, singles
+from autofuse.backends.cuda.program import (
+    Action,
+    Gemm,
+    KernelLaunch,
+    LoopAction,
+    WhileAction,
+    moved,
+)
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError, TensorType
 from autofuse.plan.schedule import Copy, Ref
@@ -69,6 +76,8 @@ class CudaPlan:
         self._held: list[tuple[Any, tuple[Any, ...]]] = []
         self._bound: tuple[Any, ...] = ()
         self.has_gemm = any(isinstance(a, Gemm) for a in every(self._everything))
+        # The host reads flags on the way, which no graph can wait for.
+        self.hosted = any(isinstance(a, WhileAction) for a in every(self._everything))
         try:
             self._functions = self._load()
             self.side = self.driver.new_stream()
@@ -229,6 +238,25 @@ class CudaPlan:
                 return HeldCall(driver.gemm, (single, (at(a), at(b), at(c)), base["blas"][0]))
             case Copy(source, target, nbytes):
                 return HeldCall(driver.copy, (at(target), at(source), nbytes))
+            case Hosted():
+                return HeldCall(self._while, (single, base))
+
+    def _while(self, hosted: Hosted, base: Mapping[str, Sequence[int]]) -> None:
+        """Iterations until the flags that the last one left are all false."""
+        loop, trips, t = hosted.loop, dict(hosted.trips), 0
+
+        def at(ref: Ref) -> int:
+            own = moved(ref, trips)
+            return base[own.space][own.index] + own.offset
+
+        while t < loop.trip and self.driver.fetch(at(loop.go[t % 2]), loop.flags).any():
+            self.driver.put(at(loop.counter), np.asarray(t, np.int32))
+            turn = loop.odd if t % 2 else loop.even
+            for single in singles(turn, {**trips, loop.level: t}):
+                self._call(single, base)()
+            t += 1
+        for single in singles(loop.ends[t % 2], trips):
+            self._call(single, base)()
 
     # --- graphs -------------------------------------------------------------------------------
 
@@ -322,7 +350,9 @@ class CudaPlan:
         self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: Any, capturing: bool
     ) -> None:
         # A caller who captures takes our launches into a graph of his own.
-        if self.mode == "graph" and not capturing:
+        if capturing and self.hosted:
+            raise LaunchError("a loop that ends by what it computes cannot be captured")
+        if self.mode == "graph" and not capturing and not self.hosted:
             self.graph(inputs, outputs).launch(stream)
             return
         for call in self.calls(inputs, outputs):
@@ -355,7 +385,7 @@ def every(actions: Iterable[Action]) -> Iterator[Action]:
     """All actions, those of loop bodies included."""
     for action in actions:
         yield action
-        if isinstance(action, LoopAction):
+        if isinstance(action, LoopAction | WhileAction):
             yield from every((*action.even, *action.odd))
 
 

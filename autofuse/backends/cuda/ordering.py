@@ -5,12 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autofuse.backends.cuda.program import Action, Gemm, KernelLaunch, LoopAction, moved
+from autofuse.backends.cuda.program import (
+    Action,
+    Gemm,
+    KernelLaunch,
+    LoopAction,
+    WhileAction,
+    moved,
+)
 from autofuse.ops.dtypes import DType
 from autofuse.plan.dependencies import Access, ByteRange, dependencies
 from autofuse.plan.schedule import Copy, Ref
 
-OneLaunch = KernelLaunch | Gemm | Copy
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """A loop that the host ends, on given iterations of the loops around it, by level."""
+
+    loop: WhileAction
+    trips: tuple[tuple[int, int], ...]
+
+
+OneLaunch = KernelLaunch | Gemm | Copy | Hosted
 # What is shared beside the program's buffers: the workspace of cuBLAS, and the room on the device
 # for blocks that wait for each other.
 _WORKSPACE, _ROOM = ByteRange(("blas", 0), 0, 1), ByteRange(("room", 0), 0, 1)
@@ -44,6 +60,8 @@ def singles(
             case LoopAction(trip, level, even, odd):
                 for t in range(trip):
                     yield from singles(odd if t % 2 else even, {**known, level: t})
+            case WhileAction():
+                yield Hosted(action, tuple(known.items()))
 
 
 def access(single: OneLaunch) -> Access:
@@ -61,6 +79,8 @@ def access(single: OneLaunch) -> Access:
             return Access((left, right), (out, _WORKSPACE))
         case Copy(source, target, nbytes):
             return Access((_bytes(source, nbytes),), (_bytes(target, nbytes),))
+        case Hosted():
+            raise AssertionError("a program with loops that the host ends is no graph")
 
 
 def places(launches: Sequence[OneLaunch]) -> tuple[Place, ...]:

@@ -40,12 +40,23 @@ from autofuse.plan.parameters import (
     FAST_DIVISION,
     ITEMS,
     KEEP,
+    LINES,
     PREPACK,
     STAGES,
     VECTOR,
     WALK,
 )
-from autofuse.plan.schedule import UNREAD, Copy, Ref, Repeat, Run, Step, kernel_runs, schedule
+from autofuse.plan.schedule import (
+    UNREAD,
+    Copy,
+    Ref,
+    Repeat,
+    Run,
+    Step,
+    While,
+    kernel_runs,
+    schedule,
+)
 from autofuse.plan.types import Candidate, LaunchConfig
 
 MATH_FLAGS = {
@@ -102,7 +113,22 @@ class LoopAction:
     odd: tuple[Action, ...]
 
 
-Action = KernelLaunch | Gemm | Copy | LoopAction
+@dataclass(frozen=True, slots=True)
+class WhileAction:
+    """As LoopAction, at most `trip` times and only as long as one of the `flags` bools at `go` is
+    true (see `plan.steps.While`): the host reads them. `counter` gets the iteration number."""
+
+    trip: int
+    level: int
+    counter: Ref
+    even: tuple[Action, ...]
+    odd: tuple[Action, ...]
+    go: tuple[Ref, Ref]
+    flags: int
+    ends: tuple[tuple[Copy, ...], tuple[Copy, ...]]
+
+
+Action = KernelLaunch | Gemm | Copy | LoopAction | WhileAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +178,7 @@ def launch_settings(run: Run) -> LaunchConfig:
     boundary in every iteration, and rows that are reread are computed again, not left in shared
     memory."""
     settings = dict(run.launch.settings)
-    for row in (PREPACK, WALK):  # what only C does
+    for row in (PREPACK, WALK, LINES):  # what only C does
         settings.pop(row.name, None)
     settings["tile"] = BLOCK_THREADS.of(run.launch) * ITEMS.of(run.launch)
     if KEEP.of(run.launch) == "reread":
@@ -296,6 +322,9 @@ class _Writer:
                     inner = {**counters, counter: Ref("trip", level=level, stride=4)}
                     turns = (tuple(self.actions(turn, inner)) for turn in (even, odd))
                     yield LoopAction(trip, level, *turns)
+                case While(trip, level, counter, even, odd, go, flags, ends):
+                    first, other = (tuple(self.actions(turn, counters)) for turn in (even, odd))
+                    yield WhileAction(trip, level, counter, first, other, go, flags, ends)
 
     def _run(self, run: Run, counters: Mapping[Ref, Ref]) -> KernelLaunch | Gemm:
         found = (counters.get(ref, ref) for ref in run.reads)

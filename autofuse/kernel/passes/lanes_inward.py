@@ -3,7 +3,8 @@
 Before: lane l {var s; serial t {s = f(s)}; out[l] = s}
 After:  lane l {s_l[l] = ..}; serial t {lane l {s_l[l] = f(s_l[l])}}; lane l {out[l] = s_l[l]}
 Names that live across the new lane loops become arrays with one element per lane; what does not
-depend on the lane is computed once, outside.
+depend on the lane is computed once, outside. A `while` then goes on as long as any lane does: it
+changes nothing in the others.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from autofuse.kernel.ir import (
     Assign,
+    Fold,
     Kernel,
     Let,
     Local,
@@ -27,11 +29,11 @@ from autofuse.kernel.ir import (
     walk,
 )
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Expr, Load, Sym
+from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 
 
 def lanes_inward(kernel: Kernel) -> Kernel:
-    """Rewrite every lane loop that contains a serial loop with a uniform extent."""
+    """Rewrite every lane loop that contains a `while`, or a serial loop with a uniform extent."""
     return replace(kernel, body=_block(kernel.body))
 
 
@@ -54,7 +56,7 @@ def _can_move(lane: Loop) -> bool:
     if not loops:
         return False
     varying = varying_names(lane)
-    uniform = all(not (_names(s.extent) & varying) for s in loops)
+    uniform = all(s.kind == "while" or not (_names(s.extent) & varying) for s in loops)
     return uniform and not lane.folds and lane.var.extent is not None
 
 
@@ -165,10 +167,23 @@ class _Mover:
             if isinstance(part, _Run):
                 done.append(self._lane(part))
             elif isinstance(part, tuple):
-                done.append(replace(part[0], body=tuple(self._emit(part[1]))))
+                done.extend(self._loop(part[0], self._emit(part[1])))
             else:
                 done.append(part)
         return done
+
+    def _loop(self, loop: Loop, body: list[Stmt]) -> list[Stmt]:
+        on = loop.extent
+        if loop.kind != "while" or not isinstance(on, Sym) or on.name not in self.crossing:
+            return [replace(loop, body=tuple(body))]
+        # OpenMP folds no bools.
+        some, none = Sym(f"{on.name}_some", DType.I32), Lit(0, DType.I32)
+        flag = Call("cast", (Load(f"{on.name}_l", self.lane.var, DType.BOOL),), DType.I32)
+        met = Assign(some, Call("max", (some, flag), DType.I32))
+        ask = replace(self.lane, body=(met,), folds=(Fold(some, "max"),))
+        again = Call("ne", (some, none), DType.BOOL)
+        inner = (*body, Assign(some, none), ask)
+        return [Var(some, none), ask, replace(loop, extent=again, body=inner)]
 
     def _lane(self, run: _Run) -> Loop:
         own = {s.sym.name for s in run.stmts if isinstance(s, Let)}

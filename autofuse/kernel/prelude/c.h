@@ -2,7 +2,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* Compilers without instructions that compute in doublings convert them one by one: there they are made
+/* Compilers without instructions that compute in halves convert them one by one: there they are made
  * wide and narrow again by arithmetic on whole numbers, which becomes vectors. */
 #if defined(__AVX512FP16__) || defined(__aarch64__)
 #define AF_NATIVE_F16
@@ -25,7 +25,26 @@ typedef uint16_t af_bf16;
 AF_VECTOR(float, 1) AF_VECTOR(float, 2) AF_VECTOR(float, 4) AF_VECTOR(float, 8) AF_VECTOR(float, 16)
 AF_VECTOR(double, 1) AF_VECTOR(double, 2) AF_VECTOR(double, 4) AF_VECTOR(double, 8)
 
-/* Two vectors laid out in turns: LOW of their first doublings, HIGH of their second ones. */
+/* Keeps a vector in its register: gcc would load it again for every multiply-add that uses it, and a
+ * core has fewer loads than multiply-adds. Vectors that are no register of this processor are left. */
+#if defined(__aarch64__)
+#define AF_REGISTER "+w"
+#else
+#define AF_REGISTER "+v"
+#endif
+#if defined(__AVX512F__)
+#define AF_REGISTER_BYTES 64
+#elif defined(__AVX__)
+#define AF_REGISTER_BYTES 32
+#elif defined(__SSE2__) || defined(__aarch64__)
+#define AF_REGISTER_BYTES 16
+#else
+#define AF_REGISTER_BYTES 0
+#endif
+#define AF_KEEP(v) \
+  if (sizeof(v) >= 16 && sizeof(v) <= AF_REGISTER_BYTES) __asm__("" : AF_REGISTER(v))
+
+/* Two vectors laid out in turns: LOW of their first halves, HIGH of their second ones. */
 #ifdef __clang__
 #define AF_TURNS(I, N, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
@@ -215,7 +234,7 @@ static inline void af_stream(void *to, const void *from, int64_t bytes)
 
 /* to[j * to_step + i] = from[i * from_step + j] for i < rows, j < columns, elements of N bytes, in
  * blocks of W rows and columns: the numbers of a block lie in the order of two indices of as many
- * bits; laying both doublings of all vectors out in turns moves every bit on by one, so in the end the
+ * bits; laying both halves of all vectors out in turns moves every bit on by one, so in the end the
  * indices have changed places. Blocks at the edges overlap, so that they are whole too. Those of a
  * line of `to` are written one after another, past the cache where `stream` says so. */
 #ifdef __clang__

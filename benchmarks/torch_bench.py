@@ -1,0 +1,144 @@
+"""Models of PyTorch compiled by us, by TorchInductor and not at all."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from pathlib import Path
+from statistics import mean, median, quantiles
+from typing import Any
+
+import torch
+
+from autofuse.backends.machine import cpu_model
+from autofuse.errors import AutofuseError
+from autofuse.interop.torch_explain import explain
+from benchmarks.torch_language import LANGUAGE
+from benchmarks.torch_vision import VISION
+
+WRONG = 1e-4
+_MODELS = [*LANGUAGE, *VISION]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Models by name (none: all); seconds of tuning a model, 0 for none; rounds of timing, in
+    which all take turns, 0 for none; a tuning database."""
+
+    models: Sequence[str]
+    budget: float
+    rounds: int
+    db: str | None = None
+
+
+def bench_torch(
+    options: Options, output: Path | None, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """A row for each model, and figures over all; raises AutofuseError for an unknown model."""
+    unknown = [name for name in options.models if name not in _MODELS]
+    if unknown:
+        raise AutofuseError(f"no model '{unknown[0]}' (models: {', '.join(_MODELS)})")
+    rows = []
+    for name in options.models or _MODELS:
+        rows.append(_row(name, options))
+        say(_line(rows[-1]))
+    found = {"device": cpu_model(), "torch": torch.__version__, "rows": rows, **_summary(rows)}
+    if output is not None:
+        output.write_text(json.dumps(found, indent=1) + "\n")
+    return found
+
+
+def _program(name: str) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
+    torch.manual_seed(0)
+    if name in LANGUAGE:
+        return LANGUAGE[name]()
+    return VISION[name](), (torch.rand(2, 3, 32, 32),), {}
+
+
+def _row(name: str, options: Options) -> dict[str, Any]:
+    torch._dynamo.reset()
+    model, args, kwargs = _program(name)
+    model.eval()
+    chosen: dict[str, Any] = {"db": options.db}
+    with torch.no_grad():
+        begun = time.perf_counter()
+        told = explain(model, *args, options=chosen, **kwargs)
+        first_s = time.perf_counter() - begun
+        torch._dynamo.reset()
+        mode = "max-autotune" if options.budget > 0 else None
+        if mode:
+            chosen["budget_s"] = options.budget
+        ours = torch.compile(model, backend="autofuse", mode=mode, options=chosen)
+        got = _results(ours(*args, **kwargs))
+        row = {
+            "model": name,
+            "graphs": len(told.graphs),
+            "nodes": sum(graph.nodes for graph in told.graphs),
+            "islands": sum(len(graph.islands) for graph in told.graphs),
+            "inside": sum(i.nodes for graph in told.graphs for i in graph.islands),
+            "left": [str(one) for graph in told.graphs for one in graph.left],
+            "first_s": first_s,
+            "error": _error(got, _results(model(*args, **kwargs))),
+        }
+        if options.rounds:
+            others = {"eager": model, "inductor": torch.compile(model)}
+            row["us"] = _times({"ours": ours, **others}, args, kwargs, options.rounds)
+    return row
+
+
+def _results(given: Any) -> list[torch.Tensor]:
+    from torch.utils._pytree import tree_leaves
+
+    items = given.to_tuple() if hasattr(given, "to_tuple") else given
+    leaves = tree_leaves(items)
+    return [t for t in leaves if isinstance(t, torch.Tensor) and t.is_floating_point()]
+
+
+def _error(got: Sequence[torch.Tensor], want: Sequence[torch.Tensor]) -> float:
+    """The largest difference of any result, in parts of its largest element."""
+    pairs = zip(got, want, strict=True)
+    return max(float((g - w).abs().max() / w.abs().max().clamp_min(1e-30)) for g, w in pairs)
+
+
+def _times(
+    functions: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any], rounds: int
+) -> dict[str, list[float]]:
+    """Microseconds of a call of each: first quartile, median, third quartile."""
+    counts = {}
+    for name, function in functions.items():
+        function(*args, **kwargs)
+        begun = time.perf_counter()
+        function(*args, **kwargs)
+        counts[name] = max(1, int(0.02 / max(time.perf_counter() - begun, 1e-6)))
+    samples: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(max(rounds, 2)):
+        for name, function in functions.items():
+            begun = time.perf_counter()
+            for _ in range(counts[name]):
+                function(*args, **kwargs)
+            samples[name].append(1e6 * (time.perf_counter() - begun) / counts[name])
+    return {name: quantiles(each, n=4) for name, each in samples.items()}
+
+
+def _line(row: dict[str, Any]) -> str:
+    text = f"{row['model']}: {row['inside']} of {row['nodes']} nodes in {row['islands']} islands"
+    text += f", error {row['error']:.1e}, first call {row['first_s']:.1f} s"
+    if "us" in row:
+        text += "".join(f", {name} {us[1]:.0f} us" for name, us in row["us"].items())
+    return text + (f"; left: {'; '.join(row['left'])}" if row["left"] else "")
+
+
+def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """How many are right and whole, and the geometric means of others' times over ours."""
+    found: dict[str, Any] = {
+        "right": sum(row["error"] <= WRONG for row in rows),
+        "whole": sum(row["islands"] == 1 and not row["left"] for row in rows),
+        "first_s": median(row["first_s"] for row in rows),
+    }
+    timed = [row["us"] for row in rows if "us" in row]
+    for name in ("eager", "inductor") if timed else ():
+        found[f"over_{name}"] = exp(mean(log(us[name][1] / us["ours"][1]) for us in timed))
+    return found
