@@ -84,11 +84,16 @@ def _column_blocks(facts: TileFacts, rows: int) -> tuple[Setting, ...]:
 
 def even_first(micros: tuple[Setting, ...], facts: TileFacts) -> tuple[Setting, ...]:
     """Register tiles as they come, but first those whose columns divide the columns of products
-    that go on from block to block: a narrower last panel waits for its own sums (measured: 4x24
-    takes 1.2 times as long as 6x16 where there are 64)."""
+    that go on from block to block, and of equal columns those with most rows: what is narrower or
+    lower waits for its own sums (measured: 4x24 takes 1.2 times as long as 6x16 where there are 64
+    columns)."""
 
-    def uneven(micro: Setting) -> bool:
-        columns = int(str(micro).split("x")[1]) * 4 // facts.itemsize
-        return any(width % columns for width in facts.folded)
+    widths = [str(micro).split("x")[1] for micro in micros]
 
-    return tuple(sorted(micros, key=uneven))
+    def rank(micro: Setting) -> tuple[bool, int, int]:
+        rows, columns = str(micro).split("x")
+        wide = int(columns) * 4 // facts.itemsize
+        uneven = any(width % wide for width in facts.folded)
+        return uneven, widths.index(columns), -int(rows)
+
+    return tuple(sorted(micros, key=rank))
