@@ -31,6 +31,7 @@ from autofuse.plan.parameters import (
     LOOP,
     LOOP_UNROLL,
     MERGE,
+    MICRO,
     ONEDNN,
     PAIRS,
     PREPACK,
@@ -46,7 +47,7 @@ from autofuse.plan.parameters import (
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces.cpu_lanes import lane_options
-from search_spaces.cpu_rows import PARAMETERS, one_pass_options
+from search_spaces.cpu_rows import PARAMETERS, even_first, one_pass_options
 from search_spaces.cpu_tiles import tile_options
 from search_spaces.cpu_walks import walk_options
 from search_spaces.launch import (
@@ -192,10 +193,11 @@ class CpuLaunchSpace:
         if made.get(BATCH_LANES.name):
             return lane_options(row.name, facts, self.vector_bits)
         if facts.one_pass and row.name in PARAMETERS:
-            found = one_pass_options(row.name, facts, made)
+            found = one_pass_options(row.name, facts, made, self.vector_bits)
             if found is not None:
                 return found
-        return tile_options(row.name, facts, made, machine)
+        found = tile_options(row.name, facts, made, machine)
+        return even_first(found, facts) if row is MICRO else found
 
 
 def _prepack(

@@ -15,7 +15,7 @@ from autofuse.ops.dtypes import DType
 from autofuse.plan.forms import Form
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.online import online_of
+from autofuse.plan.online import Online, online_of
 from autofuse.plan.parameters import (
     BATCH_LANES,
     COLUMN_BLOCK,
@@ -56,7 +56,8 @@ class TileFacts:
     (`plan/online.py`, 0: there are none), bytes that a block keeps for each row otherwise, bytes of
     a number, of its widest product how the left and the right operand lie in memory (None: they are
     computed), whether the results of a batch are neighbours, whether all factors of products
-    with parallel columns are bf16, and how many rows are neighbours along one axis."""
+    with parallel columns are bf16, how many rows are neighbours along one axis, and how many
+    columns products have of which folded ones are the terms."""
 
     batch: int
     rows: int
@@ -71,6 +72,12 @@ class TileFacts:
     batch_last: bool = False
     bf16: bool = False
     line: int = 1
+    folded: tuple[int, ...] = ()
+
+
+def _folded(tiles: Tiles, online: Online | None) -> tuple[int, ...]:
+    folds = {f.node for f in online.folds} if online is not None else set[int]()
+    return tuple(p.width for p in tiles.products if p.node in folds)
 
 
 def _factors(graph: Graph, tiles: Tiles) -> set[DType]:
@@ -103,6 +110,7 @@ def tile_facts(graph: Graph, group: FusionGroup, *, diagonal: bool = False) -> T
                 *_lying(graph, group, form, tiles),
                 bool(tiles.columns) and _factors(graph, tiles) == {DType.BF16},
                 line_of(form, tiles),
+                _folded(tiles, online),
             )
         )  # fmt: skip
     return max(found, key=lambda f: f.batch * f.rows * f.columns, default=None)

@@ -289,9 +289,9 @@ def test_short_rows_may_also_stay_whole() -> None:
     short = tile_facts(relative("attention"), whole(relative("attention")))
     assert short is not None and short.one_pass
     made = {"micro": "6x64", "threads": 1}
-    assert one_pass_options("row_block", short, made) == (64, 128)
-    assert one_pass_options("column_block", short, {"row_block": 64}) == (128, 64, 256, 0)
-    assert one_pass_options("pack", short, {"column_block": 0}) is None
+    assert one_pass_options("row_block", short, made, 512) == (64, 128)
+    assert one_pass_options("column_block", short, {"row_block": 64}, 512) == (128, 64, 256, 0)
+    assert one_pass_options("pack", short, {"column_block": 0}, 512) is None
     chosen = CpuLaunchSpace().default(relative("attention"), whole(relative("attention")))
     assert chosen["column_block"] == 128
 

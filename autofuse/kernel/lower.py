@@ -23,6 +23,7 @@ from autofuse.plan.overwriting import extract as extract
 from autofuse.plan.overwriting import is_overwritten, windows_only
 from autofuse.plan.packing import PackedOperand, packed_operands, reads_beside
 from autofuse.plan.parameters import HALO, LOOP_UNROLL, MERGE, STAGE, TILE, WALK
+from autofuse.plan.reshaped import before_reshapes
 from autofuse.plan.tiles import Tiles, tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
@@ -50,11 +51,12 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
         buffer = f"packed{len(packed)}"
         packed[each.product.node] = buffer, each
         params.append(Param(buffer, each.dtype, each.type.size, "in"))
-    targets: dict[Value, str] = {}
-    for value in group.outputs:
+    results = {v: f"out{i}" for i, v in enumerate(dict.fromkeys(group.outputs))}
+    for value, buffer in results.items():
         own = group.type_of(value)
-        targets[value] = f"out{len(targets)}"
-        params.append(Param(targets[value], own.dtype, own.size, "out"))
+        params.append(Param(buffer, own.dtype, own.size, "out"))
+    inside = frozenset(range(len(left.nodes))) - set(left.inputs)
+    targets = {before_reshapes(left, v, inside): b for v, b in results.items()} | results
     for value in windows:
         operand, kind = group[value.node].inputs[0], group.type_of(value)
         sources[operand] = memory(targets[value], kind.shape, kind.dtype)

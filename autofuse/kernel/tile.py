@@ -40,10 +40,11 @@ def emit_tiles(
     """One segment in the tile schedule: the grid over blocks, and the work of each. `targets` names
     the buffer of each output, `packed` that of operands that are packed beforehand. Raises
     LoweringError where a block would keep more than MOST_SCRATCH bytes."""
-    given = (graph, form, tiles, emitter, frame, targets, TileSettings.of(launch), packed)
+    chosen = TileSettings.of(launch)
+    given = (graph, form, tiles, emitter, frame, targets, chosen, packed)
     along = TileLanes(*given).fit(VECTOR_BITS.of(launch)) if BATCH_LANES.of(launch) else None
     online = online_under(graph, form, tiles, launch) if along is None else None
-    block = along or TileBlock(*given, turned=online is not None)
+    block = along or TileBlock(*given, turned=online is not None and not chosen.dot)
     before = len(emitter.body)
     with block.grid():
         if along is not None:

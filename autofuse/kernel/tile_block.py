@@ -217,8 +217,11 @@ class TileBlock:
             first += size * number
         self.e.close("serial", y, ix.idiv(count, self.line))
 
-    def panels(self, first: Expr, whole: int, block: int) -> Iterator[TileRun]:
-        return self._spans(first, whole, block, self.s.columns)
+    def panels(
+        self, first: Expr, whole: int, block: int, wide: int | None = None
+    ) -> Iterator[TileRun]:
+        """Panels of as many columns as a tile has, or of `wide`."""
+        return self._spans(first, whole, block, wide or self.s.columns)
 
     def reached(self, p: Contraction, offset: int) -> tuple[Expr, Expr]:
         """Of a product of which row r needs its columns up to r + `offset`: how many panels this

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from autofuse.graph.types import Value
 from autofuse.kernel.ir import Panel, TileProduct
+from autofuse.kernel.online_steps import OnlineStep, steps_of
 from autofuse.kernel.panels import factor, matrix_of, symbol, term_loops
 from autofuse.kernel.running import Running, lanes
 from autofuse.kernel.tile_block import TileBlock
@@ -27,22 +28,10 @@ from autofuse.plan.forms import Tags
 from autofuse.plan.masks import reach_of
 from autofuse.plan.online import Online, OnlineFold
 from autofuse.plan.packing import padded
-from autofuse.plan.tiles import Contraction
+from autofuse.plan.tiles import Contraction, even_parts
 
 # Columns of a block where nothing is said and whole rows are too long.
 COLUMNS = 128
-# Elementwise ops from which a value that is read again is kept.
-KEPT = 2
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A fold, or None where a value is only computed, and the buffer that the value is kept in
-    ("": it is not)."""
-
-    fold: OnlineFold | None
-    value: Value
-    kept: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +52,12 @@ class _OnePass:
     def __init__(self, b: TileBlock, online: Online) -> None:
         self.b, self.e, self.graph, self.online = b, b.e, b.graph, online
         self.width = online.sources[0].width
-        rows = b.s.rows
+        # Columns of a tile, and rows of a run, which are its lanes.
+        self.step = step = b.s.columns if b.s.dot else b.s.rows
         self.most = (
-            min(max((b.s.column_block or COLUMNS) // rows, 1), -(-self.width // rows)) * rows
+            min(max((b.s.column_block or COLUMNS) // step, 1), -(-self.width // step)) * step
         )
-        self.stride = padded(b.s.columns)
+        self.stride = b.s.rows if b.s.dot else padded(b.s.columns)
         self.products = {p.node: p for p in b.tiles.products}
         reach = reach_of(b.graph, b.form, b.tiles, online.sources[0])
         self.offset = reach.offset if reach is not None and len(online.sources) == 1 else None
@@ -75,8 +65,8 @@ class _OnePass:
     def emit(self) -> None:
         b, e = self.b, self.e
         self.running = Running(b, self.online, self.products)
-        lefts = {p.node: self._turned_left(p) for p in self.online.sources}
-        made, steps = self._planned()
+        lefts = {p.node: self._left(p) for p in self.online.sources}
+        made, steps = steps_of(b, self.online, self.most * self.stride)
         beside = self._beside()
         needed = self._needed()
         number = e.open("q", -(-self.width // self.most))
@@ -87,11 +77,12 @@ class _OnePass:
             count = e.let_index(Call("min", (count, left), DType.I64), "n", self.most + 1)
         at = _Columns(number, first, count)
         rights = {p.node: self._columns(p, at) for p in self.online.sources}
-        for run in b.panels(b.first_row, b.rows, b.height):
+        for run in self._runs():
+            some = self._reached_columns(run, at)
             for p in self.online.sources:
-                self._source(p, run, at, lefts[p.node], rights[p.node], made[Value(p.node)])
-            self._copy_beside(run, at, beside)
-            self._follow(run, at, {**made, **beside}, steps)
+                self._source(p, run, some, lefts[p.node], rights[p.node], made[Value(p.node)])
+            self._copy_beside(run, some, beside)
+            self._follow(run, some, {**made, **beside}, steps)
         e.close("serial", number, ix.idiv(ix.iadd(needed, ix.lit(self.most - 1)), self.most))
         done = KeptRows(products=dict(self.running.sums), totals=self.running.finish())
         done.due = {f.node: f.due for f in self.online.folds if f.node in self.products}
@@ -99,8 +90,20 @@ class _OnePass:
 
     # --- operands ---
 
+    def _runs(self) -> Iterator[TileRun]:
+        b = self.b
+        return b.row_tiles() if b.s.dot else b.panels(b.first_row, b.rows, b.height)
+
+    def _left(self, p: Contraction) -> Panel:
+        """The operand that has the rows: in panels of rows side by side, or row by row where
+        vectors run along terms."""
+        b = self.b
+        if not b.s.dot:
+            return Panel(self._turned_left(p), ix.lit(0), 1)
+        found = b.left_in_memory(p)
+        return found if found is not None and found.inner == 1 else b.packed_left(p)
+
     def _turned_left(self, p: Contraction) -> str:
-        """The operand that has the rows, in panels of rows side by side."""
         b, e = self.b, self.e
         made = e.local(b.dtype(p), p.terms * padded(b.height), "turned")
         for run in b.panels(b.first_row, b.rows, b.height):
@@ -132,13 +135,24 @@ class _OnePass:
 
     def _needed(self) -> Expr:
         """How many columns the rows of the block need: in whole tiles, or all."""
-        b, step = self.b, self.b.s.rows
+        b, step = self.b, self.step
         if self.offset is None:
             return ix.lit(self.width)
         last = ix.iclamp(ix.iadd(b.first_row, ix.lit(b.height + self.offset)), 1, self.width)
         tiles = ix.imul(ix.idiv(ix.iadd(last, ix.lit(step - 1)), step), step)
         found = ix.iclamp(tiles, 1, self.width)
         return self.e.let_index(found, "e", self.width + 1)
+
+    def _reached_columns(self, run: TileRun, at: _Columns) -> _Columns:
+        """Columns of a block that some row of a run needs, in whole tiles or all."""
+        b, step = self.b, self.step
+        if self.offset is None or run.count >= b.height:
+            return at
+        last = ix.iadd(b.first_row, ix.iadd(run.first, ix.lit(run.count + self.offset)))
+        inside = Call("max", (ix.isub(last, at.first), ix.lit(0)), DType.I64)
+        tiles = ix.imul(ix.idiv(ix.iadd(inside, ix.lit(step - 1)), step), step)
+        count = self.e.let_index(Call("min", (tiles, at.count), DType.I64), "n", self.most + 1)
+        return _Columns(at.number, at.first, count)
 
     def _columns(self, p: Contraction, at: _Columns) -> Panel:
         """The operand that has the columns, from the first of the block on: as it lies if the terms
@@ -150,7 +164,7 @@ class _OnePass:
         if found is not None and found.inner == 1:
             return replace(found, start=ix.iadd(found.start, ix.imul(at.first, found.outer)))
         made = b.e.local(b.dtype(p), self.most * p.terms, "side")
-        across = found is not None and found.outer == 1
+        across = found is not None and found.outer == 1 and not b.s.dot
         panel = Panel(made, ix.lit(0), *((1, self.most) if across else (p.terms, 1)))
         self._copy_columns(p, at, panel, across)
         return panel
@@ -177,7 +191,8 @@ class _OnePass:
         are rows, would find each in a line of its own."""
         found: dict[Value, str] = {}
         tags = self.b.tags[Value(self.online.sources[0].node)]
-        for value in sorted(self.online.block):
+        sources = {Value(p.node) for p in self.online.sources}
+        for value in sorted(self.online.block - sources):
             for v in self.graph[value.node].inputs:
                 if v not in self.online.block and v not in found and self._lies(v, tags):
                     dtype = self.graph.type_of(v).dtype.compute
@@ -212,11 +227,16 @@ class _OnePass:
     # --- one block of columns for a run of rows ---
 
     def _source(
-        self, p: Contraction, run: TileRun, at: _Columns, left: str, right: Panel, made: str
+        self, p: Contraction, run: TileRun, at: _Columns, left: Panel, right: Panel, made: str
     ) -> None:
         """A block of a product, turned."""
-        wide, dtype = self._lanes(run), self.b.dtype(p)
-        rows = Panel(left, ix.imul(run.first, p.terms), wide)
+        dtype = self.b.dtype(p)
+        if self.b.s.dot:
+            wide, start = run.count, ix.iadd(left.start, ix.imul(run.first, left.outer))
+            rows = Panel(left.buffer, start, 1, left.outer)
+        else:
+            wide = self._lanes(run)
+            rows = Panel(left.buffer, ix.imul(run.first, p.terms), wide)
         for tile in self._column_tiles(at):
             place = ix.iadd(right.start, ix.imul(tile.first, right.outer))
             target = Panel(made, ix.imul(tile.first, self.stride), self.stride)
@@ -229,7 +249,7 @@ class _OnePass:
 
     def _column_tiles(self, at: _Columns) -> Iterator[TileRun]:
         """Full tiles, and in the last block what is left."""
-        step, rest = self.b.s.rows, self.width % self.b.s.rows
+        step, rest = self.step, self.width % self.step
         number = self.e.open("s", self.most // step)
         yield TileRun(ix.imul(number, step), step)
         self.e.close("serial", number, ix.idiv(at.count, step))
@@ -239,7 +259,7 @@ class _OnePass:
                 yield TileRun(ix.isub(at.count, ix.lit(rest)), rest)
 
     def _follow(
-        self, run: TileRun, at: _Columns, made: Mapping[Value, str], steps: Iterable[_Step]
+        self, run: TileRun, at: _Columns, made: Mapping[Value, str], steps: Iterable[OnlineStep]
     ) -> None:
         """What is done with a block of columns before the next one."""
         where, compared = dict(made), set[Value]()
@@ -257,7 +277,9 @@ class _OnePass:
                 where = {v: name for v, name in where.items() if name != step.kept}
                 where[step.value] = step.kept
 
-    def _fold(self, step: _Step, run: TileRun, at: _Columns, where: Mapping[Value, str]) -> None:
+    def _fold(
+        self, step: OnlineStep, run: TileRun, at: _Columns, where: Mapping[Value, str]
+    ) -> None:
         """One loop over the block: lanes are rows, columns come one after another."""
         e, b, p = self.e, self.b, self.online.sources[0]
         lane = e.open("l", lanes(run.count))
@@ -286,7 +308,7 @@ class _OnePass:
     def _sink(self, fold: OnlineFold, run: TileRun, at: _Columns, left: str) -> None:
         """A product that has the columns as its terms goes on by one block of them."""
         b, p, own = self.b, self.products[fold.node], self.running.sums[fold.node]
-        for panel in b.panels(ix.lit(0), p.width, p.width):
+        for panel in self._panels(p):
             lying = None if b.s.pack or p.node in b.packed else b.lying_right(
                 p, panel.first, panel.count, self.most, at.number
             )  # fmt: skip
@@ -303,14 +325,20 @@ class _OnePass:
                     )
                 )  # fmt: skip
 
+    def _panels(self, p: Contraction) -> Iterator[TileRun]:
+        """Columns of a later product: in vectors as many as a tile along terms has sums of."""
+        b = self.b
+        wide = b.s.columns * b.s.vector_bits // (8 * b.dtype(p).itemsize) if b.s.dot else None
+        return b.panels(ix.lit(0), p.width, p.width, wide)
+
     def _row_tiles(self, run: TileRun) -> Iterator[TileRun]:
-        full, rest = divmod(run.count, self.b.s.rows)
-        if full:
-            number = self.e.open("s", full)
-            yield TileRun(ix.iadd(run.first, ix.imul(number, self.b.s.rows)), self.b.s.rows)
-            self.e.close("serial", number, ix.lit(full))
-        if rest:
-            yield TileRun(ix.iadd(run.first, ix.lit(run.count - rest)), rest)
+        """Tiles of almost equal height: one of few rows would wait for its own sums."""
+        first = run.first
+        for height, count in even_parts(run.count, self.b.s.rows):
+            number = self.e.open("s", count)
+            yield TileRun(ix.iadd(first, ix.imul(number, height)), height)
+            self.e.close("serial", number, ix.lit(count))
+            first = ix.iadd(first, ix.lit(height * count))
 
     def _terms(self, tile: TileRun, at: _Columns) -> Expr:
         """Columns of the block that some row of a tile needs."""
@@ -319,63 +347,3 @@ class _OnePass:
         last = ix.iadd(self.b.first_row, ix.iadd(tile.first, ix.lit(tile.count + self.offset)))
         inside = Call("max", (ix.isub(last, at.first), ix.lit(0)), DType.I64)
         return Call("min", (inside, at.count), DType.I64)
-
-    # --- which values are kept ---
-
-    def _planned(self) -> tuple[dict[Value, str], list[_Step]]:
-        """Buffers of the sources' blocks, and what is done with them: operands of products are
-        kept, and what is dear and read again. A value takes the place of one that nobody reads any
-        more."""
-        b, size = self.b, self.most * self.stride
-        made = {Value(p.node): self.e.local(b.dtype(p), size, "block") for p in self.online.sources}
-        where, steps = dict(made), list[_Step]()
-        order = self._with_operands()
-        for turn, (fold, value) in enumerate(order):
-            later = [v for _, v in order[turn + 1 :]]
-            wanted = self._reached(later, {*where, value})
-            kept = ""
-            if value in wanted and value not in where and self._is_worth(value, where):
-                free = [n for v, n in where.items() if v not in wanted]
-                dtype = b.graph.type_of(value).dtype.compute
-                fits = free and dtype is b.dtype(self.online.sources[0])
-                kept = free[0] if fits else self.e.local(dtype, size, "block")
-                where = {v: n for v, n in where.items() if n != kept}
-                where[value] = kept
-            steps.append(_Step(fold, value, kept))
-        return made, steps
-
-    def _with_operands(self) -> list[tuple[OnlineFold | None, Value]]:
-        """Folds in order; before a product what it multiplies, unless it was folded before."""
-        order: list[tuple[OnlineFold | None, Value]] = []
-        seen = {Value(p.node) for p in self.online.sources}
-        for fold in self.online.folds:
-            if fold.node in self.products and fold.operand not in seen:
-                order.append((None, fold.operand))
-            seen.add(fold.operand)
-            order.append((fold, fold.operand))
-        return order
-
-    def _reached(self, values: Iterable[Value], stops: set[Value]) -> set[Value]:
-        """Those of `stops` that some values are computed from."""
-        found, stack, seen = set[Value](), list(values), set[Value]()
-        while stack:
-            value = stack.pop()
-            if value in stops:
-                found.add(value)
-            elif value in self.online.block and value not in seen:
-                seen.add(value)
-                stack += self.graph[value.node].inputs
-        return found
-
-    def _is_worth(self, value: Value, where: Mapping[Value, str]) -> bool:
-        """Whether to keep a value: a product multiplies it, or it takes several ops."""
-        if any(f.operand == value for f in self.online.folds if f.node in self.products):
-            return True
-        count, stack, seen = 0, [value], set[Value]()
-        while stack:
-            at = stack.pop()
-            if at in self.online.block and at not in where and at not in seen:
-                seen.add(at)
-                count += 1
-                stack += self.graph[at.node].inputs
-        return count >= KEPT

@@ -16,6 +16,7 @@ from autofuse.plan.parameters import (
     ROW_BLOCK,
     STAGE,
     TERM_BLOCK,
+    VECTOR_BITS,
     WALK,
 )
 from autofuse.plan.types import LaunchConfig
@@ -26,8 +27,8 @@ class TileSettings:
     """What is chosen of a tile kernel: the register tile (columns of 4 bytes), the block of rows,
     columns and terms (0: all), whether right operands are packed where they need not be, whether
     rows are staged, whether vectors run along terms where both operands lie along them, whether
-    terms of bf16 are multiplied in pairs, whether patches are read where they lie, and whether
-    register tiles end where a line of rows does."""
+    terms of bf16 are multiplied in pairs, whether patches are read where they lie, whether register
+    tiles end where a line of rows does, and the bits of a vector."""
 
     rows: int
     columns: int
@@ -40,6 +41,7 @@ class TileSettings:
     pairs: bool
     walk: bool
     lines: bool
+    vector_bits: int
 
     @staticmethod
     def of(launch: LaunchConfig) -> TileSettings:
@@ -48,6 +50,7 @@ class TileSettings:
             int(rows), int(columns), ROW_BLOCK.of(launch), COLUMN_BLOCK.of(launch),
             TERM_BLOCK.of(launch), PACK.of(launch), STAGE.of(launch), DOT.of(launch),
             PAIRS.of(launch), WALK.of(launch), WALK.of(launch) and LINES.of(launch),
+            VECTOR_BITS.of(launch),
         )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from autofuse.plan.halo import kept_values
 from autofuse.plan.multiplicity import MOST_REPEATED, index_counts, may_repeat
 from autofuse.plan.online import online_of
 from autofuse.plan.products import product_of
+from autofuse.plan.reshaped import without_reshapes
 from autofuse.plan.tiles import row_scratch, tiles_of
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError, Refusal
 
@@ -115,6 +116,16 @@ def _is_product(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]
 @lru_cache(maxsize=4096)
 def _forms(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> GroupVerdict:
     """Remembered: a launch space and what estimates a kernel ask about the same groups."""
+    found = _shaped_forms(graph, nodes, outputs)
+    if not isinstance(found, Refusal):
+        return found
+    products = any(graph[n].spec.family is Family.CONTRACTION for n in nodes)
+    plain = without_reshapes(graph, nodes, outputs) if products else None
+    instead = _shaped_forms(graph, *plain) if plain is not None else found
+    return found if isinstance(instead, Refusal) else instead
+
+
+def _shaped_forms(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> GroupVerdict:
     whole = single_form(graph, nodes, outputs)
     refused = _refusal(graph, whole) if whole is not None else None
     segments = components(graph, nodes, outputs)
