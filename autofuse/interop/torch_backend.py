@@ -120,7 +120,9 @@ class TorchCompiler:
         made: Callable[..., Any] = joined(gm, found, calls, fixed).forward
         return made
 
-    def _plan(self, island: Island, piece: IslandGraph, calls: dict[Island, TensorCall]) -> IslandReport | str:
+    def _plan(
+        self, island: Island, piece: IslandGraph, calls: dict[Island, TensorCall]
+    ) -> IslandReport | str:
         """Adds the call of an island; a reason where there is none."""
         try:
             plan = plan_for(piece, self.options.db)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from autofuse.frontends.torch_types import torch_module
 from autofuse.interop.torch_backend import backend, reports
-from autofuse.interop.torch_report import ModelExplanation, GraphReport
+from autofuse.interop.torch_report import GraphReport, ModelExplanation
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -83,7 +83,10 @@ def _ordered(weights: Sequence[int | None]) -> Ints:
 
 
 def bordered(
-    graph: Graph, inputs: Sequence[TensorLayout], outputs: Sequence[TensorLayout], constants: frozenset[int]
+    graph: Graph,
+    inputs: Sequence[TensorLayout],
+    outputs: Sequence[TensorLayout],
+    constants: frozenset[int],
 ) -> Graph:
     """`graph` with its inputs and outputs as the arrays that layouts store; the inputs at
     `constants` (positions) are declared constant."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from autofuse.backends.library import LoadedLibrary
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
-from autofuse.interop.torch_call import TensorCall, Port, array_of, tensor_call
+from autofuse.interop.torch_call import Port, TensorCall, array_of, tensor_call
 from autofuse.interop.torch_layout import bordered
 from autofuse.ops.spec import Family
 from autofuse.runtime.compiled import CompiledPlan
