@@ -100,7 +100,7 @@ def test_axis_map_holds_for_every_pull(spec: OpSpec, sample: Sample) -> None:
 def test_every_row_has_small_samples() -> None:
     for spec in all_specs():
         # Inputs have nothing to sample, and loops need graphs.
-        assert spec.samples() or spec.name in ("input", "loop"), spec.name
+        assert spec.samples() or spec.name in ("input", "loop", "while"), spec.name
         for sample in spec.samples():
             assert all(np.prod(t.shape) < 5000 for t in sample.ins), spec.name
 
