@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from stencils import chain, padded
 
 from autofuse.backends import cpu
 from autofuse.backends.cuda import program as cuda
@@ -172,7 +173,7 @@ GRAPHS = {"item": pointwise(), "turned": turned(), "row": rows_folded(), "loop":
           "short": rows_folded(512, 4096), "gemm": product(), "fused": fused(),
           "summed": summed(), "weighted": product(constant=True), "dots": dots(),
           "ordered": ordered(), "halves": halves(), "batch_last": batch_last(),
-          "patches": patches()}  # fmt: skip
+          "patches": patches(), "stencils": chain(padded, (64, 64), 2)}  # fmt: skip
 SPACES: dict[str, LaunchSpace] = {
     "c": CpuLaunchSpace(pairs=True),
     "cuda": CudaLaunchSpace(DEFAULT_TARGET),
