@@ -130,18 +130,21 @@ class Integral:
 
 
 def solve_integer(
-    rows: Rows, costs: Floats, integers: int, left_s: float = math.inf
+    rows: Rows, costs: Floats, integers: int, left_s: float = math.inf, nodes: int | None = None
 ) -> Integral | None:
     """A best solution with the first `integers` columns 0 or 1, or the best found in `left_s`
-    seconds. None where there is no solution; raises OutOfTimeError where none was found in time.
-    """
+    seconds or so many `nodes` of the search tree, which take their time. None where there is no
+    solution; raises OutOfTimeError where none was found in time."""
     solver = _silent()
     solver.setOptionValue("mip_rel_gap", 0.0)
     solver.setOptionValue("mip_abs_gap", 1e-9)
+    if nodes is not None:
+        solver.setOptionValue("mip_max_nodes", nodes)
     solver.passModel(_model(rows, costs, np.ones(len(costs)), integers))
     _run(solver, left_s)
     status, info = solver.getModelStatus(), solver.getInfo()
-    late = status == highspy.HighsModelStatus.kTimeLimit
+    stopped = (highspy.HighsModelStatus.kTimeLimit, highspy.HighsModelStatus.kSolutionLimit)
+    late = status in stopped
     if late and info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
         raise OutOfTimeError("the 0/1 program was not solved in time")
     if not late and status != highspy.HighsModelStatus.kOptimal:

@@ -210,10 +210,11 @@ class CoverProgram:
 
     def solve(
         self, costs: Floats, allowed: Mask, forbidden: Sequence[Sequence[int]] = (),
-        left_s: LeftS = no_limit,
+        left_s: LeftS = no_limit, rough: bool = False,
     ) -> Solved | None:  # fmt: skip
         """A least plan of the `allowed` pieces that holds none of the plans `forbidden`, or where
-        time is up the best that was found, or one that no solver was asked for.
+        time is up the best that was found, or one that no solver was asked for. A `rough` one is
+        what a solver finds before it begins to search, of pieces of least reduced cost.
 
         None where there is none. A small program of the pieces with least reduced cost gives a
         first plan; what the relaxation then shows to be in no better one is left out of the second.
@@ -226,10 +227,10 @@ class CoverProgram:
             return Solved(relaxed.plan, cost, min(cost, relaxed.bound))
         best: Solved | None = None
         try:
-            best, near = self._first(costs, relaxed, allowed, forbidden, left_s)
+            best, near = self._first(costs, relaxed, allowed, forbidden, left_s, rough)
             limit = np.inf if best is None else best.cost * (1 - TOLERANCE)
             rest = allowed & (relaxed.bound + relaxed.reduced < limit)
-            if best is None or np.any(rest & ~near):
+            if best is None or (np.any(rest & ~near) and not rough):
                 better = self._integer(costs, rest, forbidden, left_s)
                 best = _better(best, better)
         except OutOfTimeError:
@@ -238,8 +239,9 @@ class CoverProgram:
         if best is None:
             return None
         # Nothing outside `rest` is better than the best, so nothing at all is.
-        bound = best.cost * (1 - TOLERANCE) if best.proved else min(relaxed.bound, best.cost)
-        return Solved(best.plan, best.cost, bound, best.proved)
+        is_least = best.proved and not rough
+        bound = best.cost * (1 - TOLERANCE) if is_least else min(relaxed.bound, best.cost)
+        return Solved(best.plan, best.cost, bound, is_least)
 
     def _cheap(
         self, costs: Floats, allowed: Mask, forbidden: Sequence[Sequence[int]]
@@ -254,7 +256,7 @@ class CoverProgram:
 
     def _first(
         self, costs: Floats, relaxed: Relaxed, allowed: Mask, forbidden: Sequence[Sequence[int]],
-        left_s: LeftS,
+        left_s: LeftS, rough: bool,
     ) -> tuple[Solved | None, Mask]:  # fmt: skip
         """A least plan of some allowed pieces of least reduced cost, of more until there is one."""
         rank = np.argsort(np.where(allowed, relaxed.reduced, np.inf), kind="stable")
@@ -263,14 +265,15 @@ class CoverProgram:
         while True:
             near = np.zeros(self.size, dtype=bool)
             near[rank[: min(count, total)]] = True
-            best = self._integer(costs, near, forbidden, left_s)
+            best = self._integer(costs, near, forbidden, left_s, 1 if rough else None)
             if best is not None or count >= total:
                 return best, near
             count *= 3
 
     def _integer(
-        self, costs: Floats, allowed: Mask, forbidden: Sequence[Sequence[int]], left_s: LeftS
-    ) -> Solved | None:
+        self, costs: Floats, allowed: Mask, forbidden: Sequence[Sequence[int]], left_s: LeftS,
+        nodes: int | None = None,
+    ) -> Solved | None:  # fmt: skip
         kept = np.concatenate([np.flatnonzero(allowed), np.arange(self.size, self._columns)])
         integers = int(allowed.sum())
         scale = (float(costs[allowed].mean()) if integers else 0.0) or 1.0
@@ -283,7 +286,7 @@ class CoverProgram:
             uses = [self._use_rows[i] for i in some.tolist()]
             rows = Rows.of(active + uses + bans, self._columns)
             rows = Rows(rows.matrix[:, kept], rows.lower)
-            answer = solve_integer(rows, scaled, integers, left_s())
+            answer = solve_integer(rows, scaled, integers, left_s(), nodes)
             if answer is None:
                 return None
             plan = self._order(kept[:integers][answer.x[:integers] > 0.5].tolist())

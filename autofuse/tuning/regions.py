@@ -57,17 +57,20 @@ def region_of(graph: Graph, window: Window, plan: FusionPlan) -> Region:
 
 
 def plan_by_bounds(
-    enumeration: Enumeration, windows: Sequence[Window], left_s: LeftS = no_limit
-) -> FusionPlan | None:
+    enumeration: Enumeration, windows: Sequence[Window], left_s: LeftS = no_limit,
+    rough: bool = False,
+) -> FusionPlan | None:  # fmt: skip
     """The least plan of each tile when every kernel costs its bound, as far as it can be found in
-    the seconds that are left; None if tiles have none."""
+    the seconds that are left, or a `rough` one, which is found soon; None if tiles have none."""
     tiles: list[tuple[FusionGroup, ...]] = []
     parts = [window for window in windows if window.kind == "tile"]
     for done, window in enumerate(parts):
         cover = cover_problem(enumeration, window)
         fair = Share(left_s, 1 / (len(parts) - done))
         try:
-            tiles.append(cover.groups(k_best(cover.problem, left_s=fair.left_s)[0].plan))
+            tiles.append(
+                cover.groups(k_best(cover.problem, left_s=fair.left_s, rough=rough)[0].plan)
+            )
         except AutofuseError:  # its candidates make no plan: another start has to do
             return None
     return plan_of_windows(enumeration.graph, tiles)

@@ -40,7 +40,10 @@ def expected_plan(
     found = enumerate_groups(graph, NARROW, include=given, calibration=peaks)
     costs = _costs(graph, found, space, peaks)
     guessed = replace(found, bounds_us=tuple(costs[group] for group in found.groups))
-    best = plan_by_bounds(guessed, windows(graph, WHOLE_NODES, supernodes=found.supernodes))
+    parts = windows(graph, WHOLE_NODES, supernodes=found.supernodes)
+    # Expectations are no better than a rough plan, and the least one of a few layers of a
+    # transformer takes a minute to find.
+    best = plan_by_bounds(guessed, parts, rough=True)
     if best is None or any(group not in costs for group in ruled.groups):
         return ruled
     before = sum(costs[group] for group in ruled.groups)
