@@ -93,7 +93,7 @@ def test_a_right_operand_whose_terms_are_neighbours_is_copied_element_by_element
 
 
 def test_sums_without_tiles_compute_what_they_read_for_every_term() -> None:
-    block = normal_form(zoo_graph("depthwise_block"))
+    block = normal_form(zoo_graph("depthwise_block"), False)
     small = next(n for n in products(block) if block[n].spec.terms(block.call(n)) == 9)
     (before,) = (v.node for v in block[small].inputs if v.node > small - 3)
     fused, alone = (before, small), (small,)

@@ -45,8 +45,8 @@ from autofuse.plan.parameters import (
     C_LAUNCH,
     LaunchSettingError,
     check_launch,
-    launch_parameters_page,
 )
+from autofuse.plan.parameters_page import launch_parameters_page
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig, candidate_from_json
 from autofuse.search import SEARCHERS
 from autofuse.search.conformance import check_searcher

@@ -52,7 +52,7 @@ MAY_IMPORT = {
     "runtime": TO_MEASURE,
     "tuning": TO_TUNING,
     "interop": TO_TUNING | {"frontends", "tuning"},
-    "autofuse": {"errors", "graph", "frontends", "tuning", "interop"},
+    "autofuse": {"errors", "graph", "frontends", "tuning", "interop", "torch"},
     "peers": TO_PEERS,
     "casestudy": TO_PEERS | {"peers"},
     "commands": TO_COMMANDS,

@@ -33,9 +33,9 @@ from autofuse.plan.parameters import (
     LaunchSettingError,
     LaunchTable,
     check_launch,
-    launch_parameters_page,
     stored_launch,
 )
+from autofuse.plan.parameters_page import launch_parameters_page
 from autofuse.plan.schedule import Run, kernel_runs, schedule
 from autofuse.plan.types import (
     Candidate,
