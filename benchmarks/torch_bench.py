@@ -68,10 +68,9 @@ def _row(name: str, options: Options) -> dict[str, Any]:
         told = explain(model, *args, options=chosen, **kwargs)
         first_s = time.perf_counter() - begun
         torch._dynamo.reset()
-        mode = "max-autotune" if options.budget > 0 else None
-        if mode:
-            chosen["budget_s"] = options.budget
-        ours = torch.compile(model, backend="autofuse", mode=mode, options=chosen)
+        if options.budget > 0:
+            chosen |= {"max_autotune": True, "budget_s": options.budget}
+        ours = torch.compile(model, backend="autofuse", options=chosen)
         got = _results(ours(*args, **kwargs))
         row = {
             "model": name,

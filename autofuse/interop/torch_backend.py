@@ -53,8 +53,8 @@ def backend(
     AutofuseError for others."""
     from torch._dynamo.backends.common import aot_autograd
 
-    tuned, chosen = options_of(mode, options)
-    compiler = TorchCompiler(tuned, chosen, tuple(inputs))
+    chosen = options_of(mode, options)
+    compiler = TorchCompiler(chosen, tuple(inputs))
     compiled: Callable[..., Any] = aot_autograd(
         fw_compiler=compiler.named("forward"),
         bw_compiler=compiler.named("backward"),
@@ -69,7 +69,6 @@ def backend(
 class TorchCompiler:
     """Compiles the graphs of one program; `given` are its inputs, parameters among them."""
 
-    tuned: bool
     options: TorchOptions
     given: tuple[Any, ...]
 
@@ -87,9 +86,14 @@ class TorchCompiler:
     ) -> Callable[..., Any]:
         import torch
         from torch._functorch.aot_autograd import make_boxed_func
+        from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-        is_sized = any(isinstance(given, torch.SymInt) for given in inputs)
-        function = Sized(self, gm, name) if is_sized else self.static(gm, name, fixed)
+        if any(isinstance(given, torch.SymInt) for given in inputs):
+            function: Callable[..., Any] = Sized(self, gm, name)
+        else:
+            # Constants, and what is timed, are no fake tensors.
+            with unset_fake_temporarily():
+                function = self.static(gm, name, fixed)
         # AOTAutograd's convention, in which a call lets go of its arguments.
         boxed: Callable[..., Any] = make_boxed_func(function)
         return boxed
@@ -105,7 +109,7 @@ class TorchCompiler:
                 left += [(str(node.target), piece) for node in island.nodes]
             else:
                 pieces[island] = piece
-        if self.tuned:
+        if self.options.max_autotune:
             tune_for(list(pieces.values()), self.options.budget_s, self.options.db)
         calls: dict[Island, TensorCall] = {}
         told: list[IslandReport] = []
@@ -129,7 +133,7 @@ class TorchCompiler:
             call = call_of(piece, plan)
         except AutofuseError as error:
             return f"no plan: {error}"
-        faster = torch_is_faster(piece, call) if self.tuned else None
+        faster = torch_is_faster(piece, call) if self.options.max_autotune else None
         if faster is not None:
             return f"torch's own code is {faster:.2f} times as fast"
         calls[island] = call
@@ -166,7 +170,10 @@ class Sized:
 
 def _piece(gm: GraphModule, island: Island, fixed: Mapping[str, Any]) -> IslandGraph | str:
     """The island as a graph; a reason where it is not worth a plan."""
-    graph = fx_graph(island.nodes, island.inputs, island.outputs, "island")
+    try:
+        graph = fx_graph(island.nodes, island.inputs, island.outputs, "island")
+    except AutofuseError as error:
+        return str(error)
     inputs = [port_of(node.meta["val"]) for node in island.inputs]
     outputs = [port_of(node.meta["val"]) for node in island.outputs]
     constants = {k: fixed[n.name] for k, n in enumerate(island.inputs) if n.name in fixed}
@@ -205,7 +212,7 @@ def _parameters(gm: GraphModule, given: Sequence[Any]) -> dict[str, Any]:
     if facts is None or len(placeholders) != len(given):
         return {}
     still = set(facts.static_input_indices) - set(facts.mutated_inp_runtime_indices)
-    return {placeholders[k]: given[k].detach() for k in still}
+    return {placeholders[k]: given[k] for k in still}
 
 
 def _refusal(node: Node) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from autofuse.errors import AutofuseError
@@ -14,19 +14,21 @@ MODES = ("default", MAX_AUTOTUNE)
 
 @dataclass(frozen=True, slots=True)
 class TorchOptions:
-    """Options by name: `budget_s`, seconds of tuning for one compiled graph in mode
-    "max-autotune"; `freeze`, whether parameters are constants, prepared once, where no gradients
-    are taken; `max_memory`, the most bytes that a forward graph keeps for its backward graph beside
-    its inputs; `db`, the tuning database."""
+    """Options by name: `max_autotune`, whether to tune, as the mode of that name says too (PyTorch
+    takes a mode or options); `budget_s`, the seconds of that for one compiled graph; `freeze`,
+    whether parameters are constants, prepared once, where no gradients are taken; `max_memory`, the
+    most bytes that a forward graph keeps for its backward graph beside its inputs; `db`, the tuning
+    database."""
 
+    max_autotune: bool = False
     budget_s: float = 60.0
     freeze: bool = False
     max_memory: int | None = None
     db: str | None = None
 
 
-def options_of(mode: str | None, options: Mapping[str, Any] | None) -> tuple[bool, TorchOptions]:
-    """Whether to tune, and the options; raises AutofuseError naming the valid ones."""
+def options_of(mode: str | None, options: Mapping[str, Any] | None) -> TorchOptions:
+    """The options that were asked for; raises AutofuseError naming the valid ones."""
     if mode is not None and mode not in MODES:
         raise AutofuseError(f"autofuse has no mode '{mode}' (its modes: {', '.join(MODES)})")
     given = dict(options or {})
@@ -43,6 +45,8 @@ def options_of(mode: str | None, options: Mapping[str, Any] | None) -> tuple[boo
     limit = chosen.max_memory
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise AutofuseError(f"max_memory is a number of bytes, not {limit!r}")
-    if not isinstance(chosen.freeze, bool):
-        raise AutofuseError(f"freeze is True or False, not {chosen.freeze!r}")
-    return mode == MAX_AUTOTUNE, chosen
+    for name in ("freeze", "max_autotune"):
+        value = getattr(chosen, name)
+        if not isinstance(value, bool):
+            raise AutofuseError(f"{name} is True or False, not {value!r}")
+    return replace(chosen, max_autotune=chosen.max_autotune or mode == MAX_AUTOTUNE)

@@ -11,6 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from autofuse.backends.library import LoadedLibrary
+from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
 from autofuse.interop.torch_call import Port, TensorCall, array_of, tensor_call
@@ -84,10 +85,7 @@ def tune_for(pieces: Sequence[IslandGraph], budget_s: float, db: str | None) -> 
     for piece in pieces:
         counts[piece.digest] = counts.get(piece.digest, 0) + 1
     distinct = {p.digest: p for p in pieces if best_plan(p.graph, device=DEVICE, db=db) is None}
-    weights = {
-        key: counts[key] * call_us(call_of(piece, plan_for(piece, db)), samples(piece))
-        for key, piece in distinct.items()
-    }
+    weights = {key: counts[key] * _weight_us(piece, db) for key, piece in distinct.items()}
     for number, (key, piece) in enumerate(distinct.items(), 1):
         left = end - time.perf_counter()
         share = left * weights[key] / sum(weights[k] for k in list(distinct)[number - 1 :])
@@ -95,9 +93,20 @@ def tune_for(pieces: Sequence[IslandGraph], budget_s: float, db: str | None) -> 
             LOG.warning("island %s is not tuned: %.1f s are left for it", key[:12], share)
             continue
         LOG.info("tuning island %d of %d for %.0f s", number, len(distinct), share)
-        tune(piece.graph, name=f"torch {key[:12]}", device=DEVICE, db=db, budget_s=share)
+        try:
+            tune(piece.graph, name=f"torch {key[:12]}", device=DEVICE, db=db, budget_s=share)
+        except AutofuseError as error:
+            LOG.warning("island %s is not tuned: %s", key[:12], error)
         with _planning:
             _plans.pop((key, db), None)
+
+
+def _weight_us(piece: IslandGraph, db: str | None) -> float:
+    """Microseconds of a call by the plan there is; 1 where there is none yet."""
+    try:
+        return call_us(call_of(piece, plan_for(piece, db)), samples(piece))
+    except AutofuseError:  # tuning looks for another
+        return 1.0
 
 
 def call_of(piece: IslandGraph, plan: CompiledPlan) -> TensorCall:

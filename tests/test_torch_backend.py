@@ -1,0 +1,123 @@
+"""What users ask of `torch.compile(backend="autofuse")`: options, tuning, explanations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")  # an extra of its own
+
+from torch import nn  # noqa: E402 - after torch
+
+from autofuse.errors import AutofuseError  # noqa: E402 - after torch
+from autofuse.interop import torch_plans  # noqa: E402 - after torch
+from autofuse.interop.torch_options import TorchOptions, options_of  # noqa: E402 - after torch
+from autofuse.torch import explain  # noqa: E402 - after torch
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+def model() -> Any:
+    return nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 3)).eval()
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "sentence"),
+    [
+        ("reduce-overhead", {}, "no mode 'reduce-overhead' .its modes: default, max-autotune"),
+        (
+            None,
+            {"budget": 3},
+            "no option 'budget' .its options: budget_s, db, freeze, max_autotune, max_memory",
+        ),
+        (None, {"budget_s": 0}, "budget_s must be positive, not 0"),
+        (None, {"budget_s": "long"}, "budget_s is a number of seconds, not 'long'"),
+        (None, {"max_memory": -1}, "max_memory is a number of bytes, not -1"),
+        (None, {"freeze": 1}, "freeze is True or False, not 1"),
+    ],
+)
+def test_wrong_options_are_one_sentence(mode: Any, options: Any, sentence: str) -> None:
+    with pytest.raises(AutofuseError, match=sentence):
+        options_of(mode, options)
+
+
+def test_options_have_defaults() -> None:
+    assert options_of(None, None) == TorchOptions()
+    assert options_of("max-autotune", None) == TorchOptions(max_autotune=True)
+    assert options_of(None, {"budget_s": 5}) == TorchOptions(budget_s=5)
+
+
+def test_frozen_parameters_are_constants() -> None:
+    made, x = model(), torch.rand(4, 6)
+    frozen = torch.compile(made, backend="autofuse", options={"freeze": True})
+    with torch.no_grad():
+        before = made(x)
+        torch.testing.assert_close(frozen(x), before)
+        made[0].weight.mul_(2)
+        torch.testing.assert_close(frozen(x), before)
+        torch._dynamo.reset()
+        torch.testing.assert_close(torch.compile(made, backend="autofuse")(x), made(x))
+
+
+def test_what_is_tuned_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tuned: list[float] = []
+    tune = torch_plans.tune
+
+    def counting(graph: Any, **more: Any) -> Any:
+        tuned.append(more["budget_s"])
+        return tune(graph, **more)
+
+    monkeypatch.setattr(torch_plans, "tune", counting)
+    monkeypatch.setattr(torch_plans, "torch_is_faster", lambda *_: None)
+    made, x = model(), torch.rand(4, 6)
+    options = {"max_autotune": True, "budget_s": 4, "db": str(tmp_path / "t.db")}
+    for _ in range(2):
+        torch._dynamo.reset()
+        compiled = torch.compile(made, backend="autofuse", options=options)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x), made(x))
+    assert len(tuned) == 1
+    assert 0 < tuned[0] <= 4
+
+
+def test_code_of_torch_that_is_faster_stays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch_plans, "tune", lambda *_, **__: None)
+    monkeypatch.setattr("autofuse.interop.torch_backend.torch_is_faster", lambda *_: 1.5)
+    made, x = model(), torch.rand(4, 6)
+    options = {"max_autotune": True, "db": str(tmp_path / "t.db")}
+    compiled = torch.compile(made, backend="autofuse", options=options)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), made(x))
+
+
+def test_a_model_is_explained() -> None:
+    def function(x: Any) -> Any:
+        y = torch.special.bessel_j1(torch.sin(x) * 2)
+        return torch.cos(y) * y
+
+    told = explain(function, torch.rand(8))
+    (graph,) = told.graphs
+    assert [island.ops for island in graph.islands] == [2, 2]
+    assert [(left.op, left.count) for left in graph.left] == [("aten.special_bessel_j1.default", 1)]
+    assert "left to torch: aten.special_bessel_j1.default" in str(told)
+    assert not told.breaks
+
+
+def test_gradients_and_breaks_are_explained() -> None:
+    def function(x: Any) -> Any:
+        y = torch.tanh(x) * 3
+        torch._dynamo.graph_break()
+        return torch.exp(y) + y
+
+    told = explain(function, torch.rand(8, requires_grad=True))
+    assert sorted(graph.name for graph in told.graphs) == ["backward"] * 2 + ["forward"] * 2
+    assert len(told.breaks) == 1
+    assert "graph break" in str(told)
