@@ -42,7 +42,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Ended]:
     """A graph file, the database it was tuned into, and what the tune printed as JSON."""
     folder = tmp_path_factory.mktemp("tuned")
     source, db = toy_file(folder), folder / "tuning.db"
-    arguments = ["tune", source, "--db", db, "--budget", 4, "--device", "cpu"]
+    arguments = ["tune", source, "--db", db, "--budget", 12, "--device", "cpu"]
     arguments += ["--format", "json"]
     done = subprocess.run(
         [sys.executable, "-m", "autofuse", *map(str, arguments)],
