@@ -43,7 +43,8 @@ def scattered(op: str, shapes: Shapes, **attrs: object) -> Graph:
 
 
 def one_kernel(
-    graph: Graph, launch: LaunchConfig = LaunchConfig()  # noqa: B008 - frozen
+    graph: Graph,
+    launch: LaunchConfig = LaunchConfig(),  # noqa: B008 - frozen
 ) -> autofuse.tuning.CompiledPlan:
     nodes = [n for n, node in enumerate(graph.nodes) if node.op not in ("input", "constant")]
     candidate = Candidate(FusionPlan((group_of(graph, nodes),)), (launch,), ((),))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from itertools import product
 
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.emit import Emitter, narrow, widen
+from autofuse.kernel.emit import Emitter, narrow
 from autofuse.kernel.ir import Fold
 from autofuse.kernel.merging import Merging
 from autofuse.kernel.staging import staged_values
@@ -17,7 +17,7 @@ from autofuse.kernel.windows_written import WindowWriter
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import reduced_axes
-from autofuse.ops.scalar import Expr, Lit, Load, Sym, call
+from autofuse.ops.scalar import Expr, Load, Sym, call
 from autofuse.ops.spec import Family, Index
 from autofuse.plan.forms import Form, Tags, join, local_shape
 from autofuse.plan.parameters import MERGE

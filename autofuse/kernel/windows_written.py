@@ -46,15 +46,12 @@ class WindowWriter:
             self._windows()
 
     def _places(self, window: Expr) -> tuple[Index, Expr]:
+        """Where a window begins, and whether it fits."""
         call = self.graph.call(self.value.node)
         indices = self.graph[self.value.node].inputs[1]
-        return first_places(
-            call,
-            tuple(
-                self.frame.pull(indices, (*self.batch, window, ix.lit(v)))
-                for v in range(len(call["axes"]))
-            ),
-        )
+        axes = range(len(call["axes"]))
+        at = (self.frame.pull(indices, (*self.batch, window, ix.lit(v))) for v in axes)
+        return first_places(call, tuple(at))
 
     def _windows(self) -> None:
         call = self.graph.call(self.value.node)
@@ -80,16 +77,19 @@ class WindowWriter:
         out, count = call.out, windows(call)
         size = min(POINTS, count)
         block = self.e.open("c", -(-count // size))
-        left = ix.isub(ix.lit(count), ix.imul(block, size))
-        extent = ix.lit(size) if count % size == 0 else Call("min", (ix.lit(size), left), left.dtype)
+        start = ix.imul(block, size)
+        extent: Expr = ix.lit(size)
+        if count % size:
+            extent = Call("min", (extent, ix.isub(ix.lit(count), start)), DType.I64)
         kind = DType.I32 if out.size < 1 << 31 else DType.I64
         places, elements = self.e.local(kind, size), self.e.local(out.dtype.compute, size)
         lane = self.e.open("l", size)
-        window = self.e.let_index(ix.iadd(ix.imul(block, size), lane), "w", count)
+        window = self.e.let_index(ix.iadd(start, lane), "w", count)
         first, fits = self._places(window)
         place = self.e.let(ix.linearize((*self.batch, *first), out.shape))
         drops = call["drop"] and not isinstance(fits, Lit)
-        self.e.store(places, lane, narrow(ix.iselect(fits, place, NOWHERE) if drops else place, kind))
+        kept = ix.iselect(fits, place, NOWHERE) if drops else place
+        self.e.store(places, lane, narrow(kept, kind))
         self.e.store(elements, lane, self._element(window, (ix.lit(0),) * len(first)))
         self.e.close("lane", lane, extent)
         point = self.e.open("k", size)
