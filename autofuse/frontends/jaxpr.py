@@ -10,8 +10,9 @@ from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jax_interp import Walker
 from autofuse.frontends.jax_random import unwrap, wrap
 from autofuse.frontends.jax_types import (
+    ComplexArray,
     Item,
-    KeyArray,
+    PairArray,
     as_graph,
     dtype_of,
     is_key,
@@ -82,7 +83,9 @@ def _input(w: GraphWriter, name: str, aval: Any, leaf: Any, constant: bool) -> I
 
 
 def _output(w: GraphWriter, item: Item) -> Value:
-    return unwrap(w, item) if isinstance(item, KeyArray) else item
+    if isinstance(item, ComplexArray):
+        raise FrontendError("a result is complex: return its real and imaginary parts")
+    return unwrap(w, item) if isinstance(item, PairArray) else item
 
 
 def _input_names(fn: Callable[..., Any], paths: Sequence[Any]) -> list[str]:
