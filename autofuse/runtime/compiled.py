@@ -51,5 +51,6 @@ def compiled_plan(
 
 
 def signature_of(graph: Graph) -> Signature:
-    """The inputs of a graph."""
-    return Signature(input_keys(graph), graph.input_types, constant_inputs(graph))
+    """The inputs and outputs of a graph."""
+    fixed = constant_inputs(graph)
+    return Signature(input_keys(graph), graph.input_types, fixed, graph.output_types)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from autofuse.backends.base import ArrayType, Runnable
 from autofuse.errors import AutofuseError
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """The inputs of a plan: their keys, types, and the positions of those that are constants."""
+class Signature(NamedTuple):
+    """The inputs of a plan: their keys, types, and the positions of those that are constants; and
+    the types of its outputs."""
 
     names: tuple[str, ...]
     types: tuple[ArrayType, ...]
     fixed: tuple[int, ...]
+    outputs: tuple[ArrayType, ...]
 
     @property
     def free(self) -> tuple[str, ...]:

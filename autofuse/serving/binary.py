@@ -9,13 +9,13 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from autofuse.backends.base import INTERFACE, ArrayType, Artifact
+from autofuse.backends.base import INTERFACE, Artifact, DnnlCalls
+from autofuse.runtime.loaded import Signature
 from autofuse.serving.container import BundleError, Container
 from autofuse.serving.entries import StoredBinary, StoredType, Variant
 
@@ -25,8 +25,7 @@ _files: dict[bytes, int] = {}
 _lock = threading.Lock()
 
 
-@dataclass(frozen=True, slots=True)
-class StoredLiteral:
+class StoredLiteral(NamedTuple):
     """A constant of a program, as bytes of `type`."""
 
     type: StoredType
@@ -51,13 +50,12 @@ def why_not(bundle: Container, variant: Variant) -> str:
 def artifact_of(
     bundle: Container,
     binary: StoredBinary,
-    inputs: Sequence[ArrayType],
-    outputs: Sequence[ArrayType],
+    signature: Signature,
 ) -> Artifact:
     """What is loaded. Raises BundleError for a content that is missing or damaged, and where the
     system gives no memory for it."""
     literals = (StoredLiteral(t, _content(bundle, digest)) for t, digest in binary.literals)
-    calls = ()
+    calls: DnnlCalls = ()
     if binary.calls:
         from autofuse.serving.dnnl import calls_of  # takes graphs and kernels
 
@@ -65,8 +63,8 @@ def artifact_of(
     return Artifact(
         _in_memory(bundle, binary.library),
         binary.entry,
-        tuple(inputs),
-        tuple(outputs),
+        signature.types,
+        signature.outputs,
         tuple(literals),
         binary.workspace,
         calls,

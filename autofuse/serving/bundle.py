@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from autofuse.backends.machine import host_facts
-from autofuse.runtime.loaded import LoadedPlan, Signature
+from autofuse.runtime.loaded import LoadedPlan
 from autofuse.serving.binary import artifact_of, why_not
 from autofuse.serving.container import BundleError, Container, key_of, read_key
 from autofuse.serving.entries import Entry, Variant, entry_of
@@ -20,8 +19,7 @@ ABOUT = key_of("about", "bundle")
 HOST = "cpu"
 
 
-@dataclass(frozen=True, slots=True)
-class HostFacts:
+class HostFacts(NamedTuple):
     """What a plan is looked up for: the kind of device, what must match, and what may be stale."""
 
     device: str
@@ -128,11 +126,10 @@ class Bundle:
         lacking = why_not(self.container, variant)
         if variant.binary is None or entry.signature is None or lacking:
             raise BundleError(f"the plan of '{name}' cannot be loaded by its name: {lacking}")
-        own = entry.signature
-        artifact = artifact_of(self.container, variant.binary, own.inputs, own.outputs)
-        signature = Signature(own.names, own.inputs, own.fixed)
+        artifact = artifact_of(self.container, variant.binary, entry.signature)
+        notes = remarks(variant, here)
         return LoadedPlan(
-            load(artifact), signature, HOST, origin_of(variant), remarks(variant, here), constants
+            load(artifact), entry.signature, HOST, origin_of(variant), notes, constants
         )
 
 

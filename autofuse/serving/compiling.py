@@ -17,7 +17,7 @@ from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
 from autofuse.plan.types import Candidate, PlanError, candidate_from_json
-from autofuse.runtime.compiled import CompiledPlan
+from autofuse.runtime.compiled import CompiledPlan, signature_of
 from autofuse.serving.binary import artifact_of, why_not
 from autofuse.serving.bundle import (
     HOST,
@@ -144,7 +144,7 @@ def _ready(
 ) -> CompiledPlan:  # fmt: skip
     """By the binary of the bundle."""
     assert variant.binary is not None
-    artifact = artifact_of(bundle.container, variant.binary, form.input_types, form.output_types)
+    artifact = artifact_of(bundle.container, variant.binary, signature_of(form))
     return CompiledPlan(
         form, candidate, load_library(artifact, mode), artifact, here.device, origin_of(variant),
         remarks(variant, here), constants,

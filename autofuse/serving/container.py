@@ -20,9 +20,9 @@ import hmac
 import os
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 from autofuse.errors import AutofuseError
 
@@ -43,8 +43,7 @@ class BundleError(AutofuseError):
     """A bundle that cannot be read, is damaged, or is not who it should be."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """Where the content of a key lies, and its SHA-256."""
 
     key: bytes

@@ -1,7 +1,8 @@
 """What a bundle says of one workload: plain data, read without graphs and ops.
 
 An entry has a variant for each device that the workload was tuned on. A binary belongs to the
-device's `must` pairs, which hold its instruction set: nothing else may run it.
+device's `must` pairs, which hold its instruction set: nothing else may run it. These are named
+tuples: a dataclass takes a process that only serves several times as long to make.
 """
 
 from __future__ import annotations
@@ -9,19 +10,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from autofuse.backends.base import ArrayType
 from autofuse.plan.bound import NOTHING_BOUND, Binding
+from autofuse.runtime.loaded import Signature
 
-Pairs = tuple[tuple[str, str], ...]
+FactPairs = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredElement:
+class StoredElement(NamedTuple):
     """An element type by its name in NumPy, or in ml_dtypes."""
 
     name: str
@@ -36,15 +36,14 @@ class StoredElement:
         return np.dtype(self.name)
 
 
-@dataclass(frozen=True)
-class StoredType:
+class StoredType(NamedTuple):
     """Shape and element type of an array; `text` is how a `TensorType` would be printed."""
 
     shape: tuple[int, ...]
     dtype: StoredElement
     text: str = ""
 
-    @cached_property
+    @property
     def nbytes(self) -> int:
         return math.prod(self.shape) * self.dtype.numpy.itemsize
 
@@ -52,18 +51,7 @@ class StoredType:
         return self.text
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSignature:
-    """The arrays of a workload: inputs by key, which of them are constants, outputs."""
-
-    names: tuple[str, ...]
-    inputs: tuple[StoredType, ...]
-    fixed: tuple[int, ...]
-    outputs: tuple[StoredType, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredBinary:
+class StoredBinary(NamedTuple):
     """A library ready to run, by the SHA-256 of its bytes; `interface` is how it is called (see
     `INTERFACE`). `pool` is that of its thread pool, `literals` those of its constants, `calls`
     are of oneDNN, as plain data."""
@@ -79,15 +67,14 @@ class StoredBinary:
     calls: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(NamedTuple):
     """The best plan of a workload on one device: the text of its candidate, who proposed it, and
     how it was timed (`timing` in microseconds), by which version of autofuse. `code` is the digest
     of the code that was timed; `texts` are its sources, by name and SHA-256."""
 
     device: str
-    must: Pairs
-    stale: Pairs
+    must: FactPairs
+    stale: FactPairs
     candidate: str
     plan_digest: str
     origin: str
@@ -100,13 +87,12 @@ class Variant:
     texts: tuple[tuple[str, bytes], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A workload by its digest, and the best plan of each device, as a bundle keeps them."""
 
     workload: str
     name: str
-    signature: StoredSignature | None
+    signature: Signature | None
     variants: tuple[Variant, ...]
 
 
@@ -141,25 +127,25 @@ def _type(data: Any) -> StoredType:
     return StoredType(tuple(shape), StoredElement(numpy), text)
 
 
-def _type_data(one: StoredType) -> list[Any]:
-    return [one.shape, one.dtype.name, one.text]
+def _type_data(one: ArrayType) -> list[Any]:
+    return [one.shape, str(one.dtype.numpy), str(one)]
 
 
-def _signature(data: Any) -> StoredSignature:
-    inputs, outputs = (tuple(_type(t) for t in data[key]) for key in ("inputs", "outputs"))
-    return StoredSignature(tuple(data["names"]), inputs, tuple(data["fixed"]), outputs)
+def _signature(data: Any) -> Signature:
+    types, outputs = (tuple(_type(t) for t in data[key]) for key in ("inputs", "outputs"))
+    return Signature(tuple(data["names"]), types, tuple(data["fixed"]), outputs)
 
 
-def _signature_data(one: StoredSignature) -> dict[str, Any]:
+def _signature_data(one: Signature) -> dict[str, Any]:
     return {
         "names": one.names,
-        "inputs": [_type_data(t) for t in one.inputs],
+        "inputs": [_type_data(t) for t in one.types],
         "fixed": one.fixed,
         "outputs": [_type_data(t) for t in one.outputs],
     }
 
 
-def _pairs(data: Mapping[str, str]) -> Pairs:
+def _pairs(data: Mapping[str, str]) -> FactPairs:
     return tuple(sorted(data.items()))
 
 
@@ -183,9 +169,7 @@ def _variant(data: Any) -> Variant:
 
 
 def _variant_data(one: Variant) -> dict[str, Any]:
-    names = Variant.__dataclass_fields__
-    data = {name: getattr(one, name) for name in names}
-    return data | {
+    return one._asdict() | {
         "must": dict(one.must),
         "stale": dict(one.stale),
         "timing": dict(one.timing),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
-from typing import Any
 
 from autofuse.backends.base import INTERFACE, ArrayLiteral, Artifact
 from autofuse.backends.pool import pool_library
@@ -14,7 +13,6 @@ from autofuse.backends.registry import CPU_BACKEND
 from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
-from autofuse.ops.types import TensorType
 from autofuse.plan.types import candidate_from_json
 from autofuse.records import BestPlan, Environment
 from autofuse.runtime.compiled import signature_of
@@ -25,7 +23,6 @@ from autofuse.serving.entries import (
     Entry,
     StoredBinary,
     StoredElement,
-    StoredSignature,
     StoredType,
     Variant,
     entry_bytes,
@@ -93,7 +90,7 @@ def make_bundle(
         variants = [_variant(plan, env, contents) for env, plan in found]
         if binaries or texts:
             variants = [_with_code(v, name, form, contents, binaries, texts) for v in variants]
-        entry = Entry(digest(form), name, stored_signature(form), tuple(variants))
+        entry = Entry(digest(form), name, signature_of(form), tuple(variants))
         contents.add(entry, [digest(graph)])
 
 
@@ -138,7 +135,7 @@ def _with_code(
     binary = None
     if binaries:
         binary = stored_binary(backend.build(program).artifact, contents)
-    return replace(variant, binary=binary, texts=tuple(sources))
+    return variant._replace(binary=binary, texts=tuple(sources))
 
 
 def stored_binary(artifact: Artifact, contents: Contents) -> StoredBinary:
@@ -158,19 +155,5 @@ def stored_binary(artifact: Artifact, contents: Contents) -> StoredBinary:
 
 def _literal(one: ArrayLiteral, contents: Contents) -> tuple[StoredType, bytes]:
     array = one.array()
-    return _stored(array.shape, array.dtype, ""), contents.keep(array.tobytes())
-
-
-def _stored(shape: Sequence[int], dtype: Any, text: str) -> StoredType:
-    return StoredType(tuple(shape), StoredElement(str(dtype)), text)
-
-
-def _type(one: TensorType) -> StoredType:
-    return _stored(one.shape, one.dtype.numpy, str(one))
-
-
-def stored_signature(graph: Graph) -> StoredSignature:
-    """The arrays of a graph."""
-    own = signature_of(graph)
-    inputs = tuple(map(_type, graph.input_types))
-    return StoredSignature(own.names, inputs, own.fixed, tuple(map(_type, graph.output_types)))
+    type_ = StoredType(tuple(array.shape), StoredElement(str(array.dtype)))
+    return type_, contents.keep(array.tobytes())

@@ -92,7 +92,7 @@ def borrow(
         (one for one in lent if one.device == kind.backend.name),
         key=lambda one: (distance(here, dict(one.must)), one.candidate.digest),
     )
-    notes = []
+    notes: list[str] = []
     for one in near[:_TRIED]:
         wrong = _wrong(graph, kind, one.candidate)
         if not wrong:
