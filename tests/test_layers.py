@@ -26,7 +26,7 @@ TO_TUNING = TO_MEASURE | {
     "tuning_db",
 }  # fmt: skip
 TO_PEERS = TO_TUNING | {"frontends", "zoo", "tuning"}
-TO_COMMANDS = TO_PEERS | {"serving", "report", "sources", "peers", "casestudy", "autofuse"}
+TO_COMMANDS = TO_PEERS | {"serving", "fleet", "report", "sources", "peers", "casestudy", "autofuse"}
 MAY_IMPORT = {
     "errors": set(),
     "records": {"errors"},
@@ -52,6 +52,7 @@ MAY_IMPORT = {
     "runtime": TO_MEASURE,
     "tuning": TO_TUNING,
     "serving": TO_TUNING | {"tuning"},
+    "fleet": BASE | {"graph", "tuning"},
     "interop": TO_TUNING | {"frontends", "tuning"},
     "autofuse": {"errors", "graph", "frontends", "tuning", "serving", "interop", "torch"},
     "peers": TO_PEERS,
