@@ -204,6 +204,8 @@ def test_the_command_line_refuses_in_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "list"
+    refused(call(capsys, "fleet", "tune", file), "no such file")
+    file.write_bytes(b"\xff\xfe")
     refused(call(capsys, "fleet", "tune", file), "neither a folder nor a list")
     file.write_text("zoo:softmax:small often\n")
     refused(call(capsys, "fleet", "tune", file, "--device", "cpu"), "does not say how often")

@@ -41,15 +41,15 @@ app = typer.Typer(
 ENGINES = ("local", "ray")
 
 
-@app.command("tune", epilog=example("autofuse fleet tune graphs.txt --budget 600"))
+@app.command("tune", epilog=example("autofuse fleet tune zoo:softmax:small --budget 60"))
 @reported
 def tune(
     what: Annotated[
         Path,
         typer.Argument(
             metavar="FOLDER_OR_LIST",
-            help="A folder of graph files, or a text file with a SOURCE a line, each with how "
-            "often it runs after a blank, if not once.",
+            help="A folder of graph files, a text file with a SOURCE a line, each with how "
+            "often it runs after a blank, if not once, or a SOURCE.",
         ),
     ],
     engine: Annotated[str, typer.Option(metavar="NAME", help="local or ray.")] = "local",
@@ -120,9 +120,12 @@ def _sources(what: Path) -> Iterator[tuple[str, float]]:
         known = {suffix for suffix in SOURCES if suffix.startswith(".") and suffix[-1] != ":"}
         yield from ((str(p), 1.0) for p in sorted(what.iterdir()) if p.suffix in known)
         return
+    if not what.exists() or what.suffix in SOURCES:
+        yield str(what), 1.0
+        return
     try:
         lines = what.read_text(encoding="utf-8").splitlines()
-    except (FileNotFoundError, UnicodeDecodeError):
+    except UnicodeDecodeError:
         raise AutofuseError(f"{what} is neither a folder nor a list of sources") from None
     for line in lines:
         source, *rest = line.partition("#")[0].split()[:2] or ("",)
@@ -154,10 +157,10 @@ def _lines(found: FleetResult) -> Iterator[str]:
     rows = [
         [one.name, duration(one.first_us), duration(one.best_us), f"{one.weight:g}",
          str(one.slices), seconds(one.spent_s), "-" if one.gap is None else f"{one.gap:.1%}",
-         one.error]
+         one.error or ("" if one.slices else "the budget had no time for it")]
         for one in found.shares
     ]  # fmt: skip
-    head = ["graph", ">first", ">best", ">weight", ">slices", ">spent", ">gap", "failed"]
+    head = ["graph", ">first", ">best", ">weight", ">slices", ">spent", ">gap", ""]
     yield from table(head, rows)
     data = _data(found)
     yield f"{seconds(found.seconds)} on {plural(found.units, 'unit')}, {data['busy']:.0%} busy"

@@ -12,7 +12,6 @@ from autofuse.fleet.shares import LEAST_S, GraphShare, next_share
 from autofuse.graph.types import Graph
 
 _WAIT_S = 1.0
-Say = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class FleetResult:
 def fleet_tune(
     graphs: Mapping[str, Graph], engine: Engine, *, budget_s: float, device: str = "cpu",
     db: str | None = None, weights: Mapping[str, float] | None = None, seed: int = 0,
-    say: Say = lambda text: None, stop: Callable[[], bool] = lambda: False,
+    say: Callable[[str], object] = lambda text: None, stop: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
 ) -> FleetResult:  # fmt: skip
     """Tune `graphs`, by name, for `budget_s` seconds on all units of `engine` together.
