@@ -15,7 +15,7 @@ from autofuse.errors import AutofuseError
 from autofuse.fleet.engine import Engine, EngineError, SliceResult
 from autofuse.fleet.local import LocalEngine
 from autofuse.fleet.on_ray import RayEngine
-from autofuse.fleet.run import fleet_tune
+from autofuse.fleet.run import LATEST_S, fleet_tune
 from autofuse.fleet.shares import FIRST_GAIN, FIRST_S, MOST_FAILURES, GraphShare, next_share
 
 
@@ -175,6 +175,21 @@ def test_nothing_is_begun_that_would_not_end_in_time() -> None:
     assert len(engine.given) == 2 and engine.now == 30.0
     with pytest.raises(AutofuseError, match="no graph"):
         fleet_tune({}, engine, budget_s=1.0)
+
+
+class SilentEngine(SimulatedEngine):
+    """Whose units never answer."""
+
+    def wait(self, timeout_s: float) -> dict[str, SliceResult]:
+        self.now += 10.0
+        return {}
+
+
+def test_a_unit_that_never_answers_ends_no_job_late() -> None:
+    engine = SilentEngine(1, {"a": falling(1, 1, 1)})
+    found = fleet_tune({"a": graph()}, engine, budget_s=60.0, clock=engine.clock)
+    assert found.seconds <= 60.0 + LATEST_S + 10.0
+    assert found.shares[0].error == "its unit gave no answer"
 
 
 # --- the command line -----------------------------------------------------------------------------

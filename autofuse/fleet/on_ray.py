@@ -1,14 +1,15 @@
 """The engine of many machines: a Ray actor for each device unit.
 
-An actor holds its unit for its lifetime, which is what keeps measurements apart; Ray starts it
-again elsewhere when its node is lost, and never does a slice again by itself (an answer that is
-lost may be of a slice that was done). Ray is imported where it is used: extra `fleet`.
+An actor holds its unit for its lifetime, which is what keeps measurements apart. One that is lost
+is made anew, here or on another node, and waits there for a unit. Ray neither starts it again, as
+calls would fail until it has, nor does a slice again: an answer that is lost may be of one that was
+done. Ray is imported where it is used: extra `fleet`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -54,6 +55,8 @@ class RayEngine:
         except ImportError:
             raise EngineError(MISSING) from None
         self._ray: Any = ray
+        self._actors: dict[str, Any] = {}
+        self._running: dict[str, tuple[Any, TuneSlice, float]] = {}
         self._owned = not ray.is_initialized()
         try:
             if self._owned:
@@ -67,9 +70,9 @@ class RayEngine:
             self.close()
             raise EngineError(f"the Ray cluster has no node with resource {resource}")
         needs = {"num_gpus": 1} if device == GPU else {"resources": {UNIT: 1}}
-        actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0, **needs)(_BenchUnit)
-        self._actors = {f"{resource}{k}": actor.remote(work) for k in range(count)}
-        self._running: dict[str, tuple[Any, TuneSlice, float]] = {}
+        actor = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0, **needs)(_BenchUnit)
+        self._made: Callable[[], Any] = lambda: actor.remote(work)
+        self._actors = {f"{resource}{k}": self._made() for k in range(count)}
 
     def __enter__(self) -> RayEngine:
         return self
@@ -108,14 +111,19 @@ class RayEngine:
         except self._ray.exceptions.RayError as error:
             seconds = time.perf_counter() - begun
             why = f"unit {unit} was lost: {type(error).__name__}"
+            self._kill(self._actors[unit])
+            self._actors[unit] = self._made()
             return SliceResult(task.name, seconds, error=why, lost=True)
         assert isinstance(answer, SliceResult)
         return answer
 
     def close(self) -> None:
         """See `Engine`."""
-        for actor in getattr(self, "_actors", {}).values():
-            with suppress(self._ray.exceptions.RayError):  # it may be gone already
-                self._ray.kill(actor)
+        for actor in self._actors.values():
+            self._kill(actor)
         if self._owned:
             self._ray.shutdown()
+
+    def _kill(self, actor: Any) -> None:
+        with suppress(self._ray.exceptions.RayError):  # it may be gone already
+            self._ray.kill(actor)

@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from autofuse.errors import AutofuseError
-from autofuse.fleet.engine import Engine, TuneSlice
+from autofuse.fleet.engine import Engine, SliceResult, TuneSlice
 from autofuse.fleet.shares import LEAST_S, GraphShare, next_share
 from autofuse.graph.types import Graph
 
 _WAIT_S = 1.0
+# Seconds after the budget until which a slice may end: it may be waiting for a unit that is lost.
+LATEST_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,11 @@ def fleet_tune(
                 running[unit] = TuneSlice(share.name, share.graph, device, db, seconds, seed)
                 engine.start(unit, running[unit])
         if not running:
+            break
+        if left < -LATEST_S:
+            for task in running.values():
+                silent = SliceResult(task.name, 0.0, error="its unit gave no answer", lost=True)
+                shares[task.name] = shares[task.name].after(silent)
             break
         for unit, result in engine.wait(_WAIT_S).items():
             del running[unit]
