@@ -6,7 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
-from autofuse.plan.parameters import COLUMN_BLOCK, DOT, MICRO, PACK, ROW_BLOCK, TERM_BLOCK
+from autofuse.plan.parameters import (
+    COLUMN_BLOCK,
+    DOT,
+    MICRO,
+    PACK,
+    PACK_LEFT,
+    PREPACK,
+    ROW_BLOCK,
+    SPLIT,
+    TERM_BLOCK,
+)
 from autofuse.plan.types import Setting
 from search_spaces.tile_cost import Machine, TileChoice, tile_cost
 from search_spaces.tile_facts import TileFacts
@@ -29,7 +39,9 @@ LEAST_ROWS = 32
 # Options of a parameter: at least and at most so many, and how much worse than the best one they
 # may look beyond the least.
 FEWEST, MOST, WORSE = 2, 4, 1.4
-ORDER = (DOT, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)
+ORDER = (DOT, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK, PACK_LEFT)
+# Terms that each part of a product has at least, where its terms are summed in parts.
+PART_TERMS = 256
 # Settings of ORDER, and what they are expected to cost.
 Priced = tuple[tuple[Setting, ...], float]
 
@@ -67,10 +79,10 @@ def _priced(facts: TileFacts, machine: Machine) -> tuple[Priced, ...]:
     """All settings that are possible, the cheapest first."""
     found = []
     for settings in _possible(facts, machine):
-        dot, micro, height, width, terms, pack = settings
+        dot, micro, height, width, terms, pack, left = settings
         rows, columns = tile_shape(str(micro), facts.itemsize)
         choice = TileChoice(
-            bool(dot), rows, columns, int(height), int(width), int(terms), bool(pack)
+            bool(dot), rows, columns, int(height), int(width), int(terms), bool(pack), bool(left)
         )
         found.append((settings, tile_cost(facts, machine, choice)))
     return tuple(sorted(found, key=lambda f: f[1]))
@@ -92,7 +104,8 @@ def _possible(f: TileFacts, m: Machine) -> Iterator[tuple[Setting, ...]]:
                 for width in _column_blocks(f, columns):
                     for terms in _term_blocks(f, height, width or f.columns, dot, m):
                         for pack in _packs(f, dot):
-                            yield dot, micro, height, width, terms, pack
+                            for left in _packs_left(f, dot):
+                                yield dot, micro, height, width, terms, pack, left
 
 
 def _may_dot(f: TileFacts) -> bool:
@@ -161,3 +174,24 @@ def _packs(f: TileFacts, dot: bool) -> Iterable[bool]:
     if dot:
         return (False,)
     return (False, True) if f.right is not None and f.right[0] == 1 else (True,)
+
+
+def _packs_left(f: TileFacts, dot: bool) -> Iterable[bool]:
+    """Not for few rows, which are read again by no later tile, nor where rows stay in scratch."""
+    return (False,) if dot or f.local or f.rows <= STREAMED_ROWS else (False, True)
+
+
+def split_options(facts: TileFacts, made: Mapping[str, Setting], threads: int) -> tuple[int, ...]:
+    """In how many parts terms may be summed at the same time, the likely best first; none where
+    blocks keep all threads busy."""
+    height, width = int(made[ROW_BLOCK.name]), int(made.get(COLUMN_BLOCK.name, 0)) or facts.columns
+    blocks = facts.batch * -(-facts.rows // height) * -(-facts.columns // width)
+    if facts.local or made.get(PREPACK.name) or blocks >= 2 * threads:
+        return ()
+    fits = [
+        parts for parts in SPLIT.choices
+        if parts == 1 or (blocks * parts <= 4 * threads and facts.terms >= parts * PART_TERMS
+            and any(extent % parts == 0 for extent in facts.loops))
+    ]  # fmt: skip
+    ordered = sorted(fits, key=lambda parts: (-(-blocks * parts // threads) / parts, parts))
+    return tuple(ordered[:MOST]) if len(ordered) > 1 else ()

@@ -45,6 +45,8 @@ SETTINGS = st.fixed_dictionaries(
         "column_block": st.sampled_from((0, 64)),
         "term_block": st.sampled_from((0, 32)),
         "pack": st.booleans(),
+        "pack_left": st.booleans(),
+        "split": st.sampled_from((1, 2)),
         "dot": st.booleans(),
         "stage": st.booleans(),
         "vector_bits": st.sampled_from((512, 256)),
