@@ -49,7 +49,7 @@ from autofuse.plan.parameters import (
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces.cpu_lanes import lane_options
 from search_spaces.cpu_rows import PARAMETERS, even_first, one_pass_options
-from search_spaces.cpu_tiles import split_options, tile_options
+from search_spaces.cpu_tiles import tile_options
 from search_spaces.cpu_walks import walk_options
 from search_spaces.launch import (
     Chooser,
@@ -62,6 +62,7 @@ from search_spaces.launch import (
     permutes,
     widest_form,
 )
+from search_spaces.splits import split_options
 from search_spaces.tile_cost import Machine
 from search_spaces.tile_facts import TILE_PARAMETERS, TileFacts, tile_facts
 

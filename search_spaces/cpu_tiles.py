@@ -12,9 +12,7 @@ from autofuse.plan.parameters import (
     MICRO,
     PACK,
     PACK_LEFT,
-    PREPACK,
     ROW_BLOCK,
-    SPLIT,
     TERM_BLOCK,
 )
 from autofuse.plan.types import Setting
@@ -27,6 +25,8 @@ REGISTERS = {512: 32, 256: 16, 128: 32}
 KEPT_BYTES, MOST_ROWS = 1 << 20, 512
 # Terms of a panel that is copied whole.
 LONGEST_PANEL = 4096
+# Rows of a product up to which its left operand is too small to be packed.
+FEW_ROWS = 16
 # Terms at once where rows of the right operand are read from end to end, which pays for so few rows
 # of the left one.
 STREAMED, STREAMED_ROWS = (8, 16, 32), 32
@@ -40,8 +40,6 @@ LEAST_ROWS = 32
 # may look beyond the least.
 FEWEST, MOST, WORSE = 2, 4, 1.4
 ORDER = (DOT, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK, PACK_LEFT)
-# Terms that each part of a product has at least, where its terms are summed in parts.
-PART_TERMS = 256
 # Settings of ORDER, and what they are expected to cost.
 Priced = tuple[tuple[Setting, ...], float]
 
@@ -104,7 +102,7 @@ def _possible(f: TileFacts, m: Machine) -> Iterator[tuple[Setting, ...]]:
                 for width in _column_blocks(f, columns):
                     for terms in _term_blocks(f, height, width or f.columns, dot, m):
                         for pack in _packs(f, dot):
-                            for left in _packs_left(f, dot):
+                            for left in _packs_left(f, dot, height * (terms or f.terms), m):
                                 yield dot, micro, height, width, terms, pack, left
 
 
@@ -176,22 +174,8 @@ def _packs(f: TileFacts, dot: bool) -> Iterable[bool]:
     return (False, True) if f.right is not None and f.right[0] == 1 else (True,)
 
 
-def _packs_left(f: TileFacts, dot: bool) -> Iterable[bool]:
-    """Not for few rows, which are read again by no later tile, nor where rows stay in scratch."""
-    return (False,) if dot or f.local or f.rows <= STREAMED_ROWS else (False, True)
-
-
-def split_options(facts: TileFacts, made: Mapping[str, Setting], threads: int) -> tuple[int, ...]:
-    """In how many parts terms may be summed at the same time, the likely best first; none where
-    blocks keep all threads busy."""
-    height, width = int(made[ROW_BLOCK.name]), int(made.get(COLUMN_BLOCK.name, 0)) or facts.columns
-    blocks = facts.batch * -(-facts.rows // height) * -(-facts.columns // width)
-    if facts.local or made.get(PREPACK.name) or blocks >= 2 * threads:
-        return ()
-    fits = [
-        parts for parts in SPLIT.choices
-        if parts == 1 or (blocks * parts <= 4 * threads and facts.terms >= parts * PART_TERMS
-            and any(extent % parts == 0 for extent in facts.loops))
-    ]  # fmt: skip
-    ordered = sorted(fits, key=lambda parts: (-(-blocks * parts // threads) / parts, parts))
-    return tuple(ordered[:MOST]) if len(ordered) > 1 else ()
+def _packs_left(f: TileFacts, dot: bool, elements: int, m: Machine) -> Iterable[bool]:
+    """Whether there is a choice: not for few rows, which no later tile reads again, nor where rows
+    stay in scratch, nor where the `elements` of a block leave the second level of cache."""
+    fits = elements * f.itemsize <= 3 * m.l2 // 4
+    return (False,) if dot or f.local or f.rows <= FEW_ROWS or not fits else (False, True)

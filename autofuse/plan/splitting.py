@@ -116,7 +116,7 @@ def _copies(
     for n in reversed(range(len(graph.nodes))):
         if n in needed:
             needed |= {v.node for v in graph[n].inputs} - given.keys()
-    made = {n: (value,) for n, value in given.items()}
+    made: dict[int, tuple[Value, ...]] = {n: (value,) for n, value in given.items()}
     positions = {n: p for p, n in enumerate(graph.inputs)}
     for n in sorted(needed):
         node = graph[n]
