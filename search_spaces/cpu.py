@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from autofuse.graph.types import Graph
@@ -49,7 +50,7 @@ from autofuse.plan.parameters import (
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces.cpu_lanes import lane_options
 from search_spaces.cpu_rows import PARAMETERS, even_first, one_pass_options
-from search_spaces.cpu_tiles import tile_options
+from search_spaces.cpu_tiles import may_dot, tile_options
 from search_spaces.cpu_walks import walk_options
 from search_spaces.launch import (
     Chooser,
@@ -190,6 +191,8 @@ class CpuLaunchSpace:
             return ()
         if row is VECTOR_BITS:
             return (self.vector_bits,)
+        if made.get(PREPACK.name):
+            facts = replace(facts, packed=True)
         machine = Machine(self.vector_bits, made["threads"], *self.caches)
         if made.get(WALK.name):
             return walk_options(row.name, facts, made, machine)
@@ -214,13 +217,14 @@ class CpuLaunchSpace:
 def _prepack(
     graph: Graph, group: FusionGroup, facts: TileFacts | None, made: Chosen
 ) -> tuple[Setting, ...]:
-    """Where some right operand is made of constants, packing it once comes first."""
+    """Where some right operand is made of constants, packing it once comes first, unless it is
+    read from end to end as it lies."""
     if (
         facts is None
         or packing_of(graph, group, LaunchConfig.of(**{**made, PREPACK.name: True})) is None
     ):
         return ()
-    return (True, False)
+    return (False, True) if may_dot(facts) else (True, False)
 
 
 def _threads(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:

@@ -93,7 +93,7 @@ def tile_shape(micro: str, itemsize: int) -> tuple[int, int]:
 
 
 def _possible(f: TileFacts, m: Machine) -> Iterator[tuple[Setting, ...]]:
-    for dot in (False, True) if _may_dot(f) else (False,):
+    for dot in (False, True) if may_dot(f) else (False,):
         for micro in MICRO.choices:
             rows, columns = tile_shape(micro, f.itemsize)
             if not _fits(rows, columns, m.bits // (8 * f.itemsize), m.bits, dot):
@@ -106,10 +106,11 @@ def _possible(f: TileFacts, m: Machine) -> Iterator[tuple[Setting, ...]]:
                                 yield dot, micro, height, width, terms, pack, left
 
 
-def _may_dot(f: TileFacts) -> bool:
+def may_dot(f: TileFacts) -> bool:
     """Both operands lie along their terms, or the left one is small enough to be copied so."""
     return (
-        f.rows < DOT_ROWS and not f.local and f.right is not None and f.right[1] == 1
+        f.rows < DOT_ROWS and not f.local and not f.packed
+        and f.right is not None and f.right[1] == 1
         and f.right[0] != 1 and f.left is not None
         and (f.left[1] == 1 or f.rows * f.terms * f.itemsize <= KEPT_BYTES)
     )  # fmt: skip
@@ -162,14 +163,14 @@ def _term_blocks(f: TileFacts, height: int, width: int, dot: bool, m: Machine) -
         return (0,)
     whole = (0,) if f.terms <= LONGEST_PANEL else ()
     kept = height * width * f.itemsize <= m.l2 // 2 or f.local
-    few = STREAMED if f.rows <= STREAMED_ROWS and not f.local else ()
+    few = STREAMED if f.rows <= STREAMED_ROWS and not f.local and not f.packed else ()
     cut = tuple(t for t in (*few, 256, 512) if t < f.terms) if kept else ()
     return (*whole, *cut) or ((0,) if f.terms <= 512 else (512,))
 
 
 def _packs(f: TileFacts, dot: bool) -> Iterable[bool]:
     """Whether there is a choice: what lies otherwise than it is read is copied anyway."""
-    if dot:
+    if dot or f.packed:
         return (False,)
     return (False, True) if f.right is not None and f.right[0] == 1 else (True,)
 

@@ -23,7 +23,7 @@ RUNS, SHORT_RUNS = 6.0, 16.0
 COPIED, TRANSPOSED, COMPUTED = 2.0, 5.0, 16.0
 BLOCK, TILE_START, LANE_SUM = 200.0, 12.0, 2.0
 # How much slower than a copied panel rows of one that lies in memory come from the second level.
-STRIDED = 1.25
+STRIDED = 1.6
 # The share of its last block that a thread is late by: others wait for it.
 LATE = 0.15
 # The last level of cache is shared, with others too: the share that is counted on.
@@ -139,7 +139,7 @@ def _apart(f: TileFacts, m: Machine, c: TileChoice, rows: int, terms: int) -> fl
 def _spread(f: TileFacts, c: TileChoice, columns: int) -> float:
     """How much more of the cache a panel takes that is read as it lies: rows of it begin and end
     inside of lines, and far apart, so that they are fetched less well."""
-    if c.dot or c.pack or f.right is None or f.right[0] != 1:
+    if c.dot or c.pack or f.packed or f.right is None or f.right[0] != 1:
         return 1.0
     whole = f.right[1] * f.itemsize % LINE == 0
     return STRIDED if whole else STRIDED + LINE / (columns * f.itemsize)
@@ -170,7 +170,7 @@ def _right(f: TileFacts, m: Machine, c: TileChoice, height: int, width: int, ter
     far = total > max(m.l2, m.last // SHARED)
     runs = RUNS if far else RUNS / 4
     short = SHORT_RUNS if far else 2 * runs if total > m.l2 // 2 else runs
-    if c.dot:
+    if c.dot or f.packed:
         return runs
     if f.right is None:
         return COMPUTED

@@ -25,6 +25,7 @@ from autofuse.plan.parameters import (
     PACK,
     PACK_LEFT,
     PAIRS,
+    PREPACK,
     ROW_BLOCK,
     SPLIT,
     TERM_BLOCK,
@@ -39,6 +40,7 @@ TILE_PARAMETERS = {
         LINES,
         BATCH_LANES,
         PAIRS,
+        PREPACK,
         DOT,
         MICRO,
         ROW_BLOCK,
@@ -61,8 +63,8 @@ class TileFacts:
     a number, of its widest product how the left and the right operand lie in memory (None: they are
     computed), whether the results of a batch are neighbours, whether all factors of products
     with parallel columns are bf16, how many rows are neighbours along one axis, how many
-    columns products have of which folded ones are the terms, and the axes that a lone product sums
-    over."""
+    columns products have of which folded ones are the terms, the axes that a lone product sums
+    over, and whether the right operand is in panels already."""
 
     batch: int
     rows: int
@@ -79,6 +81,7 @@ class TileFacts:
     line: int = 1
     folded: tuple[int, ...] = ()
     loops: tuple[int, ...] = ()
+    packed: bool = False
 
 
 def _folded(tiles: Tiles, online: Online | None) -> tuple[int, ...]:
