@@ -24,7 +24,8 @@ def split_options(
     busy = blocks >= 2 * workers or blocks % workers == 0
     if busy or facts.local or made.get(PREPACK.name):
         return ()
-    fits = [parts for parts in SPLIT.choices if _fits(facts, parts, PER_WORKER * workers // blocks)]
+    most = PER_WORKER * workers // blocks
+    fits = [int(parts) for parts in SPLIT.choices if _fits(facts, int(parts), most)]
 
     def turns(parts: int) -> float:
         return -(-blocks * parts // workers) / parts
