@@ -12,7 +12,7 @@ from autofuse.frontends.jax_random import unwrap, wrap
 from autofuse.frontends.jax_types import (
     ComplexArray,
     Item,
-    PairArray,
+    KeyArray,
     as_graph,
     dtype_of,
     is_key,
@@ -85,7 +85,7 @@ def _input(w: GraphWriter, name: str, aval: Any, leaf: Any, constant: bool) -> I
 def _output(w: GraphWriter, item: Item) -> Value:
     if isinstance(item, ComplexArray):
         raise FrontendError("a result is complex: return its real and imaginary parts")
-    return unwrap(w, item) if isinstance(item, PairArray) else item
+    return unwrap(w, item) if isinstance(item, KeyArray) else item
 
 
 def _input_names(fn: Callable[..., Any], paths: Sequence[Any]) -> list[str]:
