@@ -18,7 +18,8 @@ from autofuse.graph.types import Graph, Value
 from autofuse.ops.control import is_counted
 from autofuse.ops.types import Literal, TensorType
 from autofuse.plan.arena import Arena
-from autofuse.plan.binding import NOTHING_BOUND, Binding, Division, divided
+from autofuse.plan.binding import Division, divided
+from autofuse.plan.bound import NOTHING_BOUND, Binding
 from autofuse.plan.groups import host_loop, is_inline, is_source, reads
 from autofuse.plan.overwriting import updated_operand
 from autofuse.plan.packing import Packing, packing_of
