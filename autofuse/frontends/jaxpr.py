@@ -10,9 +10,9 @@ from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jax_interp import Walker
 from autofuse.frontends.jax_random import unwrap, wrap
 from autofuse.frontends.jax_types import (
-    ComplexArray,
     Item,
     KeyArray,
+    PairArray,
     as_graph,
     dtype_of,
     is_key,
@@ -83,9 +83,11 @@ def _input(w: GraphWriter, name: str, aval: Any, leaf: Any, constant: bool) -> I
 
 
 def _output(w: GraphWriter, item: Item) -> Value:
-    if isinstance(item, ComplexArray):
+    if isinstance(item, KeyArray):
+        return unwrap(w, item)
+    if isinstance(item, PairArray):
         raise FrontendError("a result is complex: return its real and imaginary parts")
-    return unwrap(w, item) if isinstance(item, KeyArray) else item
+    return item
 
 
 def _input_names(fn: Callable[..., Any], paths: Sequence[Any]) -> list[str]:
