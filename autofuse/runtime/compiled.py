@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 from autofuse.backends.base import Runnable
@@ -11,14 +13,15 @@ from autofuse.backends.registry import Backend
 from autofuse.graph.keys import input_keys
 from autofuse.graph.settled import constant_inputs
 from autofuse.graph.types import Graph
-from autofuse.ops.types import AutofuseError
+from autofuse.ops.types import AutofuseError, TensorType
 from autofuse.plan.types import Candidate
 
 
 class CompiledPlan:
     """A plan that runs: call it with arrays in the graph's input order, without the constants.
 
-    On the CPU these are NumPy arrays. On CUDA they may be CuPy's, PyTorch's or JAX's, which are
+    On the CPU these are NumPy arrays, or others in host memory that share it by DLPack (PyTorch's,
+    JAX's), and results are NumPy arrays, which all of them take by DLPack. On CUDA they may be CuPy's, PyTorch's or JAX's, which are
     used in place on the current stream (the results are then CuPy arrays, which all of them take
     by DLPack), or NumPy's. `origin` says where the plan came from ("best ..." or a baseline's
     name), `device` where it runs. Results are tuples of arrays whose memory is used again once the
@@ -45,12 +48,29 @@ class CompiledPlan:
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         """The graph's outputs; raises AutofuseError for arrays that do not fit."""
-        fixed = constant_inputs(self.graph)
-        names = [n for k, n in enumerate(input_keys(self.graph)) if k not in fixed]
-        if len(inputs) != len(names):
-            bound = " besides its constants" if fixed else ""
-            raise AutofuseError(f"the plan takes {len(names)} arrays ({', '.join(names)}){bound}")
+        if len(inputs) != len(self.takes):
+            bound = " besides its constants" if constant_inputs(self.graph) else ""
+            names = ", ".join(self.takes)
+            raise AutofuseError(f"the plan takes {len(self.takes)} arrays ({names}){bound}")
         return self._loaded.run(inputs)
+
+    @cached_property
+    def takes(self) -> Mapping[str, TensorType]:
+        """The arrays of a call: the type of each by its name, in order."""
+        fixed = constant_inputs(self.graph)
+        pairs = zip(input_keys(self.graph), self.graph.input_types, strict=True)
+        return {name: type_ for k, (name, type_) in enumerate(pairs) if k not in fixed}
+
+    def torch_op(self, name: str, backward: CompiledPlan | None = None) -> Callable[..., Any]:
+        """The plan as the operator `autofuse::NAME` of PyTorch: see
+        `autofuse.interop.torch_op.torch_op`."""
+        made: Callable[..., Any] = _handed("torch_op")(self, name, backward)
+        return made
+
+    def jax(self, backward: CompiledPlan | None = None) -> Callable[..., Any]:
+        """The plan as a function in JAX programs: see `autofuse.interop.jax_function`."""
+        made: Callable[..., Any] = _handed("jax_function")(self, backward)
+        return made
 
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Like calling, but writes into given arrays."""
@@ -64,6 +84,13 @@ class CompiledPlan:
     def __repr__(self) -> str:
         groups = len(self.candidate.plan.groups)
         return f"<CompiledPlan {self.origin}: {groups} kernels on {self.device}>"
+
+
+def _handed(name: str) -> Callable[..., Any]:
+    """What hands plans to another system, imported when it is asked for: those systems are extras,
+    and their rooms know this one."""
+    found: Callable[..., Any] = getattr(import_module(f"autofuse.interop.{name}"), name)
+    return found
 
 
 def chosen_constants(graph: Graph, given: Mapping[str, Any] | None) -> tuple[Any, ...]:
