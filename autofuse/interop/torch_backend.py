@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from autofuse.errors import AutofuseError
@@ -185,23 +186,27 @@ def _piece(gm: GraphModule, island: Island, fixed: Mapping[str, Any]) -> IslandG
 
 
 def _eager(gm: GraphModule, island: Island, fixed: Mapping[str, Any]) -> TensorCall:
-    """The island's nodes as PyTorch runs them, of its inputs that are no constants."""
-    import torch
-
-    new = torch.fx.Graph()
-    made = {node: new.placeholder(node.name) for node in island.inputs}
-    for node in island.nodes:
-        made[node] = new.node_copy(node, made.__getitem__)
-    new.output(tuple(made[node] for node in island.outputs))
-    whole = torch.fx.GraphModule(gm, new).forward
+    """The island's nodes as PyTorch runs them, of its inputs that are no constants; written down
+    when it is first called, which is rare."""
     names = [node.name for node in island.inputs]
+
+    @cache
+    def whole() -> TensorCall:
+        import torch
+
+        new = torch.fx.Graph()
+        made = {node: new.placeholder(node.name) for node in island.inputs}
+        for node in island.nodes:
+            made[node] = new.node_copy(node, made.__getitem__)
+        new.output(tuple(made[node] for node in island.outputs))
+        forward: TensorCall = torch.fx.GraphModule(gm, new).forward
+        return forward
 
     def eager(*tensors: Any) -> tuple[Any, ...]:
         rest = iter(tensors)
-        results: tuple[Any, ...] = whole(*(fixed[n] if n in fixed else next(rest) for n in names))
-        return results
+        return whole()(*(fixed[n] if n in fixed else next(rest) for n in names))
 
-    return eager if fixed else whole
+    return eager
 
 
 def _parameters(gm: GraphModule, given: Sequence[Any]) -> dict[str, Any]:

@@ -72,9 +72,7 @@ def piece_of(
 def plan_for(piece: IslandGraph, db: str | None) -> CompiledPlan:
     """The best plan known for a piece, else one by rules. Raises AutofuseError."""
     if piece.fixed:
-        return compile(
-            piece.graph, device=DEVICE, db=db, constants=piece.fixed, simplify=False
-        )
+        return compile(piece.graph, device=DEVICE, db=db, constants=piece.fixed, simplify=False)
     key = (piece.digest, db)
     with _planning:
         if key not in _plans:
