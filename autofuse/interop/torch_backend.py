@@ -147,7 +147,8 @@ class TorchCompiler:
 
 class Sized:
     """A graph with symbolic sizes: compiled anew for each tuple of sizes that it is called with,
-    by the plan of the nearest size that was tuned, never padded. Beyond `MOST_SIZES` PyTorch runs it, and the log says so once."""
+    by the plan of the nearest size that was tuned, never padded. Beyond `MOST_SIZES` PyTorch runs
+    it, and the log says so once."""
 
     def __init__(self, compiler: TorchCompiler, gm: GraphModule, name: str) -> None:
         self._compiler, self._gm, self._name = compiler, gm, name

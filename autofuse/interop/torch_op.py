@@ -34,9 +34,10 @@ def torch_op(
     see one operator whose results they know.
 
     `backward` is a plan of the gradients: it takes the same tensors and one gradient for each float
-    result, and gives one for each float argument; it becomes `NAME_backward`. Without it, backward through the operator is an
-    AutofuseError that says so. Raises AutofuseError without PyTorch, for a name that is taken or is
-    none, for a plan of another device or without inputs, and for a `backward` that does not fit."""
+    result, and gives one for each float argument; it becomes `NAME_backward`. Without it, backward
+    through the operator is an AutofuseError that says so. Raises AutofuseError without PyTorch, for
+    a name that is taken or is none, for a plan of another device or without inputs, and for a
+    `backward` that does not fit."""
     torch = torch_module()
     check_backward(plan, backward)
     if not _NAME.fullmatch(name):

@@ -21,12 +21,12 @@ class CompiledPlan:
     """A plan that runs: call it with arrays in the graph's input order, without the constants.
 
     On the CPU these are NumPy arrays, or others in host memory that share it by DLPack (PyTorch's,
-    JAX's), and results are NumPy arrays, which all of them take by DLPack. On CUDA they may be CuPy's, PyTorch's or JAX's, which are
-    used in place on the current stream (the results are then CuPy arrays, which all of them take
-    by DLPack), or NumPy's. `origin` says where the plan came from ("best ..." or a baseline's
-    name), `device` where it runs. Results are tuples of arrays whose memory is used again once the
-    caller has let go of them. `mode` is "graph" (the default) or "eager" on CUDA. `notes` are
-    sentences about better plans that cannot be built here.
+    JAX's), and results are NumPy arrays, which all of them take by DLPack. On CUDA they may be
+    CuPy's, PyTorch's or JAX's, which are used in place on the current stream (the results are then
+    CuPy arrays, which all of them take by DLPack), or NumPy's. `origin` says where the plan came
+    from ("best ..." or a baseline's name), `device` where it runs. Results are tuples of arrays
+    whose memory is used again once the caller has let go of them. `mode` is "graph" (the default)
+    or "eager" on CUDA. `notes` are sentences about better plans that cannot be built here.
 
     Constants are copied and prepared when it is made, which took `prepare_s` seconds and keeps
     `prepared_bytes`; what becomes of the caller's arrays afterwards changes nothing."""

@@ -10,6 +10,7 @@ from autofuse.baselines import BASELINES
 from autofuse.cost.bounds import NOMINAL, Calibration, plan_bound_us
 from autofuse.cost.traffic import plan_traffic
 from autofuse.devices import DeviceKind, device_named, timed_device
+from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
 from autofuse.measure.session import Worker
