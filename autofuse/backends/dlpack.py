@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 _HOST = (1, 3)  # kDLCPU, kDLCUDAHost
@@ -47,10 +46,12 @@ def host_array(value: Any) -> Any:
         return value
     if not str(value.dtype).endswith("bfloat16"):
         return np.from_dlpack(value)
+    from ml_dtypes import bfloat16  # plans without it are loaded without it
+
     capsule = value.__dlpack__()
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     found = _DLTensor.from_address(pointer(capsule, b"dltensor"))
     assert found.code == _BFLOAT
     found.code = _UINT
-    return np.from_dlpack(_Exported(capsule)).view(ml_dtypes.bfloat16)
+    return np.from_dlpack(_Exported(capsule)).view(bfloat16)

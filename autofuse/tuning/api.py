@@ -1,34 +1,29 @@
-"""`compile` puts a plan to use, and `compare` times plans side by side."""
+"""`compare` times plans side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from autofuse.baselines import BASELINES
 from autofuse.cost.bounds import NOMINAL, Calibration, plan_bound_us
 from autofuse.cost.traffic import plan_traffic
-from autofuse.devices import DeviceKind, device_named, timed_device
-from autofuse.errors import AutofuseError
+from autofuse.devices import timed_device
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
 from autofuse.measure.workload import Workload
 from autofuse.plan.types import Candidate
-from autofuse.runtime.compiled import CompiledPlan, chosen_constants
 from autofuse.simplify import normal_form
 from autofuse.tuning.cache_state import cache_state
 from autofuse.tuning.evaluate import BuildResult, build, kernels_of
-from autofuse.tuning.kept import kept_untuned
-from autofuse.tuning.moving import moved_candidates
 from autofuse.tuning.plans import (
     BEST,
     FUSED,
     best_plan,
     known_peaks,
-    known_plans,
     plan_named,
 )
 from autofuse.tuning.refusals import kept_apart
@@ -37,60 +32,6 @@ from autofuse.tuning.together import time_together
 BLOCKS, ROUNDS = 5, 6
 # Wall seconds of timing all plans, and of one plan alone.
 LIMIT_S = 300.0
-
-
-def compile(  # autofuse.compile is the public name
-    graph: Graph,
-    *,
-    device: str = "auto",
-    target: str = "",
-    db: str | None = None,
-    plan: str | Candidate | None = None,
-    mode: str = "",
-    constants: Mapping[str, Any] | None = None,
-    simplify: bool = True,
-) -> CompiledPlan:
-    """A callable for `graph`: the best plan known that can be built here, else the partition that
-    was tuned at the nearest size, else one by rules; `.origin` says which, and `.notes` of better
-    ones what they lack here.
-
-    `target` names a GPU that device "cuda-emulated" stands for. `plan` asks for a plan by name or
-    gives it: a plan of the graph's `normal_form`, which is simplified unless `simplify` is False.
-    `mode` says how device "cuda" issues it: "graph" (the default) or "eager".
-    `constants` has an array for each input that is declared constant, by name: they are copied
-    now, and calls take the other inputs only. Raises AutofuseError."""
-    kind = device_named(device, target)
-    backend = kind.backend
-    backend.ready()
-    graph = normal_form(graph, simplify)
-    chosen_constants(graph, constants)  # before anything is built
-
-    def made(candidate: Candidate, origin: str, notes: tuple[str, ...] = ()) -> CompiledPlan:
-        return CompiledPlan(backend, graph, candidate, origin, mode, notes, constants)
-
-    if isinstance(plan, Candidate):
-        return made(plan, plan.origin or "given")
-    if plan is None:
-        return _served(graph, kind, db, made)
-    return made(plan_named(graph, plan, device=device, target=target, db=db, simplify=False), plan)
-
-
-def _served(
-    graph: Graph, kind: DeviceKind, db: str | None, made: Callable[..., CompiledPlan]
-) -> CompiledPlan:
-    """The best plan known, else that of the nearest size, else one by rules."""
-    known, passed = known_plans(graph, kind.backend, db)
-    notes = tuple(map(str, passed))
-    if known is not None:
-        best = "best that can be built here" if passed else BEST
-        return made(known.candidate, f"{best} ({known.candidate.origin})", notes)
-    for moved in moved_candidates(graph, kind, db):
-        try:
-            return made(moved, moved.origin, notes)
-        except AutofuseError as error:  # kernels of this size may not be possible
-            notes += (f"the plan {moved.origin} cannot be built here: {error}",)
-    untuned = kept_untuned(graph, kind, known_peaks(kind.backend.environment(), db))
-    return made(untuned, untuned.origin, notes)
 
 
 @dataclass(frozen=True, slots=True)
