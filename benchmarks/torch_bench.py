@@ -6,20 +6,29 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import exp, log
 from pathlib import Path
 from statistics import mean, median, quantiles
 from typing import Any
 
+import numpy as np
 import torch
 
+from autofuse.backends.library import LoadedLibrary
 from autofuse.backends.machine import cpu_model
 from autofuse.errors import AutofuseError
+from autofuse.frontends import array_api as xp
+from autofuse.frontends import spec, trace
+from autofuse.interop.torch_call import port_of, tensor_call
 from autofuse.torch import explain
+from autofuse.tuning import compile
 from benchmarks.torch_language import LANGUAGE
 from benchmarks.torch_vision import VISION
 
 WRONG = 1e-4
+# Calls whose time is taken together, and how often that is done.
+_CALLS, _CALL_ROUNDS = 5000, 15
 _MODELS = [*LANGUAGE, *VISION]
 
 
@@ -120,6 +129,39 @@ def _times(
                 function(*args, **kwargs)
             samples[name].append(1e6 * (time.perf_counter() - begun) / counts[name])
     return {name: quantiles(each, n=4) for name, each in samples.items()}
+
+
+def call_costs(counts: Sequence[int] = (2, 20, 70)) -> dict[str, dict[str, float]]:
+    """Microseconds of processor time of a call with so many tensors of 16 numbers: the bound entry
+    alone (`bound`), and with what Python does around it (`call`); the least of interleaved
+    rounds."""
+    found = {}
+    for count in counts:
+        graph = trace(_summed, tuple(spec(16) for _ in range(count)))
+        library = compile(graph, device="cpu").loaded
+        assert isinstance(library, LoadedLibrary)
+        tensors, result = [torch.rand(16) for _ in range(count)], np.empty(16, np.float32)
+        bound = library.bind([t.numpy() for t in tensors], [result])
+        call = tensor_call(library, [port_of(t) for t in tensors], [port_of(tensors[0])])
+        both = (bound, partial(call, *tensors))
+        pairs = [[_cpu_us(function) for function in both] for _ in range(_CALL_ROUNDS)]
+        least = [min(pair[k] for pair in pairs) for k in range(2)]
+        found[str(count)] = dict(zip(("bound", "call"), least, strict=True))
+    return found
+
+
+def _summed(arrays: Any) -> dict[str, Any]:
+    total = arrays[0]
+    for array in arrays[1:]:
+        total = total + array
+    return {"y": xp.exp(total)}
+
+
+def _cpu_us(function: Callable[[], object]) -> float:
+    begun = time.thread_time()
+    for _ in range(_CALLS):
+        function()
+    return 1e6 * (time.thread_time() - begun) / _CALLS
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -61,7 +61,7 @@ MAY_IMPORT = {
     "cli": TO_COMMANDS | {"commands"},
     "torch": {"interop"},
     "__main__": {"cli"},
-    "benchmarks": TO_COMMANDS | {"torch"},
+    "benchmarks": TO_COMMANDS | {"interop", "torch"},
 }
 Trees = dict[Path, ast.Module]
 Known = Mapping[str, Path]

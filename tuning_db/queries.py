@@ -41,6 +41,19 @@ def measurements(
     )
 
 
+def tuned(t: Transaction, env: r.Environment, nodes: int) -> tuple[tuple[str, str], ...]:
+    """Digest and text of the workloads of so many nodes that have a promoted plan on devices of
+    this fingerprint."""
+    query = (
+        select(m.Workload.digest, m.Workload.text)
+        .join(m.BestPlan, m.BestPlan.workload_id == m.Workload.id)
+        .where(m.Workload.nodes == nodes, m.BestPlan.fingerprint == rows.fingerprint(env))
+        .distinct()
+        .order_by(m.Workload.digest)
+    )
+    return tuple((digest, text) for digest, text in t.execute(query))
+
+
 def sessions(t: Transaction, workload: str | None) -> tuple[r.SessionRow, ...]:
     """Sessions of a workload, or all, oldest first."""
     query = (

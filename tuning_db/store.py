@@ -231,6 +231,12 @@ class Store:
         with self.reading() as t:
             return best.best(t, env, workload_digest, cache, without)
 
+    def tuned(self, env: r.Environment, nodes: int) -> tuple[tuple[str, str], ...]:
+        """Digest and canonical text of every workload of so many nodes that a plan was promoted
+        for on this device."""
+        with self.reading() as t:
+            return queries.tuned(t, env, nodes)
+
     def measurements(
         self, workload: str, env: r.Environment | None = None
     ) -> tuple[r.Measurement, ...]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from autofuse.backends.base import ALIGNMENT, ArrayType, Artifact, LaunchError
 from autofuse.backends.blas import blas_pointers
+from autofuse.backends.dlpack import host_array
 from autofuse.backends.pool import pool_pointer
 from autofuse.errors import AutofuseError, Blame
 
@@ -207,6 +208,20 @@ class LoadedLibrary:
                 raise LaunchError(f"constants could not be prepared: code {code}")
             self.held, self._bound = held, {k: copies[k] for k in binding.read}
 
+    def twin(self) -> LoadedLibrary:
+        """The program loaded once more, with a workspace and a lock of its own and the same
+        constants."""
+        other = LoadedLibrary(self.artifact)
+        other.held, other._bound = self.held, dict(self._bound)
+        return other
+
+    @property
+    def bound(self) -> Arrays:
+        """What was made of the constants that were given: prepared values, and what calls read."""
+        if not self.artifact.binding.bound or self.held is None:
+            return ()
+        return (self.held, *self._bound.values())
+
     @property
     def kept(self) -> Arrays:
         """What calls read besides their arguments: constants, prepared values and literals."""
@@ -242,15 +257,16 @@ class LoadedLibrary:
     ) -> Arrays:
         """The outputs for these inputs; shapes and dtypes must be those of the program.
 
-        Inputs that are not row-major contiguous are copied. Given `outputs` are written in place
-        and must be contiguous, writeable and apart from the inputs. Raises ArrayError for
-        arguments that do not fit, LaunchError if the program reports failure.
+        They are NumPy's, or of another package that shares host memory by DLPack. Inputs that are
+        not row-major contiguous are copied. Given `outputs` are written in place and must be
+        contiguous, writeable and apart from the inputs. Raises ArrayError for arguments that do
+        not fit, LaunchError if the program reports failure.
         """
-        ready = self._check_inputs(inputs)
+        ready = self._check_inputs(_shared("input", inputs))
         if outputs is None:
             results = tuple(pool.take() for pool in self._pools)
         else:
-            results = self._check_outputs(outputs, ready)
+            results = self._check_outputs(_shared("output", outputs), ready)
         code = self.bind(ready, results)()
         if code != 0:
             raise LaunchError(f"the program failed with code {code}")
@@ -335,6 +351,17 @@ class LoadedLibrary:
             if any(np.may_share_memory(array, other) for other in others):
                 raise ArrayError(f"output {position} shares memory with another argument")
         return tuple(outputs)
+
+
+def _shared(what: str, arrays: Sequence[Any]) -> list[Any]:
+    """Arguments as NumPy arrays on the same memory, as far as there are any."""
+    found = []
+    for position, array in enumerate(arrays):
+        try:
+            found.append(host_array(array))
+        except (BufferError, RuntimeError) as error:  # of other packages
+            raise ArrayError(f"{what} {position} cannot be read: {error}") from error
+    return found
 
 
 def check_types(what: str, arrays: Sequence[np.ndarray], types: Sequence[ArrayType]) -> None:

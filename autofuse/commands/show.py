@@ -103,7 +103,9 @@ def _candidate(
 ) -> tuple[str, Candidate]:
     """The plan asked for and its name; asked for none, what `autofuse.compile` would use."""
     from autofuse.tuning import plan_named
-    from autofuse.tuning.plans import BEST, known_peaks, known_plans, untuned_candidate
+    from autofuse.tuning.kept import kept_untuned
+    from autofuse.tuning.moving import moved_candidates
+    from autofuse.tuning.plans import BEST, known_peaks, known_plans
 
     if plan is not None:
         return plan, plan_named(graph, plan, device=kind.name, target=target, db=db, simplify=False)
@@ -112,7 +114,9 @@ def _candidate(
         note(str(one))
     if known is not None:
         return BEST, known.candidate
-    untuned = untuned_candidate(graph, kind, known_peaks(kind.backend.environment(), db))
+    for moved in moved_candidates(graph, kind, db):
+        return moved.origin, moved
+    untuned = kept_untuned(graph, kind, known_peaks(kind.backend.environment(), db))
     return untuned.origin, untuned
 
 

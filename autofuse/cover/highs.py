@@ -130,13 +130,15 @@ class Integral:
 
 
 def solve_integer(
-    rows: Rows, costs: Floats, integers: int, left_s: float = math.inf, nodes: int | None = None
-) -> Integral | None:
-    """A best solution with the first `integers` columns 0 or 1, or the best found in `left_s`
-    seconds or so many `nodes` of the search tree, which take their time. None where there is no
-    solution; raises OutOfTimeError where none was found in time."""
+    rows: Rows, costs: Floats, integers: int, left_s: float = math.inf, nodes: int | None = None,
+    gap: float = 0.0,
+) -> Integral | None:  # fmt: skip
+    """A best solution with the first `integers` columns 0 or 1, one that may be worse by the
+    fraction `gap`, or the best found in `left_s` seconds or so many `nodes` of the search tree,
+    which take their time. None where there is no solution; raises OutOfTimeError where none was
+    found in time."""
     solver = _silent()
-    solver.setOptionValue("mip_rel_gap", 0.0)
+    solver.setOptionValue("mip_rel_gap", gap)
     solver.setOptionValue("mip_abs_gap", 1e-9)
     if nodes is not None:
         solver.setOptionValue("mip_max_nodes", nodes)

@@ -31,6 +31,8 @@ STALL_ROUNDS, STALL = 6, 2e-4
 MAX_ROUNDS = 300
 # A plan must be better by this part to be looked for.
 TOLERANCE = 1e-9
+# Of costs that are expectations, a rough plan need not be nearer to the least.
+ROUGHLY = 0.03
 # Pieces in the first, small 0/1 program, for each piece in the relaxation's solution.
 NEAR = 3
 Mask = NDArray[np.bool_]
@@ -214,7 +216,8 @@ class CoverProgram:
     ) -> Solved | None:  # fmt: skip
         """A least plan of the `allowed` pieces that holds none of the plans `forbidden`, or where
         time is up the best that was found, or one that no solver was asked for. A `rough` one is
-        what a solver finds before it begins to search, of pieces of least reduced cost.
+        what a solver finds before it begins to search, of pieces of least reduced cost, and ends
+        with once it is no worse than by the fraction ROUGHLY.
 
         None where there is none. A small program of the pieces with least reduced cost gives a
         first plan; what the relaxation then shows to be in no better one is left out of the second.
@@ -265,14 +268,14 @@ class CoverProgram:
         while True:
             near = np.zeros(self.size, dtype=bool)
             near[rank[: min(count, total)]] = True
-            best = self._integer(costs, near, forbidden, left_s, 1 if rough else None)
+            best = self._integer(costs, near, forbidden, left_s, rough)
             if best is not None or count >= total:
                 return best, near
             count *= 3
 
     def _integer(
         self, costs: Floats, allowed: Mask, forbidden: Sequence[Sequence[int]], left_s: LeftS,
-        nodes: int | None = None,
+        rough: bool = False,
     ) -> Solved | None:  # fmt: skip
         kept = np.concatenate([np.flatnonzero(allowed), np.arange(self.size, self._columns)])
         integers = int(allowed.sum())
@@ -286,7 +289,8 @@ class CoverProgram:
             uses = [self._use_rows[i] for i in some.tolist()]
             rows = Rows.of(active + uses + bans, self._columns)
             rows = Rows(rows.matrix[:, kept], rows.lower)
-            answer = solve_integer(rows, scaled, integers, left_s(), nodes)
+            nodes, gap = (1, ROUGHLY) if rough else (None, 0.0)
+            answer = solve_integer(rows, scaled, integers, left_s(), nodes, gap)
             if answer is None:
                 return None
             plan = self._order(kept[:integers][answer.x[:integers] > 0.5].tolist())

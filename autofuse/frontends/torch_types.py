@@ -45,6 +45,12 @@ def dtype_of_torch(dtype: Any) -> DType:
         raise FrontendError(f"dtype {dtype} is not supported (supported: {known})") from None
 
 
+def dtype_in_torch(dtype: DType) -> Any:
+    """Inverse of `dtype_of_torch`."""
+    name = next(name for name, each in _DTYPES.items() if each is dtype)
+    return getattr(torch_module(), name.removeprefix("torch."))
+
+
 @dataclass(frozen=True, slots=True)
 class TorchTensor:
     """What torch knows of a tensor: its type, and where its elements lie in its storage."""

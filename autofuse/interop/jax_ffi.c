@@ -13,12 +13,14 @@
 
 typedef int32_t (*af_entry)(void **buffers, void *workspace, void **blas);
 
-/* What to call: `table` has the arrays of the entry, in which those of a call are filled in. */
+/* What to call: `table` has the arrays of the entry, in which those of a call are filled in: inputs
+ * at `places`, outputs from `first_output`. */
 typedef struct af_plan {
   struct af_plan *next;
   int64_t key;
   af_entry entry;
   void *workspace, **blas, **table;
+  const int64_t *places;
   int64_t inputs, outputs, first_output;
   pthread_mutex_t busy; /* of table and workspace */
 } af_plan;
@@ -33,14 +35,15 @@ static af_plan *find(int64_t key)
   return plan;
 }
 
-/* 0, or -1 where there is no memory. `table` and what the addresses lead to must stay. */
+/* 0, or -1 where there is no memory. `table`, `places` and what the addresses lead to must stay. */
 int af_jax_add(int64_t key, void *entry, void *workspace, void **blas, void **table,
-  int64_t inputs, int64_t outputs, int64_t first_output)
+  const int64_t *places, int64_t inputs, int64_t outputs, int64_t first_output)
 {
   af_plan *const plan = malloc(sizeof *plan);
   if (!plan) return -1;
   *plan = (af_plan){.key = key, .entry = (af_entry)entry, .workspace = workspace, .blas = blas,
-    .table = table, .inputs = inputs, .outputs = outputs, .first_output = first_output};
+    .table = table, .places = places, .inputs = inputs, .outputs = outputs,
+    .first_output = first_output};
   pthread_mutex_init(&plan->busy, NULL);
   plan->next = atomic_load(&plans[key & (BUCKETS - 1)]);
   while (!atomic_compare_exchange_weak(&plans[key & (BUCKETS - 1)], &plan->next, plan)) {}
@@ -63,7 +66,7 @@ static int32_t run(af_plan *plan, void *const *args, void *const *rets)
   fesetenv(FE_DFL_ENV);
   pthread_mutex_lock(&plan->busy);
   for (int64_t i = 0; i < plan->inputs; i++)
-    plan->table[i] = ((const XLA_FFI_Buffer *)args[i])->data;
+    plan->table[plan->places[i]] = ((const XLA_FFI_Buffer *)args[i])->data;
   for (int64_t i = 0; i < plan->outputs; i++)
     plan->table[plan->first_output + i] = ((const XLA_FFI_Buffer *)rets[i])->data;
   const int32_t code = plan->entry(plan->table, plan->workspace, plan->blas);

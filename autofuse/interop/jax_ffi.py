@@ -10,15 +10,16 @@ import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
-from autofuse.backends.base import Artifact, Program, Source
+from autofuse.backends.base import Program, Source
 from autofuse.backends.cache import content_key
 from autofuse.backends.ccompiler import compile_program
-from autofuse.backends.library import CallFrame, LoadedLibrary, load
+from autofuse.backends.library import CallFrame, LoadedLibrary
 from autofuse.errors import AutofuseError
 from autofuse.frontends.jax_types import jax_module
 from autofuse.graph.canonical import digest
@@ -27,12 +28,14 @@ from autofuse.runtime.compiled import CompiledPlan
 TARGET, _HERE = "autofuse_plan", "cpu"
 _ADD, _CALL = "af_jax_add", "af_jax_call"
 # By key. They stay, because JAX keeps compiled programs that call them.
-_added: dict[int, tuple[LoadedLibrary, CallFrame]] = {}
+Added = tuple[LoadedLibrary, CallFrame, ctypes.Array[ctypes.c_int64]]
+_added: dict[int, Added] = {}
 _adding = threading.Lock()
 
 
 def plan_call(plan: CompiledPlan, results: Sequence[Any]) -> Callable[..., list[Any]]:
-    """A function for JAX programs: arrays of the plan's input types, in order, to its outputs.
+    """A function for JAX programs: arrays of the plan's input types, in order and without its
+    constants, to its outputs.
 
     `results` are the outputs as `jax.ShapeDtypeStruct`s. Raises AutofuseError where the handler
     cannot be built, jax is too old to have `jax.ffi`, or programs do not run on a CPU."""
@@ -42,11 +45,14 @@ def plan_call(plan: CompiledPlan, results: Sequence[Any]) -> Callable[..., list[
             f"JAX runs its programs on '{platform}' here, and plans are a part of those on "
             f"'{_HERE}' (set jax_default_device or JAX_PLATFORMS)"
         )
+    library = plan.loaded
+    assert isinstance(library, LoadedLibrary)
+    told = [digest(plan.graph), plan.candidate.digest, *map(_content, library.bound)]
     # 63 bits: an attribute of a program is a signed number.
-    key = int(content_key([digest(plan.graph), plan.candidate.digest])[:16], 16) >> 1
+    key = int(content_key(told)[:16], 16) >> 1
     with _adding:
         if key not in _added:
-            _added[key] = _add(key, plan.artifact)
+            _added[key] = _add(key, library)
     call = jax_module().ffi.ffi_call(TARGET, list(results))
 
     def apply(*arrays: Any) -> list[Any]:
@@ -62,15 +68,20 @@ def _platform() -> str:
     return str(getattr(chosen, "platform", chosen) or jax.default_backend())
 
 
-def _add(key: int, artifact: Artifact) -> tuple[LoadedLibrary, CallFrame]:
-    """The artifact loaded for the handler alone: its lock is not that of Python's callers."""
-    add, library = _handler()[_ADD], load(artifact)
+def _content(array: np.ndarray) -> str:
+    return sha256(array.tobytes()).hexdigest()
+
+
+def _add(key: int, given: LoadedLibrary) -> Added:
+    """The library loaded for the handler alone: its lock is not that of Python's callers."""
+    add, library = _handler()[_ADD], given.twin()
     frame = library.frame()
-    add.argtypes = [ctypes.c_int64, *[ctypes.c_void_p] * 4, *[ctypes.c_int64] * 3]
-    counts = (len(artifact.inputs), len(artifact.outputs), frame.first_output)
-    if add(key, frame.entry, frame.workspace, frame.blas, frame.table, *counts) != 0:
+    places = (ctypes.c_int64 * len(frame.inputs))(*frame.inputs)
+    add.argtypes = [ctypes.c_int64, *[ctypes.c_void_p] * 5, *[ctypes.c_int64] * 3]
+    counts = (len(frame.inputs), len(library.artifact.outputs), frame.first_output)
+    if add(key, frame.entry, frame.workspace, frame.blas, frame.table, places, *counts) != 0:
         raise AutofuseError("there is no memory for a plan")
-    return library, frame
+    return library, frame, places
 
 
 @lru_cache(maxsize=1)

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from autofuse.errors import AutofuseError
@@ -98,8 +99,11 @@ class TorchCompiler:
         boxed: Callable[..., Any] = make_boxed_func(function)
         return boxed
 
-    def static(self, gm: GraphModule, name: str, fixed: Mapping[str, Any]) -> Callable[..., Any]:
-        """The function of a graph of static sizes; `fixed` are constants by placeholder."""
+    def static(
+        self, gm: GraphModule, name: str, fixed: Mapping[str, Any], sized: bool = False
+    ) -> Callable[..., Any]:
+        """The function of a graph of static sizes; `fixed` are constants by placeholder. `sized`:
+        it is one of several sizes."""
         found = cut(gm.graph, _refusal)
         left = [(one.op, one.reason) for one in found.left]
         pieces: dict[Island, IslandGraph] = {}
@@ -110,7 +114,7 @@ class TorchCompiler:
             else:
                 pieces[island] = piece
         if self.options.max_autotune:
-            tune_for(list(pieces.values()), self.options.budget_s, self.options.db)
+            tune_for(list(pieces.values()), self.options.budget_s, self.options.db, sized)
         calls: dict[Island, TensorCall] = {}
         told: list[IslandReport] = []
         for island, piece in pieces.items():
@@ -133,7 +137,7 @@ class TorchCompiler:
             call = call_of(piece, plan)
         except AutofuseError as error:
             return f"no plan: {error}"
-        faster = torch_is_faster(piece, call) if self.options.max_autotune else None
+        faster = torch_is_faster(piece, plan, call) if self.options.max_autotune else None
         if faster is not None:
             return f"torch's own code is {faster:.2f} times as fast"
         calls[island] = call
@@ -143,7 +147,8 @@ class TorchCompiler:
 
 class Sized:
     """A graph with symbolic sizes: compiled anew for each tuple of sizes that it is called with,
-    never padded. Beyond `MOST_SIZES` PyTorch runs it, and the log says so once."""
+    by the plan of the nearest size that was tuned, never padded. Beyond `MOST_SIZES` PyTorch runs
+    it, and the log says so once."""
 
     def __init__(self, compiler: TorchCompiler, gm: GraphModule, name: str) -> None:
         self._compiler, self._gm, self._name = compiler, gm, name
@@ -154,7 +159,7 @@ class Sized:
         import torch
         from torch.fx.experimental.proxy_tensor import make_fx
 
-        key = tuple(tuple(a.shape) if isinstance(a, torch.Tensor) else a for a in args)
+        key = tuple((a.shape, a.stride()) if isinstance(a, torch.Tensor) else a for a in args)
         found = self._made.get(key)
         if found is None:
             if len(self._made) == MOST_SIZES:
@@ -164,7 +169,7 @@ class Sized:
                 return self._gm.forward(*args)
             with torch.no_grad():
                 fixed = make_fx(self._gm, tracing_mode="fake")(*args)
-            found = self._made[key] = self._compiler.static(fixed, self._name, {})
+            found = self._made[key] = self._compiler.static(fixed, self._name, {}, sized=True)
         return found(*args)
 
 
@@ -182,23 +187,27 @@ def _piece(gm: GraphModule, island: Island, fixed: Mapping[str, Any]) -> IslandG
 
 
 def _eager(gm: GraphModule, island: Island, fixed: Mapping[str, Any]) -> TensorCall:
-    """The island's nodes as PyTorch runs them, of its inputs that are no constants."""
-    import torch
-
-    new = torch.fx.Graph()
-    made = {node: new.placeholder(node.name) for node in island.inputs}
-    for node in island.nodes:
-        made[node] = new.node_copy(node, made.__getitem__)
-    new.output(tuple(made[node] for node in island.outputs))
-    whole = torch.fx.GraphModule(gm, new).forward
+    """The island's nodes as PyTorch runs them, of its inputs that are no constants; written down
+    when it is first called, which is rare."""
     names = [node.name for node in island.inputs]
+
+    @cache
+    def whole() -> TensorCall:
+        import torch
+
+        new = torch.fx.Graph()
+        made = {node: new.placeholder(node.name) for node in island.inputs}
+        for node in island.nodes:
+            made[node] = new.node_copy(node, made.__getitem__)
+        new.output(tuple(made[node] for node in island.outputs))
+        forward: TensorCall = torch.fx.GraphModule(gm, new).forward
+        return forward
 
     def eager(*tensors: Any) -> tuple[Any, ...]:
         rest = iter(tensors)
-        results: tuple[Any, ...] = whole(*(fixed[n] if n in fixed else next(rest) for n in names))
-        return results
+        return whole()(*(fixed[n] if n in fixed else next(rest) for n in names))
 
-    return eager if fixed else whole
+    return eager
 
 
 def _parameters(gm: GraphModule, given: Sequence[Any]) -> dict[str, Any]:

@@ -24,6 +24,11 @@ class TensorLayout:
     repeated: Ints = ()
 
     @property
+    def is_dense(self) -> bool:
+        """Whether the array is the tensor as it is."""
+        return not self.repeated and self.order == tuple(range(len(self.shape)))
+
+    @property
     def stored(self) -> Ints:
         """The shape of the array in memory."""
         return tuple(1 if a in self.repeated else self.shape[a] for a in self.order)
@@ -90,6 +95,8 @@ def bordered(
 ) -> Graph:
     """`graph` with its inputs and outputs as the arrays that layouts store; the inputs at
     `constants` (positions) are declared constant."""
+    if not constants and all(layout.is_dense for layout in (*inputs, *outputs)):
+        return graph
     w = GraphWriter()
     tensors: list[Value] = []
     for position, (node, layout) in enumerate(zip(graph.inputs, inputs, strict=True)):

@@ -7,19 +7,19 @@ from collections.abc import Callable, Collection, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from autofuse.cost.bounds import NOMINAL, Calibration
+from autofuse.devices import device_named
 from autofuse.interop.torch_options import TorchOptions
 from autofuse.interop.torch_saving import Worth, kept
+from autofuse.tuning.plans import known_peaks
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
 else:
     GraphModule = Node = Any
 
-# Microseconds for a million bytes moved and a million operations done: what two cores of a server
-# do. Only their ratios matter, and those hardly differ from machine to machine.
-_MOVE_US, _WORK_US = 25.0, 10.0
-# Operations of an element of a function that is no polynomial, about as our prelude has it.
-_DEAR = 20
+# What an element of a function that is no polynomial counts for (see `Calibration`).
+_DEAR = 15
 _DEAR_OPS = ("exp", "log", "sin", "cos", "tan", "erf", "pow", "sigmoid", "gelu", "silu", "softmax")
 _RANDOM = ("rand", "bernoulli", "dropout", "normal", "multinomial")
 
@@ -34,8 +34,9 @@ def partition(options: TorchOptions) -> Callable[..., tuple[GraphModule, GraphMo
         if any(_is_symbolic(node) for node in gm.graph.nodes):
             found = partitioners.min_cut_rematerialization_partition(gm, inputs, **facts)
         else:
-            count = facts["num_fwd_outputs"]
-            saved = saved_values(gm, count, options.max_memory, _overwritten(gm))
+            count, environment = facts["num_fwd_outputs"], device_named("cpu").backend.environment()
+            peaks = known_peaks(environment, options.db) or NOMINAL
+            saved = saved_values(gm, count, options.max_memory, _overwritten(gm), peaks)
             found = partitioners._extract_fwd_bwd_modules(gm, saved, [], num_fwd_outputs=count)
         forward, backward = found
         return forward, backward
@@ -44,11 +45,12 @@ def partition(options: TorchOptions) -> Callable[..., tuple[GraphModule, GraphMo
 
 
 def saved_values(
-    gm: GraphModule, outputs: int, max_memory: int | None, lost: Collection[Node] = ()
-) -> list[Node]:
+    gm: GraphModule, outputs: int, max_memory: int | None, lost: Collection[Node] = (),
+    peaks: Calibration = NOMINAL,
+) -> list[Node]:  # fmt: skip
     """The nodes of a joint graph that its forward graph keeps for its backward graph; the first
     `outputs` results are those of the forward graph, and inputs that are `lost` have other values
-    by the time that the backward graph runs."""
+    by the time that the backward graph runs. Times are by `peaks`."""
     (output,) = (n for n in gm.graph.nodes if n.op == "output")
     gradients = [n for n in _flat(output.args[0])[outputs:] if n is not None]
     before = _before_tangents(gm)
@@ -56,7 +58,7 @@ def saved_values(
     read |= set(gradients)
     values = [n for n in gm.graph.nodes if n in before and n in _needed(read & before)]
     numbers = {node: number for number, node in enumerate(values)}
-    worths = [_worth(node, numbers, node in read, node in lost) for node in values]
+    worths = [_worth(node, numbers, node in read, node in lost, peaks) for node in values]
     return [values[i] for i in kept(worths, max_memory)]
 
 
@@ -96,20 +98,23 @@ def _overwritten(gm: GraphModule) -> set[Node]:
     return {node for node in inputs if node.meta["desc"] in written}
 
 
-def _worth(node: Node, numbers: dict[Node, int], is_read: bool, is_lost: bool) -> Worth:
+def _worth(
+    node: Node, numbers: dict[Node, int], is_read: bool, is_lost: bool, peaks: Calibration
+) -> Worth:
     value = node.meta.get("val")
     operands = tuple(numbers[n] for n in node.all_input_nodes)
     if node.op in ("placeholder", "get_attr"):
         # It is there in any case.
         return Worth(0, None if is_lost else 0.0, None, (), is_read)
     if not hasattr(value, "numel"):
-        return Worth(0, None, _again_us(node), operands, is_read)
+        return Worth(0, None, _again_us(node, peaks), operands, is_read)
     nbytes = value.numel() * value.element_size()
     # Written by one graph and read by the other.
-    return Worth(nbytes, 2e-6 * nbytes * _MOVE_US, _again_us(node), operands, is_read)
+    keep_us = peaks.move_us(2 * nbytes, warm=False)
+    return Worth(nbytes, keep_us, _again_us(node, peaks), operands, is_read)
 
 
-def _again_us(node: Node) -> float | None:
+def _again_us(node: Node, peaks: Calibration) -> float | None:
     """Microseconds to compute a node again in a kernel that has its operands; None for random
     numbers, which would be others."""
     from torch.utils.flop_counter import flop_registry
@@ -125,9 +130,11 @@ def _again_us(node: Node) -> float | None:
     if counter is not None:
         values = [_value(a) for a in node.args]
         kwargs = {k: _value(a) for k, a in node.kwargs.items()}
-        return 1e-6 * float(counter(*values, **kwargs, out_val=node.meta["val"])) * _WORK_US / 8
-    weight = _DEAR if any(word in name for word in _DEAR_OPS) else 1
-    return 1e-6 * weight * max(numels, default=0) * _WORK_US / 8
+        count = float(counter(*values, **kwargs, out_val=node.meta["val"]))
+        return count / (1e3 * (peaks.library or peaks.contraction))
+    most = float(max(numels, default=0))
+    is_dear = any(word in name for word in _DEAR_OPS)
+    return _DEAR * most / (1e3 * peaks.special) if is_dear else most / (1e3 * peaks.cheap)
 
 
 def _value(argument: Any) -> Any:

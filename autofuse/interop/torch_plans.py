@@ -11,8 +11,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from autofuse.backends.library import LoadedLibrary
+from autofuse.devices import device_named
 from autofuse.errors import AutofuseError
-from autofuse.graph.canonical import canonical, digest
+from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
 from autofuse.interop.torch_call import Port, TensorCall, array_of, tensor_call
 from autofuse.interop.torch_layout import bordered
@@ -20,6 +21,8 @@ from autofuse.ops.spec import Family
 from autofuse.runtime.compiled import CompiledPlan
 from autofuse.simplify import normal_form
 from autofuse.tuning import best_plan, compile, tune
+from autofuse.tuning.kept import keep, kept_key, recalled
+from autofuse.tuning.moving import moved_candidates
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,28 +66,31 @@ def piece_of(
     whole = normal_form(bordered(graph, *layouts, frozenset(fixed)))
     arrays = {whole.input_names[k]: array_of(fixed[k], inputs[k]) for k in fixed}
     free = tuple(port for k, port in enumerate(inputs) if k not in fixed)
-    return IslandGraph(whole, digest(canonical(whole)), free, tuple(outputs), arrays, eager)
+    return IslandGraph(whole, digest(whole), free, tuple(outputs), arrays, eager)
 
 
 def plan_for(piece: IslandGraph, db: str | None) -> CompiledPlan:
     """The best plan known for a piece, else one by rules. Raises AutofuseError."""
     if piece.fixed:
-        return compile(piece.graph, device=DEVICE, db=db, constants=piece.fixed)
+        return compile(piece.graph, device=DEVICE, db=db, constants=piece.fixed, simplify=False)
     key = (piece.digest, db)
     with _planning:
         if key not in _plans:
-            _plans[key] = compile(piece.graph, device=DEVICE, db=db)
+            _plans[key] = compile(piece.graph, device=DEVICE, db=db, simplify=False)
         return _plans[key]
 
 
-def tune_for(pieces: Sequence[IslandGraph], budget_s: float, db: str | None) -> None:
+def tune_for(
+    pieces: Sequence[IslandGraph], budget_s: float, db: str | None, sized: bool = False
+) -> None:
     """Tune for the pieces that no plan is known for, each in its share of the time that all take
-    by the plans that there are; `budget_s` bounds all of it."""
+    by the plans that there are; `budget_s` bounds all of it. With `sized` a plan that was tuned at
+    another size will do."""
     end = time.perf_counter() + budget_s
     counts: dict[str, int] = {}
     for piece in pieces:
         counts[piece.digest] = counts.get(piece.digest, 0) + 1
-    distinct = {p.digest: p for p in pieces if best_plan(p.graph, device=DEVICE, db=db) is None}
+    distinct = {p.digest: p for p in pieces if not _is_tuned(p, db, sized)}
     weights = {key: counts[key] * _weight_us(piece, db) for key, piece in distinct.items()}
     for number, (key, piece) in enumerate(distinct.items(), 1):
         left = end - time.perf_counter()
@@ -94,11 +100,21 @@ def tune_for(pieces: Sequence[IslandGraph], budget_s: float, db: str | None) -> 
             continue
         LOG.info("tuning island %d of %d for %.0f s", number, len(distinct), share)
         try:
-            tune(piece.graph, name=f"torch {key[:12]}", device=DEVICE, db=db, budget_s=share)
+            tune(
+                piece.graph, name=f"torch {key[:12]}", device=DEVICE, db=db, budget_s=share,
+                simplify=False,
+            )  # fmt: skip
         except AutofuseError as error:
             LOG.warning("island %s is not tuned: %s", key[:12], error)
         with _planning:
             _plans.pop((key, db), None)
+
+
+def _is_tuned(piece: IslandGraph, db: str | None, sized: bool) -> bool:
+    if best_plan(piece.graph, device=DEVICE, db=db, simplify=False) is not None:
+        return True
+    moved = moved_candidates(piece.graph, device_named(DEVICE), db) if sized else iter(())
+    return next(moved, None) is not None
 
 
 def _weight_us(piece: IslandGraph, db: str | None) -> float:
@@ -116,12 +132,27 @@ def call_of(piece: IslandGraph, plan: CompiledPlan) -> TensorCall:
     return tensor_call(library, piece.inputs, piece.outputs, piece.eager)
 
 
-def torch_is_faster(piece: IslandGraph, call: TensorCall) -> float | None:
-    """How many times faster PyTorch's own code is, where that is clear: the two take turns."""
+def torch_is_faster(piece: IslandGraph, plan: CompiledPlan, call: TensorCall) -> float | None:
+    """How many times faster PyTorch's own code is, where that is clear: the two take turns, once
+    on a machine."""
+    import torch
+
+    told = (plan.candidate.digest, torch.__version__, str(torch.get_num_threads()))
+    lying = (str((port.shape, port.strides)) for port in (*piece.inputs, *piece.outputs))
+    environment = device_named(DEVICE).backend.environment()
+    key = kept_key("torch's own code", piece.digest, environment, (*told, *lying))
+    ratio = (recalled(key) or {}).get("ratio")
+    if not isinstance(ratio, float):
+        ratio = _ratio(piece, call)
+        keep(key, {"ratio": ratio})
+    return ratio if ratio > _CLEARLY else None
+
+
+def _ratio(piece: IslandGraph, call: TensorCall) -> float:
+    """Our time over that of PyTorch's own code."""
     given = samples(piece)
     rounds = [(_timed(call, given), _timed(piece.eager, given)) for _ in range(_ROUNDS)]
-    ratio = median(ours / theirs for ours, theirs in rounds)
-    return ratio if ratio > _CLEARLY else None
+    return median(ours / theirs for ours, theirs in rounds)
 
 
 def samples(piece: IslandGraph) -> tuple[Tensor, ...]:

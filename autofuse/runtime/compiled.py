@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from autofuse.backends.base import Runnable
 from autofuse.graph.keys import input_keys
 from autofuse.graph.settled import constant_inputs
 from autofuse.graph.types import Graph
+from autofuse.ops.types import TensorType
 from autofuse.plan.types import Candidate
 from autofuse.runtime.loaded import LoadedPlan, Signature
 
@@ -30,9 +32,33 @@ class CompiledPlan(LoadedPlan):
         self.graph, self.candidate = graph, candidate
         self.artifact, self.compile_s = artifact, compile_s
 
+    @property
+    def takes(self) -> dict[str, TensorType]:
+        """The arrays of a call: the type of each by its name, in order."""
+        pairs = zip(self.signature.names, self.graph.input_types, strict=True)
+        return {n: t for k, (n, t) in enumerate(pairs) if k not in self.signature.fixed}
+
+    def torch_op(self, name: str, backward: CompiledPlan | None = None) -> Callable[..., Any]:
+        """The plan as the operator `autofuse::NAME` of PyTorch: see
+        `autofuse.interop.torch_op.torch_op`."""
+        made: Callable[..., Any] = _handed("torch_op")(self, name, backward)
+        return made
+
+    def jax(self, backward: CompiledPlan | None = None) -> Callable[..., Any]:
+        """The plan as a function in JAX programs: see `autofuse.interop.jax_function`."""
+        made: Callable[..., Any] = _handed("jax_function")(self, backward)
+        return made
+
     def __repr__(self) -> str:
         groups = len(self.candidate.plan.groups)
         return f"<CompiledPlan {self.origin}: {groups} kernels on {self.device}>"
+
+
+def _handed(name: str) -> Callable[..., Any]:
+    """What hands plans to another system, imported when it is asked for: those systems are extras,
+    and their rooms know this one."""
+    found: Callable[..., Any] = getattr(import_module(f"autofuse.interop.{name}"), name)
+    return found
 
 
 def compiled_plan(

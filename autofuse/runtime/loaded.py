@@ -58,11 +58,13 @@ def _check_constant(name: str, array: Any, type_: ArrayType) -> None:
 class LoadedPlan:
     """A plan that runs: call it with arrays in the order of its inputs, without the constants.
 
-    On the CPU these are NumPy arrays. On CUDA they may be CuPy's, PyTorch's or JAX's, which are
-    used in place on the current stream (the results are then CuPy arrays, which all of them take
-    by DLPack), or NumPy's. `origin` says where the plan came from, `device` where it runs. Results
-    are tuples of arrays whose memory is used again once the caller has let go of them. `notes` are
-    sentences about better plans that are not served here, and why.
+    On the CPU these are NumPy arrays, or others in host memory that share it by DLPack (PyTorch's,
+    JAX's), and results are NumPy arrays, which all of them take by DLPack. On CUDA they may be
+    CuPy's, PyTorch's or JAX's, which are used in place on the current stream (the results are then
+    CuPy arrays, which all of them take by DLPack), or NumPy's. `origin` says where the plan came
+    from, `device` where it runs. Results are tuples of arrays whose memory is used again once the
+    caller has let go of them. `notes` are sentences about better plans that are not served here,
+    and why.
 
     Constants are copied and prepared when it is made, which took `prepare_s` seconds and keeps
     `prepared_bytes`; what becomes of the caller's arrays afterwards changes nothing."""

@@ -13,13 +13,15 @@ from autofuse.plan.types import Candidate
 from autofuse.runtime.compiled import CompiledPlan, compiled_plan, signature_of
 from autofuse.simplify import normal_form
 from autofuse.tuning.borrowed import Lent, borrow, lent_by_database
+from autofuse.tuning.evaluate import build
+from autofuse.tuning.kept import kept_untuned
+from autofuse.tuning.moving import moved_candidates
 from autofuse.tuning.plans import (
     BEST,
     PassedOver,
     known_peaks,
     known_plans,
     plan_named,
-    untuned_candidate,
 )
 from tuning_db import Store
 
@@ -73,7 +75,8 @@ def _looked_up(
     graph: Graph, kind: DeviceKind, db: str | None, on_miss: str, budget_s: float,
     lent: Sequence[Lent], missed: tuple[str, ...],
 ) -> Choice:  # fmt: skip
-    """The first there is: in the database, by tuning if that is asked for, borrowed, by bounds."""
+    """The first there is: in the database, by tuning if that is asked for, borrowed, moved from
+    another size, by bounds."""
     known, passed = _known(graph, kind, db, missed)
     if known is not None:
         return known
@@ -92,8 +95,12 @@ def _looked_up(
     why = (*why, *notes)
     if candidate is not None:
         return candidate, origin, why
-    peaks = known_peaks(kind.backend.environment(), db)
-    untuned = untuned_candidate(graph, kind, peaks)
+    for moved in moved_candidates(graph, kind, db):
+        failure = build(kind.backend, graph, moved).failure
+        if failure is None:
+            return moved, moved.origin, why
+        why = (*why, f"the plan {moved.origin} cannot be built: {failure.message}")
+    untuned = kept_untuned(graph, kind, known_peaks(kind.backend.environment(), db))
     return untuned, untuned.origin, why
 
 
