@@ -8,16 +8,18 @@ rows of products stay in scratch (`tile_rows.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Local, Panel, statements
+from autofuse.kernel.tile_across import rights_across
 from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_lanes import TileLanes
 from autofuse.kernel.tile_online import emit_online
-from autofuse.kernel.tile_parts import Scratch, TileRun, TileSettings
+from autofuse.kernel.tile_parts import RightPanel, Scratch, TileRun, TileSettings
 from autofuse.kernel.tile_rows import emit_rows
-from autofuse.kernel.tile_walk import copied_runs, walkers, whole_taps
+from autofuse.kernel.tile_walk import WalkedProduct, copied_runs, walkers, whole_taps
 from autofuse.kernel.values import Frame
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load
@@ -63,39 +65,65 @@ def emit_tiles(
 
 def _emit_columns(b: TileBlock) -> None:
     """Every product of the block, and what follows it for each tile."""
-    products = b.tiles.products
-    walking = dict(walkers(b))
+    products, walking = b.tiles.products, dict(walkers(b))
     lefts = {p.node: _left(b, p) for p in products if p.node not in walking}
     terms = {p.terms for p in products}
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0
     # A pair of terms is in one block of them.
     cut = whole_taps(cut + cut % 2, max(terms), walking.values())
-    stride = padded(b.width)
-    shared = {p.node: b.zeroed(p, stride) for p in products} if cut else {}
+    shared = {p.node: b.zeroed(p, padded(b.width)) for p in products} if cut else {}
+    work = _Columns(b, walking, lefts, shared, cut)
     with b.term_blocks(max(terms), cut) as (number, last):
+        if b.s.across:
+            panels = {p.node: rights_across(b, p, cut, number) for p in products}
+            for tile in b.row_tiles():
+                for panel in b.panels(b.first_column, b.columns, b.width):
+                    rights = {node: panel_of(panel) for node, panel_of in panels.items()}
+                    work.emit(tile, panel, rights, number, last)
+            return
         for panel in b.panels(b.first_column, b.columns, b.width):
             column = ix.iadd(b.first_column, panel.first)
             rights = {
                 p.node: b.right(p, column, panel.count, cut, number, b.s.dot) for p in products
             }
-            wide = padded(panel.count)
             for tile in b.row_tiles():
-                places = dict(shared)
-                for p in products:
-                    own = shared.get(p.node)
-                    if own is None:
-                        buffer = b.e.local(b.dtype(p), tile.count * wide, "acc")
-                        own = places[p.node] = Scratch(buffer, wide)
-                    at = b.place(own, tile.first, panel.first) if cut else ix.lit(0)
-                    target, right = Panel(own.buffer, at, own.stride), rights[p.node]
-                    if p.node in walking:
-                        walker = walking[p.node]
-                        walker.multiply(tile, panel.count, target, right, column, cut, number)
-                        continue
-                    left = b.left_panel(lefts[p.node], tile, cut, number)
-                    b.multiply(p, tile, target, left, right, cut, number)
-                with b.only(last):
-                    _epilogue(b, tile, panel, places, shared)
+                work.emit(tile, panel, rights, number, last)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """One register tile of every product of a block whose columns are parallel axes. Of `walking`
+    products patches are read where they lie, of the others there are `lefts`; sums are `shared` by
+    blocks of `cut` terms."""
+
+    b: TileBlock
+    walking: Mapping[int, WalkedProduct]
+    lefts: Mapping[int, Panel]
+    shared: Mapping[int, Scratch]
+    cut: int
+
+    def emit(
+        self, tile: TileRun, panel: TileRun, rights: Mapping[int, RightPanel], number: Expr,
+        last: Expr | None,
+    ) -> None:  # fmt: skip
+        """The tile in the block of terms `number`, and what follows it in the `last` one."""
+        b, cut, places = self.b, self.cut, dict(self.shared)
+        column, wide = ix.iadd(b.first_column, panel.first), padded(panel.count)
+        for p in b.tiles.products:
+            own = self.shared.get(p.node)
+            if own is None:
+                buffer = b.e.local(b.dtype(p), tile.count * wide, "acc")
+                own = places[p.node] = Scratch(buffer, wide)
+            at = b.place(own, tile.first, panel.first) if cut else ix.lit(0)
+            target, right = Panel(own.buffer, at, own.stride), rights[p.node]
+            if p.node in self.walking:
+                walker = self.walking[p.node]
+                walker.multiply(tile, panel.count, target, right, column, cut, number)
+                continue
+            left = b.left_panel(self.lefts[p.node], tile, cut, number)
+            b.multiply(p, tile, target, left, right, cut, number)
+        with b.only(last):
+            _epilogue(b, tile, panel, places, self.shared)
 
 
 def _left(b: TileBlock, p: Contraction) -> Panel:

@@ -247,7 +247,7 @@ class TileBlock:
             with self.only(Call("gt", (panels, ix.lit(full)), DType.BOOL)):
                 yield TileRun(ix.lit(full * self.s.columns), rest)
 
-    def _terms(self, p: Contraction, cut: int, number: Expr) -> Expr:
+    def terms_of(self, p: Contraction, cut: int, number: Expr) -> Expr:
         """Terms of the present block."""
         if not cut:
             return self.needed_terms.get(p.node, ix.lit(p.terms))
@@ -258,7 +258,7 @@ class TileBlock:
         cut: int, number: Expr,
     ) -> None:  # fmt: skip
         """One register tile: sums go on where terms come in several blocks."""
-        rows, columns, terms = tile.count, right.width, self._terms(p, cut, number)
+        rows, columns, terms = tile.count, right.width, self.terms_of(p, cut, number)
         dtype, fresh = self.factor_dtype(p), not cut
         self.e.put(TileProduct(rows, columns, terms, target, left, right.panel, dtype, fresh))
 
@@ -333,13 +333,17 @@ class TileBlock:
                 at = self.e.let_index(ix.iadd(column, lane), "n", p.width)
                 return self.out_index(p, ix.lit(0), at)
 
-            first, terms = ix.imul(number, cut), self._terms(p, cut, number)
+            first, terms = ix.imul(number, cut), self.terms_of(p, cut, number)
             wanted = PairPanel(count, wide, place, first, terms, cut or p.terms)
             return RightPanel(pack_pairs(self.base, p, wanted), wide)
-        if not dot and (self.s.pack or count < self.s.columns):
+        if not dot and self.packs(p, count):
             return self._packed(p, column, count, cut, number)
         lying = self.lying_right(p, column, count, cut, number, dot)
         return lying or self._packed(p, column, count, cut, number)
+
+    def packs(self, p: Contraction, count: int) -> bool:
+        """Whether a panel of so many columns is copied although it might be read as it lies."""
+        return p.node not in self.packed and (self.s.pack or count < self.s.columns)
 
     def lying_right(
         self, p: Contraction, column: Expr, count: int, cut: int, number: Expr, dot: bool = False
@@ -393,4 +397,4 @@ class TileBlock:
             lane = self.e.open("l", padded - count)
             self.e.store(buffer, ix.iadd(start, ix.iadd(lane, ix.lit(count))), Lit(0.0, dtype))
             self.e.close("lane", lane, ix.lit(padded - count))
-        self.e.close("serial", step, self._terms(p, cut, number))
+        self.e.close("serial", step, self.terms_of(p, cut, number))

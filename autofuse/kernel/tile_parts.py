@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from autofuse.kernel.ir import Panel
 from autofuse.ops.scalar import Expr
 from autofuse.plan.parameters import (
+    ACROSS,
     COLUMN_BLOCK,
     DOT,
     LINES,
@@ -28,7 +29,8 @@ class TileSettings:
     columns and terms (0: all), whether right operands are packed where they need not be, whether
     rows are staged, whether vectors run along terms where both operands lie along them, whether
     terms of bf16 are multiplied in pairs, whether patches are read where they lie, whether register
-    tiles end where a line of rows does, and the bits of a vector."""
+    tiles end where a line of rows does, whether a tile of rows meets all panels of its block before
+    the next one does, and the bits of a vector."""
 
     rows: int
     columns: int
@@ -41,6 +43,7 @@ class TileSettings:
     pairs: bool
     walk: bool
     lines: bool
+    across: bool
     vector_bits: int
 
     @staticmethod
@@ -50,7 +53,7 @@ class TileSettings:
             int(rows), int(columns), ROW_BLOCK.of(launch), COLUMN_BLOCK.of(launch),
             TERM_BLOCK.of(launch), PACK.of(launch), STAGE.of(launch), DOT.of(launch),
             PAIRS.of(launch), WALK.of(launch), WALK.of(launch) and LINES.of(launch),
-            VECTOR_BITS.of(launch),
+            ACROSS.of(launch) and not DOT.of(launch), VECTOR_BITS.of(launch),
         )  # fmt: skip
 
 

@@ -166,6 +166,11 @@ PACK = LaunchParameter(
     "The right operand of a product is copied panel by panel, also where it could be read as it "
     "lies.", TILES, spelled=True,
 )  # fmt: skip
+ACROSS = LaunchParameter(
+    "across", bool, (False, True), False,
+    "A tile of rows meets all panels of the right operand that its block has, packed before, and "
+    "then comes the next one; otherwise a panel meets all rows of the block.", TILES,
+)  # fmt: skip
 
 TRANSPOSE = LaunchParameter(
     "transpose", bool, (False, True), False,
@@ -240,6 +245,7 @@ C_LAUNCH = _table(
     BATCH_LANES,
     PAIRS,
     DOT,
+    ACROSS,
     MICRO,
     ROW_BLOCK,
     COLUMN_BLOCK,
