@@ -31,6 +31,14 @@ SHARED = 16
 LONG_RUN, PAGE = 2048, 4096
 # Terms up to which a panel's rows are so few that each is read as one long run.
 FEW_TERMS = 32
+# Pages that the first-level TLB knows, and units for a term whose row is on another one (measured
+# on Zen 3: 4x24 tiles of a panel that is not packed).
+NEAR_PAGES, OTHER_PAGE = 64, 3.0
+# Units for a vector of sums that waits for the next terms in the second-level cache, or beyond it.
+WAITING, FAR_WAITING = 1.0, 40.0
+# Units for a run of an array beside a product where each is on a page of its own (measured on Zen
+# 3, of one to six arrays).
+BESIDE = 40.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,7 @@ class TileChoice:
     """Settings of a tile kernel, columns and blocks in elements (0 terms: all of them)."""
 
     dot: bool
+    across: bool
     rows: int
     columns: int
     row_block: int
@@ -81,7 +90,15 @@ def _block(f: TileFacts, m: Machine, c: TileChoice, height: int, width: int) -> 
     copied = f.left is None or (c.dot and f.left[1] != 1)
     left = height * f.terms / lanes * COMPUTED if copied else 0.0
     cleared = 1.0 if c.term_block else 0.0
-    return tiles + right + left + height * width / lanes * (2.0 + cleared)
+    written = height * width / lanes * (2.0 + cleared) + _beside(f, c, height, width)
+    return tiles + right + left + written
+
+
+def _beside(f: TileFacts, c: TileChoice, height: int, width: int) -> float:
+    """What is read and written beside a product, a run for each row of a tile or of the block."""
+    if f.columns * f.itemsize < PAGE:
+        return 0.0
+    return BESIDE * f.beside * height * (1 if c.across else -(-width // c.columns))
 
 
 def pieces(extent: int, step: int) -> list[tuple[int, int]]:
@@ -95,7 +112,7 @@ def _tile(
     terms: int,
 ) -> float:  # fmt: skip
     """One register tile over all terms."""
-    near = terms * columns * f.itemsize <= m.l1 // 2
+    near = not c.across and terms * columns * f.itemsize <= m.l1 // 2
     # The first tile that reads a panel finds it where `_right` brought it.
     again = 1 - c.rows / max(height, c.rows)
     fetched = 0.0 if near else again * columns * f.itemsize / L2_BYTES
@@ -105,7 +122,22 @@ def _tile(
         return f.terms / lanes * each + sums * LANE_SUM + TILE_START
     vectors = -(-columns // lanes)
     each = max(rows * vectors, CHAINS, fetched, _crowded(f, c, rows)) + LOAD * (rows + vectors)
-    return f.terms * each + -(-f.terms // terms) * (rows * vectors + TILE_START)
+    if c.across:
+        each += _far_panels(f, m, c, rows, terms)
+    lies = f.right is not None and f.right[0] == 1 and not c.pack
+    if lies and f.right[1] * f.itemsize >= PAGE and terms > NEAR_PAGES:
+        each += OTHER_PAGE
+    far = c.term_block and height * (c.column_block or f.columns) * f.itemsize > m.l2
+    waiting = FAR_WAITING if far else WAITING
+    return f.terms * each + -(-f.terms // terms) * (rows * vectors * waiting + TILE_START)
+
+
+def _far_panels(f: TileFacts, m: Machine, c: TileChoice, rows: int, terms: int) -> float:
+    """What a tile of rows that is too long for the first-level cache costs a term, and panels
+    together that are too large for the second-level one."""
+    width = min(c.column_block or f.columns, f.columns)
+    long, large = rows * terms * f.itemsize > m.l1, width * terms * f.itemsize > m.l2 // 2
+    return LOAD * rows / 2 * (long + large)
 
 
 def _crowded(f: TileFacts, c: TileChoice, rows: int) -> float:
@@ -135,7 +167,9 @@ def _right(f: TileFacts, m: Machine, c: TileChoice, height: int, width: int, ter
     if f.right[1] == 1 and f.right[0] != 1:
         return TRANSPOSED + runs
     if f.right[0] != 1 or c.pack:
-        return (COPIED if f.right[0] == 1 else COMPUTED) + short
+        # Rows of a whole block of columns are longer than those of a panel.
+        run = (runs + short) / 2 if c.across else short
+        return (COPIED if f.right[0] == 1 else COMPUTED) + run
     if terms <= FEW_TERMS:
         long = width * f.itemsize >= min(LONG_RUN, f.columns * f.itemsize)
         many = terms / (24 if f.columns * f.itemsize >= PAGE else 256)

@@ -17,6 +17,7 @@ from autofuse.plan.groups import reads
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.online import Online, online_of
 from autofuse.plan.parameters import (
+    ACROSS,
     BATCH_LANES,
     COLUMN_BLOCK,
     DOT,
@@ -27,7 +28,7 @@ from autofuse.plan.parameters import (
     ROW_BLOCK,
     TERM_BLOCK,
 )
-from autofuse.plan.tiles import Tiles, line_of, row_scratch, tiles_of
+from autofuse.plan.tiles import Tiles, ends_in_tiles, line_of, row_scratch, tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
 # The parameters that only this schedule has.
@@ -38,6 +39,7 @@ TILE_PARAMETERS = {
         BATCH_LANES,
         PAIRS,
         DOT,
+        ACROSS,
         MICRO,
         ROW_BLOCK,
         COLUMN_BLOCK,
@@ -56,8 +58,9 @@ class TileFacts:
     (`plan/online.py`, 0: there are none), bytes that a block keeps for each row otherwise, bytes of
     a number, of its widest product how the left and the right operand lie in memory (None: they are
     computed), whether the results of a batch are neighbours, whether all factors of products
-    with parallel columns are bf16, how many rows are neighbours along one axis, and how many
-    columns products have of which folded ones are the terms."""
+    with parallel columns are bf16, how many rows are neighbours along one axis, how many columns
+    products have of which folded ones are the terms, whether no whole row of the last product is
+    kept, and how many arrays as large as a product are written, or read beside its factors."""
 
     batch: int
     rows: int
@@ -73,11 +76,20 @@ class TileFacts:
     bf16: bool = False
     line: int = 1
     folded: tuple[int, ...] = ()
+    by_tiles: bool = False
+    beside: int = 1
 
 
 def _folded(tiles: Tiles, online: Online | None) -> tuple[int, ...]:
     folds = {f.node for f in online.folds} if online is not None else set[int]()
     return tuple(p.width for p in tiles.products if p.node in folds)
+
+
+def _beside(graph: Graph, group: FusionGroup, tiles: Tiles) -> int:
+    least = min(graph[p.node].types[0].size for p in tiles.products)
+    factors = {v for p in tiles.products for v in graph[p.node].inputs}
+    around = (*group.outputs, *(v for v in reads(graph, group.nodes) if v not in factors))
+    return sum(graph.type_of(v).size >= least for v in around)
 
 
 def _factors(graph: Graph, tiles: Tiles) -> set[DType]:
@@ -111,6 +123,8 @@ def tile_facts(graph: Graph, group: FusionGroup, *, diagonal: bool = False) -> T
                 bool(tiles.columns) and _factors(graph, tiles) == {DType.BF16},
                 line_of(form, tiles),
                 _folded(tiles, online),
+                ends_in_tiles(graph, form, tiles),
+                _beside(graph, group, tiles),
             )
         )  # fmt: skip
     return max(found, key=lambda f: f.batch * f.rows * f.columns, default=None)

@@ -60,8 +60,8 @@ MATH_FLAGS = {
     "relaxed": ("-fassociative-math", "-freciprocal-math", "-fno-signed-zeros"),
 }
 ENTRY_FLAGS = ("-O1",)
-# Kernels per translation unit where there are more than APART of them: then they share the compiler's
-# start-up. Fewer are units of their own, of which the next plan needs only those that are new to it.
+# Kernels per translation unit where there are more than APART of them: these share the compiler's
+# start-up. Fewer are units of their own: the next plan needs only those that are new to it.
 PER_UNIT, APART = 8, 32
 
 
