@@ -7,7 +7,7 @@ rows of products stay in scratch (`tile_rows.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from autofuse.graph.types import Graph, Value
@@ -75,26 +75,16 @@ def _emit_columns(b: TileBlock) -> None:
     work = _Columns(b, walking, lefts, shared, cut)
     with b.term_blocks(max(terms), cut) as (number, last):
         if b.s.across:
-            panels = {p.node: rights_across(b, p, cut, number) for p in products}
-            for tile in b.row_tiles():
-                for panel in b.panels(b.first_column, b.columns, b.width):
-                    rights = {node: panel_of(panel) for node, panel_of in panels.items()}
-                    work.emit(tile, panel, rights, number, last)
-            return
-        for panel in b.panels(b.first_column, b.columns, b.width):
-            column = ix.iadd(b.first_column, panel.first)
-            rights = {
-                p.node: b.right(p, column, panel.count, cut, number, b.s.dot) for p in products
-            }
-            for tile in b.row_tiles():
-                work.emit(tile, panel, rights, number, last)
+            work.emit_across(number, last)
+        else:
+            work.emit_down(number, last)
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """One register tile of every product of a block whose columns are parallel axes. Of `walking`
-    products patches are read where they lie, of the others there are `lefts`; sums are `shared` by
-    blocks of `cut` terms."""
+    """The register tiles of a block whose columns are parallel axes. Of `walking` products patches
+    are read where they lie, of the others there are `lefts`; sums are `shared` by blocks of `cut`
+    terms."""
 
     b: TileBlock
     walking: Mapping[int, WalkedProduct]
@@ -102,28 +92,64 @@ class _Columns:
     shared: Mapping[int, Scratch]
     cut: int
 
-    def emit(
-        self, tile: TileRun, panel: TileRun, rights: Mapping[int, RightPanel], number: Expr,
-        last: Expr | None,
-    ) -> None:  # fmt: skip
-        """The tile in the block of terms `number`, and what follows it in the `last` one."""
-        b, cut, places = self.b, self.cut, dict(self.shared)
-        column, wide = ix.iadd(b.first_column, panel.first), padded(panel.count)
+    def emit_down(self, number: Expr, last: Expr | None) -> None:
+        """A panel meets all rows; what follows a tile comes right after it."""
+        b = self.b
+        for panel in b.panels(b.first_column, b.columns, b.width):
+            column = ix.iadd(b.first_column, panel.first)
+            rights = {
+                p.node: b.right(p, column, panel.count, self.cut, number, b.s.dot)
+                for p in b.tiles.products
+            }
+            for tile in b.row_tiles():
+                places = self.places(tile, panel.count)
+                self.multiply(tile, panel, places, rights, number, ix.lit(0))
+                with b.only(last):
+                    _epilogue(b, tile, panel, places, self.start(tile, panel, ix.lit(0)))
+
+    def emit_across(self, number: Expr, last: Expr | None) -> None:
+        """A tile of rows meets all panels; what follows runs along all columns of the block."""
+        b = self.b
+        panels = {p.node: rights_across(b, p, self.cut, number) for p in b.tiles.products}
+        for tile in b.row_tiles():
+            places = self.places(tile, b.width)
+            for panel in b.panels(b.first_column, b.columns, b.width):
+                rights = {node: panel_of(panel) for node, panel_of in panels.items()}
+                self.multiply(tile, panel, places, rights, number, panel.first)
+            with b.only(last):
+                for run in b.panels(b.first_column, b.columns, b.width, b.width):
+                    _epilogue(b, tile, run, places, self.start(tile, run, run.first))
+
+    def places(self, tile: TileRun, columns: int) -> dict[int, Scratch]:
+        """Where the sums of a tile of so many columns are kept."""
+        b, stride, found = self.b, padded(columns), dict(self.shared)
         for p in b.tiles.products:
-            own = self.shared.get(p.node)
-            if own is None:
-                buffer = b.e.local(b.dtype(p), tile.count * wide, "acc")
-                own = places[p.node] = Scratch(buffer, wide)
-            at = b.place(own, tile.first, panel.first) if cut else ix.lit(0)
-            target, right = Panel(own.buffer, at, own.stride), rights[p.node]
+            if p.node not in found:
+                found[p.node] = Scratch(b.e.local(b.dtype(p), tile.count * stride, "acc"), stride)
+        return found
+
+    def start(self, tile: TileRun, run: TileRun, own: Expr) -> Callable[[Scratch], Expr]:
+        """Where sums of a tile begin: in the block where terms come in several, else at `own`."""
+        if not self.cut:
+            return lambda place: own
+        return lambda place: self.b.place(place, tile.first, run.first)
+
+    def multiply(
+        self, tile: TileRun, panel: TileRun, places: Mapping[int, Scratch],
+        rights: Mapping[int, RightPanel], number: Expr, own: Expr,
+    ) -> None:  # fmt: skip
+        """One register tile of every product in the block of terms `number`."""
+        b, begin = self.b, self.start(tile, panel, own)
+        for p in b.tiles.products:
+            place, right = places[p.node], rights[p.node]
+            target = Panel(place.buffer, begin(place), place.stride)
             if p.node in self.walking:
+                column = ix.iadd(b.first_column, panel.first)
                 walker = self.walking[p.node]
-                walker.multiply(tile, panel.count, target, right, column, cut, number)
+                walker.multiply(tile, panel.count, target, right, column, self.cut, number)
                 continue
-            left = b.left_panel(self.lefts[p.node], tile, cut, number)
-            b.multiply(p, tile, target, left, right, cut, number)
-        with b.only(last):
-            _epilogue(b, tile, panel, places, self.shared)
+            left = b.left_panel(self.lefts[p.node], tile, self.cut, number)
+            b.multiply(p, tile, target, left, right, self.cut, number)
 
 
 def _left(b: TileBlock, p: Contraction) -> Panel:
@@ -136,25 +162,22 @@ def _left(b: TileBlock, p: Contraction) -> Panel:
 
 
 def _epilogue(
-    b: TileBlock, tile: TileRun, panel: TileRun, places: Mapping[int, Scratch],
-    shared: Mapping[int, Scratch],
+    b: TileBlock, tile: TileRun, run: TileRun, places: Mapping[int, Scratch],
+    start: Callable[[Scratch], Expr],
 ) -> None:  # fmt: skip
-    """What follows the products of one tile, row by row, lanes over its columns."""
-    row, lane = b.e.open("r", tile.count), b.e.open("l", panel.count)
+    """What follows the products of a tile, row by row, lanes over a run of its columns."""
+    row, lane = b.e.open("r", tile.count), b.e.open("l", run.count)
     at_row = ix.iadd(b.first_row, ix.iadd(tile.first, row))
     at_row = b.e.let_index(at_row, "m", b.rows)
-    at_column = ix.iadd(b.first_column, ix.iadd(panel.first, lane))
+    at_column = ix.iadd(b.first_column, ix.iadd(run.first, lane))
     items = b.items(at_row, b.e.let_index(at_column, "n", b.columns))
     frame = Frame(b.graph, b.e, dict(b.base.sources))
     for p in b.tiles.products:
         own = places[p.node]
-        at = ix.iadd(ix.imul(row, own.stride), lane)
-        element: Expr = Load(own.buffer, at, b.dtype(p))
-        if p.node in shared:
-            at = ix.iadd(at, b.place(own, tile.first, panel.first))
-            # Read here: what is known before the loop over terms, as a single row's place is, would
-            # be read before it.
-            element = b.e.bind(Load(own.buffer, at, b.dtype(p)))
+        at = ix.iadd(start(own), ix.iadd(ix.imul(row, own.stride), lane))
+        # Read here: what is known before the loop over terms, as a single row's place is, would be
+        # read before it.
+        element = b.e.bind(Load(own.buffer, at, b.dtype(p)))
         frame.sources[Value(p.node)] = b.element_at(p, element, items)
     for value in b.form.outputs:
         out = b.graph.type_of(value)
@@ -162,5 +185,5 @@ def _epilogue(
         index = tuple(items[t] if isinstance(t, int) else ix.lit(0) for t in b.tags[value])
         element = narrow(frame.pull(value, index), out.dtype)
         b.e.store(b.targets[value], ix.linearize(index, out.shape), element)
-    b.e.close("lane", lane, ix.lit(panel.count))
+    b.e.close("lane", lane, ix.lit(run.count))
     b.e.close("serial", row, ix.lit(tile.count))
