@@ -46,6 +46,7 @@ SETTINGS = st.fixed_dictionaries(
         "term_block": st.sampled_from((0, 32)),
         "pack": st.booleans(),
         "dot": st.booleans(),
+        "across": st.booleans(),
         "stage": st.booleans(),
         "vector_bits": st.sampled_from((512, 256)),
         "threads": st.sampled_from((1, 2)),
@@ -290,6 +291,32 @@ def test_rows_that_are_scaled_are_scaled_after_their_product() -> None:
     scratch = {s.name for s in kernel_statements(program("norm_before")) if isinstance(s, Local)}
     assert not any(name.startswith("left") for name in scratch), "the rows are read as they lie"
     assert any(name.startswith("total") for name in scratch)
+
+
+def test_no_row_of_a_product_is_kept_that_only_goes_on_column_by_column() -> None:
+    for name, kept in (("norm_before", 0), ("softmax_after", 37 * 144)):
+        scratch = [s for s in kernel_statements(program(name)) if isinstance(s, Local)]
+        assert sum(s.size for s in scratch if s.size >= 37 * 130) == kept
+
+
+def test_a_tile_of_rows_may_meet_all_panels_packed_before() -> None:
+    group, _ = extract(program("epilogue"), whole(program("epilogue")))
+    across, down = (
+        cpu.rendered(group, launch_of(micro="6x16", pack=True, across=way), False).text
+        for way in (True, False)
+    )
+    assert across.index("panel0[") < across.index("tk <"), "packed before the first tile"
+    assert across.count("#pragma omp simd") < down.count("#pragma omp simd")
+
+
+def test_long_runs_come_first_where_much_is_read_beside_a_product() -> None:
+    def made(a: Any, b: Any, *beside: Any) -> Any:
+        return sum(beside, start=a @ b)
+
+    full = [spec((512, 1024))] * 4
+    graph = canonical(trace(made, spec((512, 64)), spec((64, 1024)), *full))
+    launch = CpuLaunchSpace(256).default(graph, whole(graph))
+    assert launch.get("across", False) is True
 
 
 def test_the_quotient_of_a_softmax_is_taken_of_results_only() -> None:
