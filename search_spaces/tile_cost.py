@@ -124,9 +124,9 @@ def _tile(
     each = max(rows * vectors, CHAINS, fetched, _crowded(f, c, rows)) + LOAD * (rows + vectors)
     if c.across:
         each += _far_panels(f, m, c, rows, terms)
-    lies = f.right is not None and f.right[0] == 1 and not c.pack
-    if lies and f.right[1] * f.itemsize >= PAGE and terms > NEAR_PAGES:
-        each += OTHER_PAGE
+    if f.right is not None and f.right[0] == 1 and not c.pack:
+        other = f.right[1] * f.itemsize >= PAGE and terms > NEAR_PAGES
+        each += OTHER_PAGE if other else 0.0
     far = c.term_block and height * (c.column_block or f.columns) * f.itemsize > m.l2
     waiting = FAR_WAITING if far else WAITING
     return f.terms * each + -(-f.terms // terms) * (rows * vectors * waiting + TILE_START)

@@ -294,7 +294,7 @@ def test_rows_that_are_scaled_are_scaled_after_their_product() -> None:
 
 
 def test_no_row_of_a_product_is_kept_that_only_goes_on_column_by_column() -> None:
-    for name, kept in (("norm_before", 0), ("softmax_after", 37 * 144)):
+    for name, kept in (("norm_before", 0), ("softmax_after", 42 * 144)):
         scratch = [s for s in kernel_statements(program(name)) if isinstance(s, Local)]
         assert sum(s.size for s in scratch if s.size >= 37 * 130) == kept
 

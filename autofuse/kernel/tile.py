@@ -177,8 +177,8 @@ def _epilogue(
         at = ix.iadd(start(own), ix.iadd(ix.imul(row, own.stride), lane))
         # Read here: what is known before the loop over terms, as a single row's place is, would be
         # read before it.
-        element = b.e.bind(Load(own.buffer, at, b.dtype(p)))
-        frame.sources[Value(p.node)] = b.element_at(p, element, items)
+        product = b.e.bind(Load(own.buffer, at, b.dtype(p)))
+        frame.sources[Value(p.node)] = b.element_at(p, product, items)
     for value in b.form.outputs:
         out = b.graph.type_of(value)
         # What is local to an item has one element.
