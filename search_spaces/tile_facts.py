@@ -24,8 +24,11 @@ from autofuse.plan.parameters import (
     LINES,
     MICRO,
     PACK,
+    PACK_LEFT,
     PAIRS,
+    PREPACK,
     ROW_BLOCK,
+    SPLIT,
     TERM_BLOCK,
 )
 from autofuse.plan.tiles import Tiles, ends_in_tiles, line_of, row_scratch, tiles_of
@@ -38,6 +41,7 @@ TILE_PARAMETERS = {
         LINES,
         BATCH_LANES,
         PAIRS,
+        PREPACK,
         DOT,
         ACROSS,
         MICRO,
@@ -45,6 +49,8 @@ TILE_PARAMETERS = {
         COLUMN_BLOCK,
         TERM_BLOCK,
         PACK,
+        PACK_LEFT,
+        SPLIT,
     )
 }
 # Elements from one row or column of an operand to the next, and from one term to the next.
@@ -59,7 +65,8 @@ class TileFacts:
     a number, of its widest product how the left and the right operand lie in memory (None: they are
     computed), whether the results of a batch are neighbours, whether all factors of products
     with parallel columns are bf16, how many rows are neighbours along one axis, how many columns
-    products have of which folded ones are the terms, whether no whole row of the last product is
+    products have of which folded ones are the terms, the axes that a lone product sums over,
+    whether the right operand is in panels already, whether no whole row of the last product is
     kept, and how many arrays as large as a product are written, or read beside its factors."""
 
     batch: int
@@ -76,6 +83,8 @@ class TileFacts:
     bf16: bool = False
     line: int = 1
     folded: tuple[int, ...] = ()
+    loops: tuple[int, ...] = ()
+    packed: bool = False
     by_tiles: bool = False
     beside: int = 1
 
@@ -123,8 +132,9 @@ def tile_facts(graph: Graph, group: FusionGroup, *, diagonal: bool = False) -> T
                 bool(tiles.columns) and _factors(graph, tiles) == {DType.BF16},
                 line_of(form, tiles),
                 _folded(tiles, online),
-                ends_in_tiles(graph, form, tiles),
-                _beside(graph, group, tiles),
+                tiles.products[0].loops if len(tiles.products) == 1 else (),
+                by_tiles=ends_in_tiles(graph, form, tiles),
+                beside=_beside(graph, group, tiles),
             )
         )  # fmt: skip
     return max(found, key=lambda f: f.batch * f.rows * f.columns, default=None)

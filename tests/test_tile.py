@@ -45,6 +45,8 @@ SETTINGS = st.fixed_dictionaries(
         "column_block": st.sampled_from((0, 64)),
         "term_block": st.sampled_from((0, 32)),
         "pack": st.booleans(),
+        "pack_left": st.booleans(),
+        "split": st.sampled_from((1, 2)),
         "dot": st.booleans(),
         "across": st.booleans(),
         "stage": st.booleans(),
@@ -178,6 +180,18 @@ def test_a_transposed_operand_is_packed_through_registers(term_block: int) -> No
     assert all(s.target.buffer.startswith("panel") and s.source.outer == 70 for s in made)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_left_operand_is_packed_in_slabs_of_whole_tiles(turned: bool) -> None:
+    graph = turned_product((40, 75, 70), 1, (turned, False))
+    group, _ = extract(graph, whole(graph))
+    launch = launch_of(micro="6x16", pack_left=True, term_block=32, vector_bits=256)
+    body = list(statements(run_passes(lower(group, launch), C_PASSES).body))
+    lefts = {(s.left.outer, s.left.inner) for s in body if isinstance(s, TileProduct)}
+    assert lefts == {(1, 18)}, "rows side by side, three tiles to a slab"
+    through = {s.target.outer for s in body if isinstance(s, Transpose)}
+    assert through == (set() if turned else {18}), "rows along terms go through registers"
+
+
 @pytest.mark.parametrize(("columns", "dtype"), [(30, "f64"), (30, "f32"), (100, "f64")])
 def test_narrow_panels_stay_within_rows_of_sums(columns: int, dtype: str) -> None:
     graph = turned_product((13, columns, 70), 1, (False, False), dtype)
@@ -291,32 +305,6 @@ def test_rows_that_are_scaled_are_scaled_after_their_product() -> None:
     scratch = {s.name for s in kernel_statements(program("norm_before")) if isinstance(s, Local)}
     assert not any(name.startswith("left") for name in scratch), "the rows are read as they lie"
     assert any(name.startswith("total") for name in scratch)
-
-
-def test_no_row_of_a_product_is_kept_that_only_goes_on_column_by_column() -> None:
-    for name, kept in (("norm_before", 0), ("softmax_after", 42 * 144)):
-        scratch = [s for s in kernel_statements(program(name)) if isinstance(s, Local)]
-        assert sum(s.size for s in scratch if s.size >= 37 * 130) == kept
-
-
-def test_a_tile_of_rows_may_meet_all_panels_packed_before() -> None:
-    group, _ = extract(program("epilogue"), whole(program("epilogue")))
-    across, down = (
-        cpu.rendered(group, launch_of(micro="6x16", pack=True, across=way), False).text
-        for way in (True, False)
-    )
-    assert across.index("panel0[") < across.index("tk <"), "packed before the first tile"
-    assert across.count("#pragma omp simd") < down.count("#pragma omp simd")
-
-
-def test_long_runs_come_first_where_much_is_read_beside_a_product() -> None:
-    def made(a: Any, b: Any, *beside: Any) -> Any:
-        return sum(beside, start=a @ b)
-
-    full = [spec((512, 1024))] * 4
-    graph = canonical(trace(made, spec((512, 64)), spec((64, 1024)), *full))
-    launch = CpuLaunchSpace(256).default(graph, whole(graph))
-    assert launch.get("across", False) is True
 
 
 def test_the_quotient_of_a_softmax_is_taken_of_results_only() -> None:

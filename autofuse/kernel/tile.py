@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Local, Panel, statements
+from autofuse.kernel.left_slabs import LeftSlabs, left_slabs
 from autofuse.kernel.tile_across import rights_across
 from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_lanes import TileLanes
@@ -66,14 +67,16 @@ def emit_tiles(
 def _emit_columns(b: TileBlock) -> None:
     """Every product of the block, and what follows it for each tile."""
     products, walking = b.tiles.products, dict(walkers(b))
-    lefts = {p.node: _left(b, p) for p in products if p.node not in walking}
+    slabs = {p.node for p in products if _in_slabs(b, p)} - walking.keys()
+    lefts = {p.node: _left(b, p) for p in products if p.node not in walking.keys() | slabs}
     terms = {p.terms for p in products}
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0
     # A pair of terms is in one block of them.
     cut = whole_taps(cut + cut % 2, max(terms), walking.values())
     shared = {p.node: b.zeroed(p, padded(b.width)) for p in products} if cut else {}
-    work = _Columns(b, walking, lefts, shared, cut)
     with b.term_blocks(max(terms), cut) as (number, last):
+        copied = {p.node: left_slabs(b, p, cut, number) for p in products if p.node in slabs}
+        work = _Columns(b, walking, lefts, copied, shared, cut)
         if b.s.across:
             work.emit_across(number, last)
         else:
@@ -83,12 +86,13 @@ def _emit_columns(b: TileBlock) -> None:
 @dataclass(frozen=True)
 class _Columns:
     """The register tiles of a block whose columns are parallel axes. Of `walking` products patches
-    are read where they lie, of the others there are `lefts`; sums are `shared` by blocks of `cut`
-    terms."""
+    are read where they lie, of others there are `lefts`, or `copied` slabs of the present terms;
+    sums are `shared` by blocks of `cut` terms."""
 
     b: TileBlock
     walking: Mapping[int, WalkedProduct]
     lefts: Mapping[int, Panel]
+    copied: Mapping[int, LeftSlabs]
     shared: Mapping[int, Scratch]
     cut: int
 
@@ -148,8 +152,19 @@ class _Columns:
                 walker = self.walking[p.node]
                 walker.multiply(tile, panel.count, target, right, column, self.cut, number)
                 continue
-            left = b.left_panel(self.lefts[p.node], tile, self.cut, number)
+            slabs = self.copied.get(p.node)
+            left = (
+                slabs.panel(tile)
+                if slabs is not None
+                else b.left_panel(self.lefts[p.node], tile, self.cut, number)
+            )
             b.multiply(p, tile, target, left, right, self.cut, number)
+
+
+def _in_slabs(b: TileBlock, p: Contraction) -> bool:
+    """Whether the left operand is copied block by block, which vectors along terms have no use
+    for."""
+    return b.s.pack_left and not b.s.dot and not b.paired(p)
 
 
 def _left(b: TileBlock, p: Contraction) -> Panel:

@@ -62,4 +62,4 @@ def _copy_rows(b: TileBlock, p: Contraction, buffer: str, cut: int, number: Expr
         place = ix.iadd(ix.imul(run.first, terms), ix.iadd(ix.imul(at_term, step), lane))
         b.e.store(buffer, place, element)
         b.e.close("lane", lane, ix.lit(run.count))
-    b.e.close("serial", at_term, b.terms_of(p, cut, number))
+    b.e.close("serial", at_term, b.block_terms(p, cut, number))
