@@ -19,6 +19,7 @@ from autofuse.plan.groups import reads
 from autofuse.plan.halo import kept_values, repeats_too_much
 from autofuse.plan.packing import packing_of
 from autofuse.plan.parameters import (
+    ACROSS,
     BATCH_LANES,
     BLAS,
     C_IMPL,
@@ -210,6 +211,8 @@ class CpuLaunchSpace:
             found = one_pass_options(row.name, facts, made, self.vector_bits)
             if found is not None:
                 return found
+        if row is ACROSS and made.get(PAIRS.name):
+            return ()
         found = tile_options(row.name, facts, made, machine)
         return even_first(found, facts) if row is MICRO else found
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import product
 
 from autofuse.plan.parameters import (
+    ACROSS,
     COLUMN_BLOCK,
     DOT,
     MICRO,
@@ -39,7 +41,7 @@ LEAST_ROWS = 32
 # Options of a parameter: at least and at most so many, and how much worse than the best one they
 # may look beyond the least.
 FEWEST, MOST, WORSE = 2, 4, 1.4
-ORDER = (DOT, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK, PACK_LEFT)
+ORDER = (DOT, ACROSS, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK, PACK_LEFT)
 # Settings of ORDER, and what they are expected to cost.
 Priced = tuple[tuple[Setting, ...], float]
 
@@ -77,10 +79,18 @@ def _priced(facts: TileFacts, machine: Machine) -> tuple[Priced, ...]:
     """All settings that are possible, the cheapest first."""
     found = []
     for settings in _possible(facts, machine):
-        dot, micro, height, width, terms, pack, left = settings
+        dot, across, micro, height, width, terms, pack, left = settings
         rows, columns = tile_shape(str(micro), facts.itemsize)
         choice = TileChoice(
-            bool(dot), rows, columns, int(height), int(width), int(terms), bool(pack), bool(left)
+            bool(dot),
+            bool(across),
+            rows,
+            columns,
+            int(height),
+            int(width),
+            int(terms),
+            bool(pack),
+            bool(left),
         )
         found.append((settings, tile_cost(facts, machine, choice)))
     return tuple(sorted(found, key=lambda f: f[1]))
@@ -102,8 +112,9 @@ def _possible(f: TileFacts, m: Machine) -> Iterator[tuple[Setting, ...]]:
                 for width in _column_blocks(f, columns):
                     for terms in _term_blocks(f, height, width or f.columns, dot, m):
                         for pack in _packs(f, dot):
-                            for left in _packs_left(f, dot, height * (terms or f.terms), m):
-                                yield dot, micro, height, width, terms, pack, left
+                            lefts = _packs_left(f, dot, height * (terms or f.terms), m)
+                            for left, across in product(lefts, _acrosses(f, pack)):
+                                yield dot, across, micro, height, width, terms, pack, left
 
 
 def may_dot(f: TileFacts) -> bool:
@@ -129,7 +140,8 @@ def _row_blocks(f: TileFacts, rows: int, threads: int) -> tuple[int, ...]:
     """Equal blocks of rows: as many as the cache holds, and no thread goes without work."""
     most = max(8, min(MOST_ROWS, KEPT_BYTES // max(f.row_bytes, 1)))
     if f.local:
-        most = max(8, min(most, -(-f.rows * f.batch // (2 * threads))))
+        parts = threads if f.by_tiles else 2 * threads
+        most = max(8, min(most, -(-f.rows * f.batch // parts)))
     whole = -(-f.rows // rows) * rows
     if f.rows <= most and not f.row_bytes:
         most = max(most, whole)
@@ -159,13 +171,18 @@ def _parts(extent: int, step: int, most: int, least: int) -> tuple[int, ...]:
 def _term_blocks(f: TileFacts, height: int, width: int, dot: bool, m: Machine) -> tuple[int, ...]:
     """All terms where a panel of them is not too long, and runs of them where sums that wait for
     the next ones stay in the cache."""
-    if dot:
+    if dot or f.by_tiles:
         return (0,)
     whole = (0,) if f.terms <= LONGEST_PANEL else ()
     kept = height * width * f.itemsize <= m.l2 // 2 or f.local
     few = STREAMED if f.rows <= STREAMED_ROWS and not f.local and not f.packed else ()
     cut = tuple(t for t in (*few, 256, 512) if t < f.terms) if kept else ()
     return (*whole, *cut) or ((0,) if f.terms <= 512 else (512,))
+
+
+def _acrosses(f: TileFacts, pack: bool) -> Iterable[bool]:
+    """Whether a tile of rows may meet all panels first: they are packed, and used often."""
+    return (False, True) if pack and not f.local and f.rows > STREAMED_ROWS else (False,)
 
 
 def _packs(f: TileFacts, dot: bool) -> Iterable[bool]:

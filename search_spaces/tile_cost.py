@@ -35,6 +35,14 @@ LONG_RUN, PAGE = 2048, 4096
 PAGES, WALKED = 1024, 40.0
 # Terms up to which a panel's rows are so few that each is read as one long run.
 FEW_TERMS = 32
+# Units for a term whose row of a panel is read as it lies and no longer in the first-level cache
+# when the next tile comes: such rows are not asked for ahead (measured on Zen 3: 2.6 to 4.6).
+FAR_ROW = 4.0
+# Units for a vector of sums that waits for the next terms in the second-level cache, or beyond it.
+WAITING, FAR_WAITING = 1.0, 40.0
+# Units for a run of an array beside a product where each is on a page of its own (measured on Zen
+# 3, of one to six arrays).
+BESIDE = 40.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,7 @@ class TileChoice:
     operands are packed."""
 
     dot: bool
+    across: bool
     rows: int
     columns: int
     row_block: int
@@ -86,7 +95,15 @@ def _block(f: TileFacts, m: Machine, c: TileChoice, height: int, width: int) -> 
     right = width * f.terms / lanes * _right(f, m, c, height, width, terms)
     left = height * f.terms / lanes * _left(f, c)
     cleared = 1.0 if c.term_block else 0.0
-    return tiles + right + left + height * width / lanes * (2.0 + cleared)
+    written = height * width / lanes * (2.0 + cleared) + _beside(f, c, height, width)
+    return tiles + right + left + written
+
+
+def _beside(f: TileFacts, c: TileChoice, height: int, width: int) -> float:
+    """What is read and written beside a product, a run for each row of a tile or of the block."""
+    if f.columns * f.itemsize < PAGE:
+        return 0.0
+    return BESIDE * f.beside * height * (1 if c.across else -(-width // c.columns))
 
 
 def pieces(extent: int, step: int) -> list[tuple[int, int]]:
@@ -101,7 +118,7 @@ def _tile(
 ) -> float:  # fmt: skip
     """One register tile over all terms."""
     columns_read = columns * _spread(f, c, columns)
-    near = terms * columns_read * f.itemsize <= m.l1 // 2
+    near = not c.across and terms * columns_read * f.itemsize <= m.l1 // 2
     # The first tile that reads a panel finds it where `_right` brought it.
     again = 1 - c.rows / max(height, c.rows)
     fetched = 0.0 if near else again * columns_read * f.itemsize / L2_BYTES
@@ -112,7 +129,28 @@ def _tile(
     vectors = -(-columns // lanes)
     each = max(rows * vectors, CHAINS, fetched, _crowded(f, c, rows)) + LOAD * (rows + vectors)
     each += _apart(f, m, c, rows, terms)
-    return f.terms * each + -(-f.terms // terms) * (rows * vectors + TILE_START)
+    if f.right is not None and f.right[0] == 1 and not c.pack and not f.packed:
+        each += again * FAR_ROW if _is_far(f, c, terms) else 0.0
+    if c.across:
+        each += _far_panels(f, m, c, rows, terms)
+    far = c.term_block and height * (c.column_block or f.columns) * f.itemsize > m.l2
+    waiting = FAR_WAITING if far else WAITING
+    return f.terms * each + -(-f.terms // terms) * (rows * vectors * waiting + TILE_START)
+
+
+def _is_far(f: TileFacts, c: TileChoice, terms: int) -> bool:
+    """Whether the rows of a panel that lie apart leave the first-level cache between two tiles."""
+    assert f.right is not None
+    lines = max(1, c.columns * f.itemsize // LINE)
+    return terms > max(FEW_TERMS, _held(f.right[1] * f.itemsize, WAYS * 64) // lines)
+
+
+def _far_panels(f: TileFacts, m: Machine, c: TileChoice, rows: int, terms: int) -> float:
+    """What a tile of rows that is too long for the first-level cache costs a term, and panels
+    together that are too large for the second-level one."""
+    width = min(c.column_block or f.columns, f.columns)
+    long, large = rows * terms * f.itemsize > m.l1, width * terms * f.itemsize > m.l2 // 2
+    return LOAD * rows / 2 * (long + large)
 
 
 def _left(f: TileFacts, c: TileChoice) -> float:
@@ -177,7 +215,9 @@ def _right(f: TileFacts, m: Machine, c: TileChoice, height: int, width: int, ter
     if f.right[1] == 1 and f.right[0] != 1:
         return TRANSPOSED + runs
     if f.right[0] != 1 or c.pack:
-        return (COPIED if f.right[0] == 1 else COMPUTED) + short
+        # Rows of a whole block of columns are longer than those of a panel.
+        run = (runs + short) / 2 if c.across else short
+        return (COPIED if f.right[0] == 1 else COMPUTED) + run
     if terms <= FEW_TERMS:
         long = width * f.itemsize >= min(LONG_RUN, f.columns * f.itemsize)
         many = terms / (24 if f.columns * f.itemsize >= PAGE // 2 else 256)

@@ -17,6 +17,7 @@ from autofuse.plan.groups import reads
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.online import Online, online_of
 from autofuse.plan.parameters import (
+    ACROSS,
     BATCH_LANES,
     COLUMN_BLOCK,
     DOT,
@@ -30,7 +31,7 @@ from autofuse.plan.parameters import (
     SPLIT,
     TERM_BLOCK,
 )
-from autofuse.plan.tiles import Tiles, line_of, row_scratch, tiles_of
+from autofuse.plan.tiles import Tiles, ends_in_tiles, line_of, row_scratch, tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
 # The parameters that only this schedule has.
@@ -42,6 +43,7 @@ TILE_PARAMETERS = {
         PAIRS,
         PREPACK,
         DOT,
+        ACROSS,
         MICRO,
         ROW_BLOCK,
         COLUMN_BLOCK,
@@ -62,9 +64,10 @@ class TileFacts:
     (`plan/online.py`, 0: there are none), bytes that a block keeps for each row otherwise, bytes of
     a number, of its widest product how the left and the right operand lie in memory (None: they are
     computed), whether the results of a batch are neighbours, whether all factors of products
-    with parallel columns are bf16, how many rows are neighbours along one axis, how many
-    columns products have of which folded ones are the terms, the axes that a lone product sums
-    over, and whether the right operand is in panels already."""
+    with parallel columns are bf16, how many rows are neighbours along one axis, how many columns
+    products have of which folded ones are the terms, the axes that a lone product sums over,
+    whether the right operand is in panels already, whether no whole row of the last product is
+    kept, and how many arrays as large as a product are written, or read beside its factors."""
 
     batch: int
     rows: int
@@ -82,11 +85,20 @@ class TileFacts:
     folded: tuple[int, ...] = ()
     loops: tuple[int, ...] = ()
     packed: bool = False
+    by_tiles: bool = False
+    beside: int = 1
 
 
 def _folded(tiles: Tiles, online: Online | None) -> tuple[int, ...]:
     folds = {f.node for f in online.folds} if online is not None else set[int]()
     return tuple(p.width for p in tiles.products if p.node in folds)
+
+
+def _beside(graph: Graph, group: FusionGroup, tiles: Tiles) -> int:
+    least = min(graph[p.node].types[0].size for p in tiles.products)
+    factors = {v for p in tiles.products for v in graph[p.node].inputs}
+    around = (*group.outputs, *(v for v in reads(graph, group.nodes) if v not in factors))
+    return sum(graph.type_of(v).size >= least for v in around)
 
 
 def _factors(graph: Graph, tiles: Tiles) -> set[DType]:
@@ -121,6 +133,8 @@ def tile_facts(graph: Graph, group: FusionGroup, *, diagonal: bool = False) -> T
                 line_of(form, tiles),
                 _folded(tiles, online),
                 tiles.products[0].loops if len(tiles.products) == 1 else (),
+                by_tiles=ends_in_tiles(graph, form, tiles),
+                beside=_beside(graph, group, tiles),
             )
         )  # fmt: skip
     return max(found, key=lambda f: f.batch * f.rows * f.columns, default=None)

@@ -48,6 +48,7 @@ SETTINGS = st.fixed_dictionaries(
         "pack_left": st.booleans(),
         "split": st.sampled_from((1, 2)),
         "dot": st.booleans(),
+        "across": st.booleans(),
         "stage": st.booleans(),
         "vector_bits": st.sampled_from((512, 256)),
         "threads": st.sampled_from((1, 2)),

@@ -60,8 +60,9 @@ MATH_FLAGS = {
     "relaxed": ("-fassociative-math", "-freciprocal-math", "-fno-signed-zeros"),
 }
 ENTRY_FLAGS = ("-O1",)
-# Kernels per translation unit: small kernels share the compiler's start-up.
-PER_UNIT = 8
+# Kernels per translation unit where there are more than APART of them: these share the compiler's
+# start-up. Fewer are units of their own: the next plan needs only those that are new to it.
+PER_UNIT, APART = 8, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,7 @@ def runtime_code() -> str:
 def _units(units: dict[tuple[str, ...], dict[str, str]]) -> Iterator[Source]:
     for flags, texts in sorted(units.items()):
         ordered = sorted(texts)
-        size = 1 if len(ordered) <= PER_UNIT else PER_UNIT
+        size = 1 if len(ordered) <= APART else PER_UNIT
         for start in range(0, len(ordered), size):
             chunk = ordered[start : start + size]
             text = "\n".join([C.prelude, *(texts[name] for name in chunk)])

@@ -64,11 +64,22 @@ def expected_us(
     parts = [_Tiled(graph, f, t, launch, peaks, workers) for f, t in found if t is not None]
     if not parts:
         return bound
-    work = least_work(graph, group.nodes, group.outputs)
+    work = _whole_products(graph, parts, least_work(graph, group.nodes, group.outputs))
     # Idle workers and tiles that are not full cost all arithmetic alike.
     busy = _added_us(work, peaks) * max(part.waste for part in parts)
     more = sum(part.repeated_us() for part in parts)
     return max(bound, peaks.launch_us + max(busy, peaks.move_us(work.nbytes)) + more)
+
+
+def _whole_products(graph: Graph, parts: Sequence[_Tiled], work: Work) -> Work:
+    """Tiles compute all columns of a product but those that a mask hides, also where each reader
+    takes a slice of them, of which a bound can count one only."""
+    done = sum(part.multiplied() for part in parts)
+    times = max(1.0, done / work.products) if work.products else 1.0
+    return replace(
+        work, contraction=times * work.contraction, wide=times * work.wide,
+        narrow=times * work.narrow,
+    )  # fmt: skip
 
 
 def _without_tiles_us(graph: Graph, group: FusionGroup, peaks: Calibration) -> float:
@@ -207,6 +218,14 @@ class _Tiled:
 
     def _extent(self, axes: tuple[int, ...]) -> int:
         return math.prod(self.form.parallel[a] for a in axes)
+
+    def multiplied(self) -> float:
+        """Operations of the products that are computed."""
+        return sum(
+            self.shares.get(p.node, 1.0)
+            * group_work(self.graph, (p.node,), (Value(p.node),)).products
+            for p in self.tiles.products
+        )
 
     def repeated_us(self) -> float:
         """Microseconds that memory costs beyond being read and written once, in order."""

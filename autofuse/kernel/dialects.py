@@ -61,7 +61,7 @@ C = Dialect(
     function="void",
     products=frozenset((DType.F32, DType.F64)),
     onednn=True,
-    instead={"expf": "af_exp_f32", "exp": "af_exp_f64"},
+    instead={"expf": "af_exp_f32", "exp": "af_exp_f64", "tanhf": "af_tanh_f32"},
 )
 CUDA = Dialect(
     name="cuda",

@@ -7,18 +7,20 @@ rows of products stay in scratch (`tile_rows.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Local, Panel, statements
-from autofuse.kernel.left_slabs import left_slabs
+from autofuse.kernel.left_slabs import LeftSlabs, left_slabs
+from autofuse.kernel.tile_across import rights_across
 from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_lanes import TileLanes
 from autofuse.kernel.tile_online import emit_online
-from autofuse.kernel.tile_parts import Scratch, TileRun, TileSettings
+from autofuse.kernel.tile_parts import RightPanel, Scratch, TileRun, TileSettings
 from autofuse.kernel.tile_rows import emit_rows
-from autofuse.kernel.tile_walk import copied_runs, walkers, whole_taps
+from autofuse.kernel.tile_walk import WalkedProduct, copied_runs, walkers, whole_taps
 from autofuse.kernel.values import Frame
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load
@@ -64,46 +66,99 @@ def emit_tiles(
 
 def _emit_columns(b: TileBlock) -> None:
     """Every product of the block, and what follows it for each tile."""
-    products = b.tiles.products
-    walking = dict(walkers(b))
+    products, walking = b.tiles.products, dict(walkers(b))
     slabs = {p.node for p in products if _in_slabs(b, p)} - walking.keys()
     lefts = {p.node: _left(b, p) for p in products if p.node not in walking.keys() | slabs}
     terms = {p.terms for p in products}
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0
     # A pair of terms is in one block of them.
     cut = whole_taps(cut + cut % 2, max(terms), walking.values())
-    stride = padded(b.width)
-    shared = {p.node: b.zeroed(p, stride) for p in products} if cut else {}
+    shared = {p.node: b.zeroed(p, padded(b.width)) for p in products} if cut else {}
     with b.term_blocks(max(terms), cut) as (number, last):
         copied = {p.node: left_slabs(b, p, cut, number) for p in products if p.node in slabs}
+        work = _Columns(b, walking, lefts, copied, shared, cut)
+        if b.s.across:
+            work.emit_across(number, last)
+        else:
+            work.emit_down(number, last)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The register tiles of a block whose columns are parallel axes. Of `walking` products patches
+    are read where they lie, of others there are `lefts`, or `copied` slabs of the present terms;
+    sums are `shared` by blocks of `cut` terms."""
+
+    b: TileBlock
+    walking: Mapping[int, WalkedProduct]
+    lefts: Mapping[int, Panel]
+    copied: Mapping[int, LeftSlabs]
+    shared: Mapping[int, Scratch]
+    cut: int
+
+    def emit_down(self, number: Expr, last: Expr | None) -> None:
+        """A panel meets all rows; what follows a tile comes right after it."""
+        b = self.b
         for panel in b.panels(b.first_column, b.columns, b.width):
             column = ix.iadd(b.first_column, panel.first)
             rights = {
-                p.node: b.right(p, column, panel.count, cut, number, b.s.dot) for p in products
+                p.node: b.right(p, column, panel.count, self.cut, number, b.s.dot)
+                for p in b.tiles.products
             }
             for tile in b.row_tiles():
-                places = {p.node: shared.get(p.node) or _sums(b, p, tile, panel) for p in products}
-                for p in products:
-                    own, right = places[p.node], rights[p.node]
-                    at = b.place(own, tile.first, panel.first) if cut else ix.lit(0)
-                    target = Panel(own.buffer, at, own.stride)
-                    if p.node in walking:
-                        walker = walking[p.node]
-                        walker.multiply(tile, panel.count, target, right, column, cut, number)
-                        continue
-                    left = copied.get(p.node)
-                    rows = (
-                        left.panel(tile) if left else b.left_panel(lefts[p.node], tile, cut, number)
-                    )
-                    b.multiply(p, tile, target, rows, right, cut, number)
+                places = self.places(tile, panel.count)
+                self.multiply(tile, panel, places, rights, number, ix.lit(0))
                 with b.only(last):
-                    _epilogue(b, tile, panel, places, shared)
+                    _epilogue(b, tile, panel, places, self.start(tile, panel, ix.lit(0)))
 
+    def emit_across(self, number: Expr, last: Expr | None) -> None:
+        """A tile of rows meets all panels; what follows runs along all columns of the block."""
+        b = self.b
+        panels = {p.node: rights_across(b, p, self.cut, number) for p in b.tiles.products}
+        for tile in b.row_tiles():
+            places = self.places(tile, b.width)
+            for panel in b.panels(b.first_column, b.columns, b.width):
+                rights = {node: panel_of(panel) for node, panel_of in panels.items()}
+                self.multiply(tile, panel, places, rights, number, panel.first)
+            with b.only(last):
+                for run in b.panels(b.first_column, b.columns, b.width, b.width):
+                    _epilogue(b, tile, run, places, self.start(tile, run, run.first))
 
-def _sums(b: TileBlock, p: Contraction, tile: TileRun, panel: TileRun) -> Scratch:
-    """Scratch for one register tile."""
-    wide = padded(panel.count)
-    return Scratch(b.e.local(b.dtype(p), tile.count * wide, "acc"), wide)
+    def places(self, tile: TileRun, columns: int) -> dict[int, Scratch]:
+        """Where the sums of a tile of so many columns are kept."""
+        b, stride, found = self.b, padded(columns), dict(self.shared)
+        for p in b.tiles.products:
+            if p.node not in found:
+                found[p.node] = Scratch(b.e.local(b.dtype(p), tile.count * stride, "acc"), stride)
+        return found
+
+    def start(self, tile: TileRun, run: TileRun, own: Expr) -> Callable[[Scratch], Expr]:
+        """Where sums of a tile begin: in the block where terms come in several, else at `own`."""
+        if not self.cut:
+            return lambda place: own
+        return lambda place: self.b.place(place, tile.first, run.first)
+
+    def multiply(
+        self, tile: TileRun, panel: TileRun, places: Mapping[int, Scratch],
+        rights: Mapping[int, RightPanel], number: Expr, own: Expr,
+    ) -> None:  # fmt: skip
+        """One register tile of every product in the block of terms `number`."""
+        b, begin = self.b, self.start(tile, panel, own)
+        for p in b.tiles.products:
+            place, right = places[p.node], rights[p.node]
+            target = Panel(place.buffer, begin(place), place.stride)
+            if p.node in self.walking:
+                column = ix.iadd(b.first_column, panel.first)
+                walker = self.walking[p.node]
+                walker.multiply(tile, panel.count, target, right, column, self.cut, number)
+                continue
+            slabs = self.copied.get(p.node)
+            left = (
+                slabs.panel(tile)
+                if slabs is not None
+                else b.left_panel(self.lefts[p.node], tile, self.cut, number)
+            )
+            b.multiply(p, tile, target, left, right, self.cut, number)
 
 
 def _in_slabs(b: TileBlock, p: Contraction) -> bool:
@@ -122,31 +177,28 @@ def _left(b: TileBlock, p: Contraction) -> Panel:
 
 
 def _epilogue(
-    b: TileBlock, tile: TileRun, panel: TileRun, places: Mapping[int, Scratch],
-    shared: Mapping[int, Scratch],
+    b: TileBlock, tile: TileRun, run: TileRun, places: Mapping[int, Scratch],
+    start: Callable[[Scratch], Expr],
 ) -> None:  # fmt: skip
-    """What follows the products of one tile, row by row, lanes over its columns."""
-    row, lane = b.e.open("r", tile.count), b.e.open("l", panel.count)
+    """What follows the products of a tile, row by row, lanes over a run of its columns."""
+    row, lane = b.e.open("r", tile.count), b.e.open("l", run.count)
     at_row = ix.iadd(b.first_row, ix.iadd(tile.first, row))
     at_row = b.e.let_index(at_row, "m", b.rows)
-    at_column = ix.iadd(b.first_column, ix.iadd(panel.first, lane))
+    at_column = ix.iadd(b.first_column, ix.iadd(run.first, lane))
     items = b.items(at_row, b.e.let_index(at_column, "n", b.columns))
     frame = Frame(b.graph, b.e, dict(b.base.sources))
     for p in b.tiles.products:
         own = places[p.node]
-        at = ix.iadd(ix.imul(row, own.stride), lane)
-        element: Expr = Load(own.buffer, at, b.dtype(p))
-        if p.node in shared:
-            at = ix.iadd(at, b.place(own, tile.first, panel.first))
-            # Read here: what is known before the loop over terms, as a single row's place is, would
-            # be read before it.
-            element = b.e.bind(Load(own.buffer, at, b.dtype(p)))
-        frame.sources[Value(p.node)] = b.element_at(p, element, items)
+        at = ix.iadd(start(own), ix.iadd(ix.imul(row, own.stride), lane))
+        # Read here: what is known before the loop over terms, as a single row's place is, would be
+        # read before it.
+        product = b.e.bind(Load(own.buffer, at, b.dtype(p)))
+        frame.sources[Value(p.node)] = b.element_at(p, product, items)
     for value in b.form.outputs:
         out = b.graph.type_of(value)
         # What is local to an item has one element.
         index = tuple(items[t] if isinstance(t, int) else ix.lit(0) for t in b.tags[value])
         element = narrow(frame.pull(value, index), out.dtype)
         b.e.store(b.targets[value], ix.linearize(index, out.shape), element)
-    b.e.close("lane", lane, ix.lit(panel.count))
+    b.e.close("lane", lane, ix.lit(run.count))
     b.e.close("serial", row, ix.lit(tile.count))

@@ -337,10 +337,13 @@ class TileBlock:
             first, terms = ix.imul(number, cut), self.block_terms(p, cut, number)
             wanted = PairPanel(count, wide, place, first, terms, cut or p.terms)
             return RightPanel(pack_pairs(self.base, p, wanted), wide)
-        if not dot and (self.s.pack or count < self.s.columns):
-            return self._packed(p, column, count, cut, number)
-        lying = self.lying_right(p, column, count, cut, number, dot)
+        packs = not dot and self.packs(p, count)
+        lying = None if packs else self.lying_right(p, column, count, cut, number, dot)
         return lying or self._packed(p, column, count, cut, number)
+
+    def packs(self, p: Contraction, count: int) -> bool:
+        """Whether a panel of so many columns is copied although it might be read as it lies."""
+        return p.node not in self.packed and (self.s.pack or count < self.s.columns)
 
     def lying_right(
         self, p: Contraction, column: Expr, count: int, cut: int, number: Expr, dot: bool = False

@@ -8,6 +8,7 @@ from autofuse.kernel.ir import Panel
 from autofuse.ops.scalar import Expr
 from autofuse.plan.packing import LANES
 from autofuse.plan.parameters import (
+    ACROSS,
     COLUMN_BLOCK,
     DOT,
     LINES,
@@ -30,7 +31,8 @@ class TileSettings:
     columns and terms (0: all), whether right operands are packed where they need not be, and left
     ones at all, whether rows are staged, whether vectors run along terms where both operands lie
     along them, whether terms of bf16 are multiplied in pairs, whether patches are read where they
-    lie, whether register tiles end where a line of rows does, and the bits of a vector."""
+    lie, whether register tiles end where a line of rows does, whether a tile of rows meets all
+    panels of its block before the next one does, and the bits of a vector."""
 
     rows: int
     columns: int
@@ -44,6 +46,7 @@ class TileSettings:
     pairs: bool
     walk: bool
     lines: bool
+    across: bool
     vector_bits: int
 
     @property
@@ -58,7 +61,7 @@ class TileSettings:
             int(rows), int(columns), ROW_BLOCK.of(launch), COLUMN_BLOCK.of(launch),
             TERM_BLOCK.of(launch), PACK.of(launch), PACK_LEFT.of(launch), STAGE.of(launch),
             DOT.of(launch), PAIRS.of(launch), WALK.of(launch), WALK.of(launch) and LINES.of(launch),
-            VECTOR_BITS.of(launch),
+            ACROSS.of(launch) and not DOT.of(launch), VECTOR_BITS.of(launch),
         )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.block_per_row import BlockPerRow
+from autofuse.kernel.emit import LoweringError, narrow
 from autofuse.kernel.ir import Panel
 from autofuse.kernel.panels import column_number, left_index, symbol
 from autofuse.kernel.tile_block import TileBlock
@@ -25,7 +26,7 @@ from autofuse.plan.forms import LOCAL, Tag, Tags, join
 from autofuse.plan.masks import reach_of
 from autofuse.plan.packing import padded
 from autofuse.plan.scalings import Scaling, core_of, scalings
-from autofuse.plan.tiles import Contraction
+from autofuse.plan.tiles import Contraction, ends_in_tiles
 
 
 @dataclass
@@ -42,10 +43,58 @@ class KeptRows:
 def emit_rows(b: TileBlock) -> None:
     """Products one after another, each for all rows of the block; then the rest, row by row."""
     done = KeptRows()
-    for p in b.tiles.products:
+    by_tiles = ends_in_tiles(b.graph, b.form, b.tiles)
+    for p in b.tiles.products[:-1] if by_tiles else b.tiles.products:
         left = _left(b, p, done)
         done.products[p.node] = _whole_rows(b, p, left, done)
-    emit_rest(b, done)
+    if by_tiles:
+        _emit_last(b, b.tiles.products[-1], done)
+    else:
+        emit_rest(b, done)
+
+
+def _emit_last(b: TileBlock, p: Contraction, done: KeptRows) -> None:
+    """The last product, and what follows it for each tile while it is in the nearest cache."""
+    left = _left(b, p, done)
+    for panel in b.panels(ix.lit(0), p.width, p.width):
+        right = b.right(p, panel.first, panel.count, 0, ix.lit(0))
+        stride = padded(panel.count)
+        for tile in b.row_tiles():
+            own = Scratch(b.e.local(b.dtype(p), tile.count * stride, "acc"), stride)
+            target = Panel(own.buffer, ix.lit(0), stride)
+            b.multiply(p, tile, target, b.left_panel(left, tile, 0, ix.lit(0)), right, 0, ix.lit(0))
+            _epilogue(b, p, done, tile, panel, own)
+
+
+def _epilogue(
+    b: TileBlock, p: Contraction, done: KeptRows, tile: TileRun, panel: TileRun, own: Scratch
+) -> None:
+    """The outputs in one tile, row by row, lanes over its columns."""
+    row, lane = b.e.open("r", tile.count), b.e.open("l", panel.count)
+    at_row = b.e.let_index(ix.iadd(b.first_row, ix.iadd(tile.first, row)), "m", b.rows)
+    column = b.e.let_index(ix.iadd(panel.first, lane), "n", p.width)
+    frame = _frame(b, done, ix.iadd(tile.first, row), at_row)
+    index = b.index_at(p, b.items(at_row), column)
+    element: Expr = Load(own.buffer, ix.iadd(ix.imul(row, own.stride), lane), b.dtype(p))
+    element = _rescaled(b, p, done, frame, at_row, element)
+    frame.sources[Value(p.node)] = _only_at(index, element)
+    for value in b.form.outputs:
+        out = b.graph.type_of(value)
+        found = narrow(frame.pull(value, index), out.dtype)
+        b.e.store(b.targets[value], ix.linearize(index, out.shape), found)
+    b.e.close("lane", lane, ix.lit(panel.count))
+    b.e.close("serial", row, ix.lit(tile.count))
+
+
+def _only_at(place: Index, element: Expr) -> ElementSource:
+    """An element that is known at one place, and asked for nowhere else."""
+
+    def read(index: Index) -> Expr:
+        if index != place:
+            raise LoweringError("a product is read at another item's index")
+        return element
+
+    return read
 
 
 def emit_rest(b: TileBlock, done: KeptRows) -> None:
@@ -135,13 +184,7 @@ def _program(
 ) -> BlockPerRow:  # fmt: skip
     """What is to be done for one row of the block, given what is in scratch. Of `kept` outputs the
     row goes to scratch; nodes of `unscaled` pass on what they would scale."""
-    frame = Frame(b.graph, b.e, dict(b.base.sources))
-    for p in b.tiles.products:
-        if p.node in done.products:
-            frame.sources[Value(p.node)] = _element(b, p, done, frame, row, at_row)
-    for total, buffer in done.totals.items():
-        dtype = b.graph.type_of(total).dtype.compute
-        frame.sources[total] = everywhere(Load(buffer, row, dtype))
+    frame = _frame(b, done, row, at_row)
     for scaling in unscaled:
         frame.sources[Value(scaling.node)] = through(frame, scaling.scaled)
     have = {*done.products, *(t.node for t in done.totals)}
@@ -155,23 +198,41 @@ def _program(
     return BlockPerRow(b.graph, own, b.e, frame, b.targets, kept, done.reach)
 
 
+def _frame(b: TileBlock, done: KeptRows, row: Expr, at_row: Expr) -> Frame:
+    """What is in scratch of a row of the block."""
+    frame = Frame(b.graph, b.e, dict(b.base.sources))
+    for p in b.tiles.products:
+        if p.node in done.products:
+            frame.sources[Value(p.node)] = _element(b, p, done, frame, row, at_row)
+    for total, buffer in done.totals.items():
+        dtype = b.graph.type_of(total).dtype.compute
+        frame.sources[total] = everywhere(Load(buffer, row, dtype))
+    return frame
+
+
 def _element(
-    b: TileBlock, p: Contraction, done: KeptRows, frame: Frame, row: Sym, at_row: Expr
+    b: TileBlock, p: Contraction, done: KeptRows, frame: Frame, row: Expr, at_row: Expr
 ) -> ElementSource:
     """An element of a product, scaled as far as that is still due."""
     call, dtype, own = b.graph.call(p.node), b.dtype(p), done.products[p.node]
-    tags, due = _left_tags(b, p) or (), done.due.get(p.node, ())
 
     def read(index: Index) -> Expr:
         at = ix.iadd(ix.imul(row, own.stride), column_number(call, p, index))
-        found: Expr = Load(own.buffer, at, dtype)
-        for scaling in due:
-            local = tuple(ix.lit(0) for t in tags if not isinstance(t, int))
-            factor = frame.pull(scaling.factor, join(tags, b.items(at_row), local))
-            found = _scaled(b, scaling, frame.e.let(found), factor)
-        return found
+        return _rescaled(b, p, done, frame, at_row, Load(own.buffer, at, dtype))
 
     return read
+
+
+def _rescaled(
+    b: TileBlock, p: Contraction, done: KeptRows, frame: Frame, at_row: Expr, element: Expr
+) -> Expr:
+    """An element of a product with the scalings of its row that are still due."""
+    tags = _left_tags(b, p) or ()
+    local = tuple(ix.lit(0) for t in tags if not isinstance(t, int))
+    for scaling in done.due.get(p.node, ()):
+        factor = frame.pull(scaling.factor, join(tags, b.items(at_row), local))
+        element = _scaled(b, scaling, frame.e.let(element), factor)
+    return element
 
 
 def _scaled(b: TileBlock, scaling: Scaling, element: Expr, factor: Expr) -> Expr:

@@ -40,7 +40,7 @@ _SPECIALS = (
     ("logf(x)", 15.0),
     ("sinf(x)", 15.0),
     ("1.0f / (1.0f + af_exp_f32(-x))", 20.0),
-    ("tanhf(x)", 20.0),
+    ("af_tanh_f32(x)", 20.0),
     ("erff(x)", 20.0),
 )
 _COPY, _SUM, _CHEAP, _EMPTY, _WIDE, _NARROW, _TRIAD, _SPECIAL = range(8)

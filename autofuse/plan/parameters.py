@@ -166,6 +166,11 @@ PACK = LaunchParameter(
     "The right operand of a product is copied panel by panel, also where it could be read as it "
     "lies.", TILES, spelled=True,
 )  # fmt: skip
+ACROSS = LaunchParameter(
+    "across", bool, (False, True), False,
+    "A tile of rows meets all panels of the right operand that its block has, packed before, and "
+    "then comes the next one; otherwise a panel meets all rows of the block.", TILES,
+)  # fmt: skip
 SPLIT = LaunchParameter(
     "split", int, (1, 2, 4, 8, 16), 1,
     "Parts in which the terms of a product are summed at the same time; a second kernel adds them "
@@ -250,6 +255,7 @@ C_LAUNCH = _table(
     PAIRS,
     PREPACK,
     DOT,
+    ACROSS,
     MICRO,
     ROW_BLOCK,
     COLUMN_BLOCK,

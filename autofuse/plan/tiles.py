@@ -148,9 +148,26 @@ def _diagonal(graph: Graph, node: int, tags: Tags, last: int) -> Contraction | N
 
 def row_scratch(graph: Graph, form: Form, tiles: Tiles) -> int:
     """Elements that a block keeps for each of its rows: every left operand that is not read as it
-    lies, and where columns are local every product's row."""
-    widths = 0 if tiles.columns else sum(p.width for p in tiles.products)
+    lies, and where columns are local every product's row, but for what ends in tiles."""
+    kept = tiles.products[:-1] if ends_in_tiles(graph, form, tiles) else tiles.products
+    widths = 0 if tiles.columns else sum(p.width for p in kept)
     return widths + sum(p.terms for p in tiles.products if is_packed(graph, form, p))
+
+
+def ends_in_tiles(graph: Graph, form: Form, tiles: Tiles) -> bool:
+    """Whether columns are local to rows, but not for what follows the last product: all outputs are
+    elementwise work on it, so that no whole row of it need be kept."""
+    if tiles.columns:
+        return False
+    last, tags = tiles.products[-1].node, dict(form.tags)
+    own, after = tags[Value(last)], {last}
+    for n in sorted(form.nodes):
+        if n in after or all(v.node not in after for v in graph[n].inputs):
+            continue
+        if graph[n].spec.family is not Family.ELEMENTWISE or tags.get(Value(n)) != own:
+            return False
+        after.add(n)
+    return all(v.node in after for v in form.outputs)
 
 
 def is_packed(graph: Graph, form: Form, p: Contraction) -> bool:

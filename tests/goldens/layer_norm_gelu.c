@@ -37,7 +37,7 @@ void layer_norm_gelu(const float *restrict in0, const float *restrict in1, const
       const float v20 = 0.044714998453855515f * v19;
       const float v21 = v16 + v20;
       const float v22 = 0.7978845834732056f * v21;
-      const float v23 = tanhf(v22);
+      const float v23 = af_tanh_f32(v22);
       const float v24 = 1.0f + v23;
       const float v25 = v17 * v24;
       out0[p0 * 512 + l2] = v25;
