@@ -14,7 +14,7 @@ import tuning_records
 from tuning_records import ENV, WORKLOAD, filled, measurement
 
 from tuning_db import DatabaseError, Store
-from tuning_db import engine as engine_module
+from tuning_db import sqlite as engine_module
 
 
 def writer(path: Path, prefix: str, count: int) -> subprocess.Popen[str]:

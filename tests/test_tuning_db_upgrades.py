@@ -16,19 +16,13 @@ from tuning_records import ENV, WORKLOAD, event, failed, filled, kernel, measure
 
 from autofuse.records import Blame, Failure, FailureKind, WorkloadRow
 from tuning_db import DatabaseError, Store
-from tuning_db.engine import WRITES
+from tuning_db.sqlite import WRITES
 from tuning_db.schema import HEAD, VERSION_TABLE, migration_config
 from tuning_db.transfer import export_lines, import_lines
 
 DATA = Path(__file__).parent / "data"
 # Each pair was written, from the same rows, by the program whose schema it has.
 OLD = ["0001", "0002"]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "tuning.db") as opened:
-        yield opened
 
 
 def old_export(schema: str) -> list[str]:
