@@ -21,9 +21,9 @@ from tuning_records import ENV, WORKLOAD, event, failed, filled, measurement, re
 from autofuse.errors import AutofuseError
 from autofuse.records import FailureKind, WorkloadRow
 from tuning_db import DatabaseError, Store, default_url
-from tuning_db.sqlite import WRITES
 from tuning_db.models import Base
 from tuning_db.schema import HEAD, VERSION_TABLE, migration_config
+from tuning_db.sqlite import WRITES
 from tuning_db.transfer import export_lines
 
 NEWER_DRIVER = replace(ENV, stale=(("driver", "6"), ("power", "90")))

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import platformdirs
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError, DisconnectionError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from tuning_db import sqlite
 from tuning_db.errors import DatabaseError, Unreachable
 from tuning_db.retry import Fate, fate_of
-from tuning_db.schema import ensure_schema, upgrade_schema
+from tuning_db.schema import check_known, check_upgradable, ensure_schema, upgrade_schema
 from tuning_db.sqlite import BUSY_S, sqlite_path
 
 # Seconds that a server may take to accept a connection.
 CONNECT_S = 5
+# Seconds after which a connection is asked whether it still works.
+IDLE_S = 10.0
 _KINDS = ("sqlite", "postgresql")
 # Readers see one state; PostgreSQL's default would show them another with each statement.
 _READING: Mapping[str, Mapping[str, Any]] = {
@@ -59,7 +65,7 @@ def open_engine(url: URL) -> Engine:
     """
     name = url_name(url)
     with translated(name):
-        _probe(url)
+        _probe(url, check_known)
         engine = _engine(url)
         try:
             ensure_schema(engine, name, sqlite.WRITES)
@@ -74,7 +80,7 @@ def upgrade(url: URL) -> tuple[str | None, str]:
     has. Raises DatabaseError as `open_engine` does."""
     name = url_name(url)
     with translated(name):
-        _probe(url)
+        _probe(url, check_upgradable)
         engine = _engine(url)
         try:
             return upgrade_schema(engine, name, sqlite.WRITES)
@@ -128,12 +134,12 @@ def _default_path() -> Path:
     return data_directory() / "tuning.db"
 
 
-def _probe(url: URL) -> None:
+def _probe(url: URL, check: Callable[[str | None, str], None]) -> None:
     path = sqlite_path(url)
     if path is not None:
         if path == _default_path():
             _make_parent(path)
-        sqlite.probe(path)
+        sqlite.probe(path, check)
 
 
 def _make_parent(path: Path) -> None:
@@ -178,4 +184,23 @@ def _engine(url: URL) -> Engine:
         return engine
     # Poolers between us and the server may not know prepared statements.
     arguments = {"connect_timeout": CONNECT_S, "prepare_threshold": None}
-    return create_engine(url, pool_pre_ping=True, connect_args=arguments)
+    engine = create_engine(url, connect_args=arguments)
+    event.listen(engine, "checkin", _note_use)
+    event.listen(engine, "checkout", partial(_ping_if_idle, engine))
+    return engine
+
+
+def _note_use(_connection: object, record: ConnectionPoolEntry) -> None:
+    record.info["used"] = time.monotonic()
+
+
+def _ping_if_idle(
+    engine: Engine, connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: object
+) -> None:
+    """A server or what is between may drop what is idle: that is found out before it is used."""
+    if time.monotonic() - record.info.get("used", time.monotonic()) < IDLE_S:
+        return
+    try:
+        engine.dialect.do_ping(connection)
+    except engine.dialect.loaded_dbapi.Error as error:
+        raise DisconnectionError("an idle connection was dropped") from error

@@ -177,7 +177,7 @@ def candidate_values(text: str, origin: str, kernels: int) -> dict[str, Any]:
     return {"json": text, "origin": origin, "kernels": kernels}
 
 
-def candidate_query(workload: int, digest: str) -> Select[tuple[int]]:
+def candidate_query(workload: int, digest: str) -> Select[int]:
     same = (m.Candidate.workload_id == workload) & (m.Candidate.digest == digest)
     return select(m.Candidate.id).where(same)
 

@@ -42,10 +42,8 @@ def upgrade_schema(engine: Engine, name: str, writes: Mapping[str, Any]) -> tupl
     DatabaseError if it is newer than this program can use."""
 
     def is_older(found: str | None) -> bool:
-        if found is None or found in _older():
-            return True
-        check_known(found, name)
-        return False
+        check_upgradable(found, name)
+        return found is None or found in _older()
 
     return _locked(engine, writes, is_older)
 
@@ -70,6 +68,12 @@ def check_known(revision: str | None, name: str) -> None:
         f"database {name} was written by a newer autofuse (schema {revision}); "
         "upgrade autofuse or use another --db"
     )
+
+
+def check_upgradable(revision: str | None, name: str) -> None:
+    """Raise DatabaseError if `revision` is none that this program can use or upgrade."""
+    if revision not in _older():
+        check_known(revision, name)
 
 
 def migration_config() -> Config:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from sqlalchemy.engine import URL
 
 from tuning_db import clock
 from tuning_db.errors import DatabaseError
-from tuning_db.schema import VERSION_TABLE, check_known
+from tuning_db.schema import VERSION_TABLE
 
 BUSY_S = 30
 # Execution options of a transaction that writes: it takes the write lock when it begins.
@@ -32,8 +33,9 @@ def sqlite_path(url: URL) -> Path | None:
     return None if url.database.startswith("file:") else Path(url.database)
 
 
-def probe(path: Path) -> None:
-    """Refuse, before anything is written, a file that is not a tuning database."""
+def probe(path: Path, check: Callable[[str | None, str], None]) -> None:
+    """Refuse, before anything is written, a file that is not a tuning database, or one whose
+    schema `check` refuses."""
     if path.is_dir():
         raise DatabaseError(f"database {path} is a directory")
     if not path.parent.is_dir():
@@ -58,7 +60,7 @@ def probe(path: Path) -> None:
         return
     if head != _MAGIC:
         raise DatabaseError(f"file {path} is not a database")
-    _probe_tables(path)
+    check(_revision(path), str(path))
 
 
 def shared_by_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str | None:
@@ -81,17 +83,17 @@ def listen(engine: Engine) -> None:
     event.listen(engine, "begin", _on_begin)
 
 
-def _probe_tables(path: Path) -> None:
+def _revision(path: Path) -> str | None:
     uri = f"file:{quote(str(path.absolute()))}?mode=ro"
     with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S)) as connection:
         rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         tables = {str(name) for (name,) in rows}
         if not tables:
-            return
+            return None
         if VERSION_TABLE not in tables:
             raise DatabaseError(f"database {path} belongs to another program")
         found = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()
-    check_known(found[0] if found else None, str(path))
+    return found[0] if found else None
 
 
 def _on_connect(connection: Any, _record: object) -> None:

@@ -4,9 +4,9 @@ neither fail nor double anything, and in few round trips. The caller holds the t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import ColumnElement, literal, select, text
 from sqlalchemy.dialects import postgresql, sqlite
@@ -14,7 +14,11 @@ from sqlalchemy.orm import Session as Transaction
 
 from tuning_db import models as m
 
-_INSERT = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+# Typed as PostgreSQL's: SQLite's has the same methods.
+_INSERT: dict[str, Callable[[type[m.Base]], postgresql.Insert]] = {
+    "sqlite": cast(Any, sqlite.insert),
+    "postgresql": postgresql.insert,
+}
 # The strings of a JSON list as rows of `position` and `value`: one parameter, however long it is.
 _LISTED = {
     "sqlite": "(SELECT key AS position, value FROM json_each(:listed))",
@@ -84,12 +88,11 @@ def put_candidate(
     t: Transaction, workload: int, digest: str, values: Mapping[str, Any], groups: Sequence[str]
 ) -> None:
     """Add a candidate of a workload with its groups."""
-    with together(t):
-        put_groups(t, groups)
-        same = (m.Candidate.workload_id == workload) & (m.Candidate.digest == digest)
-        row = {"workload_id": workload, "digest": digest, **values}
-        put(t, m.Candidate, row, ~select(m.Candidate.id).where(same).exists())
-        _execute(t, _CANDIDATE_GROUPS, groups, workload=workload, digest=digest)
+    put_groups(t, groups)
+    same = (m.Candidate.workload_id == workload) & (m.Candidate.digest == digest)
+    row = {"workload_id": workload, "digest": digest, **values}
+    put(t, m.Candidate, row, ~select(m.Candidate.id).where(same).exists())
+    _execute(t, _CANDIDATE_GROUPS, groups, workload=workload, digest=digest)
 
 
 @contextmanager
