@@ -273,7 +273,7 @@ def test_a_connection_that_the_server_dropped_is_replaced(
 )
 def test_passwords_are_never_printed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "s3cret" not in url_name(database_url(url)) and "nowhere" in url_name(database_url(url))
-    monkeypatch.setattr(transactions, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(engine, "OPENING_S", 0.0)
     with pytest.raises(DatabaseError, match="cannot be used") as said:
         Store.open(url)
     assert "s3cret" not in str(said.value)

@@ -228,17 +228,8 @@ def _promoted(
 
 def _works(t: Transaction, env: r.Environment, promoted: m.Measurement) -> bool:
     """Whether the last that was told of a candidate is no failure by its own fault."""
-    query = (
-        select(m.Measurement)
-        .join(m.Environment, m.Measurement.environment_id == m.Environment.id)
-        .where(m.Measurement.candidate_id == promoted.candidate_id)
-        .where(m.Environment.fingerprint == rows.fingerprint(env))
-        .where(rows.still_counts(m.Measurement, env))
-        .order_by(m.Measurement.created.desc(), m.Measurement.id.desc())
-    )
-    told = (rows.failure_of(row) for row in identified(t.scalars(query)))
-    last = next((failure for failure in told if not rows.is_the_machines(failure)), None)
-    return last is None
+    last = next(queries.told_of(t, env, promoted.candidate_id), None)
+    return last is None or last.failure_kind is None
 
 
 def _differing(now: r.Environment, then: r.Environment) -> tuple[str, ...]:

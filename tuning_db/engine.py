@@ -20,12 +20,14 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from tuning_db import sqlite
 from tuning_db.errors import DatabaseError, Unreachable
-from tuning_db.retry import Fate, fate_of
+from tuning_db.retry import Fate, fate_of, insist
 from tuning_db.schema import check_known, check_upgradable, ensure_schema, upgrade_schema
 from tuning_db.sqlite import BUSY_S, sqlite_path
 
 # Seconds that a server may take to accept a connection.
 CONNECT_S = 5
+# Seconds to wait for a server when a database is opened.
+OPENING_S = 5.0
 # Seconds after which a connection is asked whether it still works.
 IDLE_S = 10.0
 _KINDS = ("sqlite", "postgresql")
@@ -68,7 +70,8 @@ def open_engine(url: URL) -> Engine:
         _probe(url, check_known)
         engine = _engine(url)
         try:
-            ensure_schema(engine, name, sqlite.WRITES)
+            # A server may just be starting.
+            insist(lambda: ensure_schema(engine, name, sqlite.WRITES), OPENING_S)
         except BaseException:  # an interrupt too must not leave the file open
             engine.dispose()
             raise

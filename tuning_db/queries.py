@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session as Transaction
 
@@ -206,6 +208,37 @@ def telling(t: Transaction, env: r.Environment, workload: str) -> list[Row]:
         for found in matching(t, env, workload)
         if found[0].failure_kind is None or found[2].stale == own
     ]
+
+
+def told_of(t: Transaction, env: r.Environment, candidate: int) -> Iterator[m.Measurement]:
+    """What measurements tell of a candidate on devices of this fingerprint, latest first: none
+    that the machine made fail, none that failed under another driver or compiler."""
+    query = (
+        select(m.Measurement)
+        .join(m.Environment, m.Measurement.environment_id == m.Environment.id)
+        .where(m.Measurement.candidate_id == candidate)
+        .where(m.Environment.fingerprint == rows.fingerprint(env))
+        .where(rows.still_counts(m.Measurement, env))
+        .order_by(m.Measurement.created.desc(), m.Measurement.id.desc())
+    )
+    for row in identified(t.scalars(query)):
+        if not rows.is_the_machines(rows.failure_of(row)):
+            yield row
+
+
+def latest(
+    t: Transaction, env: r.Environment, workload: str, candidate: str
+) -> r.Measurement | None:
+    """The latest measurement of one candidate, as `measured` has it."""
+    found = t.scalar(
+        select(m.Candidate)
+        .join(m.Workload, m.Candidate.workload_id == m.Workload.id)
+        .where(m.Workload.digest == workload, m.Candidate.digest == candidate)
+    )
+    row = None if found is None else next(told_of(t, env, found.id), None)
+    if found is None or row is None:
+        return None
+    return rows.measurement_of(row, found, workload, groups_of(t, found.id))
 
 
 def groups_of(t: Transaction, candidate: int) -> tuple[str, ...]:

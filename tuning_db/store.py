@@ -245,6 +245,10 @@ class Store(Database):
         pairs equal those of `env`; failures included, unless they were the machine's fault."""
         return self.read(lambda t: queries.measured(t, env, workload_digest))
 
+    def latest(self, env: r.Environment, workload: str, candidate: str) -> r.Measurement | None:
+        """What `measured` has of one candidate, by the digests of workload and candidate."""
+        return self.read(lambda t: queries.latest(t, env, workload, candidate))
+
     def kernels(
         self, env: r.Environment, groups: Iterable[str]
     ) -> dict[kernels.Key, r.KernelMeasurement]:

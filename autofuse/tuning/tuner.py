@@ -104,6 +104,7 @@ def _run(job: Job, strategy: str, search: Strategy, rules: Sequence[str]) -> Tun
     _measure_untuned(job)
     findings = _nothing_searched(job) if job.is_over() else search(job)
     job.end_search()
+    job.sharing.end()
     job.standing = Standing("final comparison", findings.trials, findings.bound_us, findings.gap)
     interrupted = job.budget.stop()
     job.show("final comparison")
