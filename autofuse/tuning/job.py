@@ -44,6 +44,7 @@ from autofuse.tuning.launches import launch_of, launch_text
 from autofuse.tuning.result import Progress
 from autofuse.tuning.sharing import Sharing
 from tuning_db import Lease, Store
+from tuning_db.kernels import Key
 from tuning_db.rows import fingerprint
 
 T = TypeVar("T")
@@ -176,7 +177,7 @@ class Job:
 
     def kernels(self, groups: Mapping[str, FusionGroup]) -> Iterator[KnownKernel]:
         stored = self.store.kernels(self.environment, set(groups))
-        for (key, _, cache, code), record in stored.items():
+        for (key, _, cache, code), record in _best_first(stored):
             launch = launch_of(record.launch)
             if cache == self.cache and code == self._kernel_code(groups[key], launch):
                 us = None if record.timing is None else record.timing.median_us
@@ -347,6 +348,20 @@ class Job:
                 gap=self.standing.gap,
             )
         )
+
+
+def _best_first(stored: Mapping[Key, KernelMeasurement]) -> list[tuple[Key, KernelMeasurement]]:
+    """Every kernel's least time before any kernel's second, as there may be no time for all."""
+
+    def us(row: tuple[Key, KernelMeasurement]) -> float:
+        return math.inf if row[1].timing is None else row[1].timing.median_us
+
+    rank: Counter[str] = Counter()
+    ranked: list[tuple[int, tuple[Key, KernelMeasurement]]] = []
+    for row in sorted(stored.items(), key=us):
+        ranked.append((rank[row[0][0]], row))
+        rank[row[0][0]] += 1
+    return [row for _, row in sorted(ranked, key=lambda found: found[0])]
 
 
 def no_plan(job: Job) -> str:
