@@ -8,6 +8,7 @@ distributed locking", 2016).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, delete, select, update
@@ -26,13 +27,18 @@ class Lease:
     token: str
 
 
-def claim(t: Transaction, lease: Lease, owner: str, seconds: float) -> bool:
-    """Whether the work is ours for so many seconds."""
+def claim(
+    t: Transaction, lease: Lease, owner: str, seconds: float, is_gone: Callable[[str], bool]
+) -> bool:
+    """Whether the work is ours for so many seconds; who `is_gone` loses it at once."""
     values = {"token": lease.token, "owner": owner, "expires": server_now(seconds)}
     if put(t, m.Lease, {"key": lease.key, **values}):
         return True
+    had = t.execute(select(m.Lease.token, m.Lease.owner).where(m.Lease.key == lease.key)).first()
     # Ours already: the answer to the first time was lost.
     free = (m.Lease.expires < server_now()) | (m.Lease.token == lease.token)
+    if had is not None and is_gone(had.owner):
+        free |= m.Lease.token == had.token
     taken = update(m.Lease).where(m.Lease.key == lease.key, free).values(values)
     return bool(t.connection().execute(taken).rowcount)
 

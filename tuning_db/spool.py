@@ -17,7 +17,7 @@ from tuning_db.errors import DatabaseError
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Sender:
     """The session of a row, as it was begun, and when the row was made."""
 
     session: lines.SessionLine | None
@@ -34,7 +34,7 @@ class Origin:
 
 
 def measurement(
-    origin: Origin, env: r.Environment, one: r.Measurement, uid: str
+    origin: Sender, env: r.Environment, one: r.Measurement, uid: str
 ) -> list[lines.Line]:
     """All that a measurement needs to be imported where its workload is known."""
     digest = rows.environment_digest(env)
@@ -62,7 +62,7 @@ def measurement(
 
 
 def kernel(
-    origin: Origin, env: r.Environment, one: r.KernelMeasurement, uid: str
+    origin: Sender, env: r.Environment, one: r.KernelMeasurement, uid: str
 ) -> list[lines.Line]:
     """All that a measurement of a kernel needs to be imported."""
     digest = rows.environment_digest(env)

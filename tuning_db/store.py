@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
 
@@ -215,20 +215,30 @@ class Store(Database):
 
         self.write(add)
 
-    def _own(self, session: int | None) -> spool.Origin:
+    def _own(self, session: int | None) -> spool.Sender:
         """Where a row of a session comes from, for whoever reads it later."""
         if session is not None and session not in self._sessions:
             raise DatabaseError(f"session {session} was begun elsewhere, and the server is away")
-        return spool.Origin(None if session is None else self._sessions[session], self.time())
+        return spool.Sender(None if session is None else self._sessions[session], self.time())
 
     # --- sharing work -----------------------------------------------------------------------
 
-    def claim(self, key: str, owner: str, seconds: float) -> Lease | None:
+    def claim(
+        self,
+        key: str,
+        owner: str,
+        seconds: float,
+        is_gone: Callable[[str], bool] = lambda _: False,
+    ) -> Lease | None:
         """A lease on the work of this name for so many seconds of the database's clock, unless
-        somebody has it. Raises Unreachable at once where the server is away."""
+        somebody has it who is not known to be gone. Raises Unreachable soon where the server is
+        away."""
         lease = Lease(key, rows.new_uid())
-        mine = self.write(lambda t: leases.claim(t, lease, owner, seconds), HURRIED_S)
-        return lease if mine else None
+
+        def claim(t: Transaction) -> bool:
+            return leases.claim(t, lease, owner, seconds, is_gone)
+
+        return lease if self.write(claim, HURRIED_S) else None
 
     def prolong(self, lease: Lease, seconds: float) -> bool:
         """Whether a lease is still ours, now for so many seconds more."""

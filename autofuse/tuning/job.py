@@ -42,7 +42,7 @@ from autofuse.tuning.evaluate import Evaluator
 from autofuse.tuning.heartbeat import Heartbeat
 from autofuse.tuning.launches import launch_of, launch_text
 from autofuse.tuning.result import Progress
-from autofuse.tuning.sharing import Sharing
+from autofuse.tuning.sharing import Turns
 from tuning_db import Lease, Store
 from tuning_db.kernels import Key
 from tuning_db.rows import fingerprint
@@ -70,7 +70,7 @@ class Job:
         self.seed, self.max_memory = seed, max_memory
         self.environment: Environment = kind.backend.environment()
         self.session = 0
-        self.sharing = Sharing(store, name or "a graph")
+        self.sharing = Turns(store)
         self.stored: dict[str, Measurement] = {}
         self.best: Measurement | None = None
         self.failed: dict[str, int] = {}
@@ -142,10 +142,9 @@ class Job:
         known: Callable[[], T | None],
         is_over: Callable[[], bool],
     ) -> T | None:
-        """See `Sharing.turn`; the lease outlasts what a candidate may take."""
+        """See `Turns.turn`."""
         place = fingerprint(self.environment), self.digest, self.cache, candidate.digest
-        seconds = self.limit_s + LEAST_LIMIT_S
-        return self.sharing.turn(":".join((what, *place)), seconds, known, is_over)
+        return self.sharing.turn(":".join((what, *place)), known, is_over)
 
     def _profiled(self, candidate: Candidate) -> Profiled | None:
         """All kernels of a plan as other jobs measured them; None unless they know all."""

@@ -89,7 +89,8 @@ def tune(
         sampling = Sampling(cache_state(cache, graph, kind))
         evaluator = Evaluator(kind.backend, graph, digest(graph), worker, sampling, budget)
         job = Job(graph, name, kind, store, evaluator, heartbeat, seed, max_memory)
-        return _run(job, strategy, search, tuple(baselines) or tuple(BASELINES))
+        with job.sharing:
+            return _run(job, strategy, search, tuple(baselines) or tuple(BASELINES))
 
 
 def _run(job: Job, strategy: str, search: Strategy, rules: Sequence[str]) -> TuneResult:
