@@ -176,7 +176,7 @@ def upgrade(db: DbOption = None, form: FormatOption = Format.table) -> None:
     emit(form, data, [f"{data['database']} {said}"])
 
 
-@app.command("merge", epilog=example("autofuse db merge other.db"))
+@app.command("merge", epilog=example("autofuse db merge ~/autofuse/tuning.db --db all.db"))
 @reported
 def merge(
     others: Annotated[list[str], typer.Argument(metavar="URL...", help="Databases to take from.")],
