@@ -8,12 +8,16 @@ from collections.abc import Iterator
 
 import pytest
 import seeds
+from databases import databases, postgres, sqlite_store, sqlite_template, store
 
 from autofuse.backends import onednn, onednn_calls
 from autofuse.backends.cuda import driver
 from autofuse.baselines import BASELINES
 from autofuse.kernel.ir import Kernel
 from autofuse.kernel.passes import OBSERVERS, verify
+
+# Fixtures for all tests.
+__all__ = ["databases", "postgres", "sqlite_store", "sqlite_template", "store"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,9 @@ def test_two_processes_share_one_database(toy: None, tmp_path: Path) -> None:
         assert data["verified"] and not data["interrupted"] and data["failed"] == {}
     rows, sessions = stored(db, workload())
     assert len(sessions) == 2 and all(s.result and s.result.finished for s in sessions)
+    # What one measures the other takes over.
+    searched = Counter(row.candidate_digest for row in rows if row.stage != "final")
+    assert set(searched.values()) == {1}
     told = sum(s.result.measured for s in sessions if s.result)
     # A job that lost its place to the other one compares, and keeps, its final once more.
     assert sum(row.stage != "final" for row in rows) == told

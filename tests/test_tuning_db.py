@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -22,19 +21,13 @@ from tuning_records import ENV, WORKLOAD, event, failed, filled, measurement, re
 from autofuse.errors import AutofuseError
 from autofuse.records import FailureKind, WorkloadRow
 from tuning_db import DatabaseError, Store, default_url
-from tuning_db.engine import WRITES
 from tuning_db.models import Base
 from tuning_db.schema import HEAD, VERSION_TABLE, migration_config
+from tuning_db.sqlite import WRITES
 from tuning_db.transfer import export_lines
 
 NEWER_DRIVER = replace(ENV, stale=(("driver", "6"), ("power", "90")))
 OTHER_DEVICE = replace(ENV, must=(("isa", "avx512"),))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "tuning.db") as opened:
-        yield opened
 
 
 def test_every_record_comes_back_equal(store: Store) -> None:
@@ -89,7 +82,8 @@ def test_resume_sees_the_latest_measurement_of_each_candidate(store: Store) -> N
 
 def test_times_are_shared_by_equal_must_pairs_only(store: Store) -> None:
     filled(store)
-    assert set(store.measured(NEWER_DRIVER, WORKLOAD)) == {"base", "broken", "good", "loose"}
+    # What failed under another driver is tried again.
+    assert set(store.measured(NEWER_DRIVER, WORKLOAD)) == {"base", "good", "loose"}
     assert store.measured(OTHER_DEVICE, WORKLOAD) == {}
     assert store.measurements(WORKLOAD, OTHER_DEVICE) == ()
     assert store.calibration(NEWER_DRIVER) == {}
@@ -211,7 +205,8 @@ def test_an_error_that_is_not_a_number_is_kept_as_infinite(store: Store) -> None
     assert json.loads(list(export_lines(store))[-1])["max_rel_error"] == "inf"
 
 
-def test_foreign_keys_and_pragmas_are_on(store: Store) -> None:
+def test_foreign_keys_and_pragmas_are_on(sqlite_store: Store) -> None:
+    store = sqlite_store
     with store.engine.connect() as connection:
         assert connection.execute(text("PRAGMA foreign_keys")).scalar() == 1
         assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"

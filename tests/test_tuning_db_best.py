@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from threading import Barrier
 
 import pytest
+from databases import Databases
 from tuning_records import ENV, WORKLOAD, failed, filled, measurement, result
 
 from autofuse.records import Blame, Failure, FailureKind, Measurement
@@ -20,8 +20,8 @@ OTHER_DEVICE = replace(ENV, must=(("isa", "avx512"),))
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "tuning.db") as opened:
+def store(databases: Databases) -> Iterator[Store]:
+    with Store.open(databases("tuning")) as opened:
         opened.add_workload(WORKLOAD, "graph text", "toy", 3)
         yield opened
 
@@ -149,13 +149,14 @@ def test_what_has_no_time_is_not_promoted(store: Store) -> None:
     assert store.counts()["best_plan"] == 0 and store.counts()["measurement"] == 0
 
 
-def test_of_many_sessions_at_once_each_replaces_only_what_it_beat(tmp_path: Path) -> None:
+def test_of_many_sessions_at_once_each_replaces_only_what_it_beat(databases: Databases) -> None:
+    url = databases("shared")
     times = [150.0, 100.0, 130.0, 120.0, 110.0, 140.0]
     start = Barrier(len(times))
 
     def session(us: float) -> None:
         name = f"plan-{us:g}"
-        with Store.open(tmp_path / "shared.db") as own:
+        with Store.open(url) as own:
             own.add_workload(WORKLOAD, "graph text", "toy", 3)
             number = own.start_session(ENV, WORKLOAD, "exact", 0, 1.0)
             beaten: str | None = None
@@ -170,15 +171,17 @@ def test_of_many_sessions_at_once_each_replaces_only_what_it_beat(tmp_path: Path
 
     with ThreadPoolExecutor(len(times)) as pool:
         list(pool.map(session, times))
-    with Store.open(tmp_path / "shared.db") as store:
+    with Store.open(url) as store:
         assert best(store) == ("plan-100", 100.0)
         assert store.counts()["session"] == len(times)
 
 
-def test_import_fills_what_is_missing_and_replaces_nothing(store: Store, tmp_path: Path) -> None:
+def test_import_fills_what_is_missing_and_replaces_nothing(
+    store: Store, databases: Databases
+) -> None:
     filled(store)
     assert store.promote(None, ENV, final("here", 100.0), "good")
-    with Store.open(tmp_path / "there.db") as there:
+    with Store.open(databases("there")) as there:
         there.add_workload(WORKLOAD, "graph text", "toy", 3)
         assert there.promote(None, ENV, final("there", 50.0), None)
         assert there.promote(None, ENV, final("warm", 5.0, "warm"), None)

@@ -14,11 +14,11 @@ import tuning_records
 from tuning_records import ENV, WORKLOAD, filled, measurement
 
 from tuning_db import DatabaseError, Store
-from tuning_db import engine as engine_module
+from tuning_db import sqlite as engine_module
 
 
-def writer(path: Path, prefix: str, count: int) -> subprocess.Popen[str]:
-    command = [sys.executable, tuning_records.__file__, str(path), prefix, str(count)]
+def writer(url: str, prefix: str, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, tuning_records.__file__, url, prefix, str(count)]
     root = str(Path(engine_module.__file__).parents[1])
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": root})
 

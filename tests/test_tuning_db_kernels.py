@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from sqlalchemy import event as sql_event
@@ -24,12 +22,6 @@ from tuning_db import DatabaseError, Store, kernels
 
 NEWER_DRIVER = replace(ENV, stale=(("driver", "6"), ("power", "90")))
 OTHER_DEVICE = replace(ENV, must=(("isa", "avx512"),))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "tuning.db") as opened:
-        yield opened
 
 
 def by_key(*all_: KernelMeasurement) -> dict[tuple[str, str, str, str], KernelMeasurement]:
@@ -97,8 +89,9 @@ def test_kernels_that_contradict_themselves_are_refused(store: Store) -> None:
 
 
 def test_thousands_of_groups_take_few_statements_that_use_the_index(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    store = sqlite_store
     monkeypatch.setattr(kernels, "_CHUNK", 20)
     names = [f"g{number}" for number in range(41)]
     for name in names:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from databases import Databases
 from tuning_records import ENV, WORKLOAD, event, filled, kernel, measurement, result
 
 from tuning_db import DatabaseError, Store
@@ -17,17 +17,11 @@ from tuning_db.transfer import copy_live, export_lines, import_lines
 NEWER_DRIVER = replace(ENV, stale=(("driver", "6"), ("power", "90")))
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "tuning.db") as opened:
-        yield opened
-
-
-def test_export_and_import_are_inverse(store: Store, tmp_path: Path) -> None:
+def test_export_and_import_are_inverse(store: Store, databases: Databases) -> None:
     filled(store)
     store.start_session(NEWER_DRIVER, WORKLOAD, "optuna", 1, 5.0)
     exported = list(export_lines(store))
-    with Store.open(tmp_path / "copy.db") as copy:
+    with Store.open(databases("copy")) as copy:
         added = import_lines(copy, [f"{line}\n" for line in exported])
         assert list(export_lines(copy)) == exported
         assert copy.best(ENV, WORKLOAD) == store.best(ENV, WORKLOAD)
@@ -42,8 +36,8 @@ def test_export_and_import_are_inverse(store: Store, tmp_path: Path) -> None:
     assert all(json.loads(line) for line in exported)
 
 
-def test_import_is_a_union(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "one.db") as one, Store.open(tmp_path / "two.db") as two:
+def test_import_is_a_union(databases: Databases) -> None:
+    with Store.open(databases("one")) as one, Store.open(databases("two")) as two:
         for store, name in ((one, "left"), (two, "right")):
             filled(store)
             store.add_measurement(None, ENV, measurement(name, 5.0))
@@ -59,8 +53,8 @@ def test_import_is_a_union(tmp_path: Path) -> None:
         assert [json.loads(line)["kind"] for line in differ] == ["calibration"]
 
 
-def test_import_takes_the_rest_of_a_session(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "one.db") as one, Store.open(tmp_path / "two.db") as two:
+def test_import_takes_the_rest_of_a_session(databases: Databases) -> None:
+    with Store.open(databases("one")) as one, Store.open(databases("two")) as two:
         one.add_workload(WORKLOAD, "graph text", "toy", 3)
         session = one.start_session(ENV, WORKLOAD, "random", 7, 60.0)
         one.add_measurement(session, ENV, measurement("good"))
@@ -110,10 +104,10 @@ def malformed(exported: list[str]) -> list[tuple[int, str]]:
     ]
 
 
-def test_a_malformed_line_imports_nothing(store: Store, tmp_path: Path) -> None:
+def test_a_malformed_line_imports_nothing(store: Store, databases: Databases) -> None:
     filled(store)
     exported = list(export_lines(store))
-    with Store.open(tmp_path / "copy.db") as copy:
+    with Store.open(databases("copy")) as copy:
         for number, line in malformed(exported):
             texts = [*exported[: number - 1], line, *exported[number:]]
             with pytest.raises(DatabaseError, match=f"^line {number}: ") as caught:
@@ -124,7 +118,8 @@ def test_a_malformed_line_imports_nothing(store: Store, tmp_path: Path) -> None:
             import_lines(copy, [])
 
 
-def test_a_live_database_is_copied(store: Store, tmp_path: Path) -> None:
+def test_a_live_database_is_copied(sqlite_store: Store, tmp_path: Path) -> None:
+    store = sqlite_store
     filled(store)
     with store.writing():
         copy_live(store, tmp_path / "copy.db")

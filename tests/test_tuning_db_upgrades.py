@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -16,19 +15,14 @@ from tuning_records import ENV, WORKLOAD, event, failed, filled, kernel, measure
 
 from autofuse.records import Blame, Failure, FailureKind, WorkloadRow
 from tuning_db import DatabaseError, Store
-from tuning_db.engine import WRITES
+from tuning_db.engine import database_url, upgrade
 from tuning_db.schema import HEAD, VERSION_TABLE, migration_config
+from tuning_db.sqlite import WRITES
 from tuning_db.transfer import export_lines, import_lines
 
 DATA = Path(__file__).parent / "data"
 # Each pair was written, from the same rows, by the program whose schema it has.
 OLD = ["0001", "0002"]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "tuning.db") as opened:
-        yield opened
 
 
 def old_export(schema: str) -> list[str]:
@@ -47,10 +41,46 @@ def old_database(schema: str, path: Path) -> dict[str, list[tuple[object, ...]]]
         }
 
 
+def upgraded(path: Path) -> Store:
+    """An older database as it is after `autofuse db upgrade`."""
+    upgrade(database_url(path))
+    return Store.open(path)
+
+
+@pytest.mark.parametrize("schema", OLD)
+def test_opening_an_older_database_changes_nothing_and_names_the_way(
+    schema: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "old.db"
+    old_database(schema, path)
+    before = path.read_bytes()
+    with pytest.raises(DatabaseError, match="`autofuse db upgrade` brings it there") as said:
+        Store.open(path)
+    assert f"has schema {schema} and this autofuse needs {HEAD}" in str(said.value)
+    assert path.read_bytes() == before
+    assert upgrade(database_url(path)) == (schema, HEAD)
+    assert upgrade(database_url(path)) == (HEAD, HEAD)
+
+
+@pytest.mark.parametrize("schema", [f"{HEAD}.1", f"{HEAD}.12"])
+def test_a_newer_minor_schema_serves_older_programs(schema: str, store: Store) -> None:
+    """It only adds: here a column with a default and a table."""
+    with store.writing() as t:
+        t.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '{schema}'"))
+        t.execute(text("ALTER TABLE measurement ADD COLUMN mood TEXT DEFAULT 'good'"))
+        t.execute(text("CREATE TABLE weather (id INTEGER PRIMARY KEY)"))
+    url = store.url.render_as_string(hide_password=False)
+    with Store.open(url) as again:
+        filled(again)
+        assert again.measured(ENV, WORKLOAD)["good"] == measurement("good", 10.5, "final")
+        assert len(list(export_lines(again))) > 10
+    assert upgrade(store.url) == (schema, schema)
+
+
 def test_a_database_of_the_first_schema_is_upgraded_and_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
     old_database("0001", path)
-    with Store.open(path) as store:
+    with upgraded(path) as store:
         ended, running = store.sessions()
         assert ended.result == replace(result("good", "base"), gap=None, residual_us=None)
         assert store.events(ended.id) == (event("base", 30.0), event("good", 10.0, 3, 2.5))
@@ -70,9 +100,9 @@ def test_a_database_of_the_first_schema_is_upgraded_and_goes_on(tmp_path: Path) 
 def test_every_row_of_an_older_database_is_kept(schema: str, tmp_path: Path) -> None:
     path = tmp_path / "old.db"
     before = old_database(schema, path)
-    with Store.open(path) as store:
+    with upgraded(path) as store:
         counts = {name: len(found) for name, found in before.items()}
-        assert store.counts() == {"kernel_measurement": 0, **counts, "best_plan": 1}
+        assert store.counts() == {"kernel_measurement": 0, **counts, "best_plan": 1, "lease": 0}
         assert store.workloads() == (WorkloadRow(WORKLOAD, "graph text", "toy", 3),)
         with store.reading() as t:
             for name, found in before.items():
@@ -89,7 +119,7 @@ def test_an_older_database_answers_and_its_best_plan_is_protected(
     schema: str, tmp_path: Path
 ) -> None:
     old_database(schema, tmp_path / "old.db")
-    with Store.open(tmp_path / "old.db") as store:
+    with upgraded(tmp_path / "old.db") as store:
         assert {"base", "broken", "good", "loose"} <= set(store.measured(ENV, WORKLOAD))
         found = store.best(ENV, WORKLOAD)
         assert found is not None and found.measurement.candidate_digest == "good"
@@ -102,7 +132,7 @@ def test_an_older_database_answers_and_its_best_plan_is_protected(
 
 def test_old_failures_are_blamed_by_what_they_say(tmp_path: Path) -> None:
     old_database("0002", tmp_path / "old.db")
-    with Store.open(tmp_path / "old.db") as store:
+    with upgraded(tmp_path / "old.db") as store:
         known = store.measured(ENV, WORKLOAD)
         assert "segv" in known and not {"slow", "killed"} & set(known)
         failures = [m.failure for m in store.measurements(WORKLOAD) if m.failure is not None]
@@ -121,8 +151,8 @@ def test_an_export_of_an_older_schema_is_imported(
     assert json.loads(exported[0])["schema"] == schema
     added = import_lines(store, exported)
     assert added["session"] == 2 and added["measurement"] >= 5
-    with Store.open(tmp_path / "old.db") as upgraded:
-        assert list(export_lines(upgraded)) == list(export_lines(store))
+    with upgraded(tmp_path / "old.db") as there:
+        assert list(export_lines(there)) == list(export_lines(store))
     assert set(import_lines(store, exported).values()) == {0}
     old_fingerprint = next(i for i, line in enumerate(exported) if '"kind":"environment"' in line)
     broken = exported[old_fingerprint].replace("avx2", "avx9")
@@ -159,7 +189,7 @@ def test_environments_that_become_equal_are_joined(tmp_path: Path) -> None:
         )
         raw.execute("INSERT INTO calibration VALUES (9, 'copy_gb_s', 1.0), (9, 'launch_us', 2.0)")
         raw.execute("UPDATE measurement SET environment_id = 9 WHERE candidate_id = 4")
-    with Store.open(tmp_path / "old.db") as store:
+    with upgraded(tmp_path / "old.db") as store:
         assert store.counts()["environment"] == 2
         assert "loose" in store.measured(ENV, WORKLOAD)
         assert store.calibration(ENV) == {"copy_gb_s": 123.5, "launch_us": 2.0}
@@ -174,8 +204,9 @@ def test_migrations_can_be_undone(back_to: str, store: Store) -> None:
         with store.engine.execution_options(**WRITES).begin() as connection:
             config.attributes["connection"] = connection
             moved(config, revision)
+    upgrade(store.url)
     kept = before["kernel_measurement"] if back_to == "0002" else 0
-    with Store.open(store.name) as again:
+    with Store.open(store.url.render_as_string(hide_password=False)) as again:
         assert again.counts() == {**before, "kernel_measurement": kept, "best_plan": 1}
         lost = {} if back_to == "0002" else {"gap": None, "residual_us": None}
         assert again.sessions()[0].result == replace(result("good", "base"), **lost)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session as Transaction
@@ -16,7 +17,10 @@ from sqlalchemy.orm import Session as Transaction
 from autofuse import records as r
 from tuning_db import models as m
 from tuning_db import queries, rows
+from tuning_db.checked import identified
+from tuning_db.clock import server_now
 from tuning_db.errors import DatabaseError
+from tuning_db.upsert import put, replace_or_put
 
 CODE = "code"
 
@@ -56,7 +60,7 @@ def best(
     choice = _serve(t, env, workload, cache, without)
     if choice is None:
         return None
-    own = queries.groups(t, workload).get(choice.candidate.id, ())
+    own = queries.groups_of(t, choice.candidate.id)
     one = rows.measurement_of(choice.row, choice.candidate, workload, own)
     return r.BestPlan(one, choice.stale)
 
@@ -74,18 +78,26 @@ def incumbent(t: Transaction, env: r.Environment, workload: str, cache: str) -> 
 
 
 def promote(
-    t: Transaction, session: int | None, env: r.Environment, one: r.Measurement, beaten: str | None
-) -> bool:
-    """Make a timed plan the best in its cache state, unless another than `beaten` is it now."""
+    t: Transaction, session: int | None, env: r.Environment, one: r.Measurement,
+    beaten: str | None, uid: str,
+) -> bool:  # fmt: skip
+    """Make a timed plan the best in its cache state, unless another than `beaten` is it now. `uid`
+    is that of the measurement where it is not stored yet; doing it again changes nothing."""
     if one.timing is None:
         raise DatabaseError(f"candidate {one.candidate_digest} has no time: it cannot be the best")
     fingerprint, cache = rows.fingerprint(env), one.timing.cache
     workload = rows.workload_id(t, one.workload)
-    present = t.get(m.BestPlan, (workload, fingerprint, cache))
+    # Of two at once the second waits here, and then sees what the first has done.
+    present = t.get(m.BestPlan, (workload, fingerprint, cache), with_for_update=True)
+    if present is not None and _is(t, present, uid):
+        return True
     if present is not None and beaten not in _present(t, env, one.workload, present):
         return False
-    measurement = _measurement_row(t, session, env, workload, one)
-    t.merge(row_of(workload, fingerprint, measurement, rows.now()))
+    measurement = _measurement_row(t, session, env, workload, one, uid)
+    values = values_of(workload, fingerprint, measurement)
+    if present is None:
+        return put(t, m.BestPlan, values)
+    replace_or_put(t, m.BestPlan, values)
     return True
 
 
@@ -107,18 +119,20 @@ def fill(t: Transaction) -> None:
         digest, environment = latest[place]
         choice = _serve(t, rows.environment_of(environment), digest, None)
         if choice is not None:
-            t.add(row_of(*place, choice.row, choice.row.created))
+            put(t, m.BestPlan, values_of(*place, choice.row, choice.row.created))
 
 
-def row_of(workload: int, fingerprint: str, one: m.Measurement, promoted: str) -> m.BestPlan:
-    """A promoted plan by the measurement that made it so."""
-    return m.BestPlan(
-        workload_id=workload,
-        fingerprint=fingerprint,
-        cache=one.cache,
-        measurement_id=one.id,
-        promoted=promoted,
-    )
+def values_of(
+    workload: int, fingerprint: str, one: m.Measurement, promoted: str | None = None
+) -> dict[str, Any]:
+    """The columns of a promoted plan by the measurement that made it so, now unless `promoted`."""
+    return {
+        "workload_id": workload,
+        "fingerprint": fingerprint,
+        "cache": one.cache,
+        "measurement_id": one.id,
+        "promoted": promoted or server_now(),
+    }
 
 
 def _present(
@@ -135,29 +149,31 @@ def _present(
     return (t.scalar(known), None if served is None else served.candidate.digest)
 
 
+def _is(t: Transaction, row: m.BestPlan, uid: str) -> bool:
+    """Whether a promoted plan is so by the measurement of this uid."""
+    return t.scalar(select(m.Measurement.uid).where(m.Measurement.id == row.measurement_id)) == uid
+
+
 def _measurement_row(
-    t: Transaction, session: int | None, env: r.Environment, workload: int, one: r.Measurement
-) -> m.Measurement:
+    t: Transaction, session: int | None, env: r.Environment, workload: int, one: r.Measurement,
+    uid: str,
+) -> m.Measurement:  # fmt: skip
     """The row of this very measurement if the session has stored it, else a new one."""
     if session is not None:
         queries.session_row(t, session)
     candidate, _ = rows.ensure_candidate(
         t, workload, one.candidate_digest, one.candidate, one.origin, one.kernels, one.groups
     )
-    own = rows.measurement_row(rows.ensure_environment(t, env), candidate, session, one)
-    same = [
-        getattr(m.Measurement, name) == getattr(own, name)
-        for name in ("environment_id", "candidate_id", "stage", "median_us", "n", "mode")
-    ]
+    environment = rows.ensure_environment(t, env)
+    own = rows.measurement_values(environment, candidate, session, one, uid)
+    told = ("session_id", "environment_id", "candidate_id", "stage", "median_us", "n", "mode")
     # SQLAlchemy spells a comparison with None as IS NULL.
-    mine = m.Measurement.session_id == session
-    query = select(m.Measurement).where(mine, *same).order_by(m.Measurement.id.desc()).limit(1)
-    known = t.scalar(query)
+    same = [getattr(m.Measurement, name) == own[name] for name in told]
+    known = t.scalar(select(m.Measurement).where(*same).order_by(m.Measurement.id.desc()).limit(1))
     if known is not None:
         return known
-    t.add(own)
-    t.flush()
-    return own
+    put(t, m.Measurement, own)
+    return t.scalars(select(m.Measurement).where(m.Measurement.uid == uid)).one()
 
 
 def _serve(
@@ -167,18 +183,18 @@ def _serve(
     cache: str | None,
     without: Collection[str] = (),
 ) -> _Found | None:
+    promoted = _promoted(t, env, workload, cache, without)
+    if promoted is not None and not promoted.stale:
+        return promoted
     found = [
         _Found(row, candidate, _differing(env, rows.environment_of(environment)))
-        for row, candidate, environment in queries.matching(t, env, workload)
+        for row, candidate, environment in queries.telling(t, env, workload)
     ]
     runnable = [
         f
         for f in _runnable(found)
         if (cache is None or f.row.cache == cache) and f.candidate.digest not in without
     ]
-    promoted = _promoted(t, env, workload, runnable)
-    if promoted is not None and not promoted.stale:
-        return promoted
     fresh = _choose(t, env, workload, runnable, fresh=True)
     if promoted is None:
         return fresh or _choose(t, env, workload, runnable, fresh=False)
@@ -186,17 +202,34 @@ def _serve(
 
 
 def _promoted(
-    t: Transaction, env: r.Environment, workload: str, runnable: list[_Found]
+    t: Transaction,
+    env: r.Environment,
+    workload: str,
+    cache: str | None,
+    without: Collection[str],
 ) -> _Found | None:
-    """What was promoted last among what can run."""
+    """What was promoted last among what can run: a few rows, whatever the workload's history."""
     query = (
-        select(m.BestPlan.measurement_id)
-        .join(m.Workload, m.BestPlan.workload_id == m.Workload.id)
+        select(m.Measurement, m.Candidate, m.Environment)
+        .join_from(m.BestPlan, m.Workload, m.BestPlan.workload_id == m.Workload.id)
+        .join(m.Measurement, m.BestPlan.measurement_id == m.Measurement.id)
+        .join(m.Candidate, m.Measurement.candidate_id == m.Candidate.id)
+        .join(m.Environment, m.Measurement.environment_id == m.Environment.id)
         .where(m.Workload.digest == workload, m.BestPlan.fingerprint == rows.fingerprint(env))
         .order_by(m.BestPlan.promoted.desc(), m.BestPlan.cache)
     )
-    known = {f.row.id: f for f in runnable}
-    return next((known[number] for number in t.scalars(query) if number in known), None)
+    if cache is not None:
+        query = query.where(m.BestPlan.cache == cache)
+    for row, candidate, environment in identified(t.execute(query).all()):
+        if candidate.digest not in without and row.median_us is not None and _works(t, env, row):
+            return _Found(row, candidate, _differing(env, rows.environment_of(environment)))
+    return None
+
+
+def _works(t: Transaction, env: r.Environment, promoted: m.Measurement) -> bool:
+    """Whether the last that was told of a candidate is no failure by its own fault."""
+    last = next(queries.told_of(t, env, promoted.candidate_id), None)
+    return last is None or last.failure_kind is None
 
 
 def _differing(now: r.Environment, then: r.Environment) -> tuple[str, ...]:

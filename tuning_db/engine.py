@@ -5,23 +5,37 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import platformdirs
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError, DisconnectionError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import ConnectionPoolEntry
 
-from tuning_db.errors import DatabaseError
-from tuning_db.schema import VERSION_TABLE, check_revision, ensure_schema
+from tuning_db import sqlite
+from tuning_db.errors import DatabaseError, Unreachable
+from tuning_db.retry import Fate, fate_of, insist
+from tuning_db.schema import check_known, check_upgradable, ensure_schema, upgrade_schema
+from tuning_db.sqlite import BUSY_S, sqlite_path
 
-BUSY_S = 30
-WRITES = {"autofuse_writes": True}
-_MAGIC = b"SQLite format 3\x00"
+# Seconds that a server may take to accept a connection.
+CONNECT_S = 5
+# Seconds to wait for a server when a database is opened.
+OPENING_S = 5.0
+# Seconds after which a connection is asked whether it still works.
+IDLE_S = 10.0
+_KINDS = ("sqlite", "postgresql")
+# Readers see one state; PostgreSQL's default would show them another with each statement.
+_READING: Mapping[str, Mapping[str, Any]] = {
+    "sqlite": {},
+    "postgresql": {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True},
+}
 
 
 def default_url() -> str:
@@ -46,55 +60,89 @@ def database_url(text: str | os.PathLike[str] | None) -> URL:
 
 
 def open_engine(url: URL) -> Engine:
-    """An engine on a database of this schema, created or migrated if need be.
+    """An engine on a database that this program can use, with its tables if it was empty.
 
-    Raises DatabaseError if it is not ours, newer than this program, or cannot be written;
-    the file is then as it was.
+    Raises DatabaseError if it is not ours, of an older or newer schema, or cannot be written; the
+    database is then as it was.
     """
     name = url_name(url)
     with translated(name):
-        path = sqlite_path(url)
-        if path is not None:
-            if path == _default_path():
-                _make_parent(path)
-            _probe(path)
+        _probe(url, check_known)
         engine = _engine(url)
         try:
-            ensure_schema(engine, name, WRITES)
+            # A server may just be starting.
+            insist(lambda: ensure_schema(engine, name, sqlite.WRITES), OPENING_S)
         except BaseException:  # an interrupt too must not leave the file open
             engine.dispose()
             raise
         return engine
 
 
+def upgrade(url: URL) -> tuple[str | None, str]:
+    """Bring a database to the schema of this program, under a lock; the schemas that it had and
+    has. Raises DatabaseError as `open_engine` does."""
+    name = url_name(url)
+    with translated(name):
+        _probe(url, check_upgradable)
+        engine = _engine(url)
+        try:
+            return upgrade_schema(engine, name, sqlite.WRITES)
+        finally:
+            engine.dispose()
+
+
+def reading_options(engine: Engine) -> Mapping[str, Any]:
+    """Execution options of a transaction that sees one state and writes nothing."""
+    return _READING[engine.dialect.name]
+
+
 def url_name(url: URL) -> str:
     """How messages call a database: its path or its URL without the password."""
     path = sqlite_path(url)
-    return url.render_as_string(hide_password=True) if path is None else str(path)
+    if path is not None:
+        return str(path)
+    # A password may come as a parameter too, which SQLAlchemy would show.
+    secret = [key for key in url.query if "pass" in key.lower()]
+    shown = url.update_query_dict(dict.fromkeys(secret, "***")) if secret else url
+    return shown.render_as_string(hide_password=True)
 
 
-def sqlite_path(url: URL) -> Path | None:
-    """The file of a SQLite URL, None for other databases, databases in memory and file: URIs."""
-    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
-        return None
-    return None if url.database.startswith("file:") else Path(url.database)
+def data_directory() -> Path:
+    """Where this user's data is."""
+    return Path(platformdirs.user_data_dir("autofuse"))
 
 
 @contextmanager
 def translated(name: str) -> Iterator[None]:
-    """Turn errors of the driver into a DatabaseError of one sentence."""
+    """Turn errors of the driver into a DatabaseError of one sentence; an Unreachable where the
+    server is away."""
     try:
         yield
-    except DBAPIError as error:
-        raise DatabaseError(_sentence(name, error.orig or error)) from error
+    except DatabaseError:
+        raise
     except UnicodeError as error:  # the driver decodes what it quotes from a damaged file
         raise DatabaseError(f"database {name} cannot be used: it holds damaged text") from error
-    except (SQLAlchemyError, sqlite3.Error) as error:
-        raise DatabaseError(_sentence(name, error)) from error
+    except Exception as error:
+        fate = fate_of(error)
+        # The driver's own error, where SQLAlchemy was not between us.
+        own = isinstance(error, SQLAlchemyError | sqlite3.Error) or hasattr(error, "sqlstate")
+        if not own:
+            raise
+        kind = Unreachable if fate is Fate.AWAY else DatabaseError
+        cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+        raise kind(_sentence(name, cause)) from error
 
 
 def _default_path() -> Path:
-    return Path(platformdirs.user_data_dir("autofuse")) / "tuning.db"
+    return data_directory() / "tuning.db"
+
+
+def _probe(url: URL, check: Callable[[str | None, str], None]) -> None:
+    path = sqlite_path(url)
+    if path is not None:
+        if path == _default_path():
+            _make_parent(path)
+        sqlite.probe(path, check)
 
 
 def _make_parent(path: Path) -> None:
@@ -119,84 +167,43 @@ def _checked_url(text: str) -> URL:
     except (NoSuchModuleError, ImportError) as error:
         scheme = text.split("://", 1)[0]
         raise DatabaseError(f"no driver for '{scheme}' databases is installed: {error}") from error
-    except (SQLAlchemyError, ValueError) as error:
-        raise DatabaseError(f"not a database URL: {error}") from error
+    except (SQLAlchemyError, ValueError):
+        # What is quoted may hold a password.
+        raise DatabaseError("not a database URL: KIND://USER:PASSWORD@HOST/NAME is one") from None
+    if url.get_backend_name() not in _KINDS or url.get_driver_name() not in ("pysqlite", "psycopg"):
+        raise DatabaseError(
+            f"'{url.drivername}' databases are not supported: use a file, sqlite:/// or "
+            "postgresql+psycopg://"
+        )
     if url.get_backend_name() == "sqlite" and url.host:
         raise DatabaseError(f"a SQLite URL has three slashes: sqlite:///{url.host}")
     return url
 
 
-def _probe(path: Path) -> None:
-    """Refuse, before anything is written, a file that is not a tuning database."""
-    if path.is_dir():
-        raise DatabaseError(f"database {path} is a directory")
-    if not path.parent.is_dir():
-        raise DatabaseError(f"database {path} cannot be created: its directory does not exist")
-    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
-        raise DatabaseError(f"database {path} cannot be written: permission denied")
-    if not path.exists():
-        return
-    if not path.is_file():
-        raise DatabaseError(f"database {path} is not a regular file")
-    try:
-        with path.open("rb") as file:
-            head = file.read(len(_MAGIC))
-    except OSError as error:
-        raise DatabaseError(f"database {path} cannot be read: {error.strerror}") from error
-    if not head:
-        return
-    if head != _MAGIC:
-        raise DatabaseError(f"file {path} is not a database")
-    _probe_tables(path)
-
-
-def _probe_tables(path: Path) -> None:
-    uri = f"file:{quote(str(path.absolute()))}?mode=ro"
-    with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S)) as connection:
-        rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        tables = {str(name) for (name,) in rows}
-        if not tables:
-            return
-        if VERSION_TABLE not in tables:
-            raise DatabaseError(f"database {path} belongs to another program")
-        found = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()
-    check_revision(found[0] if found else None, str(path))
-
-
 def _engine(url: URL) -> Engine:
-    engine = create_engine(url)
-    if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", _on_connect)
-        event.listen(engine, "begin", _on_begin)
+    if url.get_backend_name() == "sqlite":
+        engine = create_engine(url)
+        sqlite.listen(engine)
+        return engine
+    # Poolers between us and the server may not know prepared statements.
+    arguments = {"connect_timeout": CONNECT_S, "prepare_threshold": None}
+    engine = create_engine(url, connect_args=arguments)
+    event.listen(engine, "checkin", _note_use)
+    event.listen(engine, "checkout", partial(_ping_if_idle, engine))
     return engine
 
 
-def _on_connect(connection: Any, _record: object) -> None:
-    # The driver's own implicit BEGIN comes too late and is never IMMEDIATE: we begin ourselves.
-    connection.isolation_level = None
-    cursor = connection.cursor()
+def _note_use(_connection: object, record: ConnectionPoolEntry) -> None:
+    record.info["used"] = time.monotonic()
+
+
+def _ping_if_idle(
+    engine: Engine, connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: object
+) -> None:
+    """A server or what is between may drop what is idle: that is found out before it is used."""
+    if time.monotonic() - record.info.get("used", time.monotonic()) < IDLE_S:
+        return
     try:
-        cursor.execute(f"PRAGMA busy_timeout = {BUSY_S * 1000}")
-        cursor.execute("PRAGMA foreign_keys = ON")
-        _use_wal(cursor)
-    finally:
-        cursor.close()
-
-
-def _use_wal(cursor: sqlite3.Cursor) -> None:
-    deadline = time.monotonic() + BUSY_S
-    while cursor.execute("PRAGMA journal_mode").fetchone()[0] not in ("wal", "memory"):
-        try:
-            cursor.execute("PRAGMA journal_mode = WAL").fetchone()
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > deadline:
-                raise
-            # The switch does not honour busy_timeout; a transaction does: wait for its end there.
-            cursor.execute("BEGIN IMMEDIATE")
-            cursor.execute("ROLLBACK")
-
-
-def _on_begin(connection: Connection) -> None:
-    writes = connection.get_execution_options().get("autofuse_writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        engine.dialect.do_ping(connection)
+    except engine.dialect.loaded_dbapi.Error as error:
+        raise DisconnectionError("an idle connection was dropped") from error

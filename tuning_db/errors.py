@@ -1,4 +1,4 @@
-"""The one error of the tuning database."""
+"""The errors of the tuning database."""
 
 from __future__ import annotations
 
@@ -12,3 +12,7 @@ class DatabaseError(AutofuseError):
 
     def __init__(self, message: str) -> None:
         super().__init__("".join(c if c.isprintable() else "?" for c in message))
+
+
+class Unreachable(DatabaseError):  # noqa: N818 - it says where the server is
+    """The server of the database is away, or was when it should have answered."""

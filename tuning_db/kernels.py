@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
 from tuning_db import models as m
 from tuning_db import rows
 from tuning_db.checked import checked, pairs_of
+from tuning_db.clock import server_now
 from tuning_db.errors import DatabaseError
 
 CACHES = ("cold", "warm")
@@ -58,6 +59,7 @@ def known(
             .join(m.Environment, m.KernelMeasurement.environment_id == m.Environment.id)
             .where(m.Group.digest.in_(groups[start : start + _CHUNK]))
             .where(m.Environment.fingerprint == rows.fingerprint(env))
+            .where(rows.still_counts(m.KernelMeasurement, env))
             .order_by(m.KernelMeasurement.created, m.KernelMeasurement.id)
         )
         found: dict[Key, Sequence[Any]] = {}
@@ -89,32 +91,32 @@ def history(
     return [(row[-1] or "", kernel_of(row)) for row in reversed(t.execute(query).all())]
 
 
-def row_of(
+def kernel_values(
     environment: int,
-    group: int,
+    group: int | ColumnElement[Any],
     session: int | None,
     one: r.KernelMeasurement,
-    uid: str | None = None,
+    uid: str,
     created: str | None = None,
-) -> m.KernelMeasurement:
-    """The row of a measurement; raises DatabaseError if the record contradicts itself."""
-    _check(one)
-    row = m.KernelMeasurement(
-        uid=uid or rows.new_uid(),
-        created=created or rows.now(),
-        session_id=session,
-        environment_id=environment,
-        group_id=group,
-        launch=one.launch,
-        cache=one.cache,
-        code=one.code or None,
-        max_rel_error=rows.no_nan(one.max_rel_error),
-        bound_us=one.bound_us,
-        facts=json.dumps([(name, float(value)) for name, value in one.facts]),
+) -> dict[str, Any]:
+    """The columns of a measurement, of now unless `created`; raises DatabaseError if the record
+    contradicts itself."""
+    check(one)
+    return {
+        "uid": uid,
+        "created": created or server_now(),
+        "session_id": session,
+        "environment_id": environment,
+        "group_id": group,
+        "launch": one.launch,
+        "cache": one.cache,
+        "code": one.code or None,
+        "max_rel_error": rows.no_nan(one.max_rel_error),
+        "bound_us": one.bound_us,
+        "facts": json.dumps([(name, float(value)) for name, value in one.facts]),
         **rows.cost_columns(one.cost),
-    )
-    rows.set_outcome(row, one.timing, one.failure)
-    return row
+        **rows.outcome_columns(one.timing, one.failure),
+    }
 
 
 def kernel_of(row: Sequence[Any]) -> r.KernelMeasurement:
@@ -136,7 +138,8 @@ def kernel_of(row: Sequence[Any]) -> r.KernelMeasurement:
     return checked(one)
 
 
-def _check(one: r.KernelMeasurement) -> None:
+def check(one: r.KernelMeasurement) -> None:
+    """Raise DatabaseError if a measurement contradicts itself."""
     where = f"measurement of kernel {one.group}"
     rows.check_outcome(where, one.timing, one.failure)
     if one.cache not in CACHES:

@@ -20,6 +20,8 @@ from tuning_db.schema import HEAD
 FORMAT = "autofuse-tuning-db"
 # Schemas before the current one whose exports can still be read.
 OLDER = ("0001", "0002")
+# Schemas whose exports have the same lines.
+ALIKE = ("0003", HEAD)
 _T = TypeVar("_T")
 
 
@@ -144,13 +146,18 @@ KINDS: dict[str, type[Any]] = {
 _NAMES = {kind: name for name, kind in KINDS.items()}
 
 
+def kind_of(line: Line) -> str:
+    """What a line calls its kind."""
+    return _NAMES[type(line)]
+
+
 def write_header(header: Header) -> str:
     return _dump(_encode(header))
 
 
 def write_line(line: Line) -> str:
     """One line of JSON with sorted keys and its kind, without the newline."""
-    return _dump({"kind": _NAMES[type(line)], **_encode(line)})
+    return _dump({"kind": kind_of(line), **_encode(line)})
 
 
 def read_header(text: str) -> Header:

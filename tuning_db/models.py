@@ -247,6 +247,17 @@ class KernelMeasurement(Base):
     code: Mapped[str | None] = mapped_column(String(64))
 
 
+class Lease(Base):
+    """Who does a piece of work until when; whoever takes over what has expired has another token,
+    which fences off what the former holder still writes."""
+
+    __tablename__ = "lease"
+    key: Mapped[str] = mapped_column(String(200), primary_key=True)
+    token: Mapped[str] = mapped_column(String(64))
+    owner: Mapped[str] = mapped_column(Text)
+    expires: Mapped[str] = mapped_column(String(40))
+
+
 class Calibration(Base):
     """A measured constant of a device, such as its bandwidth."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session as Transaction
 
@@ -16,11 +18,11 @@ Row = tuple[m.Measurement, m.Candidate, m.Environment]
 
 def measured(t: Transaction, env: r.Environment, workload: str) -> dict[str, r.Measurement]:
     """Latest measurement of each candidate on devices of this fingerprint, failures included but
-    those that were the machine's fault."""
+    those that were the machine's fault or are of another driver or compiler."""
     known = groups(t, workload)
     latest = {
         candidate.digest: (row, candidate)
-        for row, candidate, _ in matching(t, env, workload)
+        for row, candidate, _ in telling(t, env, workload)
         if not rows.is_the_machines(rows.failure_of(row))
     }
     return {
@@ -88,6 +90,16 @@ def session_row(t: Transaction, session_id: int) -> m.Session:
     if row is None:
         raise DatabaseError(f"session {session_id} is not in the database")
     return row
+
+
+def check_session(t: Transaction, session_id: int | None) -> None:
+    """Raises DatabaseError if there is no such session; None is none and fine."""
+    if session_id is not None:
+        rows.remembered(t, lambda: session_row(t, session_id).id, "session", str(session_id))
+
+
+def has_measurement(t: Transaction, uid: str) -> bool:
+    return t.scalar(select(m.Measurement.id).where(m.Measurement.uid == uid)) is not None
 
 
 def session_result(t: Transaction, row: m.Session) -> r.SessionResult | None:
@@ -199,6 +211,58 @@ def matching(t: Transaction, env: r.Environment | None, workload: str) -> list[R
     if env is not None:
         query = query.where(m.Environment.fingerprint == rows.fingerprint(env))
     return [(row, candidate, found) for row, candidate, found in identified(t.execute(query))]
+
+
+def telling(t: Transaction, env: r.Environment, workload: str) -> list[Row]:
+    """As `matching`, without failures that say nothing to who asks (see `rows.still_counts`)."""
+    own = rows.stale_text(env)
+    return [
+        found
+        for found in matching(t, env, workload)
+        if found[0].failure_kind is None or found[2].stale == own
+    ]
+
+
+def told_of(t: Transaction, env: r.Environment, candidate: int) -> Iterator[m.Measurement]:
+    """What measurements tell of a candidate on devices of this fingerprint, latest first: none
+    that the machine made fail, none that failed under another driver or compiler."""
+    query = (
+        select(m.Measurement)
+        .join(m.Environment, m.Measurement.environment_id == m.Environment.id)
+        .where(m.Measurement.candidate_id == candidate)
+        .where(m.Environment.fingerprint == rows.fingerprint(env))
+        .where(rows.still_counts(m.Measurement, env))
+        .order_by(m.Measurement.created.desc(), m.Measurement.id.desc())
+    )
+    for row in identified(t.scalars(query)):
+        if not rows.is_the_machines(rows.failure_of(row)):
+            yield row
+
+
+def latest(
+    t: Transaction, env: r.Environment, workload: str, candidate: str
+) -> r.Measurement | None:
+    """The latest measurement of one candidate, as `measured` has it."""
+    found = t.scalar(
+        select(m.Candidate)
+        .join(m.Workload, m.Candidate.workload_id == m.Workload.id)
+        .where(m.Workload.digest == workload, m.Candidate.digest == candidate)
+    )
+    row = None if found is None else next(told_of(t, env, found.id), None)
+    if found is None or row is None:
+        return None
+    return rows.measurement_of(row, found, workload, groups_of(t, found.id))
+
+
+def groups_of(t: Transaction, candidate: int) -> tuple[str, ...]:
+    """Group digests of a candidate in order."""
+    query = (
+        select(m.Group.digest)
+        .join(m.CandidateGroup, m.CandidateGroup.group_id == m.Group.id)
+        .where(m.CandidateGroup.candidate_id == candidate)
+        .order_by(m.CandidateGroup.position)
+    )
+    return tuple(t.scalars(query))
 
 
 def groups(t: Transaction, workload: str) -> dict[int, tuple[str, ...]]:

@@ -7,33 +7,54 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
-from datetime import UTC, datetime
 from hashlib import sha256
+from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, Select, func, select, update
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
 from tuning_db import models as m
 from tuning_db.checked import checked, pairs_of, shown
+from tuning_db.clock import server_now
 from tuning_db.errors import DatabaseError
+from tuning_db.upsert import put, put_candidate
 
 STAGES = ("search", "final", "baseline")
 _FROM_OUTSIDE = ("killed by SIGKILL", "killed by SIGTERM")
 _TIMING = tuple(field.name for field in fields(r.Timing))
 _VERDICT = tuple(field.name for field in fields(r.Verdict))
-
-
-def now() -> str:
-    """The time in UTC, ISO 8601, always of one length so that text order is time order."""
-    return datetime.now(UTC).isoformat(timespec="microseconds")
+_RESULT = ("strategy", "seed", "budget_s", "finished", "trials", "measured")
 
 
 def new_uid() -> str:
     return uuid4().hex
+
+
+class Ids(dict[tuple[str, ...], int]):
+    """Numbers of rows that never change or go, by what names them."""
+
+
+def remember(t: Transaction, known: Ids) -> None:
+    """From now on this transaction asks for no number that is `known`, and adds those it finds."""
+    t.info["ids"] = known
+
+
+def known_ids(t: Transaction) -> Ids:
+    """What a transaction remembers; of use after it was committed."""
+    found: Ids = t.info["ids"]
+    return found
+
+
+def remembered(t: Transaction, find: Callable[[], int], *names: str) -> int:
+    """The row number by these names, found out once."""
+    known: Ids = t.info.setdefault("ids", Ids())
+    if names not in known:
+        known[names] = find()
+    return known[names]
 
 
 # --- environments ---------------------------------------------------------------------------
@@ -55,19 +76,28 @@ def environment_of(row: m.Environment) -> r.Environment:
 
 def ensure_environment(t: Transaction, env: r.Environment) -> int:
     digest = environment_digest(env)
-    known = t.scalar(select(m.Environment.id).where(m.Environment.digest == digest))
+    return remembered(t, lambda: _ensure_environment(t, env, digest), "environment", digest)
+
+
+def _ensure_environment(t: Transaction, env: r.Environment, digest: str) -> int:
+    same = select(m.Environment.id).where(m.Environment.digest == digest)
+    known = t.scalar(same)
     if known is not None:
         return known
-    row = m.Environment(
-        digest=digest,
-        fingerprint=fingerprint(env),
-        device=env.device,
-        must=_pairs_text(env.must),
-        stale=_pairs_text(env.stale),
-    )
-    t.add(row)
-    t.flush()
-    return row.id
+    values = {
+        "digest": digest,
+        "fingerprint": fingerprint(env),
+        "device": env.device,
+        "must": _pairs_text(env.must),
+        "stale": stale_text(env),
+    }
+    put(t, m.Environment, values)
+    return t.scalars(same).one()
+
+
+def stale_text(env: r.Environment) -> str:
+    """The stale pairs as an environment's row has them."""
+    return _pairs_text(env.stale)
 
 
 def _pairs_text(pairs: Sequence[tuple[str, str]]) -> str:
@@ -87,6 +117,10 @@ def _hash(text: str) -> str:
 
 def workload_id(t: Transaction, digest: str) -> int:
     """Raises DatabaseError if nobody added the workload."""
+    return remembered(t, lambda: _workload_id(t, digest), "workload", digest)
+
+
+def _workload_id(t: Transaction, digest: str) -> int:
     found = t.scalar(select(m.Workload.id).where(m.Workload.digest == digest))
     if found is None:
         raise DatabaseError(f"workload {digest} is not in the database")
@@ -99,30 +133,24 @@ def ensure_workload(t: Transaction, workload: r.WorkloadRow) -> bool:
     if row is not None:
         row.name = row.name or workload.name
         return False
-    t.add(
-        m.Workload(
-            digest=workload.digest, text=workload.text, name=workload.name, nodes=workload.nodes
-        )
-    )
-    t.flush()
-    return True
+    values = {name: getattr(workload, name) for name in ("digest", "text", "name", "nodes")}
+    return put(t, m.Workload, values)
 
 
 def ensure_group(t: Transaction, digest: str, text: str | None = None) -> tuple[int, bool]:
     """Row number of a group and whether it is new; a missing text is filled in."""
-    row = t.scalar(select(m.Group).where(m.Group.digest == digest))
+    same = select(m.Group).where(m.Group.digest == digest)
+    row = t.scalar(same)
     if row is not None:
         row.text = text if row.text is None else row.text
         return row.id, False
-    row = m.Group(digest=digest, text=text)
-    t.add(row)
-    t.flush()
-    return row.id, True
+    new = put(t, m.Group, {"digest": digest, "text": text})
+    return t.scalars(same).one().id, new
 
 
 def candidate_id(t: Transaction, workload: int, digest: str) -> int:
     """Raises DatabaseError if the candidate was never measured for this workload."""
-    found = _find_candidate(t, workload, digest)
+    found = t.scalar(candidate_query(workload, digest))
     if found is None:
         raise DatabaseError(f"candidate {digest} was never measured for this workload")
     return found
@@ -138,65 +166,61 @@ def ensure_candidate(
     groups: Sequence[str],
 ) -> tuple[int, bool]:
     """Row number of a candidate and whether it is new."""
-    found = _find_candidate(t, workload, digest)
+    found = t.scalar(candidate_query(workload, digest))
     if found is not None:
         return found, False
-    row = m.Candidate(
-        workload_id=workload, digest=digest, json=text, origin=origin, kernels=kernels
-    )
-    t.add(row)
-    t.flush()
-    for position, group in enumerate(groups):
-        number, _ = ensure_group(t, group)
-        t.add(m.CandidateGroup(candidate_id=row.id, position=position, group_id=number))
-    return row.id, True
+    put_candidate(t, workload, digest, candidate_values(text, origin, kernels), groups)
+    return candidate_id(t, workload, digest), True
 
 
-def _find_candidate(t: Transaction, workload: int, digest: str) -> int | None:
+def candidate_values(text: str, origin: str, kernels: int) -> dict[str, Any]:
+    return {"json": text, "origin": origin, "kernels": kernels}
+
+
+def candidate_query(workload: int, digest: str) -> Select[int]:
     same = (m.Candidate.workload_id == workload) & (m.Candidate.digest == digest)
-    return t.scalar(select(m.Candidate.id).where(same))
+    return select(m.Candidate.id).where(same)
 
 
 # --- measurements ---------------------------------------------------------------------------
 
 
-def measurement_row(
+def measurement_values(
     environment: int,
-    candidate: int,
+    candidate: int | ColumnElement[Any],
     session: int | None,
     one: r.Measurement,
-    uid: str | None = None,
+    uid: str,
     created: str | None = None,
-) -> m.Measurement:
-    """The row of a measurement; raises DatabaseError if the record contradicts itself."""
-    _check(one)
-    row = m.Measurement(
-        uid=uid or new_uid(),
-        created=created or now(),
-        session_id=session,
-        environment_id=environment,
-        candidate_id=candidate,
-        origin=one.origin,
-        stage=one.stage,
+) -> dict[str, Any]:
+    """The columns of a measurement, of now unless `created`; raises DatabaseError if the record
+    contradicts itself."""
+    check(one)
+    return {
+        "uid": uid,
+        "created": created or server_now(),
+        "session_id": session,
+        "environment_id": environment,
+        "candidate_id": candidate,
+        "origin": one.origin,
+        "stage": one.stage,
         # SQLite has no NaN: a result that is not a number is infinitely wrong.
-        max_rel_error=no_nan(one.max_rel_error),
-        code=one.code or None,
+        "max_rel_error": no_nan(one.max_rel_error),
+        "code": one.code or None,
         **cost_columns(one.cost),
-    )
-    set_outcome(row, one.timing, one.failure)
-    return row
+        **outcome_columns(one.timing, one.failure),
+    }
 
 
-def set_outcome(
-    row: m.Measurement | m.KernelMeasurement, timing: r.Timing | None, failure: r.Failure | None
-) -> None:
+def outcome_columns(timing: r.Timing | None, failure: r.Failure | None) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
     if timing is not None:
-        for name in _TIMING:
-            setattr(row, name, getattr(timing, name))
+        columns |= {name: getattr(timing, name) for name in _TIMING}
     if failure is not None:
-        row.failure_kind = failure.kind.value
-        row.failure_message = printable(failure.message)
-        row.failure_blame = failure.blame.value
+        columns["failure_kind"] = failure.kind.value
+        columns["failure_message"] = printable(failure.message)
+        columns["failure_blame"] = failure.blame.value
+    return columns
 
 
 def measurement_of(
@@ -254,12 +278,21 @@ def is_the_machines(failure: r.Failure | None) -> bool:
     return failure is not None and failure.blame is r.Blame.MACHINE
 
 
+def still_counts(
+    model: type[m.Measurement] | type[m.KernelMeasurement], env: r.Environment
+) -> ColumnElement[bool]:
+    """That a row is no failure under other stale pairs than the asker's: another driver or
+    compiler is given another try."""
+    return model.failure_kind.is_(None) | (m.Environment.stale == stale_text(env))
+
+
 def printable(text: str) -> str:
     """Compiler and crash output made storable: no lone surrogates, no NUL."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
 
 
-def _check(one: r.Measurement) -> None:
+def check(one: r.Measurement) -> None:
+    """Raise DatabaseError if a measurement contradicts itself."""
     where = f"measurement of candidate {one.candidate_digest}"
     check_outcome(where, one.timing, one.failure)
     if one.stage not in STAGES:
@@ -296,19 +329,19 @@ def cost_columns(cost: r.Cost) -> dict[str, float]:
 # --- sessions -------------------------------------------------------------------------------
 
 
-def event_row(session: int, position: int, candidate: int, event: r.Event) -> m.Event:
-    return m.Event(
-        session_id=session,
-        position=position,
-        trial=event.trial,
-        best_us=event.best_us,
-        candidate_id=candidate,
-        origin=event.origin,
-        bound_us=event.bound_us,
-        gap=_number("gap", event.gap),
-        residual_us=_number("residual", event.residual_us),
+def event_values(session: int, position: int, candidate: int, event: r.Event) -> dict[str, Any]:
+    return {
+        "session_id": session,
+        "position": position,
+        "trial": event.trial,
+        "best_us": event.best_us,
+        "candidate_id": candidate,
+        "origin": event.origin,
+        "bound_us": event.bound_us,
+        "gap": _number("gap", event.gap),
+        "residual_us": _number("residual", event.residual_us),
         **cost_columns(event.spent),
-    )
+    }
 
 
 def _number(what: str, value: float | None) -> float | None:
@@ -324,20 +357,23 @@ def next_position(t: Transaction, session: int) -> int:
     return 0 if last is None else last + 1
 
 
-def set_result(t: Transaction, session: m.Session, result: r.SessionResult, ended: str) -> None:
-    """Write how a session ended; its candidates must have been measured."""
+def set_result(
+    t: Transaction, session: m.Session, result: r.SessionResult, ended: str | None = None
+) -> None:
+    """Write how a session ended, now unless `ended`; its candidates must have been measured."""
     workload = session.workload_id
-    session.ended = ended
-    session.strategy, session.seed = result.strategy, result.seed
-    session.budget_s, session.finished = result.budget_s, result.finished
-    session.trials, session.measured = result.trials, result.measured
-    session.gap = _number("gap", result.gap)
-    session.residual_us = _number("residual", result.residual_us)
-    for name, seconds in cost_columns(result.spent).items():
-        setattr(session, name, seconds)
     # A session in which nothing worked has no best candidate.
     best = result.best_digest
-    session.best_id = candidate_id(t, workload, best) if best else None
+    values = {
+        "ended": ended or server_now(),
+        **{name: getattr(result, name) for name in _RESULT},
+        "gap": _number("gap", result.gap),
+        "residual_us": _number("residual", result.residual_us),
+        "best_id": candidate_id(t, workload, best) if best else None,
+        **cost_columns(result.spent),
+    }
+    t.execute(update(m.Session).where(m.Session.id == session.id).values(values))
+    t.expire(session)
     for position, (kind, count) in enumerate(result.failed):
         t.add(m.SessionFailure(session_id=session.id, position=position, kind=kind, count=count))
     for position, (name, digest) in enumerate(result.baselines):

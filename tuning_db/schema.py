@@ -1,8 +1,12 @@
-"""Which schema a database has, and bringing it to the one of this program."""
+"""Which schema a database has, making one in an empty database, and upgrading one when asked.
+
+A schema is MAJOR or MAJOR.MINOR. A minor one only adds: programs of its major schema still read
+and write it, and have upgrades of their own to catch up with.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,25 +17,35 @@ from tuning_db.errors import DatabaseError
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0003"
+HEAD = "0004"
 VERSION_TABLE = "autofuse_schema"
+# The advisory lock on PostgreSQL of who makes or upgrades the tables.
+_LOCK = 4_271_000_018
 
 
 def ensure_schema(engine: Engine, name: str, writes: Mapping[str, Any]) -> None:
-    """Create or migrate the tables; a no-op on an up-to-date database.
+    """Create the tables of an empty database; nothing else is ever changed by opening.
 
-    `writes` are the execution options of a writing transaction. Raises DatabaseError if the
-    schema is newer than this program.
+    `writes` are the execution options of a writing transaction. Raises DatabaseError if the schema
+    is older, or newer than this program can use.
     """
     with engine.connect() as connection:
         found = current_revision(connection)
-    if found == HEAD:
-        return
-    check_revision(found, name)
-    with engine.execution_options(**writes).begin() as connection:
-        # Another process may have migrated while this one waited for the write lock.
-        if current_revision(connection) != HEAD:
-            _upgrade(connection)
+    if found is None:
+        _locked(engine, writes, lambda had: had is None)
+    else:
+        check_known(found, name)
+
+
+def upgrade_schema(engine: Engine, name: str, writes: Mapping[str, Any]) -> tuple[str | None, str]:
+    """Bring the tables to the schema of this program; the schemas before and after. Raises
+    DatabaseError if it is newer than this program can use."""
+
+    def is_older(found: str | None) -> bool:
+        check_upgradable(found, name)
+        return found is None or found in _older()
+
+    return _locked(engine, writes, is_older)
 
 
 def current_revision(connection: Connection) -> str | None:
@@ -41,14 +55,25 @@ def current_revision(connection: Connection) -> str | None:
     return None if found is None else str(found)
 
 
-def check_revision(revision: str | None, name: str) -> None:
-    """Raise DatabaseError if `revision` is none that this program can read or migrate."""
-    if revision is None or revision == HEAD or revision in _known():
+def check_known(revision: str | None, name: str) -> None:
+    """Raise DatabaseError if `revision` is none that this program can use as it is."""
+    if revision is None or revision == HEAD or _serves(revision):
         return
+    if revision in _older():
+        raise DatabaseError(
+            f"database {name} has schema {revision} and this autofuse needs {HEAD}: "
+            f"`autofuse db upgrade` brings it there"
+        )
     raise DatabaseError(
         f"database {name} was written by a newer autofuse (schema {revision}); "
         "upgrade autofuse or use another --db"
     )
+
+
+def check_upgradable(revision: str | None, name: str) -> None:
+    """Raise DatabaseError if `revision` is none that this program can use or upgrade."""
+    if revision not in _older():
+        check_known(revision, name)
 
 
 def migration_config() -> Config:
@@ -62,11 +87,34 @@ def migration_config() -> Config:
     return config
 
 
-def _known() -> frozenset[str]:
+def _serves(revision: str) -> bool:
+    """Whether a schema is ours with additions that this program does not know."""
+    major, _, minor = revision.partition(".")
+    own, _, least = HEAD.partition(".")
+    known = minor.isascii() and minor.isdigit() and len(minor) < 6
+    return major == own and known and int(minor) > int(least or 0)
+
+
+def _older() -> frozenset[str]:
+    """Schemas that this program knows and has left behind."""
     from alembic.script import ScriptDirectory
 
     scripts = ScriptDirectory.from_config(migration_config()).walk_revisions()
-    return frozenset(script.revision for script in scripts)
+    return frozenset(script.revision for script in scripts) - {HEAD}
+
+
+def _locked(
+    engine: Engine, writes: Mapping[str, Any], is_wanted: Callable[[str | None], bool]
+) -> tuple[str | None, str]:
+    """Upgrade if that is wanted once nobody else is at it; the schemas before and after."""
+    with engine.execution_options(**writes).begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+        found = current_revision(connection)
+        if not is_wanted(found):
+            return found, found or HEAD
+        _upgrade(connection)
+        return found, HEAD
 
 
 def _upgrade(connection: Connection) -> None:

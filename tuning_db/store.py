@@ -5,44 +5,43 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from types import TracebackType
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 from sqlalchemy.engine import URL
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
-from tuning_db import best, kernels, queries, rows
+from tuning_db import best, kernels, leases, lines, queries, rows, spool
 from tuning_db import models as m
-from tuning_db.engine import WRITES, database_url, open_engine, translated, url_name
+from tuning_db.clock import server_now
+from tuning_db.engine import database_url, open_engine
 from tuning_db.errors import DatabaseError
+from tuning_db.leases import Lease
+from tuning_db.transactions import HURRIED_S, Database
+from tuning_db.upsert import put, put_candidate, put_groups, replace_or_put, together
 
 
-class Store:
+class Store(Database):
     """An open tuning database. Every method raises DatabaseError when the database cannot be used
-    or a record refers to what is not in it; nothing is then written."""
+    or a record refers to what is not in it; nothing is then written.
+
+    A server that is away is waited for; meanwhile what sessions begun here measure goes into a
+    local file, which is sent when it is back."""
 
     def __init__(self, engine: Engine, url: URL) -> None:
-        self.engine = engine
-        self.url = url
-        self._writer = engine.execution_options(**WRITES)
+        super().__init__(engine, url)
+        # The sessions begun here, by row number.
+        self._sessions: dict[int, lines.SessionLine] = {}
 
     @staticmethod
     def open(url: str | os.PathLike[str] | None = None) -> Store:
-        """Open, creating or migrating it if need be, the database at a SQLAlchemy URL or a file
-        path; None is the user's own database."""
+        """Open the database at a SQLAlchemy URL or a file path, with tables if it is empty; None
+        is the user's own database. One of an older schema is refused (`engine.upgrade`)."""
         parsed = database_url(url)
         return Store(open_engine(parsed), parsed)
-
-    @property
-    def name(self) -> str:
-        """The database's path, or its URL without the password."""
-        return url_name(self.url)
-
-    def close(self) -> None:
-        self.engine.dispose()
 
     def __enter__(self) -> Store:
         return self
@@ -55,36 +54,26 @@ class Store:
     ) -> None:
         self.close()
 
-    @contextmanager
-    def reading(self) -> Iterator[Transaction]:
-        """A transaction that sees one state of the database and writes nothing."""
-        with translated(self.name), Transaction(self.engine) as t, t.begin():
-            yield t
-
-    @contextmanager
-    def writing(self) -> Iterator[Transaction]:
-        """A transaction that holds the write lock from the start; committed if all goes well."""
-        with translated(self.name), Transaction(self._writer) as t, t.begin():
-            t.connection()  # a session begins with its first statement: make that now
-            yield t
-
     # --- adding -----------------------------------------------------------------------------
 
     def add_environment(self, env: r.Environment) -> int:
         """Row number of an environment, added if it is new."""
-        with self.writing() as t:
-            return rows.ensure_environment(t, env)
+        return self.write(lambda t: rows.ensure_environment(t, env))
 
     def add_workload(self, digest: str, text: str, name: str, nodes: int) -> None:
         """Add a workload; of one that is known the first text and name stay."""
-        with self.writing() as t:
-            rows.ensure_workload(t, r.WorkloadRow(digest, text, rows.printable(name), nodes))
+        row = r.WorkloadRow(digest, text, rows.printable(name), nodes)
+        self.write(lambda t: rows.ensure_workload(t, row))
 
     def add_groups(self, texts: Mapping[str, str]) -> None:
         """Add groups, or the texts of known groups, by digest."""
-        with self.writing() as t:
-            for digest, text in texts.items():
+
+        def add(t: Transaction) -> None:
+            put_groups(t, list(texts))
+            for digest, text in sorted(texts.items()):
                 rows.ensure_group(t, digest, text)
+
+        self.write(add)
 
     def start_session(
         self, env: r.Environment, workload_digest: str, strategy: str, seed: int, budget_s: float
@@ -92,68 +81,111 @@ class Store:
         """Begin a tuning session of a known workload; returns its row number."""
         if not -(2**63) <= seed < 2**63:
             raise DatabaseError(f"seed {seed} does not fit in 64 bits")
-        with self.writing() as t:
-            row = m.Session(
-                uid=rows.new_uid(),
-                environment_id=rows.ensure_environment(t, env),
-                workload_id=rows.workload_id(t, workload_digest),
-                strategy=strategy,
-                seed=seed,
-                budget_s=budget_s,
-                started=rows.now(),
-            )
-            t.add(row)
-            t.flush()
-            return row.id
+        uid = rows.new_uid()
+
+        def start(t: Transaction) -> int:
+            values = {
+                "uid": uid,
+                "environment_id": rows.ensure_environment(t, env),
+                "workload_id": rows.workload_id(t, workload_digest),
+                "strategy": strategy,
+                "seed": seed,
+                "budget_s": budget_s,
+                "started": server_now(),
+            }
+            put(t, m.Session, values)
+            return t.scalars(select(m.Session.id).where(m.Session.uid == uid)).one()
+
+        number = self.write(start)
+        digest, begun = rows.environment_digest(env), self.time()
+        self._sessions[number] = lines.SessionLine(
+            uid, digest, workload_digest, strategy, seed, budget_s, begun, None, None, ()
+        )
+        return number
 
     def add_measurement(
-        self, session_id: int | None, env: r.Environment, measurement: r.Measurement
-    ) -> None:
-        """Add one measurement or failure of a known workload, with its candidate and groups."""
-        one = measurement
-        with self.writing() as t:
-            if session_id is not None:
-                queries.session_row(t, session_id)
+        self,
+        session_id: int | None,
+        env: r.Environment,
+        measurement: r.Measurement,
+        lease: Lease | None = None,
+    ) -> bool:
+        """Add one measurement or failure of a known workload, with its candidate and groups.
+
+        Under a `lease` it is added, and the lease released, only while nobody else has it: False
+        where somebody has, and nothing was added."""
+        one, uid = measurement, rows.new_uid()
+        rows.check(one)
+
+        def add(t: Transaction) -> bool:
+            queries.check_session(t, session_id)
             workload = rows.workload_id(t, one.workload)
-            candidate, _ = rows.ensure_candidate(
-                t,
-                workload,
-                one.candidate_digest,
-                one.candidate,
-                one.origin,
-                one.kernels,
-                one.groups,
-            )
             environment = rows.ensure_environment(t, env)
-            t.add(rows.measurement_row(environment, candidate, session_id, one))
+            own = rows.candidate_values(one.candidate, one.origin, one.kernels)
+            candidate = rows.candidate_query(workload, one.candidate_digest).scalar_subquery()
+            values = rows.measurement_values(environment, candidate, session_id, one, uid)
+            with together(t):
+                put_candidate(t, workload, one.candidate_digest, own, one.groups)
+                put(t, m.Measurement, values, leases.is_held(lease))
+                leases.release(t, lease)
+            return lease is None or queries.has_measurement(t, uid)
+
+        return self.keep(add, lambda: spool.measurement(self._own(session_id), env, one, uid), True)
 
     def add_kernel(
         self, session_id: int | None, env: r.Environment, measurement: r.KernelMeasurement
     ) -> None:
         """Add one measurement or failure of a kernel, with its group if that is new."""
-        one = measurement
-        with self.writing() as t:
-            if session_id is not None:
-                queries.session_row(t, session_id)
+        one, uid = measurement, rows.new_uid()
+        kernels.check(one)
+
+        def add(t: Transaction) -> None:
+            queries.check_session(t, session_id)
             environment = rows.ensure_environment(t, env)
-            group, _ = rows.ensure_group(t, one.group)
-            t.add(kernels.row_of(environment, group, session_id, one))
+            group = select(m.Group.id).where(m.Group.digest == one.group).scalar_subquery()
+            values = kernels.kernel_values(environment, group, session_id, one, uid)
+            with together(t):
+                put_groups(t, [one.group])
+                put(t, m.KernelMeasurement, values)
+
+        self.keep(add, lambda: spool.kernel(self._own(session_id), env, one, uid), None)
 
     def add_event(self, session_id: int, event: r.Event) -> None:
         """Append an event to a session; its candidate must have been measured."""
-        with self.writing() as t:
+        at: list[int] = []  # found once: to add it again must not append it again
+
+        def add(t: Transaction) -> None:
             session = queries.session_row(t, session_id)
             candidate = rows.candidate_id(t, session.workload_id, event.candidate_digest)
-            position = rows.next_position(t, session_id)
-            t.add(rows.event_row(session_id, position, candidate, event))
+            if not at:
+                at.append(rows.next_position(t, session_id))
+            put(t, m.Event, rows.event_values(session_id, at[0], candidate, event))
+
+        def told() -> list[lines.Line]:
+            line = self._own(session_id).line
+            return [replace(line, events=(*line.events, event))]
+
+        self.keep(add, told, None)
+        if (line := self._sessions.get(session_id)) is not None:
+            self._sessions[session_id] = replace(line, events=(*line.events, event))
 
     def finish_session(self, session_id: int, result: r.SessionResult) -> None:
         """Write how a session ended, once; `best_digest` "" means that nothing worked."""
-        with self.writing() as t:
+        tried: list[r.SessionResult] = []
+
+        def finish(t: Transaction) -> None:
             session = queries.session_row(t, session_id)
+            if session.ended is not None and queries.session_result(t, session) in tried:
+                return
             if session.ended is not None:
                 raise DatabaseError(f"session {session_id} has already ended")
-            rows.set_result(t, session, result, rows.now())
+            tried.append(result)
+            rows.set_result(t, session, result)
+
+        def told() -> list[lines.Line]:
+            return [replace(self._own(session_id).line, ended=self.time(), result=result)]
+
+        self.keep(finish, told, None)
 
     def promote(
         self,
@@ -168,24 +200,64 @@ class Store:
         it (None: there was none; the record's own: only its time is new). False, and nothing is
         written, if another is the best by now: time against that one and ask again. A record that
         the session has not stored yet is stored too."""
-        with self.writing() as t:
-            return best.promote(t, session_id, env, record, beaten)
+        uid = rows.new_uid()
+        return self.write(lambda t: best.promote(t, session_id, env, record, beaten, uid))
 
     def set_calibration(self, env: r.Environment, name: str, value: float) -> None:
         """Set a measured constant of a device, replacing an older value."""
         if not math.isfinite(value):
             raise DatabaseError(f"calibration '{name}' is not a finite number")
-        with self.writing() as t:
+
+        def add(t: Transaction) -> None:
             environment = rows.ensure_environment(t, env)
-            t.merge(m.Calibration(environment_id=environment, name=name, value=value))
+            values = {"environment_id": environment, "name": name, "value": value}
+            replace_or_put(t, m.Calibration, values)
+
+        self.write(add)
+
+    def _own(self, session: int | None) -> spool.Sender:
+        """Where a row of a session comes from, for whoever reads it later."""
+        if session is not None and session not in self._sessions:
+            raise DatabaseError(f"session {session} was begun elsewhere, and the server is away")
+        return spool.Sender(None if session is None else self._sessions[session], self.time())
+
+    # --- sharing work -----------------------------------------------------------------------
+
+    def claim(
+        self,
+        key: str,
+        owner: str,
+        seconds: float,
+        is_gone: Callable[[str], bool] = lambda _: False,
+    ) -> Lease | None:
+        """A lease on the work of this name for so many seconds of the database's clock, unless
+        somebody has it who is not known to be gone. Raises Unreachable soon where the server is
+        away."""
+        lease = Lease(key, rows.new_uid())
+
+        def claim(t: Transaction) -> bool:
+            return leases.claim(t, lease, owner, seconds, is_gone)
+
+        return lease if self.write(claim, HURRIED_S) else None
+
+    def prolong(self, lease: Lease, seconds: float) -> bool:
+        """Whether a lease is still ours, now for so many seconds more."""
+        return self.write(lambda t: leases.prolong(t, lease, seconds), HURRIED_S)
+
+    def release(self, lease: Lease) -> None:
+        """Let others have the work."""
+        self.write(lambda t: leases.release(t, lease), HURRIED_S)
 
     # --- asking -----------------------------------------------------------------------------
 
     def measured(self, env: r.Environment, workload_digest: str) -> dict[str, r.Measurement]:
         """The latest measurement of each candidate, by candidate digest, whose environment's must
         pairs equal those of `env`; failures included, unless they were the machine's fault."""
-        with self.reading() as t:
-            return queries.measured(t, env, workload_digest)
+        return self.read(lambda t: queries.measured(t, env, workload_digest))
+
+    def latest(self, env: r.Environment, workload: str, candidate: str) -> r.Measurement | None:
+        """What `measured` has of one candidate, by the digests of workload and candidate."""
+        return self.read(lambda t: queries.latest(t, env, workload, candidate))
 
     def kernels(
         self, env: r.Environment, groups: Iterable[str]
@@ -194,8 +266,7 @@ class Store:
         state and code, whose environment's must pairs equal those of `env`; failures included,
         unless they were the machine's fault."""
         wanted = tuple(dict.fromkeys(groups))
-        with self.reading() as t:
-            return kernels.known(t, env, wanted)
+        return self.read(lambda t: kernels.known(t, env, wanted))
 
     def kernel_history(
         self, env: r.Environment, limit: int = 20_000
@@ -203,14 +274,12 @@ class Store:
         """The latest `limit` timed kernels that have facts, oldest first, whose environment's must
         pairs equal those of `env`; each with the digest of the workload it was measured for, ""
         if for none."""
-        with self.reading() as t:
-            return kernels.history(t, env, limit)
+        return self.read(lambda t: kernels.history(t, env, limit))
 
     def incumbent(self, env: r.Environment, workload: str, cache: str) -> r.BestPlan | None:
         """The best plan that another has to be timed against before it takes its place in this
         cache state; None where no plan was promoted yet."""
-        with self.reading() as t:
-            return best.incumbent(t, env, workload, cache)
+        return self.read(lambda t: best.incumbent(t, env, workload, cache))
 
     def best(
         self,
@@ -228,8 +297,7 @@ class Store:
         to it only where it is no slower, or where the plan itself was measured again under them.
         Candidates whose digests are in `without` are passed over.
         """
-        with self.reading() as t:
-            return best.best(t, env, workload_digest, cache, without)
+        return self.read(lambda t: best.best(t, env, workload_digest, cache, without))
 
     def tuned(self, env: r.Environment, nodes: int) -> tuple[tuple[str, str], ...]:
         """Digest and canonical text of every workload of so many nodes that a plan was promoted
@@ -241,35 +309,28 @@ class Store:
         self, workload: str, env: r.Environment | None = None
     ) -> tuple[r.Measurement, ...]:
         """Every measurement of a workload, oldest first; of matching devices if `env` is given."""
-        with self.reading() as t:
-            return queries.measurements(t, workload, env)
+        return self.read(lambda t: queries.measurements(t, workload, env))
 
     def workloads(self) -> tuple[r.WorkloadRow, ...]:
         """Every workload, by name."""
-        with self.reading() as t:
-            return queries.workloads(t)
+        return self.read(lambda t: queries.workloads(t))
 
     def sessions(self, workload: str | None = None) -> tuple[r.SessionRow, ...]:
         """Sessions of a workload digest, or all, oldest first."""
-        with self.reading() as t:
-            return queries.sessions(t, workload)
+        return self.read(lambda t: queries.sessions(t, workload))
 
     def events(self, session_id: int) -> tuple[r.Event, ...]:
         """Events of a session in order; none if there is no such session."""
-        with self.reading() as t:
-            return queries.events(t, session_id)
+        return self.read(lambda t: queries.events(t, session_id))
 
     def verdicts(self, session_id: int) -> tuple[r.Verdict, ...]:
         """Verdicts of a session in order; none if there is no such session."""
-        with self.reading() as t:
-            return queries.verdicts(t, session_id)
+        return self.read(lambda t: queries.verdicts(t, session_id))
 
     def counts(self) -> dict[str, int]:
         """Rows per table, by table name."""
-        with self.reading() as t:
-            return queries.counts(t)
+        return self.read(lambda t: queries.counts(t))
 
     def calibration(self, env: r.Environment) -> dict[str, float]:
         """Measured constants of exactly this environment, by name."""
-        with self.reading() as t:
-            return queries.calibration(t, env)
+        return self.read(lambda t: queries.calibration(t, env))

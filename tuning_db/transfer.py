@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,12 +12,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
-from tuning_db import best, kernels, lines, queries, rows, union
+from tuning_db import kernels, lines, queries, rows, union
 from tuning_db import models as m
 from tuning_db.checked import checked, identified
 from tuning_db.engine import translated
 from tuning_db.errors import DatabaseError
-from tuning_db.schema import HEAD
 from tuning_db.store import Store
 
 
@@ -39,17 +37,13 @@ def import_lines(store: Store, texts: Iterable[str]) -> dict[str, int]:
     All or nothing: raises DatabaseError naming the line that does not fit.
     """
     # Read first: the write lock is not held while a slow source is read.
-    schema, parsed = _parse(texts)
-    added: Counter[str] = Counter(dict.fromkeys(lines.KINDS, 0))
-    with store.writing() as t:
-        for number, line in parsed:
-            try:
-                added[line_kind(line)] += union.add(t, line)
-            except (DatabaseError, ValueError) as error:
-                raise DatabaseError(f"line {number}: {error}") from error
-        if schema in lines.OLDER:
-            best.fill(t)
-    return dict(added)
+    schema, parsed = union.parse(texts)
+    return store.write(lambda t: union.add_all(t, schema, parsed), fresh=True)
+
+
+def merge(store: Store, other: Store) -> dict[str, int]:
+    """Add what another database has and this one does not, as `import_lines` does."""
+    return import_lines(store, export_lines(other))
 
 
 def copy_live(store: Store, path: str | os.PathLike[str]) -> None:
@@ -74,10 +68,6 @@ def copy_live(store: Store, path: str | os.PathLike[str]) -> None:
         finally:
             source.close()
             part.unlink(missing_ok=True)
-
-
-def line_kind(line: lines.Line) -> str:
-    return next(name for name, kind in lines.KINDS.items() if kind is type(line))
 
 
 def written(line: lines.Line) -> str:
@@ -230,31 +220,3 @@ PARTS: dict[str, Callable[[Transaction], Iterator[lines.Line]]] = {
     "best_plan": _best_plans,
     "calibration": _calibrations,
 }
-
-
-# --- import ---------------------------------------------------------------------------------
-
-
-def _parse(texts: Iterable[str]) -> tuple[str, list[tuple[int, lines.Line]]]:
-    """The schema of an export, and its lines by number."""
-    schema, renamed = "", dict[str, str]()
-    parsed: list[tuple[int, lines.Line]] = []
-    for number, text in enumerate(texts, start=1):
-        try:
-            if number == 1:
-                schema = _header_schema(text)
-            elif text.strip():
-                line = lines.read_line(text, schema)
-                parsed.append((number, union.upgraded(line, renamed) if schema != HEAD else line))
-        except (DatabaseError, ValueError) as error:
-            raise DatabaseError(f"line {number}: {error}") from error
-    if not schema:
-        raise DatabaseError("line 1: the export is empty")
-    return schema, parsed
-
-
-def _header_schema(text: str) -> str:
-    schema = lines.read_header(text).schema
-    if schema not in (*lines.OLDER, HEAD):
-        raise ValueError(f"the export has schema {schema}, this autofuse reads up to {HEAD}")
-    return schema

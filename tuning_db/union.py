@@ -3,7 +3,10 @@ transaction."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session as Transaction
@@ -12,6 +15,8 @@ from autofuse import records as r
 from tuning_db import best, kernels, lines, rows
 from tuning_db import models as m
 from tuning_db.errors import DatabaseError
+from tuning_db.schema import HEAD
+from tuning_db.upsert import put
 
 
 def upgraded(line: lines.Line, renamed: dict[str, str]) -> lines.Line:
@@ -33,6 +38,48 @@ def upgraded(line: lines.Line, renamed: dict[str, str]) -> lines.Line:
             return replace(line, environment=renamed[old])
         case _:
             return line
+
+
+def parse(texts: Iterable[str]) -> tuple[str, list[tuple[int, lines.Line]]]:
+    """The schema of an export, and its lines by number. Raises DatabaseError naming the line that
+    does not fit."""
+    schema, renamed = "", dict[str, str]()
+    parsed: list[tuple[int, lines.Line]] = []
+    for number, text in enumerate(texts, start=1):
+        try:
+            if number == 1:
+                schema = _header_schema(text)
+            elif text.strip():
+                line = lines.read_line(text, schema)
+                old = schema in lines.OLDER
+                parsed.append((number, upgraded(line, renamed) if old else line))
+        except (DatabaseError, ValueError) as error:
+            raise DatabaseError(f"line {number}: {error}") from error
+    if not schema:
+        raise DatabaseError("line 1: the export is empty")
+    return schema, parsed
+
+
+def _header_schema(text: str) -> str:
+    schema = lines.read_header(text).schema
+    if schema not in (*lines.OLDER, *lines.ALIKE):
+        raise ValueError(f"the export has schema {schema}, this autofuse reads up to {HEAD}")
+    return schema
+
+
+def add_all(
+    t: Transaction, schema: str, parsed: Sequence[tuple[int, lines.Line]]
+) -> dict[str, int]:
+    """Add what is new of the lines of an export; how many rows of each kind were."""
+    added: Counter[str] = Counter(dict.fromkeys(lines.KINDS, 0))
+    for number, line in parsed:
+        try:
+            added[lines.kind_of(line)] += add(t, line)
+        except (DatabaseError, ValueError) as error:
+            raise DatabaseError(f"line {number}: {error}") from error
+    if schema in lines.OLDER:
+        best.fill(t)
+    return dict(added)
 
 
 def add(t: Transaction, line: lines.Line) -> bool:
@@ -80,31 +127,33 @@ def _add_candidate(t: Transaction, line: lines.CandidateLine) -> bool:
 def _add_session(t: Transaction, line: lines.SessionLine) -> bool:
     if (line.ended is None) != (line.result is None):
         raise DatabaseError("session needs both an end and a result, or neither")
-    row = t.scalar(select(m.Session).where(m.Session.uid == line.uid))
-    new = row is None
     workload = rows.workload_id(t, line.workload)
-    if row is None:
-        row = m.Session(
-            uid=line.uid,
-            environment_id=_environment_id(t, line.environment),
-            workload_id=workload,
-            strategy=line.strategy,
-            seed=line.seed,
-            budget_s=line.budget_s,
-            started=line.started,
-        )
-        t.add(row)
-        t.flush()
+    same = select(m.Session).where(m.Session.uid == line.uid)
+    row = t.scalar(same)
+    new = row is None and put(t, m.Session, _session_values(t, line, workload))
+    row = row or t.scalars(same).one()
     if row.ended is not None:
         return new
     # An unfinished session here may have gone on there: take the events it lacks, and its end.
     for position in range(rows.next_position(t, row.id), len(line.events)):
         event = line.events[position]
         candidate = rows.candidate_id(t, workload, event.candidate_digest)
-        t.add(rows.event_row(row.id, position, candidate, event))
+        put(t, m.Event, rows.event_values(row.id, position, candidate, event))
     if line.ended is not None and line.result is not None:
         rows.set_result(t, row, line.result, line.ended)
     return new
+
+
+def _session_values(t: Transaction, line: lines.SessionLine, workload: int) -> dict[str, Any]:
+    return {
+        "uid": line.uid,
+        "environment_id": _environment_id(t, line.environment),
+        "workload_id": workload,
+        "strategy": line.strategy,
+        "seed": line.seed,
+        "budget_s": line.budget_s,
+        "started": line.started,
+    }
 
 
 def _add_measurement(t: Transaction, line: lines.MeasurementLine) -> bool:
@@ -127,8 +176,8 @@ def _add_measurement(t: Transaction, line: lines.MeasurementLine) -> bool:
         code=line.code,
     )
     environment = _environment_id(t, line.environment)
-    t.add(rows.measurement_row(environment, candidate, session, one, line.uid, line.created))
-    return True
+    values = rows.measurement_values(environment, candidate, session, one, line.uid, line.created)
+    return put(t, m.Measurement, values)
 
 
 def _add_kernel(t: Transaction, line: lines.KernelLine) -> bool:
@@ -138,8 +187,8 @@ def _add_kernel(t: Transaction, line: lines.KernelLine) -> bool:
     session = _session_id(t, line.session)
     environment = _environment_id(t, line.environment)
     group, _ = rows.ensure_group(t, line.kernel.group)
-    t.add(kernels.row_of(environment, group, session, line.kernel, line.uid, line.created))
-    return True
+    values = kernels.kernel_values(environment, group, session, line.kernel, line.uid, line.created)
+    return put(t, m.KernelMeasurement, values)
 
 
 def _add_best(t: Transaction, line: lines.BestLine) -> bool:
@@ -156,18 +205,13 @@ def _add_best(t: Transaction, line: lines.BestLine) -> bool:
     row, workload, fingerprint = found
     if workload != rows.workload_id(t, line.workload) or row.cache != line.cache:
         raise DatabaseError(f"measurement {line.measurement} is of another workload or cache state")
-    if t.get(m.BestPlan, (workload, fingerprint, line.cache)) is not None:
-        return False
-    t.add(best.row_of(workload, fingerprint, row, line.promoted))
-    return True
+    return put(t, m.BestPlan, best.values_of(workload, fingerprint, row, line.promoted))
 
 
 def _add_calibration(t: Transaction, line: lines.CalibrationLine) -> bool:
     environment = _environment_id(t, line.environment)
-    if t.get(m.Calibration, (environment, line.name)) is not None:
-        return False
-    t.add(m.Calibration(environment_id=environment, name=line.name, value=line.value))
-    return True
+    values = {"environment_id": environment, "name": line.name, "value": line.value}
+    return put(t, m.Calibration, values)
 
 
 def _session_id(t: Transaction, uid: str | None) -> int | None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +23,9 @@ from autofuse.commands.output import Format, emit, note, say, size, table
 from autofuse.errors import AutofuseError
 from tuning_db import Store
 
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
+
 STANDARD = Path("-")
 
 app = typer.Typer(
@@ -35,21 +38,28 @@ app = typer.Typer(
 @contextmanager
 def existing_store(db: str | None) -> Iterator[Store]:
     """The store of a database that is there: reading must not create one."""
-    from tuning_db.engine import database_url, sqlite_path
+    from tuning_db.engine import database_url
 
-    path = sqlite_path(database_url(db))
-    if path is not None and not path.exists():
-        raise AutofuseError(f"no such database: {path} (autofuse tune makes it)")
+    _require(database_url(db))
     with Store.open(db) as store:
         yield store
+
+
+def _require(url: URL) -> None:
+    """Raises AutofuseError for a file that is not there."""
+    from tuning_db.sqlite import sqlite_path
+
+    path = sqlite_path(url)
+    if path is not None and not path.exists():
+        raise AutofuseError(f"no such database: {path} (autofuse tune makes it)")
 
 
 @app.command("info", epilog=example("autofuse db info"))
 @reported
 def info(db: DbOption = None, form: FormatOption = Format.table) -> None:
     """Count what the database holds."""
-    from tuning_db.engine import sqlite_path
     from tuning_db.schema import HEAD
+    from tuning_db.sqlite import sqlite_path
 
     with existing_store(db) as store:
         path = sqlite_path(store.url)
@@ -146,3 +156,64 @@ def _lines_of(file: Path) -> list[str]:
         raise AutofuseError(f"no such file: {file}") from None
     except UnicodeDecodeError:
         raise AutofuseError(f"{file} is not an export: it is not UTF-8 text") from None
+
+
+@app.command("upgrade", epilog=example("autofuse db upgrade"))
+@reported
+def upgrade(db: DbOption = None, form: FormatOption = Format.table) -> None:
+    """Bring the database to the schema of this version.
+
+    Older versions of autofuse then refuse it. Those who use it meanwhile wait.
+    """
+    from tuning_db.engine import database_url, url_name
+    from tuning_db.engine import upgrade as upgrade_database
+
+    url = database_url(db)
+    _require(url)
+    before, after = upgrade_database(url)
+    data = {"database": url_name(url), "before": before, "after": after}
+    said = f"has schema {after} already" if before == after else f"now has schema {after}"
+    emit(form, data, [f"{data['database']} {said}"])
+
+
+@app.command("merge", epilog=example("autofuse db merge ~/autofuse/tuning.db --db all.db"))
+@reported
+def merge(
+    others: Annotated[list[str], typer.Argument(metavar="URL...", help="Databases to take from.")],
+    db: DbOption = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Add what other databases hold and this one does not.
+
+    All or nothing for each of them. A plan that is the best here stays so.
+    """
+    from tuning_db.transfer import merge as merge_one
+
+    with Store.open(db) as store:
+        data: dict[str, Any] = {"database": store.name, "added": {}}
+        for other in others:
+            with existing_store(other) as source:
+                data["added"][source.name] = merge_one(store, source)
+    rows = [[name, str(sum(n.values()))] for name, n in data["added"].items()]
+    emit(form, data, [f"into {data['database']}", *table(["from", ">new rows"], rows)])
+
+
+@app.command("compact", epilog=example("autofuse db compact"))
+@reported
+def compact(
+    keep: Annotated[
+        int, typer.Option("--keep", metavar="N", min=1, help="Latest times kept of each kernel.")
+    ] = 5,
+    db: DbOption = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Remove old times and failures that no answer depends on.
+
+    What is served stays, and so do final comparisons, baselines and sessions.
+    """
+    from tuning_db.compact import compact as compact_store
+
+    with existing_store(db) as store:
+        name, removed = store.name, compact_store(store, keep)
+    lines = table(["table", ">removed"], [[k, str(n)] for k, n in removed.items()])
+    emit(form, {"database": name, "removed": removed}, [name, *lines])

@@ -119,7 +119,8 @@ def _found(find: Callable[[], Compiler]) -> dict[str, Any]:
 
 def _database(url: str | None) -> dict[str, Any]:
     """Where the database is; it is not opened, so that looking never creates one."""
-    from tuning_db.engine import database_url, sqlite_path, url_name
+    from tuning_db.engine import database_url, url_name
+    from tuning_db.sqlite import sqlite_path
 
     parsed = database_url(url)
     path = sqlite_path(parsed)

@@ -54,7 +54,8 @@ class Profiled:
     """One plan built, checked and timed kernel by kernel: a timing per group, or a failure.
 
     `cost` is what building it from nothing and measuring it takes, `spent_s` the seconds spent now;
-    `facts` are the compiler's numbers and `codes` the code digests, per group."""
+    `facts` are the compiler's numbers and `codes` the code digests, per group; `recalled`: another
+    job measured it, and has kept it."""
 
     groups: tuple[Timing, ...]
     failure: Failure | None
@@ -63,6 +64,7 @@ class Profiled:
     spent_s: float
     facts: tuple[Facts, ...] = ()
     codes: tuple[str, ...] = ()
+    recalled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

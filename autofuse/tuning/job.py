@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import TypeVar
 
 from autofuse.cost.bounds import Calibration, candidate_bytes, peak_bytes
 from autofuse.devices import DeviceKind
+from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph
 from autofuse.measure.protocol import Reply
 from autofuse.ops.types import AutofuseError
@@ -38,11 +40,14 @@ from autofuse.records import (
 from autofuse.tuning.bench import KnownKernel, Profiled, Standing
 from autofuse.tuning.evaluate import Evaluator
 from autofuse.tuning.heartbeat import Heartbeat
-from autofuse.tuning.launches import launch_of
+from autofuse.tuning.launches import launch_of, launch_text
 from autofuse.tuning.result import Progress
-from tuning_db import Store
+from autofuse.tuning.sharing import Turns
+from tuning_db import Lease, Store
 from tuning_db.kernels import Key
+from tuning_db.rows import fingerprint
 
+T = TypeVar("T")
 # Wall seconds a candidate may take to be checked and timed while nothing tells how long is long.
 FIRST_LIMIT_S = 120.0
 # A candidate counts as hung after LIMIT_FACTOR times what the slowest baseline took, but never
@@ -65,6 +70,7 @@ class Job:
         self.seed, self.max_memory = seed, max_memory
         self.environment: Environment = kind.backend.environment()
         self.session = 0
+        self.sharing = Turns(store)
         self.stored: dict[str, Measurement] = {}
         self.best: Measurement | None = None
         self.failed: dict[str, int] = {}
@@ -110,6 +116,9 @@ class Job:
         return self.known(candidate) or self.measure_now(candidate, "search")
 
     def profile(self, candidate: Candidate) -> Profiled:
+        known = self._turn("profile", candidate, lambda: self._profiled(candidate), self.is_over)
+        if known is not None:
+            return known
         built, profile = self.evaluator.profile(candidate, self.limit_s)
         self.measured += 1
         spent = built.cost.codegen + built.cost.compile + profile.seconds
@@ -125,6 +134,45 @@ class Job:
             profile.groups, None, profile.max_rel_error, cost, spent, built.facts,
             self._codes(candidate),
         )  # fmt: skip
+
+    def _turn(
+        self,
+        what: str,
+        candidate: Candidate,
+        known: Callable[[], T | None],
+        is_over: Callable[[], bool],
+    ) -> T | None:
+        """See `Turns.turn`."""
+        place = fingerprint(self.environment), self.digest, self.cache, candidate.digest
+        return self.sharing.turn(":".join((what, *place)), known, is_over)
+
+    def _profiled(self, candidate: Candidate) -> Profiled | None:
+        """All kernels of a plan as other jobs measured them; None unless they know all."""
+        codes = self._codes(candidate)
+        keys = [group_digest(self.graph, g.nodes, g.outputs) for g in candidate.plan.groups]
+        stored = self.store.kernels(self.environment, set(keys))
+        wanted = zip(keys, map(launch_text, candidate.launches), codes, strict=False)
+        found = [stored.get((key, launch, self.cache, code)) for key, launch, code in wanted]
+        timed = [one.timing for one in found if one is not None and one.timing is not None]
+        if len(timed) < len(keys):
+            return None
+        if (whole := self._peers(candidate)) is not None:
+            self._learn(whole)
+        return Profiled(tuple(timed), None, None, Cost(), 0.0, codes=codes, recalled=True)
+
+    def _peers(self, candidate: Candidate) -> Measurement | None:
+        """What other jobs have measured of a candidate in this cache state, as it is now."""
+        found = self.store.latest(self.environment, self.digest, candidate.digest)
+        if found is None or not self._is_current(found, candidate):
+            return None
+        alike = found.timing is None or found.timing.cache == self.cache
+        return found if alike else None
+
+    def _learn(self, record: Measurement) -> None:
+        """Take over what another job has measured."""
+        if record.candidate_digest not in self.stored:
+            self.stored[record.candidate_digest] = record
+            self._improve(record)
 
     def kernels(self, groups: Mapping[str, FusionGroup]) -> Iterator[KnownKernel]:
         stored = self.store.kernels(self.environment, set(groups))
@@ -223,16 +271,26 @@ class Job:
     def measure_now(
         self, candidate: Candidate, stage: str, until_s: float = math.inf
     ) -> Measurement:
-        """Measure and keep one candidate; `until_s`: when it must end, in seconds of the budget."""
+        """Measure and keep one candidate, or wait for who does; `until_s`: when it must end, in
+        seconds of the budget."""
+
+        def is_over() -> bool:
+            return self.is_over() or self.budget.elapsed_s >= until_s
+
+        known = self._turn("measure", candidate, lambda: self._peers(candidate), is_over)
+        if known is not None:
+            self._learn(known)
+            return known
         record = self.evaluator(candidate, self.limit_s, stage, until_s)
         self.measured += 1
-        self.keep(record)
+        self.keep(record, self.sharing.lease)
         self._improve(record)
         return record
 
-    def keep(self, record: Measurement) -> None:
-        """Store a record; it is what is known of its candidate from now on."""
-        self.store.add_measurement(self.session, self.environment, record)
+    def keep(self, record: Measurement, lease: Lease | None = None) -> None:
+        """Store a record, under a `lease` unless it was lost; it is what is known of its candidate
+        from now on."""
+        self.store.add_measurement(self.session, self.environment, record, lease)
         self.stored[record.candidate_digest] = record
         if record.failure is not None:
             self.count_failure(record.failure)

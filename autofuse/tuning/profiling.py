@@ -159,9 +159,10 @@ class Kernels:
         """Build and run one plan; whether it works. Every kernel new in it gets its time."""
         candidate = self.candidate(found, trial)
         profiled = self.bench.profile(candidate)
-        took = profiled.spent_s
-        self.per_plan_s = 0.5 * (self.per_plan_s + took) if self.plans else took
-        self.plans += 1
+        if not profiled.recalled:
+            took = profiled.spent_s
+            self.per_plan_s = 0.5 * (self.per_plan_s + took) if self.plans else took
+            self.plans += 1
         if profiled.failure is not None:
             self._note_failure(candidate, profiled, profiled.failure)
             return False
@@ -182,6 +183,8 @@ class Kernels:
         for (key, launch), found in fresh.items():
             timing = sorted(found, key=lambda t: t.median_us)[len(found) // 2]
             self._kernel(key).us[launch] = max(timing.median_us, ONCE_US)
+            if profiled.recalled:
+                continue
             self._keep(
                 KernelMeasurement(
                     key, launch_text(launch), self.bench.cache, codes.get((key, launch), ""),

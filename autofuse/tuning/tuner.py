@@ -89,7 +89,8 @@ def tune(
         sampling = Sampling(cache_state(cache, graph, kind), wall_s=budget.samples_s)
         evaluator = Evaluator(kind.backend, graph, digest(graph), worker, sampling, budget)
         job = Job(graph, name, kind, store, evaluator, heartbeat, seed, max_memory)
-        return _run(job, strategy, search, tuple(baselines) or tuple(BASELINES))
+        with job.sharing:
+            return _run(job, strategy, search, tuple(baselines) or tuple(BASELINES))
 
 
 def _run(job: Job, strategy: str, search: Strategy, rules: Sequence[str]) -> TuneResult:
@@ -104,6 +105,7 @@ def _run(job: Job, strategy: str, search: Strategy, rules: Sequence[str]) -> Tun
     _measure_untuned(job)
     findings = _nothing_searched(job) if job.is_over() else search(job)
     job.end_search()
+    job.sharing.end()
     job.standing = Standing("final comparison", findings.trials, findings.bound_us, findings.gap)
     interrupted = job.budget.stop()
     job.show("final comparison")

@@ -164,18 +164,22 @@ def _tune(db: str, log: str, source: str, budget_s: float, seed: int) -> None:
         )  # fmt: skip
 
 
-def _write(db: str, log: str, workload: str, writer: str, count: int) -> None:
-    """Add made-up measurements and kernels of a workload of the tests' own."""
+def _write(
+    db: str, log: str, workload: str, writer: str, count: int, shared: int = 0, until: str = ""
+) -> None:
+    """Add made-up measurements and kernels of a workload of the tests' own; each candidate has
+    `shared` groups that others have too. No more once there is a file `until`."""
     env = Environment("cpu", (("isa", "soak"),), ())
     timing = Timing(30, 9.0, 9.5, 10.0, 10.5, 10.1, 0.25, "cold", "noise")
     with Store.open(db) as store, _acknowledged(log):
         store.add_workload(workload, "", workload, 1)
         session = store.start_session(env, workload, "soak", 0, 1.0)
         for n in range(count):
+            if until and os.path.exists(until):
+                break
             digest = f"{writer}-{n}"
-            one = Measurement(
-                workload, "{}", digest, "soak", 1, (digest,), timing, None, 0.0, Cost()
-            )
+            groups = tuple(f"g{(7 * n + 11 * k) % 50}" for k in range(shared)) or (digest,)
+            one = Measurement(workload, "{}", digest, "soak", 1, groups, timing, None, 0.0, Cost())
             store.add_measurement(session, env, one)
             store.add_kernel(
                 session,

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+from sqlalchemy import text
+
 from tuning_db import DatabaseError, Store
 
 # Rows by the keys of `actors.key_of`, and only those with a time: what has failed may be tried
@@ -65,6 +67,13 @@ def rows(db: Path, timed: bool = False) -> Counter[Key]:
                 for *key, has_time in raw.execute(query):
                     found[name, *key] += 1 if has_time or not timed else 0
     return found
+
+
+def stored(url: str) -> Counter[Key]:
+    """How often each key is in a database of any kind."""
+    with Store.open(url) as store, store.reading() as t:
+        found = ((name, row) for name, query in _ROWS.items() for row in t.execute(text(query)))
+        return Counter((name, *map(str, row[:-1])) for name, row in found)
 
 
 def lost(db: Path, log: Path) -> Iterator[str]:

@@ -1,0 +1,205 @@
+"""A tuning database that many processes share, on SQLite or on a PostgreSQL of its own: crowds of
+writers, killed writers, a server that crashes or stays away, connections cut while they commit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from benchmarks.postgres import Server, running
+from benchmarks.soak.actors import Crowd, Job
+from benchmarks.soak.ledger import acknowledged, damage, stored
+from benchmarks.soak.types import Round
+from tuning_db import Store
+from tuning_db.transfer import export_lines, import_lines
+
+KINDS = ("sqlite", "postgresql")
+WORKLOAD = "a" * 32
+PATIENCE_S = 900.0
+# Groups that candidates share with those of other writers.
+SHARED = 10
+_COMMITTING = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+    "WHERE datname = 'soak' AND state = 'active' AND query = 'COMMIT'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An empty database, its server if it has one, and the log of what its store took."""
+
+    folder: Path
+    url: str
+    server: Server | None
+
+    def jobs(self, writers: int, count: int, name: str = "w") -> list[Job]:
+        """Writers of so many measurements and kernels each."""
+        own = {
+            "do": "write", "db": self.url, "log": str(self.log), "workload": WORKLOAD,
+            "count": count, "shared": SHARED,
+            "variables": {"XDG_DATA_HOME": str(self.folder / "data")},
+        }  # fmt: skip
+        return [{**own, "writer": f"{name}{n}"} for n in range(writers)]
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "acknowledged.jsonl"
+
+    def problems(self, unsaid: int = 0) -> Iterator[str]:
+        """What was lost or doubled; `unsaid`: rows that may be there and were not acknowledged."""
+        if self.server is None:
+            yield from damage(Path(self.url))
+        there, said = stored(self.url), acknowledged(self.log)
+        if missing := said - there:
+            yield f"{missing.total()} acknowledged rows are lost, such as {min(missing)}"
+        if twice := [key for key, count in there.items() if count > 1]:
+            yield f"{len(twice)} rows are there twice, such as {min(twice)}"
+        if (more := (there - said).total()) > unsaid:
+            yield f"{more} rows were not acknowledged, more than {unsaid}"
+
+
+@contextmanager
+def placed(folder: Path, kind: str) -> Iterator[Place]:
+    """An empty database of a kind; a server ends with the block."""
+    spool = os.environ.get("XDG_DATA_HOME")
+    os.environ["XDG_DATA_HOME"] = str(folder / "data")
+    try:
+        with running() if kind == "postgresql" else nullcontext() as server:
+            url = str(folder / "tuning.db") if server is None else server.create("soak")
+            yield Place(folder, url, server)
+    finally:
+        del os.environ["XDG_DATA_HOME"]
+        os.environ.update({} if spool is None else {"XDG_DATA_HOME": spool})
+
+
+def writers(folder: Path, _seed: int, kind: str, crowd: int, count: int) -> Round:
+    """Everybody writes to a database that is empty at first, on shared groups."""
+    with placed(folder, kind) as place, Crowd(folder) as actors:
+        return _round(place, actors, place.jobs(crowd, count), lambda: 0)
+
+
+def kills(folder: Path, seed: int, kind: str, crowd: int, count: int) -> Round:
+    """`count` times kill -9 of one of those who write, and another in its place."""
+    draw, done = Random(seed), 0
+    problems: list[str] = []
+    with placed(folder, kind) as place, Crowd(folder) as actors:
+        while done < count:
+            actors.start(place.jobs(crowd, 1_000_000, f"r{done}-"))
+            time.sleep(draw.uniform(0.05, 0.6))
+            for pid in actors.pids:
+                os.kill(pid, signal.SIGKILL)
+            codes = actors.ended(PATIENCE_S)
+            done += crowd
+            if codes != [-signal.SIGKILL] * crowd:
+                problems.append(f"writers ended with {codes} before:\n{actors.words()}")
+                break
+        # One row of each kill may be stored and not yet said.
+        return Round(done, (*problems, *place.problems(unsaid=done)))
+
+
+def crashes(folder: Path, seed: int, kind: str, crowd: int, count: int) -> Round:
+    """`count` crashes of the server while everybody writes."""
+    draw = Random(seed)
+
+    def disturb(server: Server) -> None:
+        time.sleep(draw.uniform(0.2, 1.0))
+        server.crash()
+        time.sleep(draw.uniform(0.0, 0.3))
+        server.start()
+
+    return _disturbed(folder, crowd, count, disturb)
+
+
+def away(folder: Path, _seed: int, kind: str, crowd: int, count: int) -> Round:
+    """`count` seconds without a server while everybody writes."""
+
+    def disturb(server: Server) -> None:
+        time.sleep(1.0)
+        server.crash()
+        time.sleep(count)
+        server.start()
+
+    return _disturbed(folder, crowd, 1, disturb)
+
+
+def cuts(folder: Path, _seed: int, kind: str, crowd: int, count: int) -> Round:
+    """`count` connections cut by the server while they commit."""
+    with placed(folder, "postgresql") as place, Crowd(folder) as actors:
+        server, done = _server(place), 0
+
+        def until_enough() -> int:
+            nonlocal done
+            while done < count and actors.ended(0.0) is None:
+                done += len(server.execute(_COMMITTING))
+            return done
+
+        return _round(place, actors, place.jobs(crowd, 20 * count), until_enough)
+
+
+def exports(folder: Path, _seed: int, kind: str, crowd: int, count: int) -> Round:
+    """`count` exports while everybody writes: each can be imported."""
+    with placed(folder, kind) as place, Crowd(folder) as actors:
+        Store.open(place.url).close()
+
+        def import_them() -> int:
+            for _ in range(count):
+                with Store.open(place.url) as store, Store.open("sqlite://") as fresh:
+                    import_lines(fresh, export_lines(store))
+            return count
+
+        return _round(place, actors, place.jobs(crowd, 4 * count), import_them)
+
+
+PLAYS: dict[str, Callable[[Path, int, str, int, int], Round]] = {
+    "writers": writers, "kills": kills, "crashes": crashes, "away": away, "cuts": cuts,
+    "exports": exports,
+}  # fmt: skip
+SERVER_ONLY = ("crashes", "away", "cuts")
+
+
+def _disturbed(folder: Path, crowd: int, count: int, disturb: Callable[[Server], None]) -> Round:
+    """Writers go on while the server is disturbed so many times, then are told to end."""
+    with placed(folder, "postgresql") as place, Crowd(folder) as actors:
+        server, stop = _server(place), folder / "stop"
+        jobs = [{**job, "until": str(stop)} for job in place.jobs(crowd, 1_000_000)]
+
+        def disturb_all() -> int:
+            for _ in range(count):
+                disturb(server)
+            stop.touch()
+            return count
+
+        return _round(place, actors, jobs, disturb_all)
+
+
+def _round(place: Place, actors: Crowd, jobs: Sequence[Job], meanwhile: Callable[[], int]) -> Round:
+    """Writers all end well, and all that they were told was taken is there, once."""
+    actors.start(jobs)
+    _wait_until_all_write(place, len(jobs))
+    done = meanwhile()
+    codes = actors.ended(PATIENCE_S)
+    problems = list(place.problems())
+    if codes != [0] * len(jobs):
+        problems.append(f"writers ended with {codes}:\n{actors.words()}")
+    return Round(done or acknowledged(place.log).total(), tuple(problems))
+
+
+def _wait_until_all_write(place: Place, writers: int) -> None:
+    """What happens to a database that is being opened is another matter."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        said = [key for key in acknowledged(place.log) if key[0] == "measurement"]
+        if len({digest.split("-")[0] for _, _, digest, _ in said}) >= writers:
+            return
+        time.sleep(0.05)
+
+
+def _server(place: Place) -> Server:
+    assert place.server is not None
+    return place.server
