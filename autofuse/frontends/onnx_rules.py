@@ -1,0 +1,21 @@
+"""The rules for ONNX operators: by domain, operator and the version since which each holds."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from autofuse.frontends.onnx_elementwise import ONNX_ELEMENTWISE
+from autofuse.frontends.onnx_types import OnnxRule, OnnxRules
+
+# Sequences, strings and optional values are never in a graph: they have no rule.
+RULES: OnnxRules = {
+    **ONNX_ELEMENTWISE,
+}
+
+
+@lru_cache(maxsize=4096)
+def rule_of(domain: str, op: str, version: int) -> OnnxRule | None:
+    """The rule for an operator whose schema has this since_version; None where there is none (it
+    may then have a function body)."""
+    held = [since for d, o, since in RULES if (d, o) == (domain, op) and since <= version]
+    return RULES[domain, op, max(held)] if held else None
