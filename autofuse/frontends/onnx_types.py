@@ -60,14 +60,12 @@ class Holder(Protocol):
 
     def value_of(self, datum: Datum) -> Value: ...
 
-    def array_of(self, datum: Datum) -> np.ndarray | None: ...
-
 
 class UnknownValue(FrontendError):
     """A rule needs to know the elements of `value`, an operand that the graph would compute."""
 
-    def __init__(self, value: Value, w: GraphWriter, what: str) -> None:
-        super().__init__(f"{what} is not known before it is run")
+    def __init__(self, value: Value, w: GraphWriter, message: str, located: bool = False) -> None:
+        super().__init__(message, located)
         self.value, self.w = value, w
 
 
@@ -145,7 +143,7 @@ class OnnxCall:
         known = self.known(k)
         if known is None:
             assert isinstance(found, Value)
-            raise UnknownValue(found, self.w, what)
+            raise UnknownValue(found, self.w, f"{what} is not known before it is run")
         return known
 
     def ints(self, k: int, what: str) -> tuple[int, ...]:
