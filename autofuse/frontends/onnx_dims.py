@@ -75,5 +75,5 @@ def _dims_of(value: Proto) -> Any:
 
 
 def _is_name(text: str) -> bool:
-    """Whether a size has a name of its own: exporters write nothing, or `?`, where they know none."""
+    """Whether a size has a name of its own: exporters write nothing, or `?`, for an unknown one."""
     return bool(text.strip("? "))

@@ -1,4 +1,4 @@
-"""Graphs from ONNX models: what the model decides is computed while it is read, the rest written."""
+"""Graphs from ONNX models: what a model decides is computed while it is read, the rest written."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ import numpy as np
 from autofuse.errors import AutofuseError
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.leaves import range_of
-from autofuse.frontends.onnx_dims import Dims, input_shapes
+from autofuse.frontends.onnx_dims import Dims, dims_from, input_shapes
 from autofuse.frontends.onnx_package import (
-    DAMAGE, Proto, array_of, numpy_dtype, onnx_package, standard_name,
+    DAMAGE,
+    Proto,
+    array_of,
+    numpy_dtype,
+    onnx_package,
+    standard_name,
 )  # fmt: skip
 from autofuse.frontends.onnx_scope import ModelFacts, Scope
-from autofuse.frontends.onnx_types import Datum, UnknownValue, Weight
+from autofuse.frontends.onnx_types import Datum, UnknownValueError, Weight
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType, from_numpy
@@ -57,13 +62,13 @@ class Imported:
     decided: tuple[str, ...] = ()
 
 
-class DecidesShapes(FrontendError):
+class DecidesShapesError(FrontendError):
     """Values of run-time inputs (`names`) decide shapes, so the graph depends on them."""
 
     def __init__(self, names: tuple[str, ...], reason: str) -> None:
         said = ", ".join(names)
         super().__init__(f"{reason}: the values of {said} decide shapes and have to be given")
-        self.names = names
+        self.names, self.reason = names, reason
 
 
 def read_onnx(path: str | Path) -> OnnxFile:
@@ -133,8 +138,8 @@ def import_onnx(
 
     `dims` are the sizes that the model leaves open, `values` those of run-time inputs that are to
     be known (they are then no inputs of the graph). Raises FrontendError naming the node, its
-    operator and the reason for what cannot be expressed, DecidesShapes where values are missing,
-    and AutofuseError for sizes that are.
+    operator and the reason for what cannot be expressed, DecidesShapesError where values are
+    missing, and AutofuseError for sizes that are.
     """
     model, given = file.proto, dict(values or {})
     writing = _Writing(file, variances=_variances(model.graph))
@@ -151,9 +156,23 @@ def import_onnx(
     try:
         scope.write_nodes(model.graph.node, outputs)
         graph = _built(writing, scope, model.graph.output)
-    except UnknownValue as error:
+    except UnknownValueError as error:
         raise _deciding(error, writing.w, kept) from error
     return Imported(graph, writing.weights, tuple(kept), tuple(given))
+
+
+def import_for(
+    file: OnnxFile, arrays: Mapping[str, np.ndarray], decided: Sequence[str] = ()
+) -> Imported:
+    """As `import_onnx`, for the shapes of these inputs (by the model's names) and the values of
+    those among them that decide shapes, at least `decided`."""
+    dims = dims_from(file.inputs, {name: array.shape for name, array in arrays.items()})
+    values = {name: arrays[name] for name in decided}
+    while True:
+        try:
+            return import_onnx(file, dims, values)
+        except DecidesShapesError as error:
+            values |= {name: arrays[name] for name in error.names}
 
 
 def _inputs(
@@ -216,7 +235,7 @@ def _output(scope: Scope, said: Proto, datum: Datum) -> Value:
     return value
 
 
-def _deciding(error: UnknownValue, w: GraphWriter, kept: Mapping[str, int]) -> FrontendError:
+def _deciding(error: UnknownValueError, w: GraphWriter, kept: Mapping[str, int]) -> FrontendError:
     """Which run-time inputs a value that had to be known depends on; where one of them is large,
     or data rather than a size, the model is refused."""
     if error.w is not w:
@@ -234,7 +253,7 @@ def _deciding(error: UnknownValue, w: GraphWriter, kept: Mapping[str, int]) -> F
     constant = [i for k, i in enumerate(graph.inputs) if k not in kept.values() and i in reached]
     if not names or not small or constant:
         return FrontendError(str(error), located=True)
-    return DecidesShapes(tuple(names), str(error))
+    return DecidesShapesError(tuple(names), str(error))
 
 
 def _variances(graph: Proto) -> frozenset[str]:
@@ -251,6 +270,8 @@ def load_onnx(path: str, dims: Dims | None = None) -> Imported:
     file = read_onnx(path)
     try:
         return import_onnx(file, dims)
+    except DecidesShapesError as error:
+        raise DecidesShapesError(error.names, f"{path}: {error.reason}") from error
     except FrontendError as error:
         raise FrontendError(f"{path}: {error}") from error
     except (*DAMAGE, RecursionError) as error:

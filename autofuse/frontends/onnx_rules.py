@@ -5,11 +5,19 @@ from __future__ import annotations
 from functools import lru_cache
 
 from autofuse.frontends.onnx_elementwise import ONNX_ELEMENTWISE
+from autofuse.frontends.onnx_indexing import ONNX_INDEXING
+from autofuse.frontends.onnx_moves import ONNX_MOVES
+from autofuse.frontends.onnx_products import ONNX_PRODUCTS
+from autofuse.frontends.onnx_reductions import ONNX_REDUCTIONS
 from autofuse.frontends.onnx_types import OnnxRule, OnnxRules
 
 # Sequences, strings and optional values are never in a graph: they have no rule.
 RULES: OnnxRules = {
     **ONNX_ELEMENTWISE,
+    **ONNX_INDEXING,
+    **ONNX_MOVES,
+    **ONNX_PRODUCTS,
+    **ONNX_REDUCTIONS,
 }
 
 

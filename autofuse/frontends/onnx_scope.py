@@ -11,11 +11,19 @@ import numpy as np
 from autofuse.errors import GraphError
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.onnx_package import (
-    DAMAGE, MOST_KNOWN, Proto, defaults_of, evaluated, onnx_package, plain_attribute,
-    schema_of, standard_name, type_proto,
+    DAMAGE,
+    MOST_KNOWN,
+    Proto,
+    defaults_of,
+    evaluated,
+    onnx_package,
+    plain_attribute,
+    schema_of,
+    standard_name,
+    type_proto,
 )  # fmt: skip
 from autofuse.frontends.onnx_rules import rule_of
-from autofuse.frontends.onnx_types import Datum, OnnxCall, OnnxResult, UnknownValue, Weight
+from autofuse.frontends.onnx_types import Datum, OnnxCall, OnnxResult, UnknownValueError, Weight
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
 
@@ -95,7 +103,7 @@ class Scope:
         for node, read in _needed(nodes, outputs):
             try:
                 found = self._results(node, read)
-            except UnknownValue as error:
+            except UnknownValueError as error:
                 raise error if error.located else _unknown_at(node, error) from error
             except FrontendError as error:
                 raise error if error.located else _at(node, error) from error
@@ -273,8 +281,8 @@ def _at(node: Proto, error: Exception) -> FrontendError:
     return FrontendError(f"{_label(node)}: {error}", located=True)
 
 
-def _unknown_at(node: Proto, error: UnknownValue) -> UnknownValue:
-    return UnknownValue(error.value, error.w, f"{_label(node)}: {error}", located=True)
+def _unknown_at(node: Proto, error: UnknownValueError) -> UnknownValueError:
+    return UnknownValueError(error.value, error.w, f"{_label(node)}: {error}", located=True)
 
 
 def _needed(nodes: Sequence[Proto], outputs: Sequence[str]) -> list[tuple[Proto, tuple[bool, ...]]]:

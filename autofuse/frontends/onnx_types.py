@@ -61,7 +61,7 @@ class Holder(Protocol):
     def value_of(self, datum: Datum) -> Value: ...
 
 
-class UnknownValue(FrontendError):
+class UnknownValueError(FrontendError):
     """A rule needs to know the elements of `value`, an operand that the graph would compute."""
 
     def __init__(self, value: Value, w: GraphWriter, message: str, located: bool = False) -> None:
@@ -143,7 +143,7 @@ class OnnxCall:
         known = self.known(k)
         if known is None:
             assert isinstance(found, Value)
-            raise UnknownValue(found, self.w, f"{what} is not known before it is run")
+            raise UnknownValueError(found, self.w, f"{what} is not known before it is run")
         return known
 
     def ints(self, k: int, what: str) -> tuple[int, ...]:
