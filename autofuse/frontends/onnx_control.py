@@ -15,7 +15,7 @@ from autofuse.frontends.onnx_types import (
     Datum,
     OnnxCall,
     OnnxRules,
-    UnknownValue,
+    UnknownValueError,
 )
 from autofuse.graph import composites_moves as moves
 from autofuse.graph.loops import BranchWriter, LoopBodyWriter, LoopWriter, WhileWriter
@@ -108,7 +108,7 @@ def _loop(c: OnnxCall) -> list[Datum]:
     refused: FrontendError | None = None
     try:
         return _looped(c, trip, init, lambda loop, states: _counted(body, loop, states))
-    except UnknownValue as error:
+    except UnknownValueError as error:
         refused = error
     except (FrontendError, GraphError) as error:
         refused = FrontendError(str(error), located=True)

@@ -236,8 +236,7 @@ def _recurrent(layer: _Layer) -> OnnxRule:
             raise FrontendError(f"direction '{direction}' does not fit weights {c.shape(1)}")
         functions = _activations(c, layer.activations, len(ways[direction]))
         found = [
-            _ran(c, layer, x, d, reverse, functions[d])
-            for d, reverse in enumerate(ways[direction])
+            _ran(c, layer, x, d, reverse, functions[d]) for d, reverse in enumerate(ways[direction])
         ]
         rows = moves.stack(w, [made for made, _ in found], 1)
         finals = [moves.stack(w, list(each), 0)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from autofuse.frontends.onnx_control import ONNX_CONTROL
 from autofuse.frontends.onnx_elementwise import ONNX_ELEMENTWISE
 from autofuse.frontends.onnx_indexing import ONNX_INDEXING
 from autofuse.frontends.onnx_moves import ONNX_MOVES
+from autofuse.frontends.onnx_norms import ONNX_NORMS
 from autofuse.frontends.onnx_products import ONNX_PRODUCTS
+from autofuse.frontends.onnx_quantised import ONNX_QUANTISED
+from autofuse.frontends.onnx_recurrent import ONNX_RECURRENT
 from autofuse.frontends.onnx_reductions import ONNX_REDUCTIONS
 from autofuse.frontends.onnx_types import OnnxRule, OnnxRules
+from autofuse.frontends.onnx_windows import ONNX_WINDOWS
 
 # Sequences, strings and optional values are never in a graph: they have no rule.
 RULES: OnnxRules = {
@@ -18,6 +23,11 @@ RULES: OnnxRules = {
     **ONNX_MOVES,
     **ONNX_PRODUCTS,
     **ONNX_REDUCTIONS,
+    **ONNX_CONTROL,
+    **ONNX_NORMS,
+    **ONNX_QUANTISED,
+    **ONNX_RECURRENT,
+    **ONNX_WINDOWS,
 }
 
 
