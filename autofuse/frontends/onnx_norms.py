@@ -204,10 +204,8 @@ def _determinant(c: OnnxCall) -> Value:
         total: Value | None = None
         for k, column in enumerate(kept):
             part = w.mul(at(row, column), minor(row + 1, (*kept[:k], *kept[k + 1 :])))
-            if total is None:
-                total = part
-            else:
-                total = w.sub(total, part) if k % 2 else w.add(total, part)
+            signed = w.map("neg", part) if k % 2 else part
+            total = signed if total is None else w.add(total, signed)
         assert total is not None
         return total
 

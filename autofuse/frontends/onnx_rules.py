@@ -9,10 +9,13 @@ from autofuse.frontends.onnx_elementwise import ONNX_ELEMENTWISE
 from autofuse.frontends.onnx_indexing import ONNX_INDEXING
 from autofuse.frontends.onnx_moves import ONNX_MOVES
 from autofuse.frontends.onnx_norms import ONNX_NORMS
+from autofuse.frontends.onnx_order import ONNX_ORDER
 from autofuse.frontends.onnx_products import ONNX_PRODUCTS
 from autofuse.frontends.onnx_quantised import ONNX_QUANTISED
 from autofuse.frontends.onnx_recurrent import ONNX_RECURRENT
 from autofuse.frontends.onnx_reductions import ONNX_REDUCTIONS
+from autofuse.frontends.onnx_resize import ONNX_RESIZE
+from autofuse.frontends.onnx_sampling import ONNX_SAMPLING
 from autofuse.frontends.onnx_types import OnnxRule, OnnxRules
 from autofuse.frontends.onnx_windows import ONNX_WINDOWS
 
@@ -28,6 +31,9 @@ RULES: OnnxRules = {
     **ONNX_QUANTISED,
     **ONNX_RECURRENT,
     **ONNX_WINDOWS,
+    **ONNX_ORDER,
+    **ONNX_RESIZE,
+    **ONNX_SAMPLING,
 }
 
 
