@@ -25,9 +25,9 @@ from autofuse.graph.reference import evaluate
 from autofuse.graph.settled import constant_inputs, settled
 
 PASSED, REFUSED, WRONG, BROKEN = "passed", "refused", "wrong", "broken"
-# Kinds of the suite, and the folders that hold their files (node cases are made by the package).
+# Our names of the suite's kinds. The files of its real networks are light: weights are computed.
 KINDS = {"node": "node", "converted": "pytorch-converted", "operator": "pytorch-operator",
-         "light": "light"}  # fmt: skip
+         "light": "real"}  # fmt: skip
 Say = Callable[[str], None]
 # A graph on arrays, by the model's names of inputs.
 Runs = Callable[[Imported, Sequence[np.ndarray]], Sequence[np.ndarray]]
@@ -166,6 +166,8 @@ def outcome_of_onnx(case: OnnxCase, run: Runs = by_reference) -> OnnxOutcome:
 
 
 def _array(value: Any) -> np.ndarray:
+    if isinstance(value, onnx_package().TensorProto):
+        return np.asarray(onnx_package().numpy_helper.to_array(value))
     if not isinstance(value, np.ndarray | np.generic):
         raise AutofuseError(f"an input is a {type(value).__name__}, which no graph holds")
     return np.asarray(value)
@@ -181,7 +183,7 @@ def _difference(found: Sequence[np.ndarray], wanted: Sequence[Any], case: OnnxCa
     if len(found) != len(wanted):
         return f"{len(found)} outputs, not {len(wanted)}"
     for k, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
-        theirs = np.asarray(theirs)
+        theirs = _array(theirs)
         if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
             return f"output {k} is {ours.dtype}{ours.shape}, not {theirs.dtype}{theirs.shape}"
         wide = [a.astype(np.float64) if a.dtype.kind not in "fiub" else a for a in (ours, theirs)]
