@@ -23,6 +23,7 @@ from autofuse.frontends.onnx_import import Imported, OnnxFile, import_for
 from autofuse.frontends.onnx_package import onnx_package
 from autofuse.graph.reference import evaluate
 from autofuse.graph.settled import constant_inputs, settled
+from autofuse.tuning import compile as compile_graph
 
 PASSED, REFUSED, WRONG, BROKEN = "passed", "refused", "wrong", "broken"
 # Our names of the suite's kinds. The files of its real networks are light: weights are computed.
@@ -139,6 +140,12 @@ def by_reference(imported: Imported, inputs: Sequence[np.ndarray]) -> list[np.nd
     types = imported.graph.output_types
     with np.errstate(all="ignore"):
         return [a.astype(t.dtype.numpy) for a, t in zip(found, types, strict=True)]
+
+
+def by_plan(imported: Imported, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+    """The graph's outputs by the plan that nothing was measured for, on the CPU."""
+    compiled = compile_graph(imported.graph, device="cpu", constants=imported.weights)
+    return tuple(compiled(*inputs))
 
 
 def outcome_of_onnx(case: OnnxCase, run: Runs = by_reference) -> OnnxOutcome:
