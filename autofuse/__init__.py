@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from autofuse.errors import AutofuseError as AutofuseError
     from autofuse.frontends import array_api as xp
     from autofuse.frontends.jaxpr import from_jax
-    from autofuse.frontends.jsonfile import load, save
+    from autofuse.frontends.jsonfile import save
     from autofuse.frontends.torch_export import from_torch
     from autofuse.frontends.tracer import spec, trace
     from autofuse.graph.types import Graph as Graph
     from autofuse.interop.jax_jit import jax_jit
+    from autofuse.interop.onnx_model import load
     from autofuse.tuning import best_plan, compare, compile, tune
 
 # The one place that says it: pyproject.toml reads it from here.
@@ -51,7 +52,7 @@ _SOURCES: dict[str, tuple[str, str | None]] = {
     "from_jax": ("autofuse.frontends.jaxpr", "from_jax"),
     "from_torch": ("autofuse.frontends.torch_export", "from_torch"),
     "jax_jit": ("autofuse.interop.jax_jit", "jax_jit"),
-    "load": ("autofuse.frontends.jsonfile", "load"),
+    "load": ("autofuse.interop.onnx_model", "load"),
     "save": ("autofuse.frontends.jsonfile", "save"),
     "spec": ("autofuse.frontends.tracer", "spec"),
     "torch": ("autofuse.torch", None),

@@ -23,11 +23,12 @@ from autofuse.frontends.onnx_import import Imported, OnnxFile, import_for
 from autofuse.frontends.onnx_package import onnx_package
 from autofuse.graph.reference import evaluate
 from autofuse.graph.settled import constant_inputs, settled
+from autofuse.tuning import compile as compile_graph
 
 PASSED, REFUSED, WRONG, BROKEN = "passed", "refused", "wrong", "broken"
-# Kinds of the suite, and the folders that hold their files (node cases are made by the package).
+# Our names of the suite's kinds. The files of its real networks are light: weights are computed.
 KINDS = {"node": "node", "converted": "pytorch-converted", "operator": "pytorch-operator",
-         "light": "light"}  # fmt: skip
+         "light": "real"}  # fmt: skip
 Say = Callable[[str], None]
 # A graph on arrays, by the model's names of inputs.
 Runs = Callable[[Imported, Sequence[np.ndarray]], Sequence[np.ndarray]]
@@ -141,6 +142,12 @@ def by_reference(imported: Imported, inputs: Sequence[np.ndarray]) -> list[np.nd
         return [a.astype(t.dtype.numpy) for a, t in zip(found, types, strict=True)]
 
 
+def by_plan(imported: Imported, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+    """The graph's outputs by the plan that nothing was measured for, on the CPU."""
+    compiled = compile_graph(imported.graph, device="cpu", constants=imported.weights)
+    return tuple(compiled(*inputs))
+
+
 def outcome_of_onnx(case: OnnxCase, run: Runs = by_reference) -> OnnxOutcome:
     """One case, all of its data sets."""
     folded = False
@@ -166,6 +173,8 @@ def outcome_of_onnx(case: OnnxCase, run: Runs = by_reference) -> OnnxOutcome:
 
 
 def _array(value: Any) -> np.ndarray:
+    if isinstance(value, onnx_package().TensorProto):
+        return np.asarray(onnx_package().numpy_helper.to_array(value))
     if not isinstance(value, np.ndarray | np.generic):
         raise AutofuseError(f"an input is a {type(value).__name__}, which no graph holds")
     return np.asarray(value)
@@ -181,7 +190,7 @@ def _difference(found: Sequence[np.ndarray], wanted: Sequence[Any], case: OnnxCa
     if len(found) != len(wanted):
         return f"{len(found)} outputs, not {len(wanted)}"
     for k, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
-        theirs = np.asarray(theirs)
+        theirs = _array(theirs)
         if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
             return f"output {k} is {ours.dtype}{ours.shape}, not {theirs.dtype}{theirs.shape}"
         wide = [a.astype(np.float64) if a.dtype.kind not in "fiub" else a for a in (ours, theirs)]

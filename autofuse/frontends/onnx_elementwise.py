@@ -98,8 +98,8 @@ def _modulo(c: OnnxCall) -> Value:
 
 
 def _shift(c: OnnxCall) -> Value:
-    """Towards the left or, filling up with zeros, the right."""
-    ops = {"LEFT": "shl", "RIGHT": "shr_logical"}
+    """Towards the left, or the right, where numbers with a sign keep it."""
+    ops = {"LEFT": "shl", "RIGHT": "shr" if c.dtype(0).is_signed else "shr_logical"}
     if c["direction"] not in ops:
         raise FrontendError(f"direction {c['direction']!r} is not LEFT or RIGHT")
     return computed(c, _mapped(ops[c["direction"]]))
@@ -237,7 +237,10 @@ def _cast_named(c: OnnxCall) -> Value:
 
 
 def _bit_cast(c: OnnxCall) -> Value:
-    return c.w.bitcast(c.value(0), from_numpy(numpy_dtype(int(c["to"]))))
+    """Truth values are bytes of 0 and 1."""
+    w, x, wanted = c.w, c.value(0), from_numpy(numpy_dtype(int(c["to"])))
+    x = w.cast(x, DType.U8) if w.dtype(x) is BOOL else x
+    return w.cast(x, BOOL) if wanted is BOOL else w.bitcast(x, wanted)
 
 
 def _same_on_whole(op: str) -> OnnxRule:

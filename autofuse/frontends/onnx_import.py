@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -265,14 +266,36 @@ def _variances(graph: Proto) -> frozenset[str]:
     )
 
 
-def load_onnx(path: str, dims: Dims | None = None) -> Imported:
-    """As `import_onnx`, of the model in a file; sentences name the file."""
-    file = read_onnx(path)
+@contextmanager
+def onnx_file(path: str | Path) -> Iterator[OnnxFile]:
+    """The model in a file; sentences about it name the file."""
     try:
-        return import_onnx(file, dims)
+        yield read_onnx(path)
     except DecidesShapesError as error:
         raise DecidesShapesError(error.names, f"{path}: {error.reason}") from error
     except FrontendError as error:
         raise FrontendError(f"{path}: {error}") from error
     except (*DAMAGE, RecursionError) as error:
         raise AutofuseError(f"{path} contradicts itself: {error}") from error
+
+
+def load_onnx(path: str, sizes: Mapping[str, Sequence[int]]) -> Imported:
+    """The model in a file. `sizes` has a number for each size that the model leaves open, and the
+    elements of inputs that are to be known, by name."""
+    with onnx_file(path) as file:
+        known = {each.name: each for each in file.inputs}
+        values = {
+            name: _row(known[name], numbers) for name, numbers in sizes.items() if name in known
+        }
+        several = [name for name, n in sizes.items() if name not in known and len(n) != 1]
+        if several:
+            raise FrontendError(f"'{several[0]}' is one size, not {len(sizes[several[0]])}")
+        dims = {name: numbers[0] for name, numbers in sizes.items() if name not in known}
+        return import_onnx(file, dims, values)
+
+
+def _row(said: Proto, numbers: Sequence[int]) -> np.ndarray:
+    """Numbers as the value of an input, which is one of them or a row."""
+    dtype = numpy_dtype(said.type.tensor_type.elem_type)
+    scalar = len(numbers) == 1 and not said.type.tensor_type.shape.dim
+    return np.asarray(numbers[0] if scalar else list(numbers), dtype)

@@ -310,8 +310,11 @@ def _space_to_depth(c: OnnxCall) -> Value:
         raise FrontendError(f"{list(rest)} is no multiple of {b}")
     k = len(rest)
     apart = w.reshape(c.value(0), (n, depth, *(e for m in rest for e in (m // b, b))))
-    order = [0, *range(3, 3 + 2 * k, 2), 1, *range(2, 2 + 2 * k, 2)]
-    return w.reshape(w.transpose(apart, order), (n, depth * b**k, *(m // b for m in rest)))
+    blocks, kept = range(3, 3 + 2 * k, 2), range(2, 2 + 2 * k, 2)
+    first = (*blocks, 1) if c.attr("mode", "DCR") == "DCR" else (1, *blocks)
+    return w.reshape(
+        w.transpose(apart, (0, *first, *kept)), (n, depth * b**k, *(m // b for m in rest))
+    )
 
 
 def _reverse_sequence(c: OnnxCall) -> Value:

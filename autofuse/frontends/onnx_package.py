@@ -139,7 +139,7 @@ def evaluated(
         op = onnx_package("reference.ops").load_op("", node.op_type, opsets[""])
         params = {"log": _silent, "opsets": dict(opsets), "verbose": 0, "new_ops": None}
         with np.errstate(all="ignore"):
-            results = op(node, params, schema).run(*operands)
+            results = op(node, params).run(*operands)
     except DAMAGE:
         return None  # the node's rule says what is wrong with it, or does what the package cannot
     if not all(isinstance(each, np.ndarray | np.generic) for each in results):

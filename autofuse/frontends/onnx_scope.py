@@ -198,7 +198,8 @@ class Scope:
             function.ParseFromString(text)
         if function is None or not function.node:
             raise FrontendError("it has no rule")
-        return self._called(function, node, operands)
+        defaults = {n: a.default_value for n, a in schema.attributes.items() if a.default_value.type}
+        return self._called(function, node, operands, defaults)
 
     def _type(self, datum: Datum | None) -> Proto:
         if datum is None:
@@ -210,17 +211,21 @@ class Scope:
         return type_proto(array.shape, array.dtype)
 
     def _called(
-        self, function: Proto, node: Proto, operands: Sequence[Datum | None]
+        self,
+        function: Proto,
+        node: Proto,
+        operands: Sequence[Datum | None],
+        defaults: Mapping[str, Proto] | None = None,
     ) -> list[Datum | None]:
         if self.depth >= _DEEPEST:
             raise FrontendError(f"functions call each other more than {_DEEPEST} deep")
-        given = {a.name: a for a in function.attribute_proto}
+        given = {**(defaults or {}), **{a.name: a for a in function.attribute_proto}}
         given |= {a.name: a for a in node.attribute}
         opsets = {standard_name(o.domain): o.version for o in function.opset_import}
         padded = [*operands, *[None] * (len(function.input) - len(operands))]
         env = dict(zip(function.input, padded, strict=False))
         inner = Scope(
-            self.w, self.facts, opsets or self.opsets, env, self, given=given, depth=self.depth + 1
+            self.w, self.facts, {**self.opsets, **opsets}, env, self, given=given, depth=self.depth + 1
         )
         inner.write_nodes(function.node, function.output)
         return [inner.env.get(name) for name in function.output]
