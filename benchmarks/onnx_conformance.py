@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -21,8 +21,9 @@ import numpy as np
 from autofuse.errors import AutofuseError
 from autofuse.frontends.onnx_import import Imported, OnnxFile, import_for
 from autofuse.frontends.onnx_package import onnx_package
-from autofuse.graph.reference import evaluate
+from autofuse.graph.reference import Noise, evaluate
 from autofuse.graph.settled import constant_inputs, settled
+from autofuse.ops.dtypes import DType
 from autofuse.tuning import compile as compile_graph
 
 PASSED, REFUSED, WRONG, BROKEN = "passed", "refused", "wrong", "broken"
@@ -30,6 +31,8 @@ PASSED, REFUSED, WRONG, BROKEN = "passed", "refused", "wrong", "broken"
 KINDS = {"node": "node", "converted": "pytorch-converted", "operator": "pytorch-operator",
          "light": "real"}  # fmt: skip
 Say = Callable[[str], None]
+# Reasons, and the cases that each keeps from passing.
+GAPS = Path(__file__).with_name("onnx_gaps.json")
 # A graph on arrays, by the model's names of inputs.
 Runs = Callable[[Imported, Sequence[np.ndarray]], Sequence[np.ndarray]]
 
@@ -73,6 +76,16 @@ def cases_of_kind(kind: str) -> Iterator[OnnxCase]:
     found = [c for c in loader.load_model_tests(kind=KINDS[kind])]
     for case in sorted(found, key=lambda c: str(c.name)):
         yield _case(kind, case)
+
+
+def cases_of_modules(names: Sequence[str]) -> list[OnnxCase]:
+    """The node cases that some files of the suite make: making all of them takes a while."""
+    warnings.simplefilter("ignore")
+    package = "onnx.backend.test.case.node"
+    for name in names:
+        import_module(f"{package}.{name}")
+    made = import_module(package)._NodeTestCases  # where its files put what they make
+    return sorted((_case("node", case) for case in made), key=lambda c: c.name)
 
 
 def _case(kind: str, case: Any) -> OnnxCase:
@@ -130,13 +143,27 @@ def _tensor(path: Path) -> np.ndarray:
     return np.asarray(onnx.numpy_helper.to_array(tensor))
 
 
+class Rounding(Noise):
+    """What a kernel rounds on its way: every f32 result to f32, halves to the f32 that they are
+    computed in."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def __call__(self, array: np.ndarray, eps: float) -> np.ndarray:
+        if eps < DType.F32.eps:
+            return array
+        with np.errstate(all="ignore"):
+            return array.astype(np.float32).astype(np.float64)
+
+
 def by_reference(imported: Imported, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The graph's outputs by our float64 reference, rounded to their dtypes."""
+    """The graph's outputs by our reference, rounded as kernels round."""
     given, weights = iter(inputs), iter(imported.weights.values())
     fixed = constant_inputs(imported.graph)
     count = len(imported.graph.inputs)
     arrays = [next(weights) if k in fixed else next(given) for k in range(count)]
-    found = evaluate(imported.graph, arrays)
+    found = evaluate(imported.graph, arrays, Rounding())
     types = imported.graph.output_types
     with np.errstate(all="ignore"):
         return [a.astype(t.dtype.numpy) for a, t in zip(found, types, strict=True)]
@@ -199,6 +226,24 @@ def _difference(found: Sequence[np.ndarray], wanted: Sequence[Any], case: OnnxCa
         except AssertionError as error:
             return f"output {k}: {' '.join(str(error).split())}"
     return ""
+
+
+def declared_gaps() -> dict[str, str]:
+    """Why a case is known not to pass, by its name. The list may only shrink: a case of it that
+    passes, and one that fails and is not in it, are both faults."""
+    found = json.loads(GAPS.read_text(encoding="utf-8"))
+    return {name: reason for reason, names in found.items() for name in names}
+
+
+def faults(outcomes: Sequence[OnnxOutcome], gaps: Mapping[str, str]) -> list[str]:
+    """What contradicts the declared gaps, one sentence each."""
+    told = []
+    for each in outcomes:
+        if each.status == PASSED and each.case in gaps:
+            told.append(f"{each.case} passes: strike it out of {GAPS.name} ({gaps[each.case]})")
+        if each.status == BROKEN or (each.status != PASSED and each.case not in gaps):
+            told.append(f"{each.case} is {each.status}: {each.told}")
+    return told
 
 
 def run_kinds(
