@@ -24,7 +24,10 @@ MAX_SEED = 2**63 - 1
 P = ParamSpec("P")
 
 SourceArg = Annotated[
-    str, typer.Argument(metavar="SOURCE", help="zoo:NAME, zoo:NAME:small, a JSON graph file, or model.onnx.")
+    str,
+    typer.Argument(
+        metavar="SOURCE", help="zoo:NAME, zoo:NAME:small, a JSON graph file, or model.onnx."
+    ),
 ]
 DimOption = Annotated[
     list[str] | None,

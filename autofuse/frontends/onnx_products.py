@@ -5,6 +5,7 @@ from __future__ import annotations
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.onnx_types import STANDARD, OnnxCall, OnnxRules
 from autofuse.graph import composites
+from autofuse.graph.composites_einsum import einsum
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
 
@@ -35,7 +36,12 @@ def _scaled(w: GraphWriter, v: Value, factor: float) -> Value:
     return w.mul(v, float(factor) if w.dtype(v).is_float else int(factor))
 
 
+def _einsum(c: OnnxCall) -> Value:
+    return einsum(c.w, str(c["equation"]), c.values())
+
+
 ONNX_PRODUCTS: OnnxRules = {
+    (STANDARD, "Einsum", 12): _einsum,
     (STANDARD, "Gemm", 6): _gemm,
     (STANDARD, "MatMul", 1): _matmul,
 }

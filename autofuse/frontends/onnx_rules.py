@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from autofuse.frontends.onnx_attention import ONNX_ATTENTION
 from autofuse.frontends.onnx_control import ONNX_CONTROL
 from autofuse.frontends.onnx_elementwise import ONNX_ELEMENTWISE
 from autofuse.frontends.onnx_indexing import ONNX_INDEXING
@@ -16,6 +17,8 @@ from autofuse.frontends.onnx_recurrent import ONNX_RECURRENT
 from autofuse.frontends.onnx_reductions import ONNX_REDUCTIONS
 from autofuse.frontends.onnx_resize import ONNX_RESIZE
 from autofuse.frontends.onnx_sampling import ONNX_SAMPLING
+from autofuse.frontends.onnx_signal import ONNX_SIGNAL
+from autofuse.frontends.onnx_training import ONNX_TRAINING
 from autofuse.frontends.onnx_types import OnnxRule, OnnxRules
 from autofuse.frontends.onnx_windows import ONNX_WINDOWS
 
@@ -34,6 +37,9 @@ RULES: OnnxRules = {
     **ONNX_ORDER,
     **ONNX_RESIZE,
     **ONNX_SAMPLING,
+    **ONNX_SIGNAL,
+    **ONNX_TRAINING,
+    **ONNX_ATTENTION,
 }
 
 

@@ -198,7 +198,9 @@ class Scope:
             function.ParseFromString(text)
         if function is None or not function.node:
             raise FrontendError("it has no rule")
-        defaults = {n: a.default_value for n, a in schema.attributes.items() if a.default_value.type}
+        defaults = {
+            n: a.default_value for n, a in schema.attributes.items() if a.default_value.type
+        }
         return self._called(function, node, operands, defaults)
 
     def _type(self, datum: Datum | None) -> Proto:
@@ -225,7 +227,13 @@ class Scope:
         padded = [*operands, *[None] * (len(function.input) - len(operands))]
         env = dict(zip(function.input, padded, strict=False))
         inner = Scope(
-            self.w, self.facts, {**self.opsets, **opsets}, env, self, given=given, depth=self.depth + 1
+            self.w,
+            self.facts,
+            {**self.opsets, **opsets},
+            env,
+            self,
+            given=given,
+            depth=self.depth + 1,
         )
         inner.write_nodes(function.node, function.output)
         return [inner.env.get(name) for name in function.output]
