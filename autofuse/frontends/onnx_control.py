@@ -15,7 +15,6 @@ from autofuse.frontends.onnx_types import (
     Datum,
     OnnxCall,
     OnnxRules,
-    UnknownValueError,
 )
 from autofuse.graph import composites_moves as moves
 from autofuse.graph.loops import BranchWriter, LoopBodyWriter, LoopWriter, WhileWriter
@@ -105,13 +104,10 @@ def _loop(c: OnnxCall) -> list[Datum]:
         return [*init, *_no_rows(c, body, init)]
     if trip is None or trip > MAX_TRIP or isinstance(go, Value):
         return _by_condition(c, body, init, go, trip, stacks)
-    refused: FrontendError | None = None
     try:
         return _looped(c, trip, init, lambda loop, states: _counted(body, loop, states))
-    except UnknownValueError as error:
+    except GraphError as error:
         refused = error
-    except (FrontendError, GraphError) as error:
-        refused = FrontendError(str(error), located=True)
     if trip <= MOST_UNROLLED:
         unrolled = _unrolled(c, body, init, trip)
         if unrolled is not None:

@@ -32,7 +32,7 @@ def _batch_norm(c: OnnxCall) -> list[Value]:
     """With the running statistics; where it trains with the batch's own, which move the running
     ones. The variance is over the count of elements."""
     w, own, eps, x = c.w, c.dtype(0), float(c["epsilon"]), _operand(c)
-    trains = bool(c.attr("training_mode", 0)) if c.version >= 14 else _saves(c)
+    trains = _trains(c)
     if not trains:
         found = composites.batch_norm(w, x, c.value(3), c.value(4), c.value(1), c.value(2), eps)
         return [w.cast(found, own)]
@@ -51,9 +51,13 @@ def _batch_norm(c: OnnxCall) -> list[Value]:
     return [w.cast(found, own), *moved]
 
 
-def _saves(c: OnnxCall) -> bool:
-    """Whether statistics come out, as they did where it trained."""
-    return any(c.wanted[1:])
+def _trains(c: OnnxCall) -> bool:
+    """As an attribute says or, in some versions, the number of results."""
+    if not c.attr("spatial", 1):
+        raise FrontendError("statistics of every element on its own are not supported")
+    if c.version >= 14:
+        return bool(c.attr("training_mode", 0))
+    return not c.attr("is_test", 0) if c.version < 7 else any(c.wanted[1:])
 
 
 def _instance_norm(c: OnnxCall) -> Value:
@@ -223,7 +227,7 @@ def _swiglu(c: OnnxCall) -> Value:
 
 
 ONNX_NORMS: OnnxRules = {
-    (STANDARD, "BatchNormalization", 7): _batch_norm,
+    (STANDARD, "BatchNormalization", 6): _batch_norm,
     (STANDARD, "Det", 11): _determinant,
     (STANDARD, "GroupNormalization", 18): _group_norm,
     (STANDARD, "InstanceNormalization", 6): _instance_norm,

@@ -27,14 +27,14 @@ from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
 
-Activation = Callable[[GraphWriter, Value], Value]
+_Activation = Callable[[GraphWriter, Value], Value]
 
 
 def _affine(w: GraphWriter, x: Value, alpha: float, beta: float) -> Value:
     return w.add(w.mul(x, alpha), beta)
 
 
-_PLAIN: dict[str, Activation] = {
+_PLAIN: dict[str, _Activation] = {
     "relu": composites.relu,
     "sigmoid": lambda w, x: w.map("logistic", x),
     "softplus": softplus,
@@ -52,7 +52,7 @@ _SCALED: dict[str, tuple[Callable[..., Value], tuple[float, ...]]] = {
 }
 
 
-def _activations(c: OnnxCall, plain: Sequence[str], directions: int) -> list[list[Activation]]:
+def _activations(c: OnnxCall, plain: Sequence[str], directions: int) -> list[list[_Activation]]:
     """Those of each direction; alphas and betas are handed out in order to those that take them.
     `clip` bounds what they are applied to."""
     names = c.attr("activations") or list(plain) * directions
@@ -67,7 +67,7 @@ def _activations(c: OnnxCall, plain: Sequence[str], directions: int) -> list[lis
     return [found[k * count : (k + 1) * count] for k in range(directions)]
 
 
-def _activation(name: str, numbers: Sequence[list[float]]) -> Activation:
+def _activation(name: str, numbers: Sequence[list[float]]) -> _Activation:
     if name in _PLAIN:
         return _PLAIN[name]
     if name not in _SCALED:
@@ -77,7 +77,7 @@ def _activation(name: str, numbers: Sequence[list[float]]) -> Activation:
     return lambda w, x: function(w, x, *map(float, given))
 
 
-def _clipped(w: GraphWriter, x: Value, function: Activation, clip: float) -> Value:
+def _clipped(w: GraphWriter, x: Value, function: _Activation, clip: float) -> Value:
     return function(w, w.map("clamp", x, -clip, clip))
 
 
@@ -93,11 +93,11 @@ class _Step:
     inputs: Value
     weights: Value
     extra: tuple[Value, ...]
-    activations: Sequence[Activation]
+    activations: Sequence[_Activation]
     flag: bool
 
 
-Cell = Callable[[_Step, Sequence[Value]], tuple[Value, ...]]
+_Cell = Callable[[_Step, Sequence[Value]], tuple[Value, ...]]
 
 
 def _product(w: GraphWriter, h: Value, weights: Value) -> Value:
@@ -150,7 +150,7 @@ def _lstm_cell(s: _Step, states: Sequence[Value]) -> tuple[Value, ...]:
 class _Layer:
     """A kind of layer: how many gates and states it has, and its plain activations."""
 
-    cell: Cell
+    cell: _Cell
     gates: int
     states: int
     activations: tuple[str, ...]
@@ -185,7 +185,7 @@ def _extra(c: OnnxCall, layer: _Layer, d: int, own: list[Value], kind: DType) ->
 
 
 def _ran(
-    c: OnnxCall, layer: _Layer, x: Value, d: int, reverse: bool, activations: Sequence[Activation]
+    c: OnnxCall, layer: _Layer, x: Value, d: int, reverse: bool, activations: Sequence[_Activation]
 ) -> tuple[Value, list[Value]]:
     """One direction over `x` [time, batch, input]: [time, batch, hidden], and the last states.
 
