@@ -47,13 +47,17 @@ def _attention(c: OnnxCall) -> list[Value | None]:
         k, v = (w.concat([c.value(i), each], 2) for i, each in ((4, k), (5, v)))
     mask = _mask(c, w.shape(q)[2], w.shape(k)[2])
     kind = named_dtype(c, "softmax_precision")
-    wide = [w.cast(each, kind) if kind is DType.F64 else each for each in (q, k, v)]
-    found = w.cast(attention.attention(w, *wide, mask)[0], own)
+    wide = q if kind is not DType.F64 else w.cast(q, kind)
+    found = w.cast(attention.attention(w, wide, *_like(w, wide, k, v), mask)[0], own)
     results: list[Value | None] = [_heads_together(w, found) if flat else found, k, v, None]
     if len(c.wanted) > 3 and c.wanted[3]:
         stages = attention.attention_scores(w, q, k, mask)
         results[3] = w.cast(stages[int(c["qk_matmul_output_mode"])], own)
     return results[: len(c.wanted)]
+
+
+def _like(w: GraphWriter, x: Value, k: Value, v: Value) -> tuple[Value, Value]:
+    return w.cast(k, w.dtype(x)), w.cast(v, w.dtype(x))
 
 
 def _mask(c: OnnxCall, queries: int, keys: int) -> attention.AttentionMask:

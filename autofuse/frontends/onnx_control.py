@@ -39,7 +39,7 @@ def _inside(c: OnnxCall, loop: LoopBodyWriter, datum: Datum) -> Value:
     return loop.capture(c.holder.value_of(datum))
 
 
-def _flag(c: OnnxCall, k: int) -> Datum:
+def _flag(c: OnnxCall, k: int) -> Value | np.ndarray:
     """A condition, true where it is left out."""
     known = c.known(k) if c.has(k) else _TRUE
     return c.w.reshape(c.value(k), ()) if known is None else known
@@ -96,7 +96,7 @@ def _loop(c: OnnxCall) -> list[Datum]:
         raise FrontendError(f"its body gives {len(body.outputs)} outputs for {len(init)} states")
     if stacks:  # How long they are has to be known.
         trip = min(c.ints(0, "the trip count")) if c.has(0) else None
-        go: Datum = c.needs(1, "the condition") if c.has(1) else _TRUE
+        go: Value | np.ndarray = c.needs(1, "the condition") if c.has(1) else _TRUE
     else:
         known = c.known(0) if c.has(0) else None
         trip = None if known is None else int(known.reshape(()))

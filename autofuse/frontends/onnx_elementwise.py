@@ -144,11 +144,11 @@ def _where(c: OnnxCall) -> Value:
 # Activations
 
 
-def _leaky(w: GraphWriter, x: Value, alpha: float) -> Value:
+def leaky_relu(w: GraphWriter, x: Value, alpha: float) -> Value:
     return w.select(w.map("lt", x, 0), w.mul(alpha, x), x)
 
 
-def _elu(w: GraphWriter, x: Value, alpha: float) -> Value:
+def elu(w: GraphWriter, x: Value, alpha: float) -> Value:
     return w.select(w.map("gt", x, 0), x, w.mul(alpha, w.map("expm1", x)))
 
 
@@ -158,26 +158,26 @@ def _celu(w: GraphWriter, x: Value, alpha: float) -> Value:
 
 
 def _selu(w: GraphWriter, x: Value, alpha: float, gamma: float) -> Value:
-    return w.mul(gamma, _elu(w, x, alpha))
+    return w.mul(gamma, elu(w, x, alpha))
 
 
-def _hard_sigmoid(w: GraphWriter, x: Value, alpha: float, beta: float) -> Value:
+def hard_sigmoid(w: GraphWriter, x: Value, alpha: float, beta: float) -> Value:
     return w.map("clamp", w.add(w.mul(alpha, x), beta), 0.0, 1.0)
 
 
 def _hard_swish(w: GraphWriter, x: Value) -> Value:
-    return w.mul(x, _hard_sigmoid(w, x, 1 / 6, 0.5))
+    return w.mul(x, hard_sigmoid(w, x, 1 / 6, 0.5))
 
 
-def _softplus(w: GraphWriter, x: Value) -> Value:
+def softplus(w: GraphWriter, x: Value) -> Value:
     return composites_math.logaddexp(w, x, w.scalar(0.0, x))
 
 
 def _mish(w: GraphWriter, x: Value) -> Value:
-    return w.mul(x, w.map("tanh", _softplus(w, x)))
+    return w.mul(x, w.map("tanh", softplus(w, x)))
 
 
-def _softsign(w: GraphWriter, x: Value) -> Value:
+def softsign(w: GraphWriter, x: Value) -> Value:
     return w.div(x, w.add(1.0, w.map("abs", x)))
 
 
@@ -185,7 +185,7 @@ def _swish(w: GraphWriter, x: Value, alpha: float) -> Value:
     return w.mul(x, w.map("logistic", x if alpha == 1 else w.mul(alpha, x)))
 
 
-def _thresholded(w: GraphWriter, x: Value, alpha: float) -> Value:
+def thresholded_relu(w: GraphWriter, x: Value, alpha: float) -> Value:
     return w.select(w.map("gt", x, alpha), x, 0.0)
 
 
@@ -281,8 +281,8 @@ _UNARY: Mapping[str, tuple[int, Function]] = {
     "Sign": (9, _mapped("sign")),
     "Sin": (7, _mapped("sin")),
     "Sinh": (9, _mapped("sinh")),
-    "Softplus": (1, _softplus),
-    "Softsign": (1, _softsign),
+    "Softplus": (1, softplus),
+    "Softsign": (1, softsign),
     "Sqrt": (6, _mapped("sqrt")),
     "Tan": (7, _mapped("tan")),
     "Tanh": (6, _mapped("tanh")),
@@ -306,13 +306,13 @@ _COMPARISONS = {
 _SEVERAL = {"Max": "max", "Min": "min", "Sum": "add"}
 _WITH: Mapping[str, tuple[int, OnnxRule]] = {
     "Celu": (12, _with(_celu, "alpha")),
-    "Elu": (6, _with(_elu, "alpha")),
-    "HardSigmoid": (6, _with(_hard_sigmoid, "alpha", "beta")),
-    "LeakyRelu": (6, _with(_leaky, "alpha")),
+    "Elu": (6, _with(elu, "alpha")),
+    "HardSigmoid": (6, _with(hard_sigmoid, "alpha", "beta")),
+    "LeakyRelu": (6, _with(leaky_relu, "alpha")),
     "Selu": (6, _with(_selu, "alpha", "gamma")),
     "Shrink": (9, _with(_shrink, "bias", "lambd")),
     "Swish": (24, _with(_swish, "alpha")),
-    "ThresholdedRelu": (10, _with(_thresholded, "alpha")),
+    "ThresholdedRelu": (10, _with(thresholded_relu, "alpha")),
 }
 ONNX_ELEMENTWISE: OnnxRules = {
     **{(STANDARD, name, since): _rule(f) for name, (since, f) in _UNARY.items()},

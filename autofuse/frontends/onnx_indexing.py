@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from autofuse.frontends.errors import FrontendError
-from autofuse.frontends.onnx_moves import placed
 from autofuse.frontends.onnx_types import STANDARD, OnnxCall, OnnxRules
 from autofuse.graph import composites_scatter
+from autofuse.graph.composites_resample import pick_along
 from autofuse.graph.types import Value
 from autofuse.graph.writer import normal_axes
 from autofuse.ops.dtypes import DType
@@ -55,7 +55,7 @@ def _gather(c: OnnxCall) -> Value:
     if known is not None and known.ndim <= 1:
         _check(known, shape[axis])
         flat = np.atleast_1d(np.where(known < 0, known + shape[axis], known))
-        return w.reshape(placed(w, x, axis, flat), made)
+        return w.reshape(pick_along(w, x, axis, flat), made)
     return w.op("gather", x, _places(c, 1, shape[axis]), axis=axis)
 
 
@@ -159,7 +159,7 @@ def _compress(c: OnnxCall) -> Value:
     if not condition.size:
         shape = w.shape(x)
         return w.full(0, (*shape[:axis], 0, *shape[axis + 1 :]), w.dtype(x))
-    return placed(w, x, axis, condition)
+    return pick_along(w, x, axis, condition)
 
 
 def _non_zero(c: OnnxCall) -> np.ndarray:

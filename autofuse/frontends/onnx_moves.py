@@ -11,6 +11,7 @@ from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.onnx_package import MOST_KNOWN, numpy_dtype
 from autofuse.frontends.onnx_types import STANDARD, Datum, OnnxCall, OnnxRule, OnnxRules
 from autofuse.graph import composites_moves as moves
+from autofuse.graph.composites_resample import pick_along
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter, Shape, normal_axes
 from autofuse.ops.dtypes import DType, from_numpy
@@ -258,16 +259,7 @@ def _repeated(w: GraphWriter, x: Value, axis: int, before: int, after: int, mode
     if not own.size:
         raise FrontendError(f"{extent} elements cannot be cut by {-before} and {-after}")
     places = np.pad(own, widths, mode=mode)  # type: ignore[call-overload]  # a mode from the table
-    return placed(w, x, axis, places)
-
-
-def placed(w: GraphWriter, x: Value, axis: int, places: np.ndarray) -> Value:
-    """The elements at known places along an axis: runs of them as slices, few as there are."""
-    runs = np.split(places, np.flatnonzero(np.diff(places) != 1) + 1)
-    if len(runs) <= 3:
-        parts = [w.part(x, axis, int(run[0]), int(run[-1]) + 1) for run in runs if run.size]
-        return w.concat(parts, axis)
-    return w.op("gather", x, w.constant(places.astype(np.int32)), axis=axis)
+    return pick_along(w, x, axis, places)
 
 
 def _tile(c: OnnxCall) -> Value:

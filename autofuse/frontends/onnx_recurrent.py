@@ -10,6 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from autofuse.frontends.errors import FrontendError
+from autofuse.frontends.onnx_elementwise import (
+    elu,
+    hard_sigmoid,
+    leaky_relu,
+    softplus,
+    softsign,
+    thresholded_relu,
+)
 from autofuse.frontends.onnx_types import STANDARD, OnnxCall, OnnxRule, OnnxRules
 from autofuse.graph import composites
 from autofuse.graph import composites_moves as moves
@@ -26,27 +34,21 @@ def _affine(w: GraphWriter, x: Value, alpha: float, beta: float) -> Value:
     return w.add(w.mul(x, alpha), beta)
 
 
-def _softplus(w: GraphWriter, x: Value) -> Value:
-    """log(1 + e^x), without overflow."""
-    rest = w.map("log1p", w.map("exp", w.map("neg", w.map("abs", x))))
-    return w.add(w.map("max", x, 0), rest)
-
-
 _PLAIN: dict[str, Activation] = {
     "relu": composites.relu,
     "sigmoid": lambda w, x: w.map("logistic", x),
-    "softplus": _softplus,
-    "softsign": lambda w, x: w.div(x, w.add(w.map("abs", x), 1.0)),
+    "softplus": softplus,
+    "softsign": softsign,
     "tanh": lambda w, x: w.map("tanh", x),
 }
 # With alpha, and beta where a second number is given: their defaults, those of the operators.
 _SCALED: dict[str, tuple[Callable[..., Value], tuple[float, ...]]] = {
     "affine": (_affine, (1.0, 0.0)),
-    "elu": (lambda w, x, a: w.select(w.map("ge", x, 0), x, w.mul(w.map("expm1", x), a)), (1.0,)),
-    "hardsigmoid": (lambda w, x, a, b: w.map("clamp", _affine(w, x, a, b), 0.0, 1.0), (0.2, 0.5)),
-    "leakyrelu": (lambda w, x, a: w.select(w.map("ge", x, 0), x, w.mul(x, a)), (0.01,)),
+    "elu": (elu, (1.0,)),
+    "hardsigmoid": (hard_sigmoid, (0.2, 0.5)),
+    "leakyrelu": (leaky_relu, (0.01,)),
     "scaledtanh": (lambda w, x, a, b: w.mul(w.map("tanh", w.mul(x, b)), a), (1.0, 1.0)),
-    "thresholdedrelu": (lambda w, x, a: w.select(w.map("ge", x, a), x, 0), (1.0,)),
+    "thresholdedrelu": (thresholded_relu, (1.0,)),
 }
 
 

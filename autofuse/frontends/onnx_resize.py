@@ -13,7 +13,7 @@ from autofuse.frontends.onnx_types import STANDARD, OnnxCall, OnnxRules
 from autofuse.graph import composites_moves as moves
 from autofuse.graph.composites_resample import pick_along, weigh_along
 from autofuse.graph.types import Value
-from autofuse.graph.writer import GraphWriter, normal_axes
+from autofuse.graph.writer import normal_axes
 from autofuse.ops.dtypes import DType
 
 
@@ -251,42 +251,10 @@ def _center_crop_pad(c: OnnxCall) -> Value:
     return moves.pad(w, x, w.constant(0, w.dtype(x)), low, high)
 
 
-def _blocks_apart(w: GraphWriter, x: Value, block: int, columns_first: bool) -> Value:
-    """[batch, feature, row, column] with blocks of features as blocks of places: features of a
-    place lie `block` x `block` together (columns_first), or places of a feature do."""
-    batch, features, rows, columns = w.shape(x)
-    inner = features // (block * block)
-    if columns_first:
-        apart, perm = (batch, inner, block, block, rows, columns), (0, 1, 4, 2, 5, 3)
-    else:
-        apart, perm = (batch, block, block, inner, rows, columns), (0, 3, 4, 1, 5, 2)
-    moved = w.transpose(w.reshape(x, apart), perm)
-    return w.reshape(moved, (batch, inner, rows * block, columns * block))
-
-
-def _depth_to_space(c: OnnxCall) -> Value:
-    crd = str(c.attr("mode", "DCR")) == "CRD"
-    return _blocks_apart(c.w, c.value(0), int(c["blocksize"]), crd)
-
-
-def _space_to_depth(c: OnnxCall) -> Value:
-    """Blocks of places as features: which place comes before which feature, or the other way
-    round (CRD)."""
-    w, x, block = c.w, c.value(0), int(c["blocksize"])
-    batch, features, rows, columns = w.shape(x)
-    apart = w.reshape(x, (batch, features, rows // block, block, columns // block, block))
-    crd = str(c.attr("mode", "DCR")) == "CRD"
-    moved = w.transpose(apart, (0, 1, 3, 5, 2, 4) if crd else (0, 3, 5, 1, 2, 4))
-    made = (batch, features * block * block, rows // block, columns // block)
-    return w.reshape(moved, made)
-
-
 ONNX_RESIZE: OnnxRules = {
     (STANDARD, "CenterCropPad", 18): _center_crop_pad,
-    (STANDARD, "DepthToSpace", 1): _depth_to_space,
     (STANDARD, "Resize", 10): _asymmetric,
     (STANDARD, "Resize", 11): _resize,
-    (STANDARD, "SpaceToDepth", 1): _space_to_depth,
     (STANDARD, "Upsample", 7): _upsample_by_attribute,
     (STANDARD, "Upsample", 9): _asymmetric,
 }

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.onnx_types import STANDARD, OnnxCall, OnnxRule, OnnxRules
 from autofuse.graph import composites, composites_math, composites_scatter
+from autofuse.graph import composites_moves as moves
 from autofuse.graph import composites_windows as windows
 from autofuse.graph.composites import require_float
 from autofuse.graph.types import Value
@@ -79,7 +81,7 @@ def convolved(c: OnnxCall, x: Value, kernel: Value) -> Value:
     return w.op("conv", x, kernel, **attrs)
 
 
-def _conv_attrs(axes: Sequence[Sliding], groups: int) -> dict[str, Shape | int]:
+def _conv_attrs(axes: Sequence[Sliding], groups: int) -> dict[str, Any]:
     return conv_attrs(
         len(axes), stride=tuple(a.stride for a in axes), low=tuple(a.low for a in axes),
         high=tuple(a.high for a in axes), rhs_dilation=tuple(a.window_dilation for a in axes),
@@ -178,7 +180,6 @@ def _max_pool(c: OnnxCall) -> Value | tuple[Value, Value]:
 def _flat_places(w: GraphWriter, shape: Shape, columns_first: bool) -> Value:
     """The number of every element, batch and feature first; along the spatial axes rows or columns
     come first."""
-    spatial = shape[2:]
     order = range(2, len(shape)) if columns_first else range(len(shape) - 1, 1, -1)
     steps, step = {}, 1
     for axis in (*order, 1, 0):
@@ -186,7 +187,7 @@ def _flat_places(w: GraphWriter, shape: Shape, columns_first: bool) -> Value:
     found = w.full(0, shape, DType.I32)
     for axis in range(len(shape)):
         found = w.add(found, w.mul(w.iota(shape, DType.I32, axis), steps[axis]))
-    return found if spatial else w.full(0, shape, DType.I32)
+    return found
 
 
 def _average_pool(c: OnnxCall) -> Value:
@@ -248,7 +249,7 @@ def _max_unpool(c: OnnxCall) -> Value:
         return found
     wanted = c.ints(2, "the shape of a MaxUnpool")
     high = [m - n for n, m in zip(inner, wanted, strict=True)]
-    return windows.moves.pad(w, found, w.constant(0, w.dtype(x)), [0] * len(inner), high)
+    return moves.pad(w, found, w.constant(0, w.dtype(x)), [0] * len(inner), high)
 
 
 # Windows put back

@@ -21,6 +21,8 @@ from autofuse.ops.types import GraphError
 I32 = DType.I32
 # Weighted elements that are added one by one; of more a matrix is made.
 MOST_TAPS = 16
+# Runs of neighbours that are put together as slices.
+MOST_RUNS = 3
 # Keys' constant as images are resized with (PyTorch, ONNX's GridSample).
 CUBIC = -0.75
 
@@ -44,11 +46,13 @@ def repeat_each(w: GraphWriter, v: Value, axis: int, count: int) -> Value:
 
 
 def pick_along(w: GraphWriter, v: Value, axis: int, places: np.ndarray) -> Value:
-    """The elements of `v` at known `places` [made] along `axis`: repeats and steps where they are
-    such, so that nothing is looked up."""
+    """The elements of `v` at known `places` [made] along `axis`: repeats, steps, or a few runs of
+    neighbours where they are such, so that nothing is looked up."""
     shape = w.shape(v)
     made, extent = len(places), shape[axis]
-    if made and made % extent == 0 and _is_repeat(places, extent):
+    if not made:
+        return w.part(v, axis, 0, 0)
+    if made % extent == 0 and _is_repeat(places, extent):
         return v if made == extent else repeat_each(w, v, axis, made // extent)
     steps = np.diff(places)
     if made > 1 and steps[0] > 0 and (steps == steps[0]).all():
@@ -56,6 +60,9 @@ def pick_along(w: GraphWriter, v: Value, axis: int, places: np.ndarray) -> Value
         stop = [int(places[-1]) + 1 if a == axis else n for a, n in enumerate(shape)]
         stride = [int(steps[0]) if a == axis else 1 for a in range(len(shape))]
         return w.slice(v, start, stop, stride)
+    runs = np.split(places, np.flatnonzero(steps != 1) + 1)
+    if len(runs) <= MOST_RUNS:
+        return w.concat([w.part(v, axis, int(r[0]), int(r[-1]) + 1) for r in runs], axis)
     return w.op("gather", v, w.constant(places.astype(np.int32)), axis=axis)
 
 
