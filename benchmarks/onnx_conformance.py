@@ -2,8 +2,8 @@
 
 A case passes where every output has the dtype, the shape and, within the case's own tolerance, the
 elements that the suite says; what rounding in another order changes is no difference: ULPS units in
-the last place of the output's dtype, at its largest element. It is refused by the front end, wrong, or broken (any other
-exception). Passes are counted over all cases of a kind: nothing is skipped.
+the last place of the output's dtype, at its largest element. It is refused by the front end, wrong,
+or broken (any other exception). Passes are counted over all cases of a kind: nothing is skipped.
 """
 
 from __future__ import annotations

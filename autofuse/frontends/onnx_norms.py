@@ -223,7 +223,7 @@ def _swiglu(c: OnnxCall) -> Value:
 
 
 ONNX_NORMS: OnnxRules = {
-    (STANDARD, "BatchNormalization", 7): _batch_norm,
+    (STANDARD, "BatchNormalization", 6): _batch_norm,
     (STANDARD, "Det", 11): _determinant,
     (STANDARD, "GroupNormalization", 18): _group_norm,
     (STANDARD, "InstanceNormalization", 6): _instance_norm,
