@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from autofuse.frontends import array_api as xp
     from autofuse.frontends.jaxpr import from_jax
     from autofuse.frontends.jsonfile import save
+    from autofuse.frontends.onnx_export import save_onnx
     from autofuse.frontends.torch_export import from_torch
     from autofuse.frontends.tracer import spec, trace
     from autofuse.graph.types import Graph as Graph
@@ -35,6 +36,7 @@ __all__ = [
     "jax_jit",
     "load",
     "save",
+    "save_onnx",
     "spec",
     "torch",
     "trace",
@@ -54,6 +56,7 @@ _SOURCES: dict[str, tuple[str, str | None]] = {
     "jax_jit": ("autofuse.interop.jax_jit", "jax_jit"),
     "load": ("autofuse.interop.onnx_model", "load"),
     "save": ("autofuse.frontends.jsonfile", "save"),
+    "save_onnx": ("autofuse.frontends.onnx_export", "save_onnx"),
     "spec": ("autofuse.frontends.tracer", "spec"),
     "torch": ("autofuse.torch", None),
     "trace": ("autofuse.frontends.tracer", "trace"),

@@ -63,7 +63,7 @@ def test_tune_prints_one_json_object_and_no_progress_into_a_pipe(
     assert (ended.code, ended.err) == (0, "")
     data = ended.json
     assert data["graph"] == {"digest": digest(toy()), "nodes": len(canonical(toy()).nodes)}
-    assert (data["device"], data["strategy"], data["budget_s"]) == ("cpu", "exact", 4.0)
+    assert (data["device"], data["strategy"], data["budget_s"]) == ("cpu", "exact", 12.0)
     assert {"codegen", "compile", "measure", "sampler", "total"} == set(data["spent_s"])
     assert {*data["baselines"], *data["left_out"]} == set(BASELINES)
     assert set(data["baselines"]) == set(data["break_even_runs"]) != set()

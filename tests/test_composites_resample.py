@@ -8,7 +8,7 @@ from scipy import ndimage
 
 from autofuse.graph import GraphWriter, evaluate
 from autofuse.graph.composites_einsum import einsum
-from autofuse.graph.composites_resample import Sampling, pick_along, sample_at, weigh_along
+from autofuse.graph.composites_resample import Resampling, pick_along, sample_at, weigh_along
 from autofuse.ops import DType, GraphError
 
 RNG = np.random.default_rng(0)
@@ -72,7 +72,7 @@ def test_places_outside_an_image(mode: str, outside: str) -> None:
     image, at = RNG.normal(size=(1, 1, 4, 5)), RNG.uniform(-9, 14, size=(2, 1, 40))
     w = GraphWriter()
     values = [w.input(n, a.shape, DType.F64) for n, a in (("x", image), ("r", at[0]), ("c", at[1]))]
-    found = sample_at(w, values[0], values[1:], Sampling(mode, outside))
+    found = sample_at(w, values[0], values[1:], Resampling(mode, outside))
     (ours,) = evaluate(w.build([found]), [image, at[0], at[1]])
     named = {"zeros": "grid-constant", "border": "nearest", "reflection": "reflect"}[outside]
     order = 0 if mode == "nearest" else 1

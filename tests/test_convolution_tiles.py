@@ -82,8 +82,7 @@ def test_every_convolution_is_right_under_every_setting(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("terms", [0, 8, 32])
-@pytest.mark.parametrize("lines", [False, True])
+@pytest.mark.parametrize(("terms", "lines"), [(0, True), (8, False), (32, True)])
 def test_every_kind_is_right_where_it_lies(kind: str, terms: int, lines: bool) -> None:
     graph = canonical(graph_of({**PLAIN, **KINDS[kind]}))
     assert error(graph, launch_of(walk=True, row_block=24, term_block=terms, lines=lines)) < 2e-5

@@ -96,12 +96,10 @@ def test_layers_share_their_kernels_within_and_across_graphs(tmp_path: Path) -> 
     assert set(before.values()) == {1}
     used = group_digests(normal_form(few), first.best.plan)
     assert len(set(used)) <= 0.7 * len(used)
-    second = tune_exactly(db, more, gap=0.6, budget_s=25)
+    second = tune_exactly(db, more, gap=0.6, budget_s=60)
     check_result(second)
     after = kernel_rows(db)
-    # Two kernels of a search that have one digest may each be timed, so a few rows are there twice.
-    assert set(after.values()) <= {1, 2} and before.keys() <= after.keys()
-    assert sum(n > 1 for n in after.values()) <= 0.1 * len(after)
+    assert set(after.values()) == {1} and before.keys() <= after.keys()
     shared = group_keys(before) & set(group_digests(normal_form(more), second.best.plan))
     assert shared, "a time that is known is not taken again"
 

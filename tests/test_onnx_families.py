@@ -11,7 +11,7 @@ pytest.importorskip("onnx")
 from onnx import helper, numpy_helper
 
 from autofuse.frontends.errors import FrontendError
-from tests.onnx_models import graph_of, imported_model, run_model, run_node
+from tests.onnx_runs import graph_of, imported_model, run_model, run_node
 
 RNG = np.random.default_rng(0)
 

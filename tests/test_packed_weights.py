@@ -40,7 +40,7 @@ from tests.weighted import (
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=1, deadline=None)
 @given(chosen=SETTINGS)
 def test_every_program_with_weights_is_right_under_every_setting(
     name: str, chosen: dict[str, int | str | bool]
@@ -58,7 +58,7 @@ def test_every_type_is_right(name: str, dtype: str) -> None:
     assert error(graph, candidate) < TOLERANCE[dtype]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     sizes=st.tuples(st.integers(1, 70), st.integers(2, 150), st.integers(1, 60)),
     batch=st.integers(1, 3),

@@ -33,6 +33,8 @@ from autofuse.ops.types import GraphError
 
 # Run-time inputs whose values may decide shapes: rows of at most so many elements.
 _MOST_DECIDING = 64
+# Characters of a message about a file, its name aside.
+_MOST_SAID = 400
 # Weights that operators read as variances, by operator and operand.
 _VARIANCES = {"BatchNormalization": 4}
 
@@ -79,19 +81,19 @@ def read_onnx(path: str | Path) -> OnnxFile:
     try:
         data = file.read_bytes()
     except OSError as error:
-        raise AutofuseError(f"cannot read {file}: {error.strerror}") from None
-    return OnnxFile(parsed_onnx(data, str(file)), file.parent)
+        raise AutofuseError(f"cannot be read: {error.strerror}") from None
+    return OnnxFile(parsed_onnx(data), file.parent)
 
 
-def parsed_onnx(data: bytes, name: str) -> Proto:
+def parsed_onnx(data: bytes) -> Proto:
     """The model that bytes hold; raises AutofuseError where they hold none."""
     model = onnx_package().ModelProto()
     try:
         model.ParseFromString(data)
     except Exception as error:  # protobuf's DecodeError, whose module is not onnx's to name
-        raise AutofuseError(f"{name} is no ONNX model: {error}") from None
+        raise AutofuseError(f"it is no ONNX model: {error}") from None
     if not model.graph.node and not model.graph.output:
-        raise AutofuseError(f"{name} is no ONNX model: it has no graph")
+        raise AutofuseError("it is no ONNX model: it has no graph")
     return model
 
 
@@ -268,15 +270,23 @@ def _variances(graph: Proto) -> frozenset[str]:
 
 @contextmanager
 def onnx_file(path: str | Path) -> Iterator[OnnxFile]:
-    """The model in a file; sentences about it name the file."""
+    """The model in a file; errors about it are one sentence that begins with the file's name."""
     try:
         yield read_onnx(path)
     except DecidesShapesError as error:
-        raise DecidesShapesError(error.names, f"{path}: {error.reason}") from error
+        raise DecidesShapesError(error.names, _sentence(path, error.reason)) from error
     except FrontendError as error:
-        raise FrontendError(f"{path}: {error}") from error
+        raise FrontendError(_sentence(path, error)) from error
+    except AutofuseError as error:
+        raise AutofuseError(_sentence(path, error)) from error
     except (*DAMAGE, RecursionError) as error:
-        raise AutofuseError(f"{path} contradicts itself: {error}") from error
+        raise AutofuseError(_sentence(path, f"it contradicts itself: {error}")) from error
+
+
+def _sentence(path: str | Path, error: object) -> str:
+    """One line, however much a name in the model or a message of the package holds."""
+    text = " ".join(str(error).split())
+    return f"{path}: {text if len(text) <= _MOST_SAID else text[: _MOST_SAID - 4] + ' ...'}"
 
 
 def load_onnx(path: str, sizes: Mapping[str, Sequence[int]]) -> Imported:

@@ -167,7 +167,7 @@ def _small(
         found = inference.infer_node_outputs(
             schema, node, types, data, opset_imports=opset_list(opsets)
         )
-    except (*DAMAGE, inference.InferenceError):
+    except Exception:  # whatever the package says of a damaged node: its rule says it better
         return False
     wanted = [name for name in node.output if name]
     return all(name in found and _size(found[name]) <= MOST_KNOWN for name in wanted)

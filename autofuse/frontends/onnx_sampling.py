@@ -9,7 +9,7 @@ from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.onnx_types import STANDARD, OnnxCall, OnnxRules
 from autofuse.graph import composites
 from autofuse.graph.composites import require_float
-from autofuse.graph.composites_resample import Sampling, sample_at, taken_flat
+from autofuse.graph.composites_resample import Resampling, sample_at, taken_flat
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter, Shape
 from autofuse.ops.dtypes import DType
@@ -32,7 +32,7 @@ def _grid_sample(c: OnnxCall) -> Value:
     w, own = c.w, c.dtype(0)
     corners = bool(c.attr("align_corners", 0))
     mode = str(c.attr("mode", "linear"))
-    how = Sampling(_MODES.get(mode, mode), str(c.attr("padding_mode", "zeros")), corners)
+    how = Resampling(_MODES.get(mode, mode), str(c.attr("padding_mode", "zeros")), corners)
     image, grid = c.value(0), c.value(1, require_float(c.dtype(1)).compute)
     spatial = w.shape(image)[2:]
     if w.shape(grid)[-1] != len(spatial):
@@ -144,7 +144,7 @@ def _deform_conv(c: OnnxCall) -> Value:
         for k, base in enumerate(_tap_places(c, sizes, made, kind))
     ]
     image = w.reshape(x, (batch * split, channels // split, *spatial))
-    found = sample_at(w, image, at, Sampling("linear", "zeros", True))
+    found = sample_at(w, image, at, Resampling("linear", "zeros", True))
     if c.has(4):
         mask = w.reshape(c.value(4, kind), (batch * split, 1, taps, *made))
         found = w.mul(found, mask)

@@ -192,7 +192,7 @@ class Scope:
             types = [self._type(each).SerializeToString() for each in operands]
             try:
                 text = schema.get_context_dependent_function(node.SerializeToString(), types)
-            except DAMAGE as error:
+            except Exception as error:  # the package raises kinds of its own
                 raise FrontendError(f"its body cannot be made: {error}") from error
             function = onnx_package().FunctionProto()
             function.ParseFromString(text)

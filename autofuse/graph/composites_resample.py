@@ -99,7 +99,7 @@ def weigh_along(
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
+class Resampling:
     """How an element at a computed place is made: of the `nearest` one, or of those around it by
     `linear` or `cubic` weights. `outside` is what lies beyond the image: `zeros`, its `border`, or
     its `reflection`, about the centres of its last elements where `corners`, else their edges."""
@@ -117,7 +117,7 @@ class _Tap:
     weight: Value | None
 
 
-def sample_at(w: GraphWriter, image: Value, at: Sequence[Value], how: Sampling) -> Value:
+def sample_at(w: GraphWriter, image: Value, at: Sequence[Value], how: Resampling) -> Value:
     """[batch, feature, made...]: `image` [batch, feature, spatial...] at places `at`, [batch,
     made...] for each spatial axis, counted in elements (PyTorch's grid_sample).
 
@@ -157,7 +157,7 @@ def _beside_features(w: GraphWriter, v: Value) -> Value:
     return w.reshape(v, (batch, 1, *made))
 
 
-def _axis_taps(w: GraphWriter, x: Value, extent: int, how: Sampling) -> list[_Tap]:
+def _axis_taps(w: GraphWriter, x: Value, extent: int, how: Resampling) -> list[_Tap]:
     if how.mode == "nearest":
         x = w.map("round", x)
     if how.outside == "border":
@@ -198,7 +198,7 @@ def _far(w: GraphWriter, x: Value) -> Value:
     return w.sub(w.mul(inner, x), 4 * CUBIC)
 
 
-def _tap(w: GraphWriter, x: Value, weight: Value | None, extent: int, how: Sampling) -> _Tap:
+def _tap(w: GraphWriter, x: Value, weight: Value | None, extent: int, how: Resampling) -> _Tap:
     """The tap at `x`, a whole number that may lie outside."""
     if how.outside == "reflection":
         x = _reflected(w, x, extent, how.corners)

@@ -128,7 +128,7 @@ class Bench(Protocol):
 
     def kernels(self, groups: Mapping[str, FusionGroup]) -> Iterable[KnownKernel]:
         """What earlier jobs measured of these kernels (a group by its key), in this cache state and
-        as they would be compiled now."""
+        as they would be compiled now; the best configuration of every kernel first."""
         ...
 
     def keep_kernel(self, record: KernelMeasurement) -> None:

@@ -17,10 +17,12 @@ FINAL_SHARE, FINAL_S = 0.15, 8.0
 LEAST_SETUP_S = 10.0
 # The share of the budget that baselines may take.
 BASELINE_SHARE = 0.25
-# Shares of the time that is left to the search when each begins: enumerating candidates, naming and
-# recalling them, and solving, which begins anew with every measurement. Together they are a third
-# before a first kernel is measured: one candidate more is worth less than one measured.
+# Shares of the time that is left to the search when each begins: enumerating candidates, naming
+# them, and solving, which begins anew with every measurement. Together they are a third before a
+# first kernel is measured: one candidate more is worth less than one measured.
 ENUMERATING_SHARE, NAMING_SHARE, SOLVING_SHARE = 0.2, 0.1, 0.1
+# Recalling a kernel takes a twentieth of compiling and measuring it again.
+RECALLING_SHARE = 0.25
 # Seconds that solving gets in any case: what was measured is worth a good plan at the very end.
 LEAST_SOLVING_S = 0.5
 
@@ -52,6 +54,11 @@ class Share:
 def solving(left_s: Callable[[], float]) -> Share:
     """What solving may take between two measurements."""
     return Share(left_s, SOLVING_SHARE, LEAST_SOLVING_S)
+
+
+def recalling(left_s: Callable[[], float]) -> Share:
+    """What recalling kernels from the database may take."""
+    return Share(left_s, RECALLING_SHARE)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from autofuse.tuning.allocation import (
     optimistic_costs,
 )
 from autofuse.tuning.bench import Bench, Findings, Standing
-from autofuse.tuning.budget import ENUMERATING_SHARE, NAMING_SHARE, Share, solving
+from autofuse.tuning.budget import ENUMERATING_SHARE, NAMING_SHARE, Share, recalling, solving
 from autofuse.tuning.candidates import candidate_kernels
 from autofuse.tuning.cover import cover_problem
 from autofuse.tuning.problem import default_candidate
@@ -91,7 +91,8 @@ class ExactSearch:
         pieces = cover.problem.pieces
         self.bounds = {piece.key: piece.bound_us for piece in pieces}
         places = {cover.group(i): piece.key for i, piece in enumerate(pieces)}
-        self.kernels = Kernels(bench, places, self.bounds, space, naming.is_over)
+        recall = recalling(bench.left_s)
+        self.kernels = Kernels(bench, places, self.bounds, space, recall.is_over)
         self.solving = solving(bench.left_s)
         self.whole = Selection(self.kernels, cover)
         self.windows: tuple[Window, ...] = ()

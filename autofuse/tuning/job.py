@@ -41,6 +41,7 @@ from autofuse.tuning.heartbeat import Heartbeat
 from autofuse.tuning.launches import launch_of
 from autofuse.tuning.result import Progress
 from tuning_db import Store
+from tuning_db.kernels import Key
 
 # Wall seconds a candidate may take to be checked and timed while nothing tells how long is long.
 FIRST_LIMIT_S = 120.0
@@ -127,7 +128,7 @@ class Job:
 
     def kernels(self, groups: Mapping[str, FusionGroup]) -> Iterator[KnownKernel]:
         stored = self.store.kernels(self.environment, set(groups))
-        for (key, _, cache, code), record in stored.items():
+        for (key, _, cache, code), record in _best_first(stored):
             launch = launch_of(record.launch)
             if cache == self.cache and code == self._kernel_code(groups[key], launch):
                 us = None if record.timing is None else record.timing.median_us
@@ -288,6 +289,20 @@ class Job:
                 gap=self.standing.gap,
             )
         )
+
+
+def _best_first(stored: Mapping[Key, KernelMeasurement]) -> list[tuple[Key, KernelMeasurement]]:
+    """Every kernel's least time before any kernel's second, as there may be no time for all."""
+
+    def us(row: tuple[Key, KernelMeasurement]) -> float:
+        return math.inf if row[1].timing is None else row[1].timing.median_us
+
+    rank: Counter[str] = Counter()
+    ranked: list[tuple[int, tuple[Key, KernelMeasurement]]] = []
+    for row in sorted(stored.items(), key=us):
+        ranked.append((rank[row[0][0]], row))
+        rank[row[0][0]] += 1
+    return [row for _, row in sorted(ranked, key=lambda found: found[0])]
 
 
 def no_plan(job: Job) -> str:

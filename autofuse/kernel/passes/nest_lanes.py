@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from autofuse.kernel.indices import is_multiple
-from autofuse.kernel.ir import Kernel, Loop, Stmt, Var, statements, walk
+from autofuse.kernel.ir import Kernel, Loop, Stmt, walk
+from autofuse.kernel.lane_loops import lane_loops_rewritten
 from autofuse.kernel.spelling import Spelling, indices_of
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -23,38 +24,23 @@ LEAST_LANES = 8
 
 def nest_lanes(kernel: Kernel) -> Kernel:
     """Rewrite lane loops of whole rows whose loads depend on quotients of the lane's number."""
-    registers = {s.sym.name for s in statements(kernel.body) if isinstance(s, Var)}
-    return replace(kernel, body=_block(kernel.body, Spelling(registers)))
+    return lane_loops_rewritten(kernel, _nested)
 
 
-def _block(body: tuple[Stmt, ...], around: Spelling) -> tuple[Stmt, ...]:
-    known = around.inner()
-    done: list[Stmt] = []
-    for stmt in body:
-        if not isinstance(stmt, Loop):
-            known.note_around(stmt)
-            done.append(stmt)
-        elif stmt.kind == "lane":
-            done.append(_nested(stmt, known))
-        else:
-            done.append(replace(stmt, body=_block(stmt.body, known)))
-    return tuple(done)
-
-
-def _nested(lane: Loop, known: Spelling) -> Loop:
+def _nested(lane: Loop, known: Spelling) -> tuple[Stmt, ...]:
     """The lanes row by row, where there are rows."""
     if lane.folds or any(isinstance(s, Loop) for s in lane.body):
-        return lane
+        return (lane,)
     rows = [n for n in _divisors(lane, known) if is_multiple(lane.extent, n)]
     if not rows or min(rows) < LEAST_LANES or min(rows) == lane.var.extent:
-        return lane
+        return (lane,)
     width = min(rows)
     row = Sym(f"{lane.var.name}_r", DType.I64, (lane.var.extent or 0) // width)
     own = Sym(f"{lane.var.name}_c", DType.I64, width)
     inner = known.inner()
     inner.values[lane.var.name] = ix.iadd(ix.imul(row, width), own)
     inside = replace(lane, var=own, extent=ix.lit(width), body=inner.rewritten(lane.body))
-    return Loop("serial", row, ix.idiv(lane.extent, width), (inside,))
+    return (Loop("serial", row, ix.idiv(lane.extent, width), (inside,)),)
 
 
 def _divisors(lane: Loop, known: Spelling) -> Iterator[int]:

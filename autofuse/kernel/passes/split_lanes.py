@@ -18,10 +18,9 @@ from autofuse.kernel.ir import (
     Let,
     Loop,
     Stmt,
-    Var,
     expressions,
-    statements,
 )
+from autofuse.kernel.lane_loops import lane_loops_rewritten
 from autofuse.kernel.spelling import Spelling, indices_of
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -35,22 +34,7 @@ MOST_PARTS, MOST_STATEMENTS = 9, 1500
 
 def split_lanes(kernel: Kernel) -> Kernel:
     """Cut lane loops that load at clamped or wrapped positions, if that makes them straight."""
-    registers = {s.sym.name for s in statements(kernel.body) if isinstance(s, Var)}
-    return replace(kernel, body=_block(kernel.body, Spelling(registers)))
-
-
-def _block(body: tuple[Stmt, ...], around: Spelling) -> tuple[Stmt, ...]:
-    known = around.inner()
-    done: list[Stmt] = []
-    for stmt in body:
-        if not isinstance(stmt, Loop):
-            known.note_around(stmt)
-            done.append(stmt)
-        elif stmt.kind == "lane":
-            done.extend(_split(stmt, known))
-        else:
-            done.append(replace(stmt, body=_block(stmt.body, known)))
-    return tuple(done)
+    return lane_loops_rewritten(kernel, _split)
 
 
 def _split(lane: Loop, known: Spelling) -> list[Stmt]:

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from autofuse.kernel.indices import mentions
-from autofuse.kernel.ir import Kernel, Loop, Stmt, Var, expressions, statements, walk
+from autofuse.kernel.ir import Kernel, Loop, Stmt, expressions, walk
+from autofuse.kernel.lane_loops import lane_loops_rewritten
 from autofuse.kernel.passes.lanes_inward import varying_names
 from autofuse.kernel.spelling import Spelling
 from autofuse.ops import index as ix
@@ -29,22 +30,7 @@ LEAST_LANES, MOST_STATEMENTS, MOST_CONDITIONS = 8, 400, 32
 
 def unswitch_lanes(kernel: Kernel) -> Kernel:
     """Two versions of each lane loop that selects by conditions that no lane changes."""
-    registers = {s.sym.name for s in statements(kernel.body) if isinstance(s, Var)}
-    return replace(kernel, body=_block(kernel.body, Spelling(registers)))
-
-
-def _block(body: tuple[Stmt, ...], around: Spelling) -> tuple[Stmt, ...]:
-    known = around.inner()
-    done: list[Stmt] = []
-    for stmt in body:
-        if not isinstance(stmt, Loop):
-            known.note_around(stmt)
-            done.append(stmt)
-        elif stmt.kind == "lane":
-            done.extend(_versions(stmt, known))
-        else:
-            done.append(replace(stmt, body=_block(stmt.body, known)))
-    return tuple(done)
+    return lane_loops_rewritten(kernel, _versions)
 
 
 def _versions(lane: Loop, known: Spelling) -> list[Stmt]:
