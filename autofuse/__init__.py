@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from autofuse.graph.types import Graph as Graph
     from autofuse.interop.jax_jit import jax_jit
     from autofuse.interop.onnx_model import load
-    from autofuse.tuning import best_plan, compare, compile, tune
+    from autofuse.serving.bundle import open_bundle
+    from autofuse.serving.compiling import compile
+    from autofuse.tuning import best_plan, compare, tune
 
 # The one place that says it: pyproject.toml reads it from here.
 __version__ = "0.2.0"
@@ -35,6 +37,7 @@ __all__ = [
     "from_torch",
     "jax_jit",
     "load",
+    "open_bundle",
     "save",
     "save_onnx",
     "spec",
@@ -50,11 +53,12 @@ _SOURCES: dict[str, tuple[str, str | None]] = {
     "Graph": ("autofuse.graph.types", "Graph"),
     "best_plan": ("autofuse.tuning", "best_plan"),
     "compare": ("autofuse.tuning", "compare"),
-    "compile": ("autofuse.tuning", "compile"),
+    "compile": ("autofuse.serving.compiling", "compile"),
     "from_jax": ("autofuse.frontends.jaxpr", "from_jax"),
     "from_torch": ("autofuse.frontends.torch_export", "from_torch"),
     "jax_jit": ("autofuse.interop.jax_jit", "jax_jit"),
     "load": ("autofuse.interop.onnx_model", "load"),
+    "open_bundle": ("autofuse.serving.bundle", "open_bundle"),
     "save": ("autofuse.frontends.jsonfile", "save"),
     "save_onnx": ("autofuse.frontends.onnx_export", "save_onnx"),
     "spec": ("autofuse.frontends.tracer", "spec"),

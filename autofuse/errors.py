@@ -1,6 +1,9 @@
-"""Errors of bad input, which every package may import; this file imports nothing."""
+"""Errors of bad input, and whose fault a failure is; every package may import this file, which
+imports nothing of ours."""
 
 from __future__ import annotations
+
+from enum import Enum
 
 
 class AutofuseError(Exception):
@@ -9,3 +12,11 @@ class AutofuseError(Exception):
 
 class GraphError(AutofuseError):
     """A graph that cannot exist: wrong shapes, dtypes, attributes, or a cycle."""
+
+
+class Blame(Enum):
+    """Whose fault a failure is. What the machine did (ran out of memory or disk, stalled, lost its
+    compiler) says nothing about the candidate, which is tried again."""
+
+    CANDIDATE = "candidate"
+    MACHINE = "machine"

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from autofuse.errors import Blame as Blame
+
 
 class FailureKind(Enum):
     """Why a candidate has no time."""
@@ -18,14 +20,6 @@ class FailureKind(Enum):
     WRONG_RESULT = "wrong_result"
     TIMEOUT = "timeout"
     CRASH = "crash"
-
-
-class Blame(Enum):
-    """Whose fault a failure is. What the machine did (ran out of memory or disk, stalled, lost its
-    compiler) says nothing about the candidate, which is tried again."""
-
-    CANDIDATE = "candidate"
-    MACHINE = "machine"
 
 
 @dataclass(frozen=True, slots=True)

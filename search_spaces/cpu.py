@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from autofuse.graph.types import Graph
@@ -35,6 +36,7 @@ from autofuse.plan.parameters import (
     ONEDNN,
     PAIRS,
     PREPACK,
+    SPLIT,
     STREAM,
     THREADS,
     TILE,
@@ -48,7 +50,7 @@ from autofuse.plan.parameters import (
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces.cpu_lanes import lane_options
 from search_spaces.cpu_rows import PARAMETERS, even_first, one_pass_options
-from search_spaces.cpu_tiles import tile_options
+from search_spaces.cpu_tiles import may_dot, tile_options
 from search_spaces.cpu_walks import walk_options
 from search_spaces.launch import (
     Chooser,
@@ -61,11 +63,17 @@ from search_spaces.launch import (
     permutes,
     widest_form,
 )
+from search_spaces.splits import split_options
 from search_spaces.tile_cost import Machine
 from search_spaces.tile_facts import TILE_PARAMETERS, TileFacts, tile_facts
 
 # Below this many elements a second thread costs more than it brings (measured: about 2 us).
 SERIAL_WORK = 1 << 13
+# From this many on one thread alone is not worth a measurement.
+SHARED_WORK = 1 << 19
+# Rows of a product up to which our kernel is the likely best: libraries pack its right operand, or
+# read it panel by panel (measured on Zen 3).
+FEW_ROWS = 16
 # Results larger than this leave the cache anyway before anyone reads them.
 STREAM_BYTES = 1 << 25
 # A transpose writes line by line all over its result: each is read first unless it is streamed.
@@ -133,7 +141,7 @@ class CpuLaunchSpace:
 
         def offer(row: LaunchParameter[Any], made: Chosen) -> tuple[Setting, ...]:
             if row is C_IMPL:
-                return self._implementations(graph, group, kind, made["threads"])
+                return self._implementations(graph, group, kind, made["threads"], facts)
             if made.get(C_IMPL.name) in (BLAS, ONEDNN):
                 return ()  # a library decides itself
             if row is PREPACK:
@@ -164,13 +172,15 @@ class CpuLaunchSpace:
         return canonical_launch(C_LAUNCH, made)
 
     def _implementations(
-        self, graph: Graph, group: FusionGroup, kind: str, threads: int
+        self, graph: Graph, group: FusionGroup, kind: str, threads: int, facts: TileFacts | None
     ) -> tuple[Setting, ...]:
-        """Who may compute a product or a convolution; nothing to choose where only a kernel can."""
+        """Who may compute a product or a convolution, the likely best first; nothing to choose
+        where only a kernel can."""
         found = dnnl_group(graph, group)
         onednn = (ONEDNN,) if found is not None and self.onednn(found.call, threads) else ()
         if kind == GEMM:
-            return (BLAS, *onednn, GENERATED)
+            few = facts is not None and facts.rows <= FEW_ROWS
+            return (GENERATED, *onednn, BLAS) if few else (BLAS, *onednn, GENERATED)
         return (GENERATED, *onednn) if onednn else ()
 
     def _tiled(
@@ -181,6 +191,8 @@ class CpuLaunchSpace:
             return ()
         if row is VECTOR_BITS:
             return (self.vector_bits,)
+        if made.get(PREPACK.name):
+            facts = replace(facts, packed=True)
         machine = Machine(self.vector_bits, made["threads"], *self.caches)
         if made.get(WALK.name):
             return walk_options(row.name, facts, made, machine)
@@ -192,6 +204,8 @@ class CpuLaunchSpace:
             return (True, False) if facts.bf16 and self.pairs else ()
         if made.get(BATCH_LANES.name):
             return lane_options(row.name, facts, self.vector_bits)
+        if row is SPLIT:
+            return split_options(facts, made, machine.threads)
         if facts.one_pass and row.name in PARAMETERS:
             found = one_pass_options(row.name, facts, made, self.vector_bits)
             if found is not None:
@@ -203,18 +217,21 @@ class CpuLaunchSpace:
 def _prepack(
     graph: Graph, group: FusionGroup, facts: TileFacts | None, made: Chosen
 ) -> tuple[Setting, ...]:
-    """Where some right operand is made of constants, packing it once comes first."""
+    """Where some right operand is made of constants, packing it once comes first, unless it is
+    read from end to end as it lies."""
     if (
         facts is None
         or packing_of(graph, group, LaunchConfig.of(**{**made, PREPACK.name: True})) is None
     ):
         return ()
-    return (True, False)
+    return (False, True) if may_dot(facts) else (True, False)
 
 
 def _threads(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
-    first = 1 if _work(graph, group) < SERIAL_WORK else cores()
-    return tuple(dict.fromkeys((first, cores(), 1)))
+    work = _work(graph, group)
+    if work >= SHARED_WORK:
+        return (cores(),)
+    return tuple(dict.fromkeys((1 if work < SERIAL_WORK else cores(), cores(), 1)))
 
 
 def _walks(graph: Graph, group: FusionGroup, kind: str) -> tuple[Setting, ...]:

@@ -6,7 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
-from autofuse.plan.parameters import COLUMN_BLOCK, DOT, MICRO, PACK, ROW_BLOCK, TERM_BLOCK
+from autofuse.plan.parameters import (
+    COLUMN_BLOCK,
+    DOT,
+    MICRO,
+    PACK,
+    PACK_LEFT,
+    ROW_BLOCK,
+    TERM_BLOCK,
+)
 from autofuse.plan.types import Setting
 from search_spaces.tile_cost import Machine, TileChoice, tile_cost
 from search_spaces.tile_facts import TileFacts
@@ -17,6 +25,8 @@ REGISTERS = {512: 32, 256: 16, 128: 32}
 KEPT_BYTES, MOST_ROWS = 1 << 20, 512
 # Terms of a panel that is copied whole.
 LONGEST_PANEL = 4096
+# Rows of a product up to which its left operand is too small to be packed.
+FEW_ROWS = 16
 # Terms at once where rows of the right operand are read from end to end, which pays for so few rows
 # of the left one.
 STREAMED, STREAMED_ROWS = (8, 16, 32), 32
@@ -29,7 +39,7 @@ LEAST_ROWS = 32
 # Options of a parameter: at least and at most so many, and how much worse than the best one they
 # may look beyond the least.
 FEWEST, MOST, WORSE = 2, 4, 1.4
-ORDER = (DOT, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)
+ORDER = (DOT, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK, PACK_LEFT)
 # Settings of ORDER, and what they are expected to cost.
 Priced = tuple[tuple[Setting, ...], float]
 
@@ -67,10 +77,10 @@ def _priced(facts: TileFacts, machine: Machine) -> tuple[Priced, ...]:
     """All settings that are possible, the cheapest first."""
     found = []
     for settings in _possible(facts, machine):
-        dot, micro, height, width, terms, pack = settings
+        dot, micro, height, width, terms, pack, left = settings
         rows, columns = tile_shape(str(micro), facts.itemsize)
         choice = TileChoice(
-            bool(dot), rows, columns, int(height), int(width), int(terms), bool(pack)
+            bool(dot), rows, columns, int(height), int(width), int(terms), bool(pack), bool(left)
         )
         found.append((settings, tile_cost(facts, machine, choice)))
     return tuple(sorted(found, key=lambda f: f[1]))
@@ -83,7 +93,7 @@ def tile_shape(micro: str, itemsize: int) -> tuple[int, int]:
 
 
 def _possible(f: TileFacts, m: Machine) -> Iterator[tuple[Setting, ...]]:
-    for dot in (False, True) if _may_dot(f) else (False,):
+    for dot in (False, True) if may_dot(f) else (False,):
         for micro in MICRO.choices:
             rows, columns = tile_shape(micro, f.itemsize)
             if not _fits(rows, columns, m.bits // (8 * f.itemsize), m.bits, dot):
@@ -92,13 +102,15 @@ def _possible(f: TileFacts, m: Machine) -> Iterator[tuple[Setting, ...]]:
                 for width in _column_blocks(f, columns):
                     for terms in _term_blocks(f, height, width or f.columns, dot, m):
                         for pack in _packs(f, dot):
-                            yield dot, micro, height, width, terms, pack
+                            for left in _packs_left(f, dot, height * (terms or f.terms), m):
+                                yield dot, micro, height, width, terms, pack, left
 
 
-def _may_dot(f: TileFacts) -> bool:
+def may_dot(f: TileFacts) -> bool:
     """Both operands lie along their terms, or the left one is small enough to be copied so."""
     return (
-        f.rows < DOT_ROWS and not f.local and f.right is not None and f.right[1] == 1
+        f.rows < DOT_ROWS and not f.local and not f.packed
+        and f.right is not None and f.right[1] == 1
         and f.right[0] != 1 and f.left is not None
         and (f.left[1] == 1 or f.rows * f.terms * f.itemsize <= KEPT_BYTES)
     )  # fmt: skip
@@ -151,13 +163,20 @@ def _term_blocks(f: TileFacts, height: int, width: int, dot: bool, m: Machine) -
         return (0,)
     whole = (0,) if f.terms <= LONGEST_PANEL else ()
     kept = height * width * f.itemsize <= m.l2 // 2 or f.local
-    few = STREAMED if f.rows <= STREAMED_ROWS and not f.local else ()
+    few = STREAMED if f.rows <= STREAMED_ROWS and not f.local and not f.packed else ()
     cut = tuple(t for t in (*few, 256, 512) if t < f.terms) if kept else ()
     return (*whole, *cut) or ((0,) if f.terms <= 512 else (512,))
 
 
 def _packs(f: TileFacts, dot: bool) -> Iterable[bool]:
     """Whether there is a choice: what lies otherwise than it is read is copied anyway."""
-    if dot:
+    if dot or f.packed:
         return (False,)
     return (False, True) if f.right is not None and f.right[0] == 1 else (True,)
+
+
+def _packs_left(f: TileFacts, dot: bool, elements: int, m: Machine) -> Iterable[bool]:
+    """Whether there is a choice: not for few rows, which no later tile reads again, nor where rows
+    stay in scratch, nor where the `elements` of a block leave the second level of cache."""
+    fits = elements * f.itemsize <= 3 * m.l2 // 4
+    return (False,) if dot or f.local or f.rows <= FEW_ROWS or not fits else (False, True)

@@ -23,10 +23,12 @@ from autofuse.plan.parameters import (
     MICRO,
     PACK,
     ROW_BLOCK,
+    SPLIT,
     TERM_BLOCK,
     VECTOR,
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
+from search_spaces.splits import split_options
 from search_spaces.tile_facts import TileFacts
 
 # Accumulators that the registers of one thread hold.
@@ -43,7 +45,15 @@ MOST = 4
 # Settings that decide how much scratch a block needs.
 SHAPES = (BLOCK_THREADS, VECTOR, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)
 # What applies to a kernel of this schedule.
-OFFERED = {IMPL.name, GRID.name, BLOCKS.name, EARLY.name, "math", *(row.name for row in SHAPES)}
+OFFERED = {
+    IMPL.name,
+    GRID.name,
+    BLOCKS.name,
+    EARLY.name,
+    SPLIT.name,
+    "math",
+    *(row.name for row in SHAPES),
+}
 
 Fits = Callable[[Mapping[str, Setting]], bool]
 
@@ -75,6 +85,8 @@ def tile_options(
     fits, the smallest is left, which is refused when it is to be launched."""
     if name == BLOCK_THREADS.name:
         return _threads(facts, sms)
+    if name == SPLIT.name:
+        return split_options(facts, made, sms)
     own = {row.name: made[row.name] for row in SHAPES if row.name in made}
     options = _OPTIONS[name](facts, sms, own)
     found = tuple(o for o in options if _smallest_fits(facts, {**own, name: o}, fits))

@@ -21,7 +21,9 @@ L2_BYTES, WAYS, LINE = 12, 8, 64
 # or computed first; and for a block, a tile, and the sum of a vector's lanes.
 RUNS, SHORT_RUNS = 6.0, 16.0
 COPIED, TRANSPOSED, COMPUTED = 2.0, 5.0, 16.0
-BLOCK, TILE_START, LANE_SUM = 200.0, 12.0, 5.0
+BLOCK, TILE_START, LANE_SUM = 200.0, 12.0, 2.0
+# How much slower than a copied panel rows of one that lies in memory come from the second level.
+STRIDED = 1.6
 # The share of its last block that a thread is late by: others wait for it.
 LATE = 0.15
 # The last level of cache is shared, with others too: the share that is counted on.
@@ -29,6 +31,8 @@ SHARED = 16
 # Bytes of a row from which reading it is a long run, and of a page: more rows of pages than a core
 # fetches ahead are waited for.
 LONG_RUN, PAGE = 2048, 4096
+# Pages whose places a core remembers, and units in which it looks for another one.
+PAGES, WALKED = 1024, 40.0
 # Terms up to which a panel's rows are so few that each is read as one long run.
 FEW_TERMS = 32
 
@@ -47,7 +51,8 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class TileChoice:
-    """Settings of a tile kernel, columns and blocks in elements (0 terms: all of them)."""
+    """Settings of a tile kernel, columns and blocks in elements (0 terms: all of them), and which
+    operands are packed."""
 
     dot: bool
     rows: int
@@ -56,6 +61,7 @@ class TileChoice:
     column_block: int
     term_block: int
     pack: bool
+    pack_left: bool = False
 
 
 def tile_cost(f: TileFacts, m: Machine, c: TileChoice) -> float:
@@ -78,8 +84,7 @@ def _block(f: TileFacts, m: Machine, c: TileChoice, height: int, width: int) -> 
         for wide, wide_count in panels
     )
     right = width * f.terms / lanes * _right(f, m, c, height, width, terms)
-    copied = f.left is None or (c.dot and f.left[1] != 1)
-    left = height * f.terms / lanes * COMPUTED if copied else 0.0
+    left = height * f.terms / lanes * _left(f, c)
     cleared = 1.0 if c.term_block else 0.0
     return tiles + right + left + height * width / lanes * (2.0 + cleared)
 
@@ -95,22 +100,59 @@ def _tile(
     terms: int,
 ) -> float:  # fmt: skip
     """One register tile over all terms."""
-    near = terms * columns * f.itemsize <= m.l1 // 2
+    columns_read = columns * _spread(f, c, columns)
+    near = terms * columns_read * f.itemsize <= m.l1 // 2
     # The first tile that reads a panel finds it where `_right` brought it.
     again = 1 - c.rows / max(height, c.rows)
-    fetched = 0.0 if near else again * columns * f.itemsize / L2_BYTES
+    fetched = 0.0 if near else again * columns_read * f.itemsize / L2_BYTES
     if c.dot:
         sums = rows * columns
         each = max(sums, CHAINS, fetched * lanes) + LOAD * (rows + columns)
         return f.terms / lanes * each + sums * LANE_SUM + TILE_START
     vectors = -(-columns // lanes)
     each = max(rows * vectors, CHAINS, fetched, _crowded(f, c, rows)) + LOAD * (rows + vectors)
+    each += _apart(f, m, c, rows, terms)
     return f.terms * each + -(-f.terms // terms) * (rows * vectors + TILE_START)
+
+
+def _left(f: TileFacts, c: TileChoice) -> float:
+    """What each vector of the left operand costs to be copied."""
+    if f.left is None or (c.dot and f.left[1] != 1):
+        return COMPUTED
+    if not c.pack_left:
+        return 0.0
+    return RUNS / 4 + (TRANSPOSED if f.left[1] == 1 else COPIED)
+
+
+def _apart(f: TileFacts, m: Machine, c: TileChoice, rows: int, terms: int) -> float:
+    """What each term of a tile costs whose left operand lies term by term: of every line a tile
+    reads its rows alone, and pages of too many terms are looked up again."""
+    if f.left is None or f.left[1] == 1 or c.pack_left:
+        return 0.0
+    step = f.left[1] * f.itemsize
+    far = terms * LINE > m.l1 // 2
+    lines = LINE / L2_BYTES * (1.0 if far else min(1.0, rows * f.itemsize / LINE))
+    pages = terms * min(1.0, step / PAGE)
+    return lines / 2 + (WALKED if pages > PAGES else 0.0)
+
+
+def _spread(f: TileFacts, c: TileChoice, columns: int) -> float:
+    """How much more of the cache a panel takes that is read as it lies: rows of it begin and end
+    inside of lines, and far apart, so that they are fetched less well."""
+    if c.dot or c.pack or f.packed or f.right is None or f.right[0] != 1:
+        return 1.0
+    whole = f.right[1] * f.itemsize % LINE == 0
+    return STRIDED if whole else STRIDED + LINE / (columns * f.itemsize)
 
 
 def _crowded(f: TileFacts, c: TileChoice, rows: int) -> float:
     """Rows of the left operand that push each other out of the first-level cache."""
-    if f.left is None or f.left[1] != 1 or rows <= _held(f.left[0] * f.itemsize, WAYS * 64):
+    if (
+        f.left is None
+        or f.left[1] != 1
+        or c.pack_left
+        or rows <= _held(f.left[0] * f.itemsize, WAYS * 64)
+    ):
         return 0.0
     return 1.25 * rows * c.columns * f.itemsize / LINE
 
@@ -128,7 +170,7 @@ def _right(f: TileFacts, m: Machine, c: TileChoice, height: int, width: int, ter
     far = total > max(m.l2, m.last // SHARED)
     runs = RUNS if far else RUNS / 4
     short = SHORT_RUNS if far else 2 * runs if total > m.l2 // 2 else runs
-    if c.dot:
+    if c.dot or f.packed:
         return runs
     if f.right is None:
         return COMPUTED
@@ -138,7 +180,7 @@ def _right(f: TileFacts, m: Machine, c: TileChoice, height: int, width: int, ter
         return (COPIED if f.right[0] == 1 else COMPUTED) + short
     if terms <= FEW_TERMS:
         long = width * f.itemsize >= min(LONG_RUN, f.columns * f.itemsize)
-        many = terms / (24 if f.columns * f.itemsize >= PAGE else 256)
+        many = terms / (24 if f.columns * f.itemsize >= PAGE // 2 else 256)
         return (runs if long else short) * (1 + many)
     # Rows of a panel that is read as it lies may push each other out before the next rows of the
     # left operand come.

@@ -23,8 +23,11 @@ from autofuse.plan.parameters import (
     LINES,
     MICRO,
     PACK,
+    PACK_LEFT,
     PAIRS,
+    PREPACK,
     ROW_BLOCK,
+    SPLIT,
     TERM_BLOCK,
 )
 from autofuse.plan.tiles import Tiles, line_of, row_scratch, tiles_of
@@ -37,12 +40,15 @@ TILE_PARAMETERS = {
         LINES,
         BATCH_LANES,
         PAIRS,
+        PREPACK,
         DOT,
         MICRO,
         ROW_BLOCK,
         COLUMN_BLOCK,
         TERM_BLOCK,
         PACK,
+        PACK_LEFT,
+        SPLIT,
     )
 }
 # Elements from one row or column of an operand to the next, and from one term to the next.
@@ -56,8 +62,9 @@ class TileFacts:
     (`plan/online.py`, 0: there are none), bytes that a block keeps for each row otherwise, bytes of
     a number, of its widest product how the left and the right operand lie in memory (None: they are
     computed), whether the results of a batch are neighbours, whether all factors of products
-    with parallel columns are bf16, how many rows are neighbours along one axis, and how many
-    columns products have of which folded ones are the terms."""
+    with parallel columns are bf16, how many rows are neighbours along one axis, how many
+    columns products have of which folded ones are the terms, the axes that a lone product sums
+    over, and whether the right operand is in panels already."""
 
     batch: int
     rows: int
@@ -73,6 +80,8 @@ class TileFacts:
     bf16: bool = False
     line: int = 1
     folded: tuple[int, ...] = ()
+    loops: tuple[int, ...] = ()
+    packed: bool = False
 
 
 def _folded(tiles: Tiles, online: Online | None) -> tuple[int, ...]:
@@ -111,6 +120,7 @@ def tile_facts(graph: Graph, group: FusionGroup, *, diagonal: bool = False) -> T
                 bool(tiles.columns) and _factors(graph, tiles) == {DType.BF16},
                 line_of(form, tiles),
                 _folded(tiles, online),
+                tiles.products[0].loops if len(tiles.products) == 1 else (),
             )
         )  # fmt: skip
     return max(found, key=lambda f: f.batch * f.rows * f.columns, default=None)

@@ -24,7 +24,7 @@ from autofuse.backends.library import ArrayError
 from autofuse.errors import AutofuseError
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
-from autofuse.plan.binding import Binding
+from autofuse.plan.bound import Binding
 from autofuse.plan.schedule import Copy, Ref
 
 N = 8

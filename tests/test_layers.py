@@ -26,10 +26,10 @@ TO_TUNING = TO_MEASURE | {
     "tuning_db",
 }  # fmt: skip
 TO_PEERS = TO_TUNING | {"frontends", "zoo", "tuning"}
-TO_COMMANDS = TO_PEERS | {"report", "sources", "peers", "casestudy", "autofuse"}
+TO_COMMANDS = TO_PEERS | {"serving", "fleet", "report", "sources", "peers", "casestudy", "autofuse"}
 MAY_IMPORT = {
     "errors": set(),
-    "records": set(),
+    "records": {"errors"},
     "ops": {"errors"},
     "graph": BASE,
     "frontends": BASE | {"graph"},
@@ -51,8 +51,10 @@ MAY_IMPORT = {
     "devices": TO_MEASURE | {"search_spaces"},
     "runtime": TO_MEASURE,
     "tuning": TO_TUNING,
+    "serving": TO_TUNING | {"tuning"},
+    "fleet": BASE | {"graph", "tuning"},
     "interop": TO_TUNING | {"frontends", "tuning"},
-    "autofuse": {"errors", "graph", "frontends", "tuning", "interop", "torch"},
+    "autofuse": {"errors", "graph", "frontends", "tuning", "serving", "interop", "torch"},
     "peers": TO_PEERS,
     "casestudy": TO_PEERS | {"peers"},
     "commands": TO_COMMANDS,

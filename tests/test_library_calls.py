@@ -212,6 +212,19 @@ def test_a_product_is_tried_by_everyone_who_is_here() -> None:
     assert tried[:2] == ["blas", "loops"] and "onednn" not in tried
 
 
+def test_a_product_of_few_rows_is_ours_first() -> None:
+    tried = [one.get("impl", "blas") for one in offered(product(4), EVERYWHERE)]
+    assert tried[:3] == ["loops", "onednn", "blas"]
+
+
+def test_large_products_are_not_tried_on_one_thread() -> None:
+    def threads(graph: Graph) -> set[object]:
+        return {one["threads"] for one in offered(graph, EVERYWHERE)}
+
+    assert len(threads(product(256, 256, 256))) == 1
+    assert 1 in threads(product())
+
+
 def test_a_convolution_is_ours_first_and_has_one_name_for_that() -> None:
     graph = convolution((1, 8, 8, 4), (3, 3, 4, 8), lhs_axes=LAST, rhs_axes=KERNEL_LAST,
                         out_axes=LAST)  # fmt: skip

@@ -29,6 +29,7 @@ PUBLIC = [
     "best_plan",
     "compile",
     "compare",
+    "open_bundle",
     "__version__",
 ]
 

@@ -45,6 +45,8 @@ SETTINGS = st.fixed_dictionaries(
         "column_block": st.sampled_from((0, 64)),
         "term_block": st.sampled_from((0, 32)),
         "pack": st.booleans(),
+        "pack_left": st.booleans(),
+        "split": st.sampled_from((1, 2)),
         "dot": st.booleans(),
         "stage": st.booleans(),
         "vector_bits": st.sampled_from((512, 256)),
@@ -175,6 +177,18 @@ def test_a_transposed_operand_is_packed_through_registers(term_block: int) -> No
     made = [s for s in statements(body) if isinstance(s, Transpose)]
     assert [s.rows for s in made] == [ix.lit(64), ix.lit(11)]
     assert all(s.target.buffer.startswith("panel") and s.source.outer == 70 for s in made)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_left_operand_is_packed_in_slabs_of_whole_tiles(turned: bool) -> None:
+    graph = turned_product((40, 75, 70), 1, (turned, False))
+    group, _ = extract(graph, whole(graph))
+    launch = launch_of(micro="6x16", pack_left=True, term_block=32, vector_bits=256)
+    body = list(statements(run_passes(lower(group, launch), C_PASSES).body))
+    lefts = {(s.left.outer, s.left.inner) for s in body if isinstance(s, TileProduct)}
+    assert lefts == {(1, 18)}, "rows side by side, three tiles to a slab"
+    through = {s.target.outer for s in body if isinstance(s, Transpose)}
+    assert through == (set() if turned else {18}), "rows along terms go through registers"
 
 
 @pytest.mark.parametrize(("columns", "dtype"), [(30, "f64"), (30, "f32"), (100, "f64")])

@@ -16,15 +16,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from autofuse.kernel.onednn import DnnlCall
-from autofuse.ops.types import AutofuseError, Literal, TensorType
-from autofuse.plan.binding import NOTHING_BOUND, Binding
-from autofuse.records import Blame
+from autofuse.errors import AutofuseError, Blame
+from autofuse.plan.bound import NOTHING_BOUND, Binding
+
+# What is served from a bundle is loaded without graphs, ops and kernels, which take long to import.
+if TYPE_CHECKING:
+    import numpy as np
+
+    from autofuse.kernel.onednn import DnnlCall
+    from autofuse.ops.types import Literal, TensorType
 
 ALIGNMENT = 64
-DnnlCalls = tuple[tuple[DnnlCall, ...], ...]
+DnnlCalls = tuple[tuple["DnnlCall", ...], ...]
+# Raised when programs and what calls them no longer fit: the entry, its tables, the pool.
+INTERFACE = 1
 
 
 class BlamedError(AutofuseError):
@@ -76,7 +83,7 @@ class Source:
 class Program:
     """Everything one shared library is built from; `workspace` is in bytes. `inputs` are all of
     the graph's; constants among them are bound as `binding` says. `calls` are those of oneDNN, each
-    by its pieces, that are made ready when the library is loaded."""
+    by its pieces, that are made ready when the library is loaded; `blas`: it calls BLAS."""
 
     sources: tuple[Source, ...]
     entry: str
@@ -86,6 +93,7 @@ class Program:
     workspace: int = 0
     calls: DnnlCalls = ()
     binding: Binding = NOTHING_BOUND
+    blas: bool = True
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.entry):
@@ -94,28 +102,61 @@ class Program:
             raise CompileError(f"workspace of {self.workspace} bytes is negative")
 
 
+class ElementType(Protocol):
+    """How the elements of an array are stored."""
+
+    @property
+    def numpy(self) -> np.dtype: ...
+
+
+class ArrayType(Protocol):
+    """What calls know of an array: a `TensorType`, or what a bundle says of one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> ElementType: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+class ArrayLiteral(Protocol):
+    """A constant of a program: a `Literal`, or one that is kept in a bundle."""
+
+    @property
+    def type(self) -> ArrayType: ...
+
+    def array(self) -> np.ndarray: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A built program: the library file and what is needed to call it (see `Program`)."""
+    """A built program: the library file and what is needed to call it (see `Program`).
+
+    `pool` is the library of its thread pool where that came along; None: it is built here."""
 
     path: Path
     entry: str
-    inputs: tuple[TensorType, ...]
-    outputs: tuple[TensorType, ...]
-    constants: tuple[Literal, ...]
+    inputs: tuple[ArrayType, ...]
+    outputs: tuple[ArrayType, ...]
+    constants: tuple[ArrayLiteral, ...]
     workspace: int
     calls: DnnlCalls = ()
     binding: Binding = NOTHING_BOUND
+    blas: bool = True
+    pool: Path | None = None
 
 
 class AnyArtifact(Protocol):
     """What every device's artifact says of itself; it can be pickled."""
 
     @property
-    def inputs(self) -> tuple[TensorType, ...]: ...
+    def inputs(self) -> tuple[ArrayType, ...]: ...
 
     @property
-    def outputs(self) -> tuple[TensorType, ...]: ...
+    def outputs(self) -> tuple[ArrayType, ...]: ...
 
 
 class Runnable(Protocol):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from functools import lru_cache
 
-from autofuse.ops.types import AutofuseError
+from autofuse.errors import AutofuseError
 
 _NAMES = ("sgemm", "dgemm")
 

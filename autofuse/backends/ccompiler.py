@@ -136,6 +136,7 @@ def compile_program(
             program.workspace,
             program.calls,
             program.binding,
+            program.blas,
         ),
         compile_s=sum(step.cost_s for step in steps),
         spent_s=time.perf_counter() - started,

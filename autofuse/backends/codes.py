@@ -16,6 +16,7 @@ from autofuse.ops.spec import Family
 from autofuse.plan.groups import reads
 from autofuse.plan.overwriting import in_place
 from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Step, While, schedule
+from autofuse.plan.splitting import splitting_of
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 
 CodeOf = Callable[[Run], str]
@@ -36,6 +37,12 @@ def group_code(
         # Arrays of a plan lie on boundaries; only rows of a stacked result may not.
         reading, writing = (len(v) for v in (reads(graph, group.nodes), group.outputs))
         place, own = Ref("work"), in_place(graph, group)
+        split = splitting_of(graph, group, launch)
+        if split is not None:
+            there = dict.fromkeys(reads(graph, group.nodes), place)
+            return content_key(
+                ["split", *map(code_of, split.runs(there, place, (place,) * writing))]
+            )
         return code_of(Run(graph, own, launch, (place,) * reading, (place,) * writing))
     alone, _ = subgraph(graph, group.nodes, group.outputs)
     loops = (n for n, inner in enumerate(alone.nodes) if inner.spec.family is Family.CONTROL)

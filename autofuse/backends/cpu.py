@@ -113,8 +113,10 @@ def program(graph: Graph, candidate: Candidate) -> Program:
     calls: dict[Run, KernelCall | DnnlCallee] = {}
     units: dict[tuple[str, ...], dict[str, str]] = {}
     prepared: list[tuple[DnnlCall, ...]] = []
+    blas = False
     for run in kernel_runs(plan.everything):
         library = library_of(run.graph, run.group, run.launch, C)
+        blas |= library == BLAS
         if library == BLAS or same_kernel(run) in calls:
             continue
         if library == ONEDNN:
@@ -136,6 +138,7 @@ def program(graph: Graph, candidate: Candidate) -> Program:
         workspace=plan.workspace,
         binding=plan.binding,
         calls=tuple(prepared),
+        blas=blas,
     )
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import platform
-import struct
-
 from autofuse.backends.base import CompilerMissing
 from autofuse.backends.ccompiler import find_compiler
-from autofuse.backends.machine import cpu_model, isa_digest, usable_cores
+from autofuse.backends.machine import host_facts
 from autofuse.records import Environment
 
 
@@ -17,15 +14,6 @@ def cpu_environment() -> Environment:
         compiler = find_compiler().identity
     except CompilerMissing:
         compiler = "none"
-    must = {
-        "cores": str(usable_cores()),
-        "isa": isa_digest(),
-        "model": cpu_model(),
-        "word": str(8 * struct.calcsize("P")),
-    }
-    stale = {
-        "compiler": compiler,
-        "kernel": platform.release(),
-        "libc": " ".join(platform.libc_ver()),
-    }
+    must, stale = host_facts()
+    stale["compiler"] = compiler
     return Environment("cpu", tuple(sorted(must.items())), tuple(sorted(stale.items())))

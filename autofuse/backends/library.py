@@ -11,18 +11,17 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autofuse.backends.base import ALIGNMENT, Artifact, LaunchError
+from autofuse.backends.base import ALIGNMENT, ArrayType, Artifact, LaunchError
 from autofuse.backends.blas import blas_pointers
-from autofuse.backends.onednn import OneDnnError
-from autofuse.backends.onednn_calls import PreparedCalls
 from autofuse.backends.pool import pool_pointer
-from autofuse.ops.dtypes import DType
-from autofuse.ops.types import AutofuseError, TensorType
-from autofuse.records import Blame
+from autofuse.errors import AutofuseError, Blame
+
+if TYPE_CHECKING:
+    from autofuse.backends.onednn_calls import PreparedCalls
 
 Arrays = tuple[np.ndarray, ...]
 _KEPT_PER_OUTPUT = 2
@@ -35,26 +34,31 @@ class ArrayError(AutofuseError):
     """An argument that does not fit the program."""
 
 
-def aligned_empty(type_: TensorType) -> np.ndarray:
+def aligned_empty(type_: ArrayType) -> np.ndarray:
     """An uninitialised row-major array that starts on a 64-byte boundary."""
     return _view(np.empty(type_.nbytes + ALIGNMENT, np.uint8), type_)
 
 
-def aligned_copy(array: np.ndarray, type_: TensorType) -> np.ndarray:
+def aligned_bytes(count: int) -> np.ndarray:
+    """So many uninitialised bytes from a 64-byte boundary on."""
+    memory = np.empty(count + ALIGNMENT, np.uint8)
+    return _aligned(memory, count)
+
+
+def aligned_copy(array: np.ndarray, type_: ArrayType) -> np.ndarray:
     """`array` copied to a 64-byte boundary; its shape and dtype must be those of `type_`."""
     copy = aligned_empty(type_)
     copy[...] = array
     return copy
 
 
-def _bytes_type(count: int) -> TensorType:
-    return TensorType((count,), DType.U8)
-
-
-def _view(memory: np.ndarray, type_: TensorType) -> np.ndarray:
+def _aligned(memory: np.ndarray, count: int) -> np.ndarray:
     offset = -memory.ctypes.data % ALIGNMENT
-    window = memory[offset : offset + type_.nbytes]
-    return window.view(type_.dtype.numpy).reshape(type_.shape)
+    return memory[offset : offset + count]
+
+
+def _view(memory: np.ndarray, type_: ArrayType) -> np.ndarray:
+    return _aligned(memory, type_.nbytes).view(type_.dtype.numpy).reshape(type_.shape)
 
 
 class OutputPool:
@@ -64,7 +68,7 @@ class OutputPool:
     two free blocks are kept.
     """
 
-    def __init__(self, type_: TensorType) -> None:
+    def __init__(self, type_: ArrayType) -> None:
         self._type = type_
         self._free: list[np.ndarray] = []
 
@@ -91,10 +95,19 @@ def _prepared(artifact: Artifact) -> PreparedCalls | None:
     """The artifact's calls of oneDNN, which is not even looked for where there are none."""
     if not artifact.calls:
         return None
+    # Most plans have no such call, and it takes graphs and kernels to say what one is.
+    from autofuse.backends.onednn import OneDnnError
+    from autofuse.backends.onednn_calls import PreparedCalls
+
     try:
         return PreparedCalls(artifact.calls)
     except OneDnnError as error:
         raise LaunchError(f"the plan cannot run here: {error}", error.blame) from error
+
+
+def _blas(artifact: Artifact) -> tuple[int, int, int]:
+    """BLAS as `ENTRY` gets it; SciPy takes long to import and most plans do not call it."""
+    return blas_pointers() if artifact.blas else (0, 0, 0)
 
 
 def _give_back(free: list[np.ndarray], memory: np.ndarray) -> None:
@@ -133,10 +146,10 @@ class LoadedLibrary:
         self._bound: dict[int, np.ndarray] = {}
         self.held: np.ndarray | None = None
         self.constants = tuple(aligned_copy(c.array(), c.type) for c in artifact.constants)
-        self.workspace = aligned_empty(_bytes_type(artifact.workspace))
+        self.workspace = aligned_bytes(artifact.workspace)
         self._calls = _prepared(artifact)
         dnnl = 0 if self._calls is None else self._calls.address
-        self._blas = (ctypes.c_void_p * 5)(*blas_pointers(), pool_pointer(), dnnl)
+        self._blas = (ctypes.c_void_p * 5)(*_blas(artifact), pool_pointer(artifact.pool), dnnl)
         try:
             self._handle: ctypes.CDLL | None = ctypes.CDLL(str(artifact.path))
             self._entry = self._handle[artifact.entry]
@@ -176,9 +189,9 @@ class LoadedLibrary:
             k: aligned_copy(array, type_) if k in binding.read else np.ascontiguousarray(array)
             for k, array, type_ in zip(binding.bound, constants, types, strict=True)
         }
-        held = aligned_empty(_bytes_type(binding.held))
+        held = aligned_bytes(binding.held)
         held.fill(_UNPREPARED)
-        workspace = aligned_empty(_bytes_type(binding.workspace))
+        workspace = aligned_bytes(binding.workspace)
         table = self._table(
             tuple(copies.get(k) for k in range(len(self.artifact.inputs))), (), held
         )
@@ -324,7 +337,7 @@ class LoadedLibrary:
         return tuple(outputs)
 
 
-def check_types(what: str, arrays: Sequence[np.ndarray], types: Sequence[TensorType]) -> None:
+def check_types(what: str, arrays: Sequence[np.ndarray], types: Sequence[ArrayType]) -> None:
     """Raises ArrayError unless `arrays` (called `what`) are NumPy arrays of these types."""
     if len(arrays) != len(types):
         raise ArrayError(f"the program has {len(types)} {what}s, not {len(arrays)}")

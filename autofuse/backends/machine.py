@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import struct
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -26,13 +27,31 @@ def usable_cores() -> int:
 @lru_cache(maxsize=1)
 def _cpuinfo() -> dict[str, str]:
     """The first processor's fields of /proc/cpuinfo; empty where there is none."""
+    found: dict[str, str] = {}
     try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        # Line by line: all of it takes a large machine long to write, and the first will do.
+        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if not line.strip():
+                    break
+                key, colon, value = line.partition(":")
+                if colon:
+                    found[key.strip()] = value.strip()
     except OSError:
         return {}
-    first = text.split("\n\n", 1)[0]
-    pairs = (line.split(":", 1) for line in first.splitlines() if ":" in line)
-    return {key.strip(): value.strip() for key, value in pairs}
+    return found
+
+
+def host_facts() -> tuple[dict[str, str], dict[str, str]]:
+    """What must match for a time of this machine to be used again, and what makes it stale, but for
+    the compiler: who runs a library that is built asks for none."""
+    must = {
+        "cores": str(usable_cores()),
+        "isa": isa_digest(),
+        "model": cpu_model(),
+        "word": str(8 * struct.calcsize("P")),
+    }
+    return must, {"kernel": platform.release(), "libc": " ".join(platform.libc_ver())}
 
 
 def cpu_model() -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from autofuse import __version__
-from autofuse.commands import database
+from autofuse.commands import bundle, database, fleet
 from autofuse.commands.casestudy import casestudy
 from autofuse.commands.common import example
 from autofuse.commands.info import info, zoo
@@ -60,3 +60,5 @@ EXAMPLES = {
 for command in (tune, query, run, show, compare, casestudy, report, zoo, info):
     app.command(epilog=example(EXAMPLES[command]))(command)
 app.add_typer(database.app, name="db")
+app.add_typer(bundle.app, name="bundle")
+app.add_typer(fleet.app, name="fleet")

@@ -109,9 +109,10 @@ def _mapped(tensor: Proto, folder: Path | None) -> np.ndarray:
 def numpy_dtype(element: int) -> np.dtype:
     """The NumPy dtype of an element type; raises FrontendError for one that there is not."""
     try:
-        return np.dtype(onnx_package("helper").tensor_dtype_to_np_dtype(element))
+        found: np.dtype = np.dtype(onnx_package("helper").tensor_dtype_to_np_dtype(element))
     except (KeyError, ValueError, TypeError):
         raise FrontendError(f"element type {element} is not known") from None
+    return found
 
 
 def type_proto(shape: Sequence[int], dtype: np.dtype) -> Proto:

@@ -12,6 +12,9 @@ from autofuse.kernel.dialects import C
 from autofuse.kernel.ir import TileProduct
 from autofuse.kernel.render_tile import Text
 
+# Bytes of a vector inside which any shuffle is cheap.
+PIECE = 16
+
 
 def is_dot(stmt: TileProduct) -> bool:
     """Terms, not columns, are neighbours in the right operand."""
@@ -35,9 +38,6 @@ def dot_text(stmt: TileProduct, text: Text, vector_bytes: int) -> Iterator[str]:
     yield f"  for (int64_t tk = 0; tk < tv; tk += {lanes}) {{"
     yield from _terms(stmt, vector, "")
     yield "  }"
-    for r, c in cells:
-        start = "0" if stmt.fresh else _cell(stmt, r, c)
-        yield f"  {element} d{r}_{c} = {start};"
     yield f"  if (te >= {lanes} && tv < te) {{"
     numbers = ", ".join(map(str, range(lanes)))
     yield f"    const int64_t tk = te - {lanes};"
@@ -49,7 +49,7 @@ def dot_text(stmt: TileProduct, text: Text, vector_bytes: int) -> Iterator[str]:
     yield "    for (int64_t tk = tv; tk < te; tk++) {"
     for r, c in cells:
         pair = f"ta[{r * stmt.left.outer} + tk] * tb[{c * stmt.right.inner} + tk]"
-        yield f"      d{r}_{c} += {pair};"
+        yield f"      c{r}_{c}[0] += {pair};"
     yield "    }"
     yield "  }"
     for first in range(0, len(cells), lanes):
@@ -57,19 +57,36 @@ def dot_text(stmt: TileProduct, text: Text, vector_bytes: int) -> Iterator[str]:
         names = [f"c{r}_{c}" for r, c in some] + [f"({vector}){{0}}"] * (lanes - len(some))
         yield from _sums(names, f"s{first}", vector, stmt.dtype.itemsize)
         for lane, (r, c) in enumerate(some):
-            yield f"  {_cell(stmt, r, c)} = d{r}_{c} + s{first}[{lane}];"
+            sign = "=" if stmt.fresh else "+="
+            yield f"  tc[{r * stmt.target.outer + c}] {sign} s{first}[{lane}];"
     yield "}"
 
 
 def _sums(names: list[str], made: str, vector: str, itemsize: int) -> Iterator[str]:
-    """A vector `made` of the sums of as many vectors as one has lanes, in their order."""
+    """A vector `made` of the sums of as many vectors as one has lanes, in their order: neighbours
+    in pieces of 16 bytes are added, two vectors at a time, then neighbouring pieces. Shuffles that
+    stay in such a piece, or move whole ones, are one instruction each."""
     lanes, whole = len(names), f"int{8 * itemsize}_t"
+    piece = min(lanes, PIECE // itemsize)
+    depth = 0
     while len(names) > 1:
         half = len(names) // 2
         level = [made] if half == 1 else [f"{made}_{half}_{i}" for i in range(half)]
-        for name, a, b in zip(level, names[:half], names[half:], strict=True):
-            yield f"  const {vector} {name} = AF_HALVES({whole}, {lanes}, {a}, {b});"
-        names = level
+        even, odd = (", ".join(map(str, _picked(lanes, piece, depth, k))) for k in (0, 1))
+        for name, a, b in zip(level, names[::2], names[1::2], strict=True):
+            turns = (f"AF_TURNS({whole}, {lanes}, {a}, {b}, {order})" for order in (even, odd))
+            yield f"  const {vector} {name} = {' + '.join(turns)};"
+        names, depth = level, depth + 1
+
+
+def _picked(lanes: int, piece: int, depth: int, odd: int) -> list[int]:
+    """The even (or odd) numbers of one vector, then of another, piece by piece; from the level on
+    where pieces are sums, the even (odd) pieces of both."""
+    if 1 << depth < piece:
+        pairs = [(v, p) for p in range(0, lanes, piece) for v in (0, lanes)]
+        return [v + p + i + odd for v, p in pairs for i in range(0, piece, 2)]
+    pieces = [v + p + odd * piece for v in (0, lanes) for p in range(0, lanes, 2 * piece)]
+    return [p + i for p in pieces for i in range(piece)]
 
 
 def _terms(stmt: TileProduct, vector: str, keep: str) -> Iterator[str]:
@@ -80,11 +97,9 @@ def _terms(stmt: TileProduct, vector: str, keep: str) -> Iterator[str]:
         return f"({vector})((__typeof__({keep}))({read}) & {keep})" if keep else read
 
     for c in range(stmt.columns):
-        yield f"    const {vector} b{c} = {part('tb', c * stmt.right.inner)};"
+        yield f"    {vector} b{c} = {part('tb', c * stmt.right.inner)};"
+    yield from (f"    AF_KEEP(b{c});" for c in range(stmt.columns) if stmt.rows > 1)
     for r in range(stmt.rows):
+        kept = "AF_KEEP(a); " * (stmt.columns > 1)
         sums = " ".join(f"c{r}_{c} += a * b{c};" for c in range(stmt.columns))
-        yield f"    {{ const {vector} a = {part('ta', r * stmt.left.outer)}; {sums} }}"
-
-
-def _cell(stmt: TileProduct, row: int, column: int) -> str:
-    return f"tc[{row * stmt.target.outer + column}]"
+        yield f"    {{ {vector} a = {part('ta', r * stmt.left.outer)}; {kept}{sums} }}"

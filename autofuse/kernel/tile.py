@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Local, Panel, statements
+from autofuse.kernel.left_slabs import left_slabs
 from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_lanes import TileLanes
 from autofuse.kernel.tile_online import emit_online
@@ -65,7 +66,8 @@ def _emit_columns(b: TileBlock) -> None:
     """Every product of the block, and what follows it for each tile."""
     products = b.tiles.products
     walking = dict(walkers(b))
-    lefts = {p.node: _left(b, p) for p in products if p.node not in walking}
+    slabs = {p.node for p in products if _in_slabs(b, p)} - walking.keys()
+    lefts = {p.node: _left(b, p) for p in products if p.node not in walking.keys() | slabs}
     terms = {p.terms for p in products}
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0
     # A pair of terms is in one block of them.
@@ -73,29 +75,41 @@ def _emit_columns(b: TileBlock) -> None:
     stride = padded(b.width)
     shared = {p.node: b.zeroed(p, stride) for p in products} if cut else {}
     with b.term_blocks(max(terms), cut) as (number, last):
+        copied = {p.node: left_slabs(b, p, cut, number) for p in products if p.node in slabs}
         for panel in b.panels(b.first_column, b.columns, b.width):
             column = ix.iadd(b.first_column, panel.first)
             rights = {
                 p.node: b.right(p, column, panel.count, cut, number, b.s.dot) for p in products
             }
-            wide = padded(panel.count)
             for tile in b.row_tiles():
-                places = dict(shared)
+                places = {p.node: shared.get(p.node) or _sums(b, p, tile, panel) for p in products}
                 for p in products:
-                    own = shared.get(p.node)
-                    if own is None:
-                        buffer = b.e.local(b.dtype(p), tile.count * wide, "acc")
-                        own = places[p.node] = Scratch(buffer, wide)
+                    own, right = places[p.node], rights[p.node]
                     at = b.place(own, tile.first, panel.first) if cut else ix.lit(0)
-                    target, right = Panel(own.buffer, at, own.stride), rights[p.node]
+                    target = Panel(own.buffer, at, own.stride)
                     if p.node in walking:
                         walker = walking[p.node]
                         walker.multiply(tile, panel.count, target, right, column, cut, number)
                         continue
-                    left = b.left_panel(lefts[p.node], tile, cut, number)
-                    b.multiply(p, tile, target, left, right, cut, number)
+                    left = copied.get(p.node)
+                    rows = (
+                        left.panel(tile) if left else b.left_panel(lefts[p.node], tile, cut, number)
+                    )
+                    b.multiply(p, tile, target, rows, right, cut, number)
                 with b.only(last):
                     _epilogue(b, tile, panel, places, shared)
+
+
+def _sums(b: TileBlock, p: Contraction, tile: TileRun, panel: TileRun) -> Scratch:
+    """Scratch for one register tile."""
+    wide = padded(panel.count)
+    return Scratch(b.e.local(b.dtype(p), tile.count * wide, "acc"), wide)
+
+
+def _in_slabs(b: TileBlock, p: Contraction) -> bool:
+    """Whether the left operand is copied block by block, which vectors along terms have no use
+    for."""
+    return b.s.pack_left and not b.s.dot and not b.paired(p)
 
 
 def _left(b: TileBlock, p: Contraction) -> Panel:

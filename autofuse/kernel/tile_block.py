@@ -46,7 +46,8 @@ class TileBlock:
         self.columns = self._extent(tiles.columns) // tiles.groups
         self.line = line_of(form, tiles)
         # Blocks of one height, as far as tiles allow (`turned`: rows are the columns of tiles).
-        unit = s.columns if turned else self.line if s.lines else s.rows
+        unit = s.slab if s.pack_left else self.line if s.lines else s.rows
+        unit = s.columns if turned else unit
         blocks = -(-self.rows // max(s.row_block // unit * unit, unit))
         self.height = -(-self.rows // (blocks * unit)) * unit
         wide = min(s.column_block or self.columns, self.columns)
@@ -185,7 +186,7 @@ class TileBlock:
         yield
         self.e.close("when", var, condition)
 
-    def _spans(self, first: Expr, whole: int, block: int, step: int) -> Iterator[TileRun]:
+    def spans(self, first: Expr, whole: int, block: int, step: int) -> Iterator[TileRun]:
         """What a block of rows or columns that starts at `first` consists of: a loop over full
         steps, then what is left in the last block."""
         last = whole - (-(-whole // block) - 1) * block
@@ -203,7 +204,7 @@ class TileBlock:
     def row_tiles(self) -> Iterator[TileRun]:
         if self.s.lines:
             return self._line_tiles()
-        return self._spans(self.first_row, self.rows, self.height, self.s.rows)
+        return self.spans(self.first_row, self.rows, self.height, self.s.rows)
 
     def _line_tiles(self) -> Iterator[TileRun]:
         """Tiles of nearly one height in each line of rows."""
@@ -221,7 +222,7 @@ class TileBlock:
         self, first: Expr, whole: int, block: int, wide: int | None = None
     ) -> Iterator[TileRun]:
         """Panels of as many columns as a tile has, or of `wide`."""
-        return self._spans(first, whole, block, wide or self.s.columns)
+        return self.spans(first, whole, block, wide or self.s.columns)
 
     def reached(self, p: Contraction, offset: int) -> tuple[Expr, Expr]:
         """Of a product of which row r needs its columns up to r + `offset`: how many panels this
@@ -247,7 +248,7 @@ class TileBlock:
             with self.only(Call("gt", (panels, ix.lit(full)), DType.BOOL)):
                 yield TileRun(ix.lit(full * self.s.columns), rest)
 
-    def _terms(self, p: Contraction, cut: int, number: Expr) -> Expr:
+    def block_terms(self, p: Contraction, cut: int, number: Expr) -> Expr:
         """Terms of the present block."""
         if not cut:
             return self.needed_terms.get(p.node, ix.lit(p.terms))
@@ -258,7 +259,7 @@ class TileBlock:
         cut: int, number: Expr,
     ) -> None:  # fmt: skip
         """One register tile: sums go on where terms come in several blocks."""
-        rows, columns, terms = tile.count, right.width, self._terms(p, cut, number)
+        rows, columns, terms = tile.count, right.width, self.block_terms(p, cut, number)
         dtype, fresh = self.factor_dtype(p), not cut
         self.e.put(TileProduct(rows, columns, terms, target, left, right.panel, dtype, fresh))
 
@@ -333,7 +334,7 @@ class TileBlock:
                 at = self.e.let_index(ix.iadd(column, lane), "n", p.width)
                 return self.out_index(p, ix.lit(0), at)
 
-            first, terms = ix.imul(number, cut), self._terms(p, cut, number)
+            first, terms = ix.imul(number, cut), self.block_terms(p, cut, number)
             wanted = PairPanel(count, wide, place, first, terms, cut or p.terms)
             return RightPanel(pack_pairs(self.base, p, wanted), wide)
         if not dot and (self.s.pack or count < self.s.columns):
@@ -393,4 +394,4 @@ class TileBlock:
             lane = self.e.open("l", padded - count)
             self.e.store(buffer, ix.iadd(start, ix.iadd(lane, ix.lit(count))), Lit(0.0, dtype))
             self.e.close("lane", lane, ix.lit(padded - count))
-        self.e.close("serial", step, self._terms(p, cut, number))
+        self.e.close("serial", step, self.block_terms(p, cut, number))

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 from autofuse.kernel.ir import Panel
 from autofuse.ops.scalar import Expr
+from autofuse.plan.packing import LANES
 from autofuse.plan.parameters import (
     COLUMN_BLOCK,
     DOT,
     LINES,
     MICRO,
     PACK,
+    PACK_LEFT,
     PAIRS,
     ROW_BLOCK,
     STAGE,
@@ -25,10 +27,10 @@ from autofuse.plan.types import LaunchConfig
 @dataclass(frozen=True, slots=True)
 class TileSettings:
     """What is chosen of a tile kernel: the register tile (columns of 4 bytes), the block of rows,
-    columns and terms (0: all), whether right operands are packed where they need not be, whether
-    rows are staged, whether vectors run along terms where both operands lie along them, whether
-    terms of bf16 are multiplied in pairs, whether patches are read where they lie, whether register
-    tiles end where a line of rows does, and the bits of a vector."""
+    columns and terms (0: all), whether right operands are packed where they need not be, and left
+    ones at all, whether rows are staged, whether vectors run along terms where both operands lie
+    along them, whether terms of bf16 are multiplied in pairs, whether patches are read where they
+    lie, whether register tiles end where a line of rows does, and the bits of a vector."""
 
     rows: int
     columns: int
@@ -36,6 +38,7 @@ class TileSettings:
     column_block: int
     term_block: int
     pack: bool
+    pack_left: bool
     stage: bool
     dot: bool
     pairs: bool
@@ -43,13 +46,18 @@ class TileSettings:
     lines: bool
     vector_bits: int
 
+    @property
+    def slab(self) -> int:
+        """Rows that lie side by side where the left operand is packed: whole register tiles."""
+        return -(-LANES // self.rows) * self.rows
+
     @staticmethod
     def of(launch: LaunchConfig) -> TileSettings:
         rows, columns = str(launch.get(MICRO.name, MICRO.default)).split("x")
         return TileSettings(
             int(rows), int(columns), ROW_BLOCK.of(launch), COLUMN_BLOCK.of(launch),
-            TERM_BLOCK.of(launch), PACK.of(launch), STAGE.of(launch), DOT.of(launch),
-            PAIRS.of(launch), WALK.of(launch), WALK.of(launch) and LINES.of(launch),
+            TERM_BLOCK.of(launch), PACK.of(launch), PACK_LEFT.of(launch), STAGE.of(launch),
+            DOT.of(launch), PAIRS.of(launch), WALK.of(launch), WALK.of(launch) and LINES.of(launch),
             VECTOR_BITS.of(launch),
         )  # fmt: skip
 

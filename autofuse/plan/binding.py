@@ -2,45 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from autofuse.graph.settled import settled
 from autofuse.graph.types import Graph, Value
 from autofuse.plan.groups import is_source, reads
 from autofuse.plan.packing import Packing, packing_of
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """How constants are bound to a program: which inputs they are (`bound`, positions), which of
-    these calls still read, bytes that are prepared for calls, and of workspace meanwhile."""
-
-    bound: tuple[int, ...] = ()
-    read: tuple[int, ...] = ()
-    held: int = 0
-    workspace: int = 0
-
-    def free(self, items: Sequence[T]) -> tuple[T, ...]:
-        """Of one item for each input those of inputs that are given to each call."""
-        return tuple(item for k, item in enumerate(items) if k not in self.bound)
-
-    def chosen(self, items: Sequence[T]) -> tuple[T, ...]:
-        """Of one item for each input those of constants."""
-        return tuple(items[k] for k in self.bound)
-
-    def together(self, constants: Sequence[T], others: Sequence[T]) -> tuple[T, ...]:
-        """Inverse of both: one item for each input."""
-        known, rest = dict(zip(self.bound, constants, strict=True)), iter(others)
-        count = len(constants) + len(others)
-        return tuple(known[k] if k in known else next(rest) for k in range(count))
-
-
-NOTHING_BOUND = Binding()
 
 
 @dataclass(frozen=True, slots=True)

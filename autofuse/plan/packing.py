@@ -22,7 +22,7 @@ from autofuse.plan.forms import Form
 from autofuse.plan.groups import is_inline
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.online import online_under
-from autofuse.plan.parameters import BATCH_LANES, DOT, MICRO, PAIRS, PREPACK
+from autofuse.plan.parameters import BATCH_LANES, DOT, MICRO, PAIRS, PREPACK, SPLIT
 from autofuse.plan.tiles import Contraction, tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
@@ -169,7 +169,7 @@ class Packing:
 
 def packing_of(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Packing | None:
     """The panels that a group's kernel finds packed; None where it is one kernel."""
-    if group.body is not None or not PREPACK.of(launch):
+    if group.body is not None or not PREPACK.of(launch) or SPLIT.of(launch) > 1:
         return None
     alone, values = subgraph(graph, group.nodes, group.outputs)
     packed = packed_operands(alone, launch)

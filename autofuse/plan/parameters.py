@@ -166,6 +166,15 @@ PACK = LaunchParameter(
     "The right operand of a product is copied panel by panel, also where it could be read as it "
     "lies.", TILES, spelled=True,
 )  # fmt: skip
+SPLIT = LaunchParameter(
+    "split", int, (1, 2, 4, 8, 16), 1,
+    "Parts in which the terms of a product are summed at the same time; a second kernel adds them "
+    "up in order, and does what follows.", TILES, least=1,
+)  # fmt: skip
+PACK_LEFT = LaunchParameter(
+    "pack_left", bool, (False, True), False,
+    "The left operand of a product is copied too, block by block, rows next to each other.", TILES,
+)  # fmt: skip
 
 TRANSPOSE = LaunchParameter(
     "transpose", bool, (False, True), False,
@@ -239,13 +248,15 @@ C_LAUNCH = _table(
     LINES,
     BATCH_LANES,
     PAIRS,
+    PREPACK,
     DOT,
     MICRO,
     ROW_BLOCK,
     COLUMN_BLOCK,
     TERM_BLOCK,
-    PREPACK,
     PACK,
+    PACK_LEFT,
+    SPLIT,
 )
 
 # What only CUDA knows.
@@ -327,7 +338,7 @@ CUDA_LAUNCH = _table(
     IMPL, REDUCE, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES, CUDA_TRANSPOSE,
     LOOP_UNROLL,
     COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS, PARTS, CUDA_MICRO, CUDA_ROW_BLOCK,
-    CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK,
+    CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK, SPLIT,
     replace(TILE, doc=f"{TILE.doc} Here it follows from threads and items.", kinds=(), default=0,
             least=0),
 )  # fmt: skip

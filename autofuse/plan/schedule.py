@@ -18,11 +18,13 @@ from autofuse.graph.types import Graph, Value
 from autofuse.ops.control import is_counted
 from autofuse.ops.types import Literal, TensorType
 from autofuse.plan.arena import Arena
-from autofuse.plan.binding import NOTHING_BOUND, Binding, Division, divided
+from autofuse.plan.binding import Division, divided
+from autofuse.plan.bound import NOTHING_BOUND, Binding
 from autofuse.plan.groups import host_loop, is_inline, is_source, reads
 from autofuse.plan.overwriting import updated_operand
 from autofuse.plan.packing import Packing, packing_of
 from autofuse.plan.sharing import carries_in_place, ends_where_it_began, sharing
+from autofuse.plan.splitting import splitting_of
 from autofuse.plan.steps import (
     UNREAD,
     Copy,
@@ -153,6 +155,11 @@ class _Scheduler:
             return self._loop(graph, group, group.body, inner, place, level, free)
         found = reads(graph, group.nodes)
         writes = tuple(place[v] for v in group.outputs)
+        split = splitting_of(graph, group, launch)
+        if split is not None:
+            parts = self.arena.take(split.parts.nbytes)
+            self.arena.give(parts)
+            return list(split.runs(place, parts, writes))
         packing = packing_of(graph, group, launch)
         if packing is None:
             read = tuple(UNREAD if v in group.overwrites else place[v] for v in found)

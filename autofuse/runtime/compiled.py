@@ -2,94 +2,55 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from autofuse.backends.base import Runnable
-from autofuse.backends.registry import Backend
 from autofuse.graph.keys import input_keys
 from autofuse.graph.settled import constant_inputs
 from autofuse.graph.types import Graph
-from autofuse.ops.types import AutofuseError
 from autofuse.plan.types import Candidate
+from autofuse.runtime.loaded import LoadedPlan, Signature
+
+# A plan that comes with its binary is loaded without what builds plans.
+if TYPE_CHECKING:
+    from autofuse.backends.registry import Backend
 
 
-class CompiledPlan:
-    """A plan that runs: call it with arrays in the graph's input order, without the constants.
-
-    On the CPU these are NumPy arrays. On CUDA they may be CuPy's, PyTorch's or JAX's, which are
-    used in place on the current stream (the results are then CuPy arrays, which all of them take
-    by DLPack), or NumPy's. `origin` says where the plan came from ("best ..." or a baseline's
-    name), `device` where it runs. Results are tuples of arrays whose memory is used again once the
-    caller has let go of them. `mode` is "graph" (the default) or "eager" on CUDA. `notes` are
-    sentences about better plans that cannot be built here.
-
-    Constants are copied and prepared when it is made, which took `prepare_s` seconds and keeps
-    `prepared_bytes`; what becomes of the caller's arrays afterwards changes nothing."""
+class CompiledPlan(LoadedPlan):
+    """A plan of a graph that runs (see `LoadedPlan`): `candidate` is the plan, `artifact` the
+    program, whose compilation from nothing takes `compile_s` seconds (0 where it came built)."""
 
     def __init__(
-        self, backend: Backend, graph: Graph, candidate: Candidate, origin: str, mode: str = "",
-        notes: tuple[str, ...] = (), constants: Mapping[str, Any] | None = None,
+        self, graph: Graph, candidate: Candidate, loaded: Runnable, artifact: Any, device: str,
+        origin: str, notes: tuple[str, ...] = (), constants: Mapping[str, Any] | None = None,
+        compile_s: float = 0.0,
     ) -> None:  # fmt: skip
-        fixed = chosen_constants(graph, constants)
-        built = backend.build(backend.program(graph, candidate))
-        self.graph, self.candidate, self.origin, self.notes = graph, candidate, origin, notes
-        self.device, self.compile_s, self.artifact = backend.name, built.compile_s, built.artifact
-        self._loaded: Runnable = backend.load(built.artifact, mode)
-        begun = time.perf_counter()
-        if fixed:
-            self._loaded.prepare(fixed)
-        self.prepare_s = time.perf_counter() - begun if fixed else 0.0
-        self.prepared_bytes = self._loaded.prepared_bytes
-
-    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        """The graph's outputs; raises AutofuseError for arrays that do not fit."""
-        fixed = constant_inputs(self.graph)
-        names = [n for k, n in enumerate(input_keys(self.graph)) if k not in fixed]
-        if len(inputs) != len(names):
-            bound = " besides its constants" if fixed else ""
-            raise AutofuseError(f"the plan takes {len(names)} arrays ({', '.join(names)}){bound}")
-        return self._loaded.run(inputs)
-
-    def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Like calling, but writes into given arrays."""
-        self._loaded.run(inputs, outputs)
-
-    @property
-    def loaded(self) -> Runnable:
-        """What runs it, for callers with arrays of another kind."""
-        return self._loaded
+        super().__init__(loaded, signature_of(graph), device, origin, notes, constants)
+        self.graph, self.candidate = graph, candidate
+        self.artifact, self.compile_s = artifact, compile_s
 
     def __repr__(self) -> str:
         groups = len(self.candidate.plan.groups)
         return f"<CompiledPlan {self.origin}: {groups} kernels on {self.device}>"
 
 
-def chosen_constants(graph: Graph, given: Mapping[str, Any] | None) -> tuple[Any, ...]:
-    """The arrays for the constants of a graph, in the order of its inputs.
+def compiled_plan(
+    backend: Backend, graph: Graph, candidate: Candidate, origin: str, mode: str = "",
+    notes: tuple[str, ...] = (), constants: Mapping[str, Any] | None = None,
+) -> CompiledPlan:  # fmt: skip
+    """A candidate built and loaded; `mode` is "graph" (the default) or "eager" on CUDA.
 
-    Raises AutofuseError naming a constant that is missing, unknown, or of another type."""
-    found = dict(given or {})
-    names = input_keys(graph)
-    wanted = {names[p]: graph.input_types[p] for p in constant_inputs(graph)}
-    missing = [name for name in wanted if name not in found]
-    if missing:
-        raise AutofuseError(
-            f"the graph declares constants that were not given: {', '.join(missing)} "
-            "(give them as constants={name: array})"
-        )
-    for name in found:
-        if name not in wanted:
-            known = f"its constants: {', '.join(wanted)}" if wanted else "it declares none"
-            what = "given to each call" if name in names else "no input of the graph"
-            raise AutofuseError(f"'{name}' is no constant, it is {what} ({known})")
-    for name, type_ in wanted.items():
-        array = found[name]
-        if not hasattr(array, "shape") or not hasattr(array, "dtype"):
-            raise AutofuseError(f"constant '{name}' is a {type(array).__name__}, not an array")
-        kind = str(array.dtype).removeprefix("torch.")
-        if tuple(array.shape) != type_.shape or kind != str(type_.dtype.numpy):
-            text = f"{kind}[{','.join(map(str, array.shape))}]"
-            raise AutofuseError(f"constant '{name}' must be {type_}, not {text}")
-    return tuple(found[name] for name in wanted)
+    Raises AutofuseError."""
+    signature_of(graph).chosen(constants)  # before anything is built
+    built = backend.build(backend.program(graph, candidate))
+    return CompiledPlan(
+        graph, candidate, backend.load(built.artifact, mode), built.artifact, backend.name, origin,
+        notes, constants, built.compile_s,
+    )  # fmt: skip
+
+
+def signature_of(graph: Graph) -> Signature:
+    """The inputs and outputs of a graph."""
+    fixed = constant_inputs(graph)
+    return Signature(input_keys(graph), graph.input_types, fixed, graph.output_types)

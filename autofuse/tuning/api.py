@@ -1,4 +1,4 @@
-"""`compile` puts a plan to use, and `compare` times plans side by side."""
+"""`compare` times plans side by side."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 from autofuse.baselines import BASELINES
 from autofuse.cost.bounds import NOMINAL, Calibration, plan_bound_us
 from autofuse.cost.traffic import plan_traffic
-from autofuse.devices import device_named, timed_device
+from autofuse.devices import timed_device
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
 from autofuse.measure.workload import Workload
 from autofuse.plan.types import Candidate
-from autofuse.runtime.compiled import CompiledPlan, chosen_constants
 from autofuse.simplify import normal_form
 from autofuse.tuning.cache_state import cache_state
 from autofuse.tuning.evaluate import BuildResult, build, kernels_of
@@ -25,9 +24,7 @@ from autofuse.tuning.plans import (
     FUSED,
     best_plan,
     known_peaks,
-    known_plans,
     plan_named,
-    untuned_candidate,
 )
 from autofuse.tuning.refusals import kept_apart
 from autofuse.tuning.together import time_together
@@ -35,48 +32,6 @@ from autofuse.tuning.together import time_together
 BLOCKS, ROUNDS = 5, 6
 # Wall seconds of timing all plans, and of one plan alone.
 LIMIT_S = 300.0
-
-
-def compile(  # autofuse.compile is the public name
-    graph: Graph,
-    *,
-    device: str = "auto",
-    target: str = "",
-    db: str | None = None,
-    plan: str | Candidate | None = None,
-    mode: str = "",
-    constants: Mapping[str, Any] | None = None,
-    simplify: bool = True,
-) -> CompiledPlan:
-    """A callable for `graph`: the best plan known that can be built here, else one by rules;
-    `.origin` says which, and `.notes` of better ones what they lack here.
-
-    `target` names a GPU that device "cuda-emulated" stands for. `plan` asks for a plan by name or
-    gives it: a plan of the graph's `normal_form`, which is simplified unless `simplify` is False.
-    `mode` says how device "cuda" issues it: "graph" (the default) or "eager".
-    `constants` has an array for each input that is declared constant, by name: they are copied
-    now, and calls take the other inputs only. Raises AutofuseError."""
-    kind = device_named(device, target)
-    backend = kind.backend
-    backend.ready()
-    graph = normal_form(graph, simplify)
-    chosen_constants(graph, constants)  # before anything is built
-
-    def made(candidate: Candidate, origin: str, notes: tuple[str, ...] = ()) -> CompiledPlan:
-        return CompiledPlan(backend, graph, candidate, origin, mode, notes, constants)
-
-    if isinstance(plan, Candidate):
-        return made(plan, plan.origin or "given")
-    if plan is None:
-        known, passed = known_plans(graph, backend, db)
-        notes = tuple(map(str, passed))
-        if known is not None:
-            best = "best that can be built here" if passed else BEST
-            return made(known.candidate, f"{best} ({known.candidate.origin})", notes)
-        peaks = known_peaks(backend.environment(), db)
-        untuned = untuned_candidate(graph, kind, peaks)
-        return made(untuned, untuned.origin, notes)
-    return made(plan_named(graph, plan, device=device, target=target, db=db, simplify=False), plan)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,10 @@ RECALLING_SHARE = 0.25
 # Seconds that solving gets in any case: what was measured is worth a good plan at the very end.
 LEAST_SOLVING_S = 0.5
 
+# The share of the budget, and the most seconds, in which samples of one candidate are taken: a
+# search that has time for few candidates learns more from a rougher look at more of them.
+SAMPLES_SHARE, SAMPLES_S = 0.05, 1.0
+
 
 class Share:
     """A share of the seconds that are left; work ends with what it has when it is spent."""
@@ -88,6 +92,11 @@ class Budget:
     def reserve_s(self) -> float:
         """Seconds of the budget kept for the final comparison."""
         return min(FINAL_SHARE * self.seconds, FINAL_S)
+
+    @property
+    def samples_s(self) -> float:
+        """Seconds in which samples of one candidate are taken."""
+        return min(SAMPLES_SHARE * self.seconds, SAMPLES_S)
 
     @property
     def room_s(self) -> float:

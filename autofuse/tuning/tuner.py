@@ -86,7 +86,7 @@ def tune(
         Worker(Workload(graph, seed), setup_s=budget.setup_s, hardware=kind.timer) as worker,
     ):
         heartbeat.tell(Progress(None, None, "", 0, 0, {}, budget.left_s, "starting"))
-        sampling = Sampling(cache_state(cache, graph, kind))
+        sampling = Sampling(cache_state(cache, graph, kind), wall_s=budget.samples_s)
         evaluator = Evaluator(kind.backend, graph, digest(graph), worker, sampling, budget)
         job = Job(graph, name, kind, store, evaluator, heartbeat, seed, max_memory)
         return _run(job, strategy, search, tuple(baselines) or tuple(BASELINES))

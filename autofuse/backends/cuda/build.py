@@ -28,7 +28,7 @@ from autofuse.backends.cuda.program import (
 )
 from autofuse.backends.machine import usable_cores
 from autofuse.ops.types import Literal, TensorType
-from autofuse.plan.binding import NOTHING_BOUND, Binding
+from autofuse.plan.bound import NOTHING_BOUND, Binding
 from autofuse.records import Blame
 
 # The report that `facts` reads. NVRTC's own cache would hide what a compile costs.

@@ -30,7 +30,7 @@ from autofuse.kernel.render_cuda import render_cuda
 from autofuse.ops.contraction import GemmForm
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import Literal, TensorType
-from autofuse.plan.binding import NOTHING_BOUND, Binding
+from autofuse.plan.bound import NOTHING_BOUND, Binding
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import check_plan
 from autofuse.plan.parameters import (

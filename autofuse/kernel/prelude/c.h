@@ -50,10 +50,6 @@ AF_VECTOR(double, 1) AF_VECTOR(double, 2) AF_VECTOR(double, 4) AF_VECTOR(double,
 #else
 #define AF_TURNS(I, N, a, b, ...) __builtin_shuffle(a, b, (af_##I##x##N){__VA_ARGS__})
 #endif
-/* Halves of a and b added, laid out in turns: after log2(N) levels of it every lane is the sum of one
- * of N vectors, in their order if each level pairs the first half of them with the second. */
-#define AF_HALVES(I, N, a, b)                                                                \
-  (AF_TURNS(I, N, a, b, AF_LOW##N) + AF_TURNS(I, N, a, b, AF_HIGH##N))
 #define AF_LOW16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define AF_HIGH16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #define AF_LOW8 0, 8, 1, 9, 2, 10, 3, 11

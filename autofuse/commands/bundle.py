@@ -1,0 +1,190 @@
+"""`autofuse bundle` puts best plans into one file that is served without a database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autofuse import __version__
+from autofuse.commands.common import (
+    DbOption,
+    FormatOption,
+    example,
+    load_workload,
+    output_path,
+    reported,
+    write_whole,
+)
+from autofuse.commands.database import existing_store
+from autofuse.commands.output import Format, duration, emit, note, plural, size, table
+from autofuse.errors import AutofuseError
+from autofuse.graph.types import Graph
+from autofuse.serving.entries import Entry, Variant
+
+app = typer.Typer(
+    help="Put best plans into one file that is served without a database.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+FileArg = Annotated[Path, typer.Argument(metavar="FILE", help="The bundle.")]
+KeyOption = Annotated[
+    Path | None,
+    typer.Option("--key", metavar="FILE", help="The secret that signs it: 16 bytes or more."),
+]
+DigestOption = Annotated[
+    str | None, typer.Option("--digest", metavar="HEX", help="What its digest has to be.")
+]
+
+
+@app.command("make", epilog=example("autofuse bundle make plans.bundle zoo:softmax:small"))
+@reported
+def make(
+    file: FileArg,
+    sources: Annotated[
+        list[str] | None, typer.Argument(metavar="[SOURCE]...", help="Graphs (default: all known).")
+    ] = None,
+    db: DbOption = None,
+    key: KeyOption = None,
+    binaries: Annotated[
+        bool, typer.Option(help="Of SOURCEs: libraries for this processor too.")
+    ] = True,
+    texts: Annotated[bool, typer.Option("--texts", help="Of SOURCEs: C sources too.")] = False,
+    form: FormatOption = Format.table,
+) -> None:
+    """Write the best plan of each graph on each device that it was tuned on.
+
+    Plans of SOURCEs come with their libraries, so that they are served without a compiler.
+    """
+    from autofuse.serving.container import read_key
+    from autofuse.serving.make import Contents, make_bundle
+
+    output_path(file)
+    secret = None if key is None else read_key(key)
+    contents = Contents(__version__, datetime.now(UTC).isoformat(timespec="seconds"))
+    graphs = _graphs(sources) if sources else None
+    with existing_store(db) as store:
+        make_bundle(contents, store, graphs, binaries=binaries, texts=texts)
+    data = contents.finished(secret)
+    write_whole(file, lambda path: _write(path, data))
+    for line in contents.notes:
+        note(line)
+    _tell(file, key, None, form, f"written to {file}")
+
+
+def _graphs(sources: list[str]) -> dict[str, Graph]:
+    found: dict[str, Graph] = {}
+    for source in sources:
+        name, graph = load_workload(source)
+        if name in found:
+            raise AutofuseError(f"two graphs are called {name}")
+        found[name] = graph
+    return found
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
+@app.command("verify", epilog=example("autofuse bundle verify plans.bundle"))
+@reported
+def verify(
+    file: FileArg,
+    key: KeyOption = None,
+    digest: DigestOption = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Check every byte of a bundle, and its signature if --key is given.
+
+    A bundle that was changed, cut short or signed by another key is one sentence; exit 2.
+    """
+    _tell(file, key, digest, form, "every byte is as it was made")
+
+
+def _tell(file: Path, key: Path | None, digest: str | None, form: Format, said: str) -> None:
+    """Verify a bundle, and say what it is."""
+    from autofuse.serving.bundle import open_bundle
+
+    with open_bundle(file, key=key, digest=digest) as bundle:
+        count = bundle.verify()
+        data = {
+            "file": str(file),
+            "digest": bundle.digest,
+            "bytes": file.stat().st_size,
+            "workloads": count,
+            "signed": bundle.container.signed,
+            "authentic": bundle.container.authentic,
+        }
+    signed = "signed" if data["signed"] else "not signed"
+    checked = ", checked" if data["authentic"] else ""
+    emit(form, data, [
+        f"{plural(count, 'workload')}, {size(data['bytes'])}, {signed}{checked}: {said}",
+        f"digest {data['digest']}",
+    ])  # fmt: skip
+
+
+@app.command("show", epilog=example("autofuse bundle show plans.bundle"))
+@reported
+def show(
+    file: FileArg,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One workload, by name or digest.")
+    ] = None,
+    key: KeyOption = None,
+    digest: DigestOption = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Print what a bundle holds: plans, times, and where they come from."""
+    from autofuse.serving.bundle import open_bundle
+
+    with open_bundle(file, key=key, digest=digest) as bundle:
+        about = bundle.about()
+        if name is None:
+            entries = list(bundle.entries())
+        else:
+            found = bundle.named(name) or bundle.workload(name)
+            if found is None:
+                raise AutofuseError(f"{file} has no workload '{name}'")
+            entries = [found]
+    data = {
+        "digest": bundle.digest,
+        "made": about.get("made"),
+        "version": about.get("version"),
+        "workloads": [_data(entry) for entry in entries],
+    }
+    head = f"made {data['made']} by autofuse {data['version']}, digest {data['digest']}"
+    columns = ["workload", "device", "model", ">time", ">kernels", "found by", "binary", "plan"]
+    rows = [row for entry in entries for row in _rows(entry)]
+    emit(form, data, [head, "", *table(columns, rows)])
+
+
+def _rows(entry: Entry) -> Iterator[list[str]]:
+    for v in entry.variants:
+        model = dict(v.must).get("model", "")
+        yield [
+            entry.name or entry.workload, v.device, model, duration(v.timing.get("median_us")),
+            str(v.kernels), v.origin, "no" if v.binary is None else "yes", v.plan_digest[:12],
+        ]  # fmt: skip
+
+
+def _data(entry: Entry) -> dict[str, Any]:
+    return {
+        "workload": entry.workload,
+        "name": entry.name,
+        "plans": [_plan_data(v) for v in entry.variants],
+    }
+
+
+def _plan_data(variant: Variant) -> dict[str, Any]:
+    told = ("device", "plan_digest", "origin", "kernels", "max_rel_error", "code", "version")
+    return {name: getattr(variant, name) for name in told} | {
+        "must": dict(variant.must),
+        "stale": dict(variant.stale),
+        "timing": dict(variant.timing),
+        "binary": variant.binary is not None,
+        "texts": [text for text, _ in variant.texts],
+        "plan": variant.candidate,
+    }

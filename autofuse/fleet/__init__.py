@@ -1,0 +1,1 @@
+"""Tuning many graphs on several device units."""

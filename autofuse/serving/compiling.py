@@ -1,0 +1,192 @@
+"""`autofuse.compile`: a graph to a function, by the best plan that is known where it runs.
+
+What a plan from a bundle does not need is imported where it is needed: the database, the search
+and what builds plans take a second to import, and a process that serves has no use for them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from autofuse.backends.base import LaunchError
+from autofuse.backends.library import load_library
+from autofuse.errors import AutofuseError
+from autofuse.graph.canonical import digest
+from autofuse.graph.types import Graph
+from autofuse.plan.types import Candidate, PlanError, candidate_from_json
+from autofuse.runtime.compiled import CompiledPlan, signature_of
+from autofuse.serving.binary import artifact_of, why_not
+from autofuse.serving.bundle import (
+    HOST,
+    Bundle,
+    HostFacts,
+    as_bundle,
+    origin_of,
+    remarks,
+    stale_by,
+    this_host,
+    variant_for,
+)
+from autofuse.serving.container import BundleError
+from autofuse.serving.entries import Entry, Variant
+from autofuse.simplify import normal_form
+
+if TYPE_CHECKING:
+    from autofuse.devices import DeviceKind
+    from autofuse.tuning.borrowed import Lent
+
+TUNE = "tune"
+
+
+class _MissError(Exception):
+    """Why a bundle does not serve a graph, in a few words."""
+
+
+def compile(  # autofuse.compile is the public name
+    graph: Graph,
+    *,
+    device: str = "auto",
+    target: str = "",
+    db: str | None = None,
+    plan: str | Candidate | None = None,
+    mode: str = "",
+    constants: Mapping[str, Any] | None = None,
+    simplify: bool = True,
+    bundle: Bundle | str | os.PathLike[str] | None = None,
+    on_miss: str = "default",
+    budget_s: float = 60.0,
+) -> CompiledPlan:
+    """A callable for `graph`. Its plan is the first of these, which `.origin` says:
+
+    * `plan`, by name or given: a plan of the graph's `normal_form`, which is simplified unless
+      `simplify` is False;
+    * that of `bundle` ("bundle (...)"), a file or what `autofuse.open_bundle` gave;
+    * the best that the database `db` knows for this device ("best ...");
+    * that of the nearest other device of the kind ("borrowed from ..."), once it was checked here
+      against the reference;
+    * what bounds and rules expect to be best ("untuned ...").
+
+    `.notes` are sentences on why those that come first were not found (a new graph, another device,
+    another generator of code), or may not be the best any more (stale). `on_miss` says what happens
+    where neither bundle nor database have a plan: "default" goes on down the list, "tune" tunes for
+    `budget_s` seconds, also where the plan of the bundle is stale, and "error" is an AutofuseError.
+
+    `target` names a GPU that device "cuda-emulated" stands for; `mode` says how device "cuda"
+    issues a plan: "graph" (the default) or "eager". `constants` has an array for each input that is
+    declared constant, by name: they are copied now, and calls take the other inputs only. Raises
+    AutofuseError, also for a bundle that is damaged."""
+    missed: tuple[str, ...] = ()
+    lent: tuple[Lent, ...] = ()
+    if bundle is not None and plan is None:
+        opened, form = as_bundle(bundle), normal_form(graph, simplify)
+        entry = opened.workload(digest(form))
+        try:
+            return _served(opened, entry, graph, form, device, target, mode, constants, on_miss)
+        except _MissError as miss:
+            missed = (f"bundle: {miss}",)
+        if entry is not None:
+            lent = _lent(entry)
+    from autofuse.tuning.compiling import compile as compile_here
+
+    return compile_here(
+        graph, device=device, target=target, db=db, plan=plan, mode=mode, constants=constants,
+        simplify=simplify, on_miss=on_miss, budget_s=budget_s, lent=lent, missed=missed,
+    )  # fmt: skip
+
+
+def _served(
+    bundle: Bundle, entry: Entry | None, graph: Graph, form: Graph, device: str, target: str,
+    mode: str, constants: Mapping[str, Any] | None, on_miss: str,
+) -> CompiledPlan:  # fmt: skip
+    """The plan that a bundle has for a graph here; raises _MissError where it has none."""
+    if entry is None:
+        if bundle.written(digest(graph)) is not None:
+            raise _MissError("other generator: this graph was simplified otherwise")
+        raise _MissError("new graph")
+    here, kind = _here(device, target)
+    variant = variant_for(entry, here)
+    if isinstance(variant, str):
+        raise _MissError(variant)
+    try:
+        candidate = candidate_from_json(variant.candidate, variant.origin)
+    except PlanError as error:
+        raise _MissError(f"other generator: {error}") from error
+    stale = stale_by(variant, here)
+    if stale and on_miss == TUNE:
+        raise _MissError(f"stale: {', '.join(stale)} changed since it was measured")
+    why = why_not(bundle.container, variant)
+    if not why and here.device == HOST:
+        try:
+            return _ready(bundle, variant, here, form, candidate, mode, constants)
+        except (LaunchError, BundleError) as error:
+            why = str(error)
+    return _built(variant, form, candidate, kind, device, target, mode, constants, why, on_miss)
+
+
+def _here(device: str, target: str) -> tuple[HostFacts, DeviceKind | None]:
+    """What a plan is looked up for. The processor is asked without the registry of devices, where
+    no GPU can be meant."""
+    if not target and (device == HOST or (device == "auto" and find_spec("cupy") is None)):
+        return this_host(), None
+    from autofuse.devices import device_named
+
+    kind = device_named(device, target)
+    environment = kind.backend.environment()
+    return HostFacts(kind.name, dict(environment.must), dict(environment.stale)), kind
+
+
+def _ready(
+    bundle: Bundle, variant: Variant, here: HostFacts, form: Graph, candidate: Candidate,
+    mode: str, constants: Mapping[str, Any] | None,
+) -> CompiledPlan:  # fmt: skip
+    """By the binary of the bundle."""
+    assert variant.binary is not None
+    artifact = artifact_of(bundle.container, variant.binary, signature_of(form))
+    return CompiledPlan(
+        form, candidate, load_library(artifact, mode), artifact, here.device, origin_of(variant),
+        remarks(variant, here), constants,
+    )  # fmt: skip
+
+
+def _built(
+    variant: Variant, form: Graph, candidate: Candidate, kind: DeviceKind | None, device: str,
+    target: str, mode: str, constants: Mapping[str, Any] | None, why: str, on_miss: str,
+) -> CompiledPlan:  # fmt: skip
+    """Compiled here."""
+    from autofuse.devices import device_named
+    from autofuse.runtime.compiled import compiled_plan
+    from autofuse.tuning.evaluate import code_of
+
+    backend = (kind or device_named(device, target)).backend
+    backend.ready()
+    lacking = backend.lacking(candidate)
+    if lacking:
+        raise _MissError(lacking)
+    code = code_of(backend, form, candidate)
+    if not code:
+        raise _MissError("other generator: this version cannot make its kernels")
+    environment = backend.environment()
+    here = HostFacts(backend.name, dict(environment.must), dict(environment.stale))
+    stale = (*stale_by(variant, here), *(() if code == variant.code else ("code",)))
+    if stale and on_miss == TUNE:
+        raise _MissError(f"stale: {', '.join(stale)} changed since it was measured")
+    changed = (f"stale: {', '.join(stale)} changed since it was measured",) if stale else ()
+    notes = (f"compiled here: {why}", *changed)
+    return compiled_plan(backend, form, candidate, origin_of(variant), mode, notes, constants)
+
+
+def _lent(entry: Entry) -> tuple[Lent, ...]:
+    """The plans of other devices."""
+    from autofuse.tuning.borrowed import Lent
+
+    found = []
+    for variant in entry.variants:
+        try:
+            candidate = candidate_from_json(variant.candidate, variant.origin)
+        except AutofuseError:  # of another generator
+            continue
+        found.append(Lent(variant.device, variant.must, candidate, "bundle"))
+    return tuple(found)

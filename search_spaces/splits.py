@@ -1,0 +1,38 @@
+"""In how many parts the terms of a product may be summed at the same time, on every device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autofuse.plan.parameters import COLUMN_BLOCK, PREPACK, ROW_BLOCK, SPLIT
+from autofuse.plan.types import Setting
+from search_spaces.tile_facts import TileFacts
+
+# Terms that each part has at least, and parts for each worker at most: what is summed twice is
+# written and read once more.
+PART_TERMS, PER_WORKER = 256, 4
+
+
+def split_options(
+    facts: TileFacts, made: Mapping[str, Setting], workers: int
+) -> tuple[Setting, ...]:
+    """The likely best first, for so many threads or multiprocessors; none where the blocks of rows
+    and columns that were chosen keep them busy."""
+    height = int(made[ROW_BLOCK.name])
+    width = int(made.get(COLUMN_BLOCK.name, 0)) or facts.columns
+    blocks = facts.batch * -(-facts.rows // height) * -(-facts.columns // width)
+    busy = blocks >= 2 * workers or blocks % workers == 0
+    if busy or facts.local or made.get(PREPACK.name):
+        return ()
+    most = PER_WORKER * workers // blocks
+    fits = [int(parts) for parts in SPLIT.choices if _fits(facts, int(parts), most)]
+
+    def turns(parts: int) -> float:
+        return -(-blocks * parts // workers) / parts
+
+    return tuple(sorted((1, *fits), key=lambda parts: (turns(parts), parts))) if fits else ()
+
+
+def _fits(facts: TileFacts, parts: int, most: int) -> bool:
+    even = any(extent % parts == 0 for extent in facts.loops)
+    return even and 1 < parts <= most and facts.terms >= parts * PART_TERMS

@@ -1,0 +1,88 @@
+"""What units of a fleet do in tests, by the name of the slice; an engine whose time is made up."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import autofuse
+from autofuse.errors import AutofuseError
+from autofuse.fleet.engine import EngineError, SliceResult, TuneSlice
+
+
+def graph(size: int = 3) -> autofuse.Graph:
+    return autofuse.trace(lambda x: x + 1, autofuse.spec(size))
+
+
+def task(name: str, db: str | None = None) -> TuneSlice:
+    return TuneSlice(name, graph(), "cpu", db, 1.0)
+
+
+def work(given: TuneSlice) -> SliceResult:
+    """Says which process it ran in; fails, dies, or dies the first time (file `db` says it did)."""
+    if given.name == "fails":
+        raise AutofuseError("no plan\nworks")
+    if given.name == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if given.name == "dies once":
+        flag = Path(given.db or "")
+        if not flag.exists():
+            flag.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+    return SliceResult(given.name, given.budget_s, 1.0, None, os.getpid())
+
+
+Curve = Callable[[float], float]
+
+
+class SimulatedEngine:
+    """Units that do slices in no time; `clock` goes on as if they had taken their budget. `curves`
+    say what each graph's best plan takes after so many seconds; units in `losing` lose every other
+    slice."""
+
+    def __init__(
+        self, units: int, curves: Mapping[str, Curve], losing: frozenset[str] = frozenset()
+    ) -> None:
+        self.now, self.spent = 0.0, dict.fromkeys(curves, 0.0)
+        self.curves, self.losing = curves, losing
+        self.free = {f"u{k}" for k in range(units)}
+        self.all = tuple(sorted(self.free))
+        self.ending: list[tuple[float, str, TuneSlice]] = []
+        self.given: list[tuple[str, str]] = []
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return self.all
+
+    def clock(self) -> float:
+        return self.now
+
+    def start(self, unit: str, task: TuneSlice) -> None:
+        if unit not in self.free:
+            raise EngineError(f"unit {unit} is busy")
+        if task.name in {each.name for _, _, each in self.ending}:
+            raise EngineError(f"{task.name} is being tuned")
+        self.free.remove(unit)
+        heapq.heappush(self.ending, (self.now + task.budget_s, unit, task))
+        self.given.append((unit, task.name))
+
+    def wait(self, timeout_s: float) -> Mapping[str, SliceResult]:
+        self.now, unit, task = heapq.heappop(self.ending)
+        self.free.add(unit)
+        if unit in self.losing and sum(u == unit for u, _ in self.given) % 2:
+            return {unit: SliceResult(task.name, task.budget_s, error="lost", lost=True)}
+        self.spent[task.name] += task.budget_s
+        best = self.curves[task.name](self.spent[task.name])
+        return {unit: SliceResult(task.name, task.budget_s, best)}
+
+    def close(self) -> None:
+        self.ending.clear()
+
+    def __enter__(self) -> SimulatedEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

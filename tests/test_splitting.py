@@ -1,0 +1,124 @@
+"""Terms of a product summed in parts: two kernels, the same sums every time, on every device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from emulation import OneKernel, library_of, run_kernel
+
+from autofuse import trace
+from autofuse.backends import cpu
+from autofuse.backends.ccompiler import compile_program
+from autofuse.backends.codes import group_code
+from autofuse.backends.cuda.devices import DEFAULT_TARGET
+from autofuse.backends.cuda.program import unit_of
+from autofuse.backends.library import load
+from autofuse.frontends.tracer import spec
+from autofuse.graph.canonical import canonical
+from autofuse.graph.reference import evaluate, random_inputs
+from autofuse.graph.types import Graph, Value
+from autofuse.kernel.lower import extract
+from autofuse.plan.schedule import Ref, Run, schedule
+from autofuse.plan.splitting import HalfOfGroup, splitting_of
+from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig, Setting
+from search_spaces.splits import split_options
+from search_spaces.tile_facts import tile_facts
+from tests.tile_programs import program, whole
+
+USUAL: dict[str, Setting] = {
+    "impl": "loops", "micro": "4x24", "row_block": 32, "pack": True, "vector_bits": 256,
+}  # fmt: skip
+
+
+def plain(rows: int, columns: int, terms: int, dtype: str = "f32") -> Graph:
+    return canonical(
+        trace(lambda a, b: a @ b, spec((rows, terms), dtype), spec((terms, columns), dtype))
+    )
+
+
+def candidate(graph: Graph, **settings: Setting) -> Candidate:
+    launch = LaunchConfig.of(**{**USUAL, "threads": 1, **settings})
+    return Candidate(FusionPlan((whole(graph),)), (launch,))
+
+
+@pytest.mark.parametrize("name", ["product", "epilogue", "softmax_after", "prologue"])
+def test_a_group_that_is_split_is_two_kernels(name: str) -> None:
+    graph = program(name)
+    found = schedule(graph, candidate(graph, split=2))
+    first, second = found.steps
+    assert isinstance(first, Run) and isinstance(second, Run)
+    assert first.writes[0] in second.reads
+    (product,) = (n for n in graph.nodes if n.op == "dot_general")
+    assert first.graph.output_types[0].shape == (2, *product.types[0].shape)
+    assert found.workspace >= 2 * product.types[0].nbytes
+    assert set(found.owners) == {0}
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [plain(8, 16, 71), plain(8, 16, 70, "f16"), program("two_layers"), program("convolution")],
+    ids=["no equal parts", "narrow sums", "two products", "convolution"],
+)
+def test_what_cannot_be_split_is_one_kernel(graph: Graph) -> None:
+    assert len(schedule(graph, candidate(graph, split=2)).steps) == 1
+
+
+def test_sums_are_the_same_every_time() -> None:
+    graph = plain(5, 40, 512)
+    inputs = random_inputs(graph, 1)
+    found = [
+        load(compile_program(cpu.program(graph, candidate(graph, **chosen))).artifact).run(inputs)
+        for chosen in ({"split": 4}, {"split": 4, "threads": 2})
+    ]
+    assert np.array_equal(found[0][0], found[1][0])
+    np.testing.assert_allclose(found[0][0], evaluate(graph, inputs)[0], rtol=1e-4, atol=1e-4)
+
+
+def test_the_code_of_a_split_group_is_that_of_both_kernels() -> None:
+    graph = plain(5, 40, 512)
+    codes = {
+        group_code(
+            graph, whole(graph), candidate(graph, split=parts).launches[0], (), cpu.kernel_code
+        )
+        for parts in (1, 2, 4)
+    }
+    assert len(codes) == 3
+
+
+def on_gpu(half: HalfOfGroup) -> OneKernel:
+    refs = tuple(Ref("in", k) for k in range(len(half.reads)))
+    outs = tuple(Ref("out", k) for k in range(len(half.writes)))
+    unit = unit_of(Run(half.graph, half.group, half.launch, refs, outs), DEFAULT_TARGET)
+    return OneKernel(half.graph, unit, extract(half.graph, half.group)[1])
+
+
+def test_both_kernels_are_right_on_a_gpu() -> None:
+    graph = program("epilogue")
+    launch = LaunchConfig.of(
+        **{**USUAL, "threads": 64, "micro": "32x32", "grid": "stride", "split": 2}
+    )
+    found = splitting_of(graph, whole(graph), launch)
+    assert found is not None
+    inputs = random_inputs(graph, 4)
+    given = dict(zip(map(Value, graph.inputs), inputs, strict=True))
+    halves = [on_gpu(half) for half in (found.sums, found.rest)]
+    library = library_of(halves)
+    (parts,) = run_kernel(library, halves[0], [given[v] for v in found.sums.reads if v is not None])
+    rest = [parts if v is None else given[v] for v in found.rest.reads]
+    (result,) = run_kernel(library, halves[1], rest)
+    np.testing.assert_allclose(result, evaluate(graph, inputs)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "workers", "first"),
+    [((16, 64, 8192), 8, 8), ((16, 64, 8191), 8, None), ((2000, 2000, 512), 8, None),
+     ((16, 64, 300), 8, None), ((16, 64, 8192), 1, None)],
+)  # fmt: skip
+def test_parts_are_offered_where_blocks_are_few(
+    sizes: tuple[int, int, int], workers: int, first: int | None
+) -> None:
+    graph = plain(*sizes)
+    facts = tile_facts(graph, whole(graph))
+    assert facts is not None
+    options = split_options(facts, {"row_block": 32, "column_block": 64}, workers)
+    assert (options[0] if options else None) == first
