@@ -22,7 +22,7 @@ from benchmarks.onnx_conformance import (
 # Files of the suite with an operator of each family; making the cases of all takes long.
 MODULES = ("add", "clip", "concat", "convtranspose", "cumsum", "expand", "gather", "gridsample",
            "groupnormalization", "loop", "lstm", "pad", "qlinearmatmul", "quantizelinear",
-           "reduce_sum", "resize", "scatternd", "slice", "softmax", "unique")  # fmt: skip
+           "reducesum", "resize", "scatternd", "slice", "softmax", "unique")  # fmt: skip
 
 
 def some_cases() -> list[OnnxCase]:
