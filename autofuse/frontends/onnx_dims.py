@@ -53,7 +53,7 @@ def input_shapes(inputs: Sequence[Proto], dims: Dims) -> dict[str, Shape]:
 
 def dims_from(inputs: Sequence[Proto], shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
     """The open sizes that arrays of these shapes have, as `input_shapes` takes them."""
-    found = {}
+    found: dict[str, int] = {}
     for each in inputs:
         open_ = [not (d.HasField("dim_value") and d.dim_value >= 0) for d in _dims_of(each)]
         given = shapes.get(each.name, ())

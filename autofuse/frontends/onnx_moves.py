@@ -192,18 +192,19 @@ def sliced(w: GraphWriter, x: Value, parts: dict[int, tuple[int, int, int]]) -> 
 def _slice(c: OnnxCall) -> Value:
     rank = len(c.shape(0))
     if c.version < 10:
-        starts, ends = ([int(n) for n in c[name]] for name in ("starts", "ends"))
-        axes, steps = c.attr("axes"), None
+        starts, ends, axes = (tuple(map(int, c.attr(k) or ())) for k in ("starts", "ends", "axes"))
+        steps: tuple[int, ...] = ()
     else:
-        starts, ends = list(c.ints(1, "the starts")), list(c.ints(2, "the ends"))
-        axes = c.ints(3, "the axes") if c.has(3) else None
-        steps = c.ints(4, "the steps") if c.has(4) else None
-    axes = range(len(starts)) if axes is None else [int(a) for a in axes]
-    steps = steps or [1] * len(starts)
+        starts, ends = c.ints(1, "the starts"), c.ints(2, "the ends")
+        axes, steps = (c.ints(k, what) if c.has(k) else () for k, what in _OPTIONAL_OF_SLICE)
+    axes = axes or tuple(range(len(starts)))
     if any(not -rank <= a < rank for a in axes):
         raise FrontendError(f"axes {list(axes)} are out of range for an array of rank {rank}")
-    rows = zip(axes, starts, ends, steps, strict=True)
+    rows = zip(axes, starts, ends, steps or (1,) * len(starts), strict=True)
     return sliced(c.w, c.value(0), {a % rank: (s, e, n) for a, s, e, n in rows})
+
+
+_OPTIONAL_OF_SLICE = ((3, "the axes"), (4, "the steps"))
 
 
 # Around
