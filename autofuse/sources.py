@@ -13,13 +13,13 @@ from autofuse.graph.types import Graph
 
 Loader = Callable[[str], Graph]
 # Sizes that a model leaves open, one number each, and the elements of inputs that decide shapes.
-Sizes = Mapping[str, Sequence[int]]
+GivenSizes = Mapping[str, Sequence[int]]
 # The path of a file and sizes: a graph, and the arrays that its constant inputs have by name.
-ModelLoader = Callable[[str, Sizes], tuple[Graph, Mapping[str, np.ndarray]]]
+ModelLoader = Callable[[str, GivenSizes], tuple[Graph, Mapping[str, np.ndarray]]]
 
 
 @dataclass(frozen=True)
-class Source:
+class GivenSource:
     """A workload's name and graph; `constants` are the arrays that come with it, by input."""
 
     name: str
@@ -56,7 +56,7 @@ def _from_factory(text: str) -> Graph:
     return load_factory(text)
 
 
-def _from_onnx(path: str, sizes: Sizes) -> tuple[Graph, Mapping[str, np.ndarray]]:
+def _from_onnx(path: str, sizes: GivenSizes) -> tuple[Graph, Mapping[str, np.ndarray]]:
     from autofuse.frontends.onnx_import import load_onnx
 
     found = load_onnx(path, sizes)
@@ -89,15 +89,15 @@ def load_source(text: str) -> tuple[str, Graph]:
     return found.name, found.graph
 
 
-def read_source(text: str, sizes: Sizes | None = None) -> Source:
+def read_source(text: str, sizes: GivenSizes | None = None) -> GivenSource:
     """As `load_source`, with what comes with the graph. `sizes` are for what a model leaves open;
     raises AutofuseError where it leaves nothing open."""
     path = Path(text)
     if path.suffix in MODELS and path.exists():
-        return Source(path.stem, *MODELS[path.suffix](text, sizes or {}))
+        return GivenSource(path.stem, *MODELS[path.suffix](text, sizes or {}))
     if sizes:
         raise AutofuseError(f"{text} leaves no sizes open, so there is no '{next(iter(sizes))}'")
-    return Source(*_known_sizes(text))
+    return GivenSource(*_known_sizes(text))
 
 
 def _known_sizes(text: str) -> tuple[str, Graph]:

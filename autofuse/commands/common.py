@@ -117,7 +117,7 @@ def load_workload(source: str, dims: list[str] | None = None) -> tuple[str, Any]
 
 
 def sized_workload(source: str, dims: list[str] | None = None) -> Any:
-    """As `load_workload`, with the arrays that come with the graph (a `sources.Source`)."""
+    """As `load_workload`, with the arrays that come with the graph (a `sources.GivenSource`)."""
     from autofuse.sources import read_source
 
     return read_source(source, dict(map(_size_of, dims or [])))

@@ -11,10 +11,10 @@ from autofuse.errors import GraphError
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.onnx_types import (
     STANDARD,
-    Body,
     Datum,
     OnnxCall,
     OnnxRules,
+    Subgraph,
 )
 from autofuse.graph import composites_moves as moves
 from autofuse.graph.loops import BranchWriter, LoopBodyWriter, LoopWriter, WhileWriter
@@ -51,7 +51,7 @@ def _if(c: OnnxCall) -> list[Datum]:
     """The branch that a known condition takes; of an unknown one both, of which one is run."""
     taken, branches = _flag(c, 0), (c["then_branch"], c["else_branch"])
     if not isinstance(taken, Value):
-        body: Body = branches[0 if bool(np.reshape(taken, ())) else 1]
+        body: Subgraph = branches[0 if bool(np.reshape(taken, ())) else 1]
         return body.write(c.w, [])
     found: list[Value] = []
     for branch, flag in zip(branches, (taken, c.w.map("not", taken)), strict=True):
@@ -65,7 +65,7 @@ def _if(c: OnnxCall) -> list[Datum]:
     return list(found)
 
 
-def _branch_types(c: OnnxCall, branch: Body) -> list[TensorType]:
+def _branch_types(c: OnnxCall, branch: Subgraph) -> list[TensorType]:
     """What a branch gives, seen by writing it to a graph that is thrown away."""
     trial = LoopWriter(c.w, 1)
     made = branch.write(trial.body, [], trial.capture)
@@ -117,7 +117,7 @@ def _loop(c: OnnxCall) -> list[Datum]:
     return _by_condition(c, body, init, go, trip, stacks)
 
 
-def _counted(body: Body, loop: LoopWriter, states: list[Value]) -> list[Datum]:
+def _counted(body: Subgraph, loop: LoopWriter, states: list[Value]) -> list[Datum]:
     step = loop.body.cast(loop.step, DType.I64)
     go, *made = body.write(loop.body, [step, _TRUE, *states], loop.capture)
     if not (isinstance(go, np.ndarray) and go.all()):
@@ -125,7 +125,7 @@ def _counted(body: Body, loop: LoopWriter, states: list[Value]) -> list[Datum]:
     return made
 
 
-def _no_rows(c: OnnxCall, body: Body, init: Sequence[Datum]) -> list[Datum]:
+def _no_rows(c: OnnxCall, body: Subgraph, init: Sequence[Datum]) -> list[Datum]:
     """The stacks of a loop without an iteration."""
     loop = LoopWriter(c.w, 1)
     states = [loop.state(c.holder.value_of(each)) for each in init]
@@ -136,7 +136,7 @@ def _no_rows(c: OnnxCall, body: Body, init: Sequence[Datum]) -> list[Datum]:
 
 
 def _unrolled(
-    c: OnnxCall, body: Body, init: Sequence[Datum], trip: int
+    c: OnnxCall, body: Subgraph, init: Sequence[Datum], trip: int
 ) -> list[Datum] | None:  # fmt: skip
     """Iterations one after another, each of which knows its number; None where a condition that is
     not known would end them."""
@@ -154,7 +154,7 @@ def _unrolled(
 
 
 def _by_condition(
-    c: OnnxCall, body: Body, init: Sequence[Datum], go: Datum, trip: int | None, stacks: int
+    c: OnnxCall, body: Subgraph, init: Sequence[Datum], go: Datum, trip: int | None, stacks: int
 ) -> list[Datum]:  # fmt: skip
     if stacks:
         raise FrontendError("how many iterations it has, and so how long its results are, is not "
@@ -204,7 +204,7 @@ def _scan(c: OnnxCall) -> list[Datum]:
 
 
 def _scanned(
-    c: OnnxCall, body: Body, init: Sequence[Datum], xs: Sequence[Value],
+    c: OnnxCall, body: Subgraph, init: Sequence[Datum], xs: Sequence[Value],
     how: Sequence[tuple[int, int]], trip: int,
 ) -> list[Datum]:  # fmt: skip
     def write(loop: LoopWriter, states: list[Value]) -> list[Datum]:

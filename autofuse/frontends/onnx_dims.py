@@ -10,10 +10,10 @@ from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.onnx_package import Proto
 from autofuse.graph.writer import Shape
 
-Dims = Mapping[str, int]
+OpenDims = Mapping[str, int]
 
 
-def input_shapes(inputs: Sequence[Proto], dims: Dims) -> dict[str, Shape]:
+def input_shapes(inputs: Sequence[Proto], dims: OpenDims) -> dict[str, Shape]:
     """The shape of each input (a ValueInfoProto) with the open sizes from `dims`, whose keys are
     names of the model or `input[axis]`.
 

@@ -15,7 +15,7 @@ import numpy as np
 from autofuse.errors import AutofuseError
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.leaves import range_of
-from autofuse.frontends.onnx_dims import Dims, dims_from, input_shapes
+from autofuse.frontends.onnx_dims import OpenDims, dims_from, input_shapes
 from autofuse.frontends.onnx_package import (
     DAMAGE,
     Proto,
@@ -135,7 +135,7 @@ class _Writing:
 
 
 def import_onnx(
-    file: OnnxFile, dims: Dims | None = None, values: Mapping[str, np.ndarray] | None = None
+    file: OnnxFile, dims: OpenDims | None = None, values: Mapping[str, np.ndarray] | None = None
 ) -> Imported:
     """The graph of a model with static shapes.
 

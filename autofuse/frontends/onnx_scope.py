@@ -241,7 +241,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class OnnxBody:
-    """A graph attribute of a node in `scope`; a `Body` of onnx_types."""
+    """A graph attribute of a node in `scope`; a `Subgraph` of onnx_types."""
 
     scope: Scope
     graph: Proto

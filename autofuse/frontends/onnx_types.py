@@ -32,7 +32,7 @@ class Weight:
 Datum = Value | np.ndarray | Weight
 
 
-class Body(Protocol):
+class Subgraph(Protocol):
     """A graph attribute (a branch, the body of a loop)."""
 
     @property
@@ -76,7 +76,7 @@ class OnnxCall:
     `version` is the since_version of the operator's schema in the model's opset. `operands` are in
     the schema's order, None for an optional one that is left out (at the end they may be missing
     altogether: ask `has`). `attrs` has the node's attributes and the schema's defaults: numbers,
-    strings, lists of these, arrays (tensors) and `Body` (graphs). `wanted` says of each output
+    strings, lists of these, arrays (tensors) and `Subgraph` (graphs). `wanted` says of each output
     whether anything reads it.
 
     A rule refuses by raising FrontendError with the reason; the importer adds node and operator.

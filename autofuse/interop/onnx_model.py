@@ -11,7 +11,7 @@ import numpy as np
 
 from autofuse.errors import AutofuseError
 from autofuse.frontends.jsonfile import load as load_graph
-from autofuse.frontends.onnx_dims import Dims, dims_from
+from autofuse.frontends.onnx_dims import OpenDims, dims_from
 from autofuse.frontends.onnx_import import (
     DecidesShapesError,
     Imported,
@@ -37,7 +37,7 @@ class OnnxModel:
     """
 
     def __init__(
-        self, file: OnnxFile, dims: Dims | None = None,
+        self, file: OnnxFile, dims: OpenDims | None = None,
         values: Mapping[str, np.ndarray] | None = None,
     ) -> None:  # fmt: skip
         self._file, self._dims, self._values = file, dims, dict(values or {})
@@ -129,7 +129,7 @@ class OnnxModel:
 
 
 def load(
-    path: str | Path, dims: Dims | None = None, values: Mapping[str, Any] | None = None
+    path: str | Path, dims: OpenDims | None = None, values: Mapping[str, Any] | None = None
 ) -> Graph | OnnxModel:
     """The graph in a graph file, or the OnnxModel in a `.onnx` file.
 
