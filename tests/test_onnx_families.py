@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("onnx")
 from onnx import helper, numpy_helper
+from onnx_runs import graph_of, imported_model, run_model, run_node
 
 from autofuse.frontends.errors import FrontendError
-from tests.onnx_runs import graph_of, imported_model, run_model, run_node
 
 RNG = np.random.default_rng(0)
 
@@ -36,7 +36,7 @@ def lstm_of_one(
     rows = []
 
     def cut(v: np.ndarray) -> np.ndarray:
-        return np.clip(v, -clip, clip)
+        return np.asarray(np.clip(v, -clip, clip))
 
     for row in x:
         i, o, f, g = np.split(w @ row + r @ h + sum(np.split(b, 2)), 4)
@@ -206,7 +206,9 @@ def test_scan_backwards_along_another_axis() -> None:
 
 def test_numbers_beyond_the_range_are_kept_at_its_ends_and_halves_go_to_even() -> None:
     x = np.array([-1e9, -1.5, -0.5, 0.5, 1.5, 2.5, 1e9], np.float32)
-    operands = {"x": x, "s": np.array(1, np.float32), "z": np.array(3, np.uint8)}
+    operands: dict[str, np.ndarray] = {
+        "x": x, "s": np.array(1, np.float32), "z": np.array(3, np.uint8)
+    }  # fmt: skip
     (found,) = run_node("QuantizeLinear", operands)
     np.testing.assert_array_equal(found, [0, 1, 3, 3, 5, 5, 255])
     operands["z"] = np.array(3, np.int8)
