@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from autofuse.errors import AutofuseError as AutofuseError
     from autofuse.frontends import array_api as xp
     from autofuse.frontends.jaxpr import from_jax
-    from autofuse.frontends.jsonfile import load, save
+    from autofuse.frontends.jsonfile import save
+    from autofuse.frontends.onnx_export import save_onnx
     from autofuse.frontends.torch_export import from_torch
     from autofuse.frontends.tracer import spec, trace
     from autofuse.graph.types import Graph as Graph
     from autofuse.interop.jax_jit import jax_jit
+    from autofuse.interop.onnx_model import load
     from autofuse.serving.bundle import open_bundle
     from autofuse.serving.compiling import compile
     from autofuse.tuning import best_plan, compare, tune
@@ -37,6 +39,7 @@ __all__ = [
     "load",
     "open_bundle",
     "save",
+    "save_onnx",
     "spec",
     "torch",
     "trace",
@@ -54,9 +57,10 @@ _SOURCES: dict[str, tuple[str, str | None]] = {
     "from_jax": ("autofuse.frontends.jaxpr", "from_jax"),
     "from_torch": ("autofuse.frontends.torch_export", "from_torch"),
     "jax_jit": ("autofuse.interop.jax_jit", "jax_jit"),
-    "load": ("autofuse.frontends.jsonfile", "load"),
+    "load": ("autofuse.interop.onnx_model", "load"),
     "open_bundle": ("autofuse.serving.bundle", "open_bundle"),
     "save": ("autofuse.frontends.jsonfile", "save"),
+    "save_onnx": ("autofuse.frontends.onnx_export", "save_onnx"),
     "spec": ("autofuse.frontends.tracer", "spec"),
     "torch": ("autofuse.torch", None),
     "trace": ("autofuse.frontends.tracer", "trace"),

@@ -23,8 +23,11 @@ def output_keys(graph: Graph) -> tuple[str, ...]:
     return unique_keys(graph.output_names or [""] * len(graph.outputs), "out")
 
 
-def read_arrays(path: Path, graph: Graph) -> tuple[tuple[np.ndarray, ...], tuple[str, ...]]:
-    """The inputs of `graph` by position, and the keys of the file that no input has.
+def read_arrays(
+    path: Path, graph: Graph, held: Mapping[str, np.ndarray] | None = None
+) -> tuple[tuple[np.ndarray, ...], tuple[str, ...]]:
+    """The inputs of `graph` by position, and the keys of the file that no input has. `held` are
+    inputs that the file need not have.
 
     Shapes and dtypes must be those of the inputs; a bf16 input may be stored as float32. Raises
     AutofuseError naming the key.
@@ -42,13 +45,15 @@ def read_arrays(path: Path, graph: Graph) -> tuple[tuple[np.ndarray, ...], tuple
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise AutofuseError(f"{path} is not an .npz file: it holds one array without a name")
     with archive:
-        keys = input_keys(graph)
-        missing = [key for key in keys if key not in archive.files]
+        keys, known = input_keys(graph), held or {}
+        missing = [key for key in keys if key not in archive.files and key not in known]
         if missing:
             found = ", ".join(archive.files) or "nothing"
             raise AutofuseError(f"{path} has no array '{missing[0]}' (it has: {found})")
         arrays = tuple(
             _fitted(_member(archive, key, path), key, wanted, path)
+            if key in archive.files
+            else known[key]
             for key, wanted in zip(keys, graph.input_types, strict=True)
         )
         return arrays, tuple(sorted({*archive.files} - {*keys}))

@@ -24,7 +24,18 @@ MAX_SEED = 2**63 - 1
 P = ParamSpec("P")
 
 SourceArg = Annotated[
-    str, typer.Argument(metavar="SOURCE", help="zoo:NAME, zoo:NAME:small, or a JSON graph file.")
+    str,
+    typer.Argument(
+        metavar="SOURCE", help="zoo:NAME, zoo:NAME:small, a JSON graph file, or model.onnx."
+    ),
+]
+DimOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim",
+        metavar="NAME=SIZE",
+        help="A size that a model leaves open, or INPUT=N,N for values that decide shapes.",
+    ),
 ]
 DeviceOption = Annotated[
     str,
@@ -99,11 +110,29 @@ def asked_device(name: str, target: str) -> DeviceKind:
     return present_device(name, target, note)
 
 
-def load_workload(source: str) -> tuple[str, Any]:
+def load_workload(source: str, dims: list[str] | None = None) -> tuple[str, Any]:
     """Name and graph of a SOURCE argument."""
-    from autofuse.sources import load_source
+    found = sized_workload(source, dims)
+    return found.name, found.graph
 
-    return load_source(source)
+
+def sized_workload(source: str, dims: list[str] | None = None) -> Any:
+    """As `load_workload`, with the arrays that come with the graph (a `sources.GivenSource`)."""
+    from autofuse.sources import read_source
+
+    return read_source(source, dict(map(_size_of, dims or [])))
+
+
+def _size_of(text: str) -> tuple[str, list[int]]:
+    """`batch=8`, or `axes=0,2`. Raises AutofuseError for anything else."""
+    name, equals, numbers = text.rpartition("=")
+    try:
+        found = [int(each) for each in numbers.split(",")]
+    except ValueError:
+        found = []
+    if not (equals and name and found):
+        raise AutofuseError(f"--dim takes NAME=SIZE, such as batch=8, not '{text}'")
+    return name, found
 
 
 def output_path(path: Path) -> Path:

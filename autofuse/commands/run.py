@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,15 +13,16 @@ from autofuse.commands.arrays import output_keys, read_arrays, write_arrays
 from autofuse.commands.common import (
     DbOption,
     DeviceOption,
+    DimOption,
     FormatOption,
     NoSimplifyOption,
     SeedOption,
     SourceArg,
     TargetOption,
     asked_device,
-    load_workload,
     output_path,
     reported,
+    sized_workload,
     write_whole,
 )
 from autofuse.commands.output import Format, duration, emit, note, size, table
@@ -33,6 +35,7 @@ from autofuse.graph.types import Graph
 @reported
 def run(
     source: SourceArg,
+    dim: DimOption = None,
     plan: Annotated[
         str | None,
         typer.Option(
@@ -60,10 +63,11 @@ def run(
     """
     from autofuse.tuning import compile as compile_graph
 
-    name, graph = load_workload(source)
+    loaded = sized_workload(source, dim)
+    name, graph = loaded.name, loaded.graph
     if output is not None:
         output_path(output)
-    arrays, origin = _inputs(graph, inputs, seed)
+    arrays, origin = _inputs(graph, inputs, seed, loaded.constants)
     kind = asked_device(device, target)
     fixed = constant_inputs(graph)
     constants = {key: arrays[k] for k, key in enumerate(input_keys(graph)) if k in fixed}
@@ -93,13 +97,15 @@ def run(
 
 
 def _inputs(
-    graph: Graph, path: Path | None, seed: int
+    graph: Graph, path: Path | None, seed: int, held: Mapping[str, np.ndarray]
 ) -> tuple[tuple[np.ndarray, ...], dict[str, Any]]:
-    """The arrays to run on, and where they come from."""
+    """The arrays to run on, and where they come from; `held` are those that the source has."""
     if path is None:
         note(f"no --inputs given: running on random inputs of seed {seed}")
-        return random_inputs(graph, seed), {"random": True, "seed": seed}
-    arrays, ignored = read_arrays(path, graph)
+        drawn = zip(input_keys(graph), random_inputs(graph, seed), strict=True)
+        arrays = tuple(held.get(key, array) for key, array in drawn)
+        return arrays, {"random": True, "seed": seed}
+    arrays, ignored = read_arrays(path, graph, held)
     if ignored:
         wanted = ", ".join(input_keys(graph))
         note(f"{path} has arrays that are no input: {', '.join(ignored)} (inputs: {wanted})")

@@ -13,6 +13,7 @@ from autofuse.commands.boundaries import contest_lines
 from autofuse.commands.common import (
     DbOption,
     DeviceOption,
+    DimOption,
     FormatOption,
     SourceArg,
     TargetOption,
@@ -38,6 +39,7 @@ from autofuse.simplify import normal_form
 @reported
 def show(
     source: SourceArg,
+    dim: DimOption = None,
     plan: Annotated[
         str | None,
         typer.Option(
@@ -72,7 +74,7 @@ def show(
 
     Each comes with its nodes, what it reads and writes, and how many bytes that is.
     """
-    name, loaded = load_workload(source)
+    name, loaded = load_workload(source, dim)
     graph = normal_form(loaded, simplify is not False)
     if svg is not None:
         output_path(svg)

@@ -13,6 +13,7 @@ from autofuse.commands.common import (
     NOT_FOUND,
     DbOption,
     DeviceOption,
+    DimOption,
     FormatOption,
     NoSimplifyOption,
     SeedOption,
@@ -33,6 +34,7 @@ from autofuse.simplify import normal_form
 @reported
 def tune(
     source: SourceArg,
+    dim: DimOption = None,
     device: DeviceOption = "auto",
     target: TargetOption = "",
     db: DbOption = None,
@@ -75,7 +77,7 @@ def tune(
     with StopSignals() as stop:
         from autofuse.tuning import tune as search
 
-        name, graph = load_workload(source)
+        name, graph = load_workload(source, dim)
         kind = asked_device(device, target)
         if kind.hardware is None:
             _plan_only(graph, name, kind, target, form, not no_simplify)
@@ -184,6 +186,7 @@ def _speedup(found: dict[str, Any] | None) -> str:
 @reported
 def query(
     source: SourceArg,
+    dim: DimOption = None,
     device: DeviceOption = "auto",
     target: TargetOption = "",
     db: DbOption = None,
@@ -196,7 +199,7 @@ def query(
     """
     from autofuse.tuning.plans import known_plans, none_known
 
-    name, graph = load_workload(source)
+    name, graph = load_workload(source, dim)
     kind = asked_device(device, target)
     kind.must_be_timed()
     known, passed = known_plans(normal_form(graph, not no_simplify), kind.backend, db)
@@ -225,6 +228,7 @@ def _range(low: float, high: float) -> str:
 @reported
 def compare(
     source: SourceArg,
+    dim: DimOption = None,
     plans: Annotated[
         str | None,
         typer.Option(
@@ -247,7 +251,7 @@ def compare(
     """
     from autofuse.tuning import compare as time_plans
 
-    name, graph = load_workload(source)
+    name, graph = load_workload(source, dim)
     names = None if plans is None else _plan_names(plans)
     kind = asked_device(device, target)
     found = time_plans(

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autofuse.frontends.errors import FrontendError
-from autofuse.frontends.torch_elementwise import mapped
 from autofuse.frontends.torch_moves import axis_of
 from autofuse.frontends.torch_types import TorchCall, TorchRule, number_as
 from autofuse.graph import composites_math, composites_order
+from autofuse.graph.composites_scatter import scatter_along, scattered
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter, Shape, broadcast_shapes
 from autofuse.ops.dtypes import DType
@@ -154,19 +154,7 @@ def _written(w: GraphWriter, x: Value, places: _Places, values: Value, op: str) 
     updates = w.reshape(moved, (count, *window))
     columns = [w.reshape(at, (count, 1)) for at in places.at]
     at = w.concat(columns, 1)
-    return _scattered(w, op, x, at, updates, places.axes, 0)
-
-
-def _scattered(
-    w: GraphWriter, op: str, x: Value, at: Value, updates: Value, axes: tuple[int, ...], batch: int
-) -> Value:
-    """Truth values are combined as numbers."""
-    if w.dtype(x) is DType.BOOL and op != "scatter":
-        numbers = (w.cast(v, DType.U8) for v in (x, updates))
-        kind = {"scatter_add": "scatter_max", "scatter_mul": "scatter_min"}.get(op, op)
-        wide, parts = numbers
-        return w.cast(_scattered(w, kind, wide, at, parts, axes, batch), DType.BOOL)
-    return w.op(op, x, at, updates, axes=axes, batch=batch, drop=True)
+    return scattered(w, op, x, at, updates, places.axes, 0)
 
 
 # Along one axis
@@ -185,43 +173,10 @@ def _scatter(op: str, source: str) -> TorchRule:
         if rank == len(places):
             source_value = w.slice(source_value, [0] * rank, places)
         updates = w.spread(source_value, places)
-        found = _along_axis(w, op, x, at, updates, axis_of(c["dim"], len(shape)))
+        found = scatter_along(w, op, x, at, updates, axis_of(c["dim"], len(shape)))
         return w.reshape(found, c.out.shape)
 
     return rule
-
-
-def _along_axis(w: GraphWriter, op: str, x: Value, at: Value, updates: Value, axis: int) -> Value:
-    shape, places = w.shape(x), w.shape(at)
-    others = [a for a in range(len(shape)) if a != axis]
-    whole = all(shape[a] == places[a] for a in others)
-    if whole and places[axis] == 1:
-        return _one_each(w, op, x, at, updates, axis)
-    if whole:
-        order = (*others, axis)
-        moved, where, parts = (w.transpose(v, order) for v in (x, at, updates))
-        where, parts = (w.reshape(v, (*w.shape(v), 1)) for v in (where, parts))
-        lead = len(others)
-        found = _scattered(w, op, moved, where, parts, (lead,), lead)
-        return w.transpose(found, sorted(range(len(order)), key=order.__getitem__))
-    count, every = math.prod(places), tuple(range(len(shape)))
-    columns = [at if a == axis else w.iota(places, I32, a) for a in every]
-    where = w.concat([w.reshape(v, (count, 1)) for v in columns], 1)
-    parts = w.reshape(updates, (count, *(1 for _ in every)))
-    return _scattered(w, op, x, where, parts, every, 0)
-
-
-_COMBINED = {"scatter_add": "add", "scatter_mul": "mul", "scatter_max": "max", "scatter_min": "min"}
-
-
-def _one_each(w: GraphWriter, op: str, x: Value, at: Value, updates: Value, axis: int) -> Value:
-    """One element of each row: elementwise, so that it is fused with what is around it."""
-    shape = w.shape(x)
-    here = w.map("eq", w.iota(shape, I32, axis), w.spread(at, shape))
-    wide = w.spread(updates, shape)
-    if op == "scatter":
-        return w.select(here, wide, x)
-    return w.select(here, mapped(_COMBINED[op])(w, x, wide), x)
 
 
 _REDUCTIONS = {

@@ -12,11 +12,11 @@ from autofuse.frontends.torch_types import TorchCall, TorchRule
 from autofuse.graph import composites
 from autofuse.graph import composites_windows as windows
 from autofuse.graph.composites import require_float
+from autofuse.graph.composites_resample import along
 from autofuse.graph.types import Value
-from autofuse.graph.writer import GraphWriter, Shape
+from autofuse.graph.writer import Shape
 from autofuse.ops.dtypes import DType
 from autofuse.ops.sliding import Sliding
-from autofuse.ops.window_reduction import window_attrs
 
 
 def _axes(c: TorchCall, image: Shape, made: Shape, spatial: int) -> list[Sliding]:
@@ -37,20 +37,13 @@ def _axes(c: TorchCall, image: Shape, made: Shape, spatial: int) -> list[Sliding
     return found
 
 
-def _attrs(axes: Sequence[Sliding]) -> dict[str, Shape]:
-    return window_attrs(
-        [a.size for a in axes], stride=[a.stride for a in axes], low=[a.low for a in axes],
-        high=[a.high for a in axes], window_dilation=[a.window_dilation for a in axes],
-    )  # fmt: skip
-
-
 def _max_pool(spatial: int) -> TorchRule:
     """The largest elements, and where they were in the image laid out flat."""
 
     def rule(c: TorchCall) -> tuple[Value, Value]:
         w, x = c.w, c.value("self")
         shape = w.shape(x)
-        attrs = _attrs(_axes(c, shape, c.out.shape, spatial))
+        attrs = windows.attrs_of(_axes(c, shape, c.out.shape, spatial))
         inner = shape[len(shape) - spatial :]
         numbers = w.reshape(w.iota((math.prod(inner),), DType.I32, 0), inner)
         at = windows.picked(w, w.spread(numbers, shape), x, attrs)
@@ -63,7 +56,7 @@ def _max_pool_backward(c: TorchCall) -> Value:
     """Where the largest elements were is found again, so that it need not be kept."""
     w, g, x = c.w, c.value("grad_output"), c.value("self")
     return windows.extremum_windows_grad(
-        w, g, x, _attrs(_axes(c, w.shape(x), w.shape(g), 2))
+        w, g, x, windows.attrs_of(_axes(c, w.shape(x), w.shape(g), 2))
     )  # fmt: skip
 
 
@@ -74,23 +67,15 @@ def _shares(c: TorchCall, v: Value, axes: Sequence[Sliding], padding: Sequence[i
     require_float(w.dtype(v))
     if override is not None:
         return w.mul(v, 1.0 / int(override))
-    for k, axis in enumerate(axes):
-        if axis.size == 1 and axis.stride == 1 and not padding[k]:
-            continue
-        start = np.arange(axis.count) * axis.stride - axis.low
-        first = start if c["count_include_pad"] else np.maximum(start, 0)
-        last = axis.extent + (padding[k] if c["count_include_pad"] else 0)
-        counted = np.maximum(np.minimum(start + axis.size, last) - first, 1)
-        shape = [axis.count if a == k else 1 for a in range(len(axes))]
-        v = w.mul(v, w.constant((1.0 / counted).reshape(shape), w.dtype(v)))
-    return v
+    counted = [(n, n) for n in padding] if c["count_include_pad"] else ()
+    return windows.window_shares(w, v, axes, counted)
 
 
 def _avg_pool(spatial: int) -> TorchRule:
     def rule(c: TorchCall) -> Value:
         w, x = c.w, c.value("self", c.out.dtype.compute)
         axes = _axes(c, w.shape(x), c.out.shape, spatial)
-        total = w.op("reduce_window_sum", x, **_attrs(axes))
+        total = w.op("reduce_window_sum", x, **windows.attrs_of(axes))
         return w.cast(_shares(c, total, axes, [a.low for a in axes]), c.out.dtype)
 
     return rule
@@ -119,13 +104,6 @@ def _bins(extent: int, count: int) -> np.ndarray:
     return made
 
 
-def _along(w: GraphWriter, v: Value, axis: int, matrix: np.ndarray) -> Value:
-    """`matrix` times `v` along an axis."""
-    found = composites.dot(w, v, w.constant(matrix, w.dtype(v)), ((axis,), (1,)))
-    rank = len(w.shape(v))
-    return w.transpose(found, [*range(axis), rank - 1, *range(axis, rank - 1)])
-
-
 def _adaptive(spatial: int) -> TorchRule:
     """Means of bins, along one axis after another."""
 
@@ -140,7 +118,7 @@ def _adaptive(spatial: int) -> TorchRule:
                 apart = (*shape[:axis], count, extent // count, *shape[axis + 1 :])
                 x = composites.mean(w, w.reshape(x, apart), axis + 1)
             else:
-                x = _along(w, x, axis, _bins(extent, count))
+                x = along(w, x, axis, _bins(extent, count))
         return w.cast(x, c.out.dtype)
 
     return rule
@@ -162,7 +140,7 @@ def _adaptive_backward(spatial: int) -> TorchRule:
                 g = w.mul(w.broadcast(g, apart, dims), 1.0 / each)
                 g = w.reshape(g, (*shape[:axis], extent, *shape[axis + 1 :]))
             else:
-                g = _along(w, g, axis, _bins(extent, count).T)
+                g = along(w, g, axis, _bins(extent, count).T)
         return w.cast(g, c.out.dtype)
 
     return rule
@@ -205,7 +183,7 @@ def _upsample_backward(linear: bool) -> TorchRule:
                 matrix = _linear(extent, count, scale, bool(c["align_corners"]))
             else:
                 matrix = _nearest(extent, count, scale)
-            g = _along(w, g, axis, matrix.T)
+            g = along(w, g, axis, matrix.T)
         return w.cast(g, c.out.dtype)
 
     return rule

@@ -21,11 +21,12 @@ from autofuse.ops.types import GraphError
 class AttentionMask:
     """Which keys a query sees: where `given` (truth values, or numbers that are added to scores)
     says so, and with `causal` none after its own place. `scale` multiplies scores; None: one over
-    the root of the depth."""
+    the root of the depth. With `softcap` scores stay below it (Gemma 2, 2024), before any mask."""
 
     given: Value | None = None
     causal: bool = False
     scale: float | None = None
+    softcap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,20 @@ def _heads(w: GraphWriter, q: Value, k: Value, v: Value) -> _Heads:
 
 def _scores(w: GraphWriter, h: _Heads, mask: AttentionMask) -> Value:
     """Scaled and masked products of queries and keys, [batch..., group, queries, keys]."""
+    return _masked(w, h, mask, _capped(w, _products(w, h, mask), mask.softcap))
+
+
+def _products(w: GraphWriter, h: _Heads, mask: AttentionMask) -> Value:
     batch = tuple(range(h.lead))
     found = dot(w, h.q, h.k, ((h.lead + 2,), (h.lead + 1,)), (batch, batch))
-    found = w.mul(found, _scale(w, h, mask))
+    return w.mul(found, _scale(w, h, mask))
+
+
+def _capped(w: GraphWriter, scores: Value, cap: float) -> Value:
+    return w.mul(w.map("tanh", w.mul(scores, 1.0 / cap)), cap) if cap else scores
+
+
+def _masked(w: GraphWriter, h: _Heads, mask: AttentionMask, found: Value) -> Value:
     queries, keys = w.shape(found)[-2:]
     if mask.causal:
         seen = w.map("le", moves.diagonals(w, queries, keys), 0)
@@ -90,21 +102,40 @@ def attention(
     a causal query sees its own place.
     """
     h = _heads(w, q, k, v)
-    lead = h.lead
-    scores = _scores(w, h, mask)
+    lead, batch = h.lead, tuple(range(h.lead))
+    share, sums = _shares(w, _scores(w, h, mask), mask.given is not None)
+    found = dot(w, share, h.v, ((lead + 2,), (lead,)), (batch, batch))
+    out = w.reshape(found, (*h.rows, w.shape(q)[-2], w.shape(v)[-1]))
+    return w.cast(out, w.dtype(q)), w.reshape(sums, (*h.rows, w.shape(q)[-2]))
+
+
+def _shares(w: GraphWriter, scores: Value, empty: bool) -> tuple[Value, Value]:
+    """The softmax of rows of scores, and the logarithms of their sums of powers; rows of nothing
+    are zeros, where there may be such rows (`empty`)."""
     top = w.reduce("reduce_max", scores, -1, keepdims=True)
-    if mask.given is not None:
+    if empty:
         top = w.select(w.map("isfinite", top), top, 0.0)
     powers = w.map("exp", w.sub(scores, top))
     total = w.reduce("reduce_sum", powers, -1, keepdims=True)
     sums = w.add(w.map("log", total), top)
-    if mask.given is not None:
+    if empty:
         total = w.select(w.map("eq", total, 0), 1.0, total)
-    batch = tuple(range(lead))
-    share = w.div(powers, total)
-    found = dot(w, share, h.v, ((lead + 2,), (lead,)), (batch, batch))
-    out = w.reshape(found, (*h.rows, w.shape(q)[-2], w.shape(v)[-1]))
-    return w.cast(out, w.dtype(q)), w.reshape(sums, (*h.rows, w.shape(q)[-2]))
+    return w.div(powers, total), sums
+
+
+def attention_scores(
+    w: GraphWriter, q: Value, k: Value, mask: AttentionMask
+) -> tuple[Value, Value, Value, Value]:
+    """What `attention` computes of queries and keys on its way, [..., queries, keys] each: scaled
+    products, the same under the cap, masked, and shares."""
+    h = _heads(w, q, k, k)
+    products = _products(w, h, mask)
+    capped = _capped(w, products, mask.softcap)
+    masked = _masked(w, h, mask, capped)
+    found = (products, capped, masked, _shares(w, masked, mask.given is not None)[0])
+    shape = (*h.rows, *w.shape(products)[-2:])
+    first, second, third, last = (w.reshape(v, shape) for v in found)
+    return first, second, third, last
 
 
 def attention_grads(

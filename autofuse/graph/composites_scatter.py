@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
+from autofuse.ops.dtypes import DType
 from autofuse.ops.types import GraphError
 
 # How an element that is written meets the one that is there; "set": it takes its place.
@@ -34,3 +35,52 @@ def scatter_at(
     op = "scatter" if combine == "set" else f"scatter_{combine}"
     at = w.reshape(places, (count, len(axes)))
     return w.op(op, v, at, written, axes=tuple(axes), batch=0, drop=True)
+
+
+def scattered(
+    w: GraphWriter, op: str, v: Value, at: Value, updates: Value, axes: tuple[int, ...], batch: int
+) -> Value:
+    """A scatter op as the op table has it; what lies out of range is left out. Truth values are
+    combined as numbers."""
+    if w.dtype(v) is DType.BOOL and op != "scatter":
+        wide, parts = (w.cast(each, DType.U8) for each in (v, updates))
+        kind = {"scatter_add": "scatter_max", "scatter_mul": "scatter_min"}.get(op, op)
+        return w.cast(scattered(w, kind, wide, at, parts, axes, batch), DType.BOOL)
+    return w.op(op, v, at, updates, axes=axes, batch=batch, drop=True)
+
+
+def scatter_along(w: GraphWriter, op: str, v: Value, at: Value, updates: Value, axis: int) -> Value:
+    """Each of `updates` written (by a scatter op) at its place `at` (i32, of the same shape) along
+    one axis of `v`, whose other axes are as long or longer."""
+    shape, places = w.shape(v), w.shape(at)
+    others = [a for a in range(len(shape)) if a != axis]
+    whole = all(shape[a] == places[a] for a in others)
+    if whole and places[axis] == 1:
+        return _one_each(w, op, v, at, updates, axis)
+    if whole:
+        order = (*others, axis)
+        moved, where, parts = (w.transpose(each, order) for each in (v, at, updates))
+        where, parts = (w.reshape(each, (*w.shape(each), 1)) for each in (where, parts))
+        lead = len(others)
+        found = scattered(w, op, moved, where, parts, (lead,), lead)
+        return w.transpose(found, sorted(range(len(order)), key=order.__getitem__))
+    count, every = math.prod(places), tuple(range(len(shape)))
+    columns = [at if a == axis else w.iota(places, DType.I32, a) for a in every]
+    where = w.concat([w.reshape(each, (count, 1)) for each in columns], 1)
+    parts = w.reshape(updates, (count, *(1 for _ in every)))
+    return scattered(w, op, v, where, parts, every, 0)
+
+
+_OF_NUMBERS = {"add": "add", "mul": "mul", "max": "max", "min": "min"}
+_OF_BOOLS = {"add": "or", "mul": "and", "max": "or", "min": "and"}
+
+
+def _one_each(w: GraphWriter, op: str, v: Value, at: Value, updates: Value, axis: int) -> Value:
+    """One element of each row: elementwise, so that it is fused with what is around it."""
+    shape = w.shape(v)
+    here = w.map("eq", w.iota(shape, DType.I32, axis), w.spread(at, shape))
+    wide = w.spread(updates, shape)
+    if op != "scatter":
+        table = _OF_BOOLS if w.dtype(v) is DType.BOOL else _OF_NUMBERS
+        wide = w.map(table[op.removeprefix("scatter_")], v, wide)
+    return w.select(here, wide, v)

@@ -8,7 +8,7 @@ many windows as there are strides in the extent).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -205,27 +205,47 @@ def pooling(
     )  # fmt: skip
 
 
+def attrs_of(axes: Sequence[Sliding]) -> dict[str, Shape]:
+    """The attributes of windows along every axis, none of which is an image with holes."""
+    return window_attrs(
+        [a.size for a in axes], stride=[a.stride for a in axes], low=[a.low for a in axes],
+        high=[a.high for a in axes], window_dilation=[a.window_dilation for a in axes],
+    )  # fmt: skip
+
+
 def mean_windows(w: GraphWriter, x: Value, attrs: Windows, count_padding: bool = False) -> Value:
     """The mean of each window, of its elements alone or with zeros for padding."""
     wide = w.cast(x, require_float(w.dtype(x)).compute)
-    total = w.op("reduce_window_sum", wide, **attrs)
-    return w.cast(_shared(w, total, _sliding(w, x, attrs), count_padding), w.dtype(x))
+    total, axes = w.op("reduce_window_sum", wide, **attrs), _sliding(w, x, attrs)
+    return w.cast(window_shares(w, total, axes, _ends(axes, count_padding)), w.dtype(x))
 
 
-def _shared(w: GraphWriter, v: Value, axes: Sequence[Sliding], count_padding: bool) -> Value:
-    """Values of windows over how many elements each has."""
-    size = math.prod(axis.size for axis in axes)
-    if count_padding or all(axis.low <= 0 and axis.high <= 0 for axis in axes):
-        return w.mul(v, 1.0 / size)
-    for k, axis in enumerate(axes):
-        places = np.arange(axis.count)[:, None] * axis.stride - axis.low
-        places = places + np.arange(axis.size) * axis.window_dilation
-        held = ((places >= 0) & (places < axis.extent)).sum(axis=1)
+def _ends(axes: Sequence[Sliding], counted: bool) -> Sequence[tuple[int, int]]:
+    return [(axis.low, axis.high) for axis in axes] if counted else ()
+
+
+def window_shares(
+    w: GraphWriter, v: Value, axes: Sequence[Sliding], padded: Sequence[tuple[int, int]] = ()
+) -> Value:
+    """Values of windows over how many places count in each: elements and, of what lies around an
+    axis, the `padded` (low, high) places (none given: none)."""
+    ends = padded or [(0, 0)] * len(axes)
+    counts = [_counted(axis, *pair) for axis, pair in zip(axes, ends, strict=True)]
+    if all((counted == axis.size).all() for counted, axis in zip(counts, axes, strict=True)):
+        return w.mul(v, 1.0 / math.prod(axis.size for axis in axes))
+    for k, (counted, axis) in enumerate(zip(counts, axes, strict=True)):
         shape = [axis.count if a == k else 1 for a in range(len(axes))]
-        if axis.size > 1:
-            share = (1.0 / np.maximum(held, 1)).reshape(shape)
+        if not (counted == 1).all():
+            share = (1.0 / np.maximum(counted, 1)).reshape(shape)
             v = w.mul(v, w.constant(share, w.dtype(v)))
     return v
+
+
+def _counted(axis: Sliding, low: int, high: int) -> np.ndarray:
+    """How many places of each window are elements, or among `low` and `high` around them."""
+    places = np.arange(axis.count)[:, None] * axis.stride - axis.low
+    places = places + np.arange(axis.size) * axis.window_dilation
+    return np.asarray(((places >= -low) & (places < axis.extent + high)).sum(axis=1))
 
 
 def mean_windows_grad(
@@ -235,7 +255,7 @@ def mean_windows_grad(
     keys = ("window", "stride", "low", "high", "base_dilation", "window_dilation")
     axes = [Sliding(*n) for n in zip(shape, *(attrs[k] for k in keys), strict=True)]
     wide = w.cast(g, require_float(w.dtype(g)).compute)
-    shares = _shared(w, wide, axes, count_padding)
+    shares = window_shares(w, wide, axes, _ends(axes, count_padding))
     return w.cast(sum_windows_grad(w, shares, axes), w.dtype(g))
 
 
@@ -314,13 +334,24 @@ def extremum_windows_grad(
     last = w.full(0, w.shape(g), DType.I32)
     for number, won in enumerate(_winners(w, x, axes, largest), start=1):
         last = w.select(won, number, last)
-    zero, total = w.constant(0, w.dtype(g)), w.full(0, w.shape(x), w.dtype(g))
-    for number, place in enumerate(_places(axes)):
-        share = w.select(w.map("eq", last, number), g, 0)
+    shares = (
+        w.select(w.map("eq", last, number), g, 0) for number in range(len(_places(axes)))
+    )  # fmt: skip
+    return put_back(w, shares, axes)
+
+
+def put_back(w: GraphWriter, parts: Iterable[Value], axes: Sequence[Sliding]) -> Value:
+    """An array along `axes` to whose elements the windows' `parts` are added: one value for each
+    place of a window, row-major, with an element for each window."""
+    total: Value | None = None
+    for part, place in zip(parts, _places(axes), strict=True):
         low = [at * a.window_dilation - a.low for at, a in zip(place, axes, strict=True)]
         high = [
             axis.extent - before - (axis.count - 1) * axis.stride - 1
             for before, axis in zip(low, axes, strict=True)
         ]
-        total = w.add(total, moves.pad(w, share, zero, low, high, [a.stride - 1 for a in axes]))
+        zero, holes = w.constant(0, w.dtype(part)), [a.stride - 1 for a in axes]
+        moved = moves.pad(w, part, zero, low, high, holes)
+        total = moved if total is None else w.add(total, moved)
+    assert total is not None
     return total

@@ -1,0 +1,119 @@
+"""Damaged ONNX files: a graph or one sentence, never a traceback, a hang or a huge allocation.
+
+Every case is made from the seed and its number. AUTOFUSE_FUZZ_SEED and AUTOFUSE_FUZZ_CASES choose
+others and more of them; a failure names both.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from onnx_models import chosen, perceptron, read_back, shaped
+from test_fuzz_graph_files import SEED, bounded, damaged_bytes
+
+from autofuse.errors import AutofuseError
+from autofuse.frontends.onnx_import import load_onnx
+from autofuse.graph.verify import verify
+
+CASES = int(os.environ.get("AUTOFUSE_FUZZ_CASES", "400"))
+CHUNK = 200
+SIZES = {"batch": [2], "n": [2], "x[2]": [4], "starts": [1], "ends": [3]}
+NUMBERS = [0, 1, -1, 2, 7, 13, 2**31 - 1, -(2**31), 2**40, 2**62, -(2**63)]
+WORDS = ["", "x", "y", "h", "Conv", "Loop", "Expand", "ConstantOfShape", "Resize", "LSTM", "Cast",
+         "axes", "shape", "local", "ai.onnx.ml", "\n", "a" * 3000, "?"]  # fmt: skip
+
+
+def messages(message: Any) -> Iterator[Any]:
+    """A message and all within it."""
+    stack = [message]
+    while stack:
+        at = stack.pop()
+        yield at
+        for field, value in at.ListFields():
+            if field.message_type is not None:
+                stack += list(value) if hasattr(value, "__len__") else [value]
+
+
+def junk(rng: random.Random, old: Any) -> Any:
+    if isinstance(old, bytes):
+        return rng.choice([b"", old[:-1], old + b"\0", bytes(rng.randrange(256) for _ in old[:64])])
+    if isinstance(old, str):
+        return rng.choice([*WORDS, old[:-1], old + "_"])
+    if isinstance(old, float):
+        return rng.choice([0.0, -1.0, float("nan"), float("inf"), 1e30])
+    return rng.choice([*NUMBERS, old + 1, -old])
+
+
+def change(rng: random.Random, at: Any) -> None:
+    """One field of a message: gone, doubled, exchanged or filled with junk."""
+    fields = at.ListFields()
+    if not fields:
+        return
+    field, value = rng.choice(fields)
+    several = hasattr(value, "append") or hasattr(value, "add")
+    try:
+        if rng.random() < 0.25:
+            at.ClearField(field.name)
+        elif not several and field.message_type is None:
+            setattr(at, field.name, junk(rng, value))
+        elif several and len(value):
+            k = rng.randrange(len(value))
+            if rng.random() < 0.4:
+                del value[k]
+            elif field.message_type is None:
+                value[k] = junk(rng, value[k])
+            else:
+                value.add().CopyFrom(value[k])
+    except (ValueError, TypeError):
+        pass  # a number that the field cannot hold
+
+
+def case(number: int, makers: list[Callable[[], Any]]) -> bytes:
+    rng = random.Random(f"{SEED}:onnx:{number}")
+    raw = bytes(rng.choice(makers)().SerializeToString())
+    if rng.random() < 0.25:
+        return damaged_bytes(rng, raw)
+    tree = read_back(raw)
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        change(rng, rng.choice(list(messages(tree))))
+    return bytes(tree.SerializeToString())
+
+
+def outcome(path: Path) -> str:
+    """What became of a file: "graph" or "refused"; anything else is an error."""
+    used: dict[str, list[int]] = {}
+    for _ in SIZES:
+        try:
+            verify(load_onnx(str(path), used).graph)
+        except AutofuseError as error:
+            text = str(error)
+            assert text.startswith(str(path)) and "\n" not in text, text
+            assert len(text) < 600 + len(str(path)), text
+            text.encode("utf-8")
+            more = {k: v for k, v in SIZES.items() if k not in used and f"{k}" in text}
+            if not more:
+                return "refused"
+            used |= more
+        else:
+            return "graph"
+    return "refused"
+
+
+@pytest.mark.parametrize("chunk", range(-(-CASES // CHUNK)))
+def test_damaged_models_are_graphs_or_sentences(chunk: int, tmp_path: Path) -> None:
+    makers, found = [perceptron, shaped, chosen], set()
+    for number in range(chunk * CHUNK, min((chunk + 1) * CHUNK, CASES)):
+        path = tmp_path / "m.onnx"
+        path.write_bytes(case(number, makers))
+        try:
+            with bounded():
+                found.add(outcome(path))
+        except Exception as error:  # any other error is what is looked for
+            error.add_note(f"AUTOFUSE_FUZZ_SEED={SEED}, case {number}: {path}")
+            raise
+    assert found == {"graph", "refused"}
