@@ -30,7 +30,8 @@ def split_options(
     def turns(parts: int) -> float:
         return -(-blocks * parts // workers) / parts
 
-    return tuple(sorted((1, *fits), key=lambda parts: (turns(parts), parts))) if fits else ()
+    options: list[int] = sorted([1, *fits], key=lambda parts: (turns(parts), parts))
+    return tuple(options) if fits else ()
 
 
 def _fits(facts: TileFacts, parts: int, most: int) -> bool:
