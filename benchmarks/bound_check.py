@@ -53,30 +53,47 @@ def check_bounds(
     """Time the kernels of one plan a seed until there are so many `groups`; a plan that cannot be
     built or run is left out."""
     rows: list[BoundRow] = []
-    for seed in seeds:
-        for row in timed_groups(f"seed {seed}", *make(seed), peaks):
-            rows.append(row)
-            tell(row)
-        if len(rows) >= groups:
-            break
+    with Timer() as timer:
+        for seed in seeds:
+            for row in timer.rows(f"seed {seed}", *make(seed), peaks):
+                rows.append(row)
+                tell(row)
+            if len(rows) >= groups:
+                break
     return rows
 
 
-def timed_groups(
-    plan: str, graph: Graph, candidate: Candidate, peaks: Calibration
-) -> Iterator[BoundRow]:
-    """The kernels of one plan, those that take long enough to be told."""
-    kind = timed_device("cpu")
-    built = build(kind.backend, graph, candidate)
-    if built.artifact is None:
-        return
-    groups = candidate.plan.groups
-    with Worker(Workload(graph), hardware=kind.timer) as worker:
-        found = worker.profile(built.artifact, len(groups), SAMPLING, LIMIT_S)
-    for k, timing in enumerate(found.groups):
-        if timing.min_us >= LEAST_US:
-            bound = group_bound_us(graph, groups[k], peaks)
-            yield BoundRow(plan, k, bound, timing.min_us, timing.median_us)
+class Timer:
+    """Times the kernels of plans, all in one worker process."""
+
+    def __init__(self) -> None:
+        self._kind = timed_device("cpu")
+        self._worker: Worker | None = None
+
+    def __enter__(self) -> Timer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._worker is not None:
+            self._worker.close()
+
+    def rows(
+        self, plan: str, graph: Graph, candidate: Candidate, peaks: Calibration
+    ) -> Iterator[BoundRow]:
+        """The kernels of one plan, those that take long enough to be told."""
+        built = build(self._kind.backend, graph, candidate)
+        if built.artifact is None:
+            return
+        if self._worker is None:
+            self._worker = Worker(Workload(graph), hardware=self._kind.timer)
+        else:
+            self._worker.use(Workload(graph))
+        groups = candidate.plan.groups
+        found = self._worker.profile(built.artifact, len(groups), SAMPLING, LIMIT_S)
+        for k, timing in enumerate(found.groups):
+            if timing.min_us >= LEAST_US:
+                bound = group_bound_us(graph, groups[k], peaks)
+                yield BoundRow(plan, k, bound, timing.min_us, timing.median_us)
 
 
 def by_one_thread(graph: Graph) -> Candidate:

@@ -43,6 +43,17 @@ def _inside(b: Writer, s: Value) -> Value:
     return b.and_(b.gt(s, b.fill(0.0, 3)), b.lt(s, b.fill(8.0, 3)))
 
 
+def _sine_twice(b: Writer, i: Value, go: Value, s: Value) -> tuple[Value, Value]:
+    new = b.neg(b.sin(s))
+    return b.gt(b.sin(new), b.fill(0.1, 3)), new
+
+
+def _sine_once(b: Writer, i: Value, go: Value, s: Value, sine: Value) -> tuple[Value, ...]:
+    new = b.neg(sine)
+    later = b.sin(new)
+    return b.gt(later, b.fill(0.1, 3)), new, later
+
+
 P, V, S = "bool[]", "f32[3]", "bool[3]"
 WHILES = [
     Case("never-begun", V,
@@ -70,6 +81,11 @@ WHILES = [
          lambda w, x: until(w, f"{S} {V}", _alone,
                             w.and_(_wide(w, w.reduce_any(_inside(w, x), axes=(0,))),
                                    _inside(w, x)), x, carries=2)[1]),
+    Case("recurring-value", V,
+         lambda w, x: until(w, f"{S} {V}", _sine_twice, w.gt(w.sin(x), w.fill(0.1, 3)), x,
+                            carries=2)[1],
+         lambda w, x: until(w, f"{S} {V} {V}", _sine_once, w.gt(w.sin(x), w.fill(0.1, 3)), x,
+                            w.sin(x), carries=3)[1]),
     Case("bool-regained", f"{P} {P}",
          lambda w, p, q: (w.ge(w.cast(p, dtype="i32"), 1), w.lt(w.cast(q, dtype="f32"), 0.5),
                           w.gt(w.cast(q, dtype="i32"), 1)),

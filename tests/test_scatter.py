@@ -42,9 +42,12 @@ def scattered(op: str, shapes: Shapes, **attrs: object) -> Graph:
     return b.build([add(b, op, shapes, **attrs)])
 
 
-def one_kernel(graph: Graph) -> autofuse.tuning.CompiledPlan:
+def one_kernel(
+    graph: Graph,
+    launch: LaunchConfig = LaunchConfig(),  # noqa: B008 - frozen
+) -> autofuse.tuning.CompiledPlan:
     nodes = [n for n, node in enumerate(graph.nodes) if node.op not in ("input", "constant")]
-    candidate = Candidate(FusionPlan((group_of(graph, nodes),)), (LaunchConfig(),), ((),))
+    candidate = Candidate(FusionPlan((group_of(graph, nodes),)), (launch,), ((),))
     return autofuse.compile(graph, device="cpu", plan=candidate)
 
 
@@ -66,6 +69,33 @@ def test_of_several_windows_in_one_place_the_last_stays() -> None:
     (found,) = one_kernel(graph)(np.zeros((4, 50), np.float32), places, new_rows)
     np.testing.assert_array_equal(found[[0, 1, 3]], new_rows[[7, 6, 5], 0])
     np.testing.assert_array_equal(found[2], 0)
+
+
+def joined_points() -> Graph:
+    """Elements of two arrays, some at places out of range, added to a row that is then a square."""
+    b = GraphBuilder()
+    x = b.input("x", (36,), "f32")
+    parts = [b.input(n, (700,), d) for n, d in (("i", "i32"), ("j", "i32"), ("u", "f32"))]
+    places = b.add("concat", *parts[:2], axis=0)
+    elements = b.add("concat", b.add("exp", parts[2]), parts[2], axis=0)
+    operands = (x, b.add("reshape", places, shape=(1400, 1)))
+    made = b.add("scatter_add", *operands, b.add("reshape", elements, shape=(1400, 1)),
+                 axes=(0,), batch=0, drop=True)  # fmt: skip
+    return canonical(b.build([b.add("reshape", made, shape=(6, 6))]))
+
+
+def test_places_of_elements_are_found_in_lanes() -> None:
+    """In blocks, which the seam of two arrays cuts; what is only reshaped is written as it is."""
+    graph = joined_points()
+    places = (RNG.integers(-3, 40, 700).astype(np.int32) for _ in range(2))
+    inputs = [RNG.standard_normal(36, np.float32), *places, RNG.standard_normal(700, np.float32)]
+    wanted = reference_of(graph, inputs)
+    for launch in (LaunchConfig(), LaunchConfig.of(stage=False)):
+        result = checked(one_kernel(graph, launch)(*inputs), wanted)
+        assert result.ok, result.message
+    made = one_on_gpu(graph, LaunchConfig.of(threads=64))
+    result = checked(run_kernel(library_of([made]), made, inputs), wanted)
+    assert result.ok, result.message
 
 
 def test_what_is_scattered_is_read_in_another_kernel() -> None:

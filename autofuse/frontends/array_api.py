@@ -2,13 +2,14 @@
 
 Use it inside `autofuse.trace` as one would use NumPy. Beyond the standard: softmax, layer_norm,
 rms_norm, gelu, silu, relu, logistic, erf, rsqrt, top_k, scatter, segment_sum, conv, max_pool,
-avg_pool, fori_loop, scan, while_loop, cond, random_bits, uniform, normal.
+avg_pool, fori_loop, scan, while_loop, cond, random_bits, uniform, normal, and fft (of pairs).
 Dtype promotion follows NumPy, except that integers meeting floats become those floats, and the
 default dtypes are f32 and i32.
 """
 
 import math
 
+from autofuse.frontends import fft
 from autofuse.frontends.elementwise import (
     abs,
     acos,
@@ -205,6 +206,7 @@ __all__ = [
     "expand_dims",
     "expm1",
     "eye",
+    "fft",
     "flip",
     "float16",
     "float32",

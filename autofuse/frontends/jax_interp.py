@@ -11,6 +11,7 @@ import numpy as np
 
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jax_branch import taken_branch
+from autofuse.frontends.jax_complex import COMPLEX_RULES
 from autofuse.frontends.jax_index import INDEX_RULES
 from autofuse.frontends.jax_loop import ScanLoop, UntilLoop, counts_up, unchanged
 from autofuse.frontends.jax_order import ORDER_RULES
@@ -18,12 +19,15 @@ from autofuse.frontends.jax_random import RANDOM_RULES
 from autofuse.frontends.jax_rules import COMPUTE_RULES, SHAPE_RULES, same
 from autofuse.frontends.jax_scatter import SCATTER_RULES
 from autofuse.frontends.jax_types import (
+    ComplexArray,
     Item,
-    KeyArray,
+    PairArray,
     PrimitiveRule,
     dtype_of,
+    is_complex,
     is_key,
     jax_module,
+    part_dtype,
 )
 from autofuse.frontends.jax_windows import WINDOW_RULES
 from autofuse.graph.types import Value
@@ -39,8 +43,8 @@ RULES: dict[str, PrimitiveRule] = (
     | SCATTER_RULES
     | WINDOW_RULES
 )
-# Primitives that only move elements treat each word of a typed key alike.
-_KEYWISE = {*SHAPE_RULES, "dynamic_slice", "dynamic_update_slice", "gather", "select_n"} | {
+# Primitives that only move elements treat both words of a key, or parts of a number, alike.
+_PAIRWISE = {*SHAPE_RULES, "dynamic_slice", "dynamic_update_slice", "gather", "select_n"} | {
     name for name, rule in COMPUTE_RULES.items() if rule is same
 }
 _INNER = ("jaxpr", "call_jaxpr", "fun_jaxpr")
@@ -72,6 +76,8 @@ class Walker:
 
     def constant(self, value: Any) -> Item:
         """A concrete jax or NumPy array (or array of typed keys)."""
+        if hasattr(value, "dtype") and is_complex(value):
+            return self._complex(np.asarray(value), value.dtype)
         if hasattr(value, "dtype") and is_key(value):
             words = self.w.constant(np.asarray(jax_module().random.key_data(value)))
             return _first(RANDOM_RULES["random_wrap"](self.w, None, words))
@@ -81,7 +87,13 @@ class Walker:
         """A walker for the body of a loop in this graph."""
         return Walker(w, list(self.inside))
 
+    def _complex(self, value: np.ndarray, dtype: Any) -> Item:
+        kind = part_dtype(dtype)
+        return ComplexArray(*(self.w.constant(v, kind) for v in (value.real, value.imag)))
+
     def _read(self, env: dict[Any, Item], atom: Any) -> Item:
+        if hasattr(atom, "val") and is_complex(atom.aval):
+            return self._complex(np.asarray(atom.val), atom.aval.dtype)
         if hasattr(atom, "val"):
             return self.w.constant(np.asarray(atom.val), dtype_of(atom.aval.dtype))
         return env[atom]
@@ -92,10 +104,15 @@ class Walker:
         try:
             if name in CONTROL_RULES:
                 return CONTROL_RULES[name](self, eqn, live, items)
+            pairs = any(isinstance(item, PairArray) for item in items)
+            if name in _PAIRWISE and pairs:
+                return self._pairwise(eqn, items)
+            if any(is_complex(v.aval) for v in (*eqn.invars, *eqn.outvars)):
+                if name not in COMPLEX_RULES:
+                    raise FrontendError("is not supported for complex numbers")
+                return _listed(COMPLEX_RULES[name](self.w, eqn, *items))
             if name not in RULES:
                 raise FrontendError("is not supported")
-            if name in _KEYWISE and any(isinstance(item, KeyArray) for item in items):
-                return self._keywise(eqn, items)
             return _listed(RULES[name](self.w, eqn, *items))
         except GraphError as error:
             if isinstance(error, FrontendError) and error.located:
@@ -107,15 +124,16 @@ class Walker:
         finally:
             self.inside.pop()
 
-    def _keywise(self, eqn: Any, items: list[Item]) -> list[Item]:
-        """A rule applied to the first words of all keys, then to the second."""
+    def _pairwise(self, eqn: Any, items: list[Item]) -> list[Item]:
+        """A rule applied to the first words of all keys, or real parts, then to the others."""
         rule = RULES[eqn.primitive.name]
         words = []
         for w in (0, 1):
-            chosen = ((i.k0, i.k1)[w] if isinstance(i, KeyArray) else i for i in items)
+            chosen = ((i.k0, i.k1)[w] if isinstance(i, PairArray) else i for i in items)
             words.append(_listed(rule(self.w, eqn, *chosen)))
         pairs = zip(eqn.outvars, *words, strict=True)
-        return [KeyArray(a, b) if is_key(v.aval) else a for v, a, b in pairs]
+        kind = next(type(item) for item in items if isinstance(item, PairArray))
+        return [kind(a, b) if is_key(v.aval) or is_complex(v.aval) else a for v, a, b in pairs]
 
     def _line(self) -> str:
         """file.py:12 of the innermost equation that stems from code outside jax."""
@@ -131,7 +149,7 @@ def _first(items: Item | tuple[Item, ...]) -> Item:
 
 
 def _listed(result: Item | Sequence[Item]) -> list[Item]:
-    return [result] if isinstance(result, Value | KeyArray) else list(result)
+    return [result] if isinstance(result, Value | PairArray) else list(result)
 
 
 def user_line(eqn: Any) -> str | None:

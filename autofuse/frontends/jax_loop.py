@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from autofuse.frontends.errors import FrontendError
-from autofuse.frontends.jax_types import Item, KeyArray, each, is_key, values_of
+from autofuse.frontends.jax_types import Item, PairArray, each, is_key, values_of
 from autofuse.graph.loops import LoopBodyWriter, LoopWriter, WhileWriter
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
@@ -187,7 +187,7 @@ def rebuilt_item(like: Item, values: Iterator[Value]) -> Item:
 
 def _state(loop: LoopBodyWriter, item: Item, name: str) -> Item:
     """One carried item inside the body."""
-    names = iter((f"{name}_k0", f"{name}_k1") if isinstance(item, KeyArray) else (name,))
+    names = iter((f"{name}_k0", f"{name}_k1") if isinstance(item, PairArray) else (name,))
     return each(item, lambda v: loop.state(v, next(names)))
 
 

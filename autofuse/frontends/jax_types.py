@@ -40,24 +40,32 @@ def is_as_graph() -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyArray:
-    """An array of typed jax keys: its two u32 words, each of the array's own shape."""
+class PairArray:
+    """An array of which every element is two numbers of a graph: two values of its own shape."""
 
     k0: Value
     k1: Value
 
 
-Item = Value | KeyArray
+class KeyArray(PairArray):
+    """An array of typed jax keys: its two u32 words."""
+
+
+class ComplexArray(PairArray):
+    """An array of complex numbers: their real and their imaginary parts."""
+
+
+Item = Value | PairArray
 
 
 def values_of(item: Item) -> tuple[Value, ...]:
     """The one or two graph values of an item."""
-    return (item.k0, item.k1) if isinstance(item, KeyArray) else (item,)
+    return (item.k0, item.k1) if isinstance(item, PairArray) else (item,)
 
 
 def each(item: Item, fn: Callable[[Value], Value]) -> Item:
     """`fn` applied to every graph value of an item."""
-    return KeyArray(fn(item.k0), fn(item.k1)) if isinstance(item, KeyArray) else fn(item)
+    return type(item)(fn(item.k0), fn(item.k1)) if isinstance(item, PairArray) else fn(item)
 
 
 def static_shape(aval: Any) -> Shape:
@@ -88,3 +96,13 @@ def is_key(aval: Any) -> bool:
     """Whether a jax value is an array of typed keys."""
     jax = jax_module()
     return bool(jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key))
+
+
+def is_complex(aval: Any) -> bool:
+    """Whether a jax value is an array of complex numbers."""
+    return not is_key(aval) and np.issubdtype(aval.dtype, np.complexfloating)
+
+
+def part_dtype(dtype: Any) -> DType:
+    """The DType of either part of a complex jax dtype."""
+    return dtype_of(np.empty(0, dtype).real.dtype)

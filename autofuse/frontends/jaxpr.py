@@ -12,6 +12,7 @@ from autofuse.frontends.jax_random import unwrap, wrap
 from autofuse.frontends.jax_types import (
     Item,
     KeyArray,
+    PairArray,
     as_graph,
     dtype_of,
     is_key,
@@ -82,7 +83,11 @@ def _input(w: GraphWriter, name: str, aval: Any, leaf: Any, constant: bool) -> I
 
 
 def _output(w: GraphWriter, item: Item) -> Value:
-    return unwrap(w, item) if isinstance(item, KeyArray) else item
+    if isinstance(item, KeyArray):
+        return unwrap(w, item)
+    if isinstance(item, PairArray):
+        raise FrontendError("a result is complex: return its real and imaginary parts")
+    return item
 
 
 def _input_names(fn: Callable[..., Any], paths: Sequence[Any]) -> list[str]:

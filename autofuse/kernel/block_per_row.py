@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping
 from itertools import product
 
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.emit import Emitter, narrow, widen
+from autofuse.kernel.emit import Emitter, narrow
 from autofuse.kernel.ir import Fold
 from autofuse.kernel.merging import Merging
 from autofuse.kernel.staging import staged_values
 from autofuse.kernel.thread_per_element import SHORT, split
 from autofuse.kernel.values import ElementSource, Frame
+from autofuse.kernel.windows_written import WindowWriter
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import reduced_axes
-from autofuse.ops.scalar import Expr, Lit, Load, Sym, call
-from autofuse.ops.scatter import first_places, window_shape, windows
+from autofuse.ops.scalar import Expr, Load, Sym, call
 from autofuse.ops.spec import Family, Index
 from autofuse.plan.forms import Form, Tags, join, local_shape
 from autofuse.plan.parameters import MERGE
@@ -80,7 +80,7 @@ class BlockPerRow:
                 elif family is Family.SORT:
                     self._sort(value)
                 elif family is Family.SCATTER:
-                    self._scatter(value)
+                    self._scatter(value, keep)
                 elif value in self.rows:
                     self._keep(value, *self.rows[value])
                     self.frame.sources[value] = self._array(value, *self.rows[value])
@@ -262,11 +262,11 @@ class BlockPerRow:
             self.e.close("serial", rest[a], ix.lit(local[a]))
         self.frame.sources[value] = self._array(value, scratch, ix.lit(0))
 
-    def _scatter(self, value: Value) -> None:
+    def _scatter(self, value: Value, ahead: bool) -> None:
         """The operand's part of this row straight to memory, then window after window there."""
         node, call = self.graph[value.node], self.graph.call(value.node)
         out, target = call.out, self.targets[value]
-        operand, indices, updates = node.inputs
+        operand = node.inputs[0]
         tags = self.tags[value][: call["batch"]]
         rest = [(self.e.open("k", n), n) for n, t in zip(out.shape, tags, strict=False)
                 if not isinstance(t, int)]  # fmt: skip
@@ -279,27 +279,8 @@ class BlockPerRow:
             return ()
 
         self._walk(out.shape[len(batch) :], copy)
-        window = self.e.open("k", windows(call))
-        numbers = tuple(
-            self.frame.pull(indices, (*batch, window, ix.lit(v))) for v in range(len(call["axes"]))
-        )
-        places, fits = first_places(call, numbers)
-        first = tuple(self.e.let(at) for at in places)
-        guard = self.e.open("o", 1) if call["drop"] and not isinstance(fits, Lit) else None
-
-        def write(at: Index) -> tuple[Fold, ...]:
-            moved = (ix.iadd(start, step) for start, step in zip(first, at, strict=True))
-            place = self.e.let(ix.linearize((*batch, *moved), out.shape))
-            element = self.frame.pull(updates, (*batch, window, *at))
-            there = self.e.bind(widen(Load(target, place, out.dtype)))
-            assert node.spec.joins is not None
-            self.e.store(target, place, narrow(node.spec.joins(there, element), out.dtype))
-            return ()
-
-        self._walk(window_shape(call), write)
-        if guard is not None:
-            self.e.close("when", guard, fits)
-        self.e.close("serial", window, ix.lit(windows(call)))
+        writer = WindowWriter(self.graph, value, self.e, self.frame, target, batch, self._walk)
+        writer.emit(ahead)
         for sym, extent in reversed(rest):
             self.e.close("serial", sym, ix.lit(extent))
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from autofuse.kernel.indices import LARGEST_INDEX, has_load, mentions
 from autofuse.kernel.ir import Let, Stmt, Store, expressions, map_exprs, walk
 from autofuse.ops.dtypes import DType
 from autofuse.ops.positions import rejoined, resolved
-from autofuse.ops.scalar import Call, Expr, Lit, Load
+from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 
 
 @dataclass
@@ -30,8 +31,11 @@ class Spelling:
         if not isinstance(stmt, Let) or stmt.sym.dtype.is_float or has_load(stmt.value):
             return
         full = self.settled(stmt.value)
-        short = sum(1 for _ in walk(full)) <= LARGEST_INDEX
-        if short and not mentions(full, frozenset(self.registers)):
+        parts = list(islice(walk(full), LARGEST_INDEX + 1))
+        short = len(parts) <= LARGEST_INDEX
+        # What is computed from data is no position, even if it is a whole number.
+        data = any(isinstance(e, Sym) and e.dtype is not DType.I64 for e in parts)
+        if short and not data and not mentions(full, frozenset(self.registers)):
             self.values[stmt.sym.name] = full
 
     def note_around(self, stmt: Stmt) -> None:

@@ -28,6 +28,7 @@ TIERS = (1 << 15, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 BEYOND = 4
 MOST_BYTES = 1 << 28
 GEMM = 384
+_LINE = 64
 # On a machine busy with other work waking a thread takes milliseconds: no bound may rest on that.
 LAUNCH_MOST_US = 2.0
 _SECONDS_EACH = 0.03
@@ -42,7 +43,7 @@ _SPECIALS = (
     ("tanhf(x)", 20.0),
     ("erff(x)", 20.0),
 )
-_COPY, _SUM, _CHEAP, _EMPTY, _WIDE, _NARROW, _SPECIAL = range(7)
+_COPY, _SUM, _CHEAP, _EMPTY, _WIDE, _NARROW, _TRIAD, _SPECIAL = range(8)
 # Chains of multiply-adds that hide each other's latency; on 512 bits pairs of 16-bit factors count.
 CHAINS = 12
 _NARROW_OPS = 2 * CHAINS * 32
@@ -57,14 +58,23 @@ static void copy(const float *restrict a, float *restrict b, int64_t n) {
   #pragma omp simd
   for (int64_t i = 0; i < n; i++) b[i] = a[i] + 1.0f;
 }
-static float sum(const float *restrict a, int64_t n) {
-  float s = 0;
-  #pragma omp simd reduction(+:s)
-  for (int64_t i = 0; i < n; i++) s += a[i];
-  return s;
+/* A core loads more than it stores. */
+static void triad(const float *restrict a, float *restrict b, int64_t n) {
+  #pragma omp simd
+  for (int64_t i = 0; i < n / 2; i++) b[i] = a[i] + a[n / 2 + i];
 }
 /* One register each, of vectors of this machine: with more of them chains would be spilled. */
 typedef float lanes __attribute__((vector_size(@BYTES@)));
+static float sum(const float *restrict a, int64_t n) {
+  lanes s[8] = {0}, all = {0};
+  for (int64_t i = 0; i < n; i += 8 * (int64_t)(sizeof(lanes) / 4)) {
+    const lanes *at = (const lanes *)(a + i);
+    #pragma GCC unroll 8
+    for (int j = 0; j < 8; j++) s[j] += at[j];
+  }
+  for (int j = 0; j < 8; j++) all += s[j];
+  return all[0] + all[1];
+}
 enum { LANES = sizeof(lanes) / 4, WIDE_LANES = sizeof(lanes) / 8 };
 static void cheap(float *restrict b, int64_t n) {
   lanes x[12];
@@ -118,6 +128,7 @@ static void work(const int64_t *q, const float *a, float *b, int64_t n) {
       case 2: cheap(b, n); break;
       case 4: wide(b, n); break;
       case 5: (void)narrow(b, n); break;
+      case 6: triad(a, b, n); break;
       @CASES@
     }
     MEMORY;
@@ -127,7 +138,7 @@ int32_t af_calibrate(void **buffers, void *workspace, void **blas) {
   const int64_t *q = (const int64_t *)buffers[0];
   float *a = (float *)buffers[1], *b = (float *)buffers[2];
   const int t = (int)q[3];
-  const int64_t n = q[1] / t / 16 * 16;
+  const int64_t n = q[1] / t / 128 * 128;
   (void)workspace; (void)blas;
   if (q[0] < 0) return narrow(b, 0) + 2 * has_tiles();
   if (q[0] == 3) {
@@ -164,6 +175,12 @@ def _text() -> str:
     return intrinsics + C.prelude + text.replace("@CASES@", "\n      ".join(cases))
 
 
+def _aligned(count: int) -> np.ndarray:
+    """Ones, f32[count], from the start of a line of the cache, as arrays of plans lie."""
+    whole = np.ones(count + _LINE // 4, np.float32)
+    return whole[-(whole.ctypes.data // 4) % (_LINE // 4) :][:count]
+
+
 class _Device:
     """The calibration program, loaded, with buffers for its largest run."""
 
@@ -176,7 +193,7 @@ class _Device:
         self._entry = self._library[_ENTRY]
         self._entry.restype = ctypes.c_int32
         self._entry.argtypes = [ctypes.c_void_p] * 3
-        self._memory = [np.ones(largest // 8 + 4096, np.float32) for _ in range(2)]
+        self._memory = [_aligned(largest // 8 + 4096) for _ in range(2)]
 
     def narrow_units(self) -> tuple[bool, bool]:
         """Whether there are vector instructions and tiles for products of 16-bit floats."""
@@ -256,12 +273,13 @@ def _measured(device: _Device, threads: int, far: int, cache: int) -> Calibratio
 
 
 def _bandwidth(device: _Device, nbytes: int, threads: int) -> float:
-    """GB/s at best over a working set of `nbytes`: copying, or only reading."""
+    """GB/s at best over a working set of `nbytes`: copying, adding two arrays, or only reading."""
     n = nbytes // 8
     guess = nbytes / 5e10
     copied = 2 * 4 * n / device.best_s(_COPY, n, threads, guess)
     summed = 4 * n / device.best_s(_SUM, n, threads, guess)
-    return max(copied, summed) / 1e9
+    added = 1.5 * 4 * n / device.best_s(_TRIAD, n, threads, guess)
+    return max(copied, summed, added) / 1e9
 
 
 def _gemm_gflops() -> float:

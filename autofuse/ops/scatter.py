@@ -47,8 +47,8 @@ def window_shape(c: OpCall) -> Shape:
 
 
 def first_places(c: OpCall, numbers: Index) -> tuple[Index, Expr]:
-    """Where a window begins along each axis that is no batch axis, moved to where it fits, given
-    its index vector; and whether it was there."""
+    """Where a window begins along each axis that is no batch axis, given its index vector: moved to
+    where it fits, unless it would be dropped; and whether it was there."""
     fits: Expr = Lit(True, DType.BOOL)
     found: list[Expr] = [ix.lit(0)] * (c.out.rank - c["batch"])
     for axis, number in zip(c["axes"], numbers, strict=True):
@@ -57,7 +57,8 @@ def first_places(c: OpCall, numbers: Index) -> tuple[Index, Expr]:
         wide = cast(number, ix.lit(0).dtype)
         inside = call("and", call("ge", wide, ix.lit(0)), call("le", wide, ix.lit(room)))
         fits = inside if isinstance(fits, Lit) else call("and", fits, inside)
-        found[at] = call("min", call("max", wide, ix.lit(0)), ix.lit(room))
+        moved = call("min", call("max", wide, ix.lit(0)), ix.lit(room))
+        found[at] = wide if c["drop"] else moved
     return tuple(found), fits
 
 

@@ -119,8 +119,9 @@ def _forms(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> 
     found = _shaped_forms(graph, nodes, outputs)
     if not isinstance(found, Refusal):
         return found
-    products = any(graph[n].spec.family is Family.CONTRACTION for n in nodes)
-    plain = without_reshapes(graph, nodes, outputs) if products else None
+    # What these write has axes of its own, and nothing else may read it before it is whole.
+    rooted = any(graph[n].spec.family in (Family.CONTRACTION, Family.SCATTER) for n in nodes)
+    plain = without_reshapes(graph, nodes, outputs) if rooted else None
     instead = _shaped_forms(graph, *plain) if plain is not None else found
     return found if isinstance(instead, Refusal) else instead
 

@@ -256,6 +256,30 @@ def reached(body: Graph, values: Sequence[Value]) -> set[int]:
     return found
 
 
+def is_alike(loop: LoopParts, later: Value, now: Value) -> bool:
+    """Whether `later` is to the new states what `now` is to the old ones."""
+    body = loop.body
+    moved = set(zip(loop.news, loop.states, strict=True))
+    varying = {body.inputs[0], *(v.node for v in loop.states)}
+    stack, seen = [(later, now)], set[tuple[Value, Value]]()
+    while stack:
+        pair = stack.pop()
+        if pair in moved or pair in seen:
+            continue
+        seen.add(pair)
+        a, b = (body[v.node] for v in pair)
+        if pair[0] == pair[1]:
+            if reached(body, [pair[0]]) & varying:
+                return False
+            continue
+        if "input" in (a.op, b.op) or (a.op, a.attrs, a.types) != (b.op, b.attrs, b.types):
+            return False
+        if pair[0].index != pair[1].index:
+            return False
+        stack += zip(a.inputs, b.inputs, strict=True)
+    return True
+
+
 @rule("unchanged-state", "XLA WhileLoopInvariantCodeMotion (invariant tuple elements); LLVM "
       "IndVarSimplify", "loop", "while")  # fmt: skip
 def unchanged_state(draft: Draft, at: int) -> Replacement:

@@ -9,7 +9,15 @@ from autofuse.graph.types import Graph, Node, Value
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import Literal, TensorType, make_attrs
 from autofuse.simplify.draft import Draft
-from autofuse.simplify.loops import BodyWriter, LoopParts, copied, is_read, parts_of_loop, reached
+from autofuse.simplify.loops import (
+    BodyWriter,
+    LoopParts,
+    copied,
+    is_alike,
+    is_read,
+    parts_of_loop,
+    reached,
+)
 from autofuse.simplify.rules import Replacement, rule
 
 # Bodies larger than this are left alone: they are compared node by node.
@@ -104,7 +112,7 @@ def _ends(loop: LoopParts) -> _Ends | None:
     found = {_flag(body, k, new, loop.states[k]) for k, new in enumerate(loop.news) if k}
     for now in sorted(v for v in found if v is not None):
         rest = (_stays(body, new, state, now) for new, state in _pairs(loop))
-        if body.type_of(now).shape == shape and _alike(loop, later, now) and all(rest):
+        if body.type_of(now).shape == shape and is_alike(loop, later, now) and all(rest):
             return _Ends(later, now, others)
     return None
 
@@ -157,30 +165,6 @@ def _stays(body: Graph, new: Value, state: Value, flag: Value) -> bool:
             casts = [n for n in others if n.op == "cast" and n.inputs[0] == flag]
             return state in node.inputs and len(casts) == 1 and node.types[0].dtype.is_int
     return False
-
-
-def _alike(loop: LoopParts, later: Value, now: Value) -> bool:
-    """Whether `later` is to the new states what `now` is to the old ones."""
-    body = loop.body
-    moved = set(_pairs(loop))
-    varying = {body.inputs[0], *(v.node for v in loop.states)}
-    stack, seen = [(later, now)], set[tuple[Value, Value]]()
-    while stack:
-        pair = stack.pop()
-        if pair in moved or pair in seen:
-            continue
-        seen.add(pair)
-        a, b = (body[v.node] for v in pair)
-        if pair[0] == pair[1]:
-            if reached(body, [pair[0]]) & varying:
-                return False
-            continue
-        if "input" in (a.op, b.op) or (a.op, a.attrs, a.types) != (b.op, b.attrs, b.types):
-            return False
-        if pair[0].index != pair[1].index:
-            return False
-        stack += zip(a.inputs, b.inputs, strict=True)
-    return True
 
 
 def _alone(loop: LoopParts, ends: _Ends) -> Graph:

@@ -71,15 +71,15 @@ AF_VECTOR(int32_t, 16) AF_VECTOR(int64_t, 2) AF_VECTOR(int64_t, 4) AF_VECTOR(int
   }
 AF_PAIRS(1) AF_PAIRS(2) AF_PAIRS(4)
 #if defined(__AVX512BF16__) && defined(__AVX512VL__)
-#include <immintrin.h>
-AF_INLINE af_floatx8 af_pairs_x8(af_floatx8 c, int32_t a, af_int32_tx8 b)
-{
-  return (af_floatx8)_mm256_dpbf16_ps((__m256)c, (__m256bh)_mm256_set1_epi32(a), (__m256bh)b);
-}
-AF_INLINE af_floatx16 af_pairs_x16(af_floatx16 c, int32_t a, af_int32_tx16 b)
-{
-  return (af_floatx16)_mm512_dpbf16_ps((__m512)c, (__m512bh)_mm512_set1_epi32(a), (__m512bh)b);
-}
+/* No intrinsics: reading their header takes longer than compiling a kernel, and of their builtins the
+ * types differ between compilers. */
+#define AF_PAIRS_AT_ONCE(N)                                                                  \
+  AF_INLINE af_floatx##N af_pairs_x##N(af_floatx##N c, int32_t a, af_int32_tx##N b)          \
+  {                                                                                          \
+    __asm__("vdpbf16ps %2, %1, %0" : "+v"(c) : "v"((af_int32_tx##N){0} + a), "v"(b));         \
+    return c;                                                                                \
+  }
+AF_PAIRS_AT_ONCE(8) AF_PAIRS_AT_ONCE(16)
 #else
 AF_PAIRS(8) AF_PAIRS(16)
 #endif
@@ -190,38 +190,35 @@ AF_BITS2(int8_t, i8, uint8_t, u8)
 /* Copy past the cache; whole 64-byte lines only, ends by ordinary stores. What was copied is seen by
  * other cores after af_streamed(). */
 #if defined(__AVX__)
-#include <immintrin.h>
-static inline void af_streamed(void) { _mm_sfence(); }
+/* Builtins, not immintrin.h: reading that takes longer than compiling a kernel. */
+#if defined(__AVX512F__)
+typedef long long af_line __attribute__((vector_size(64), may_alias));
+#define AF_PAST(to, from) __builtin_ia32_movntdq512((long long __attribute__((vector_size(64))) *)(to), from)
+#else
+typedef long long af_line __attribute__((vector_size(32), may_alias));
+#define AF_PAST(to, from) __builtin_ia32_movntdq256((long long __attribute__((vector_size(32))) *)(to), from)
+#endif
+#ifdef __clang__
+#undef AF_PAST
+#define AF_PAST(to, from) __builtin_nontemporal_store(from, to)
+#endif
+typedef af_line af_line_u __attribute__((aligned(1)));
+static inline void af_streamed(void) { __builtin_ia32_sfence(); }
+static inline void af_stream(void *to, const void *from, int64_t bytes)
+{
+  enum { LINE = sizeof(af_line) };
+  char *t = (char *)to;
+  const char *f = (const char *)from, *const end = f + bytes;
+  int64_t head = (int64_t)(-(uintptr_t)t & (LINE - 1));
+  head = head < bytes ? head : bytes;
+  __builtin_memcpy(t, f, (uint64_t)head);
+  t += head, f += head;
+  for (; end - f >= LINE; t += LINE, f += LINE)
+    AF_PAST((af_line *)t, *(const af_line_u *)f);
+  __builtin_memcpy(t, f, (uint64_t)(end - f));
+}
 #else
 static inline void af_streamed(void) {}
-#endif
-#if defined(__AVX512F__)
-static inline void af_stream(void *to, const void *from, int64_t bytes)
-{
-  char *t = (char *)to;
-  const char *f = (const char *)from, *const end = f + bytes;
-  int64_t head = (int64_t)(-(uintptr_t)t & 63);
-  head = head < bytes ? head : bytes;
-  __builtin_memcpy(t, f, (uint64_t)head);
-  t += head, f += head;
-  for (; end - f >= 64; t += 64, f += 64)
-    _mm512_stream_si512((__m512i *)t, _mm512_loadu_si512((const void *)f));
-  __builtin_memcpy(t, f, (uint64_t)(end - f));
-}
-#elif defined(__AVX__)
-static inline void af_stream(void *to, const void *from, int64_t bytes)
-{
-  char *t = (char *)to;
-  const char *f = (const char *)from, *const end = f + bytes;
-  int64_t head = (int64_t)(-(uintptr_t)t & 31);
-  head = head < bytes ? head : bytes;
-  __builtin_memcpy(t, f, (uint64_t)head);
-  t += head, f += head;
-  for (; end - f >= 32; t += 32, f += 32)
-    _mm256_stream_si256((__m256i *)t, _mm256_loadu_si256((const __m256i *)(const void *)f));
-  __builtin_memcpy(t, f, (uint64_t)(end - f));
-}
-#else
 static inline void af_stream(void *to, const void *from, int64_t bytes)
 {
   __builtin_memcpy(to, from, (uint64_t)bytes);

@@ -1,0 +1,116 @@
+"""Rules for jax primitives on complex numbers, pairs of arrays, and Fourier transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from autofuse.frontends.errors import FrontendError
+from autofuse.frontends.jax_types import ComplexArray, Item, PrimitiveRule, part_dtype, static_shape
+from autofuse.graph.composites_fourier import (
+    Pair,
+    fourier,
+    inverse_real_fourier,
+    real_fourier,
+    times,
+)
+from autofuse.graph.types import Value
+from autofuse.graph.writer import GraphWriter
+
+
+def _parts(w: GraphWriter, item: Item) -> Pair:
+    """Real and imaginary parts, also of a real number."""
+    if isinstance(item, Value):
+        return item, w.full(0.0, w.shape(item), w.dtype(item))
+    return item.k0, item.k1
+
+
+def _partwise(op: str) -> PrimitiveRule:
+    """An op that each part has for itself."""
+
+    def rule(w: GraphWriter, eqn: Any, *items: ComplexArray) -> ComplexArray:
+        return ComplexArray(w.map(op, *(i.k0 for i in items)), w.map(op, *(i.k1 for i in items)))
+
+    return rule
+
+
+def _mul(w: GraphWriter, eqn: Any, x: ComplexArray, y: ComplexArray) -> ComplexArray:
+    return ComplexArray(*times(w, _parts(w, x), _parts(w, y)))
+
+
+def _convert(w: GraphWriter, eqn: Any, x: Item) -> ComplexArray:
+    dtype = part_dtype(eqn.params["new_dtype"])
+    re, im = _parts(w, x if not isinstance(x, Value) else w.cast(x, dtype))
+    return ComplexArray(w.cast(re, dtype), w.cast(im, dtype))
+
+
+def _conj(w: GraphWriter, eqn: Any, x: Item) -> ComplexArray:
+    re, im = _parts(w, x)
+    return ComplexArray(re, w.map("neg", im))
+
+
+def _exp(w: GraphWriter, eqn: Any, x: ComplexArray) -> ComplexArray:
+    size = w.map("exp", x.k0)
+    return ComplexArray(w.mul(size, w.map("cos", x.k1)), w.mul(size, w.map("sin", x.k1)))
+
+
+def _abs(w: GraphWriter, eqn: Any, x: ComplexArray) -> Value:
+    """By the larger part, so that no square overflows."""
+    re, im = w.map("abs", x.k0), w.map("abs", x.k1)
+    large, small = w.map("max", re, im), w.map("min", re, im)
+    some = w.select(w.map("eq", large, 0.0), 1.0, large)
+    ratio = w.div(small, some)
+    return w.mul(large, w.map("sqrt", w.add(1.0, w.mul(ratio, ratio))))
+
+
+def _reduce_sum(w: GraphWriter, eqn: Any, x: ComplexArray) -> ComplexArray:
+    axes = tuple(sorted(int(a) for a in eqn.params["axes"]))
+    if not axes:
+        return x
+    return ComplexArray(*(w.op("reduce_sum", v, axes=axes) for v in (x.k0, x.k1)))
+
+
+def _fft(w: GraphWriter, eqn: Any, x: Item) -> Item:
+    """Over the last axes: of real numbers the last one first, to real numbers the last one last."""
+    kind = str(getattr(eqn.params["fft_type"], "name", eqn.params["fft_type"])).rpartition(".")[2]
+    rank = len(static_shape(eqn.invars[0].aval))
+    lengths = tuple(map(int, eqn.params["fft_lengths"]))
+    axes = list(range(rank - len(lengths), rank))
+    if not all(lengths):
+        raise FrontendError("it transforms nothing")
+    if kind == "RFFT":
+        assert isinstance(x, Value)
+        found = real_fourier(w, x)
+        return ComplexArray(*_along(w, found, axes[:-1], inverse=False))
+    pair = _parts(w, x)
+    if kind == "IRFFT":
+        return inverse_real_fourier(w, _along(w, pair, axes[:-1], inverse=True), lengths[-1])
+    return ComplexArray(*_along(w, pair, axes, inverse=kind == "IFFT"))
+
+
+def _along(w: GraphWriter, x: Pair, axes: list[int], inverse: bool) -> Pair:
+    """Transformed along each of these axes."""
+    last = len(w.shape(x[0])) - 1
+    for axis in axes:
+        order = [last if a == axis else axis if a == last else a for a in range(last + 1)]
+        turned = fourier(w, (w.transpose(x[0], order), w.transpose(x[1], order)), inverse)
+        x = w.transpose(turned[0], order), w.transpose(turned[1], order)
+    return x
+
+
+COMPLEX_RULES: dict[str, Callable[..., Item]] = {
+    "abs": _abs,
+    "add": _partwise("add"),
+    "add_any": _partwise("add"),
+    "complex": lambda w, eqn, re, im: ComplexArray(re, im),
+    "conj": _conj,
+    "convert_element_type": _convert,
+    "exp": _exp,
+    "fft": _fft,
+    "imag": lambda w, eqn, x: x.k1,
+    "mul": _mul,
+    "neg": _partwise("neg"),
+    "real": lambda w, eqn, x: x.k0,
+    "reduce_sum": _reduce_sum,
+    "sub": _partwise("sub"),
+}
