@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from autofuse.frontends.tracer import spec, trace
     from autofuse.graph.types import Graph as Graph
     from autofuse.interop.jax_jit import jax_jit
-    from autofuse.interop.onnx_model import load
+    from autofuse.interop.loading import load
     from autofuse.serving.bundle import open_bundle
     from autofuse.serving.compiling import compile
     from autofuse.tuning import best_plan, compare, tune
@@ -57,7 +57,7 @@ _SOURCES: dict[str, tuple[str, str | None]] = {
     "from_jax": ("autofuse.frontends.jaxpr", "from_jax"),
     "from_torch": ("autofuse.frontends.torch_export", "from_torch"),
     "jax_jit": ("autofuse.interop.jax_jit", "jax_jit"),
-    "load": ("autofuse.interop.onnx_model", "load"),
+    "load": ("autofuse.interop.loading", "load"),
     "open_bundle": ("autofuse.serving.bundle", "open_bundle"),
     "save": ("autofuse.frontends.jsonfile", "save"),
     "save_onnx": ("autofuse.frontends.onnx_export", "save_onnx"),

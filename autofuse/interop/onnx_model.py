@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from autofuse.errors import AutofuseError
-from autofuse.frontends.jsonfile import load as load_graph
 from autofuse.frontends.onnx_dims import OpenDims, dims_from
 from autofuse.frontends.onnx_import import (
     DecidesShapesError,
     Imported,
     OnnxFile,
     import_onnx,
-    onnx_file,
 )
 from autofuse.graph.types import Graph
 from autofuse.runtime.compiled import CompiledPlan
@@ -126,21 +123,3 @@ class OnnxModel:
             dims = dims_from(self._file.inputs, {k: a.shape for k, a in given.items()})
         values = {name: given[name] for name in self._deciding}
         return import_onnx(self._file, dims, {**self._values, **values})
-
-
-def load(
-    path: str | Path, dims: OpenDims | None = None, values: Mapping[str, Any] | None = None
-) -> Graph | OnnxModel:
-    """The graph in a graph file, or the OnnxModel in a `.onnx` file.
-
-    `dims` are the sizes that a model leaves open, by name or as `input[axis]`; `values` are of
-    inputs that are to be known (what decides shapes), which it then no longer has. Raises
-    AutofuseError, one sentence naming the file and the node.
-    """
-    if Path(path).suffix != ".onnx":
-        if dims or values:
-            raise AutofuseError(f"{path} is a graph file, whose sizes are known")
-        return load_graph(path)
-    with onnx_file(path) as file:
-        given = {name: np.asarray(array) for name, array in (values or {}).items()}
-        return OnnxModel(file, dims or {}, given)
