@@ -69,6 +69,14 @@ def _own_build_cache() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _own_database() -> Iterator[None]:
+    """Commands that name no database leave the user's alone."""
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", directory)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _verified_kernels() -> Iterator[None]:
     """Every kernel that a test lowers is verified after every pass."""
 

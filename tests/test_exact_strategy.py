@@ -52,7 +52,7 @@ def use(monkeypatch: pytest.MonkeyPatch, backend: Backend, calibration: Calibrat
     """Register a device, and measure quickly, for one test."""
     known = replace(HOST, calibrate=lambda: calibration)
     monkeypatch.setitem(DEVICES, "toy", toy_kind(backend, known))
-    monkeypatch.setattr(tuner, "Sampling", lambda cache: replace(QUICK, cache=cache))
+    monkeypatch.setattr(tuner, "Sampling", lambda cache, **_: replace(QUICK, cache=cache))
 
 
 def tune_exactly(db: Path, graph: Graph | None = None, **more: Any) -> TuneResult:

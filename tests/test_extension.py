@@ -102,7 +102,7 @@ def test_afterwards_all_is_as_before() -> None:
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The device kind, quickly timed."""
-    monkeypatch.setattr(tuner, "Sampling", lambda cache: replace(QUICK, cache=cache))
+    monkeypatch.setattr(tuner, "Sampling", lambda cache, **_: replace(QUICK, cache=cache))
     with extended("A device kind"):
         yield
 

@@ -43,7 +43,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch, two_baselines: None) -> None:
     """Little is sampled."""
-    monkeypatch.setattr(tuner, "Sampling", lambda cache: replace(QUICK, cache=cache))
+    monkeypatch.setattr(tuner, "Sampling", lambda cache, **_: replace(QUICK, cache=cache))
 
 
 def score(x: Any, w: Any) -> dict[str, Any]:

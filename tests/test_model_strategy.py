@@ -191,7 +191,7 @@ def test_lessons_come_from_the_others_and_the_same_cache_state(spaces: list[Reco
 
 def test_tuning_by_a_model_on_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(DEVICES, "toy", toy_kind())
-    monkeypatch.setattr(tuner, "Sampling", lambda *_: QUICK)
+    monkeypatch.setattr(tuner, "Sampling", lambda *_, **__: QUICK)
     monkeypatch.setattr(learned, "LEAST", 1)
     db = str(tmp_path / "t.db")
     other = trace(lambda x: xp.tanh(x) + 1, spec((24, 40)))

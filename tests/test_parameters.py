@@ -124,6 +124,16 @@ def halves() -> Graph:
     return canonical(b.build([b.add("exp", made)]))
 
 
+def long_sums() -> Graph:
+    """A product of few blocks, each a sum of many terms."""
+    b = GraphBuilder()
+    x, y = b.input("x", (24, 4096), "f32"), b.input("y", (4096, 64), "f32")
+    none: tuple[int, ...] = ()
+    made = b.add("dot_general", x, y, lhs_batch=none, rhs_batch=none, lhs_contract=(1,),
+                 rhs_contract=(0,))  # fmt: skip
+    return canonical(b.build([b.add("exp", made)]))
+
+
 def batch_last() -> Graph:
     """Products whose batch axis is the last one everywhere."""
     b = GraphBuilder()
@@ -173,8 +183,9 @@ def ordered() -> Graph:
 GRAPHS = {"item": pointwise(), "turned": turned(), "row": rows_folded(), "loop": looped(),
           "short": rows_folded(512, 4096), "gemm": product(), "fused": fused(),
           "summed": summed(), "weighted": product(constant=True), "dots": dots(),
-          "ordered": ordered(), "halves": halves(), "batch_last": batch_last(),
-          "patches": patches(), "stencils": chain(padded, (64, 64), 2)}  # fmt: skip
+          "long_sums": long_sums(), "ordered": ordered(), "halves": halves(),
+          "batch_last": batch_last(), "patches": patches(),
+          "stencils": chain(padded, (64, 64), 2)}  # fmt: skip
 SPACES: dict[str, LaunchSpace] = {
     "c": CpuLaunchSpace(pairs=True),
     "cuda": CudaLaunchSpace(DEFAULT_TARGET),
@@ -199,10 +210,11 @@ def runs(graph: Graph, launch: LaunchConfig) -> list[Run]:
 
 @cache
 def text(dialect: str, name: str, launch: LaunchConfig) -> str:
-    (run,) = runs(GRAPHS[name], launch)
+    """The texts of all kernels that one group becomes."""
+    found = runs(GRAPHS[name], launch)
     if dialect == "c":
-        return render_c(cpu.kernel_of(run))
-    return render_cuda(cuda.kernel_of(run))
+        return "\n".join(render_c(cpu.kernel_of(run)) for run in found)
+    return "\n".join(render_cuda(cuda.kernel_of(run)) for run in found)
 
 
 def texts_differ(dialect: str, row: LaunchParameter[int], name: str) -> bool:

@@ -179,7 +179,7 @@ def test_a_budget_that_the_baselines_take_ends_without_a_search(
     monkeypatch.setattr(budget, "time", SimpleNamespace(perf_counter=lambda: passed[0]))
     monkeypatch.setattr(tuner, "time", SimpleNamespace(perf_counter=lambda: passed[0]))
     monkeypatch.setitem(DEVICES, "toy", toy_kind())
-    monkeypatch.setattr(tuner, "Sampling", lambda cache: replace(QUICK, cache=cache))
+    monkeypatch.setattr(tuner, "Sampling", lambda cache, **_: replace(QUICK, cache=cache))
 
     def told(progress: Progress) -> None:  # the first baseline to be measured takes all there is
         passed[0] += 19.0 if progress.phase == "baseline unfused" else 0.0
@@ -204,7 +204,7 @@ def test_after_a_plan_that_took_too_long_to_compile_the_least_fused_is_tried(
         return compile_program(program, timeout_s=timeout_s)
 
     monkeypatch.setitem(DEVICES, "toy", toy_kind(replace(TOY, build=hurried)))
-    monkeypatch.setattr(tuner, "Sampling", lambda cache: replace(QUICK, cache=cache))
+    monkeypatch.setattr(tuner, "Sampling", lambda cache, **_: replace(QUICK, cache=cache))
     phases: list[str] = []
     names = ["xla-2022", "greedy-chains", "unfused"]
     tune(

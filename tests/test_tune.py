@@ -47,7 +47,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
 def use(monkeypatch: pytest.MonkeyPatch, backend: Backend) -> None:
     """Register a device, and measure quickly, for one test."""
     monkeypatch.setitem(DEVICES, "toy", toy_kind(backend))
-    monkeypatch.setattr(tuner, "Sampling", lambda cache: replace(QUICK, cache=cache))
+    monkeypatch.setattr(tuner, "Sampling", lambda cache, **_: replace(QUICK, cache=cache))
 
 
 def tune_toy(db: Path, strategy: str = "random", **more: Any) -> TuneResult:

@@ -113,7 +113,7 @@ def test_the_exact_planner_unrolls_where_that_costs_least(
         return True
 
     monkeypatch.setitem(DEVICES, "toy", toy_kind())
-    monkeypatch.setattr(tuner, "Sampling", lambda cache: replace(QUICK, cache=cache))
+    monkeypatch.setattr(tuner, "Sampling", lambda cache, **_: replace(QUICK, cache=cache))
     monkeypatch.setattr(Job, "calibration", lambda _: replace(NOMINAL, launch_us=0.01))
     monkeypatch.setattr(Kernels, "profile", profile)
     db = tmp_path / "t.db"

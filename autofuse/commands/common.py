@@ -25,16 +25,14 @@ P = ParamSpec("P")
 
 SourceArg = Annotated[
     str,
-    typer.Argument(
-        metavar="SOURCE", help="zoo:NAME, zoo:NAME:small, a JSON graph file, or model.onnx."
-    ),
+    typer.Argument(metavar="SOURCE", help="zoo:NAME, zoo:NAME:small, a JSON or an ONNX file."),
 ]
 DimOption = Annotated[
     list[str] | None,
     typer.Option(
         "--dim",
         metavar="NAME=SIZE",
-        help="A size that a model leaves open, or INPUT=N,N for values that decide shapes.",
+        help="What a model leaves open: batch=8, axes=0,2.",
     ),
 ]
 DeviceOption = Annotated[
