@@ -25,6 +25,7 @@ from autofuse.plan.parameters import (
     C_IMPL,
     C_LAUNCH,
     DIAGONAL,
+    DOT,
     GEMM,
     GENERATED,
     HALO,
@@ -146,7 +147,7 @@ class CpuLaunchSpace:
             if made.get(C_IMPL.name) in (BLAS, ONEDNN):
                 return ()  # a library decides itself
             if row is PREPACK:
-                return _prepack(graph, group, facts, made)
+                return self._prepack(graph, group, facts, made)
             if tiled and (row.name in TILE_PARAMETERS or row is VECTOR_BITS):
                 return self._tiled(row, made, facts)
             if row is WALK:
@@ -216,18 +217,16 @@ class CpuLaunchSpace:
         found = tile_options(row.name, facts, made, machine)
         return even_first(found, facts) if row is MICRO else found
 
-
-def _prepack(
-    graph: Graph, group: FusionGroup, facts: TileFacts | None, made: Chosen
-) -> tuple[Setting, ...]:
-    """Where some right operand is made of constants, packing it once comes first, unless it is
-    read from end to end as it lies."""
-    if (
-        facts is None
-        or packing_of(graph, group, LaunchConfig.of(**{**made, PREPACK.name: True})) is None
-    ):
-        return ()
-    return (False, True) if may_dot(facts) else (True, False)
+    def _prepack(
+        self, graph: Graph, group: FusionGroup, facts: TileFacts | None, made: Chosen
+    ) -> tuple[Setting, ...]:
+        """Where some right operand is made of constants, packing it once comes first, unless it is
+        likely to be read from end to end as it lies."""
+        once = LaunchConfig.of(**{**made, PREPACK.name: True})
+        if facts is None or packing_of(graph, group, once) is None:
+            return ()
+        as_it_lies = may_dot(facts) and self._tiled(DOT, made, facts)[:1] == (True,)
+        return (False, True) if as_it_lies else (True, False)
 
 
 def _threads(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:

@@ -230,8 +230,8 @@ class _acknowledged:  # noqa: N801 - used as a function
         os.close(self._log)
 
     def _telling(self, method: Callable[..., None]) -> Callable[..., None]:
-        def add(store: Store, session: object, env: object, record: Any) -> None:
-            method(store, session, env, record)
+        def add(store: Store, session: object, env: object, record: Any, *lease: object) -> None:
+            method(store, session, env, record, *lease)
             os.write(self._log, json.dumps(key_of(record)).encode() + b"\n")
             os.fsync(self._log)
 
