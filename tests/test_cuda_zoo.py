@@ -28,9 +28,9 @@ from search_spaces import CudaLaunchSpace
 ARCHS = ("sm_80", "sm_90", "sm_100")
 # Kernels of one compilation: the prelude takes longer than any of them.
 PER_UNIT = 20
-# Candidates drawn from each workload's space, 464 in all: more where kernels are few and small.
+# Candidates drawn from each workload's space: more where kernels are few and small.
 SPACE = CudaLaunchSpace()
-DRAWN, FEW = 28, 4
+DRAWN, FEW = 9, 3
 AT_LENGTH = (
     "softmax", "layer_norm_gelu", "rms_norm_residual", "swiglu", "black_scholes", "mlp",
     "attention", "transformer_block", "cartpole_naive", "cartpole_norng", "cartpole_noconcat",

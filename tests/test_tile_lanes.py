@@ -70,7 +70,7 @@ def tiles(graph: Graph, launch: LaunchConfig) -> list[TileProduct]:
     return [s for s in statements(kernel.body) if isinstance(s, TileProduct)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     order=st.sampled_from((*LAST, *MIXED)),
     sizes=st.fixed_dictionaries(
