@@ -59,7 +59,7 @@ def show(progress: Progress) -> None:
 def tune_here(db: str, strategy: str, seed: int, stop: Callable[[], bool]) -> dict[str, object]:
     """Register the device for the rest of the process and tune until the space is used up."""
     DEVICES["toy"] = toy_kind()
-    tuner.Sampling = lambda cache: replace(QUICK, cache=cache)
+    tuner.Sampling = lambda cache, **_: replace(QUICK, cache=cache)
     found = tune(
         workload(), name="shares", device="toy", db=db, budget_s=LONG_S, strategy=strategy,
         seed=seed, progress=show, stop=stop,
