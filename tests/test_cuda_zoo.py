@@ -1,5 +1,5 @@
-"""The CUDA of every zoo workload, by every baseline and by chance, compiles without a word: each
-kernel for two of three generations of GPUs, or, drawn by chance, for one."""
+"""The CUDA of every zoo workload, by every baseline and by chance, compiles without a word for
+some of three generations of GPUs."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def test_every_baseline_compiles_for_every_generation(name: str) -> None:
     plans = [baseline_candidate(graph, baseline, SPACE)[0] for baseline in BASELINES]
     sources = texts(graph, [*plans, fused_candidate(graph, SPACE)])
     check_silent(sources, ("sm_90",))
-    # One text serves all generations, so each kernel is tried on one of the others.
-    check_silent(sources[::2], ("sm_80",), QUICK)
-    check_silent(sources[1::2], ("sm_100",), QUICK)
+    # One text serves all generations, so every other kernel is tried on one more of them.
+    check_silent(sources[::4], ("sm_80",), QUICK)
+    check_silent(sources[2::4], ("sm_100",), QUICK)
 
 
 @pytest.mark.parametrize("name", ZOO)
