@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,7 @@ def test_a_unit_that_is_lost_is_told_and_is_there_again(engine: Engine, tmp_path
 
 
 def test_a_fleet_of_processes_ends_where_every_unit_dies() -> None:
-    with LocalEngine(("a",), work) as engine:
+    with closing(LocalEngine(("a",), work)) as engine:
         found = fleet_tune({"dies": graph()}, engine, budget_s=60.0)
     (share,) = found.shares
     assert share.failures == MOST_FAILURES and share.error.endswith("killed by SIGKILL")

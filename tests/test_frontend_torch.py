@@ -22,7 +22,7 @@ from autofuse.graph.types import Graph
 from autofuse.ops.dtypes import DType
 from autofuse.sources import load_source
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch")  # an extra of its own
 F = torch.nn.functional
 Program = Callable[..., Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("onnx")
+pytest.importorskip("onnx")  # an extra of its own
 from onnx import helper, numpy_helper
 from onnx_runs import graph_of, imported_model, run_model, run_node
 

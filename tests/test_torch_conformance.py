@@ -23,8 +23,8 @@ from benchmarks.torch_conformance import (
 
 RECORD = Path(__file__).parent.parent / "docs" / "results" / "torch-conformance.json"
 EVERY = 12
-pytest.importorskip("torch")
-pytest.importorskip("expecttest")
+pytest.importorskip("torch")  # an extra of its own
+pytest.importorskip("expecttest")  # what the cases of torch import
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -74,7 +74,7 @@ def test_a_candidate_of_fifty_groups_takes_at_most_four_round_trips(url: str) ->
         assert round_trips(store, lambda: store.add_kernel(session, ENV, kernel("other"))) <= 4
         lease = store.claim("work", "me", 60.0)
         under = replace(measurement("leased"), groups=tuple(f"l{n}" for n in range(50)))
-        add = lambda: store.add_measurement(session, ENV, under, lease)  # noqa: E731 - as above
+        add = lambda: store.add_measurement(session, ENV, under, lease)  # noqa: E731 - a call to be counted
         assert round_trips(store, add) <= 4
         assert len(store.measured(ENV, WORKLOAD)["new"].groups) == 50
         assert store.counts()["lease"] == 0

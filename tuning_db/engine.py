@@ -122,7 +122,7 @@ def translated(name: str) -> Iterator[None]:
         raise
     except UnicodeError as error:  # the driver decodes what it quotes from a damaged file
         raise DatabaseError(f"database {name} cannot be used: it holds damaged text") from error
-    except Exception as error:
+    except Exception as error:  # drivers have error classes of their own; others go on as they are
         fate = fate_of(error)
         # The driver's own error, where SQLAlchemy was not between us.
         own = isinstance(error, SQLAlchemyError | sqlite3.Error) or hasattr(error, "sqlstate")

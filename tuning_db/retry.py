@@ -57,7 +57,7 @@ def insist(work: Callable[[], T], patience_s: float) -> T:
     for tries in count():
         try:
             return work()
-        except Exception as error:
+        except Exception as error:  # `fate_of` tells which pass; all others go on as they are
             if fate_of(error) is None or time.monotonic() >= deadline:
                 raise
         # Drawn, so that those who met do not meet again.

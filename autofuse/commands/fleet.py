@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -79,7 +79,7 @@ def tune(
         graphs, weights = graphs_of(what)
         kind = asked_device(device, target)
         kind.must_be_timed()
-        with _engine(engine, address, kind.name) as own:
+        with closing(_engine(engine, address, kind.name)) as own:
             found = fleet_tune(
                 graphs, own, budget_s=budget, device=kind.name, db=db, weights=weights, seed=seed,
                 say=note, stop=stop,
@@ -87,7 +87,7 @@ def tune(
     emit(form, _data(found), _lines(found))
 
 
-def _engine(name: str, address: str | None, device: str) -> AbstractContextManager[Engine]:
+def _engine(name: str, address: str | None, device: str) -> Engine:
     if name not in ENGINES:
         raise AutofuseError(f"unknown engine '{name}' (known: {', '.join(ENGINES)})")
     if name == "ray":

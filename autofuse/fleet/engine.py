@@ -52,7 +52,7 @@ SliceWork = Callable[[TuneSlice], SliceResult]
 
 
 class Engine(Protocol):
-    """A context manager; leaving it ends what is under way."""
+    """To be closed (`contextlib.closing`), which ends what is under way."""
 
     @property
     def units(self) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from types import TracebackType
 
 from autofuse.errors import AutofuseError
 from autofuse.fleet.engine import EngineError, SliceResult, SliceWork, TuneSlice, tune_slice
@@ -41,17 +40,6 @@ class LocalEngine:
         # A fresh interpreter: a fork would inherit threads of the pool and of the loader.
         self._context = multiprocessing.get_context("spawn")
         self._units = {name: self._started() for name in units}
-
-    def __enter__(self) -> LocalEngine:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def units(self) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 from autofuse.errors import AutofuseError
@@ -73,17 +72,6 @@ class RayEngine:
         actor = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0, **needs)(_BenchUnit)
         self._made: Callable[[], Any] = lambda: actor.remote(work)
         self._actors = {f"{resource}{k}": self._made() for k in range(count)}
-
-    def __enter__(self) -> RayEngine:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def units(self) -> tuple[str, ...]:

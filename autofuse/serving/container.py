@@ -121,7 +121,7 @@ class Container:
         self._pages: dict[int, bytes] = {}
         try:
             self._open(secret, digest)
-        except BaseException:
+        except BaseException:  # an interrupt too must not leave the file open
             self.close()
             raise
 
