@@ -9,12 +9,13 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from autofuse.errors import AutofuseError
+from tuning_db import Store
 
 OWNER = "autofuse"
 # PostgreSQL refuses to run as root.
@@ -87,6 +88,17 @@ class Server:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
+    def processor_s(self) -> dict[int, float]:
+        """Processor seconds of each of its processes so far, by process id."""
+        found = {}
+        for (pid,) in self.execute(
+            "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        ):
+            with suppress(OSError):  # it may have ended meanwhile
+                said = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii")
+                found[pid] = 1e-9 * int(said.split()[0])
+        return found
+
     def _control(self, *arguments: str) -> None:
         self._run("pg_ctl", "-D", str(self.folder / "data"), *arguments)
 
@@ -117,6 +129,18 @@ def running(durable: bool = True) -> Iterator[Server]:
                 server.crash()
     finally:
         _remove(folder)
+
+
+def round_trips(store: Store, work: Callable[[], object]) -> int:
+    """How often a server says that it waits for a question while `work` uses its store."""
+    with store.writing() as t:
+        driver: Any = t.connection().connection.driver_connection
+    with tempfile.TemporaryFile() as log:
+        driver.pgconn.trace(log.fileno())
+        work()
+        driver.pgconn.untrace()
+        log.seek(0)
+        return log.read().count(b"ReadyForQuery")
 
 
 def _remove(folder: Path) -> None:
