@@ -63,6 +63,12 @@ class Server:
         """End it at once, in the middle of whatever it does."""
         self._control("stop", "-m", "immediate")
 
+    def recover(self) -> None:
+        """Start it anew, whether it is running or has ended by itself."""
+        with suppress(AutofuseError):
+            self.crash()
+        self.start()
+
     def stop(self) -> None:
         self._control("stop", "-m", "fast")
 
@@ -115,12 +121,13 @@ class Server:
 
 
 @contextmanager
-def running(durable: bool = True) -> Iterator[Server]:
-    """A running server in a temporary folder; both go at the end."""
+def running(durable: bool = True, folder: Path | None = None) -> Iterator[Server]:
+    """A running server in a temporary folder, both of which go at the end; or in `folder`, which
+    stays."""
     # Paths of sockets must be short, and a folder of pytest's is closed to other users.
-    folder = Path(tempfile.mkdtemp(prefix="autofuse-pg-"))
+    own = Path(tempfile.mkdtemp(prefix="autofuse-pg-"))
     try:
-        server = Server(folder, durable)
+        server = Server(folder or own, durable)
         server.start()
         try:
             yield server
@@ -128,7 +135,7 @@ def running(durable: bool = True) -> Iterator[Server]:
             with suppress(AutofuseError):  # it may have been crashed
                 server.crash()
     finally:
-        _remove(folder)
+        _remove(own)
 
 
 def round_trips(store: Store, work: Callable[[], object]) -> int:

@@ -48,7 +48,7 @@ def measure_costs(rows: int, repeats: int) -> ScaleCosts:
     with running() as server, Store.open(server.create("costs")) as store:
         fill(store, filling)
         operations = {
-            name: _cost(server, store, work, repeats, name not in _READING)
+            name: _cost(server, store, work, 2 if name in _LONG else repeats, name not in _READING)
             for name, work in _operations(store, filling, repeats).items()
         }
         operations["open"] = _opened(server, store.url.database or "", repeats)
@@ -61,8 +61,8 @@ def measure_costs(rows: int, repeats: int) -> ScaleCosts:
         )  # fmt: skip
 
 
-_READING = ("recall", "calibration", "recall_kernels", "kernels", "latest", "incumbent", "best",
-            "history")  # fmt: skip
+_LONG = ("recall", "recall_kernels", "history")
+_READING = (*_LONG, "calibration", "kernels", "latest", "incumbent", "best")
 
 
 def _operations(store: Store, filling: Filling, repeats: int) -> Mapping[str, Callable[[], object]]:
