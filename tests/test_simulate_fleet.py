@@ -24,7 +24,7 @@ COSTS = load_costs(ROOT / "docs" / "results" / "scale-costs.json")
 def costs_of(server_s: float, flush_s: float = 0.0, client_s: float = 0.0) -> ScaleCosts:
     """A table of one operation, which writes."""
     one = OperationCost(server_s, client_s, 0, True)
-    return ScaleCosts("made up", "", 0, flush_s, 1e6, {"do": one}, {}, {})
+    return ScaleCosts("made up", "", 0, flush_s, 1e6, {"do": one}, {}, {}, {})
 
 
 def script(after_s: float) -> SessionScript:

@@ -29,7 +29,8 @@ class ScaleCosts:
     """`server` and `machine` say what was measured, `rows` how many measurements were there;
     `row_bytes` is by table, indices included; `flush_s` what a commit waits for the disk;
     `connection_bytes` what the server keeps for a connection; `row_s` seconds for a row of what
-    reads whole tables (export, import, compact)."""
+    reads whole tables (export, import, compact); `lookup_s` seconds of a look-up of kernels in the
+    table and in one that is divided by time."""
 
     server: str
     machine: str
@@ -39,6 +40,7 @@ class ScaleCosts:
     operations: Mapping[str, OperationCost]
     row_bytes: Mapping[str, float]
     row_s: Mapping[str, float]
+    lookup_s: Mapping[str, float]
 
 
 def save_costs(costs: ScaleCosts, path: Path) -> None:

@@ -26,6 +26,7 @@ from autofuse.records import (
 from benchmarks.postgres import Server, round_trips, running
 from benchmarks.scale.costs import GROUPS, OperationCost, ScaleCosts
 from benchmarks.scale.fill import PLAN_BYTES, Filling, fill
+from benchmarks.scale.partitions import lookup_s
 from tuning_db import Store
 from tuning_db.compact import compact
 from tuning_db.transfer import export_lines, import_lines
@@ -57,7 +58,7 @@ def measure_costs(rows: int, repeats: int) -> ScaleCosts:
         return ScaleCosts(
             f"PostgreSQL {version}", f"{cpu_model()}, {usable_cores()} cores, {platform.system()}",
             rows, _flush_s(server), _connection_bytes(server), operations,
-            _row_bytes(server, filling), _row_s(store, server, rows),
+            _row_bytes(server, filling), _row_s(store, server, rows), lookup_s(server, "costs"),
         )  # fmt: skip
 
 
