@@ -202,7 +202,7 @@ def _row_s(store: Store, server: Server, rows: int) -> dict[str, float]:
     begun = time.perf_counter()
     compact(store, kept=10**6)
     compacted = time.perf_counter() - begun
-    few = Filling(min(rows, 5_000), workloads=20)
+    few = Filling(min(rows, 1_000), workloads=20)
     with Store.open(server.create("few")) as small:
         fill(small, few)
         begun = time.perf_counter()
