@@ -109,6 +109,7 @@ class Bundle:
             count += 1
             for variant in entry.variants:
                 contents = [digest for _, digest in variant.texts]
+                contents += [cubin.content for cubin in variant.cubins]
                 if (binary := variant.binary) is not None:
                     contents += [binary.library, binary.pool, *(d for _, d in binary.literals)]
                 if any(self.container.get(digest) is None for digest in contents):

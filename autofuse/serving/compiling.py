@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from autofuse.tuning.borrowed import Lent
 
 
+CUDA = "cuda"
+
+
 class _MissError(Exception):
     """Why a bundle does not serve a graph, in a few words."""
 
@@ -120,7 +123,7 @@ def _served(
             return _ready(bundle, variant, here, form, candidate, asked)
         except (LaunchError, BundleError) as error:
             why = str(error)
-    return _built(variant, form, candidate, kind, asked, why)
+    return _built(bundle, variant, form, candidate, kind, asked, why)
 
 
 def _here(device: str, target: str) -> tuple[HostFacts, DeviceKind | None]:
@@ -149,10 +152,10 @@ def _ready(
 
 
 def _built(
-    variant: Variant, form: Graph, candidate: Candidate, kind: DeviceKind | None,
-    asked: PlanRequest, why: str,
+    bundle: Bundle, variant: Variant, form: Graph, candidate: Candidate,
+    kind: DeviceKind | None, asked: PlanRequest, why: str,
 ) -> CompiledPlan:  # fmt: skip
-    """Compiled here."""
+    """Compiled here, on a GPU by the cubins of the bundle where it has them."""
     from autofuse.devices import device_named
     from autofuse.runtime.compiled import compiled_plan
     from autofuse.tuning.evaluate import code_of
@@ -171,10 +174,20 @@ def _built(
     if stale and asked.on_miss == TUNE:
         raise _MissError(f"stale: {', '.join(stale)} changed since it was measured")
     changed = (f"stale: {', '.join(stale)} changed since it was measured",) if stale else ()
+    origin = origin_of(variant)
+    if not why and backend.name == CUDA:
+        from autofuse.serving.cubins import artifact_with
+
+        program = backend.program(form, candidate)
+        artifact = artifact_with(bundle.container, variant, program)
+        if artifact is not None:
+            return CompiledPlan(
+                form, candidate, backend.load(artifact, asked.mode), artifact, backend.name, origin,
+                changed, asked.constants,
+            )  # fmt: skip
+        why = "the kernels of its bundle are other ones"
     notes = (f"compiled here: {why}", *changed)
-    return compiled_plan(
-        backend, form, candidate, origin_of(variant), asked.mode, notes, asked.constants
-    )
+    return compiled_plan(backend, form, candidate, origin, asked.mode, notes, asked.constants)
 
 
 def _lent(entry: Entry) -> tuple[Lent, ...]:
