@@ -71,8 +71,10 @@ def script_of(space: RecordedSpace, limit_s: float) -> SessionScript:
     for operation in BEGIN:
         watched.do(operation)
     for _ in range(RULED):
+        watched.claimed("latest")
         device.seconds += space.measure_s + _compile_s(space)
         watched.measured("add_measurement", len(space.graph.nodes))
+        watched.do("release")
     replay_exact(watched, seeded=True)
     for _ in range(FINALS):
         device.seconds += space.measure_s
@@ -102,6 +104,11 @@ class _Watched(ReplayBench):
         self.steps.append(DbStep(self.recorded.seconds - self._at_s, operation, count))
         self._at_s = self.recorded.seconds
 
+    def claimed(self, look: str, count: int = 0) -> None:
+        """The turn is this job's, and it looks whether others know already."""
+        self.do("claim")
+        self.do(look, count)
+
     def measured(self, operation: str, groups: int) -> None:
         """A candidate was measured by whoever got the turn."""
         self.do(operation, groups)
@@ -112,15 +119,14 @@ class _Watched(ReplayBench):
     def measure(self, candidate: Candidate) -> Measurement:
         if self.known(candidate) is not None:
             return super().measure(candidate)
-        self.do("claim")
-        self.do("latest")
+        self.claimed("latest")
         found = super().measure(candidate)
         self.measured("add_measurement", len(candidate.plan.groups))
+        self.do("release")
         return found
 
     def profile(self, candidate: Candidate) -> Profiled:
-        self.do("claim")
-        self.do("kernels", len(candidate.plan.groups))
+        self.claimed("kernels", len(candidate.plan.groups))
         new = self.known(candidate) is None
         found = super().profile(candidate)
         if new and found.failure is None:
