@@ -17,7 +17,7 @@ ROW_NUMBERS = 2**31
 # A server's processors are full before all of them are in use all the time; a fleet is too large
 # where this share of its time goes to the database.
 FULL, TOO_LONG = 0.8, 0.1
-_WORKERS = (50, 100, 200, 500, 1000, 2000, 4000)
+_WORKERS = (50, 200, 500, 1000, 2000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -92,12 +92,9 @@ def _compile_s(space: RecordedSpace) -> float:
 class _Watched(ReplayBench):
     """Notes what `autofuse/tuning/job.py` would ask of the database."""
 
-    steps: list[DbStep]
-
-    def __init__(self, device: ReplayDevice, seed: int, is_over: object) -> None:
-        assert callable(is_over)
+    def __init__(self, device: ReplayDevice, seed: int, is_over: Callable[[], bool]) -> None:
         super().__init__(device, seed, is_over)
-        self.steps, self._at_s, self._best = [], 0.0, 0
+        self.steps, self._at_s, self._best = list[DbStep](), 0.0, 0
 
     def do(self, operation: str, count: int = 0) -> None:
         """An operation, now by the clock of the replay."""

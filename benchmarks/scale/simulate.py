@@ -62,6 +62,7 @@ class _Sums:
 
     latencies: list[float] = field(default_factory=list)
     busy_s: float = 0.0
+    waited_s: float = 0.0
     sessions: int = 0
     under_way: int = 0
     at_once: int = 0
@@ -139,8 +140,9 @@ class _Simulation:
     def _finish(self, number: int, now: float) -> None:
         work, sums = self._workers[number], self._sums
         sums.under_way -= 1
-        if work.since >= self._from:
+        if now >= self._from:
             sums.latencies.append(now - work.since)
+            sums.waited_s += now - max(work.since, self._from)
         work.at += 1
         if work.at == len(work.script.steps):
             sums.sessions += now >= self._from
@@ -150,7 +152,7 @@ class _Simulation:
     def _load(self) -> FleetLoad:
         found, counted = sorted(self._sums.latencies), self._until - self._from
         # Who still waits at the end has waited too.
-        waiting = sum(found) + sum(
+        waiting = self._sums.waited_s + sum(
             self._until - max(work.since, self._from)
             for work in self._workers if work.since >= 0.0
         )  # fmt: skip
