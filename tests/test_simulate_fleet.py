@@ -68,7 +68,7 @@ def test_a_full_server_makes_workers_wait() -> None:
 def test_commits_share_the_flushes_of_the_disk() -> None:
     """Ten milliseconds each, one hundred a second for one worker, far more for fifty."""
     one, fifty = (
-        simulate(FleetSize(workers=n, cores=64, trip_s=0.0), [script(0.0)], costs_of(0.0, 0.01), 2)
+        simulate(FleetSize(workers=n, cores=64, trip_s=0.0), [script(1e-6)], costs_of(0.0, 0.01), 2)
         for n in (1, 50)
     )
     assert one.operations_s == pytest.approx(100, rel=0.05)

@@ -233,6 +233,17 @@ def test_a_session_goes_on_while_the_server_is_away(
         assert store.counts()["kernel_measurement"] == 2
 
 
+def test_what_another_process_has_sent_meanwhile_is_not_missed(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several jobs of a user share a spool: between looking and sending one of them sends it."""
+    with Store.open(url) as store:
+        assert store.spool is not None and store.spool.is_empty()
+        monkeypatch.setattr(type(store.spool), "is_empty", lambda self: False)
+        store.add_workload(WORKLOAD, "graph text", "toy", 3)
+        assert store.counts()["workload"] == 1
+
+
 @pytest.mark.parametrize("idle_s", [0.0, 60.0])
 def test_a_connection_that_the_server_dropped_is_replaced(
     url: str, postgres: Server, idle_s: float, monkeypatch: pytest.MonkeyPatch
