@@ -4,8 +4,8 @@ A sample of an implementation is: nothing for SETTLE_S, so that the threads of t
 longer hold a core; one call that is not timed, so that its own threads are as awake as in a program
 that uses it; the caches overwritten by this thread alone, which wakes nobody; and the timed call.
 
-Threads of OpenMP look for work for milliseconds after a call, those of OpenBLAS 0.3 for 2^28 cycles,
-a tenth of a second, unless OPENBLAS_THREAD_TIMEOUT says less.
+Threads of OpenMP look for work for milliseconds after a call, those of OpenBLAS 0.3 for 2^28
+cycles, a tenth of a second, unless OPENBLAS_THREAD_TIMEOUT says less.
 """
 
 from __future__ import annotations
