@@ -1,6 +1,8 @@
 """The comparison of single contractions: cases, graphs, peers, rows and the page."""
 
 import json
+import os
+import threading
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from benchmarks.contraction_peers import Libraries, Ours, Peer, peers_of
 from benchmarks.contraction_table import ratios_of, summary, text_table
 from benchmarks.contractions import Options, as_row, bench_contractions, every_element
 from benchmarks.run import checked
+from benchmarks.seats import caller_apart
 
 NOTHING = Libraries(None, None)
 PLAIN = Product(1, 3, 5, 7, False, False)
@@ -274,3 +277,20 @@ def test_the_script_refuses_what_it_does_not_know(capsys, monkeypatch):
     ended = call_script(capsys, monkeypatch, *asked)
     assert ended.code == 2
     assert ended.err.startswith("bench_contractions: unknown kind 'nonsense' (known: product,")
+
+
+def test_a_caller_has_a_core_to_itself_while_others_share_the_rest() -> None:
+    cores = os.sched_getaffinity(0)
+    if len(cores) < 2:
+        pytest.skip("one core cannot be shared out")
+    done = threading.Event()
+    other = threading.Thread(target=done.wait)
+    other.start()
+    try:
+        with caller_apart():
+            assert os.sched_getaffinity(0) == {min(cores)}
+            assert os.sched_getaffinity(other.native_id or 0) == cores - {min(cores)}
+        assert os.sched_getaffinity(0) == os.sched_getaffinity(other.native_id or 0) == cores
+    finally:
+        done.set()
+        other.join()
