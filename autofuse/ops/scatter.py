@@ -17,7 +17,7 @@ import numpy as np
 
 from autofuse.ops import checks
 from autofuse.ops import index as ix
-from autofuse.ops.dtypes import INTS, DType
+from autofuse.ops.dtypes import INDICES, DType
 from autofuse.ops.reduction import NUMBERS
 from autofuse.ops.scalar import Expr, Lit, call, cast
 from autofuse.ops.spec import (
@@ -67,7 +67,7 @@ def _infer(dtypes: tuple[DType, ...]) -> Callable[[OpCall], tuple[TensorType, ..
         checks.operands(c, 3)
         x, indices, updates = c.ins
         checks.dtype_in(x.dtype, dtypes)
-        checks.dtype_in(indices.dtype, INTS)
+        checks.dtype_in(indices.dtype, INDICES)
         if updates.dtype is not x.dtype:
             raise GraphError(f"updates are {updates.dtype}, the operand is {x.dtype}")
         batch, axes = c["batch"], checks.ints_attr(c, "axes")
