@@ -107,8 +107,10 @@ def _residual_norm() -> tuple[list[Any], list[str]]:
 
 _OCR, _VAD = "rapidocr_onnxruntime", "silero_vad"
 _PACKAGED = (
-    ("magika", "magika", "models/*/model.onnx", {"batch": 1}, {}),
+    ("magika", "magika", "models/*/model.onnx", {"bytes[0]": 1}, {}),
     ("silero_static", _VAD, "data/silero_vad_openvino_16k.onnx", {}, {}),
+    ("silero", _VAD, "data/silero_vad.onnx", {"input[0]": 1, "input[1]": 576, "state[1]": 1},
+     {"sr": 16000}),
     ("ocr_classify", _OCR, "models/*_cls_*.onnx", {"x[0]": 1, "x[2]": 48, "x[3]": 192}, {}),
     ("ocr_recognise", _OCR, "models/*_rec_*.onnx", {"x[0]": 1, "x[2]": 48, "x[3]": 320}, {}),
     ("ocr_detect", _OCR, "models/*_det_*.onnx", {"x[0]": 1, "x[2]": 320, "x[3]": 320}, {}),

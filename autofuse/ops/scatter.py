@@ -29,6 +29,7 @@ from autofuse.ops.spec import (
     always,
     never,
     register,
+    sampled,
 )
 from autofuse.ops.types import GraphError, OpCall, TensorType
 
@@ -161,7 +162,7 @@ def _samples(dtypes: tuple[DType, ...]) -> Callable[[], list[Sample]]:
             ((3, 33), 6, (1, 33), (0,), 0, True),
         ]  # fmt: skip
         found = [make(*case) for case in cases]
-        return found + [make((5, 4), 6, (1, 4), (0,), 0, True, dtype) for dtype in dtypes]
+        return found + [make((5, 4), 6, (1, 4), (0,), 0, True, dtype) for dtype in sampled(dtypes)]
 
     return samples
 

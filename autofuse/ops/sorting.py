@@ -10,7 +10,15 @@ from autofuse.ops import checks
 from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import NUMBERS
 from autofuse.ops.scalar import Expr, Lit, call, cast
-from autofuse.ops.spec import AxisMap, Family, OpSpec, Sample, always, register
+from autofuse.ops.spec import (
+    AxisMap,
+    Family,
+    OpSpec,
+    Sample,
+    always,
+    register,
+    sampled,
+)
 from autofuse.ops.types import GraphError, OpCall, TensorType
 
 Arrays = tuple[np.ndarray, ...]
@@ -83,7 +91,7 @@ def _samples() -> list[Sample]:
         for shape, axis in cases
         for turned in (False, True)
     ]
-    for dtype in NUMBERS:
+    for dtype in (*sampled(NUMBERS), DType.U64):
         attrs = {"axis": 1, "descending": dtype.is_signed}
         found.append(Sample((TensorType((3, 37), dtype),), attrs))
     return found
