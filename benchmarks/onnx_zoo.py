@@ -106,7 +106,8 @@ def _residual_norm() -> tuple[list[Any], list[str]]:
 
 
 _OCR, _VAD = "rapidocr_onnxruntime", "silero_vad"
-_PACKAGED = (
+# Name, package, file within it, sizes, known inputs.
+_PACKAGED: tuple[tuple[str, str, str, dict[str, int], dict[str, int]], ...] = (
     ("magika", "magika", "models/*/model.onnx", {"bytes[0]": 1}, {}),
     ("silero_static", _VAD, "data/silero_vad_openvino_16k.onnx", {}, {}),
     ("silero", _VAD, "data/silero_vad.onnx", {"input[0]": 1, "input[1]": 576, "state[1]": 1},
