@@ -36,13 +36,11 @@ class Ended:
         return found
 
 
-def call(
-    capsys: pytest.CaptureFixture[str], *arguments: object, program: Callable[..., Any] = app
-) -> Ended:
+def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> Ended:
     """Run `autofuse ARGUMENTS` here."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
-        program([str(a) for a in arguments], prog_name="autofuse")
+        app([str(a) for a in arguments], prog_name="autofuse")
     out, err = capsys.readouterr()
     return Ended(int(ended.value.code or 0), out, err)
 

@@ -252,7 +252,7 @@ def _cast_cuts(call: OpCall) -> bool:
     return call.ins[0].dtype.is_float and not call.out.dtype.is_float
 
 
-# Half types have no integer of their size, and a bool is not bits.
+# Half types are f32 in registers, whose bits are not theirs, and a bool is not bits.
 _RAW = (DType.F64, DType.F32, *INTS)
 
 
