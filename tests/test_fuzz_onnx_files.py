@@ -2,7 +2,7 @@
 the command line a plan is looked for, or exit 2.
 
 Every case is made from the seed and its number. AUTOFUSE_FUZZ_SEED and AUTOFUSE_FUZZ_CASES choose
-others and more of them (10,000 through the command line take a minute and a half); a failure names both.
+others and more of them; a failure names both.
 """
 
 from __future__ import annotations
