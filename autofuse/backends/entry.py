@@ -6,7 +6,7 @@ need (see `onednn.c`), or null.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 
@@ -108,8 +108,9 @@ def runtime_text() -> str:
     task that runs a kernel."""
     here, there = Ref("work"), Ref("work", offset=64)
     copy = (Copy(here, there, 64),)
-    loop = Repeat(2, 0, here, copy, ())
-    ended = While(2, 0, here, copy, (), (here, there), 1, (copy, ()))
+    turns = (copy, (), ())
+    loop = Repeat(2, 0, here, turns)
+    ended = While(2, 0, here, turns[:2], (here, there), 1, turns[:2])
     plan = Schedule((loop, ended), (), 128, (0, 0))
     call = KernelCall("KERNEL", "void KERNEL(void);", 1, 1)
     bare = Graph((), (), ())
@@ -185,7 +186,7 @@ def _steps(
             case Repeat(trip, level, counter):
                 yield f"{pad}for (int32_t t{level} = 0; t{level} < {trip}; t{level}++) {{"
                 yield f"{pad}  *(int32_t *){_address(counter)} = t{level};"
-                yield from _turns(step, calls, gemms, depth + 1)
+                yield from _turns(step.turns, step.level, calls, gemms, depth + 1)
                 yield f"{pad}}}"
             case While():
                 yield from _while(step, calls, gemms, pad)
@@ -193,31 +194,32 @@ def _steps(
 
 def _while(step: While, calls: Callees, gemms: Mapping[Run, int], outer: str) -> Iterator[str]:
     t, pad, depth = f"t{step.level}", f"{outer}  ", len(outer) // 2 + 2
-    flags = [f"memchr({_address(go)}, 1, {step.flags})" for go in step.go]
-    going = f"({t} % 2 == 0 ? {flags[0]} : {flags[1]})" if step.trip > 1 else flags[0]
+    *others, going = (f"memchr({_address(go)}, 1, {step.flags})" for go in step.go)
+    for k, flags in reversed(list(enumerate(others))):
+        going = f"({t} % {len(step.go)} == {k} ? {flags} : {going})"
     yield f"{outer}{{"
     yield f"{pad}int32_t {t} = 0;"
     yield f"{pad}for (; {t} < {step.trip} && {going} != NULL; {t}++) {{"
     yield f"{pad}  *(int32_t *){_address(step.counter)} = {t};"
-    yield from _turns(step, calls, gemms, depth)
+    yield from _turns(step.turns, step.level, calls, gemms, depth)
     yield f"{pad}}}"
-    yield f"{pad}if ({t} % 2 == 0) {{"
-    yield from _steps(step.ends[0], calls, gemms, depth)
-    yield f"{pad}}} else {{"
-    yield from _steps(step.ends[1], calls, gemms, depth)
-    yield f"{pad}}}"
+    yield from _turns(step.ends, step.level, calls, gemms, depth - 1)
     yield f"{outer}}}"
 
 
 def _turns(
-    step: Repeat | While, calls: Callees, gemms: Mapping[Run, int], depth: int
-) -> Iterator[str]:
-    """The steps of even or of odd iterations."""
-    pad = "  " * depth
-    yield f"{pad}if (t{step.level} % 2 == 0) {{"
-    yield from _steps(step.even, calls, gemms, depth + 1)
-    yield f"{pad}}} else {{"
-    yield from _steps(step.odd, calls, gemms, depth + 1)
+    turns: Sequence[Sequence[Step]], level: int, calls: Callees, gemms: Mapping[Run, int],
+    depth: int,
+) -> Iterator[str]:  # fmt: skip
+    """The steps of one of the turns, by the iteration number."""
+    pad, last = "  " * depth, len(turns) - 1
+    if last == 0:
+        yield from _steps(turns[0], calls, gemms, depth)
+        return
+    for k, steps in enumerate(turns):
+        head = f"if (t{level} % {len(turns)} == {k}) {{" if k < last else "{"
+        yield f"{pad}{'} else ' if k else ''}{head}"
+        yield from _steps(steps, calls, gemms, depth + 1)
     yield f"{pad}}}"
 
 
