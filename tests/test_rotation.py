@@ -32,7 +32,7 @@ def looping(news: list[New], trip: int, ends: bool) -> Graph:
     # Some states begin as arrays of ours, which nobody needs afterwards.
     first = [w.op("neg", x) if k % 2 else x for k, x in enumerate(first)]
     if not ends:
-        loop: LoopBodyWriter = LoopWriter(w, trip)
+        loop = LoopWriter(w, trip)
         states = [loop.state(x) for x in first]
         return canonical(w.build(loop.finish(made(loop, states, news))))
     number = w.input("trips", (), I32, low=trip, high=trip + 1)
@@ -86,7 +86,7 @@ DRAWN: list[list[New]] = [
 
 @pytest.mark.parametrize("ends", [False, True])
 def test_every_way_of_handing_on_gives_the_reference_result(ends: bool) -> None:
-    wrong = failures([case_of(news, trip, ends) for news in DRAWN for trip in (1, 2, 5)])
+    wrong = failures([case_of(news, trip, ends) for news in DRAWN for trip in (2, 7)])
     assert not wrong, "\n".join(wrong)
 
 

@@ -208,7 +208,7 @@ class _Scheduler:
             outputs = (*(refs[(turn + 1) % every] for refs in state), *slices)
             steps = self.plan(body, inner, launches, (), inputs, outputs, level + 1, trips)
             turns.append(tuple(steps))
-        done = _copies(operands[:carries], [refs[0] for refs in state], types)
+        done: list[Step] = [*_copies(operands[:carries], [refs[0] for refs in state], types)]
         done.append(Repeat(trips, level, counter, tuple(turns)))
         for k, ref in enumerate((*(refs[trips % every] for refs in state), *stacks)):
             home = place.get(Value(node, k))
