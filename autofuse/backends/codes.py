@@ -62,7 +62,7 @@ def _parts(steps: Iterable[Step], code_of: CodeOf) -> Iterator[str]:
             case Copy(_, _, nbytes):
                 yield f"copy {nbytes}"
             case Repeat(trip=trip, turns=turns):
-                yield f"repeat {trip}"
+                yield f"repeat {trip}{' in one' * step.resident}"
                 yield from _parts(turns[0], code_of)
                 yield "end"
             case While(trip=trip, turns=turns, flags=flags, ends=ends):

@@ -23,6 +23,7 @@ from autofuse.plan.bound import NOTHING_BOUND, Binding
 from autofuse.plan.groups import host_loop, is_inline, is_source, most_trips, reads
 from autofuse.plan.overwriting import updated_operand
 from autofuse.plan.packing import Packing, packing_of
+from autofuse.plan.parameters import RESIDENT
 from autofuse.plan.rotation import Ring, known_slots, turns_of
 from autofuse.plan.sharing import loop_rings, sharing
 from autofuse.plan.splitting import splitting_of
@@ -34,6 +35,7 @@ from autofuse.plan.steps import (
     Run,
     Step,
     While,
+    in_one,
     kernel_runs,
     launches_per_call,
     refs_of,
@@ -153,7 +155,8 @@ class _Scheduler:
             inner = bodies or (launch,) * len(group.body.groups)
             if not is_counted(graph[group.nodes[0]].op):
                 return self._while(graph, group, group.body, inner, place, level, free)
-            return self._loop(graph, group, group.body, inner, place, level, free)
+            steps = self._loop(graph, group, group.body, inner, place, level, free)
+            return [in_one(step) for step in steps] if RESIDENT.of(launch) else steps
         found = reads(graph, group.nodes)
         writes = tuple(place[v] for v in group.outputs)
         split = splitting_of(graph, group, launch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from autofuse.graph.types import Graph
@@ -48,12 +48,13 @@ class Copy:
 @dataclass(frozen=True, slots=True)
 class Repeat:
     """`trip` times: store the iteration number (i32) at `counter`, then do the steps of one of the
-    `turns`, in rotation."""
+    `turns`, in rotation. A `resident` one is kernels alone, as one job or one launch."""
 
     trip: int
     level: int
     counter: Ref
     turns: tuple[tuple[Step, ...], ...]
+    resident: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,13 @@ class While:
 
 Step = Run | Copy | Repeat | While
 UNREAD = Ref("unread")
+
+
+def in_one(step: Step) -> Step:
+    """A loop of the outermost level as one job or launch, if it is nothing but kernels."""
+    if not isinstance(step, Repeat) or step.level:
+        return step
+    return replace(step, resident=all(isinstance(s, Run) for s in chain(*step.turns)))
 
 
 def refs_of(steps: Iterable[Step]) -> Iterator[Ref]:
