@@ -13,6 +13,7 @@ from autofuse.kernel.lower import walked_tiles
 from autofuse.kernel.onednn import DnnlCall, dnnl_group
 from autofuse.kernel.passes.nest_lanes import LEAST_LANES
 from autofuse.kernel.thread_per_element import SHORT
+from autofuse.ops.control import is_counted
 from autofuse.ops.spec import Family, Motion
 from autofuse.plan.binding import may_run_once
 from autofuse.plan.groups import reads
@@ -38,6 +39,7 @@ from autofuse.plan.parameters import (
     ONEDNN,
     PAIRS,
     PREPACK,
+    RESIDENT,
     SPLIT,
     STREAM,
     THREADS,
@@ -156,6 +158,8 @@ class CpuLaunchSpace:
                 return _threads(graph, group)
             if row is TILE:
                 return _tiles(graph, group, kind, made["threads"])
+            if row is RESIDENT:
+                return _resident(graph, group)
             if row is HALO:
                 return _halo(graph, group)
             if row is LOOP_UNROLL:
@@ -254,6 +258,12 @@ def _tiles(graph: Graph, group: FusionGroup, kind: str, threads: int) -> tuple[S
         return tuple(int(tile) // whole * whole for tile in LANE_TILES[kind])
     share = max(16, -(-form.items // threads))
     return tuple(dict.fromkeys(min(int(tile), share) for tile in LANE_TILES[kind]))
+
+
+def _resident(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
+    """A loop as one job of several threads, where its iterations are counted."""
+    counted = is_counted(graph[group.nodes[0]].op)
+    return (False, True) if counted and cores() > 1 else ()
 
 
 def _halo(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:

@@ -20,6 +20,8 @@ ITEM, ROW, LOOP, GEMM, PRODUCT = "item", "row", "loop", "gemm", "product"
 # A product whose columns index both operands: a depthwise convolution, which only C has tiles of.
 DIAGONAL = "diagonal"
 LOOPS = (ITEM, ROW, LOOP)
+# A loop that the host runs: its kernels have configurations of their own.
+BODY = "body"
 # Who computes what a library could.
 BLAS, ONEDNN, GENERATED = "blas", "onednn", "loops"
 # Kernels that may have tiles: products alone, which may also be library calls, and fused ones.
@@ -237,33 +239,16 @@ PAIRS = LaunchParameter(
     "Factors of bf16 are multiplied two terms at a time and summed in f32, by the processor's own "
     "instruction where it has one.", (PRODUCT,),
 )  # fmt: skip
+RESIDENT = LaunchParameter(
+    "resident", bool, (False, True), False,
+    "All iterations of a host loop are one job: threads go from one kernel to the next when the "
+    "last piece of it is done, and the pool is asked once.", (BODY,), changes_text=False,
+)  # fmt: skip
 C_LAUNCH = _table(
-    THREADS,
-    C_IMPL,
-    MATH,
-    VECTOR_BITS,
-    STAGE,
-    MERGE,
-    TILE,
-    HALO,
-    LOOP_UNROLL,
-    STREAM,
-    TRANSPOSE,
-    WALK,
-    LINES,
-    BATCH_LANES,
-    PAIRS,
-    PREPACK,
-    DOT,
-    ACROSS,
-    MICRO,
-    ROW_BLOCK,
-    COLUMN_BLOCK,
-    TERM_BLOCK,
-    PACK,
-    PACK_LEFT,
-    SPLIT,
-)
+    THREADS, C_IMPL, MATH, VECTOR_BITS, STAGE, MERGE, TILE, HALO, LOOP_UNROLL, STREAM, TRANSPOSE,
+    WALK, LINES, BATCH_LANES, PAIRS, PREPACK, DOT, ACROSS, MICRO, ROW_BLOCK, COLUMN_BLOCK,
+    TERM_BLOCK, PACK, PACK_LEFT, SPLIT, RESIDENT,
+)  # fmt: skip
 
 # What only CUDA knows.
 REDUCE = LaunchParameter(
