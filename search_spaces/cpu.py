@@ -203,7 +203,7 @@ class CpuLaunchSpace:
         if row is BATCH_LANES:
             return (True, False) if facts.batch_last else ()
         if row is PAIRS:
-            return (True, False) if facts.bf16 and self.pairs else ()
+            return (True, False) if facts.factors is DType.BF16 and self.pairs else ()
         if made.get(BATCH_LANES.name):
             return lane_options(row.name, facts, self.vector_bits)
         if row is SPLIT:

@@ -139,6 +139,8 @@ class TileProduct:
     Columns of `target` and `right` are neighbours (`inner` is 1), and all `columns` of them may be
     read and written; in C terms may be neighbours in both operands instead (`render_dot`). With
     `lanes` it is as many products, those of an element neighbours (`render_lanes`).
+    With an instruction class `mma` the tensor cores of a GPU multiply: `dtype` is that of both
+    factors, F16, BF16 or F32, which may lie in any order, and `target` is F32.
     Through the Local `stage` ("": none) a GPU fetches operands that lie in global memory. A `walk`
     says where rows of `left` start instead of its `start` and `outer`: each of its taps has
     `extent` terms, and so many rows of `right`. Only C has it."""
@@ -154,6 +156,7 @@ class TileProduct:
     stage: str = ""
     lanes: int = 0
     walk: Walk | None = None
+    mma: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,4 +400,5 @@ def _product(stmt: TileProduct) -> str:
     size = f"{stmt.rows}x{stmt.columns}x{show(stmt.extent)}" + f"x{stmt.lanes}" * bool(stmt.lanes)
     through = f" through {stmt.stage}" if stmt.stage else ""
     walked = f" {stmt.walk.text(show)}" if stmt.walk else ""
-    return f"tile {size} {stmt.dtype}: {target} {sign} {left}{walked} * {right}{through}"
+    by = f" by {stmt.mma}" if stmt.mma else ""
+    return f"tile {size} {stmt.dtype}{by}: {target} {sign} {left}{walked} * {right}{through}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from autofuse.kernel.cuda_mma import mma_tile
 from autofuse.kernel.cuda_settings import FOLDS_WANT_WARPS, WARP, Settings, settings
 from autofuse.kernel.cuda_shape import (
     begins_early,
@@ -36,6 +37,7 @@ from autofuse.kernel.ir import (
 )
 from autofuse.kernel.printer import signature
 from autofuse.kernel.render_fetch import Fetching, fetching
+from autofuse.kernel.render_mma import MmaText
 from autofuse.kernel.render_parts import PartPrinter, is_part, reads
 from autofuse.kernel.render_tile_cuda import tile_text
 from autofuse.ops.dtypes import DType
@@ -176,7 +178,12 @@ class _CudaPrinter(PartPrinter):
                 for k, sym in enumerate(syms):
                     yield f"{pad}const {types[sym.dtype]} {sym.name} = {name}.x[{k}];"
             case TileProduct():
-                lines = tile_text(stmt, self.text, self.team, self.outside, self.wide)
+                given = (self.text, self.team, self.outside, self.wide)
+                if stmt.mma:
+                    tile = mma_tile(stmt, self.team.size, self.own.stages)
+                    lines = MmaText(stmt, tile, *given).lines()
+                else:
+                    lines = tile_text(stmt, *given)
                 yield from (pad + line for line in lines)
             case StoreVector(buffer, index, values):
                 kind = f"af_{values[0].dtype}x{len(values)}"
