@@ -13,6 +13,7 @@ from autofuse.kernel.lower import walked_tiles
 from autofuse.kernel.onednn import DnnlCall, dnnl_group
 from autofuse.kernel.passes.nest_lanes import LEAST_LANES
 from autofuse.kernel.thread_per_element import SHORT
+from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family, Motion
 from autofuse.plan.binding import may_run_once
 from autofuse.plan.groups import reads

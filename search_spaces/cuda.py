@@ -27,8 +27,8 @@ from autofuse.plan.parameters import (
     ITEM,
     LOOP,
     ROW,
-    TILES,
     STAGES,
+    TILES,
     LaunchParameter,
     canonical_launch,
 )

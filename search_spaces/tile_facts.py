@@ -67,8 +67,8 @@ class TileFacts:
     (`plan/online.py`, 0: there are none), bytes that a block keeps for each row otherwise, bytes of
     a number, of its widest product how the left and the right operand lie in memory (None: they are
     computed), whether the results of a batch are neighbours, the type of all factors of products
-    with parallel columns (None: several, or columns are local), how many rows are neighbours along one axis, how many columns
-    products have of which folded ones are the terms, the axes that a lone product sums over,
+    with parallel columns (None: several, or columns are local), how many rows are neighbours along
+    one axis, how many columns products have of which folded ones are the terms, the axes that a lone product sums over,
     whether the right operand is in panels already, whether no whole row of the last product is
     kept, how many arrays as large as a product are written, or read beside its factors, and the
     least precise relative step of a result that is written."""

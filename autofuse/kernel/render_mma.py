@@ -120,7 +120,9 @@ class MmaText:
         if ahead:
             yield f"    af_await_copies({ahead - 1});"
             yield f"    {self.team.sync}"
-            yield from self.fetch(f"r + {ahead}", f"r + {ahead} < runs", f"(r + {ahead}) % {stages}")
+            yield from self.fetch(
+                f"r + {ahead}", f"r + {ahead} < runs", f"(r + {ahead}) % {stages}"
+            )
         else:
             yield f"    if (r) {self.team.sync}"
             yield from self.fetch("r", "", "0")
@@ -150,13 +152,17 @@ class MmaText:
         """The pieces of an operand, dealt to the threads one by one."""
         lanes, whole = o.lanes, self.whole_terms
         yield "#pragma unroll"
-        head = f"for (int32_t i = {self.team.place}; i < {o.lines * o.pieces}; i += {self.team.size})"
+        head = (
+            f"for (int32_t i = {self.team.place}; i < {o.lines * o.pieces}; i += {self.team.size})"
+        )
         yield f"{head} {{"
         yield f"  const int32_t line = i / {o.pieces}, piece = i % {o.pieces} * {lanes};"
         at = f"line * {o.pitch} + (piece / {lanes} ^ {o.swizzle('line')}) * {lanes}"
         row, term = ("piece", "t0 + line") if o.turned else ("line", "t0 + piece")
         # How many elements of a piece there are, of those that lie in it and beyond its line.
-        inner, outer = (o.count != o.padded, not whole) if o.turned else (not whole, o.count != o.padded)
+        inner, outer = (
+            (o.count != o.padded, not whole) if o.turned else (not whole, o.count != o.padded)
+        )
         limit = f"{o.count} - piece" if o.turned else f"terms - ({term})"
         test = f"{term} < terms" if o.turned else f"line < {o.count}"
         there = f"af_max_i32(0, af_min_i32({lanes}, {limit}))" if inner else str(lanes)
@@ -173,7 +179,9 @@ class MmaText:
         else:
             near, kind = o.across if o.turned else o.along, f"af_{self.stmt.dtype}x{lanes}"
             element = f"{name}[{place} + ({position})u * {near}]"
-            value = element if exact else f"u < there ? {element} : ({CUDA.types[self.stmt.dtype]})0"
+            value = (
+                element if exact else f"u < there ? {element} : ({CUDA.types[self.stmt.dtype]})0"
+            )
             yield f"  {kind} w;"
             yield "  #pragma unroll"
             yield f"  for (int32_t u = 0; u < {lanes}; u++) w.x[u] = {value};"

@@ -63,12 +63,12 @@ class _Stages:
         """Put a product on tensor cores behind what is `done` of its block, with its scratch."""
         tile, name = mma_tile(stmt, self.own.threads, self.own.stages), stmt.target.buffer
         size = tile.each * tile.stages
-        for k, local in enumerate(done):
-            if isinstance(local, Local) and local.name == name and stmt.fresh:
-                if not any(name in names_read(s) | names_written(s) for s in done[k + 1 :]):
-                    room = -(-size * stmt.dtype.itemsize // local.dtype.itemsize)
-                    done[k] = replace(local, size=max(local.size, room))
-                    done.append(replace(stmt, stage=name))
-                    return
+        used = [k for k, s in enumerate(done) if name in names_read(s) | names_written(s)]
+        local = done[used[0]] if len(used) == 1 and stmt.fresh else None
+        if isinstance(local, Local):
+            room = -(-size * stmt.dtype.itemsize // local.dtype.itemsize)
+            done[used[0]] = replace(local, size=max(local.size, room))
+            done.append(replace(stmt, stage=name))
+            return
         stage = self.fresh()
         done += [Local(stage, stmt.dtype, size), replace(stmt, stage=stage)]
