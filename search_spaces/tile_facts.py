@@ -68,10 +68,10 @@ class TileFacts:
     a number, of its widest product how the left and the right operand lie in memory (None: they are
     computed), whether the results of a batch are neighbours, the type of all factors of products
     with parallel columns (None: several, or columns are local), how many rows are neighbours along
-    one axis, how many columns products have of which folded ones are the terms, the axes that a lone product sums over,
-    whether the right operand is in panels already, whether no whole row of the last product is
-    kept, how many arrays as large as a product are written, or read beside its factors, and the
-    least precise relative step of a result that is written."""
+    one axis, how many columns products have of which folded ones are the terms, the axes that a
+    lone product sums over, whether the right operand is in panels already, whether no whole row of
+    the last product is kept, how many arrays as large as a product are written, or read beside its
+    factors, and the finest relative step of the results."""
 
     batch: int
     rows: int
