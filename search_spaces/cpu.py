@@ -204,7 +204,8 @@ class CpuLaunchSpace:
         if row is BATCH_LANES:
             return (True, False) if facts.batch_last else ()
         if row is PAIRS:
-            return (True, False) if facts.factors is DType.BF16 and self.pairs else ()
+            halves = facts.factors is DType.BF16 and not facts.local
+            return (True, False) if halves and self.pairs else ()
         if made.get(BATCH_LANES.name):
             return lane_options(row.name, facts, self.vector_bits)
         if row is SPLIT:

@@ -66,12 +66,12 @@ class TileFacts:
     to a row, how many terms products have whose columns may be folded as they come
     (`plan/online.py`, 0: there are none), bytes that a block keeps for each row otherwise, bytes of
     a number, of its widest product how the left and the right operand lie in memory (None: they are
-    computed), whether the results of a batch are neighbours, the type of all factors of products
-    with parallel columns (None: several, or columns are local), how many rows are neighbours along
-    one axis, how many columns products have of which folded ones are the terms, the axes that a
-    lone product sums over, whether the right operand is in panels already, whether no whole row of
-    the last product is kept, how many arrays as large as a product are written, or read beside its
-    factors, and the finest relative step of the results."""
+    computed), whether the results of a batch are neighbours, the type of all factors (None:
+    there are several), how many rows are neighbours along one axis, how many columns products have
+    of which folded ones are the terms, the axes that a lone product sums over, whether the right
+    operand is in panels already, whether no whole row of the last product is kept, how many arrays
+    as large as a product are written, or read beside its factors, and the finest relative step of
+    the results."""
 
     batch: int
     rows: int
@@ -108,7 +108,7 @@ def _beside(graph: Graph, group: FusionGroup, tiles: Tiles) -> int:
 
 def _factors(graph: Graph, tiles: Tiles) -> DType | None:
     found = {stored_dtype(graph, p) for p in tiles.products}
-    return found.pop() if tiles.columns and len(found) == 1 else None
+    return found.pop() if len(found) == 1 else None
 
 
 def tile_facts(graph: Graph, group: FusionGroup, *, diagonal: bool = False) -> TileFacts | None:

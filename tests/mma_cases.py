@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from emulation import OneKernel, one_kernel
-from tile_programs import sigmoid_gated
+from tile_programs import attention, masked_attention, rms_norm, sigmoid_gated, softmax
 
 from autofuse import spec, trace
 from autofuse.frontends import array_api as xp
@@ -54,6 +54,13 @@ PROGRAMS: dict[str, Program] = {
     "gated": lambda m, n, k: (
         lambda a, b, c: sigmoid_gated(a @ b) * (a @ c), [(m, k), (k, n), (k, n)],
     ),
+    "softmax": lambda m, n, k: (lambda a, b: softmax(a @ b), [(m, k), (k, n)]),
+    "norm before": lambda m, n, k: (lambda a, b: rms_norm(a) @ b, [(m, k), (k, n)]),
+    "two layers": lambda m, n, k: (
+        lambda a, b, c: np.tanh(a @ b) @ c, [(m, k), (k, n), (n, 1 + k // 2)],
+    ),
+    "attention": lambda m, n, k: (attention, [(2, m, k), (2, n, k), (2, n, k)]),
+    "masked attention": lambda m, n, k: (masked_attention, [(m, k), (m, k), (m, k)]),
     "row maxima": lambda m, n, k: (lambda a, b: np.max(a @ b, axis=-1), [(m, k), (k, n)]),
     "convolution": lambda m, n, k: (
         lambda x, w: np.maximum(xp.conv(x, w, padding=1), 0),

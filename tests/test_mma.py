@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from emulation import OneKernel, counted, library_of, one_kernel
-from mma_cases import CLASSES, Case, drawn, launch, program
+from mma_cases import Case, drawn, launch, program
 from seeds import seeds
 from tile_programs import whole
 
@@ -65,7 +65,7 @@ def right(cases: list[Case]) -> int:
 
 
 def test_drawn_products_are_right() -> None:
-    assert right([drawn(seed) for seed in seeds(20)]) > 10
+    assert right([drawn(seed) for seed in seeds(12)]) > 8
 
 
 @pytest.mark.slow
@@ -74,11 +74,8 @@ def test_many_drawn_products_are_right() -> None:
 
 
 def test_no_two_rows_that_are_loaded_at_once_are_in_the_same_banks() -> None:
-    kernels = [
-        made(name, dtype, mma=kind)
-        for dtype, kind, _ in CLASSES
-        for name in (LAYOUTS if dtype != "f16" and kind != TF32_MMA else ())
-    ]
+    kernels = [made(name) for name in LAYOUTS]
+    kernels += [made(name, "f32", mma=STRICT_MMA) for name in LAYOUTS[::2]]
     library = library_of(kernels)
     for one in kernels:
         assert "af_copy_ahead" in body(one)
@@ -114,7 +111,7 @@ FAULTS = {
     "not_turned": ("af_matrices_turned(b", "af_matrices(b"),
     "words_exchanged": ("[j % 2 * 2], b", "[j % 2 * 2 + 1], b"),
     "not_aligned": ("ta + (there ?", "ta + 1 + (there ?"),
-    "a_row_too_far": ("line < 32 ? ", "line < 33 ? "),
+    "a_row_too_far": ("line < 8 ? ", "line < 9 ? "),
 }  # fmt: skip
 
 
@@ -164,11 +161,13 @@ def eval_swizzle(text: str, line: int) -> int:
 # --- what is offered and what is let pass ---------------------------------------------------------
 
 
-def options_of(name: str, dtype: str, **sizes: int) -> tuple[Setting, ...]:
-    graph, seen = program(name, (512, 512, 512), dtype), {}
+def options_of(name: str, dtype: str) -> tuple[Setting, ...]:
+    """The instruction classes that are offered."""
+    graph = program(name, (512, 512, 64), dtype)
+    seen: dict[str, tuple[Setting, ...]] = {}
 
     def choose(key: str, options: tuple[Setting, ...]) -> Setting:
-        seen[key.removeprefix("p.")] = options
+        seen[key.split(".")[2]] = options
         return next(o for o in options if o != "blas")
 
     CudaLaunchSpace(TARGETS["H100"]).choose(graph, whole(graph), choose, "p")
@@ -178,7 +177,8 @@ def options_of(name: str, dtype: str, **sizes: int) -> tuple[Setting, ...]:
 def test_instructions_are_offered_to_factors_that_they_multiply() -> None:
     assert options_of("epilogue", "bf16") == options_of("product", "f16") == (HALF_MMA, NO_MMA)
     assert options_of("product", "f32") == (NO_MMA, STRICT_MMA)
-    assert options_of("product", "f64") == options_of("row maxima", "bf16") == ()
+    assert options_of("product", "f64") == ()
+    assert options_of("attention", "bf16") == (HALF_MMA, NO_MMA)
 
 
 def test_the_check_refuses_rounded_factors_only() -> None:

@@ -150,43 +150,41 @@ class MmaText:
 
     def copy(self, name: str, o: Operand) -> Iterator[str]:
         """The pieces of an operand, dealt to the threads one by one."""
-        lanes, whole = o.lanes, self.whole_terms
+        first, count, size = self.team.place, o.lines * o.pieces, self.team.size
         yield "#pragma unroll"
-        head = (
-            f"for (int32_t i = {self.team.place}; i < {o.lines * o.pieces}; i += {self.team.size})"
-        )
-        yield f"{head} {{"
-        yield f"  const int32_t line = i / {o.pieces}, piece = i % {o.pieces} * {lanes};"
-        at = f"line * {o.pitch} + (piece / {lanes} ^ {o.swizzle('line')}) * {lanes}"
+        yield f"for (int32_t i = {first}; i < {count}; i += {size}) {{"
+        yield f"  const int32_t line = i / {o.pieces}, piece = i % {o.pieces} * {o.lanes};"
+        at = f"line * {o.pitch} + (piece / {o.lanes} ^ {o.swizzle('line')}) * {o.lanes}"
         row, term = ("piece", "t0 + line") if o.turned else ("line", "t0 + piece")
-        # How many elements of a piece there are, of those that lie in it and beyond its line.
-        inner, outer = (
-            (o.count != o.padded, not whole) if o.turned else (not whole, o.count != o.padded)
-        )
-        limit = f"{o.count} - piece" if o.turned else f"terms - ({term})"
-        test = f"{term} < terms" if o.turned else f"line < {o.count}"
-        there = f"af_max_i32(0, af_min_i32({lanes}, {limit}))" if inner else str(lanes)
-        there = f"{test} ? {there} : 0" if outer else there
         position = "int64_t" if self.wide else "int32_t"
         place = f"({position})({row}) * {o.across} + ({position})({term}) * {o.along}"
-        exact = not inner and not outer
-        if not exact:
+        there = self.there(o, term)
+        if there:
             yield f"  const int32_t there = {there};"
         if self.tile.stages > 1 and o.copied(self.outside):
-            place = place if exact else f"there ? {place} : 0"
-            nbytes = "16" if exact else f"there * {o.itemsize}"
+            place, nbytes = (
+                (f"there ? {place} : 0", f"there * {o.itemsize}") if there else (place, "16")
+            )
             yield f"  af_copy_ahead(to + ({at}), {name} + ({place}), {nbytes});"
         else:
-            near, kind = o.across if o.turned else o.along, f"af_{self.stmt.dtype}x{lanes}"
-            element = f"{name}[{place} + ({position})u * {near}]"
-            value = (
-                element if exact else f"u < there ? {element} : ({CUDA.types[self.stmt.dtype]})0"
-            )
+            near, kind = o.across if o.turned else o.along, f"af_{self.stmt.dtype}x{o.lanes}"
+            value = f"af_as_{self.stmt.dtype}({name}[{place} + ({position})u * {near}])"
+            if there:
+                value = f"u < there ? {value} : ({CUDA.types[self.stmt.dtype]})0"
             yield f"  {kind} w;"
             yield "  #pragma unroll"
-            yield f"  for (int32_t u = 0; u < {lanes}; u++) w.x[u] = {value};"
+            yield f"  for (int32_t u = 0; u < {o.lanes}; u++) w.x[u] = {value};"
             yield f"  *reinterpret_cast<{kind} *>(to + ({at})) = w;"
         yield "}"
+
+    def there(self, o: Operand, term: str) -> str:
+        """How many elements of a piece there are; "" where all of all pieces are."""
+        rows, terms = o.count != o.padded, not self.whole_terms
+        inner, outer = (rows, terms) if o.turned else (terms, rows)
+        limit = f"{o.count} - piece" if o.turned else f"terms - ({term})"
+        test = f"{term} < terms" if o.turned else f"line < {o.count}"
+        found = f"af_max_i32(0, af_min_i32({o.lanes}, {limit}))" if inner else str(o.lanes)
+        return f"{test} ? {found} : 0" if outer else found if inner else ""
 
     @property
     def whole_terms(self) -> bool:

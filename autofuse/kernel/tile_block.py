@@ -149,7 +149,7 @@ class TileBlock:
 
     def instruction(self, p: Contraction) -> str:
         """The instruction class of tensor cores that multiplies, "" for none."""
-        return instruction(self.graph, self.tiles, self.s, p)
+        return instruction(self.graph, self.s, p)
 
     def factor_dtype(self, p: Contraction) -> DType:
         """What factors of a product are multiplied as."""

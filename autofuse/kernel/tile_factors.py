@@ -21,18 +21,17 @@ def is_paired(graph: Graph, tiles: Tiles, settings: TileSettings, p: Contraction
     return settings.pairs and bool(tiles.columns) and stored_dtype(graph, p) is DType.BF16
 
 
-def instruction(graph: Graph, tiles: Tiles, settings: TileSettings, p: Contraction) -> str:
+def instruction(graph: Graph, settings: TileSettings, p: Contraction) -> str:
     """The instruction class that multiplies, "" where the one that is asked for has no such
-    factors, or columns are local to rows."""
+    factors."""
     fits = stored_dtype(graph, p) in FACTORS.get(settings.mma, ())
     sums = graph.type_of(Value(p.node)).dtype.compute is DType.F32
-    return settings.mma if fits and sums and tiles.columns else ""
+    return settings.mma if fits and sums else ""
 
 
 def factor_dtype(graph: Graph, tiles: Tiles, settings: TileSettings, p: Contraction) -> DType:
     """What factors are multiplied as."""
     stored = stored_dtype(graph, p)
-    given = (graph, tiles, settings, p)
-    if stored is not None and (is_paired(*given) or instruction(*given)):
+    if stored and (is_paired(graph, tiles, settings, p) or instruction(graph, settings, p)):
         return stored
     return graph.type_of(Value(p.node)).dtype.compute

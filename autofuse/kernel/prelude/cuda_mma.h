@@ -51,6 +51,12 @@ AF_INLINE void af_copy_ahead(void *to, const void *from, int bytes)
 AF_INLINE void af_end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 #define af_await_copies(later) asm volatile("cp.async.wait_group %0;" ::"n"(later) : "memory")
 #endif
+/* Factors that were computed are f32 in scratch, others are as they are stored. */
+AF_INLINE af_bf16 af_as_bf16(float x) { return af_store_bf16(x); }
+AF_INLINE af_bf16 af_as_bf16(af_bf16 x) { return x; }
+AF_INLINE af_f16 af_as_f16(float x) { return af_store_f16(x); }
+AF_INLINE af_f16 af_as_f16(af_f16 x) { return x; }
+AF_INLINE float af_as_f32(float x) { return x; }
 /* A factor as the sum of two of 11 bits. */
 AF_INLINE void af_two_tf32(uint32_t &high, uint32_t &low)
 {
