@@ -178,13 +178,7 @@ class _CudaPrinter(PartPrinter):
                 for k, sym in enumerate(syms):
                     yield f"{pad}const {types[sym.dtype]} {sym.name} = {name}.x[{k}];"
             case TileProduct():
-                given = (self.text, self.team, self.outside, self.wide)
-                if stmt.mma:
-                    tile = mma_tile(stmt, self.team.size, self.own.stages)
-                    lines = MmaText(stmt, tile, *given).lines()
-                else:
-                    lines = tile_text(stmt, *given)
-                yield from (pad + line for line in lines)
+                yield from (pad + line for line in self.product(stmt))
             case StoreVector(buffer, index, values):
                 kind = f"af_{values[0].dtype}x{len(values)}"
                 given = ", ".join(self.text(v) for v in values)
@@ -192,6 +186,13 @@ class _CudaPrinter(PartPrinter):
                 yield f"{pad}{self.guard(buffer, in_lane)}{call}"
             case _:
                 yield from super().stmt(stmt, depth, in_lane)
+
+    def product(self, stmt: TileProduct) -> Iterator[str]:
+        """A tile, by tensor cores or not."""
+        given = (self.text, self.team, self.outside, self.wide)
+        if not stmt.mma:
+            return tile_text(stmt, *given)
+        return MmaText(stmt, mma_tile(stmt, self.team.size, self.own.stages), *given).lines()
 
     def shared(self, stmt: Local) -> Iterator[str]:
         """A row or tile in shared memory, one for each team of the block."""
