@@ -24,6 +24,7 @@ from autofuse.kernel.ir import Panel
 from autofuse.measure.check import check, reference_of
 from autofuse.ops import index as ix
 from autofuse.plan.parameters import HALF_MMA, MMA, NO_MMA, STRICT_MMA, TF32_MMA, Setting
+from benchmarks.sass_tensor import RunFacts, predicted_share
 from search_spaces import CudaLaunchSpace
 
 USUAL: dict[str, Setting] = {
@@ -202,3 +203,13 @@ def test_defaults_spill_nothing_and_leave_room_for_two_blocks(device: str, arch:
     assert dict(default.settings)["mma"] == HALF_MMA and facts.spilled == 0
     shared = shape.shared + facts.shared
     assert blocks_resident(target, shape.block, facts.registers, shared) >= 2
+
+
+def test_the_share_of_the_peak_follows_from_what_takes_longest() -> None:
+    """Of 4 warps with 64x64 each, 2 blocks at once, in full waves; H100s multiply twice as fast."""
+    run = RunFacts(products=64, matrix_loads=16, copies=8, instructions=200)
+    a100, h100 = (
+        predicted_share(t, run, 4, 2, 2 * t.sms, 125, 4) for t in (TARGETS["A100"], TARGETS["H100"])
+    )
+    assert a100 == pytest.approx(125 / 128)
+    assert h100 == pytest.approx(512 / (512 + 256) * 125 / 128)
