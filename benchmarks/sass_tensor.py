@@ -62,7 +62,7 @@ def run_facts(code: bytes) -> RunFacts:
     return RunFacts(*counts, len(run))
 
 
-def predicted_share(
+def tensor_share(
     target: Target, run: RunFacts, warps: int, resident: int, grid: int, runs: int, stages: int
 ) -> float:
     """Of the peak of 16-bit factors: `resident` blocks of `warps` warps on a multiprocessor, `grid`
@@ -112,7 +112,7 @@ def tensor_row(target: Target, size: int) -> dict[str, Any]:
     resident = blocks_resident(target, shape.block, said.registers, shared)
     warps, stages = BLOCK_THREADS.of(launch) // WARP, max(1, STAGES.of(launch))
     runs = -(-size * 2 // RUN_BYTES)
-    share = predicted_share(target, run, warps, resident, shape.grid, runs, stages)
+    share = tensor_share(target, run, warps, resident, shape.grid, runs, stages)
     return {
         "target": str(target), "launch": str(launch), "registers": said.registers,
         "spilled_bytes": said.spilled, "shared_bytes": shared, "blocks_resident": resident,

@@ -9,7 +9,7 @@ import numpy as np
 
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.backends.cuda.program import Unit, unit_of
-from autofuse.backends.emulator.emulator import ORDERS, Counts, Emulated, Guarded, Order
+from autofuse.backends.emulator.emulator import ORDERS, Emulated, Guarded, LaunchCounts, Order
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.lower import extract
 from autofuse.measure.check import poison
@@ -66,7 +66,7 @@ def counted(
     made: OneKernel,
     inputs: Sequence[np.ndarray],
     orders: Sequence[Order] = ORDERS,
-) -> tuple[list[np.ndarray], Counts]:
+) -> tuple[list[np.ndarray], LaunchCounts]:
     """As `run_kernel`, with what the launch did."""
     given = dict(zip(made.graph.inputs, inputs, strict=True))
     arrays = [Guarded(f"in{k}", given[v.node]) for k, v in enumerate(made.reads)]

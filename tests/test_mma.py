@@ -18,13 +18,13 @@ from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.emulator.emulator import Emulated, EmulatorError
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.kernel import cuda_shape
-from autofuse.kernel.cuda_mma import PIECE, Operand, warp_grid
+from autofuse.kernel.cuda_mma import PIECE, StagedOperand, warp_grid
 from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.ir import Panel
 from autofuse.measure.check import check, reference_of
 from autofuse.ops import index as ix
 from autofuse.plan.parameters import HALF_MMA, MMA, NO_MMA, STRICT_MMA, TF32_MMA, Setting
-from benchmarks.sass_tensor import RunFacts, predicted_share
+from benchmarks.sass_tensor import RunFacts, tensor_share
 from search_spaces import CudaLaunchSpace
 
 USUAL: dict[str, Setting] = {
@@ -143,7 +143,9 @@ def test_warps_cover_a_tile(rows: int, columns: int) -> None:
 @pytest.mark.parametrize("strides", [(1000, 1), (1, 1000)])
 def test_pieces_of_a_line_have_places_of_their_own(itemsize: int, strides: tuple[int, int]) -> None:
     for padded in (16, 32, 48, 64, 96, 128):
-        o = Operand(Panel("x", ix.lit(0), 1), *strides, padded, padded, 64 // itemsize, itemsize)
+        o = StagedOperand(
+            Panel("x", ix.lit(0), 1), *strides, padded, padded, 64 // itemsize, itemsize
+        )
         for line in range(o.lines):
             exchange = eval_swizzle(o.swizzle("line"), line)
             places = {piece ^ exchange for piece in range(o.pieces)}
@@ -209,7 +211,7 @@ def test_the_share_of_the_peak_follows_from_what_takes_longest() -> None:
     """Of 4 warps with 64x64 each, 2 blocks at once, in full waves; H100s multiply twice as fast."""
     run = RunFacts(products=64, matrix_loads=16, copies=8, instructions=200)
     a100, h100 = (
-        predicted_share(t, run, 4, 2, 2 * t.sms, 125, 4) for t in (TARGETS["A100"], TARGETS["H100"])
+        tensor_share(t, run, 4, 2, 2 * t.sms, 125, 4) for t in (TARGETS["A100"], TARGETS["H100"])
     )
     assert a100 == pytest.approx(125 / 128)
     assert h100 == pytest.approx(512 / (512 + 256) * 125 / 128)

@@ -74,7 +74,7 @@ class Guarded:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class LaunchCounts:
     """What a launch did in its last order: turns that the banks of shared memory took for what
     warps load together (matrices, words), and how many are the least."""
 
@@ -141,7 +141,7 @@ class Emulated:
         orders: Sequence[Order] = ORDERS,
         cooperative: bool = False,
         limit_s: float = LIMIT_S,
-    ) -> Counts:
+    ) -> LaunchCounts:
         """Run kernel `name`, writing its "out" and "work" arguments in place.
 
         `args` are contiguous arrays (or Guarded ones) whose elements have the parameters' sizes,
@@ -167,7 +167,7 @@ class Emulated:
         for argument in given:
             if isinstance(argument, Guarded):
                 argument.check()
-        return Counts(how.shared_turns, how.least_turns)
+        return LaunchCounts(how.shared_turns, how.least_turns)
 
     def units(self, name: str) -> tuple[int, ...]:
         """Bytes of an element of each parameter of kernel `name`. Raises EmulatorError."""
