@@ -18,7 +18,7 @@ from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.emulator.emulator import Emulated, EmulatorError
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.kernel import cuda_shape
-from autofuse.kernel.cuda_mma import PIECE, StagedOperand, warp_grid
+from autofuse.kernel.cuda_mma import PIECE, Factor, warp_grid
 from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.ir import Panel
 from autofuse.measure.check import check, reference_of
@@ -143,9 +143,7 @@ def test_warps_cover_a_tile(rows: int, columns: int) -> None:
 @pytest.mark.parametrize("strides", [(1000, 1), (1, 1000)])
 def test_pieces_of_a_line_have_places_of_their_own(itemsize: int, strides: tuple[int, int]) -> None:
     for padded in (16, 32, 48, 64, 96, 128):
-        o = StagedOperand(
-            Panel("x", ix.lit(0), 1), *strides, padded, padded, 64 // itemsize, itemsize
-        )
+        o = Factor(Panel("x", ix.lit(0), 1), *strides, padded, padded, 64 // itemsize, itemsize)
         for line in range(o.lines):
             exchange = eval_swizzle(o.swizzle("line"), line)
             places = {piece ^ exchange for piece in range(o.pieces)}

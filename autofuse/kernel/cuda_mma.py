@@ -51,7 +51,7 @@ def warp_grid(rows: int, columns: int, warps: int) -> WarpGrid:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedOperand:
+class Factor:
     """An operand of a tile: `across` elements of memory from one of its `count` rows (or columns)
     to the next, `along` from one term to the next. In a stage there are `padded` rows, of `run`
     terms each, zeros where there is nothing."""
@@ -122,8 +122,8 @@ class MmaTile:
     """A tile on tensor cores: who has what, and what goes through `stages` of shared memory."""
 
     warps: WarpGrid
-    left: StagedOperand
-    right: StagedOperand
+    left: Factor
+    right: Factor
     stages: int
 
     @property
@@ -144,7 +144,7 @@ def mma_tile(stmt: TileProduct, threads: int, stages: int) -> MmaTile:
     a, b = stmt.left, stmt.right
     return MmaTile(
         grid,
-        StagedOperand(a, a.outer, a.inner, stmt.rows, grid.down * grid.rows, run, item),
-        StagedOperand(b, b.inner, b.outer, stmt.columns, grid.across * grid.columns, run, item),
+        Factor(a, a.outer, a.inner, stmt.rows, grid.down * grid.rows, run, item),
+        Factor(b, b.inner, b.outer, stmt.columns, grid.across * grid.columns, run, item),
         max(1, stages),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from autofuse.kernel.cuda_mma import STEP_BYTES, MmaTile, StagedOperand
+from autofuse.kernel.cuda_mma import STEP_BYTES, Factor, MmaTile
 from autofuse.kernel.cuda_shape import Team
 from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.indices import is_multiple
@@ -148,7 +148,7 @@ class MmaText:
         yield f"{pad}}}"
         yield f"{pad}af_end_copies();"
 
-    def copy(self, name: str, o: StagedOperand) -> Iterator[str]:
+    def copy(self, name: str, o: Factor) -> Iterator[str]:
         """The pieces of an operand, dealt to the threads one by one."""
         first, count, size = self.team.place, o.lines * o.pieces, self.team.size
         yield "#pragma unroll"
@@ -177,7 +177,7 @@ class MmaText:
             yield f"  *reinterpret_cast<{kind} *>(to + ({at})) = w;"
         yield "}"
 
-    def there(self, o: StagedOperand, term: str) -> str:
+    def there(self, o: Factor, term: str) -> str:
         """How many elements of a piece there are; "" where all of all pieces are."""
         rows, terms = o.count != o.padded, not self.whole_terms
         inner, outer = (rows, terms) if o.turned else (terms, rows)
@@ -217,9 +217,7 @@ class MmaText:
         yield "  }"
         yield "}"
 
-    def load(
-        self, name: str, base: str, o: StagedOperand, extent: int, first: str
-    ) -> Iterator[str]:
+    def load(self, name: str, base: str, o: Factor, extent: int, first: str) -> Iterator[str]:
         """The words of a warp's rows (or columns), 16 at a time; of columns two instructions have
         8 each, so the second and the third word are the other way round."""
         left = name == "a"
