@@ -14,10 +14,9 @@ from autofuse.kernel.cuda_shape import Team
 from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.indices import is_multiple
 from autofuse.kernel.ir import TileProduct
-from autofuse.ops.scalar import Expr, Lit
+from autofuse.kernel.render_tile_cuda import Spell
+from autofuse.ops.scalar import Lit
 from autofuse.plan.parameters import HALF_MMA, STRICT_MMA
-
-Spell = Callable[[Expr], str]
 
 
 @dataclass(frozen=True)
