@@ -58,8 +58,7 @@ def run_facts(code: bytes) -> RunFacts:
     first, last = made.index(MATRICES), len(made) - 1 - made[::-1].index(MULTIPLY)
     begin = max(k for k in range(first) if made[k] == BARRIER)
     run = made[begin : last + 1]
-    counts = (run.count(each) for each in (MULTIPLY, MATRICES, AHEAD))
-    return RunFacts(*counts, len(run))
+    return RunFacts(run.count(MULTIPLY), run.count(MATRICES), run.count(AHEAD), len(run))
 
 
 def tensor_share(

@@ -102,7 +102,7 @@ def tile_options(
     if name == MMA.name:
         return _instructions(facts)
     if name == BLOCK_THREADS.name:
-        return (128, 256) if _mma(made) else _threads(facts, sms)
+        return (128, 256, 64) if _mma(made) else _threads(facts, sms)
     if name == STAGES.name:
         return (3, 4, 2, 0) if _mma(made) else ()
     if name == SPLIT.name:

@@ -309,7 +309,7 @@ NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA = "none", "half", "tf32", "3xtf32"
 MMA = LaunchParameter(
     "mma", str, (NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA), NO_MMA,
     "Tensor cores that multiply, sums in f32: none, of 16-bit factors (half), of f32 rounded to 11 "
-    "bits (tf32), which a check may refuse, or thrice, for both parts of each factor (3xtf32).", TILES,
+    "bits (tf32), which a check may refuse, or thrice, both parts of each factor (3xtf32).", TILES,
 )  # fmt: skip
 HINTS = LaunchParameter(
     "hints", bool, (False, True), False,
