@@ -66,7 +66,7 @@ def right(cases: list[Case]) -> int:
 
 
 def test_drawn_products_are_right() -> None:
-    assert right([drawn(seed) for seed in seeds(12)]) > 8
+    assert right([drawn(seed) for seed in seeds(8)]) > 5
 
 
 @pytest.mark.slow
