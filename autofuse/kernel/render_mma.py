@@ -149,9 +149,13 @@ class MmaText:
 
     def copy(self, name: str, o: Factor) -> Iterator[str]:
         """The pieces of an operand, dealt to the threads one by one."""
-        first, count, size = self.team.place, o.lines * o.pieces, self.team.size
+        count, size = o.lines * o.pieces, self.team.size
+        # A count that the compiler knows: it does not know how many threads there are.
         yield "#pragma unroll"
-        yield f"for (int32_t i = {first}; i < {count}; i += {size}) {{"
+        yield f"for (int32_t p = 0; p < {-(-count // size)}; p++) {{"
+        yield f"  const int32_t i = p * {size} + {self.team.place};"
+        if count % size:
+            yield f"  if (i >= {count}) break;"
         yield f"  const int32_t line = i / {o.pieces}, piece = i % {o.pieces} * {o.lanes};"
         at = f"line * {o.pitch} + (piece / {o.lanes} ^ {o.swizzle('line')}) * {o.lanes}"
         row, term = ("piece", "t0 + line") if o.turned else ("line", "t0 + piece")
