@@ -14,6 +14,7 @@ from autofuse.kernel.onednn import DnnlCall, dnnl_group
 from autofuse.kernel.passes.nest_lanes import LEAST_LANES
 from autofuse.kernel.thread_per_element import SHORT
 from autofuse.ops.control import is_counted
+from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family, Motion
 from autofuse.plan.binding import may_run_once
 from autofuse.plan.groups import reads
@@ -207,7 +208,8 @@ class CpuLaunchSpace:
         if row is BATCH_LANES:
             return (True, False) if facts.batch_last else ()
         if row is PAIRS:
-            return (True, False) if facts.bf16 and self.pairs else ()
+            halves = facts.factors is DType.BF16 and not facts.local
+            return (True, False) if halves and self.pairs else ()
         if made.get(BATCH_LANES.name):
             return lane_options(row.name, facts, self.vector_bits)
         if row is SPLIT:

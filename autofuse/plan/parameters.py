@@ -286,9 +286,15 @@ GRID = LaunchParameter(
     (*LOOPS, *TILES), spelled=True,
 )  # fmt: skip
 STAGES = LaunchParameter(
-    "stages", int, (0, 2, 3), 0,
-    "Rows in shared memory at once, of which all but one are copied ahead while a striding block "
-    "computes (0: none is copied ahead).", (ROW,),
+    "stages", int, (0, 2, 3, 4), 0,
+    "Rows, or runs of terms for tensor cores, in shared memory at once, of which all but one are "
+    "copied ahead while a block computes (0: none is copied ahead).", (ROW, *TILES),
+)  # fmt: skip
+NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA = "none", "half", "tf32", "3xtf32"
+MMA = LaunchParameter(
+    "mma", str, (NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA), NO_MMA,
+    "Tensor cores that multiply, sums in f32: none, of 16-bit factors (half), of f32 rounded to 11 "
+    "bits (tf32), which a check may refuse, or thrice, both parts of each factor (3xtf32).", TILES,
 )  # fmt: skip
 HINTS = LaunchParameter(
     "hints", bool, (False, True), False,
@@ -326,12 +332,10 @@ CUDA_ROW_BLOCK = replace(ROW_BLOCK, choices=(64, 128, 256, 512, 32, 16, 8, 4, 1)
 CUDA_COLUMN_BLOCK = replace(COLUMN_BLOCK, choices=(0, 64, 128, 256, 512, 1024, 32, 16))
 CUDA_TERM_BLOCK = replace(TERM_BLOCK, choices=(0, 16, 32, 64))
 CUDA_LAUNCH = _table(
-    IMPL, REDUCE, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES, CUDA_TRANSPOSE,
-    LOOP_UNROLL,
-    COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS, PARTS, CUDA_MICRO, CUDA_ROW_BLOCK,
-    CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK, SPLIT,
-    replace(TILE, doc=f"{TILE.doc} Here it follows from threads and items.", kinds=(), default=0,
-            least=0),
+    IMPL, REDUCE, MMA, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES, CUDA_TRANSPOSE,
+    LOOP_UNROLL, COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS, PARTS, CUDA_MICRO,
+    CUDA_ROW_BLOCK, CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK, SPLIT,
+    replace(TILE, doc=f"{TILE.doc} Here threads and items say it.", kinds=(), default=0, least=0),
 )  # fmt: skip
 LAUNCH_TABLES: dict[str, LaunchTable] = {"c": C_LAUNCH, "cuda": CUDA_LAUNCH}
 
