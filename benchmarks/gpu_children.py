@@ -21,6 +21,7 @@ from autofuse.backends.cache import cache_directory
 from autofuse.backends.machine import usable_cores
 from autofuse.measure.workload import Workload
 from benchmarks.dry import DRY
+from benchmarks.gpu_passed import VERDICTS, read_verdicts
 from benchmarks.gpu_steps import Context, Data, read_result, zoo_references
 from benchmarks.table import geomean
 from benchmarks.workloads import HEADLINE
@@ -30,8 +31,6 @@ ROOT = Path(autofuse.__file__).parent.parent
 ALONE, PROCESSES = ("tests/test_gpu_measure.py",), 8
 # What stands for both in a dry run: tests of the driver and of graphs, on fakes.
 DRY_ALONE, DRY_TOGETHER = ("tests/test_cuda_driver.py",), ("tests/test_cuda_order.py",)
-# The variable of the environment that names a file of verdicts (see `benchmarks/gpu_passed.py`).
-VERDICTS = "AUTOFUSE_TEST_VERDICTS"
 # pytest's code where no test was left to run.
 NONE_RAN = 5
 _TAIL = 4000
@@ -47,7 +46,7 @@ def tests(context: Context, seconds: float) -> Iterator[Data]:
         verdicts.write_text("".join(f"{name} passed\n" for name in before), encoding="utf-8")
         # Kernels are compiled once for all processes, and for what comes after the tests.
         settings = {VERDICTS: str(verdicts), "AUTOFUSE_CACHE": str(cache_directory())}
-        for command in tests_commands(context.kind.name):
+        for command in pytest_commands(context.kind.name):
             codes.append(None)
             for code in follow(command, log, end - context.clock(), context.clock, settings):
                 codes[-1] = code
@@ -60,7 +59,7 @@ def tests(context: Context, seconds: float) -> Iterator[Data]:
         raise RuntimeError(f"the tests {reason}: see tests.log")
 
 
-def tests_commands(device: str) -> list[list[str]]:
+def pytest_commands(device: str) -> list[list[str]]:
     """pytest on the tests that need the device: those that must be alone, then the others, side by
     side where pytest-xdist is installed."""
     files = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests").glob("test_gpu_*.py"))
@@ -74,11 +73,6 @@ def tests_commands(device: str) -> list[list[str]]:
         [*head, *plugins, "--tb=short", "--color=no", *more]
         for more in (alone, (*many, *others))
     ]  # fmt: skip
-
-
-def read_verdicts(text: str) -> dict[str, str]:
-    """What became of tests, by their names: passed, failed or skipped."""
-    return {name: word for name, _, word in (line.rpartition(" ") for line in text.splitlines())}
 
 
 def read_tests(verdicts: str, log: str, codes: Sequence[int | None]) -> Data:
