@@ -1,9 +1,9 @@
 """A dry run of what needs a GPU: the code that measures on one, on a driver made of NumPy memory.
 
 The driver is the one of the tests (`tests/fake_cuda.py`), with kernels that the CUDA emulator
-runs, and products of a cuBLAS made of NumPy (`tests/fake_cublas.py`). Everything but the device is real: NVRTC compiles, processes start, graphs are captured,
-results are checked. Times are made up: they are stored under a device that says so, and their mode
-ends in "dry".
+runs, and products of a cuBLAS made of NumPy (`tests/fake_cublas.py`). Everything but the device is
+real: NVRTC compiles, processes start, graphs are captured, results are checked. Times are made up:
+they are stored under a device that says so, and their mode ends in "dry".
 """
 
 from __future__ import annotations

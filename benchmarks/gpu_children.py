@@ -167,9 +167,9 @@ def follow(
     environment: Mapping[str, str] | None = None,
     poll_s: float = 3.0,
 ) -> Iterator[int | None]:
-    """Run `command` with its output at the end of `log`: yields None now and then while it runs, and
-    its exit code at the end; after `seconds` it is killed with all it started, and nothing more
-    comes; without any left it is not begun."""
+    """Run `command`, what it says added to `log`: yields None now and then while it runs, and its
+    exit code at the end; after `seconds` it is killed with all it started, and nothing more comes;
+    without any left it is not begun."""
     end = clock() + seconds
     if seconds <= 0:
         return

@@ -1,5 +1,5 @@
-"""A plugin for pytest: writes what becomes of each test to the file that VERDICTS names, a line each,
-and leaves out the tests that it says have passed."""
+"""A plugin for pytest: writes what becomes of each test to the file that VERDICTS names, and leaves
+out the tests that it says have passed."""
 
 from __future__ import annotations
 

@@ -15,7 +15,15 @@ import pytest
 from gpu_contexts import context
 
 from benchmarks import gpu_children
-from benchmarks.gpu_children import ALONE, NONE_RAN, ROOT, follow, merged, read_tests, pytest_commands
+from benchmarks.gpu_children import (
+    ALONE,
+    NONE_RAN,
+    ROOT,
+    follow,
+    merged,
+    pytest_commands,
+    read_tests,
+)
 
 
 def python(text: str) -> list[str]:
@@ -72,7 +80,9 @@ def test_tests_that_passed_before_are_left_out(
     own.write_text("def test_a(): pass\ndef test_ab(): assert 0\ndef test_b(): pass\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "benchmarks.gpu_passed", "--rootdir",
                str(tmp_path), "-p", "no:cacheprovider", str(own)]  # fmt: skip
-    monkeypatch.setattr(gpu_children, "pytest_commands", lambda device: [command, [*command, "-n1"]])
+    monkeypatch.setattr(
+        gpu_children, "pytest_commands", lambda device: [command, [*command, "-n1"]]
+    )
     before = context(tmp_path, tests={"passed_tests": ["test_own.py::test_a"]})
     found: dict[str, Any] = {}
     with pytest.raises(RuntimeError, match="the tests ended with code 1"):
