@@ -162,15 +162,6 @@ def test_the_shape_of_a_launch() -> None:
     assert shape_of(reduction("reduce_sum", (1 << 20,), (0,), "f32"), reduce="split")[0] == 512
 
 
-@pytest.mark.parametrize(("length", "bounds"), [
-    (1000, "(512)"), (12_000, "(512)"), (14_000, "(512)"), (15_000, "(512, 1)"),
-])  # fmt: skip
-def test_blocks_without_room_beside_each_other_save_no_registers(length: int, bounds: str) -> None:
-    launch = LaunchConfig.of(threads=512, reduce="block", keep="shared")
-    kernel = one_kernel(softmax(4, length), "k", launch).kernel
-    assert f"__launch_bounds__{bounds} k(" in render_cuda(kernel)
-
-
 def test_settings_that_no_kernel_can_have() -> None:
     for name, value, reason in (
         ("threads", 100, "a block of 100 threads"),

@@ -15,8 +15,6 @@ from autofuse.ops.scalar import Lit
 
 # Static shared memory stops at 48 KiB, of which folds over a block need a little.
 STATIC_SHARED = 40 << 10
-# Of a multiprocessor that has most of it; the system takes a KiB of it for each block.
-MOST_SHARED = 228 << 10
 
 
 @lru_cache(maxsize=256)
@@ -115,11 +113,6 @@ def is_dynamic(kernel: Kernel) -> bool:
     """Rows and tiles are in dynamic shared memory: together they are more than static memory."""
     own = settings(kernel)
     return _bytes(kernel.body, own, block_team(own), True) > STATIC_SHARED
-
-
-def is_alone(kernel: Kernel) -> bool:
-    """No multiprocessor has room for a second block."""
-    return is_dynamic(kernel) and 2 * (local_bytes(kernel) + (1 << 10)) > MOST_SHARED
 
 
 def local_bytes(kernel: Kernel) -> int:

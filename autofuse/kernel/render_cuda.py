@@ -17,7 +17,6 @@ from autofuse.kernel.cuda_shape import (
     extent_of,
     grids,
     inner_team,
-    is_alone,
     is_dynamic,
     is_one_turn,
 )
@@ -55,10 +54,7 @@ def render_cuda(kernel: Kernel) -> str:
     what its launch needs. Raises LaunchSettingError for a setting that no kernel can have."""
     own = settings(kernel)
     kernel = cuda_kernel(kernel)
-    # The assembler knows nothing of dynamic shared memory: for blocks that have no room beside each
-    # other it would save registers, and spill some.
-    together = own.blocks or int(is_alone(kernel))
-    bounds = f"{own.threads}, {together}" if together else f"{own.threads}"
+    bounds = f"{own.threads}, {own.blocks}" if own.blocks else f"{own.threads}"
     bounds = f"__launch_bounds__({bounds})"
     if cluster(kernel):
         bounds = f"__cluster_dims__({cluster(kernel)}, 1, 1) {bounds}"
