@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ from autofuse.kernel.lower import walked_tiles
 from autofuse.kernel.onednn import DnnlCall, dnnl_group
 from autofuse.kernel.passes.nest_lanes import LEAST_LANES
 from autofuse.kernel.thread_per_element import SHORT
+from autofuse.limits import usable_cores
 from autofuse.ops.spec import Family, Motion
 from autofuse.plan.binding import may_run_once
 from autofuse.plan.groups import reads
@@ -90,11 +90,6 @@ LANE_TILES: dict[str, tuple[Setting, ...]] = {
 # Bytes of the first, the second and the last level of cache, and what is usual.
 Caches = tuple[int, int, int]
 USUAL_CACHES: Caches = (32 << 10, 1 << 20, 32 << 20)
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # Whether oneDNN is here and does a call for so many threads.
@@ -232,8 +227,8 @@ class CpuLaunchSpace:
 def _threads(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
     work = _work(graph, group)
     if work >= SHARED_WORK:
-        return (cores(),)
-    return tuple(dict.fromkeys((1 if work < SERIAL_WORK else cores(), cores(), 1)))
+        return (usable_cores(),)
+    return tuple(dict.fromkeys((1 if work < SERIAL_WORK else usable_cores(), usable_cores(), 1)))
 
 
 def _walks(graph: Graph, group: FusionGroup, kind: str) -> tuple[Setting, ...]:

@@ -23,7 +23,7 @@ from autofuse.devices import DEVICES
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import evaluate
 from autofuse.measure.cuda import CudaDevice
-from autofuse.measure.hardware import GPU
+from autofuse.measure.hardware import GPU, DeviceUnit
 from autofuse.measure.references import prepare
 from autofuse.measure.workload import Workload
 from autofuse.peers import programs_numpy
@@ -152,7 +152,8 @@ def test_results_are_written_as_they_come(tmp_path: Path, monkeypatch: pytest.Mo
     here = replace(
         CUDA_BACKEND, ready=lambda: None, environment=lambda: Environment("cuda", (), ())
     )
-    kind = replace(DEVICES["cuda"], backend=here, hardware=replace(GPU, device=lambda: own))
+    hardware = replace(GPU, units=lambda: (DeviceUnit("fake"),), device=lambda: own)
+    kind = replace(DEVICES["cuda"], backend=here, hardware=hardware)
     monkeypatch.setattr(run_cuda, "prepare_process", lambda: None)
     monkeypatch.setattr(run_cuda, "cuda_implementations", lambda *_: (columns, {"torch": "absent"}))
     monkeypatch.setattr(run_cuda, "bench_workload", lambda name, size: toy())
