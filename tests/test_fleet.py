@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,15 +15,28 @@ from fleet_work import SimulatedEngine, graph, task, work
 import autofuse
 from autofuse.commands import fleet as commands
 from autofuse.errors import AutofuseError
-from autofuse.fleet.engine import Engine, EngineError, SliceResult
+from autofuse.fleet import canary
+from autofuse.fleet.canary import canary_of
+from autofuse.fleet.engine import Engine, EngineError, SliceResult, tune_slice
+from autofuse.fleet.health import MOST_BAD, REST_S, SLOW, Canary, UnitHealth
+from autofuse.fleet.jobs import LOOK_S, JobLease, cancel_jobs, running_jobs
 from autofuse.fleet.local import LocalEngine
 from autofuse.fleet.on_ray import RayEngine
 from autofuse.fleet.run import LATEST_S, fleet_tune
-from autofuse.fleet.shares import FIRST_GAIN, FIRST_S, MOST_FAILURES, GraphShare, next_share
+from autofuse.fleet.shares import (
+    FIRST_GAIN,
+    FIRST_S,
+    LEAST_S,
+    MOST_FAILURES,
+    GraphShare,
+    next_share,
+)
+from autofuse.measure.hardware import HOST
+from tuning_db import Store, Unreachable
 
 
 def local() -> Engine:
-    return LocalEngine(("a", "b"), work)
+    return LocalEngine({"a": {}, "b": {}}, work)
 
 
 def on_ray() -> Engine:
@@ -76,15 +91,21 @@ def test_a_unit_that_is_lost_is_told_and_is_there_again(engine: Engine, tmp_path
 
 
 def test_a_fleet_of_processes_ends_where_every_unit_dies() -> None:
-    with closing(LocalEngine(("a",), work)) as engine:
+    with closing(LocalEngine({"a": {}}, work)) as engine:
         found = fleet_tune({"dies": graph()}, engine, budget_s=60.0)
     (share,) = found.shares
     assert share.failures == MOST_FAILURES and share.error.endswith("killed by SIGKILL")
 
 
-def test_an_engine_needs_units_with_names() -> None:
+def test_a_unit_is_chosen_by_its_environment() -> None:
+    units = {name: {"AUTOFUSE_TEST_UNIT": name} for name in ("GPU-a", "GPU-b")}
     with pytest.raises(EngineError, match="needs units"):
-        LocalEngine(("a", "a"), work)
+        LocalEngine({}, work)
+    with closing(LocalEngine(units, work)) as engine:
+        for unit in engine.units:
+            engine.start(unit, task("says its unit"))
+        found = one_by_one(engine, 2)
+    assert {unit: one.error for unit, one in found.items()} == {u: u for u in units}
 
 
 # --- who is next ----------------------------------------------------------------------------------
@@ -106,6 +127,17 @@ def test_every_graph_gets_a_first_slice_and_then_the_one_that_saves_most() -> No
     often = GraphShare("often", graph(), weight=1e4).after(SliceResult("often", 1.0, 1.0))
     assert next_share([large, often], ()) == often
     assert next_share([large], {"large"}) is None
+
+
+def test_a_slice_that_was_lost_is_tried_again_at_half_its_length() -> None:
+    (one,) = shares(one=10.0)
+    lost = one.after(SliceResult("one", 9.0, error="lost", lost=True))
+    assert (one.next_s, lost.next_s) == (2 * FIRST_S, FIRST_S)
+    assert lost.after(SliceResult("one", 9.0, 10.0)).next_s == 4 * FIRST_S
+    never = GraphShare("never", graph())
+    for _ in range(9):
+        never = never.after(SliceResult("never", 9.0, error="lost", lost=True))
+    assert never.next_s == LEAST_S
 
 
 def test_what_is_expected_follows_from_what_was_gained() -> None:
@@ -193,6 +225,127 @@ def test_a_unit_that_never_answers_ends_no_job_late() -> None:
     assert found.shares[0].error == "its unit gave no answer"
 
 
+# --- units that are not well ----------------------------------------------------------------------
+
+
+def disturbed(us: float) -> Canary:
+    return Canary("GPU-1", us, 100.0)
+
+
+def test_a_canary_is_compared_with_its_own_unit() -> None:
+    assert disturbed(100.0 * SLOW).fault == ""
+    assert disturbed(150.0).fault == "its canary takes 1.50 times as long as usual"
+    assert Canary("GPU-1", 150.0).fault == "", "nothing is known yet"
+    assert "processes 7, 9" in Canary("GPU-1", 100.0, 100.0, others=(7, 9)).fault
+    assert Canary("GPU-1", None, note="no driver").fault == "its canary failed: no driver"
+
+
+def test_what_is_usual_follows_good_canaries_alone() -> None:
+    assert Canary("GPU-1", 80.0).next_usual_us == 80.0
+    assert disturbed(108.0).next_usual_us == pytest.approx(102.0)
+    assert disturbed(150.0).next_usual_us == 100.0
+    assert disturbed(50.0).next_usual_us == 50.0, "what was usual had been disturbed"
+
+
+def test_a_unit_rests_after_a_bad_canary_and_is_given_up_after_several() -> None:
+    health = UnitHealth().after(disturbed(150.0), 10.0)
+    assert (health.bad, health.rests_until, health.is_quarantined) == (1, 10.0 + REST_S, False)
+    assert health.after(disturbed(100.0), 40.0).bad == 0
+    for now in range(MOST_BAD - 1):
+        health = health.after(disturbed(150.0), float(now))
+    assert health.is_quarantined and len(health.canaries) == MOST_BAD
+
+
+def test_the_others_do_the_work_of_a_unit_that_is_disturbed() -> None:
+    engine = SimulatedEngine(2, CURVES, slow={"u1": 99})
+    told: list[str] = []
+    graphs = {name: graph() for name in CURVES}
+    found = fleet_tune(graphs, engine, budget_s=3600.0, clock=engine.clock, say=told.append)
+    assert [unit for unit, _ in engine.given].count("u1") == MOST_BAD
+    assert found.health["u1"].is_quarantined and not found.health["u0"].bad
+    assert all(share.best_us is not None and not share.failures for share in found.shares)
+    assert sum("u1 is disturbed" in text for text in told) == MOST_BAD
+    assert told[-1].startswith(("flat", "steep")) and any("given up" in text for text in told)
+
+
+def test_a_disturbance_that_passes_ends_no_job() -> None:
+    engine = SimulatedEngine(1, {"a": falling(9, 1, 9)}, slow={"u0": MOST_BAD - 1})
+    found = fleet_tune({"a": graph()}, engine, budget_s=600.0, clock=engine.clock)
+    assert found.shares[0].slices > 0 and not found.health["u0"].is_quarantined
+    assert engine.rested >= (MOST_BAD - 1) * REST_S
+
+
+def test_a_job_whose_units_are_all_disturbed_says_so() -> None:
+    engine = SimulatedEngine(2, {"a": falling(9, 1, 9)}, slow={"u0": 99, "u1": 99})
+    with pytest.raises(AutofuseError, match="every unit is disturbed: u0: its canary takes 3"):
+        fleet_tune({"a": graph()}, engine, budget_s=600.0, clock=engine.clock)
+
+
+def test_what_is_usual_of_a_unit_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([10.0, 10.4, 30.0, 10.1])
+    monkeypatch.setattr(canary, "_timed", lambda _, told: replace(told, us=next(times)))
+    found = [canary_of("cpu", str(tmp_path / "tuning.db")) for _ in range(4)]
+    assert [one.usual_us for one in found] == [None, 10.0, pytest.approx(10.1), found[2].usual_us]
+    assert [bool(one.fault) for one in found] == [False, False, True, False]
+    assert found[0].unit == HOST.unit and "processor is always shared" in found[0].note
+
+
+def test_a_disturbed_unit_tunes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(canary, "canary_of", lambda *_: disturbed(300.0))
+    found = tune_slice(task("a"))
+    assert (found.best_us, found.error, found.canary) == (None, "", disturbed(300.0))
+
+
+def test_the_canary_of_this_machine(tmp_path: Path) -> None:
+    found = canary_of("cpu", str(tmp_path / "tuning.db"))
+    assert found.us is not None and found.us > 0 and not found.fault
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+
+
+def test_a_job_is_seen_and_ended_from_elsewhere(store: Store) -> None:
+    now = [0.0]
+    with JobLease(store, "graphs.txt", lambda: now[0]) as job, JobLease(store, "other") as other:
+        seen = {one.id: one for one in running_jobs(store)}
+        assert seen.keys() == {job.id, other.id}
+        assert seen[job.id].what == "graphs.txt" and seen[job.id].owner.endswith(f" {os.getpid()}")
+        now[0] += LOOK_S
+        assert not job.is_cancelled()
+        with pytest.raises(AutofuseError, match="no fleet job x is running"):
+            cancel_jobs(store, "x")
+        assert [one.id for one in cancel_jobs(store, job.id)] == [job.id]
+        assert not job.is_cancelled(), "it was asked a moment ago"
+        now[0] += LOOK_S
+        assert job.is_cancelled() and job.is_cancelled()
+        assert [one.id for one in cancel_jobs(store, None)] == [other.id]
+    assert running_jobs(store) == ()
+
+
+def test_a_job_goes_on_while_the_server_is_away(
+    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise Unreachable("away")
+
+    now = [0.0]
+    with JobLease(sqlite_store, "a", lambda: now[0]) as job, monkeypatch.context() as patch:
+        now[0] += LOOK_S
+        patch.setattr(sqlite_store, "prolong", away)
+        assert not job.is_cancelled()
+        patch.setattr(sqlite_store, "release", away)
+
+
+def test_work_that_was_taken_away_is_lost(store: Store) -> None:
+    lease = store.claim("fleet:100%", "host 1", 60.0)
+    store.claim("other", "host 1", 60.0)
+    store.claim("fleet:old", "host 1", -1.0)
+    assert lease is not None and store.held("fleet:") == (("fleet:100%", "host 1"),)
+    assert store.held("fleet:100%") and not store.held("f%")
+    assert store.revoke("fleet:100%") and not store.revoke("fleet:100%")
+    assert not store.prolong(lease, 60.0)
+
+
 # --- the command line -----------------------------------------------------------------------------
 
 
@@ -216,6 +369,18 @@ def test_the_command_line_tunes_a_list(
     assert list(listed) == ["toy"], "a folder is its graph files"
 
 
+def test_the_command_line_ends_jobs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    db = str(tmp_path / "tuning.db")
+    with Store.open(db) as store, JobLease(store, "graphs.txt") as job:
+        told = call(capsys, "fleet", "status", "--db", db)
+        assert f"job {job.id} tunes graphs.txt" in told.out
+        refused(call(capsys, "fleet", "cancel", "x", "--db", db), "no fleet job x is running")
+        told = call(capsys, "fleet", "cancel", "--db", db, "--format", "json")
+        assert [row["id"] for row in told.json["jobs"]] == [job.id]
+        assert call(capsys, "fleet", "status", "--db", db, "--format", "json").json["jobs"] == []
+        assert "no fleet job" in call(capsys, "fleet", "cancel", "--db", db).out
+
+
 def test_the_command_line_refuses_in_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -229,6 +394,8 @@ def test_the_command_line_refuses_in_one_sentence(
     refused(call(capsys, "fleet", "tune", file, "--engine", "dask"), "unknown engine 'dask'")
     wrong = ("fleet", "tune", file, "--address", "auto", "--device", "cpu")
     refused(call(capsys, *wrong), "engine 'local' has no address")
+    anywhere = ("fleet", "tune", file, "--compile-anywhere", "--device", "cpu")
+    refused(call(capsys, *anywhere), "only engine 'ray' compiles anywhere")
     file.write_text("zoo:softmax:small\nzoo:softmax:small\n")
     refused(call(capsys, "fleet", "tune", file), "are called zoo:softmax:small")
     file.write_text("# none\n")

@@ -15,8 +15,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from autofuse.backends.base import Built, CompileError
-from autofuse.backends.parcels import cpu_target_here, pack_program, unpack_parcel
+from autofuse.backends.base import Built, CompileError, CompilerMissing
+from autofuse.backends.cpu_target import CpuTarget
+from autofuse.backends.parcels import Parcel, cpu_target_here, pack_program, unpack_parcel
 from autofuse.errors import Blame
 from autofuse.fleet.engine import (
     EngineError,
@@ -26,6 +27,7 @@ from autofuse.fleet.engine import (
     done_slice,
     tune_slice,
 )
+from autofuse.records import Failure, FailureKind
 
 MISSING = "engine 'ray' needs Ray: pip install 'autofuse[fleet]'"
 # A custom resource of a node: how many device units it has that are no GPUs. The processor of a
@@ -44,23 +46,26 @@ def _compile_anywhere(program: Any, *, timeout_s: float = math.inf) -> Built[Any
     import ray
 
     # Compiling twice gives the same: only here may Ray try again by itself.
-    task = ray.remote(num_cpus=1, max_retries=3)(pack_program)
+    task = ray.remote(num_cpus=1, max_retries=3)(_pack)
     begun = time.perf_counter()
     reference = task.remote(program, cpu_target_here(), timeout_s)
     try:
-        parcel = ray.get(reference, timeout=None if math.isinf(timeout_s) else timeout_s)
-    except ray.exceptions.RayTaskError as error:
-        cause = error.cause
-        raise (cause if isinstance(cause, CompileError) else _not_compiled(error)) from error
+        found = ray.get(reference, timeout=None if math.isinf(timeout_s) else timeout_s)
     except ray.exceptions.RayError as error:
         ray.cancel(reference)
-        raise _not_compiled(error) from error
-    return replace(unpack_parcel(parcel), spent_s=time.perf_counter() - begun)
+        text = f"no host of the cluster compiled the program: {type(error).__name__}"
+        raise CompileError(text, Blame.MACHINE) from error
+    if isinstance(found, Failure):
+        raise CompileError(found.message, found.blame)
+    return replace(unpack_parcel(found), spent_s=time.perf_counter() - begun)
 
 
-def _not_compiled(error: Exception) -> CompileError:
-    text = f"no host of the cluster compiled the program: {type(error).__name__}"
-    return CompileError(text, Blame.MACHINE)
+def _pack(program: Any, target: CpuTarget, timeout_s: float) -> Parcel | Failure:
+    """A failure is an answer: an error that travels would lose its blame."""
+    try:
+        return pack_program(program, target, timeout_s)
+    except (CompileError, CompilerMissing) as error:
+        return Failure(FailureKind.COMPILE, str(error), error.blame)
 
 
 class _BenchUnit:
