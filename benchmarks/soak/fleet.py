@@ -140,7 +140,7 @@ def kills(
     problems += _double_leases(seen)
     numbers |= {
         "kills": killed[0], "measured_again": again, "seconds": max(r.seconds for r in results),
-        "slices_lost": sum(s.failures for r in results for s in r.shares),
+        "given_up": sum(not s.slices for r in results for s in r.shares),
     }  # fmt: skip
     return FleetPlay("kills", numbers, tuple(problems))
 
