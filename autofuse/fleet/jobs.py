@@ -10,12 +10,13 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from uuid import uuid4
 
 from autofuse.errors import AutofuseError
-from tuning_db import Lease, Store, Unreachable
+from tuning_db import DatabaseError, Lease, Store
 
 _PREFIX = "fleet:"
 # Seconds that a job is taken to run without another word, and between two words.
@@ -55,10 +56,8 @@ class JobLease:
         trace: TracebackType | None,
     ) -> None:
         if self._lease is not None:
-            try:
+            with suppress(DatabaseError):  # it expires
                 self.store.release(self._lease)
-            except Unreachable:  # it expires
-                return
 
     def is_cancelled(self) -> bool:
         """Whether somebody has ended the job; the database is asked every LOOK_S seconds."""
@@ -67,7 +66,7 @@ class JobLease:
             try:
                 if not self.store.prolong(self._lease, HOLD_S):
                     self._lease = None
-            except Unreachable:
+            except DatabaseError:  # it is away, and the job goes on
                 return False
         return self._lease is None
 
