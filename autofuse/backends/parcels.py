@@ -71,7 +71,7 @@ def native_flags(told: str) -> tuple[str, ...]:
     words = line.split()[1:]
     found: list[str] = []
     for word, following in zip(words, (*words[1:], ""), strict=True):
-        if word.startswith("-m") and word != NATIVE:
+        if word.startswith(("-m", "--param=")) and word != NATIVE:
             found.append(word)
         elif word == "--param":
             found += [word, following]
