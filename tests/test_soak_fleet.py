@@ -19,7 +19,7 @@ def setting(folder: Path, seconds: float, measure_s: float, engine: str = "local
 
 
 def test_units_are_killed_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
-    found = fleet.kills(setting(tmp_path, 2.0, 0.05), units=2, graphs=2, every_s=1.5)
+    found = fleet.kills(setting(tmp_path, 2.0, 0.05), units=2, graphs=2, every_s=0.5, most=2)
     assert found.problems == () and found.numbers["kills"] > 0
     assert found.numbers["rows"] == found.numbers["candidates"]
 

@@ -3,12 +3,13 @@ whether anything is ever measured while something else is, or twice."""
 
 from __future__ import annotations
 
+import math
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -102,47 +103,42 @@ def throughput(setting: Setting, units: int = 4, graphs: int = 16) -> FleetPlay:
 
 
 def kills(
-    setting: Setting, units: int = 4, jobs: int = 2, graphs: int = 8, every_s: float = 30.0
-) -> FleetPlay:
-    """Jobs that tune the same graphs on a database, while units are killed and every other clock
-    is an hour ahead. One job has all units of a Ray cluster."""
+    setting: Setting, units: int = 4, jobs: int = 2, graphs: int = 8, every_s: float = 30.0,
+    most: float = math.inf,
+) -> FleetPlay:  # fmt: skip
+    """Jobs that tune the same graphs on a database, while at `most` so many units are killed and
+    every other clock is an hour ahead. One job has all units of a Ray cluster."""
     jobs = 1 if setting.engine == "ray" else jobs
-    total = units * setting.seconds / setting.measure_s
-    each = max(2, round(total / graphs))
-    names = unit_names(setting.engine, units)
-    share = units // jobs
-    # A file is on one host, which has one clock.
-    off = dict.fromkeys(names[::2], HOUR_S if setting.database == "postgresql" else 0.0)
-    devices = [{n: f"job{j}-{n}" for n in names} for j in range(jobs)]
-    over, killed = Event(), [0]
-    folders = [setting.folder / f"job-{j}" for j in range(jobs)]
-    for folder in folders:
-        folder.mkdir()
+    each = max(2, round(units * setting.seconds / setting.measure_s / graphs))
+    works = [_work_of_job(setting, job, units // jobs, each) for job in range(jobs)]
+    folders = [work.folder for work in works]
     with _database(setting, setting.folder) as db:
-        reaper = Thread(target=_reap, args=(folders, setting.seed, every_s, over, killed))
-        reaper.start()
-        try:
+        with _reaping(folders, Random(setting.seed), every_s, most) as killed:
             results = _together(
-                [
-                    lambda f=folder, d=own: _tuned(  # type: ignore[misc]  # mypy: defaults of lambdas
-                        setting, share, ToyUnits(f, each, setting.measure_s, d, off), db, graphs
-                    )
-                    for folder, own in zip(folders, devices, strict=True)
-                ]
+                [partial(_tuned, setting, units // jobs, work, db, graphs) for work in works]
             )
-        finally:
-            over.set()
-            reaper.join()
         problems, numbers = _kept(db, graphs, each)
     seen = [one for folder in folders for one in intervals(folder)]
     again = len(seen) - len({one.work for one in seen})
-    problems += [f"{again} measured twice after {killed[0]} kills"] * (again > killed[0])
+    problems += [f"{again} measured twice after {len(killed)} kills"] * (again > len(killed))
     problems += _double_leases(seen)
     numbers |= {
-        "kills": killed[0], "measured_again": again, "seconds": max(r.seconds for r in results),
+        "kills": len(killed), "measured_again": again, "seconds": max(r.seconds for r in results),
         "given_up": sum(not s.slices for r in results for s in r.shares),
     }  # fmt: skip
     return FleetPlay("kills", numbers, tuple(problems))
+
+
+def _work_of_job(setting: Setting, job: int, units: int, each: int) -> ToyUnits:
+    """What a job's units do, on devices of their own; every other clock is an hour ahead, unless
+    the database is a file: that is on one host, which has one clock."""
+    folder = setting.folder / f"job-{job}"
+    folder.mkdir()
+    names = unit_names(setting.engine, units)
+    off = {name: HOUR_S for k, name in enumerate(names) if (job + k) % 2}
+    devices = {name: f"job{job}-{name}" for name in names}
+    one_clock = setting.database != "postgresql"
+    return ToyUnits(folder, each, setting.measure_s, devices, {} if one_clock else off)
 
 
 def exclusivity(setting: Setting, devices: int = 2, jobs: int = 16) -> FleetPlay:
@@ -231,16 +227,30 @@ def _together(jobs: Sequence[Callable[[], FleetResult]]) -> list[FleetResult]:
     return found
 
 
-def _reap(
-    folders: Sequence[Path], seed: int, every_s: float, over: threading.Event, killed: list[int]
-) -> None:
-    """Kill one of those who work on slices, now and then, until it is over."""
-    draw = Random(seed)
-    while not over.wait(every_s):
-        alive = [pid for folder in folders for pid in _alive(folder)]
-        if alive:
-            os.kill(draw.choice(alive), signal.SIGKILL)
-            killed[0] += 1
+@contextmanager
+def _reaping(
+    folders: Sequence[Path], draw: Random, every_s: float, most: float
+) -> Iterator[list[int]]:
+    """Meanwhile one of those who work on slices is killed now and then; gives who was."""
+    killed: list[int] = []
+    over = Event()
+
+    def reap() -> None:
+        while not over.wait(every_s) and len(killed) < most:
+            alive = [pid for folder in folders for pid in _alive(folder)]
+            if alive:
+                chosen = draw.choice(alive)
+                with suppress(ProcessLookupError):  # it has ended meanwhile
+                    os.kill(chosen, signal.SIGKILL)
+                    killed.append(chosen)
+
+    reaper = Thread(target=reap)
+    reaper.start()
+    try:
+        yield killed
+    finally:
+        over.set()
+        reaper.join()
 
 
 def _alive(folder: Path) -> Iterator[int]:
