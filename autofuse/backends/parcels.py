@@ -14,6 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
+from itertools import pairwise
 
 from autofuse.backends.base import INTERFACE, Artifact, Built, CompileError, Program, building
 from autofuse.backends.cache import BuildCache, content_key
@@ -70,7 +71,7 @@ def native_flags(told: str) -> tuple[str, ...]:
     line = next((one for one in told.splitlines() if "/cc1 " in one), "")
     words = line.split()[1:]
     found: list[str] = []
-    for word, following in zip(words, (*words[1:], ""), strict=True):
+    for word, following in pairwise((*words, "")):
         if word.startswith(("-m", "--param=")) and word != NATIVE:
             found.append(word)
         elif word == "--param":
