@@ -40,6 +40,10 @@ from benchmarks.workloads import bench_workload
 ROOT = Path(__file__).parent.parent
 
 
+# The kind "cuda" as on a host with one GPU.
+HERE = replace(DEVICES["cuda"], hardware=replace(GPU, units=lambda: (DeviceUnit("fake"),)))
+
+
 def device() -> CudaDevice:
     ticks = count()
     return CudaDevice(FakeDriver(), DEFAULT_TARGET, clocks(), lambda: next(ticks) * 1e-6)
@@ -89,7 +93,7 @@ def test_a_row_for_each_mode() -> None:
         Planted("handwritten", own, prepare=NotApplicableError("not for this one")),
     ]
     with own.stream:
-        rows = compare_cuda(toy(), columns, own, 0.0)
+        rows = compare_cuda(toy(), columns, own, 0.0, kind=HERE)
     graph, eager = rows["graph"], rows["eager"]
     assert graph["autofuse"].time_us == pytest.approx(4.0)
     assert eager["autofuse"].time_us == pytest.approx(40.0)
@@ -123,7 +127,7 @@ def test_samples_that_fail_end_one_column_only() -> None:
     own = device()
     columns = [Planted("autofuse", own), Planted("jax", own, late=LaunchError("throttled"))]
     with own.stream:
-        rows = compare_cuda(toy(), columns, own, 0.0)
+        rows = compare_cuda(toy(), columns, own, 0.0, kind=HERE)
     assert rows["graph"]["jax"].error == "throttled" and rows["graph"]["jax"].time_us is None
     assert rows["graph"]["autofuse"].time_us == pytest.approx(5.0)
 
@@ -152,8 +156,7 @@ def test_results_are_written_as_they_come(tmp_path: Path, monkeypatch: pytest.Mo
     here = replace(
         CUDA_BACKEND, ready=lambda: None, environment=lambda: Environment("cuda", (), ())
     )
-    hardware = replace(GPU, units=lambda: (DeviceUnit("fake"),), device=lambda: own)
-    kind = replace(DEVICES["cuda"], backend=here, hardware=hardware)
+    kind = replace(HERE, backend=here, hardware=replace(HERE.timer, device=lambda: own))
     monkeypatch.setattr(run_cuda, "prepare_process", lambda: None)
     monkeypatch.setattr(run_cuda, "cuda_implementations", lambda *_: (columns, {"torch": "absent"}))
     monkeypatch.setattr(run_cuda, "bench_workload", lambda name, size: toy())
