@@ -22,19 +22,21 @@ from benchmarks.torch_conformance import (
 )
 
 RECORD = Path(__file__).parent.parent / "docs" / "results" / "torch-conformance.json"
-EVERY = 12
+# One operator in so many here, and in nights.
+EVERY, AT_NIGHT = 20, 5
 pytest.importorskip("torch")  # an extra of its own
 pytest.importorskip("expecttest")  # what the cases of torch import
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_torchs_cases_pass_but_for_the_gaps_on_record() -> None:
+@pytest.mark.parametrize("every", [EVERY, pytest.param(AT_NIGHT, marks=pytest.mark.slow)])
+def test_torchs_cases_pass_but_for_the_gaps_on_record(every: int) -> None:
     """A gap that closes must leave the record: run scripts/torch_conformance --output again, with
     as many cases as the record says."""
     record = json.loads(RECORD.read_text(encoding="utf-8"))
     gaps = {name for names in record["gaps"].values() for name in names}
     assert not [reason for reason in record["gaps"] if not reason.startswith(REFUSED)]
-    chosen = [each for each in operators() if each.name in record["operators"]][::EVERY]
+    chosen = [each for each in operators() if each.name in record["operators"]][::every]
     found = [each for each in run_cases(chosen, most=record["most"]) if each.status != FOREIGN]
     assert len(found) > 100
     assert not [each for each in found if each.status in (WRONG, BROKEN)]
