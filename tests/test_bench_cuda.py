@@ -36,7 +36,6 @@ from benchmarks.peers_cuda import CUDA_COLUMNS, CudaReady, NotApplicableError
 from benchmarks.run_cuda import bench_peers_cuda, compare_cuda, modes_table
 from benchmarks.workloads import bench_workload
 
-
 # The kind "cuda" as on a host with one GPU.
 HERE = replace(DEVICES["cuda"], hardware=replace(GPU, units=lambda: (DeviceUnit("fake"),)))
 

@@ -106,10 +106,10 @@ def kills(
     setting: Setting, units: int = 4, jobs: int = 2, graphs: int = 8, every_s: float = 30.0,
     most: float = math.inf,
 ) -> FleetPlay:  # fmt: skip
-    """Jobs that tune the same graphs on a database, while at `most` so many units are killed and
-    every other clock is an hour ahead. One job has all units of a Ray cluster."""
+    """Jobs that tune the same graphs on one database and the same devices, while at `most` so many
+    units are killed and every other clock is an hour ahead. A Ray cluster has one job."""
     jobs = 1 if setting.engine == "ray" else jobs
-    each = max(2, round(units * setting.seconds / setting.measure_s / graphs))
+    each = max(2, round(units // jobs * setting.seconds / setting.measure_s / graphs))
     works = [_work_of_job(setting, job, units // jobs, each) for job in range(jobs)]
     folders = [work.folder for work in works]
     with _database(setting, setting.folder) as db:
@@ -121,7 +121,7 @@ def kills(
     seen = [one for folder in folders for one in intervals(folder)]
     again = len(seen) - len({one.work for one in seen})
     problems += [f"{again} measured twice after {len(killed)} kills"] * (again > len(killed))
-    problems += _double_leases(seen)
+    problems += [*_overlaps(seen), *_double_leases(seen)]
     numbers |= {
         "kills": len(killed), "measured_again": again, "seconds": max(r.seconds for r in results),
         "given_up": sum(not s.slices for r in results for s in r.shares),
@@ -130,15 +130,14 @@ def kills(
 
 
 def _work_of_job(setting: Setting, job: int, units: int, each: int) -> ToyUnits:
-    """What a job's units do, on devices of their own; every other clock is an hour ahead, unless
-    the database is a file: that is on one host, which has one clock."""
+    """What a job's units do; every other clock is an hour ahead, unless the database is a file:
+    that is on one host, which has one clock."""
     folder = setting.folder / f"job-{job}"
     folder.mkdir()
     names = unit_names(setting.engine, units)
     off = {name: HOUR_S for k, name in enumerate(names) if (job + k) % 2}
-    devices = {name: f"job{job}-{name}" for name in names}
     one_clock = setting.database != "postgresql"
-    return ToyUnits(folder, each, setting.measure_s, devices, {} if one_clock else off)
+    return ToyUnits(folder, each, setting.measure_s, clock_off_s={} if one_clock else off)
 
 
 def exclusivity(setting: Setting, devices: int = 2, jobs: int = 16) -> FleetPlay:
@@ -151,13 +150,11 @@ def exclusivity(setting: Setting, devices: int = 2, jobs: int = 16) -> FleetPlay
         found = _tuned(setting, jobs, work, db, jobs)
         problems, numbers = _kept(db, jobs, each)
     seen = list(intervals(setting.folder))
-    overlapping = _overlapping(seen, lambda one: one.device)
-    problems += [f"{overlapping} measurements overlap on a device"] * (overlapping > 0)
     numbers |= {
-        "devices": devices, "jobs": jobs, "measured": len(seen), "overlapping": overlapping,
-        "seconds": found.seconds,
+        "devices": devices, "jobs": jobs, "measured": len(seen), "seconds": found.seconds,
+        "overlapping": _overlapping(seen, lambda one: one.device),
     }  # fmt: skip
-    return FleetPlay("exclusivity", numbers, tuple(problems))
+    return FleetPlay("exclusivity", numbers, (*problems, *_overlaps(seen)))
 
 
 PLAYS: Mapping[str, Callable[[Setting], FleetPlay]] = {
@@ -278,6 +275,12 @@ def _kept(db: str, graphs: int, each: int) -> tuple[list[str], dict[str, float]]
             if served is None or served.measurement.candidate_digest != want:
                 problems.append(f"graph{k}: another plan than the best is served")
     return problems, {"graphs": graphs, "candidates": graphs * each, "rows": rows}
+
+
+def _overlaps(seen: Iterable[Interval]) -> list[str]:
+    """Two measurements at a time on one device."""
+    overlapping = _overlapping(seen, lambda one: one.device)
+    return [f"{overlapping} measurements overlap on a device"] * (overlapping > 0)
 
 
 def _double_leases(seen: Iterable[Interval]) -> list[str]:
