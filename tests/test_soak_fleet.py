@@ -18,7 +18,7 @@ def setting(folder: Path, seconds: float, measure_s: float, engine: str = "local
     return fleet.Setting(folder, engine, "sqlite", SEED, seconds, measure_s)
 
 
-def test_jobs_share_a_device_units_are_killed_and_nothing_is_lost_or_doubled(
+def test_units_that_share_a_device_are_killed_and_nothing_is_lost(
     tmp_path: Path,
 ) -> None:
     found = fleet.kills(setting(tmp_path, 1.5, 0.05), units=2, graphs=2, every_s=0.5, most=2)
