@@ -8,9 +8,11 @@ import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import pytest
+
 import autofuse
 from autofuse.errors import AutofuseError
-from autofuse.fleet.engine import EngineError, SliceResult, TuneSlice
+from autofuse.fleet.engine import Engine, EngineError, SliceResult, SliceWork, TuneSlice
 from autofuse.fleet.health import Canary
 
 
@@ -36,6 +38,17 @@ def work(given: TuneSlice) -> SliceResult:
             flag.touch()
             os.kill(os.getpid(), signal.SIGKILL)
     return SliceResult(given.name, given.budget_s, 1.0, None, os.getpid())
+
+
+def ray_engine(units: int, work: SliceWork) -> Engine:
+    """A cluster here, whose processes find this module; skips the test where there is no Ray."""
+    pytest.importorskip("ray", reason="extra fleet")
+    from autofuse.fleet.on_ray import RayEngine
+
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+        return RayEngine(units=units, work=work)
 
 
 def build_anywhere(given: TuneSlice) -> SliceResult:

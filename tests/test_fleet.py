@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli_tools import call, refused, toy
-from fleet_work import CURVES, SimulatedEngine, build_anywhere, falling, graph, task, work
+from fleet_work import CURVES, SimulatedEngine, falling, graph, ray_engine, task, work
 
 import autofuse
 from autofuse.commands import fleet as commands
@@ -16,7 +16,6 @@ from autofuse.errors import AutofuseError
 from autofuse.fleet.engine import Engine, EngineError, SliceResult
 from autofuse.fleet.jobs import JobLease
 from autofuse.fleet.local import LocalEngine
-from autofuse.fleet.on_ray import RayEngine
 from autofuse.fleet.run import LATEST_S, fleet_tune
 from autofuse.fleet.shares import (
     FIRST_GAIN,
@@ -34,8 +33,7 @@ def local() -> Engine:
 
 
 def on_ray() -> Engine:
-    pytest.importorskip("ray", reason="extra fleet")
-    return RayEngine(units=2, work=work)
+    return ray_engine(2, work)
 
 
 @pytest.fixture(scope="module", params=[local, pytest.param(on_ray, marks=pytest.mark.slow)])
@@ -89,17 +87,6 @@ def test_a_fleet_of_processes_ends_where_every_unit_dies() -> None:
         found = fleet_tune({"dies": graph()}, engine, budget_s=60.0)
     (share,) = found.shares
     assert share.failures == MOST_FAILURES and share.error.endswith("killed by SIGKILL")
-
-
-@pytest.mark.slow
-def test_any_host_of_a_cluster_compiles() -> None:
-    pytest.importorskip("ray", reason="extra fleet")
-    with closing(RayEngine(work=build_anywhere)) as engine:
-        (unit,) = engine.units
-        for body, error in (("return 0;", ""), ("return nothing;", "compiling k failed")):
-            engine.start(unit, task(body))
-            found = one_by_one(engine, 1)[unit]
-            assert error in found.error and bool(found.error) == bool(error)
 
 
 def test_a_unit_is_chosen_by_its_environment() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import platform
 import subprocess
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fleet_work import build_anywhere, ray_engine, task
 
 from autofuse.backends import parcels
 from autofuse.backends.base import CompileError, Program, Source
@@ -27,6 +29,7 @@ from autofuse.backends.parcels import (
     unpack_parcel,
 )
 from autofuse.errors import Blame
+from autofuse.fleet.engine import SliceResult
 
 TEXT = """
 int run(void **buffers, void *workspace, void **blas) {
@@ -117,3 +120,15 @@ def test_another_compiler_makes_no_library(tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="the library is to be one of gcc 1") as refused:
         pack_program(PROGRAM, replace(cpu_target_here(), compiler="gcc 1"), 60.0)
     assert refused.value.blame is Blame.MACHINE
+
+
+@pytest.mark.slow
+def test_any_host_of_a_cluster_compiles() -> None:
+    with closing(ray_engine(1, build_anywhere)) as engine:
+        (unit,) = engine.units
+        for body, error in (("return 0;", ""), ("return nothing;", "compiling k failed")):
+            engine.start(unit, task(body))
+            found: dict[str, SliceResult] = {}
+            while not found:
+                found |= engine.wait(30.0)
+            assert error in found[unit].error and bool(found[unit].error) == bool(error)

@@ -33,6 +33,7 @@ MISSING = "engine 'ray' needs Ray: pip install 'autofuse[fleet]'"
 # A custom resource of a node: how many device units it has that are no GPUs. The processor of a
 # node is one; a test makes more of it.
 UNIT = "autofuse_unit"
+_CHARACTERS = 400
 AUTO, GPU = "auto", "cuda"
 
 
@@ -139,7 +140,7 @@ class RayEngine:
             answer = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
             seconds = time.perf_counter() - begun
-            why = f"unit {unit} was lost: {type(error).__name__}"
+            why = f"unit {unit} was lost: {' '.join(str(error).split())[:_CHARACTERS]}"
             self._kill(self._actors[unit])
             self._actors[unit] = self._made()
             return SliceResult(task.name, seconds, error=why, lost=True)
