@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 from threading import Event, Thread
 from typing import Any
+from unittest.mock import patch
 
 from autofuse.errors import AutofuseError
 from autofuse.fleet.engine import Engine, SliceWork
@@ -22,6 +23,7 @@ from autofuse.fleet.local import LocalEngine
 from autofuse.fleet.on_ray import UNIT, RayEngine
 from autofuse.fleet.run import FleetResult, fleet_tune
 from autofuse.frontends import spec, trace
+from benchmarks.soak.actors import ROOT
 from benchmarks.soak.shared import placed
 from benchmarks.soak.toy_units import (
     ENVIRONMENT,
@@ -193,16 +195,12 @@ def soak_fleet(
 
 @contextmanager
 def _database(setting: Setting, folder: Path) -> Iterator[str]:
-    """An empty database, and a cache for the measuring locks."""
-    cache = os.environ.get("AUTOFUSE_CACHE")
-    os.environ["AUTOFUSE_CACHE"] = str(setting.folder / "cache")
-    try:
-        with placed(folder, setting.database) as place:
-            Store.open(place.url).close()
-            yield place.url
-    finally:
-        del os.environ["AUTOFUSE_CACHE"]
-        os.environ.update({} if cache is None else {"AUTOFUSE_CACHE": cache})
+    """An empty database, a cache for the measuring locks, and a path for what Ray starts."""
+    paths = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+    added = {"AUTOFUSE_CACHE": str(setting.folder / "cache"), "PYTHONPATH": os.pathsep.join(paths)}
+    with patch.dict(os.environ, added), placed(folder, setting.database) as place:
+        Store.open(place.url).close()
+        yield place.url
 
 
 def _tuned(setting: Setting, units: int, work: SliceWork, db: str, graphs: int) -> FleetResult:
