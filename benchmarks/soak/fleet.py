@@ -23,6 +23,7 @@ from autofuse.fleet.local import LocalEngine
 from autofuse.fleet.on_ray import UNIT, RayEngine
 from autofuse.fleet.run import FleetResult, fleet_tune
 from autofuse.frontends import spec, trace
+from autofuse.limits import usable_cores
 from benchmarks.soak.actors import ROOT
 from benchmarks.soak.shared import placed
 from benchmarks.soak.toy_units import (
@@ -188,7 +189,7 @@ def soak_fleet(
         say(f"{engine} {name:11} {numbers}; {len(play.problems)} failures (seed {seed})")
     return {
         "engine": engine, "database": database, "minutes": minutes, "seed": seed,
-        "kill_every_s": every_s, "cores": os.cpu_count(),
+        "kill_every_s": every_s, "cores": usable_cores(),
         "plays": [asdict(play) for play in found],
     }  # fmt: skip
 
