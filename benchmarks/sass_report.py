@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from autofuse.backends.cache import BuildCache
@@ -135,11 +136,7 @@ def _kernels(program: CudaProgram) -> dict[str, tuple[tuple[int, ...], KernelLau
     """Each kernel with the groups it serves and one of its launches."""
     found: dict[str, tuple[tuple[int, ...], KernelLaunch]] = {}
     for action, owner in zip(program.actions, program.owners, strict=True):
-        inner = (
-            (*action.even, *action.odd)
-            if isinstance(action, LoopAction | WhileAction)
-            else (action,)
-        )
+        inner = chain(*action.turns) if isinstance(action, LoopAction | WhileAction) else (action,)
         for each in inner:
             if isinstance(each, KernelLaunch):
                 groups = found[each.symbol][0] if each.symbol in found else ()

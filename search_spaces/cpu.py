@@ -13,6 +13,8 @@ from autofuse.kernel.onednn import DnnlCall, dnnl_group
 from autofuse.kernel.passes.nest_lanes import LEAST_LANES
 from autofuse.kernel.thread_per_element import SHORT
 from autofuse.limits import usable_cores
+from autofuse.ops.control import is_counted
+from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family, Motion
 from autofuse.plan.binding import may_run_once
 from autofuse.plan.groups import reads
@@ -38,6 +40,7 @@ from autofuse.plan.parameters import (
     ONEDNN,
     PAIRS,
     PREPACK,
+    RESIDENT,
     SPLIT,
     STREAM,
     THREADS,
@@ -151,6 +154,8 @@ class CpuLaunchSpace:
                 return _threads(graph, group)
             if row is TILE:
                 return _tiles(graph, group, kind, made["threads"])
+            if row is RESIDENT:
+                return _resident(graph, group)
             if row is HALO:
                 return _halo(graph, group)
             if row is LOOP_UNROLL:
@@ -198,7 +203,8 @@ class CpuLaunchSpace:
         if row is BATCH_LANES:
             return (True, False) if facts.batch_last else ()
         if row is PAIRS:
-            return (True, False) if facts.bf16 and self.pairs else ()
+            halves = facts.factors is DType.BF16 and not facts.local
+            return (True, False) if halves and self.pairs else ()
         if made.get(BATCH_LANES.name):
             return lane_options(row.name, facts, self.vector_bits)
         if row is SPLIT:
@@ -249,6 +255,12 @@ def _tiles(graph: Graph, group: FusionGroup, kind: str, threads: int) -> tuple[S
         return tuple(int(tile) // whole * whole for tile in LANE_TILES[kind])
     share = max(16, -(-form.items // threads))
     return tuple(dict.fromkeys(min(int(tile), share) for tile in LANE_TILES[kind]))
+
+
+def _resident(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
+    """A loop as one job of several threads, where its iterations are counted."""
+    counted = is_counted(graph[group.nodes[0]].op)
+    return (False, True) if counted and cores() > 1 else ()
 
 
 def _halo(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:

@@ -27,6 +27,7 @@ from autofuse.plan.parameters import (
     ITEM,
     LOOP,
     ROW,
+    STAGES,
     TILES,
     LaunchParameter,
     canonical_launch,
@@ -59,6 +60,8 @@ LOOP_BLOCKS = (16, 32)
 FOLD_BYTES = 1 << 10
 # Rows up to this length are folded by a warp unless something else is asked for.
 WARP_ROW = 1024
+# Rows in shared memory at once, of those that are copied ahead.
+MOST_AHEAD = 3
 # Rows of which each gives work to several blocks.
 SPLIT_ROW = 1 << 14
 
@@ -180,7 +183,7 @@ def _tiled(
         return offer(row, made)
     if row.name not in OFFERED:
         return ()
-    if row.name in TILE_PARAMETERS or row is BLOCK_THREADS:
+    if row.name in TILE_PARAMETERS or row in (BLOCK_THREADS, STAGES):
         return tile_options(row.name, facts, sms, made, fits)
     return offer(row, made)
 
@@ -288,7 +291,8 @@ def _stages(q: _Question) -> tuple[Setting, ...]:
     if not (alone and strides) or q.facts.row * q.facts.narrowest % VECTOR_BYTES:
         return ()
     room = q.limits.shared_per_block - FOLD_BYTES - teams * q.facts.row * max(4, q.facts.narrowest)
-    return tuple(n for n in q.choices if n * teams * (q.facts.read // q.facts.items) <= room)
+    some = (n for n in q.choices if n <= MOST_AHEAD)
+    return tuple(n for n in some if n * teams * (q.facts.read // q.facts.items) <= room)
 
 
 def _turns(q: _Question) -> tuple[Setting, ...]:

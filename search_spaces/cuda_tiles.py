@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from autofuse.graph.types import Graph
+from autofuse.kernel.cuda_mma import FACTORS
 from autofuse.kernel.cuda_shape import shared_bytes
 from autofuse.kernel.emit import LoweringError
 from autofuse.kernel.lower import extract, lower
@@ -19,20 +20,33 @@ from autofuse.plan.parameters import (
     CUDA_ROW_BLOCK,
     EARLY,
     GRID,
+    HALF_MMA,
     IMPL,
     MICRO,
+    MMA,
+    NO_MMA,
     PACK,
     ROW_BLOCK,
     SPLIT,
+    STAGES,
+    STRICT_MMA,
     TERM_BLOCK,
+    TF32_MMA,
     VECTOR,
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces.splits import split_options
 from search_spaces.tile_facts import TileFacts
 
-# Accumulators that the registers of one thread hold.
-MOST_ACCUMULATORS = 64
+# Accumulators that the registers of one thread hold, beside factors in as many parts as an
+# instruction class has.
+MOST_ACCUMULATORS = {NO_MMA: 64, HALF_MMA: 128, TF32_MMA: 128, STRICT_MMA: 64}
+# Of a tile on tensor cores, which multiply so much faster, loads take more of the time.
+LOADS = {NO_MMA: 8, HALF_MMA: 64, TF32_MMA: 64, STRICT_MMA: 32}
+# Rows and columns of an instruction, two of which share a load.
+LEAST = 16
+# The relative step of factors that are rounded for tensor cores.
+TF32_EPS = 2.0**-10
 # Blocks of one multiprocessor that hide each other's waiting.
 TOGETHER = 2
 # Terms summed at once where panels of all of them have no room, the best first.
@@ -43,7 +57,9 @@ ONE_PASS = (32, 64, 128)
 # The most options of one parameter.
 MOST = 4
 # Settings that decide how much scratch a block needs.
-SHAPES = (BLOCK_THREADS, VECTOR, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK)
+SHAPES = (
+    MMA, BLOCK_THREADS, VECTOR, STAGES, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK,
+)  # fmt: skip
 # What applies to a kernel of this schedule.
 OFFERED = {
     IMPL.name,
@@ -83,8 +99,12 @@ def tile_options(
 ) -> tuple[Setting, ...]:
     """The options of one parameter of the tile schedule, the likely best first. Where no setting
     fits, the smallest is left, which is refused when it is to be launched."""
+    if name == MMA.name:
+        return _instructions(facts)
     if name == BLOCK_THREADS.name:
-        return _threads(facts, sms)
+        return (128, 256, 64) if _mma(made) else _threads(facts, sms)
+    if name == STAGES.name:
+        return (3, 4, 2, 0) if _mma(made) else ()
     if name == SPLIT.name:
         return split_options(facts, made, sms)
     own = {row.name: made[row.name] for row in SHAPES if row.name in made}
@@ -107,6 +127,20 @@ def _smallest_fits(facts: TileFacts, own: Mapping[str, Setting], fits: Fits) -> 
     )  # fmt: skip
 
 
+def _mma(made: Mapping[str, Setting]) -> bool:
+    return made.get(MMA.name, NO_MMA) != NO_MMA
+
+
+def _instructions(facts: TileFacts) -> tuple[Setting, ...]:
+    """Those that multiply such factors. Rounded ones only where the results are rounded as much: no
+    check would let them pass otherwise."""
+    if facts.factors in FACTORS[HALF_MMA]:
+        return (HALF_MMA, NO_MMA)
+    if facts.factors not in FACTORS[TF32_MMA]:
+        return ()
+    return (NO_MMA, STRICT_MMA, TF32_MMA)[: 3 if facts.eps >= TF32_EPS else 2]
+
+
 def _threads(facts: TileFacts, sms: int) -> tuple[Setting, ...]:
     """More threads for each block where there are elements enough for all multiprocessors."""
     each = facts.batch * facts.rows * facts.columns // sms
@@ -115,21 +149,24 @@ def _threads(facts: TileFacts, sms: int) -> tuple[Setting, ...]:
 
 def _micros(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:
     """By the time of all waves of blocks: what they compute, and what they load for it."""
-    threads = int(own[BLOCK_THREADS.name])
+    threads, kind = int(own[BLOCK_THREADS.name]), str(own.get(MMA.name, NO_MMA))
     found: list[tuple[float, int, str]] = []
     for name in CUDA_MICRO.choices:
         rows, columns = map(int, name.split("x"))
         if name == MICRO.default:
             continue  # what lowering takes that is told nothing, on every device
         columns = columns * 4 // facts.itemsize
-        if rows * columns > MOST_ACCUMULATORS * threads:
+        if rows * columns > MOST_ACCUMULATORS[kind] * threads:
+            continue
+        if kind != NO_MMA and (rows % LEAST or columns % LEAST):
             continue
         across = -(-facts.columns // columns)
         blocks = facts.batch * -(-facts.rows // rows) * (1 if facts.local else across)
         waves = -(-blocks // (sms * TOGETHER))
         each = rows * columns * (across if facts.local else 1)
         idle = max(1.0, threads / (rows * columns))
-        found.append((waves * each * idle * (1 + 8 / rows + 8 / columns), rows * columns, name))
+        loads = 1 + LOADS[kind] / rows + LOADS[kind] / columns
+        found.append((waves * each * idle * loads, rows * columns, name))
     return tuple(name for _, _, name in sorted(found))
 
 
@@ -157,7 +194,7 @@ def _term_blocks(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tupl
 
 
 def _packs(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:
-    return (False, True)
+    return (False,) if _mma(own) else (False, True)
 
 
 _OPTIONS: Mapping[

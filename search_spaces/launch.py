@@ -13,12 +13,19 @@ from autofuse.ops.control import is_counted
 from autofuse.ops.spec import Motion
 from autofuse.plan.forms import Form
 from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.parameters import GEMM, ITEM, LOOP, PRODUCT, LaunchParameter, LaunchTable
+from autofuse.plan.parameters import (
+    BODY,
+    GEMM,
+    ITEM,
+    LOOP,
+    PRODUCT,
+    LaunchParameter,
+    LaunchTable,
+)
 from autofuse.plan.tiles import tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 
 Chooser = Callable[[str, tuple[Setting, ...]], Setting]
-BODY = "body"
 Chosen = Mapping[str, Any]
 # The options of a parameter given what is chosen already, the likely best first; none where it does
 # not matter.
@@ -29,8 +36,8 @@ class LaunchSpace(Protocol):
     """The launch parameters of one backend."""
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
-        """Which parameters apply: "item", "row", "loop", "gemm", "product" or "body" (nothing to
-        choose)."""
+        """Which parameters apply: "item", "row", "loop", "gemm", "product" or "body" (a loop
+        that the host runs)."""
         ...
 
     def default(self, graph: Graph, group: FusionGroup) -> LaunchConfig:

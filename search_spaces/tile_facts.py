@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from autofuse.graph.types import Graph
 from autofuse.kernel.emit import Emitter
 from autofuse.kernel.tile_block import TileBlock
+from autofuse.kernel.tile_factors import stored_dtype
 from autofuse.kernel.tile_lanes import TileLanes
 from autofuse.kernel.tile_parts import TileSettings
 from autofuse.kernel.values import Frame, memory
@@ -23,6 +24,7 @@ from autofuse.plan.parameters import (
     DOT,
     LINES,
     MICRO,
+    MMA,
     PACK,
     PACK_LEFT,
     PAIRS,
@@ -44,6 +46,7 @@ TILE_PARAMETERS = {
         PREPACK,
         DOT,
         ACROSS,
+        MMA,
         MICRO,
         ROW_BLOCK,
         COLUMN_BLOCK,
@@ -63,11 +66,12 @@ class TileFacts:
     to a row, how many terms products have whose columns may be folded as they come
     (`plan/online.py`, 0: there are none), bytes that a block keeps for each row otherwise, bytes of
     a number, of its widest product how the left and the right operand lie in memory (None: they are
-    computed), whether the results of a batch are neighbours, whether all factors of products
-    with parallel columns are bf16, how many rows are neighbours along one axis, how many columns
-    products have of which folded ones are the terms, the axes that a lone product sums over,
-    whether the right operand is in panels already, whether no whole row of the last product is
-    kept, and how many arrays as large as a product are written, or read beside its factors."""
+    computed), whether the results of a batch are neighbours, the type of all factors (None:
+    there are several), how many rows are neighbours along one axis, how many columns products have
+    of which folded ones are the terms, the axes that a lone product sums over, whether the right
+    operand is in panels already, whether no whole row of the last product is kept, how many arrays
+    as large as a product are written, or read beside its factors, and the finest relative step of
+    the results."""
 
     batch: int
     rows: int
@@ -80,13 +84,14 @@ class TileFacts:
     left: Steps | None = None
     right: Steps | None = None
     batch_last: bool = False
-    bf16: bool = False
+    factors: DType | None = None
     line: int = 1
     folded: tuple[int, ...] = ()
     loops: tuple[int, ...] = ()
     packed: bool = False
     by_tiles: bool = False
     beside: int = 1
+    eps: float = 0.0
 
 
 def _folded(tiles: Tiles, online: Online | None) -> tuple[int, ...]:
@@ -101,9 +106,9 @@ def _beside(graph: Graph, group: FusionGroup, tiles: Tiles) -> int:
     return sum(graph.type_of(v).size >= least for v in around)
 
 
-def _factors(graph: Graph, tiles: Tiles) -> set[DType]:
-    nodes = (graph[p.node] for p in tiles.products)
-    return {graph.type_of(v).dtype for node in nodes for v in node.inputs[:2]}
+def _factors(graph: Graph, tiles: Tiles) -> DType | None:
+    found = {stored_dtype(graph, p) for p in tiles.products}
+    return found.pop() if len(found) == 1 else None
 
 
 def tile_facts(graph: Graph, group: FusionGroup, *, diagonal: bool = False) -> TileFacts | None:
@@ -129,12 +134,13 @@ def tile_facts(graph: Graph, group: FusionGroup, *, diagonal: bool = False) -> T
                 max((p.terms for p in online.sources), default=0) if online else 0,
                 row_scratch(graph, form, tiles) * item, item,
                 *_lying(graph, group, form, tiles),
-                bool(tiles.columns) and _factors(graph, tiles) == {DType.BF16},
+                _factors(graph, tiles),
                 line_of(form, tiles),
                 _folded(tiles, online),
                 tiles.products[0].loops if len(tiles.products) == 1 else (),
                 by_tiles=ends_in_tiles(graph, form, tiles),
                 beside=_beside(graph, group, tiles),
+                eps=min((graph.type_of(v).dtype.eps for v in group.outputs), default=0.0),
             )
         )  # fmt: skip
     return max(found, key=lambda f: f.batch * f.rows * f.columns, default=None)

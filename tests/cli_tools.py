@@ -36,11 +36,13 @@ class Ended:
         return found
 
 
-def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> Ended:
+def call(
+    capsys: pytest.CaptureFixture[str], *arguments: object, program: Callable[..., Any] = app
+) -> Ended:
     """Run `autofuse ARGUMENTS` here."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
-        app([str(a) for a in arguments], prog_name="autofuse")
+        program([str(a) for a in arguments], prog_name="autofuse")
     out, err = capsys.readouterr()
     return Ended(int(ended.value.code or 0), out, err)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.backends.cuda.program import Unit, unit_of
-from autofuse.backends.emulator.emulator import ORDERS, Emulated, Guarded, Order
+from autofuse.backends.emulator.emulator import ORDERS, Emulated, Guarded, LaunchCounts, Order
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.lower import extract
 from autofuse.measure.check import poison
@@ -58,6 +58,16 @@ def run_kernel(
     orders: Sequence[Order] = ORDERS,
 ) -> list[np.ndarray]:
     """The graph's outputs, from poisoned buffers between guard zones."""
+    return counted(library, made, inputs, orders)[0]
+
+
+def counted(
+    library: Emulated,
+    made: OneKernel,
+    inputs: Sequence[np.ndarray],
+    orders: Sequence[Order] = ORDERS,
+) -> tuple[list[np.ndarray], LaunchCounts]:
+    """As `run_kernel`, with what the launch did."""
     given = dict(zip(made.graph.inputs, inputs, strict=True))
     arrays = [Guarded(f"in{k}", given[v.node]) for k, v in enumerate(made.reads)]
     outputs = sorted(set(made.graph.outputs))
@@ -67,9 +77,10 @@ def run_kernel(
             poison(values)
         arrays.append(Guarded(param.name, values))
     shape = made.unit.geometry
-    library.launch(
+    counts = library.launch(
         made.unit.source.name, shape.grid, shape.block, arrays, shape.shared, orders,
         shape.cooperative,
     )  # fmt: skip
     found = dict(zip(outputs, arrays[len(made.reads) :], strict=False))
-    return [found[v].array.reshape(made.graph.type_of(v).shape) for v in made.graph.outputs]
+    outs = [found[v].array.reshape(made.graph.type_of(v).shape) for v in made.graph.outputs]
+    return outs, counts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +207,7 @@ def test_a_loop_reads_its_trip_number_where_it_is() -> None:
     spaces = {
         argument.ref.space
         for loop in loops
-        for action in (*loop.even, *loop.odd)
+        for action in chain(*loop.turns)
         if isinstance(action, KernelLaunch)
         for argument in action.arguments
     }

@@ -238,7 +238,7 @@ def test_a_loop_reads_its_trip_number_and_alternates_its_state(
     trip, state = Ref("trip", stride=4), (Ref("work"), Ref("work", offset=128))
     turns = [(launch("k_add", trip, a, b),) for a, b in (state, state[::-1])]
     slices = Copy(state[0], Ref("out", stride=4), 4)
-    actions: tuple[Action, ...] = (LoopAction(3, 0, (*turns[0], slices), turns[1]),)
+    actions: tuple[Action, ...] = (LoopAction(3, 0, ((*turns[0], slices), turns[1])),)
     driver.kernels.clear()
     plan = CudaPlan(artifact(tmp_path, actions, trips=3), driver, "eager")
     plan.run([X])
@@ -300,7 +300,7 @@ def test_blocks_that_wait_for_each_other_must_all_be_there(
 ) -> None:
     x, shape = on_device(driver, X), Geometry(driver.held, 256, cooperative=True)
     arguments = SIMPLE[0].arguments  # type: ignore[union-attr]  # a launch
-    made = artifact(tmp_path, (LoopAction(2, 0, (KernelLaunch("k_add", shape, arguments),), ()),))
+    made = artifact(tmp_path, (LoopAction(2, 0, ((KernelLaunch("k_add", shape, arguments),), ())),))
     CudaPlan(made, driver).run([x])
     driver.held -= 1
     with pytest.raises(LaunchError, match=r"1056 blocks wait .* the device holds 1055 at once"):

@@ -215,7 +215,7 @@ def test_samples_that_power_or_heat_held_back_are_told(
 
 
 def test_groups_are_timed_where_they_run(driver: FakeDriver, tmp_path: Path) -> None:
-    loop = LoopAction(2, 0, SIMPLE, (launch("k_add", Ref("in"), Ref("out")),))
+    loop = LoopAction(2, 0, (SIMPLE, (launch("k_add", Ref("in"), Ref("out")),)))
     found = artifact(tmp_path, (*SIMPLE, loop))
     job = ProfileJob(found, 2, QUICK)
     profile = bench(driver, tmp_path).profile(job)

@@ -234,7 +234,6 @@ def test_dead_and_repeated_work_is_dropped() -> None:
 
 
 REFUSED: dict[str, tuple[Any, Any, str]] = {
-    "fft": (lambda x: jnp.fft.rfft(x, n=1201).real, X, "has the prime factor 1201"),
     "inside_scan": (
         lambda x: lax.scan(lambda c, r: (c, lax.linalg.cholesky(r[:, None])), 0, x)[1], X,
         "'cholesky' is not",

@@ -18,8 +18,10 @@ from unrolled_plans import fused
 from autofuse import xp
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.kernel.ir import Local, statements
+from autofuse.kernel.ir import Kernel, Local, Loop, statements
 from autofuse.kernel.lower import lower
+from autofuse.ops.dtypes import DType
+from autofuse.ops.scalar import Lit
 from autofuse.plan.forms import single_form
 from autofuse.plan.groups import is_source
 from autofuse.plan.halo import kept_values
@@ -34,7 +36,7 @@ def halos(graph: Graph) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("name", ["padded", "rolled"])
-@pytest.mark.parametrize("shape", [(40, 50), (12, 9, 20)])
+@pytest.mark.parametrize("shape", [(40, 50), (12, 9, 20), (300,)])
 def test_a_stencil_of_a_stencil_reaches_farther(name: str, shape: tuple[int, ...]) -> None:
     assert halos(chain(STEPS[name], shape, 3)) == [(2, 2), (1, 1)]
 
@@ -61,10 +63,18 @@ def test_each_value_is_computed_in_one_place() -> None:
     assert scratch == [20 * 64, 18 * 64]
 
 
+def test_lanes_along_a_line_wrap_at_its_ends_alone() -> None:
+    """Most tiles are far from the ends, and read and write neighbours with neighbouring lanes."""
+    graph = chain(STEPS["rolled"], (128 * 100,), 4)
+    inner = lower(graph, LaunchConfig.of(halo=8)).body[-1]
+    assert isinstance(inner, Loop) and inner.extent == Lit(11, DType.I64)
+    assert not any(call in str(Kernel("inner", (), (inner,))) for call in ("rem", "select", "min"))
+
+
 @st.composite
 def chained(draw: st.DrawFn) -> Graph:
     """Stencils of all kinds, one after another, with rows at any distance up to two."""
-    shape = draw(st.sampled_from([(9, 33), (24, 40), (7, 4, 11), (5, 36)]))
+    shape = draw(st.sampled_from([(9, 33), (24, 40), (7, 4, 11), (5, 36), (130,), (700,)]))
 
     def fn(x: Any) -> Any:
         for _ in range(draw(st.integers(1, 3))):
@@ -105,7 +115,7 @@ def test_random_chains_compute_what_single_items_do(graph: Graph, rows: int) -> 
 
 @pytest.mark.parametrize("name", ["padded", "rolled"])
 def test_tiles_are_right_in_c(name: str) -> None:
-    graphs = [chain(STEPS[name], shape, 3) for shape in ((37, 40), (9, 10, 16))]
+    graphs = [chain(STEPS[name], shape, 3) for shape in ((37, 40), (9, 10, 16), (1100,))]
     cases = [
         Case(g, Candidate(fused(g), (LaunchConfig.of(halo=rows, threads=2),)), f"{rows}")
         for g in graphs

@@ -144,7 +144,7 @@ def test_rows_of_a_trip_lie_one_after_another() -> None:
     (repeat,) = (s for s in made.steps if isinstance(s, Repeat))
     assert repeat.trip == 2
     written = [r for run in kernel_runs((repeat,)) for r in run.writes]
-    written += [s.target for s in repeat.even if isinstance(s, Copy)]
+    written += [s.target for s in repeat.turns[0] if isinstance(s, Copy)]
     assert {r for r in written if r.space == "out"} == {
         Ref("out", k, offset=20 * row, level=0, stride=60) for k in (2, 3) for row in range(3)
     }

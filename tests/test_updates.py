@@ -177,8 +177,9 @@ def test_a_state_that_is_updated_in_place_has_one_buffer() -> None:
     graph = sweep()
     found = schedule(graph, host_plan(graph))
     repeat = repeat_of(found)
-    assert repeat.even == repeat.odd and not copies(repeat.even)
-    (run,) = repeat.even
+    (turn,) = repeat.turns
+    assert not copies(turn)
+    (run,) = turn
     assert isinstance(run, Run) and run.writes[0].space == "out"
     (first,) = copies(found.steps)
     assert (first.source.space, first.target.space) == ("in", "out"), "the caller's array stays"
@@ -221,9 +222,9 @@ def test_who_reads_a_state_runs_before_it_is_overwritten() -> None:
         ))  # fmt: skip
         case = Case(graph, Candidate(own, made.launches, made.bodies), "turned")
         repeat = repeat_of(schedule(graph, case.candidate))
-        order = [sums in run.group.nodes for run in repeat.even if isinstance(run, Run)]
+        order = [sums in run.group.nodes for run in repeat.turns[0] if isinstance(run, Run)]
         assert order == [True, False]
-        assert repeat.even == repeat.odd or len(copies(repeat.even)) <= 1
+        assert len(repeat.turns) == 1 or len(copies(repeat.turns[0])) <= 1
         assert not failures([case])
 
 
@@ -293,7 +294,7 @@ def test_two_updates_of_one_large_array_are_two_kernels(swap: bool) -> None:
     inner = legalise(body, BASELINES["xla-2022"](body).plan)[0]
     made = candidate(graph, ordered_plan(graph, [group_of(graph, [node], inner)]))
     repeat = repeat_of(schedule(graph, made))
-    assert (repeat.even == repeat.odd) != swap
+    assert (len(repeat.turns) == 1) != swap
     assert not failures([Case(graph, made, "two rows")])
 
 
@@ -301,6 +302,6 @@ def test_cuda_programs_pass_an_overwritten_array_once() -> None:
     graph = sweep()
     program = cuda_program(graph, host_plan(graph))
     (loop,) = (action for action in program.actions if isinstance(action, LoopAction))
-    (launch,) = loop.even
+    (launch,) = loop.turns[0]
     assert isinstance(launch, KernelLaunch)
     assert [argument.written for argument in launch.arguments] == [False, False, True]

@@ -61,13 +61,13 @@ def _parts(steps: Iterable[Step], code_of: CodeOf) -> Iterator[str]:
                 yield code_of(step)
             case Copy(_, _, nbytes):
                 yield f"copy {nbytes}"
-            case Repeat(trip, _, _, even, _):
-                yield f"repeat {trip}"
-                yield from _parts(even, code_of)
+            case Repeat(trip=trip, turns=turns):
+                yield f"repeat {trip}{' in one' * step.resident}"
+                yield from _parts(turns[0], code_of)
                 yield "end"
-            case While(trip=trip, even=even, flags=flags, ends=ends):
+            case While(trip=trip, turns=turns, flags=flags, ends=ends):
                 yield f"while {flags} up to {trip}"
-                yield from _parts((*even, *ends[0]), code_of)
+                yield from _parts((*turns[0], *ends[0]), code_of)
                 yield "end"
 
 

@@ -16,16 +16,14 @@ from autofuse.backends.codes import library_code
 from autofuse.backends.cpu_target import NATIVE
 from autofuse.backends.entry import (
     ENTRY,
-    DnnlCallee,
-    KernelCall,
     dnnl_text,
     entry_text,
     library_task,
     runtime_text,
-    same_kernel,
 )
 from autofuse.backends.onednn import OneDnnError, onednn
 from autofuse.backends.pool import pool_source
+from autofuse.backends.tasks import DnnlCallee, KernelCall, same_kernel
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
 from autofuse.kernel.gemm import library_of

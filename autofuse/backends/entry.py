@@ -6,22 +6,26 @@ need (see `onednn.c`), or null.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 
+from autofuse.backends.rounds import is_job, issued_at_once, job_body, job_name, rounds_text
+from autofuse.backends.tasks import (
+    Callees,
+    DnnlCallee,
+    KernelCall,
+    address,
+    gemm_task,
+    same_kernel,
+    task_of,
+)
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
-from autofuse.kernel.gemm import library_product, uses_blas
-from autofuse.kernel.lower import extract
+from autofuse.kernel.gemm import uses_blas
 from autofuse.kernel.onednn import dnnl_group
-from autofuse.ops.contraction import GemmForm
-from autofuse.ops.dtypes import DType
 from autofuse.plan.groups import reads
 from autofuse.plan.parameters import THREADS
-from autofuse.plan.products import Product
 from autofuse.plan.schedule import (
-    UNREAD,
     Copy,
     Ref,
     Repeat,
@@ -57,31 +61,6 @@ typedef void (*af_parallel)(af_task, void **, int64_t, int);
 """
 
 
-@dataclass(frozen=True, slots=True)
-class KernelCall:
-    """How a kernel is called: its name, prototype, number of arrays and grid iterations."""
-
-    name: str
-    head: str
-    params: int
-    iterations: int
-
-
-@dataclass(frozen=True, slots=True)
-class DnnlCallee:
-    """The place of a call of oneDNN among those of its program."""
-
-    number: int
-
-
-Callees = Mapping[Run, KernelCall | DnnlCallee]
-
-
-def same_kernel(run: Run) -> Run:
-    """Runs of one group under one configuration are one kernel, whatever buffers they use."""
-    return replace(run, reads=(), writes=(), panels=())
-
-
 def entry_text(graph: Graph, plan: Schedule, calls: Callees) -> str:
     """The translation unit of the entry; kernels are declared here and defined elsewhere."""
     heads = {call.name: call for call in calls.values() if isinstance(call, KernelCall)}
@@ -91,10 +70,16 @@ def entry_text(graph: Graph, plan: Schedule, calls: Callees) -> str:
     for name in sorted(heads):
         lines += [heads[name].head, *_task(heads[name])]
     for run, number in numbers.items():
-        lines += _gemm_task(run, number)
+        lines += gemm_task(run, number)
     if any(isinstance(call, DnnlCallee) for call in calls.values()):
         lines.append(dnnl_text())
     lines += [_spaces(graph, plan), _CLOCK]
+    jobs = [s for s in plan.everything if isinstance(s, Repeat) and is_job(s, calls)]
+    lines += [rounds_text()] if jobs else []
+    bodies = {job_name(job, calls, numbers): job_body(job, calls, numbers) for job in jobs}
+    for name, body in bodies.items():
+        lines.append(f"static void {name}(void **c, int64_t round, int64_t first, int64_t last)")
+        lines += body
     lines += _entry(plan, calls, numbers, PROFILE)
     lines += _entry(plan, calls, numbers, ENTRY)
     if plan.binding.bound:
@@ -108,12 +93,13 @@ def runtime_text() -> str:
     task that runs a kernel."""
     here, there = Ref("work"), Ref("work", offset=64)
     copy = (Copy(here, there, 64),)
-    loop = Repeat(2, 0, here, copy, ())
-    ended = While(2, 0, here, copy, (), (here, there), 1, (copy, ()))
+    turns = (copy, (), ())
+    loop = Repeat(2, 0, here, turns)
+    ended = While(2, 0, here, turns[:2], (here, there), 1, turns[:2])
     plan = Schedule((loop, ended), (), 128, (0, 0))
     call = KernelCall("KERNEL", "void KERNEL(void);", 1, 1)
     bare = Graph((), (), ())
-    return "\n".join([entry_text(bare, plan, {}), *_task(call)])
+    return "\n".join([entry_text(bare, plan, {}), *_task(call), rounds_text()])
 
 
 def dnnl_text() -> str:
@@ -123,7 +109,7 @@ def dnnl_text() -> str:
 
 def library_task(run: Run) -> str:
     """The text of a library call, whatever else is in the plan."""
-    return "\n".join(_gemm_task(run, 0))
+    return "\n".join(gemm_task(run, 0))
 
 
 def _task(call: KernelCall) -> Iterator[str]:
@@ -181,11 +167,13 @@ def _steps(
             case Run():
                 yield from _call(step, calls, gemms, pad)
             case Copy(source, target, nbytes):
-                yield f"{pad}memcpy({_address(target)}, {_address(source)}, {nbytes});"
+                yield f"{pad}memcpy({address(target)}, {address(source)}, {nbytes});"
+            case Repeat() if is_job(step, calls):
+                yield from issued_at_once(step, calls, gemms, pad)
             case Repeat(trip, level, counter):
                 yield f"{pad}for (int32_t t{level} = 0; t{level} < {trip}; t{level}++) {{"
-                yield f"{pad}  *(int32_t *){_address(counter)} = t{level};"
-                yield from _turns(step, calls, gemms, depth + 1)
+                yield f"{pad}  *(int32_t *){address(counter)} = t{level};"
+                yield from _turns(step.turns, step.level, calls, gemms, depth + 1)
                 yield f"{pad}}}"
             case While():
                 yield from _while(step, calls, gemms, pad)
@@ -193,55 +181,47 @@ def _steps(
 
 def _while(step: While, calls: Callees, gemms: Mapping[Run, int], outer: str) -> Iterator[str]:
     t, pad, depth = f"t{step.level}", f"{outer}  ", len(outer) // 2 + 2
-    flags = [f"memchr({_address(go)}, 1, {step.flags})" for go in step.go]
-    going = f"({t} % 2 == 0 ? {flags[0]} : {flags[1]})" if step.trip > 1 else flags[0]
+    *others, going = (f"memchr({address(go)}, 1, {step.flags})" for go in step.go)
+    for k, flags in reversed(list(enumerate(others))):
+        going = f"({t} % {len(step.go)} == {k} ? {flags} : {going})"
     yield f"{outer}{{"
     yield f"{pad}int32_t {t} = 0;"
     yield f"{pad}for (; {t} < {step.trip} && {going} != NULL; {t}++) {{"
-    yield f"{pad}  *(int32_t *){_address(step.counter)} = {t};"
-    yield from _turns(step, calls, gemms, depth)
+    yield f"{pad}  *(int32_t *){address(step.counter)} = {t};"
+    yield from _turns(step.turns, step.level, calls, gemms, depth)
     yield f"{pad}}}"
-    yield f"{pad}if ({t} % 2 == 0) {{"
-    yield from _steps(step.ends[0], calls, gemms, depth)
-    yield f"{pad}}} else {{"
-    yield from _steps(step.ends[1], calls, gemms, depth)
-    yield f"{pad}}}"
+    yield from _turns(step.ends, step.level, calls, gemms, depth - 1)
     yield f"{outer}}}"
 
 
 def _turns(
-    step: Repeat | While, calls: Callees, gemms: Mapping[Run, int], depth: int
-) -> Iterator[str]:
-    """The steps of even or of odd iterations."""
-    pad = "  " * depth
-    yield f"{pad}if (t{step.level} % 2 == 0) {{"
-    yield from _steps(step.even, calls, gemms, depth + 1)
-    yield f"{pad}}} else {{"
-    yield from _steps(step.odd, calls, gemms, depth + 1)
+    turns: Sequence[Sequence[Step]], level: int, calls: Callees, gemms: Mapping[Run, int],
+    depth: int,
+) -> Iterator[str]:  # fmt: skip
+    """The steps of one of the turns, by the iteration number."""
+    pad, last = "  " * depth, len(turns) - 1
+    if last == 0:
+        yield from _steps(turns[0], calls, gemms, depth)
+        return
+    for k, steps in enumerate(turns):
+        head = f"if (t{level} % {len(turns)} == {k}) {{" if k < last else "{"
+        yield f"{pad}{'} else ' if k else ''}{head}"
+        yield from _steps(steps, calls, gemms, depth + 1)
     yield f"{pad}}}"
 
 
 def _call(run: Run, calls: Callees, gemms: Mapping[Run, int], pad: str) -> Iterator[str]:
-    inputs: tuple[Ref, ...]
     threads = THREADS.of(run.launch)
-    same = same_kernel(run)
-    callee = calls.get(same)
+    callee = calls.get(same_kernel(run))
     if isinstance(callee, DnnlCallee):
         yield f"{pad}{{ void *p[] = {{{_operands(run)}, blas[4], 0, &failed}};"
         yield f"{pad}  af_dnnl_call(p, {callee.number}, parallel, {threads}); }}"
         return
-    if callee is None:
-        task, total = f"t_gemm{gemms[same]}", gemm_slices(run)
-        place = dict(zip(reads(run.graph, run.group.nodes), run.reads, strict=True))
-        found = _product(run)
-        inputs, extra = (place[found.lhs], place[found.rhs]), ["blas"]
-    else:
-        task, total = f"t_{callee.name}", callee.iterations
-        inputs, extra = _inputs(run), []
-    table = ", ".join([*(_address(r) for r in (*inputs, *run.writes)), *extra])
-    start = "parallel(" if threads > 1 and total > 1 else ""
-    how = f"{start}{task}, p, {total}, {threads})" if start else f"{task}(p, 0, {total})"
-    yield f"{pad}{{ void *p[] = {{{table}}}; {how}; }}"
+    own = task_of(run, calls, gemms)
+    start = "parallel(" if threads > 1 and own.total > 1 else ""
+    end = f"{own.total}, {threads})" if start else f"0, {own.total})"
+    task = f"{start}{own.name}, p, {end}" if start else f"{own.name}(p, {end}"
+    yield f"{pad}{{ void *p[] = {{{own.table()}}}; {task}; }}"
 
 
 def _operands(run: Run) -> str:
@@ -249,84 +229,4 @@ def _operands(run: Run) -> str:
     place = dict(zip(reads(run.graph, run.group.nodes), run.reads, strict=True))
     found = dnnl_group(run.graph, run.group)
     assert found is not None
-    return ", ".join(map(_address, (place[found.lhs], place[found.rhs], *run.writes)))
-
-
-def _inputs(run: Run) -> tuple[Ref, ...]:
-    """Buffers in the order of the kernel's parameters."""
-    place = dict(zip(reads(run.graph, run.group.nodes), run.reads, strict=True))
-    own = (place[value] for value in extract(run.graph, run.group)[1])
-    return (*(ref for ref in own if ref != UNREAD), *run.panels)
-
-
-def _address(ref: Ref) -> str:
-    named = f"(char *)buffers[AF_{ref.space.upper()} + {ref.index}]"
-    parts = ["work" if ref.space == "work" else named]
-    if ref.offset:
-        parts.append(str(ref.offset))
-    if ref.stride:
-        parts.append(f"(int64_t)t{ref.level} * {ref.stride}")
-    return f"(void *)({' + '.join(parts)})"
-
-
-def _product(run: Run) -> Product:
-    found = library_product(run.graph, run.group, C)
-    assert found is not None
-    return found
-
-
-def _cuts(run: Run) -> int:
-    """Slices per matrix: batches are enough work to share when there are several per thread."""
-    threads = THREADS.of(run.launch)
-    return 1 if _product(run).form.products >= 2 * threads else 2 * threads if threads > 1 else 1
-
-
-def gemm_slices(run: Run) -> int:
-    """Pieces of work a library call is cut into."""
-    return _product(run).form.products * _cuts(run)
-
-
-def _gemm_task(run: Run, number: int) -> Iterator[str]:
-    """Row-major C = A B as the column-major product of the transposes, one slice of rows (or
-    columns, when they are more) at a time."""
-    form, cuts = _product(run).form, _cuts(run)
-    dtype = run.graph.type_of(run.group.outputs[0]).dtype
-    t, slot = ("float", 0) if dtype is DType.F32 else ("double", 1)
-    by_rows = form.m >= form.n or form.m >= 64 * cuts
-    whole = form.m if by_rows else form.n
-    m, n = ("count", str(form.n)) if by_rows else (str(form.m), "count")
-    step_a = (1 if form.a.transposed else form.a.leading) if by_rows else 0
-    step_b = 0 if by_rows else form.b.leading if form.b.transposed else 1
-    step_c = form.n if by_rows else 1
-    ta, tb = ("T" if form.a.transposed else "N"), ("T" if form.b.transposed else "N")
-    yield f"static void t_gemm{number}(void **p, int64_t first, int64_t last)"
-    yield "{"
-    yield "  void **const blas = (void **)p[3];"
-    yield "  for (int64_t i = first; i < last; i++) {"
-    yield f"    const int64_t j = i / {cuts}, s = i % {cuts};"
-    yield f"    const int64_t first_row = {whole} * s / {cuts};"
-    yield f"    const int count = (int)({whole} * (s + 1) / {cuts} - first_row);"
-    yield "    if (count == 0) continue;"
-    yield f"    const {t} one = 1, zero = 0;"
-    yield f"    const int m = {m}, n = {n}, k = {form.k};"
-    yield f"    const int lda = {form.a.leading}, ldb = {form.b.leading}, ldc = {form.n};"
-    for name, place, step, offset in (
-        ("a", 0, step_a, form.a.offset), ("b", 1, step_b, form.b.offset), ("c", 2, step_c, 0),
-    ):  # fmt: skip
-        const = "" if name == "c" else "const "
-        at = _element(form, name, offset, step)
-        yield f"    {const}{t} *{name} = ({const}{t} *)p[{place}] + {at};"
-    yield f'    ((af_gemm_{dtype})blas[{slot}])("{tb}", "{ta}", &n, &m, &k, &one, b, &ldb, a, &lda,'
-    yield "      &zero, c, &ldc);"
-    yield "  }"
-    yield "}"
-
-
-def _element(form: GemmForm, matrix: str, offset: int, step: int) -> str:
-    """Where product `j` begins in an array, `first_row` rows or columns of `step` elements on."""
-    parts = [f"{offset}LL", f"first_row * {step}LL"]
-    inner = form.products
-    for axis in form.batch:
-        inner //= axis.extent
-        parts.append(f"j / {inner} % {axis.extent} * {getattr(axis, matrix)}LL")
-    return " + ".join(parts)
+    return ", ".join(map(address, (place[found.lhs], place[found.rhs], *run.writes)))

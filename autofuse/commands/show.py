@@ -239,7 +239,8 @@ def _kernels(graph: Graph, candidate: Candidate, speaker: DeviceKind) -> Iterato
 
 
 def _kernel_lines(kernels: list[dict[str, Any]], speaker: DeviceKind) -> Iterator[str]:
-    yield f"/* Each text is compiled after autofuse/kernel/prelude/{speaker.dialect.name}.h. */"
+    names = " and ".join(speaker.dialect.preludes)
+    yield f"/* Each text is compiled after autofuse/kernel/prelude/{names}. */"
     for number, kernel in enumerate(kernels):
         ops = ", ".join(f"%{n}" for n in kernel["nodes"])
         yield ""

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from autofuse.cost.bounds import Calibration, group_bound_us
 from autofuse.cost.masked import least_work, masked_shares, may_be_masked
+from autofuse.cost.repeated import kept_us, repeated_work
 from autofuse.cost.work import Work, group_work
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family, Motion
@@ -22,7 +23,6 @@ from autofuse.plan.clusters import ancestors, bits
 from autofuse.plan.forms import Form
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.multiplicity import index_counts, may_repeat
 from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, THREADS
 from autofuse.plan.products import product_of
 from autofuse.plan.tiles import Contraction, Tiles, is_packed, tiles_of
@@ -36,8 +36,6 @@ LINE = 64
 ONE_BY_ONE = 64.0
 # How often an element must be used for a library to copy what it reads.
 LEAST_USES = 24
-# The repeated computations of a kernel that computes each value once.
-NOTHING = 0
 # How many times longer sums take that every item computes by itself, without tiles.
 SLOW_SUMS = 8.0
 
@@ -56,7 +54,7 @@ def expected_us(
     if group.body is not None or may_run_once(graph, group.nodes):
         return bound
     if MICRO.name not in dict(launch.settings):
-        return max(bound, _without_tiles_us(graph, group, calibration))
+        return max(bound, _without_tiles_us(graph, group, launch, calibration))
     verdict = check_group(graph, group.nodes, group.outputs, placed=True)
     forms = () if isinstance(verdict, Refusal) else verdict
     peaks, workers = _workers(calibration, launch)
@@ -82,41 +80,25 @@ def _whole_products(graph: Graph, parts: Sequence[_Tiled], work: Work) -> Work:
     )  # fmt: skip
 
 
-def _without_tiles_us(graph: Graph, group: FusionGroup, peaks: Calibration) -> float:
+def _without_tiles_us(
+    graph: Graph, group: FusionGroup, launch: LaunchConfig, peaks: Calibration
+) -> float:
     """Loops, whose arithmetic is too short to hide their memory; or a library call, at the
     library's own speed, having copied both operands once where that pays."""
     work = least_work(graph, group.nodes, group.outputs)
     if product_of(graph, group.nodes) is None:
-        work += _repeated_work(graph, group)
+        work += repeated_work(graph, group, launch)
         slow = replace(work, contraction=SLOW_SUMS * work.products, wide=0.0, narrow=0.0)
         slow += _summed_work(graph, group.nodes).computing(SLOW_SUMS)
         turned = sum(graph[n].types[0].size for n in group.nodes if _turns(graph, n))
         far = _lines_us(peaks, turned)
-        return peaks.launch_us + peaks.move_us(work.nbytes) + far + _added_us(slow, peaks)
+        kept = kept_us(graph, group, launch, peaks)
+        return peaks.launch_us + peaks.move_us(work.nbytes) + far + kept + _added_us(slow, peaks)
     busy = _rated_us(work.products, peaks.library, peaks.contraction)
     read = work.nbytes - sum(graph.type_of(v).nbytes for v in group.outputs)
     item = graph.type_of(group.outputs[0]).dtype.itemsize
     copied = 2 * read if work.products * item >= 2 * LEAST_USES * read else 0.0
     return peaks.launch_us + max(busy, peaks.move_us(work.nbytes)) + _copied_us(peaks, copied)
-
-
-def _repeated_work(graph: Graph, group: FusionGroup) -> Work:
-    """What shifted reads have computed more than once: each value at every index that some item
-    needs it at."""
-    if not may_repeat(graph, group.nodes, NOTHING):
-        return Work()
-    verdict = check_group(graph, group.nodes, group.outputs, placed=True)
-    found = Work()
-    for form in () if isinstance(verdict, Refusal) else verdict:
-        if form.kind != "item":
-            continue
-        counts = index_counts(graph, form).counts
-        for n in form.nodes:
-            elements = graph[n].types[0].size
-            again = counts.get(Value(n), 1) * form.items / max(1, elements) - 1
-            if again > 0:
-                found += group_work(graph, (n,), (Value(n),)).computing(again)
-    return found
 
 
 def _summed_work(graph: Graph, nodes: Sequence[int]) -> Work:

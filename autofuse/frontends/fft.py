@@ -1,5 +1,5 @@
 """`xp.fft`: Fourier transforms along an axis, as NumPy's, of complex numbers as pairs of arrays:
-(real parts, imaginary parts). A length with a prime factor above 512 raises TraceError."""
+(real parts, imaginary parts)."""
 
 from __future__ import annotations
 

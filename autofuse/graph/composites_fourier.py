@@ -2,7 +2,8 @@
 imaginary parts.
 
 A transform of a * b elements is b transforms of a elements, a factor for each element, and a
-transforms of b elements (Cooley and Tukey, 1965); a short one is a product with a constant matrix.
+transforms of b elements (Cooley and Tukey, 1965); a short one is a product with a constant matrix,
+and one of a large prime a convolution with a chirp (Bluestein, 1970), of a length that can be cut.
 So a transform is ops like any others, on every device, and fuses with what is around it.
 """
 
@@ -11,15 +12,16 @@ from __future__ import annotations
 import numpy as np
 
 from autofuse.graph import composites
+from autofuse.graph.composites_moves import pad
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
-from autofuse.ops.types import GraphError
 
 Pair = tuple[Value, Value]
 # Of real numbers the imaginary parts are None.
 MaybeReal = tuple[Value, Value | None]
-# Transforms of so many elements are products, and longer ones are cut; the longest that cannot be.
-SHORT, LONGEST_PRIME = 32, 512
+# Transforms of so many elements are products, and longer ones are cut; the longest product of those
+# that cannot be.
+SHORT, LONGEST_PRODUCT = 32, 512
 
 
 def times(w: GraphWriter, x: Pair, y: Pair) -> Pair:
@@ -29,8 +31,8 @@ def times(w: GraphWriter, x: Pair, y: Pair) -> Pair:
 
 
 def fourier(w: GraphWriter, x: Pair, inverse: bool = False) -> Pair:
-    """sum over j of x[j] exp(-+ 2 pi i j k / n) at every k; an `inverse` one divided by n. Raises
-    GraphError where n has a prime factor above 512."""
+    """sum over j of x[j] exp(-+ 2 pi i j k / n) at every k; an `inverse` one divided by
+    n."""
     n = w.shape(x[0])[-1]
     found = _transform(w, x, 1 if inverse else -1)
     return (w.div(found[0], float(n)), w.div(found[1], float(n))) if inverse else found
@@ -64,7 +66,7 @@ def _transform(w: GraphWriter, x: MaybeReal, sign: int) -> Pair:
     *lead, n = w.shape(x[0])
     a = _first_length(n)
     if a == n:
-        return _product(w, x, sign)
+        return _product(w, x, sign) if n <= LONGEST_PRODUCT else _chirped(w, x, sign)
     b = n // a
     re, im = (None if v is None else _swapped(w, w.reshape(v, (*lead, a, b))) for v in x)
     assert re is not None
@@ -82,11 +84,34 @@ def _first_length(n: int) -> int:
     found = max((a for a in range(2, SHORT + 1) if n % a == 0), default=0)
     if found:
         return found
-    prime = next(p for p in range(2, n + 1) if n % p == 0)
-    if prime > LONGEST_PRIME:
-        raise GraphError(f"a Fourier transform of {n} elements has the prime factor {prime}, which "
-                         f"is above {LONGEST_PRIME}")  # fmt: skip
-    return prime
+    return next((p for p in range(SHORT, LONGEST_PRODUCT) if n % p == 0), n)
+
+
+def _chirped(w: GraphWriter, x: MaybeReal, sign: int) -> Pair:
+    """As j k = (j^2 + k^2 - (k - j)^2) / 2, the sum over j is c[k] times a convolution of x[j] c[j]
+    with 1 / c, where c[j] = exp(+- pi i j^2 / n)."""
+    *lead, n = w.shape(x[0])
+    length = _cut_length(2 * n - 1)
+    # Squares are taken modulo 2 n, a whole turn, so that long ones keep their precision.
+    chirp = np.exp(np.arange(n) ** 2 % (2 * n) * (sign * 1j * np.pi / n))
+    around = np.concatenate([chirp, np.zeros(length - 2 * n + 1), chirp[:0:-1]]).conj()
+    own = _constants(w, x[0], chirp)
+    begun = _scaled(w, x, own)
+    low, high = [0] * (len(lead) + 1), [0] * len(lead) + [length - n]
+    re, im = (pad(w, v, w.constant(0.0, w.dtype(v)), low, high) for v in begun)
+    spectrum = _constants(w, re, np.fft.fft(around) / length)
+    folded = _transform(w, times(w, _transform(w, (re, im), -1), spectrum), 1)
+    return times(w, _first(w, folded, n), own)
+
+
+def _cut_length(least: int) -> int:
+    """The least number of no less than `least` that is a power of 2, or one times 3, 5, 9 or 15."""
+    return min(f << (-(-least // f) - 1).bit_length() for f in (1, 3, 5, 9, 15))
+
+
+def _scaled(w: GraphWriter, x: MaybeReal, by: Pair) -> Pair:
+    re, im = x
+    return (w.mul(re, by[0]), w.mul(re, by[1])) if im is None else times(w, (re, im), by)
 
 
 def _product(w: GraphWriter, x: MaybeReal, sign: int) -> Pair:

@@ -29,7 +29,7 @@ PRELUDE = frozenset(
 
 @dataclass(frozen=True)
 class Dialect:
-    """One target language: type names, literals of infinity and the prelude text."""
+    """One target language: type names, literals of infinity and the prelude text, in parts."""
 
     name: str
     types: Mapping[DType, str]
@@ -42,11 +42,14 @@ class Dialect:
     onednn: bool = False
     # C library functions that the prelude has a better spelling for.
     instead: Mapping[str, str] = field(default_factory=dict)
+    # Files of the prelude.
+    preludes: tuple[str, ...] = ("c.h",)
 
     @property
     def prelude(self) -> str:
         """Definitions that every kernel text starts with."""
-        return files("autofuse.kernel").joinpath(f"prelude/{self.name}.h").read_text()
+        folder = files("autofuse.kernel").joinpath("prelude")
+        return "".join(folder.joinpath(name).read_text() for name in self.preludes)
 
 
 _TYPES = {
@@ -69,6 +72,7 @@ CUDA = Dialect(
     parameters={"in": "AF_IN({}, {})", "out": "AF_OUT({}, {})", "work": "AF_WORK({}, {})"},
     function='extern "C" __global__ void',
     products=frozenset((DType.F32, DType.F64, DType.F16, DType.BF16)),
+    preludes=("cuda.h", "cuda_mma.h"),
 )
 # Of a kernel that starts while others still write what it is going to read.
 EARLY = replace(

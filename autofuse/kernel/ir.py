@@ -67,6 +67,9 @@ class Origin:
     start: Expr
     stages: int
 
+    def __str__(self) -> str:
+        return f"{self.buffer}[{show(self.start)} ..] in {self.stages} stages"
+
 
 @dataclass(frozen=True, slots=True)
 class Local:
@@ -138,10 +141,10 @@ class TileProduct:
     `left` are neighbours, and a row of `right` holds pairs of terms, those of a column together.
     Columns of `target` and `right` are neighbours (`inner` is 1), and all `columns` of them may be
     read and written; in C terms may be neighbours in both operands instead (`render_dot`). With
-    `lanes` it is as many products, those of an element neighbours (`render_lanes`).
-    Through the Local `stage` ("": none) a GPU fetches operands that lie in global memory. A `walk`
-    says where rows of `left` start instead of its `start` and `outer`: each of its taps has
-    `extent` terms, and so many rows of `right`. Only C has it."""
+    `lanes` it is as many products, those of an element neighbours (`render_lanes`). A `walk`, which
+    only C has, says where rows of `left` start instead of its `start` and `outer`: each of its taps
+    has `extent` terms, and so many rows of `right`. Through the Local `stage` ("": none) a GPU
+    fetches operands. Tensor cores (instructions `mma`) multiply F16, BF16 or F32 in any order."""
 
     rows: int
     columns: int
@@ -154,6 +157,7 @@ class TileProduct:
     stage: str = ""
     lanes: int = 0
     walk: Walk | None = None
+    mma: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,10 +350,6 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
     return stmt
 
 
-def _source(source: Origin) -> str:
-    return f"{source.buffer}[{show(source.start)} ..] in {source.stages} stages"
-
-
 def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
     pad = "  " * depth
     for stmt in body:
@@ -362,7 +362,7 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield f"{pad}{sym.name} = {show(value)}"
             case Local(name, dtype, size, private, source):
                 text = f"{pad}{'private' if private else 'local'} {name}: {dtype}[{size}]"
-                yield text if source is None else f"{text} = {_source(source)}"
+                yield text if source is None else f"{text} = {source}"
             case Store(buffer, index, value):
                 yield f"{pad}{buffer}[{show(index)}] = {show(value)}"
             case LoadVector(syms, buffer, index, keep):
@@ -395,6 +395,6 @@ def _product(stmt: TileProduct) -> str:
     sign = "=" if stmt.fresh else "+="
     target, left, right = map(_panel, (stmt.target, stmt.left, stmt.right))
     size = f"{stmt.rows}x{stmt.columns}x{show(stmt.extent)}" + f"x{stmt.lanes}" * bool(stmt.lanes)
-    through = f" through {stmt.stage}" if stmt.stage else ""
+    through, by = stmt.stage and f" through {stmt.stage}", stmt.mma and f" by {stmt.mma}"
     walked = f" {stmt.walk.text(show)}" if stmt.walk else ""
-    return f"tile {size} {stmt.dtype}: {target} {sign} {left}{walked} * {right}{through}"
+    return f"tile {size} {stmt.dtype}{by}: {target} {sign} {left}{walked} * {right}{through}"

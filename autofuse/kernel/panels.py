@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from autofuse.graph.types import Graph, Value
+from autofuse.kernel.emit import Emitter
 from autofuse.kernel.ir import Panel
 from autofuse.kernel.values import Frame
 from autofuse.ops import index as ix
@@ -12,6 +14,7 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym, walk
 from autofuse.ops.spec import Family, Index, Pull
 from autofuse.ops.types import OpCall
+from autofuse.plan.packing import LANES
 from autofuse.plan.tiles import Contraction
 
 
@@ -38,6 +41,22 @@ def _factor(
 def term_loops(graph: Graph, p: Contraction) -> tuple[int, ...]:
     """The extents of the loops over terms, in the order in which they lie in the left operand."""
     return tuple(p.loops[k] for k in _order(graph, p))
+
+
+def walk_terms(
+    e: Emitter, graph: Graph, p: Contraction, visit: Callable[[Index, Expr], None]
+) -> None:
+    """All terms of a product, lanes along the last loop, or along all where that is short: `visit`
+    is given the position in the loops and the number of the term."""
+    loops = term_loops(graph, p)
+    outer, inner = (loops[:-1], loops[-1]) if loops[-1:] >= (LANES,) else ((), p.terms)
+    opened = [(e.open("k", extent), extent) for extent in outer]
+    lane = e.open("l", inner)
+    at = (*(sym for sym, _ in opened), lane) if outer else ix.delinearize(lane, loops)
+    visit(at, ix.linearize(at, loops))
+    e.close("lane", lane, ix.lit(inner))
+    for sym, extent in reversed(opened):
+        e.close("serial", sym, ix.lit(extent))
 
 
 def _in_order(graph: Graph, p: Contraction, term: Index) -> Index:

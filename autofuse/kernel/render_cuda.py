@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from autofuse.kernel.cuda_mma import mma_tile
 from autofuse.kernel.cuda_settings import FOLDS_WANT_WARPS, WARP, Settings, settings
 from autofuse.kernel.cuda_shape import (
     begins_early,
@@ -36,6 +37,7 @@ from autofuse.kernel.ir import (
 )
 from autofuse.kernel.printer import signature
 from autofuse.kernel.render_fetch import Fetching, fetching
+from autofuse.kernel.render_mma import MmaText
 from autofuse.kernel.render_parts import PartPrinter, is_part, reads
 from autofuse.kernel.render_tile_cuda import tile_text
 from autofuse.ops.dtypes import DType
@@ -176,8 +178,7 @@ class _CudaPrinter(PartPrinter):
                 for k, sym in enumerate(syms):
                     yield f"{pad}const {types[sym.dtype]} {sym.name} = {name}.x[{k}];"
             case TileProduct():
-                lines = tile_text(stmt, self.text, self.team, self.outside, self.wide)
-                yield from (pad + line for line in lines)
+                yield from (pad + line for line in self.product(stmt))
             case StoreVector(buffer, index, values):
                 kind = f"af_{values[0].dtype}x{len(values)}"
                 given = ", ".join(self.text(v) for v in values)
@@ -185,6 +186,13 @@ class _CudaPrinter(PartPrinter):
                 yield f"{pad}{self.guard(buffer, in_lane)}{call}"
             case _:
                 yield from super().stmt(stmt, depth, in_lane)
+
+    def product(self, stmt: TileProduct) -> Iterator[str]:
+        """A tile, by tensor cores or not."""
+        given = (self.text, self.team, self.outside, self.wide)
+        if not stmt.mma:
+            return tile_text(stmt, *given)
+        return MmaText(stmt, mma_tile(stmt, self.team.size, self.own.stages), *given).lines()
 
     def shared(self, stmt: Local) -> Iterator[str]:
         """A row or tile in shared memory, one for each team of the block."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from autofuse.graph.types import Graph, Value
+from autofuse.kernel.cuda_mma import SUMS_PAD
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Local, Panel, statements
 from autofuse.kernel.left_slabs import LeftSlabs, left_slabs
@@ -73,7 +74,7 @@ def _emit_columns(b: TileBlock) -> None:
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0
     # A pair of terms is in one block of them.
     cut = whole_taps(cut + cut % 2, max(terms), walking.values())
-    shared = {p.node: b.zeroed(p, padded(b.width)) for p in products} if cut else {}
+    shared = {p.node: b.zeroed(p, _stride(b, b.width)) for p in products} if cut else {}
     with b.term_blocks(max(terms), cut) as (number, last):
         copied = {p.node: left_slabs(b, p, cut, number) for p in products if p.node in slabs}
         work = _Columns(b, walking, lefts, copied, shared, cut)
@@ -126,7 +127,7 @@ class _Columns:
 
     def places(self, tile: TileRun, columns: int) -> dict[int, Scratch]:
         """Where the sums of a tile of so many columns are kept."""
-        b, stride, found = self.b, padded(columns), dict(self.shared)
+        b, stride, found = self.b, _stride(self.b, columns), dict(self.shared)
         for p in b.tiles.products:
             if p.node not in found:
                 found[p.node] = Scratch(b.e.local(b.dtype(p), tile.count * stride, "acc"), stride)
@@ -159,6 +160,11 @@ class _Columns:
                 else b.left_panel(self.lefts[p.node], tile, self.cut, number)
             )
             b.multiply(p, tile, target, left, right, self.cut, number)
+
+
+def _stride(b: TileBlock, columns: int) -> int:
+    """Elements from one row of sums to the next."""
+    return padded(columns) + (SUMS_PAD if any(map(b.instruction, b.tiles.products)) else 0)
 
 
 def _in_slabs(b: TileBlock, p: Contraction) -> bool:

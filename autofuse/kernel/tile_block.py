@@ -8,7 +8,7 @@ panels that are packed just before use, rows in tiles.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -16,7 +16,8 @@ from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Panel, TileProduct
 from autofuse.kernel.pair_panels import PairPanel, pack_pairs
-from autofuse.kernel.panels import factor, matrix_of, symbol, term_loops
+from autofuse.kernel.panels import factor, matrix_of, symbol, term_loops, walk_terms
+from autofuse.kernel.tile_factors import factor_dtype, instruction, is_paired
 from autofuse.kernel.tile_parts import RightPanel, Scratch, TileRun, TileSettings
 from autofuse.kernel.values import ElementSource, Frame, Puller
 from autofuse.ops import index as ix
@@ -24,7 +25,7 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Sym
 from autofuse.ops.spec import Index
 from autofuse.plan.forms import Form
-from autofuse.plan.packing import LANES, PackedOperand, padded, panel_width, tile_columns
+from autofuse.plan.packing import PackedOperand, padded, panel_width, tile_columns
 from autofuse.plan.tiles import Contraction, Tiles, even_parts, line_of
 
 
@@ -144,13 +145,15 @@ class TileBlock:
 
     def paired(self, p: Contraction) -> bool:
         """Whether factors of a product stay bf16, and are multiplied in pairs of terms."""
-        inputs = self.graph[p.node].inputs[:2]
-        narrow = all(self.graph.type_of(v).dtype is DType.BF16 for v in inputs)
-        return self.s.pairs and narrow and bool(self.tiles.columns)
+        return is_paired(self.graph, self.tiles, self.s, p)
+
+    def instruction(self, p: Contraction) -> str:
+        """The instruction class of tensor cores that multiplies, "" for none."""
+        return instruction(self.graph, self.s, p)
 
     def factor_dtype(self, p: Contraction) -> DType:
         """What factors of a product are multiplied as."""
-        return DType.BF16 if self.paired(p) else self.dtype(p)
+        return factor_dtype(self.graph, self.tiles, self.s, p)
 
     def place(self, own: Scratch, row: Expr, column: Expr) -> Expr:
         return ix.iadd(ix.imul(row, own.stride), column)
@@ -261,16 +264,17 @@ class TileBlock:
         """One register tile: sums go on where terms come in several blocks."""
         rows, columns, terms = tile.count, right.width, self.block_terms(p, cut, number)
         dtype, fresh = self.factor_dtype(p), not cut
-        self.e.put(TileProduct(rows, columns, terms, target, left, right.panel, dtype, fresh))
+        made = TileProduct(rows, columns, terms, target, left, right.panel, dtype, fresh)
+        self.e.put(replace(made, mma=self.instruction(p)))
 
     def left_in_memory(self, p: Contraction, instead: Value | None = None) -> Panel | None:
         """The left operand, or a value `instead` of it, as rows from the first of the block on,
         where it lies in memory."""
         row, term = symbol("row", self.rows), symbol("term", p.terms)
         index = self.out_index(p, row, ix.lit(0))
-        pairs = self.paired(p)
-        found = matrix_of(self.base, p, p.left, index, row, term, instead, stored=pairs)
-        if found is None or (pairs and found.inner != 1):
+        stored = self.paired(p) or bool(self.instruction(p))
+        found = matrix_of(self.base, p, p.left, index, row, term, instead, stored=stored)
+        if found is None or (self.paired(p) and found.inner != 1):
             return None
         return replace(found, start=ix.iadd(found.start, ix.imul(self.first_row, found.outer)))
 
@@ -299,26 +303,14 @@ class TileBlock:
                 place = ix.iadd(ix.imul(row, p.terms), number)
                 self.e.store(buffer, place, narrow(element, dtype))
 
-            self._walk_terms(p, pack)
+            walk_terms(self.e, self.graph, p, pack)
         return Panel(buffer, ix.lit(0), p.terms, 1)
-
-    def _walk_terms(self, p: Contraction, visit: Callable[[Index, Expr], None]) -> None:
-        """All terms of a product, lanes along the last loop, or along all where that is short:
-        `visit` is given the position in the loops and the number of the term."""
-        loops = term_loops(self.graph, p)
-        outer, inner = (loops[:-1], loops[-1]) if loops[-1:] >= (LANES,) else ((), p.terms)
-        opened = [(self.e.open("k", extent), extent) for extent in outer]
-        lane = self.e.open("l", inner)
-        at = (*(sym for sym, _ in opened), lane) if outer else ix.delinearize(lane, loops)
-        visit(at, ix.linearize(at, loops))
-        self.e.close("lane", lane, ix.lit(inner))
-        for sym, extent in reversed(opened):
-            self.e.close("serial", sym, ix.lit(extent))
 
     def right_in_memory(self, p: Contraction) -> Panel | None:
         """The right operand over columns and terms, where it lies in memory."""
         width, term = symbol("column", p.width), symbol("term", p.terms)
-        return matrix_of(self.base, p, p.right, self.out_index(p, ix.lit(0), width), width, term)
+        index, stored = self.out_index(p, ix.lit(0), width), bool(self.instruction(p))
+        return matrix_of(self.base, p, p.right, index, width, term, stored=stored)
 
     def right(
         self, p: Contraction, column: Expr, count: int, cut: int, number: Expr, dot: bool = False
@@ -343,7 +335,8 @@ class TileBlock:
 
     def packs(self, p: Contraction, count: int) -> bool:
         """Whether a panel of so many columns is copied although it might be read as it lies."""
-        return p.node not in self.packed and (self.s.pack or count < self.s.columns)
+        wanted = self.s.pack or count < self.s.columns
+        return p.node not in self.packed and wanted and not self.instruction(p)
 
     def lying_right(
         self, p: Contraction, column: Expr, count: int, cut: int, number: Expr, dot: bool = False
@@ -351,7 +344,8 @@ class TileBlock:
         """A panel of the right operand where it lies in memory, columns (`dot`: terms) next to each
         other."""
         found = self.right_in_memory(p)
-        if found is None or (found.inner if dot else found.outer) != 1:
+        near = found is not None and (found.inner if dot else found.outer) == 1
+        if found is None or not (near or self.instruction(p)):
             return None
         first = ix.iadd(ix.imul(column, found.outer), ix.imul(ix.imul(number, cut), found.inner))
         panel = Panel(found.buffer, ix.iadd(found.start, first), found.inner, found.outer)
@@ -361,7 +355,7 @@ class TileBlock:
         self, p: Contraction, column: Expr, count: int, cut: int, number: Expr
     ) -> RightPanel:
         padded = panel_width(count, self.s.columns)
-        buffer = self.e.local(self.dtype(p), (cut or p.terms) * padded, "panel")
+        buffer = self.e.local(self.factor_dtype(p), (cut or p.terms) * padded, "panel")
         self.fill(p, buffer, ix.lit(0), column, count, padded, cut, number)
         return RightPanel(Panel(buffer, ix.lit(0), padded), padded)
 
@@ -381,7 +375,7 @@ class TileBlock:
     ) -> None:  # fmt: skip
         """Copy the terms of a block of `count` columns of the right operand into a buffer, from
         `begin` on, each with zeros up to `padded` columns."""
-        dtype = self.dtype(p)
+        dtype = self.factor_dtype(p)
         frame = Frame(self.graph, self.e, dict(self.base.sources))
         step = self.e.open("k", cut or p.terms)
         term = self.e.let_index(ix.iadd(ix.imul(number, cut), step), "t", p.terms)
@@ -391,7 +385,7 @@ class TileBlock:
         index = self.out_index(p, ix.lit(0), place)
         element = factor(self.graph, p, p.right, index, at, Puller(frame, p.node, frame.pull))
         start = ix.iadd(begin, ix.imul(step, padded))
-        self.e.store(buffer, ix.iadd(start, lane), element)
+        self.e.store(buffer, ix.iadd(start, lane), narrow(element, dtype))
         self.e.close("lane", lane, ix.lit(count))
         if padded > count:
             lane = self.e.open("l", padded - count)

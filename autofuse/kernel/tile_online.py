@@ -160,8 +160,9 @@ class _OnePass:
         b = self.b
         column, term = symbol("column", p.width), symbol("term", p.terms)
         index = b.out_index(p, ix.lit(0), column)
-        found = matrix_of(b.base, p, p.right, index, column, term)
-        if found is not None and found.inner == 1:
+        stored = bool(b.instruction(p))
+        found = matrix_of(b.base, p, p.right, index, column, term, stored=stored)
+        if found is not None and (found.inner == 1 or stored):
             return replace(found, start=ix.iadd(found.start, ix.imul(at.first, found.outer)))
         made = b.e.local(b.dtype(p), self.most * p.terms, "side")
         across = found is not None and found.outer == 1 and not b.s.dot
@@ -230,7 +231,7 @@ class _OnePass:
         self, p: Contraction, run: TileRun, at: _Columns, left: Panel, right: Panel, made: str
     ) -> None:
         """A block of a product, turned."""
-        dtype = self.b.dtype(p)
+        dtype, mma = self.b.factor_dtype(p), self.b.instruction(p)
         if self.b.s.dot:
             wide, start = run.count, ix.iadd(left.start, ix.imul(run.first, left.outer))
             rows = Panel(left.buffer, start, 1, left.outer)
@@ -243,7 +244,7 @@ class _OnePass:
             self.e.put(
                 TileProduct(
                     tile.count, wide, ix.lit(p.terms), target, replace(right, start=place), rows,
-                    dtype, fresh=True,
+                    dtype, fresh=True, mma=mma,
                 )
             )  # fmt: skip
 
@@ -320,8 +321,8 @@ class _OnePass:
                 terms = self._terms(tile, at)
                 b.e.put(
                     TileProduct(
-                        tile.count, right.width, terms, target, rows, right.panel, b.dtype(p),
-                        fresh=False,
+                        tile.count, right.width, terms, target, rows, right.panel,
+                        b.factor_dtype(p), fresh=False, mma=b.instruction(p),
                     )
                 )  # fmt: skip
 

@@ -13,6 +13,7 @@ from autofuse.plan.parameters import (
     DOT,
     LINES,
     MICRO,
+    MMA,
     PACK,
     PACK_LEFT,
     PAIRS,
@@ -32,7 +33,8 @@ class TileSettings:
     ones at all, whether rows are staged, whether vectors run along terms where both operands lie
     along them, whether terms of bf16 are multiplied in pairs, whether patches are read where they
     lie, whether register tiles end where a line of rows does, whether a tile of rows meets all
-    panels of its block before the next one does, and the bits of a vector."""
+    panels of its block before the next one does, the bits of a vector, and the instructions of
+    tensor cores that multiply."""
 
     rows: int
     columns: int
@@ -48,6 +50,7 @@ class TileSettings:
     lines: bool
     across: bool
     vector_bits: int
+    mma: str
 
     @property
     def slab(self) -> int:
@@ -62,6 +65,7 @@ class TileSettings:
             TERM_BLOCK.of(launch), PACK.of(launch), PACK_LEFT.of(launch), STAGE.of(launch),
             DOT.of(launch), PAIRS.of(launch), WALK.of(launch), WALK.of(launch) and LINES.of(launch),
             ACROSS.of(launch) and not DOT.of(launch), VECTOR_BITS.of(launch),
+            MMA.of(launch),
         )  # fmt: skip
 
 

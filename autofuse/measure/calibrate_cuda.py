@@ -37,9 +37,11 @@ def target_calibration(target: Target) -> Calibration:
         gbytes_per_s=target.bandwidth,
         cheap=peaks["f32"],
         special=SPECIAL_OPS * peaks["special"],
-        contraction=peaks["product"],
+        contraction=peaks["tf32"],
         cached_gbytes_per_s=_CACHE_BYTES_PER_CLOCK * target.sms * target.clock_ghz,
         cache_bytes=target.l2_bytes,
+        wide=peaks["double"],
+        narrow=peaks["half"],
     )
 
 

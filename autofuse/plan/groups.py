@@ -72,6 +72,13 @@ def host_loop(graph: Graph, group: FusionGroup) -> tuple[Graph, int]:
     return unrolled_body(call["body"], call["carries"], factor), trip // factor
 
 
+def most_trips(graph: Graph, group: FusionGroup) -> int:
+    """Times that a host loop runs its body in one call at most."""
+    node = group.nodes[0]
+    counted = is_counted(graph[node].op)
+    return host_loop(graph, group)[1] if counted else int(graph.call(node)["max_trips"])
+
+
 def group_of(graph: Graph, nodes: Iterable[int], body: FusionPlan | None = None) -> FusionGroup:
     """The group of a node set in a plan without recomputation."""
     ordered = tuple(sorted(set(nodes)))

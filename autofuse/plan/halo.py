@@ -1,9 +1,9 @@
 """Values that stencils read again and again, kept in a tile of scratch together with their halo.
 
-A tile is some rows of the output's first axis. What is read at shifted places is computed once for
-the tile's rows and for as many before and behind as those who read it need (overlapped tiling:
-Krishnamoorthy and others, PLDI 2007; Halide's compute_at). Rows are numbered around, so a periodic
-array is like any other.
+A tile is some rows of the output's first axis; of an array with one axis ROW elements are a row.
+What is read at shifted places is computed once for the tile's rows and for as many before and
+behind as those who read it need (overlapped tiling: Krishnamoorthy and others, PLDI 2007; Halide's
+compute_at). Rows are numbered around, so a periodic array is like any other.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from autofuse.plan.multiplicity import MOST_REPEATED, index_counts, may_repeat, 
 I64 = DType.I64
 # Rows of a halo, elements that lanes walk along in a row, and places that are followed.
 MOST_HALO, LEAST_LANES, MOST_PLACES = 64, 32, 1024
+# Elements of an array with one axis that count as a row.
+ROW = 128
 # Rows of a tile where a kernel must have some and is told nothing, and elements of its scratch.
 USUAL_ROWS, MOST_SCRATCH = 32, 1 << 20
 # First and last row.
@@ -51,7 +53,7 @@ def kept_values(graph: Graph, form: Form) -> tuple[HaloRows, ...]:
     whole = len(shapes) == 1 and form.parallel in shapes and form.kind == "item"
     specs = [graph[n].spec for n in form.nodes]
     plain = all(spec.family in _PLAIN and not spec.overwrites for spec in specs)
-    if not whole or not plain or len(form.parallel) < 2 or form.items < _least(form):
+    if not whole or not plain or form.items < _least(form):
         return ()
     wanted = _shifted(graph, form)
     halos: dict[Value, RowSpan] = dict.fromkeys(form.outputs, (0, 0))
@@ -87,12 +89,16 @@ def tile_rows(graph: Graph, form: Form, asked: int) -> int:
     return USUAL_ROWS if repeats_too_much(graph, form) else 0
 
 
+def tile_extent(form: Form, rows: int) -> int:
+    """Positions of the first axis that a tile of so many rows has."""
+    return min(rows * (1 if len(form.parallel) > 1 else ROW), form.parallel[0])
+
+
 def _scratch(graph: Graph, form: Form, kept: tuple[HaloRows, ...]) -> int:
     """Elements that a tile of usual size keeps."""
-    rows = graph.type_of(form.outputs[0]).shape[0]
+    rows, usual = graph.type_of(form.outputs[0]).shape[0], tile_extent(form, USUAL_ROWS)
     return sum(
-        min(USUAL_ROWS + k.before + k.behind, rows) * graph.type_of(k.value).size // rows
-        for k in kept
+        min(usual + k.before + k.behind, rows) * graph.type_of(k.value).size // rows for k in kept
     )
 
 
@@ -100,7 +106,7 @@ _PLAIN = (Family.ELEMENTWISE, Family.MOVEMENT, Family.SOURCE)
 
 
 def _least(form: Form) -> int:
-    return LEAST_LANES * form.parallel[0]
+    return LEAST_LANES * form.parallel[0] if len(form.parallel) > 1 else ROW
 
 
 def _shifted(graph: Graph, form: Form) -> set[Value]:

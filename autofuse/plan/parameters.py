@@ -20,6 +20,8 @@ ITEM, ROW, LOOP, GEMM, PRODUCT = "item", "row", "loop", "gemm", "product"
 # A product whose columns index both operands: a depthwise convolution, which only C has tiles of.
 DIAGONAL = "diagonal"
 LOOPS = (ITEM, ROW, LOOP)
+# A loop that the host runs: its kernels have configurations of their own.
+BODY = "body"
 # Who computes what a library could.
 BLAS, ONEDNN, GENERATED = "blas", "onednn", "loops"
 # Kernels that may have tiles: products alone, which may also be library calls, and fused ones.
@@ -237,33 +239,16 @@ PAIRS = LaunchParameter(
     "Factors of bf16 are multiplied two terms at a time and summed in f32, by the processor's own "
     "instruction where it has one.", (PRODUCT,),
 )  # fmt: skip
+RESIDENT = LaunchParameter(
+    "resident", bool, (False, True), False,
+    "All iterations of a host loop are one job: threads go from one kernel to the next when the "
+    "last piece of it is done, and the pool is asked once.", (BODY,), changes_text=False,
+)  # fmt: skip
 C_LAUNCH = _table(
-    THREADS,
-    C_IMPL,
-    MATH,
-    VECTOR_BITS,
-    STAGE,
-    MERGE,
-    TILE,
-    HALO,
-    LOOP_UNROLL,
-    STREAM,
-    TRANSPOSE,
-    WALK,
-    LINES,
-    BATCH_LANES,
-    PAIRS,
-    PREPACK,
-    DOT,
-    ACROSS,
-    MICRO,
-    ROW_BLOCK,
-    COLUMN_BLOCK,
-    TERM_BLOCK,
-    PACK,
-    PACK_LEFT,
-    SPLIT,
-)
+    THREADS, C_IMPL, MATH, VECTOR_BITS, STAGE, MERGE, TILE, HALO, LOOP_UNROLL, STREAM, TRANSPOSE,
+    WALK, LINES, BATCH_LANES, PAIRS, PREPACK, DOT, ACROSS, MICRO, ROW_BLOCK, COLUMN_BLOCK,
+    TERM_BLOCK, PACK, PACK_LEFT, SPLIT, RESIDENT,
+)  # fmt: skip
 
 # What only CUDA knows.
 REDUCE = LaunchParameter(
@@ -301,9 +286,15 @@ GRID = LaunchParameter(
     (*LOOPS, *TILES), spelled=True,
 )  # fmt: skip
 STAGES = LaunchParameter(
-    "stages", int, (0, 2, 3), 0,
-    "Rows in shared memory at once, of which all but one are copied ahead while a striding block "
-    "computes (0: none is copied ahead).", (ROW,),
+    "stages", int, (0, 2, 3, 4), 0,
+    "Rows, or runs of terms for tensor cores, in shared memory at once, of which all but one are "
+    "copied ahead while a block computes (0: none is copied ahead).", (ROW, *TILES),
+)  # fmt: skip
+NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA = "none", "half", "tf32", "3xtf32"
+MMA = LaunchParameter(
+    "mma", str, (NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA), NO_MMA,
+    "Tensor cores that multiply, sums in f32: none, of 16-bit factors (half), of f32 rounded to 11 "
+    "bits (tf32), which a check may refuse, or thrice, both parts of each factor (3xtf32).", TILES,
 )  # fmt: skip
 HINTS = LaunchParameter(
     "hints", bool, (False, True), False,
@@ -341,12 +332,10 @@ CUDA_ROW_BLOCK = replace(ROW_BLOCK, choices=(64, 128, 256, 512, 32, 16, 8, 4, 1)
 CUDA_COLUMN_BLOCK = replace(COLUMN_BLOCK, choices=(0, 64, 128, 256, 512, 1024, 32, 16))
 CUDA_TERM_BLOCK = replace(TERM_BLOCK, choices=(0, 16, 32, 64))
 CUDA_LAUNCH = _table(
-    IMPL, REDUCE, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES, CUDA_TRANSPOSE,
-    LOOP_UNROLL,
-    COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS, PARTS, CUDA_MICRO, CUDA_ROW_BLOCK,
-    CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK, SPLIT,
-    replace(TILE, doc=f"{TILE.doc} Here it follows from threads and items.", kinds=(), default=0,
-            least=0),
+    IMPL, REDUCE, MMA, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES, CUDA_TRANSPOSE,
+    LOOP_UNROLL, COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS, PARTS, CUDA_MICRO,
+    CUDA_ROW_BLOCK, CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK, SPLIT,
+    replace(TILE, doc=f"{TILE.doc} Here threads and items say it.", kinds=(), default=0, least=0),
 )  # fmt: skip
 LAUNCH_TABLES: dict[str, LaunchTable] = {"c": C_LAUNCH, "cuda": CUDA_LAUNCH}
 

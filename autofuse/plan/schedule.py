@@ -2,10 +2,10 @@
 
 Intermediates live in one workspace and share its bytes when their lifetimes do not overlap. A
 result that only changes a part of an array lies where the array did, if nobody needs that any more;
-else the array is copied first. A host loop alternates between two copies of its state, unless every
-iteration changes a part of it only; it begins and ends where its operands and results are. What
-depends on constants alone is computed by steps of their own, which run once, into buffers that
-calls find prepared.
+else the array is copied first. The states of a host loop take turns in their buffers
+(`autofuse.plan.rotation`); it begins and ends where its operands and results are. What depends on
+constants alone is computed by steps of their own, which run once, into buffers that calls find
+prepared.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from autofuse.ops.types import Literal, TensorType
 from autofuse.plan.arena import Arena
 from autofuse.plan.binding import Division, divided
 from autofuse.plan.bound import NOTHING_BOUND, Binding
-from autofuse.plan.groups import host_loop, is_inline, is_source, reads
+from autofuse.plan.groups import host_loop, is_inline, is_source, most_trips, reads
 from autofuse.plan.overwriting import updated_operand
 from autofuse.plan.packing import Packing, packing_of
-from autofuse.plan.sharing import carries_in_place, ends_where_it_began, sharing
+from autofuse.plan.parameters import RESIDENT
+from autofuse.plan.rotation import Ring, known_slots, turns_of
+from autofuse.plan.sharing import loop_rings, sharing
 from autofuse.plan.splitting import splitting_of
 from autofuse.plan.steps import (
     UNREAD,
@@ -33,6 +35,7 @@ from autofuse.plan.steps import (
     Run,
     Step,
     While,
+    in_one,
     kernel_runs,
     launches_per_call,
     refs_of,
@@ -151,8 +154,9 @@ class _Scheduler:
             # take the configuration of the inner loop itself.
             inner = bodies or (launch,) * len(group.body.groups)
             if not is_counted(graph[group.nodes[0]].op):
-                return self._while(graph, group, group.body, inner, place, level)
-            return self._loop(graph, group, group.body, inner, place, level, free)
+                return self._while(graph, group, group.body, inner, place, level, free)
+            steps = self._loop(graph, group, group.body, inner, place, level, free)
+            return [in_one(step) for step in steps] if RESIDENT.of(launch) else steps
         found = reads(graph, group.nodes)
         writes = tuple(place[v] for v in group.outputs)
         split = splitting_of(graph, group, launch)
@@ -192,26 +196,24 @@ class _Scheduler:
         operands = [self._operand(graph, v, place) for v in graph[node].inputs]
         counter = self.arena.take(4)
         taken = [counter]
-        state = self._states(graph, group, inner, place, free, taken)
+        rings = loop_rings(graph, group, inner)
+        state = self._states(graph, group, rings, place, free, taken, trips)
         stacks = [self._stack(graph, Value(node, k), place) for k in range(carries, len(types))]
         slices = [
             row
             for ref, type_ in zip(stacks, types[carries:], strict=True)
             for row in _rows(ref, level, type_.nbytes // trips, group.unroll)
         ]
+        every = turns_of(rings)
         turns: list[tuple[Step, ...]] = []
-        for source, target in ((0, 1), (1, 0)):
-            inputs = (counter, *(pair[source] for pair in state), *operands[carries:])
-            outputs = (*(pair[target] for pair in state), *slices)
+        for turn in range(min(every, trips)):
+            inputs = (counter, *(refs[turn] for refs in state), *operands[carries:])
+            outputs = (*(refs[(turn + 1) % every] for refs in state), *slices)
             steps = self.plan(body, inner, launches, (), inputs, outputs, level + 1, trips)
             turns.append(tuple(steps))
-        done: list[Step] = [
-            Copy(operands[k], pair[0], types[k].nbytes)
-            for k, pair in enumerate(state)
-            if operands[k] != pair[0]
-        ]
-        done.append(Repeat(trips, level, counter, turns[0], turns[1]))
-        for k, ref in enumerate((*(pair[trips % 2] for pair in state), *stacks)):
+        done: list[Step] = [*_copies(operands[:carries], [refs[0] for refs in state], types)]
+        done.append(Repeat(trips, level, counter, tuple(turns)))
+        for k, ref in enumerate((*(refs[trips % every] for refs in state), *stacks)):
             home = place.get(Value(node, k))
             if home is not None and home != ref:
                 done.append(Copy(ref, home, types[k].nbytes))
@@ -222,58 +224,58 @@ class _Scheduler:
     def _while(
         self, graph: Graph, group: FusionGroup, inner: FusionPlan,
         launches: tuple[LaunchConfig, ...], place: dict[Value, Ref], level: int,
+        free: frozenset[Value],
     ) -> list[Step]:  # fmt: skip
         node = group.nodes[0]
-        call, types = graph.call(node), graph[node].types
-        body, most = host_loop(graph, group)[0], int(call["max_trips"])
+        types, most = graph[node].types, most_trips(graph, group)
+        body = host_loop(graph, group)[0]
         operands = [self._operand(graph, v, place) for v in graph[node].inputs]
         first, invariants = operands[: len(types)], operands[len(types) :]
         homes = [place.get(Value(node, k)) for k in range(len(types))]
         counter = self.arena.take(4)
-        own = [[self.arena.take(t.nbytes) for t in types] for _ in range(min(most, 2))]
-        # A branch leaves its results where they are read, and needs no copy of what it replaces.
-        state = own if most > 1 else [first, [h or r for h, r in zip(homes, own[0], strict=True)]]
-        turns: list[tuple[Step, ...]] = []
-        for source, target in ((state[0], state[1]), (state[1], state[0]))[:most]:
-            inputs = (counter, *source, *invariants)
-            made = self.plan(body, inner, launches, (), inputs, tuple(target), level + 1)
-            turns.append(tuple(made))
-        ends = [_copies_home(refs, homes, types) for refs in state]
-        done: list[Step] = []
+        taken = [counter]
         if most > 1:
-            done += [Copy(a, b, t.nbytes) for a, b, t in zip(first, state[0], types, strict=True)]
-        odd = turns[1] if most > 1 else ()
-        go, flags = (state[0][0], state[1][0]), types[0].size
-        done.append(While(most, level, counter, turns[0], odd, go, flags, (ends[0], ends[1])))
-        for ref in (counter, *(r for refs in own for r in refs)):
+            rings = loop_rings(graph, group, inner)
+            found = self._states(graph, group, rings, place, free, taken, None)
+            state = list(zip(*found, strict=True))
+        else:  # a branch leaves its results where they are read, and copies nothing it replaces
+            own = [self.arena.take(t.nbytes) for t in types]
+            taken += own
+            state = [tuple(first), tuple(h or r for h, r in zip(homes, own, strict=True))]
+        turns: list[tuple[Step, ...]] = []
+        for turn in range(min(len(state), most)):
+            inputs = (counter, *state[turn], *invariants)
+            target = state[(turn + 1) % len(state)]
+            steps = self.plan(body, inner, launches, (), inputs, target, level + 1, most)
+            turns.append(tuple(steps))
+        ends = tuple(tuple(_copies(refs, homes, types)) for refs in state)
+        go, flags = tuple(refs[0] for refs in state[: len(turns)]), types[0].size
+        done: list[Step] = [*_copies(first, state[0], types)]
+        done.append(While(most, level, counter, tuple(turns), go, flags, ends))
+        for ref in taken:
             self.arena.give(ref)
         return done
 
     def _states(
-        self, graph: Graph, group: FusionGroup, inner: FusionPlan, place: dict[Value, Ref],
-        free: frozenset[Value], taken: list[Ref],
-    ) -> list[tuple[Ref, Ref]]:  # fmt: skip
-        """Where even iterations of a loop find each state, and where they leave it. What is taken
-        for that alone is added to `taken`."""
+        self, graph: Graph, group: FusionGroup, rings: Sequence[Ring], place: dict[Value, Ref],
+        free: frozenset[Value], taken: list[Ref], trips: int | None,
+    ) -> list[tuple[Ref, ...]]:  # fmt: skip
+        """Where each turn of a loop finds each state, after `trips` of them the last one (None:
+        nobody knows). What is taken for that alone is added to `taken`."""
         node, inputs = group.nodes[0], graph[group.nodes[0]].inputs
-        body, trips = host_loop(graph, group)
-        carries = int(graph.call(node)["carries"])
-        single = carries_in_place(body, inner, carries, trips)
-        found: list[tuple[Ref, Ref]] = []
-        for k in range(carries):
-            x, home = inputs[k], place.get(Value(node, k))
-            ends: dict[int, Ref] = {}
-            # Rows of a stacked result do not lie on boundaries, which kernels may rely on.
-            if home is not None and not home.stride:
-                ends[0 if ends_where_it_began(k in single, trips) else 1] = home
-            if x in free and inputs.count(x) == 1:
-                ends.setdefault(0, place[x])
-            for end in {0} if k in single else {0, 1}:
-                if end not in ends:
-                    ends[end] = self.arena.take(graph.type_of(x).nbytes)
-                    taken.append(ends[end])
-            found.append((ends[0], ends[0] if k in single else ends[1]))
-        return found
+        found: dict[int, tuple[Ref, ...]] = {}
+        for ring in rings:
+            own = [inputs[k] for k in ring.states]
+            begins = [place[x] if x in free and inputs.count(x) == 1 else None for x in own]
+            homes = [place.get(Value(node, k)) for k in ring.states]
+            slots = known_slots(ring, begins, homes, trips)
+            for slot in set(range(ring.buffers)) - slots.keys():
+                slots[slot] = self.arena.take(graph.type_of(own[0]).nbytes)
+                taken.append(slots[slot])
+            for i, k in enumerate(ring.states):
+                every = range(turns_of(rings))
+                found[k] = tuple(slots[ring.slot(i, turn)] for turn in every)
+        return [found[k] for k in sorted(found)]
 
     def _operand(self, graph: Graph, value: Value, place: dict[Value, Ref]) -> Ref:
         if is_inline(graph, value.node):
@@ -289,12 +291,12 @@ class _Scheduler:
         return base
 
 
-def _copies_home(
-    refs: Sequence[Ref], homes: Sequence[Ref | None], types: Sequence[TensorType]
-) -> tuple[Copy, ...]:
+def _copies(
+    refs: Sequence[Ref], places: Sequence[Ref | None], types: Sequence[TensorType]
+) -> list[Copy]:
     """States to where they are read, unless they are there, or nobody reads them."""
-    triples = zip(refs, homes, types, strict=True)
-    return tuple(Copy(r, h, t.nbytes) for r, h, t in triples if h is not None and h != r)
+    triples = zip(refs, places, types, strict=False)  # `types` may go on with stacked results
+    return [Copy(r, p, t.nbytes) for r, p, t in triples if p is not None and p != r]
 
 
 def _rows(base: Ref, level: int, stride: int, count: int) -> list[Ref]:

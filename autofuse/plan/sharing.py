@@ -15,8 +15,9 @@ from heapq import heapify, heappop, heappush
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.control import is_counted
-from autofuse.plan.groups import host_loop, reads
+from autofuse.plan.groups import host_loop, most_trips, reads
 from autofuse.plan.overwriting import in_place, overwrites
+from autofuse.plan.rotation import Ring, rings_of
 from autofuse.plan.types import FusionGroup, FusionPlan
 
 
@@ -49,23 +50,11 @@ def sharing(graph: Graph, plan: FusionPlan, trip: int = 0) -> Sharing:
     return Sharing(groups, order, {value: x for value, (x, _) in ordered})
 
 
-def carries_in_place(body: Graph, plan: FusionPlan, carries: int, trip: int) -> frozenset[int]:
-    """The states of a loop run by the host that need one buffer, not two: what an iteration leaves
-    lies where it found it."""
-    operand_of = sharing(body, plan, trip).operand_of
-    found = set()
-    for k in range(carries):
-        value = body.outputs[k]
-        while value in operand_of:
-            value = operand_of[value]
-        if value == Value(body.inputs[1 + k]) and value != body.outputs[k]:
-            found.add(k)
-    return frozenset(found)
-
-
-def ends_where_it_began(single: bool, trips: int) -> bool:
-    """Whether the last state of a loop is in the buffer that the first was in."""
-    return single or trips % 2 == 0
+def loop_rings(graph: Graph, group: FusionGroup, plan: FusionPlan) -> tuple[Ring, ...]:
+    """How the states of a loop run by the host take turns in buffers, its body under `plan`."""
+    body, most = host_loop(graph, group)[0], most_trips(graph, group)
+    operand_of = sharing(body, plan, most).operand_of
+    return rings_of(body, int(graph.call(group.nodes[0])["carries"]), operand_of)
 
 
 def _pairs(
@@ -87,20 +76,19 @@ def _pairs(
 def _last_states(
     graph: Graph, group: FusionGroup, plan: FusionPlan
 ) -> Iterator[tuple[Value, Value]]:
-    """Last states of a loop with the first ones, where both are in one buffer: never where data
-    decide how many iterations there are."""
+    """Last states of a loop with the first ones that began in the same buffer. Where data decide
+    how many iterations there are, only what has one buffer is known to."""
     node = group.nodes[0]
-    if not is_counted(graph[node].op):
-        return
-    body, trips = host_loop(graph, group)
-    carries: int = graph.call(node)["carries"]
-    single = carries_in_place(body, plan, carries, trips)
+    counted, most = is_counted(graph[node].op), most_trips(graph, group)
     operands = graph[node].inputs
-    for k in range(carries):
-        value = Value(node, k)
-        ends = ends_where_it_began(k in single, trips)
-        if ends and value in group.outputs and operands.count(operands[k]) == 1:
-            yield value, operands[k]
+    for ring in loop_rings(graph, group, plan) if most > 1 or counted else ():
+        began = {ring.slot(i, 0): operands[k] for i, k in enumerate(ring.states)}
+        if not counted and ring.buffers > 1:
+            continue
+        for i, k in enumerate(ring.states):
+            value, x = Value(node, k), began.get(ring.slot(i, most))
+            if x is not None and operands.count(x) == 1 and value in group.outputs:
+                yield value, x
 
 
 def _waits(

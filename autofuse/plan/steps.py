@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 
 from autofuse.graph.types import Graph
 from autofuse.plan.types import FusionGroup, LaunchConfig
@@ -46,34 +47,40 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """`trip` times: store the iteration number (i32) at `counter`, then do the steps of even or odd
-    iterations."""
+    """`trip` times: store the iteration number (i32) at `counter`, then do the steps of one of the
+    `turns`, in rotation. A `resident` one is kernels alone, as one job or one launch."""
 
     trip: int
     level: int
     counter: Ref
-    even: tuple[Step, ...]
-    odd: tuple[Step, ...]
+    turns: tuple[tuple[Step, ...], ...]
+    resident: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class While:
     """As `Repeat`, but at most `trip` times, and only as long as one of the `flags` bools at `go`
-    is true, the first of the two before even iterations, the second before odd ones. Then `ends`:
-    the first after an even number of iterations, the second after an odd one."""
+    is true, which before a turn are those of its number. Then one of `ends`: in rotation too, by
+    how many iterations there were."""
 
     trip: int
     level: int
     counter: Ref
-    even: tuple[Step, ...]
-    odd: tuple[Step, ...]
-    go: tuple[Ref, Ref]
+    turns: tuple[tuple[Step, ...], ...]
+    go: tuple[Ref, ...]
     flags: int
-    ends: tuple[tuple[Copy, ...], tuple[Copy, ...]]
+    ends: tuple[tuple[Copy, ...], ...]
 
 
 Step = Run | Copy | Repeat | While
 UNREAD = Ref("unread")
+
+
+def in_one(step: Step) -> Step:
+    """A loop of the outermost level as one job or launch, if it is nothing but kernels."""
+    if not isinstance(step, Repeat) or step.level:
+        return step
+    return replace(step, resident=all(isinstance(s, Run) for s in chain(*step.turns)))
 
 
 def refs_of(steps: Iterable[Step]) -> Iterator[Ref]:
@@ -84,20 +91,20 @@ def refs_of(steps: Iterable[Step]) -> Iterator[Ref]:
                 yield from (*step.reads, *step.writes, *step.panels)
             case Copy(source, target, _):
                 yield from (source, target)
-            case Repeat(even=even, odd=odd):
-                yield from refs_of((*even, *odd))
-            case While(even=even, odd=odd, go=go, ends=ends):
-                yield from (*go, *refs_of((*even, *odd, *ends[0], *ends[1])))
+            case Repeat(turns=turns):
+                yield from refs_of(chain(*turns))
+            case While(turns=turns, go=go, ends=ends):
+                yield from (*go, *refs_of(chain(*turns, *ends)))
 
 
 def kernel_runs(steps: Iterable[Step]) -> list[Run]:
-    """Every distinct kernel run of a schedule, loop bodies (even iterations) included."""
+    """Every distinct kernel run of a schedule, loop bodies (their first turn) included."""
     found: list[Run] = []
     for step in steps:
         if isinstance(step, Run):
             found.append(step)
         elif isinstance(step, Repeat | While):
-            found.extend(kernel_runs(step.even))
+            found.extend(kernel_runs(step.turns[0]))
     return found
 
 
@@ -109,8 +116,9 @@ def launches_per_call(steps: Iterable[Step]) -> int:
         if isinstance(step, Run):
             total += 1
         elif isinstance(step, Repeat):
-            total += (step.trip + 1) // 2 * launches_per_call(step.even)
-            total += step.trip // 2 * launches_per_call(step.odd)
+            count = len(step.turns)
+            for k, turn in enumerate(step.turns):
+                total += (step.trip - k + count - 1) // count * launches_per_call(turn)
         elif isinstance(step, While):
-            total += launches_per_call(step.even)
+            total += launches_per_call(step.turns[0])
     return total

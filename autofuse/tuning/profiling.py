@@ -261,7 +261,7 @@ class Kernels:
         for key, group in dict(zip(keys, found.groups, strict=True)).items():
             kernel = self.by_key[key]
             heavy = kernel.best[0] * keys.count(key) >= LEAST_SHARE * total
-            if heavy and group.body is None:
+            if heavy:
                 problem = LaunchProblem(self.graph, group, self.space)
                 trial = next_trial(kernel, problem, self.bench.seed)
                 if trial is not None:

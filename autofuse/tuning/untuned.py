@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autofuse.cost.bounds import NOMINAL, Calibration
-from autofuse.cost.expected import NOTHING, expected_us, has_products
+from autofuse.cost.expected import expected_us, has_products
+from autofuse.cost.repeated import NOTHING
 from autofuse.enumerate.candidates import EnumerateOptions
 from autofuse.enumerate.enumeration import Enumeration, enumerate_groups
 from autofuse.enumerate.windows import windows

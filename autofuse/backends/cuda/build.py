@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
 from autofuse.backends.base import Built, CompileError, Facts, Source, building
@@ -172,7 +173,7 @@ def _launches(actions: Iterable[Action]) -> Iterator[KernelLaunch]:
         if isinstance(action, KernelLaunch):
             yield action
         elif isinstance(action, LoopAction | WhileAction):
-            yield from _launches((*action.even, *action.odd))
+            yield from _launches(chain(*action.turns))
 
 
 def _compile(

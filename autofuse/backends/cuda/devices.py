@@ -12,14 +12,14 @@ from autofuse.ops.types import AutofuseError
 
 WARP = 32
 # Arithmetic units of one multiprocessor by architecture: f32, f64 and special-function units, and
-# the multiply-adds of 16-bit factors that its tensor cores do in a clock.
+# the multiply-adds of 16-bit factors and of f64 that its tensor cores do in a clock.
 _UNITS = {
-    "sm_80": (64, 32, 16, 1024),
-    "sm_89": (128, 2, 16, 512),
-    "sm_90": (128, 64, 16, 2048),
-    "sm_100": (128, 64, 16, 4096),
+    "sm_80": (64, 32, 16, 1024, 64),
+    "sm_89": (128, 2, 16, 512, 2),
+    "sm_90": (128, 64, 16, 2048, 128),
+    "sm_100": (128, 64, 16, 4096, 128),
 }
-_OTHER_UNITS = (128, 2, 16, 512)
+_OTHER_UNITS = (128, 2, 16, 512, 2)
 _LEAST_ARCH, _CLUSTER_ARCH = 80, 90
 # A multiprocessor's warps and registers are dealt to so many parts, each on its own.
 _PARTS = 4
@@ -69,15 +69,17 @@ class Target:
     @property
     def peaks(self) -> Mapping[str, float]:
         """Peak rates in 10^9 operations a second: "f32" and "f64" multiply-adds (two each),
-        "special" function results (one each), and "product": those of tensor cores on 16 bits,
-        which no other product exceeds."""
-        single, double, special, product = _UNITS.get(self.arch, _OTHER_UNITS)
+        "special" function results (one each), and the multiply-adds of tensor cores by the class
+        of their factors: "half" of 16 bits, "tf32" of f32 at half that rate, and "double"."""
+        single, double, special, half, wide = _UNITS.get(self.arch, _OTHER_UNITS)
         per_unit = self.sms * self.clock_ghz
         return {
             "f32": 2 * single * per_unit,
             "f64": 2 * double * per_unit,
             "special": special * per_unit,
-            "product": 2 * product * per_unit,
+            "half": 2 * half * per_unit,
+            "tf32": half * per_unit,
+            "double": 2 * wide * per_unit,
         }
 
 

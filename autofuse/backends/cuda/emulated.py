@@ -168,21 +168,21 @@ class EmulatedPlan:
                     _multiply(action, memory)
                 case Copy(source, target, nbytes):
                     memory.bytes(target, nbytes)[...] = memory.bytes(source, nbytes)
-                case LoopAction(trip, level, even, odd):
+                case LoopAction(trip, level, turns):
                     for t in range(trip):
                         memory.trips[level] = t
-                        self._do(odd if t % 2 else even, memory)
+                        self._do(turns[t % len(turns)], memory)
                 case WhileAction():
                     self._do_while(action, memory)
 
     def _do_while(self, loop: WhileAction, memory: _Memory) -> None:
-        t = 0
-        while t < loop.trip and memory.array(loop.go[t % 2], DType.BOOL, loop.flags).any():
+        t, count = 0, len(loop.turns)
+        while t < loop.trip and memory.array(loop.go[t % count], DType.BOOL, loop.flags).any():
             memory.array(loop.counter, DType.I32, 1)[0] = t
             memory.trips[loop.level] = t
-            self._do(loop.odd if t % 2 else loop.even, memory)
+            self._do(loop.turns[t % count], memory)
             t += 1
-        self._do(loop.ends[t % 2], memory)
+        self._do(loop.ends[t % len(loop.ends)], memory)
 
     def _launch(self, launch: KernelLaunch, memory: _Memory) -> None:
         if self.kernels is None:

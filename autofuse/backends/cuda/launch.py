@@ -14,6 +14,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import chain
 from types import TracebackType
 from typing import Any
 
@@ -244,18 +245,18 @@ class CudaPlan:
     def _while(self, hosted: Hosted, base: Mapping[str, Sequence[int]]) -> None:
         """Iterations until the flags that the last one left are all false."""
         loop, trips, t = hosted.loop, dict(hosted.trips), 0
+        count = len(loop.turns)
 
         def at(ref: Ref) -> int:
             own = moved(ref, trips)
             return base[own.space][own.index] + own.offset
 
-        while t < loop.trip and self.driver.fetch(at(loop.go[t % 2]), loop.flags).any():
+        while t < loop.trip and self.driver.fetch(at(loop.go[t % count]), loop.flags).any():
             self.driver.put(at(loop.counter), np.asarray(t, np.int32))
-            turn = loop.odd if t % 2 else loop.even
-            for single in singles(turn, {**trips, loop.level: t}):
+            for single in singles(loop.turns[t % count], {**trips, loop.level: t}):
                 self._call(single, base)()
             t += 1
-        for single in singles(loop.ends[t % 2], trips):
+        for single in singles(loop.ends[t % len(loop.ends)], trips):
             self._call(single, base)()
 
     # --- graphs -------------------------------------------------------------------------------
@@ -386,7 +387,7 @@ def every(actions: Iterable[Action]) -> Iterator[Action]:
     for action in actions:
         yield action
         if isinstance(action, LoopAction | WhileAction):
-            yield from every((*action.even, *action.odd))
+            yield from every(chain(*action.turns))
 
 
 def load_cuda(artifact: CudaArtifact, mode: str = "") -> CudaPlan:

@@ -57,9 +57,9 @@ def singles(
             case Copy(source, target, nbytes):
                 if nbytes:
                     yield Copy(moved(source, known), moved(target, known), nbytes)
-            case LoopAction(trip, level, even, odd):
+            case LoopAction(trip, level, turns):
                 for t in range(trip):
-                    yield from singles(odd if t % 2 else even, {**known, level: t})
+                    yield from singles(turns[t % len(turns)], {**known, level: t})
             case WhileAction():
                 yield Hosted(action, tuple(known.items()))
 

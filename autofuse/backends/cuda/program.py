@@ -104,13 +104,12 @@ class Gemm:
 
 @dataclass(frozen=True, slots=True)
 class LoopAction:
-    """`trip` times the steps of even or odd iterations; `level` is what their Refs' strides go
-    by."""
+    """`trip` times the steps of one of the `turns`, in rotation; `level` is what their Refs'
+    strides go by."""
 
     trip: int
     level: int
-    even: tuple[Action, ...]
-    odd: tuple[Action, ...]
+    turns: tuple[tuple[Action, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +120,10 @@ class WhileAction:
     trip: int
     level: int
     counter: Ref
-    even: tuple[Action, ...]
-    odd: tuple[Action, ...]
-    go: tuple[Ref, Ref]
+    turns: tuple[tuple[Action, ...], ...]
+    go: tuple[Ref, ...]
     flags: int
-    ends: tuple[tuple[Copy, ...], tuple[Copy, ...]]
+    ends: tuple[tuple[Copy, ...], ...]
 
 
 Action = KernelLaunch | Gemm | Copy | LoopAction | WhileAction
@@ -316,15 +314,15 @@ class _Writer:
                     yield self._run(step, counters)
                 case Copy(source, place, nbytes):
                     yield Copy(counters.get(source, source), place, nbytes)
-                case Repeat(trip, level, counter, even, odd):
+                case Repeat(trip, level, counter, turns):
                     self.trips = max(self.trips, trip)
                     # No write per iteration: the number is read where it already is.
                     inner = {**counters, counter: Ref("trip", level=level, stride=4)}
-                    turns = (tuple(self.actions(turn, inner)) for turn in (even, odd))
-                    yield LoopAction(trip, level, *turns)
-                case While(trip, level, counter, even, odd, go, flags, ends):
-                    first, other = (tuple(self.actions(turn, counters)) for turn in (even, odd))
-                    yield WhileAction(trip, level, counter, first, other, go, flags, ends)
+                    found = tuple(tuple(self.actions(turn, inner)) for turn in turns)
+                    yield LoopAction(trip, level, found)
+                case While(trip, level, counter, turns, go, flags, ends):
+                    found = tuple(tuple(self.actions(turn, counters)) for turn in turns)
+                    yield WhileAction(trip, level, counter, found, go, flags, ends)
 
     def _run(self, run: Run, counters: Mapping[Ref, Ref]) -> KernelLaunch | Gemm:
         found = (counters.get(ref, ref) for ref in run.reads)

@@ -88,6 +88,7 @@ static void all_arrived(Block &b)
   bool under_way = false;
   for (const auto &each : b.ready) under_way |= !each.second.copies.empty();
   for (const Fiber &f : b.fibers) under_way |= !f.copies.empty();
+  under_way |= !b.arriving.empty();
   if (under_way) fail("the block ends while copies to its shared memory are under way");
 }
 

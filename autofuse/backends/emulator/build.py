@@ -37,7 +37,16 @@ KERNEL_FLAGS = (
     "-fno-sanitize-recover=all",
 )
 RUNTIME_FLAGS = ("-O2",)
-RUNTIME_PARTS = ("core.h", "fibers.h", "memory.h", "waiting.h", "async.h", "cluster.h", "launch.h")
+RUNTIME_PARTS = (
+    "core.h",
+    "fibers.h",
+    "memory.h",
+    "waiting.h",
+    "async.h",
+    "matrix.h",
+    "cluster.h",
+    "launch.h",
+)
 KERNEL_PARTS = ("core.h", "emulate.h", "builtins.h")
 # Kernels per translation unit: each unit pays for the prelude.
 PER_UNIT = 64

@@ -42,7 +42,8 @@ extern Dim block_dim, grid_dim;
 enum Access { READ, WRITE, ATOMIC };
 enum Collective {
   SYNC, SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, BALLOT, MATCH,
-  SUM, MIN_SIGNED, MAX_SIGNED, MIN_UNSIGNED, MAX_UNSIGNED, ALL_BITS, ANY_BITS, ODD_BITS
+  SUM, MIN_SIGNED, MAX_SIGNED, MIN_UNSIGNED, MAX_UNSIGNED, ALL_BITS, ANY_BITS, ODD_BITS,
+  MATRICES, MATRICES_TURNED, WORDS, MULTIPLY_BF16, MULTIPLY_F16, MULTIPLY_TF32
 };
 
 /* Ends the launch with a message that names kernel, block and thread. */
@@ -79,6 +80,15 @@ void arrive_after_copies(void *ready);
 bool ready_passed(void *ready, uint32_t parity);
 /* Counted by `ready`, or by what the thread names next with arrive_after_copies. */
 void start_copy(void *to, const Buffer *buffer, const void *from, uint32_t bytes, void *ready);
+
+/* Tensor cores and the copies that feed them (matrix.h), laid out as the prelude says. */
+void load_matrices(uint32_t *words, const void *at, bool turned);
+uint32_t load_word(const void *at);
+void multiply(Collective kind, float *sums, const uint32_t *left, uint32_t b0, uint32_t b1);
+uint32_t tf32_of(float x);
+void start_copy_ahead(void *to, const Buffer *buffer, const void *from, uint32_t bytes);
+void end_copies();
+void await_copies(uint32_t later);
 
 inline float f32_bits(uint32_t x) { float y; memcpy(&y, &x, 4); return y; }
 inline uint32_t bits_f32(float x) { uint32_t y; memcpy(&y, &x, 4); return y; }

@@ -160,6 +160,9 @@ template <class T> void store_remote(T *at, uint32_t rank, typename Same<T>::typ
 template <class T> void copy_async(void *to, const In<T> &from, uint32_t bytes, void *ready)
 { start_copy(to, from.buffer, from.at, bytes, ready); }
 
+template <class T> void copy_ahead(void *to, const In<T> &from, int bytes)
+{ start_copy_ahead(to, from.buffer, from.at, (uint32_t)bytes); }
+
 template <class T> T lanes(Collective kind, unsigned mask, T value, int operand, int width)
 {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a shuffle moves 4 or 8 bytes");

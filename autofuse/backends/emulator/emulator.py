@@ -73,6 +73,20 @@ class Guarded:
                 raise EmulatorError(f"the guard zone {where} buffer {self.name} was written")
 
 
+@dataclass(frozen=True, slots=True)
+class LaunchCounts:
+    """What a launch did in its last order: turns that the banks of shared memory took for what
+    warps load together (matrices, words), and how many are the least."""
+
+    shared_turns: int
+    least_turns: int
+
+    @property
+    def conflicts(self) -> int:
+        """Turns that conflicts of banks cost."""
+        return self.shared_turns - self.least_turns
+
+
 Argument = np.ndarray | Guarded | np.generic
 
 
@@ -100,7 +114,8 @@ class _Launch(ctypes.Structure):
         ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3),
         ("dynamic_bytes", ctypes.c_uint64), ("order", ctypes.c_int32),
         ("cooperative", ctypes.c_int32), ("seed", ctypes.c_uint32), ("cluster", ctypes.c_uint32),
-        ("limit_s", ctypes.c_double),
+        ("limit_s", ctypes.c_double), ("shared_turns", ctypes.c_uint64),
+        ("least_turns", ctypes.c_uint64),
     )  # fmt: skip
 
 
@@ -126,7 +141,7 @@ class Emulated:
         orders: Sequence[Order] = ORDERS,
         cooperative: bool = False,
         limit_s: float = LIMIT_S,
-    ) -> None:
+    ) -> LaunchCounts:
         """Run kernel `name`, writing its "out" and "work" arguments in place.
 
         `args` are contiguous arrays (or Guarded ones) whose elements have the parameters' sizes,
@@ -152,6 +167,7 @@ class Emulated:
         for argument in given:
             if isinstance(argument, Guarded):
                 argument.check()
+        return LaunchCounts(how.shared_turns, how.least_turns)
 
     def units(self, name: str) -> tuple[int, ...]:
         """Bytes of an element of each parameter of kernel `name`. Raises EmulatorError."""

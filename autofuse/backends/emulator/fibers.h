@@ -1,10 +1,12 @@
 /* Threads as fibers of one host thread, switched only at calls into the runtime. The runtime is
-   fibers.h, memory.h, waiting.h, async.h, cluster.h and launch.h, one after another. */
+   fibers.h, memory.h, waiting.h, async.h, matrix.h, cluster.h and launch.h, one after another. */
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <memory>
 #include <random>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -124,6 +126,8 @@ struct Fiber {
   Known fence_known;
   Shared fence_block;
   std::vector<Copying> copies; /* that nothing counts yet */
+  std::vector<Copying> asked;  /* copies ahead since the last group, and the groups under way */
+  std::deque<std::vector<Copying>> groups;
   const void *read_at; /* the last atomic, and what there was to know */
   uint64_t read_version;
 };
@@ -136,6 +140,7 @@ struct Block {
   Known published;
   std::vector<Fiber> fibers;
   std::map<const void *, Ready> ready;
+  std::unordered_set<const char *> arriving; /* where 16 bytes are going to be */
   std::vector<char> shared; /* while other blocks run */
 };
 
@@ -158,7 +163,7 @@ static struct {
   std::vector<Shadow> traces; /* of dynamic shared memory, by the first byte of an element */
   std::map<const void *, Known> released;
   std::vector<Region> regions;
-  uint64_t progress;
+  uint64_t progress, shared_turns, least_turns; /* of what warps read together: see matrix.h */
   std::mt19937 random;
   int order;
   bool cooperative, failed, float_atomics, early;

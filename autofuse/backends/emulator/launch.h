@@ -65,7 +65,7 @@ static bool start(Block &b, uint32_t id, size_t first_stack_index)
   b.known = std::make_shared<const Known>();
   b.published = Known();
   b.shared.clear();
-  b.ready.clear();
+  b.ready.clear(), b.arriving.clear();
   b.fibers.resize(threads);
   for (uint32_t t = 0; t < threads; t++) {
     Fiber &f = b.fibers[t];
@@ -83,7 +83,7 @@ static bool start(Block &b, uint32_t id, size_t first_stack_index)
     f.fenced = f.unfenced = f.touched = f.waited = false;
     f.cluster = Fiber::NOWHERE;
     f.read_at = nullptr;
-    f.copies.clear();
+    f.copies.clear(), f.asked.clear(), f.groups.clear();
     if (!f.known.empty()) f.known = Known();
   }
   return true;
@@ -282,10 +282,11 @@ struct AfLaunch {
   int32_t order, cooperative;
   uint32_t seed, cluster;
   double limit_s;
+  uint64_t shared_turns, least_turns; /* what comes back */
 };
 
 /* Runs a kernel; 0, or 1 with a message. Bit 1 of the result: floats were added atomically. */
-int af_launch(const af::Entry *kernel, af::Buffer *arguments, const AfLaunch *how, char *message,
+int af_launch(const af::Entry *kernel, af::Buffer *arguments, AfLaunch *how, char *message,
               uint64_t room)
 {
   using namespace af;
@@ -293,7 +294,7 @@ int af_launch(const af::Entry *kernel, af::Buffer *arguments, const AfLaunch *ho
   run.message = message, run.room = room;
   run.self = nullptr, run.active = nullptr;
   run.failed = run.float_atomics = run.early = false;
-  run.progress = 0, run.expired = 0;
+  run.progress = run.shared_turns = run.least_turns = 0, run.expired = 0;
   run.order = how->order, run.cooperative = how->cooperative, run.cluster = how->cluster;
   run.random.seed(how->seed);
   run.released.clear();
@@ -312,6 +313,7 @@ int af_launch(const af::Entry *kernel, af::Buffer *arguments, const AfLaunch *ho
   watch.stop();
   for (int k = 0; k < kernel->parameters; k++) free(arguments[k].shadow);
   trim_stacks();
+  how->shared_turns = run.shared_turns, how->least_turns = run.least_turns;
   return (run.failed ? 1 : 0) | (run.float_atomics ? 2 : 0);
 }
 }

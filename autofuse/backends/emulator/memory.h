@@ -87,6 +87,15 @@ static Shadow &trace(uint64_t offset)
   return s;
 }
 
+/* Fails where a copy is on its way to some of these bytes of shared memory. */
+static void not_arriving(const char *at, unsigned bytes)
+{
+  const auto &arriving = run.self->block->arriving;
+  if (arriving.empty()) return;
+  for (const char *p = at - (uintptr_t)at % 16; p < at + bytes; p += 16)
+    if (arriving.count(p)) fail("shared memory is accessed while a copy to it is under way");
+}
+
 char *shared_access(int64_t offset, unsigned bytes, unsigned align, unsigned unit, Access kind)
 {
   const uint64_t size = run.dynamic.size();
@@ -96,6 +105,7 @@ char *shared_access(int64_t offset, unsigned bytes, unsigned align, unsigned uni
   if (offset % align) fail("misaligned access to dynamic shared memory at byte %lld",
                            (long long)offset);
   if (run.expired) fail("takes too long: an endless loop?");
+  not_arriving(shared_start() + offset, bytes);
   if (!run.traces.empty())
     for (uint64_t e = offset; e < offset + (uint64_t)bytes; e += unit)
       note(trace(e), "dynamic shared memory", e, kind);

@@ -101,6 +101,9 @@ static uint64_t answer(const Fiber *warp, int lane, uint32_t mask)
   return made;
 }
 
+/* What a tensor core does for a warp. */
+static void together(Collective kind, Fiber *warp);
+
 uint64_t collective(Collective kind, uint32_t mask, uint64_t value, int operand, int width)
 {
   Fiber &self = *run.self;
@@ -120,8 +123,10 @@ uint64_t collective(Collective kind, uint32_t mask, uint64_t value, int operand,
     }
   for (int k = 0; k < 32; k++)
     if (mask >> k & 1 && warp[k].kind != kind) fail("lanes of a warp are at different operations");
-  for (int k = 0; k < 32; k++)
-    if (mask >> k & 1) warp[k].result = answer(warp, k, mask);
+  if (kind >= MATRICES) together(kind, warp);
+  else
+    for (int k = 0; k < 32; k++)
+      if (mask >> k & 1) warp[k].result = answer(warp, k, mask);
   for (int k = 0; k < 32; k++)
     if (mask >> k & 1) warp[k].state = READY, warp[k].steps++;
   run.progress++;

@@ -2,33 +2,46 @@
 
 Before: tile 64x64x1000 f32: acc[..] = in0[..] * panel[..]
 After:  local stage0[2304]; tile 64x64x1000 f32: acc[..] = in0[..] * panel[..] through stage0
-How much, and in which runs of terms, `kernel/cuda_tile.py` says.
+How much, and in which runs of terms, `kernel/cuda_tile.py` says, of tensor cores `cuda_mma.py`:
+there both operands go through scratch wherever they lie, in the place of the sums where these only
+begin afterwards.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from autofuse.kernel.cuda_mma import mma_tile
+from autofuse.kernel.cuda_settings import Settings, settings
 from autofuse.kernel.cuda_tile import stage_of
-from autofuse.kernel.ir import Kernel, Local, Loop, Stmt, TileProduct
+from autofuse.kernel.ir import (
+    Kernel,
+    Local,
+    Loop,
+    Stmt,
+    TileProduct,
+    names_read,
+    names_written,
+)
 
 
 def stage_panels(kernel: Kernel) -> Kernel:
     """Declare scratch before every tile product that needs some."""
-    return replace(
-        kernel, body=_Stages(frozenset(p.name for p in kernel.params)).block(kernel.body)
-    )
+    outside = frozenset(p.name for p in kernel.params)
+    return replace(kernel, body=_Stages(outside, settings(kernel)).block(kernel.body))
 
 
 class _Stages:
-    def __init__(self, outside: frozenset[str]) -> None:
-        self.outside, self.count = outside, 0
+    def __init__(self, outside: frozenset[str], own: Settings) -> None:
+        self.outside, self.own, self.count = outside, own, 0
 
     def block(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         done: list[Stmt] = []
         for stmt in body:
             if isinstance(stmt, Loop):
                 done.append(replace(stmt, body=self.block(stmt.body)))
+            elif isinstance(stmt, TileProduct) and stmt.mma:
+                self.multiplied(stmt, done)
             elif isinstance(stmt, TileProduct):
                 done += self.staged(stmt)
             else:
@@ -39,6 +52,23 @@ class _Stages:
         stage = stage_of(stmt, self.outside)
         if stage is None:
             return [stmt]
-        name = f"stage{self.count}"
-        self.count += 1
+        name = self.fresh()
         return [Local(name, stmt.dtype, stage.size), replace(stmt, stage=name)]
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"stage{self.count - 1}"
+
+    def multiplied(self, stmt: TileProduct, done: list[Stmt]) -> None:
+        """Put a product on tensor cores behind what is `done` of its block, with its scratch."""
+        tile, name = mma_tile(stmt, self.own.threads, self.own.stages), stmt.target.buffer
+        size = tile.each * tile.stages
+        used = [k for k, s in enumerate(done) if name in names_read(s) | names_written(s)]
+        local = done[used[0]] if len(used) == 1 and stmt.fresh else None
+        if isinstance(local, Local):
+            room = -(-size * stmt.dtype.itemsize // local.dtype.itemsize)
+            done[used[0]] = replace(local, size=max(local.size, room))
+            done.append(replace(stmt, stage=name))
+            return
+        stage = self.fresh()
+        done += [Local(stage, stmt.dtype, size), replace(stmt, stage=stage)]

@@ -62,7 +62,7 @@ def _block(
                 assert walked is None or not walked.zeros or walked.zeros in scope
                 assert target.buffer in writable, f"{target.buffer} is not writable here"
                 along = left.inner == right.outer == 1 if is_dot(stmt) else right.inner == 1
-                plain = bool(stmt.lanes) or (target.inner == 1 and along)
+                plain = bool(stmt.lanes) or (target.inner == 1 and (along or bool(stmt.mma)))
                 assert plain, "columns of a tile are neighbours"
                 assert not in_lane, "all lanes compute a tile together"
             case Transpose(target=target, source=source):

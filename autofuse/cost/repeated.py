@@ -1,0 +1,98 @@
+"""What fused stencils compute more than once, and what keeping values in tiles costs instead.
+
+A value that is read at shifted places is computed at every index that some item needs it at, or
+once for each tile of rows and the halo around it (`autofuse.plan.halo`), in scratch. Lower bounds
+count neither: a compiler may share what neighbouring lanes compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from autofuse.cost.bounds import Calibration
+from autofuse.cost.work import Work, group_work
+from autofuse.graph.types import Graph, Value
+from autofuse.plan.forms import Form
+from autofuse.plan.halo import HaloRows, kept_values, tile_extent, tile_rows
+from autofuse.plan.legality import Refusal, check_group
+from autofuse.plan.multiplicity import index_counts, may_repeat
+from autofuse.plan.parameters import HALO
+from autofuse.plan.types import FusionGroup, LaunchConfig
+
+# The repeated computations of a kernel that computes each value once.
+NOTHING = 0
+
+
+def repeated_work(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Work:
+    """Arithmetic beyond once for each element of each value."""
+    found = Work()
+    for form in _repeating(graph, group):
+        rows = tile_rows(graph, form, HALO.of(launch))
+        again = _times_in_tiles(graph, form, rows) if rows else _times_by_items(graph, form)
+        for n, times in again.items():
+            if times > 1:
+                found += group_work(graph, (n,), (Value(n),)).computing(times - 1)
+    return found
+
+
+def kept_us(graph: Graph, group: FusionGroup, launch: LaunchConfig, peaks: Calibration) -> float:
+    """Microseconds in which tiles write what they keep to scratch and read it again, at the speed
+    of a memory that holds a tile."""
+    found = 0.0
+    for form in _repeating(graph, group):
+        rows = tile_rows(graph, form, HALO.of(launch))
+        if rows:
+            shares = ((k, _rows_of(form, k, rows)) for k in kept_values(graph, form))
+            each = sum(
+                count * graph.type_of(k.value).nbytes // form.parallel[0] for k, count in shares
+            )
+            found += _tiles(form, rows) * peaks.move_us(2 * each)
+    return found
+
+
+def _repeating(graph: Graph, group: FusionGroup) -> Iterator[Form]:
+    """The segments of a kernel that may compute a value more than once."""
+    if not may_repeat(graph, group.nodes, NOTHING):
+        return
+    verdict = check_group(graph, group.nodes, group.outputs, placed=True)
+    yield from (f for f in (() if isinstance(verdict, Refusal) else verdict) if f.kind == "item")
+
+
+def _times_by_items(graph: Graph, form: Form) -> dict[int, float]:
+    """How often each node is computed where every item computes all that it needs."""
+    counts = index_counts(graph, form).counts
+    return {
+        n: counts.get(Value(n), 1) * form.items / max(1, graph[n].types[0].size) for n in form.nodes
+    }
+
+
+def _times_in_tiles(graph: Graph, form: Form, rows: int) -> dict[int, float]:
+    """As `_times_by_items` for tiles: each node between two kept values as often as the later."""
+    kept = {k.value: k for k in kept_values(graph, form)}
+    found = dict.fromkeys(form.nodes, 0.0)
+    for value in (*kept, *(v for v in form.outputs if v not in kept)):
+        count = _rows_of(form, kept[value], rows) if value in kept else 0
+        times = _tiles(form, rows) * count / form.parallel[0] if count else 1.0
+        for n in _between(graph, form, value, kept):
+            found[n] += times
+    return found
+
+
+def _between(graph: Graph, form: Form, value: Value, kept: Collection[Value]) -> set[int]:
+    """The nodes that a value is computed by, from kept values on."""
+    inside, found, stack = frozenset(form.nodes), {value.node}, [value.node]
+    while stack:
+        for x in graph[stack.pop()].inputs:
+            if x.node in inside and x not in kept and x.node not in found:
+                found.add(x.node)
+                stack.append(x.node)
+    return found
+
+
+def _rows_of(form: Form, kept: HaloRows, rows: int) -> int:
+    """Rows of a kept value that one tile computes."""
+    return min(tile_extent(form, rows) + kept.before + kept.behind, form.parallel[0])
+
+
+def _tiles(form: Form, rows: int) -> int:
+    return -(-form.parallel[0] // tile_extent(form, rows))

@@ -1,0 +1,150 @@
+"""How the warps of a block multiply a tile on tensor cores. Pure functions of the statement.
+
+Each warp has a rectangle of the tile, sums in registers. Operands go through shared memory in
+stages of a run of terms. A *line* of a stage is what lies together there: the terms of a row (or
+column), or, *turned*, the rows of a term, so that copies follow memory. Its pieces of 16 bytes are
+exchanged (swizzled) by the number of the line, such that what a warp loads at once is in different
+banks: rows of 8x8 matrices (PTX ISA, ldmatrix), or single words, which elements of 32 bits take
+where they are turned, because matrices can only be turned of 16 bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autofuse.kernel.indices import is_multiple
+from autofuse.kernel.ir import Panel, TileProduct
+from autofuse.ops.dtypes import DType
+from autofuse.ops.scalar import Lit
+from autofuse.plan.parameters import HALF_MMA
+
+# Bytes of a piece, of the terms that one step of a product takes, of those of a longer run, and of
+# all banks of shared memory.
+PIECE, STEP_BYTES, RUN_BYTES, BANKS_BYTES = 16, 32, 64, 128
+# Rows and columns of the smallest rectangle of a warp: two instructions share a load of columns.
+ROWS, COLUMNS = 16, 16
+# Elements beyond whole vectors from a row of sums to the next, so that rows are in other banks.
+SUMS_PAD = 8
+# Factors that an instruction class multiplies; all sum in f32.
+FACTORS = {HALF_MMA: (DType.F16, DType.BF16), "tf32": (DType.F32,), "3xtf32": (DType.F32,)}
+
+
+@dataclass(frozen=True, slots=True)
+class WarpGrid:
+    """Warps `down` and `across` a tile, and the `rows` and `columns` of each."""
+
+    down: int
+    across: int
+    rows: int
+    columns: int
+
+
+def warp_grid(rows: int, columns: int, warps: int) -> WarpGrid:
+    """The rectangles of least work, and of those the ones that load least."""
+    high, wide = -(-rows // ROWS), -(-columns // COLUMNS)
+    found = []
+    for down in range(1, min(warps, high) + 1):
+        across = min(warps // down, wide)
+        each = -(-high // down) * ROWS, -(-wide // across) * COLUMNS
+        found.append((each[0] * each[1], sum(each), down, across, *each))
+    return WarpGrid(*min(found)[2:])
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """An operand of a tile: `across` elements of memory from one of its `count` rows (or columns)
+    to the next, `along` from one term to the next. In a stage there are `padded` rows, of `run`
+    terms each, zeros where there is nothing."""
+
+    panel: Panel
+    across: int
+    along: int
+    count: int
+    padded: int
+    run: int
+    itemsize: int
+
+    @property
+    def turned(self) -> bool:
+        """Whether lines are terms: neighbours in memory are rows."""
+        return self.along != 1 and (self.across == 1 or self.across < self.along)
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a piece."""
+        return PIECE // self.itemsize
+
+    @property
+    def lines(self) -> int:
+        return self.run if self.turned else self.padded
+
+    @property
+    def pieces(self) -> int:
+        """Pieces of a line."""
+        return (self.padded if self.turned else self.run) // self.lanes
+
+    @property
+    def pitch(self) -> int:
+        """Elements of shared memory from one line to the next: a part or a multiple of all banks,
+        as pieces of up to 8 lines are exchanged."""
+        nbytes = self.pieces * PIECE
+        if nbytes > STEP_BYTES:
+            nbytes = RUN_BYTES if nbytes <= RUN_BYTES else -(-nbytes // BANKS_BYTES) * BANKS_BYTES
+        return nbytes // self.itemsize
+
+    @property
+    def size(self) -> int:
+        """Elements of a stage."""
+        return self.lines * self.pitch
+
+    @property
+    def by_words(self) -> bool:
+        """Whether it is loaded by words, not by matrices."""
+        return self.turned and self.itemsize == DType.F32.itemsize
+
+    def swizzle(self, line: str) -> str:
+        """What the number of a piece of a line is combined with (exclusive or)."""
+        nbytes = self.pitch * self.itemsize
+        shared = max(1, BANKS_BYTES // nbytes)  # lines that the banks hold side by side
+        number = line if shared == 1 else f"{line} / {shared}"
+        most = min(8, nbytes // PIECE) - 1
+        return f"({number} * 2 & {most})" if self.by_words else f"({number} & {most})"
+
+    def copied(self, outside: frozenset[str]) -> bool:
+        """Whether pieces are copied as they lie: neighbours in global memory, all aligned."""
+        far, near = (self.along, self.across) if self.turned else (self.across, self.along)
+        aligned = far % self.lanes == 0 and is_multiple(self.panel.start, self.lanes)
+        return self.panel.buffer in outside and near == 1 and aligned
+
+
+@dataclass(frozen=True, slots=True)
+class MmaTile:
+    """A tile on tensor cores: who has what, and what goes through `stages` of shared memory."""
+
+    warps: WarpGrid
+    left: Factor
+    right: Factor
+    stages: int
+
+    @property
+    def each(self) -> int:
+        """Elements of one stage; the right operand starts behind the left one."""
+        return self.left.size + self.right.size
+
+    @property
+    def run(self) -> int:
+        return self.left.run
+
+
+def mma_tile(stmt: TileProduct, threads: int, stages: int) -> MmaTile:
+    """What a block of so many threads makes of a statement with an instruction class."""
+    grid, item = warp_grid(stmt.rows, stmt.columns, threads // 32), stmt.dtype.itemsize
+    short = isinstance(stmt.extent, Lit) and int(stmt.extent.value) * item <= STEP_BYTES
+    run = (STEP_BYTES if short else RUN_BYTES) // item
+    a, b = stmt.left, stmt.right
+    return MmaTile(
+        grid,
+        Factor(a, a.outer, a.inner, stmt.rows, grid.down * grid.rows, run, item),
+        Factor(b, b.inner, b.outer, stmt.columns, grid.across * grid.columns, run, item),
+        max(1, stages),
+    )

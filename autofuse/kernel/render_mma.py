@@ -1,0 +1,255 @@
+"""The CUDA text of a tile on tensor cores: all warps of a block compute it together.
+
+Copies of a run of terms are asked for as many stages ahead as there are, less one, into the place
+that all have read before the last barrier; a thread waits for its own, then for all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from autofuse.kernel.cuda_mma import STEP_BYTES, Factor, MmaTile
+from autofuse.kernel.cuda_shape import Team
+from autofuse.kernel.dialects import CUDA
+from autofuse.kernel.indices import is_multiple
+from autofuse.kernel.ir import TileProduct
+from autofuse.kernel.render_tile_cuda import Spell
+from autofuse.ops.scalar import Lit
+from autofuse.plan.parameters import HALF_MMA, STRICT_MMA
+
+
+@dataclass(frozen=True)
+class MmaText:
+    """Prints one statement. Buffers `outside` are in global memory, where positions need 64 bits if
+    `wide`."""
+
+    stmt: TileProduct
+    tile: MmaTile
+    text: Spell
+    team: Team
+    outside: frozenset[str]
+    wide: bool
+
+    def lines(self) -> Iterator[str]:
+        """The lines of a block that computes the tile."""
+        stmt, tile, team = self.stmt, self.tile, self.team
+        warps, element = tile.warps, CUDA.types[stmt.dtype]
+        busy = f"warp < {warps.down * warps.across}"
+        yield "{"
+        yield f"  const int32_t lane = {team.place} % 32, warp = {team.place} / 32;"
+        yield f"  const int32_t top = warp / {warps.across} * {warps.rows};"
+        yield f"  const int32_t side = warp % {warps.across} * {warps.columns};"
+        yield f"  const int32_t terms = {self.text(stmt.extent)};"
+        for name, panel in (("ta", stmt.left), ("tb", stmt.right), ("tc", stmt.target)):
+            yield f"  const auto {name} = {panel.buffer} + ({self.text(panel.start)});"
+        yield f"  const auto stage = reinterpret_cast<{element} *>({stmt.stage} + 0);"
+        yield f"  float sums[{warps.rows // 16}][{warps.columns // 8}][4];"
+        yield f"  {team.sync}"
+        yield from self.sums(self.start)
+        yield from self.runs(busy)
+        # What all have read may be where the sums go, or what comes next.
+        yield f"  {team.sync}"
+        yield f"  if ({busy}) {{"
+        yield from (f"  {line}" for line in self.sums(self.finish))
+        yield "  }"
+        yield f"  {team.sync}"
+        yield "}"
+
+    # --- sums -------------------------------------------------------------------------------------
+
+    def sums(self, visit: Callable[[], Iterator[str]]) -> Iterator[str]:
+        """A loop over the pairs of sums of a lane: element (m, n) of the tile and its neighbour."""
+        warps = self.tile.warps
+        for var, extent in (("i", warps.rows // 16), ("j", warps.columns // 8), ("h", 2)):
+            yield "  #pragma unroll"
+            yield f"  for (int32_t {var} = 0; {var} < {extent}; {var}++) {{"
+        yield "    const int32_t m = top + i * 16 + h * 8 + lane / 4;"
+        yield "    const int32_t n = side + j * 8 + lane % 4 * 2;"
+        yield from (f"    {line}" for line in visit())
+        yield "  }}}"
+
+    @property
+    def pairs(self) -> bool:
+        """Whether two neighbours of the target are one access."""
+        target = self.stmt.target
+        even = target.outer % 2 == 0 and self.stmt.columns % 2 == 0
+        return even and is_multiple(target.start, 2)
+
+    def inside(self, column: str = "n") -> str:
+        """A condition: an element of the padded tile exists."""
+        stmt, tile = self.stmt, self.tile
+        tests = [f"m < {stmt.rows}"] if stmt.rows < tile.left.padded else []
+        tests += [f"{column} < {stmt.columns}"] if stmt.columns < tile.right.padded else []
+        return f"if ({' && '.join(tests)}) " if tests else ""
+
+    def start(self) -> Iterator[str]:
+        if self.stmt.fresh:
+            yield "sums[i][j][2 * h] = sums[i][j][2 * h + 1] = 0;"
+            return
+        stmt = self.stmt
+        for k in range(2):
+            place = f"af_min_i32(m, {stmt.rows - 1}) * {stmt.target.outer}"
+            column = f"af_min_i32(n + {k}, {stmt.columns - 1})"
+            yield f"sums[i][j][2 * h + {k}] = tc[{place} + {column}];"
+
+    def finish(self) -> Iterator[str]:
+        outer = self.stmt.target.outer
+        if self.pairs:
+            values = "sums[i][j][2 * h], sums[i][j][2 * h + 1]"
+            yield f"{self.inside()}af_store_vector(af_f32x2, tc, m * {outer} + n, {values});"
+            return
+        for k in range(2):
+            test = self.inside(f"n + {k}")
+            yield f"{test}tc[m * {outer} + n + {k}] = sums[i][j][2 * h + {k}];"
+
+    # --- runs of terms ----------------------------------------------------------------------------
+
+    def runs(self, busy: str) -> Iterator[str]:
+        """All runs of terms: fetched ahead, waited for, multiplied."""
+        stages, run = self.tile.stages, self.tile.run
+        ahead = stages - 1
+        yield f"  const int32_t runs = (terms + {run - 1}) / {run};"
+        if ahead:
+            yield "  #pragma unroll"
+            yield f"  for (int32_t r = 0; r < {ahead}; r++) {{"
+            yield from self.fetch("r", "r < runs", "r")
+            yield "  }"
+        yield "  for (int32_t r = 0; r < runs; r++) {"
+        if ahead:
+            yield f"    af_await_copies({ahead - 1});"
+            yield f"    {self.team.sync}"
+            yield from self.fetch(
+                f"r + {ahead}", f"r + {ahead} < runs", f"(r + {ahead}) % {stages}"
+            )
+        else:
+            yield f"    if (r) {self.team.sync}"
+            yield from self.fetch("r", "", "0")
+            yield "    af_await_copies(0);"
+            yield f"    {self.team.sync}"
+        here = f" + r % {stages} * {self.tile.each}" if ahead else " + 0"
+        yield f"    const auto sa = stage{here}, sb = sa + {self.tile.left.size};"
+        yield f"    if ({busy}) {{"
+        yield from (f"      {line}" for line in self.steps())
+        yield "    }"
+        yield "  }"
+
+    def fetch(self, run: str, there: str, slot: str) -> Iterator[str]:
+        """Ask for a run of both operands, if there is one."""
+        tile, pad = self.tile, "    "
+        yield f"{pad}{{" if not there else f"{pad}if ({there}) {{"
+        yield f"{pad}  const int32_t t0 = ({run}) * {tile.run};"
+        for name, operand, start in (("ta", tile.left, 0), ("tb", tile.right, tile.left.size)):
+            yield f"{pad}  {{"
+            yield f"{pad}    const auto to = stage + (({slot}) * {tile.each} + {start});"
+            yield from (f"{pad}    {line}" for line in self.copy(name, operand))
+            yield f"{pad}  }}"
+        yield f"{pad}}}"
+        yield f"{pad}af_end_copies();"
+
+    def copy(self, name: str, o: Factor) -> Iterator[str]:
+        """The pieces of an operand, dealt to the threads one by one."""
+        count, size = o.lines * o.pieces, self.team.size
+        # A count that the compiler knows: it does not know how many threads there are.
+        yield "#pragma unroll"
+        yield f"for (int32_t p = 0; p < {-(-count // size)}; p++) {{"
+        yield f"  const int32_t i = p * {size} + {self.team.place};"
+        if count % size:
+            yield f"  if (i >= {count}) break;"
+        yield f"  const int32_t line = i / {o.pieces}, piece = i % {o.pieces} * {o.lanes};"
+        at = f"line * {o.pitch} + (piece / {o.lanes} ^ {o.swizzle('line')}) * {o.lanes}"
+        row, term = ("piece", "t0 + line") if o.turned else ("line", "t0 + piece")
+        position = "int64_t" if self.wide else "int32_t"
+        place = f"({position})({row}) * {o.across} + ({position})({term}) * {o.along}"
+        there = self.there(o, term)
+        if there:
+            yield f"  const int32_t there = {there};"
+        if self.tile.stages > 1 and o.copied(self.outside):
+            place, nbytes = (
+                (f"there ? {place} : 0", f"there * {o.itemsize}") if there else (place, "16")
+            )
+            yield f"  af_copy_ahead(to + ({at}), {name} + ({place}), {nbytes});"
+        else:
+            near, kind = o.across if o.turned else o.along, f"af_{self.stmt.dtype}x{o.lanes}"
+            value = f"af_as_{self.stmt.dtype}({name}[{place} + ({position})u * {near}])"
+            if there:
+                value = f"u < there ? {value} : ({CUDA.types[self.stmt.dtype]})0"
+            yield f"  {kind} w;"
+            yield "  #pragma unroll"
+            yield f"  for (int32_t u = 0; u < {o.lanes}; u++) w.x[u] = {value};"
+            yield f"  *reinterpret_cast<{kind} *>(to + ({at})) = w;"
+        yield "}"
+
+    def there(self, o: Factor, term: str) -> str:
+        """How many elements of a piece there are; "" where all of all pieces are."""
+        rows, terms = o.count != o.padded, not self.whole_terms
+        inner, outer = (rows, terms) if o.turned else (terms, rows)
+        limit = f"{o.count} - piece" if o.turned else f"terms - ({term})"
+        test = f"{term} < terms" if o.turned else f"line < {o.count}"
+        found = f"af_max_i32(0, af_min_i32({o.lanes}, {limit}))" if inner else str(o.lanes)
+        return f"{test} ? {found} : 0" if outer else found if inner else ""
+
+    @property
+    def whole_terms(self) -> bool:
+        extent = self.stmt.extent
+        return isinstance(extent, Lit) and int(extent.value) % self.tile.run == 0
+
+    # --- products ---------------------------------------------------------------------------------
+
+    def steps(self) -> Iterator[str]:
+        """All products of a run, from shared memory."""
+        high, wide = self.tile.warps.rows // 16, self.tile.warps.columns // 16
+        count = self.tile.run * self.stmt.dtype.itemsize // STEP_BYTES
+        parts = 2 if self.stmt.mma == STRICT_MMA else 1
+        yield "#pragma unroll"
+        yield f"for (int32_t s = 0; s < {count}; s++) {{"
+        for name, extent in (("a", high), ("b", wide)):
+            yield f"  uint32_t {name}[{parts}][{extent}][4];"
+        yield from self.load("a", "sa", self.tile.left, high, "top")
+        yield from self.load("b", "sb", self.tile.right, wide, "side")
+        yield "  #pragma unroll"
+        yield f"  for (int32_t i = 0; i < {high}; i++) {{"
+        yield "    #pragma unroll"
+        yield f"    for (int32_t j = 0; j < {2 * wide}; j++) {{"
+        kind = self.stmt.dtype if self.stmt.mma == HALF_MMA else "tf32"
+        # The smallest products first; of the two small parts none is worth one.
+        for p, q in ((1, 0), (0, 1), (0, 0)) if parts == 2 else ((0, 0),):
+            right = f"b[{q}][j / 2][j % 2 * 2], b[{q}][j / 2][j % 2 * 2 + 1]"
+            yield f"      af_multiply_{kind}(sums[i][j], a[{p}][i], {right});"
+        yield "    }"
+        yield "  }"
+        yield "}"
+
+    def load(self, name: str, base: str, o: Factor, extent: int, first: str) -> Iterator[str]:
+        """The words of a warp's rows (or columns), 16 at a time; of columns two instructions have
+        8 each, so the second and the third word are the other way round."""
+        left = name == "a"
+        low, high = ("lane / 8 % 2", "lane / 16") if left else ("lane / 16", "lane / 8 % 2")
+        yield "  #pragma unroll"
+        yield f"  for (int32_t i = 0; i < {extent}; i++) {{"
+        words = f"{name}[0][i]"
+        if o.by_words:
+            for k in range(4):
+                row, term = (k % 2, k // 2) if left else (k // 2, k % 2)
+                yield f"    {{ const int32_t line = s * 8 + lane % 4 + {4 * term};"
+                yield f"      const int32_t row = {first} + i * 16 + lane / 4 + {8 * row};"
+                at = f"line * {o.pitch} + (row / 4 ^ {o.swizzle('line')}) * 4 + row % 4"
+                yield f"      {words}[{k}] = af_shared_word({base} + ({at})); }}"
+        else:
+            if o.turned:
+                line = f"s * 16 + lane % 8 + {high} * 8"
+                piece = f"({first} + i * 16) / 8 + {low}"
+            else:
+                line = f"{first} + i * 16 + lane % 8 + {low} * 8"
+                piece = f"s * 2 + {high}"
+            yield f"    const int32_t line = {line}, piece = {piece};"
+            at = f"line * {o.pitch} + (piece ^ {o.swizzle('line')}) * {o.lanes}"
+            turned = "_turned" if o.turned else ""
+            yield f"    af_matrices{turned}({words}, {base} + ({at}));"
+        if self.stmt.mma != HALF_MMA:
+            yield "    #pragma unroll"
+            each = f"{words}[k] = af_tf32(__uint_as_float({words}[k]))"
+            if self.stmt.mma == STRICT_MMA:
+                each = f"af_two_tf32({words}[k], {name}[1][i][k])"
+            yield f"    for (int32_t k = 0; k < 4; k++) {each};"
+        yield "  }"
