@@ -260,7 +260,7 @@ def _tiles(graph: Graph, group: FusionGroup, kind: str, threads: int) -> tuple[S
 def _resident(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
     """A loop as one job of several threads, where its iterations are counted."""
     counted = is_counted(graph[group.nodes[0]].op)
-    return (False, True) if counted and cores() > 1 else ()
+    return (False, True) if counted and usable_cores() > 1 else ()
 
 
 def _halo(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
