@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from autofuse.backends.library import aligned_copy
-from autofuse.backends.machine import cpu_model, last_level_cache_bytes, usable_cores
+from autofuse.backends.machine import cpu_model, last_level_cache_bytes
 from autofuse.backends.onednn import PACKAGE
 from autofuse.devices import timed_device
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
+from autofuse.limits import usable_cores
+from autofuse.measure.hardware import HOST
 from autofuse.measure.lock import measurement_lock
 from autofuse.peers.interleave import overwriter, take_turns
 from autofuse.peers.systems import limit_threads
@@ -115,7 +117,7 @@ def _timed(
 ) -> dict[str, PeerOutcome]:
     overwrite = overwriter(last_level_cache_bytes()) if state == "cold" else _leave
     calls = {name: made.call for name, made in ready.items()}
-    with measurement_lock("cpu"), caller_apart():
+    with measurement_lock(HOST.unit), caller_apart():
         counts = (options.rounds, options.rounds)
         samples = take_turns(calls, overwrite, 0.0, options.seed, counts)
     return {name: timed(cell, samples.get(name, ())) for name, cell in cells.items()}

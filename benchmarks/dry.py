@@ -38,7 +38,7 @@ from autofuse.cost.bounds import Calibration
 from autofuse.devices import DEVICES, DeviceKind
 from autofuse.measure.calibrate_cuda import calibrate_cuda
 from autofuse.measure.cuda import CudaDevice
-from autofuse.measure.hardware import Hardware
+from autofuse.measure.hardware import DeviceUnit, Hardware
 from autofuse.ops.types import TensorType
 from autofuse.records import Environment
 from search_spaces import CudaLaunchSpace
@@ -201,7 +201,9 @@ def dry_kind() -> DeviceKind:
     return replace(
         DEVICES[DRY], backend=backend, standing_for=None,
         launches=lambda _: CudaLaunchSpace(TARGET),
-        hardware=Hardware(DRY, DryDevice, dry_calibration, lambda: TARGET.l2_bytes),
+        hardware=Hardware(
+            lambda: (DeviceUnit(DRY),), DryDevice, dry_calibration, lambda: TARGET.l2_bytes
+        ),
     )  # fmt: skip
 
 

@@ -188,7 +188,7 @@ def bandwidth(context: Context, seconds: float) -> Iterator[Data]:
     for name, share in shares(ready, len(names), seconds, context.clock):
         sizes, graph = LARGE[name].at(context.size), LARGE[name].graph(context.size)
         result = tuned(context, graph, f"{name} {sizes}", share)
-        with measurement_lock(context.kind.timer.name):
+        with measurement_lock(context.kind.timer.unit):
             copied_us = copy_us(device, moved_bytes(graph))
         found[name] = {"sizes": sizes, **moved(graph, result, copied_us)}
         yield {"workloads": found}

@@ -19,6 +19,7 @@ from autofuse.errors import AutofuseError
 from autofuse.frontends.onnx_import import OnnxFile, import_for
 from autofuse.graph.reference import evaluate
 from autofuse.measure.compare import verdict
+from autofuse.measure.hardware import HOST
 from autofuse.measure.lock import measurement_lock
 from autofuse.peers.interleave import BLOCKS, overwriter, take_turns
 from autofuse.peers.systems import limit_threads
@@ -143,7 +144,7 @@ def _timed(
     exact = evaluate(graph, every_input(imported, inputs))
     calls = {"ours": lambda: plan(*inputs), "onnxruntime": theirs}
     errors = {who: relative_error(call(), exact) for who, call in calls.items()}
-    with measurement_lock("cpu"):
+    with measurement_lock(HOST.unit):
         overwrite = overwriter(last_level_cache_bytes() if cold else 0)
         samples = take_turns(calls, overwrite, options.timing_s)
     return {

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.backends.machine import cpu_model, last_level_cache_bytes, usable_cores
+from autofuse.backends.machine import cpu_model, last_level_cache_bytes
 from autofuse.graph.reference import evaluate
+from autofuse.limits import usable_cores
+from autofuse.measure.hardware import HOST
 from autofuse.measure.lock import measurement_lock
 from autofuse.ops.types import AutofuseError
 from autofuse.peers.interleave import overwriter, take_turns
@@ -93,7 +95,7 @@ def compare(
 ) -> Row:
     """One row: every implementation checked against the float64 reference, then timed."""
     row, ready = checked(workload, columns, say)
-    with measurement_lock("cpu"):
+    with measurement_lock(HOST.unit):
         samples = take_turns({n: r.call for n, r in ready.items()}, overwrite, timing_s)
     return {name: timed(cell, samples.get(name, ())) for name, cell in row.items()}
 

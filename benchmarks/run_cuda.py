@@ -132,7 +132,7 @@ def compare_cuda(
             rows[mode][column.name] = _outcome(made, error, own_numbers)
     del wanted
     for mode in MODES:
-        with measurement_lock(kind.timer.name):
+        with measurement_lock(kind.timer.unit):
             samples, lost = timed_in_turns(device, issues[mode], mode, timing_s)
         for name, cell in rows[mode].items():
             cell = replace(cell, error=lost.get(name, cell.error))

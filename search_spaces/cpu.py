@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ from autofuse.kernel.lower import walked_tiles
 from autofuse.kernel.onednn import DnnlCall, dnnl_group
 from autofuse.kernel.passes.nest_lanes import LEAST_LANES
 from autofuse.kernel.thread_per_element import SHORT
+from autofuse.limits import usable_cores
 from autofuse.ops.control import is_counted
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family, Motion
@@ -93,11 +93,6 @@ LANE_TILES: dict[str, tuple[Setting, ...]] = {
 # Bytes of the first, the second and the last level of cache, and what is usual.
 Caches = tuple[int, int, int]
 USUAL_CACHES: Caches = (32 << 10, 1 << 20, 32 << 20)
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # Whether oneDNN is here and does a call for so many threads.
@@ -238,8 +233,8 @@ class CpuLaunchSpace:
 def _threads(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
     work = _work(graph, group)
     if work >= SHARED_WORK:
-        return (cores(),)
-    return tuple(dict.fromkeys((1 if work < SERIAL_WORK else cores(), cores(), 1)))
+        return (usable_cores(),)
+    return tuple(dict.fromkeys((1 if work < SERIAL_WORK else usable_cores(), usable_cores(), 1)))
 
 
 def _walks(graph: Graph, group: FusionGroup, kind: str) -> tuple[Setting, ...]:
@@ -265,7 +260,7 @@ def _tiles(graph: Graph, group: FusionGroup, kind: str, threads: int) -> tuple[S
 def _resident(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
     """A loop as one job of several threads, where its iterations are counted."""
     counted = is_counted(graph[group.nodes[0]].op)
-    return (False, True) if counted and cores() > 1 else ()
+    return (False, True) if counted and usable_cores() > 1 else ()
 
 
 def _halo(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:

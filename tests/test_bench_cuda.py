@@ -22,7 +22,7 @@ from autofuse.devices import DEVICES
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import evaluate
 from autofuse.measure.cuda import CudaDevice
-from autofuse.measure.hardware import GPU
+from autofuse.measure.hardware import GPU, DeviceUnit
 from autofuse.measure.references import prepare
 from autofuse.measure.workload import Workload
 from autofuse.peers import programs_numpy
@@ -35,6 +35,9 @@ from benchmarks.fused_cupy import fused_program
 from benchmarks.peers_cuda import CUDA_COLUMNS, CudaReady, NotApplicableError
 from benchmarks.run_cuda import bench_peers_cuda, compare_cuda, modes_table
 from benchmarks.workloads import bench_workload
+
+# The kind "cuda" as on a host with one GPU.
+HERE = replace(DEVICES["cuda"], hardware=replace(GPU, units=lambda: (DeviceUnit("fake"),)))
 
 
 def device() -> CudaDevice:
@@ -86,7 +89,7 @@ def test_a_row_for_each_mode() -> None:
         Planted("handwritten", own, prepare=NotApplicableError("not for this one")),
     ]
     with own.stream:
-        rows = compare_cuda(toy(), columns, own, 0.0)
+        rows = compare_cuda(toy(), columns, own, 0.0, kind=HERE)
     graph, eager = rows["graph"], rows["eager"]
     assert graph["autofuse"].time_us == pytest.approx(4.0)
     assert eager["autofuse"].time_us == pytest.approx(40.0)
@@ -120,7 +123,7 @@ def test_samples_that_fail_end_one_column_only() -> None:
     own = device()
     columns = [Planted("autofuse", own), Planted("jax", own, late=LaunchError("throttled"))]
     with own.stream:
-        rows = compare_cuda(toy(), columns, own, 0.0)
+        rows = compare_cuda(toy(), columns, own, 0.0, kind=HERE)
     assert rows["graph"]["jax"].error == "throttled" and rows["graph"]["jax"].time_us is None
     assert rows["graph"]["autofuse"].time_us == pytest.approx(5.0)
 
@@ -149,7 +152,7 @@ def test_results_are_written_as_they_come(tmp_path: Path, monkeypatch: pytest.Mo
     here = replace(
         CUDA_BACKEND, ready=lambda: None, environment=lambda: Environment("cuda", (), ())
     )
-    kind = replace(DEVICES["cuda"], backend=here, hardware=replace(GPU, device=lambda: own))
+    kind = replace(HERE, backend=here, hardware=replace(HERE.timer, device=lambda: own))
     monkeypatch.setattr(run_cuda, "prepare_process", lambda: None)
     monkeypatch.setattr(run_cuda, "cuda_implementations", lambda *_: (columns, {"torch": "absent"}))
     monkeypatch.setattr(run_cuda, "bench_workload", lambda name, size: toy())

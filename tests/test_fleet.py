@@ -8,25 +8,32 @@ from pathlib import Path
 
 import pytest
 from cli_tools import call, refused, toy
-from fleet_work import SimulatedEngine, graph, task, work
+from fleet_work import CURVES, SimulatedEngine, falling, graph, ray_engine, task, work
 
 import autofuse
 from autofuse.commands import fleet as commands
 from autofuse.errors import AutofuseError
 from autofuse.fleet.engine import Engine, EngineError, SliceResult
+from autofuse.fleet.jobs import JobLease
 from autofuse.fleet.local import LocalEngine
-from autofuse.fleet.on_ray import RayEngine
 from autofuse.fleet.run import LATEST_S, fleet_tune
-from autofuse.fleet.shares import FIRST_GAIN, FIRST_S, MOST_FAILURES, GraphShare, next_share
+from autofuse.fleet.shares import (
+    FIRST_GAIN,
+    FIRST_S,
+    LEAST_S,
+    MOST_FAILURES,
+    GraphShare,
+    next_share,
+)
+from tuning_db import Store
 
 
 def local() -> Engine:
-    return LocalEngine(("a", "b"), work)
+    return LocalEngine({"a": {}, "b": {}}, work)
 
 
 def on_ray() -> Engine:
-    pytest.importorskip("ray", reason="extra fleet")
-    return RayEngine(units=2, work=work)
+    return ray_engine(2, work)
 
 
 @pytest.fixture(scope="module", params=[local, pytest.param(on_ray, marks=pytest.mark.slow)])
@@ -76,15 +83,21 @@ def test_a_unit_that_is_lost_is_told_and_is_there_again(engine: Engine, tmp_path
 
 
 def test_a_fleet_of_processes_ends_where_every_unit_dies() -> None:
-    with closing(LocalEngine(("a",), work)) as engine:
+    with closing(LocalEngine({"a": {}}, work)) as engine:
         found = fleet_tune({"dies": graph()}, engine, budget_s=60.0)
     (share,) = found.shares
     assert share.failures == MOST_FAILURES and share.error.endswith("killed by SIGKILL")
 
 
-def test_an_engine_needs_units_with_names() -> None:
+def test_a_unit_is_chosen_by_its_environment() -> None:
+    units = {name: {"AUTOFUSE_TEST_UNIT": name} for name in ("GPU-a", "GPU-b")}
     with pytest.raises(EngineError, match="needs units"):
-        LocalEngine(("a", "a"), work)
+        LocalEngine({}, work)
+    with closing(LocalEngine(units, work)) as engine:
+        for unit in engine.units:
+            engine.start(unit, task("says its unit"))
+        found = one_by_one(engine, 2)
+    assert {unit: one.error for unit, one in found.items()} == {u: u for u in units}
 
 
 # --- who is next ----------------------------------------------------------------------------------
@@ -108,6 +121,17 @@ def test_every_graph_gets_a_first_slice_and_then_the_one_that_saves_most() -> No
     assert next_share([large], {"large"}) is None
 
 
+def test_a_slice_that_was_lost_is_tried_again_at_half_its_length() -> None:
+    (one,) = shares(one=10.0)
+    lost = one.after(SliceResult("one", 9.0, error="lost", lost=True))
+    assert (one.next_s, lost.next_s) == (2 * FIRST_S, FIRST_S)
+    assert lost.after(SliceResult("one", 9.0, 10.0)).next_s == 4 * FIRST_S
+    never = GraphShare("never", graph())
+    for _ in range(9):
+        never = never.after(SliceResult("never", 9.0, error="lost", lost=True))
+    assert never.next_s == LEAST_S
+
+
 def test_what_is_expected_follows_from_what_was_gained() -> None:
     (one,) = shares(one=100.0)
     assert one.expected == FIRST_GAIN
@@ -125,16 +149,6 @@ def test_a_graph_that_fails_is_given_up_and_the_others_go_on() -> None:
         assert not bad.is_done
         bad = bad.after(SliceResult("bad", 1.0, error="no plan"))
     assert bad.is_done and bad.error == "no plan"
-
-
-def falling(start: float, end: float, half_s: float) -> Callable[[float], float]:
-    return lambda spent: end + (start - end) * 0.5 ** (spent / half_s)
-
-
-CURVES = {
-    **{f"flat {k}": falling(100.0, 100.0, 1.0) for k in range(8)},
-    **{f"steep {k}": falling(400.0, 40.0, 120.0) for k in range(8)},
-}
 
 
 def tuned(engine: SimulatedEngine, budget_s: float = 3600.0) -> dict[str, GraphShare]:
@@ -216,6 +230,18 @@ def test_the_command_line_tunes_a_list(
     assert list(listed) == ["toy"], "a folder is its graph files"
 
 
+def test_the_command_line_ends_jobs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    db = str(tmp_path / "tuning.db")
+    with Store.open(db) as store, JobLease(store, "graphs.txt") as job:
+        told = call(capsys, "fleet", "status", "--db", db)
+        assert f"job {job.id} tunes graphs.txt" in told.out
+        refused(call(capsys, "fleet", "cancel", "x", "--db", db), "no fleet job x is running")
+        told = call(capsys, "fleet", "cancel", "--db", db, "--format", "json")
+        assert [row["id"] for row in told.json["jobs"]] == [job.id]
+        assert call(capsys, "fleet", "status", "--db", db, "--format", "json").json["jobs"] == []
+        assert "no fleet job" in call(capsys, "fleet", "cancel", "--db", db).out
+
+
 def test_the_command_line_refuses_in_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -229,6 +255,8 @@ def test_the_command_line_refuses_in_one_sentence(
     refused(call(capsys, "fleet", "tune", file, "--engine", "dask"), "unknown engine 'dask'")
     wrong = ("fleet", "tune", file, "--address", "auto", "--device", "cpu")
     refused(call(capsys, *wrong), "engine 'local' has no address")
+    anywhere = ("fleet", "tune", file, "--compile-anywhere", "--device", "cpu")
+    refused(call(capsys, *anywhere), "only engine 'ray' compiles anywhere")
     file.write_text("zoo:softmax:small\nzoo:softmax:small\n")
     refused(call(capsys, "fleet", "tune", file), "are called zoo:softmax:small")
     file.write_text("# none\n")

@@ -16,7 +16,7 @@ FILE_LINES, FUNCTION_LINES, HARD_LINES = 400, 40, 80
 LONG_SHARE = 0.01
 
 # What each room may import, besides itself. "autofuse" are the public names in its __init__.
-BASE = {"errors", "ops"}
+BASE = {"errors", "limits", "ops"}
 TO_PLAN = BASE | {"graph", "plan"}
 TO_COST = TO_PLAN | {"cost"}
 TO_BACKENDS = TO_PLAN | {"kernel", "records", "backends"}
@@ -29,6 +29,7 @@ TO_PEERS = TO_TUNING | {"frontends", "zoo", "tuning"}
 TO_COMMANDS = TO_PEERS | {"serving", "fleet", "report", "sources", "peers", "casestudy", "autofuse"}
 MAY_IMPORT = {
     "errors": set(),
+    "limits": set(),
     "records": {"errors"},
     "ops": {"errors"},
     "graph": BASE,
@@ -52,7 +53,7 @@ MAY_IMPORT = {
     "runtime": TO_MEASURE,
     "tuning": TO_TUNING,
     "serving": TO_TUNING | {"tuning"},
-    "fleet": BASE | {"graph", "tuning"},
+    "fleet": TO_TUNING | {"frontends", "tuning"},
     "interop": TO_TUNING | {"frontends", "tuning", "serving"},
     "autofuse": {"errors", "graph", "frontends", "tuning", "serving", "interop", "torch"},
     "peers": TO_PEERS,

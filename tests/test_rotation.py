@@ -16,6 +16,7 @@ from autofuse.graph.composites_moves import overwrite, slice_at
 from autofuse.graph.loops import LoopBodyWriter, LoopWriter, WhileWriter
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
+from autofuse.limits import usable_cores
 from autofuse.ops.dtypes import DType
 from autofuse.plan.groups import group_of, is_source, ordered_plan
 from autofuse.plan.rotation import MOST_TURNS, Ring, rings_of
@@ -23,7 +24,6 @@ from autofuse.plan.schedule import Copy, Repeat, Schedule, Step, While, kernel_r
 from autofuse.plan.types import LaunchConfig
 from autofuse.tuning.launches import LaunchProblem, proposals
 from search_spaces import CpuLaunchSpace
-from search_spaces.cpu import cores
 
 ROWS, COLUMNS = 6, 40
 F32, I32 = DType.F32, DType.I32
@@ -177,4 +177,4 @@ def test_the_space_offers_it() -> None:
     (group,) = (g for g in case.candidate.plan.groups if g.body)
     found = LaunchProblem(case.graph, group, CpuLaunchSpace())
     asked = {key for proposal in proposals(found) for key, _ in proposal.choices}
-    assert asked == ({"k.body.resident.False/True"} if cores() > 1 else set())
+    assert asked == ({"k.body.resident.False/True"} if usable_cores() > 1 else set())

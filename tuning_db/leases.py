@@ -55,6 +55,18 @@ def release(t: Transaction, lease: Lease | None) -> None:
         t.connection().execute(delete(m.Lease).where(*_own(lease)))
 
 
+def held(t: Transaction, prefix: str) -> tuple[tuple[str, str], ...]:
+    """Key and owner of every lease that has not expired and whose key begins so."""
+    mine = m.Lease.key.startswith(prefix, autoescape=True), m.Lease.expires > server_now()
+    rows = t.execute(select(m.Lease.key, m.Lease.owner).where(*mine).order_by(m.Lease.key))
+    return tuple((row.key, row.owner) for row in rows)
+
+
+def revoke(t: Transaction, key: str) -> bool:
+    """Take a lease away from whoever has it; whether anybody had."""
+    return bool(t.connection().execute(delete(m.Lease).where(m.Lease.key == key)).rowcount)
+
+
 def is_held(lease: Lease | None) -> ColumnElement[bool] | None:
     """That the lease is still ours, as part of a statement; nobody takes it over before the
     transaction ends."""

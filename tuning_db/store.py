@@ -263,6 +263,15 @@ class Store(Database):
         """Let others have the work."""
         self.write(lambda t: leases.release(t, lease), HURRIED_S)
 
+    def held(self, prefix: str) -> tuple[tuple[str, str], ...]:
+        """Work, by key, and who does it, of all keys that begin so."""
+        return self.read(lambda t: leases.held(t, prefix))
+
+    def revoke(self, key: str) -> bool:
+        """Take work away from whoever does it: their lease is lost, as if others had it now.
+        Whether anybody did it."""
+        return self.write(lambda t: leases.revoke(t, key))
+
     # --- asking -----------------------------------------------------------------------------
 
     def measured(self, env: r.Environment, workload_digest: str) -> dict[str, r.Measurement]:

@@ -31,7 +31,9 @@ from autofuse.backends.base import (
     building,
 )
 from autofuse.backends.cache import BuildCache, content_key
-from autofuse.backends.machine import isa_digest, usable_cores
+from autofuse.backends.cpu_target import CpuTarget
+from autofuse.backends.machine import isa_digest
+from autofuse.limits import usable_cores
 from autofuse.records import Blame
 
 BASE_FLAGS = ("-std=gnu11", "-fPIC", "-fopenmp")
@@ -107,8 +109,10 @@ def compile_program(
     cache: BuildCache | None = None,
     timeout_s: float = math.inf,
     parallel: int = 2,
+    target: CpuTarget | None = None,
 ) -> Built[Artifact]:
-    """Build `program`, or find it built; up to `parallel` units compile at the same time.
+    """Build `program`, or find it built; up to `parallel` units compile at the same time. It is for
+    this processor, unless `target` says for which.
 
     Raises CompileError (with the first lines of the compiler's log, or when `timeout_s` seconds are
     over before all is built, or one unit takes UNIT_LIMIT_S; the machine's fault if it is stalled,
@@ -122,7 +126,7 @@ def compile_program(
     with building("the program"), ThreadPoolExecutor(workers) as pool:
         end = started + timeout_s
         objects = list(
-            pool.map(lambda s: _compile_object(compiler, s, store, end), program.sources)
+            pool.map(lambda s: _compile_object(compiler, s, store, end, target), program.sources)
         )
         library = _link(compiler, objects, store, end)
     steps = [*objects, library]
@@ -145,9 +149,12 @@ def compile_program(
     )
 
 
-def _compile_object(compiler: Compiler, source: Source, cache: BuildCache, end: float) -> BuildStep:
-    flags = (*BASE_FLAGS, *source.flags)
-    key = content_key(["object", compiler.identity, isa_digest(), *flags, source.text])
+def _compile_object(
+    compiler: Compiler, source: Source, cache: BuildCache, end: float, target: CpuTarget | None
+) -> BuildStep:
+    given = source.flags if target is None else target.explicit(source.flags)
+    flags, isa = (*BASE_FLAGS, *given), isa_digest() if target is None else target.isa
+    key = content_key(["object", compiler.identity, isa, *flags, source.text])
     known = recall(cache, key, ".o")
     if known is not None:
         return known

@@ -13,6 +13,7 @@ from autofuse.backends.blas import blas_name
 from autofuse.backends.cache import content_key
 from autofuse.backends.ccompiler import BASE_FLAGS, LINK_FLAGS, LINK_LIBRARIES
 from autofuse.backends.codes import library_code
+from autofuse.backends.cpu_target import NATIVE
 from autofuse.backends.entry import (
     ENTRY,
     dnnl_text,
@@ -40,7 +41,7 @@ from autofuse.plan.types import Candidate, LaunchConfig
 # Measured rules of this compiler, each with its reason:
 FLAGS = (
     "-O3",
-    "-march=native",
+    NATIVE,
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fwrapv",  # integers wrap, as in NumPy and XLA

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import struct
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
+
+from autofuse.limits import usable_cores
 
 # Assumed where the kernel does not tell (some containers hide /sys): a common server size.
 FALLBACK_CACHE_BYTES = 32 << 20
@@ -19,9 +20,14 @@ _TELLING = (
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
-def usable_cores() -> int:
-    """Cores this process may run on."""
-    return len(os.sched_getaffinity(0))
+@lru_cache(maxsize=1)
+def host_identity() -> str:
+    """Tells this machine from others that share a home; all its containers agree on it, and it is
+    another one after each start."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")[:13]
+    except OSError:
+        return platform.node()
 
 
 @lru_cache(maxsize=1)
@@ -66,15 +72,18 @@ def cpu_model() -> str:
 
 def isa_digest() -> str:
     """16 hex digits naming the instruction set: architecture and sorted feature flags."""
+    return sha256(" ".join([platform.machine(), *instruction_flags()]).encode()).hexdigest()[:16]
+
+
+def instruction_flags() -> tuple[str, ...]:
+    """All that the processor says it can do, as Linux spells it, sorted."""
     info = _cpuinfo()
-    flags = sorted((info.get("flags") or info.get("Features") or "").split())
-    return sha256(" ".join([platform.machine(), *flags]).encode()).hexdigest()[:16]
+    return tuple(sorted((info.get("flags") or info.get("Features") or "").split()))
 
 
 def instruction_sets() -> tuple[str, ...]:
     """Those of this machine that matter to kernels, as Linux spells them."""
-    info = _cpuinfo()
-    flags = set((info.get("flags") or info.get("Features") or "").split())
+    flags = set(instruction_flags())
     return tuple(name for name in _TELLING if name in flags)
 
 

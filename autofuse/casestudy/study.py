@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.backends.machine import cpu_model, last_level_cache_bytes, usable_cores
+from autofuse.backends.machine import cpu_model, last_level_cache_bytes
 from autofuse.casestudy.columns import EXACT, NEEDS, PEERS, STRATEGIES, Column, ours, peer
 from autofuse.casestudy.rungs import (
     DRAWING,
@@ -32,6 +32,8 @@ from autofuse.casestudy.rungs import (
 )
 from autofuse.casestudy.sizes import SIZES, sizes_swept
 from autofuse.devices import timed_device
+from autofuse.limits import usable_cores
+from autofuse.measure.hardware import HOST
 from autofuse.measure.lock import measurement_lock
 from autofuse.ops.types import AutofuseError
 from autofuse.peers.interleave import overwriter, take_turns
@@ -180,7 +182,7 @@ def _time(study: Study) -> Timed:
     overwrite = {"warm": _leave, "cold": overwriter(last_level_cache_bytes())}
     samples: dict[Key, list[float]] = {}
     seconds = max(study.left_s(1.0 - SWEEPING), TIMING * study.budget_s)
-    with measurement_lock("cpu"):
+    with measurement_lock(HOST.unit):
         for state in sorted(set(states.values())):
             mine = {" ".join(map(str, k)): k for k in calls if states[k[0]] == state}
             share = seconds * len(mine) / len(calls)

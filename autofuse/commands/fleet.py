@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,7 +33,9 @@ from autofuse.records import SessionRow
 from autofuse.sources import SOURCES
 
 if TYPE_CHECKING:
+    from autofuse.devices import DeviceKind
     from autofuse.fleet.engine import Engine
+    from autofuse.fleet.health import UnitHealth
     from autofuse.fleet.run import FleetResult
 
 app = typer.Typer(
@@ -57,6 +60,10 @@ def tune(
         str | None,
         typer.Option(metavar="ADDRESS", help="ray: of its cluster (default: one started here)."),
     ] = None,
+    compile_anywhere: Annotated[
+        bool,
+        typer.Option("--compile-anywhere", help="ray, cpu: compile on any host of the cluster."),
+    ] = False,
     device: DeviceOption = "auto",
     target: TargetOption = "",
     db: DbOption = None,
@@ -68,10 +75,12 @@ def tune(
 ) -> None:
     """Give the device to the graph of which most is expected, again and again.
 
-    Every measurement is kept: the same command again resumes and measures nothing twice. Ctrl-C
-    ends it; what was found is kept.
+    Every measurement is kept: the same command again resumes and measures nothing twice. Ctrl-C or
+    `autofuse fleet cancel` ends it; what was found is kept.
     """
+    from autofuse.fleet.jobs import JobLease
     from autofuse.fleet.run import fleet_tune
+    from tuning_db import Store
 
     if not (math.isfinite(budget) and budget > 0):
         raise AutofuseError(f"the budget must be a positive number of seconds, not {budget:g}")
@@ -79,26 +88,34 @@ def tune(
         graphs, weights = graphs_of(what)
         kind = asked_device(device, target)
         kind.must_be_timed()
-        with closing(_engine(engine, address, kind.name)) as own:
+        with (
+            closing(_engine(engine, address, kind, compile_anywhere)) as own,
+            Store.open(db) as store,
+            JobLease(store, what.name) as job,
+        ):
             found = fleet_tune(
                 graphs, own, budget_s=budget, device=kind.name, db=db, weights=weights, seed=seed,
-                say=note, stop=stop,
+                say=note, stop=lambda: stop() or job.is_cancelled(),
             )  # fmt: skip
     emit(form, _data(found), _lines(found))
 
 
-def _engine(name: str, address: str | None, device: str) -> Engine:
+def _engine(name: str, address: str | None, kind: DeviceKind, anywhere: bool) -> Engine:
     if name not in ENGINES:
         raise AutofuseError(f"unknown engine '{name}' (known: {', '.join(ENGINES)})")
+    if anywhere and (name != "ray" or kind.name != "cpu"):
+        raise AutofuseError("only engine 'ray' compiles anywhere, and only for device 'cpu'")
     if name == "ray":
-        from autofuse.fleet.on_ray import RayEngine
+        from autofuse.fleet.engine import tune_slice
+        from autofuse.fleet.on_ray import RayEngine, tune_compiling_anywhere
 
-        return RayEngine(address=address, device=device)
+        work = tune_compiling_anywhere if anywhere else tune_slice
+        return RayEngine(address=address, device=kind.name, work=work)
     if address is not None:
         raise AutofuseError("engine 'local' has no address")
     from autofuse.fleet.local import LocalEngine
 
-    return LocalEngine((device,))
+    return LocalEngine({unit.name: dict(unit.variables) for unit in kind.timer.units()})
 
 
 def graphs_of(what: Path) -> tuple[dict[str, Graph], dict[str, float]]:
@@ -149,8 +166,14 @@ def _data(found: FleetResult) -> dict[str, Any]:
         "seconds": found.seconds,
         "busy": found.busy_s / max(found.seconds * found.units, 1e-9),
         "units": found.units,
+        "health": {unit: _health(one) for unit, one in found.health.items()},
         "graphs": [{k: v for k, v in row.items() if k != "graph"} for row in rows],
     }
+
+
+def _health(one: UnitHealth) -> dict[str, Any]:
+    canaries = [asdict(canary) | {"fault": canary.fault} for canary in one.canaries]
+    return {"quarantined": one.is_quarantined, "canaries": canaries}
 
 
 def _lines(found: FleetResult) -> Iterator[str]:
@@ -164,13 +187,20 @@ def _lines(found: FleetResult) -> Iterator[str]:
     yield from table(head, rows)
     data = _data(found)
     yield f"{seconds(found.seconds)} on {plural(found.units, 'unit')}, {data['busy']:.0%} busy"
+    for unit, one in found.health.items():
+        if bad := [canary.fault for canary in one.canaries if canary.fault]:
+            ended = "was given up" if one.is_quarantined else "rested"
+            yield f"{unit} {ended}, disturbed {plural(len(bad), 'time')}: at last {bad[-1]}"
 
 
 @app.command("status", epilog=example("autofuse fleet status"))
 @reported
 def status(db: DbOption = None, form: FormatOption = Format.table) -> None:
-    """Say what was tuned where, what it cost, and what it gained."""
+    """Say which jobs run, what was tuned where, what it cost, and what it gained."""
+    from autofuse.fleet.jobs import running_jobs
+
     with existing_store(db) as store:
+        jobs = running_jobs(store)
         names = {row.digest: row.name or row.digest for row in store.workloads()}
         sessions = store.sessions()
     rows = [_status(names.get(d, d), m, own) for (d, m), own in _by_place(sessions).items()]
@@ -180,7 +210,27 @@ def status(db: DbOption = None, form: FormatOption = Format.table) -> None:
         for r in rows
     ]  # fmt: skip
     head = ["graph", "device", ">sessions", ">not ended", ">spent", ">over baselines", "latest"]
-    emit(form, {"graphs": rows}, table(head, texts))
+    running = [f"job {one.id} tunes {one.what} ({one.owner})" for one in jobs]
+    data = {"jobs": [asdict(one) for one in jobs], "graphs": rows}
+    emit(form, data, chain(running, table(head, texts)))
+
+
+@app.command("cancel", epilog=example("autofuse fleet cancel"))
+@reported
+def cancel(
+    job: Annotated[
+        str | None, typer.Argument(metavar="JOB", help="As status calls it (default: all).")
+    ] = None,
+    db: DbOption = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """End jobs, wherever they run; what they found is kept, and the same command resumes one."""
+    from autofuse.fleet.jobs import cancel_jobs
+
+    with existing_store(db) as store:
+        found = cancel_jobs(store, job)
+    texts = [f"job {one.id} ends ({one.what}, {one.owner})" for one in found]
+    emit(form, {"jobs": [asdict(one) for one in found]}, texts or ["no fleet job is running"])
 
 
 def _by_place(sessions: tuple[SessionRow, ...]) -> dict[tuple[str, str], list[SessionRow]]:

@@ -54,13 +54,14 @@ def _cpu() -> dict[str, Any]:
         instruction_sets,
         isa_digest,
         last_level_cache_bytes,
-        usable_cores,
     )
+    from autofuse.limits import usable_cores, usable_memory_bytes
 
     return {
         "usable": _compiler()["found"],
         "model": cpu_model(),
         "cores": usable_cores(),
+        "memory_bytes": usable_memory_bytes(),
         "last_level_cache_bytes": last_level_cache_bytes(),
         "isa": isa_digest(),
         "instruction_sets": list(instruction_sets()),
@@ -149,9 +150,10 @@ def _info_lines(data: dict[str, Any]) -> Iterator[str]:
     absent = ", ".join(n for n, v in data["packages"].items() if v is None)
     yield f"autofuse  {data['autofuse']}, Python {data['python']}, {data['system']}"
     yield f"packages  {versions}" + (f"; not installed: {absent}" if absent else "")
-    llc = size(cpu["last_level_cache_bytes"])
+    llc, memory = size(cpu["last_level_cache_bytes"]), cpu["memory_bytes"]
+    held = "" if memory is None else f", {size(memory)} memory"
     usable = "" if cpu["usable"] else ", not usable without a C compiler"
-    yield f"cpu       {cpu['model']}, {plural(cpu['cores'], 'core')}, {llc} cache{usable}"
+    yield f"cpu       {cpu['model']}, {plural(cpu['cores'], 'core')}, {llc} cache{held}{usable}"
     yield f"          {' '.join(cpu['instruction_sets'])}"
     cuda = data["devices"]["cuda"]
     yield "cuda      " + (

@@ -7,12 +7,17 @@ again by itself.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from autofuse.errors import AutofuseError
+from autofuse.fleet.health import Canary
 from autofuse.graph.types import Graph
+
+if TYPE_CHECKING:
+    from autofuse.backends.registry import Build
 
 
 class EngineError(AutofuseError):
@@ -21,7 +26,8 @@ class EngineError(AutofuseError):
 
 @dataclass(frozen=True, slots=True)
 class TuneSlice:
-    """So many seconds of tuning for a graph: a session, which resumes what earlier ones did."""
+    """So many seconds of tuning for a graph on a unit of the engine: a session, which resumes what
+    earlier ones did."""
 
     name: str
     graph: Graph
@@ -29,13 +35,15 @@ class TuneSlice:
     db: str | None
     budget_s: float
     seed: int = 0
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SliceResult:
     """What came of a slice of `seconds`: the best plan's microseconds (None: none works), how far
     it may be above the best there is (None: unknown), how many candidates were measured; or why
-    there is no result. `lost`: the unit is to blame, not the graph, so it may be tried again."""
+    there is no result. `lost`: the unit is to blame, not the graph, so it may be tried again.
+    `canary`: how the unit was when the slice began; where it has a fault nothing was tuned."""
 
     name: str
     seconds: float
@@ -44,6 +52,7 @@ class SliceResult:
     measured: int = 0
     error: str = ""
     lost: bool = False
+    canary: Canary | None = None
 
 
 # A function of some module: what a unit does with a slice. Raises AutofuseError for a graph that
@@ -74,14 +83,32 @@ class Engine(Protocol):
         ...
 
 
-def tune_slice(task: TuneSlice) -> SliceResult:
-    """Tune here."""
+def tune_slice(task: TuneSlice, build: Build | None = None) -> SliceResult:
+    """Tune here, unless the unit is disturbed; `build`: see `tune`."""
+    # Units that do something else are spared these imports.
+    from autofuse.fleet.canary import canary_of
     from autofuse.tuning.tuner import tune
 
+    begun = time.perf_counter()
+    canary = canary_of(task.device, task.db)
+    looked_s = time.perf_counter() - begun
+    if canary.fault:
+        return SliceResult(task.name, looked_s, canary=canary)
     found = tune(
-        task.graph, name=task.name, device=task.device, db=task.db, budget_s=task.budget_s,
-        seed=task.seed,
+        task.graph, name=task.name, device=task.device, db=task.db,
+        budget_s=max(task.budget_s - looked_s, 1.0), seed=task.seed, build=build,
     )  # fmt: skip
     certain = found.certificate is not None and not found.certificate.startswith("learned")
     gap = found.gap if certain else None
-    return SliceResult(task.name, found.total_s, found.best_us, gap, found.measured)
+    seconds = looked_s + found.total_s
+    return SliceResult(task.name, seconds, found.best_us, gap, found.measured, canary=canary)
+
+
+def done_slice(work: SliceWork, task: TuneSlice) -> SliceResult:
+    """What `work` gives, or says in a sentence."""
+    begun = time.perf_counter()
+    try:
+        return work(task)
+    except AutofuseError as error:
+        seconds = time.perf_counter() - begun
+        return SliceResult(task.name, seconds, error=" ".join(str(error).split()))

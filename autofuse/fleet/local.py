@@ -6,14 +6,20 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-from autofuse.errors import AutofuseError
-from autofuse.fleet.engine import EngineError, SliceResult, SliceWork, TuneSlice, tune_slice
+from autofuse.fleet.engine import (
+    EngineError,
+    SliceResult,
+    SliceWork,
+    TuneSlice,
+    done_slice,
+    tune_slice,
+)
 
 _GRACE_S = 2.0
 
@@ -31,15 +37,18 @@ class _Unit:
 class LocalEngine:
     """A process for each of `units`, started anew when it is lost; see `Engine`.
 
-    The processor is one unit: what is measured on it may not share it."""
+    `units` are names with the environment variables that choose the unit: the processor is one,
+    as what is measured on it may not share it, and each GPU."""
 
-    def __init__(self, units: Sequence[str] = ("cpu",), work: SliceWork = tune_slice) -> None:
-        if not units or len(set(units)) != len(units):
-            raise EngineError("an engine needs units, each with a name of its own")
-        self._work = work
+    def __init__(
+        self, units: Mapping[str, Mapping[str, str]], work: SliceWork = tune_slice
+    ) -> None:
+        if not units:
+            raise EngineError("an engine needs units")
+        self._work, self._variables = work, units
         # A fresh interpreter: a fork would inherit threads of the pool and of the loader.
         self._context = multiprocessing.get_context("spawn")
-        self._units = {name: self._started() for name in units}
+        self._units = {name: self._started(name) for name in units}
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -72,7 +81,7 @@ class LocalEngine:
             answer = one.pipe.recv()
         except (EOFError, ConnectionResetError):
             self._end(one)
-            self._units[name] = self._started()
+            self._units[name] = self._started(name)
             why = f"the process of unit {name} ended: {_how(one.process.exitcode)}"
             return SliceResult(task.name, time.perf_counter() - one.begun, error=why, lost=True)
         assert isinstance(answer, SliceResult)
@@ -84,9 +93,10 @@ class LocalEngine:
             self._end(one)
         self._units.clear()
 
-    def _started(self) -> _Unit:
+    def _started(self, name: str) -> _Unit:
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_serve, args=(theirs, self._work), daemon=False)
+        given = theirs, self._work, dict(self._variables[name])
+        process = self._context.Process(target=_serve, args=given, daemon=False)
         process.start()
         theirs.close()
         return _Unit(process, ours)
@@ -106,20 +116,15 @@ def _how(code: int | None) -> str:
     return f"exit code {code}"
 
 
-def _serve(pipe: Connection, work: SliceWork) -> None:
+def _serve(pipe: Connection, work: SliceWork, variables: Mapping[str, str]) -> None:
     """Do slices until the other end closes its pipe."""
     # A terminal's Ctrl-C reaches the whole group; who decides ends this one by its pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.update(variables)
     while True:
         try:
             task = pipe.recv()
         except EOFError:
             os._exit(0)
-        begun = time.perf_counter()
-        try:
-            answer = work(task)
-        except AutofuseError as error:
-            seconds = time.perf_counter() - begun
-            answer = SliceResult(task.name, seconds, error=" ".join(str(error).split()))
         with suppress(BrokenPipeError):
-            pipe.send(answer)
+            pipe.send(done_slice(work, task))

@@ -8,19 +8,65 @@ done. Ray is imported where it is used: extra `fleet`.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
-from autofuse.errors import AutofuseError
-from autofuse.fleet.engine import EngineError, SliceResult, SliceWork, TuneSlice, tune_slice
+from autofuse.backends.base import Built, CompileError, CompilerMissing
+from autofuse.backends.cpu_target import CpuTarget
+from autofuse.backends.parcels import Parcel, cpu_target_here, pack_program, unpack_parcel
+from autofuse.errors import Blame
+from autofuse.fleet.engine import (
+    EngineError,
+    SliceResult,
+    SliceWork,
+    TuneSlice,
+    done_slice,
+    tune_slice,
+)
+from autofuse.records import Failure, FailureKind
 
 MISSING = "engine 'ray' needs Ray: pip install 'autofuse[fleet]'"
 # A custom resource of a node: how many device units it has that are no GPUs. The processor of a
 # node is one; a test makes more of it.
 UNIT = "autofuse_unit"
+_CHARACTERS = 400
 AUTO, GPU = "auto", "cuda"
+
+
+def tune_compiling_anywhere(task: TuneSlice) -> SliceResult:
+    """As `tune_slice` for device "cpu", but the cluster's idle processors compile."""
+    return tune_slice(task, _compile_anywhere)
+
+
+def _compile_anywhere(program: Any, *, timeout_s: float = math.inf) -> Built[Any]:
+    """What `compile_program` does, as a task of the cluster that this process belongs to."""
+    import ray
+
+    # Compiling twice gives the same: only here may Ray try again by itself.
+    task = ray.remote(num_cpus=1, max_retries=3)(_pack)
+    begun = time.perf_counter()
+    reference = task.remote(program, cpu_target_here(), timeout_s)
+    try:
+        found = ray.get(reference, timeout=None if math.isinf(timeout_s) else timeout_s)
+    except ray.exceptions.RayError as error:
+        ray.cancel(reference)
+        text = f"no host of the cluster compiled the program: {type(error).__name__}"
+        raise CompileError(text, Blame.MACHINE) from error
+    if isinstance(found, Failure):
+        raise CompileError(found.message, found.blame)
+    return replace(unpack_parcel(found), spent_s=time.perf_counter() - begun)
+
+
+def _pack(program: Any, target: CpuTarget, timeout_s: float) -> Parcel | Failure:
+    """A failure is an answer: an error that travels would lose its blame."""
+    try:
+        return pack_program(program, target, timeout_s)
+    except (CompileError, CompilerMissing) as error:
+        return Failure(FailureKind.COMPILE, str(error), error.blame)
 
 
 class _BenchUnit:
@@ -30,12 +76,7 @@ class _BenchUnit:
         self._work = work
 
     def run(self, task: TuneSlice) -> SliceResult:
-        begun = time.perf_counter()
-        try:
-            return self._work(task)
-        except AutofuseError as error:
-            seconds = time.perf_counter() - begun
-            return SliceResult(task.name, seconds, error=" ".join(str(error).split()))
+        return done_slice(self._work, task)
 
 
 class RayEngine:
@@ -88,6 +129,7 @@ class RayEngine:
         """See `Engine`."""
         by_reference = {one[0]: unit for unit, one in self._running.items()}
         if not by_reference:
+            time.sleep(timeout_s)
             return {}
         ready, _ = self._ray.wait(list(by_reference), timeout=timeout_s)
         return {by_reference[one]: self._answer(by_reference[one]) for one in ready}
@@ -98,7 +140,7 @@ class RayEngine:
             answer = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
             seconds = time.perf_counter() - begun
-            why = f"unit {unit} was lost: {type(error).__name__}"
+            why = f"unit {unit} was lost: {' '.join(str(error).split())[:_CHARACTERS]}"
             self._kill(self._actors[unit])
             self._actors[unit] = self._made()
             return SliceResult(task.name, seconds, error=why, lost=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from autofuse.errors import AutofuseError
 from autofuse.fleet.engine import Engine, SliceResult, TuneSlice
+from autofuse.fleet.health import UnitHealth
 from autofuse.fleet.shares import LEAST_S, GraphShare, next_share
 from autofuse.graph.types import Graph
 
@@ -18,12 +20,14 @@ LATEST_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class FleetResult:
-    """What every graph got and gained, seconds of wall time, and those that units worked."""
+    """What every graph got and gained, seconds of wall time, and those that units worked; how the
+    engine's units were, by name."""
 
     shares: tuple[GraphShare, ...]
     seconds: float
     busy_s: float
     units: int
+    health: Mapping[str, UnitHealth] = field(default_factory=dict)
 
 
 def fleet_tune(
@@ -35,41 +39,100 @@ def fleet_tune(
     """Tune `graphs`, by name, for `budget_s` seconds on all units of `engine` together.
 
     What was measured before is not measured again, so a run that was killed goes on when it is
-    started again. `weights`: how often each graph runs (1 unless said). Raises AutofuseError
-    without graphs, and once no unit is left."""
+    started again. `weights`: how often each graph runs (1 unless said). A unit that is disturbed
+    rests, and is given up where that does not help. Raises AutofuseError without graphs, once no
+    unit is left, and where all were given up before anything was tuned."""
     if not graphs:
         raise AutofuseError("there is no graph to tune")
     own = weights or {}
     shares = {name: GraphShare(name, graph, own.get(name, 1.0)) for name, graph in graphs.items()}
-    begun, running, busy_s = clock(), dict[str, TuneSlice](), 0.0
-    most = len(engine.units)
+    job = _Job(engine, shares, device, db, seed, say, clock)
+    begun, most = clock(), len(engine.units)
     while True:
         left = budget_s - (clock() - begun)
-        if left >= LEAST_S and not stop():
-            for unit in [u for u in engine.units if u not in running]:
-                share = next_share(shares.values(), {task.name for task in running.values()})
-                if share is None:
-                    break
-                seconds = min(left, share.next_s)
-                running[unit] = TuneSlice(share.name, share.graph, device, db, seconds, seed)
-                engine.start(unit, running[unit])
-        if not running:
+        goes_on = left >= LEAST_S and not stop()
+        if goes_on:
+            job.give(left)
+        if not job.running and not (goes_on and job.waits_for_units()):
             break
         if left < -LATEST_S:
-            for task in running.values():
-                silent = SliceResult(task.name, 0.0, error="its unit gave no answer", lost=True)
-                shares[task.name] = shares[task.name].after(silent)
+            job.lose_all()
             break
-        for unit, result in engine.wait(_WAIT_S).items():
-            del running[unit]
-            busy_s += result.seconds
-            shares[result.name] = shares[result.name].after(result)
-            say(_line(unit, shares[result.name]))
+        job.take()
         if stop():
             break
         if not engine.units:
             raise AutofuseError("no unit of the engine is left")
-    return FleetResult(tuple(shares.values()), clock() - begun, busy_s, most)
+    job.must_have_begun()
+    return FleetResult(tuple(shares.values()), clock() - begun, job.busy_s, most, dict(job.health))
+
+
+@dataclass
+class _Job:
+    """Who does what, and what came of it."""
+
+    engine: Engine
+    shares: dict[str, GraphShare]
+    device: str
+    db: str | None
+    seed: int
+    say: Callable[[str], object]
+    clock: Callable[[], float]
+    running: dict[str, TuneSlice] = field(default_factory=dict)
+    health: defaultdict[str, UnitHealth] = field(default_factory=lambda: defaultdict(UnitHealth))
+    busy_s: float = 0.0
+
+    def give(self, left_s: float) -> None:
+        """Begin slices on all units that are idle and well, as long as there is something to do."""
+        for unit in list(self._idle()):
+            share = self._next()
+            if share is None:
+                return
+            if self.health[unit].rests_until <= self.clock():
+                seconds = min(left_s, share.next_s)
+                task = TuneSlice(
+                    share.name, share.graph, self.device, self.db, seconds, self.seed, unit
+                )
+                self.running[unit] = task
+                self.engine.start(unit, task)
+
+    def waits_for_units(self) -> bool:
+        """Whether there is something to do for a unit that rests."""
+        return self._next() is not None and any(self._idle())
+
+    def take(self) -> None:
+        """Wait a little for slices to end."""
+        for unit, result in self.engine.wait(_WAIT_S).items():
+            del self.running[unit]
+            self.busy_s += result.seconds
+            if result.canary is not None:
+                self.health[unit] = self.health[unit].after(result.canary, self.clock())
+            if result.canary is not None and result.canary.fault:
+                ended = ", and it is given up" if self.health[unit].is_quarantined else ""
+                self.say(f"{unit} is disturbed: {result.canary.fault}{ended}")
+                continue
+            self.shares[result.name] = self.shares[result.name].after(result)
+            self.say(_line(unit, self.shares[result.name]))
+
+    def lose_all(self) -> None:
+        """What is under way never ended."""
+        for task in self.running.values():
+            silent = SliceResult(task.name, 0.0, error="its unit gave no answer", lost=True)
+            self.shares[task.name] = self.shares[task.name].after(silent)
+
+    def must_have_begun(self) -> None:
+        """Raises AutofuseError where every unit was given up and nothing was tuned."""
+        tried = any(share.spent_s for share in self.shares.values())
+        if not tried and self.health and all(h.is_quarantined for h in self.health.values()):
+            unit, health = next(iter(self.health.items()))
+            raise AutofuseError(f"every unit is disturbed: {unit}: {health.canaries[-1].fault}")
+
+    def _idle(self) -> Iterator[str]:
+        free = (unit for unit in self.engine.units if unit not in self.running)
+        return (unit for unit in free if not self.health[unit].is_quarantined)
+
+    def _next(self) -> GraphShare | None:
+        return next_share(self.shares.values(), {task.name for task in self.running.values()})
 
 
 def _line(unit: str, share: GraphShare) -> str:

@@ -43,8 +43,9 @@ class GraphShare:
 
     @property
     def next_s(self) -> float:
-        """Seconds of its next slice."""
-        return min(LONGEST_S, FIRST_S * 2.0**self.slices)
+        """Seconds of its next slice. After one that was lost or failed it is half as long: on units
+        that are taken away often, short ones end."""
+        return max(LEAST_S, min(LONGEST_S, FIRST_S * 2.0**self.slices) / 2.0**self.failures)
 
     @property
     def is_done(self) -> bool:

@@ -16,9 +16,10 @@ from autofuse.backends.base import Program, Source
 from autofuse.backends.blas import blas_pointers
 from autofuse.backends.ccompiler import compile_program
 from autofuse.backends.cpu import FLAGS, MATH_FLAGS
-from autofuse.backends.machine import last_level_cache_bytes, usable_cores, vector_bits
+from autofuse.backends.machine import last_level_cache_bytes, vector_bits
 from autofuse.cost.bounds import Calibration
 from autofuse.kernel.dialects import C
+from autofuse.limits import usable_cores
 from autofuse.measure.calibrate_scalar import calibrate_scalar
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType

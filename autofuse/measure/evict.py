@@ -19,8 +19,9 @@ import numpy as np
 from autofuse.backends.base import Program, Source
 from autofuse.backends.cache import BuildCache
 from autofuse.backends.ccompiler import compile_program
-from autofuse.backends.machine import last_level_cache_bytes, usable_cores
+from autofuse.backends.machine import last_level_cache_bytes
 from autofuse.backends.pool import pool_pointer
+from autofuse.limits import usable_cores
 
 FREE_FACTOR = 4
 

@@ -5,23 +5,60 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autofuse.backends.machine import last_level_cache_bytes
+from autofuse.backends.machine import host_identity, last_level_cache_bytes
 from autofuse.cost.bounds import Calibration
 from autofuse.measure.calibrate import calibrate_cpu
 from autofuse.measure.device import Device
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUnit:
+    """One thing that is measured on: its `name` among all machines, and the environment variables
+    of a process that is to use it and no other of its kind."""
+
+    name: str
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+def _nobody_asks(_: str) -> str:
+    return "a processor is always shared: its canary tells whether others disturb"
 
 
 @dataclass(frozen=True)
 class Hardware:
     """How one kind of hardware is measured and calibrated, and the bytes of its last-level cache.
 
-    All raise AutofuseError where it cannot be used. `name` is that of its measuring lock. `device`
-    is called in the worker process, so it must be a function of some module."""
+    All raise AutofuseError where it cannot be used. `units` are those of this host, the one that
+    this process uses first. `device` is called in the worker process, so it must be a function of
+    some module. `others` gives the ids of other processes that compute on a unit, by its name, or
+    in a sentence why they cannot be known."""
 
-    name: str
+    units: Callable[[], tuple[DeviceUnit, ...]]
     device: Callable[[], Device]
     calibrate: Callable[[], Calibration]
     cache_bytes: Callable[[], int]
+    others: Callable[[str], tuple[int, ...] | str] = _nobody_asks
+
+    @property
+    def unit(self) -> str:
+        """The name of the unit that this process uses, and of its measuring lock."""
+        return self.units()[0].name
+
+
+def _processor() -> tuple[DeviceUnit, ...]:
+    return (DeviceUnit(f"cpu-{host_identity()}"),)
+
+
+def _gpus() -> tuple[DeviceUnit, ...]:
+    from autofuse.backends.cuda.units import VISIBLE, visible_gpus
+
+    return tuple(DeviceUnit(name, ((VISIBLE, entry),)) for name, entry in visible_gpus())
+
+
+def _on_gpu(unit: str) -> tuple[int, ...] | str:
+    from autofuse.backends.cuda.units import gpu_processes
+
+    return gpu_processes(unit)
 
 
 def _host() -> Device:
@@ -49,5 +86,5 @@ def _cuda_cache() -> int:
 
 
 # Imported when used: the worker of one kind has no use for the others.
-HOST = Hardware("cpu", _host, calibrate_cpu, last_level_cache_bytes)
-GPU = Hardware("cuda", _cuda, _calibrate_cuda, _cuda_cache)
+HOST = Hardware(_processor, _host, calibrate_cpu, last_level_cache_bytes)
+GPU = Hardware(_gpus, _cuda, _calibrate_cuda, _cuda_cache, _on_gpu)

@@ -1,4 +1,8 @@
-"""One measurement at a time per device, across the processes of one user."""
+"""One measurement at a time per device unit, across the processes of one user.
+
+A unit is one GPU, or the processor of one host (`Hardware.unit`): units take no turns with each
+other, be it on one host or on several that share the user's home.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +24,12 @@ class DeviceBusy(AutofuseError):  # noqa: N818 - the name is what the user is to
 
 
 @contextmanager
-def measurement_lock(device: str, wait_s: float | None = None) -> Iterator[None]:
-    """Hold `device` for one measurement; waits for ever, or `wait_s` seconds, then DeviceBusy.
+def measurement_lock(unit: str, wait_s: float | None = None) -> Iterator[None]:
+    """Hold `unit` for one measurement; waits for ever, or `wait_s` seconds, then DeviceBusy.
 
     The lock is not reentrant. It goes with the process that holds it, however that ends.
     """
-    name = re.sub(r"[^A-Za-z0-9.-]", "_", device)
+    name = re.sub(r"[^A-Za-z0-9.-]", "_", unit)
     path = cache_directory() / f"measure-{name}.lock"
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -35,13 +39,13 @@ def measurement_lock(device: str, wait_s: float | None = None) -> Iterator[None]
         if wait_s is None:
             fcntl.flock(handle, fcntl.LOCK_EX)
         else:
-            _wait(handle, device, wait_s)
+            _wait(handle, unit, wait_s)
         yield
     finally:
         os.close(handle)
 
 
-def _wait(handle: int, device: str, wait_s: float) -> None:
+def _wait(handle: int, unit: str, wait_s: float) -> None:
     deadline = time.monotonic() + wait_s
     while True:
         try:
@@ -49,7 +53,5 @@ def _wait(handle: int, device: str, wait_s: float) -> None:
             return
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                raise DeviceBusy(
-                    f"device {device} is being measured on by another process"
-                ) from None
+                raise DeviceBusy(f"{unit} is being measured on by another process") from None
             time.sleep(_POLL_S)

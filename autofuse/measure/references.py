@@ -25,8 +25,8 @@ from zipfile import BadZipFile
 import numpy as np
 
 from autofuse.backends.cache import BuildCache, cache_directory, content_key
-from autofuse.backends.machine import usable_cores
 from autofuse.graph.canonical import digest
+from autofuse.limits import usable_cores
 from autofuse.measure.check import OutputReference, WorkloadReference, reference_of
 from autofuse.measure.workload import Workload, draw_inputs
 from autofuse.ops.types import TensorType

@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from autofuse.backends.base import AnyArtifact
-from autofuse.backends.machine import usable_cores
+from autofuse.limits import usable_cores
 from autofuse.measure.hardware import HOST, Hardware
 from autofuse.measure.lock import measurement_lock
 from autofuse.measure.protocol import (
@@ -122,7 +122,7 @@ class Worker:
     def start(self) -> None:
         """Start the child now, and let it work out the reference, rather than with the first job,
         whose time limit counts from then on. Raises MeasureError."""
-        with measurement_lock(self.hardware.name):
+        with measurement_lock(self.hardware.unit):
             self._running()
 
     def measure(
@@ -191,7 +191,7 @@ class Worker:
         self, job: MeasureJob | CompareJob | ProfileJob, limit_s: float | None
     ) -> tuple[float, Any]:
         """When the job began, and its answer or Failure; the device is ours meanwhile."""
-        with measurement_lock(self.hardware.name):
+        with measurement_lock(self.hardware.unit):
             begun = time.perf_counter()
             try:
                 child = self._running()

@@ -1,10 +1,23 @@
-"""Tuning and using plans: the library behind the command line."""
+"""Tuning and using plans: the library behind the command line.
 
-from autofuse.tuning.api import CompareResult, compare
-from autofuse.tuning.compiling import compile
-from autofuse.tuning.plans import KnownPlan, best_plan, plan_named
-from autofuse.tuning.result import Progress, TuneResult
-from autofuse.tuning.tuner import tune
+Names load when they are first used: what only shares work or reads records needs no planner.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autofuse.tuning.api import CompareResult as CompareResult
+    from autofuse.tuning.api import compare as compare
+    from autofuse.tuning.compiling import compile as compile
+    from autofuse.tuning.plans import KnownPlan as KnownPlan
+    from autofuse.tuning.plans import best_plan as best_plan
+    from autofuse.tuning.plans import plan_named as plan_named
+    from autofuse.tuning.result import Progress as Progress
+    from autofuse.tuning.result import TuneResult as TuneResult
+    from autofuse.tuning.tuner import tune as tune
 
 __all__ = [
     "CompareResult",
@@ -17,3 +30,20 @@ __all__ = [
     "plan_named",
     "tune",
 ]
+
+_MODULES = {
+    "api": ("CompareResult", "compare"),
+    "compiling": ("compile",),
+    "plans": ("KnownPlan", "best_plan", "plan_named"),
+    "result": ("Progress", "TuneResult"),
+    "tuner": ("tune",),
+}
+_SOURCES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _SOURCES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_SOURCES[name]}"), name)
+    globals()[name] = found
+    return found

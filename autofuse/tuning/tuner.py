@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
+from autofuse.backends.registry import Build
 from autofuse.baselines import BASELINES, baseline_named
 from autofuse.cost.bounds import Calibration, candidate_bytes
 from autofuse.devices import timed_device
@@ -52,6 +54,7 @@ def tune(
     progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
     simplify: bool = True,
+    build: Build | None = None,
 ) -> TuneResult:
     """Find the best plan of `graph` within `budget_s` seconds, counting everything.
 
@@ -64,7 +67,8 @@ def tune(
     it is never the result, be it a baseline. `cache`: the state that plans are timed in, "cold" or
     "warm"; "auto" is warm where the arrays of every plan fit the last-level cache. `progress` is
     told where the search stands at least once a second, not always from the same thread.
-    `simplify` False keeps the program as it is written, which is then another workload.
+    `simplify` False keeps the program as it is written, which is then another workload. `build`
+    builds programs in place of the device's own way, be it on other hosts.
 
     Raises AutofuseError for an unknown device, strategy or cache state, an unusable database, or a
     graph none of whose plans works and fits the memory."""
@@ -78,6 +82,8 @@ def tune(
     for rule in baselines:
         baseline_named(rule)
     kind = timed_device(device, target)
+    if build is not None:
+        kind = replace(kind, backend=replace(kind.backend, build=build))
     search = strategy_named(strategy, seed, Goal(gap, runs), options or {})
     graph = normal_form(graph, simplify)
     with (

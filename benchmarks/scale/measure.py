@@ -13,7 +13,8 @@ from statistics import median
 
 from sqlalchemy import text
 
-from autofuse.backends.machine import cpu_model, usable_cores
+from autofuse.backends.machine import cpu_model
+from autofuse.limits import usable_cores
 from autofuse.records import (
     Cost,
     Environment,

@@ -27,7 +27,7 @@ from autofuse.backends.cuda.program import (
     LoopAction,
     WhileAction,
 )
-from autofuse.backends.machine import usable_cores
+from autofuse.limits import usable_cores
 from autofuse.ops.types import Literal, TensorType
 from autofuse.plan.bound import NOTHING_BOUND, Binding
 from autofuse.records import Blame

@@ -30,7 +30,7 @@ class Clocks:
 
     def __init__(self, bus_id: str, library: Any = None) -> None:
         """`library` is NVML; without one, the driver's own."""
-        self._library = library or _nvml()
+        self._library = library or nvml()
         self._device = ctypes.c_void_p()
         if self._library is not None:
             code = self._library.nvmlInit_v2() or self._library.nvmlDeviceGetHandleByPciBusId_v2(
@@ -67,7 +67,8 @@ class Clocks:
         return int(value.value) if code == 0 else None
 
 
-def _nvml() -> Any:
+def nvml() -> Any:
+    """The driver's management library; None where there is none."""
     try:
         return ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:  # a container may leave it out

@@ -25,8 +25,8 @@ from autofuse.backends.ccompiler import (
     make_file,
     recall,
 )
-from autofuse.backends.machine import usable_cores
 from autofuse.kernel.dialects import CUDA
+from autofuse.limits import usable_cores
 
 BASE_FLAGS = ("-std=gnu++17", "-fPIC", "-fno-exceptions", "-fwrapv", "-fno-strict-aliasing", "-w")
 KERNEL_FLAGS = (
