@@ -29,6 +29,7 @@ from benchmarks.contraction_graphs import graph_of
 from benchmarks.contraction_peers import OURS, Libraries, Ours, columns_of, libraries
 from benchmarks.contraction_table import case_line, summary, text_table
 from benchmarks.run import checked, timed, write_json
+from benchmarks.seats import caller_apart
 
 # Largest error over the root mean square of what is wanted: a float32 sum of 8192 products has
 # 1e-5 of it at most, a wrong term of so many 1e-2.
@@ -114,7 +115,7 @@ def _timed(
 ) -> dict[str, PeerOutcome]:
     overwrite = overwriter(last_level_cache_bytes()) if state == "cold" else _leave
     calls = {name: made.call for name, made in ready.items()}
-    with measurement_lock("cpu"):
+    with measurement_lock("cpu"), caller_apart():
         counts = (options.rounds, options.rounds)
         samples = take_turns(calls, overwrite, 0.0, options.seed, counts)
     return {name: timed(cell, samples.get(name, ())) for name, cell in cells.items()}
@@ -169,7 +170,8 @@ def _facts(options: Options, threads: int, found: Libraries) -> dict[str, Any]:
         "options": asdict(options),
         "onednn": None if found.onednn is None else found.onednn.version,
         "versions": versions,
-        "how": "medians of calls from Python on arrays bound beforehand, taken in turns",
+        "how": "medians of calls from Python on arrays bound beforehand, taken in turns, "
+        "the caller on a core of its own",
     }
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from benchmarks.contraction_peers import Libraries, Ours, Peer, peers_of
 from benchmarks.contraction_table import ratios_of, summary, text_table
 from benchmarks.contractions import Options, as_row, bench_contractions, every_element
 from benchmarks.run import checked
+from benchmarks.seats import caller_apart
 
 ROOT = Path(__file__).parent.parent
 NOTHING = Libraries(None, None)
@@ -283,3 +285,20 @@ def test_the_script_refuses_what_it_does_not_know():
     )
     assert result.returncode == 2
     assert result.stderr.startswith("bench_contractions: unknown kind 'nonsense' (known: product,")
+
+
+def test_a_caller_has_a_core_to_itself_while_others_share_the_rest() -> None:
+    cores = os.sched_getaffinity(0)
+    if len(cores) < 2:
+        pytest.skip("one core cannot be shared out")
+    done = threading.Event()
+    other = threading.Thread(target=done.wait)
+    other.start()
+    try:
+        with caller_apart():
+            assert os.sched_getaffinity(0) == {min(cores)}
+            assert os.sched_getaffinity(other.native_id or 0) == cores - {min(cores)}
+        assert os.sched_getaffinity(0) == os.sched_getaffinity(other.native_id or 0) == cores
+    finally:
+        done.set()
+        other.join()

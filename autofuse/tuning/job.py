@@ -258,7 +258,7 @@ class Job:
             return spent
         begun, before = self._thinking
         own = time.perf_counter() - begun - (spent.total - before)
-        return replace(spent, sampler=max(own, 0.0))
+        return replace(spent, sampler=spent.sampler + max(own, 0.0))
 
     def begin_search(self) -> None:
         """From now on the strategy's own time counts."""

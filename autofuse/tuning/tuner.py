@@ -100,9 +100,9 @@ def _run(job: Job, strategy: str, search: Strategy, rules: Sequence[str]) -> Tun
         job.environment, job.digest, strategy, job.seed, job.budget.seconds
     )
     job.recall()
+    _measure_untuned(job)
     ruled = measure_rules(job, rules)
     job.begin_search()
-    _measure_untuned(job)
     findings = _nothing_searched(job) if job.is_over() else search(job)
     job.end_search()
     job.sharing.end()
@@ -124,13 +124,16 @@ def _run(job: Job, strategy: str, search: Strategy, rules: Sequence[str]) -> Tun
 
 
 def _measure_untuned(job: Job) -> None:
-    """What was served before there was anything to know, so that tuning never makes it slower."""
+    """What was served before there was anything to know, so that tuning never makes it slower. It
+    comes first: rules that cannot use a budget of a few seconds would leave nothing for it."""
     if job.is_over():
         return
+    job.begin_search()
     peaks = Calibration.kept(job.store.calibration(job.environment))
     found = untuned_candidate(job.graph, job.kind, peaks)
     if found.origin == EXPECTED and job.fits(found.plan) and not job.is_over():
         job.measure(found)
+    job.end_search()
 
 
 def _nothing_searched(job: Job) -> Findings:
