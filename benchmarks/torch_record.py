@@ -30,9 +30,9 @@ Say = Callable[[str], None]
 
 
 def record_of(outcomes: Sequence[TorchOutcome], most: int | None = None) -> Record:
-    """What the file holds: how many cases of an operator and dtype were run at most, counts by
-    operator with the reasons for what is not counted, the overloads that cases passed with, the
-    rules that none did, and every counted case that did not pass by reason."""
+    """What the file holds: counts by operator with the reasons for what is not counted and, where
+    not all cases were run, `most` of each dtype; the overloads that cases passed with, the rules
+    that none did, and every counted case that did not pass by reason."""
     operators: dict[str, Counter[str]] = defaultdict(Counter)
     foreign: dict[str, Counter[str]] = defaultdict(Counter)
     gaps: dict[str, list[str]] = defaultdict(list)
@@ -42,21 +42,21 @@ def record_of(outcomes: Sequence[TorchOutcome], most: int | None = None) -> Reco
             foreign[each.group][each.told] += 1
         elif each.status != PASSED:
             gaps[f"{each.status}: {each.told}"].append(each.name)
-    told = {name: dict(sorted(count.items())) for name, count in operators.items()}
+    told: Record = {name: dict(sorted(count.items())) for name, count in operators.items()}
+    if most is not None:
+        told = {name: {"most": most, **counts} for name, counts in told.items()}
     for name, reasons in foreign.items():
         told[name]["not counted"] = dict(sorted(reasons.items()))
     passed = {n for o in outcomes if o.status == PASSED for n in o.overloads}
-    return _record(most, told, passed, gaps)
+    return _record(told, passed, gaps)
 
 
-def _record(
-    most: int | None, operators: Record, passed: set[str], gaps: dict[str, list[str]]
-) -> Record:
+def _record(operators: Record, passed: set[str], gaps: dict[str, list[str]]) -> Record:
     passed = passed & set(RULES)
     return {
         "torch": import_module("torch").__version__,
-        "most": most,
         "summary": summary(operators),
+        "complete": sum("most" not in counts for counts in operators.values()),
         "overloads": sorted(passed),
         "rules without a case": sorted(set(RULES) - passed),
         "operators": {name: operators[name] for name in sorted(operators)},
@@ -73,7 +73,7 @@ def merged(old: Record, new: Record) -> Record:
         if kept:
             gaps[reason] += kept
     passed = {*old["overloads"], *new["overloads"]}
-    return _record(new["most"], {**old["operators"], **again}, passed, gaps)
+    return _record({**old["operators"], **again}, passed, gaps)
 
 
 def summary(operators: Record) -> str:
@@ -92,9 +92,9 @@ def continued(
     path: Path | None, chosen: Sequence[Any], most: int | None, seconds: float, say: Say
 ) -> Record:
     """The record of these operators, of which those at `path` were run before; begins no operator
-    after so many seconds. Raises BenchError for a record of other cases."""
-    end, found = time.perf_counter() + seconds, _stored(path, most)
-    left = [each for each in chosen if group_of(each) not in found["operators"]]
+    after so many seconds. Raises BenchError for a record of another torch."""
+    end, found = time.perf_counter() + seconds, _stored(path)
+    left = [each for each in chosen if not _is_done(found["operators"].get(group_of(each)), most)]
     for first in range(0, len(left), _BATCH):
         batch = left[first : first + _BATCH]
         outcomes = [o for each in batch if time.perf_counter() < end
@@ -108,13 +108,18 @@ def continued(
     return found
 
 
-def _stored(path: Path | None, most: int | None) -> Record:
-    nothing = record_of((), most)
+def _is_done(counts: Record | None, most: int | None) -> bool:
+    """Whether as many cases were run as are asked for."""
+    if counts is None or "most" not in counts:
+        return counts is not None
+    return most is not None and most <= counts["most"]
+
+
+def _stored(path: Path | None) -> Record:
+    nothing = record_of(())
     if path is None or not path.exists():
         return nothing
     found: Record = json.loads(path.read_text(encoding="utf-8"))
-    for key in ("torch", "most"):
-        if found.get(key) != nothing[key]:
-            wanted = f"{key} {nothing[key]}"
-            raise BenchError(f"{path} is a record with {key} {found.get(key)}, not {wanted}")
+    if found.get("torch") != nothing["torch"]:
+        raise BenchError(f"{path} is a record of torch {found.get('torch')}: give another file")
     return found
