@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import runpy
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ import autofuse
 from autofuse.commands.app import app
 
 ROWS, COLUMNS = 32, 48
+SCRIPTS = Path(__file__).parent.parent / "scripts"
 Call = Callable[..., "Ended"]
 # What a command says of its defaults before it fails.
 NOTES = ("no --inputs given", "using device 'cpu'")
@@ -38,6 +41,19 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> Ended:
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
         app([str(a) for a in arguments], prog_name="autofuse")
+    out, err = capsys.readouterr()
+    return Ended(int(ended.value.code or 0), out, err)
+
+
+def call_script(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *command: object
+) -> Ended:
+    """Run a file of scripts/ here: a process of its own would import everything anew."""
+    monkeypatch.setattr(sys, "argv", [str(word) for word in command])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(SCRIPTS / str(command[0])), run_name="__main__")
     out, err = capsys.readouterr()
     return Ended(int(ended.value.code or 0), out, err)
 

@@ -2,13 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
+from cli_tools import call_script
 
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.peers.types import BenchError, BenchWorkload, PeerOutcome, Ready
@@ -31,7 +29,6 @@ from benchmarks.contractions import Options, as_row, bench_contractions, every_e
 from benchmarks.run import checked
 from benchmarks.seats import caller_apart
 
-ROOT = Path(__file__).parent.parent
 NOTHING = Libraries(None, None)
 PLAIN = Product(1, 3, 5, 7, False, False)
 
@@ -275,16 +272,11 @@ def test_a_bound_plan_computes_and_can_be_called_again(tmp_path):
     assert ready.kernels == 1 and ready.note.startswith("plan ")
 
 
-def test_the_script_refuses_what_it_does_not_know():
-    result = subprocess.run(
-        [sys.executable, ROOT / "scripts/bench_contractions", "--seed", "1", "--kinds", "nonsense"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 2
-    assert result.stderr.startswith("bench_contractions: unknown kind 'nonsense' (known: product,")
+def test_the_script_refuses_what_it_does_not_know(capsys, monkeypatch):
+    asked = ("bench_contractions", "--seed", "1", "--kinds", "nonsense")
+    ended = call_script(capsys, monkeypatch, *asked)
+    assert ended.code == 2
+    assert ended.err.startswith("bench_contractions: unknown kind 'nonsense' (known: product,")
 
 
 def test_a_caller_has_a_core_to_itself_while_others_share_the_rest() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cli_tools import call_script
 from fake_cuda import FakeDriver
 from test_cuda_measure import clocks, kernels
 
@@ -36,8 +35,6 @@ from benchmarks.fused_cupy import fused_program
 from benchmarks.peers_cuda import CUDA_COLUMNS, CudaReady, NotApplicableError
 from benchmarks.run_cuda import bench_peers_cuda, compare_cuda, modes_table
 from benchmarks.workloads import bench_workload
-
-ROOT = Path(__file__).parent.parent
 
 
 def device() -> CudaDevice:
@@ -216,11 +213,10 @@ def test_without_a_device() -> None:
         bench_peers_cuda(["softmax"])
 
 
-def test_the_script_says_so_in_a_sentence(tmp_path: Path) -> None:
+def test_the_script_says_so_in_a_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The very machine may have a GPU: an unknown workload is refused before anything else."""
-    result = subprocess.run(
-        [sys.executable, ROOT / "scripts/bench_peers", "--device", "cuda", "--workloads", "nope"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert result.returncode == 2
-    assert result.stderr.startswith("bench_peers: unknown workload 'nope'")
+    asked = ("bench_peers", "--device", "cuda", "--workloads", "nope")
+    ended = call_script(capsys, monkeypatch, *asked)
+    assert ended.code == 2 and ended.err.startswith("bench_peers: unknown workload 'nope'")

@@ -42,7 +42,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Ended]:
     """A graph file, the database it was tuned into, and what the tune printed as JSON."""
     folder = tmp_path_factory.mktemp("tuned")
     source, db = toy_file(folder), folder / "tuning.db"
-    arguments = ["tune", source, "--db", db, "--budget", 12, "--device", "cpu"]
+    arguments = ["tune", source, "--db", db, "--budget", 8, "--device", "cpu"]
     arguments += ["--format", "json"]
     done = subprocess.run(
         [sys.executable, "-m", "autofuse", *map(str, arguments)],
@@ -63,7 +63,7 @@ def test_tune_prints_one_json_object_and_no_progress_into_a_pipe(
     assert (ended.code, ended.err) == (0, "")
     data = ended.json
     assert data["graph"] == {"digest": digest(toy()), "nodes": len(canonical(toy()).nodes)}
-    assert (data["device"], data["strategy"], data["budget_s"]) == ("cpu", "exact", 12.0)
+    assert (data["device"], data["strategy"], data["budget_s"]) == ("cpu", "exact", 8.0)
     assert {"codegen", "compile", "measure", "sampler", "total"} == set(data["spent_s"])
     assert {*data["baselines"], *data["left_out"]} == set(BASELINES)
     assert set(data["baselines"]) == set(data["break_even_runs"]) != set()

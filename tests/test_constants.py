@@ -253,7 +253,7 @@ def test_a_plan_with_weights_is_checked_and_timed_like_any_other() -> None:
 
 def test_a_graph_with_weights_is_tuned_without_their_values(tmp_path: Path) -> None:
     graph, db = dequantising(rows=64), str(tmp_path / "db")
-    result = autofuse.tune(graph, name="weights", device="cpu", db=db, budget_s=12)
+    result = autofuse.tune(graph, name="weights", device="cpu", db=db, budget_s=5)
     assert result.best_us > 0
     inputs = random_inputs(graph, 5)
     constants, rest = split(graph, inputs)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from cli_tools import call_script
 
 from autofuse.baselines import BASELINES
 from autofuse.graph.canonical import canonical
@@ -17,7 +14,6 @@ from benchmarks import fidelity
 from benchmarks.fidelity import plan_counts
 from benchmarks.workloads import bench_workload
 
-ROOT = Path(__file__).parent.parent
 # A loop of ten iterations: two fusions, a library call and an inner loop of five iterations of one
 # fusion.
 HLO = """HloModule jit_f, entry_computation_layout={(f32[4]{0})->f32[4]{0}}
@@ -122,10 +118,9 @@ def test_what_is_missing_has_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None
     assert "torch is not installed" in text and len(text.splitlines()) == 2
 
 
-def test_an_unknown_workload_is_one_sentence() -> None:
-    ended = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "baseline_fidelity", "--workloads", "nothing"],
-        capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert ended.returncode == 2 and ended.stdout == ""
-    assert "unknown zoo workload 'nothing'" in ended.stderr.splitlines()[-1]
+def test_an_unknown_workload_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = call_script(capsys, monkeypatch, "baseline_fidelity", "--workloads", "nothing")
+    assert ended.code == 2 and ended.out == ""
+    assert "unknown zoo workload 'nothing'" in ended.err.splitlines()[-1]

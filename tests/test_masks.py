@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 
 from autofuse import trace
-from autofuse.backends import cpu
-from autofuse.backends.ccompiler import compile_program
-from autofuse.backends.library import load
 from autofuse.frontends import array_api as xp
 from autofuse.frontends.tracer import spec
 from autofuse.graph.canonical import canonical
@@ -27,6 +24,7 @@ from autofuse.plan.masks import reach_of
 from autofuse.plan.parameters import LaunchConfig
 from autofuse.plan.tiles import tiles_of
 from autofuse.plan.types import Candidate, FusionPlan
+from tests.batching import quick_library
 from tests.tile_programs import masked, softmax, whole
 
 LENGTH = 150
@@ -95,7 +93,7 @@ def test_what_is_cut_short_is_right(name: str) -> None:
     graph = graph_of(masked(visible, hidden))
     candidate = Candidate(FusionPlan((whole(graph),)), (LAUNCH,))
     inputs = random_inputs(graph, 5)
-    (found,) = load(compile_program(cpu.program(graph, candidate)).artifact).run(inputs)
+    (found,) = quick_library(graph, candidate).run(inputs)
     (wanted,) = evaluate(graph, inputs)
     np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-6)
 

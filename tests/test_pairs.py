@@ -10,9 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autofuse import trace
-from autofuse.backends import cpu
-from autofuse.backends.ccompiler import compile_program
-from autofuse.backends.library import load
 from autofuse.frontends.tracer import spec
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
@@ -26,6 +23,7 @@ from autofuse.plan.parameters import MICRO, LaunchConfig
 from autofuse.plan.types import Candidate, FusionPlan
 from search_spaces import CpuLaunchSpace
 from search_spaces.launch import first_option
+from tests.batching import quick_library
 from tests.tile_programs import PROGRAMS, program, whole
 
 
@@ -39,7 +37,7 @@ def launch_of(**chosen: int | str | bool) -> LaunchConfig:
 
 def run(graph: Graph, inputs: tuple[np.ndarray, ...], launch: LaunchConfig) -> tuple[Any, ...]:
     candidate = Candidate(FusionPlan((whole(graph),)), (launch,))
-    return load(compile_program(cpu.program(graph, candidate)).artifact).run(inputs)
+    return quick_library(graph, candidate).run(inputs)
 
 
 def product(rows: int, terms: int, columns: int, left: bool, right: bool) -> Graph:

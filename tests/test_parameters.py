@@ -186,6 +186,14 @@ GRAPHS = {"item": pointwise(), "turned": turned(), "row": rows_folded(), "loop":
           "long_sums": long_sums(), "ordered": ordered(), "halves": halves(),
           "batch_last": batch_last(), "patches": patches(),
           "stencils": chain(padded, (64, 64), 2)}  # fmt: skip
+# Where a parameter is looked for first; what shows nowhere is looked for in all graphs.
+SHOWS = {
+    "fused": "micro row_block column_block term_block pack pack_left vector_bits across",
+    "row": "stage reduce keep stages parts compiler_unroll", "short": "rows",
+    "loop": "loop_unroll", "turned": "transpose", "dots": "dot", "long_sums": "split",
+    "weighted": "prepack", "batch_last": "batch_lanes", "halves": "pairs", "patches": "walk lines",
+    "ordered": "merge", "stencils": "halo",
+}  # fmt: skip
 SPACES: dict[str, LaunchSpace] = {
     "c": CpuLaunchSpace(pairs=True),
     "cuda": CudaLaunchSpace(DEFAULT_TARGET),
@@ -233,7 +241,8 @@ def texts_differ(dialect: str, row: LaunchParameter[int], name: str) -> bool:
 
 @pytest.mark.parametrize(("dialect", "row"), ROWS, ids=[f"{d}-{r.name}" for d, r in ROWS])
 def test_what_changes_the_text_is_said_truly(dialect: str, row: LaunchParameter[int]) -> None:
-    changes = any(texts_differ(dialect, row, name) for name in GRAPHS)
+    likely = sorted(GRAPHS, key=lambda name: row.name not in SHOWS.get(name, "").split())
+    changes = any(texts_differ(dialect, row, name) for name in likely)
     assert changes == row.changes_text
 
 

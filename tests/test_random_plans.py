@@ -11,7 +11,7 @@ from random_plans import random_candidate
 from autofuse.graph.canonical import canonical
 
 # One build serves a whole batch. Nothing is shrunk: the label of a case makes it again.
-EXAMPLES, BATCH = 6, 20
+EXAMPLES, BATCH = 4, 20
 PLAN = st.tuples(st.integers(0, 2**31), st.integers(1, 30), st.integers(0, 80))
 PLANS = st.lists(PLAN, min_size=BATCH, max_size=BATCH, unique=True)
 BATCHES = settings(max_examples=EXAMPLES, phases=(Phase.explicit, Phase.generate))

@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
+from cli_tools import call_script
 from emulation import one_kernel
 
 from autofuse.backends.cuda.devices import target_named
@@ -144,17 +146,14 @@ def test_barriers_and_calls_are_seen() -> None:
         kernel_code(b"text", "k")
 
 
-def test_the_script_prints_a_table_or_json(tmp_path: Path) -> None:
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        script = str(ROOT / "scripts" / "sass_report")
-        return subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True)
-
-    out = tmp_path / "figures.json"
-    made = call("--workloads", "swiglu", "--target", "A100", "--output", str(out))
-    assert made.returncode == 0, made.stderr
+def test_the_script_prints_a_table_or_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, out = partial(call_script, capsys, monkeypatch, "sass_report"), tmp_path / "figures.json"
+    made = call("--workloads", "swiglu", "--target", "A100", "--output", out)
+    assert made.code == 0, made.err
     found = json.loads(out.read_text(encoding="utf-8"))
-    assert found["target"] == "sm_80:A100" and made.stdout.strip() == text_table(found)
+    assert found["target"] == "sm_80:A100" and made.out.strip() == text_table(found)
     for bad in (("--workloads", "nothing"), ("--target", "abacus"), ("--plan", "none")):
         refused = call(*bad)
-        assert refused.returncode == 2 and len(refused.stderr.splitlines()[-1:]) == 1
-        assert "Traceback" not in refused.stderr
+        assert refused.code == 2 and len(refused.err.splitlines()[-1:]) == 1

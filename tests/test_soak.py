@@ -27,13 +27,17 @@ def test_kill_9_loses_nothing_acknowledged_and_measures_nothing_twice(tmp_path: 
     assert found.done >= 5, "it was killed before it had ended by itself"
 
 
-def test_eight_writers_and_an_import_during_a_tune(tmp_path: Path) -> None:
+def test_writers_and_an_import_during_a_tune(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half as many as in a soak."""
+    monkeypatch.setattr(writers, "WRITERS", 4)
     found = writers.play(tmp_path, SEED, count=15)
     assert found.problems == () and found.done >= 2 * 15 * (writers.WRITERS + 1)
 
 
 def test_a_compiler_killed_in_the_middle_of_a_build(tmp_path: Path) -> None:
-    found = compilers.play(tmp_path, SEED, builds=3)
+    found = compilers.play(tmp_path, SEED, builds=2)
     assert found.problems == ()
 
 

@@ -8,11 +8,9 @@ from emulation import OneKernel, library_of, run_kernel
 
 from autofuse import trace
 from autofuse.backends import cpu
-from autofuse.backends.ccompiler import compile_program
 from autofuse.backends.codes import group_code
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.backends.cuda.program import unit_of
-from autofuse.backends.library import load
 from autofuse.frontends.tracer import spec
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
@@ -23,6 +21,7 @@ from autofuse.plan.splitting import HalfOfGroup, splitting_of
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig, Setting
 from search_spaces.splits import split_options
 from search_spaces.tile_facts import tile_facts
+from tests.batching import quick_library
 from tests.tile_programs import program, whole
 
 USUAL: dict[str, Setting] = {
@@ -67,7 +66,7 @@ def test_sums_are_the_same_every_time() -> None:
     graph = plain(5, 40, 512)
     inputs = random_inputs(graph, 1)
     found = [
-        load(compile_program(cpu.program(graph, candidate(graph, **chosen))).artifact).run(inputs)
+        quick_library(graph, candidate(graph, **chosen)).run(inputs)
         for chosen in ({"split": 4}, {"split": 4, "threads": 2})
     ]
     assert np.array_equal(found[0][0], found[1][0])

@@ -127,9 +127,20 @@ def check(library: Emulated, one: OneKernel, tolerance: float = 2e-4) -> None:
         assert np.max(error / (1 + np.abs(wanted))) < tolerance
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_programs_are_right_under_all_settings(name: str) -> None:
-    kernels = [made(program(name), **settings) for settings in SETTINGS]
+def some(at: int) -> list[dict[str, Setting]]:
+    """Three of the settings in turn, so that each meets most kinds of programs."""
+    return [SETTINGS[(at + k) % len(SETTINGS)] for k in (0, 1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [
+        *((name, some(at)) for at, name in enumerate(PROGRAMS)),
+        *(pytest.param(name, SETTINGS, marks=pytest.mark.slow) for name in PROGRAMS),
+    ],
+)
+def test_programs_are_right_under_settings(name: str, chosen: list[dict[str, Setting]]) -> None:
+    kernels = [made(program(name), **settings) for settings in chosen]
     library = library_of(kernels)
     for one in kernels:
         assert "sums[ti]" in one.text

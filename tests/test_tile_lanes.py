@@ -10,9 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autofuse import trace
-from autofuse.backends import cpu
-from autofuse.backends.ccompiler import compile_program
-from autofuse.backends.library import load
 from autofuse.frontends import array_api as xp
 from autofuse.frontends.tracer import spec
 from autofuse.graph.canonical import canonical
@@ -24,6 +21,7 @@ from autofuse.plan.parameters import MICRO, LaunchConfig
 from autofuse.plan.types import Candidate, FusionPlan
 from search_spaces import CpuLaunchSpace
 from search_spaces.launch import first_option
+from tests.batching import quick_library
 from tests.tile_programs import whole
 
 LAST = ("mkb,knb->mnb", "kmb,nkb->nmb", "mkb,nkb->mnb", "kmb,knb->nmb")
@@ -60,7 +58,7 @@ def launch_of(**chosen: int | str | bool) -> LaunchConfig:
 def error(graph: Graph, launch: LaunchConfig) -> float:
     candidate = Candidate(FusionPlan((whole(graph),)), (launch,))
     inputs = random_inputs(graph, 3)
-    (found,) = load(compile_program(cpu.program(graph, candidate)).artifact).run(inputs)
+    (found,) = quick_library(graph, candidate).run(inputs)
     (wanted,) = evaluate(graph, inputs)
     return float(np.max(np.abs(found - wanted)) / max(1.0, float(np.max(np.abs(wanted)))))
 

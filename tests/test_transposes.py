@@ -13,9 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autofuse import trace
-from autofuse.backends import cpu
-from autofuse.backends.ccompiler import compile_program
-from autofuse.backends.library import load
 from autofuse.frontends import array_api as xp
 from autofuse.frontends.tracer import spec
 from autofuse.graph.canonical import canonical
@@ -28,6 +25,7 @@ from autofuse.measure.check import check, reference_of
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig
 from search_spaces import CpuLaunchSpace
 from search_spaces.launch import first_option
+from tests.batching import quick_library
 from tests.tile_programs import whole
 
 TURN = LaunchConfig.of(threads=1, tile=1024, transpose=True)
@@ -52,7 +50,7 @@ def results(graph: Graph, launch: LaunchConfig) -> tuple[np.ndarray, np.ndarray]
     """What the whole graph as one kernel gives, and the float64 reference."""
     candidate = Candidate(FusionPlan((whole(graph),)), (launch,))
     inputs = random_inputs(graph, 3)
-    (found,) = load(compile_program(cpu.program(graph, candidate)).artifact).run(inputs)
+    (found,) = quick_library(graph, candidate).run(inputs)
     (wanted,) = evaluate(graph, inputs)
     return found, wanted
 

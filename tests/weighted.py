@@ -8,9 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from autofuse import spec, trace, xp
-from autofuse.backends import cpu
-from autofuse.backends.ccompiler import compile_program
-from autofuse.backends.library import LoadedLibrary, load
+from autofuse.backends.library import LoadedLibrary
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.settled import constant_inputs
@@ -18,6 +16,7 @@ from autofuse.graph.types import Graph
 from autofuse.plan.groups import group_of, is_source, ordered_plan
 from autofuse.plan.parameters import MICRO, LaunchConfig
 from autofuse.plan.types import Candidate, FusionPlan
+from tests.batching import quick_library
 from tests.tile_programs import PROGRAMS, whole
 
 TOLERANCE = {"f32": 2e-5, "f64": 1e-12, "f16": 2e-3, "bf16": 2e-2}
@@ -60,7 +59,7 @@ def each_alone(graph: Graph, launch: LaunchConfig = packed_launch()) -> Candidat
 
 
 def built(graph: Graph, candidate: Candidate) -> LoadedLibrary:
-    return load(compile_program(cpu.program(graph, candidate)).artifact)
+    return quick_library(graph, candidate)
 
 
 def split(graph: Graph, inputs: tuple[np.ndarray, ...]) -> tuple[list[Any], list[Any]]:

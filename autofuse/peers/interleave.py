@@ -1,9 +1,11 @@
 """Timing several implementations in turns, in one process.
 
-A sample of an implementation is: nothing for SETTLE_S, so that the threads of the one before (those
-of OpenMP spin for milliseconds after their work) no longer hold a core; one call that is not
-timed, so that its own threads are as awake as in a program that uses it; the caches overwritten
-by this thread alone, which wakes nobody; and the timed call.
+A sample of an implementation is: nothing for SETTLE_S, so that the threads of the one before no
+longer hold a core; one call that is not timed, so that its own threads are as awake as in a program
+that uses it; the caches overwritten by this thread alone, which wakes nobody; and the timed call.
+
+Threads of OpenMP look for work for milliseconds after a call, those of OpenBLAS 0.3 for 2^28
+cycles, a tenth of a second, unless OPENBLAS_THREAD_TIMEOUT says less.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-SETTLE_S = 0.015
+SETTLE_S = 0.12
 BLOCKS = 3
 MIN_SAMPLES = 6
 MAX_SAMPLES = 60
