@@ -56,11 +56,11 @@ def bench_torch(
     if unknown:
         raise AutofuseError(f"no model '{unknown[0]}' (models: {', '.join(_MODELS)})")
     # What figures of two runs must share to stand in one file.
-    told = {
+    told: dict[str, Any] = {
         "device": cpu_model(), "threads": torch.get_num_threads(), "torch": torch.__version__,
         "budget": options.budget, "rounds": options.rounds,
     }  # fmt: skip
-    found = {**told, "rows": _rows(output, told)}
+    found: dict[str, Any] = {**told, "rows": _rows(output, told)}
     have = {row["model"] for row in found["rows"]}
     for name in options.models or _MODELS:
         if name not in have:

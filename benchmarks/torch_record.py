@@ -67,7 +67,8 @@ def _record(operators: Record, passed: set[str], gaps: dict[str, list[str]]) -> 
 def merged(old: Record, new: Record) -> Record:
     """A record of more operators; of those that both have, what `new` says."""
     again = new["operators"]
-    gaps = defaultdict(list, {reason: list(names) for reason, names in new["gaps"].items()})
+    gaps: dict[str, list[str]] = defaultdict(list)
+    gaps |= {reason: list(names) for reason, names in new["gaps"].items()}
     for reason, names in old["gaps"].items():
         kept = [name for name in names if name.rsplit(":", 2)[0] not in again]
         if kept:

@@ -11,10 +11,10 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from functorch.compile import make_boxed_func
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch_config
+from torch._functorch.aot_autograd import make_boxed_func
 from torch._functorch.partitioners import (
     default_partition,
     min_cut_rematerialization_partition,
@@ -135,7 +135,10 @@ def _uncompiled(partition: Callable[..., Any]) -> Backend:
 
 
 def _compiled(model: nn.Module, made_by: Backend | None) -> Callable[..., Any]:
-    return model if made_by is None else torch.compile(model, backend=made_by)
+    found: Callable[..., Any] = (
+        model if made_by is None else torch.compile(model, backend=made_by)
+    )  # fmt: skip
+    return found
 
 
 def losses(training: Training, made_by: Backend | None = None, steps: int = STEPS) -> list[float]:
