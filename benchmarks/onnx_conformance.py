@@ -160,13 +160,16 @@ class Rounding(Noise):
             return array.astype(np.float32).astype(np.float64)
 
 
-def by_reference(imported: Imported, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The graph's outputs by our reference, rounded as kernels round."""
+def every_input(imported: Imported, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The arrays of all inputs of the graph: `inputs`, and weights between them."""
     given, weights = iter(inputs), iter(imported.weights.values())
     fixed = constant_inputs(imported.graph)
-    count = len(imported.graph.inputs)
-    arrays = [next(weights) if k in fixed else next(given) for k in range(count)]
-    found = evaluate(imported.graph, arrays, Rounding())
+    return [next(weights if k in fixed else given) for k in range(len(imported.graph.inputs))]
+
+
+def by_reference(imported: Imported, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The graph's outputs by our reference, rounded as kernels round."""
+    found = evaluate(imported.graph, every_input(imported, inputs), Rounding())
     types = imported.graph.output_types
     with np.errstate(all="ignore"):
         return [a.astype(t.dtype.numpy) for a, t in zip(found, types, strict=True)]

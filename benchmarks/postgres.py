@@ -9,12 +9,13 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from autofuse.errors import AutofuseError
+from tuning_db import Store
 
 OWNER = "autofuse"
 # PostgreSQL refuses to run as root.
@@ -62,6 +63,12 @@ class Server:
         """End it at once, in the middle of whatever it does."""
         self._control("stop", "-m", "immediate")
 
+    def recover(self) -> None:
+        """Start it anew, whether it is running or has ended by itself."""
+        with suppress(AutofuseError):
+            self.crash()
+        self.start()
+
     def stop(self) -> None:
         self._control("stop", "-m", "fast")
 
@@ -87,6 +94,17 @@ class Server:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
+    def processor_s(self) -> dict[int, float]:
+        """Processor seconds of each of its processes so far, by process id."""
+        found = {}
+        for (pid,) in self.execute(
+            "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        ):
+            with suppress(OSError):  # it may have ended meanwhile
+                said = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii")
+                found[pid] = 1e-9 * int(said.split()[0])
+        return found
+
     def _control(self, *arguments: str) -> None:
         self._run("pg_ctl", "-D", str(self.folder / "data"), *arguments)
 
@@ -103,12 +121,13 @@ class Server:
 
 
 @contextmanager
-def running(durable: bool = True) -> Iterator[Server]:
-    """A running server in a temporary folder; both go at the end."""
+def running(durable: bool = True, folder: Path | None = None) -> Iterator[Server]:
+    """A running server in a temporary folder, both of which go at the end; or in `folder`, which
+    stays."""
     # Paths of sockets must be short, and a folder of pytest's is closed to other users.
-    folder = Path(tempfile.mkdtemp(prefix="autofuse-pg-"))
+    own = Path(tempfile.mkdtemp(prefix="autofuse-pg-"))
     try:
-        server = Server(folder, durable)
+        server = Server(folder or own, durable)
         server.start()
         try:
             yield server
@@ -116,7 +135,19 @@ def running(durable: bool = True) -> Iterator[Server]:
             with suppress(AutofuseError):  # it may have been crashed
                 server.crash()
     finally:
-        _remove(folder)
+        _remove(own)
+
+
+def round_trips(store: Store, work: Callable[[], object]) -> int:
+    """How often a server says that it waits for a question while `work` uses its store."""
+    with store.writing() as t:
+        driver: Any = t.connection().connection.driver_connection
+    with tempfile.TemporaryFile() as log:
+        driver.pgconn.trace(log.fileno())
+        work()
+        driver.pgconn.untrace()
+        log.seek(0)
+        return log.read().count(b"ReadyForQuery")
 
 
 def _remove(folder: Path) -> None:

@@ -191,7 +191,7 @@ class ReplayBench:
         """Every replay starts from nothing."""
         return ()
 
-    def keep_kernel(self, record: KernelMeasurement) -> None:
+    def keep_kernels(self, records: Sequence[KernelMeasurement]) -> None:
         """Nothing is kept."""
 
     def history(self) -> Sequence[tuple[str, KernelMeasurement]]:

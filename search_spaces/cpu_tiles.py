@@ -133,7 +133,8 @@ def _fits(rows: int, columns: int, lanes: int, bits: int, dot: bool) -> bool:
     if dot:
         return few and rows * columns + columns + 1 <= REGISTERS[bits]
     vectors = columns // lanes
-    return columns % lanes == 0 and vectors > 0 and rows * vectors + vectors + 1 <= REGISTERS[bits]
+    loaded = vectors if rows > 1 else 1  # one row's sums take them from memory
+    return columns % lanes == 0 and vectors > 0 and rows * vectors + loaded + 1 <= REGISTERS[bits]
 
 
 def _row_blocks(f: TileFacts, rows: int, threads: int) -> tuple[int, ...]:

@@ -81,7 +81,7 @@ class SlowBench:
     def kernels(self, groups: Mapping[str, FusionGroup]) -> Iterator[KnownKernel]:
         return iter(())
 
-    def keep_kernel(self, record: KernelMeasurement) -> None:
+    def keep_kernels(self, records: Sequence[KernelMeasurement]) -> None:
         pass
 
     def history(self) -> Sequence[tuple[str, KernelMeasurement]]:

@@ -58,6 +58,8 @@ ROWS = {
     "softmax_f16": softmax(5, 256, "f16"),
     "sum": fold("reduce_sum", (3, 500), (1,), "f64"),
     "max_bf16": fold("reduce_max", (7, 96), (1,), "bf16"),
+    "max_i16": fold("reduce_max", (7, 96), (1,), "i16"),
+    "sum_u64": fold("reduce_sum", (7, 96), (1,), "u64"),
     "all": fold("reduce_sum", (900,), (0,)),
     "scan": scan(),
 }

@@ -86,6 +86,23 @@ def test_run_makes_a_plan_for_each_such_value() -> None:
     assert len(loaded._plans) == 2
 
 
+def test_a_condition_that_decides_shapes_is_asked_for() -> None:
+    """As of models that have a network for each of two rates."""
+    branches = {}
+    for name, size in (("then_branch", [2, 3]), ("else_branch", [3, 2])):
+        nodes = [node("Constant", [], ["s"], value_ints=size), node("Reshape", ["x", "s"], ["r"])]
+        info = helper.make_tensor_value_info("r", FLOAT, size)
+        branches[name] = helper.make_graph(nodes, name, [], [info])
+    nodes = [node("Equal", ["rate", "high"], ["c"]), node("If", ["c"], ["y"], **branches)]
+    held = {"high": np.asarray(16)}
+    inputs = [("x", FLOAT, [6]), ("rate", INT64, [])]
+    made = model(nodes, inputs, [("y", FLOAT, ["a", "b"])], held)
+    with pytest.raises(DecidesShapesError, match="different types: the values of rate decide"):
+        imported(made)
+    assert imported(made, rate=16).graph.output_types[0].shape == (2, 3)
+    assert imported(made, rate=8).graph.output_types[0].shape == (3, 2)
+
+
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
@@ -97,8 +114,8 @@ def test_run_makes_a_plan_for_each_such_value() -> None:
          "'z' is read before anything gives it"),
         (model([node("NonZero", ["x"], ["y"])], [("x", FLOAT, [2])], [("y", INT64, [1, "n"])]),
          "NonZero: how many elements are not zero"),
-        (model([node("Abs", ["x"], ["y"])], [("x", TensorProto.UINT16, [2])],
-               [("y", TensorProto.UINT16, [2])]), "input 'x': dtype uint16 is not supported"),
+        (model([node("Abs", ["x"], ["y"])], [("x", TensorProto.COMPLEX64, [2])],
+               [("y", TensorProto.COMPLEX64, [2])]), "input 'x': dtype complex64 is not supported"),
         (model([node("Abs", ["x"], ["y"])], [("x", FLOAT, [2])], [("y", INT64, [2])]),
          "output 'y' is f32, but the model says int64"),
     ],

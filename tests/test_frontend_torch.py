@@ -261,9 +261,7 @@ def test_a_view_of_storage_follows_the_layout_that_torch_sees() -> None:
 @pytest.mark.parametrize("a", list(DType))
 @pytest.mark.parametrize("b", list(DType))
 def test_dtypes_meet_as_in_torch(a: DType, b: DType) -> None:
-    names = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16",
-             "i64": "int64", "i32": "int32", "i8": "int8", "u32": "uint32", "u8": "uint8",
-             "bool": "bool"}  # fmt: skip
+    names = {str(dtype): str(dtype.numpy) for dtype in DType}
     try:
         wanted = torch.promote_types(*(getattr(torch, names[str(d)]) for d in (a, b)))
     except RuntimeError:

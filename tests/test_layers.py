@@ -53,7 +53,7 @@ MAY_IMPORT = {
     "tuning": TO_TUNING,
     "serving": TO_TUNING | {"tuning"},
     "fleet": BASE | {"graph", "tuning"},
-    "interop": TO_TUNING | {"frontends", "tuning"},
+    "interop": TO_TUNING | {"frontends", "tuning", "serving"},
     "autofuse": {"errors", "graph", "frontends", "tuning", "serving", "interop", "torch"},
     "peers": TO_PEERS,
     "casestudy": TO_PEERS | {"peers"},

@@ -10,12 +10,11 @@ import pytest
 from expr_eval import eval_body, reference_of
 
 from autofuse.ops import GraphError, OpCall, TensorType, infer, make_attrs, spec_of
-from autofuse.ops.dtypes import FLOATS, INTS, DType, from_numpy
+from autofuse.ops.dtypes import FLOATS, INTS, SIGNED, DType, from_numpy
 from autofuse.ops.scalar import Call, Expr, Lit
 from autofuse.ops.source import is_scalar_constant
 from autofuse.ops.types import Literal
 
-SIGNED = (DType.I64, DType.I32, DType.I8)
 INF, NAN = float("inf"), float("nan")
 
 
@@ -150,6 +149,8 @@ def test_casts_between_the_rest() -> None:
     x = np.array([-1, 0, 255, 256], np.int32)
     assert both("cast", x, dtype="u8").tolist() == [255, 0, 255, 0]
     assert both("cast", x, dtype="u32").tolist() == [2**32 - 1, 0, 255, 256]
+    assert both("cast", x, dtype="u64").tolist() == [2**64 - 1, 0, 255, 256]
+    assert both("cast", x + 2**15, dtype="i16").tolist() == [2**15 - 1, *(-(2**15) + x[1:])]
     assert both("cast", x, dtype="bool").tolist() == [True, False, True, True]
     floats = np.array([0.0, -0.0, 0.5, NAN], np.float32)
     assert both("cast", floats, dtype="bool").tolist() == [False, False, True, True]
@@ -169,6 +170,10 @@ def test_bitcasts_round_trip() -> None:
     bits = both("bitcast", x, dtype="u32").astype(np.uint32)
     assert bits.tolist() == x.view(np.uint32).tolist()
     assert both("bitcast", bits, dtype="f32").tolist() == x.tolist()
+    wide = both("bitcast", x.astype(np.float64), dtype="u64")
+    assert (
+        both("bitcast", wide, dtype="i64").tolist() == x.astype(np.float64).view(np.int64).tolist()
+    )
 
 
 def test_a_literal_divisor_needs_no_guard() -> None:

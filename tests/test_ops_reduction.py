@@ -11,7 +11,7 @@ from gemm_forms import contiguous, multiplied
 from numpy.typing import ArrayLike
 
 from autofuse.ops.contraction import BatchAxis, GemmForm, Matrix, dot_attrs, gemm_form
-from autofuse.ops.dtypes import DType
+from autofuse.ops.dtypes import INTS, DType
 from autofuse.ops.spec import infer, spec_of
 from autofuse.ops.types import GraphError, OpCall, TensorType, make_attrs
 
@@ -60,7 +60,7 @@ def test_first_occurrence_and_first_nan_win(
     assert _both("argmin", values, F32, axis=0) == smallest
 
 
-@pytest.mark.parametrize("dtype", [DType.I64, DType.I32, DType.I8, DType.U32, DType.U8])
+@pytest.mark.parametrize("dtype", INTS)
 def test_integer_extremes_are_found(dtype: DType) -> None:
     limits = np.iinfo(dtype.numpy)
     assert _both("argmax", [limits.min, limits.min], dtype, axis=0) == 0

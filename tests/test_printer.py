@@ -59,6 +59,7 @@ CASES: list[tuple[Expr, str]] = [
     (Lit(-3, I32), "(-3)"),
     (Lit(-(2**31), I32), "(-2147483647 - 1)"),
     (Lit(-(2**63), I64), "(-9223372036854775807LL - 1)"),
+    (Lit(2**64 - 1, DType.U64), "18446744073709551615ULL"),
     (big, "1099511627776LL"),
     # an i64 literal is as wide as its type wherever nothing else makes it so
     (one, "1"),

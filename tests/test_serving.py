@@ -278,6 +278,12 @@ def test_devices_are_ordered_by_how_near_they_are() -> None:
     assert sorted(mixed, key=lambda there: distance(here, there)) == near
 
 
+def test_a_bundle_says_what_it_has(opened: Bundle, files: Path) -> None:
+    assert opened.has(digest(GRAPH)) and not opened.has("0" * 32)
+    with open_bundle(files / "there.bundle") as other:
+        assert not other.has(digest(GRAPH)), "its plan is for another device"
+
+
 def test_processes_look_plans_up_together(tmp_path: Path) -> None:
     data, workloads = bundle_of(150, SECRET)
     path, key = tmp_path / "b", tmp_path / "key"

@@ -181,6 +181,18 @@ def test_positions_that_an_index_cannot_hold_are_gathered() -> None:
     assert "gather" in {node.op for node in found.nodes}
 
 
+@pytest.mark.parametrize("kind", [DType.I64, DType.U64])
+def test_numbers_too_far_apart_for_steps_stay_literals(kind: DType) -> None:
+    ends = np.array([kind.limits[0], kind.limits[1], 2**62], kind.numpy)
+    middle = np.array([2**63 - 1, kind.limits[1] // 2 + 1], kind.numpy)
+    for array in (ends, middle):
+        w = Writer()
+        x = w.builder.input("x", array.shape, kind)
+        graph = w.builder.build([w.add(x, w.builder.constant(array, kind))])
+        (got,) = evaluate(simplify(graph).graph, [np.zeros(array.shape, kind.numpy)])
+        np.testing.assert_array_equal(got, array)
+
+
 def test_every_refusal_is_tried() -> None:
     assert {each.name for each in REFUSED} == set(SIDES)
 

@@ -34,10 +34,12 @@ def model() -> Any:
         (
             None,
             {"budget": 3},
-            "no option 'budget' .its options: budget_s, db, freeze, max_autotune, max_memory",
+            "no option 'budget' .its options: budget_s, bundle, db, freeze, max_autotune, ",
         ),
         (None, {"budget_s": 0}, "budget_s must be positive, not 0"),
         (None, {"budget_s": "long"}, "budget_s is a number of seconds, not 'long'"),
+        (None, {"on_miss": "tune"}, "on_miss is default or error, not 'tune'"),
+        (None, {"bundle": "/nowhere"}, "cannot open the bundle /nowhere: No such file"),
         (None, {"max_memory": -1}, "max_memory is a number of bytes, not -1"),
         (None, {"freeze": 1}, "freeze is True or False, not 1"),
     ],

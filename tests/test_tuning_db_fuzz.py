@@ -18,7 +18,7 @@ from tuning_records import ENV, WORKLOAD, failed, filled, kernel, measurement
 from tuning_db import DatabaseError, Store, lines
 from tuning_db.models import Base
 from tuning_db.salvage import Salvage
-from tuning_db.schema import HEAD, VERSION_TABLE
+from tuning_db.schema import MAJOR, VERSION_TABLE
 from tuning_db.transfer import export_lines, import_lines
 
 SEED = int(os.environ.get("AUTOFUSE_FUZZ_SEED", "0"))
@@ -83,7 +83,7 @@ def ask(store: Store) -> None:
     store.calibration(ENV)
     _, *exported = export_lines(store)
     for line in exported:
-        lines.read_line(line, HEAD)  # whatever is exported can be imported
+        lines.read_line(line, MAJOR)  # whatever is exported can be imported
 
 
 def in_one_sentence(error: DatabaseError) -> bool:

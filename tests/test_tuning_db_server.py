@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +26,7 @@ from tuning_records import (
 )  # fmt: skip
 
 from autofuse.records import FailureKind
-from benchmarks.postgres import Server, running
+from benchmarks.postgres import Server, round_trips, running
 from tuning_db import DatabaseError, Store, engine, transactions
 from tuning_db.engine import database_url, url_name
 from tuning_db.errors import Unreachable
@@ -47,21 +46,8 @@ def url(postgres: Server, request: pytest.FixtureRequest) -> Iterator[str]:
     postgres.drop(name)
 
 
-def round_trips(store: Store, write: object) -> int:
-    """How often the server says that it waits for a question while `write` runs."""
-    with store.writing() as t:
-        driver = t.connection().connection.driver_connection
-    assert isinstance(driver, psycopg.Connection) and callable(write)
-    with tempfile.TemporaryFile() as log:
-        driver.pgconn.trace(log.fileno())
-        write()
-        driver.pgconn.untrace()
-        log.seek(0)
-        return log.read().count(b"ReadyForQuery")
-
-
 def test_a_candidate_of_fifty_groups_takes_at_most_four_round_trips(url: str) -> None:
-    def large(name: str) -> object:
+    def large(name: str) -> Callable[[], bool]:
         groups = tuple(f"g-{name}-{n}" for n in range(50))
         one = replace(measurement(name), groups=groups)
         return lambda: store.add_measurement(session, ENV, one)
@@ -72,6 +58,8 @@ def test_a_candidate_of_fifty_groups_takes_at_most_four_round_trips(url: str) ->
         assert round_trips(store, large("new")) <= 4
         assert round_trips(store, large("new")) <= 4
         assert round_trips(store, lambda: store.add_kernel(session, ENV, kernel("other"))) <= 4
+        several = [kernel(f"k{n}") for n in range(20)]
+        assert round_trips(store, lambda: store.add_kernels(session, ENV, several)) <= 4
         lease = store.claim("work", "me", 60.0)
         under = replace(measurement("leased"), groups=tuple(f"l{n}" for n in range(50)))
         add = lambda: store.add_measurement(session, ENV, under, lease)  # noqa: E731 - a call to be counted
@@ -243,6 +231,17 @@ def test_a_session_goes_on_while_the_server_is_away(
         assert row.result == result("good") and row.ended is not None
         assert store.events(session) == (event("base", 30.0), event("good", 10.0, 3))
         assert store.counts()["kernel_measurement"] == 2
+
+
+def test_what_another_process_has_sent_meanwhile_is_not_missed(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several jobs of a user share a spool: between looking and sending one of them sends it."""
+    with Store.open(url) as store:
+        assert store.spool is not None and store.spool.is_empty()
+        monkeypatch.setattr(type(store.spool), "is_empty", lambda self: False)
+        store.add_workload(WORKLOAD, "graph text", "toy", 3)
+        assert store.counts()["workload"] == 1
 
 
 @pytest.mark.parametrize("idle_s", [0.0, 60.0])

@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 from alembic import command
+from databases import Databases
 from sqlalchemy import text
 from tuning_records import ENV, WORKLOAD, event, failed, filled, kernel, measurement, result
 
 from autofuse.records import Blame, Failure, FailureKind, WorkloadRow
 from tuning_db import DatabaseError, Store
+from tuning_db import schema as schema_module
 from tuning_db.engine import database_url, upgrade
-from tuning_db.schema import HEAD, VERSION_TABLE, migration_config
+from tuning_db.expand import build_indices
+from tuning_db.schema import HEAD, MAJOR, VERSION_TABLE, migration_config
 from tuning_db.sqlite import WRITES
 from tuning_db.transfer import export_lines, import_lines
 
@@ -62,7 +65,7 @@ def test_opening_an_older_database_changes_nothing_and_names_the_way(
     assert upgrade(database_url(path)) == (HEAD, HEAD)
 
 
-@pytest.mark.parametrize("schema", [f"{HEAD}.1", f"{HEAD}.12"])
+@pytest.mark.parametrize("schema", [f"{MAJOR}.2", f"{MAJOR}.12"])
 def test_a_newer_minor_schema_serves_older_programs(schema: str, store: Store) -> None:
     """It only adds: here a column with a default and a table."""
     with store.writing() as t:
@@ -75,6 +78,46 @@ def test_a_newer_minor_schema_serves_older_programs(schema: str, store: Store) -
         assert again.measured(ENV, WORKLOAD)["good"] == measurement("good", 10.5, "final")
         assert len(list(export_lines(again))) > 10
     assert upgrade(store.url) == (schema, schema)
+
+
+def test_this_minor_schema_serves_programs_of_its_major_one(
+    store: Store, databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program before it opens, writes, reads and exports what this one has made."""
+    filled(store)
+    exported = list(export_lines(store))
+    monkeypatch.setattr(schema_module, "HEAD", MAJOR)
+    with Store.open(store.url.render_as_string(hide_password=False)) as older:
+        older.add_measurement(None, ENV, measurement("later"))
+        assert older.measured(ENV, WORKLOAD)["good"] == measurement("good", 10.5, "final")
+        assert next(iter(export_lines(older))) == exported[0]
+    with Store.open(databases("copy")) as copy:
+        assert import_lines(copy, exported)["measurement"] == 5
+
+
+def at_major_schema(store: Store) -> None:
+    """Take a database back to the major schema."""
+    config = migration_config()
+    with store.engine.execution_options(**WRITES).begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, MAJOR)
+
+
+def test_indices_are_built_before_the_tables_are_locked(store: Store) -> None:
+    filled(store)
+    at_major_schema(store)
+    on_server = store.engine.dialect.name == "postgresql"
+    if on_server:
+        (name,) = build_indices(store.engine)
+        assert name == "ix_kernel_measurement_environment_id_created"
+        assert build_indices(store.engine) == ()
+        with store.writing() as t:  # as an interrupted build leaves it
+            t.execute(text("UPDATE pg_index SET indisvalid = false "
+                           f"WHERE indexrelid = '{name}'::regclass"))  # fmt: skip
+    assert upgrade(store.url) == (MAJOR, HEAD)
+    assert not on_server or build_indices(store.engine) == ()
+    store.add_kernel(None, ENV, kernel("after"))
+    assert [one.group for _, one in store.kernel_history(ENV)] == ["g-good", "after"]
 
 
 def test_a_database_of_the_first_schema_is_upgraded_and_goes_on(tmp_path: Path) -> None:
@@ -166,8 +209,8 @@ def test_an_export_lacks_nothing_that_its_schema_has(store: Store) -> None:
     with pytest.raises(DatabaseError, match="missing or unknown fields: gap, residual_us"):
         import_lines(store, [header % "0002", *first[1:]])
     with pytest.raises(DatabaseError, match=r"missing or unknown fields: (blame|code)"):
-        import_lines(store, [header % HEAD, *second[1:]])
-    with pytest.raises(DatabaseError, match=f"has schema 9999, this autofuse reads up to {HEAD}"):
+        import_lines(store, [header % MAJOR, *second[1:]])
+    with pytest.raises(DatabaseError, match=f"has schema 9999, this autofuse reads up to {MAJOR}"):
         import_lines(store, [header % "9999"])
     changes = [("session", change) for change in ({"result": 3}, {"events": 3}, {"result": {}})]
     changes += [("session", {"events": [3]}), ("kernel", {"kernel": 3})]

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import ColumnElement, Select, select, union_all
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
 from tuning_db import models as m
 from tuning_db import rows
 from tuning_db.checked import checked, pairs_of
-from tuning_db.clock import server_now
 from tuning_db.errors import DatabaseError
 
 CACHES = ("cold", "warm")
@@ -77,18 +76,36 @@ def history(
     """The latest `limit` timed kernels that have facts, on devices of this fingerprint, oldest
     first, each with the digest of the workload it was measured for ("" if for none)."""
     own = m.KernelMeasurement
+    alike = select(m.Environment.id).where(m.Environment.fingerprint == rows.fingerprint(env))
+    # Of each environment by itself: its index has them by time, and no other row is read.
+    latest = [_latest(number, limit) for number in t.scalars(alike)]
+    if not latest:
+        return []
+    chosen = union_all(*latest).subquery()
     query = (
         select(*COLUMNS, m.Workload.digest)
-        .join_from(own, m.Group, own.group_id == m.Group.id)
-        .join(m.Environment, own.environment_id == m.Environment.id)
+        .join_from(chosen, own, own.id == chosen.c.id)
+        .join(m.Group, own.group_id == m.Group.id)
         .outerjoin(m.Session, own.session_id == m.Session.id)
         .outerjoin(m.Workload, m.Session.workload_id == m.Workload.id)
-        .where(m.Environment.fingerprint == rows.fingerprint(env))
-        .where(own.failure_kind.is_(None), own.facts != "[]")
         .order_by(own.created.desc(), own.id.desc())
         .limit(limit)
     )
     return [(row[-1] or "", kernel_of(row)) for row in reversed(t.execute(query).all())]
+
+
+def _latest(environment: int, limit: int) -> Select[int]:
+    """Row numbers of the latest timed kernels with facts of one environment."""
+    own = m.KernelMeasurement
+    found = (
+        select(own.id)
+        .where(own.environment_id == environment)
+        .where(own.failure_kind.is_(None), own.facts != "[]")
+        .order_by(own.created.desc(), own.id.desc())
+        .limit(limit)
+    )
+    # SQLite takes no ORDER BY in a part of a union, but in a table of its own.
+    return select(found.subquery().c.id)
 
 
 def kernel_values(
@@ -102,20 +119,14 @@ def kernel_values(
     """The columns of a measurement, of now unless `created`; raises DatabaseError if the record
     contradicts itself."""
     check(one)
+    # The cache state is told where there is no time too.
     return {
-        "uid": uid,
-        "created": created or server_now(),
-        "session_id": session,
-        "environment_id": environment,
+        **rows.shared_columns(environment, session, one, uid, created),
         "group_id": group,
         "launch": one.launch,
         "cache": one.cache,
-        "code": one.code or None,
-        "max_rel_error": rows.no_nan(one.max_rel_error),
         "bound_us": one.bound_us,
         "facts": json.dumps([(name, float(value)) for name, value in one.facts]),
-        **rows.cost_columns(one.cost),
-        **rows.outcome_columns(one.timing, one.failure),
     }
 
 

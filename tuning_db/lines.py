@@ -15,13 +15,13 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from autofuse import records as r
 from tuning_db import rows
-from tuning_db.schema import HEAD
+from tuning_db.schema import MAJOR
 
 FORMAT = "autofuse-tuning-db"
 # Schemas before the current one whose exports can still be read.
 OLDER = ("0001", "0002")
 # Schemas whose exports have the same lines.
-ALIKE = ("0003", HEAD)
+ALIKE = ("0003", MAJOR)
 _T = TypeVar("_T")
 
 
@@ -31,7 +31,7 @@ class Header:
     schema: str
 
 
-CURRENT = Header(FORMAT, HEAD)
+CURRENT = Header(FORMAT, MAJOR)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ they sort and export alike on every database.
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData, String, Text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData, String, Text, text
 from sqlalchemy import Double as Real
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.schema import UniqueConstraint
@@ -216,6 +216,15 @@ class KernelMeasurement(Base):
         CheckConstraint("(median_us IS NULL) <> (failure_kind IS NULL)", name="outcome"),
         # Who asks knows thousands of groups and one device.
         Index(None, "group_id", "environment_id"),
+        # Or wants the latest times of one device, whatever their groups. It is for that question
+        # alone: SQLite, which counts no rows, would take it for the first one too.
+        Index(
+            None,
+            "environment_id",
+            "created",
+            sqlite_where=text("failure_kind IS NULL"),
+            postgresql_where=text("failure_kind IS NULL"),
+        ),
     )
     id: Mapped[int] = mapped_column(primary_key=True)
     uid: Mapped[str] = mapped_column(String(64), unique=True)

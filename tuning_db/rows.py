@@ -197,29 +197,37 @@ def measurement_values(
     contradicts itself."""
     check(one)
     return {
+        "candidate_id": candidate,
+        "origin": one.origin,
+        "stage": one.stage,
+        **shared_columns(environment, session, one, uid, created),
+    }
+
+
+def shared_columns(
+    environment: int,
+    session: int | None,
+    one: r.Measurement | r.KernelMeasurement,
+    uid: str,
+    created: str | None,
+) -> dict[str, Any]:
+    """The columns that measurements of candidates and of kernels have alike."""
+    columns: dict[str, Any] = {
         "uid": uid,
         "created": created or server_now(),
         "session_id": session,
         "environment_id": environment,
-        "candidate_id": candidate,
-        "origin": one.origin,
-        "stage": one.stage,
         # SQLite has no NaN: a result that is not a number is infinitely wrong.
         "max_rel_error": no_nan(one.max_rel_error),
         "code": one.code or None,
         **cost_columns(one.cost),
-        **outcome_columns(one.timing, one.failure),
     }
-
-
-def outcome_columns(timing: r.Timing | None, failure: r.Failure | None) -> dict[str, Any]:
-    columns: dict[str, Any] = {}
-    if timing is not None:
-        columns |= {name: getattr(timing, name) for name in _TIMING}
-    if failure is not None:
-        columns["failure_kind"] = failure.kind.value
-        columns["failure_message"] = printable(failure.message)
-        columns["failure_blame"] = failure.blame.value
+    if one.timing is not None:
+        columns |= {name: getattr(one.timing, name) for name in _TIMING}
+    if one.failure is not None:
+        columns["failure_kind"] = one.failure.kind.value
+        columns["failure_message"] = printable(one.failure.message)
+        columns["failure_blame"] = one.failure.blame.value
     return columns
 
 

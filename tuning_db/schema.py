@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Engine, inspect, text
 
 from tuning_db.errors import DatabaseError
+from tuning_db.expand import build_indices
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0004"
+HEAD = "0004.1"
+# What exports are of: a minor schema has the lines of its major one.
+MAJOR = HEAD.partition(".")[0]
 VERSION_TABLE = "autofuse_schema"
 # The advisory lock on PostgreSQL of who makes or upgrades the tables.
 _LOCK = 4_271_000_018
@@ -38,13 +41,18 @@ def ensure_schema(engine: Engine, name: str, writes: Mapping[str, Any]) -> None:
 
 
 def upgrade_schema(engine: Engine, name: str, writes: Mapping[str, Any]) -> tuple[str | None, str]:
-    """Bring the tables to the schema of this program; the schemas before and after. Raises
+    """Bring the tables to the schema of this program; the schemas before and after. Those who
+    write wait for what takes no time only: indices are built beside them first. Raises
     DatabaseError if it is newer than this program can use."""
 
     def is_older(found: str | None) -> bool:
         check_upgradable(found, name)
         return found is None or found in _older()
 
+    with engine.connect() as connection:
+        found = current_revision(connection)
+    if is_older(found) and engine.dialect.name == "postgresql":
+        build_indices(engine)
     return _locked(engine, writes, is_older)
 
 
@@ -90,9 +98,8 @@ def migration_config() -> Config:
 def _serves(revision: str) -> bool:
     """Whether a schema is ours with additions that this program does not know."""
     major, _, minor = revision.partition(".")
-    own, _, least = HEAD.partition(".")
     known = minor.isascii() and minor.isdigit() and len(minor) < 6
-    return major == own and known and int(minor) > int(least or 0)
+    return major == MAJOR and known and int(minor) > int(HEAD.partition(".")[2] or 0)
 
 
 def _older() -> frozenset[str]:

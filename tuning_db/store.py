@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 
@@ -136,19 +136,34 @@ class Store(Database):
         self, session_id: int | None, env: r.Environment, measurement: r.KernelMeasurement
     ) -> None:
         """Add one measurement or failure of a kernel, with its group if that is new."""
-        one, uid = measurement, rows.new_uid()
-        kernels.check(one)
+        self.add_kernels(session_id, env, (measurement,))
+
+    def add_kernels(
+        self,
+        session_id: int | None,
+        env: r.Environment,
+        measurements: Sequence[r.KernelMeasurement],
+    ) -> None:
+        """As `add_kernel` of each, but in one transaction: all of them or none."""
+        named = [(one, rows.new_uid()) for one in measurements]
+        for one, _ in named:
+            kernels.check(one)
 
         def add(t: Transaction) -> None:
             queries.check_session(t, session_id)
             environment = rows.ensure_environment(t, env)
-            group = select(m.Group.id).where(m.Group.digest == one.group).scalar_subquery()
-            values = kernels.kernel_values(environment, group, session_id, one, uid)
             with together(t):
-                put_groups(t, [one.group])
-                put(t, m.KernelMeasurement, values)
+                put_groups(t, [one.group for one, _ in named])
+                for one, uid in named:
+                    group = select(m.Group.id).where(m.Group.digest == one.group).scalar_subquery()
+                    values = kernels.kernel_values(environment, group, session_id, one, uid)
+                    put(t, m.KernelMeasurement, values)
 
-        self.keep(add, lambda: spool.kernel(self._own(session_id), env, one, uid), None)
+        def told() -> list[lines.Line]:
+            own = self._own(session_id)
+            return [line for one, uid in named for line in spool.kernel(own, env, one, uid)]
+
+        self.keep(add, told, None)
 
     def add_event(self, session_id: int, event: r.Event) -> None:
         """Append an event to a session; its candidate must have been measured."""

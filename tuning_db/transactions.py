@@ -115,6 +115,8 @@ class Database:
         if self.spool is None or self.spool.is_empty():
             return
         with self.spool.emptied() as texts:
+            if not texts:  # another process has sent them since we looked
+                return
             schema, parsed = union.parse(texts)
             self.write(lambda t: union.add_all(t, schema, parsed), HURRIED_S, fresh=True)
 

@@ -15,7 +15,7 @@ from autofuse import records as r
 from tuning_db import best, kernels, lines, rows
 from tuning_db import models as m
 from tuning_db.errors import DatabaseError
-from tuning_db.schema import HEAD
+from tuning_db.schema import MAJOR
 from tuning_db.upsert import put
 
 
@@ -63,7 +63,7 @@ def parse(texts: Iterable[str]) -> tuple[str, list[tuple[int, lines.Line]]]:
 def _header_schema(text: str) -> str:
     schema = lines.read_header(text).schema
     if schema not in (*lines.OLDER, *lines.ALIKE):
-        raise ValueError(f"the export has schema {schema}, this autofuse reads up to {HEAD}")
+        raise ValueError(f"the export has schema {schema}, this autofuse reads up to {MAJOR}")
     return schema
 
 

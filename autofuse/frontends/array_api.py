@@ -158,7 +158,8 @@ from autofuse.ops.dtypes import DType
 pi, e, inf, nan = math.pi, math.e, math.inf, math.nan
 newaxis = None
 float64, float32, float16, bfloat16 = DType.F64, DType.F32, DType.F16, DType.BF16
-int64, int32, int8, uint32, uint8 = DType.I64, DType.I32, DType.I8, DType.U32, DType.U8
+int64, int32, int16, int8 = DType.I64, DType.I32, DType.I16, DType.I8
+uint64, uint32, uint16, uint8 = DType.U64, DType.U32, DType.U16, DType.U8
 bool = DType.BOOL
 
 __all__ = [
@@ -223,6 +224,7 @@ __all__ = [
     "hypot",
     "inf",
     "int8",
+    "int16",
     "int32",
     "int64",
     "isfinite",
@@ -309,7 +311,9 @@ __all__ = [
     "triu",
     "trunc",
     "uint8",
+    "uint16",
     "uint32",
+    "uint64",
     "uniform",
     "unstack",
     "var",

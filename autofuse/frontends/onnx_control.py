@@ -15,6 +15,7 @@ from autofuse.frontends.onnx_types import (
     OnnxCall,
     OnnxRules,
     Subgraph,
+    UnknownValueError,
 )
 from autofuse.graph import composites_moves as moves
 from autofuse.graph.loops import BranchWriter, LoopBodyWriter, LoopWriter, WhileWriter
@@ -48,11 +49,21 @@ def _flag(c: OnnxCall, k: int) -> Value | np.ndarray:
 
 
 def _if(c: OnnxCall) -> list[Datum]:
-    """The branch that a known condition takes; of an unknown one both, of which one is run."""
+    """The branch that a known condition takes; of an unknown one both, of which one is run. Where
+    not both can be written (as of a model that has one for each shape), it has to be known."""
     taken, branches = _flag(c, 0), (c["then_branch"], c["else_branch"])
     if not isinstance(taken, Value):
         body: Subgraph = branches[0 if bool(np.reshape(taken, ())) else 1]
         return body.write(c.w, [])
+    try:
+        return _both(c, taken, branches)
+    except GraphError as error:
+        reason = f"which branch it takes is not known before it is run, but one is refused: {error}"
+        raise UnknownValueError(taken, c.w, reason) from error
+
+
+def _both(c: OnnxCall, taken: Value, branches: Sequence[Subgraph]) -> list[Datum]:
+    """Each branch, run where its flag holds."""
     found: list[Value] = []
     for branch, flag in zip(branches, (taken, c.w.map("not", taken)), strict=True):
         types = _branch_types(c, branch)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.onnx_package import numpy_dtype
 from autofuse.frontends.onnx_types import STANDARD, OnnxCall, OnnxRules
@@ -44,13 +42,13 @@ def quantised(w: GraphWriter, v: Value, zero: Value | None, dtype: DType) -> Val
     whole = w.map("round", v)
     if zero is not None:
         whole = w.add(whole, w.cast(zero, w.dtype(whole)))
-    info = np.iinfo(dtype.numpy)
-    return w.cast(w.map("clamp", whole, float(info.min), float(info.max)), dtype)
+    least, most = dtype.limits
+    return w.cast(w.map("clamp", whole, float(least), float(most)), dtype)
 
 
-def _byte(dtype: DType | None) -> DType:
-    if dtype not in (None, DType.U8, DType.I8):
-        raise FrontendError(f"numbers are quantised to u8 or i8, not {dtype}")
+def _narrow(dtype: DType | None) -> DType:
+    if dtype not in (None, DType.U8, DType.I8, DType.U16, DType.I16):
+        raise FrontendError(f"numbers are quantised to 8 or 16 bits, not {dtype}")
     return dtype or DType.U8
 
 
@@ -58,7 +56,7 @@ def _quantize(c: OnnxCall) -> Value:
     """The division is in the dtype of the scale, or the one asked for."""
     w, shape = c.w, c.shape(0)
     kind = named_dtype(c, "precision") or c.dtype(1)
-    dtype = _byte(c.dtype(2) if c.has(2) else named_dtype(c, "output_dtype"))
+    dtype = _narrow(c.dtype(2) if c.has(2) else named_dtype(c, "output_dtype"))
     zero = _laid_along(c, c.value(2), shape) if c.has(2) else None
     scale = _laid_along(c, c.value(1, kind), shape)
     steps = w.div(c.value(0, kind.compute), w.cast(scale, kind.compute))
@@ -126,7 +124,7 @@ def _requantised(c: OnnxCall, total: Value, around: Shape, first: int) -> Value:
     own, other, made = (w.reshape(v, ()) if w.type_of(v).size == 1 else v
                         for v in (own, other, made))  # fmt: skip
     scale = w.div(w.mul(own, other), made)
-    dtype = _byte(c.dtype(first + 3))
+    dtype = _narrow(c.dtype(first + 3))
     zero = c.value(first + 3)
     zero = w.reshape(zero, ()) if w.type_of(zero).size == 1 else zero
     return quantised(w, w.mul(w.cast(total, F32), scale), zero, dtype)

@@ -15,8 +15,7 @@ from autofuse.ops.types import AutofuseError
 
 DEFAULT_FLOAT = DType.F32
 DEFAULT_INT = DType.I32
-_NAMES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64",
-          "int32": "i32", "int8": "i8", "uint32": "u32", "uint8": "u8"}  # fmt: skip
+_NAMES = {str(dtype.numpy): dtype for dtype in DType}
 _PYTHON = {bool: DType.BOOL, int: DEFAULT_INT, float: DEFAULT_FLOAT}
 
 
@@ -28,7 +27,7 @@ def as_dtype(dtype: Any) -> DType:
         return _PYTHON[dtype]
     try:
         if isinstance(dtype, str):
-            return DType(_NAMES.get(dtype, dtype))
+            return _NAMES[dtype] if dtype in _NAMES else DType(dtype)
         return from_numpy(dtype)
     except (ValueError, TypeError, AutofuseError):
         raise TraceError(f"unknown dtype {dtype!r} (known: {', '.join(map(str, DType))})") from None
@@ -38,6 +37,7 @@ def promote(a: DType, b: DType) -> DType:
     """The dtype of an operation on arrays of `a` and `b`.
 
     NumPy's rules, except that an integer with a float gives that float (NumPy widens to f64).
+    Raises TraceError for u64 and a signed integer, for which NumPy has a float.
     """
     if a == b:
         return a
@@ -52,7 +52,9 @@ def promote(a: DType, b: DType) -> DType:
     signed, unsigned = (a, b) if a.is_signed else (b, a)
     if signed.itemsize > unsigned.itemsize:
         return signed
-    return DType.I32 if unsigned == DType.U8 else DType.I64
+    if unsigned == DType.U64:
+        raise TraceError(f"{a} and {b} have no common dtype")
+    return DType(f"i{16 * unsigned.itemsize}")
 
 
 def _wider(a: DType, b: DType) -> DType:

@@ -15,7 +15,8 @@ from autofuse.graph.types import Value
 from autofuse.graph.writer import Axes, GraphWriter
 from autofuse.ops.dtypes import DType
 
-_ACCUMULATED = {DType.BOOL: DType.I32, DType.I8: DType.I32, DType.U8: DType.U32}
+_ACCUMULATED = {DType.BOOL: DType.I32, DType.I8: DType.I32, DType.I16: DType.I32,
+                DType.U8: DType.U32, DType.U16: DType.U32}  # fmt: skip
 
 
 def _reduce(op: str, array: TracedArray, axis: Axes, keepdims: bool) -> TracedArray:
@@ -28,12 +29,12 @@ def _float(function: Callable[..., Value], x: Any, *args: Any, **kwargs: Any) ->
 
 
 def sum(x: Any, /, axis: Axes = None, *, dtype: Any = None, keepdims: bool = False) -> TracedArray:
-    """Sum over `axis`; booleans and 8-bit integers are added up as 32-bit integers."""
+    """Sum over `axis`; booleans and narrow integers are added up as 32-bit integers."""
     return _reduce("reduce_sum", _accumulator(x, dtype), axis, keepdims)
 
 
 def prod(x: Any, /, axis: Axes = None, *, dtype: Any = None, keepdims: bool = False) -> TracedArray:
-    """Product over `axis`; booleans and 8-bit integers are multiplied as 32-bit integers."""
+    """Product over `axis`; booleans and narrow integers are multiplied as 32-bit integers."""
     return _reduce("reduce_prod", _accumulator(x, dtype), axis, keepdims)
 
 

@@ -15,16 +15,13 @@ from autofuse.graph.writer import GraphWriter, Shape
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
 
-_DTYPES = {
-    "torch.float64": DType.F64, "torch.float32": DType.F32, "torch.float16": DType.F16,
-    "torch.bfloat16": DType.BF16, "torch.int64": DType.I64, "torch.int32": DType.I32,
-    "torch.int8": DType.I8, "torch.uint32": DType.U32, "torch.uint8": DType.U8,
-    "torch.bool": DType.BOOL,
-}  # fmt: skip
+_DTYPES = {f"torch.{dtype.numpy}": dtype for dtype in DType}
 # A dtype that meets one further right becomes that one; pairs that this does not hold for are
 # handled where it is asked.
-_ASCENDING = (DType.BOOL, DType.U8, DType.I8, DType.U32, DType.I32, DType.I64, DType.F16,
-              DType.BF16, DType.F32, DType.F64)  # fmt: skip
+_ASCENDING = (DType.BOOL, DType.U8, DType.I8, DType.U16, DType.I16, DType.U32, DType.I32,
+              DType.U64, DType.I64, DType.F16, DType.BF16, DType.F32, DType.F64)  # fmt: skip
+# Dtypes that torch lets meet no other whole number.
+_APART = {DType.U16, DType.U32, DType.U64}
 
 
 def torch_module() -> Any:
@@ -126,8 +123,9 @@ def promoted(a: DType, b: DType) -> DType:
     low, high = sorted((a, b), key=_ASCENDING.index)
     if {low, high} == {DType.F16, DType.BF16}:
         return DType.F32
-    mixed = low is not high and not high.is_float
-    if mixed and (DType.U32 in (low, high) or (low, high) == (DType.U8, DType.I8)):
+    if (low, high) == (DType.U8, DType.I8):
+        return DType.I16
+    if low is not high and not high.is_float and _APART & {low, high}:
         raise FrontendError(f"{a} and {b} have no common dtype")
     return high
 

@@ -102,7 +102,10 @@ def triangle(w: GraphWriter, v: Value, k: int, lower: bool) -> Value:
 
 
 def index_of(w: GraphWriter, v: Value) -> Value:
-    """Integers as an index dtype: narrow ones, which may not hold an extent, as i32."""
+    """Integers as an index dtype: narrow ones, which may not hold an extent, as i32, those of 64
+    bits without a sign as i64, where what is too large for it is the largest."""
+    if w.dtype(v) is DType.U64:
+        return w.cast(w.map("min", v, DType.I64.limits[1]), DType.I64)
     return w.cast(v, I32) if w.dtype(v).itemsize < I32.itemsize else v
 
 

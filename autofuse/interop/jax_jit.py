@@ -18,7 +18,11 @@ from autofuse.graph.types import Graph
 from autofuse.interop.jax_ffi import plan_call
 from autofuse.interop.jax_flat import FlatCall, flat_call, unworded, word_type, words
 from autofuse.runtime.compiled import CompiledPlan
-from autofuse.tuning import best_plan, compile, tune
+from autofuse.runtime.request import DEFAULT, TUNE, check_on_miss
+from autofuse.serving.bundle import AnyBundle, Bundle, as_bundle
+from autofuse.serving.compiling import compile
+from autofuse.simplify import normal_form
+from autofuse.tuning import best_plan, tune
 
 _HERE = "cpu"
 Statics = int | str | Sequence[int] | Sequence[str] | None
@@ -31,13 +35,19 @@ class Serving:
     tune_s: float | None
     db: str | None
     fallback: bool
+    bundle: Bundle | None = None
+    on_miss: str = DEFAULT
 
     def plan(self, graph: Graph, name: str) -> CompiledPlan:
         """The best plan known for a graph, tuned for first where none is and that was asked."""
-        wanted = self.tune_s is not None and best_plan(graph, device=_HERE, db=self.db) is None
-        if wanted and self.tune_s is not None:
+        if self.tune_s is not None and not self._is_known(graph):
             tune(graph, name=name, device=_HERE, db=self.db, budget_s=self.tune_s)
-        return compile(graph, device=_HERE, db=self.db)
+        return compile(graph, device=_HERE, db=self.db, bundle=self.bundle, on_miss=self.on_miss)
+
+    def _is_known(self, graph: Graph) -> bool:
+        if self.bundle is not None and self.bundle.has(digest(normal_form(graph))):
+            return True
+        return best_plan(graph, device=_HERE, db=self.db) is not None
 
 
 class JaxFunction:
@@ -148,6 +158,8 @@ def jax_jit(
     tune: float | None = None,
     device: str = "auto",
     db: str | None = None,
+    bundle: AnyBundle | None = None,
+    on_miss: str = DEFAULT,
     fallback: bool = False,
     static_argnums: Statics = None,
     static_argnames: Statics = None,
@@ -160,6 +172,8 @@ def jax_jit(
     tune: float | None = None,
     device: str = "auto",
     db: str | None = None,
+    bundle: AnyBundle | None = None,
+    on_miss: str = DEFAULT,
     fallback: bool = False,
     static_argnums: Statics = None,
     static_argnames: Statics = None,
@@ -169,10 +183,12 @@ def jax_jit(
 
     For each tuple of shapes and dtypes (and pytrees, and static arguments) the function is traced
     once, and served by the best plan known from then on. Where none is, `tune` seconds are spent on
-    finding one at the first call; without `tune` a plan by rules serves. The result is called on
-    its own or inside `jax.jit`, `jax.grad`, `jax.lax.scan` and the like; inside another such
-    function it is what it was made of. Gradients are those that JAX takes of `fn`; `vmap` and
-    forward-mode derivatives are refused. `.plan_of(*args)` and `.origin(*args)` say what serves.
+    finding one at the first call; without `tune` a plan by rules serves. Plans of `bundle` (a file,
+    or what `open_bundle` gave) go before those of the database `db`; with `on_miss="error"` a
+    function that neither of them knows is an AutofuseError. The result is called on its own or
+    inside `jax.jit`, `jax.grad`, `jax.lax.scan` and the like; inside another such function it is
+    what it was made of. Gradients are those that JAX takes of `fn`; `vmap` and forward-mode
+    derivatives are refused. `.plan_of(*args)` and `.origin(*args)` say what serves.
 
     What cannot become a graph is an AutofuseError that names the primitive and its line; with
     `fallback` jax.jit runs it, and a RuntimeWarning says so. Raises AutofuseError where jax is
@@ -182,7 +198,11 @@ def jax_jit(
             f"jax_jit runs plans on device '{_HERE}', not on '{device}': "
             f"autofuse.compile(autofuse.from_jax(fn, *args), device='{device}') takes jax arrays"
         )
-    serving = Serving(tune, db, fallback)
+    check_on_miss(on_miss)
+    if on_miss == TUNE:
+        raise AutofuseError("jax_jit tunes for so many seconds: jax_jit(tune=20)")
+    opened = None if bundle is None else as_bundle(bundle)
+    serving = Serving(tune, db, fallback, opened, on_miss)
 
     def decorate(fn: Callable[..., Any]) -> JaxFunction:
         if not callable(fn):

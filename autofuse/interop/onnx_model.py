@@ -18,7 +18,7 @@ from autofuse.frontends.onnx_import import (
 )
 from autofuse.graph.types import Graph
 from autofuse.runtime.compiled import CompiledPlan
-from autofuse.tuning import compile as compile_graph
+from autofuse.serving.compiling import compile as compile_graph
 
 # Plans that a model keeps: one for each tuple of sizes and of values that decide shapes.
 MOST_PLANS = 8

@@ -122,7 +122,7 @@ class TorchCompiler:
             else:
                 pieces[island] = piece
         if self.options.max_autotune:
-            tune_for(list(pieces.values()), self.options.budget_s, self.options.db, sized)
+            tune_for(list(pieces.values()), self.options.budget_s, self.options.source, sized)
         calls: dict[Island, TensorCall] = {}
         told: list[IslandReport] = []
         for island, piece in pieces.items():
@@ -141,7 +141,7 @@ class TorchCompiler:
     ) -> IslandReport | str:
         """Adds the call of an island; a reason where there is none."""
         try:
-            plan = plan_for(piece, self.options.db)
+            plan = plan_for(piece, self.options.source)
             call = call_of(piece, plan)
         except AutofuseError as error:
             return f"no plan: {error}"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from autofuse.errors import AutofuseError
+from autofuse.runtime.request import DEFAULT, ERROR
+from autofuse.serving.bundle import AnyBundle, Bundle, as_bundle
 
 MAX_AUTOTUNE = "max-autotune"
 MODES = ("default", MAX_AUTOTUNE)
@@ -18,13 +20,34 @@ class TorchOptions:
     takes a mode or options); `budget_s`, the seconds of that for one compiled graph; `freeze`,
     whether parameters are constants, prepared once, where no gradients are taken; `max_memory`, the
     most bytes that a forward graph keeps for its backward graph beside its inputs; `db`, the tuning
-    database."""
+    database; `bundle`, a bundle that is asked before it, a file or what `open_bundle` gave;
+    `on_miss`, "error" where PyTorch is to run what neither of them knows."""
 
     max_autotune: bool = False
     budget_s: float = 60.0
     freeze: bool = False
     max_memory: int | None = None
     db: str | None = None
+    bundle: AnyBundle | None = None
+    on_miss: str = DEFAULT
+
+    @property
+    def source(self) -> PlanSource:
+        opened = None if self.bundle is None else as_bundle(self.bundle)
+        return PlanSource(self.db, opened, self.on_miss)
+
+
+class PlanSource(NamedTuple):
+    """Where plans of islands come from."""
+
+    db: str | None = None
+    bundle: Bundle | None = None
+    on_miss: str = DEFAULT
+
+    @property
+    def key(self) -> tuple[str | None, ...]:
+        """Equal for those that know the same plans."""
+        return self.db, None if self.bundle is None else self.bundle.digest, self.on_miss
 
 
 def options_of(mode: str | None, options: Mapping[str, Any] | None) -> TorchOptions:
@@ -49,4 +72,8 @@ def options_of(mode: str | None, options: Mapping[str, Any] | None) -> TorchOpti
         value = getattr(chosen, name)
         if not isinstance(value, bool):
             raise AutofuseError(f"{name} is True or False, not {value!r}")
+    if chosen.on_miss not in (DEFAULT, ERROR):
+        raise AutofuseError(f"on_miss is {DEFAULT} or {ERROR}, not {chosen.on_miss!r}")
+    if chosen.bundle is not None:
+        chosen = replace(chosen, bundle=as_bundle(chosen.bundle))
     return replace(chosen, max_autotune=chosen.max_autotune or mode == MAX_AUTOTUNE)

@@ -17,10 +17,12 @@ from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
 from autofuse.interop.torch_call import Port, TensorCall, array_of, tensor_call
 from autofuse.interop.torch_layout import bordered
+from autofuse.interop.torch_options import PlanSource
 from autofuse.ops.spec import Family
 from autofuse.runtime.compiled import CompiledPlan
+from autofuse.serving.compiling import compile
 from autofuse.simplify import normal_form
-from autofuse.tuning import best_plan, compile, tune
+from autofuse.tuning import best_plan, tune
 from autofuse.tuning.kept import keep, kept_key, recalled
 from autofuse.tuning.moving import moved_candidates
 
@@ -34,7 +36,7 @@ DEVICE = "cpu"
 # PyTorch's own code for an island is kept where it is faster than a tuned plan by more than noise.
 _CLEARLY = 1.03
 _ROUNDS, _ROUND_S = 7, 0.01
-_plans: dict[tuple[str, str | None], CompiledPlan] = {}
+_plans: dict[tuple[str | None, ...], CompiledPlan] = {}
 _planning = threading.Lock()
 
 
@@ -69,19 +71,26 @@ def piece_of(
     return IslandGraph(whole, digest(whole), free, tuple(outputs), arrays, eager)
 
 
-def plan_for(piece: IslandGraph, db: str | None) -> CompiledPlan:
+def plan_for(piece: IslandGraph, source: PlanSource) -> CompiledPlan:
     """The best plan known for a piece, else one by rules. Raises AutofuseError."""
     if piece.fixed:
-        return compile(piece.graph, device=DEVICE, db=db, constants=piece.fixed, simplify=False)
-    key = (piece.digest, db)
+        return _compiled(piece, source)
+    key = (piece.digest, *source.key)
     with _planning:
         if key not in _plans:
-            _plans[key] = compile(piece.graph, device=DEVICE, db=db, simplify=False)
+            _plans[key] = _compiled(piece, source)
         return _plans[key]
 
 
+def _compiled(piece: IslandGraph, source: PlanSource) -> CompiledPlan:
+    return compile(
+        piece.graph, device=DEVICE, constants=piece.fixed or None, simplify=False,
+        **source._asdict(),
+    )  # fmt: skip
+
+
 def tune_for(
-    pieces: Sequence[IslandGraph], budget_s: float, db: str | None, sized: bool = False
+    pieces: Sequence[IslandGraph], budget_s: float, source: PlanSource, sized: bool = False
 ) -> None:
     """Tune for the pieces that no plan is known for, each in its share of the time that all take
     by the plans that there are; `budget_s` bounds all of it. With `sized` a plan that was tuned at
@@ -90,8 +99,8 @@ def tune_for(
     counts: dict[str, int] = {}
     for piece in pieces:
         counts[piece.digest] = counts.get(piece.digest, 0) + 1
-    distinct = {p.digest: p for p in pieces if not _is_tuned(p, db, sized)}
-    weights = {key: counts[key] * _weight_us(piece, db) for key, piece in distinct.items()}
+    distinct = {p.digest: p for p in pieces if not _is_tuned(p, source, sized)}
+    weights = {key: counts[key] * _weight_us(piece, source) for key, piece in distinct.items()}
     for number, (key, piece) in enumerate(distinct.items(), 1):
         left = end - time.perf_counter()
         share = left * weights[key] / sum(weights[k] for k in list(distinct)[number - 1 :])
@@ -101,26 +110,29 @@ def tune_for(
         LOG.info("tuning island %d of %d for %.0f s", number, len(distinct), share)
         try:
             tune(
-                piece.graph, name=f"torch {key[:12]}", device=DEVICE, db=db, budget_s=share,
+                piece.graph, name=f"torch {key[:12]}", device=DEVICE, db=source.db, budget_s=share,
                 simplify=False,
             )  # fmt: skip
         except AutofuseError as error:
             LOG.warning("island %s is not tuned: %s", key[:12], error)
         with _planning:
-            _plans.pop((key, db), None)
+            _plans.pop((key, *source.key), None)
 
 
-def _is_tuned(piece: IslandGraph, db: str | None, sized: bool) -> bool:
+def _is_tuned(piece: IslandGraph, source: PlanSource, sized: bool) -> bool:
+    db = source.db
+    if source.bundle is not None and source.bundle.has(piece.digest):
+        return True
     if best_plan(piece.graph, device=DEVICE, db=db, simplify=False) is not None:
         return True
     moved = moved_candidates(piece.graph, device_named(DEVICE), db) if sized else iter(())
     return next(moved, None) is not None
 
 
-def _weight_us(piece: IslandGraph, db: str | None) -> float:
+def _weight_us(piece: IslandGraph, source: PlanSource) -> float:
     """Microseconds of a call by the plan there is; 1 where there is none yet."""
     try:
-        return call_us(call_of(piece, plan_for(piece, db)), samples(piece))
+        return call_us(call_of(piece, plan_for(piece, source)), samples(piece))
     except AutofuseError:  # tuning looks for another
         return 1.0
 

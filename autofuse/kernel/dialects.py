@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 
-from autofuse.ops.dtypes import DType
+from autofuse.ops.dtypes import INTS, DType
 
 # Operator and precedence (higher binds tighter), C's own levels.
 INFIX: dict[str, tuple[str, int]] = {
@@ -50,9 +50,8 @@ class Dialect:
 
 
 _TYPES = {
-    DType.F64: "double", DType.F32: "float", DType.I64: "int64_t", DType.I32: "int32_t",
-    DType.I8: "int8_t", DType.U32: "uint32_t", DType.U8: "uint8_t", DType.BOOL: "bool",
-    DType.F16: "af_f16", DType.BF16: "af_bf16",
+    DType.F64: "double", DType.F32: "float", DType.F16: "af_f16", DType.BF16: "af_bf16",
+    DType.BOOL: "bool", **{dtype: f"{dtype.numpy}_t" for dtype in INTS},
 }  # fmt: skip
 C = Dialect(
     name="c",

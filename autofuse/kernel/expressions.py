@@ -13,10 +13,12 @@ from autofuse.kernel.dialects import (
     UNARY_LEVEL,
     Dialect,
 )
-from autofuse.ops.dtypes import DType
+from autofuse.ops.dtypes import INTS, DType
 from autofuse.ops.scalar import LIBM, Call, Expr, Lit, Load, Sym
 
-_NARROW = (DType.I8, DType.U8)
+# What C computes as int.
+_NARROW = tuple(dtype for dtype in INTS if dtype.itemsize < DType.I32.itemsize)
+_UNSIGNED = {DType.U32: "u", DType.U64: "ULL"}
 _HALF = (DType.F16, DType.BF16)
 
 
@@ -52,8 +54,8 @@ def _literal(lit: Lit) -> str:
     if dtype.is_float:
         return _float(float(value), dtype)
     n = int(value)
-    if dtype is DType.U32:
-        return f"{n}u"
+    if dtype in _UNSIGNED:
+        return f"{n}{_UNSIGNED[dtype]}"
     suffix, lowest = ("LL", -(2**63)) if dtype is DType.I64 else ("", -(2**31))
     if n == lowest:  # C has no negative literals, and the positive one would not fit
         return f"(-{-n - 1}{suffix} - 1)"

@@ -24,6 +24,7 @@ from autofuse.ops.spec import (
     Pull,
     Sample,
     register,
+    sampled,
 )
 from autofuse.ops.types import GraphError, OpCall, TensorType
 from autofuse.ops.views import View, joined, row_major
@@ -306,7 +307,7 @@ def _samples() -> list[Sample]:
     ]
     f32 = DType.F32
     found = [Sample((TensorType(a, f32), TensorType(b, f32)), dict(at)) for a, b, at in cases]
-    for d in (*FLOATS, *INTS):
+    for d in sampled((*FLOATS, *INTS)):
         found.append(Sample((TensorType((3, 5), d), TensorType((5, 2), d)), dict(matmul)))
     return found
 

@@ -19,8 +19,11 @@ class DType(Enum):
     BF16 = "bf16"
     I64 = "i64"
     I32 = "i32"
+    I16 = "i16"
     I8 = "i8"
+    U64 = "u64"
     U32 = "u32"
+    U16 = "u16"
     U8 = "u8"
     BOOL = "bool"
 
@@ -47,7 +50,15 @@ class DType(Enum):
 
     @property
     def is_signed(self) -> bool:
-        return self in (DType.I64, DType.I32, DType.I8)
+        return self in SIGNED
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the largest number of a dtype that is no float."""
+        if self is DType.BOOL:
+            return 0, 1
+        info = np.iinfo(self.numpy)
+        return int(info.min), int(info.max)
 
     @property
     def compute(self) -> DType:
@@ -65,6 +76,7 @@ class DType(Enum):
         return np.dtype(np.float64) if self.is_float else self.numpy
 
 
+# A row for each: how its elements are stored. What is known of whole numbers follows from it.
 _NUMPY: dict[DType, np.dtype] = {
     DType.F64: np.dtype(np.float64),
     DType.F32: np.dtype(np.float32),
@@ -72,14 +84,23 @@ _NUMPY: dict[DType, np.dtype] = {
     DType.BF16: np.dtype(ml_dtypes.bfloat16),
     DType.I64: np.dtype(np.int64),
     DType.I32: np.dtype(np.int32),
+    DType.I16: np.dtype(np.int16),
     DType.I8: np.dtype(np.int8),
+    DType.U64: np.dtype(np.uint64),
     DType.U32: np.dtype(np.uint32),
+    DType.U16: np.dtype(np.uint16),
     DType.U8: np.dtype(np.uint8),
     DType.BOOL: np.dtype(np.bool_),
 }
 _EPS = {DType.F64: 2.0**-52, DType.F32: 2.0**-23, DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
-FLOATS = (DType.F64, DType.F32, DType.F16, DType.BF16)
-INTS = (DType.I64, DType.I32, DType.I8, DType.U32, DType.U8)
+FLOATS = tuple(_EPS)
+INTS = tuple(dtype for dtype in DType if dtype.numpy.kind in "iu")
+# Those that an i64 has all of, as places in an array are counted.
+INDICES = tuple(dtype for dtype in INTS if dtype is not DType.U64)
+# Of these most ops are what they are of wider or narrower ones: only what depends on the width of
+# whole numbers needs to be tried on them.
+SELDOM = (DType.I16, DType.U16, DType.U64)
+SIGNED = tuple(dtype for dtype in INTS if dtype.numpy.kind == "i")
 
 
 def from_numpy(dtype: np.dtype | type) -> DType:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import numpy as np
-
-from autofuse.ops.dtypes import DType
+from autofuse.ops.dtypes import SIGNED, DType
 from autofuse.ops.scalar import Call, Expr, Lit, Sym, call, cast
 from autofuse.ops.spec import Pull
 from autofuse.ops.types import OpCall
@@ -29,7 +27,7 @@ def number(value: float, dtype: DType) -> Lit:
 
 def _ones(dtype: DType) -> Lit:
     """The integer with every bit set."""
-    return Lit(-1 if dtype.is_signed else int(np.iinfo(dtype.numpy).max), dtype)
+    return Lit(-1 if dtype.is_signed else dtype.limits[1], dtype)
 
 
 def _shared(pull: Pull, value: Expr) -> Expr:
@@ -197,7 +195,7 @@ def shift_right(op: OpCall, pull: Pull, /, *operands: Expr) -> Expr:
     return call("shr", x, _select(inside, y, number(x.dtype.itemsize * 8 - 1, x.dtype)))
 
 
-_UNSIGNED = {DType.I32: DType.U32, DType.I8: DType.U8}
+_UNSIGNED = {dtype: DType(f"u{8 * dtype.itemsize}") for dtype in SIGNED}
 
 
 def shift_right_logical(op: OpCall, pull: Pull, /, *operands: Expr) -> Expr:
@@ -207,15 +205,9 @@ def shift_right_logical(op: OpCall, pull: Pull, /, *operands: Expr) -> Expr:
         return shift_right(op, pull, x, y)
     inside, zero = _in_range(x, y), number(0, x.dtype)
     amount = _select(inside, y, zero)
-    if x.dtype in _UNSIGNED:
-        raw = _UNSIGNED[x.dtype]
-        moved = call("shr", _bits(x, raw), _bits(amount, raw))
-        return _select(inside, _bits(moved, x.dtype), zero)
-    # There is no u64: clear the bits that the sign was copied into, in two safe shifts.
-    amount = _shared(pull, amount)
-    copies = call("shl", _ones(x.dtype), call("sub", number(63, x.dtype), amount))
-    mask = call("xor", call("shl", copies, number(1, x.dtype)), _ones(x.dtype))
-    return _select(inside, call("and", call("shr", x, amount), mask), zero)
+    raw = _UNSIGNED[x.dtype]
+    moved = call("shr", _bits(x, raw), _bits(amount, raw))
+    return _select(inside, _bits(moved, x.dtype), zero)
 
 
 def _bits(value: Expr, dtype: DType) -> Expr:
@@ -239,13 +231,12 @@ def convert(op: OpCall, pull: Pull, /, *operands: Expr) -> Expr:
 
 def _saturate(x: Expr, target: DType) -> Expr:
     """A float toward zero to an integer: clamped to its range, NaN to 0."""
-    info = np.iinfo(target.numpy)
+    least, most = target.limits
     # Both ends are powers of two (or 0), exact in every float type.
-    too_high = call("ge", x, Lit(float(2 ** int(info.max).bit_length()), x.dtype))
-    too_low = call("le", x, Lit(float(info.min), x.dtype))
+    too_high = call("ge", x, Lit(float(2 ** most.bit_length()), x.dtype))
+    too_low = call("le", x, Lit(float(least), x.dtype))
     inside = _select(call("isnan", x), Lit(0, target), call("cast", x, dtype=target))
-    high = Lit(int(info.max), target)
-    return _select(too_high, high, _select(too_low, Lit(int(info.min), target), inside))
+    return _select(too_high, Lit(most, target), _select(too_low, Lit(least, target), inside))
 
 
 def reinterpret(op: OpCall, pull: Pull, /, *operands: Expr) -> Expr:

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from autofuse.ops import index as ix
-from autofuse.ops.dtypes import DType
+from autofuse.ops.dtypes import INTS, DType
 from autofuse.ops.scalar import COMPARISONS, Call, Expr, Lit, Load, Sym, walk
 
 BOOL, I64 = DType.BOOL, DType.I64
 # Multiples of a divisor inside a range at which the range may be cut.
 MOST_MULTIPLES = 2
-# What numbers of a type can be.
-CASTS = {
-    DType.BOOL: (0, 1), DType.I8: (-128, 127), DType.U8: (0, 255), DType.U32: (0, 2**32 - 1),
-    DType.I32: (-(2**31), 2**31 - 1),
-}  # fmt: skip
+# What numbers of a type can be, where an index holds all of them.
+CASTS = {dtype: dtype.limits for dtype in (DType.BOOL, *INTS) if dtype.itemsize < I64.itemsize}
 
 
 def simplified(fn: str, args: tuple[Expr, ...]) -> Expr:

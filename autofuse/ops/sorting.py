@@ -10,7 +10,15 @@ from autofuse.ops import checks
 from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import NUMBERS
 from autofuse.ops.scalar import Expr, Lit, call, cast
-from autofuse.ops.spec import AxisMap, Family, OpSpec, Sample, always, register
+from autofuse.ops.spec import (
+    AxisMap,
+    Family,
+    OpSpec,
+    Sample,
+    always,
+    register,
+    sampled,
+)
 from autofuse.ops.types import GraphError, OpCall, TensorType
 
 Arrays = tuple[np.ndarray, ...]
@@ -21,9 +29,15 @@ def order_number(x: Expr, descending: bool) -> Expr:
     """An i64 that is less exactly where `x` goes earlier: of the range of an i32 where `x` has 32
     bits or fewer. A NaN is above every number, and -0.0 equals 0.0."""
     number = _float_number(x) if x.dtype.is_float else cast(x, DType.I64)
-    if x.dtype is DType.U32:
-        number = call("sub", number, Lit(1 << 31, DType.I64))
+    if x.dtype in (DType.U32, DType.U64):
+        # By half of its range; what of a u64 is no i64 has wrapped, and is turned around.
+        number = call("xor" if x.dtype is DType.U64 else "sub", number, _half(x.dtype))
     return call("xor", number, Lit(-1, DType.I64)) if descending else number
+
+
+def _half(dtype: DType) -> Lit:
+    """Half of what an unsigned dtype has numbers, as an i64 of these bits."""
+    return Lit(1 << 31 if dtype is DType.U32 else -(1 << 63), DType.I64)
 
 
 def _float_number(x: Expr) -> Expr:
@@ -77,7 +91,7 @@ def _samples() -> list[Sample]:
         for shape, axis in cases
         for turned in (False, True)
     ]
-    for dtype in NUMBERS:
+    for dtype in (*sampled(NUMBERS), DType.U64):
         attrs = {"axis": 1, "descending": dtype.is_signed}
         found.append(Sample((TensorType((3, 37), dtype),), attrs))
     return found

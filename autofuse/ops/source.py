@@ -10,7 +10,16 @@ import numpy as np
 from autofuse.ops import checks
 from autofuse.ops.dtypes import FLOATS, INTS, DType
 from autofuse.ops.scalar import Expr, Lit, cast
-from autofuse.ops.spec import AxisMap, Family, Index, OpSpec, Pull, Sample, register
+from autofuse.ops.spec import (
+    AxisMap,
+    Family,
+    Index,
+    OpSpec,
+    Pull,
+    Sample,
+    register,
+    sampled,
+)
 from autofuse.ops.types import GraphError, Literal, OpCall, TensorType
 
 Arrays = tuple[np.ndarray, ...]
@@ -116,7 +125,9 @@ def _iota_samples() -> list[Sample]:
     def attrs(dtype: DType, axis: int) -> dict[str, Any]:
         return {"shape": (3, 4), "dtype": str(dtype), "axis": axis}
 
-    return [Sample((), attrs(dtype, axis)) for dtype in (*FLOATS, *INTS) for axis in (0, 1)]
+    return [
+        Sample((), attrs(dtype, axis)) for dtype in sampled((*FLOATS, *INTS)) for axis in (0, 1)
+    ]
 
 
 def _no_samples() -> list[Sample]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
@@ -11,6 +11,7 @@ import numpy as np
 
 from autofuse.ops import needs
 from autofuse.ops.algebra import NO_ALGEBRA, Algebra
+from autofuse.ops.dtypes import SELDOM, DType
 from autofuse.ops.needs import Needed
 from autofuse.ops.scalar import Expr
 from autofuse.ops.types import Attrs, GraphError, OpCall, TensorType
@@ -159,6 +160,11 @@ class Sample:
     attrs: dict[str, Any] = field(default_factory=dict)
     low: float = -2.0
     high: float = 2.0
+
+
+def sampled(dtypes: Iterable[DType]) -> list[DType]:
+    """Those of `dtypes` on which an op is tried that works on all of them alike."""
+    return [dtype for dtype in dtypes if dtype not in SELDOM]
 
 
 def never(call: OpCall) -> bool:

@@ -38,11 +38,11 @@ class StoredLiteral(NamedTuple):
 def why_not(bundle: Container, variant: Variant) -> str:
     """Why the binary of a variant for this device is not run, in a few words; "" if it is."""
     binary = variant.binary
-    if binary is None:
+    if binary is None and not variant.cubins:
         return "the bundle has no binary of it"
     if not bundle.authentic:
         return "binaries are run only from a bundle whose key or digest is given"
-    if binary.interface != INTERFACE:
+    if binary is not None and binary.interface != INTERFACE:
         return f"its binary is called by interface {binary.interface}, not {INTERFACE}"
     return ""
 
@@ -54,14 +54,14 @@ def artifact_of(
 ) -> Artifact:
     """What is loaded. Raises BundleError for a content that is missing or damaged, and where the
     system gives no memory for it."""
-    literals = (StoredLiteral(t, _content(bundle, digest)) for t, digest in binary.literals)
+    literals = (StoredLiteral(t, content_of(bundle, digest)) for t, digest in binary.literals)
     calls: DnnlCalls = ()
     if binary.calls:
         from autofuse.serving.dnnl import calls_of  # takes graphs and kernels
 
         calls = calls_of(binary.calls)
     return Artifact(
-        _in_memory(bundle, binary.library),
+        in_memory(bundle, binary.library),
         binary.entry,
         signature.types,
         signature.outputs,
@@ -70,21 +70,23 @@ def artifact_of(
         calls,
         binary.binding,
         binary.blas,
-        _in_memory(bundle, binary.pool),
+        in_memory(bundle, binary.pool),
     )
 
 
-def _content(bundle: Container, digest: bytes) -> bytes:
+def content_of(bundle: Container, digest: bytes) -> bytes:
+    """A content by its digest. Raises BundleError where it is missing or damaged."""
     data = bundle.get(digest)
     if data is None:
         raise BundleError(f"the bundle {bundle.path} lacks a content that it names")
     return data
 
 
-def _in_memory(bundle: Container, digest: bytes) -> Path:
+def in_memory(bundle: Container, digest: bytes) -> Path:
+    """A content as a file that nobody can change, for the life of the process."""
     with _lock:
         if digest not in _files:
-            _files[digest] = _sealed(_content(bundle, digest))
+            _files[digest] = _sealed(content_of(bundle, digest))
         return Path(f"/proc/self/fd/{_files[digest]}")
 
 

@@ -87,6 +87,12 @@ class Bundle:
                 f"{self.container.path} has an entry of another form: {error}"
             ) from None
 
+    def has(self, workload: str) -> bool:
+        """Whether there is a plan of a graph, by the digest of its normal form, for the processor
+        that this process runs on."""
+        entry = self.workload(workload)
+        return entry is not None and not isinstance(variant_for(entry, this_host()), str)
+
     def entries(self) -> Iterator[Entry]:
         """Every workload, in the order of the list of the bundle."""
         for digest in self.about().get("workloads", ()):
@@ -103,6 +109,7 @@ class Bundle:
             count += 1
             for variant in entry.variants:
                 contents = [digest for _, digest in variant.texts]
+                contents += [cubin.content for cubin in variant.cubins]
                 if (binary := variant.binary) is not None:
                     contents += [binary.library, binary.pool, *(d for _, d in binary.literals)]
                 if any(self.container.get(digest) is None for digest in contents):
@@ -150,7 +157,10 @@ def open_bundle(
     return Bundle(Container(path, secret, digest))
 
 
-def as_bundle(given: Bundle | str | os.PathLike[str]) -> Bundle:
+AnyBundle = Bundle | str | os.PathLike[str]
+
+
+def as_bundle(given: AnyBundle) -> Bundle:
     """A bundle that is open, or the one in a file."""
     return given if isinstance(given, Bundle) else open_bundle(given)
 

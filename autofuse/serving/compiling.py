@@ -6,7 +6,6 @@ and what builds plans take a second to import, and a process that serves has no 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -18,9 +17,11 @@ from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
 from autofuse.plan.types import Candidate, PlanError, candidate_from_json
 from autofuse.runtime.compiled import CompiledPlan, signature_of
+from autofuse.runtime.request import BUDGET_S, DEFAULT, TUNE, PlanRequest, check_on_miss
 from autofuse.serving.binary import artifact_of, why_not
 from autofuse.serving.bundle import (
     HOST,
+    AnyBundle,
     Bundle,
     HostFacts,
     as_bundle,
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from autofuse.devices import DeviceKind
     from autofuse.tuning.borrowed import Lent
 
-TUNE = "tune"
+
+CUDA = "cuda"
 
 
 class _MissError(Exception):
@@ -55,9 +57,9 @@ def compile(  # autofuse.compile is the public name
     mode: str = "",
     constants: Mapping[str, Any] | None = None,
     simplify: bool = True,
-    bundle: Bundle | str | os.PathLike[str] | None = None,
-    on_miss: str = "default",
-    budget_s: float = 60.0,
+    bundle: AnyBundle | None = None,
+    on_miss: str = DEFAULT,
+    budget_s: float = BUDGET_S,
 ) -> CompiledPlan:
     """A callable for `graph`. Its plan is the first of these, which `.origin` says:
 
@@ -78,35 +80,33 @@ def compile(  # autofuse.compile is the public name
     issues a plan: "graph" (the default) or "eager". `constants` has an array for each input that is
     declared constant, by name: they are copied now, and calls take the other inputs only. Raises
     AutofuseError, also for a bundle that is damaged."""
+    asked = PlanRequest(device, target, db, plan, mode, constants, simplify, on_miss, budget_s)
+    check_on_miss(on_miss)
     missed: tuple[str, ...] = ()
     lent: tuple[Lent, ...] = ()
     if bundle is not None and plan is None:
         opened, form = as_bundle(bundle), normal_form(graph, simplify)
         entry = opened.workload(digest(form))
         try:
-            return _served(opened, entry, graph, form, device, target, mode, constants, on_miss)
+            return _served(opened, entry, graph, form, asked)
         except _MissError as miss:
             missed = (f"bundle: {miss}",)
         if entry is not None:
             lent = _lent(entry)
-    from autofuse.tuning.compiling import compile as compile_here
+    from autofuse.tuning.compiling import compile_here
 
-    return compile_here(
-        graph, device=device, target=target, db=db, plan=plan, mode=mode, constants=constants,
-        simplify=simplify, on_miss=on_miss, budget_s=budget_s, lent=lent, missed=missed,
-    )  # fmt: skip
+    return compile_here(graph, asked, lent, missed)
 
 
 def _served(
-    bundle: Bundle, entry: Entry | None, graph: Graph, form: Graph, device: str, target: str,
-    mode: str, constants: Mapping[str, Any] | None, on_miss: str,
-) -> CompiledPlan:  # fmt: skip
+    bundle: Bundle, entry: Entry | None, graph: Graph, form: Graph, asked: PlanRequest
+) -> CompiledPlan:
     """The plan that a bundle has for a graph here; raises _MissError where it has none."""
     if entry is None:
         if bundle.written(digest(graph)) is not None:
             raise _MissError("other generator: this graph was simplified otherwise")
         raise _MissError("new graph")
-    here, kind = _here(device, target)
+    here, kind = _here(asked.device, asked.target)
     variant = variant_for(entry, here)
     if isinstance(variant, str):
         raise _MissError(variant)
@@ -115,15 +115,15 @@ def _served(
     except PlanError as error:
         raise _MissError(f"other generator: {error}") from error
     stale = stale_by(variant, here)
-    if stale and on_miss == TUNE:
+    if stale and asked.on_miss == TUNE:
         raise _MissError(f"stale: {', '.join(stale)} changed since it was measured")
     why = why_not(bundle.container, variant)
     if not why and here.device == HOST:
         try:
-            return _ready(bundle, variant, here, form, candidate, mode, constants)
+            return _ready(bundle, variant, here, form, candidate, asked)
         except (LaunchError, BundleError) as error:
             why = str(error)
-    return _built(variant, form, candidate, kind, device, target, mode, constants, why, on_miss)
+    return _built(bundle, variant, form, candidate, kind, asked, why)
 
 
 def _here(device: str, target: str) -> tuple[HostFacts, DeviceKind | None]:
@@ -140,27 +140,27 @@ def _here(device: str, target: str) -> tuple[HostFacts, DeviceKind | None]:
 
 def _ready(
     bundle: Bundle, variant: Variant, here: HostFacts, form: Graph, candidate: Candidate,
-    mode: str, constants: Mapping[str, Any] | None,
+    asked: PlanRequest,
 ) -> CompiledPlan:  # fmt: skip
     """By the binary of the bundle."""
     assert variant.binary is not None
     artifact = artifact_of(bundle.container, variant.binary, signature_of(form))
     return CompiledPlan(
-        form, candidate, load_library(artifact, mode), artifact, here.device, origin_of(variant),
-        remarks(variant, here), constants,
+        form, candidate, load_library(artifact, asked.mode), artifact, here.device,
+        origin_of(variant), remarks(variant, here), asked.constants,
     )  # fmt: skip
 
 
 def _built(
-    variant: Variant, form: Graph, candidate: Candidate, kind: DeviceKind | None, device: str,
-    target: str, mode: str, constants: Mapping[str, Any] | None, why: str, on_miss: str,
+    bundle: Bundle, variant: Variant, form: Graph, candidate: Candidate,
+    kind: DeviceKind | None, asked: PlanRequest, why: str,
 ) -> CompiledPlan:  # fmt: skip
-    """Compiled here."""
+    """Compiled here, on a GPU by the cubins of the bundle where it has them."""
     from autofuse.devices import device_named
     from autofuse.runtime.compiled import compiled_plan
     from autofuse.tuning.evaluate import code_of
 
-    backend = (kind or device_named(device, target)).backend
+    backend = (kind or device_named(asked.device, asked.target)).backend
     backend.ready()
     lacking = backend.lacking(candidate)
     if lacking:
@@ -171,11 +171,23 @@ def _built(
     environment = backend.environment()
     here = HostFacts(backend.name, dict(environment.must), dict(environment.stale))
     stale = (*stale_by(variant, here), *(() if code == variant.code else ("code",)))
-    if stale and on_miss == TUNE:
+    if stale and asked.on_miss == TUNE:
         raise _MissError(f"stale: {', '.join(stale)} changed since it was measured")
     changed = (f"stale: {', '.join(stale)} changed since it was measured",) if stale else ()
+    origin = origin_of(variant)
+    if not why and backend.name == CUDA:
+        from autofuse.serving.cubins import artifact_with
+
+        program = backend.program(form, candidate)
+        artifact = artifact_with(bundle.container, variant, program)
+        if artifact is not None:
+            return CompiledPlan(
+                form, candidate, backend.load(artifact, asked.mode), artifact, backend.name, origin,
+                changed, asked.constants,
+            )  # fmt: skip
+        why = "the kernels of its bundle are other ones"
     notes = (f"compiled here: {why}", *changed)
-    return compiled_plan(backend, form, candidate, origin_of(variant), mode, notes, constants)
+    return compiled_plan(backend, form, candidate, origin, asked.mode, notes, asked.constants)
 
 
 def _lent(entry: Entry) -> tuple[Lent, ...]:

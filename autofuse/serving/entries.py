@@ -67,10 +67,21 @@ class StoredBinary(NamedTuple):
     calls: tuple[Any, ...]
 
 
+class StoredCubin(NamedTuple):
+    """The machine code of one kernel of a GPU: its name, the SHA-256 of what it was compiled from
+    (see `cubins.text_key`) and of its bytes, and the compiler's numbers."""
+
+    name: str
+    text: bytes
+    content: bytes
+    facts: Mapping[str, int]
+
+
 class Variant(NamedTuple):
     """The best plan of a workload on one device: the text of its candidate, who proposed it, and
     how it was timed (`timing` in microseconds), by which version of autofuse. `code` is the digest
-    of the code that was timed; `texts` are its sources, by name and SHA-256."""
+    of the code that was timed; `texts` are its sources, by name and SHA-256; on a GPU `cubins` are
+    its kernels."""
 
     device: str
     must: FactPairs
@@ -85,6 +96,7 @@ class Variant(NamedTuple):
     version: str
     binary: StoredBinary | None = None
     texts: tuple[tuple[str, bytes], ...] = ()
+    cubins: tuple[StoredCubin, ...] = ()
 
 
 class Entry(NamedTuple):
@@ -165,7 +177,14 @@ def _variant(data: Any) -> Variant:
         version=data["version"],
         binary=None if binary is None else _binary(binary),
         texts=tuple((name, bytes.fromhex(digest)) for name, digest in data["texts"]),
+        # Bundles that were made before there were any say nothing of them.
+        cubins=tuple(_cubin(one) for one in data.get("cubins", ())),
     )
+
+
+def _cubin(data: Any) -> StoredCubin:
+    name, text, content, facts = data
+    return StoredCubin(name, bytes.fromhex(text), bytes.fromhex(content), facts)
 
 
 def _variant_data(one: Variant) -> dict[str, Any]:
@@ -175,6 +194,7 @@ def _variant_data(one: Variant) -> dict[str, Any]:
         "timing": dict(one.timing),
         "binary": None if one.binary is None else _binary_data(one.binary),
         "texts": [[name, digest.hex()] for name, digest in one.texts],
+        "cubins": [[c.name, c.text.hex(), c.content.hex(), dict(c.facts)] for c in one.cubins],
     }
 
 

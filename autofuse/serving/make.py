@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 
 from autofuse.backends.base import INTERFACE, ArrayLiteral, Artifact
+from autofuse.backends.cuda.program import CudaProgram
 from autofuse.backends.pool import pool_library
-from autofuse.backends.registry import CPU_BACKEND
+from autofuse.backends.registry import CPU_BACKEND, CUDA_BACKEND, Backend, emulated_backend
 from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
@@ -18,6 +19,7 @@ from autofuse.records import BestPlan, Environment
 from autofuse.runtime.compiled import signature_of
 from autofuse.serving.bundle import ABOUT
 from autofuse.serving.container import container, key_of
+from autofuse.serving.cubins import stored_cubins, target_of_facts
 from autofuse.serving.dnnl import calls_data
 from autofuse.serving.entries import (
     Entry,
@@ -72,7 +74,8 @@ def make_bundle(
     """Add the best plans of `graphs`, by name, on every device that they were tuned on; None: of
     every workload of the database, of which it has no graphs, so that no binaries can be built.
 
-    With `binaries` a plan for this processor brings its library, with `texts` its C sources. Raises
+    With `binaries` a plan for this processor brings its library, one for a GPU its cubins (which
+    NVRTC makes anywhere), with `texts` its sources. Raises
     AutofuseError for a graph of which the database knows no plan."""
     if graphs is None:
         for row in store.workloads():
@@ -122,9 +125,9 @@ def _variant(plan: BestPlan, env: Environment, contents: Contents) -> Variant:
 def _with_code(
     variant: Variant, name: str, form: Graph, contents: Contents, binaries: bool, texts: bool
 ) -> Variant:
-    """With the library and the sources of the plan, if it is one for this processor."""
-    backend = CPU_BACKEND
-    if variant.device != backend.name or variant.must != backend.environment().must:
+    """With the library and the sources of the plan, if code for its device can be made here."""
+    backend = _backend_of(variant)
+    if backend is None:
         return variant
     candidate = candidate_from_json(variant.candidate, variant.origin)
     if code_of(backend, form, candidate) != variant.code:
@@ -132,10 +135,21 @@ def _with_code(
         return variant
     program = backend.program(form, candidate)
     sources = [(s.name, contents.keep(s.text.encode())) for s in program.sources if texts]
-    binary = None
-    if binaries:
-        binary = stored_binary(backend.build(program).artifact, contents)
-    return variant._replace(binary=binary, texts=tuple(sources))
+    variant = variant._replace(texts=tuple(sources))
+    if not binaries:
+        return variant
+    if isinstance(program, CudaProgram):
+        return variant._replace(cubins=stored_cubins(program, contents.keep))
+    return variant._replace(binary=stored_binary(backend.build(program).artifact, contents))
+
+
+def _backend_of(variant: Variant) -> Backend | None:
+    """What makes code for the device of a variant: this processor, or a GPU that need not be
+    here, if it is one that is known."""
+    if variant.device == CPU_BACKEND.name and variant.must == CPU_BACKEND.environment().must:
+        return CPU_BACKEND
+    target = target_of_facts(dict(variant.must)) if variant.device == CUDA_BACKEND.name else None
+    return None if target is None else emulated_backend(target)
 
 
 def stored_binary(artifact: Artifact, contents: Contents) -> StoredBinary:

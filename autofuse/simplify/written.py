@@ -98,6 +98,8 @@ def progression(line: np.ndarray) -> tuple[int, int] | None:
     if not np.array_equal(whole.astype(line.dtype), line):
         return None
     start, step = int(whole[0]), int(whole[1]) - int(whole[0])
+    if abs(step) > DType.I64.limits[1]:
+        return None
     even = np.array_equal(whole, start + step * np.arange(line.size, dtype=np.int64))
     return (start, step) if even else None
 

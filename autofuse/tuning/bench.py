@@ -133,8 +133,8 @@ class Bench(Protocol):
         as they would be compiled now; the best configuration of every kernel first."""
         ...
 
-    def keep_kernel(self, record: KernelMeasurement) -> None:
-        """Store one kernel's times or failure."""
+    def keep_kernels(self, records: Sequence[KernelMeasurement]) -> None:
+        """Store times or failures of kernels, all of them at once."""
         ...
 
     def history(self) -> Sequence[tuple[str, KernelMeasurement]]:

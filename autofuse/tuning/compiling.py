@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from autofuse.devices import DeviceKind, device_named
@@ -11,6 +11,7 @@ from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.types import Candidate
 from autofuse.runtime.compiled import CompiledPlan, compiled_plan, signature_of
+from autofuse.runtime.request import ERROR, TUNE, PlanRequest, check_on_miss
 from autofuse.simplify import normal_form
 from autofuse.tuning.borrowed import Lent, borrow, lent_by_database
 from autofuse.tuning.evaluate import build
@@ -25,50 +26,43 @@ from autofuse.tuning.plans import (
 )
 from tuning_db import Store
 
-DEFAULT, TUNE, ERROR = "default", "tune", "error"
-ON_MISS = (DEFAULT, TUNE, ERROR)
-BUDGET_S = 60.0
 Choice = tuple[Candidate, str, tuple[str, ...]]
 
 
-def check_on_miss(on_miss: str) -> None:
-    """Raises AutofuseError for a word that says nothing."""
-    if on_miss not in ON_MISS:
-        raise AutofuseError(f"on_miss is one of {', '.join(ON_MISS)}, not '{on_miss}'")
+def compile(graph: Graph, **options: Any) -> CompiledPlan:
+    """As `autofuse.compile` without a bundle; `options` are the fields of `PlanRequest`."""
+    asked = PlanRequest(**options)
+    check_on_miss(asked.on_miss)
+    return compile_here(graph, asked)
 
 
-def compile(  # autofuse.compile is the public name
-    graph: Graph,
-    *,
-    device: str = "auto",
-    target: str = "",
-    db: str | None = None,
-    plan: str | Candidate | None = None,
-    mode: str = "",
-    constants: Mapping[str, Any] | None = None,
-    simplify: bool = True,
-    on_miss: str = DEFAULT,
-    budget_s: float = BUDGET_S,
-    lent: Sequence[Lent] = (),
-    missed: tuple[str, ...] = (),
+def compile_here(
+    graph: Graph, asked: PlanRequest, lent: Sequence[Lent] = (), missed: tuple[str, ...] = ()
 ) -> CompiledPlan:
-    """As `autofuse.compile` (see `autofuse/serving/compiling.py`) without a bundle, in which the
-    plan was `missed` for these reasons; `lent` are plans of other devices that it has."""
-    check_on_miss(on_miss)
-    kind = device_named(device, target)
-    backend = kind.backend
-    backend.ready()
-    graph = normal_form(graph, simplify)
-    signature_of(graph).chosen(constants)  # before anything is built
-    if isinstance(plan, Candidate):
-        chosen: Choice = (plan, plan.origin or "given", ())
-    elif plan is not None:
-        named = plan_named(graph, plan, device=device, target=target, db=db, simplify=False)
-        chosen = (named, plan, ())
-    else:
-        chosen = _looked_up(graph, kind, db, on_miss, budget_s, lent, missed)
-    candidate, origin, notes = chosen
-    return compiled_plan(backend, graph, candidate, origin, mode, notes, constants)
+    """As `autofuse.compile` once a bundle had no plan, for the reasons `missed`; `lent` are plans
+    of other devices that it has."""
+    kind = device_named(asked.device, asked.target)
+    kind.backend.ready()
+    graph = normal_form(graph, asked.simplify)
+    signature_of(graph).chosen(asked.constants)  # before anything is built
+    candidate, origin, notes = _chosen(graph, kind, asked, lent, missed)
+    return compiled_plan(kind.backend, graph, candidate, origin, asked.mode, notes, asked.constants)
+
+
+def _chosen(
+    graph: Graph, kind: DeviceKind, asked: PlanRequest, lent: Sequence[Lent],
+    missed: tuple[str, ...],
+) -> Choice:  # fmt: skip
+    """The plan that was pinned, else the first there is."""
+    if isinstance(asked.plan, Candidate):
+        return asked.plan, asked.plan.origin or "given", ()
+    if asked.plan is not None:
+        named = plan_named(
+            graph, asked.plan, device=asked.device, target=asked.target, db=asked.db,
+            simplify=False,
+        )  # fmt: skip
+        return named, asked.plan, ()
+    return _looked_up(graph, kind, asked.db, asked.on_miss, asked.budget_s, lent, missed)
 
 
 def _looked_up(

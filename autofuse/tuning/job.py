@@ -182,8 +182,8 @@ class Job:
                 us = None if record.timing is None else record.timing.median_us
                 yield KnownKernel(key, launch, us)
 
-    def keep_kernel(self, record: KernelMeasurement) -> None:
-        self.store.add_kernel(self.session, self.environment, record)
+    def keep_kernels(self, records: Sequence[KernelMeasurement]) -> None:
+        self.store.add_kernels(self.session, self.environment, records)
 
     def history(self) -> Sequence[tuple[str, KernelMeasurement]]:
         return self.store.kernel_history(self.environment)

@@ -180,18 +180,19 @@ class Kernels:
                 fresh.setdefault((key, launch), []).append(timing)
         part, cost = 1.0 / max(len(fresh), 1), profiled.cost
         each = Cost(cost.codegen * part, cost.compile * part, cost.measure * part)
+        kept = []
         for (key, launch), found in fresh.items():
             timing = sorted(found, key=lambda t: t.median_us)[len(found) // 2]
             self._kernel(key).us[launch] = max(timing.median_us, ONCE_US)
-            if profiled.recalled:
-                continue
-            self._keep(
+            kept.append(
                 KernelMeasurement(
                     key, launch_text(launch), self.bench.cache, codes.get((key, launch), ""),
                     timing, None, profiled.max_rel_error, each, None,
                     facts.get((key, launch), ()),
                 )
             )  # fmt: skip
+        if not profiled.recalled:
+            self._keep(kept)
 
     def _note_failure(self, candidate: Candidate, profiled: Profiled, failure: Failure) -> None:
         """One new kernel in a failing plan is the culprit; of several nothing is known yet. What is
@@ -207,19 +208,27 @@ class Kernels:
             return
         code = dict(zip(pairs, profiled.codes, strict=False)).get((key, launch), "")
         self._keep(
-            KernelMeasurement(
-                key, launch_text(launch), self.bench.cache, code, None, failure, None, Cost(), None
-            )
-        )
+            [
+                KernelMeasurement(
+                    key, launch_text(launch), self.bench.cache, code, None, failure, None, Cost(),
+                    None,
+                )
+            ]
+        )  # fmt: skip
 
-    def _keep(self, record: KernelMeasurement) -> None:
-        """Store a kernel with its bound and features: models of kernel times learn from them."""
-        if may_run_once(self.graph, self.samples[record.group].nodes):
-            return  # no call takes time for it: there is nothing to learn
+    def _keep(self, records: Iterable[KernelMeasurement]) -> None:
+        """Store kernels with their bounds and features: models of kernel times learn from them."""
+        # No call takes time for the others: there is nothing to learn from them.
+        lasting = [
+            one for one in records if not may_run_once(self.graph, self.samples[one.group].nodes)
+        ]
+        if lasting:
+            self.bench.keep_kernels([self._full(one) for one in lasting])
+
+    def _full(self, record: KernelMeasurement) -> KernelMeasurement:
         bound_us = self.bounds[record.group]
         found = group_features(self.graph, self.samples[record.group], bound_us)
-        full = replace(record, bound_us=bound_us, facts=(*found.items(), *record.facts))
-        self.bench.keep_kernel(full)
+        return replace(record, bound_us=bound_us, facts=(*found.items(), *record.facts))
 
     def residual_us(self, found: FusionPlan) -> tuple[str, float | None]:
         """The digest of a plan's candidate and its time end to end less its kernels' together, the

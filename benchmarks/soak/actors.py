@@ -217,7 +217,7 @@ class _acknowledged:  # noqa: N801 - used as a function
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._patches = [
             patch.object(Store, name, self._telling(getattr(Store, name)))
-            for name in ("add_measurement", "add_kernel")
+            for name in ("add_measurement", "add_kernels")
         ]
 
     def __enter__(self) -> None:
@@ -230,9 +230,11 @@ class _acknowledged:  # noqa: N801 - used as a function
         os.close(self._log)
 
     def _telling(self, method: Callable[..., None]) -> Callable[..., None]:
-        def add(store: Store, session: object, env: object, record: Any, *lease: object) -> None:
-            method(store, session, env, record, *lease)
-            os.write(self._log, json.dumps(key_of(record)).encode() + b"\n")
+        def add(store: Store, session: object, env: object, told: Any, *lease: object) -> None:
+            method(store, session, env, told, *lease)
+            records = (told,) if isinstance(told, Measurement) else told
+            said = "".join(f"{json.dumps(key_of(one))}\n" for one in records)
+            os.write(self._log, said.encode())
             os.fsync(self._log)
 
         return add

@@ -8,60 +8,24 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 from benchmarks.postgres import Server, running
 from benchmarks.soak.actors import Crowd, Job
-from benchmarks.soak.ledger import acknowledged, damage, stored
+from benchmarks.soak.ledger import acknowledged
+from benchmarks.soak.place import Place
+from benchmarks.soak.sizes import full, sizes
 from benchmarks.soak.types import Round
 from tuning_db import Store
 from tuning_db.transfer import export_lines, import_lines
 
 KINDS = ("sqlite", "postgresql")
-WORKLOAD = "a" * 32
 PATIENCE_S = 900.0
-# Groups that candidates share with those of other writers.
-SHARED = 10
 _COMMITTING = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
     "WHERE datname = 'soak' AND state = 'active' AND query = 'COMMIT'"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """An empty database, its server if it has one, and the log of what its store took."""
-
-    folder: Path
-    url: str
-    server: Server | None
-
-    def jobs(self, writers: int, count: int, name: str = "w") -> list[Job]:
-        """Writers of so many measurements and kernels each."""
-        own = {
-            "do": "write", "db": self.url, "log": str(self.log), "workload": WORKLOAD,
-            "count": count, "shared": SHARED,
-            "variables": {"XDG_DATA_HOME": str(self.folder / "data")},
-        }  # fmt: skip
-        return [{**own, "writer": f"{name}{n}"} for n in range(writers)]
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "acknowledged.jsonl"
-
-    def problems(self, unsaid: int = 0) -> Iterator[str]:
-        """What was lost or doubled; `unsaid`: rows that may be there and were not acknowledged."""
-        if self.server is None:
-            yield from damage(Path(self.url))
-        there, said = stored(self.url), acknowledged(self.log)
-        if missing := said - there:
-            yield f"{missing.total()} acknowledged rows are lost, such as {min(missing)}"
-        if twice := [key for key, count in there.items() if count > 1]:
-            yield f"{len(twice)} rows are there twice, such as {min(twice)}"
-        if (more := (there - said).total()) > unsaid:
-            yield f"{more} rows were not acknowledged, more than {unsaid}"
 
 
 @contextmanager
@@ -158,9 +122,9 @@ def exports(folder: Path, _seed: int, kind: str, crowd: int, count: int) -> Roun
 
 PLAYS: dict[str, Callable[[Path, int, str, int, int], Round]] = {
     "writers": writers, "kills": kills, "crashes": crashes, "away": away, "cuts": cuts,
-    "exports": exports,
+    "exports": exports, "full": full, "sizes": sizes,
 }  # fmt: skip
-SERVER_ONLY = ("crashes", "away", "cuts")
+SERVER_ONLY = ("crashes", "away", "cuts", "sizes")
 
 
 def _disturbed(folder: Path, crowd: int, count: int, disturb: Callable[[Server], None]) -> Round:

@@ -10,10 +10,12 @@ from pathlib import Path
 @dataclass(frozen=True, slots=True)
 class Round:
     """`done`: how often the thing was done (kills, rows, builds, ...); `problems`: one sentence
-    and its evidence for everything that was lost or went wrong."""
+    and its evidence for everything that was lost or went wrong; `notes`: figures that were
+    taken."""
 
     done: int
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 # Plays one round in an empty folder; equal seeds draw equal moments and cases.

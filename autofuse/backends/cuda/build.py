@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -106,9 +106,23 @@ def build_cuda(
     facts = {unit.name: unit.facts for unit in units}
     for launch in _launches((*program.prepare, *program.actions)):
         _check_fits(launch, facts[launch.symbol], program.target)
-    artifact = CudaArtifact(
+    return Built(
+        cuda_artifact(program, {unit.name: unit.path for unit in units}, facts),
+        compile_s=sum(unit.cost_s for unit in units),
+        spent_s=clock() - started,
+        cached_objects=sum(unit.cached for unit in units),
+        log="\n".join(unit.log for unit in units if unit.log),
+        facts=tuple(group_facts(program, facts)),
+    )
+
+
+def cuda_artifact(
+    program: CudaProgram, cubins: Mapping[str, Path], facts: Mapping[str, CubinFacts]
+) -> CudaArtifact:
+    """A program with the cubins of its kernels, and what the compiler said of each."""
+    return CudaArtifact(
         target=program.target,
-        cubins=tuple((unit.name, unit.path) for unit in units),
+        cubins=tuple(cubins.items()),
         actions=program.actions,
         owners=program.owners,
         groups=program.groups,
@@ -121,14 +135,6 @@ def build_cuda(
         facts=tuple(sorted(facts.items())),
         prepare=program.prepare,
         binding=program.binding,
-    )
-    return Built(
-        artifact,
-        compile_s=sum(unit.cost_s for unit in units),
-        spent_s=clock() - started,
-        cached_objects=sum(unit.cached for unit in units),
-        log="\n".join(unit.log for unit in units if unit.log),
-        facts=tuple(group_facts(program, facts)),
     )
 
 

@@ -185,8 +185,11 @@ AF_FLOATS(double, f64, )
   AF_INLINE T af_rem_##D(T x, T y) { return y == 0 ? x : (T)(x % y); }
 AF_SIGNED(int64_t, i64, uint64_t)
 AF_SIGNED(int32_t, i32, uint32_t)
+AF_SIGNED(int16_t, i16, uint16_t)
 AF_SIGNED(int8_t, i8, uint8_t)
+AF_UNSIGNED(uint64_t, u64, uint64_t)
 AF_UNSIGNED(uint32_t, u32, uint32_t)
+AF_UNSIGNED(uint16_t, u16, uint16_t)
 AF_UNSIGNED(uint8_t, u8, uint8_t)
 AF_INLINE bool af_max_bool(bool x, bool y) { return x | y; }
 AF_INLINE bool af_min_bool(bool x, bool y) { return x & y; }
@@ -199,7 +202,10 @@ AF_INLINE uint32_t af_mulhi_u32(uint32_t x, uint32_t y) { return (uint32_t)(((ui
 AF_BITS2(float, f32, uint32_t, u32)
 AF_BITS2(float, f32, int32_t, i32)
 AF_BITS2(int32_t, i32, uint32_t, u32)
+AF_BITS2(double, f64, uint64_t, u64)
 AF_BITS2(double, f64, int64_t, i64)
+AF_BITS2(int64_t, i64, uint64_t, u64)
+AF_BITS2(int16_t, i16, uint16_t, u16)
 AF_BITS2(int8_t, i8, uint8_t, u8)
 
 /* Copy past the cache; whole 64-byte lines only, ends by ordinary stores. What was copied is seen by

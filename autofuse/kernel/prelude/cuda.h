@@ -1,7 +1,8 @@
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
-typedef int int32_t;
+typedef short int16_t;
 typedef unsigned short uint16_t;
+typedef int int32_t;
 typedef unsigned int uint32_t;
 typedef long long int64_t;
 typedef unsigned long long uint64_t;
@@ -56,8 +57,11 @@ AF_INLINE bool af_isfinite_f64(double x) { return fabs(x) < AF_INF; }
   AF_INLINE T af_rem_##D(T x, T y) { return y == 0 ? x : (T)(x % y); }
 AF_SIGNED(int64_t, i64, uint64_t)
 AF_SIGNED(int32_t, i32, uint32_t)
+AF_SIGNED(int16_t, i16, uint16_t)
 AF_SIGNED(int8_t, i8, uint8_t)
+AF_UNSIGNED(uint64_t, u64, uint64_t)
 AF_UNSIGNED(uint32_t, u32, uint32_t)
+AF_UNSIGNED(uint16_t, u16, uint16_t)
 AF_UNSIGNED(uint8_t, u8, uint8_t)
 AF_INLINE bool af_max_bool(bool x, bool y) { return x | y; }
 AF_INLINE bool af_min_bool(bool x, bool y) { return x & y; }
@@ -70,7 +74,10 @@ AF_INLINE uint32_t af_mulhi_u32(uint32_t x, uint32_t y) { return __umulhi(x, y);
 AF_BITS2(float, f32, uint32_t, u32)
 AF_BITS2(float, f32, int32_t, i32)
 AF_BITS2(int32_t, i32, uint32_t, u32)
+AF_BITS2(double, f64, uint64_t, u64)
 AF_BITS2(double, f64, int64_t, i64)
+AF_BITS2(int64_t, i64, uint64_t, u64)
+AF_BITS2(int16_t, i16, uint16_t, u16)
 AF_BITS2(int8_t, i8, uint8_t, u8)
 
 /* Half types as their bits: PTX converts them, so that no header is needed. */
@@ -104,6 +111,7 @@ AF_INLINE void af_wait_for_earlier()
 #define AF_VECTOR(T, D, N, BYTES) struct alignas(BYTES) af_##D##x##N { T x[N]; };
 AF_VECTOR(double, f64, 2, 16)
 AF_VECTOR(int64_t, i64, 2, 16)
+AF_VECTOR(uint64_t, u64, 2, 16)
 #define AF_WORDS(T, D) AF_VECTOR(T, D, 2, 8) AF_VECTOR(T, D, 4, 16)
 AF_WORDS(float, f32)
 AF_WORDS(int32_t, i32)
@@ -111,6 +119,8 @@ AF_WORDS(uint32_t, u32)
 #define AF_HALVES(T, D) AF_VECTOR(T, D, 2, 4) AF_VECTOR(T, D, 4, 8) AF_VECTOR(T, D, 8, 16)
 AF_HALVES(af_f16, f16)
 AF_HALVES(af_bf16, bf16)
+AF_HALVES(int16_t, i16)
+AF_HALVES(uint16_t, u16)
 #define AF_BYTES(T, D) AF_VECTOR(T, D, 2, 2) AF_VECTOR(T, D, 4, 4) AF_VECTOR(T, D, 8, 8)
 AF_BYTES(int8_t, i8)
 AF_BYTES(uint8_t, u8)
@@ -165,9 +175,12 @@ AF_INLINE float af_shuffle(float x, int mask) { return __shfl_xor_sync(0xfffffff
 AF_INLINE double af_shuffle(double x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 AF_INLINE uint32_t af_shuffle(uint32_t x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 AF_INLINE int64_t af_shuffle(int64_t x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+AF_INLINE uint64_t af_shuffle(uint64_t x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 AF_INLINE bool af_shuffle(bool x, int mask) { return __shfl_xor_sync(0xffffffffu, (int)x, mask) != 0; }
 AF_INLINE int8_t af_shuffle(int8_t x, int mask) { return (int8_t)__shfl_xor_sync(0xffffffffu, (int)x, mask); }
 AF_INLINE uint8_t af_shuffle(uint8_t x, int mask) { return (uint8_t)__shfl_xor_sync(0xffffffffu, (int)x, mask); }
+AF_INLINE int16_t af_shuffle(int16_t x, int mask) { return (int16_t)__shfl_xor_sync(0xffffffffu, (int)x, mask); }
+AF_INLINE uint16_t af_shuffle(uint16_t x, int mask) { return (uint16_t)__shfl_xor_sync(0xffffffffu, (int)x, mask); }
 
 #define AF_FOLD(OP, T, D, IDENTITY, JOIN)                                                    \
   AF_INLINE T af_identity_##OP##_##D() { return IDENTITY; }                                  \
@@ -225,13 +238,14 @@ AF_INLINE void af_cluster_arrive() { asm volatile("barrier.cluster.arrive.aligne
 AF_INLINE void af_cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 template <class T> AF_INLINE void af_store_remote(T *at, uint32_t rank, T x)
 {
-  union { T x; uint64_t b8; uint32_t b4; uint8_t b1; } u;
+  union { T x; uint64_t b8; uint32_t b4; uint16_t b2; uint8_t b1; } u;
   uint32_t to;
   u.x = x;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
                : "=r"(to) : "r"((uint32_t)__cvta_generic_to_shared(at)), "r"(rank));
   if (sizeof(T) == 8) asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(to), "l"(u.b8) : "memory");
   else if (sizeof(T) == 4) asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(to), "r"(u.b4) : "memory");
+  else if (sizeof(T) == 2) asm volatile("st.shared::cluster.u16 [%0], %1;" ::"r"(to), "h"(u.b2) : "memory");
   else asm volatile("st.shared::cluster.u8 [%0], %1;" ::"r"(to), "r"((uint32_t)u.b1) : "memory");
 }
 #else
@@ -252,8 +266,11 @@ AF_FOLDS(float, f32, -AF_INFF, AF_INFF)
 AF_FOLDS(double, f64, -AF_INF, AF_INF)
 AF_FOLDS(int64_t, i64, (-9223372036854775807LL - 1), 9223372036854775807LL)
 AF_FOLDS(int32_t, i32, (-2147483647 - 1), 2147483647)
+AF_FOLDS(int16_t, i16, (int16_t)-32768, (int16_t)32767)
 AF_FOLDS(int8_t, i8, (int8_t)-128, (int8_t)127)
+AF_FOLDS(uint64_t, u64, 0ULL, 18446744073709551615ULL)
 AF_FOLDS(uint32_t, u32, 0u, 4294967295u)
+AF_FOLDS(uint16_t, u16, (uint16_t)0, (uint16_t)65535)
 AF_FOLDS(uint8_t, u8, (uint8_t)0, (uint8_t)255)
 AF_FOLD(or, bool, bool, false, x | y)
 AF_FOLD(and, bool, bool, true, x & y)
