@@ -24,9 +24,13 @@ from autofuse.interop.torch_call import port_of, tensor_call
 from autofuse.torch import explain
 from autofuse.tuning import compile
 from benchmarks.torch_language import LANGUAGE
+from benchmarks.torch_training import TRAININGS, training_row
 from benchmarks.torch_vision import VISION
 
 WRONG = 1e-4
+# A network of which one call of a library takes more of eager's time than this is dominated by it.
+_DOMINATED = 0.5
+_NOISE = 0.95
 # Calls whose time is taken together, and how often that is done.
 _CALLS, _CALL_ROUNDS = 5000, 15
 _MODELS = [*LANGUAGE, *VISION]
@@ -46,18 +50,57 @@ class Options:
 def bench_torch(
     options: Options, output: Path | None, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """A row for each model, and figures over all; raises AutofuseError for an unknown model."""
+    """A row for each model, and figures over all, written after each model: those that `output` has
+    are not run again. Raises AutofuseError for an unknown model, and a file of other figures."""
     unknown = [name for name in options.models if name not in _MODELS]
     if unknown:
         raise AutofuseError(f"no model '{unknown[0]}' (models: {', '.join(_MODELS)})")
-    rows = []
+    # What figures of two runs must share to stand in one file.
+    told: dict[str, Any] = {
+        "device": cpu_model(), "threads": torch.get_num_threads(), "torch": torch.__version__,
+        "budget": options.budget, "rounds": options.rounds,
+    }  # fmt: skip
+    found: dict[str, Any] = {**told, "rows": _rows(output, told)}
+    have = {row["model"] for row in found["rows"]}
     for name in options.models or _MODELS:
-        rows.append(_row(name, options))
-        say(_line(rows[-1]))
-    found = {"device": cpu_model(), "torch": torch.__version__, "rows": rows, **_summary(rows)}
+        if name not in have:
+            found["rows"].append(_row(name, options))
+            say(_line(found["rows"][-1]))
+            _write(output, {**found, **_summary(found["rows"])})
+    return {**found, **_summary(found["rows"])}
+
+
+def _rows(output: Path | None, told: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows that an earlier run wrote; raises AutofuseError where it was another kind of run."""
+    if output is None or not output.exists():
+        return []
+    found = json.loads(output.read_text())
+    for key, value in told.items():
+        if found.get(key) != value:
+            raise AutofuseError(f"{output} has figures with {key} {found.get(key)}, not {value}")
+    rows: list[dict[str, Any]] = found["rows"]
+    return rows
+
+
+def _write(output: Path | None, found: dict[str, Any]) -> None:
     if output is not None:
         output.write_text(json.dumps(found, indent=1) + "\n")
-    return found
+
+
+def bench_training(
+    rounds: int, output: Path | None, say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """A row for each model that is trained (see `torch_training`)."""
+    rows = []
+    for name in TRAININGS:
+        rows.append(training_row(name, lambda steps: _times(steps, (), {}, rounds)))
+        row = rows[-1]
+        cut = row["min_cut"]
+        say(f"{name}: losses apart by {row['error']:.1e}, bounded {row['bounded_error']:.1e}; "
+            f"{row['stored']} bytes stored, {row['kept']} of {row['max_memory']} kept, minimum cut "
+            f"{cut['kept']}; {row['over_min_cut']:.2f} times its time")  # fmt: skip
+        _write(output, {"device": cpu_model(), "torch": torch.__version__, "training": rows})
+    return rows
 
 
 def _program(name: str) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
@@ -94,7 +137,16 @@ def _row(name: str, options: Options) -> dict[str, Any]:
         if options.rounds:
             others = {"eager": model, "inductor": torch.compile(model)}
             row["us"] = _times({"ours": ours, **others}, args, kwargs, options.rounds)
+            row["longest"] = _longest(model, args, kwargs)
     return row
+
+
+def _longest(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    """The share of eager's time that the longest call of one operator takes."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as found:
+        model(*args, **kwargs)
+    own = [event.self_cpu_time_total for event in found.events()]
+    return float(max(own) / sum(own))
 
 
 def _results(given: Any) -> list[torch.Tensor]:
@@ -173,13 +225,27 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """How many are right and whole, and the geometric means of others' times over ours."""
+    """How many are right and whole, the geometric means of others' times over ours, and those of
+    the networks that are slower than eager by more than noise."""
     found: dict[str, Any] = {
         "right": sum(row["error"] <= WRONG for row in rows),
         "whole": sum(row["islands"] == 1 and not row["left"] for row in rows),
         "first_s": median(row["first_s"] for row in rows),
     }
-    timed = [row["us"] for row in rows if "us" in row]
-    for name in ("eager", "inductor") if timed else ():
-        found[f"over_{name}"] = exp(mean(log(us[name][1] / us["ours"][1]) for us in timed))
-    return found
+    timed = [row for row in rows if "us" in row]
+    if not timed:
+        return found
+    over_eager = {row["model"]: row["us"]["eager"][1] / row["us"]["ours"][1] for row in timed}
+    free = [over_eager[row["model"]] for row in timed if row["longest"] <= _DOMINATED]
+    over_inductor = [row["us"]["inductor"][1] / row["us"]["ours"][1] for row in timed]
+    return {
+        **found,
+        "over_inductor": _geomean(over_inductor),
+        "over_eager": _geomean(list(over_eager.values())),
+        "over_eager_not_dominated": _geomean(free),
+        "slower_than_eager": {m: r for m, r in over_eager.items() if r < _NOISE},
+    }
+
+
+def _geomean(ratios: Sequence[float]) -> float | None:
+    return exp(mean(map(log, ratios))) if ratios else None

@@ -1,24 +1,23 @@
 """The cases that ship inside torch (OpInfo), through the rules for aten overloads and held against
 torch itself on a CPU.
 
-A case is one sample of one operator and dtype. It is traced and decomposed as the front end does
-it, and our float64 reference of the graph is held against torch: it passes within the tolerance
-that torch.testing has for the dtype, or, where torch itself rounds worse than that, when torch's
-result is within what the reference allows any candidate. It is refused by a rule, wrong, or broken
-(any other exception). Not counted are cases with an overload that has no rule or a dtype that
-graphs do not have (they stay torch's), those that cannot be traced, and those whose results torch
-leaves open.
+A case is one sample of one operator and dtype, or the gradients of one of float32. It is traced and
+decomposed as the front end does it, and our float64 reference of the graph is held against torch:
+it passes within the tolerance that torch.testing has for the dtype, or, where torch itself rounds
+worse than that, when torch's result is within what the reference allows any candidate. It is
+refused by a rule, wrong, or broken (any other exception). Not counted are cases with an overload
+that has no rule or a dtype that graphs do not have (they stay torch's), those that cannot be
+traced, and those whose results torch leaves open.
 """
 
 from __future__ import annotations
 
-import json
+import random
 import warnings
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,6 +35,12 @@ PASSED, REFUSED, WRONG, BROKEN, FOREIGN = "passed", "refused", "wrong", "broken"
 SUITE = "torch.testing._internal.common_methods_invocations"
 DTYPES = ("float32", "int64", "bool", "bfloat16")
 SEED = 7
+# Gradients are taken of so many samples of an operator.
+GRADIENTS = 3
+# The tables of operators; those of lists of tensors are apart from the others.
+_TABLES = ("op_db", *(f"foreach_{kind}_op_db" for kind in (
+    "unary", "binary", "pointwise", "reduce", "other"
+)))  # fmt: skip
 # Operators whose results torch leaves open.
 OPEN = {
     "argsort": "equal elements may be in any order",
@@ -50,7 +55,6 @@ OPEN = {
 }
 # Those whose second result torch leaves open: where equal elements were.
 TIES = ("sort", "topk")
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,43 +97,87 @@ class Traced:
 def operators() -> Sequence[Any]:
     """Every operator of the suite. Raises BenchError where torch is not here."""
     try:
-        return tuple(import_module(SUITE).op_db)
+        suite = import_module(SUITE)
     except ImportError as error:
         raise BenchError(f"the suite is part of torch: {error}") from None
+    return tuple(operator for table in _TABLES for operator in getattr(suite, table))
+
+
+def group_of(operator: Any) -> str:
+    """What the cases of an operator are recorded under."""
+    variant = f".{operator.variant_test_name}" if operator.variant_test_name else ""
+    return f"{operator.name}{variant}"
 
 
 def cases_of(operator: Any, most: int | None = None) -> Iterator[TorchCase]:
     """The samples of an operator, the same in every run: all of them, or `most` of each dtype."""
-    torch = import_module("torch")
-    variant = f".{operator.variant_test_name}" if operator.variant_test_name else ""
-    group = f"{operator.name}{variant}"
+    torch, group = import_module("torch"), group_of(operator)
     for name in DTYPES:
         dtype = getattr(torch, name)
-        if dtype not in operator.supported_dtypes("cpu"):
-            continue
-        torch.manual_seed(SEED)
-        np.random.seed(SEED)
-        samples = list(enumerate(operator.sample_inputs("cpu", dtype)))
-        step = 1 if most is None else -(-len(samples) // most)
-        for number, sample in samples[::step]:
-            yield _case(operator, group, f"{group}:{name}:{number}", sample)
+        if dtype in operator.supported_dtypes("cpu"):
+            for number, sample in _samples(operator, dtype, most, False):
+                yield _case(operator, f"{group}:{name}:{number}", sample)
+    if operator.supports_autograd and torch.float32 in operator.supported_dtypes("cpu"):
+        fewest = GRADIENTS if most is None else min(most, GRADIENTS)
+        for number, sample in _samples(operator, torch.float32, fewest, True):
+            yield _gradient_case(_case(operator, f"{group}:gradients:{number}", sample), sample)
 
 
-def _case(operator: Any, group: str, name: str, sample: Any) -> TorchCase:
+def _samples(
+    operator: Any, dtype: Any, most: int | None, requires_grad: bool
+) -> Sequence[tuple[int, Any]]:
+    """Samples under their numbers, spread over all where there are more than `most`."""
+    import_module("torch").manual_seed(SEED)
+    np.random.seed(SEED)
+    random.seed(SEED)
+    samples = list(enumerate(operator.sample_inputs("cpu", dtype, requires_grad=requires_grad)))
+    return samples if most is None else samples[:: max(1, -(-len(samples) // most))]
+
+
+def _leaves(sample: Any) -> tuple[list[Any], Any, list[int]]:
+    """The arguments of a sample laid out flat, their tree, and which of them are tensors."""
+    torch = import_module("torch")
+    whole = (sample.input, tuple(sample.args), dict(sample.kwargs))
+    leaves, tree = torch.utils._pytree.tree_flatten(whole)
+    return leaves, tree, [k for k, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+
+
+def _case(operator: Any, name: str, sample: Any) -> TorchCase:
     torch = import_module("torch")
     pytree = torch.utils._pytree
-    leaves, spec = pytree.tree_flatten((sample.input, tuple(sample.args), dict(sample.kwargs)))
-    places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    leaves, tree, places = _leaves(sample)
 
     def function(*tensors: Any) -> list[Any]:
         filled = list(leaves)
         for place, tensor in zip(places, tensors, strict=True):
             filled[place] = tensor
-        first, args, kwargs = pytree.tree_unflatten(filled, spec)
+        first, args, kwargs = pytree.tree_unflatten(filled, tree)
         made = pytree.tree_leaves(operator.op(first, *args, **kwargs))
         return [each for each in made if isinstance(each, torch.Tensor)]
 
-    return TorchCase(group, name, function, tuple(leaves[k].detach() for k in places))
+    return TorchCase(
+        group_of(operator), name, function, tuple(leaves[k].detach() for k in places)
+    )  # fmt: skip
+
+
+def _gradient_case(case: TorchCase, sample: Any) -> TorchCase:
+    """The gradients of the sum of the squares of all float results of a case."""
+    torch = import_module("torch")
+    leaves, _, places = _leaves(sample)
+    wanted = [n for n, place in enumerate(places) if leaves[place].requires_grad]
+
+    def function(*tensors: Any) -> list[Any]:
+        def total(*chosen: Any) -> Any:
+            filled = list(tensors)
+            for place, tensor in zip(wanted, chosen, strict=True):
+                filled[place] = tensor
+            made = [each for each in case.function(*filled) if each.is_floating_point()]
+            return sum(each.square().sum() for each in made)
+
+        of = torch.func.grad(total, tuple(range(len(wanted))))
+        return list(of(*(tensors[n] for n in wanted)))
+
+    return TorchCase(case.group, case.name, function, case.tensors)
 
 
 def outcome_of_case(case: TorchCase, table: dict[Any, Any]) -> TorchOutcome:
@@ -221,59 +269,12 @@ def _stored(tensor: Any, dtype: DType) -> np.ndarray:
     return _array(tensor).astype(dtype.numpy)
 
 
-def run_cases(
-    chosen: Sequence[Any], every: int = 1, most: int | None = None, say: Say = lambda _: None
-) -> list[TorchOutcome]:
-    """Every `every`-th case of the operators `chosen`, one after another; with `most` only so many
-    of an operator and dtype, spread over all of them."""
-    table = decompositions()
-    found: list[TorchOutcome] = []
-    number = 0
-    for position, operator in enumerate(chosen, 1):
-        for case in cases_of(operator, most):
-            number += 1
-            if number % every == 0:
-                found.append(outcome_of_case(case, table))
-        if position % 25 == 0 or position == len(chosen):
-            say(f"{position} of {len(chosen)} operators: {summary(found)}")
-    return found
+def run_operator(operator: Any, most: int | None = None) -> list[TorchOutcome]:
+    """The cases of an operator, one after another; with `most` so many of each dtype."""
+    table = _table()
+    return [outcome_of_case(case, table) for case in cases_of(operator, most)]
 
 
-def summary(outcomes: Sequence[TorchOutcome]) -> str:
-    """The counts in one line."""
-    count = Counter(o.status for o in outcomes)
-    counted = len(outcomes) - count[FOREIGN]
-    share = 100 * count[PASSED] / max(1, counted)
-    rest = ", ".join(f"{count[s]} {s}" for s in (REFUSED, WRONG, BROKEN))
-    return (
-        f"{count[PASSED]} of {counted} pass ({share:.1f} %), {rest}; {count[FOREIGN]} not counted"
-    )
-
-
-def record_of(outcomes: Sequence[TorchOutcome], most: int | None = None) -> dict[str, Any]:
-    """What the file holds: how many cases of an operator and dtype were run at most, counts by
-    operator, the overloads that cases passed with, the rules that none did, every counted case
-    that did not pass by reason, and how many are not counted by reason."""
-    groups: dict[str, Counter[str]] = defaultdict(Counter)
-    gaps: dict[str, list[str]] = defaultdict(list)
-    passed = {n for o in outcomes if o.status == PASSED for n in o.overloads} & set(RULES)
-    for each in outcomes:
-        groups[each.group][each.status] += 1
-        if each.status not in (PASSED, FOREIGN):
-            gaps[f"{each.status}: {each.told}"].append(each.name)
-    foreign = Counter(o.told for o in outcomes if o.status == FOREIGN)
-    return {
-        "torch": import_module("torch").__version__,
-        "most": most,
-        "summary": summary(outcomes),
-        "overloads": sorted(passed),
-        "rules without a case": sorted(set(RULES) - passed),
-        "operators": {name: dict(sorted(groups[name].items())) for name in sorted(groups)},
-        "gaps": {reason: sorted(names) for reason, names in sorted(gaps.items())},
-        "not counted": dict(sorted(foreign.items())),
-    }
-
-
-def write_record(path: Path, outcomes: Sequence[TorchOutcome], most: int | None = None) -> None:
-    """The record as JSON."""
-    path.write_text(json.dumps(record_of(outcomes, most), indent=1) + "\n", encoding="utf-8")
+@cache
+def _table() -> dict[Any, Any]:
+    return decompositions()

@@ -121,6 +121,11 @@ PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
                   + F.adaptive_avg_pool2d(x, (4, 3))),
         (X,),
     ),
+    "pooling of whole numbers": (
+        lambda i: (F.avg_pool2d(i, 3, 2, 1), F.avg_pool2d(i, 2, divisor_override=3),
+                   F.avg_pool2d(i, 3, 2, 1, count_include_pad=False)),
+        ((X * 9).long(),),
+    ),
     "positions": (lambda x: (x.argmax(), x.argmin(2, keepdim=True), *x.max(1), *x.min(3)), (X,)),
     "promotion": (
         lambda i, x: (i + 1.5, i / 2, i // 2, i > 1.5, x * i, i**2, 2**x, i % 3, -i, i.sum(),

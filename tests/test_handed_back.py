@@ -13,6 +13,7 @@ import pytest
 
 import autofuse
 from autofuse import AutofuseError, spec, xp
+from autofuse.interop.torch_call import port_of, tensor_call
 
 torch = pytest.importorskip("torch")  # an extra of its own
 
@@ -74,6 +75,19 @@ def test_what_cannot_be_read_is_said(plan: Any) -> None:
         plan(torch.from_numpy(X).requires_grad_(), N)
     with pytest.raises(AutofuseError, match="input 0 is a list"):
         plan([1.0], N)
+
+
+def test_a_call_asks_where_tensors_are(plan: Any) -> None:
+    x, n = torch.from_numpy(X), torch.from_numpy(N)
+    y, m = torch.empty(X.shape), torch.empty(N.shape, dtype=torch.int32)
+    call = tensor_call(plan.loaded, [port_of(x), port_of(n)], [port_of(y), port_of(m)])
+    wide = torch.zeros(3, 9)[:, 1::2].copy_(x)
+    for given in (x, wide, x.T.contiguous().T, torch.nn.Parameter(x)):
+        torch.testing.assert_close(call(given, n)[0], torch.from_numpy(wanted(X, N)))
+    with pytest.raises(AutofuseError, match=r"for a tensor of shape \[3, 4\], not \[2, 4\]"):
+        call(x[:2], n)
+    with pytest.raises(IndexError):
+        call(x)
 
 
 def test_an_operator_of_pytorch(plan: Any) -> None:

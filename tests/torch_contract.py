@@ -120,6 +120,15 @@ def input_copied_into(x: Tensor, y: Tensor) -> None:
     x.copy_(_work(y) * 2)
 
 
+def changed_input_returned(x: Tensor) -> tuple[Tensor, Tensor]:
+    x.mul_(2)
+    return x, _work(x)[1:]
+
+
+def statistics_changed(x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+    return torch.relu(torch.nn.functional.batch_norm(x, mean, var, training=True)) * 2
+
+
 # Scalars and dtypes
 
 
@@ -241,6 +250,8 @@ CASES: dict[str, Case] = {
     "state changed": (state_changed, [(X, V), (Y, V)]),
     "transposed input changed": (transposed_input_changed, [(X,)]),
     "input copied into": (input_copied_into, [(X, Y)]),
+    "changed input returned": (changed_input_returned, [(X,)]),
+    "statistics changed": (statistics_changed, [(CHANNELS_LAST, torch.zeros(3), torch.ones(3))]),
     "number from outside": (number_from_outside, [(X, 2.0), (X, 3.5), (X, 4)]),
     "tensor without axes": (tensor_without_axes, [(X, torch.tensor(2.5, dtype=torch.float64))]),
     "result without axes": (result_without_axes, [(X,)]),

@@ -11,7 +11,6 @@ from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.torch_types import TorchCall, TorchRule
 from autofuse.graph import composites
 from autofuse.graph import composites_windows as windows
-from autofuse.graph.composites import require_float
 from autofuse.graph.composites_resample import along
 from autofuse.graph.types import Value
 from autofuse.graph.writer import Shape
@@ -64,9 +63,8 @@ def _shares(c: TorchCall, v: Value, axes: Sequence[Sliding], padding: Sequence[i
     """Values of windows over how many places torch counts in each: with the padding or without,
     never what hangs over it, or a number of the caller's."""
     w, override = c.w, c["divisor_override"]
-    require_float(w.dtype(v))
     if override is not None:
-        return w.mul(v, 1.0 / int(override))
+        return windows.share_of(w, v, int(override))
     counted = [(n, n) for n in padding] if c["count_include_pad"] else ()
     return windows.window_shares(w, v, axes, counted)
 

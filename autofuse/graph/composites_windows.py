@@ -228,17 +228,24 @@ def window_shares(
     w: GraphWriter, v: Value, axes: Sequence[Sliding], padded: Sequence[tuple[int, int]] = ()
 ) -> Value:
     """Values of windows over how many places count in each: elements and, of what lies around an
-    axis, the `padded` (low, high) places (none given: none)."""
+    axis, the `padded` (low, high) places (none given: none). Whole numbers are cut."""
     ends = padded or [(0, 0)] * len(axes)
     counts = [_counted(axis, *pair) for axis, pair in zip(axes, ends, strict=True)]
     if all((counted == axis.size).all() for counted, axis in zip(counts, axes, strict=True)):
-        return w.mul(v, 1.0 / math.prod(axis.size for axis in axes))
+        return share_of(w, v, math.prod(axis.size for axis in axes))
     for k, (counted, axis) in enumerate(zip(counts, axes, strict=True)):
         shape = [axis.count if a == k else 1 for a in range(len(axes))]
         if not (counted == 1).all():
-            share = (1.0 / np.maximum(counted, 1)).reshape(shape)
-            v = w.mul(v, w.constant(share, w.dtype(v)))
+            v = share_of(w, v, np.maximum(counted, 1).reshape(shape))
     return v
+
+
+def share_of(w: GraphWriter, v: Value, count: int | np.ndarray) -> Value:
+    """`v` over whole numbers that are not 0. Whole numbers are cut, so that one such division after
+    another gives what one by their product does."""
+    if w.dtype(v).is_float:
+        return w.mul(v, w.constant(1.0 / np.asarray(count), w.dtype(v)))
+    return w.div(v, w.constant(np.asarray(count), w.dtype(v)))
 
 
 def _counted(axis: Sliding, low: int, high: int) -> np.ndarray:

@@ -52,15 +52,23 @@ def backend(
 
     `mode` is None, "default" or "max-autotune", `options` as in `TorchOptions`. Raises
     AutofuseError for others."""
+    chosen = options_of(mode, options)
+    return compiled_with(partition(chosen), chosen, gm, inputs)
+
+
+def compiled_with(
+    partition_fn: Callable[..., Any], options: TorchOptions, gm: GraphModule, inputs: Sequence[Any]
+) -> Callable[..., Any]:
+    """As `backend`, with a function of AOTAutograd's that cuts joint graphs into forward and
+    backward."""
     from torch._dynamo.backends.common import aot_autograd
 
-    chosen = options_of(mode, options)
-    compiler = TorchCompiler(chosen, tuple(inputs))
+    compiler = TorchCompiler(options, tuple(inputs))
     compiled: Callable[..., Any] = aot_autograd(
         fw_compiler=compiler.named("forward"),
         bw_compiler=compiler.named("backward"),
         inference_compiler=compiler.inference,
-        partition_fn=partition(chosen),
+        partition_fn=partition_fn,
         decompositions=decompositions(),
     )(gm, inputs)
     return compiled

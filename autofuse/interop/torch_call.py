@@ -1,24 +1,23 @@
 """Plans as functions of tensors: pointers in, memory of PyTorch's allocator out.
 
-A call costs Python a few microseconds, nearly all of them in making its results; arrays of NumPy
-and DLPack would cost more, and NumPy has no bfloat16.
+A call costs Python about two microseconds, most of them in making its results; arrays of NumPy
+would cost more, and NumPy has no bfloat16.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from ctypes import addressof
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
-from struct import Struct, calcsize
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
-from autofuse.backends.library import LoadedLibrary
+from autofuse.backends.library import CallFrame, LoadedLibrary
 from autofuse.errors import AutofuseError
+from autofuse.interop.torch_exchange import filling
 from autofuse.interop.torch_layout import Ints, TensorLayout, agrees, dense, layout_of
 
 if TYPE_CHECKING:
@@ -43,11 +42,6 @@ class Port:
     def is_copied(self) -> bool:
         """Whether the tensor's own memory is no array that a graph could have."""
         return not agrees(self.shape, self.layout.strides, self.strides)
-
-    @property
-    def passed(self) -> Ints | None:
-        """Strides of tensors whose memory is the plan's array; None: that of none."""
-        return None if self.is_copied else self.strides
 
 
 def port_of(tensor: Tensor) -> Port:
@@ -82,47 +76,32 @@ def tensor_call(
     import torch
 
     frame, entry = library.frame(), library.entry
-    table, lock = frame.table, frame.lock
-    run = partial(entry, addressof(table), frame.workspace, addressof(frame.blas))
-    writers = list(_writers(table, frame.inputs))
-    last = frame.first_output + len(outputs)
-    ((_, write),) = _writers(table, range(frame.first_output, last))
-    wanted, made = [port.passed for port in inputs], [_allocation(port) for port in outputs]
+    lock, blas = frame.lock, addressof(frame.blas)
+    run = partial(entry, addressof(frame.table), frame.workspace, blas)
+    fill = filling(frame, [port.layout for port in inputs], len(outputs))
+    made = (*zip(*map(_allocation, outputs), strict=True),)
     finishing = any(port.is_copied or port.layout.repeated for port in outputs)
-    address, lies = torch.Tensor.data_ptr, torch.Tensor.stride
     # As TorchInductor's code does: it takes half as long as torch.empty_strided.
     empty = torch._C._dynamo.guards._empty_strided_cpu
 
-    def call(*tensors: Tensor, _keep: LoadedLibrary = library) -> tuple[Tensor, ...]:
-        given: Sequence[Tensor | None] = tensors
-        if [*map(lies, tensors)] != wanted:
-            given = [*map(_lying, tensors, inputs)]
-            if eager is not None and any(tensor is None for tensor in given):
-                return eager(*tensors)
-        results = [empty(*each) for each in made]
-        addresses = [*map(address, given)]
+    kept = library, frame
+
+    def call(*tensors: Tensor, _keep: tuple[LoadedLibrary, CallFrame] = kept) -> tuple[Tensor, ...]:
+        results = (*map(empty, *made),)
         with lock:
-            for part, put in writers:
-                put(*addresses[part])
-            write(*map(address, results))
-            code = run()
+            fits = fill(tensors, results)
+            code = run() if fits else 0
+        if not fits:
+            given = [*map(_lying, tensors, inputs)]
+            if any(tensor is None for tensor in given):
+                assert eager is not None
+                return eager(*tensors)
+            return call(*given)
         if code != 0:
             raise AutofuseError(f"the plan failed with code {code}")
-        return tuple(map(_finished, results, outputs)) if finishing else tuple(results)
+        return tuple(map(_finished, results, outputs)) if finishing else results
 
     return call
-
-
-def _writers(table: Any, places: Sequence[int]) -> Iterator[tuple[slice, Callable[..., None]]]:
-    """What writes addresses to the places of a table, all in a row at once: which of the addresses,
-    and a function of them."""
-    begun = 0
-    for _, run in groupby(enumerate(places), lambda pair: pair[1] - pair[0]):
-        found = [place for _, place in run]
-        form = Struct(f"{len(found)}P")
-        first = found[0] * calcsize("P")
-        yield slice(begun, begun + len(found)), partial(form.pack_into, table, first)
-        begun += len(found)
 
 
 def _allocation(port: Port) -> tuple[Ints, Ints, Any]:
@@ -148,9 +127,13 @@ def _finished(memory: Tensor, port: Port) -> Tensor:
 
 
 def _lying(tensor: Tensor, port: Port) -> Tensor | None:
-    """The tensor as the plan reads it: itself, or a copy; None where a copy cannot lie so."""
+    """The tensor as the plan reads it: itself, or a copy; None where a copy cannot lie so. Raises
+    AutofuseError for one of another shape."""
     import torch
 
+    if tuple(tensor.shape) != port.shape:
+        given, wanted = list(tensor.shape), list(port.shape)
+        raise AutofuseError(f"a plan was made for a tensor of shape {wanted}, not {given}")
     if agrees(port.shape, port.layout.strides, tensor.stride()):
         return tensor
     if port.layout.repeated:
