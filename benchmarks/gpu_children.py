@@ -18,7 +18,7 @@ from typing import Any
 
 import autofuse
 from autofuse.backends.cache import cache_directory
-from autofuse.backends.machine import usable_cores
+from autofuse.limits import usable_cores
 from autofuse.measure.workload import Workload
 from benchmarks.dry import DRY
 from benchmarks.gpu_passed import VERDICTS, read_verdicts
