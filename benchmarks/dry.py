@@ -1,9 +1,9 @@
 """A dry run of what needs a GPU: the code that measures on one, on a driver made of NumPy memory.
 
 The driver is the one of the tests (`tests/fake_cuda.py`), with kernels that the CUDA emulator
-runs. Everything but the device is real: NVRTC compiles, processes start, graphs are captured,
-results are checked. Times are made up: they are stored under a device that says so, and their mode
-ends in "dry".
+runs, and products of a cuBLAS made of NumPy (`tests/fake_cublas.py`). Everything but the device is
+real: NVRTC compiles, processes start, graphs are captured, results are checked. Times are made up:
+they are stored under a device that says so, and their mode ends in "dry".
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import numpy as np
 import autofuse
 from autofuse.backends.base import Built
 from autofuse.backends.cache import BuildCache, content_key
+from autofuse.backends.cuda.blas import Cublas
 from autofuse.backends.cuda.build import CudaArtifact, build_cuda
 from autofuse.backends.cuda.clocks import Clocks
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
@@ -38,15 +39,17 @@ from autofuse.devices import DEVICES, DeviceKind
 from autofuse.measure.calibrate_cuda import calibrate_cuda
 from autofuse.measure.cuda import CudaDevice
 from autofuse.measure.hardware import DeviceUnit, Hardware
-from autofuse.ops.types import AutofuseError, TensorType
+from autofuse.ops.types import TensorType
 from autofuse.records import Environment
 from search_spaces import CudaLaunchSpace
 
 if TYPE_CHECKING:
+    from tests.fake_cublas import FakeCublas
     from tests.fake_cuda import DeviceArray, FakeDriver, Stream
 else:
     # Not as a module of `tests`: an installed package may have that name.
     sys.path.append(str(Path(autofuse.__file__).parent.parent / "tests"))
+    from fake_cublas import FakeCublas
     from fake_cuda import DeviceArray, FakeDriver, Stream
 
 DRY = "cuda-emulated"
@@ -70,6 +73,7 @@ class DryDriver(FakeDriver):
         # By kernel: how many bytes each argument has at least, and whether they are written.
         self.bytes: dict[str, tuple[tuple[int, bool], ...]] = {}
         self.computing, self._streams = True, count(1)
+        self.blas = Cublas(FakeCublas())
 
     def note(self, *what: Any) -> None:
         """Nothing is written down: a search launches millions of times."""
@@ -136,7 +140,9 @@ class DryDriver(FakeDriver):
         return ((self.pointer(array), array.nbytes) for array in self.arrays)
 
     def gemm(self, product: Any, addresses: tuple[int, int, int], workspace: int) -> None:
-        raise AutofuseError("a dry run computes no products by cuBLAS")
+        super().gemm(product, addresses, workspace)
+        if self.computing:
+            self.blas.multiply(product, addresses, self.current_stream().ptr, workspace)
 
 
 class _Nvml:

@@ -6,72 +6,89 @@ What they have found is read from what they write.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import autofuse
+from autofuse.backends.cache import cache_directory
+from autofuse.backends.machine import usable_cores
 from autofuse.measure.workload import Workload
 from benchmarks.dry import DRY
+from benchmarks.gpu_passed import VERDICTS, read_verdicts
 from benchmarks.gpu_steps import Context, Data, read_result, zoo_references
 from benchmarks.table import geomean
 from benchmarks.workloads import HEADLINE
 
 ROOT = Path(autofuse.__file__).parent.parent
-# Tests that stand for those that need a GPU in a dry run: of the driver, on a fake.
-DRY_TESTS = ("tests/test_cuda_driver.py",)
-# The variable of the environment that names a file with the names of tests, one a line.
-PASSED_FILE = "AUTOFUSE_PASSED_TESTS"
-_VERDICT = re.compile(r"^(tests/\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED)\b", re.MULTILINE)
+# Tests that take times are alone on the device; the others run in so many processes.
+ALONE, PROCESSES = ("tests/test_gpu_measure.py",), 8
+# What stands for both in a dry run: tests of the driver and of graphs, on fakes.
+DRY_ALONE, DRY_TOGETHER = ("tests/test_cuda_driver.py",), ("tests/test_cuda_order.py",)
+# pytest's code where no test was left to run.
+NONE_RAN = 5
 _TAIL = 4000
 
 
 def tests(context: Context, seconds: float) -> Iterator[Data]:
-    """The tests marked `gpu` that no earlier run has passed, in a process of their own."""
+    """The tests marked `gpu` that no earlier run has passed, in processes of their own."""
     before = list(context.steps.get("tests", {}).get("passed_tests", ()))
-    log, passed = context.out / "tests.log", context.out / "tests.passed"
-    passed.write_text("\n".join(before), encoding="utf-8")
-    try:
-        code: int | None = None
-        command = tests_command(context.kind.name)
-        for state in follow(command, log, seconds, context.clock, {PASSED_FILE: str(passed)}):
-            code = state
-            yield read_tests(log.read_text(encoding="utf-8", errors="replace"), code, before)
-    finally:
-        passed.unlink()
-    if code not in (0, *((5,) if before else ())):  # 5: none was left to run
-        reason = "were cut off" if code is None else f"ended with code {code}"
+    log, end, codes = context.out / "tests.log", context.clock() + seconds, list[int | None]()
+    log.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        verdicts = Path(folder, "verdicts")
+        verdicts.write_text("".join(f"{name} passed\n" for name in before), encoding="utf-8")
+        # Kernels are compiled once for all processes, and for what comes after the tests.
+        settings = {VERDICTS: str(verdicts), "AUTOFUSE_CACHE": str(cache_directory())}
+        for command in pytest_commands(context.kind.name):
+            codes.append(None)
+            for code in follow(command, log, end - context.clock(), context.clock, settings):
+                codes[-1] = code
+                text = log.read_text(encoding="utf-8", errors="replace")
+                yield read_tests(verdicts.read_text(encoding="utf-8"), text, codes)
+    ran = [code for code in codes if code != NONE_RAN]
+    bad = [code for code in ran if code != 0] or ([] if ran or before else [NONE_RAN])
+    if bad:
+        reason = "were cut off" if None in bad else f"ended with code {bad[0]}"
         raise RuntimeError(f"the tests {reason}: see tests.log")
 
 
-def tests_command(device: str) -> list[str]:
-    """pytest on the tests that need the device."""
-    files = [str(p.relative_to(ROOT)) for p in (ROOT / "tests").glob("test_gpu_*.py")]
-    marks, chosen = ("not gpu", DRY_TESTS) if device == DRY else ("gpu", sorted(files))
+def pytest_commands(device: str) -> list[list[str]]:
+    """pytest on the tests that need the device: those that must be alone, then the others, side by
+    side where pytest-xdist is installed."""
+    files = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests").glob("test_gpu_*.py"))
+    marks, alone, others = "gpu", ALONE, tuple(f for f in files if f not in ALONE)
+    if device == DRY:
+        marks, alone, others = "not gpu", DRY_ALONE, DRY_TOGETHER
+    many = ("-n", str(min(PROCESSES, usable_cores()))) if find_spec("xdist") is not None else ()
+    head = [sys.executable, "-m", "pytest", "-v", "-m", marks]
+    plugins = ["-p", "no:cacheprovider", "-p", "benchmarks.gpu_passed"]
     return [
-        sys.executable, "-m", "pytest", "-v", "-m", marks, "-p", "no:cacheprovider",
-        "-p", "benchmarks.gpu_passed", "--tb=short", "--color=no", *chosen,
+        [*head, *plugins, "--tb=short", "--color=no", *more]
+        for more in (alone, (*many, *others))
     ]  # fmt: skip
 
 
-def read_tests(text: str, code: int | None, before: Sequence[str] = ()) -> Data:
-    """Counts and names from pytest's own words, those that passed `before` included; `code` is
-    None while it runs or was cut off."""
-    found = dict(_VERDICT.findall(text))
-    passed = [*before, *(name for name, word in found.items() if word == "PASSED")]
-    bad = sorted(name for name, word in found.items() if word in ("FAILED", "ERROR"))
+def read_tests(verdicts: str, log: str, codes: Sequence[int | None]) -> Data:
+    """Counts and names from verdicts, and the end of pytest's words where it failed; `codes`: None
+    of what still runs or was cut off."""
+    found = read_verdicts(verdicts)
+    named = {word: [n for n, own in found.items() if own == word]
+             for word in ("passed", "failed", "skipped")}  # fmt: skip
+    code = next((c for c in codes if c not in (0, NONE_RAN)), codes[-1])
     return {
-        "passed": len(passed),
-        "skipped": list(found.values()).count("SKIPPED"),
-        "failed": bad,
+        "passed": len(named["passed"]),
+        "skipped": len(named["skipped"]),
+        "failed": sorted(named["failed"]),
         "code": code,
-        "passed_tests": passed,
-        "tail": text[-_TAIL:] if bad or code not in (0, 5, None) else "",
+        "passed_tests": named["passed"],
+        "tail": log[-_TAIL:] if named["failed"] or code not in (0, NONE_RAN, None) else "",
     }
 
 
@@ -80,7 +97,8 @@ def peers(context: Context, seconds: float) -> Iterator[Data]:
     asked for), in a process of its own; workloads compared before are left out."""
     earlier, left = context.steps.get("peers", {}), to_compare(context)
     result, log = context.out / "peers.json", context.out / "peers.log"
-    result.unlink(missing_ok=True)
+    for old in (result, log):
+        old.unlink(missing_ok=True)
     command = [
         sys.executable, str(ROOT / "scripts" / "bench_peers"), "--device", context.kind.name,
         "--size", context.size, "--seconds", "0", "--timing-seconds", "1.5", "--db", context.db,
@@ -149,10 +167,12 @@ def follow(
     environment: Mapping[str, str] | None = None,
     poll_s: float = 3.0,
 ) -> Iterator[int | None]:
-    """Run `command` with its output in `log`: yields None now and then while it runs, and its
-    exit code at the end; after `seconds` it is killed with all it started, and nothing more
-    comes."""
+    """Run `command`, what it says added to `log`: yields None now and then while it runs, and its
+    exit code at the end; after `seconds` it is killed with all it started, and nothing more comes;
+    without any left it is not begun."""
     end = clock() + seconds
+    if seconds <= 0:
+        return
     path = os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH", "")) if p)
     settings = {
         "PYTHONPATH": path,
@@ -160,7 +180,7 @@ def follow(
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         **(environment or {}),
     }
-    with log.open("wb") as out:
+    with log.open("ab") as out:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT,
             env=os.environ | settings, start_new_session=True,

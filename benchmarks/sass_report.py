@@ -13,6 +13,7 @@ from typing import Any
 from autofuse.backends.cache import BuildCache
 from autofuse.backends.cuda.build import build_cuda
 from autofuse.backends.cuda.devices import Target, blocks_resident, target_named
+from autofuse.backends.cuda.geometry import UnsupportedKernel
 from autofuse.backends.cuda.nvrtc import nvrtc_version
 from autofuse.backends.cuda.program import (
     CudaProgram,
@@ -79,19 +80,23 @@ def sass_report(
     plan: str = FUSED,
     say: Callable[[str], object] = lambda text: None,
 ) -> dict[str, Any]:
-    """The kernels of zoo workloads (all when none is named) in one plan, under default settings.
+    """The kernels of zoo workloads (all when none is named) in one plan, under default settings;
+    and why there are none of a plan that the target cannot hold.
 
     Raises BenchError for an unknown workload, AutofuseError for an unknown target or plan,
     CompilerMissing without NVRTC."""
     for name in workloads:
         if name not in ZOO:
             raise BenchError(f"unknown workload '{name}' (known: {', '.join(ZOO)})")
-    made, found = target_named(target), {}
+    made, found, refused = target_named(target), {}, {}
     for name in workloads or ZOO:
         say(name)
-        found[name] = [row.to_json() for row in kernel_rows(name, size, plan, made)]
+        try:
+            found[name] = [row.to_json() for row in kernel_rows(name, size, plan, made)]
+        except UnsupportedKernel as error:
+            refused[name] = str(error)
     about = {"target": str(made), "nvrtc": nvrtc_version(), "plan": plan, "size": size}
-    return {**about, "workloads": found}
+    return {**about, "workloads": found, "refused": refused}
 
 
 def kernel_rows(name: str, size: str, plan: str, target: Target) -> Iterator[KernelRow]:
@@ -161,10 +166,11 @@ def text_table(data: dict[str, Any]) -> str:
                 [f"{name}.{number}", *("-" if row[key] is None else str(row[key]) for key in HEADS)]
             )
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    return "\n".join(
+    lines = [
         "  ".join(
             cell.rjust(width) if k else cell.ljust(width)
             for k, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
-    )
+    ]
+    return "\n".join([*lines, *(f"{name}: {why}" for name, why in data["refused"].items())])

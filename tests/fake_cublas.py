@@ -1,5 +1,6 @@
 """cuBLAS on NumPy memory, with its rules: a call that has no workspace would allocate one, which
-ends a capture, and setting the stream takes the workspace away (cublasSetStream)."""
+ends a capture, and setting the stream takes the workspace away (cublasSetStream). It adds up 16-bit
+products in two parts, rounded to 16 bits unless the mode forbids it (cublasMath_t)."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from autofuse.ops.dtypes import DType
 
 _TYPES = {0: DType.F32, 1: DType.F64, 2: DType.F16, 14: DType.BF16}
 _NOT_INITIALIZED, _ALLOC_FAILED = 1, 3
+_WIDE_SUMS = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
 Matrix = tuple[int, int, int]  # address, type, leading dimension
 
 
@@ -22,7 +24,7 @@ class FakeCublas:
     where there is no driver."""
 
     def __init__(self, working: bool = True) -> None:
-        self.working, self.workspace, self.stream = working, 0, 0
+        self.working, self.workspace, self.stream, self.mode = working, 0, 0, 0
         self.streams: list[int] = []
         self.computes: list[int] = []
 
@@ -35,6 +37,10 @@ class FakeCublas:
 
     def cublasSetWorkspace_v2(self, handle: Any, address: int, nbytes: int) -> int:  # noqa: N802 - as above
         self.workspace = address if nbytes >= 32 << 20 else 0
+        return 0
+
+    def cublasSetMathMode(self, handle: Any, mode: int) -> int:  # noqa: N802 - as above
+        self.mode = mode
         return 0
 
     def cublasGemmEx_64(self, handle: Any, *arguments: int) -> int:  # noqa: N802 - as above
@@ -59,10 +65,19 @@ class FakeCublas:
         for t in range(batch):
             left = _columns(a, step_a * t, (k, m) if trans_a else (m, k))
             right = _columns(b, step_b * t, (n, k) if trans_b else (k, n))
-            wide = [x.astype(np.float64) for x in (left, right)]
-            product = (wide[0].T if trans_a else wide[0]) @ (wide[1].T if trans_b else wide[1])
-            _columns(c, step_c * t, (m, n))[...] = product
+            turned = (left.T if trans_a else left), (right.T if trans_b else right)
+            out = _columns(c, step_c * t, (m, n))
+            out[...] = self._product(*turned, out.dtype)
         return 0
+
+    def _product(self, left: np.ndarray, right: np.ndarray, kind: np.dtype[Any]) -> np.ndarray:
+        """In float64, by halves of the terms."""
+        middle = left.shape[1] // 2
+        terms = slice(middle), slice(middle, None)
+        parts = [left[:, t].astype(np.float64) @ right[t].astype(np.float64) for t in terms]
+        if kind.itemsize == 2 and not self.mode & _WIDE_SUMS:
+            parts = [part.astype(kind).astype(np.float64) for part in parts]
+        return np.asarray(parts[0] + parts[1])
 
 
 def _take(given: Iterator[int], count: int) -> list[int]:

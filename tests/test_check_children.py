@@ -15,7 +15,15 @@ import pytest
 from gpu_contexts import context
 
 from benchmarks import gpu_children
-from benchmarks.gpu_children import follow, merged, read_tests
+from benchmarks.gpu_children import (
+    ALONE,
+    NONE_RAN,
+    ROOT,
+    follow,
+    merged,
+    pytest_commands,
+    read_tests,
+)
 
 
 def python(text: str) -> list[str]:
@@ -32,20 +40,28 @@ def test_a_child_is_followed_to_its_end(tmp_path: Path) -> None:
 
 
 def test_pytest_is_read_while_it_runs() -> None:
-    text = (
-        "tests/test_gpu_a.py::test_x[softmax 1] PASSED   [ 10%]\n"
-        "tests/test_gpu_a.py::test_y FAILED   [ 20%]\ntests/test_gpu_a.py::test_z SKIPPED (no)\n"
-    )
-    found = read_tests(text, None)
-    assert (found["passed"], found["skipped"]) == (1, 1)
-    assert found["failed"] == ["tests/test_gpu_a.py::test_y"] and found["tail"] == text
-    assert read_tests("", 4)["code"] == 4 and read_tests("", 0)["tail"] == ""
-    again = read_tests(text, None, found["passed_tests"] + ["tests/test_gpu_a.py::test_w"])
-    assert again["passed"] == 3
+    x, y, z = (f"tests/test_gpu_a.py::test_{name}" for name in ("x[softmax 1]", "y", "z"))
+    verdicts = f"{x} passed\n{y} passed\n{z} skipped\n{y} failed\n"
+    found = read_tests(verdicts, "words", [0, None])
+    assert (found["passed"], found["skipped"], found["code"]) == (1, 1, None)
+    assert found["failed"] == [y] and found["passed_tests"] == [x] and found["tail"] == "words"
+    assert read_tests("", "words", [4, 0])["code"] == 4
+    assert read_tests("", "words", [0, NONE_RAN])["tail"] == ""
 
 
-def test_the_gpu_tests_are_found_and_deselected(tmp_path: Path) -> None:
-    # What runs them here has no GPU, or runs them all.
+def test_tests_that_take_times_are_alone() -> None:
+    alone, together = pytest_commands("cuda")
+    assert set(ALONE) < set(alone) and not set(ALONE) & set(together) and "-n" not in alone
+    assert together[together.index("-n") + 1].isdigit()
+    files = {str(path.relative_to(ROOT)) for path in (ROOT / "tests").glob("test_gpu_*.py")}
+    assert files == {part for part in (*alone, *together) if part.startswith("tests/")}
+
+
+def test_the_gpu_tests_are_found_and_deselected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What runs them here has no GPU, or runs them all. More processes would only take longer.
+    monkeypatch.setattr(gpu_children, "find_spec", lambda name: None)
     found: dict[str, Any] = {}
     try:
         for more in gpu_children.tests(context(tmp_path), 120.0):
@@ -61,17 +77,22 @@ def test_tests_that_passed_before_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / "test_own.py"
-    own.write_text("def test_a(): pass\ndef test_ab(): assert 0\n")
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "benchmarks.gpu_passed", "--rootdir",
+    own.write_text("def test_a(): pass\ndef test_ab(): assert 0\ndef test_b(): pass\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "benchmarks.gpu_passed", "--rootdir",
                str(tmp_path), "-p", "no:cacheprovider", str(own)]  # fmt: skip
-    monkeypatch.setattr(gpu_children, "tests_command", lambda device: command)
-    monkeypatch.setattr(gpu_children, "read_tests", lambda text, *_: {"text": text})
+    monkeypatch.setattr(
+        gpu_children, "pytest_commands", lambda device: [command, [*command, "-n1"]]
+    )
     before = context(tmp_path, tests={"passed_tests": ["test_own.py::test_a"]})
     found: dict[str, Any] = {}
     with pytest.raises(RuntimeError, match="the tests ended with code 1"):
         for more in gpu_children.tests(before, 60.0):
             found |= more
-    assert "1 failed, 1 deselected" in found["text"]
+    assert found["passed_tests"] == ["test_own.py::test_a", "test_own.py::test_b"]
+    assert found["failed"] == ["test_own.py::test_ab"]
+    log = (tmp_path / "tests.log").read_text()
+    assert "1 failed, 1 passed, 1 deselected" in log, "alone, what had passed before left out"
+    assert log.count("1 failed in") == 1, "and then by a process that is told what has passed"
 
 
 def peers_of(*names: str) -> dict[str, Any]:

@@ -141,7 +141,7 @@ def test_flags_are_those_of_the_configuration() -> None:
     assert {s.name for s in other.sources}.isdisjoint(s.name for s in made.sources)
 
 
-def test_a_relaxed_product_of_f32_may_use_tf32() -> None:
+def test_a_product_of_a_library_is_relaxed_where_it_is_asked_for() -> None:
     graph = small("attention")
     base = baseline_candidate(graph, "xla-2022", CudaLaunchSpace())[0]
     for math in ("strict", "relaxed"):
@@ -150,7 +150,7 @@ def test_a_relaxed_product_of_f32_may_use_tf32() -> None:
         )
         made = cuda_program(graph, replace(base, launches=launches))
         products = [a for a in made.actions if isinstance(a, Gemm)]
-        assert products and all(a.tf32 == (math == "relaxed") for a in products)
+        assert products and all(a.relaxed == (math == "relaxed") for a in products)
 
 
 def test_a_refused_text_is_a_compile_failure(cache: BuildCache) -> None:

@@ -54,8 +54,8 @@ FORMS = [
 ]
 
 
-def product(form: GemmForm, dtype: DType, tf32: bool = False) -> Gemm:
-    return Gemm(form, dtype, Ref("in"), Ref("in", 1), Ref("out"), tf32)
+def product(form: GemmForm, dtype: DType, relaxed: bool = False) -> Gemm:
+    return Gemm(form, dtype, Ref("in"), Ref("in", 1), Ref("out"), relaxed)
 
 
 def operands(form: GemmForm, dtype: DType) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -90,10 +90,26 @@ def test_sums_are_in_f32_at_least_and_tf32_is_asked_for() -> None:
     library, form = FakeCublas(), FORMS[0]
     blas = Cublas(library)
     kinds = (DType.F32, DType.F64, DType.F16, DType.BF16)
-    for asked in [product(form, t) for t in kinds] + [product(form, DType.F32, tf32=True)]:
+    for asked in [product(form, t, relaxed) for relaxed in (False, True) for t in kinds]:
         a, b, c = operands(form, asked.dtype)
         blas.multiply(asked, (a.ctypes.data, b.ctypes.data, c.ctypes.data), 0, WORKSPACE)
-    assert library.computes == [68, 70, 68, 68, 77], "CUBLAS_COMPUTE_32F, 64F and 32F_FAST_TF32"
+    strict, relaxed = library.computes[:4], library.computes[4:]
+    assert strict == [68, 70, 68, 68], "CUBLAS_COMPUTE_32F and 64F"
+    assert relaxed == [77, 70, 68, 68], "CUBLAS_COMPUTE_32F_FAST_TF32 for f32 alone"
+
+
+@pytest.mark.parametrize(("dtype", "large"), [(DType.F16, 2048), (DType.BF16, 256)])
+def test_parts_of_a_sum_are_rounded_in_relaxed_products_alone(dtype: DType, large: int) -> None:
+    """2048 + 1 is no number of f16, so what parts of it add up to is another one."""
+    form = contiguous(1, 1, 1, 4)
+    a = np.array([[large, 1, -large, 0]], dtype.numpy)
+    b, c = np.ones((4, 1), dtype.numpy), np.zeros((1, 1), dtype.numpy)
+    found = []
+    for relaxed in (False, True, False):
+        addresses = (a.ctypes.data, b.ctypes.data, c.ctypes.data)
+        Cublas(FakeCublas()).multiply(product(form, dtype, relaxed), addresses, 0, WORKSPACE)
+        found.append(float(c[0, 0]))
+    assert found == [1.0, 0.0, 1.0]
 
 
 def test_cublas_without_a_workspace_or_a_driver_says_so() -> None:

@@ -155,9 +155,9 @@ def test_few_items_of_a_loop_leave_no_multiprocessor_idle() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
-def test_a_library_may_round_factors_of_f32_and_nothing_is_divided(dtype: str) -> None:
+def test_a_library_may_round_factors_or_sums_and_divides_nothing(dtype: str) -> None:
     asked = offered(product(dtype))
-    assert asked.get("gemm.math") == (("strict", "relaxed") if dtype == "f32" else None)
+    assert asked.get("gemm.math") == (None if dtype == "f64" else ("strict", "relaxed"))
     assert asked.keys() - {"gemm.math"} == {"gemm.impl"}, "the rest is the library's"
     loops = {}
 
@@ -170,13 +170,14 @@ def test_a_library_may_round_factors_of_f32_and_nothing_is_divided(dtype: str) -
     assert loops["math"] == ("strict", "relaxed")
 
 
-def test_relaxed_products_of_f32_are_asked_for_in_tf32() -> None:
-    graph = product()
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_products_are_relaxed_only_where_it_was_chosen(dtype: str) -> None:
+    graph = product(dtype)
     plan = FusionPlan((whole(graph),))
-    for launch, tf32 in ((SPACE.default(graph, whole(graph)), False),
-                         (LaunchConfig.of(math="relaxed"), True)):  # fmt: skip
+    for launch, relaxed in ((SPACE.default(graph, whole(graph)), False),
+                            (LaunchConfig.of(math="relaxed"), True)):  # fmt: skip
         (called,) = cuda_program(graph, Candidate(plan, (launch,))).actions
-        assert isinstance(called, Gemm) and called.tf32 is tf32
+        assert isinstance(called, Gemm) and called.relaxed is relaxed
 
 
 def test_rows_are_copied_ahead_where_a_block_strides_over_many() -> None:

@@ -15,6 +15,7 @@ from fake_cuda import DeviceArray
 
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.backends.cuda.environment import target_environment
+from autofuse.backends.cuda.launch import MODES
 from autofuse.devices import DEVICES
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
@@ -25,7 +26,7 @@ from autofuse.measure.workload import Workload
 from autofuse.ops.types import AutofuseError
 from autofuse.records import FailureKind
 from autofuse.tuning import Progress, plan_named, tune
-from benchmarks import gpu_steps
+from benchmarks import gpu_children, gpu_steps
 from benchmarks.dry import DryDriver, dry_environment, dry_run
 from benchmarks.gpu_check import DATABASE, MADE_UP, PAGE, RESULT, CheckOptions, gpu_check
 from tuning_db import Store
@@ -53,6 +54,7 @@ def test_every_step_on_the_emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return tune(*given, **{**options, **own, "stop": lambda: measured[0] >= 3})
 
     monkeypatch.setattr(gpu_steps, "tune", short)
+    monkeypatch.setattr(gpu_children, "usable_cores", lambda: 1)
     steps = ("facts", "tests", "tune", "peers")
     monkeypatch.chdir(tmp_path.parent)
     options = CheckOptions(Path(tmp_path.name), 500.0, steps, ("softmax",), device="cuda-emulated")
@@ -66,6 +68,8 @@ def test_every_step_on_the_emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert MADE_UP in (tmp_path / PAGE).read_text()
     tuned = found["steps"]["tune"]["workloads"]["softmax"]
     assert tuned["device"] == "cuda-emulated" and tuned["verified"] and tuned["measured"] > 0
+    log = (tmp_path / "tests.log").read_text()
+    assert found["steps"]["tests"]["passed"] > 20 and "[gw0]" in log, "some of them side by side"
     peers = found["steps"]["peers"]
     row = peers["modes"]["graph"]["workloads"]["softmax"]
     assert peers["device"] == found["device"] and row["autofuse"]["time_us"] > 0
@@ -135,8 +139,22 @@ def test_what_is_launched_to_be_timed_computes_nothing() -> None:
         driver.assign(array, np.ones(8, np.float32))
         driver.launch("k", shape, (start, start + 8))
     assert ran == [[2, 6]] * 3, "each array ends where the next begins, or with its memory"
-    with pytest.raises(AutofuseError, match="no products"):
-        driver.gemm(None, (0, 0, 0), 0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_products_are_calls_of_cublas(mode: str) -> None:
+    """Of the library's functions by their arguments, on memory of the driver's."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal(s).astype(np.float32) for s in ((8, 6), (6, 4)))
+    b = GraphBuilder()
+    pair = b.input("x", x.shape, "f32"), b.input("y", y.shape, "f32")
+    roles = {"lhs_batch": (), "rhs_batch": (), "lhs_contract": (1,), "rhs_contract": (0,)}
+    graph = canonical(b.build([b.add("dot_general", *pair, **roles)]))
+    with dry_run() as kind:
+        program = kind.backend.program(graph, plan_named(graph, "unfused", device=kind.name))
+        assert not program.sources
+        (found,) = kind.backend.load(kind.backend.build(program).artifact, mode).run([x, y])
+    np.testing.assert_allclose(found, x.astype(np.float64) @ y, rtol=1e-6)
 
 
 @pytest.mark.slow

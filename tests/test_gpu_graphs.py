@@ -1,4 +1,5 @@
-"""On a GPU: kernels that overlap, kernels that start early, and graphs at new addresses."""
+"""On a GPU: kernels that overlap, kernels that start early, graphs at new addresses, and graphs
+beside calls without one."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import autofuse
 from autofuse.backends.cuda.build import build_cuda
 from autofuse.backends.cuda.driver import running_target
 from autofuse.backends.cuda.ordering import places, singles
@@ -19,7 +21,7 @@ from autofuse.measure.cuda import CudaDevice
 from autofuse.plan.types import Candidate, LaunchConfig
 from autofuse.simplify import normal_form
 from autofuse.tuning.plans import plan_named
-from autofuse.zoo import zoo_graph
+from autofuse.zoo import ZOO, zoo_graph
 
 pytestmark = pytest.mark.gpu
 CALLS = 50
@@ -61,6 +63,19 @@ def test_calls_in_a_row_are_right(name: str, baseline: str, device: CudaDevice) 
         device.stream.synchronize()
     result = check(tuple(array.get() for array in outputs), reference_of(graph, inputs))
     assert result.ok, result.message
+
+
+@pytest.mark.parametrize("name", list(ZOO))
+def test_graph_and_eager_give_the_same_bits(name: str) -> None:
+    graph = zoo_graph(name, "small")
+    inputs = random_inputs(graph, 1)
+    plans = [
+        autofuse.compile(graph, device="cuda", plan="xla-2022", mode=mode)
+        for mode in ("graph", "eager")
+    ]
+    for _ in range(2):
+        graphed, eager = (plan(*inputs) for plan in plans)
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(graphed, eager, strict=True))
 
 
 def test_some_kernels_do_start_early() -> None:

@@ -7,6 +7,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from moved_products import moved_product
 from test_emulator_kinds import CASES as KINDS
 from test_ops_on_cpu import CASES as OPS
 from test_ops_on_cpu import CHUNK, expected, one_kernel_each, together, whole
@@ -17,7 +18,7 @@ from autofuse.backends.cuda.geometry import UnsupportedKernel
 from autofuse.backends.cuda.program import cuda_program
 from autofuse.baselines import BASELINES
 from autofuse.devices import device_named
-from autofuse.graph.reference import random_inputs
+from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
 from autofuse.measure.check import check, reference_of
 from autofuse.measure.cuda import CudaDevice
@@ -26,6 +27,8 @@ from autofuse.simplify import normal_form
 from autofuse.tuning.plans import fused_candidate, plan_named
 from autofuse.zoo import ZOO, zoo_graph
 from benchmarks.handwritten import VARIANTS, cartpole_program
+from search_spaces import FusionSpace
+from search_spaces.launch import first_option
 
 pytestmark = pytest.mark.gpu
 OP_CHUNKS = [list(OPS)[k : k + CHUNK] for k in range(0, len(OPS), CHUNK)]
@@ -77,6 +80,24 @@ def test_every_kind_of_kernel_is_right(name: str, device: CudaDevice) -> None:
             wrong(device, graph, whole(graph, launch))
         return
     assert wrong(device, graph, whole(graph, launch)) == ""
+
+
+@pytest.mark.parametrize("math", ["strict", "relaxed"])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
+def test_products_read_operands_where_they_lie(dtype: str, math: str, device: CudaDevice) -> None:
+    """Transposed, sliced and repeated ones, by cuBLAS wherever it can. TF32 need only be near."""
+    for seed in range(16):
+        graph = moved_product(seed, dtype)
+        plan = FusionSpace(graph).choose(first_option)
+        candidate = Candidate(plan, (LaunchConfig.of(math=math),) * len(plan.groups))
+        inputs = random_inputs(graph, seed)
+        (found,) = run(device, graph, candidate, inputs)
+        (wanted,) = evaluate(graph, inputs)
+        error = np.linalg.norm(found.astype(np.float64) - wanted)
+        assert error <= 0.02 * np.linalg.norm(wanted), seed
+        if (dtype, math) != ("f32", "relaxed"):
+            result = check((found,), reference_of(graph, inputs))
+            assert result.ok, f"{seed}: {result.message}"
 
 
 @pytest.mark.parametrize("name", list(ZOO))

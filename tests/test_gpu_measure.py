@@ -1,5 +1,5 @@
-"""On a GPU: graphs and eager calls agree, arrays are not copied, times are plausible, and a
-candidate that breaks the device does not break the session."""
+"""On a GPU, with nothing else on it: arrays are not copied, times are plausible, and a candidate
+that breaks the device does not break the session."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling, collect
 from autofuse.measure.workload import Workload
 from autofuse.records import FailureKind
-from autofuse.zoo import ZOO, zoo_graph
+from autofuse.zoo import zoo_graph
 from benchmarks.handwritten import kernel_program
 
 pytestmark = pytest.mark.gpu
@@ -57,19 +57,6 @@ def by_hand(statement: str, size: int = N) -> CudaArtifact:
     source = Source("k_test", text, FLAGS)
     made = kernel_program(negation(size), source, Geometry(size // 256, 256), running_target())
     return build_cuda(made).artifact
-
-
-@pytest.mark.parametrize("name", list(ZOO))
-def test_graph_and_eager_give_the_same_bits(name: str) -> None:
-    graph = zoo_graph(name, "small")
-    inputs = random_inputs(graph, 1)
-    plans = [
-        autofuse.compile(graph, device="cuda", plan="xla-2022", mode=mode)
-        for mode in ("graph", "eager")
-    ]
-    for _ in range(2):
-        graphed, eager = (plan(*inputs) for plan in plans)
-        assert all(a.tobytes() == b.tobytes() for a, b in zip(graphed, eager, strict=True))
 
 
 @pytest.mark.parametrize(("bad", "kinds"), [

@@ -14,6 +14,7 @@ from cli_tools import call_script
 from emulation import one_kernel
 
 from autofuse.backends.cuda.devices import target_named
+from autofuse.backends.cuda.geometry import UnsupportedKernel
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.graph.canonical import canonical
 from autofuse.peers.types import BenchError
@@ -144,6 +145,16 @@ def test_barriers_and_calls_are_seen() -> None:
         kernel_code(compile_cubin(text)[0], "other")
     with pytest.raises(BenchError, match="no cubin"):
         kernel_code(b"text", "k")
+
+
+def test_a_plan_that_the_target_cannot_hold_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise UnsupportedKernel("a block needs too much")
+
+    monkeypatch.setattr("benchmarks.sass_report.cuda_program", refuse)
+    found = sass_report(workloads=("swiglu",), size="small")
+    assert found["workloads"] == {} and found["refused"] == {"swiglu": "a block needs too much"}
+    assert text_table(found).splitlines()[-1] == "swiglu: a block needs too much"
 
 
 def test_the_script_prints_a_table_or_json(

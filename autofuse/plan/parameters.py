@@ -113,8 +113,9 @@ FAST_DIVISION, FAST_DIVISION_ULPS = "fast-division", 2.0
 CUDA_MATH = replace(
     MATH, choices=("strict", FAST_DIVISION, "relaxed"), kinds=(*LOOPS, *TILES),
     doc=f"{MATH.doc} Here strict quotients and square roots of f32 are calls that no load passes; "
-    "with fast-division they err by at most 2 units in the last place instead. A library's product "
-    "of f32 rounds its factors to 11 bits (TF32) where it is relaxed.",
+    "with fast-division they err by at most 2 units in the last place instead. A relaxed "
+    "product by a library rounds factors of f32 to 11 bits (TF32), and may round partial sums of "
+    "16-bit factors to 16 bits.",
 )  # fmt: skip
 LOOP_UNROLL = LaunchParameter(
     "loop_unroll", int, (1, 2, 4), 1,

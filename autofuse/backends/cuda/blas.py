@@ -26,6 +26,9 @@ WORKSPACE_BYTES = 32 << 20
 _TYPES = {DType.F32: 0, DType.F64: 1, DType.F16: 2, DType.BF16: 14}  # CUDA_R_32F and so on
 _COMPUTE_32F, _COMPUTE_64F, _COMPUTE_TF32 = 68, 70, 77
 _DEFAULT_ALGORITHM = -1
+# CUBLAS_DEFAULT_MATH, under which parts of a 16-bit product may be added up in 16 bits, and
+# CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION, under which all sums are of the compute type.
+_NARROW_SUMS, _WIDE_SUMS = 0, 16
 # alpha and beta, which cuBLAS reads on the host, in the type of the sums.
 _ONE_ZERO_32, _ONE_ZERO_64 = np.array([1, 0], np.float32), np.array([1, 0], np.float64)
 
@@ -37,6 +40,7 @@ _SIGNATURES = {
     "cublasCreate_v2": (_POINTER,),
     "cublasSetStream_v2": (_POINTER, _POINTER),
     "cublasSetWorkspace_v2": (_POINTER, _POINTER, ctypes.c_size_t),
+    "cublasSetMathMode": (_POINTER, _INT),
     "cublasGemmEx_64": (*_HEAD, *_MATRIX, *_MATRIX, _POINTER, *_MATRIX, _INT, _INT),
     "cublasGemmStridedBatchedEx_64": (
         *_HEAD, *_MATRIX, _LONG, *_MATRIX, _LONG, _POINTER, *_MATRIX, _LONG, _LONG, _INT, _INT,
@@ -78,7 +82,7 @@ class Cublas:
     def __init__(self, library: Any = None) -> None:
         """Raises CublasMissing, CublasError. Allocates: not while a graph is captured."""
         self._library, self._handle = library or cublas_library(), ctypes.c_void_p()
-        # The stream and workspace of a call are set on the handle before it.
+        # The stream, workspace and mode of a call are set on the handle before it.
         self._lock = threading.Lock()
         self._check("cublasCreate_v2", ctypes.byref(self._handle))
 
@@ -87,11 +91,13 @@ class Cublas:
         stream.
 
         `workspace` is the address of WORKSPACE_BYTES that nothing else uses meanwhile. Elements of
-        16 bits are summed in f32. Raises CublasError."""
+        16 bits are summed in f32, all of them unless the product is relaxed. Raises CublasError."""
         with self._lock:
             # Setting the stream takes the workspace away.
             self._check("cublasSetStream_v2", self._handle, stream)
             self._check("cublasSetWorkspace_v2", self._handle, workspace, WORKSPACE_BYTES)
+            sums = _NARROW_SUMS if product.relaxed else _WIDE_SUMS
+            self._check("cublasSetMathMode", self._handle, sums)
             for name, arguments in _calls(product, addresses):
                 self._check(name, self._handle, *arguments)
 
@@ -123,7 +129,7 @@ def _call(product: Gemm, addresses: Addresses) -> tuple[str, tuple[int, ...]]:
     wide = product.dtype is DType.F64
     scale = _ONE_ZERO_64 if wide else _ONE_ZERO_32
     one, zero = scale.ctypes.data, scale.ctypes.data + scale.itemsize
-    fast = product.tf32 and product.dtype is DType.F32
+    fast = product.relaxed and product.dtype is DType.F32
     compute = _COMPUTE_64F if wide else _COMPUTE_TF32 if fast else _COMPUTE_32F
     left, right, out = (b, kind, form.b.leading), (a, kind, form.a.leading), (c, kind, form.n)
     turned = int(form.b.transposed), int(form.a.transposed)

@@ -92,14 +92,14 @@ class KernelLaunch:
 @dataclass(frozen=True, slots=True)
 class Gemm:
     """A matrix product by cuBLAS, elements of `dtype`, of arrays A and B as `form` reads them.
-    `tf32`: factors of f32 may be rounded to 11 bits."""
+    `relaxed`: factors of f32 may be rounded to 11 bits, partial sums of 16-bit products to 16."""
 
     form: GemmForm
     dtype: DType
     a: Ref
     b: Ref
     c: Ref
-    tf32: bool = False
+    relaxed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,9 +331,9 @@ class _Writer:
             called = library_product(run.graph, run.group, CUDA)
             assert called is not None
             dtype = run.graph.type_of(called.output).dtype
-            tf32 = dtype is DType.F32 and CUDA_MATH.of(run.launch) == "relaxed"
+            relaxed = CUDA_MATH.of(run.launch) == "relaxed"
             a, b = place[called.lhs], place[called.rhs]
-            return Gemm(called.form, dtype, a, b, run.writes[0], tf32)
+            return Gemm(called.form, dtype, a, b, run.writes[0], relaxed)
         unit = self.units[same_kernel(run)]
         own = (place[value] for value in extract(run.graph, run.group)[1])
         inputs = tuple(ref for ref in own if ref != UNREAD)
