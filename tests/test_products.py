@@ -29,6 +29,7 @@ from autofuse.kernel.gemm import library_product, uses_blas
 from autofuse.ops.spec import spec_of
 from autofuse.ops.views import row_major
 from autofuse.plan.legality import check_group, check_plan
+from autofuse.plan.partition import plan_with_moves
 from autofuse.plan.products import folded_moves, product_of, with_moves
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, Refusal
 from autofuse.tuning.cover import cover_problem
@@ -295,3 +296,16 @@ def test_a_given_plan_takes_moves_only_where_what_they_read_is_in_memory() -> No
     parts = (tuple(made[:2]), (made[2],))
     joined = FusionPlan(tuple(FusionGroup(nodes, (Value(nodes[-1]),)) for nodes in parts))
     assert with_moves(inside, joined) == joined, "nobody writes what would be read"
+
+
+def test_a_product_never_writes_a_move_that_its_other_operand_waits_for() -> None:
+    def both(x: Array, w: Array) -> tuple[Array, Array]:
+        moved = xp.exp(x).mT
+        return moved.mT @ xp.exp(moved @ w), xp.tanh(moved)
+
+    graph = trace(both, spec((4, 6)), spec((4, 5)))
+    # The set that has the move ends after the product that takes it in.
+    sets = [frozenset(s) for s in ({2, 3, 8}, {4}, {5}, {6}, {7})]
+    assert graph[3].op == "transpose" and graph[7].op == "dot_general" and graph[8].op == "tanh"
+    plan = plan_with_moves(graph, sets, [7], {})
+    assert [group.nodes for group in plan.groups] == [(2, 3, 8), (5,), (6,), (3, 4, 7)]

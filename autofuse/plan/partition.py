@@ -83,13 +83,16 @@ def groups_writing(
     graph: Graph, found: set[NodeSet], bodies: Bodies, wanted: set[Value]
 ) -> list[FusionGroup]:
     """Groups of completed node sets that write the wanted values, each written once. A wanted
-    rematerialisable value gets a kernel of its own."""
+    rematerialisable value gets a kernel of its own, and a product never writes a move that it has
+    taken in: who reads that would wait for the product's other operand."""
     stored = {
         with_rematerialised(graph, [v.node]) for v in wanted if is_rematerialisable(graph, v.node)
     }
     taken: set[Value] = set()
     groups: list[FusionGroup] = []
-    for nodes in sorted(stored | found, key=lambda s: (s not in stored, max(s), min(s), sorted(s))):
+    moved = {s for s in found if len(s) > 1 and product_of(graph, tuple(sorted(s))) is not None}
+    first = sorted(found - moved, key=lambda s: (max(s), min(s), sorted(s)))
+    for nodes in (*sorted(stored, key=max), *first, *sorted(moved, key=max)):
         outputs = tuple(sorted(v for v in wanted if v.node in nodes and v not in taken))
         taken.update(outputs)
         if outputs:
