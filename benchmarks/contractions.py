@@ -169,7 +169,7 @@ def _facts(options: Options, threads: int, found: Libraries) -> dict[str, Any]:
         "cpu": cpu_model(),
         "threads": threads,
         "load_before": os.getloadavg()[0],
-        "options": asdict(options),
+        "options": {name: value for name, value in asdict(options).items() if name != "db"},
         "onednn": None if found.onednn is None else found.onednn.version,
         "versions": versions,
         "how": "medians of calls from Python on arrays bound beforehand, taken in turns, "
