@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 import autofuse.frontends.array_api as xp
-from autofuse.backends import cpu, entry
+from autofuse.backends import cpu, entry, tasks
 from autofuse.backends.cuda import program as cuda
 from autofuse.backends.cuda.devices import TARGETS
 from autofuse.backends.registry import Backend, emulated_backend
@@ -147,7 +147,7 @@ def test_a_library_call_goes_by_its_group_and_what_prepares_it(
     other = canonical(trace(xp.matmul, spec((64, 32)), spec((32, 64))))
     assert by_op(other, backend)["dot_general"] != code
     if device == "cpu":
-        monkeypatch.setattr(entry, "_cuts", lambda _: 3)
+        monkeypatch.setattr(tasks, "_cuts", lambda _: 3)
         assert by_op(traced(), backend)["dot_general"] != code
 
 
