@@ -285,8 +285,9 @@ def _grids(q: _Question) -> tuple[Setting, ...]:
 def _stages(q: _Question) -> tuple[Setting, ...]:
     """Rows to come have room besides one that is kept, and are as many whole copies for a block (or
     each of its warps) that goes from row to row."""
-    teams = q.made["threads"] // WARP if q.made["reduce"] == "warp" else 1
-    alone = q.made["reduce"] in ("warp", "block") and not q.made.get("rows")
+    reduce = q.made.get("reduce")  # none: a product in no tiles, which has no rows
+    teams = q.made["threads"] // WARP if reduce == "warp" else 1
+    alone = reduce in ("warp", "block") and not q.made.get("rows")
     strides = q.made["grid"] == "stride" and q.facts.items > teams * q.limits.sms
     if not (alone and strides) or q.facts.row * q.facts.narrowest % VECTOR_BYTES:
         return ()

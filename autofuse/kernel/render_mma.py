@@ -44,9 +44,11 @@ class MmaText:
         for name, panel in (("ta", stmt.left), ("tb", stmt.right), ("tc", stmt.target)):
             yield f"  const auto {name} = {panel.buffer} + ({self.text(panel.start)});"
         yield f"  const auto stage = reinterpret_cast<{element} *>({stmt.stage} + 0);"
-        yield f"  float sums[{warps.rows // 16}][{warps.columns // 8}][4];"
+        zeros = " = {}" if stmt.fresh else ""
+        yield f"  float sums[{warps.rows // 16}][{warps.columns // 8}][4]{zeros};"
         yield f"  {team.sync}"
-        yield from self.sums(self.start)
+        if not stmt.fresh:
+            yield from self.sums(self.start)
         yield from self.runs(busy)
         # What all have read may be where the sums go, or what comes next.
         yield f"  {team.sync}"
@@ -84,9 +86,6 @@ class MmaText:
         return f"if ({' && '.join(tests)}) " if tests else ""
 
     def start(self) -> Iterator[str]:
-        if self.stmt.fresh:
-            yield "sums[i][j][2 * h] = sums[i][j][2 * h + 1] = 0;"
-            return
         stmt = self.stmt
         for k in range(2):
             place = f"af_min_i32(m, {stmt.rows - 1}) * {stmt.target.outer}"
