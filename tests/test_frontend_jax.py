@@ -244,7 +244,7 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
         X, "same 1 to 3 spatial axes",
     ),
     "callback": (lambda x: jax.debug.print("{}", x) or x, X, "'debug_"),
-    "uint16": (lambda x: x.astype(jnp.uint16), X, "dtype uint16 is not supported"),
+    "int4": (lambda x: x.astype(jnp.int4), X, "dtype int4 is not supported"),
 }  # fmt: skip
 
 

@@ -207,7 +207,6 @@ def test_the_graph_has_the_names_and_shapes_that_were_agreed() -> None:
         (lambda x: x.to(torch.complex64) * 2, (X,), "complex64 is not supported"),
         (lambda x: torch.dropout(x, 0.5, True), (X,), "has no rule"),
         (lambda x: torch.linalg.qr(x), (X,), "linalg_qr.default has no rule"),
-        (lambda x: F.avg_pool2d(x, 2), (PLACES.expand(1, 4, 3),), "the result is a float"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_in_a_graph_says_why(

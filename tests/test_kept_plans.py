@@ -96,8 +96,12 @@ def test_a_damaged_note_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept.kept_untuned(rows(22), KIND, None).origin
 
 
-def test_a_second_process_compiles_and_measures_nothing(tmp_path: Path) -> None:
+def test_a_second_process_compiles_and_measures_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torch")  # an extra of its own
+    # Other tests may have compiled the same kernels.
+    monkeypatch.setenv("AUTOFUSE_CACHE", str(tmp_path / "cache"))
     from second_process import compiled_and_run
 
     db = str(tmp_path / "t.db")

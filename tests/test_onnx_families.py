@@ -216,10 +216,16 @@ def test_numbers_beyond_the_range_are_kept_at_its_ends_and_halves_go_to_even() -
     np.testing.assert_array_equal(found, [-128, 1, 3, 3, 5, 5, 127])
 
 
-def test_sixteen_bit_steps_are_refused_by_name() -> None:
+def test_steps_may_have_sixteen_bits() -> None:
+    operands = {"x": np.array([0.4, 1.6, 7e4], np.float32), "s": np.array(1, np.float32)}
+    (found,) = run_node("QuantizeLinear", operands, output_dtype=4)
+    assert found.dtype == np.uint16 and found.tolist() == [0, 2, 65535]
+
+
+def test_steps_of_four_bits_are_refused_by_name() -> None:
     operands = {"x": f32(2), "s": np.array(1, np.float32)}
-    with pytest.raises(FrontendError, match="QuantizeLinear: dtype uint16"):
-        run_node("QuantizeLinear", operands, output_dtype=4)
+    with pytest.raises(FrontendError, match="QuantizeLinear: dtype uint4"):
+        run_node("QuantizeLinear", operands, output_dtype=21)
 
 
 # Windows
