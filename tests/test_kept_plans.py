@@ -96,19 +96,22 @@ def test_a_damaged_note_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept.kept_untuned(rows(22), KIND, None).origin
 
 
-def test_a_second_process_compiles_and_measures_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_process_compiles_and_measures_nothing(tmp_path: Path) -> None:
     pytest.importorskip("torch")  # an extra of its own
-    # Other tests may have compiled the same kernels.
-    monkeypatch.setenv("AUTOFUSE_CACHE", str(tmp_path / "cache"))
-    from second_process import compiled_and_run
+    command = [sys.executable, str(Path(__file__).with_name("second_process.py"))]
+    # A cache of its own: other tests may have compiled the same kernels.
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(sys.path), "AUTOFUSE_CACHE": str(tmp_path / "cache")
+    }  # fmt: skip
 
-    db = str(tmp_path / "t.db")
-    first = compiled_and_run(db)
+    def counts() -> dict[str, int]:
+        ended = subprocess.run(
+            [*command, str(tmp_path / "t.db")], capture_output=True, text=True, env=environment
+        )
+        assert ended.returncode == 0, ended.stderr
+        found: dict[str, int] = json.loads(ended.stdout)
+        return found
+
+    first = counts()
     assert min(first[key] for key in ("compiled", "measured", "searched")) > 0
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, str(Path(__file__).with_name("second_process.py")), db]
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert ended.returncode == 0, ended.stderr
-    assert json.loads(ended.stdout) == {}
+    assert counts() == {}
