@@ -1,8 +1,8 @@
-"""The baselines of a job: what rules make of the graph, measured first and within their share.
+"""The baselines of a job: what rules make of the graph, measured within their share.
 
-They are measured first, so that the result is never worse than they are. They get a share of the
-budget, the best predicted first and equal plans once, so that on a graph whose plans take seconds
-most of the budget is left for the search.
+They are measured before the search, so that the result is never worse than they are. They get a
+share of the budget, the best predicted first and equal plans once, so that on a graph whose plans
+take seconds most of the budget is left for the search.
 """
 
 from __future__ import annotations
