@@ -60,16 +60,17 @@ def tune(
     """Find the best plan of `graph` within `budget_s` seconds, counting everything.
 
     The budget is a cap: the end comes within a tenth of it and one call of the slowest plan.
-    `baselines` (none named: all) are measured before the search, in at most a quarter of it, and
-    never beat the result. What the database knows is not measured again, as long as the same code
-    would be compiled. `strategy` "exact" stops early once no plan of its kernels can be better by
-    more than the fraction `gap`, or, given `runs`, once so many runs of the plan could no longer
-    gain what measuring would take. `max_memory` bounds the bytes of intermediates alive at once: a
-    plan over it is never the result, be it a baseline. `cache`: the state that plans are timed in, "cold" or
-    "warm"; "auto" is warm where the arrays of every plan fit the last-level cache. `progress` is
-    told where the search stands at least once a second, not always from the same thread.
-    `simplify` False keeps the program as it is written, which is then another workload. `build`
-    builds programs in place of the device's own way, be it on other hosts.
+    `baselines` (none named: all) are measured before the search, in at most a quarter of it,
+    and never beat the result. What the database knows is not measured again, as long as the
+    same code would be compiled. `strategy` "exact" stops early once no plan of its kernels can
+    be better by more than the fraction `gap`, or, given `runs`, once so many runs of the plan
+    could no longer gain what measuring would take. `max_memory` bounds the bytes of
+    intermediates alive at once: a plan over it is never the result, be it a baseline. `cache`:
+    the state that plans are timed in, "cold" or "warm"; "auto" is warm where the arrays of
+    every plan fit the last-level cache. `progress` is told where the search stands at least
+    once a second, not always from the same thread. `simplify` False keeps the program as it is
+    written, which is then another workload. `build` builds programs in place of the device's
+    own way, be it on other hosts.
 
     Raises AutofuseError for an unknown device, strategy or cache state, an unusable database, or a
     graph none of whose plans works and fits the memory."""
