@@ -48,6 +48,7 @@ class FakeWorker:
     wrong: tuple[int, ...] = ()  # named by the comparison
     crash: tuple[int, ...] = ()  # kill it
     together_only: bool = False  # nothing fails alone, no comparison ends
+    disturbed: int = 0  # there are three samples of each, one of this artifact's is too long
     asked: list[int] = field(default_factory=list)
 
     def compare(self, artifacts: Sequence[Artifact], *more: Any) -> Comparison | ComparisonFailure:
@@ -59,10 +60,17 @@ class FakeWorker:
         if self.together_only or set(names) & set(self.crash):
             return ComparisonFailure(None, TIMEOUT if self.together_only else CRASH, 1.0)
         blocks = tuple(
-            tuple(tuple(self.medians[n] * s for s in SPREAD) for _ in range(5)) for n in names
+            tuple(tuple(self.medians[n] * s for s in b) for b in self.blocks(n)) for n in names
         )
         times = tuple(summarise([s for b in one for s in b], "cold", "samples") for one in blocks)
         return Comparison(blocks, times, (1e-7,) * len(names), 1.0)
+
+    def blocks(self, name: int) -> tuple[tuple[float, ...], ...]:
+        return (
+            ((1.0,), (1.0,), (4.0 if name == self.disturbed else 1.0,))
+            if self.disturbed
+            else (SPREAD,) * 5
+        )
 
     def measure(self, artifact: Artifact, sampling: Sampling, limit_s: float) -> Reply:
         bad = int(artifact.entry) in self.crash
@@ -131,6 +139,17 @@ def test_a_tie_goes_to_the_fastest_baseline() -> None:
     assert winner(found) == "b"
     assert found.final is not None
     assert {v.outcome for v in found.final.verdicts} == {"tie"}
+
+
+def test_few_samples_of_which_one_is_disturbed_are_no_tie_where_both_were_far_apart_alone() -> None:
+    worker = FakeWorker({1: 4.0, 2: 10.0}, disturbed=1)
+    found = run(worker, {1: 4.0}, {"a": 2}, baseline_us=10.0)
+    assert winner(found) == "search" and found.final is not None
+    assert [v.outcome for v in found.final.verdicts] == ["tie"], "the interval is told as it is"
+    alike = FakeWorker({1: 4.0, 2: 10.0}, disturbed=1)
+    assert winner(run(alike, {1: 4.0}, {"a": 2}, baseline_us=4.5)) == "a"
+    near = FakeWorker({1: 4.0, 2: 4.6}, disturbed=1)
+    assert winner(run(near, {1: 4.0}, {"a": 2}, baseline_us=10.0)) == "a"
 
 
 def test_one_that_is_wrong_now_is_dropped_and_recorded() -> None:

@@ -214,7 +214,7 @@ def _winner(
     present = list(digests).index(served) if served in digests else None
     settled = [place for place in (present, fastest) if place is not None]
     for other in sorted(settled, key=lambda i: medians[i]):
-        if _judge("", comparison, other, least).outcome == "tie":
+        if _is_tie(records, comparison, other, least):
             winner = other
             break
     verdicts = tuple(_judge(n, comparison, place, winner) for n, place in places.items())
@@ -226,6 +226,18 @@ def _winner(
     )
     us = {n: medians[place] for n, place in places.items()}
     return Final(record, medians[winner], us, verdicts, frozenset(digests))
+
+
+def _is_tie(records: Sequence[Measurement], comparison: Comparison, other: int, least: int) -> bool:
+    """Whether `other` may keep its place although `least` has the least median.
+
+    One disturbed sample of three makes any interval hold 1. That is no tie where the medians are
+    far apart, and were as far apart when each was measured alone."""
+    judged = _judge("", comparison, other, least)
+    alone, fast = records[other].timing, records[least].timing
+    assert alone is not None and fast is not None
+    twice = judged.ratio > FRONT and _by_quartiles("", alone, fast).low > FRONT
+    return judged.outcome == "tie" and not twice
 
 
 def _judge(name: str, comparison: Comparison, other: int, best: int) -> Verdict:
