@@ -1,5 +1,5 @@
-"""Layouts: a transpose to channels first is taken along until it meets its opposite, so that a chain
-of convolutions and what lies between them is channels last as a whole.
+"""Layouts: a transpose to channels first is taken along until it meets its opposite, so that
+convolutions and what lies between them are channels last as a whole.
 
 A transpose moves with the data, past whatever computes the same in another order of axes. It goes
 on only where everything that reads it takes it, so there are never more of them; what is repeated
@@ -9,6 +9,7 @@ to be read beside it is turned before it is repeated.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from autofuse.graph.types import Value
 from autofuse.ops.spec import Family, OpSpec
@@ -164,7 +165,7 @@ def _by_target(groups: Groups, perm: Perm) -> list[int] | None:
 
 
 def _in_a_row(places: Sequence[int]) -> bool:
-    return all(b == a + 1 for a, b in zip(places, places[1:], strict=False))
+    return all(b == a + 1 for a, b in pairwise(places))
 
 
 def _turnable(draft: Draft, values: Iterable[Value]) -> bool:
