@@ -127,10 +127,13 @@ def transpose_of_repeated(draft: Draft, at: int) -> Replacement:
       "onnxruntime transpose optimizer (HandleReshape)", "transpose")  # fmt: skip
 def transposes_around_reshape(draft: Draft, at: int) -> Replacement:
     """transpose(reshape(transpose(x))) -> one transpose, of the reshape or before it, where the
-    axes that are split or joined stay together: channels are shuffled so."""
+    axes that are split or joined stay together: channels are shuffled so. One to channels first is
+    left to go on."""
     node = draft[at]
     middle, perm = node.inputs[0], dict(node.attrs)["perm"]
     if not draft.is_op(middle, "reshape") or not draft.is_op(draft.operand(middle), "transpose"):
+        return None
+    if _is_first(draft, Value(at)):
         return None
     inner = draft.operand(middle)
     x, before = draft.operand(inner), draft.attr(inner, "perm")
