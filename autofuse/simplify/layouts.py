@@ -216,11 +216,16 @@ def _goes_on(draft: Draft, value: Value) -> bool:
 
 
 def _turns_free(draft: Draft, value: Value) -> bool:
-    """Whether a value is turned before it is repeated, or once for all calls, or is needed channels
-    last anyway."""
+    """Whether a value is turned before it is repeated, or once for all calls, or without moving
+    anything, or is needed channels last anyway."""
     if draft.is_op(value, "broadcast") or _repeated(draft, value) or _bound(draft, value):
         return True
-    attrs = make_attrs({"perm": to_last(len(draft.shape(value)))})
+    shape = draft.shape(value)
+    last = to_last(len(shape))
+    large = [a for a in last if shape[a] != 1]
+    if large == sorted(large):
+        return True
+    attrs = make_attrs({"perm": last})
     return draft.existing("transpose", (value,), attrs) is not None
 
 
