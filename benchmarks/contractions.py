@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.backends.library import aligned_copy
+from autofuse.backends.aligned import aligned_copy
 from autofuse.backends.machine import cpu_model, last_level_cache_bytes
 from autofuse.backends.onednn import PACKAGE
 from autofuse.devices import timed_device

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from autofuse.backends.aligned import aligned_copy, aligned_empty
 from autofuse.backends.cuda.driver import ERRORS
 from autofuse.backends.cuda.graphs import GraphNode, HeldCall, UpdateRefused
-from autofuse.backends.library import aligned_copy, aligned_empty
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from simplify_cases import Case, F
+from simplify_layout_cases import FIRST, LAST
 
 from autofuse.ops.convolution import conv_attrs
 
 MAT = {"lhs_contract": (1,), "rhs_contract": (0,), "lhs_batch": (), "rhs_batch": ()}
 TURNED = MAT | {"lhs_contract": (0,), "rhs_contract": (1,)}
 BOTH = MAT | {"lhs_contract": (1, 2), "rhs_contract": (0, 1)}
-# Permutations to channels last and to channels first, and a convolution of what lies so.
-LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+# A convolution of what is channels last.
 CHANNELS_LAST = {"lhs_axes": FIRST, "rhs_axes": (3, 2, 0, 1), "out_axes": FIRST}
 MOVES = [
     Case("nothing-moved", F, lambda w, x: w.reshape(x, shape=(3, 4)), lambda w, x: x),
@@ -63,16 +63,6 @@ MOVES = [
              w.conv(w.transpose(x, perm=LAST), w.transpose(k, perm=(2, 3, 1, 0)),
                     **conv_attrs(2, stride=(2, 1), **CHANNELS_LAST)),
              perm=FIRST), close=True),
-    Case("channels-first-later", "f32[1,4,3,2] f32[2]",
-         lambda w, x, b: w.max(w.add(w.transpose(x, perm=FIRST),
-                                     w.broadcast(b, shape=(1, 2, 4, 3), dims=(1,))), 0.0),
-         lambda w, x, b: w.transpose(
-             w.max(w.add(x, w.broadcast(b, shape=(1, 4, 3, 2), dims=(3,))), 0.0), perm=FIRST)),
-    Case("channels-first-later", "f32[1,4,3,2] f32[1,2,4,3]",
-         lambda w, x, y: (w.add(w.transpose(x, perm=FIRST), y),
-                          w.exp(w.transpose(y, perm=LAST))),
-         lambda w, x, y: (w.transpose(w.add(x, w.transpose(y, perm=LAST)), perm=FIRST),
-                          w.exp(w.transpose(y, perm=LAST)))),
     # Cuts.
     Case("lean-slice", "f32[10]", lambda w, x: w.cut(x, 0, 1, 9, 3),
          lambda w, x: w.cut(x, 0, 1, 8, 3)),

@@ -82,6 +82,29 @@ def test_other_flags_or_text_are_a_miss_and_a_shared_unit_a_hit(tmp_path: Path) 
     assert compile_program(changed, cache).cached_objects == 1
 
 
+def parts(*numbers: int) -> Program:
+    """A program that returns the sum of functions that were compiled together."""
+    texts = {f"f{n}": f"int f{n}(void) {{ return {n}; }}" for n in numbers}
+    declared = "".join(f"int {name}(void);" for name in texts)
+    entry = f"{HEAD}{declared}ENTRY {{ return {' + '.join(f'{name}()' for name in texts)}; }}"
+    sources = [Source(name, text, ("-O1",), "/* of all */") for name, text in texts.items()]
+    return Program((*sources, Source("entry", entry)), "run", (), ())
+
+
+def test_parts_are_compiled_once_whatever_they_are_compiled_with(tmp_path: Path) -> None:
+    cache = BuildCache(tmp_path)
+    first = compile_program(parts(1, 2, 3, 4), cache, parallel=1)
+    units = {p.name for p in cache.root.glob("*.o")}
+    assert first.cached_objects == 0 and len(units) == 2, "all parts are one unit"
+    other = compile_program(parts(2, 3, 5), cache)
+    assert other.cached_objects == 2, "the new part, the entry and the library are made"
+    assert load(other.artifact).bind((), ())() == 10
+    assert compile_program(parts(5, 3, 2), cache).cached_objects == 3
+    for name in units:
+        (cache.root / name).unlink()
+    assert load(compile_program(parts(1, 3), cache).artifact).bind((), ())() == 4
+
+
 def test_eviction_drops_what_was_used_longest_ago(tmp_path: Path) -> None:
     cache = BuildCache(tmp_path, cap_bytes=1000)
     for position, key in enumerate(("aaaa", "bbbb", "cccc")):

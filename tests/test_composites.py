@@ -14,7 +14,9 @@ from autofuse.graph import composites as c
 from autofuse.graph import composites_math as m
 from autofuse.graph import composites_moves as moves
 from autofuse.graph import composites_random as random
+from autofuse.graph import composites_windows as windows
 from autofuse.ops import DType, GraphError
+from autofuse.ops.convolution import conv_attrs
 
 F64 = DType.F64
 RNG = np.random.default_rng(0)
@@ -312,3 +314,19 @@ def test_a_large_product_that_no_library_reads_as_it_lies_moves_its_operands() -
     w = GraphWriter()
     small = [w.input("x", (4, 5, 3), F64), w.input("y", (6, 5, 3), F64)]
     assert [n.op for n in w.build([product(w, *small)]).nodes].count("transpose") == 0
+
+
+@pytest.mark.parametrize("sizes", [(2,), (3, 2), (1, 2, 2)])
+def test_points_become_blocks(sizes: tuple[int, ...]) -> None:
+    """As by zeros between points, which are not there."""
+    rng, count = np.random.default_rng(1), len(sizes)
+    image = (4, 3, 5)[:count]
+    x, kernel = rng.normal(size=(2, 3, *image)), rng.normal(size=(3, 4, *sizes))
+    whole = [a * b for a, b in zip(image, sizes, strict=True)]
+    attrs = conv_attrs(count, stride=sizes)
+    wanted = run(lambda w, x, k: windows.conv_input_grad(w, x, k, (2, 4, *whole), attrs), x, kernel)
+    np.testing.assert_allclose(run(windows.conv_to_blocks, x, kernel), wanted, rtol=1e-12)
+    w = GraphWriter()
+    blocks = windows.conv_to_blocks(w, w.input("x", x.shape, F64), w.input("k", kernel.shape, F64))
+    made = [node for node in w.build([blocks]).nodes if node.op == "conv"]
+    assert all(set(dict(node.attrs)["lhs_dilation"]) == {1} for node in made)

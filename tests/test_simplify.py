@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from random_graphs import ALL_MOVES, random_graph
 from simplify_cases import CASES, Case, Writer, graph_of
+from simplify_layout_cases import LAYOUTS
 from simplify_loop_cases import LOOPS
 from simplify_moves_cases import MOVES
 from simplify_update_cases import UPDATES
@@ -27,7 +28,7 @@ from autofuse.simplify.draft import Draft
 from autofuse.simplify.page import simplifications_page
 from autofuse.simplify.refused import REFUSED
 
-EVERY = [*CASES, *MOVES, *LOOPS, *UPDATES, *WHILES]
+EVERY = [*CASES, *MOVES, *LAYOUTS, *LOOPS, *UPDATES, *WHILES]
 PAGE = Path(__file__).parent.parent / "docs" / "simplifications.md"
 SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.1, -2.5, 3.0, 1e-30, 1e30]
 

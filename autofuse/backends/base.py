@@ -72,11 +72,15 @@ def building(what: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One translation unit; `flags` are added to those every unit is compiled with."""
+    """One translation unit; `flags` are added to those every unit is compiled with.
+
+    What has a `head` is a part of a unit: it follows the head, and parts of equal flags and heads
+    may be compiled together. Parts of one name are the same."""
 
     name: str
     text: str
     flags: tuple[str, ...] = ()
+    head: str = ""
 
 
 @dataclass(frozen=True, slots=True)

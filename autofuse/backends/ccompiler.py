@@ -37,10 +37,13 @@ from autofuse.limits import usable_cores
 from autofuse.records import Blame
 
 BASE_FLAGS = ("-std=gnu11", "-fPIC", "-fopenmp")
-LINK_FLAGS = ("-shared", "-fopenmp")
+# Units that were compiled for other programs may have a kernel twice.
+LINK_FLAGS = ("-shared", "-fopenmp", "-Wl,-z,muldefs")
 LINK_LIBRARIES = ("-lm",)
 # Seconds after which a compiler is taken to hang on one unit.
 UNIT_LIMIT_S = 120.0
+# Parts of a unit at most: they share the compiler's start-up and the reading of their head.
+PER_UNIT = 8
 _LOG_LINES = 8
 _LOG_CHARACTERS = 4000
 MISSING = "no C compiler found: install one (on Debian: apt-get install gcc) or set CC"
@@ -125,11 +128,16 @@ def compile_program(
     workers = max(1, min(parallel, len(program.sources), usable_cores()))
     with building("the program"), ThreadPoolExecutor(workers) as pool:
         end = started + timeout_s
-        objects = list(
-            pool.map(lambda s: _compile_object(compiler, s, store, end, target), program.sources)
-        )
-        library = _link(compiler, objects, store, end)
-    steps = [*objects, library]
+        keys = [_key(compiler, source, target) for source in program.sources]
+        objects = {key: step for key in keys if (step := _known_object(store, key)) is not None}
+        missing = [s for key, s in zip(keys, program.sources, strict=True) if key not in objects]
+        for made in pool.map(
+            lambda unit: _compile_unit(compiler, unit, store, end, target), _units(missing, workers)
+        ):
+            objects |= made
+        steps = [objects[key] for key in keys]
+        library = _link(compiler, keys, steps, store, end)
+    steps.append(library)
     return Built(
         Artifact(
             library.path,
@@ -149,22 +157,70 @@ def compile_program(
     )
 
 
-def _compile_object(
-    compiler: Compiler, source: Source, cache: BuildCache, end: float, target: CpuTarget | None
-) -> BuildStep:
+def _key(compiler: Compiler, source: Source, target: CpuTarget | None) -> str:
+    """What names the object code of a source, whichever unit it was compiled in."""
+    isa = isa_digest() if target is None else target.isa
+    flags = _flags(source, target)
+    return content_key(["object", compiler.identity, isa, *flags, source.head, source.text])
+
+
+def _flags(source: Source, target: CpuTarget | None) -> tuple[str, ...]:
     given = source.flags if target is None else target.explicit(source.flags)
-    flags, isa = (*BASE_FLAGS, *given), isa_digest() if target is None else target.isa
-    key = content_key(["object", compiler.identity, isa, *flags, source.text])
-    known = recall(cache, key, ".o")
-    if known is not None:
-        return known
+    return (*BASE_FLAGS, *given)
+
+
+def _units(sources: Sequence[Source], workers: int) -> list[tuple[Source, ...]]:
+    """Sources that are compiled together: parts of a unit, alike in size, so that all workers have
+    something to do."""
+    alone = [(source,) for source in sources if not source.head]
+    parts: dict[tuple[object, ...], list[Source]] = {}
+    for source in sources:
+        if source.head:
+            parts.setdefault((source.flags, source.head), []).append(source)
+    made: list[tuple[Source, ...]] = []
+    for same in parts.values():
+        ordered = sorted(same, key=lambda source: (-len(source.text), source.name))
+        count = min(len(same), max(workers, math.ceil(len(same) / PER_UNIT)))
+        made += [tuple(ordered[k::count]) for k in range(count)]
+    return [*made, *alone]
+
+
+def _known_object(cache: BuildCache, key: str) -> BuildStep | None:
+    """The object that has the code under `key`, if there is one; each part of a unit has a note
+    that names its object."""
+    found = cache.find(key, ".json")
+    if found is None:
+        return None
+    try:
+        note = json.loads(found[0].read_text(encoding="utf-8"))
+        unit = cache.find(str(note.get("unit", key)), ".o")
+        step = (float(note["compile_s"]), True, str(note["log"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return None if unit is None else BuildStep(unit[0], *step)
+
+
+def _compile_unit(
+    compiler: Compiler, unit: Sequence[Source], cache: BuildCache, end: float,
+    target: CpuTarget | None,
+) -> dict[str, BuildStep]:  # fmt: skip
+    """The object of one unit, by the key of each of its sources, which share its cost."""
+    keys = [_key(compiler, source, target) for source in unit]
+    own = keys[0] if len(keys) == 1 else content_key(["unit", *keys])
     text = cache.temporary(".c")
     try:
-        text.write_text(source.text, encoding="utf-8")
-        arguments = [*flags, "-c", str(text)]
-        return make_file(compiler, arguments, cache, key, ".o", source.name, _limit_s(end))
+        text.write_text("\n".join([unit[0].head, *(s.text for s in unit)]), encoding="utf-8")
+        arguments = [*_flags(unit[0], target), "-c", str(text)]
+        made = make_file(compiler, arguments, cache, own, ".o", unit[0].name, _limit_s(end))
     finally:
         text.unlink(missing_ok=True)
+    if len(keys) == 1:
+        return {own: made}
+    step = BuildStep(made.path, made.cost_s / len(keys), False, made.log)
+    note = json.dumps({"compile_s": step.cost_s, "log": step.log[:_LOG_CHARACTERS], "unit": own})
+    for key in keys:
+        cache.put_text(key, ".json", note)
+    return dict.fromkeys(keys, step)
 
 
 def _limit_s(end: float) -> float:
@@ -173,10 +229,11 @@ def _limit_s(end: float) -> float:
 
 
 def _link(
-    compiler: Compiler, objects: Sequence[BuildStep], cache: BuildCache, end: float
-) -> BuildStep:
+    compiler: Compiler, keys: Sequence[str], objects: Sequence[BuildStep], cache: BuildCache,
+    end: float,
+) -> BuildStep:  # fmt: skip
     # -ffast-math stays off the link line: there it would make loading change the FPU's mode.
-    key = content_key(["library", compiler.identity, *LINK_FLAGS, *(o.path.stem for o in objects)])
+    key = content_key(["library", compiler.identity, *LINK_FLAGS, *keys])
     known = recall(cache, key, ".so")
     if known is not None:
         return known

@@ -59,9 +59,6 @@ MATH_FLAGS = {
     "relaxed": ("-fassociative-math", "-freciprocal-math", "-fno-signed-zeros"),
 }
 ENTRY_FLAGS = ("-O1",)
-# Kernels per translation unit where there are more than APART of them: these share the compiler's
-# start-up. Fewer are units of their own: the next plan needs only those that are new to it.
-PER_UNIT, APART = 8, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +127,7 @@ def program(graph: Graph, candidate: Candidate) -> Program:
         units.setdefault(flags_of(run.launch), {})[name] = text
     entry = Source("entry", entry_text(graph, plan, calls), ENTRY_FLAGS)
     return Program(
-        sources=(*_units(units), entry),
+        sources=(*_parts(units), entry),
         entry=ENTRY,
         inputs=graph.input_types,
         outputs=graph.output_types,
@@ -188,11 +185,7 @@ def runtime_code() -> str:
     return content_key(["runtime", *flags, pool.text, runtime_text()])
 
 
-def _units(units: dict[tuple[str, ...], dict[str, str]]) -> Iterator[Source]:
+def _parts(units: dict[tuple[str, ...], dict[str, str]]) -> Iterator[Source]:
     for flags, texts in sorted(units.items()):
-        ordered = sorted(texts)
-        size = 1 if len(ordered) <= APART else PER_UNIT
-        for start in range(0, len(ordered), size):
-            chunk = ordered[start : start + size]
-            text = "\n".join([C.prelude, *(texts[name] for name in chunk)])
-            yield Source(chunk[0], text, flags)
+        for name in sorted(texts):
+            yield Source(name, texts[name], flags, C.prelude)

@@ -6,7 +6,6 @@ import _ctypes
 import ctypes
 import os
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autofuse.backends.base import ALIGNMENT, ArrayType, Artifact, LaunchError
+from autofuse.backends.aligned import OutputPool, aligned_bytes, aligned_copy
+from autofuse.backends.base import ArrayType, Artifact, LaunchError
 from autofuse.backends.blas import blas_pointers
 from autofuse.backends.dlpack import host_array
 from autofuse.backends.pool import pool_pointer
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from autofuse.backends.onednn_calls import PreparedCalls
 
 Arrays = tuple[np.ndarray, ...]
-_KEPT_PER_OUTPUT = 2
 # Bytes of prepared buffers that nobody has written: NaN in floats.
 _UNPREPARED = 0xFF
 _OPENMP_RUNTIMES = ("libgomp.so.1", "libomp.so.5", "libomp.so", "libiomp5.so")
@@ -33,57 +32,6 @@ _OPENMP_RUNTIMES = ("libgomp.so.1", "libomp.so.5", "libomp.so", "libiomp5.so")
 
 class ArrayError(AutofuseError):
     """An argument that does not fit the program."""
-
-
-def aligned_empty(type_: ArrayType) -> np.ndarray:
-    """An uninitialised row-major array that starts on a 64-byte boundary."""
-    return _view(np.empty(type_.nbytes + ALIGNMENT, np.uint8), type_)
-
-
-def aligned_bytes(count: int) -> np.ndarray:
-    """So many uninitialised bytes from a 64-byte boundary on."""
-    memory = np.empty(count + ALIGNMENT, np.uint8)
-    return _aligned(memory, count)
-
-
-def aligned_copy(array: np.ndarray, type_: ArrayType) -> np.ndarray:
-    """`array` copied to a 64-byte boundary; its shape and dtype must be those of `type_`."""
-    copy = aligned_empty(type_)
-    copy[...] = array
-    return copy
-
-
-def _aligned(memory: np.ndarray, count: int) -> np.ndarray:
-    offset = -memory.ctypes.data % ALIGNMENT
-    return memory[offset : offset + count]
-
-
-def _view(memory: np.ndarray, type_: ArrayType) -> np.ndarray:
-    return _aligned(memory, type_.nbytes).view(type_.dtype.numpy).reshape(type_.shape)
-
-
-class OutputPool:
-    """Arrays of one type whose memory comes back when the last view of them is gone.
-
-    Fresh memory costs a page fault per 4 KiB on every call; recycled memory does not. At most
-    two free blocks are kept.
-    """
-
-    def __init__(self, type_: ArrayType) -> None:
-        self._type = type_
-        self._free: list[np.ndarray] = []
-
-    def take(self) -> np.ndarray:
-        """An array with unspecified contents that nobody else holds."""
-        try:
-            memory = self._free.pop()
-        except IndexError:
-            memory = np.empty(self._type.nbytes + ALIGNMENT, np.uint8)
-        # NumPy's chain of bases ends at `owner`, because a memoryview is no array: every view
-        # a caller makes keeps `owner` alive, and its end is the end of the last of them.
-        owner = np.frombuffer(memory.data, np.uint8)
-        weakref.finalize(owner, _give_back, self._free, memory).atexit = False
-        return _view(owner, self._type)
 
 
 def _is_whole(artifact: Artifact, error: Exception) -> bool:
@@ -109,11 +57,6 @@ def _prepared(artifact: Artifact) -> PreparedCalls | None:
 def _blas(artifact: Artifact) -> tuple[int, int, int]:
     """BLAS as `ENTRY` gets it; SciPy takes long to import and most plans do not call it."""
     return blas_pointers() if artifact.blas else (0, 0, 0)
-
-
-def _give_back(free: list[np.ndarray], memory: np.ndarray) -> None:
-    if len(free) < _KEPT_PER_OUTPUT:
-        free.append(memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +89,16 @@ class LoadedLibrary:
         # Constants that calls read, by position, and what was prepared of all of them.
         self._bound: dict[int, np.ndarray] = {}
         self.held: np.ndarray | None = None
+        # The table of a call with nothing where the arrays of the call go; of constants it may
+        # hold hundreds of addresses, and to ask NumPy for one takes microseconds.
+        self._standing: Any = None
         self.constants = tuple(aligned_copy(c.array(), c.type) for c in artifact.constants)
         self.workspace = aligned_bytes(artifact.workspace)
         self._calls = _prepared(artifact)
         dnnl = 0 if self._calls is None else self._calls.address
+        # Positions and types of the inputs of a call.
+        self._places = artifact.binding.free(range(len(artifact.inputs)))
+        self._types = artifact.binding.free(artifact.inputs)
         self._blas = (ctypes.c_void_p * 5)(*_blas(artifact), pool_pointer(artifact.pool), dnnl)
         try:
             self._handle: ctypes.CDLL | None = ctypes.CDLL(str(artifact.path))
@@ -207,6 +156,7 @@ class LoadedLibrary:
             if code != 0:
                 raise LaunchError(f"constants could not be prepared: code {code}")
             self.held, self._bound = held, {k: copies[k] for k in binding.read}
+            self._standing = None
 
     def twin(self) -> LoadedLibrary:
         """The program loaded once more, with a workspace and a lock of its own and the same
@@ -244,13 +194,24 @@ class LoadedLibrary:
         self, inputs: Sequence[np.ndarray | None], outputs: Sequence[np.ndarray]
     ) -> Any:
         """As `_table`, of one call: `inputs` are those that are no constants."""
+        if self._standing is None:
+            self._standing = self._standing_table()
+        table = type(self._standing).from_buffer_copy(self._standing)
+        for place, given in zip(self._places, inputs, strict=True):
+            table[place] = None if given is None else given.ctypes.data
+        for place, array in enumerate(outputs, len(self.artifact.inputs) + len(self.constants)):
+            table[place] = array.ctypes.data
+        return table
+
+    def _standing_table(self) -> Any:
+        """What tables of calls have in common. Raises LaunchError where constants are missing."""
         binding, held = self.artifact.binding, self.held
         if held is None:
             if binding.bound:
                 raise LaunchError("the program's constants have not been bound")
             held = self.workspace
         bound = tuple(self._bound.get(k) for k in binding.bound)
-        return self._table(binding.together(bound, tuple(inputs)), outputs, held)
+        return self._table(binding.together(bound, (None,) * len(self._places)), (), held)
 
     def run(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None
@@ -294,12 +255,10 @@ class LoadedLibrary:
 
     def frame(self) -> CallFrame:
         """For callers who fill in addresses."""
-        count = len(self.artifact.inputs)
-        places = self.artifact.binding.free(range(count))
-        table = self._call_table((None,) * len(places), ())
+        table = self._call_table((None,) * len(self._places), ())
         entry = ctypes.cast(self._entry, ctypes.c_void_p).value or 0
-        first_output = count + len(self.constants)
-        return CallFrame(entry, self._work, self._blas, table, places, first_output, self._lock)
+        first = len(self.artifact.inputs) + len(self.constants)
+        return CallFrame(entry, self._work, self._blas, table, self._places, first, self._lock)
 
     def bind_profile(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], groups: int
@@ -336,11 +295,9 @@ class LoadedLibrary:
         return int(self.workspace.ctypes.data)
 
     def _check_inputs(self, inputs: Sequence[np.ndarray]) -> Arrays:
-        types = self.artifact.binding.free(self.artifact.inputs)
-        check_types("input", inputs, types)
-        return tuple(
-            np.ascontiguousarray(a).reshape(t.shape) for a, t in zip(inputs, types, strict=True)
-        )
+        check_types("input", inputs, self._types)
+        pairs = zip(inputs, self._types, strict=True)
+        return tuple(np.ascontiguousarray(a).reshape(t.shape) for a, t in pairs)
 
     def _check_outputs(self, outputs: Sequence[np.ndarray], inputs: Arrays) -> Arrays:
         check_types("output", outputs, self.artifact.outputs)

@@ -15,6 +15,7 @@ from autofuse.enumerate.supernodes import Supernodes
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
 from autofuse.plan.clusters import bits
+from autofuse.plan.prepared import mixes
 from autofuse.plan.types import FusionGroup
 
 _CHEAP = (Family.ELEMENTWISE, Family.MOVEMENT, Family.RANDOM, Family.SOURCE)
@@ -147,6 +148,9 @@ class Judge:
         products = sum(self.graph[n].spec.family is Family.CONTRACTION for n in nodes)
         if products > self.options.max_products and mask & (mask - 1):
             self.counts["limit: products"] += 1
+            return None
+        if mask & (mask - 1) and mixes(self.graph, nodes):
+            self.counts["dominated: what runs once"] += 1
             return None
         needed, droppable = self._outputs(mask)
         if not needed:

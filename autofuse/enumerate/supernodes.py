@@ -16,6 +16,7 @@ from autofuse.plan.clusters import bits, connected, live, mask_of, reach
 from autofuse.plan.groups import is_source, needed_outputs, reads
 from autofuse.plan.legality import check_group
 from autofuse.plan.partition import is_rematerialisable, with_operands
+from autofuse.plan.prepared import mixes
 from autofuse.plan.products import moves_of_products
 from autofuse.plan.types import Refusal
 
@@ -169,7 +170,9 @@ def gains_in_place(graph: Graph, n: int, user: int) -> bool:
 
 def gains_moved(graph: Graph, n: int, user: int) -> bool:
     """As `gains_in_place`, or where one of the two only moves elements, each at most once; but what
-    a product may take in is kept apart from what is before it."""
+    a product may take in is kept apart from what is before it, and what runs once from calls."""
+    if mixes(graph, (n, user)):
+        return False
     if gains_in_place(graph, n, user):
         return True
     folded = moves_of_products(graph)

@@ -108,8 +108,16 @@ def _conv_transpose(c: OnnxCall) -> Value:
     shape = (w.shape(x)[0], w.shape(kernel)[1] * groups, *made)
     if not 1 <= len(made) <= MOST_SPATIAL:
         raise FrontendError(f"a convolution over {len(made)} spatial axes is not supported")
+    if groups == 1 and all(map(_side_by_side, axes, image)):
+        return _with_bias(c, windows.conv_to_blocks(w, x, kernel))
     attrs = _conv_attrs(axes, groups)
     return _with_bias(c, windows.conv_input_grad(w, x, kernel, shape, attrs))
+
+
+def _side_by_side(axis: Sliding, count: int) -> bool:
+    """Whether so many windows meet along an axis, and cover it."""
+    plain = (axis.low, axis.high, axis.window_dilation) == (0, 0, 1)
+    return plain and axis.stride == axis.size and axis.extent == count * axis.size
 
 
 def _transposed_axes(

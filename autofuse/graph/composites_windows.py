@@ -147,6 +147,22 @@ def conv_input_grad(
     return _regrouped(w, found, lhs[1], lhs[0], batch_groups) if batch_groups > 1 else found
 
 
+def conv_to_blocks(w: GraphWriter, x: Value, kernel: Value) -> Value:
+    """The transposed convolution whose windows lie side by side: each point of `x` [batch, feature,
+    spatial...], times the kernel [feature, out feature, spatial...], is a block of the result
+    [batch, out feature, spatial...]. A product, then a move; no zeros between points."""
+    (n, _, *image), (c, o, *sizes) = w.shape(x), w.shape(kernel)
+    count = len(sizes)
+    spatial = range(1, count + 1)
+    points = w.reshape(w.transpose(kernel, (*range(2, count + 2), 1, 0)), (-1, c, *(1,) * count))
+    made = w.transpose(conv(w, x, points), (0, *range(2, count + 2), 1))
+    apart = w.reshape(made, (n, *image, *sizes, o))
+    pairs = (a for axis in spatial for a in (axis, axis + count))
+    blocks = w.transpose(apart, (0, *pairs, 2 * count + 1))
+    whole = [a * b for a, b in zip(image, sizes, strict=True)]
+    return w.transpose(w.reshape(blocks, (n, *whole, o)), (0, count + 1, *spatial))
+
+
 def conv_kernel_grad(
     w: GraphWriter, x: Value, g: Value, shape: Sequence[int], attrs: Mapping[str, Any]
 ) -> Value:

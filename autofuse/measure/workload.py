@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofuse.backends.library import aligned_copy
+from autofuse.backends.aligned import aligned_copy
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
 from autofuse.measure.timing import MeasureError

@@ -144,6 +144,10 @@ def _extremum(fn: str, test: str, pull: Pull, x: Expr, y: Expr) -> Expr:
     if not x.dtype.is_float:
         return call(fn, x, y)
     x, y = _shared(pull, x), _shared(pull, y)
+    if isinstance(y, Lit) and y.value == y.value and not isinstance(x, Lit):
+        # One comparison that a NaN x fails: of two, GCC 12 makes branches where what follows is
+        # known for y (an activation between limits), and then no vectors.
+        return _select(call("le" if test == "gt" else "ge", x, y), y, x)
     nan = call("isnan", x)
     if isinstance(x, Lit):
         nan = Lit(x.value != x.value, DType.BOOL)

@@ -21,7 +21,8 @@ class Binding:
 
     def free(self, items: Sequence[T]) -> tuple[T, ...]:
         """Of one item for each input those of inputs that are given to each call."""
-        return tuple(item for k, item in enumerate(items) if k not in self.bound)
+        bound = frozenset(self.bound)
+        return tuple(item for k, item in enumerate(items) if k not in bound)
 
     def chosen(self, items: Sequence[T]) -> tuple[T, ...]:
         """Of one item for each input those of constants."""

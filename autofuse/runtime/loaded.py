@@ -22,7 +22,8 @@ class Signature(NamedTuple):
     @property
     def free(self) -> tuple[str, ...]:
         """Keys of the inputs that are given to each call."""
-        return tuple(n for k, n in enumerate(self.names) if k not in self.fixed)
+        fixed = frozenset(self.fixed)
+        return tuple(n for k, n in enumerate(self.names) if k not in fixed)
 
     def chosen(self, given: Mapping[str, Any] | None) -> tuple[Any, ...]:
         """The arrays for the constants, in the order of the inputs.
@@ -75,7 +76,7 @@ class LoadedPlan:
     ) -> None:  # fmt: skip
         fixed = signature.chosen(constants)
         self.signature, self.device, self.origin, self.notes = signature, device, origin, notes
-        self._loaded = loaded
+        self._loaded, self._names = loaded, signature.free
         begun = time.perf_counter()
         if fixed:
             loaded.prepare(fixed)
@@ -84,7 +85,7 @@ class LoadedPlan:
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         """The plan's outputs; raises AutofuseError for arrays that do not fit."""
-        names = self.signature.free
+        names = self._names
         if len(inputs) != len(names):
             bound = " besides its constants" if self.signature.fixed else ""
             raise AutofuseError(f"the plan takes {len(names)} arrays ({', '.join(names)}){bound}")

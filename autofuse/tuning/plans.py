@@ -16,6 +16,7 @@ from autofuse.ops.types import AutofuseError
 from autofuse.plan.groups import in_one_order
 from autofuse.plan.horizontal import side_by_side
 from autofuse.plan.legalise import legalise
+from autofuse.plan.prepared import prepared_apart
 from autofuse.plan.products import with_moves
 from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
 from autofuse.records import Environment, Measurement
@@ -81,9 +82,10 @@ class KnownPlan:
 
 def baseline_plan(graph: Graph, name: str) -> tuple[FusionPlan, int]:
     """A baseline's plan, and how many of its groups had to be cut because no kernel of ours can be
-    them. `graph` must be canonical."""
+    them. What constants alone decide is prepared, as its compiler folds it. `graph` must be
+    canonical."""
     plan, cut = legalise(graph, baseline_named(name)(graph).plan)
-    return in_one_order(graph, plan), cut
+    return prepared_apart(graph, in_one_order(graph, plan)), cut
 
 
 def baseline_candidate(graph: Graph, name: str, space: LaunchSpace) -> tuple[Candidate, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from autofuse.cost.bounds import NOMINAL, Calibration
@@ -10,6 +10,7 @@ from autofuse.cost.expected import expected_us, has_products
 from autofuse.cost.repeated import NOTHING
 from autofuse.enumerate.candidates import EnumerateOptions
 from autofuse.enumerate.enumeration import Enumeration, enumerate_groups
+from autofuse.enumerate.structure import Structures
 from autofuse.enumerate.windows import windows
 from autofuse.graph.types import Graph
 from autofuse.plan.groups import host_loop
@@ -29,13 +30,16 @@ def expected_plan(
     graph: Graph, ruled: FusionPlan, others: Sequence[FusionPlan], space: LaunchSpace,
     peaks: Calibration = NOMINAL,
 ) -> FusionPlan:  # fmt: skip
-    """The plan of least expected time if that is clearly less than that of `ruled`, else `ruled`;
-    always that for large graphs. It is made of candidate kernels, among them those of `others`.
+    """The plan of least expected time if that is clearly less than that of `ruled`, else `ruled`.
+    It is made of candidate kernels, among them those of `others`; for large graphs it is one of
+    these plans.
 
     It follows from the graph, the launch space and the peaks alone, whatever time it takes: the
     same program gets the same plan until its device is calibrated anew."""
-    if nodes_to_plan(graph) > WHOLE_NODES or _is_least(graph, ruled):
+    if _is_least(graph, ruled):
         return ruled
+    if nodes_to_plan(graph) > WHOLE_NODES:
+        return _least_of(graph, ruled, others, space, peaks)
     fused = FusionSpace(graph).choose(first_option)
     given = tuple(dict.fromkeys((ruled, fused, *others)))
     found = enumerate_groups(graph, NARROW, include=given, calibration=peaks)
@@ -50,6 +54,26 @@ def expected_plan(
     before = sum(costs[group] for group in ruled.groups)
     after = sum(costs[group] for group in best.groups)
     return best if after <= (1 - CLEARLY) * before else ruled
+
+
+def _least_of(
+    graph: Graph, ruled: FusionPlan, others: Sequence[FusionPlan], space: LaunchSpace,
+    peaks: Calibration,
+) -> FusionPlan:  # fmt: skip
+    """The plan of least expected time among these, `ruled` unless another one's is clearly less."""
+    shapes, known = Structures(graph), dict[Hashable, float]()
+
+    def expected(plan: FusionPlan) -> float:
+        total = 0.0
+        for group in plan.groups:
+            key = (shapes.key(group.nodes, group.outputs), group.body)
+            if key not in known:
+                known[key] = _expected_us(graph, group, space, peaks)
+            total += known[key]
+        return total
+
+    best = min(others, key=expected, default=ruled)
+    return best if expected(best) <= (1 - CLEARLY) * expected(ruled) else ruled
 
 
 def _is_least(graph: Graph, plan: FusionPlan) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from autofuse.backends.aligned import aligned_copy, aligned_empty
 from autofuse.backends.base import Built, LaunchError
 from autofuse.backends.ccompiler import find_cxx
 from autofuse.backends.cuda.program import (
@@ -23,7 +24,7 @@ from autofuse.backends.cuda.program import (
     moved,
 )
 from autofuse.backends.emulator.emulator import ORDERS, Emulated, EmulatorError, Order
-from autofuse.backends.library import aligned_copy, aligned_empty, check_types
+from autofuse.backends.library import check_types
 from autofuse.ops.contraction import Matrix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError, TensorType
