@@ -251,7 +251,7 @@ def _tiles(graph: Graph, group: FusionGroup, kind: str, threads: int) -> tuple[S
     form = widest_form(graph, group)
     if kind != LOOP or form is None:
         last = form.parallel[-1] if form is not None and form.parallel else 1
-        whole = last if LEAST_LANES <= last < SHORT and _cuts(graph, group) else 1
+        whole = last if 1 < last < SHORT and _walks_rows(graph, group, last) else 1
         return tuple(int(tile) // whole * whole for tile in LANE_TILES[kind])
     share = max(16, -(-form.items // threads))
     return tuple(dict.fromkeys(min(int(tile), share) for tile in LANE_TILES[kind]))
@@ -275,6 +275,16 @@ def _halo(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
 def _cuts(graph: Graph, group: FusionGroup) -> bool:
     """Whether positions along some axis are shifted."""
     return any(graph[n].spec.motion is Motion.CUT for n in group.nodes)
+
+
+def _walks_rows(graph: Graph, group: FusionGroup, last: int) -> bool:
+    """Whether lanes had better walk rows of so many: positions are shifted, or a row is read again
+    for each of others (a number for each channel, say), or a few channels come together."""
+    if last < LEAST_LANES:
+        return permutes(graph, group)
+    nodes = (graph[n] for n in group.nodes if graph[n].spec.motion is Motion.REPEAT)
+    again = (graph.type_of(node.inputs[0]).shape == node.types[0].shape[-1:] for node in nodes)
+    return _cuts(graph, group) or any(again)
 
 
 def _work(graph: Graph, group: FusionGroup) -> float:

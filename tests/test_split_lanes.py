@@ -106,6 +106,20 @@ def test_short_rows_are_walked_one_after_another() -> None:
     assert nest_lanes(ragged) == ragged
 
 
+def test_lanes_are_the_rows_where_these_are_a_few_elements() -> None:
+    """Colours that come together, or apart again: each is read and written by its own stride."""
+    graph = traced(lambda x: xp.permute_dims(x, (1, 2, 0)), 3, 20, 30)
+    kernel = passed(lowered(graph, tile=300))
+    assert body(kernel) == text("""
+        lane l0_r < 100:i64
+          serial l0_c < 3:i64
+            let v0: f32 = in0[add(add(mul(l0_c, 600:i64), mul(b0, 100:i64)), l0_r)]
+            out0[add(add(mul(b0, 300:i64), mul(l0_r, 3:i64)), l0_c)] = v0
+    """)
+    plan = Candidate(fused(graph), (LaunchConfig.of(tile=300),))
+    assert failures([Case(graph, plan, "colours")]) == []
+
+
 def test_numbers_beyond_their_type_are_no_positions() -> None:
     i = Call("cast", (Sym("i", DType.I64, 200),), DType.I8)
     assert as_index(i) is None

@@ -2,7 +2,8 @@
 
 Before: lane l < 1024 {out[l] = x[l / 16 * 20 + l % 16]}
 After:  serial s < 64 {lane c < 16 {out[s * 16 + c] = x[s * 20 + c]}}
-A vector that would span rows gathers its elements; one of a short row loads them.
+A vector that would span rows gathers its elements; one of a short row loads them. Of rows of a few
+elements, such as the colours of points, lanes are the rows: GCC writes their elements interleaved.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from autofuse.ops.scalar import Call, Expr, Lit, Sym
 
 # Rows shorter than this have too few lanes for a vector.
 LEAST_LANES = 8
+# Statements that are written out for each element of a row of a few.
+MOST_STATEMENTS = 8
 
 
 def nest_lanes(kernel: Kernel) -> Kernel:
@@ -32,15 +35,21 @@ def _nested(lane: Loop, known: Spelling) -> tuple[Stmt, ...]:
     if lane.folds or any(isinstance(s, Loop) for s in lane.body):
         return (lane,)
     rows = [n for n in _divisors(lane, known) if is_multiple(lane.extent, n)]
-    if not rows or min(rows) < LEAST_LANES or min(rows) == lane.var.extent:
+    if not rows or min(rows) == lane.var.extent:
         return (lane,)
     width = min(rows)
+    if width < 2 or (width < LEAST_LANES and len(lane.body) > MOST_STATEMENTS):
+        return (lane,)
     row = Sym(f"{lane.var.name}_r", DType.I64, (lane.var.extent or 0) // width)
     own = Sym(f"{lane.var.name}_c", DType.I64, width)
     inner = known.inner()
     inner.values[lane.var.name] = ix.iadd(ix.imul(row, width), own)
-    inside = replace(lane, var=own, extent=ix.lit(width), body=inner.rewritten(lane.body))
-    return (Loop("serial", row, ix.idiv(lane.extent, width), (inside,)),)
+    body, count = inner.rewritten(lane.body), ix.idiv(lane.extent, width)
+    if width < LEAST_LANES:
+        across = Loop("serial", own, ix.lit(width), body)
+        return (replace(lane, var=row, extent=count, body=(across,)),)
+    inside = replace(lane, var=own, extent=ix.lit(width), body=body)
+    return (Loop("serial", row, count, (inside,)),)
 
 
 def _divisors(lane: Loop, known: Spelling) -> Iterator[int]:
