@@ -14,7 +14,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
-from tuning_db import best, kernels, leases, lines, queries, rows, spool
+from tuning_db import best, kernels, leases, lines, queries, rows, served, spool
 from tuning_db import models as m
 from tuning_db.clock import server_now
 from tuning_db.engine import database_url, open_engine
@@ -321,6 +321,9 @@ class Store(Database):
         to it only where it is no slower, or where the plan itself was measured again under them.
         Candidates whose digests are in `without` are passed over.
         """
+        usual = self.ask(lambda c: served.served(c, env, workload_digest, cache, without))
+        if usual is not None:
+            return usual
         return self.read(lambda t: best.best(t, env, workload_digest, cache, without))
 
     def tuned(self, env: r.Environment, nodes: int) -> tuple[tuple[str, str], ...]:

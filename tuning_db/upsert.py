@@ -71,6 +71,16 @@ def put(
     return t.connection().execute(counted).rowcount == 1
 
 
+def put_all(t: Transaction, model: type[m.Base], values: Sequence[Mapping[str, Any]]) -> None:
+    """Add each of these rows unless its key or its uid is there; what a row does not say is
+    NULL."""
+    if not values:
+        return
+    empty = dict.fromkeys(name for row in values for name in row)
+    made = _INSERT[dialect_of(t)](model).on_conflict_do_nothing()
+    t.connection().execute(made, [{**empty, **row} for row in values])
+
+
 def replace_or_put(t: Transaction, model: type[m.Base], values: Mapping[str, Any]) -> None:
     """Add a row, or give the one of the same primary key these values."""
     keys = [column.name for column in model.__table__.primary_key]

@@ -54,8 +54,10 @@ def kills(folder: Path, seed: int, kind: str, crowd: int, count: int) -> Round:
     problems: list[str] = []
     with placed(folder, kind) as place, Crowd(folder) as actors:
         while done < count:
+            before = _size(place.log)
             actors.start(place.jobs(crowd, 1_000_000, f"r{done}-"))
-            time.sleep(draw.uniform(0.05, 0.6))
+            _wait_until(lambda: _size(place.log) > before)
+            time.sleep(draw.uniform(0.0, 0.5))
             for pid in actors.pids:
                 os.kill(pid, signal.SIGKILL)
             codes = actors.ended(PATIENCE_S)
@@ -64,7 +66,9 @@ def kills(folder: Path, seed: int, kind: str, crowd: int, count: int) -> Round:
                 problems.append(f"writers ended with {codes} before:\n{actors.words()}")
                 break
         # One row of each kill may be stored and not yet said.
-        return Round(done, (*problems, *place.problems(unsaid=done)))
+        problems += place.problems(unsaid=done)
+        taken = f"{acknowledged(place.log).total()} rows acknowledged"
+        return Round(done, tuple(problems), (taken,))
 
 
 def crashes(folder: Path, seed: int, kind: str, crowd: int, count: int) -> Round:
@@ -156,12 +160,22 @@ def _round(place: Place, actors: Crowd, jobs: Sequence[Job], meanwhile: Callable
 
 def _wait_until_all_write(place: Place, writers: int) -> None:
     """What happens to a database that is being opened is another matter."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
+
+    def all_write() -> bool:
         said = [key for key in acknowledged(place.log) if key[0] == "measurement"]
-        if len({digest.split("-")[0] for _, _, digest, _ in said}) >= writers:
-            return
+        return len({digest.split("-")[0] for _, _, digest, _ in said}) >= writers
+
+    _wait_until(all_write)
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline and not holds():
         time.sleep(0.05)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _server(place: Place) -> Server:

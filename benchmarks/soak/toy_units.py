@@ -93,7 +93,7 @@ class ToyUnits:
             row = [interval.work, interval.device, interval.process, begun, interval.ended]
             lines.write(json.dumps(row) + "\n")
         record = toy_measurement(workload, candidate)
-        store.add_measurement(session, ENVIRONMENT, record, turns.lease)
+        store.add_measurement(session, ENVIRONMENT, record, turns.spend())
         return True
 
 
