@@ -1,6 +1,7 @@
-"""The promoted plan of a workload by one statement: one row by its key, whatever the history.
+"""What is asked most often, by one statement each: one row by its key, whatever the history.
 
-It answers only where there is nothing to weigh: see `best` for what is stale, failed or missing.
+They answer only where there is nothing to weigh: see `best` for a plan that is stale, failed or
+missing, `queries.latest` for what is told of a candidate.
 """
 
 from __future__ import annotations
@@ -42,6 +43,30 @@ def served(
     pairs = sorted(pairs_of(row.groups)) if row.groups else []
     groups = tuple(digest for _, digest in pairs)
     return r.BestPlan(rows.measurement_of(row, row, workload, groups), ())
+
+
+def is_told_of(connection: Connection, env: r.Environment, workload: str, candidate: str) -> bool:
+    """Whether anything was ever measured of a candidate on devices of this fingerprint."""
+    values = {
+        "workload": workload,
+        "candidate": candidate,
+        "fingerprint": rows.fingerprint(env),
+    }
+    return connection.execute(_telling(), values).first() is not None
+
+
+@lru_cache(maxsize=1)
+def _telling() -> Select[Any]:
+    return (
+        select(m.Measurement.id)
+        .join(m.Candidate, m.Measurement.candidate_id == m.Candidate.id)
+        .join(m.Workload, m.Candidate.workload_id == m.Workload.id)
+        .join(m.Environment, m.Measurement.environment_id == m.Environment.id)
+        .where(m.Workload.digest == bindparam("workload"))
+        .where(m.Candidate.digest == bindparam("candidate"))
+        .where(m.Environment.fingerprint == bindparam("fingerprint"))
+        .limit(1)
+    )
 
 
 @lru_cache(maxsize=len(_LISTS))

@@ -40,6 +40,7 @@ class Database:
         self._reader = engine.execution_options(**reading_options(engine))
         self._asker = engine.execution_options(**asking_options(engine))
         self._writer = engine.execution_options(**sqlite.WRITES)
+        self._changer = engine.execution_options(**asking_options(engine), **sqlite.WRITES)
         # Row numbers that will not change, as `rows.remembered` finds them.
         self._ids = rows.Ids()
         self.spool: Spool | None = None
@@ -90,6 +91,15 @@ class Database:
                 return question(connection)
 
         return insist(once, PATIENCE_S)
+
+    def change(self, work: Callable[[Connection], T], patience_s: float) -> T:
+        """As `write`, but each statement of `work` stands by itself: one round trip to a server."""
+
+        def once() -> T:
+            with translated(self.name), self._changer.connect() as c, c.begin():
+                return work(c)
+
+        return insist(once, patience_s)
 
     def write(
         self, work: Callable[[Transaction], T], patience_s: float | None = None, fresh: bool = False

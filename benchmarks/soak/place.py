@@ -24,10 +24,10 @@ class Place:
     server: Server | None
 
     def jobs(self, writers: int, count: int, name: str = "w") -> list[Job]:
-        """Writers of so many measurements and kernels each."""
+        """Writers of so many measurements each, and a tenth as many of kernels."""
         own = {
             "do": "write", "db": self.url, "log": str(self.log), "workload": WORKLOAD,
-            "count": count, "shared": SHARED,
+            "count": count, "shared": SHARED, "kernels_every": 10,
             "variables": {"XDG_DATA_HOME": str(self.folder / "data")},
         }  # fmt: skip
         return [{**own, "writer": f"{name}{n}"} for n in range(writers)]

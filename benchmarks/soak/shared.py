@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -21,7 +22,7 @@ from tuning_db import Store
 from tuning_db.transfer import export_lines, import_lines
 
 KINDS = ("sqlite", "postgresql")
-PATIENCE_S = 900.0
+PATIENCE_S = 3600.0
 _COMMITTING = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
     "WHERE datname = 'soak' AND state = 'active' AND query = 'COMMIT'"
@@ -56,11 +57,9 @@ def kills(folder: Path, seed: int, kind: str, crowd: int, count: int) -> Round:
         while done < count:
             before = _size(place.log)
             actors.start(place.jobs(crowd, 1_000_000, f"r{done}-"))
-            _wait_until(lambda: _size(place.log) > before)
+            _wait_until(partial(_has_grown, place.log, before))
             time.sleep(draw.uniform(0.0, 0.5))
-            for pid in actors.pids:
-                os.kill(pid, signal.SIGKILL)
-            codes = actors.ended(PATIENCE_S)
+            codes = actors.kill()
             done += crowd
             if codes != [-signal.SIGKILL] * crowd:
                 problems.append(f"writers ended with {codes} before:\n{actors.words()}")
@@ -152,9 +151,12 @@ def _round(place: Place, actors: Crowd, jobs: Sequence[Job], meanwhile: Callable
     _wait_until_all_write(place, len(jobs))
     done = meanwhile()
     codes = actors.ended(PATIENCE_S)
-    problems = list(place.problems())
+    problems = list[str]()
     if codes != [0] * len(jobs):
         problems.append(f"writers ended with {codes}:\n{actors.words()}")
+    if codes is None:  # what is written while it is counted would seem to be lost
+        actors.kill()
+    problems += place.problems(unsaid=len(jobs) if codes is None else 0)
     return Round(done or acknowledged(place.log).total(), tuple(problems))
 
 
@@ -172,6 +174,10 @@ def _wait_until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline and not holds():
         time.sleep(0.05)
+
+
+def _has_grown(path: Path, before: int) -> bool:
+    return _size(path) > before
 
 
 def _size(path: Path) -> int:
