@@ -3,44 +3,28 @@ writers, killed writers, a server that crashes or stays away, connections cut wh
 
 from __future__ import annotations
 
-import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
 
-from benchmarks.postgres import Server, running
+from benchmarks.postgres import Server
 from benchmarks.soak.actors import Crowd, Job
 from benchmarks.soak.ledger import acknowledged
-from benchmarks.soak.place import Place
+from benchmarks.soak.place import Place, placed
+from benchmarks.soak.planners import planners
 from benchmarks.soak.sizes import full, sizes
 from benchmarks.soak.types import Round
 from tuning_db import Store
 from tuning_db.transfer import export_lines, import_lines
 
-KINDS = ("sqlite", "postgresql")
 PATIENCE_S = 3600.0
 _COMMITTING = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
     "WHERE datname = 'soak' AND state = 'active' AND query = 'COMMIT'"
 )
-
-
-@contextmanager
-def placed(folder: Path, kind: str) -> Iterator[Place]:
-    """An empty database of a kind; a server ends with the block."""
-    spool = os.environ.get("XDG_DATA_HOME")
-    os.environ["XDG_DATA_HOME"] = str(folder / "data")
-    try:
-        with running() if kind == "postgresql" else nullcontext() as server:
-            url = str(folder / "tuning.db") if server is None else server.create("soak")
-            yield Place(folder, url, server)
-    finally:
-        del os.environ["XDG_DATA_HOME"]
-        os.environ.update({} if spool is None else {"XDG_DATA_HOME": spool})
 
 
 def writers(folder: Path, _seed: int, kind: str, crowd: int, count: int) -> Round:
@@ -125,7 +109,7 @@ def exports(folder: Path, _seed: int, kind: str, crowd: int, count: int) -> Roun
 
 PLAYS: dict[str, Callable[[Path, int, str, int, int], Round]] = {
     "writers": writers, "kills": kills, "crashes": crashes, "away": away, "cuts": cuts,
-    "exports": exports, "full": full, "sizes": sizes,
+    "exports": exports, "full": full, "sizes": sizes, "planners": planners,
 }  # fmt: skip
 SERVER_ONLY = ("crashes", "away", "cuts", "sizes")
 
