@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -125,6 +126,7 @@ class Crowd:
 def main() -> None:
     """Fork what is asked for until the input ends, then wait for everything adopted."""
     ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _import_everything()
     while line := sys.stdin.readline():
         pids = [_fork(job) for job in json.loads(line)]
         print("started", *pids, flush=True)
@@ -133,6 +135,14 @@ def main() -> None:
     with suppress(ChildProcessError):
         while True:
             os.wait()
+
+
+def _import_everything() -> None:
+    """What opening a database imports and works out takes longer than opening it."""
+    with suppress(ImportError):
+        import_module("sqlalchemy.dialects.postgresql.psycopg")
+        import_module("psycopg")
+    Store.open("sqlite://").close()
 
 
 def _fork(job: Job) -> int:
