@@ -107,6 +107,7 @@ def test_a_bundle_serves_without_database_and_compiler(
     assert (served.origin, served.candidate, served.notes) == ("bundle (unfused)", plan, ())
     is_right(served)
     assert list(tmp_path.iterdir()) == []
+    assert served.graph == GRAPH
 
 
 def test_a_plan_is_loaded_by_its_name(opened: Bundle) -> None:
@@ -130,7 +131,8 @@ def test_a_process_that_serves_imports_little(files: Path) -> None:
         "autofuse.compile(autofuse.load(sys.argv[3]), device='cpu', on_miss='error',"
         " bundle=autofuse.open_bundle(sys.argv[1], key=sys.argv[2]))\n"
         "print([m for m in ('scipy', 'sqlalchemy', 'networkx', 'optuna', 'autofuse.tuning',"
-        " 'tuning_db', 'autofuse.enumerate') if m in sys.modules])\n"
+        " 'tuning_db', 'autofuse.enumerate', 'autofuse.simplify', 'ml_dtypes')"
+        " if m in sys.modules])\n"
     )
     autofuse.save(toy(), files / "toy.json")
     done = subprocess.run(
@@ -211,7 +213,8 @@ def test_every_miss_says_why(files: Path, empty: str, monkeypatch: pytest.Monkey
         autofuse.compile(
             toy(), target="sm_90:H100", bundle=files / "here.bundle", db=empty, on_miss="error"
         )
-    monkeypatch.setattr(compiling, "normal_form", lambda graph, simplify: other)
+    monkeypatch.setattr(compiling, "__version__", "another")
+    monkeypatch.setattr(compiling, "_normal_form", lambda graph, simplify: other)
     assert "bundle: other generator: this graph was simplified otherwise" in why(toy(), "here")
 
 
