@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from autofuse import __version__
 from autofuse.backends.base import LaunchError
 from autofuse.backends.library import load_library
 from autofuse.errors import AutofuseError
@@ -34,6 +33,7 @@ from autofuse.serving.bundle import (
 )
 from autofuse.serving.container import BundleError
 from autofuse.serving.entries import Entry, Variant
+from autofuse.version import __version__
 
 if TYPE_CHECKING:
     from autofuse.devices import DeviceKind
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 CUDA = "cuda"
-Form = Callable[[], Graph]
+FormOf = Callable[[], Graph]
 
 
 class _MissError(Exception):
@@ -99,7 +99,7 @@ def compile(  # autofuse.compile is the public name
     return compile_here(graph, asked, lent, missed)
 
 
-def _known(bundle: Bundle, graph: Graph, simplify: bool) -> tuple[Entry | None, Form]:
+def _known(bundle: Bundle, graph: Graph, simplify: bool) -> tuple[Entry | None, FormOf]:
     """What a bundle has of a graph, and the graph's normal form. That is not worked out where this
     very version has said of a graph written so which one it is: its rules take long to import."""
     entry = bundle.written(digest(graph)) if simplify else None
@@ -123,7 +123,7 @@ def _normal_form(graph: Graph, simplify: bool) -> Graph:
 
 
 def _served(
-    bundle: Bundle, entry: Entry | None, graph: Graph, form: Form, asked: PlanRequest
+    bundle: Bundle, entry: Entry | None, graph: Graph, form: FormOf, asked: PlanRequest
 ) -> CompiledPlan:
     """The plan that a bundle has for a graph here; raises _MissError where it has none."""
     if entry is None:
@@ -163,7 +163,7 @@ def _here(device: str, target: str) -> tuple[HostFacts, DeviceKind | None]:
 
 
 def _ready(
-    bundle: Bundle, variant: Variant, here: HostFacts, graph: Graph, form: Form,
+    bundle: Bundle, variant: Variant, here: HostFacts, graph: Graph, form: FormOf,
     candidate: Candidate, asked: PlanRequest,
 ) -> CompiledPlan:  # fmt: skip
     """By the binary of the bundle."""
