@@ -65,7 +65,7 @@ MAY_IMPORT = {
         "interop",
         "torch",
         "version",
-    },  # fmt: skip
+    },
     "peers": TO_PEERS,
     "casestudy": TO_PEERS | {"peers"},
     "commands": TO_COMMANDS,
