@@ -20,6 +20,7 @@ from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import digest, text
 from autofuse.plan.types import Candidate
 from autofuse.records import Cost, Environment, Measurement
+from autofuse.runtime.loaded import LoadedPlan
 from autofuse.serving import binary, compiling
 from autofuse.serving.bundle import Bundle, open_bundle, this_host
 from autofuse.serving.container import BundleError
@@ -89,7 +90,7 @@ def empty(tmp_path: Path) -> str:
     return str(tmp_path / "empty.db")
 
 
-def is_right(plan: autofuse.serving.compiling.CompiledPlan) -> None:
+def is_right(plan: LoadedPlan) -> None:
     x, bias = (np.random.default_rng(3).random(t.shape, np.float32) for t in GRAPH.input_types)
     scaled, top = plan(x, bias)
     wanted = np.exp(x) + bias
