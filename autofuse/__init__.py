@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from autofuse.version import __version__
+
 if TYPE_CHECKING:
     from autofuse import torch as torch
     from autofuse.errors import AutofuseError as AutofuseError
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
     from autofuse.serving.compiling import compile
     from autofuse.tuning import best_plan, compare, tune
 
-# The one place that says it: pyproject.toml reads it from here.
-__version__ = "0.2.0"
 __all__ = [
     "AutofuseError",
     "Graph",

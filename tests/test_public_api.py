@@ -75,7 +75,9 @@ def test_the_version_is_said_in_one_place_and_in_the_changelog() -> None:
     root = Path(__file__).parent.parent
     built = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     assert "version" in built["project"]["dynamic"] and "version" not in built["project"]
-    assert built["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "autofuse.__version__"}
+    assert built["tool"]["setuptools"]["dynamic"]["version"] == {
+        "attr": "autofuse.version.__version__"
+    }
     changes = (root / "CHANGELOG.md").read_text(encoding="utf-8")
     released = [line for line in changes.splitlines() if line.startswith("## [")]
     assert released[0] == "## [Unreleased]"

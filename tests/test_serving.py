@@ -20,6 +20,7 @@ from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import digest, text
 from autofuse.plan.types import Candidate
 from autofuse.records import Cost, Environment, Measurement
+from autofuse.runtime.loaded import LoadedPlan
 from autofuse.serving import binary, compiling
 from autofuse.serving.bundle import Bundle, open_bundle, this_host
 from autofuse.serving.container import BundleError
@@ -89,7 +90,7 @@ def empty(tmp_path: Path) -> str:
     return str(tmp_path / "empty.db")
 
 
-def is_right(plan: autofuse.serving.compiling.CompiledPlan) -> None:
+def is_right(plan: LoadedPlan) -> None:
     x, bias = (np.random.default_rng(3).random(t.shape, np.float32) for t in GRAPH.input_types)
     scaled, top = plan(x, bias)
     wanted = np.exp(x) + bias
@@ -107,6 +108,7 @@ def test_a_bundle_serves_without_database_and_compiler(
     assert (served.origin, served.candidate, served.notes) == ("bundle (unfused)", plan, ())
     is_right(served)
     assert list(tmp_path.iterdir()) == []
+    assert served.graph == GRAPH
 
 
 def test_a_plan_is_loaded_by_its_name(opened: Bundle) -> None:
@@ -130,7 +132,8 @@ def test_a_process_that_serves_imports_little(files: Path) -> None:
         "autofuse.compile(autofuse.load(sys.argv[3]), device='cpu', on_miss='error',"
         " bundle=autofuse.open_bundle(sys.argv[1], key=sys.argv[2]))\n"
         "print([m for m in ('scipy', 'sqlalchemy', 'networkx', 'optuna', 'autofuse.tuning',"
-        " 'tuning_db', 'autofuse.enumerate') if m in sys.modules])\n"
+        " 'tuning_db', 'autofuse.enumerate', 'autofuse.simplify', 'ml_dtypes')"
+        " if m in sys.modules])\n"
     )
     autofuse.save(toy(), files / "toy.json")
     done = subprocess.run(
@@ -211,7 +214,8 @@ def test_every_miss_says_why(files: Path, empty: str, monkeypatch: pytest.Monkey
         autofuse.compile(
             toy(), target="sm_90:H100", bundle=files / "here.bundle", db=empty, on_miss="error"
         )
-    monkeypatch.setattr(compiling, "normal_form", lambda graph, simplify: other)
+    monkeypatch.setattr(compiling, "__version__", "another")
+    monkeypatch.setattr(compiling, "_normal_form", lambda graph, simplify: other)
     assert "bundle: other generator: this graph was simplified otherwise" in why(toy(), "here")
 
 

@@ -44,6 +44,20 @@ def test_what_another_gave_up_is_ones_own(sqlite_store: Store) -> None:
     assert store.claim("next", "third", 60.0) is not None
 
 
+def test_a_lease_that_went_with_its_result_is_released_once(
+    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, released = sqlite_store, list[Lease]()
+    monkeypatch.setattr(store, "release", released.append)
+    store.add_workload(WORKLOAD, "graph text", "toy", 3)
+    with Turns(store) as own:
+        assert own.turn("work", lambda: None, lambda: False) is None
+        assert store.add_measurement(None, ENV, measurement("x"), own.spend())
+        assert store.counts()["lease"] == 0
+        assert own.turn("next", lambda: None, lambda: False) is None and released == []
+    assert [lease.key for lease in released] == ["next"]
+
+
 def test_nobody_waits_longer_than_there_is_time(sqlite_store: Store) -> None:
     sqlite_store.claim("work", "another", 60.0)
     own = Turns(sqlite_store)

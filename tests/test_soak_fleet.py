@@ -15,7 +15,7 @@ from benchmarks.soak.toy_units import Interval, toy_us, workload_of
 
 
 def setting(folder: Path, seconds: float, measure_s: float, engine: str = "local") -> fleet.Setting:
-    return fleet.Setting(folder, engine, "sqlite", SEED, seconds, measure_s)
+    return fleet.Setting(folder, engine, "sqlite", SEED, seconds, (measure_s,))
 
 
 def test_units_that_share_a_device_are_killed_and_nothing_is_lost(

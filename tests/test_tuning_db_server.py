@@ -68,6 +68,23 @@ def test_a_candidate_of_fifty_groups_takes_at_most_four_round_trips(url: str) ->
         assert store.counts()["lease"] == 0
 
 
+def test_what_is_asked_most_often_takes_one_round_trip(url: str) -> None:
+    with Store.open(url) as store:
+        filled(store)
+        assert store.promote(None, ENV, measurement("good", 10.5, "final"), None)
+        found = store.best(ENV, WORKLOAD)
+        assert found is not None and found.measurement.candidate_digest == "good"
+        assert len(found.measurement.groups) == len(measurement("good").groups)
+        assert round_trips(store, lambda: store.best(ENV, WORKLOAD)) == 1
+        assert store.latest(ENV, WORKLOAD, "nobody") is None
+        assert round_trips(store, lambda: store.latest(ENV, WORKLOAD, "nobody")) == 1
+        lease = store.claim("work", "me", 60.0)
+        assert lease is not None
+        assert round_trips(store, lambda: store.prolong(lease, 60.0)) == 1
+        assert round_trips(store, lambda: store.release(lease)) == 1
+        assert round_trips(store, lambda: store.claim("other", "me", 60.0)) == 1
+
+
 def test_many_open_an_empty_database_at_once(postgres: Server) -> None:
     url, start = postgres.create("empty"), Barrier(6)
 

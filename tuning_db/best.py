@@ -97,7 +97,7 @@ def promote(
     values = values_of(workload, fingerprint, measurement)
     if present is None:
         return put(t, m.BestPlan, values)
-    replace_or_put(t, m.BestPlan, values)
+    replace_or_put(t.connection(), m.BestPlan, values)
     return True
 
 

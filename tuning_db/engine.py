@@ -36,6 +36,11 @@ _READING: Mapping[str, Mapping[str, Any]] = {
     "sqlite": {},
     "postgresql": {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True},
 }
+# One statement sees one state by itself: nothing has to begin and to end around it.
+_ASKING: Mapping[str, Mapping[str, Any]] = {
+    "sqlite": {},
+    "postgresql": {"isolation_level": "AUTOCOMMIT"},
+}
 
 
 def default_url() -> str:
@@ -94,6 +99,11 @@ def upgrade(url: URL) -> tuple[str | None, str]:
 def reading_options(engine: Engine) -> Mapping[str, Any]:
     """Execution options of a transaction that sees one state and writes nothing."""
     return _READING[engine.dialect.name]
+
+
+def asking_options(engine: Engine) -> Mapping[str, Any]:
+    """Execution options of who asks one question."""
+    return _ASKING[engine.dialect.name]
 
 
 def url_name(url: URL) -> str:

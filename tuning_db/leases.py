@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, delete, select, update
+from sqlalchemy import ColumnElement, Connection, delete, select, update
 from sqlalchemy.orm import Session as Transaction
 
 from tuning_db import models as m
 from tuning_db.clock import server_now
-from tuning_db.upsert import put
+from tuning_db.upsert import replace_or_put
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,31 +28,31 @@ class Lease:
 
 
 def claim(
-    t: Transaction, lease: Lease, owner: str, seconds: float, is_gone: Callable[[str], bool]
+    c: Connection, lease: Lease, owner: str, seconds: float, is_gone: Callable[[str], bool]
 ) -> bool:
     """Whether the work is ours for so many seconds; who `is_gone` loses it at once."""
     values = {"token": lease.token, "owner": owner, "expires": server_now(seconds)}
-    if put(t, m.Lease, {"key": lease.key, **values}):
-        return True
-    had = t.execute(select(m.Lease.token, m.Lease.owner).where(m.Lease.key == lease.key)).first()
     # Ours already: the answer to the first time was lost.
     free = (m.Lease.expires < server_now()) | (m.Lease.token == lease.token)
-    if had is not None and is_gone(had.owner):
-        free |= m.Lease.token == had.token
-    taken = update(m.Lease).where(m.Lease.key == lease.key, free).values(values)
-    return bool(t.connection().execute(taken).rowcount)
+    if replace_or_put(c, m.Lease, {"key": lease.key, **values}, free):
+        return True
+    had = c.execute(select(m.Lease.token, m.Lease.owner).where(m.Lease.key == lease.key)).first()
+    if had is None or not is_gone(had.owner):
+        return False
+    taken = update(m.Lease).where(m.Lease.key == lease.key, m.Lease.token == had.token)
+    return c.execute(taken.values(values)).rowcount == 1
 
 
-def prolong(t: Transaction, lease: Lease, seconds: float) -> bool:
+def prolong(c: Connection, lease: Lease, seconds: float) -> bool:
     """Whether the work is still ours, now for so many seconds from now."""
     held = update(m.Lease).where(*_own(lease)).values(expires=server_now(seconds))
-    return bool(t.connection().execute(held).rowcount)
+    return c.execute(held).rowcount == 1
 
 
-def release(t: Transaction, lease: Lease | None) -> None:
+def release(c: Connection, lease: Lease | None) -> None:
     """Others may have the work; nothing happens if it is not ours any more."""
     if lease is not None:
-        t.connection().execute(delete(m.Lease).where(*_own(lease)))
+        c.execute(delete(m.Lease).where(*_own(lease)))
 
 
 def held(t: Transaction, prefix: str) -> tuple[tuple[str, str], ...]:

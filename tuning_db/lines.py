@@ -10,6 +10,7 @@ import json
 import math
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from functools import lru_cache
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -261,11 +262,17 @@ def _decode(kind: type[_T], data: Any, where: str) -> _T:
 def _decode_fields(kind: type[_T], data: Any, where: str) -> _T:
     if not isinstance(data, dict):
         raise ValueError(f"{where} is not an object")
-    hints = get_type_hints(kind)
+    kept: Any = kind
+    hints = _hints(kept)
     if data.keys() != hints.keys():
         wrong = sorted(data.keys() ^ hints.keys())
         raise ValueError(f"{where} has missing or unknown fields: {', '.join(wrong)}")
     return kind(**{k: _decode(hint, data[k], f"{where}.{k}") for k, hint in hints.items()})
+
+
+@lru_cache(maxsize=64)
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _decode_tuple(args: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...]:

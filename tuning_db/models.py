@@ -161,6 +161,13 @@ class Measurement(Base):
     __table_args__ = (
         CheckConstraint("stage IN ('search', 'final', 'baseline')", name="stage"),
         CheckConstraint("(median_us IS NULL) <> (failure_kind IS NULL)", name="outcome"),
+        # With each best plan it is asked whether that ever failed, however often it was timed.
+        Index(
+            "ix_measurement_failed",
+            "candidate_id",
+            sqlite_where=text("failure_kind IS NOT NULL"),
+            postgresql_where=text("failure_kind IS NOT NULL"),
+        ),
     )
     id: Mapped[int] = mapped_column(primary_key=True)
     uid: Mapped[str] = mapped_column(String(64), unique=True)

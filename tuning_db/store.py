@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Connection, Engine, select
 from sqlalchemy.engine import URL
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
-from tuning_db import best, kernels, leases, lines, queries, rows, spool
+from tuning_db import best, kernels, leases, lines, queries, rows, served, spool
 from tuning_db import models as m
 from tuning_db.clock import server_now
 from tuning_db.engine import database_url, open_engine
@@ -127,7 +127,7 @@ class Store(Database):
             with together(t):
                 put_candidate(t, workload, one.candidate_digest, own, one.groups)
                 put(t, m.Measurement, values, leases.is_held(lease))
-                leases.release(t, lease)
+                leases.release(t.connection(), lease)
             return lease is None or queries.has_measurement(t, uid)
 
         return self.keep(add, lambda: spool.measurement(self._own(session_id), env, one, uid), True)
@@ -226,7 +226,7 @@ class Store(Database):
         def add(t: Transaction) -> None:
             environment = rows.ensure_environment(t, env)
             values = {"environment_id": environment, "name": name, "value": value}
-            replace_or_put(t, m.Calibration, values)
+            replace_or_put(t.connection(), m.Calibration, values)
 
         self.write(add)
 
@@ -250,18 +250,18 @@ class Store(Database):
         away."""
         lease = Lease(key, rows.new_uid())
 
-        def claim(t: Transaction) -> bool:
-            return leases.claim(t, lease, owner, seconds, is_gone)
+        def claim(c: Connection) -> bool:
+            return leases.claim(c, lease, owner, seconds, is_gone)
 
-        return lease if self.write(claim, HURRIED_S) else None
+        return lease if self.change(claim, HURRIED_S) else None
 
     def prolong(self, lease: Lease, seconds: float) -> bool:
         """Whether a lease is still ours, now for so many seconds more."""
-        return self.write(lambda t: leases.prolong(t, lease, seconds), HURRIED_S)
+        return self.change(lambda c: leases.prolong(c, lease, seconds), HURRIED_S)
 
     def release(self, lease: Lease) -> None:
         """Let others have the work."""
-        self.write(lambda t: leases.release(t, lease), HURRIED_S)
+        self.change(lambda c: leases.release(c, lease), HURRIED_S)
 
     def held(self, prefix: str) -> tuple[tuple[str, str], ...]:
         """Work, by key, and who does it, of all keys that begin so."""
@@ -281,6 +281,9 @@ class Store(Database):
 
     def latest(self, env: r.Environment, workload: str, candidate: str) -> r.Measurement | None:
         """What `measured` has of one candidate, by the digests of workload and candidate."""
+        # Mostly it is asked before anybody has measured: that takes one statement.
+        if not self.ask(lambda c: served.is_told_of(c, env, workload, candidate)):
+            return None
         return self.read(lambda t: queries.latest(t, env, workload, candidate))
 
     def kernels(
@@ -321,6 +324,9 @@ class Store(Database):
         to it only where it is no slower, or where the plan itself was measured again under them.
         Candidates whose digests are in `without` are passed over.
         """
+        usual = self.ask(lambda c: served.served(c, env, workload_digest, cache, without))
+        if usual is not None:
+            return usual
         return self.read(lambda t: best.best(t, env, workload_digest, cache, without))
 
     def tuned(self, env: r.Environment, nodes: int) -> tuple[tuple[str, str], ...]:

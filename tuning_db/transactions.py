@@ -10,12 +10,18 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import TypeVar
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Connection, Engine, select
 from sqlalchemy.engine import URL
 from sqlalchemy.orm import Session as Transaction
 
 from tuning_db import clock, lines, rows, sqlite, union
-from tuning_db.engine import data_directory, reading_options, translated, url_name
+from tuning_db.engine import (
+    asking_options,
+    data_directory,
+    reading_options,
+    translated,
+    url_name,
+)
 from tuning_db.errors import Unreachable
 from tuning_db.retry import insist
 from tuning_db.spool import Spool
@@ -32,7 +38,9 @@ class Database:
     def __init__(self, engine: Engine, url: URL) -> None:
         self.engine, self.url = engine, url
         self._reader = engine.execution_options(**reading_options(engine))
+        self._asker = engine.execution_options(**asking_options(engine))
         self._writer = engine.execution_options(**sqlite.WRITES)
+        self._changer = engine.execution_options(**asking_options(engine), **sqlite.WRITES)
         # Row numbers that will not change, as `rows.remembered` finds them.
         self._ids = rows.Ids()
         self.spool: Spool | None = None
@@ -73,6 +81,25 @@ class Database:
                 return work(t)
 
         return insist(once, PATIENCE_S)
+
+    def ask(self, question: Callable[[Connection], T]) -> T:
+        """As `read`, but of a single statement: one round trip to a server."""
+
+        def once() -> T:
+            self._replay()
+            with translated(self.name), self._asker.connect() as connection:
+                return question(connection)
+
+        return insist(once, PATIENCE_S)
+
+    def change(self, work: Callable[[Connection], T], patience_s: float) -> T:
+        """As `write`, but each statement of `work` stands by itself: one round trip to a server."""
+
+        def once() -> T:
+            with translated(self.name), self._changer.connect() as c, c.begin():
+                return work(c)
+
+        return insist(once, patience_s)
 
     def write(
         self, work: Callable[[Transaction], T], patience_s: float | None = None, fresh: bool = False

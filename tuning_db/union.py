@@ -4,19 +4,23 @@ transaction."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby, islice
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
-from tuning_db import best, kernels, lines, rows
+from tuning_db import batches, best, lines, rows
 from tuning_db import models as m
 from tuning_db.errors import DatabaseError
 from tuning_db.schema import MAJOR
 from tuning_db.upsert import put
+
+# A line of an export and where it is, from 1.
+Numbered = tuple[int, lines.Line]
 
 
 def upgraded(line: lines.Line, renamed: dict[str, str]) -> lines.Line:
@@ -40,11 +44,11 @@ def upgraded(line: lines.Line, renamed: dict[str, str]) -> lines.Line:
             return line
 
 
-def parse(texts: Iterable[str]) -> tuple[str, list[tuple[int, lines.Line]]]:
+def parse(texts: Iterable[str]) -> tuple[str, list[Numbered]]:
     """The schema of an export, and its lines by number. Raises DatabaseError naming the line that
     does not fit."""
     schema, renamed = "", dict[str, str]()
-    parsed: list[tuple[int, lines.Line]] = []
+    parsed: list[Numbered] = []
     for number, text in enumerate(texts, start=1):
         try:
             if number == 1:
@@ -67,42 +71,49 @@ def _header_schema(text: str) -> str:
     return schema
 
 
-def add_all(
-    t: Transaction, schema: str, parsed: Sequence[tuple[int, lines.Line]]
-) -> dict[str, int]:
+def add_all(t: Transaction, schema: str, parsed: Sequence[Numbered]) -> dict[str, int]:
     """Add what is new of the lines of an export; how many rows of each kind were."""
     added: Counter[str] = Counter(dict.fromkeys(lines.KINDS, 0))
-    for number, line in parsed:
-        try:
-            added[lines.kind_of(line)] += add(t, line)
-        except (DatabaseError, ValueError) as error:
-            raise DatabaseError(f"line {number}: {error}") from error
+    for kind, run in groupby(parsed, lambda each: type(each[1])):
+        for batch in _batches(run):
+            added[lines.kind_of(batch[0][1])] += _add_batch(t, kind, batch)
     if schema in lines.OLDER:
         best.fill(t)
     return dict(added)
 
 
-def add(t: Transaction, line: lines.Line) -> bool:
+def _batches(run: Iterable[Numbered]) -> Iterator[list[Numbered]]:
+    left = iter(run)
+    while batch := list(islice(left, batches.SIZE)):
+        yield batch
+
+
+def _add_batch(t: Transaction, kind: type[Any], batch: Sequence[Numbered]) -> int:
+    """Add lines of one kind; how many were new."""
+    if kind in batches.MANY:
+        return batches.MANY[kind](t, batch)
+    new = 0
+    for number, line in batch:
+        with batches.naming(number):
+            new += _add(t, line)
+    return new
+
+
+def _add(t: Transaction, line: lines.Line) -> bool:
     """Add a line if it is new; True if it was."""
     match line:
         case lines.EnvironmentLine():
             return _add_environment(t, line)
         case r.WorkloadRow():
             return rows.ensure_workload(t, line)
-        case lines.GroupLine():
-            return rows.ensure_group(t, line.digest, line.text)[1]
-        case lines.CandidateLine():
-            return _add_candidate(t, line)
         case lines.SessionLine():
             return _add_session(t, line)
-        case lines.MeasurementLine():
-            return _add_measurement(t, line)
-        case lines.KernelLine():
-            return _add_kernel(t, line)
         case lines.BestLine():
             return _add_best(t, line)
         case lines.CalibrationLine():
             return _add_calibration(t, line)
+        case _:
+            raise AssertionError(f"lines of kind {lines.kind_of(line)} come in batches")
 
 
 def _add_environment(t: Transaction, line: lines.EnvironmentLine) -> bool:
@@ -115,13 +126,6 @@ def _add_environment(t: Transaction, line: lines.EnvironmentLine) -> bool:
 def _check_digest(line: lines.EnvironmentLine) -> None:
     if rows.environment_digest(line.environment) != line.digest:
         raise DatabaseError("environment does not have the digest it claims")
-
-
-def _add_candidate(t: Transaction, line: lines.CandidateLine) -> bool:
-    workload = rows.workload_id(t, line.workload)
-    return rows.ensure_candidate(
-        t, workload, line.digest, line.json, line.origin, line.kernels, line.groups
-    )[1]
 
 
 def _add_session(t: Transaction, line: lines.SessionLine) -> bool:
@@ -147,48 +151,13 @@ def _add_session(t: Transaction, line: lines.SessionLine) -> bool:
 def _session_values(t: Transaction, line: lines.SessionLine, workload: int) -> dict[str, Any]:
     return {
         "uid": line.uid,
-        "environment_id": _environment_id(t, line.environment),
+        "environment_id": batches.environment_id(t, line.environment),
         "workload_id": workload,
         "strategy": line.strategy,
         "seed": line.seed,
         "budget_s": line.budget_s,
         "started": line.started,
     }
-
-
-def _add_measurement(t: Transaction, line: lines.MeasurementLine) -> bool:
-    if t.scalar(select(m.Measurement.id).where(m.Measurement.uid == line.uid)) is not None:
-        return False
-    session = _session_id(t, line.session)
-    candidate = rows.candidate_id(t, rows.workload_id(t, line.workload), line.candidate)
-    one = r.Measurement(
-        workload=line.workload,
-        candidate="",
-        candidate_digest=line.candidate,
-        origin=line.origin,
-        kernels=0,
-        groups=(),
-        timing=line.timing,
-        failure=line.failure,
-        max_rel_error=line.max_rel_error,
-        cost=line.cost,
-        stage=line.stage,
-        code=line.code,
-    )
-    environment = _environment_id(t, line.environment)
-    values = rows.measurement_values(environment, candidate, session, one, line.uid, line.created)
-    return put(t, m.Measurement, values)
-
-
-def _add_kernel(t: Transaction, line: lines.KernelLine) -> bool:
-    same = m.KernelMeasurement.uid == line.uid
-    if t.scalar(select(m.KernelMeasurement.id).where(same)) is not None:
-        return False
-    session = _session_id(t, line.session)
-    environment = _environment_id(t, line.environment)
-    group, _ = rows.ensure_group(t, line.kernel.group)
-    values = kernels.kernel_values(environment, group, session, line.kernel, line.uid, line.created)
-    return put(t, m.KernelMeasurement, values)
 
 
 def _add_best(t: Transaction, line: lines.BestLine) -> bool:
@@ -209,20 +178,6 @@ def _add_best(t: Transaction, line: lines.BestLine) -> bool:
 
 
 def _add_calibration(t: Transaction, line: lines.CalibrationLine) -> bool:
-    environment = _environment_id(t, line.environment)
+    environment = batches.environment_id(t, line.environment)
     values = {"environment_id": environment, "name": line.name, "value": line.value}
     return put(t, m.Calibration, values)
-
-
-def _session_id(t: Transaction, uid: str | None) -> int | None:
-    found = None if uid is None else t.scalar(select(m.Session.id).where(m.Session.uid == uid))
-    if uid is not None and found is None:
-        raise DatabaseError(f"session {uid} is on no earlier line")
-    return found
-
-
-def _environment_id(t: Transaction, digest: str) -> int:
-    found = t.scalar(select(m.Environment.id).where(m.Environment.digest == digest))
-    if found is None:
-        raise DatabaseError(f"environment {digest} is on no earlier line")
-    return found

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, literal, select, text
+from sqlalchemy import ColumnElement, Connection, literal, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session as Transaction
 
@@ -71,12 +71,29 @@ def put(
     return t.connection().execute(counted).rowcount == 1
 
 
-def replace_or_put(t: Transaction, model: type[m.Base], values: Mapping[str, Any]) -> None:
-    """Add a row, or give the one of the same primary key these values."""
+def put_all(t: Transaction, model: type[m.Base], values: Sequence[Mapping[str, Any]]) -> None:
+    """Add each of these rows unless its key or its uid is there; what a row does not say is
+    NULL."""
+    if not values:
+        return
+    empty = dict.fromkeys(name for row in values for name in row)
+    made = _INSERT[dialect_of(t)](model).on_conflict_do_nothing()
+    t.connection().execute(made, [{**empty, **row} for row in values])
+
+
+def replace_or_put(
+    c: Connection,
+    model: type[m.Base],
+    values: Mapping[str, Any],
+    condition: ColumnElement[bool] | None = None,
+) -> bool:
+    """Add a row, or give the one of the same primary key these values, if `condition` holds for
+    that. True if there is a row of these values now."""
     keys = [column.name for column in model.__table__.primary_key]
-    made = _INSERT[dialect_of(t)](model).values(dict(values))
+    made = _INSERT[c.dialect.name](model).values(dict(values))
     rest = {name: made.excluded[name] for name in values if name not in keys}
-    t.connection().execute(made.on_conflict_do_update(index_elements=keys, set_=rest))
+    stated = made.on_conflict_do_update(index_elements=keys, set_=rest, where=condition)
+    return c.execute(stated.execution_options(preserve_rowcount=True)).rowcount == 1
 
 
 def put_groups(t: Transaction, digests: Sequence[str]) -> None:

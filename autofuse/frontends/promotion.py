@@ -15,7 +15,7 @@ from autofuse.ops.types import AutofuseError
 
 DEFAULT_FLOAT = DType.F32
 DEFAULT_INT = DType.I32
-_NAMES = {str(dtype.numpy): dtype for dtype in DType}
+_NAMES = {dtype.numpy_name: dtype for dtype in DType}
 _PYTHON = {bool: DType.BOOL, int: DEFAULT_INT, float: DEFAULT_FLOAT}
 
 

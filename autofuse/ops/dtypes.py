@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import lru_cache
 
-import ml_dtypes
 import numpy as np
 
 from autofuse.errors import GraphError
@@ -33,7 +33,12 @@ class DType(Enum):
     @property
     def numpy(self) -> np.dtype:
         """The NumPy dtype that stores it (bfloat16 comes from ml_dtypes)."""
-        return _NUMPY[self]
+        return _NUMPY.get(self) or _bfloat16()
+
+    @property
+    def numpy_name(self) -> str:
+        """What NumPy calls it."""
+        return "bfloat16" if self is DType.BF16 else str(self.numpy)
 
     @property
     def itemsize(self) -> int:
@@ -76,12 +81,11 @@ class DType(Enum):
         return np.dtype(np.float64) if self.is_float else self.numpy
 
 
-# A row for each: how its elements are stored. What is known of whole numbers follows from it.
+# How elements are stored of each that NumPy has. What is known of whole numbers follows from it.
 _NUMPY: dict[DType, np.dtype] = {
     DType.F64: np.dtype(np.float64),
     DType.F32: np.dtype(np.float32),
     DType.F16: np.dtype(np.float16),
-    DType.BF16: np.dtype(ml_dtypes.bfloat16),
     DType.I64: np.dtype(np.int64),
     DType.I32: np.dtype(np.int32),
     DType.I16: np.dtype(np.int16),
@@ -94,7 +98,7 @@ _NUMPY: dict[DType, np.dtype] = {
 }
 _EPS = {DType.F64: 2.0**-52, DType.F32: 2.0**-23, DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
 FLOATS = tuple(_EPS)
-INTS = tuple(dtype for dtype in DType if dtype.numpy.kind in "iu")
+INTS = tuple(dtype for dtype, stored in _NUMPY.items() if stored.kind in "iu")
 # Those that an i64 has all of, as places in an array are counted.
 INDICES = tuple(dtype for dtype in INTS if dtype is not DType.U64)
 # Of these most ops are what they are of wider or narrower ones: only what depends on the width of
@@ -103,10 +107,20 @@ SELDOM = (DType.I16, DType.U16, DType.U64)
 SIGNED = tuple(dtype for dtype in INTS if dtype.numpy.kind == "i")
 
 
+@lru_cache(maxsize=1)
+def _bfloat16() -> np.dtype:
+    import ml_dtypes  # slow to import, and most graphs have no such value
+
+    wide: np.dtype = np.dtype(ml_dtypes.bfloat16)
+    return wide
+
+
 def from_numpy(dtype: np.dtype | type) -> DType:
     """The DType stored as `dtype`; raises GraphError for a NumPy dtype that has none."""
     wanted = np.dtype(dtype)
     for ours, theirs in _NUMPY.items():
         if theirs == wanted:
             return ours
+    if wanted == DType.BF16.numpy:
+        return DType.BF16
     raise GraphError(f"dtype {wanted} is not supported (supported: {', '.join(map(str, DType))})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +22,24 @@ if TYPE_CHECKING:
 
 class CompiledPlan(LoadedPlan):
     """A plan of a graph that runs (see `LoadedPlan`): `candidate` is the plan, `artifact` the
-    program, whose compilation from nothing takes `compile_s` seconds (0 where it came built)."""
+    program, whose compilation from nothing takes `compile_s` seconds (0 where it came built).
+    A `graph` that takes long to work out may be a function, if its `signature` is told."""
 
     def __init__(
-        self, graph: Graph, candidate: Candidate, loaded: Runnable, artifact: Any, device: str,
-        origin: str, notes: tuple[str, ...] = (), constants: Mapping[str, Any] | None = None,
-        compile_s: float = 0.0,
+        self, graph: Graph | Callable[[], Graph], candidate: Candidate, loaded: Runnable,
+        artifact: Any, device: str, origin: str, notes: tuple[str, ...] = (),
+        constants: Mapping[str, Any] | None = None, compile_s: float = 0.0,
+        signature: Signature | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(loaded, signature_of(graph), device, origin, notes, constants)
-        self.graph, self.candidate = graph, candidate
+        self._graph, self.candidate = graph, candidate
+        own = signature_of(self.graph) if signature is None else signature
+        super().__init__(loaded, own, device, origin, notes, constants)
         self.artifact, self.compile_s = artifact, compile_s
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The normal form of the graph that it is a plan of."""
+        return self._graph() if callable(self._graph) else self._graph
 
     @property
     def takes(self) -> dict[str, TensorType]:

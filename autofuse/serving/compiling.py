@@ -6,7 +6,7 @@ and what builds plans take a second to import, and a process that serves has no 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ from autofuse.serving.bundle import (
 )
 from autofuse.serving.container import BundleError
 from autofuse.serving.entries import Entry, Variant
-from autofuse.simplify import normal_form
+from autofuse.version import __version__
 
 if TYPE_CHECKING:
     from autofuse.devices import DeviceKind
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 
 CUDA = "cuda"
+FormOf = Callable[[], Graph]
 
 
 class _MissError(Exception):
@@ -85,8 +86,8 @@ def compile(  # autofuse.compile is the public name
     missed: tuple[str, ...] = ()
     lent: tuple[Lent, ...] = ()
     if bundle is not None and plan is None:
-        opened, form = as_bundle(bundle), normal_form(graph, simplify)
-        entry = opened.workload(digest(form))
+        opened = as_bundle(bundle)
+        entry, form = _known(opened, graph, simplify)
         try:
             return _served(opened, entry, graph, form, asked)
         except _MissError as miss:
@@ -98,8 +99,31 @@ def compile(  # autofuse.compile is the public name
     return compile_here(graph, asked, lent, missed)
 
 
+def _known(bundle: Bundle, graph: Graph, simplify: bool) -> tuple[Entry | None, FormOf]:
+    """What a bundle has of a graph, and the graph's normal form. That is not worked out where this
+    very version has said of a graph written so which one it is: its rules take long to import."""
+    entry = bundle.written(digest(graph)) if simplify else None
+    if entry is not None and any(v.version == __version__ for v in entry.variants):
+        return entry, lambda: _checked_form(graph, entry.workload)
+    form = _normal_form(graph, simplify)
+    return bundle.workload(digest(form)), lambda: form
+
+
+def _checked_form(graph: Graph, workload: str) -> Graph:
+    form = _normal_form(graph, True)
+    if digest(form) != workload:
+        raise BundleError(f"the bundle was made by another generator than {__version__}")
+    return form
+
+
+def _normal_form(graph: Graph, simplify: bool) -> Graph:
+    from autofuse.simplify import normal_form
+
+    return normal_form(graph, simplify)
+
+
 def _served(
-    bundle: Bundle, entry: Entry | None, graph: Graph, form: Graph, asked: PlanRequest
+    bundle: Bundle, entry: Entry | None, graph: Graph, form: FormOf, asked: PlanRequest
 ) -> CompiledPlan:
     """The plan that a bundle has for a graph here; raises _MissError where it has none."""
     if entry is None:
@@ -120,10 +144,10 @@ def _served(
     why = why_not(bundle.container, variant)
     if not why and here.device == HOST:
         try:
-            return _ready(bundle, variant, here, form, candidate, asked)
+            return _ready(bundle, variant, here, graph, form, candidate, asked)
         except (LaunchError, BundleError) as error:
             why = str(error)
-    return _built(bundle, variant, form, candidate, kind, asked, why)
+    return _built(bundle, variant, form(), candidate, kind, asked, why)
 
 
 def _here(device: str, target: str) -> tuple[HostFacts, DeviceKind | None]:
@@ -139,15 +163,16 @@ def _here(device: str, target: str) -> tuple[HostFacts, DeviceKind | None]:
 
 
 def _ready(
-    bundle: Bundle, variant: Variant, here: HostFacts, form: Graph, candidate: Candidate,
-    asked: PlanRequest,
+    bundle: Bundle, variant: Variant, here: HostFacts, graph: Graph, form: FormOf,
+    candidate: Candidate, asked: PlanRequest,
 ) -> CompiledPlan:  # fmt: skip
     """By the binary of the bundle."""
     assert variant.binary is not None
-    artifact = artifact_of(bundle.container, variant.binary, signature_of(form))
+    signature = signature_of(graph)  # which its normal form has too
+    artifact = artifact_of(bundle.container, variant.binary, signature)
     return CompiledPlan(
         form, candidate, load_library(artifact, asked.mode), artifact, here.device,
-        origin_of(variant), remarks(variant, here), asked.constants,
+        origin_of(variant), remarks(variant, here), asked.constants, signature=signature,
     )  # fmt: skip
 
 

@@ -283,7 +283,7 @@ class Job:
             return known
         record = self.evaluator(candidate, self.limit_s, stage, until_s)
         self.measured += 1
-        self.keep(record, self.sharing.lease)
+        self.keep(record, self.sharing.spend())
         self._improve(record)
         return record
 

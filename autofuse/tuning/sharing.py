@@ -65,9 +65,15 @@ class Turns:
                 return None
             time.sleep(LOOK_S)
 
+    def spend(self) -> Lease | None:
+        """The lease, for the store to take with what was found out: it releases it with that, so
+        that nobody else is told before or asked after."""
+        lease, self.lease = self.lease, None
+        return lease
+
     def end(self) -> None:
         """What was to be found out is known, or never will be."""
-        lease, self.lease = self.lease, None
+        lease = self.spend()
         if lease is not None:
             with suppress(Unreachable):  # it expires
                 self.store.release(lease)

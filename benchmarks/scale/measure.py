@@ -199,23 +199,18 @@ def _row_bytes(server: Server, filling: Filling) -> dict[str, float]:
 
 
 def _row_s(store: Store, server: Server, rows: int) -> dict[str, float]:
-    """Wall seconds for each measurement of what goes through all of them."""
-    begun = time.perf_counter()
-    compact(store, kept=10**6)
-    compacted = time.perf_counter() - begun
+    """Processor seconds, of server and client, for each measurement of what goes through all of
+    them."""
     few = Filling(min(rows, 1_000), workloads=20)
-    with Store.open(server.create("few")) as small:
+    lines: list[str] = []
+    with Store.open(server.create("few")) as small, Store.open(server.create("imported")) as other:
         fill(small, few)
-        begun = time.perf_counter()
-        lines = list(export_lines(small))
-        exported = time.perf_counter() - begun
-    begun = time.perf_counter()
-    with Store.open(server.create("imported")) as other:
-        import_lines(other, lines)
-    imported = time.perf_counter() - begun
-    each = 2 * few.rows
-    return {
-        "compact": compacted / (2 * rows),
-        "export": exported / each,
-        "import": imported / each,
-    }
+        works: dict[str, tuple[Callable[[], object], int]] = {
+            "compact": (lambda: compact(store, kept=10**6), rows),
+            "export": (lambda: lines.extend(export_lines(small)), few.rows),
+            "import": (lambda: import_lines(other, lines), few.rows),
+        }
+        return {
+            name: sum(_round_cost(server, work, 1)) / (2 * each)
+            for name, (work, each) in works.items()
+        }

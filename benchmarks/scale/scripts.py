@@ -74,7 +74,6 @@ def script_of(space: RecordedSpace, limit_s: float) -> SessionScript:
         watched.claimed("latest")
         device.seconds += space.measure_s + _compile_s(space)
         watched.measured("add_measurement", len(space.graph.nodes))
-        watched.do("release")
     replay_exact(watched, seeded=True)
     for _ in range(FINALS):
         device.seconds += space.measure_s
@@ -107,7 +106,7 @@ class _Watched(ReplayBench):
         self.do(look, count)
 
     def measured(self, operation: str, groups: int) -> None:
-        """A candidate was measured by whoever got the turn."""
+        """A candidate was measured by whoever got the turn, which goes with the result."""
         self.do(operation, groups)
         if len(self.recorded.improvements) > self._best:
             self._best = len(self.recorded.improvements)
@@ -119,7 +118,6 @@ class _Watched(ReplayBench):
         self.claimed("latest")
         found = super().measure(candidate)
         self.measured("add_measurement", len(candidate.plan.groups))
-        self.do("release")
         return found
 
     def profile(self, candidate: Candidate) -> Profiled:

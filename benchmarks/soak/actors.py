@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -90,6 +91,12 @@ class Crowd:
         seconds some are still at it."""
         return self._answer("ended", seconds)
 
+    def kill(self) -> list[int] | None:
+        """Kill the actors started last; their exit codes."""
+        for pid in self.pids:
+            os.kill(pid, signal.SIGKILL)
+        return self.ended(60.0)
+
     def is_alone(self, seconds: float) -> bool:
         """No more jobs: whether everything that actors started has ended in so many seconds."""
         assert self._process.stdin is not None
@@ -119,6 +126,7 @@ class Crowd:
 def main() -> None:
     """Fork what is asked for until the input ends, then wait for everything adopted."""
     ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _import_everything()
     while line := sys.stdin.readline():
         pids = [_fork(job) for job in json.loads(line)]
         print("started", *pids, flush=True)
@@ -127,6 +135,14 @@ def main() -> None:
     with suppress(ChildProcessError):
         while True:
             os.wait()
+
+
+def _import_everything() -> None:
+    """What opening a database imports and works out takes longer than opening it."""
+    with suppress(ImportError):
+        import_module("sqlalchemy.dialects.postgresql.psycopg")
+        import_module("psycopg")
+    Store.open("sqlite://").close()
 
 
 def _fork(job: Job) -> int:
@@ -165,10 +181,12 @@ def _tune(db: str, log: str, source: str, budget_s: float, seed: int) -> None:
 
 
 def _write(
-    db: str, log: str, workload: str, writer: str, count: int, shared: int = 0, until: str = ""
-) -> None:
-    """Add made-up measurements and kernels of a workload of the tests' own; each candidate has
-    `shared` groups that others have too. No more once there is a file `until`."""
+    db: str, log: str, workload: str, writer: str, count: int, shared: int = 0, until: str = "",
+    kernels_every: int = 1,
+) -> None:  # fmt: skip
+    """Add `count` made-up measurements of a workload of the tests' own, and with every so many of
+    them one of a kernel; each candidate has `shared` groups that others have too. No more once
+    there is a file `until`."""
     env = Environment("cpu", (("isa", "soak"),), ())
     timing = Timing(30, 9.0, 9.5, 10.0, 10.5, 10.1, 0.25, "cold", "noise")
     with Store.open(db) as store, _acknowledged(log):
@@ -181,11 +199,11 @@ def _write(
             groups = tuple(f"g{(7 * n + 11 * k) % 50}" for k in range(shared)) or (digest,)
             one = Measurement(workload, "{}", digest, "soak", 1, groups, timing, None, 0.0, Cost())
             store.add_measurement(session, env, one)
-            store.add_kernel(
-                session,
-                env,
-                KernelMeasurement(digest, "{}", "cold", "", timing, None, 0.0, Cost(), 1.0),
-            )
+            if n % kernels_every == 0:
+                kernel = KernelMeasurement(
+                    digest, "{}", "cold", "", timing, None, 0.0, Cost(), 1.0
+                )  # fmt: skip
+                store.add_kernel(session, env, kernel)
 
 
 def _import(db: str, path: str) -> None:

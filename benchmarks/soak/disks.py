@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from random import Random
 
@@ -16,6 +18,8 @@ from benchmarks.soak.types import Round
 
 # KiB: from less than an empty database needs to nearly enough for a whole tune.
 SMALLEST, LARGEST = 64, 1536
+# From <linux/sched.h>: mounts of one's own.
+_CLONE_NEWNS = 0x20000
 
 
 def play(folder: Path, seed: int, disks: int = 4, largest: int = LARGEST) -> Round:
@@ -24,6 +28,7 @@ def play(folder: Path, seed: int, disks: int = 4, largest: int = LARGEST) -> Rou
     limited in size instead. `largest`: KiB of the largest disk. Counts what was refused."""
     draw = Random(seed)
     refused, problems = 0, list[str]()
+    own_mounts()  # before there is a crowd: it has to see the disks
     with Crowd(folder) as crowd:
         for n in range(disks):
             size = draw.randint(SMALLEST, largest)
@@ -61,16 +66,24 @@ def _after(crowd: Crowd, disk: Path, job: Job, codes: list[int] | None) -> Itera
 
 @contextmanager
 def small_disk(folder: Path, kib: int) -> Iterator[bool]:
-    """A disk of so many KiB at `folder`, or False where this user may not mount one."""
+    """A disk of so many KiB at `folder`, or False where this user may not mount one. It is seen by
+    this thread and by processes that it starts, and goes with the last of them, even if killed."""
     options = f"size={kib}k,mode=700"
     command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-    mounted = os.geteuid() == 0 and _worked(command)
+    mounted = os.geteuid() == 0 and own_mounts() and _worked(command)
     try:
         yield mounted
     finally:
         if mounted:
             # Lazily: a compiler that outlives its tune may still hold a file.
             subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@lru_cache(maxsize=1)
+def own_mounts() -> bool:
+    """From now on what is mounted here is mounted nowhere else; whether that could be done."""
+    alone = ctypes.CDLL(None).unshare(_CLONE_NEWNS) == 0
+    return alone and _worked(["mount", "--make-rprivate", "/"])
 
 
 def remount(folder: Path, kib: int) -> None:

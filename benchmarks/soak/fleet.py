@@ -13,6 +13,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from statistics import fmean
 from threading import Event, Thread
 from typing import Any
 from unittest.mock import patch
@@ -25,9 +26,10 @@ from autofuse.fleet.run import FleetResult, fleet_tune
 from autofuse.frontends import spec, trace
 from autofuse.limits import usable_cores
 from benchmarks.soak.actors import ROOT
-from benchmarks.soak.shared import placed
+from benchmarks.soak.place import placed
 from benchmarks.soak.toy_units import (
     ENVIRONMENT,
+    RECORDED_S,
     Interval,
     ToyUnits,
     birth,
@@ -71,33 +73,42 @@ def made_engine(engine: str) -> Make:
 @dataclass(frozen=True, slots=True)
 class Setting:
     """Where a play happens: an empty folder, an engine by name, a kind of database, a seed, seconds
-    that it should take, and seconds of a measurement."""
+    that it should take, and seconds of measurements."""
 
     folder: Path
     engine: str
     database: str
     seed: int
     seconds: float
-    measure_s: float = 0.25
+    measure_s: tuple[float, ...] = RECORDED_S
+
+    def candidates(self, units: float, graphs: int) -> int:
+        """How many of each of so many graphs so many units measure in the time."""
+        return round(units * self.seconds / fmean(self.measure_s) / graphs)
 
 
 def throughput(setting: Setting, units: int = 4, graphs: int = 16) -> FleetPlay:
-    """The same work by one unit, then by several."""
-    each = max(1, round(setting.seconds / setting.measure_s / graphs / (1 + 1 / units)))
-    rates, busy = [], 0.0
+    """The same work by one unit, then by several: from the first measurement to the last, as what
+    starting units takes is no part of how fast they are; it is told apart."""
+    each = max(1, setting.candidates(1 / (1 + 1 / units), graphs))
+    rates, starting, busy = [], [], 0.0
     for count in (1, units):
         folder = setting.folder / f"units-{count}"
         folder.mkdir()
         work = ToyUnits(folder, each, setting.measure_s)
         with _database(setting, folder) as db:
             found = _tuned(setting, count, work, db, graphs)
-        took = sum(one.ended - one.begun for one in intervals(folder))
-        rates.append(graphs * each / found.seconds)
-        busy = took / (count * found.seconds)
+        seen = list(intervals(folder))
+        span = max(one.ended for one in seen) - min(one.begun for one in seen)
+        rates.append(len(seen) / span)
+        starting.append(found.seconds - span)
+        busy = sum(one.ended - one.begun for one in seen) / (count * span)
     faster = rates[1] / rates[0]
     numbers = {
-        "units": units, "candidates": graphs * each, "candidates_per_s_of_one": rates[0],
-        "candidates_per_s": rates[1], "times_as_fast": faster, "busy": busy,
+        "units": units, "candidates": graphs * each, "mean_measure_s": fmean(setting.measure_s),
+        "candidates_per_s_of_one": rates[0], "candidates_per_s": rates[1],
+        "times_as_fast": faster, "busy": busy, "starting_s_of_one": starting[0],
+        "starting_s": starting[1],
     }  # fmt: skip
     least = FASTER * units / 4
     problems = [f"{units} units are {faster:.2f} times as fast as one"] * (faster < least)
@@ -112,7 +123,7 @@ def kills(
     """Jobs that tune the same graphs on one database and the same devices, while at `most` so many
     units are killed and every other clock is an hour ahead. A Ray cluster has one job."""
     jobs = 1 if setting.engine == "ray" else jobs
-    each = max(2, round(units // jobs * setting.seconds / setting.measure_s / graphs))
+    each = max(2, setting.candidates(units // jobs, graphs))
     works = [_work_of_job(setting, job, units // jobs, each) for job in range(jobs)]
     folders = [work.folder for work in works]
     with _database(setting, setting.folder) as db:
@@ -145,7 +156,7 @@ def _work_of_job(setting: Setting, job: int, units: int, each: int) -> ToyUnits:
 
 def exclusivity(setting: Setting, devices: int = 2, jobs: int = 16) -> FleetPlay:
     """Jobs that share devices, each with a process and a graph of its own."""
-    each = max(1, round(devices * setting.seconds / setting.measure_s / jobs))
+    each = max(1, setting.candidates(devices, jobs))
     names = unit_names(setting.engine, jobs)
     shared = {name: f"device{k % devices}" for k, name in enumerate(names)}
     work = ToyUnits(setting.folder, each, setting.measure_s, shared)

@@ -3,43 +3,28 @@ writers, killed writers, a server that crashes or stays away, connections cut wh
 
 from __future__ import annotations
 
-import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 
-from benchmarks.postgres import Server, running
+from benchmarks.postgres import Server
 from benchmarks.soak.actors import Crowd, Job
 from benchmarks.soak.ledger import acknowledged
-from benchmarks.soak.place import Place
+from benchmarks.soak.place import Place, placed
+from benchmarks.soak.planners import planners
 from benchmarks.soak.sizes import full, sizes
 from benchmarks.soak.types import Round
 from tuning_db import Store
 from tuning_db.transfer import export_lines, import_lines
 
-KINDS = ("sqlite", "postgresql")
-PATIENCE_S = 900.0
+PATIENCE_S = 3600.0
 _COMMITTING = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
     "WHERE datname = 'soak' AND state = 'active' AND query = 'COMMIT'"
 )
-
-
-@contextmanager
-def placed(folder: Path, kind: str) -> Iterator[Place]:
-    """An empty database of a kind; a server ends with the block."""
-    spool = os.environ.get("XDG_DATA_HOME")
-    os.environ["XDG_DATA_HOME"] = str(folder / "data")
-    try:
-        with running() if kind == "postgresql" else nullcontext() as server:
-            url = str(folder / "tuning.db") if server is None else server.create("soak")
-            yield Place(folder, url, server)
-    finally:
-        del os.environ["XDG_DATA_HOME"]
-        os.environ.update({} if spool is None else {"XDG_DATA_HOME": spool})
 
 
 def writers(folder: Path, _seed: int, kind: str, crowd: int, count: int) -> Round:
@@ -54,17 +39,19 @@ def kills(folder: Path, seed: int, kind: str, crowd: int, count: int) -> Round:
     problems: list[str] = []
     with placed(folder, kind) as place, Crowd(folder) as actors:
         while done < count:
+            before = _size(place.log)
             actors.start(place.jobs(crowd, 1_000_000, f"r{done}-"))
-            time.sleep(draw.uniform(0.05, 0.6))
-            for pid in actors.pids:
-                os.kill(pid, signal.SIGKILL)
-            codes = actors.ended(PATIENCE_S)
+            _wait_until(partial(_has_grown, place.log, before))
+            time.sleep(draw.uniform(0.0, 0.5))
+            codes = actors.kill()
             done += crowd
             if codes != [-signal.SIGKILL] * crowd:
                 problems.append(f"writers ended with {codes} before:\n{actors.words()}")
                 break
         # One row of each kill may be stored and not yet said.
-        return Round(done, (*problems, *place.problems(unsaid=done)))
+        problems += place.problems(unsaid=done)
+        taken = f"{acknowledged(place.log).total()} rows acknowledged"
+        return Round(done, tuple(problems), (taken,))
 
 
 def crashes(folder: Path, seed: int, kind: str, crowd: int, count: int) -> Round:
@@ -122,7 +109,7 @@ def exports(folder: Path, _seed: int, kind: str, crowd: int, count: int) -> Roun
 
 PLAYS: dict[str, Callable[[Path, int, str, int, int], Round]] = {
     "writers": writers, "kills": kills, "crashes": crashes, "away": away, "cuts": cuts,
-    "exports": exports, "full": full, "sizes": sizes,
+    "exports": exports, "full": full, "sizes": sizes, "planners": planners,
 }  # fmt: skip
 SERVER_ONLY = ("crashes", "away", "cuts", "sizes")
 
@@ -148,20 +135,37 @@ def _round(place: Place, actors: Crowd, jobs: Sequence[Job], meanwhile: Callable
     _wait_until_all_write(place, len(jobs))
     done = meanwhile()
     codes = actors.ended(PATIENCE_S)
-    problems = list(place.problems())
+    problems = list[str]()
     if codes != [0] * len(jobs):
         problems.append(f"writers ended with {codes}:\n{actors.words()}")
+    if codes is None:  # what is written while it is counted would seem to be lost
+        actors.kill()
+    problems += place.problems(unsaid=len(jobs) if codes is None else 0)
     return Round(done or acknowledged(place.log).total(), tuple(problems))
 
 
 def _wait_until_all_write(place: Place, writers: int) -> None:
     """What happens to a database that is being opened is another matter."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
+
+    def all_write() -> bool:
         said = [key for key in acknowledged(place.log) if key[0] == "measurement"]
-        if len({digest.split("-")[0] for _, _, digest, _ in said}) >= writers:
-            return
+        return len({digest.split("-")[0] for _, _, digest, _ in said}) >= writers
+
+    _wait_until(all_write)
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline and not holds():
         time.sleep(0.05)
+
+
+def _has_grown(path: Path, before: int) -> bool:
+    return _size(path) > before
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _server(place: Place) -> Server:

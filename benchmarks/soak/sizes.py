@@ -40,11 +40,15 @@ def sizes(_folder: Path, seed: int, _kind: str, _crowd: int, count: int) -> Roun
     filling = Filling(500 * count)
     with running(durable=False) as server, Store.open(server.create("sizes")) as store:
         fill(store, filling)
+        before = sum(server.processor_s().values()), time.process_time()
         times = _best_ms(store, filling, Random(seed))
+        after = sum(server.processor_s().values()), time.process_time()
+        theirs, ours = (1e3 * (b - a) / LOOKUPS for a, b in zip(before, after, strict=True))
         longest = _longest_write_s(store, filling)
         said = (
             f"best plan: median {median(times):.2f} ms, 99 % below {times[-LOOKUPS // 100]:.2f} ms",
             f"longest write during an upgrade: {longest:.3f} s",
+            f"processor time of a best plan: {theirs:.2f} ms server, {ours:.2f} ms client",
         )
     problems = [said[0]] if median(times) > BEST_MS else []
     problems += [said[1]] if longest > BLOCKED_S else []
