@@ -87,12 +87,15 @@ def test_what_shares_memory_is_not_timed() -> None:
 
 
 def test_a_rival_has_to_be_clearly_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing() -> torch_choice._Turn:
+        return torch_choice._Turn((), ())
+
     says(monkeypatch, torch=1.01)
     rivals = {OWN: lambda: torch.tanh}
-    assert torch_choice._fastest("a", torch.tanh, rivals, lambda: None) is None
+    assert torch_choice._fastest("a", torch.tanh, rivals, nothing) is None
     says(monkeypatch, torch=1.2)
-    assert torch_choice._fastest("a", torch.tanh, rivals, lambda: None) is None  # it is kept
-    found = torch_choice._fastest("b", torch.tanh, rivals, lambda: None)
+    assert torch_choice._fastest("a", torch.tanh, rivals, nothing) is None  # it is kept
+    found = torch_choice._fastest("b", torch.tanh, rivals, nothing)
     assert str(found) == f"{OWN} is 1.20 times as fast"
 
 
