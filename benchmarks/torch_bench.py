@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import exp, log
@@ -20,7 +22,9 @@ from autofuse.backends.machine import cpu_model
 from autofuse.errors import AutofuseError
 from autofuse.frontends import array_api as xp
 from autofuse.frontends import spec, trace
+from autofuse.interop.torch_backend import reports
 from autofuse.interop.torch_call import port_of, tensor_call
+from autofuse.interop.torch_report import GraphReport
 from autofuse.torch import explain
 from autofuse.tuning import compile
 from benchmarks.torch_language import LANGUAGE
@@ -123,7 +127,9 @@ def _row(name: str, options: Options) -> dict[str, Any]:
         if options.budget > 0:
             chosen |= {"max_autotune": True, "budget_s": options.budget}
         ours = torch.compile(model, backend="autofuse", options=chosen)
-        got = _results(ours(*args, **kwargs))
+        found: list[GraphReport] = []
+        with _reported(found):
+            got = _results(ours(*args, **kwargs))
         row = {
             "model": name,
             "graphs": len(told.graphs),
@@ -132,6 +138,9 @@ def _row(name: str, options: Options) -> dict[str, Any]:
             "inside": sum(i.nodes for graph in told.graphs for i in graph.islands),
             "left": [str(one) for graph in told.graphs for one in graph.left],
             "first_s": first_s,
+            # What of PyTorch's own serves in place of plans, which costs what it costs.
+            "instead": [graph.instead for graph in found if graph.instead],
+            "load": os.getloadavg()[0],
             "error": _error(got, _results(model(*args, **kwargs))),
         }
         if options.rounds:
@@ -139,6 +148,15 @@ def _row(name: str, options: Options) -> dict[str, Any]:
             row["us"] = _times({"ours": ours, **others}, args, kwargs, options.rounds)
             row["longest"] = _longest(model, args, kwargs)
     return row
+
+
+@contextmanager
+def _reported(found: list[GraphReport]) -> Iterator[None]:
+    token = reports.set(found)
+    try:
+        yield
+    finally:
+        reports.reset(token)
 
 
 def _longest(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
@@ -221,6 +239,7 @@ def _line(row: dict[str, Any]) -> str:
     text += f", error {row['error']:.1e}, first call {row['first_s']:.1f} s"
     if "us" in row:
         text += "".join(f", {name} {us[1]:.0f} us" for name, us in row["us"].items())
+    text += f"; {'; '.join(row['instead'])}" if row["instead"] else ""
     return text + (f"; left: {'; '.join(row['left'])}" if row["left"] else "")
 
 
