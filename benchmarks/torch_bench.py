@@ -37,6 +37,7 @@ _DOMINATED = 0.5
 _NOISE = 0.95
 # Calls whose time is taken together, and how often that is done.
 _CALLS, _CALL_ROUNDS = 5000, 15
+_ROUND_S = 0.02
 _MODELS = [*LANGUAGE, *VISION]
 
 
@@ -184,21 +185,24 @@ def _error(got: Sequence[torch.Tensor], want: Sequence[torch.Tensor]) -> float:
 def _times(
     functions: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any], rounds: int
 ) -> dict[str, list[float]]:
-    """Microseconds of a call of each: first quartile, median, third quartile."""
+    """Microseconds of a call of each: first quartile, median, third quartile of rounds, of which
+    each is the median of its calls, because other work on the machine meets single calls."""
     counts = {}
     for name, function in functions.items():
         function(*args, **kwargs)
-        begun = time.perf_counter()
-        function(*args, **kwargs)
-        counts[name] = max(1, int(0.02 / max(time.perf_counter() - begun, 1e-6)))
+        counts[name] = max(3, int(_ROUND_S / _call_s(function, args, kwargs)))
     samples: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(max(rounds, 2)):
         for name, function in functions.items():
-            begun = time.perf_counter()
-            for _ in range(counts[name]):
-                function(*args, **kwargs)
-            samples[name].append(1e6 * (time.perf_counter() - begun) / counts[name])
+            calls = [_call_s(function, args, kwargs) for _ in range(counts[name])]
+            samples[name].append(1e6 * median(calls))
     return {name: quantiles(each, n=4) for name, each in samples.items()}
+
+
+def _call_s(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    begun = time.perf_counter()
+    function(*args, **kwargs)
+    return time.perf_counter() - begun
 
 
 def call_costs(counts: Sequence[int] = (2, 20, 70)) -> dict[str, dict[str, float]]:

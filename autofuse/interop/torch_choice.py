@@ -79,16 +79,15 @@ class _Turn:
     written: Sequence[tuple[Any, Any]]
 
     def seconds(self, program: Program) -> float:
-        """Seconds a call, on the average of a round."""
-        end, taken, count = time.perf_counter() + _ROUND_S, 0.0, 0
-        while time.perf_counter() < end or not count:
+        """Seconds a call, the median of a round: other work on the machine meets single calls."""
+        end, taken = time.perf_counter() + _ROUND_S, list[float]()
+        while time.perf_counter() < end or not taken:
             for tensor, before in self.written:
                 tensor.copy_(before)
             begun = time.perf_counter()
             program(*self.given)
-            taken += time.perf_counter() - begun
-            count += 1
-        return taken / count
+            taken.append(time.perf_counter() - begun)
+        return median(taken)
 
 
 def _fastest(

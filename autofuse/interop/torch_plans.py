@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from autofuse.serving.compiling import compile
 from autofuse.simplify import normal_form
 from autofuse.tuning import best_plan, tune
 from autofuse.tuning.moving import moved_candidates
+from autofuse.tuning.result import Progress
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,6 +33,7 @@ else:
 
 LOG = logging.getLogger("autofuse.torch")
 DEVICE = "cpu"
+_TOLD_S = 5.0
 _plans: dict[tuple[str | None, ...], CompiledPlan] = {}
 _planning = threading.Lock()
 
@@ -102,16 +105,30 @@ def tune_for(
         if share < 1.0:
             LOG.warning("island %s is not tuned: %.1f s are left for it", key[:12], share)
             continue
-        LOG.info("tuning island %d of %d for %.0f s", number, len(distinct), share)
+        told = f"island {number} of {len(distinct)}"
+        LOG.info("tuning %s for %.0f s", told, share)
         try:
             tune(
                 piece.graph, name=f"torch {key[:12]}", device=DEVICE, db=source.db, budget_s=share,
-                simplify=False,
+                simplify=False, progress=_logged(told),
             )  # fmt: skip
         except AutofuseError as error:
             LOG.warning("island %s is not tuned: %s", key[:12], error)
         with _planning:
             _plans.pop((key, *source.key), None)
+
+
+def _logged(what: str) -> Callable[[Progress], None]:
+    """Tells the log where tuning stands, every `_TOLD_S` seconds."""
+    last = math.inf
+
+    def told(now: Progress) -> None:
+        nonlocal last
+        if now.best_us is not None and now.left_s <= last - _TOLD_S:
+            last = now.left_s
+            LOG.info("%s: %.1f us a call so far, %.0f s left", what, now.best_us, now.left_s)
+
+    return told
 
 
 def _is_tuned(piece: IslandGraph, source: PlanSource, sized: bool) -> bool:
