@@ -148,11 +148,11 @@ class TorchCompiler:
     ) -> tuple[Callable[..., Any], GraphReport]:
         """The function of a graph of static sizes, and what became of it; `fixed` are constants by
         placeholder. `sized`: it is one of several sizes."""
-        found = cut(gm.graph, _refusal)
+        found = cut(gm.graph, node_refusal)
         left = [(one.op, one.reason) for one in found.left]
         pieces: dict[Island, IslandGraph] = {}
         for island in found.islands:
-            piece = _piece(gm, island, fixed)
+            piece = piece_of_island(gm, island, fixed)
             if isinstance(piece, str):
                 left += [(str(node.target), piece) for node in island.nodes]
             else:
@@ -219,7 +219,7 @@ class Sized:
         return found(*args)
 
 
-def _piece(gm: GraphModule, island: Island, fixed: Mapping[str, Any]) -> IslandGraph | str:
+def piece_of_island(gm: GraphModule, island: Island, fixed: Mapping[str, Any]) -> IslandGraph | str:
     """The island as a graph; a reason where it is not worth a plan."""
     try:
         graph = fx_graph(island.nodes, island.inputs, island.outputs, "island")
@@ -270,7 +270,7 @@ def _parameters(gm: GraphModule, given: Sequence[Any]) -> dict[str, Any]:
     return {placeholders[k]: given[k] for k in still}
 
 
-def _refusal(node: Node) -> str | None:
+def node_refusal(node: Node) -> str | None:
     """Why a node cannot be in an island."""
     value = node.meta.get("val")
     tensors = value if isinstance(value, list | tuple) else (value,)
