@@ -27,7 +27,7 @@ else:
 # PyTorch's own code is kept where it is faster than a tuned plan by more than noise.
 CLEARLY = 1.03
 _ROUNDS, _ROUND_S = 7, 0.01
-Program = Callable[..., Any]
+TorchProgram = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def faster_island(piece: IslandGraph, plan: CompiledPlan, call: TensorCall) -> R
 
 
 def faster_program(
-    gm: GraphModule, ours: Program, rivals: Mapping[str, Callable[[], Program]],
+    gm: GraphModule, ours: TorchProgram, rivals: Mapping[str, Callable[[], TorchProgram]],
     inputs: Sequence[Any], plans: Sequence[str],
 ) -> Rival | None:  # fmt: skip
     """The fastest rival of our program for `gm` that is clearly faster; `plans` are digests of what
@@ -78,7 +78,7 @@ class _Turn:
     given: Sequence[Any]
     written: Sequence[tuple[Any, Any]]
 
-    def seconds(self, program: Program) -> float:
+    def seconds(self, program: TorchProgram) -> float:
         """Seconds a call, the median of a round: other work on the machine meets single calls."""
         end, taken = time.perf_counter() + _ROUND_S, list[float]()
         while time.perf_counter() < end or not taken:
@@ -91,7 +91,7 @@ class _Turn:
 
 
 def _fastest(
-    key: str, ours: Program, rivals: Mapping[str, Callable[[], Program]],
+    key: str, ours: TorchProgram, rivals: Mapping[str, Callable[[], TorchProgram]],
     turn: Callable[[], _Turn],
 ) -> Rival | None:  # fmt: skip
     """The fastest rival that is clearly faster than ours, as it was kept or is measured now."""
@@ -107,7 +107,9 @@ def _fastest(
     return Rival(name, kept[name]) if kept[name] > CLEARLY else None
 
 
-def _ratios(ours: Program, rivals: Mapping[str, Program], turn: _Turn) -> dict[str, float]:
+def _ratios(
+    ours: TorchProgram, rivals: Mapping[str, TorchProgram], turn: _Turn
+) -> dict[str, float]:
     """Our time over that of each rival, the median of rounds in which all take turns."""
     for program in rivals.values():
         turn.seconds(program)  # what is compiled or allocated in a first call is no part of it
@@ -129,7 +131,7 @@ def _are_apart(inputs: Sequence[Any]) -> bool:
     return len({x.untyped_storage().data_ptr() for x in tensors}) == len(tensors)
 
 
-def _turn(program: Program, inputs: Sequence[Any]) -> _Turn:
+def _turn(program: TorchProgram, inputs: Sequence[Any]) -> _Turn:
     """Tensors of their own that lie as the inputs do; a first call says which it writes to."""
     import torch
     from torch._prims_common import clone_preserve_strides
