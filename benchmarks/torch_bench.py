@@ -44,12 +44,24 @@ _MODELS = [*LANGUAGE, *VISION]
 @dataclass(frozen=True, slots=True)
 class Options:
     """Models by name (none: all); seconds of tuning a model, 0 for none; rounds of timing, in
-    which all take turns, 0 for none; a tuning database."""
+    which all take turns, 0 for none; a tuning database; whether all run on one core and times are
+    processor time, which other work on the machine changes least."""
 
     models: Sequence[str]
     budget: float
     rounds: int
     db: str | None = None
+    one_core: bool = False
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        return time.process_time if self.one_core else time.perf_counter
+
+
+def keep_to_one_core() -> None:
+    """This process and those that it starts, from now on."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    torch.set_num_threads(1)
 
 
 def bench_torch(
@@ -57,13 +69,11 @@ def bench_torch(
 ) -> dict[str, Any]:
     """A row for each model, and figures over all, written after each model: those that `output` has
     are not run again. Raises AutofuseError for an unknown model, and a file of other figures."""
-    unknown = [name for name in options.models if name not in _MODELS]
-    if unknown:
-        raise AutofuseError(f"no model '{unknown[0]}' (models: {', '.join(_MODELS)})")
+    _check(options.models, _MODELS)
     # What figures of two runs must share to stand in one file.
     told: dict[str, Any] = {
         "device": cpu_model(), "threads": torch.get_num_threads(), "torch": torch.__version__,
-        "budget": options.budget, "rounds": options.rounds,
+        "budget": options.budget, "rounds": options.rounds, "one_core": options.one_core,
     }  # fmt: skip
     found: dict[str, Any] = {**told, "rows": _rows(output, told)}
     have = {row["model"] for row in found["rows"]}
@@ -73,6 +83,12 @@ def bench_torch(
             say(_line(found["rows"][-1]))
             _write(output, {**found, **_summary(found["rows"])})
     return {**found, **_summary(found["rows"])}
+
+
+def _check(names: Sequence[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise AutofuseError(f"no model '{name}' (models: {', '.join(known)})")
 
 
 def _rows(output: Path | None, told: dict[str, Any]) -> list[dict[str, Any]]:
@@ -93,18 +109,21 @@ def _write(output: Path | None, found: dict[str, Any]) -> None:
 
 
 def bench_training(
-    rounds: int, output: Path | None, say: Callable[[str], None]
+    options: Options, output: Path | None, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """A row for each model that is trained (see `torch_training`)."""
+    """A row for each model that is trained (see `torch_training`). Raises AutofuseError for an
+    unknown model."""
+    _check(options.models, list(TRAININGS))
     rows = []
-    for name in TRAININGS:
-        rows.append(training_row(name, lambda steps: _times(steps, (), {}, rounds)))
+    for name in options.models or TRAININGS:
+        rows.append(training_row(name, lambda steps: _times(steps, (), {}, options)))
         row = rows[-1]
         cut = row["min_cut"]
         say(f"{name}: losses apart by {row['error']:.1e}, bounded {row['bounded_error']:.1e}; "
             f"{row['stored']} bytes stored, {row['kept']} of {row['max_memory']} kept, minimum cut "
             f"{cut['kept']}; {row['over_min_cut']:.2f} times its time")  # fmt: skip
-        _write(output, {"device": cpu_model(), "torch": torch.__version__, "training": rows})
+        told = {"device": cpu_model(), "torch": torch.__version__, "one_core": options.one_core}
+        _write(output, {**told, "load": os.getloadavg()[0], "training": rows})
     return rows
 
 
@@ -146,7 +165,7 @@ def _row(name: str, options: Options) -> dict[str, Any]:
         }
         if options.rounds:
             others = {"eager": model, "inductor": torch.compile(model)}
-            row["us"] = _times({"ours": ours, **others}, args, kwargs, options.rounds)
+            row["us"] = _times({"ours": ours, **others}, args, kwargs, options)
             row["longest"] = _longest(model, args, kwargs)
     return row
 
@@ -183,26 +202,27 @@ def _error(got: Sequence[torch.Tensor], want: Sequence[torch.Tensor]) -> float:
 
 
 def _times(
-    functions: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any], rounds: int
-) -> dict[str, list[float]]:
+    functions: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+    options: Options,
+) -> dict[str, list[float]]:  # fmt: skip
     """Microseconds of a call of each: first quartile, median, third quartile of rounds, of which
     each is the median of its calls, because other work on the machine meets single calls."""
+
+    def call_s(function: Any) -> float:
+        begun = options.clock()
+        function(*args, **kwargs)
+        return options.clock() - begun
+
     counts = {}
     for name, function in functions.items():
         function(*args, **kwargs)
-        counts[name] = max(3, int(_ROUND_S / _call_s(function, args, kwargs)))
+        counts[name] = max(3, int(_ROUND_S / call_s(function)))
     samples: dict[str, list[float]] = {name: [] for name in functions}
-    for _ in range(max(rounds, 2)):
+    for _ in range(max(options.rounds, 2)):
         for name, function in functions.items():
-            calls = [_call_s(function, args, kwargs) for _ in range(counts[name])]
+            calls = [call_s(function) for _ in range(counts[name])]
             samples[name].append(1e6 * median(calls))
     return {name: quantiles(each, n=4) for name, each in samples.items()}
-
-
-def _call_s(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
-    begun = time.perf_counter()
-    function(*args, **kwargs)
-    return time.perf_counter() - begun
 
 
 def call_costs(counts: Sequence[int] = (2, 20, 70)) -> dict[str, dict[str, float]]:
