@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import exp, log
@@ -20,7 +22,9 @@ from autofuse.backends.machine import cpu_model
 from autofuse.errors import AutofuseError
 from autofuse.frontends import array_api as xp
 from autofuse.frontends import spec, trace
+from autofuse.interop.torch_backend import reports
 from autofuse.interop.torch_call import port_of, tensor_call
+from autofuse.interop.torch_report import GraphReport
 from autofuse.torch import explain
 from autofuse.tuning import compile
 from benchmarks.torch_language import LANGUAGE
@@ -33,18 +37,31 @@ _DOMINATED = 0.5
 _NOISE = 0.95
 # Calls whose time is taken together, and how often that is done.
 _CALLS, _CALL_ROUNDS = 5000, 15
+_ROUND_S = 0.02
 _MODELS = [*LANGUAGE, *VISION]
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """Models by name (none: all); seconds of tuning a model, 0 for none; rounds of timing, in
-    which all take turns, 0 for none; a tuning database."""
+    which all take turns, 0 for none; a tuning database; whether all run on one core and times are
+    processor time, which other work on the machine changes least."""
 
     models: Sequence[str]
     budget: float
     rounds: int
     db: str | None = None
+    one_core: bool = False
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        return time.process_time if self.one_core else time.perf_counter
+
+
+def keep_to_one_core() -> None:
+    """This process and those that it starts, from now on."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    torch.set_num_threads(1)
 
 
 def bench_torch(
@@ -52,13 +69,11 @@ def bench_torch(
 ) -> dict[str, Any]:
     """A row for each model, and figures over all, written after each model: those that `output` has
     are not run again. Raises AutofuseError for an unknown model, and a file of other figures."""
-    unknown = [name for name in options.models if name not in _MODELS]
-    if unknown:
-        raise AutofuseError(f"no model '{unknown[0]}' (models: {', '.join(_MODELS)})")
+    _check(options.models, _MODELS)
     # What figures of two runs must share to stand in one file.
     told: dict[str, Any] = {
         "device": cpu_model(), "threads": torch.get_num_threads(), "torch": torch.__version__,
-        "budget": options.budget, "rounds": options.rounds,
+        "budget": options.budget, "rounds": options.rounds, "one_core": options.one_core,
     }  # fmt: skip
     found: dict[str, Any] = {**told, "rows": _rows(output, told)}
     have = {row["model"] for row in found["rows"]}
@@ -68,6 +83,12 @@ def bench_torch(
             say(_line(found["rows"][-1]))
             _write(output, {**found, **_summary(found["rows"])})
     return {**found, **_summary(found["rows"])}
+
+
+def _check(names: Sequence[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise AutofuseError(f"no model '{name}' (models: {', '.join(known)})")
 
 
 def _rows(output: Path | None, told: dict[str, Any]) -> list[dict[str, Any]]:
@@ -88,18 +109,21 @@ def _write(output: Path | None, found: dict[str, Any]) -> None:
 
 
 def bench_training(
-    rounds: int, output: Path | None, say: Callable[[str], None]
+    options: Options, output: Path | None, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """A row for each model that is trained (see `torch_training`)."""
+    """A row for each model that is trained (see `torch_training`). Raises AutofuseError for an
+    unknown model."""
+    _check(options.models, list(TRAININGS))
     rows = []
-    for name in TRAININGS:
-        rows.append(training_row(name, lambda steps: _times(steps, (), {}, rounds)))
+    for name in options.models or TRAININGS:
+        rows.append(training_row(name, lambda steps: _times(steps, (), {}, options)))
         row = rows[-1]
         cut = row["min_cut"]
         say(f"{name}: losses apart by {row['error']:.1e}, bounded {row['bounded_error']:.1e}; "
             f"{row['stored']} bytes stored, {row['kept']} of {row['max_memory']} kept, minimum cut "
             f"{cut['kept']}; {row['over_min_cut']:.2f} times its time")  # fmt: skip
-        _write(output, {"device": cpu_model(), "torch": torch.__version__, "training": rows})
+        told = {"device": cpu_model(), "torch": torch.__version__, "one_core": options.one_core}
+        _write(output, {**told, "load": os.getloadavg()[0], "training": rows})
     return rows
 
 
@@ -123,7 +147,9 @@ def _row(name: str, options: Options) -> dict[str, Any]:
         if options.budget > 0:
             chosen |= {"max_autotune": True, "budget_s": options.budget}
         ours = torch.compile(model, backend="autofuse", options=chosen)
-        got = _results(ours(*args, **kwargs))
+        found: list[GraphReport] = []
+        with _reported(found):
+            got = _results(ours(*args, **kwargs))
         row = {
             "model": name,
             "graphs": len(told.graphs),
@@ -132,13 +158,25 @@ def _row(name: str, options: Options) -> dict[str, Any]:
             "inside": sum(i.nodes for graph in told.graphs for i in graph.islands),
             "left": [str(one) for graph in told.graphs for one in graph.left],
             "first_s": first_s,
+            # What of PyTorch's own serves in place of plans, which costs what it costs.
+            "instead": [graph.instead for graph in found if graph.instead],
+            "load": os.getloadavg()[0],
             "error": _error(got, _results(model(*args, **kwargs))),
         }
         if options.rounds:
             others = {"eager": model, "inductor": torch.compile(model)}
-            row["us"] = _times({"ours": ours, **others}, args, kwargs, options.rounds)
+            row["us"] = _times({"ours": ours, **others}, args, kwargs, options)
             row["longest"] = _longest(model, args, kwargs)
     return row
+
+
+@contextmanager
+def _reported(found: list[GraphReport]) -> Iterator[None]:
+    token = reports.set(found)
+    try:
+        yield
+    finally:
+        reports.reset(token)
 
 
 def _longest(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
@@ -164,22 +202,26 @@ def _error(got: Sequence[torch.Tensor], want: Sequence[torch.Tensor]) -> float:
 
 
 def _times(
-    functions: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any], rounds: int
-) -> dict[str, list[float]]:
-    """Microseconds of a call of each: first quartile, median, third quartile."""
+    functions: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+    options: Options,
+) -> dict[str, list[float]]:  # fmt: skip
+    """Microseconds of a call of each: first quartile, median, third quartile of rounds, of which
+    each is the median of its calls, because other work on the machine meets single calls."""
+
+    def call_s(function: Any) -> float:
+        begun = options.clock()
+        function(*args, **kwargs)
+        return options.clock() - begun
+
     counts = {}
     for name, function in functions.items():
         function(*args, **kwargs)
-        begun = time.perf_counter()
-        function(*args, **kwargs)
-        counts[name] = max(1, int(0.02 / max(time.perf_counter() - begun, 1e-6)))
+        counts[name] = max(3, int(_ROUND_S / call_s(function)))
     samples: dict[str, list[float]] = {name: [] for name in functions}
-    for _ in range(max(rounds, 2)):
+    for _ in range(max(options.rounds, 2)):
         for name, function in functions.items():
-            begun = time.perf_counter()
-            for _ in range(counts[name]):
-                function(*args, **kwargs)
-            samples[name].append(1e6 * (time.perf_counter() - begun) / counts[name])
+            calls = [call_s(function) for _ in range(counts[name])]
+            samples[name].append(1e6 * median(calls))
     return {name: quantiles(each, n=4) for name, each in samples.items()}
 
 
@@ -221,6 +263,7 @@ def _line(row: dict[str, Any]) -> str:
     text += f", error {row['error']:.1e}, first call {row['first_s']:.1f} s"
     if "us" in row:
         text += "".join(f", {name} {us[1]:.0f} us" for name, us in row["us"].items())
+    text += f"; {'; '.join(row['instead'])}" if row["instead"] else ""
     return text + (f"; left: {'; '.join(row['left'])}" if row["left"] else "")
 
 

@@ -12,7 +12,8 @@ torch = pytest.importorskip("torch")  # an extra of its own
 from torch import nn  # noqa: E402 - after torch
 
 from autofuse.errors import AutofuseError  # noqa: E402 - after torch
-from autofuse.interop import torch_plans  # noqa: E402 - after torch
+from autofuse.interop import torch_choice, torch_plans  # noqa: E402 - after torch
+from autofuse.interop.torch_choice import Rival  # noqa: E402 - after torch
 from autofuse.interop.torch_options import TorchOptions, options_of  # noqa: E402 - after torch
 from autofuse.torch import explain  # noqa: E402 - after torch
 
@@ -34,13 +35,14 @@ def model() -> Any:
         (
             None,
             {"budget": 3},
-            "no option 'budget' .its options: budget_s, bundle, db, freeze, max_autotune, ",
+            "no option 'budget' .its options: budget_s, bundle, db, freeze, inductor, ",
         ),
         (None, {"budget_s": 0}, "budget_s must be positive, not 0"),
         (None, {"budget_s": "long"}, "budget_s is a number of seconds, not 'long'"),
         (None, {"on_miss": "tune"}, "on_miss is default or error, not 'tune'"),
         (None, {"bundle": "/nowhere"}, "cannot open the bundle /nowhere: No such file"),
         (None, {"max_memory": -1}, "max_memory is a number of bytes, not -1"),
+        (None, {"inductor": "yes"}, "inductor is True or False, not 'yes'"),
         (None, {"freeze": 1}, "freeze is True or False, not 1"),
     ],
 )
@@ -76,7 +78,8 @@ def test_what_is_tuned_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         return tune(graph, **more)
 
     monkeypatch.setattr(torch_plans, "tune", counting)
-    monkeypatch.setattr(torch_plans, "torch_is_faster", lambda *_: None)
+    monkeypatch.setattr(torch_choice, "_ratios", lambda *_: {"torch's own program": 1.0})
+    monkeypatch.setattr("autofuse.interop.torch_backend.faster_island", lambda *_: None)
     made, x = model(), torch.rand(4, 6)
     options = {"max_autotune": True, "budget_s": 4, "db": str(tmp_path / "t.db")}
     for _ in range(2):
@@ -92,7 +95,9 @@ def test_code_of_torch_that_is_faster_stays(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(torch_plans, "tune", lambda *_, **__: None)
-    monkeypatch.setattr("autofuse.interop.torch_backend.torch_is_faster", lambda *_: 1.5)
+    monkeypatch.setattr(
+        "autofuse.interop.torch_backend.faster_island", lambda *_: Rival("torch's own code", 1.5)
+    )
     made, x = model(), torch.rand(4, 6)
     options = {"max_autotune": True, "db": str(tmp_path / "t.db")}
     compiled = torch.compile(made, backend="autofuse", options=options)

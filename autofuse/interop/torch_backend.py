@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from autofuse.errors import AutofuseError
 from autofuse.frontends.torch_fx import decompositions, fx_graph, refusal
 from autofuse.interop.torch_call import TensorCall, port_of
+from autofuse.interop.torch_choice import faster_island, faster_program
 from autofuse.interop.torch_islands import Island, cut, joined
 from autofuse.interop.torch_options import TorchOptions, options_of
 from autofuse.interop.torch_partition import partition
@@ -27,7 +29,6 @@ from autofuse.interop.torch_plans import (
     call_of,
     piece_of,
     plan_for,
-    torch_is_faster,
     tune_for,
 )
 from autofuse.interop.torch_report import GraphReport, IslandReport, left_reports
@@ -41,6 +42,7 @@ else:
 # a function again; then PyTorch runs it.
 MOST_SIZES = 8
 _FEW = "fewer than two computing ops beside each other"
+_INFERENCE = "inference"
 reports: ContextVar[list[GraphReport] | None] = ContextVar("reports", default=None)
 
 
@@ -71,15 +73,48 @@ def compiled_with(
         partition_fn=partition_fn,
         decompositions=decompositions(),
     )(gm, inputs)
+    for report in compiler.inferred:
+        rival = _rival(compiler, gm, compiled) if options.max_autotune else None
+        if rival is not None:
+            compiled, report = rival[0], replace(report, instead=rival[1])
+        _tell(report)
+    return compiled
+
+
+def _rival(
+    compiler: TorchCompiler, gm: GraphModule, ours: Callable[..., Any]
+) -> tuple[Callable[..., Any], str] | None:
+    """What of PyTorch's own runs the whole program clearly faster than ours, and why it serves."""
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    rivals = {"torch's own program": lambda: gm.forward}
+    if compiler.options.inductor:
+        rivals["TorchInductor's program"] = cache(lambda: _by_inductor(gm, compiler.given))
+    with unset_fake_temporarily():
+        found = faster_program(gm, ours, rivals, compiler.given, compiler.plans)
+    return None if found is None else (rivals[found.name](), str(found))
+
+
+def _by_inductor(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """The program as `torch.compile` makes it by itself, which may change the graph it gets."""
+    import torch
+    from torch._inductor.compile_fx import compile_fx
+
+    copied = torch.fx.GraphModule(gm, deepcopy(gm.graph))
+    compiled: Callable[..., Any] = compile_fx(copied, list(inputs))
     return compiled
 
 
 @dataclass(frozen=True)
 class TorchCompiler:
-    """Compiles the graphs of one program; `given` are its inputs, parameters among them."""
+    """Compiles the graphs of one program; `given` are its inputs, parameters among them. `plans`
+    gets the digests of plans that are called, `inferred` reports on graphs that no gradients are
+    taken of, for who says last what serves them."""
 
     options: TorchOptions
     given: tuple[Any, ...]
+    plans: list[str] = field(default_factory=list)
+    inferred: list[GraphReport] = field(default_factory=list)
 
     def named(self, name: str) -> Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]:
         """The compiler of graphs that reports call so."""
@@ -88,7 +123,7 @@ class TorchCompiler:
     def inference(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """The compiler of graphs that no gradients are taken of."""
         fixed = _parameters(gm, self.given) if self.options.freeze else {}
-        return self._compiled(gm, inputs, "inference", fixed)
+        return self._compiled(gm, inputs, _INFERENCE, fixed)
 
     def _compiled(
         self, gm: GraphModule, inputs: Sequence[Any], name: str, fixed: Mapping[str, Any]
@@ -102,21 +137,22 @@ class TorchCompiler:
         else:
             # Constants, and what is timed, are no fake tensors.
             with unset_fake_temporarily():
-                function = self.static(gm, name, fixed)
+                function, report = self.static(gm, name, fixed)
+            self.inferred.append(report) if name == _INFERENCE else _tell(report)
         # AOTAutograd's convention, in which a call lets go of its arguments.
         boxed: Callable[..., Any] = make_boxed_func(function)
         return boxed
 
     def static(
         self, gm: GraphModule, name: str, fixed: Mapping[str, Any], sized: bool = False
-    ) -> Callable[..., Any]:
-        """The function of a graph of static sizes; `fixed` are constants by placeholder. `sized`:
-        it is one of several sizes."""
-        found = cut(gm.graph, _refusal)
+    ) -> tuple[Callable[..., Any], GraphReport]:
+        """The function of a graph of static sizes, and what became of it; `fixed` are constants by
+        placeholder. `sized`: it is one of several sizes."""
+        found = cut(gm.graph, node_refusal)
         left = [(one.op, one.reason) for one in found.left]
         pieces: dict[Island, IslandGraph] = {}
         for island in found.islands:
-            piece = _piece(gm, island, fixed)
+            piece = piece_of_island(gm, island, fixed)
             if isinstance(piece, str):
                 left += [(str(node.target), piece) for node in island.nodes]
             else:
@@ -132,9 +168,8 @@ class TorchCompiler:
             else:
                 told.append(report)
         nodes = sum(node.op == "call_function" for node in gm.graph.nodes)
-        _tell(GraphReport(name, nodes, tuple(told), left_reports(left)))
         made: Callable[..., Any] = joined(gm, found, calls, fixed).forward
-        return made
+        return made, GraphReport(name, nodes, tuple(told), left_reports(left))
 
     def _plan(
         self, island: Island, piece: IslandGraph, calls: dict[Island, TensorCall]
@@ -145,10 +180,11 @@ class TorchCompiler:
             call = call_of(piece, plan)
         except AutofuseError as error:
             return f"no plan: {error}"
-        faster = torch_is_faster(piece, plan, call) if self.options.max_autotune else None
+        faster = faster_island(piece, plan, call) if self.options.max_autotune else None
         if faster is not None:
-            return f"torch's own code is {faster:.2f} times as fast"
+            return str(faster)
         calls[island] = call
+        self.plans.append(plan.candidate.digest)
         kernels = len(plan.candidate.plan.groups)
         return IslandReport(len(island.nodes), piece.ops, kernels, plan.origin, piece.digest)
 
@@ -177,11 +213,13 @@ class Sized:
                 return self._gm.forward(*args)
             with torch.no_grad():
                 fixed = make_fx(self._gm, tracing_mode="fake")(*args)
-            found = self._made[key] = self._compiler.static(fixed, self._name, {}, sized=True)
+            found, report = self._compiler.static(fixed, self._name, {}, sized=True)
+            self._made[key] = found
+            _tell(report)
         return found(*args)
 
 
-def _piece(gm: GraphModule, island: Island, fixed: Mapping[str, Any]) -> IslandGraph | str:
+def piece_of_island(gm: GraphModule, island: Island, fixed: Mapping[str, Any]) -> IslandGraph | str:
     """The island as a graph; a reason where it is not worth a plan."""
     try:
         graph = fx_graph(island.nodes, island.inputs, island.outputs, "island")
@@ -232,7 +270,7 @@ def _parameters(gm: GraphModule, given: Sequence[Any]) -> dict[str, Any]:
     return {placeholders[k]: given[k] for k in still}
 
 
-def _refusal(node: Node) -> str | None:
+def node_refusal(node: Node) -> str | None:
     """Why a node cannot be in an island."""
     value = node.meta.get("val")
     tensors = value if isinstance(value, list | tuple) else (value,)

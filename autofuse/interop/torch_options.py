@@ -17,14 +17,16 @@ MODES = ("default", MAX_AUTOTUNE)
 @dataclass(frozen=True, slots=True)
 class TorchOptions:
     """Options by name: `max_autotune`, whether to tune, as the mode of that name says too (PyTorch
-    takes a mode or options); `budget_s`, the seconds of that for one compiled graph; `freeze`,
-    whether parameters are constants, prepared once, where no gradients are taken; `max_memory`, the
-    most bytes that a forward graph keeps for its backward graph beside its inputs; `db`, the tuning
+    takes a mode or options); `budget_s`, the seconds of that for one compiled graph; `inductor`,
+    whether TorchInductor's program may serve where it turns out to be faster; `freeze`, whether
+    parameters are constants, prepared once, where no gradients are taken; `max_memory`, the most
+    bytes that a forward graph keeps for its backward graph beside its inputs; `db`, the tuning
     database; `bundle`, a bundle that is asked before it, a file or what `open_bundle` gave;
     `on_miss`, "error" where PyTorch is to run what neither of them knows."""
 
     max_autotune: bool = False
     budget_s: float = 60.0
+    inductor: bool = False
     freeze: bool = False
     max_memory: int | None = None
     db: str | None = None
@@ -68,7 +70,7 @@ def options_of(mode: str | None, options: Mapping[str, Any] | None) -> TorchOpti
     limit = chosen.max_memory
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise AutofuseError(f"max_memory is a number of bytes, not {limit!r}")
-    for name in ("freeze", "max_autotune"):
+    for name in ("freeze", "inductor", "max_autotune"):
         value = getattr(chosen, name)
         if not isinstance(value, bool):
             raise AutofuseError(f"{name} is True or False, not {value!r}")

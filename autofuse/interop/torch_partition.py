@@ -58,7 +58,9 @@ def saved_values(
     read |= set(gradients)
     values = [n for n in gm.graph.nodes if n in before and n in _needed(read & before)]
     numbers = {node: number for number, node in enumerate(values)}
-    worths = [_worth(node, numbers, node in read, node in lost, peaks) for node in values]
+    # What a forward graph leaves in the cache its backward graph may find there.
+    warm = sum(map(_nbytes, values)) <= peaks.cache_bytes
+    worths = [_worth(node, numbers, node in read, node in lost, peaks, warm) for node in values]
     return [values[i] for i in kept(worths, max_memory)]
 
 
@@ -99,19 +101,24 @@ def _overwritten(gm: GraphModule) -> set[Node]:
 
 
 def _worth(
-    node: Node, numbers: dict[Node, int], is_read: bool, is_lost: bool, peaks: Calibration
-) -> Worth:
-    value = node.meta.get("val")
+    node: Node, numbers: dict[Node, int], is_read: bool, is_lost: bool, peaks: Calibration,
+    warm: bool,
+) -> Worth:  # fmt: skip
     operands = tuple(numbers[n] for n in node.all_input_nodes)
     if node.op in ("placeholder", "get_attr"):
         # It is there in any case.
         return Worth(0, None if is_lost else 0.0, None, (), is_read)
-    if not hasattr(value, "numel"):
+    if not hasattr(node.meta.get("val"), "numel"):
         return Worth(0, None, _again_us(node, peaks), operands, is_read)
-    nbytes = value.numel() * value.element_size()
+    nbytes = _nbytes(node)
     # Written by one graph and read by the other.
-    keep_us = peaks.move_us(2 * nbytes, warm=False)
+    keep_us = peaks.move_us(2 * nbytes, warm)
     return Worth(nbytes, keep_us, _again_us(node, peaks), operands, is_read)
+
+
+def _nbytes(node: Node) -> int:
+    value = node.meta.get("val")
+    return value.numel() * value.element_size() if hasattr(value, "numel") else 0
 
 
 def _again_us(node: Node, peaks: Calibration) -> float | None:
@@ -131,7 +138,8 @@ def _again_us(node: Node, peaks: Calibration) -> float | None:
         values = [_value(a) for a in node.args]
         kwargs = {k: _value(a) for k, a in node.kwargs.items()}
         count = float(counter(*values, **kwargs, out_val=node.meta["val"]))
-        return count / (1e3 * (peaks.library or peaks.contraction))
+        # It is a kernel more, where others are part of one.
+        return peaks.launch_us + count / (1e3 * (peaks.library or peaks.contraction))
     most = float(max(numels, default=0))
     is_dear = any(word in name for word in _DEAR_OPS)
     return _DEAR * most / (1e3 * peaks.special) if is_dear else most / (1e3 * peaks.cheap)

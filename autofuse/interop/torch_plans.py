@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from autofuse.backends.library import LoadedLibrary
@@ -23,8 +23,8 @@ from autofuse.runtime.compiled import CompiledPlan
 from autofuse.serving.compiling import compile
 from autofuse.simplify import normal_form
 from autofuse.tuning import best_plan, tune
-from autofuse.tuning.kept import keep, kept_key, recalled
 from autofuse.tuning.moving import moved_candidates
+from autofuse.tuning.result import Progress
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,9 +33,7 @@ else:
 
 LOG = logging.getLogger("autofuse.torch")
 DEVICE = "cpu"
-# PyTorch's own code for an island is kept where it is faster than a tuned plan by more than noise.
-_CLEARLY = 1.03
-_ROUNDS, _ROUND_S = 7, 0.01
+_TOLD_S = 5.0
 _plans: dict[tuple[str | None, ...], CompiledPlan] = {}
 _planning = threading.Lock()
 
@@ -107,16 +105,30 @@ def tune_for(
         if share < 1.0:
             LOG.warning("island %s is not tuned: %.1f s are left for it", key[:12], share)
             continue
-        LOG.info("tuning island %d of %d for %.0f s", number, len(distinct), share)
+        told = f"island {number} of {len(distinct)}"
+        LOG.info("tuning %s for %.0f s", told, share)
         try:
             tune(
                 piece.graph, name=f"torch {key[:12]}", device=DEVICE, db=source.db, budget_s=share,
-                simplify=False,
+                simplify=False, progress=_logged(told),
             )  # fmt: skip
         except AutofuseError as error:
             LOG.warning("island %s is not tuned: %s", key[:12], error)
         with _planning:
             _plans.pop((key, *source.key), None)
+
+
+def _logged(what: str) -> Callable[[Progress], None]:
+    """Tells the log where tuning stands, every `_TOLD_S` seconds."""
+    last = math.inf
+
+    def told(now: Progress) -> None:
+        nonlocal last
+        if now.best_us is not None and now.left_s <= last - _TOLD_S:
+            last = now.left_s
+            LOG.info("%s: %.1f us a call so far, %.0f s left", what, now.best_us, now.left_s)
+
+    return told
 
 
 def _is_tuned(piece: IslandGraph, source: PlanSource, sized: bool) -> bool:
@@ -144,29 +156,6 @@ def call_of(piece: IslandGraph, plan: CompiledPlan) -> TensorCall:
     return tensor_call(library, piece.inputs, piece.outputs, piece.eager)
 
 
-def torch_is_faster(piece: IslandGraph, plan: CompiledPlan, call: TensorCall) -> float | None:
-    """How many times faster PyTorch's own code is, where that is clear: the two take turns, once
-    on a machine."""
-    import torch
-
-    told = (plan.candidate.digest, torch.__version__, str(torch.get_num_threads()))
-    lying = (str((port.shape, port.strides)) for port in (*piece.inputs, *piece.outputs))
-    environment = device_named(DEVICE).backend.environment()
-    key = kept_key("torch's own code", piece.digest, environment, (*told, *lying))
-    ratio = (recalled(key) or {}).get("ratio")
-    if not isinstance(ratio, float):
-        ratio = _ratio(piece, call)
-        keep(key, {"ratio": ratio})
-    return ratio if ratio > _CLEARLY else None
-
-
-def _ratio(piece: IslandGraph, call: TensorCall) -> float:
-    """Our time over that of PyTorch's own code."""
-    given = samples(piece)
-    rounds = [(_timed(call, given), _timed(piece.eager, given)) for _ in range(_ROUNDS)]
-    return median(ours / theirs for ours, theirs in rounds)
-
-
 def samples(piece: IslandGraph) -> tuple[Tensor, ...]:
     """Tensors for a piece that lie as those that it was traced with: numbers from 0 to 1, zeros
     where they are whole."""
@@ -190,14 +179,3 @@ def call_us(call: TensorCall, tensors: Sequence[Tensor]) -> float:
     begun = time.perf_counter()
     call(*tensors)
     return 1e6 * (time.perf_counter() - begun)
-
-
-def _timed(call: TensorCall, tensors: Sequence[Tensor]) -> float:
-    """Seconds a call, on the average of a round."""
-    begun, count = time.perf_counter(), 0
-    while True:
-        call(*tensors)
-        count += 1
-        taken = time.perf_counter() - begun
-        if taken > _ROUND_S:
-            return taken / count

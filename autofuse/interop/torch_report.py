@@ -36,15 +36,19 @@ class LeftReport:
 
 @dataclass(frozen=True, slots=True)
 class GraphReport:
-    """A graph: how many nodes it has, its islands, and what is left to PyTorch."""
+    """A graph: how many nodes it has, its islands, and what is left to PyTorch; `instead`
+    says what of PyTorch's own runs in place of all of it, and why."""
 
     name: str
     nodes: int
     islands: tuple[IslandReport, ...]
     left: tuple[LeftReport, ...]
+    instead: str = ""
 
     def __str__(self) -> str:
         """One line, as it is logged."""
+        if self.instead:
+            return f"{self.name}: {self.instead}, and runs"
         inside = sum(island.nodes for island in self.islands)
         word = "island" if len(self.islands) == 1 else "islands"
         text = f"{self.name}: {inside} of {self.nodes} nodes in {len(self.islands)} {word}"

@@ -139,28 +139,25 @@ def remainder(op: OpCall, pull: Pull, /, *operands: Expr) -> Expr:
     return _select(by_zero, x, call("rem", x, _select(trap, number(1, y.dtype), y)))
 
 
-def _extremum(fn: str, test: str, pull: Pull, x: Expr, y: Expr) -> Expr:
-    """max or min; for floats a NaN on either side is the result."""
-    if not x.dtype.is_float:
-        return call(fn, x, y)
+def _extremum(better: str, no_better: str, pull: Pull, x: Expr, y: Expr) -> Expr:
+    """max or min; for floats a NaN on either side is the result, and y that of equal ones."""
+    if isinstance(x, Lit) and x.value == x.value:
+        return _select(call(better, x, y), x, y)  # a NaN y fails the test, so it is picked
     x, y = _shared(pull, x), _shared(pull, y)
-    if isinstance(y, Lit) and y.value == y.value and not isinstance(x, Lit):
-        # One comparison that a NaN x fails: of two, GCC 12 makes branches where what follows is
-        # known for y (an activation between limits), and then no vectors.
-        return _select(call("le" if test == "gt" else "ge", x, y), y, x)
-    nan = call("isnan", x)
-    if isinstance(x, Lit):
-        nan = Lit(x.value != x.value, DType.BOOL)
-    # A NaN y fails the test, so it is picked.
-    return _select(_either(call(test, x, y), nan), x, y)
+    nan = Lit(y.value != y.value, DType.BOOL) if isinstance(y, Lit) else call("isnan", y)
+    # A NaN x fails the test, so it is picked. Were x tested for it, which may be the result of
+    # another one (as in a clamp), GCC would make branches of both, and no vectors.
+    return _select(_either(call(no_better, x, y), nan), y, x)
 
 
 def maximum(op: OpCall, pull: Pull, /, *operands: Expr) -> Expr:
-    return _extremum("max", "gt", pull, *operands)
+    x, y = operands
+    return _extremum("gt", "le", pull, x, y) if x.dtype.is_float else call("max", x, y)
 
 
 def minimum(op: OpCall, pull: Pull, /, *operands: Expr) -> Expr:
-    return _extremum("min", "lt", pull, *operands)
+    x, y = operands
+    return _extremum("lt", "ge", pull, x, y) if x.dtype.is_float else call("min", x, y)
 
 
 def clamp(op: OpCall, pull: Pull, /, *operands: Expr) -> Expr:
