@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from autofuse.graph.types import Graph
-from autofuse.kernel.cuda_mma import FACTORS
 from autofuse.kernel.cuda_shape import shared_bytes
 from autofuse.kernel.emit import LoweringError
+from autofuse.kernel.instructions import FACTORS
 from autofuse.kernel.lower import extract, lower
 from autofuse.plan.parameters import (
     BLOCK_THREADS,

@@ -292,10 +292,12 @@ STAGES = LaunchParameter(
     "copied ahead while a block computes (0: none is copied ahead).", (ROW, *TILES),
 )  # fmt: skip
 NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA = "none", "half", "tf32", "3xtf32"
+GROUP_MMA = "wgmma"
 MMA = LaunchParameter(
-    "mma", str, (NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA), NO_MMA,
+    "mma", str, (NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA, GROUP_MMA), NO_MMA,
     "Tensor cores that multiply, sums in f32: none, of 16-bit factors (half), of f32 rounded to 11 "
-    "bits (tf32), which a check may refuse, or thrice, both parts of each factor (3xtf32).", TILES,
+    "bits (tf32), which a check may refuse, or thrice, both parts of each factor (3xtf32); wgmma is "
+    "of 16-bit factors by warpgroups, one of which fetches (sm_90 alone).", TILES,
 )  # fmt: skip
 HINTS = LaunchParameter(
     "hints", bool, (False, True), False,
@@ -325,7 +327,7 @@ EARLY = LaunchParameter(
 CUDA_MICRO = replace(
     MICRO,
     choices=("64x64", "128x64", "128x128", "64x32", "32x64", "32x32", "16x64", "16x32", "8x128",
-             "8x32", "4x64", "1x256", "1x64", "6x64"),
+             "8x32", "4x64", "1x256", "1x64", "6x64", "128x256", "256x128", "64x128", "64x256"),
     doc=f"{MICRO.doc} Here those of the threads of a block together.",
 )  # fmt: skip
 CUDA_TRANSPOSE = replace(TRANSPOSE, kinds=(ITEM, GEMM))
