@@ -104,7 +104,7 @@ def tensor_row(target: Target, size: int) -> dict[str, Any]:
     """The figures of one square product on one device. Raises CompilerMissing without NVRTC."""
     unit, launch = generated(square_product(size), target)
     source, shape = unit.source, unit.geometry
-    cubin, log = compile_cubin(source.text, target.arch, build_flags(source))
+    cubin, log = compile_cubin(source.text, target.code_for, build_flags(source))
     said = parse_log(log)[source.name]
     run = run_facts(kernel_code(cubin, source.name))
     shared = shape.shared + said.shared

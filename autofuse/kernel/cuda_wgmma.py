@@ -1,9 +1,11 @@
 """How warpgroups multiply a tile: some multiply, the last one of a block fetches. Pure functions of
 the statement.
 
-A warpgroup that multiplies has some of the rows, 64 at a time, and all columns. Both operands are in
-stages of shared memory, in the 128-byte layout of the hardware (`prelude/cuda_wgmma.h`): a block of
-8 lines of 128 bytes begins at a multiple of 1024.
+A warpgroup that multiplies has some of the rows, 64 at a time, and all columns. Both operands are
+in stages of shared memory, in the 128-byte layout of the hardware (`prelude/cuda_wgmma.h`): a block
+of 8 lines of 128 bytes begins at a multiple of 1024. Rows that are copied whole (cp.async.bulk) are
+not in that layout, and tensor maps, which are, want an operand that lies as the hardware likes it
+and a driver that makes them; copies of 16 bytes serve every operand, so those are what is used.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class GroupFactor(Factor):
         return self.padded * self.run
 
     def place(self, line: str, piece: str) -> str:
-        here = f"{line} * {self.pitch} + ({piece}{' % 8' * self.turned} ^ ({line} & 7)) * {self.lanes}"
+        here = (
+            f"{line} * {self.pitch} + ({piece}{' % 8' * self.turned} ^ ({line} & 7)) * {self.lanes}"
+        )
         return f"{piece} / 8 * {self.aside // self.itemsize} + {here}" if self.turned else here
 
     @property
@@ -50,7 +54,9 @@ class GroupFactor(Factor):
     def start(self, row: str, step: str) -> str:
         """Bytes from the beginning of a stage to a row, a multiple of 64, at a step of terms."""
         if self.turned:
-            return f"({row}) / 64 * {self.aside} + {step} * {STEP_BYTES // self.itemsize * LINE_BYTES}"
+            return (
+                f"({row}) / 64 * {self.aside} + {step} * {STEP_BYTES // self.itemsize * LINE_BYTES}"
+            )
         return f"({row}) * {LINE_BYTES} + {step} * {STEP_BYTES}"
 
 

@@ -1,5 +1,5 @@
-"""The CUDA text that brings a run of terms of an operand to its stage in shared memory, for products
-on tensor cores: 16 bytes at a time as they lie, ahead (`cp.async`), or element by element."""
+"""The CUDA text that brings a run of terms of an operand to its stage in shared memory, for tensor
+cores: 16 bytes at a time as they lie, ahead (`cp.async`), or element by element."""
 
 from __future__ import annotations
 

@@ -92,7 +92,9 @@ class GroupText:
         if self.own.change:
             yield f"af_give_registers({self.own.fetching});"
         yield "int32_t sent = af_slot;"
-        yield f"const auto send = [&]() {{ af_arrive(af_full + sent); if (++sent == {tile.stages}) sent = 0; }};"
+        yield "const auto send = [&]() {"
+        yield f"  af_arrive(af_full + sent), sent = sent == {tile.stages - 1} ? 0 : sent + 1;"
+        yield "};"
         yield "for (int32_t r = 0; r < runs; r++) {"
         yield f"  const int32_t t0 = r * {tile.run};"
         yield "  af_await(af_empty + af_slot, af_phase ^ 1u);"

@@ -296,8 +296,8 @@ GROUP_MMA = "wgmma"
 MMA = LaunchParameter(
     "mma", str, (NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA, GROUP_MMA), NO_MMA,
     "Tensor cores that multiply, sums in f32: none, of 16-bit factors (half), of f32 rounded to 11 "
-    "bits (tf32), which a check may refuse, or thrice, both parts of each factor (3xtf32); wgmma is "
-    "of 16-bit factors by warpgroups, one of which fetches (sm_90 alone).", TILES,
+    "bits (tf32), which a check may refuse, or thrice, both parts of each factor (3xtf32), or of "
+    "16-bit factors by warpgroups, of which one fetches (wgmma; sm_90 alone).", TILES,
 )  # fmt: skip
 HINTS = LaunchParameter(
     "hints", bool, (False, True), False,
