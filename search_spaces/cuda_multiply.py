@@ -19,9 +19,9 @@ BESIDE = 64
 class Multiplying:
     """Threads of a block and stages, the likely best first (none: what other kernels have); how
     many `sums` a block has registers for, given its threads and the blocks that are wanted at once;
-    of which numbers its rows and columns are multiples, given its threads, and the most columns; how much longer than
-    multiplying it takes to bring the operands of so many rows and columns; and the blocks of a
-    multiprocessor where none are asked for."""
+    of which numbers its rows and columns are multiples, given its threads, and the most columns;
+    how much longer than multiplying it takes to bring the operands of so many rows and columns; and
+    the blocks of a multiprocessor where none are asked for."""
 
     threads: tuple[Setting, ...]
     stages: tuple[Setting, ...]
