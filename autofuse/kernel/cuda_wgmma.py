@@ -123,7 +123,7 @@ def group_tile(stmt: TileProduct, threads: int, stages: int) -> GroupTile:
 
 
 @dataclass(frozen=True, slots=True)
-class Registers:
+class RegisterDeal:
     """Of a thread when the kernel begins, when it fetches, and when it multiplies."""
 
     first: int
@@ -136,12 +136,12 @@ class Registers:
         return self.multiplying > self.first
 
 
-def registers(threads: int, blocks: int) -> Registers:
+def registers(threads: int, blocks: int) -> RegisterDeal:
     """What threads of `blocks` blocks that are there at once may have."""
     each = REGISTERS // max(1, blocks)
     first = min(MOST_REGISTERS, each // threads // 8 * 8)
     left = (each // GROUP - FETCHING) // (threads // GROUP - 1) // 8 * 8
-    return Registers(first, FETCHING, min(MOST_REGISTERS, left))
+    return RegisterDeal(first, FETCHING, min(MOST_REGISTERS, left))
 
 
 def group_class() -> InstructionClass:

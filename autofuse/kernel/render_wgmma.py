@@ -19,7 +19,7 @@ from autofuse.kernel.cuda_wgmma import (
     WARPS,
     GroupFactor,
     GroupTile,
-    Registers,
+    RegisterDeal,
     registers,
 )
 from autofuse.kernel.dialects import CUDA
@@ -79,7 +79,7 @@ class GroupText:
         yield "}"
 
     @property
-    def own(self) -> Registers:
+    def own(self) -> RegisterDeal:
         return registers(self.team.size, self.blocks)
 
     def advance(self) -> str:
