@@ -29,13 +29,15 @@ from autofuse.plan.parameters import (
     LOOP,
     ROW,
     STAGES,
+    TAIL,
     TILES,
+    WAVE,
     LaunchParameter,
     canonical_launch,
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces.cuda_limits import CommonLimits, DeviceLimits
-from search_spaces.cuda_tiles import OFFERED, Fits, room_for, tile_options
+from search_spaces.cuda_tiles import OFFERED, Fits, room_for, tile_options, wave_of
 from search_spaces.launch import (
     Chooser,
     Chosen,
@@ -127,6 +129,8 @@ class CudaLaunchSpace:
         elif kind == GEMM:
             offer = partial(_untiled, offer)
         made = choose_settings(CUDA_LAUNCH, kind, offer, chooser, prefix)
+        if made.get(TAIL.name, 1) > 1:
+            made[WAVE.name] = wave_of(self.limits, made)
         return canonical_launch(CUDA_LAUNCH, made)
 
 

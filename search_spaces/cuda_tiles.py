@@ -32,6 +32,7 @@ from autofuse.plan.parameters import (
     SPLIT,
     STAGES,
     STRICT_MMA,
+    TAIL,
     TERM_BLOCK,
     TF32_MMA,
     VECTOR,
@@ -39,7 +40,7 @@ from autofuse.plan.parameters import (
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces.cuda_limits import DeviceLimits
 from search_spaces.cuda_multiply import MULTIPLYING, TOGETHER, Multiplying
-from search_spaces.splits import split_options
+from search_spaces.splits import split_options, tail_options
 from search_spaces.tile_facts import TileFacts
 
 # The relative step of factors that are rounded for tensor cores.
@@ -63,6 +64,7 @@ OFFERED = {
     GRID.name,
     EARLY.name,
     SPLIT.name,
+    TAIL.name,
     "math",
     *(row.name for row in SHAPES),
 }
@@ -106,10 +108,17 @@ def tile_options(
         return _blocks(limits, made)
     if name == SPLIT.name:
         return split_options(facts, made, sms)
+    if name == TAIL.name:
+        return tail_options(facts, made, wave_of(limits, made))
     own = {row.name: made[row.name] for row in SHAPES if row.name in made}
     options = _OPTIONS[name](facts, sms, own)
     found = tuple(o for o in options if _smallest_fits(facts, {**own, name: o}, fits))
     return found[:MOST] or options[-1:]
+
+
+def wave_of(limits: DeviceLimits, made: Mapping[str, Setting]) -> int:
+    """Blocks that run at the same time."""
+    return limits.sms * (int(made.get(BLOCKS.name, 0)) or _multiplying(made).together)
 
 
 def _smallest_fits(facts: TileFacts, own: Mapping[str, Setting], fits: Fits) -> bool:

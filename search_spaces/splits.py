@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autofuse.plan.parameters import COLUMN_BLOCK, PREPACK, ROW_BLOCK, SPLIT
+from autofuse.plan.parameters import (
+    COLUMN_BLOCK,
+    MICRO,
+    PREPACK,
+    ROW_BLOCK,
+    SPLIT,
+    TAIL,
+    TERM_BLOCK,
+)
 from autofuse.plan.types import Setting
 from search_spaces.tile_facts import TileFacts
 
@@ -32,6 +40,24 @@ def split_options(
 
     options: list[int] = sorted([1, *fits], key=lambda parts: (turns(parts), parts))
     return tuple(options) if fits else ()
+
+
+def tail_options(
+    facts: TileFacts, made: Mapping[str, Setting], wave: int
+) -> tuple[Setting, ...]:  # fmt: skip
+    """Parts of the tiles that do not fill a wave of so many blocks, the most first; none where all
+    waves are full, blocks are no single tiles, or the parts would be more than a wave again."""
+    rows, columns = map(int, str(made[MICRO.name]).split("x"))
+    columns = columns * 4 // facts.itemsize
+    height, width = int(made[ROW_BLOCK.name]), int(made.get(COLUMN_BLOCK.name, 0)) or facts.columns
+    single = height <= rows and width <= columns and not made.get(TERM_BLOCK.name)
+    if facts.local or not single or int(made.get(SPLIT.name, 1)) > 1:
+        return ()
+    rest = facts.batch * -(-facts.rows // height) * -(-facts.columns // width) % wave
+    found = [
+        p for p in TAIL.choices if p > 1 and rest * p <= wave and facts.terms >= p * PART_TERMS
+    ]
+    return (*sorted(found, reverse=True), 1) if rest and found else ()
 
 
 def _fits(facts: TileFacts, parts: int, most: int) -> bool:

@@ -105,6 +105,7 @@ def drawn(seed: int) -> Case:
         "row_block": rows * r.choice((1, 2)), "column_block": columns * r.choice((0, 1, 2)),
         "term_block": r.choice((0, 0, 16, 32)), "pack": r.choice((True, False)),
         "grid": r.choice(("one", "stride")), "vector": r.choice((1, 4)),
+        "tail": r.choice((1, 1, 2)), "wave": r.choice((1, 3, 7)),
     }  # fmt: skip
     label = f"{name} {m}x{n}x{k} {dtype} {settings}"
     one = one_kernel(program(name, (m, n, max(k, 2)), dtype), launch(settings))

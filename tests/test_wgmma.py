@@ -16,7 +16,7 @@ from autofuse.backends.emulator.emulator import EmulatorError
 from autofuse.kernel.cuda_wgmma import GROUP, REGISTERS, GroupFactor, registers
 from autofuse.kernel.ir import Panel
 from autofuse.ops import index as ix
-from autofuse.plan.parameters import GROUP_MMA, LaunchSettingError, Setting
+from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, LaunchSettingError, Setting
 from benchmarks.sass import kernel_code
 from benchmarks.sass_tensor import BY_GROUP, decoded, generated, group_facts, square_product
 from search_spaces import CudaLaunchSpace
@@ -48,6 +48,43 @@ def test_operands_in_all_orders_are_right() -> None:
     for one in kernels:
         assert "af_multiply_group" in body(one) and "af_copy_ahead" in body(one)
         assert difference(library, one)[0] < 2e-2
+
+
+TAILS: tuple[dict[str, Setting], ...] = (
+    {"tail": 2, "wave": 5},
+    {"tail": 4, "wave": 64},
+    {"tail": 4, "wave": 5, "grid": "stride"},
+    {"tail": 2, "wave": 7, "mma": HALF_MMA, "threads": 64, "micro": "32x64", "row_block": 32},
+)
+
+
+def test_tiles_of_the_last_wave_are_summed_in_parts() -> None:
+    """The same bits whatever the order of blocks, also where rows and columns are left over."""
+    shape: dict[str, Setting] = {"micro": "128x64", "row_block": 128, "column_block": 64}
+    kernels = [
+        grouped("epilogue", sizes=(136, 200, 456), **{**shape, **settings}) for settings in TAILS
+    ]
+    library = library_of(kernels)
+    for one in kernels:
+        assert body(one).count("af_is_last") == 4
+        assert difference(library, one)[0] < 2e-2
+    first = kernels[0]
+    faulty = [
+        changed(first, "no_meeting", "af_is_last(tickets, t1, 2)", "t2 == 1"),
+        changed(first, "a_part_missing", "p < 2; p++", "p < 1; p++"),
+    ]
+    library = library_of(faulty)
+    for each in faulty:
+        with pytest.raises((EmulatorError, AssertionError)):
+            assert difference(library, each)[0] < 2e-2
+
+
+def test_a_last_wave_that_is_short_is_offered_in_parts() -> None:
+    graph = program("epilogue", (128 * (132 * 4 + 10), 256, 4096), "bf16")
+    chosen = dict(CudaLaunchSpace(TARGETS["H100"]).choose(
+        graph, whole(graph), lambda _, options: next(o for o in options if o != "blas"), "p"
+    ).settings)  # fmt: skip
+    assert chosen["micro"] == "128x256" and (chosen["tail"], chosen["wave"]) == (8, 132)
 
 
 # Names of what is wrong: what stands in the text, and what instead.

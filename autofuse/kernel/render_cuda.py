@@ -27,6 +27,7 @@ from autofuse.kernel.cuda_wgmma import group_tile
 from autofuse.kernel.dialects import CUDA, EARLY
 from autofuse.kernel.instructions import by_group
 from autofuse.kernel.ir import (
+    Join,
     Kernel,
     LoadVector,
     Local,
@@ -40,6 +41,7 @@ from autofuse.kernel.ir import (
 )
 from autofuse.kernel.printer import signature
 from autofuse.kernel.render_fetch import Fetching, fetching
+from autofuse.kernel.render_join import join_text
 from autofuse.kernel.render_mma import MmaText
 from autofuse.kernel.render_parts import PartPrinter, is_part, reads
 from autofuse.kernel.render_tile_cuda import tile_text
@@ -187,6 +189,8 @@ class _CudaPrinter(PartPrinter):
                     yield f"{pad}const {types[sym.dtype]} {sym.name} = {name}.x[{k}];"
             case TileProduct():
                 yield from (pad + line for line in self.product(stmt))
+            case Join():
+                yield from (pad + line for line in join_text(stmt, self.text, self.team))
             case StoreVector(buffer, index, values):
                 kind = f"af_{values[0].dtype}x{len(values)}"
                 given = ", ".join(self.text(v) for v in values)

@@ -323,6 +323,15 @@ EARLY = LaunchParameter(
     "short kernel comes after another, and loads no longer pass stores.",
     (*LOOPS, *TILES),
 )  # fmt: skip
+TAIL = LaunchParameter(
+    "tail", int, (1, 2, 4, 8), 1,
+    "Parts in which the terms of those tiles are summed that do not fill a wave (stream-k): the "
+    "last part that is done adds them up in order and goes on.", TILES, least=1,
+)  # fmt: skip
+WAVE = LaunchParameter(
+    "wave", int, (0,), 0, "Blocks that run at the same time, which `tail` counts waves by.",
+    least=0,
+)  # fmt: skip
 # Tiles of a block's threads, and terms that its shared memory has room for.
 CUDA_MICRO = replace(
     MICRO,
@@ -337,7 +346,7 @@ CUDA_TERM_BLOCK = replace(TERM_BLOCK, choices=(0, 16, 32, 64))
 CUDA_LAUNCH = _table(
     IMPL, REDUCE, MMA, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES, CUDA_TRANSPOSE,
     LOOP_UNROLL, COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS, PARTS, CUDA_MICRO,
-    CUDA_ROW_BLOCK, CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK, SPLIT,
+    CUDA_ROW_BLOCK, CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK, SPLIT, TAIL, WAVE,
     replace(TILE, doc=f"{TILE.doc} Here threads and items say it.", kinds=(), default=0, least=0),
 )  # fmt: skip
 LAUNCH_TABLES: dict[str, LaunchTable] = {"c": C_LAUNCH, "cuda": CUDA_LAUNCH}
