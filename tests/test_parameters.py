@@ -198,14 +198,16 @@ def ordered() -> Graph:
 GRAPHS = {"item": pointwise(), "turned": turned(), "row": rows_folded(), "loop": looped(),
           "short": rows_folded(512, 4096), "gemm": product(), "fused": fused(),
           "summed": summed(), "weighted": product(constant=True), "dots": dots(),
-          "long_sums": long_sums(), "ordered": ordered(), "halves": halves(), "short_wave": short_wave(),
+          "long_sums": long_sums(), "ordered": ordered(), "halves": halves(),
+          "short_wave": short_wave(),
           "batch_last": batch_last(), "patches": patches(),
           "stencils": chain(padded, (64, 64), 2)}  # fmt: skip
 # Where a parameter is looked for first; what shows nowhere is looked for in all graphs.
 SHOWS = {
     "fused": "micro row_block column_block term_block pack pack_left vector_bits across",
     "row": "stage reduce keep stages parts compiler_unroll", "short": "rows",
-    "loop": "loop_unroll", "turned": "transpose", "dots": "dot", "long_sums": "split", "short_wave": "tail wave",
+    "loop": "loop_unroll", "turned": "transpose", "dots": "dot", "long_sums": "split",
+    "short_wave": "tail wave",
     "weighted": "prepack", "batch_last": "batch_lanes", "halves": "pairs", "patches": "walk lines",
     "ordered": "merge", "stencils": "halo",
 }  # fmt: skip
