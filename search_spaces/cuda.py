@@ -129,7 +129,7 @@ class CudaLaunchSpace:
         elif kind == GEMM:
             offer = partial(_untiled, offer)
         made = choose_settings(CUDA_LAUNCH, kind, offer, chooser, prefix)
-        if made.get(TAIL.name, 1) > 1:
+        if int(made.get(TAIL.name, TAIL.default)) > TAIL.default:
             made[WAVE.name] = wave_of(self.limits, made)
         return canonical_launch(CUDA_LAUNCH, made)
 
