@@ -114,7 +114,7 @@ def tensor_row(target: Target, size: int) -> dict[str, Any]:
     resident = blocks_resident(target, shape.block, said.registers, shared)
     stages, runs = max(1, STAGES.of(launch)), -(-size * 2 // mma.run_bytes)
     after = after_runs(target, rows * columns, 2) if resident == 1 else 0.0
-    share = tensor_share(target, run, resident, shape.grid, runs, stages, after)
+    share = tensor_share(target, run, resident, shape.grid, runs, stages, after, mma.peak)
     return {
         "target": str(target), "launch": str(launch), "registers": said.registers,
         "spilled_bytes": said.spilled, "shared_bytes": shared, "blocks_resident": resident,

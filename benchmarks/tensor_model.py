@@ -39,11 +39,11 @@ class RunFacts:
 
 def tensor_share(
     target: Target, run: RunFacts, resident: int, grid: int, runs: int, stages: int,
-    after: float = 0.0,
+    after: float = 0.0, peak: str = "half",
 ) -> float:  # fmt: skip
-    """Of the peak of 16-bit factors: `resident` blocks on a multiprocessor, `grid` blocks in all,
+    """Of the `peak` of a class of factors (`Target.peaks`): `resident` blocks on a multiprocessor, `grid` blocks in all,
     `runs` runs of terms and `stages` of them in shared memory; `after` them so many clocks."""
-    rate = target.peaks["half"] / (2 * target.sms * target.clock_ghz)
+    rate = target.peaks[peak] / (2 * target.sms * target.clock_ghz)
     tensor = resident * run.multiply_adds / rate
     times = (
         tensor,

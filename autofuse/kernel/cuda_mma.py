@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autofuse.kernel.indices import is_multiple
+from autofuse.kernel.instructions import INSTRUCTIONS
 from autofuse.kernel.ir import Panel, TileProduct
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
@@ -146,7 +147,7 @@ def mma_tile(stmt: TileProduct, threads: int, stages: int) -> MmaTile:
     """What a block of so many threads makes of a statement with an instruction class."""
     grid, item = warp_grid(stmt.rows, stmt.columns, threads // 32), stmt.dtype.itemsize
     short = isinstance(stmt.extent, Lit) and int(stmt.extent.value) * item <= STEP_BYTES
-    run = (STEP_BYTES if short else RUN_BYTES) // item
+    run = (STEP_BYTES if short else INSTRUCTIONS[stmt.mma].run_bytes) // item
     a, b = stmt.left, stmt.right
     return MmaTile(
         grid,

@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autofuse.kernel.cuda_mma import Factor
-from autofuse.kernel.instructions import INSTRUCTIONS, InstructionClass
 from autofuse.kernel.ir import TileProduct
 from autofuse.plan.parameters import GROUP_MMA, LaunchSettingError
 
@@ -142,8 +141,3 @@ def registers(threads: int, blocks: int) -> RegisterDeal:
     first = min(MOST_REGISTERS, each // threads // 8 * 8)
     left = (each // GROUP - FETCHING) // (threads // GROUP - 1) // 8 * 8
     return RegisterDeal(first, FETCHING, min(MOST_REGISTERS, left))
-
-
-def group_class() -> InstructionClass:
-    """The class of warpgroups."""
-    return INSTRUCTIONS[GROUP_MMA]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autofuse.ops.dtypes import DType
-from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, NO_MMA, STRICT_MMA, TF32_MMA
+from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, STRICT_MMA, TF32_MMA
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,15 @@ class InstructionClass:
     only: str = ""
 
 
+WARP = 32
 _HALVES = (DType.F16, DType.BF16)
 INSTRUCTIONS: Mapping[str, InstructionClass] = {
     row.name: row
     for row in (
-        InstructionClass(HALF_MMA, _HALVES, 32, 64, 1, "half"),
-        InstructionClass(TF32_MMA, (DType.F32,), 32, 64, 1, "tf32"),
-        InstructionClass(STRICT_MMA, (DType.F32,), 32, 64, 2, "tf32"),
-        InstructionClass(GROUP_MMA, _HALVES, 128, 128, 1, "half", "sm_90a"),
+        InstructionClass(HALF_MMA, _HALVES, WARP, 64, 1, "half"),
+        InstructionClass(TF32_MMA, (DType.F32,), WARP, 64, 1, "tf32"),
+        InstructionClass(STRICT_MMA, (DType.F32,), WARP, 64, 2, "tf32"),
+        InstructionClass(GROUP_MMA, _HALVES, 4 * WARP, 128, 1, "half", "sm_90a"),
     )
 }
 # Factors that an instruction class multiplies.
@@ -44,4 +45,5 @@ FACTORS = {name: row.factors for name, row in INSTRUCTIONS.items()}
 
 def by_group(name: str) -> bool:
     """Whether a class is of warpgroups: products that go on while their threads do."""
-    return name != NO_MMA and INSTRUCTIONS[name].together > 32 if name else False
+    row = INSTRUCTIONS.get(name)
+    return row is not None and row.together > WARP

@@ -13,6 +13,7 @@ from autofuse.kernel.cuda_mma import STEP_BYTES, Factor, MmaTile
 from autofuse.kernel.cuda_shape import Team
 from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.indices import is_multiple
+from autofuse.kernel.instructions import INSTRUCTIONS
 from autofuse.kernel.ir import TileProduct
 from autofuse.kernel.render_copies import CopyText
 from autofuse.kernel.render_tile_cuda import Spell
@@ -157,7 +158,7 @@ class MmaText:
         """All products of a run, from shared memory."""
         high, wide = self.tile.warps.rows // 16, self.tile.warps.columns // 16
         count = self.tile.run * self.stmt.dtype.itemsize // STEP_BYTES
-        parts = 2 if self.stmt.mma == STRICT_MMA else 1
+        parts = INSTRUCTIONS[self.stmt.mma].parts
         yield "#pragma unroll"
         yield f"for (int32_t s = 0; s < {count}; s++) {{"
         for name, extent in (("a", high), ("b", wide)):
