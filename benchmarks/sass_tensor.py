@@ -25,7 +25,7 @@ from autofuse.kernel.cuda_wgmma import GROUP, ROWS, STEP_BYTES, WARPS
 from autofuse.kernel.instructions import INSTRUCTIONS
 from autofuse.plan.clusters import live
 from autofuse.plan.groups import needed_outputs, reads
-from autofuse.plan.parameters import BLAS, BLOCK_THREADS, MICRO, MMA, STAGES, Setting
+from autofuse.plan.parameters import BLAS, BLOCK_THREADS, MICRO, MMA, STAGES, TAIL, Setting
 from autofuse.plan.steps import Ref, Run
 from autofuse.plan.types import FusionGroup, LaunchConfig
 from benchmarks.sass import BARRIER, decoded, kernel_code
@@ -114,7 +114,10 @@ def tensor_row(target: Target, size: int) -> dict[str, Any]:
     resident = blocks_resident(target, shape.block, said.registers, shared)
     stages, runs = max(1, STAGES.of(launch)), -(-size * 2 // mma.run_bytes)
     after = after_runs(target, rows * columns, 2) if resident == 1 else 0.0
-    share = tensor_share(target, run, resident, shape.grid, runs, stages, after, mma.peak)
+    tiles = -(-size // rows) * -(-size // columns)
+    share = tensor_share(
+        target, run, resident, tiles, runs, stages, after, mma.peak, TAIL.of(launch)
+    )
     return {
         "target": str(target), "launch": str(launch), "registers": said.registers,
         "spilled_bytes": said.spilled, "shared_bytes": shared, "blocks_resident": resident,

@@ -39,10 +39,11 @@ class RunFacts:
 
 def tensor_share(
     target: Target, run: RunFacts, resident: int, grid: int, runs: int, stages: int,
-    after: float = 0.0, peak: str = "half",
+    after: float = 0.0, peak: str = "half", tail: int = 1,
 ) -> float:  # fmt: skip
-    """Of the `peak` of a class of factors (`Target.peaks`): `resident` blocks on a multiprocessor, `grid` blocks in all,
-    `runs` runs of terms and `stages` of them in shared memory; `after` them so many clocks."""
+    """Of the `peak` of a class of factors (`Target.peaks`): `resident` blocks on a multiprocessor,
+    `grid` tiles in all, those that do not fill a wave in `tail` parts, `runs` runs of terms and
+    `stages` of them in shared memory; `after` them so many clocks."""
     rate = target.peaks[peak] / (2 * target.sms * target.clock_ghz)
     tensor = resident * run.multiply_adds / rate
     times = (
@@ -51,7 +52,8 @@ def tensor_share(
         resident * run.instructions / SCHEDULERS,
     )
     at_once, longest = resident * target.sms, max(times)
-    waves = grid / at_once / math.ceil(grid / at_once)
+    whole, rest = divmod(grid, at_once)
+    waves = grid / at_once / (whole + math.ceil(rest / at_once) / tail)
     return waves * runs * tensor / ((runs + stages - 1) * longest + after)
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from autofuse.kernel.cuda_mma import Factor
 from autofuse.kernel.dialects import CUDA
+from autofuse.kernel.indices import is_multiple
 from autofuse.kernel.ir import TileProduct
-from autofuse.ops.scalar import Lit
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,7 @@ class CopyText:
 
     def there(self, o: Factor, term: str) -> str:
         """How many elements of a piece there are; "" where all of all pieces are."""
-        extent = self.stmt.extent
-        whole = isinstance(extent, Lit) and int(extent.value) % o.run == 0
-        rows, terms = o.count != o.padded, not whole
+        rows, terms = o.count != o.padded, not is_multiple(self.stmt.extent, o.run)
         inner, outer = (rows, terms) if o.turned else (terms, rows)
         limit = f"{o.count} - piece" if o.turned else f"terms - ({term})"
         test = f"{term} < terms" if o.turned else f"line < {o.count}"

@@ -54,7 +54,8 @@ class Tail:
         cut = e.let(Call("ge", (number, ix.lit(self.whole)), DType.BOOL), "t")
         first = ix.imul(part, self.each)
         left = Call("min", (ix.isub(ix.lit(self.total), first), ix.lit(self.each)), DType.I64)
-        terms = e.let_index(Call("select", (cut, left, ix.lit(self.total)), DType.I64), "t", None)
+        # No name, so that who copies whole runs sees what it is a multiple of.
+        terms = Call("select", (cut, left, ix.lit(self.total)), DType.I64)
         return replace(
             self, block=block, cut=cut, slot=slot, part=part, first=first, terms=terms
         )  # fmt: skip
