@@ -13,7 +13,8 @@ from autofuse.backends.cuda.devices import TARGETS
 from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.emulator.emulator import EmulatorError
-from autofuse.kernel.cuda_wgmma import GROUP, REGISTERS, GroupFactor, registers
+from autofuse.kernel.cuda_wgmma import GROUP, REGISTERS, WIDTHS, GroupFactor, registers
+from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.ir import Panel
 from autofuse.ops import index as ix
 from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, LaunchSettingError, Setting
@@ -48,6 +49,21 @@ def test_operands_in_all_orders_are_right() -> None:
     for one in kernels:
         assert "af_multiply_group" in body(one) and "af_copy_ahead" in body(one)
         assert difference(library, one)[0] < 2e-2
+
+
+def test_products_of_all_widths_are_right_and_compile_without_a_word() -> None:
+    wide: dict[str, Setting] = {"micro": "64x256", "row_block": 64, "column_block": 256}
+    kernels = [
+        grouped(name, dtype, (70, columns, 72), **{**wide, "threads": 256, "stages": 2})
+        for columns, name, dtype in zip(
+            (30, 60, 90, 128, 190, 256), LAYOUTS + LAYOUTS[:2], ("bf16", "f16") * 3, strict=True
+        )
+    ]
+    library = library_of(kernels)
+    for one, width in zip(kernels, WIDTHS, strict=True):
+        assert f"16, {width}, " in body(one) and difference(library, one)[0] < 2e-2
+    text = "\n".join([CUDA.prelude, *map(body, kernels)])
+    assert compile_cubin(text, "sm_90a")[1] == ""
 
 
 TAILS: tuple[dict[str, Setting], ...] = (

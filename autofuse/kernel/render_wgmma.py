@@ -132,7 +132,8 @@ class GroupText:
         yield f"float sums[{tile.blocks}][{tile.columns // 2}]{zeros};"
         if not stmt.fresh:
             yield from self.sums(self.begin)
-        yield "int32_t done = af_slot;"
+        if tile.behind:
+            yield "int32_t done = af_slot;"
         yield "for (int32_t r = 0; r < runs; r++) {"
         yield "  af_await(af_full + af_slot, af_phase);"
         yield from (f"  {line}" for line in self.products())
