@@ -109,7 +109,7 @@ def tile_options(
     if name == SPLIT.name:
         return split_options(facts, made, sms)
     if name == TAIL.name:
-        return tail_options(facts, made, wave_of(limits, made))
+        return tail_options(facts, made, wave_of(limits, made), _multiplying(made).meeting)
     own = {row.name: made[row.name] for row in SHAPES if row.name in made}
     options = _OPTIONS[name](facts, sms, own)
     found = tuple(o for o in options if _smallest_fits(facts, {**own, name: o}, fits))

@@ -100,7 +100,7 @@ def test_a_last_wave_that_is_short_is_offered_in_parts() -> None:
     chosen = dict(CudaLaunchSpace(TARGETS["H100"]).choose(
         graph, whole(graph), lambda _, options: next(o for o in options if o != "blas"), "p"
     ).settings)  # fmt: skip
-    assert chosen["micro"] == "128x256" and (chosen["tail"], chosen["wave"]) == (8, 132)
+    assert chosen["micro"] == "128x256" and (chosen["tail"], chosen["wave"]) == (4, 132)
 
 
 # Names of what is wrong: what stands in the text, and what instead.
