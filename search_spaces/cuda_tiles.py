@@ -101,7 +101,10 @@ def tile_options(
     if name == MMA.name:
         return _instructions(facts, limits)
     if name == BLOCK_THREADS.name:
-        return _multiplying(made).threads or _threads(facts, sms)
+        by = _multiplying(made)
+        # Last those whose smallest tile has rows that are empty.
+        found = by.threads or _threads(facts, sms)
+        return tuple(sorted(found, key=lambda t: by.least(int(t))[0] > facts.rows))
     if name == STAGES.name:
         return _multiplying(made).stages
     if name == BLOCKS.name:

@@ -103,6 +103,15 @@ def test_a_last_wave_that_is_short_is_offered_in_parts() -> None:
     assert chosen["micro"] == "128x256" and (chosen["tail"], chosen["wave"]) == (4, 132)
 
 
+@pytest.mark.parametrize(("rows", "threads"), [(64, 256), (128, 384)])
+def test_no_warpgroup_is_idle_where_rows_are_few(rows: int, threads: int) -> None:
+    graph = program("product", (rows, 4096, 4096), "bf16")
+    chosen = dict(CudaLaunchSpace(TARGETS["H100"]).choose(
+        graph, whole(graph), lambda _, options: next(o for o in options if o != "blas"), "p"
+    ).settings)  # fmt: skip
+    assert (chosen["mma"], chosen["threads"]) == (GROUP_MMA, threads)
+
+
 # Names of what is wrong: what stands in the text, and what instead.
 FULL, EMPTY = (
     "af_await(af_full + af_slot, af_phase);",
