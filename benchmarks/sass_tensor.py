@@ -1,23 +1,16 @@
-"""What share of the tensor cores' peak a product may reach, predicted from its machine code alone.
+"""What the machine code of a product on tensor cores does, and what share of their
+peak it may reach (`tensor_model.py`), beside published kernels (`tensor_ladders.py`).
 
-The text between the barrier before the first load of matrices and the last product is what a warp
-does for one run of terms. A multiprocessor holds some blocks at once, and for a run of all of them
-
-    tensor = products * 16 * 8 * 16 multiply-adds / those of a clock
-    shared = loads of four matrices * 4 turns of the banks + bytes copied / 128 a clock
-    issue  = instructions of all warps / 4 a clock
-    share  = tensor / the longest of the three, times how full the waves of blocks are, times the
-             part of the runs that is left when those are taken off that fill the stages
-
-Encodings were read off kernels that have a known number of each; the rest is as in `sass.py` and
-`sass_model.py`. It says where a kernel stands on paper, and nothing in it was measured.
+Of warps, the text between the barrier before the first load of matrices and the last product is
+what one does for a run of terms. Of warpgroups it is from the wait for a run to the arrival that
+gives its place back, and of the one that fetches from its wait to its arrival. Encodings were read
+off kernels that have a known number of each; the rest is as in `sass.py`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from autofuse import spec, trace
@@ -28,56 +21,57 @@ from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.cuda.program import Unit, unit_of
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.kernel.cuda_mma import RUN_BYTES
+from autofuse.kernel.cuda_wgmma import GROUP, ROWS, STEP_BYTES, WARPS
+from autofuse.kernel.instructions import INSTRUCTIONS
 from autofuse.plan.clusters import live
 from autofuse.plan.groups import needed_outputs, reads
-from autofuse.plan.parameters import BLAS, BLOCK_THREADS, STAGES, Setting
+from autofuse.plan.parameters import BLAS, BLOCK_THREADS, MICRO, MMA, STAGES, TAIL, Setting
 from autofuse.plan.steps import Ref, Run
 from autofuse.plan.types import FusionGroup, LaunchConfig
 from benchmarks.sass import BARRIER, decoded, kernel_code
-from benchmarks.sass_model import SCHEDULERS
+from benchmarks.tensor_ladders import rung_row
+from benchmarks.tensor_model import BANKS_BYTES, RunFacts, after_runs, tensor_share
 from search_spaces import CudaLaunchSpace
 
 MULTIPLY, MATRICES, AHEAD = 0x23C, 0x83B, 0xFAE
-TERMS_OF_A_PRODUCT, TURNS, BANKS_BYTES, PIECE, WARP = 16 * 8 * 16, 4, 128, 16, 32
+# A product of a warpgroup, a look at an mbarrier, an arrival at one.
+BY_GROUP, WAIT, ARRIVE = 0x9F0, 0x5A7, 0x9A7
+# Multiply-adds of a product of a warp; turns of the banks for four matrices.
+TERMS_OF_A_PRODUCT, TURNS, PIECE, WARP = 16 * 8 * 16, 4, 16, 32
 
 
-@dataclass(frozen=True, slots=True)
-class RunFacts:
-    """What a warp does for one run of terms."""
-
-    products: int
-    matrix_loads: int
-    copies: int
-    instructions: int
-
-
-def run_facts(code: bytes) -> RunFacts:
-    """Counts over the loop of a kernel that has one product on tensor cores in its text."""
-    made = [i.operation for i in decoded(code)]
+def warp_facts(made: Sequence[int], warps: int) -> RunFacts:
+    """Of a block of `warps` that all do the same, whose operations are these, in order. One product
+    on tensor cores is in the text."""
     first, last = made.index(MATRICES), len(made) - 1 - made[::-1].index(MULTIPLY)
     begin = max(k for k in range(first) if made[k] == BARRIER)
     run = made[begin : last + 1]
-    return RunFacts(run.count(MULTIPLY), run.count(MATRICES), run.count(AHEAD), len(run))
+    products, loads = run.count(MULTIPLY), run.count(MATRICES)
+    return RunFacts(
+        products, loads, warps * products * TERMS_OF_A_PRODUCT, warps * loads * TURNS * BANKS_BYTES,
+        warps * run.count(AHEAD) * WARP * PIECE, warps * len(run),
+    )  # fmt: skip
 
 
-def tensor_share(
-    target: Target, run: RunFacts, warps: int, resident: int, grid: int, runs: int, stages: int
-) -> float:
-    """Of the peak of 16-bit factors: `resident` blocks of `warps` warps on a multiprocessor, `grid`
-    blocks in all, `runs` runs of terms and `stages` of them in shared memory."""
-    rate = target.peaks["half"] / (2 * target.sms * target.clock_ghz)
-    all_warps = warps * resident
-    tensor = all_warps * run.products * TERMS_OF_A_PRODUCT / rate
-    copied = run.copies * WARP * PIECE / BANKS_BYTES
-    times = (
-        tensor,
-        all_warps * (run.matrix_loads * TURNS + copied),
-        all_warps * run.instructions / SCHEDULERS,
-    )
-    at_once = resident * target.sms
-    waves = grid / at_once / math.ceil(grid / at_once)
-    return tensor / max(times) * waves * runs / (runs + stages - 1)
+def group_facts(made: Sequence[int], groups: int, columns: int) -> RunFacts:
+    """Of a block in which `groups` warpgroups multiply 64 rows by so many columns at a time, and
+    one more fetches."""
+
+    def turn(operation: int) -> list[int]:
+        """From the last wait before the first such operation to the first arrival after the
+        last."""
+        first, last = made.index(operation), len(made) - 1 - made[::-1].index(operation)
+        begin = max(k for k in range(first) if made[k] == WAIT)
+        return list(made[begin : made.index(ARRIVE, last) + 1])
+
+    multiplying, fetching = turn(BY_GROUP), turn(AHEAD)
+    products = multiplying.count(BY_GROUP)
+    return RunFacts(
+        products, 0, groups * products * ROWS * columns * STEP_BYTES // 2,
+        groups * products * (ROWS + columns) * STEP_BYTES,
+        WARPS * fetching.count(AHEAD) * WARP * PIECE,
+        WARPS * (groups * len(multiplying) + len(fetching)),
+    )  # fmt: skip
 
 
 def square_product(size: int) -> Graph:
@@ -101,23 +95,37 @@ def generated(graph: Graph, target: Target) -> tuple[Unit, LaunchConfig]:
 
 
 def tensor_row(target: Target, size: int) -> dict[str, Any]:
-    """The figures of one square product on one device. Raises CompilerMissing without NVRTC."""
+    """The figures of one square product on one device, beside the rung of a published ladder for
+    the same instructions. Raises CompilerMissing without NVRTC."""
     unit, launch = generated(square_product(size), target)
     source, shape = unit.source, unit.geometry
-    cubin, log = compile_cubin(source.text, target.arch, build_flags(source))
+    cubin, log = compile_cubin(source.text, target.code_for, build_flags(source))
     said = parse_log(log)[source.name]
-    run = run_facts(kernel_code(cubin, source.name))
+    made = [i.operation for i in decoded(kernel_code(cubin, source.name))]
+    mma, threads = INSTRUCTIONS[str(MMA.of(launch))], BLOCK_THREADS.of(launch)
+    rows, columns = map(int, str(launch[MICRO.name]).split("x"))
+    by_group = mma.together > WARP
+    run = (
+        group_facts(made, threads // GROUP - 1, columns)
+        if by_group
+        else warp_facts(made, threads // WARP)
+    )
     shared = shape.shared + said.shared
     resident = blocks_resident(target, shape.block, said.registers, shared)
-    warps, stages = BLOCK_THREADS.of(launch) // WARP, max(1, STAGES.of(launch))
-    runs = -(-size * 2 // RUN_BYTES)
-    share = tensor_share(target, run, warps, resident, shape.grid, runs, stages)
+    stages, runs = max(1, STAGES.of(launch)), -(-size * 2 // mma.run_bytes)
+    after = after_runs(target, rows * columns, 2) if resident == 1 else 0.0
+    tiles = -(-size // rows) * -(-size // columns)
+    share = tensor_share(
+        target, run, resident, tiles, runs, stages, after, mma.peak, TAIL.of(launch)
+    )
     return {
         "target": str(target), "launch": str(launch), "registers": said.registers,
         "spilled_bytes": said.spilled, "shared_bytes": shared, "blocks_resident": resident,
-        **asdict(run), "products_per_load": round(run.products / run.matrix_loads, 2),
-        "bytes_in_flight": (stages - 1) * run.copies * WARP * PIECE * warps * resident,
-        "predicted_share": round(share, 3),
+        **asdict(run),
+        "products_per_load": round(run.products / run.matrix_loads, 2) if run.matrix_loads else 0.0,
+        "multiply_adds_per_byte": round(run.multiply_adds / run.read, 2),
+        "bytes_in_flight": (stages - 2 if by_group else stages - 1) * run.copied * resident,
+        "predicted_share": round(share, 3), "rung": rung_row(mma.name, target, size),
     }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.cuda_settings import IN_FLIGHT
@@ -20,6 +20,7 @@ from autofuse.plan.forms import local_shape
 from autofuse.plan.groups import reads
 from autofuse.plan.parameters import (
     BLOCK_THREADS,
+    BLOCKS,
     CUDA_LAUNCH,
     FAST_DIVISION,
     GEMM,
@@ -28,12 +29,15 @@ from autofuse.plan.parameters import (
     LOOP,
     ROW,
     STAGES,
+    TAIL,
     TILES,
+    WAVE,
     LaunchParameter,
     canonical_launch,
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
-from search_spaces.cuda_tiles import OFFERED, Fits, room_for, tile_options
+from search_spaces.cuda_limits import CommonLimits, DeviceLimits
+from search_spaces.cuda_tiles import OFFERED, Fits, room_for, tile_options, wave_of
 from search_spaces.launch import (
     Chooser,
     Chosen,
@@ -64,44 +68,6 @@ WARP_ROW = 1024
 MOST_AHEAD = 3
 # Rows of which each gives work to several blocks.
 SPLIT_ROW = 1 << 14
-
-
-class DeviceLimits(Protocol):
-    """What of a device bounds a launch; sizes in bytes. `backends.cuda.devices.Target` is one."""
-
-    @property
-    def sms(self) -> int: ...
-
-    @property
-    def threads_per_block(self) -> int: ...
-
-    @property
-    def threads_per_sm(self) -> int: ...
-
-    @property
-    def registers_per_sm(self) -> int: ...
-
-    @property
-    def shared_per_block(self) -> int: ...
-
-    @property
-    def early(self) -> bool: ...
-
-    @property
-    def clusters(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class CommonLimits:
-    """What every device of the last generations has."""
-
-    sms: int = 108
-    threads_per_block: int = 1024
-    threads_per_sm: int = 1536
-    registers_per_sm: int = 65536
-    shared_per_block: int = 99 << 10
-    early: bool = False
-    clusters: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +125,12 @@ class CudaLaunchSpace:
         facts = tile_facts(graph, group) if kind in TILES else None
         if facts is not None:
             fits = room_for(graph, group, self.limits.shared_per_block - FOLD_BYTES)
-            offer = partial(_tiled, offer, facts, self.limits.sms, fits)
+            offer = partial(_tiled, offer, facts, self.limits, fits)
         elif kind == GEMM:
             offer = partial(_untiled, offer)
         made = choose_settings(CUDA_LAUNCH, kind, offer, chooser, prefix)
+        if int(made.get(TAIL.name, TAIL.default)) > TAIL.default:
+            made[WAVE.name] = wave_of(self.limits, made)
         return canonical_launch(CUDA_LAUNCH, made)
 
 
@@ -176,15 +144,16 @@ def _offer(
 
 
 def _tiled(
-    offer: Offer, facts: TileFacts, sms: int, fits: Fits, row: LaunchParameter[Any], made: Chosen
-) -> tuple[Setting, ...]:
+    offer: Offer, facts: TileFacts, limits: DeviceLimits, fits: Fits, row: LaunchParameter[Any],
+    made: Chosen,
+) -> tuple[Setting, ...]:  # fmt: skip
     """What of a parameter matters to a kernel in the tile schedule."""
     if row is IMPL or made.get(IMPL.name) == "blas":
         return offer(row, made)
     if row.name not in OFFERED:
         return ()
-    if row.name in TILE_PARAMETERS or row in (BLOCK_THREADS, STAGES):
-        return tile_options(row.name, facts, sms, made, fits)
+    if row.name in TILE_PARAMETERS or row in (BLOCK_THREADS, STAGES, BLOCKS):
+        return tile_options(row.name, facts, limits, made, fits)
     return offer(row, made)
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from autofuse.graph.types import Graph
-from autofuse.kernel.cuda_mma import FACTORS
 from autofuse.kernel.cuda_shape import shared_bytes
+from autofuse.kernel.cuda_wgmma import ROWS
 from autofuse.kernel.emit import LoweringError
+from autofuse.kernel.instructions import FACTORS
 from autofuse.kernel.lower import extract, lower
 from autofuse.plan.parameters import (
     BLOCK_THREADS,
@@ -20,6 +21,7 @@ from autofuse.plan.parameters import (
     CUDA_ROW_BLOCK,
     EARLY,
     GRID,
+    GROUP_MMA,
     HALF_MMA,
     IMPL,
     MICRO,
@@ -30,43 +32,39 @@ from autofuse.plan.parameters import (
     SPLIT,
     STAGES,
     STRICT_MMA,
+    TAIL,
     TERM_BLOCK,
     TF32_MMA,
     VECTOR,
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
-from search_spaces.splits import split_options
+from search_spaces.cuda_limits import DeviceLimits
+from search_spaces.cuda_multiply import MULTIPLYING, TOGETHER, Multiplying
+from search_spaces.splits import split_options, tail_options
 from search_spaces.tile_facts import TileFacts
 
-# Accumulators that the registers of one thread hold, beside factors in as many parts as an
-# instruction class has.
-MOST_ACCUMULATORS = {NO_MMA: 64, HALF_MMA: 128, TF32_MMA: 128, STRICT_MMA: 64}
-# Of a tile on tensor cores, which multiply so much faster, loads take more of the time.
-LOADS = {NO_MMA: 8, HALF_MMA: 64, TF32_MMA: 64, STRICT_MMA: 32}
-# Rows and columns of an instruction, two of which share a load.
-LEAST = 16
 # The relative step of factors that are rounded for tensor cores.
 TF32_EPS = 2.0**-10
-# Blocks of one multiprocessor that hide each other's waiting.
-TOGETHER = 2
 # Terms summed at once where panels of all of them have no room, the best first.
 TERMS = (32, 16)
 # Columns of a block where they are folded as they come, the smallest first: whole rows, which keep
 # all threads busy between products, come before them where there is room.
 ONE_PASS = (32, 64, 128)
+# Threads of a warp.
+WARP = 32
 # The most options of one parameter.
 MOST = 4
 # Settings that decide how much scratch a block needs.
 SHAPES = (
-    MMA, BLOCK_THREADS, VECTOR, STAGES, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK,
+    MMA, BLOCK_THREADS, VECTOR, STAGES, BLOCKS, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK,
 )  # fmt: skip
 # What applies to a kernel of this schedule.
 OFFERED = {
     IMPL.name,
     GRID.name,
-    BLOCKS.name,
     EARLY.name,
     SPLIT.name,
+    TAIL.name,
     "math",
     *(row.name for row in SHAPES),
 }
@@ -95,22 +93,35 @@ def _scratch(group: Graph, launch: LaunchConfig) -> int | None:
 
 
 def tile_options(
-    name: str, facts: TileFacts, sms: int, made: Mapping[str, Setting], fits: Fits
+    name: str, facts: TileFacts, limits: DeviceLimits, made: Mapping[str, Setting], fits: Fits
 ) -> tuple[Setting, ...]:
     """The options of one parameter of the tile schedule, the likely best first. Where no setting
     fits, the smallest is left, which is refused when it is to be launched."""
+    sms = limits.sms
     if name == MMA.name:
-        return _instructions(facts)
+        return _instructions(facts, limits)
     if name == BLOCK_THREADS.name:
-        return (128, 256, 64) if _mma(made) else _threads(facts, sms)
+        by = _multiplying(made)
+        # Last those whose smallest tile has rows that are empty.
+        found = by.threads or _threads(facts, sms)
+        return tuple(sorted(found, key=lambda t: by.least(int(t))[0] > facts.rows))
     if name == STAGES.name:
-        return (3, 4, 2, 0) if _mma(made) else ()
+        return _multiplying(made).stages
+    if name == BLOCKS.name:
+        return _blocks(limits, made)
     if name == SPLIT.name:
         return split_options(facts, made, sms)
+    if name == TAIL.name:
+        return tail_options(facts, made, wave_of(limits, made), _multiplying(made).meeting)
     own = {row.name: made[row.name] for row in SHAPES if row.name in made}
     options = _OPTIONS[name](facts, sms, own)
     found = tuple(o for o in options if _smallest_fits(facts, {**own, name: o}, fits))
     return found[:MOST] or options[-1:]
+
+
+def wave_of(limits: DeviceLimits, made: Mapping[str, Setting]) -> int:
+    """Blocks that run at the same time."""
+    return limits.sms * (int(made.get(BLOCKS.name, 0)) or _multiplying(made).together)
 
 
 def _smallest_fits(facts: TileFacts, own: Mapping[str, Setting], fits: Fits) -> bool:
@@ -127,18 +138,31 @@ def _smallest_fits(facts: TileFacts, own: Mapping[str, Setting], fits: Fits) -> 
     )  # fmt: skip
 
 
-def _mma(made: Mapping[str, Setting]) -> bool:
-    return made.get(MMA.name, NO_MMA) != NO_MMA
+def _multiplying(made: Mapping[str, Setting]) -> Multiplying:
+    return MULTIPLYING[made.get(MMA.name, NO_MMA)]
 
 
-def _instructions(facts: TileFacts) -> tuple[Setting, ...]:
+def _instructions(facts: TileFacts, limits: DeviceLimits) -> tuple[Setting, ...]:
     """Those that multiply such factors. Rounded ones only where the results are rounded as much: no
-    check would let them pass otherwise."""
+    check would let them pass otherwise. Warpgroups come first where a tile of theirs is full and
+    what follows is computed for each tile: one of them only fetches."""
     if facts.factors in FACTORS[HALF_MMA]:
-        return (HALF_MMA, NO_MMA)
+        groups = (GROUP_MMA,) if limits.warpgroups else ()
+        full = min(facts.rows, facts.columns, facts.terms) >= ROWS and not facts.local
+        return (*groups, HALF_MMA, NO_MMA) if full else (HALF_MMA, *groups, NO_MMA)
     if facts.factors not in FACTORS[TF32_MMA]:
         return ()
     return (NO_MMA, STRICT_MMA, TF32_MMA)[: 3 if facts.eps >= TF32_EPS else 2]
+
+
+def _blocks(limits: DeviceLimits, made: Mapping[str, Setting]) -> tuple[Setting, ...]:
+    """Blocks wanted on a multiprocessor: those that threads and registers allow."""
+    threads = int(made[BLOCK_THREADS.name])
+    if made.get(MMA.name) == GROUP_MMA:
+        few = (b for b in (0, 2) if _multiplying(made).sums(threads, b) >= ROWS * ROWS)
+        return tuple(few)
+    most = min(limits.threads_per_sm, limits.registers_per_sm // WARP) // threads
+    return tuple(b for b in BLOCKS.choices if b <= most)
 
 
 def _threads(facts: TileFacts, sms: int) -> tuple[Setting, ...]:
@@ -149,24 +173,25 @@ def _threads(facts: TileFacts, sms: int) -> tuple[Setting, ...]:
 
 def _micros(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:
     """By the time of all waves of blocks: what they compute, and what they load for it."""
-    threads, kind = int(own[BLOCK_THREADS.name]), str(own.get(MMA.name, NO_MMA))
+    threads, wanted = int(own[BLOCK_THREADS.name]), int(own.get(BLOCKS.name, 0))
+    by = _multiplying(own)
+    least = by.least(threads)
     found: list[tuple[float, int, str]] = []
     for name in CUDA_MICRO.choices:
         rows, columns = map(int, name.split("x"))
         if name == MICRO.default:
             continue  # what lowering takes that is told nothing, on every device
         columns = columns * 4 // facts.itemsize
-        if rows * columns > MOST_ACCUMULATORS[kind] * threads:
+        if rows * columns > by.sums(threads, wanted) or columns > by.widest:
             continue
-        if kind != NO_MMA and (rows % LEAST or columns % LEAST):
+        if rows % least[0] or columns % least[1]:
             continue
         across = -(-facts.columns // columns)
         blocks = facts.batch * -(-facts.rows // rows) * (1 if facts.local else across)
-        waves = -(-blocks // (sms * TOGETHER))
+        waves = -(-blocks // (sms * (wanted or by.together)))
         each = rows * columns * (across if facts.local else 1)
         idle = max(1.0, threads / (rows * columns))
-        loads = 1 + LOADS[kind] / rows + LOADS[kind] / columns
-        found.append((waves * each * idle * loads, rows * columns, name))
+        found.append((waves * each * idle * by.loads(rows, columns), rows * columns, name))
     return tuple(name for _, _, name in sorted(found))
 
 
@@ -194,7 +219,7 @@ def _term_blocks(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tupl
 
 
 def _packs(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:
-    return (False,) if _mma(own) else (False, True)
+    return (False,) if own.get(MMA.name, NO_MMA) != NO_MMA else (False, True)
 
 
 _OPTIONS: Mapping[

@@ -31,6 +31,7 @@ from autofuse.plan.parameters import (
     PREPACK,
     ROW_BLOCK,
     SPLIT,
+    TAIL,
     TERM_BLOCK,
 )
 from autofuse.plan.tiles import Tiles, ends_in_tiles, line_of, row_scratch, tiles_of
@@ -54,6 +55,7 @@ TILE_PARAMETERS = {
         PACK,
         PACK_LEFT,
         SPLIT,
+        TAIL,
     )
 }
 # Elements from one row or column of an operand to the next, and from one term to the next.

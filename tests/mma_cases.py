@@ -12,10 +12,11 @@ from emulation import OneKernel, one_kernel
 from tile_programs import attention, masked_attention, rms_norm, sigmoid_gated, softmax
 
 from autofuse import spec, trace
+from autofuse.backends.cuda.geometry import UnsupportedKernel
 from autofuse.frontends import array_api as xp
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.plan.parameters import HALF_MMA, STRICT_MMA, TF32_MMA
+from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, STRICT_MMA, TF32_MMA
 from autofuse.plan.types import LaunchConfig, Setting
 
 # Rows, columns, terms -> a function and the shapes of its operands.
@@ -74,9 +75,10 @@ PROGRAMS: dict[str, Program] = {
 # (type, instruction class, the largest difference, relative to 1 + |wanted|)
 CLASSES = (
     ("bf16", HALF_MMA, 2e-2), ("f16", HALF_MMA, 3e-3), ("f32", STRICT_MMA, 2e-5),
-    ("f32", TF32_MMA, 1e-2),
+    ("f32", TF32_MMA, 1e-2), ("bf16", GROUP_MMA, 2e-2), ("f16", GROUP_MMA, 3e-3),
 )  # fmt: skip
 MICRO = ((16, 32), (16, 64), (32, 32), (32, 64), (64, 32), (64, 64))
+GROUP_MICRO = ((64, 32), (64, 64), (64, 128), (128, 64))
 
 
 @dataclass(frozen=True)
@@ -95,16 +97,22 @@ def drawn(seed: int) -> Case:
     dtype, kind, tolerance = r.choice(CLASSES)
     step = r.choice((8, 8, 1))
     m, n, k = (step * r.randint(1, 88 // step) for _ in "mnk")
-    rows, columns = r.choice(MICRO)
+    by_group = kind == GROUP_MMA
+    rows, columns = r.choice(GROUP_MICRO if by_group else MICRO)
     settings: dict[str, Setting] = {
-        "impl": "loops", "mma": kind, "threads": r.choice((32, 64, 128)),
-        "stages": r.choice((0, 2, 3, 4)), "micro": f"{rows}x{columns}",
+        "impl": "loops", "mma": kind,
+        "threads": r.choice((256, 384) if by_group else (32, 64, 128)),
+        "stages": r.choice((0, 2, 3) if by_group else (0, 2, 3, 4)), "micro": f"{rows}x{columns}",
         "row_block": rows * r.choice((1, 2)), "column_block": columns * r.choice((0, 1, 2)),
         "term_block": r.choice((0, 0, 16, 32)), "pack": r.choice((True, False)),
         "grid": r.choice(("one", "stride")), "vector": r.choice((1, 4)),
+        "tail": r.choice((1, 1, 2)), "wave": r.choice((1, 3, 7)),
     }  # fmt: skip
     label = f"{name} {m}x{n}x{k} {dtype} {settings}"
-    one = one_kernel(program(name, (m, n, max(k, 2)), dtype), launch(settings))
+    try:
+        one = one_kernel(program(name, (m, n, max(k, 2)), dtype), launch(settings))
+    except UnsupportedKernel:
+        return drawn(seed + 1_000_000)  # no block has room for it
     return Case(label, one, tolerance)
 
 

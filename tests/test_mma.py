@@ -23,8 +23,10 @@ from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.ir import Panel
 from autofuse.measure.check import check, reference_of
 from autofuse.ops import index as ix
-from autofuse.plan.parameters import HALF_MMA, MMA, NO_MMA, STRICT_MMA, TF32_MMA, Setting
-from benchmarks.sass_tensor import RunFacts, tensor_share
+from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, MMA, NO_MMA, STRICT_MMA, TF32_MMA, Setting
+from benchmarks.sass import BARRIER
+from benchmarks.sass_tensor import AHEAD, MATRICES, MULTIPLY, warp_facts
+from benchmarks.tensor_model import tensor_share
 from search_spaces import CudaLaunchSpace
 
 USUAL: dict[str, Setting] = {
@@ -96,14 +98,14 @@ def changed(one: OneKernel, name: str, old: str, new: str) -> OneKernel:
 
 
 WAIT, SYNC, END = "af_await_copies(1);", "__syncthreads();", "            }\n"
-LOOP, BARRIER = "for (int32_t r = 0; r < runs; r++) {", f"{END}            {SYNC}\n"
+LOOP, MEETING = "for (int32_t r = 0; r < runs; r++) {", f"{END}            {SYNC}\n"
 FAULTS = {
     "no_wait": (WAIT, ""),
     "waits_too_little": (WAIT, WAIT.replace("1", "2")),
     "no_groups": ("af_end_copies();", ""),
     "no_barrier_after_the_wait": (f"{WAIT}\n              {SYNC}", WAIT),
-    "no_barrier_before_sums": (f"{BARRIER}            if (warp", f"{END}            if (warp"),
-    "no_barrier_after_sums": (f"{BARRIER}          }}", f"{END}          }}"),
+    "no_barrier_before_sums": (f"{MEETING}            if (warp", f"{END}            if (warp"),
+    "no_barrier_after_sums": (f"{MEETING}          }}", f"{END}          }}"),
     "left_exchanged_otherwise": ("(piece ^ (line / 2 & 3))", "(piece ^ (line & 3))"),
     "right_exchanged_otherwise": ("(piece / 8 ^ (line & 7))", "(piece / 8 ^ (line & 3))"),
     "one_term_less": ("terms = 104;", "terms = 103;"),
@@ -162,7 +164,7 @@ def eval_swizzle(text: str, line: int) -> int:
 # --- what is offered and what is let pass ---------------------------------------------------------
 
 
-def options_of(name: str, dtype: str) -> tuple[Setting, ...]:
+def options_of(name: str, dtype: str, device: str = "H100") -> tuple[Setting, ...]:
     """The instruction classes that are offered."""
     graph = program(name, (512, 512, 64), dtype)
     seen: dict[str, tuple[Setting, ...]] = {}
@@ -171,15 +173,16 @@ def options_of(name: str, dtype: str) -> tuple[Setting, ...]:
         seen[key.split(".")[2]] = options
         return next(o for o in options if o != "blas")
 
-    CudaLaunchSpace(TARGETS["H100"]).choose(graph, whole(graph), choose, "p")
+    CudaLaunchSpace(TARGETS[device]).choose(graph, whole(graph), choose, "p")
     return seen.get(MMA.name, ())
 
 
 def test_instructions_are_offered_to_factors_that_they_multiply() -> None:
-    assert options_of("epilogue", "bf16") == options_of("product", "f16") == (HALF_MMA, NO_MMA)
+    assert options_of("epilogue", "bf16") == (GROUP_MMA, HALF_MMA, NO_MMA)
+    assert options_of("epilogue", "bf16", "A100") == (HALF_MMA, NO_MMA)
     assert options_of("product", "f32") == (NO_MMA, STRICT_MMA)
     assert options_of("product", "f64") == ()
-    assert options_of("attention", "bf16") == (HALF_MMA, NO_MMA)
+    assert options_of("attention", "bf16") == (HALF_MMA, GROUP_MMA, NO_MMA)
 
 
 def test_the_check_refuses_rounded_factors_only() -> None:
@@ -191,15 +194,13 @@ def test_the_check_refuses_rounded_factors_only() -> None:
         assert check(found, reference_of(one.graph, inputs)).ok is fine
 
 
-@pytest.mark.parametrize(
-    ("device", "arch"), [("A100", "sm_80"), ("H100", "sm_90a"), ("B200", "sm_100")]
-)
-def test_defaults_spill_nothing_and_leave_room_for_two_blocks(device: str, arch: str) -> None:
+@pytest.mark.parametrize("device", ["A100", "B200"])
+def test_defaults_spill_nothing_and_leave_room_for_two_blocks(device: str) -> None:
     graph, target = program("epilogue", (4096, 4096, 4096), "bf16"), TARGETS[device]
     default = CudaLaunchSpace(target).default(graph, whole(graph))
     one = one_kernel(graph, default)
     source, shape = one.unit.source, one.unit.geometry
-    facts = parse_log(compile_cubin(source.text, arch, build_flags(source))[1])[source.name]
+    facts = parse_log(compile_cubin(source.text, target.arch, build_flags(source))[1])[source.name]
     assert dict(default.settings)["mma"] == HALF_MMA and facts.spilled == 0
     shared = shape.shared + facts.shared
     assert blocks_resident(target, shape.block, facts.registers, shared) >= 2
@@ -207,9 +208,10 @@ def test_defaults_spill_nothing_and_leave_room_for_two_blocks(device: str, arch:
 
 def test_the_share_of_the_peak_follows_from_what_takes_longest() -> None:
     """Of 4 warps with 64x64 each, 2 blocks at once, in full waves; H100s multiply twice as fast."""
-    run = RunFacts(products=64, matrix_loads=16, copies=8, instructions=200)
+    operations = [BARRIER, *[MATRICES] * 16, *[AHEAD] * 8, *[0] * 112, *[MULTIPLY] * 64]
+    run = warp_facts(operations, 4)
     a100, h100 = (
-        tensor_share(t, run, 4, 2, 2 * t.sms, 125, 4) for t in (TARGETS["A100"], TARGETS["H100"])
+        tensor_share(t, run, 2, 2 * t.sms, 125, 4) for t in (TARGETS["A100"], TARGETS["H100"])
     )
     assert a100 == pytest.approx(125 / 128)
     assert h100 == pytest.approx(512 / (512 + 256) * 125 / 128)

@@ -58,6 +58,8 @@ PLAIN: dict[str, dict[str, Setting]] = {
     "c": {},
     "cuda": {"threads": 256, "items": 4, "grid": "one"},
 }
+# Blocks that are one tile each.
+SINGLE_TILES: dict[str, Setting] = {"micro": "64x64", "row_block": 64, "column_block": 64}
 # What a parameter shows in besides its own setting.
 WITH: dict[str, dict[str, Setting]] = {
     "keep": {"reduce": "block"},
@@ -67,6 +69,8 @@ WITH: dict[str, dict[str, Setting]] = {
     "hints": {"vector": 4},
     "dot": {"micro": "4x6", "pack": False},
     "lines": {"walk": True},
+    "tail": {"wave": 7, **SINGLE_TILES},
+    "wave": {"tail": 2, **SINGLE_TILES},
 }
 
 
@@ -109,6 +113,16 @@ def fused() -> Graph:
     """A product long in every way, and what follows it."""
     b = GraphBuilder()
     x, y = b.input("x", (1 << 15, 600), "f32"), b.input("y", (600, 1100), "f32")
+    none: tuple[int, ...] = ()
+    made = b.add("dot_general", x, y, lhs_batch=none, rhs_batch=none, lhs_contract=(1,),
+                 rhs_contract=(0,))  # fmt: skip
+    return canonical(b.build([b.add("exp", made)]))
+
+
+def short_wave() -> Graph:
+    """A product of which few tiles are left when all multiprocessors have had some."""
+    b = GraphBuilder()
+    x, y = b.input("x", (64 * (2 * 132 + 10), 512), "f32"), b.input("y", (512, 64), "f32")
     none: tuple[int, ...] = ()
     made = b.add("dot_general", x, y, lhs_batch=none, rhs_batch=none, lhs_contract=(1,),
                  rhs_contract=(0,))  # fmt: skip
@@ -185,6 +199,7 @@ GRAPHS = {"item": pointwise(), "turned": turned(), "row": rows_folded(), "loop":
           "short": rows_folded(512, 4096), "gemm": product(), "fused": fused(),
           "summed": summed(), "weighted": product(constant=True), "dots": dots(),
           "long_sums": long_sums(), "ordered": ordered(), "halves": halves(),
+          "short_wave": short_wave(),
           "batch_last": batch_last(), "patches": patches(),
           "stencils": chain(padded, (64, 64), 2)}  # fmt: skip
 # Where a parameter is looked for first; what shows nowhere is looked for in all graphs.
@@ -192,6 +207,7 @@ SHOWS = {
     "fused": "micro row_block column_block term_block pack pack_left vector_bits across",
     "row": "stage reduce keep stages parts compiler_unroll", "short": "rows",
     "loop": "loop_unroll", "turned": "transpose", "dots": "dot", "long_sums": "split",
+    "short_wave": "tail wave",
     "weighted": "prepack", "batch_last": "batch_lanes", "halves": "pairs", "patches": "walk lines",
     "ordered": "merge", "stencils": "halo",
 }  # fmt: skip
@@ -232,7 +248,7 @@ def texts_differ(dialect: str, row: LaunchParameter[int], name: str) -> bool:
     defaults = {each.name: each.default for each in LAUNCH_TABLES[dialect].values()}
     base = PLAIN[dialect] | WITH.get(row.name, {})
     choices = (*row.choices, 3) if row.name in ("parts", "threads") and dialect == "c" else None
-    more = (4,) if row.name == "parts" else ()
+    more = {"parts": (4,), "wave": (7,)}.get(row.name, ())
     asked = [{**base, row.name: c} for c in choices or (*row.choices, *more)]
     # Defaults go unsaid, so that one text serves the rows of all parameters.
     said = [{n: v for n, v in each.items() if v != defaults[n]} for each in asked]

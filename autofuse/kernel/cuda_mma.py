@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autofuse.kernel.indices import is_multiple
+from autofuse.kernel.instructions import INSTRUCTIONS
 from autofuse.kernel.ir import Panel, TileProduct
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
-from autofuse.plan.parameters import HALF_MMA
 
 # Bytes of a piece, of the terms that one step of a product takes, of those of a longer run, and of
 # all banks of shared memory.
@@ -25,8 +25,6 @@ PIECE, STEP_BYTES, RUN_BYTES, BANKS_BYTES = 16, 32, 64, 128
 ROWS, COLUMNS = 16, 16
 # Elements beyond whole vectors from a row of sums to the next, so that rows are in other banks.
 SUMS_PAD = 8
-# Factors that an instruction class multiplies; all sum in f32.
-FACTORS = {HALF_MMA: (DType.F16, DType.BF16), "tf32": (DType.F32,), "3xtf32": (DType.F32,)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +108,10 @@ class Factor:
         most = min(8, nbytes // PIECE) - 1
         return f"({number} * 2 & {most})" if self.by_words else f"({number} & {most})"
 
+    def place(self, line: str, piece: str) -> str:
+        """The element of a stage where the piece of some number of a line begins."""
+        return f"{line} * {self.pitch} + ({piece} ^ {self.swizzle(line)}) * {self.lanes}"
+
     def copied(self, outside: frozenset[str]) -> bool:
         """Whether pieces are copied as they lie: neighbours in global memory, all aligned."""
         far, near = (self.along, self.across) if self.turned else (self.across, self.along)
@@ -132,6 +134,11 @@ class MmaTile:
         return self.left.size + self.right.size
 
     @property
+    def room(self) -> int:
+        """Elements of all stages."""
+        return self.each * self.stages
+
+    @property
     def run(self) -> int:
         return self.left.run
 
@@ -140,7 +147,7 @@ def mma_tile(stmt: TileProduct, threads: int, stages: int) -> MmaTile:
     """What a block of so many threads makes of a statement with an instruction class."""
     grid, item = warp_grid(stmt.rows, stmt.columns, threads // 32), stmt.dtype.itemsize
     short = isinstance(stmt.extent, Lit) and int(stmt.extent.value) * item <= STEP_BYTES
-    run = (STEP_BYTES if short else RUN_BYTES) // item
+    run = (STEP_BYTES if short else INSTRUCTIONS[stmt.mma].run_bytes) // item
     a, b = stmt.left, stmt.right
     return MmaTile(
         grid,

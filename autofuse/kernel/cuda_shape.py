@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from autofuse.kernel.cuda_settings import WARP, Settings, settings
-from autofuse.kernel.ir import Kernel, Local, Loop, Param, Stmt, has_product, statements
+from autofuse.kernel.instructions import by_group
+from autofuse.kernel.ir import (
+    Kernel,
+    Local,
+    Loop,
+    Param,
+    Stmt,
+    TileProduct,
+    has_product,
+    statements,
+)
 from autofuse.kernel.passes import CUDA_PASSES, run_passes
 from autofuse.ops.scalar import Lit
 
@@ -107,6 +117,12 @@ def begins_early(kernel: Kernel) -> bool:
     """As it is asked for, but not where blocks wait for each other: they need all the room that
     those of other kernels may still have."""
     return settings(kernel).early and not waits(kernel)
+
+
+def has_groups(kernel: Kernel) -> bool:
+    """Some product is computed by warpgroups."""
+    found = (s for s in statements(kernel.body) if isinstance(s, TileProduct))
+    return any(by_group(s.mma) for s in found)
 
 
 def is_dynamic(kernel: Kernel) -> bool:

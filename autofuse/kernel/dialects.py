@@ -72,7 +72,7 @@ CUDA = Dialect(
     parameters={"in": "AF_IN({}, {})", "out": "AF_OUT({}, {})", "work": "AF_WORK({}, {})"},
     function='extern "C" __global__ void',
     products=frozenset((DType.F32, DType.F64, DType.F16, DType.BF16)),
-    preludes=("cuda.h", "cuda_mma.h"),
+    preludes=("cuda.h", "cuda_mma.h", "cuda_wgmma.h"),
 )
 # Of a kernel that starts while others still write what it is going to read.
 EARLY = replace(

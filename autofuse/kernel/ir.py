@@ -19,7 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from autofuse.kernel.walk_ir import Walk
+from autofuse.kernel.tile_ir import Join as Join
+from autofuse.kernel.tile_ir import Panel as Panel
+from autofuse.kernel.tile_ir import TileProduct as TileProduct
+from autofuse.kernel.tile_ir import Transpose as Transpose
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Load, Sym, show
 from autofuse.ops.scalar import walk as walk
@@ -123,58 +126,6 @@ class StoreVector:
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
-    """A matrix inside a buffer: element (i, j) is buffer[start + i * outer + j * inner]."""
-
-    buffer: str
-    start: Expr
-    outer: int
-    inner: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class TileProduct:
-    """target[r, c] (+)= sum over k < extent of left[r, k] * right[k, c], for r < rows and c <
-    columns: one register tile, which all lanes compute together. `fresh` starts from zero.
-
-    `dtype` is F32 or F64, and what all three hold, or in C BF16: then `target` is F32, terms of
-    `left` are neighbours, and a row of `right` holds pairs of terms, those of a column together.
-    Columns of `target` and `right` are neighbours (`inner` is 1), and all `columns` of them may be
-    read and written; in C terms may be neighbours in both operands instead (`render_dot`). With
-    `lanes` it is as many products, those of an element neighbours (`render_lanes`). A `walk`, which
-    only C has, says where rows of `left` start instead of its `start` and `outer`: each of its taps
-    has `extent` terms, and so many rows of `right`. Through the Local `stage` ("": none) a GPU
-    fetches operands. Tensor cores (instructions `mma`) multiply F16, BF16 or F32 in any order."""
-
-    rows: int
-    columns: int
-    extent: Expr
-    target: Panel
-    left: Panel
-    right: Panel
-    dtype: DType
-    fresh: bool
-    stage: str = ""
-    lanes: int = 0
-    walk: Walk | None = None
-    mma: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Transpose:
-    """target[j, i] = source[i, j] for i < rows and j < extent, both of `dtype` and apart; those
-    along the second index are neighbours in both (`inner` is 1). With `stream` they are written
-    past the cache."""
-
-    target: Panel
-    source: Panel
-    rows: Expr
-    extent: Expr
-    dtype: DType
-    stream: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Fold:
     """`target` (a Var outside the lane loop) combined over all lanes by `operator`.
 
@@ -200,7 +151,7 @@ class Loop:
 
 
 Stmt = (Let | Var | Assign | Local | Store | Stream | LoadVector | StoreVector
-        | TileProduct | Transpose | Loop)  # fmt: skip
+        | TileProduct | Join | Transpose | Loop)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -235,6 +186,8 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
         case TileProduct(extent=extent, target=target, left=left, right=right, walk=ways):
             own = (extent, target.start, left.start, right.start)
             return own if ways is None else (*own, *ways.expressions)
+        case Join(target=target, cut=cut, slot=slot, part=part):
+            return (target.start, cut, slot, part)
         case Transpose(target, source, rows, extent):
             return (target.start, source.start, rows, extent)
         case Local(source=Origin(start=start)):
@@ -270,6 +223,8 @@ def names_read(stmt: Stmt) -> set[str]:
             found |= {inner.stage, inner.walk.zeros if inner.walk else ""} - {""}
         if isinstance(inner, Transpose):
             found.add(inner.source.buffer)
+        if isinstance(inner, Join):
+            found.add(inner.target.buffer)
         for expr in expressions(inner):
             for e in walk(expr):
                 if isinstance(e, Sym):
@@ -292,6 +247,8 @@ def names_written(stmt: Stmt) -> set[str]:
                 found |= {target.buffer, stage} - {""}
             case Transpose(target=target):
                 found.add(target.buffer)
+            case Join(target=target, last=last):
+                found |= {target.buffer, last.name}
             case LoadVector(syms):
                 found |= {sym.name for sym in syms}
     return found
@@ -338,6 +295,10 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             extent = change(extent)
             walked = None if stmt.walk is None else stmt.walk.mapped(change)
             return replace(stmt, extent=extent, target=target, left=left, right=right, walk=walked)
+        case Join(target=target, cut=cut, slot=slot, part=part):
+            target = replace(target, start=change(target.start))
+            cut, slot, part = map(change, (cut, slot, part))
+            return replace(stmt, target=target, cut=cut, slot=slot, part=part)
         case Transpose(target, source, rows, extent):
             target, source = (replace(p, start=change(p.start)) for p in (target, source))
             sizes = change(rows), change(extent)
@@ -375,6 +336,9 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
             case Transpose(target, source, rows, extent, dtype):
                 shape = f"{show(rows)}x{show(extent)} {dtype}{' streamed' * stmt.stream}"
                 yield f"{pad}transpose {shape}: {_panel(target)} = {_panel(source)}"
+            case Join():
+                parts = f"part {show(stmt.part)} of {stmt.parts} in slot {show(stmt.slot)}"
+                yield f"{pad}join {_panel(stmt.target)} {parts} if {show(stmt.cut)}"
             case Stream(buffer, start, local, count):
                 yield f"{pad}stream {buffer}[{show(start)} ..] = {local}[.. {show(count)}]"
             case Loop(kind, var, extent, inner, folds, counter):

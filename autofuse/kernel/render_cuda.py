@@ -17,13 +17,17 @@ from autofuse.kernel.cuda_shape import (
     cuda_kernel,
     extent_of,
     grids,
+    has_groups,
     inner_team,
     is_dynamic,
     is_one_turn,
 )
 from autofuse.kernel.cuda_sync import fills, has_local, must_meet
+from autofuse.kernel.cuda_wgmma import group_tile
 from autofuse.kernel.dialects import CUDA, EARLY
+from autofuse.kernel.instructions import by_group
 from autofuse.kernel.ir import (
+    Join,
     Kernel,
     LoadVector,
     Local,
@@ -37,9 +41,11 @@ from autofuse.kernel.ir import (
 )
 from autofuse.kernel.printer import signature
 from autofuse.kernel.render_fetch import Fetching, fetching
+from autofuse.kernel.render_join import join_text
 from autofuse.kernel.render_mma import MmaText
 from autofuse.kernel.render_parts import PartPrinter, is_part, reads
 from autofuse.kernel.render_tile_cuda import tile_text
+from autofuse.kernel.render_wgmma import GroupText, group_prologue
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
 from autofuse.plan.parameters import LaunchSettingError
@@ -56,7 +62,9 @@ def render_cuda(kernel: Kernel) -> str:
     what its launch needs. Raises LaunchSettingError for a setting that no kernel can have."""
     own = settings(kernel)
     kernel = cuda_kernel(kernel)
-    bounds = f"{own.threads}, {own.blocks}" if own.blocks else f"{own.threads}"
+    # Registers change hands only where the number of blocks is given (PTX ISA, setmaxnreg).
+    blocks = own.blocks or int(has_groups(kernel))
+    bounds = f"{own.threads}, {blocks}" if blocks else f"{own.threads}"
     bounds = f"__launch_bounds__({bounds})"
     if cluster(kernel):
         bounds = f"__cluster_dims__({cluster(kernel)}, 1, 1) {bounds}"
@@ -86,6 +94,8 @@ class _CudaPrinter(PartPrinter):
         if cluster(self.kernel):
             yield "  int32_t meeting = 0;"
             yield "  af_cluster_begin();"
+        if has_groups(self.kernel):
+            yield from group_prologue(self.own)
         segments = grids(self.kernel)
         yield from self.block(tuple(s for s in self.kernel.body if s not in segments), 1, False)
         if not segments:
@@ -179,6 +189,8 @@ class _CudaPrinter(PartPrinter):
                     yield f"{pad}const {types[sym.dtype]} {sym.name} = {name}.x[{k}];"
             case TileProduct():
                 yield from (pad + line for line in self.product(stmt))
+            case Join():
+                yield from (pad + line for line in join_text(stmt, self.text, self.team))
             case StoreVector(buffer, index, values):
                 kind = f"af_{values[0].dtype}x{len(values)}"
                 given = ", ".join(self.text(v) for v in values)
@@ -192,6 +204,9 @@ class _CudaPrinter(PartPrinter):
         given = (self.text, self.team, self.outside, self.wide)
         if not stmt.mma:
             return tile_text(stmt, *given)
+        if by_group(stmt.mma):
+            tile = group_tile(stmt, self.team.size, self.own.stages)
+            return GroupText(stmt, tile, *given, self.own.blocks).lines()
         return MmaText(stmt, mma_tile(stmt, self.team.size, self.own.stages), *given).lines()
 
     def shared(self, stmt: Local) -> Iterator[str]:

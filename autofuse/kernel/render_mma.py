@@ -13,9 +13,10 @@ from autofuse.kernel.cuda_mma import STEP_BYTES, Factor, MmaTile
 from autofuse.kernel.cuda_shape import Team
 from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.indices import is_multiple
+from autofuse.kernel.instructions import INSTRUCTIONS
 from autofuse.kernel.ir import TileProduct
+from autofuse.kernel.render_copies import CopyText
 from autofuse.kernel.render_tile_cuda import Spell
-from autofuse.ops.scalar import Lit
 from autofuse.plan.parameters import HALF_MMA, STRICT_MMA
 
 
@@ -102,6 +103,11 @@ class MmaText:
             test = self.inside(f"n + {k}")
             yield f"{test}tc[m * {outer} + n + {k}] = sums[i][j][2 * h + {k}];"
 
+    @property
+    def copies(self) -> CopyText:
+        team, ahead = self.team, self.tile.stages > 1
+        return CopyText(self.stmt, team.size, team.place, self.outside, self.wide, ahead)
+
     # --- runs of terms ----------------------------------------------------------------------------
 
     def runs(self, busy: str) -> Iterator[str]:
@@ -141,57 +147,10 @@ class MmaText:
         for name, operand, start in (("ta", tile.left, 0), ("tb", tile.right, tile.left.size)):
             yield f"{pad}  {{"
             yield f"{pad}    const auto to = stage + (({slot}) * {tile.each} + {start});"
-            yield from (f"{pad}    {line}" for line in self.copy(name, operand))
+            yield from (f"{pad}    {line}" for line in self.copies.lines(name, operand))
             yield f"{pad}  }}"
         yield f"{pad}}}"
         yield f"{pad}af_end_copies();"
-
-    def copy(self, name: str, o: Factor) -> Iterator[str]:
-        """The pieces of an operand, dealt to the threads one by one."""
-        count, size = o.lines * o.pieces, self.team.size
-        # A count that the compiler knows: it does not know how many threads there are.
-        yield "#pragma unroll"
-        yield f"for (int32_t p = 0; p < {-(-count // size)}; p++) {{"
-        yield f"  const int32_t i = p * {size} + {self.team.place};"
-        if count % size:
-            yield f"  if (i >= {count}) break;"
-        yield f"  const int32_t line = i / {o.pieces}, piece = i % {o.pieces} * {o.lanes};"
-        at = f"line * {o.pitch} + (piece / {o.lanes} ^ {o.swizzle('line')}) * {o.lanes}"
-        row, term = ("piece", "t0 + line") if o.turned else ("line", "t0 + piece")
-        position = "int64_t" if self.wide else "int32_t"
-        place = f"({position})({row}) * {o.across} + ({position})({term}) * {o.along}"
-        there = self.there(o, term)
-        if there:
-            yield f"  const int32_t there = {there};"
-        if self.tile.stages > 1 and o.copied(self.outside):
-            place, nbytes = (
-                (f"there ? {place} : 0", f"there * {o.itemsize}") if there else (place, "16")
-            )
-            yield f"  af_copy_ahead(to + ({at}), {name} + ({place}), {nbytes});"
-        else:
-            near, kind = o.across if o.turned else o.along, f"af_{self.stmt.dtype}x{o.lanes}"
-            value = f"af_as_{self.stmt.dtype}({name}[{place} + ({position})u * {near}])"
-            if there:
-                value = f"u < there ? {value} : ({CUDA.types[self.stmt.dtype]})0"
-            yield f"  {kind} w;"
-            yield "  #pragma unroll"
-            yield f"  for (int32_t u = 0; u < {o.lanes}; u++) w.x[u] = {value};"
-            yield f"  *reinterpret_cast<{kind} *>(to + ({at})) = w;"
-        yield "}"
-
-    def there(self, o: Factor, term: str) -> str:
-        """How many elements of a piece there are; "" where all of all pieces are."""
-        rows, terms = o.count != o.padded, not self.whole_terms
-        inner, outer = (rows, terms) if o.turned else (terms, rows)
-        limit = f"{o.count} - piece" if o.turned else f"terms - ({term})"
-        test = f"{term} < terms" if o.turned else f"line < {o.count}"
-        found = f"af_max_i32(0, af_min_i32({o.lanes}, {limit}))" if inner else str(o.lanes)
-        return f"{test} ? {found} : 0" if outer else found if inner else ""
-
-    @property
-    def whole_terms(self) -> bool:
-        extent = self.stmt.extent
-        return isinstance(extent, Lit) and int(extent.value) % self.tile.run == 0
 
     # --- products ---------------------------------------------------------------------------------
 
@@ -199,7 +158,7 @@ class MmaText:
         """All products of a run, from shared memory."""
         high, wide = self.tile.warps.rows // 16, self.tile.warps.columns // 16
         count = self.tile.run * self.stmt.dtype.itemsize // STEP_BYTES
-        parts = 2 if self.stmt.mma == STRICT_MMA else 1
+        parts = INSTRUCTIONS[self.stmt.mma].parts
         yield "#pragma unroll"
         yield f"for (int32_t s = 0; s < {count}; s++) {{"
         for name, extent in (("a", high), ("b", wide)):
@@ -232,7 +191,7 @@ class MmaText:
                 row, term = (k % 2, k // 2) if left else (k // 2, k % 2)
                 yield f"    {{ const int32_t line = s * 8 + lane % 4 + {4 * term};"
                 yield f"      const int32_t row = {first} + i * 16 + lane / 4 + {8 * row};"
-                at = f"line * {o.pitch} + (row / 4 ^ {o.swizzle('line')}) * 4 + row % 4"
+                at = f"{o.place('line', 'row / 4')} + row % 4"
                 yield f"      {words}[{k}] = af_shared_word({base} + ({at})); }}"
         else:
             if o.turned:
@@ -242,7 +201,7 @@ class MmaText:
                 line = f"{first} + i * 16 + lane % 8 + {low} * 8"
                 piece = f"s * 2 + {high}"
             yield f"    const int32_t line = {line}, piece = {piece};"
-            at = f"line * {o.pitch} + (piece ^ {o.swizzle('line')}) * {o.lanes}"
+            at = o.place("line", "piece")
             turned = "_turned" if o.turned else ""
             yield f"    af_matrices{turned}({words}, {base} + ({at}));"
         if self.stmt.mma != HALF_MMA:

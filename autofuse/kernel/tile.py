@@ -109,7 +109,7 @@ class _Columns:
             for tile in b.row_tiles():
                 places = self.places(tile, panel.count)
                 self.multiply(tile, panel, places, rights, number, ix.lit(0))
-                with b.only(last):
+                with b.only(last if b.tail is None else self.joined(tile, panel, places)):
                     _epilogue(b, tile, panel, places, self.start(tile, panel, ix.lit(0)))
 
     def emit_across(self, number: Expr, last: Expr | None) -> None:
@@ -132,6 +132,16 @@ class _Columns:
             if p.node not in found:
                 found[p.node] = Scratch(b.e.local(b.dtype(p), tile.count * stride, "acc"), stride)
         return found
+
+    def joined(
+        self, tile: TileRun, panel: TileRun, places: Mapping[int, Scratch]
+    ) -> Expr:  # fmt: skip
+        """Whether this block goes on with the sums of a tile, which other blocks may have parts
+        of."""
+        b, place = self.b, places[self.b.tiles.products[0].node]
+        assert b.tail is not None
+        target = Panel(place.buffer, ix.lit(0), place.stride)
+        return b.tail.join(b.e, target, tile.count, panel.count, b.s.rows * b.s.columns)
 
     def start(self, tile: TileRun, run: TileRun, own: Expr) -> Callable[[Scratch], Expr]:
         """Where sums of a tile begin: in the block where terms come in several, else at `own`."""

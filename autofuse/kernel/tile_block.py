@@ -17,6 +17,7 @@ from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Panel, TileProduct
 from autofuse.kernel.pair_panels import PairPanel, pack_pairs
 from autofuse.kernel.panels import factor, matrix_of, symbol, term_loops, walk_terms
+from autofuse.kernel.tail import Tail, blocks, tail_of
 from autofuse.kernel.tile_factors import factor_dtype, instruction, is_paired
 from autofuse.kernel.tile_parts import RightPanel, Scratch, TileRun, TileSettings
 from autofuse.kernel.values import ElementSource, Frame, Puller
@@ -61,6 +62,7 @@ class TileBlock:
         self.group: Expr = ix.lit(0)
         self.first_row: Expr = ix.lit(0)
         self.first_column: Expr = ix.lit(0)
+        self.tail: Tail | None = None
 
     @contextmanager
     def grid(self) -> Iterator[None]:
@@ -68,16 +70,18 @@ class TileBlock:
         high, broad = -(-self.rows // self.height), -(-self.columns // self.width)
         groups = self.tiles.groups
         batches = self._extent(self.tiles.batch) * groups
-        block = self.e.open("b", batches * high * broad)
-        batch = self.e.let_index(ix.idiv(block, high * broad), "z", batches)
-        if groups > 1:
-            self.group = self.e.let_index(ix.imod(batch, groups), "g", groups)
-        self.place_batch(ix.idiv(batch, groups))
-        row = self.e.let_index(ix.imod(ix.idiv(block, broad), high), "y", high)
-        column = self.e.let_index(ix.imod(block, broad), "x", broad)
-        self.first_row, self.first_column = ix.imul(row, self.height), ix.imul(column, self.width)
-        yield
-        self.e.close("grid", block, ix.lit(batches * high * broad))
+        count = batches * high * broad
+        tail = tail_of(self.tiles, self.s, count, self.height, self.width)
+        with blocks(self.e, count, tail) as (block, self.tail):
+            batch = self.e.let_index(ix.idiv(block, high * broad), "z", batches)
+            if groups > 1:
+                self.group = self.e.let_index(ix.imod(batch, groups), "g", groups)
+            self.place_batch(ix.idiv(batch, groups))
+            row = self.e.let_index(ix.imod(ix.idiv(block, broad), high), "y", high)
+            column = self.e.let_index(ix.imod(block, broad), "x", broad)
+            self.first_row = ix.imul(row, self.height)
+            self.first_column = ix.imul(column, self.width)
+            yield
 
     def _extent(self, axes: tuple[int, ...]) -> int:
         return math.prod(self.form.parallel[a] for a in axes)
@@ -263,8 +267,10 @@ class TileBlock:
     ) -> None:  # fmt: skip
         """One register tile: sums go on where terms come in several blocks."""
         rows, columns, terms = tile.count, right.width, self.block_terms(p, cut, number)
-        dtype, fresh = self.factor_dtype(p), not cut
-        made = TileProduct(rows, columns, terms, target, left, right.panel, dtype, fresh)
+        dtype, fresh, panel = self.factor_dtype(p), not cut, right.panel
+        if self.tail is not None:
+            left, panel, terms = self.tail.part_of(left, panel)
+        made = TileProduct(rows, columns, terms, target, left, panel, dtype, fresh)
         self.e.put(replace(made, mma=self.instruction(p)))
 
     def left_in_memory(self, p: Contraction, instead: Value | None = None) -> Panel | None:

@@ -4,7 +4,7 @@ in pairs of terms (C) or by tensor cores (CUDA)."""
 from __future__ import annotations
 
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.cuda_mma import FACTORS
+from autofuse.kernel.instructions import FACTORS
 from autofuse.kernel.tile_parts import TileSettings
 from autofuse.ops.dtypes import DType
 from autofuse.plan.tiles import Contraction, Tiles

@@ -19,9 +19,11 @@ from autofuse.plan.parameters import (
     PAIRS,
     ROW_BLOCK,
     STAGE,
+    TAIL,
     TERM_BLOCK,
     VECTOR_BITS,
     WALK,
+    WAVE,
 )
 from autofuse.plan.types import LaunchConfig
 
@@ -33,8 +35,9 @@ class TileSettings:
     ones at all, whether rows are staged, whether vectors run along terms where both operands lie
     along them, whether terms of bf16 are multiplied in pairs, whether patches are read where they
     lie, whether register tiles end where a line of rows does, whether a tile of rows meets all
-    panels of its block before the next one does, the bits of a vector, and the instructions of
-    tensor cores that multiply."""
+    panels of its block before the next one does, the bits of a vector, the instructions of tensor
+    cores that multiply, and in how many parts the tiles are summed that do not fill a wave of so
+    many blocks."""
 
     rows: int
     columns: int
@@ -51,6 +54,8 @@ class TileSettings:
     across: bool
     vector_bits: int
     mma: str
+    tail: int
+    wave: int
 
     @property
     def slab(self) -> int:
@@ -65,7 +70,7 @@ class TileSettings:
             TERM_BLOCK.of(launch), PACK.of(launch), PACK_LEFT.of(launch), STAGE.of(launch),
             DOT.of(launch), PAIRS.of(launch), WALK.of(launch), WALK.of(launch) and LINES.of(launch),
             ACROSS.of(launch) and not DOT.of(launch), VECTOR_BITS.of(launch),
-            MMA.of(launch),
+            MMA.of(launch), TAIL.of(launch), WAVE.of(launch),
         )  # fmt: skip
 
 

@@ -292,10 +292,12 @@ STAGES = LaunchParameter(
     "copied ahead while a block computes (0: none is copied ahead).", (ROW, *TILES),
 )  # fmt: skip
 NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA = "none", "half", "tf32", "3xtf32"
+GROUP_MMA = "wgmma"
 MMA = LaunchParameter(
-    "mma", str, (NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA), NO_MMA,
+    "mma", str, (NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA, GROUP_MMA), NO_MMA,
     "Tensor cores that multiply, sums in f32: none, of 16-bit factors (half), of f32 rounded to 11 "
-    "bits (tf32), which a check may refuse, or thrice, both parts of each factor (3xtf32).", TILES,
+    "bits (tf32), which a check may refuse, or thrice, both parts of each factor (3xtf32), or of "
+    "16-bit factors by warpgroups, of which one fetches (wgmma; sm_90 alone).", TILES,
 )  # fmt: skip
 HINTS = LaunchParameter(
     "hints", bool, (False, True), False,
@@ -321,11 +323,20 @@ EARLY = LaunchParameter(
     "short kernel comes after another, and loads no longer pass stores.",
     (*LOOPS, *TILES),
 )  # fmt: skip
+TAIL = LaunchParameter(
+    "tail", int, (1, 2, 4, 8), 1,
+    "Parts in which the terms of those tiles are summed that do not fill a wave (stream-k): the "
+    "last part that is done adds them up in order and goes on.", TILES, least=1,
+)  # fmt: skip
+WAVE = LaunchParameter(
+    "wave", int, (0,), 0, "Blocks that run at the same time, which `tail` counts waves by.",
+    least=0,
+)  # fmt: skip
 # Tiles of a block's threads, and terms that its shared memory has room for.
 CUDA_MICRO = replace(
     MICRO,
     choices=("64x64", "128x64", "128x128", "64x32", "32x64", "32x32", "16x64", "16x32", "8x128",
-             "8x32", "4x64", "1x256", "1x64", "6x64"),
+             "8x32", "4x64", "1x256", "1x64", "6x64", "128x256", "256x128", "64x128", "64x256"),
     doc=f"{MICRO.doc} Here those of the threads of a block together.",
 )  # fmt: skip
 CUDA_TRANSPOSE = replace(TRANSPOSE, kinds=(ITEM, GEMM))
@@ -335,7 +346,7 @@ CUDA_TERM_BLOCK = replace(TERM_BLOCK, choices=(0, 16, 32, 64))
 CUDA_LAUNCH = _table(
     IMPL, REDUCE, MMA, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES, CUDA_TRANSPOSE,
     LOOP_UNROLL, COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS, PARTS, CUDA_MICRO,
-    CUDA_ROW_BLOCK, CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK, SPLIT,
+    CUDA_ROW_BLOCK, CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK, SPLIT, TAIL, WAVE,
     replace(TILE, doc=f"{TILE.doc} Here threads and items say it.", kinds=(), default=0, least=0),
 )  # fmt: skip
 LAUNCH_TABLES: dict[str, LaunchTable] = {"c": C_LAUNCH, "cuda": CUDA_LAUNCH}

@@ -80,7 +80,7 @@ def build_flags(source: Source) -> tuple[str, ...]:
 def cubin_key(source: Source, target: Target) -> str:
     """What names a cubin: its text, flags, architecture and compiler."""
     flags = build_flags(source)
-    return content_key(["whole cubin", nvrtc_version(), target.arch, *flags, source.text])
+    return content_key(["whole cubin", nvrtc_version(), target.code_for, *flags, source.text])
 
 
 def build_cuda(
@@ -185,7 +185,7 @@ def _compile(
         return known
     check_time()
     begun = time.perf_counter()
-    cubin, log = compile_cubin(source.text, target.arch, build_flags(source))
+    cubin, log = compile_cubin(source.text, target.code_for, build_flags(source))
     cost_s = time.perf_counter() - begun
     facts = parse_log(log).get(source.name)
     if facts is None:

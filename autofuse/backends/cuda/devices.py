@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from autofuse.kernel.instructions import INSTRUCTIONS
 from autofuse.ops.types import AutofuseError
+from autofuse.plan.parameters import GROUP_MMA
 
 WARP = 32
 # Arithmetic units of one multiprocessor by architecture: f32, f64 and special-function units, and
@@ -21,6 +23,9 @@ _UNITS = {
 }
 _OTHER_UNITS = (128, 2, 16, 512, 2)
 _LEAST_ARCH, _CLUSTER_ARCH = 80, 90
+# What machine code is made for where that has instructions that no later device has (PTX ISA,
+# wgmma and setmaxnreg): it runs on every device of the architecture.
+_CODE_FOR = {"sm_90": "sm_90a"}
 # A multiprocessor's warps and registers are dealt to so many parts, each on its own.
 _PARTS = 4
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -65,6 +70,16 @@ class Target:
     def clusters(self) -> int:
         """Blocks of a cluster that can be had: since sm_90, 8 on every device."""
         return 8 if int(self.arch.removeprefix("sm_")) >= _CLUSTER_ARCH else 0
+
+    @property
+    def code_for(self) -> str:
+        """The architecture that kernels are compiled for."""
+        return _CODE_FOR.get(self.arch, self.arch)
+
+    @property
+    def warpgroups(self) -> bool:
+        """Whether warpgroups multiply (PTX ISA, wgmma)."""
+        return self.code_for == INSTRUCTIONS[GROUP_MMA].only
 
     @property
     def peaks(self) -> Mapping[str, float]:

@@ -294,7 +294,7 @@ def kernel_code(run: Run, target: Target = DEFAULT_TARGET) -> str:
     if uses_blas(run.graph, run.group, run.launch, CUDA):
         return library_code(run, target.arch)
     unit = rendered(extract(run.graph, run.group)[0], launch_settings(run), target)
-    flags = (f"-arch={target.arch}", *flags_of(run.launch))
+    flags = (f"-arch={target.code_for}", *flags_of(run.launch))
     return content_key(["kernel", *flags, CUDA.prelude, unit.text, str(unit.geometry)])
 
 

@@ -44,6 +44,7 @@ RUNTIME_PARTS = (
     "waiting.h",
     "async.h",
     "matrix.h",
+    "warpgroup.h",
     "cluster.h",
     "launch.h",
 )

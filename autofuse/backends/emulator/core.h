@@ -90,6 +90,18 @@ void start_copy_ahead(void *to, const Buffer *buffer, const void *from, uint32_t
 void end_copies();
 void await_copies(uint32_t later);
 
+/* Products of a warpgroup (warpgroup.h): names as the text has them. */
+constexpr Collective MULTIPLY_bf16 = MULTIPLY_BF16, MULTIPLY_f16 = MULTIPLY_F16;
+uint32_t shared_place(const void *at);
+void group_fence();
+void multiply_group(Collective kind, int columns, bool left, bool right, float *sums, uint64_t a,
+                    uint64_t b);
+void group_commit();
+void group_await(uint32_t later);
+void show_stores();
+void ready_arrive(void *ready);
+void change_registers(int count, bool more);
+
 inline float f32_bits(uint32_t x) { float y; memcpy(&y, &x, 4); return y; }
 inline uint32_t bits_f32(float x) { uint32_t y; memcpy(&y, &x, 4); return y; }
 

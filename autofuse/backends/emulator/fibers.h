@@ -1,5 +1,6 @@
 /* Threads as fibers of one host thread, switched only at calls into the runtime. The runtime is
-   fibers.h, memory.h, waiting.h, async.h, matrix.h, cluster.h and launch.h, one after another. */
+   fibers.h, memory.h, waiting.h, async.h, matrix.h, warpgroup.h, cluster.h and launch.h, one after
+   another. */
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -61,7 +62,7 @@ constexpr int IDLE_SWEEPS = 2000;
 /* A guard page costs a mapping, of which a process has some 65,000; stacks beyond are given back. */
 constexpr size_t GUARDED_STACKS = 8192, KEPT_STACKS = 4096;
 
-enum State { READY, AT_BARRIER, AT_COLLECTIVE, AT_CLUSTER, DONE };
+enum State { READY, AT_BARRIER, AT_COLLECTIVE, AT_CLUSTER, AT_GROUP, DONE };
 
 /* What a thread knows of other blocks: all they did before an epoch, and what single threads did
    up to a tick. Gained by reading an integer atomically that was changed after a fence. */
@@ -105,6 +106,11 @@ struct Ready {
   std::vector<Copying> copies;
 };
 
+/* A product of a warpgroup that a thread has asked for, and who stored to 16 bytes last, of stores
+   that it had shown so often before. */
+struct Product { Collective kind; int columns; bool left, right; float *sums; uint64_t a, b; };
+struct Stored { uint32_t thread, shown; }; /* thread of the block + 1, or 0 */
+
 struct Block;
 struct Fiber {
   Place place;
@@ -128,6 +134,11 @@ struct Fiber {
   std::vector<Copying> copies; /* that nothing counts yet */
   std::vector<Copying> asked;  /* copies ahead since the last group, and the groups under way */
   std::deque<std::vector<Copying>> groups;
+  std::vector<Product> asked_products; /* since the last group, and the groups under way */
+  std::deque<std::vector<Product>> products;
+  std::unordered_map<float *, std::vector<float>> held; /* their sums */
+  bool ordered;                                         /* may ask for products */
+  uint32_t shown;
   const void *read_at; /* the last atomic, and what there was to know */
   uint64_t read_version;
 };
@@ -161,6 +172,7 @@ static struct {
   uint32_t cluster, cluster_arrived;
   std::vector<char> dynamic;
   std::vector<Shadow> traces; /* of dynamic shared memory, by the first byte of an element */
+  std::vector<Stored> stored; /* of dynamic shared memory, for each 16 bytes */
   std::map<const void *, Known> released;
   std::vector<Region> regions;
   uint64_t progress, shared_turns, least_turns; /* of what warps read together: see matrix.h */

@@ -12,6 +12,7 @@ static void entry()
 {
   run.kernel->call(run.arguments);
   if (run.early && !run.self->waited) fail("ends without having waited for earlier kernels");
+  all_multiplied(*run.self);
   run.self->state = DONE;
   if (++run.self->block->done == run.self->block->fibers.size()) all_arrived(*run.self->block);
   run.progress++;
@@ -66,6 +67,7 @@ static bool start(Block &b, uint32_t id, size_t first_stack_index)
   b.published = Known();
   b.shared.clear();
   b.ready.clear(), b.arriving.clear();
+  std::fill(run.stored.begin(), run.stored.end(), Stored());
   b.fibers.resize(threads);
   for (uint32_t t = 0; t < threads; t++) {
     Fiber &f = b.fibers[t];
@@ -84,6 +86,8 @@ static bool start(Block &b, uint32_t id, size_t first_stack_index)
     f.cluster = Fiber::NOWHERE;
     f.read_at = nullptr;
     f.copies.clear(), f.asked.clear(), f.groups.clear();
+    f.asked_products.clear(), f.products.clear(), f.held.clear();
+    f.ordered = false, f.shown = 0;
     if (!f.known.empty()) f.known = Known();
   }
   return true;
@@ -139,7 +143,7 @@ static void stuck(const std::vector<Block> &blocks)
     uint32_t warps = 0, in_cluster = 0;
     const Fiber *waits = nullptr;
     for (const Fiber &f : b.fibers) {
-      warps += f.state == AT_COLLECTIVE;
+      warps += f.state == AT_COLLECTIVE || f.state == AT_GROUP;
       in_cluster += f.state == AT_CLUSTER;
       if (f.state == AT_BARRIER) waits = &f;
     }
@@ -301,6 +305,7 @@ int af_launch(const af::Entry *kernel, af::Buffer *arguments, AfLaunch *how, cha
   run.dynamic.assign(how->dynamic_bytes, 0);
   /* Blocks that live together would need a trace each. */
   run.traces.assign(run.cooperative ? 0 : how->dynamic_bytes, Shadow());
+  run.stored.assign(run.traces.size() / 16 + !run.traces.empty(), Stored());
   run.regions = shared_regions();
   grid_dim = {how->grid[0], how->grid[1], how->grid[2]};
   block_dim = {how->block[0], how->block[1], how->block[2]};

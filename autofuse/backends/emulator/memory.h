@@ -106,6 +106,9 @@ char *shared_access(int64_t offset, unsigned bytes, unsigned align, unsigned uni
                            (long long)offset);
   if (run.expired) fail("takes too long: an endless loop?");
   not_arriving(shared_start() + offset, bytes);
+  if (kind == WRITE && !run.stored.empty())
+    for (uint64_t e = offset / 16; e * 16 < offset + (uint64_t)bytes; e++)
+      run.stored[e] = {run.self->id + 1, run.self->shown};
   if (!run.traces.empty())
     for (uint64_t e = offset; e < offset + (uint64_t)bytes; e += unit)
       note(trace(e), "dynamic shared memory", e, kind);

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autofuse.kernel.cuda_settings import settings
-from autofuse.kernel.ir import Kernel, LoadVector, Loop, Stmt, TileProduct, names_read
+from autofuse.kernel.ir import Join, Kernel, LoadVector, Loop, Stmt, TileProduct, names_read
 from autofuse.ops.scalar import Lit
 
 # Iterations of a loop that nothing is known of: many.
@@ -43,7 +43,7 @@ class _Marker:
                     inner = times * _most(stmt)
                     done.append(replace(stmt, body=self.block(stmt.body, inner, later)))
                     later |= names_read(stmt)
-                case TileProduct():
+                case TileProduct() | Join():
                     done.append(stmt)
                     later |= names_read(stmt)
                 case _:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autofuse.kernel.ir import (
+    Join,
     Kernel,
     Loop,
     Stmt,
@@ -51,7 +52,9 @@ def _try_merge(body: list[Stmt]) -> list[Stmt]:
     assert isinstance(first, Loop)
     if first.kind != "lane" or first.extent != second.extent:
         return body
-    if any(isinstance(s, TileProduct) and names_read(s) & names_written(second) for s in between):
+    if any(
+        isinstance(s, TileProduct | Join) and names_read(s) & names_written(second) for s in between
+    ):
         return body
     moved, left = _needed(second, between)
     totals = names_written(first)

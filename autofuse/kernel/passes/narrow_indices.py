@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from autofuse.kernel.indices import Range, value_range
 from autofuse.kernel.ir import (
+    Join,
     Kernel,
     Let,
     LoadVector,
@@ -56,7 +57,7 @@ class _Scope:
                 return replace(stmt, index=self.position(index))
             case StoreVector(buffer, index, values):
                 return StoreVector(buffer, self.position(index), tuple(map(self.fix, values)))
-            case TileProduct() | Local():
+            case TileProduct() | Local() | Join():
                 return map_exprs(stmt, self.position)
             case Loop():
                 return self.loop(stmt)

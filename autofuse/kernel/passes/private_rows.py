@@ -14,6 +14,7 @@ from typing import TypeGuard
 
 from autofuse.kernel.cuda_settings import WARP, settings
 from autofuse.kernel.ir import (
+    Join,
     Kernel,
     Let,
     LoadVector,
@@ -97,7 +98,7 @@ def _accesses(
                 yield lane, (index, len(syms))
             case StoreVector(buffer, index, values) if buffer == name:
                 yield lane, (index, len(values))
-            case TileProduct() if name in names_read(stmt):
+            case TileProduct() | Join() if name in names_read(stmt):
                 yield None, (ix.lit(0), 1)
             case Loop(kind="lane"):
                 yield from _accesses(name, stmt.body, stmt)

@@ -9,19 +9,25 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autofuse.kernel.cuda_settings import WARP, settings
-from autofuse.kernel.ir import Kernel, Loop, Param, Stmt
+from autofuse.kernel.ir import Join, Kernel, Loop, Param, Stmt, statements
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
 
 
 def scratch_params(kernel: Kernel) -> Kernel:
-    """Add a counter per row for every part loop that folds, then a buffer per fold."""
+    """Add a counter per row for every part loop that folds, then a buffer per fold; and counters
+    and sums of what is joined."""
     if settings(kernel).reduce == "cluster":  # whose blocks meet in shared memory
         return kernel
     params: list[Param] = []
     for stmt in kernel.body:
         if isinstance(stmt, Loop) and isinstance(stmt.extent, Lit):
             _collect(stmt.body, int(stmt.extent.value), 1, params)
+    for join in (s for s in statements(kernel.body) if isinstance(s, Join)):
+        if join.work not in {p.name for p in params}:
+            params.append(Param(join.tickets, DType.U32, join.slots, "work"))
+            size = join.slots * join.parts * join.room
+            params.append(Param(join.work, DType.F32, size, "work"))
     return replace(kernel, params=(*kernel.params, *params))
 
 

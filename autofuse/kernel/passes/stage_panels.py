@@ -14,6 +14,8 @@ from dataclasses import replace
 from autofuse.kernel.cuda_mma import mma_tile
 from autofuse.kernel.cuda_settings import Settings, settings
 from autofuse.kernel.cuda_tile import stage_of
+from autofuse.kernel.cuda_wgmma import group_tile
+from autofuse.kernel.instructions import by_group
 from autofuse.kernel.ir import (
     Kernel,
     Local,
@@ -61,8 +63,8 @@ class _Stages:
 
     def multiplied(self, stmt: TileProduct, done: list[Stmt]) -> None:
         """Put a product on tensor cores behind what is `done` of its block, with its scratch."""
-        tile, name = mma_tile(stmt, self.own.threads, self.own.stages), stmt.target.buffer
-        size = tile.each * tile.stages
+        dealt = group_tile if by_group(stmt.mma) else mma_tile
+        size, name = dealt(stmt, self.own.threads, self.own.stages).room, stmt.target.buffer
         used = [k for k, s in enumerate(done) if name in names_read(s) | names_written(s)]
         local = done[used[0]] if len(used) == 1 and stmt.fresh else None
         if isinstance(local, Local):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autofuse.kernel.ir import (
     Assign,
+    Join,
     Kernel,
     Let,
     LoadVector,
@@ -65,6 +66,11 @@ def _block(
                 plain = bool(stmt.lanes) or (target.inner == 1 and (along or bool(stmt.mma)))
                 assert plain, "columns of a tile are neighbours"
                 assert not in_lane, "all lanes compute a tile together"
+            case Join(target=target, last=last):
+                assert target.buffer in writable, f"{target.buffer} is not writable here"
+                assert last.name not in scope, f"{last.name} is defined twice"
+                scope.add(last.name)
+                assert not in_lane, "all lanes join parts together"
             case Transpose(target=target, source=source):
                 assert source.buffer in scope, f"{source.buffer} is read before it is defined"
                 assert target.buffer in writable, f"{target.buffer} is not writable here"

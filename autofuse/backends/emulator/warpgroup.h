@@ -1,0 +1,168 @@
+/* What the threads of a warpgroup do together on tensor cores, while they go on themselves.
+
+   A product is done when all its threads wait for its group, as late as may be: until then there is
+   poison in its sums, and it reads shared memory as that is then, so that who gives a place back
+   too early, or reads sums too early, computes with something else. Shared memory is read by another
+   proxy than stores go through: who stored there must have shown it first (fence.proxy.async). */
+namespace af {
+
+/* Where shared memory is seen to be. No region begins where a block of lines may: a text that wants
+   that must see to it. */
+constexpr uint32_t FIRST_PLACE = 112, BLOCK_BYTES = 1024, LINE_BYTES = 128;
+
+uint32_t shared_place(const void *at)
+{
+  uint32_t first = FIRST_PLACE;
+  for (const Region &r : run.regions) {
+    if ((const char *)at >= r.start && (const char *)at <= r.start + r.bytes)
+      return first + (uint32_t)((const char *)at - r.start);
+    first += (uint32_t)(r.bytes + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
+  }
+  fail("what a product reads is not in shared memory");
+}
+
+/* 16 bytes of a factor, which must have arrived and have been shown. */
+static const char *piece_at(uint32_t place)
+{
+  uint32_t first = FIRST_PLACE;
+  for (const Region &r : run.regions) {
+    if (place >= first && place + 16 <= first + r.bytes) {
+      const char *at = r.start + (place - first);
+      not_arriving(at, 16);
+      if (r.start == run.dynamic.data() && !run.stored.empty()) {
+        const Stored s = run.stored[(place - first) / 16];
+        if (s.thread && run.self->block->fibers[s.thread - 1].shown == s.shown)
+          fail("a product reads what thread %u has stored and not shown (fence.proxy.async)",
+               s.thread - 1);
+      }
+      return at;
+    }
+    first += (uint32_t)(r.bytes + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
+  }
+  fail("a product reads beyond shared memory");
+}
+
+/* A factor as its descriptor says: bits 0 to 13 the place, 16 to 29 and 32 to 45 the two distances,
+   all of 16 bytes, 49 to 51 an offset, 62 and 63 the layout, of which 1 is that of 128 bytes. */
+static void factor_of(Collective kind, uint64_t d, bool turned, int rows, double (*terms)[16])
+{
+  if (d >> 62 != 1 || d >> 49 & 7) fail("a descriptor of a layout that is unknown here");
+  const uint32_t start = (d & 0x3fff) << 4, aside = (d >> 16 & 0x3fff) << 4, next = (d >> 32 & 0x3fff) << 4;
+  for (int row = 0; row < rows; row++)
+    for (int term = 0; term < 16; term++) {
+      uint32_t place = turned
+          ? start + row / 64 * aside + row % 64 * 2 + term / 8 * next + term % 8 * LINE_BYTES
+          : start + row / 8 * next + row % 8 * LINE_BYTES + term * 2;
+      place ^= (place / LINE_BYTES & 7) * 16;
+      uint16_t bits;
+      memcpy(&bits, piece_at(place & ~15u) + place % 16, 2);
+      terms[row][term] = kind == MULTIPLY_F16 ? f32_of_f16(bits) : f32_bits((uint32_t)bits << 16);
+    }
+}
+
+void group_fence() { run.self->ordered = true; }
+
+void multiply_group(Collective kind, int columns, bool left, bool right, float *sums, uint64_t a,
+                    uint64_t b)
+{
+  Fiber &self = *run.self;
+  if (!self.ordered) fail("a product begins while its registers may be in use (wgmma.fence)");
+  auto [held, fresh] = self.held.try_emplace(sums);
+  if (fresh) {
+    held->second.assign(sums, sums + columns / 2);
+    memset(sums, poison(), columns / 2 * sizeof(float));
+  }
+  self.asked_products.push_back({kind, columns, left, right, sums, a, b});
+}
+
+void group_commit()
+{
+  run.self->products.push_back(std::move(run.self->asked_products));
+  run.self->asked_products.clear();
+}
+
+/* One product of the group whose first thread this is: the `n`-th of the oldest that it waits for. */
+static void multiply_together(Fiber *group, size_t n)
+{
+  const Product &first = group[0].products.front()[n];
+  static double left[64][16], right[256][16];
+  factor_of(first.kind, first.a, first.left, 64, left);
+  factor_of(first.kind, first.b, first.right, first.columns, right);
+  for (int k = 0; k < 128; k++) {
+    const Product &own = group[k].products.front()[n];
+    if (own.kind != first.kind || own.columns != first.columns || own.left != first.left ||
+        own.right != first.right || own.a != first.a || own.b != first.b)
+      fail("threads of a warpgroup ask for different products");
+    float *sums = group[k].held[own.sums].data();
+    const int top = k / 32 * 16 + k % 32 / 4, side = k % 4 * 2;
+    for (int at = 0; at < own.columns / 2; at++) {
+      const int row = top + at / 2 % 2 * 8, column = at / 4 * 8 + side + at % 2;
+      double sum = sums[at];
+      for (int term = 0; term < 16; term++) sum += left[row][term] * right[column][term];
+      sums[at] = cut_off(sum);
+    }
+  }
+}
+
+static bool under_way(const Fiber &f, const float *sums)
+{
+  for (const auto &group : f.products)
+    for (const Product &p : group) if (p.sums == sums) return true;
+  for (const Product &p : f.asked_products) if (p.sums == sums) return true;
+  return false;
+}
+
+void group_await(uint32_t later)
+{
+  Fiber &self = *run.self;
+  Fiber *group = &self - self.id % 128;
+  if (self.block->fibers.size() - (self.id - self.id % 128) < 128)
+    fail("a warpgroup has 128 threads, here are fewer");
+  self.ordered = false, self.operand = (int)later, self.state = AT_GROUP;
+  for (int k = 0; k < 128; k++)
+    if (group[k].state != AT_GROUP) return leave();
+  for (int k = 0; k < 128; k++)
+    if (group[k].operand != (int)later || group[k].products.size() != group[0].products.size())
+      fail("threads of a warpgroup wait for different products");
+  for (; group[0].products.size() > later;) {
+    const size_t count = group[0].products.front().size();
+    for (int k = 0; k < 128; k++)
+      if (group[k].products.front().size() != count) fail("groups of products differ");
+    for (size_t n = 0; n < count; n++) multiply_together(group, n);
+    for (int k = 0; k < 128; k++) group[k].products.pop_front();
+  }
+  for (int k = 0; k < 128; k++) {
+    Fiber &f = group[k];
+    for (auto held = f.held.begin(); held != f.held.end();) {
+      if (under_way(f, held->first)) { ++held; continue; }
+      memcpy(held->first, held->second.data(), held->second.size() * sizeof(float));
+      held = f.held.erase(held);
+    }
+    f.state = READY;
+  }
+  run.progress++;
+  leave();
+}
+
+void show_stores() { run.self->shown++; }
+
+void ready_arrive(void *at)
+{
+  Ready &r = ready_at(at);
+  arrive(r);
+  settle(r);
+}
+
+void change_registers(int count, bool)
+{
+  if (count % 8 || count < 24 || count > 256) fail("a thread cannot have %d registers", count);
+}
+
+/* At the end of a thread. */
+static void all_multiplied(const Fiber &f)
+{
+  if (!f.products.empty() || !f.asked_products.empty())
+    fail("a thread ends while products of its warpgroup are under way");
+}
+
+}  // namespace af

@@ -1,0 +1,143 @@
+"""How warpgroups multiply a tile: some multiply, the last one of a block fetches. Pure functions of
+the statement.
+
+A warpgroup that multiplies has some of the rows, 64 at a time, and all columns. Both operands are
+in stages of shared memory, in the 128-byte layout of the hardware (`prelude/cuda_wgmma.h`): a block
+of 8 lines of 128 bytes begins at a multiple of 1024. Rows that are copied whole (cp.async.bulk) are
+not in that layout, and tensor maps, which are, want an operand that lies as the hardware likes it
+and a driver that makes them; copies of 16 bytes serve every operand, so those are what is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autofuse.kernel.cuda_mma import Factor
+from autofuse.kernel.ir import TileProduct
+from autofuse.plan.parameters import GROUP_MMA, LaunchSettingError
+
+GROUP, WARPS = 128, 4
+# Rows of an instruction, and its columns.
+ROWS, WIDTHS = 64, (32, 64, 96, 128, 192, 256)
+LINE_BYTES, BLOCK_BYTES, LINES = 128, 1024, 8
+# Terms of an instruction, in bytes of a row.
+STEP_BYTES = 32
+# Registers of a multiprocessor that has these instructions, those that a thread may have, and those
+# that fetching takes (PTX ISA, setmaxnreg: multiples of 8 from 24 to 256).
+REGISTERS, MOST_REGISTERS, FETCHING = 65536, 240, 56
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFactor(Factor):
+    """An operand in the hardware's layout: blocks of 8 lines, 64 rows side by side if turned."""
+
+    @property
+    def pitch(self) -> int:
+        return LINE_BYTES // self.itemsize
+
+    @property
+    def size(self) -> int:
+        return self.padded * self.run
+
+    def place(self, line: str, piece: str) -> str:
+        here = (
+            f"{line} * {self.pitch} + ({piece}{' % 8' * self.turned} ^ ({line} & 7)) * {self.lanes}"
+        )
+        return f"{piece} / 8 * {self.aside // self.itemsize} + {here}" if self.turned else here
+
+    @property
+    def aside(self) -> int:
+        """Bytes from 64 rows to the next 64, where they lie side by side."""
+        return self.run * LINE_BYTES if self.turned else 16
+
+    def start(self, row: str, step: str) -> str:
+        """Bytes from the beginning of a stage to a row, a multiple of 64, at a step of terms."""
+        if self.turned:
+            return (
+                f"({row}) / 64 * {self.aside} + {step} * {STEP_BYTES // self.itemsize * LINE_BYTES}"
+            )
+        return f"({row}) * {LINE_BYTES} + {step} * {STEP_BYTES}"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTile:
+    """`groups` of warps multiply, `busy` of which have rows: `blocks` of 64 each, and `columns`."""
+
+    groups: int
+    busy: int
+    blocks: int
+    columns: int
+    left: GroupFactor
+    right: GroupFactor
+    stages: int
+
+    @property
+    def each(self) -> int:
+        """Elements of one stage; the right operand starts behind the left one."""
+        return self.left.size + self.right.size
+
+    @property
+    def room(self) -> int:
+        """Elements of all stages, wherever they begin."""
+        return self.each * self.stages + BLOCK_BYTES // self.left.itemsize
+
+    @property
+    def run(self) -> int:
+        return self.left.run
+
+    @property
+    def behind(self) -> int:
+        """Runs whose products may still go on when those of the next one are asked for."""
+        return 1 if self.stages > 2 else 0
+
+    @property
+    def under_way(self) -> int:
+        """Runs that are asked for while one arrives: a place is free again once the products of
+        `behind` more runs have been asked for."""
+        return self.stages - 1 - self.behind
+
+
+def group_tile(stmt: TileProduct, threads: int, stages: int) -> GroupTile:
+    """What a block of so many threads makes of a statement of this class. Raises LaunchSettingError
+    for a block of no or one warpgroup, or too many columns."""
+    groups, rest = divmod(threads, GROUP)
+    if rest or groups < 2:
+        raise LaunchSettingError(
+            f"a block of {threads} threads cannot multiply by {GROUP_MMA}: two or more groups of "
+            f"{GROUP} do"
+        )
+    if stmt.columns > WIDTHS[-1]:
+        raise LaunchSettingError(
+            f"tiles of {stmt.columns} columns are more than the {WIDTHS[-1]} of {GROUP_MMA}"
+        )
+    count = -(-stmt.rows // ROWS)
+    blocks = -(-count // (groups - 1))
+    busy = -(-count // blocks)
+    wide = next(w for w in WIDTHS if w >= stmt.columns)
+    item, a, b = stmt.dtype.itemsize, stmt.left, stmt.right
+    run = LINE_BYTES // item
+    left = GroupFactor(a, a.outer, a.inner, stmt.rows, busy * blocks * ROWS, run, item)
+    right = GroupFactor(b, b.inner, b.outer, stmt.columns, -(-wide // ROWS) * ROWS, run, item)
+    return GroupTile(groups - 1, busy, blocks, wide, left, right, max(2, stages))
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterDeal:
+    """Of a thread when the kernel begins, when it fetches, and when it multiplies."""
+
+    first: int
+    fetching: int
+    multiplying: int
+
+    @property
+    def change(self) -> bool:
+        """Whether threads that multiply get more than they begin with."""
+        return self.multiplying > self.first
+
+
+def registers(threads: int, blocks: int) -> RegisterDeal:
+    """What threads of `blocks` blocks that are there at once may have."""
+    each = REGISTERS // max(1, blocks)
+    first = min(MOST_REGISTERS, each // threads // 8 * 8)
+    left = (each // GROUP - FETCHING) // (threads // GROUP - 1) // 8 * 8
+    return RegisterDeal(first, FETCHING, min(MOST_REGISTERS, left))

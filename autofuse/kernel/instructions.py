@@ -1,0 +1,49 @@
+"""The instruction classes of tensor cores: one row each, and everything that is known of one.
+
+Sources: PTX ISA (mma.sync, wgmma.mma_async), CUDA programming guide (arithmetic of tensor cores).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autofuse.ops.dtypes import DType
+from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, STRICT_MMA, TF32_MMA
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionClass:
+    """What multiplies a tile: the types of the factors, how many threads do it `together`, bytes
+    of a row that go through shared memory at once (`run_bytes`), in how many `parts` a factor is
+    multiplied, the peak rate of a device that it has (`Target.peaks`), and what a compiler's target
+    must be called for it ("": any). All sum in f32."""
+
+    name: str
+    factors: tuple[DType, ...]
+    together: int
+    run_bytes: int
+    parts: int
+    peak: str
+    only: str = ""
+
+
+WARP = 32
+_HALVES = (DType.F16, DType.BF16)
+INSTRUCTIONS: Mapping[str, InstructionClass] = {
+    row.name: row
+    for row in (
+        InstructionClass(HALF_MMA, _HALVES, WARP, 64, 1, "half"),
+        InstructionClass(TF32_MMA, (DType.F32,), WARP, 64, 1, "tf32"),
+        InstructionClass(STRICT_MMA, (DType.F32,), WARP, 64, 2, "tf32"),
+        InstructionClass(GROUP_MMA, _HALVES, 4 * WARP, 128, 1, "half", "sm_90a"),
+    )
+}
+# Factors that an instruction class multiplies.
+FACTORS = {name: row.factors for name, row in INSTRUCTIONS.items()}
+
+
+def by_group(name: str) -> bool:
+    """Whether a class is of warpgroups: products that go on while their threads do."""
+    row = INSTRUCTIONS.get(name)
+    return row is not None and row.together > WARP

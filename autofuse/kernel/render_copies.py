@@ -1,0 +1,68 @@
+"""The CUDA text that brings a run of terms of an operand to its stage in shared memory, for tensor
+cores: 16 bytes at a time as they lie, ahead (`cp.async`), or element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from autofuse.kernel.cuda_mma import Factor
+from autofuse.kernel.dialects import CUDA
+from autofuse.kernel.indices import is_multiple
+from autofuse.kernel.ir import TileProduct
+
+
+@dataclass(frozen=True)
+class CopyText:
+    """Copies for a statement by `size` threads, of which each knows its `place`. Buffers `outside`
+    are in global memory, where positions need 64 bits if `wide`; `ahead`: copies are waited for."""
+
+    stmt: TileProduct
+    size: int
+    place: str
+    outside: frozenset[str]
+    wide: bool
+    ahead: bool
+
+    def lines(self, name: str, o: Factor) -> Iterator[str]:
+        """The pieces of the run from term `t0` on of an operand that begins at `name`, to a stage
+        that begins at `to`, dealt to the threads one by one."""
+        count, size, stored = o.lines * o.pieces, self.size, self.stmt.dtype
+        # A count that the compiler knows: it does not know how many threads there are.
+        yield "#pragma unroll"
+        yield f"for (int32_t p = 0; p < {-(-count // size)}; p++) {{"
+        yield f"  const int32_t i = p * {size} + {self.place};"
+        if count % size:
+            yield f"  if (i >= {count}) break;"
+        yield f"  const int32_t line = i / {o.pieces}, piece = i % {o.pieces} * {o.lanes};"
+        at = o.place("line", f"piece / {o.lanes}")
+        row, term = ("piece", "t0 + line") if o.turned else ("line", "t0 + piece")
+        position = "int64_t" if self.wide else "int32_t"
+        place = f"({position})({row}) * {o.across} + ({position})({term}) * {o.along}"
+        there = self.there(o, term)
+        if there:
+            yield f"  const int32_t there = {there};"
+        if self.ahead and o.copied(self.outside):
+            place, nbytes = (
+                (f"there ? {place} : 0", f"there * {o.itemsize}") if there else (place, "16")
+            )
+            yield f"  af_copy_ahead(to + ({at}), {name} + ({place}), {nbytes});"
+        else:
+            near, kind = o.across if o.turned else o.along, f"af_{stored}x{o.lanes}"
+            value = f"af_as_{stored}({name}[{place} + ({position})u * {near}])"
+            if there:
+                value = f"u < there ? {value} : ({CUDA.types[stored]})0"
+            yield f"  {kind} w;"
+            yield "  #pragma unroll"
+            yield f"  for (int32_t u = 0; u < {o.lanes}; u++) w.x[u] = {value};"
+            yield f"  *reinterpret_cast<{kind} *>(to + ({at})) = w;"
+        yield "}"
+
+    def there(self, o: Factor, term: str) -> str:
+        """How many elements of a piece there are; "" where all of all pieces are."""
+        rows, terms = o.count != o.padded, not is_multiple(self.stmt.extent, o.run)
+        inner, outer = (rows, terms) if o.turned else (terms, rows)
+        limit = f"{o.count} - piece" if o.turned else f"terms - ({term})"
+        test = f"{term} < terms" if o.turned else f"line < {o.count}"
+        found = f"af_max_i32(0, af_min_i32({o.lanes}, {limit}))" if inner else str(o.lanes)
+        return f"{test} ? {found} : 0" if outer else found if inner else ""

@@ -1,0 +1,227 @@
+"""The CUDA text of a tile that warpgroups multiply.
+
+The last warpgroup of the block fetches runs of terms, as far ahead as there are stages, and tells
+the others by an mbarrier when one is `full`; they tell it by another one when its place is `empty`.
+All go on counting stages from tile to tile. What is asked of tensor cores goes on while they wait
+for the next run: only then is the place of the one before given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from autofuse.kernel.cuda_settings import Settings
+from autofuse.kernel.cuda_shape import Team
+from autofuse.kernel.cuda_wgmma import (
+    GROUP,
+    STEP_BYTES,
+    WARPS,
+    GroupFactor,
+    GroupTile,
+    RegisterDeal,
+    registers,
+)
+from autofuse.kernel.dialects import CUDA
+from autofuse.kernel.indices import is_multiple
+from autofuse.kernel.ir import TileProduct
+from autofuse.kernel.render_copies import CopyText
+from autofuse.kernel.render_tile_cuda import Spell
+
+
+def group_prologue(own: Settings) -> Iterator[str]:
+    """What a kernel with such tiles begins with: its mbarriers, and the place of the next run."""
+    stages, waiting = max(2, own.stages), own.threads // GROUP - 1
+    yield f"  __shared__ __align__(8) uint64_t af_full[{stages}], af_empty[{stages}];"
+    yield f"  if (threadIdx.x < {stages}) {{"
+    yield f"    af_ready_init(af_full + threadIdx.x, {GROUP});"
+    yield f"    af_ready_init(af_empty + threadIdx.x, {waiting * WARPS});"
+    yield "  }"
+    yield "  __syncthreads();"
+    yield "  int32_t af_slot = 0;"
+    yield "  uint32_t af_phase = 0;"
+
+
+@dataclass(frozen=True)
+class GroupText:
+    """Prints one statement. Buffers `outside` are in global memory, where positions need 64 bits if
+    `wide`; `blocks` of these are wanted on a multiprocessor."""
+
+    stmt: TileProduct
+    tile: GroupTile
+    text: Spell
+    team: Team
+    outside: frozenset[str]
+    wide: bool
+    blocks: int
+
+    def lines(self) -> Iterator[str]:
+        """The lines of a block that computes the tile."""
+        stmt, tile = self.stmt, self.tile
+        element = CUDA.types[stmt.dtype]
+        yield "{"
+        yield f"  const int32_t group = {self.team.place} / {GROUP};"
+        yield f"  const int32_t lane = {self.team.place} % {GROUP};"
+        yield f"  const int32_t terms = {self.text(stmt.extent)};"
+        for name, panel in (("ta", stmt.left), ("tb", stmt.right), ("tc", stmt.target)):
+            yield f"  const auto {name} = {panel.buffer} + ({self.text(panel.start)});"
+        room = f"reinterpret_cast<{element} *>({stmt.stage} + 0)"
+        yield f"  const auto room = {room};"
+        yield f"  const auto stage = room + af_to_block(room) / {stmt.dtype.itemsize};"
+        yield f"  const int32_t runs = (terms + {tile.run - 1}) / {tile.run};"
+        yield f"  {self.team.sync}"
+        yield f"  if (group == {tile.groups}) {{"
+        yield from (f"    {line}" for line in self.fetching())
+        yield "  } else {"
+        yield from (f"    {line}" for line in self.multiplying())
+        yield "  }"
+        yield f"  {self.team.sync}"
+        yield "}"
+
+    @property
+    def own(self) -> RegisterDeal:
+        return registers(self.team.size, self.blocks)
+
+    def advance(self) -> str:
+        return f"if (++af_slot == {self.tile.stages}) af_slot = 0, af_phase ^= 1u;"
+
+    # --- the group that fetches -------------------------------------------------------------------
+
+    def fetching(self) -> Iterator[str]:
+        tile, under_way = self.tile, self.tile.under_way
+        if self.own.change:
+            yield f"af_give_registers({self.own.fetching});"
+        yield "int32_t sent = af_slot;"
+        yield "const auto send = [&]() {"
+        yield f"  af_arrive(af_full + sent), sent = sent == {tile.stages - 1} ? 0 : sent + 1;"
+        yield "};"
+        yield "for (int32_t r = 0; r < runs; r++) {"
+        yield f"  const int32_t t0 = r * {tile.run};"
+        yield "  af_await(af_empty + af_slot, af_phase ^ 1u);"
+        copies = CopyText(self.stmt, GROUP, "lane", self.outside, self.wide, True)
+        for name, operand, start in (("ta", tile.left, 0), ("tb", tile.right, tile.left.size)):
+            yield "  {"
+            yield f"    const auto to = stage + (af_slot * {tile.each} + {start});"
+            yield from (f"    {line}" for line in copies.lines(name, operand))
+            yield "  }"
+        yield "  af_end_copies();"
+        yield f"  if (r >= {under_way}) {{"
+        yield f"    af_await_copies({under_way});"
+        yield "    af_show_stores();"
+        yield "    send();"
+        yield "  }"
+        yield f"  {self.advance()}"
+        yield "}"
+        if under_way:
+            yield "af_await_copies(0);"
+            yield "af_show_stores();"
+            yield f"for (int32_t r = af_min_i32(runs, {under_way}); r > 0; r--) send();"
+        # Nobody reads a stage any more: sums may lie there.
+        yield "af_meet();"
+        if self.own.change:
+            yield f"af_take_registers({self.own.first});"
+
+    # --- the groups that multiply -----------------------------------------------------------------
+
+    def multiplying(self) -> Iterator[str]:
+        stmt, tile = self.stmt, self.tile
+        if self.own.change:
+            yield f"af_take_registers({self.own.multiplying});"
+        zeros = " = {}" if stmt.fresh else ""
+        yield f"const int32_t top = group * {tile.blocks * 64} + lane / 32 * 16 + lane / 4 % 8;"
+        yield f"float sums[{tile.blocks}][{tile.columns // 2}]{zeros};"
+        if not stmt.fresh:
+            yield from self.sums(self.begin)
+        if tile.behind:
+            yield "int32_t done = af_slot;"
+        yield "for (int32_t r = 0; r < runs; r++) {"
+        yield "  af_await(af_full + af_slot, af_phase);"
+        yield from (f"  {line}" for line in self.products())
+        if tile.behind:
+            yield f"  af_group_await({tile.behind});"
+            yield "  if (r && lane % 32 == 0) af_arrive(af_empty + done);"
+            yield "  done = af_slot;"
+        else:
+            yield "  af_group_await(0);"
+            yield "  if (lane % 32 == 0) af_arrive(af_empty + af_slot);"
+        yield f"  {self.advance()}"
+        yield "}"
+        if tile.behind:
+            yield "af_group_await(0);"
+            yield "if (runs && lane % 32 == 0) af_arrive(af_empty + done);"
+        yield "#pragma unroll"
+        yield f"for (int32_t i = 0; i < {tile.blocks}; i++) af_keep_sums(sums[i]);"
+        yield "af_meet();"
+        yield from self.sums(self.end)
+        if self.own.change:
+            yield f"af_give_registers({self.own.first});"
+
+    def products(self) -> Iterator[str]:
+        """All products of a run."""
+        tile, busy, pad = self.tile, self.tile.busy < self.tile.groups, ""
+        steps = tile.run * self.stmt.dtype.itemsize // STEP_BYTES
+        if busy:
+            yield f"if (group < {tile.busy}) {{"
+            pad = "  "
+        yield f"{pad}const uint32_t sa = af_shared_place(stage + af_slot * {tile.each});"
+        yield f"{pad}const uint32_t sb = sa + {tile.left.size * self.stmt.dtype.itemsize};"
+        yield f"{pad}af_group_fence();"
+        yield f"{pad}#pragma unroll"
+        yield f"{pad}for (int32_t s = 0; s < {steps}; s++) {{"
+        yield f"{pad}  #pragma unroll"
+        yield f"{pad}  for (int32_t i = 0; i < {tile.blocks}; i++) {{"
+        row = f"(group * {tile.blocks} + i) * 64"
+        left, right = describe("sa", tile.left, row), describe("sb", tile.right, "0")
+        turned = f"{int(tile.left.turned)}, {int(tile.right.turned)}"
+        given = f"{self.stmt.dtype}, {tile.columns}, {turned}, sums[i]"
+        yield f"{pad}    af_multiply_group({given}, {left}, {right});"
+        yield f"{pad}  }}"
+        yield f"{pad}}}"
+        yield f"{pad}af_group_commit();"
+        if busy:
+            yield "}"
+
+    # --- sums -------------------------------------------------------------------------------------
+
+    def sums(self, visit: Callable[[], Iterator[str]]) -> Iterator[str]:
+        """A loop over the pairs of sums of a thread: element (m, n) of the tile and its
+        neighbour."""
+        tile = self.tile
+        for var, extent in (("i", tile.blocks), ("j", tile.columns // 8), ("h", 2)):
+            yield "#pragma unroll"
+            yield f"for (int32_t {var} = 0; {var} < {extent}; {var}++) {{"
+        yield "  const int32_t m = top + i * 64 + h * 8, n = j * 8 + lane % 4 * 2;"
+        yield from (f"  {line}" for line in visit())
+        yield "}}}"
+
+    def inside(self, column: str = "n") -> str:
+        """A condition: an element of the padded tile exists."""
+        stmt, tile = self.stmt, self.tile
+        high = tile.groups * tile.blocks * 64
+        tests = [f"m < {stmt.rows}"] if stmt.rows < high else []
+        tests += [f"{column} < {stmt.columns}"] if stmt.columns < tile.columns else []
+        return f"if ({' && '.join(tests)}) " if tests else ""
+
+    def begin(self) -> Iterator[str]:
+        stmt = self.stmt
+        for k in range(2):
+            place = f"af_min_i32(m, {stmt.rows - 1}) * {stmt.target.outer}"
+            column = f"af_min_i32(n + {k}, {stmt.columns - 1})"
+            yield f"sums[i][j * 4 + 2 * h + {k}] = tc[{place} + {column}];"
+
+    def end(self) -> Iterator[str]:
+        target, first = self.stmt.target, "sums[i][j * 4 + 2 * h"
+        even = target.outer % 2 == 0 and self.stmt.columns % 2 == 0
+        if even and is_multiple(target.start, 2):
+            values = f"{first}], {first} + 1]"
+            place = f"m * {target.outer} + n"
+            yield f"{self.inside()}af_store_vector(af_f32x2, tc, {place}, {values});"
+            return
+        for k in range(2):
+            test = self.inside(f"n + {k}")
+            yield f"{test}tc[m * {target.outer} + n + {k}] = {first} + {k}];"
+
+
+def describe(base: str, o: GroupFactor, row: str) -> str:
+    """A descriptor of 64 rows, or of all columns, at step `s` of a run."""
+    return f"af_descriptor({base} + {o.start(row, 's')}, {o.aside}, 1024)"

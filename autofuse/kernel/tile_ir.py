@@ -1,0 +1,84 @@
+"""The statements of the kernel IR (`ir.py`) that all lanes of a grid iteration execute together on
+matrices: register tiles, parts of sums that meet, and transposes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autofuse.kernel.walk_ir import Walk
+from autofuse.ops.dtypes import DType
+from autofuse.ops.scalar import Expr, Sym
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A matrix inside a buffer: element (i, j) is buffer[start + i * outer + j * inner]."""
+
+    buffer: str
+    start: Expr
+    outer: int
+    inner: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TileProduct:
+    """target[r, c] (+)= sum over k < extent of left[r, k] * right[k, c], for r < rows and c <
+    columns: one register tile, which all lanes compute together. `fresh` starts from zero.
+
+    `dtype` is F32 or F64, and what all three hold, or in C BF16: then `target` is F32, terms of
+    `left` are neighbours, and a row of `right` holds pairs of terms, those of a column together.
+    Columns of `target` and `right` are neighbours (`inner` is 1), and all `columns` of them may be
+    read and written; in C terms may be neighbours in both operands instead (`render_dot`). With
+    `lanes` it is as many products, those of an element neighbours (`render_lanes`). A `walk`, which
+    only C has, says where rows of `left` start instead of its `start` and `outer`: each of its taps
+    has `extent` terms, and so many rows of `right`. Through the Local `stage` ("": none) a GPU
+    fetches operands. Tensor cores (instructions `mma`) multiply F16, BF16 or F32 in any order."""
+
+    rows: int
+    columns: int
+    extent: Expr
+    target: Panel
+    left: Panel
+    right: Panel
+    dtype: DType
+    fresh: bool
+    stage: str = ""
+    lanes: int = 0
+    walk: Walk | None = None
+    mma: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The sums target[r, c], r < rows and c < columns, are part `part` of `parts` of tile `slot`
+    of `slots`, if `cut`. The last grid iteration with a part of a tile to come here gets all of
+    them added up in order, and `last` is true; in others it is false. Where nothing is cut it is
+    true. All lanes do it together. Parts have `room` elements each in `work` (F32) and are counted
+    in `tickets` (U32), both Params that `scratch_params` adds."""
+
+    target: Panel
+    rows: int
+    columns: int
+    room: int
+    slots: int
+    parts: int
+    cut: Expr
+    slot: Expr
+    part: Expr
+    last: Sym
+    work: str
+    tickets: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transpose:
+    """target[j, i] = source[i, j] for i < rows and j < extent, both of `dtype` and apart; those
+    along the second index are neighbours in both (`inner` is 1). With `stream` they are written
+    past the cache."""
+
+    target: Panel
+    source: Panel
+    rows: Expr
+    extent: Expr
+    dtype: DType
+    stream: bool = False

@@ -1,0 +1,77 @@
+"""What multiplies the tiles of a kernel on a GPU, as far as its launch space depends on it: one row
+for plain cores and one for each instruction class of tensor cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from autofuse.kernel.cuda_wgmma import GROUP, ROWS, WIDTHS, registers
+from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, NO_MMA, STRICT_MMA, TF32_MMA, Setting
+
+# Blocks of one multiprocessor that hide each other's waiting.
+TOGETHER = 2
+# Rows and columns of an instruction of a warp, two of which share a load.
+LEAST = 16
+# Bytes a clock between a multiprocessor and the second-level cache, as is usually reckoned.
+L2_BYTES = 32
+# Registers of a thread beside its sums, where a warpgroup multiplies.
+BESIDE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Multiplying:
+    """Threads of a block and stages, the likely best first (none: what other kernels have); how
+    many `sums` a block has registers for, given its threads and the blocks that are wanted at once;
+    of which numbers its rows and columns are multiples, given its threads, and the most columns;
+    how much longer than multiplying it takes to bring the operands of so many rows and columns; in
+    the time of how many terms a sum is left in memory or read there; and the blocks of a
+    multiprocessor where none are asked for."""
+
+    threads: tuple[Setting, ...]
+    stages: tuple[Setting, ...]
+    sums: Callable[[int, int], int]
+    least: Callable[[int], tuple[int, int]]
+    widest: int
+    loads: Callable[[int, int], float]
+    meeting: int
+    together: int = TOGETHER
+
+
+def _warps(sums: int, loads: int, rate: int) -> Multiplying:
+    """Warps with so many sums a thread, of which a multiprocessor adds `rate` terms a clock. Loads
+    take the more of the time, the faster they multiply."""
+    return Multiplying(
+        (128, 256, 64), (3, 4, 2, 0), lambda threads, _: sums * threads, lambda _: (LEAST, LEAST),
+        1 << 30,
+        lambda rows, columns: 1 + loads / rows + loads / columns, rate * 4 // L2_BYTES,
+    )  # fmt: skip
+
+
+def _group_sums(threads: int, blocks: int) -> int:
+    each = registers(threads, blocks).multiplying - BESIDE
+    return max(0, each) * (threads - GROUP)
+
+
+def _group_loads(rows: int, columns: int) -> float:
+    """Shared memory brings 128 bytes a clock, in which 4 x 16 x 32 products of 16 bits are made
+    (H100 whitepaper). For 16 terms a product of 64 rows reads those and all columns, 32 bytes each;
+    and copies write each row and column once."""
+    return max(1.0, 0.5 + 64 / columns + 32 / rows)
+
+
+MULTIPLYING: Mapping[Setting, Multiplying] = {
+    NO_MMA: Multiplying(
+        (), (), lambda threads, _: 64 * threads, lambda _: (1, 1), 1 << 30,
+        lambda rows, columns: 1 + 8 / rows + 8 / columns, 128 * 4 // L2_BYTES,
+    ),
+    HALF_MMA: _warps(128, 64, 1024),
+    TF32_MMA: _warps(128, 64, 512),
+    # Factors in two parts.
+    STRICT_MMA: _warps(64, 32, 170),
+    GROUP_MMA: Multiplying(
+        (384, 256), (4, 3, 2), _group_sums,
+        lambda threads: (ROWS * (threads // GROUP - 1), 32), WIDTHS[-1], _group_loads,
+        2048 * 4 // L2_BYTES, 1,
+    ),
+}  # fmt: skip

@@ -1,0 +1,199 @@
+"""Products by warpgroups: right on the emulator, whose faults are seen, and compiled for sm_90a."""
+
+from __future__ import annotations
+
+import pytest
+from emulation import OneKernel, library_of
+from mma_cases import program
+from test_mma import LAYOUTS, body, changed, difference, made
+from tile_programs import whole
+
+from autofuse.backends.cuda.build import build_flags
+from autofuse.backends.cuda.devices import TARGETS
+from autofuse.backends.cuda.facts import parse_log
+from autofuse.backends.cuda.nvrtc import compile_cubin
+from autofuse.backends.emulator.emulator import EmulatorError
+from autofuse.kernel.cuda_wgmma import GROUP, REGISTERS, WIDTHS, GroupFactor, registers
+from autofuse.kernel.dialects import CUDA
+from autofuse.kernel.ir import Panel
+from autofuse.ops import index as ix
+from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, LaunchSettingError, Setting
+from benchmarks.sass import kernel_code
+from benchmarks.sass_tensor import BY_GROUP, decoded, generated, group_facts, square_product
+from search_spaces import CudaLaunchSpace
+
+USUAL: dict[str, Setting] = {
+    "mma": GROUP_MMA, "threads": 384, "micro": "128x128", "row_block": 128, "column_block": 128,
+    "stages": 3,
+}  # fmt: skip
+
+
+def grouped(name: str, dtype: str = "bf16", sizes: tuple[int, int, int] = (136, 72, 264),
+            **settings: Setting) -> OneKernel:  # fmt: skip
+    return made(name, dtype, sizes, **{**USUAL, **settings})
+
+
+SETTINGS: tuple[dict[str, Setting], ...] = (
+    {"stages": 2},
+    {"stages": 4, "micro": "128x64", "column_block": 64, "row_block": 256, "grid": "stride"},
+    {"threads": 256, "micro": "64x128", "row_block": 64},
+    {"threads": 256, "micro": "128x128", "blocks": 2},
+    {"threads": 512, "term_block": 64},
+)
+
+
+def test_operands_in_all_orders_are_right() -> None:
+    kernels = [grouped(name, dtype) for name in LAYOUTS for dtype in ("bf16", "f16")]
+    kernels += [grouped("epilogue", **settings) for settings in SETTINGS]
+    library = library_of(kernels)
+    for one in kernels:
+        assert "af_multiply_group" in body(one) and "af_copy_ahead" in body(one)
+        assert difference(library, one)[0] < 2e-2
+
+
+def test_products_of_all_widths_are_right_and_compile_without_a_word() -> None:
+    wide: dict[str, Setting] = {"micro": "64x256", "row_block": 64, "column_block": 256}
+    kernels = [
+        grouped(name, dtype, (70, columns, 72), **{**wide, "threads": 256, "stages": 2})
+        for columns, name, dtype in zip(
+            (30, 60, 90, 128, 190, 256), LAYOUTS + LAYOUTS[:2], ("bf16", "f16") * 3, strict=True
+        )
+    ]
+    library = library_of(kernels)
+    for one, width in zip(kernels, WIDTHS, strict=True):
+        assert f"16, {width}, " in body(one) and difference(library, one)[0] < 2e-2
+    text = "\n".join([CUDA.prelude, *map(body, kernels)])
+    assert compile_cubin(text, "sm_90a")[1] == ""
+
+
+TAILS: tuple[dict[str, Setting], ...] = (
+    {"tail": 2, "wave": 5},
+    {"tail": 4, "wave": 64},
+    {"tail": 4, "wave": 5, "grid": "stride"},
+    {"tail": 2, "wave": 7, "mma": HALF_MMA, "threads": 64, "micro": "32x64", "row_block": 32},
+)
+
+
+def test_tiles_of_the_last_wave_are_summed_in_parts() -> None:
+    """The same bits whatever the order of blocks, also where rows and columns are left over."""
+    shape: dict[str, Setting] = {"micro": "128x64", "row_block": 128, "column_block": 64}
+    kernels = [
+        grouped("epilogue", sizes=(136, 200, 456), **{**shape, **settings}) for settings in TAILS
+    ]
+    library = library_of(kernels)
+    for one in kernels:
+        assert body(one).count("af_is_last") == 4
+        assert difference(library, one)[0] < 2e-2
+    first = kernels[0]
+    faulty = [
+        changed(first, "no_meeting", "af_is_last(tickets, t1, 2)", "t2 == 1"),
+        changed(first, "a_part_missing", "p < 2; p++", "p < 1; p++"),
+    ]
+    library = library_of(faulty)
+    for each in faulty:
+        with pytest.raises((EmulatorError, AssertionError)):
+            assert difference(library, each)[0] < 2e-2
+
+
+def test_a_last_wave_that_is_short_is_offered_in_parts() -> None:
+    graph = program("epilogue", (128 * (132 * 4 + 10), 256, 4096), "bf16")
+    chosen = dict(CudaLaunchSpace(TARGETS["H100"]).choose(
+        graph, whole(graph), lambda _, options: next(o for o in options if o != "blas"), "p"
+    ).settings)  # fmt: skip
+    assert chosen["micro"] == "128x256" and (chosen["tail"], chosen["wave"]) == (4, 132)
+
+
+@pytest.mark.parametrize(("rows", "threads"), [(64, 256), (128, 384)])
+def test_no_warpgroup_is_idle_where_rows_are_few(rows: int, threads: int) -> None:
+    graph = program("product", (rows, 4096, 4096), "bf16")
+    chosen = dict(CudaLaunchSpace(TARGETS["H100"]).choose(
+        graph, whole(graph), lambda _, options: next(o for o in options if o != "blas"), "p"
+    ).settings)  # fmt: skip
+    assert (chosen["mma"], chosen["threads"]) == (GROUP_MMA, threads)
+
+
+# Names of what is wrong: what stands in the text, and what instead.
+FULL, EMPTY = (
+    "af_await(af_full + af_slot, af_phase);",
+    "af_await(af_empty + af_slot, af_phase ^ 1u);",
+)
+FAULTS = {
+    "no_wait_for_a_run": (FULL, ""),
+    "wrong_phase_of_a_run": (FULL, FULL.replace("phase", "phase ^ 1u")),
+    "no_wait_for_a_place": (EMPTY, ""),
+    "wrong_phase_of_a_place": (EMPTY, EMPTY.replace(" ^ 1u", "")),
+    "no_wait_for_copies": ("af_await_copies(1);", ""),
+    "no_groups_of_copies": ("af_end_copies();", ""),
+    "stores_not_shown": ("af_show_stores();", ""),
+    "no_fence_before_products": ("af_group_fence();", ""),
+    "no_groups_of_products": ("af_group_commit();", ""),
+    "no_wait_for_products": ("af_group_await(0);", ""),
+    "place_given_back_early": ("af_group_await(1);\n", "af_group_await(2);\n"),
+    "another_place_given_back": ("af_arrive(af_empty + done)", "af_arrive(af_empty + af_slot)"),
+    "exchanged_otherwise": ("^ (line & 7)", "^ (line & 3)"),
+    "not_at_a_block": (" + af_to_block(room) / 2", ""),
+    "blocks_too_near": (", 1024)", ", 512)"),
+    "rows_side_by_side_too_near": ("8192, 1024", "4096, 1024"),
+    "half_a_step": ("s * 32", "s * 16"),
+    "not_turned": ("bf16, 96, 0, 1", "bf16, 96, 0, 0"),
+    "one_term_less": ("terms = 264;", "terms = 263;"),
+    "one_run_less": ("r < runs; r++", "r < runs - 1; r++"),
+    "no_meeting_before_sums": ("af_meet();", ""),
+}  # fmt: skip
+
+
+def test_planted_faults_are_seen() -> None:
+    one = grouped("product")
+    faulty = [changed(one, name, *texts) for name, texts in FAULTS.items()]
+    library = library_of([one, *faulty])
+    assert difference(library, one)[0] < 2e-2
+    for each in faulty:
+        with pytest.raises((EmulatorError, AssertionError)):
+            assert difference(library, each)[0] < 2e-2, each.unit.source.name
+            pytest.fail(f"{each.unit.source.name} was not seen")
+
+
+@pytest.mark.parametrize("strides", [(1000, 1), (1, 1000)])
+def test_pieces_have_places_of_their_own(strides: tuple[int, int]) -> None:
+    for padded in (64, 128, 192, 256):
+        o = GroupFactor(Panel("x", ix.lit(0), 1), *strides, padded, padded, 64, 2)
+        places = {
+            eval(o.place(str(line), str(piece)).replace("/", "//"))
+            for line in range(o.lines)
+            for piece in range(o.pieces)
+        }
+        assert places == set(range(0, o.size, o.lanes))
+
+
+def test_what_cannot_be_is_refused() -> None:
+    for threads, micro in ((128, "64x64"), (192, "64x64"), (384, "128x512")):
+        with pytest.raises(LaunchSettingError):
+            grouped("product", sizes=(512, 512, 64), threads=threads, micro=micro)
+
+
+def test_threads_get_no_more_registers_than_there_are() -> None:
+    for threads in (256, 384, 512):
+        for blocks in (1, 2):
+            own = registers(threads, blocks)
+            taken = own.fetching + (threads // GROUP - 1) * own.multiplying
+            assert taken * GROUP * blocks <= REGISTERS
+            assert own.first * threads * blocks <= REGISTERS
+    assert registers(384, 1).multiplying >= 128 + 64
+
+
+def test_the_default_on_hopper_spills_nothing() -> None:
+    graph, target = program("epilogue", (4096, 4096, 4096), "bf16"), TARGETS["H100"]
+    default = CudaLaunchSpace(target).default(graph, whole(graph))
+    assert target.code_for == "sm_90a" and dict(default.settings)["mma"] == GROUP_MMA
+    unit, _ = generated(square_product(4096), target)
+    source = unit.source
+    cubin, log = compile_cubin(source.text, target.code_for, build_flags(source))
+    said = parse_log(log)[source.name]
+    assert said.spilled == 0 and said.registers == registers(384, 1).first
+    # Nothing has been given up: the compiler says so where it orders products one after another, or
+    # leaves registers where they are.
+    assert "serialized" not in log and "setmaxnreg" not in log
+    made = [i.operation for i in decoded(kernel_code(cubin, source.name))]
+    run = group_facts(made, 2, 256)
+    assert run.products == 4 and run.multiply_adds == 128 * 256 * 64
+    assert made.count(BY_GROUP) == 4 and run.copied == (128 + 256) * 64 * 2
