@@ -11,6 +11,7 @@ from autofuse.backends.cuda import program as cuda
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target, target_named
 from autofuse.backends.machine import cache_bytes, multiplies_pairs, vector_bits
 from autofuse.backends.onednn_calls import does
+from autofuse.backends.pocketfft import has_pocketfft
 from autofuse.backends.registry import CPU_BACKEND, CUDA_BACKEND, Backend, emulated_backend
 from autofuse.cost.bounds import Calibration
 from autofuse.kernel.dialects import CUDA, C, Dialect
@@ -97,8 +98,9 @@ DEVICES: dict[str, DeviceKind] = {
         ),
         DeviceKind(
             "cpu", CPU_BACKEND,
-            lambda _: CpuLaunchSpace(vector_bits(), does, cache_bytes(), multiplies_pairs()), C,
-            _c_text, hardware=HOST, automatic=True, fast_tiles=True,
+            lambda _: CpuLaunchSpace(
+                vector_bits(), does, cache_bytes(), multiplies_pairs(), has_pocketfft()
+            ), C, _c_text, hardware=HOST, automatic=True, fast_tiles=True,
         ),
         DeviceKind(
             "cuda-emulated", emulated_backend(DEFAULT_TARGET), _cuda_launches, CUDA, _cuda_text,

@@ -22,13 +22,16 @@ from autofuse.plan.parameters import (
     BLOCK_THREADS,
     CUDA_LAUNCH,
     FAST_DIVISION,
+    FFT,
     GEMM,
+    GENERATED,
     IMPL,
     ITEM,
     LOOP,
     ROW,
     STAGES,
     TILES,
+    TRANSFORM,
     LaunchParameter,
     canonical_launch,
 )
@@ -162,6 +165,8 @@ class CudaLaunchSpace:
             offer = partial(_tiled, offer, facts, self.limits.sms, fits)
         elif kind == GEMM:
             offer = partial(_untiled, offer)
+        elif kind == TRANSFORM:
+            offer = _transformed
         made = choose_settings(CUDA_LAUNCH, kind, offer, chooser, prefix)
         return canonical_launch(CUDA_LAUNCH, made)
 
@@ -186,6 +191,11 @@ def _tiled(
     if row.name in TILE_PARAMETERS or row in (BLOCK_THREADS, STAGES):
         return tile_options(row.name, facts, sms, made, fits)
     return offer(row, made)
+
+
+def _transformed(row: LaunchParameter[Any], made: Chosen) -> tuple[Setting, ...]:
+    """A library's work, or a kernel that nothing is chosen of."""
+    return (FFT, GENERATED) if row is IMPL else ()
 
 
 def _untiled(offer: Offer, row: LaunchParameter[Any], made: Chosen) -> tuple[Setting, ...]:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autofuse.backends.base import ALIGNMENT, ArrayType, Artifact, LaunchError
-from autofuse.backends.blas import blas_pointers
 from autofuse.backends.dlpack import host_array
+from autofuse.backends.pocketfft import library_tables
 from autofuse.backends.pool import pool_pointer
 from autofuse.errors import AutofuseError, Blame
 
@@ -106,11 +106,6 @@ def _prepared(artifact: Artifact) -> PreparedCalls | None:
         raise LaunchError(f"the plan cannot run here: {error}", error.blame) from error
 
 
-def _blas(artifact: Artifact) -> tuple[int, int, int]:
-    """BLAS as `ENTRY` gets it; SciPy takes long to import and most plans do not call it."""
-    return blas_pointers() if artifact.blas else (0, 0, 0)
-
-
 def _give_back(free: list[np.ndarray], memory: np.ndarray) -> None:
     if len(free) < _KEPT_PER_OUTPUT:
         free.append(memory)
@@ -150,7 +145,8 @@ class LoadedLibrary:
         self.workspace = aligned_bytes(artifact.workspace)
         self._calls = _prepared(artifact)
         dnnl = 0 if self._calls is None else self._calls.address
-        self._blas = (ctypes.c_void_p * 5)(*_blas(artifact), pool_pointer(artifact.pool), dnnl)
+        *blas, transforms = library_tables() if artifact.blas else (0, 0, 0, 0)
+        self._blas = (ctypes.c_void_p * 6)(*blas, pool_pointer(artifact.pool), dnnl, transforms)
         try:
             self._handle: ctypes.CDLL | None = ctypes.CDLL(str(artifact.path))
             self._entry = self._handle[artifact.entry]

@@ -19,11 +19,13 @@ T = TypeVar("T", int, str, bool)
 ITEM, ROW, LOOP, GEMM, PRODUCT = "item", "row", "loop", "gemm", "product"
 # A product whose columns index both operands: a depthwise convolution, which only C has tiles of.
 DIAGONAL = "diagonal"
+# A Fourier transform, which a library does, or a kernel by its definition.
+TRANSFORM = "transform"
 LOOPS = (ITEM, ROW, LOOP)
 # A loop that the host runs: its kernels have configurations of their own.
 BODY = "body"
 # Who computes what a library could.
-BLAS, ONEDNN, GENERATED = "blas", "onednn", "loops"
+BLAS, ONEDNN, FFT, GENERATED = "blas", "onednn", "fft", "loops"
 # Kernels that may have tiles: products alone, which may also be library calls, and fused ones.
 TILES = (GEMM, PRODUCT)
 
@@ -99,8 +101,9 @@ def _table(*rows: LaunchParameter[Any]) -> LaunchTable:
 
 # What every dialect knows.
 IMPL = LaunchParameter(
-    "impl", str, (BLAS, GENERATED), BLAS,
-    "Who computes a product: a library or generated loops.", (GEMM,),
+    "impl", str, (BLAS, FFT, GENERATED), BLAS,
+    "Who computes a product (blas) or a Fourier transform (fft): a library or generated loops.",
+    (GEMM, TRANSFORM),
 )  # fmt: skip
 MATH = LaunchParameter(
     "math", str, ("strict", "relaxed"), "strict",
@@ -212,14 +215,15 @@ LINES = LaunchParameter(
     "for their rows, and taps that are padding to all of them are left out.", (*TILES, DIAGONAL),
 )  # fmt: skip
 C_IMPL = replace(
-    IMPL, choices=(BLAS, ONEDNN, GENERATED), kinds=(*TILES, ITEM, ROW, DIAGONAL),
+    IMPL, choices=(BLAS, ONEDNN, FFT, GENERATED), kinds=(*TILES, ITEM, ROW, DIAGONAL, TRANSFORM),
     doc="Who computes a product: BLAS, generated loops or oneDNN, where it is installed. That may "
-    "also compute a lone convolution, which is otherwise a kernel whatever is said.",
+    "also compute a lone convolution, which is otherwise a kernel whatever is said. A Fourier "
+    "transform is a call of pocketfft (fft) or generated loops.",
 )  # fmt: skip
 THREADS = LaunchParameter(
     "threads", int, (1,), 1,
     "Threads that work on a kernel together: 1 or as many as there are cores.",
-    (*LOOPS, *TILES, DIAGONAL), changes_text=False, least=1, spelled=True,
+    (*LOOPS, *TILES, DIAGONAL, TRANSFORM), changes_text=False, least=1, spelled=True,
 )  # fmt: skip
 VECTOR_BITS = LaunchParameter(
     "vector_bits", int, (512, 256), 512,

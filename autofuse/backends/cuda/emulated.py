@@ -16,6 +16,7 @@ from autofuse.backends.ccompiler import find_cxx
 from autofuse.backends.cuda.program import (
     Action,
     CudaProgram,
+    Fft,
     Gemm,
     KernelLaunch,
     LoopAction,
@@ -166,6 +167,8 @@ class EmulatedPlan:
                     self._launch(action, memory)
                 case Gemm():
                     _multiply(action, memory)
+                case Fft():
+                    _transform(action, memory)
                 case Copy(source, target, nbytes):
                     memory.bytes(target, nbytes)[...] = memory.bytes(source, nbytes)
                 case LoopAction(trip, level, turns):
@@ -219,6 +222,23 @@ def _multiply(product: Gemm, memory: _Memory) -> None:
     out = matrix(product.c, Matrix(0, form.n), form.m, form.n, tuple(axis.c for axis in form.batch))
     summed = dtype.compute.numpy
     out[...] = left.astype(summed) @ right.astype(summed)
+
+
+def _transform(made: Fft, memory: _Memory) -> None:
+    """In NumPy; inverse transforms divide by nothing."""
+    own, dtype = made.transform, made.dtype
+    arrays = []
+    for ref, size, side in zip((made.source, made.target), made.sizes, own.sides, strict=True):
+        whole = memory.array(ref, dtype, size)
+        arrays.append(whole.reshape(own.before, side[0], own.after, side[1]))
+    source, target = arrays
+    z = source[..., 0] + 1j * source[..., 1] if source.shape[-1] == 2 else source[..., 0]
+    norm = "backward" if own.kind in ("fft", "rfft") else "forward"
+    given = {"n": own.n} if own.kind == "irfft" else {}
+    found = getattr(np.fft, own.kind)(z, axis=1, norm=norm, **given)
+    target[..., 0] = found.real
+    if target.shape[-1] == 2:
+        target[..., 1] = found.imag
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:

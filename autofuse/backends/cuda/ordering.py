@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from autofuse.backends.cuda.program import (
     Action,
+    Fft,
     Gemm,
     KernelLaunch,
     LoopAction,
@@ -26,9 +28,10 @@ class Hosted:
     trips: tuple[tuple[int, int], ...]
 
 
-OneLaunch = KernelLaunch | Gemm | Copy | Hosted
-# What is shared beside the program's buffers: the workspace of cuBLAS, and the room on the device
-# for blocks that wait for each other.
+OneLaunch = KernelLaunch | Gemm | Fft | Copy | Hosted
+# What is shared beside the program's buffers: the workspaces of cuFFT and cuBLAS, and the room on
+# the device for blocks that wait for each other.
+_FFT_ROOM = ByteRange(("fft", 0), 0, 1)
 _WORKSPACE, _ROOM = ByteRange(("blas", 0), 0, 1), ByteRange(("room", 0), 0, 1)
 
 
@@ -39,6 +42,14 @@ class Place:
 
     after: tuple[int, ...]
     early: bool = False
+
+
+def every(actions: Iterable[Action]) -> Iterator[Action]:
+    """All actions, those of loop bodies included."""
+    for action in actions:
+        yield action
+        if isinstance(action, LoopAction | WhileAction):
+            yield from every(chain(*action.turns))
 
 
 def singles(
@@ -54,6 +65,8 @@ def singles(
             case Gemm(a=a, b=b, c=c):
                 a, b, c = (moved(ref, known) for ref in (a, b, c))
                 yield replace(action, a=a, b=b, c=c)
+            case Fft(source=source, target=target):
+                yield replace(action, source=moved(source, known), target=moved(target, known))
             case Copy(source, target, nbytes):
                 if nbytes:
                     yield Copy(moved(source, known), moved(target, known), nbytes)
@@ -77,6 +90,11 @@ def access(single: OneLaunch) -> Access:
                 _span(ref, size, dtype) for ref, size in zip((a, b, c), form.sizes, strict=True)
             )
             return Access((left, right), (out, _WORKSPACE))
+        case Fft(_, dtype, source, target):
+            read, written = single.sizes
+            # Equal transforms share a plan, and all the room that a plan works in.
+            made = (_span(target, written, dtype), _FFT_ROOM)
+            return Access((_span(source, read, dtype),), made)
         case Copy(source, target, nbytes):
             return Access((_bytes(source, nbytes),), (_bytes(target, nbytes),))
         case Hosted():

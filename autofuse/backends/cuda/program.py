@@ -23,13 +23,14 @@ from autofuse.backends.cuda.nvrtc import FLAGS
 from autofuse.graph.types import Graph
 from autofuse.kernel.cuda_shape import cuda_kernel
 from autofuse.kernel.dialects import CUDA
-from autofuse.kernel.gemm import library_product, uses_blas
+from autofuse.kernel.gemm import library_of, library_product, library_transform
 from autofuse.kernel.ir import Kernel, Param
 from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.render_cuda import render_cuda
 from autofuse.ops.contraction import GemmForm
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import Literal, TensorType
+from autofuse.ops.views import Transform
 from autofuse.plan.bound import NOTHING_BOUND, Binding
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import check_plan
@@ -38,6 +39,7 @@ from autofuse.plan.parameters import (
     CUDA_LAUNCH,
     CUDA_MATH,
     FAST_DIVISION,
+    FFT,
     ITEMS,
     KEEP,
     LINES,
@@ -103,6 +105,22 @@ class Gemm:
 
 
 @dataclass(frozen=True, slots=True)
+class Fft:
+    """Fourier transforms by cuFFT of an array of `dtype`, into another one."""
+
+    transform: Transform
+    dtype: DType
+    source: Ref
+    target: Ref
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Floats that are read, and those that are written."""
+        given, made = self.transform.sides
+        return self.transform.count * given[0] * given[1], self.transform.count * made[0] * made[1]
+
+
+@dataclass(frozen=True, slots=True)
 class LoopAction:
     """`trip` times the steps of one of the `turns`, in rotation; `level` is what their Refs'
     strides go by."""
@@ -126,7 +144,7 @@ class WhileAction:
     ends: tuple[tuple[Copy, ...], ...]
 
 
-Action = KernelLaunch | Gemm | Copy | LoopAction | WhileAction
+Action = KernelLaunch | Gemm | Fft | Copy | LoopAction | WhileAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +250,7 @@ def cuda_program(
     plan = schedule(graph, _unpacked(candidate))
     units: dict[Run, Unit] = {}
     for run in kernel_runs(plan.everything):
-        if not uses_blas(run.graph, run.group, run.launch, CUDA) and same_kernel(run) not in units:
+        if not _library(run) and same_kernel(run) not in units:
             units[same_kernel(run)] = unit_of(run, target)
     writer = _Writer(units)
     actions = tuple(writer.actions(plan.steps, {}))
@@ -253,6 +271,10 @@ def cuda_program(
         prepare=prepare,
         binding=plan.binding,
     )
+
+
+def _library(run: Run) -> str:
+    return library_of(run.graph, run.group, run.launch, CUDA)
 
 
 def _unpacked(candidate: Candidate) -> Candidate:
@@ -291,7 +313,7 @@ def kernel_code(run: Run, target: Target = DEFAULT_TARGET) -> str:
     """The digest of one kernel's text, options and architecture (see `backends/codes.py`).
 
     Raises AutofuseError for a group that cannot be lowered or launched on `target`."""
-    if uses_blas(run.graph, run.group, run.launch, CUDA):
+    if _library(run):
         return library_code(run, target.arch)
     unit = rendered(extract(run.graph, run.group)[0], launch_settings(run), target)
     flags = (f"-arch={target.arch}", *flags_of(run.launch))
@@ -324,10 +346,17 @@ class _Writer:
                     found = tuple(tuple(self.actions(turn, counters)) for turn in turns)
                     yield WhileAction(trip, level, counter, found, go, flags, ends)
 
-    def _run(self, run: Run, counters: Mapping[Ref, Ref]) -> KernelLaunch | Gemm:
+    def _run(self, run: Run, counters: Mapping[Ref, Ref]) -> KernelLaunch | Gemm | Fft:
         found = (counters.get(ref, ref) for ref in run.reads)
         place = dict(zip(reads(run.graph, run.group.nodes), found, strict=True))
-        if uses_blas(run.graph, run.group, run.launch, CUDA):
+        library = _library(run)
+        if library == FFT:
+            transform = library_transform(run.graph, run.group)
+            assert transform is not None
+            dtype = run.graph.type_of(run.group.outputs[0]).dtype
+            (source,) = place.values()
+            return Fft(transform, dtype, source, run.writes[0])
+        if library:
             called = library_product(run.graph, run.group, CUDA)
             assert called is not None
             dtype = run.graph.type_of(called.output).dtype
