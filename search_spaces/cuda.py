@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from autofuse.graph.types import Graph
 from autofuse.kernel.cuda_settings import IN_FLIGHT
 from autofuse.kernel.dialects import CUDA
+from autofuse.ops.control import is_counted
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import OpSpec
 from autofuse.ops.types import OpCall
@@ -20,7 +21,9 @@ from autofuse.plan.forms import local_shape
 from autofuse.plan.groups import reads
 from autofuse.plan.parameters import (
     BLOCK_THREADS,
+    BODY,
     CUDA_LAUNCH,
+    CUDA_RESIDENT,
     FAST_DIVISION,
     FFT,
     GEMM,
@@ -46,6 +49,7 @@ from search_spaces.launch import (
     first_option,
     kernel_kind,
     loop_iterations,
+    only,
     ordered,
     permutes,
     widest_form,
@@ -158,7 +162,7 @@ class CudaLaunchSpace:
         kind = self.kind(graph, group)
         if may_run_once(graph, group.nodes):
             chooser = first_option  # it runs before any call: no choice is worth a measurement
-        offer = partial(_offer, self.limits, _facts(graph, group, kind))
+        offer: Offer = partial(_offer, self.limits, _facts(graph, group, kind))
         facts = tile_facts(graph, group) if kind in TILES else None
         if facts is not None:
             fits = room_for(graph, group, self.limits.shared_per_block - FOLD_BYTES)
@@ -166,7 +170,10 @@ class CudaLaunchSpace:
         elif kind == GEMM:
             offer = partial(_untiled, offer)
         elif kind == TRANSFORM:
-            offer = _transformed
+            offer = only(IMPL, (FFT, GENERATED))
+        elif kind == BODY:
+            counted = is_counted(graph[group.nodes[0]].op)
+            offer = only(CUDA_RESIDENT, CUDA_RESIDENT.choices if counted else ())
         made = choose_settings(CUDA_LAUNCH, kind, offer, chooser, prefix)
         return canonical_launch(CUDA_LAUNCH, made)
 
@@ -191,11 +198,6 @@ def _tiled(
     if row.name in TILE_PARAMETERS or row in (BLOCK_THREADS, STAGES):
         return tile_options(row.name, facts, sms, made, fits)
     return offer(row, made)
-
-
-def _transformed(row: LaunchParameter[Any], made: Chosen) -> tuple[Setting, ...]:
-    """A library's work, or a kernel that nothing is chosen of."""
-    return (FFT, GENERATED) if row is IMPL else ()
 
 
 def _untiled(offer: Offer, row: LaunchParameter[Any], made: Chosen) -> tuple[Setting, ...]:

@@ -123,6 +123,11 @@ def ordered(first: Setting, options: tuple[Setting, ...]) -> tuple[Setting, ...]
     return (first, *(o for o in options if o != first))
 
 
+def only(wanted: LaunchParameter[Any], options: tuple[Setting, ...]) -> Offer:
+    """Options of one parameter alone."""
+    return lambda row, made: options if row is wanted else ()
+
+
 def divisors(choices: tuple[Any, ...], iterations: tuple[int, ...]) -> tuple[Setting, ...]:
     """The choices that divide the iterations of every loop."""
     return tuple(c for c in choices if all(n % c == 0 for n in iterations))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import lru_cache
+from importlib import import_module
 from itertools import product
 from typing import Any
 
@@ -60,7 +61,7 @@ def pocketfft_table() -> Any:
 
     Raises PocketfftMissing."""
     try:
-        from numpy.fft import _pocketfft_umath as ufuncs
+        ufuncs = import_module("numpy.fft._pocketfft_umath")
     except ImportError as error:
         raise PocketfftMissing("Fourier transforms by a library need NumPy 2") from error
     found = []

@@ -336,11 +336,17 @@ CUDA_TRANSPOSE = replace(TRANSPOSE, kinds=(ITEM, GEMM))
 CUDA_ROW_BLOCK = replace(ROW_BLOCK, choices=(64, 128, 256, 512, 32, 16, 8, 4, 1))
 CUDA_COLUMN_BLOCK = replace(COLUMN_BLOCK, choices=(0, 64, 128, 256, 512, 1024, 32, 16))
 CUDA_TERM_BLOCK = replace(TERM_BLOCK, choices=(0, 16, 32, 64))
+CUDA_RESIDENT = replace(
+    RESIDENT,
+    doc="All iterations of a host loop are one kernel, whose blocks wait for each other after each "
+    "kernel of an iteration.",
+)  # fmt: skip
 CUDA_LAUNCH = _table(
     IMPL, REDUCE, MMA, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES, CUDA_TRANSPOSE,
     LOOP_UNROLL, COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS, PARTS, CUDA_MICRO,
     CUDA_ROW_BLOCK, CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK, SPLIT,
     replace(TILE, doc=f"{TILE.doc} Here threads and items say it.", kinds=(), default=0, least=0),
+    CUDA_RESIDENT,
 )  # fmt: skip
 LAUNCH_TABLES: dict[str, LaunchTable] = {"c": C_LAUNCH, "cuda": CUDA_LAUNCH}
 

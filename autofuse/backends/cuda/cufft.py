@@ -83,7 +83,7 @@ class CufftPlan:
         self._function, self._steps = functions[wide], _steps(kind, dtype.itemsize)
         (places, parts), _ = kind.sides
         self.copied = kind.count * places * parts * dtype.itemsize if kind.kind == "irfft" else 0
-        self.room = zeros(self.copied) if self.copied else None
+        self.room: Any = zeros(self.copied) if self.copied else None
         handle = _INT()
         self._check("cufftCreate", ctypes.byref(handle))
         self._handle = handle.value
