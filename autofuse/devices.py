@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from autofuse.backends import cpu
 from autofuse.backends.cuda import driver
 from autofuse.backends.cuda import program as cuda
+from autofuse.backends.cuda.blaslt import has_cublaslt
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target, target_named
 from autofuse.backends.machine import cache_bytes, multiplies_pairs, vector_bits
 from autofuse.backends.onednn_calls import does
@@ -85,7 +86,9 @@ def _cuda_text(run: Run) -> tuple[str, str]:
 
 
 def _cuda_launches(backend: Backend) -> LaunchSpace:
-    return CudaLaunchSpace(backend.target or driver.running_target())
+    # What stands for another device never calls a library of that one.
+    here = backend.target is None and has_cublaslt()
+    return CudaLaunchSpace(backend.target or driver.running_target(), here)
 
 
 # The first that is ready is what "auto" means, of those that it may mean.

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from autofuse.graph.types import Graph
 from autofuse.kernel.cuda_settings import IN_FLIGHT
 from autofuse.kernel.dialects import CUDA
+from autofuse.kernel.gemm import could_be_epilogue
 from autofuse.ops.control import is_counted
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import OpSpec
@@ -22,6 +23,7 @@ from autofuse.plan.groups import reads
 from autofuse.plan.parameters import (
     BLOCK_THREADS,
     BODY,
+    CUDA_IMPL,
     CUDA_LAUNCH,
     CUDA_RESIDENT,
     FAST_DIVISION,
@@ -31,6 +33,7 @@ from autofuse.plan.parameters import (
     IMPL,
     ITEM,
     LOOP,
+    PRODUCT,
     ROW,
     STAGES,
     TILES,
@@ -39,6 +42,7 @@ from autofuse.plan.parameters import (
     canonical_launch,
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
+from search_spaces.cuda_libraries import by_libraries, untiled
 from search_spaces.cuda_tiles import OFFERED, Fits, room_for, tile_options
 from search_spaces.launch import (
     Chooser,
@@ -131,10 +135,12 @@ class _Facts:
 
 
 class CudaLaunchSpace:
-    """Kernels of one device: `limits` are those of `backends.cuda.devices.Target`."""
+    """Kernels of one device: `limits` are those of `backends.cuda.devices.Target`, and `blaslt`
+    says whether cuBLASLt is there."""
 
-    def __init__(self, limits: DeviceLimits | None = None) -> None:
+    def __init__(self, limits: DeviceLimits | None = None, blaslt: bool = False) -> None:
         self.limits: DeviceLimits = limits or CommonLimits()
+        self.blaslt = blaslt
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
         return kernel_kind(graph, group, CUDA)
@@ -168,13 +174,18 @@ class CudaLaunchSpace:
             fits = room_for(graph, group, self.limits.shared_per_block - FOLD_BYTES)
             offer = partial(_tiled, offer, facts, self.limits.sms, fits)
         elif kind == GEMM:
-            offer = partial(_untiled, offer)
+            offer = untiled(offer)
         elif kind == TRANSFORM:
-            offer = only(IMPL, (FFT, GENERATED))
+            offer = only(CUDA_IMPL, (FFT, GENERATED))
         elif kind == BODY:
             counted = is_counted(graph[group.nodes[0]].op)
             offer = only(CUDA_RESIDENT, CUDA_RESIDENT.choices if counted else ())
+        if kind in TILES:
+            lt = self.blaslt and could_be_epilogue(graph, group, CUDA)
+            offer = by_libraries(offer, kind, lt)
         made = choose_settings(CUDA_LAUNCH, kind, offer, chooser, prefix)
+        if kind == PRODUCT and made.get(IMPL.name) == GENERATED:
+            del made[IMPL.name]  # what is no product is a kernel anyway
         return canonical_launch(CUDA_LAUNCH, made)
 
 
@@ -198,11 +209,6 @@ def _tiled(
     if row.name in TILE_PARAMETERS or row in (BLOCK_THREADS, STAGES):
         return tile_options(row.name, facts, sms, made, fits)
     return offer(row, made)
-
-
-def _untiled(offer: Offer, row: LaunchParameter[Any], made: Chosen) -> tuple[Setting, ...]:
-    """A product in another schedule, such as one of integers."""
-    return () if row.name in TILE_PARAMETERS else offer(row, made)
 
 
 # --- what of a parameter's choices is offered to a kernel -----------------------------------------

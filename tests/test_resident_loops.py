@@ -16,6 +16,7 @@ from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.cuda.program import CudaProgram, KernelLaunch, LoopAction, cuda_program
 from autofuse.frontends import array_api as xp
+from autofuse.frontends.array import TracedArray as Array
 from autofuse.frontends.tracer import spec, trace
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
@@ -50,7 +51,7 @@ def run(made: CudaProgram, inputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray, 
     return EmulatedPlan(EmulatedArtifact(made)).run(inputs)
 
 
-@pytest.mark.parametrize("news", [DRAWN[0], DRAWN[4], DRAWN[6], DRAWN[11]], ids=str)
+@pytest.mark.parametrize("news", [DRAWN[0], DRAWN[1], DRAWN[11]], ids=str)
 @pytest.mark.parametrize("trip", [1, 4])
 def test_one_kernel_does_what_its_launches_do(news: list[New], trip: int) -> None:
     case = case_of(news, trip, False)
@@ -83,14 +84,14 @@ def test_a_missing_meeting_is_caught() -> None:
         run(without_a_meeting(made), random_inputs(case.graph, 5))
 
 
-def rows_in_a_loop(x: xp.TracedArray) -> xp.TracedArray:
-    def step(_: xp.TracedArray, v: xp.TracedArray) -> xp.TracedArray:
+def rows_in_a_loop(x: Array) -> Array:
+    def step(_: Array, v: Array) -> Array:
         return xp.sin(v) - xp.mean(v, axis=1, keepdims=True)
 
     return xp.fori_loop(3, step, x)
 
 
-def products_in_a_loop(x: xp.TracedArray) -> xp.TracedArray:
+def products_in_a_loop(x: Array) -> Array:
     return xp.fori_loop(3, lambda _, v: xp.sin(v @ x), x)
 
 

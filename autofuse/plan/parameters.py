@@ -25,7 +25,7 @@ LOOPS = (ITEM, ROW, LOOP)
 # A loop that the host runs: its kernels have configurations of their own.
 BODY = "body"
 # Who computes what a library could.
-BLAS, ONEDNN, FFT, GENERATED = "blas", "onednn", "fft", "loops"
+BLAS, BLASLT, ONEDNN, FFT, GENERATED = "blas", "blaslt", "onednn", "fft", "loops"
 # Kernels that may have tiles: products alone, which may also be library calls, and fused ones.
 TILES = (GEMM, PRODUCT)
 
@@ -102,8 +102,7 @@ def _table(*rows: LaunchParameter[Any]) -> LaunchTable:
 # What every dialect knows.
 IMPL = LaunchParameter(
     "impl", str, (BLAS, FFT, GENERATED), BLAS,
-    "Who computes a product (blas) or a Fourier transform (fft): a library or generated loops.",
-    (GEMM, TRANSFORM),
+    "Who computes a product or a transform: a library or generated loops.", (GEMM, TRANSFORM),
 )  # fmt: skip
 MATH = LaunchParameter(
     "math", str, ("strict", "relaxed"), "strict",
@@ -140,13 +139,11 @@ STAGE = LaunchParameter(
     "Rows that are expensive to compute are kept in scratch between passes, not computed again.",
     (ROW, PRODUCT), spelled=True,
 )  # fmt: skip
-
 MERGE = LaunchParameter(
     "merge", str, ("runs", "ranks"), "ranks",
     "Sorted runs are merged one element after another from both ends, or every element finds its "
     "own place in a search.", (ROW, PRODUCT),
 )  # fmt: skip
-
 MICRO = LaunchParameter(
     "micro", str,
     ("6x64", "14x32", "8x48", "12x32", "28x16", "4x64", "2x64", "1x64", "6x16", "4x24", "3x32",
@@ -186,7 +183,6 @@ PACK_LEFT = LaunchParameter(
     "pack_left", bool, (False, True), False,
     "The left operand of a product is copied too, block by block, rows next to each other.", TILES,
 )  # fmt: skip
-
 TRANSPOSE = LaunchParameter(
     "transpose", bool, (False, True), False,
     "Strided reads go through blocks: turned over in registers (C), or a padded tile of shared "
@@ -341,12 +337,19 @@ CUDA_RESIDENT = replace(
     doc="All iterations of a host loop are one kernel, whose blocks wait for each other after each "
     "kernel of an iteration.",
 )  # fmt: skip
+CUDA_IMPL = replace(
+    IMPL, choices=(BLAS, BLASLT, FFT, GENERATED), kinds=(*TILES, TRANSFORM),
+    doc=f"{IMPL.doc} cuBLASLt (blaslt) may also add a bias and an array, and do relu or gelu.",
+)  # fmt: skip
+ALGORITHM = LaunchParameter(
+    "algorithm", int, (0, 1, 2, 3, 4, 5, 6, 7), 0,
+    "Which algorithm of the list that cuBLASLt's heuristic gives, its best guess first.", TILES,
+)  # fmt: skip
 CUDA_LAUNCH = _table(
-    IMPL, REDUCE, MMA, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES, CUDA_TRANSPOSE,
-    LOOP_UNROLL, COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS, PARTS, CUDA_MICRO,
-    CUDA_ROW_BLOCK, CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK, SPLIT,
+    CUDA_IMPL, ALGORITHM, REDUCE, MMA, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES,
+    CUDA_TRANSPOSE, LOOP_UNROLL, COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS, PARTS,
+    CUDA_MICRO, CUDA_ROW_BLOCK, CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK, SPLIT, CUDA_RESIDENT,
     replace(TILE, doc=f"{TILE.doc} Here threads and items say it.", kinds=(), default=0, least=0),
-    CUDA_RESIDENT,
 )  # fmt: skip
 LAUNCH_TABLES: dict[str, LaunchTable] = {"c": C_LAUNCH, "cuda": CUDA_LAUNCH}
 

@@ -34,17 +34,18 @@ from autofuse.backends.cuda.graphs import (
     join,
 )
 from autofuse.backends.cuda.ordering import Hosted, OneLaunch, Place, every, places, singles
+from autofuse.backends.cuda.prepared import library_call, library_plans
 from autofuse.backends.cuda.program import (
     Action,
     Fft,
     Gemm,
     KernelLaunch,
+    Matmul,
     WhileAction,
     moved,
 )
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError, TensorType
-from autofuse.ops.views import Transform
 from autofuse.plan.schedule import Copy, Ref
 from autofuse.records import Blame
 
@@ -53,7 +54,6 @@ MODES = ("graph", "eager")
 KEPT_GRAPHS, KNOWN_CALLS = 8, 64
 # No library chooses a kernel by more of an address than where it is in so many bytes.
 _ALIGNMENT = 256
-FftKind = tuple[Transform, DType]
 BLAS_WORKSPACE = TensorType((WORKSPACE_BYTES,), DType.U8)
 
 
@@ -77,19 +77,14 @@ class CudaPlan:
         self._last_stream: Any = None
         self._held: list[tuple[Any, tuple[Any, ...]]] = []
         self._bound: tuple[Any, ...] = ()
-        self.has_gemm = any(isinstance(a, Gemm) for a in every(self._everything))
-        self._ffts: dict[FftKind, Any] = {}
+        self.has_gemm = any(isinstance(a, Gemm | Matmul) for a in every(self._everything))
         # The host reads flags on the way, which no graph can wait for.
         self.hosted = any(isinstance(a, WhileAction) for a in every(self._everything))
         try:
             self._functions = self._load()
             self.side = self.driver.new_stream()
-            if self.has_gemm:
-                self.driver.prepare_products()
-            for action in every(self._everything):
-                if isinstance(action, Fft):
-                    kind = action.transform, action.dtype
-                    self._ffts[kind] = self._ffts.get(kind) or self.driver.transforms(*kind)
+            # What calls of libraries need that is made once.
+            self._plans = library_plans(self.driver, every(self._everything))
             with self.side:
                 self._buffers = self._allocate()
             # Nothing orders the stream of a first call after the one that fills the buffers.
@@ -169,7 +164,7 @@ class CudaPlan:
                     event.synchronize()
             self._held.clear()
             self._graphs.clear()
-            self._functions, self._buffers, self._ffts = {}, {}, {}
+            self._functions, self._buffers, self._plans = {}, {}, {}
 
     # --- binding ------------------------------------------------------------------------------
 
@@ -243,9 +238,8 @@ class CudaPlan:
                 return HeldCall(driver.launch, (self._functions[symbol], shape, given))
             case Gemm(a=a, b=b, c=c):
                 return HeldCall(driver.gemm, (single, (at(a), at(b), at(c)), base["blas"][0]))
-            case Fft(transform, dtype, source, target):
-                plan = self._ffts[transform, dtype]
-                return HeldCall(driver.fft, (plan, at(source), at(target)))
+            case Matmul() | Fft():
+                return library_call(driver, self._plans, single, at, base["blas"])
             case Copy(source, target, nbytes):
                 return HeldCall(driver.copy, (at(target), at(source), nbytes))
             case Hosted():
@@ -311,14 +305,14 @@ class CudaPlan:
 
     def captured(self, calls: Sequence[LaunchCall]) -> Any:
         """Some of a call's launches as a graph, one after another."""
-        if self.has_gemm or self._ffts:
+        if self.has_gemm or self._plans:
             self._run_now(calls)
         return self.driver.capture(self.side, calls)
 
     def _load_library(self, addresses: Sequence[int], calls: Sequence[LaunchCall]) -> None:
         """A library loads its kernels when they first run, which must not be in a capture."""
         aligned = tuple(address % _ALIGNMENT for address in addresses)
-        if (self.has_gemm or self._ffts) and aligned not in self._loaded:
+        if (self.has_gemm or self._plans) and aligned not in self._loaded:
             self._run_now(calls)
             self._loaded.add(aligned)
 

@@ -12,6 +12,7 @@ from autofuse.backends.cuda.program import (
     Gemm,
     KernelLaunch,
     LoopAction,
+    Matmul,
     WhileAction,
     moved,
 )
@@ -28,7 +29,7 @@ class Hosted:
     trips: tuple[tuple[int, int], ...]
 
 
-OneLaunch = KernelLaunch | Gemm | Fft | Copy | Hosted
+OneLaunch = KernelLaunch | Gemm | Matmul | Fft | Copy | Hosted
 # What is shared beside the program's buffers: the workspaces of cuFFT and cuBLAS, and the room on
 # the device for blocks that wait for each other.
 _FFT_ROOM = ByteRange(("fft", 0), 0, 1)
@@ -65,6 +66,8 @@ def singles(
             case Gemm(a=a, b=b, c=c):
                 a, b, c = (moved(ref, known) for ref in (a, b, c))
                 yield replace(action, a=a, b=b, c=c)
+            case Matmul():
+                yield action.at(lambda ref: moved(ref, known))
             case Fft(source=source, target=target):
                 yield replace(action, source=moved(source, known), target=moved(target, known))
             case Copy(source, target, nbytes):
@@ -75,6 +78,11 @@ def singles(
                     yield from singles(turns[t % len(turns)], {**known, level: t})
             case WhileAction():
                 yield Hosted(action, tuple(known.items()))
+
+
+def like(product: Matmul) -> Matmul:
+    """What a product shares with those that differ in where their arrays are."""
+    return product.at(lambda _: Ref(""))
 
 
 def access(single: OneLaunch) -> Access:
@@ -90,6 +98,8 @@ def access(single: OneLaunch) -> Access:
                 _span(ref, size, dtype) for ref, size in zip((a, b, c), form.sizes, strict=True)
             )
             return Access((left, right), (out, _WORKSPACE))
+        case Matmul():
+            return _of_matmul(single)
         case Fft(_, dtype, source, target):
             read, written = single.sizes
             # Equal transforms share a plan, and all the room that a plan works in.
@@ -99,6 +109,21 @@ def access(single: OneLaunch) -> Access:
             return Access((_bytes(source, nbytes),), (_bytes(target, nbytes),))
         case Hosted():
             raise AssertionError("a program with loops that the host ends is no graph")
+
+
+def _of_matmul(single: Matmul) -> Access:
+    left, right, out = single.form.sizes
+    sizes = {"bias": single.form.n, "residual": out, "aux": out}
+    beside = {
+        name: _span(ref, sizes[name], single.dtype)
+        for name, ref in single.beside
+        if ref is not None
+    }
+    made = [_span(single.c, out, single.dtype), _WORKSPACE]
+    if single.writes_aux:
+        made.append(beside.pop("aux"))
+    read = (_span(single.a, left, single.dtype), _span(single.b, right, single.dtype))
+    return Access((*read, *beside.values()), tuple(made))
 
 
 def places(launches: Sequence[OneLaunch]) -> tuple[Place, ...]:

@@ -12,32 +12,42 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import gcd
 
 from autofuse.backends.base import Source
 from autofuse.backends.cache import content_key
 from autofuse.backends.codes import library_code
+from autofuse.backends.cuda.actions import Action as Action
+from autofuse.backends.cuda.actions import Argument as Argument
+from autofuse.backends.cuda.actions import Fft as Fft
+from autofuse.backends.cuda.actions import Gemm as Gemm
+from autofuse.backends.cuda.actions import KernelLaunch as KernelLaunch
+from autofuse.backends.cuda.actions import LoopAction as LoopAction
+from autofuse.backends.cuda.actions import Matmul as Matmul
+from autofuse.backends.cuda.actions import WhileAction as WhileAction
+from autofuse.backends.cuda.actions import moved as moved
+from autofuse.backends.cuda.blaslt import CublasLtMissing, cublaslt_name
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target
 from autofuse.backends.cuda.geometry import Geometry, geometry
 from autofuse.backends.cuda.resident import ResidentLoop, resident_loop
+from autofuse.backends.cuda.runs import BOUNDARY, flags_of, launch_settings, named
 from autofuse.backends.cuda.runs import MATH_FLAGS as MATH_FLAGS
-from autofuse.backends.cuda.runs import flags_of, launch_settings, named
 from autofuse.backends.cuda.runs import kernel_of as kernel_of
 from autofuse.backends.cuda.runs import kernel_text as kernel_text
-from autofuse.graph.types import Graph
+from autofuse.graph.types import Graph, Value
 from autofuse.kernel.cuda_shape import cuda_kernel
 from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.gemm import library_of, library_product, library_transform
 from autofuse.kernel.ir import Param
 from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.render_cuda import render_cuda
-from autofuse.ops.contraction import GemmForm
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import Literal, TensorType
-from autofuse.ops.views import Transform
 from autofuse.plan.bound import NOTHING_BOUND, Binding
+from autofuse.plan.epilogues import epilogue_of
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import check_plan
-from autofuse.plan.parameters import CUDA_MATH, FFT, PREPACK
+from autofuse.plan.parameters import ALGORITHM, BLASLT, CUDA_MATH, FFT, PREPACK
 from autofuse.plan.schedule import (
     UNREAD,
     Copy,
@@ -52,82 +62,6 @@ from autofuse.plan.schedule import (
 from autofuse.plan.types import Candidate, LaunchConfig
 
 _SCRATCH_ALIGN = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """An array that a kernel is given: where it is, its `size` elements of `dtype`, and whether
-    the kernel writes any of them."""
-
-    ref: Ref
-    dtype: DType
-    size: int
-    written: bool
-
-
-@dataclass(frozen=True, slots=True)
-class KernelLaunch:
-    """One launch of the kernel `symbol`; arguments are in the kernel's order."""
-
-    symbol: str
-    geometry: Geometry
-    arguments: tuple[Argument, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Gemm:
-    """A matrix product by cuBLAS, elements of `dtype`, of arrays A and B as `form` reads them.
-    `relaxed`: factors of f32 may be rounded to 11 bits, partial sums of 16-bit products to 16."""
-
-    form: GemmForm
-    dtype: DType
-    a: Ref
-    b: Ref
-    c: Ref
-    relaxed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Fft:
-    """Fourier transforms by cuFFT of an array of `dtype`, into another one."""
-
-    transform: Transform
-    dtype: DType
-    source: Ref
-    target: Ref
-
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """Floats that are read, and those that are written."""
-        given, made = self.transform.sides
-        return self.transform.count * given[0] * given[1], self.transform.count * made[0] * made[1]
-
-
-@dataclass(frozen=True, slots=True)
-class LoopAction:
-    """`trip` times the steps of one of the `turns`, in rotation; `level` is what their Refs'
-    strides go by."""
-
-    trip: int
-    level: int
-    turns: tuple[tuple[Action, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WhileAction:
-    """As LoopAction, at most `trip` times and only as long as one of the `flags` bools at `go` is
-    true (see `plan.steps.While`): the host reads them. `counter` gets the iteration number."""
-
-    trip: int
-    level: int
-    counter: Ref
-    turns: tuple[tuple[Action, ...], ...]
-    go: tuple[Ref, ...]
-    flags: int
-    ends: tuple[tuple[Copy, ...], ...]
-
-
-Action = KernelLaunch | Gemm | Fft | Copy | LoopAction | WhileAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +159,16 @@ def _library(run: Run) -> str:
     return library_of(run.graph, run.group, run.launch, CUDA)
 
 
+def _version(library: str) -> tuple[str, ...]:
+    """What says which code a library runs: the places of its algorithms are a version's own."""
+    if library != BLASLT:
+        return ()
+    try:
+        return (cublaslt_name(),)
+    except CublasLtMissing:
+        return ("no cuBLASLt",)
+
+
 def _unpacked(candidate: Candidate) -> Candidate:
     """The candidate without a setting that only C knows: here panels are packed by the kernel."""
 
@@ -261,8 +205,9 @@ def kernel_code(run: Run, target: Target = DEFAULT_TARGET) -> str:
     """The digest of one kernel's text, options and architecture (see `backends/codes.py`).
 
     Raises AutofuseError for a group that cannot be lowered or launched on `target`."""
-    if _library(run):
-        return library_code(run, target.arch)
+    library = _library(run)
+    if library:
+        return library_code(run, target.arch, *_version(library))
     unit = rendered(extract(run.graph, run.group)[0], launch_settings(run), target)
     flags = (f"-arch={target.arch}", *flags_of(run.launch))
     return content_key(["kernel", *flags, CUDA.prelude, unit.text, str(unit.geometry)])
@@ -299,7 +244,7 @@ class _Writer:
                     found = tuple(tuple(self.actions(turn, counters)) for turn in turns)
                     yield WhileAction(trip, level, counter, found, go, flags, ends)
 
-    def _run(self, run: Run, counters: Mapping[Ref, Ref]) -> KernelLaunch | Gemm | Fft:
+    def _run(self, run: Run, counters: Mapping[Ref, Ref]) -> KernelLaunch | Gemm | Matmul | Fft:
         found = (counters.get(ref, ref) for ref in run.reads)
         place = dict(zip(reads(run.graph, run.group.nodes), found, strict=True))
         library = _library(run)
@@ -309,6 +254,8 @@ class _Writer:
             dtype = run.graph.type_of(run.group.outputs[0]).dtype
             (source,) = place.values()
             return Fft(transform, dtype, source, run.writes[0])
+        if library == BLASLT:
+            return _matmul(run, place)
         if library:
             called = library_product(run.graph, run.group, CUDA)
             assert called is not None
@@ -351,8 +298,25 @@ class _Writer:
         return self.kept[name]
 
 
-def moved(ref: Ref, trips: Mapping[int, int]) -> Ref:
-    """`ref` on given iterations of the loops around, by level: without a stride."""
-    if not ref.stride:
-        return ref
-    return replace(ref, offset=ref.offset + ref.stride * trips[ref.level], level=0, stride=0)
+def _matmul(run: Run, place: Mapping[Value, Ref]) -> Matmul:
+    found = epilogue_of(run.graph, run.group)
+    assert found is not None
+    places = {**place, **dict(zip(run.group.outputs, run.writes, strict=True))}
+    bias, residual, aux = (
+        None if v is None else places[v] for v in (found.bias, found.residual, found.aux)
+    )
+    product = found.product
+    made = Matmul(
+        product.form, run.graph.type_of(found.output).dtype, places[product.lhs],
+        places[product.rhs], places[found.output], bias, residual, aux, found.activation,
+        ALGORITHM.of(run.launch), CUDA_MATH.of(run.launch) == "relaxed",
+    )  # fmt: skip
+    return replace(made, boundary=_boundary(made))
+
+
+def _boundary(made: Matmul) -> int:
+    """The largest power of two, up to BOUNDARY, that all of its arrays lie at multiples of."""
+    width = made.dtype.itemsize
+    starts = [width * made.form.a.offset, width * made.form.b.offset]
+    starts += [n for ref in made.refs for n in (ref.offset, ref.stride)]
+    return gcd(BOUNDARY, *starts)
