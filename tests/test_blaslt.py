@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_cuda import FakeDriver
 
 from autofuse.backends.ccompiler import find_compiler
 from autofuse.backends.cuda import blaslt
@@ -23,7 +24,9 @@ from autofuse.backends.cuda.blaslt import (
     declared,
     lacking,
 )
+from autofuse.backends.cuda.build import cuda_artifact
 from autofuse.backends.cuda.emulated import EmulatedArtifact, EmulatedPlan
+from autofuse.backends.cuda.launch import CudaPlan
 from autofuse.backends.cuda.ordering import access, places, singles
 from autofuse.backends.cuda.program import cuda_program
 from autofuse.frontends import array_api as xp
@@ -203,6 +206,20 @@ def test_products_share_a_workspace_and_what_they_write_is_known() -> None:
     assert {r.memory for r in found.writes} >= {("out", 0), ("out", 1), ("blas", 0)}
     assert {r.memory for r in found.reads} == {("in", 0), ("in", 1), ("in", 2)}
     assert [p.after for p in places(tuple(singles((product, product))))] == [(), (0,)]
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager"])
+def test_a_program_gives_it_a_workspace(mode: str) -> None:
+    graph = graph_of("gelu and its operand")
+    made = cuda_program(graph, Candidate(FusionPlan((whole(graph),)), (launch(),)))
+    driver = FakeDriver()
+    plan = CudaPlan(cuda_artifact(made, {}, {}), driver, mode)
+    plan.run(random_inputs(graph, 1))
+    entries = [entry for entry in driver.log if entry[0] == "matmul"]
+    # In a graph it is called once before, so that the library loads its kernels.
+    assert len(entries) == (2 if mode == "graph" else 1)
+    _, product, *addresses = entries[-1]
+    assert isinstance(product, Matmul) and len(addresses) == 6 and all(addresses)
 
 
 def options_of(graph: Graph, space: CudaLaunchSpace) -> dict[str, tuple[Any, ...]]:

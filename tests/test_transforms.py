@@ -10,22 +10,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_cuda import FakeDriver
 from fake_cufft import FakeCufft
 
 import autofuse
 from autofuse.backends import pocketfft
 from autofuse.backends.ccompiler import compile_program
 from autofuse.backends.cpu import kernel_code, lacking, program
+from autofuse.backends.cuda.build import cuda_artifact
 from autofuse.backends.cuda.cufft import CufftError, CufftPlan
 from autofuse.backends.cuda.driver import CupyDriver
 from autofuse.backends.cuda.emulated import EmulatedArtifact, EmulatedPlan
+from autofuse.backends.cuda.launch import CudaPlan
 from autofuse.backends.cuda.ordering import places, singles
 from autofuse.backends.cuda.program import Fft, cuda_program
 from autofuse.backends.library import load
 from autofuse.frontends import array_api as xp
 from autofuse.frontends.tracer import spec, trace
 from autofuse.graph.reference import evaluate, random_inputs
-from autofuse.graph.types import Graph
+from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.kernel.dialects import CUDA, C
 from autofuse.kernel.gemm import library_of
@@ -134,6 +137,24 @@ class _Cuda:
 
 def _driver() -> CupyDriver:
     return CupyDriver(_Cuda())
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager"])
+def test_a_program_calls_cufft(mode: str) -> None:
+    w = GraphWriter()
+    x = w.input("x", (4, 40), DType.F32)
+    z = w.op("rfft", x, axis=1)
+    graph = w.build([w.op("irfft", z, axis=1, n=40), w.op("ifft", z, axis=0)])
+    nodes = [n for n in range(len(graph.nodes)) if graph[n].op != "input"]
+    groups = tuple(FusionGroup((n,), (Value(n),)) for n in nodes)
+    made = cuda_program(graph, Candidate(FusionPlan(groups), (LIBRARY,) * 3))
+    artifact = cuda_artifact(made, {}, {})
+    inputs, driver = random_inputs(graph, 5), FakeDriver()
+    plan = CudaPlan(artifact, driver, mode)
+    for _ in range(2):
+        for found, wanted in zip(plan.run(inputs), evaluate(graph, inputs), strict=True):
+            close(found, wanted)
+    assert driver.names().count("fft") >= 6
 
 
 def test_plans_of_cufft_end_with_their_program() -> None:

@@ -81,14 +81,19 @@ class CufftPlan:
         wide = dtype is DType.F64
         types, functions, self._direction = _KINDS[kind.kind]
         self._function, self._steps = functions[wide], _steps(kind, dtype.itemsize)
-        (places, parts), _ = kind.sides
-        self.copied = kind.count * places * parts * dtype.itemsize if kind.kind == "irfft" else 0
+        self._nbytes = tuple(kind.count * n * parts * dtype.itemsize for n, parts in kind.sides)
+        self.copied = self._nbytes[0] if kind.kind == "irfft" else 0
         self.room: Any = zeros(self.copied) if self.copied else None
         handle = _INT()
         self._check("cufftCreate", ctypes.byref(handle))
         self._handle = handle.value
         weakref.finalize(self, self._library.cufftDestroy, self._handle).atexit = False
         self._check("cufftMakePlanMany64", self._handle, *_layout(kind, types[wide]))
+
+    def spans(self, source: int, target: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Where what is read and what is written begins and ends, in bytes."""
+        read, written = self._nbytes
+        return (source, source + read), (target, target + written)
 
     def execute(self, source: int, target: int, stream: int) -> None:
         """On a stream. Raises CufftError."""

@@ -243,8 +243,8 @@ class CupyDriver:
     def fft(self, plan: CufftPlan, source: int, target: int) -> None:
         """The transforms of what is at one address, to another."""
         if plan.copied:
-            self.copy(plan.room.data.ptr, source, plan.copied)
-            source = plan.room.data.ptr
+            self.copy(self.pointer(plan.room), source, plan.copied)
+            source = self.pointer(plan.room)
         plan.execute(source, target, self.cupy.cuda.get_current_stream().ptr)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
