@@ -135,8 +135,7 @@ class _Facts:
 
 
 class CudaLaunchSpace:
-    """Kernels of one device: `limits` are those of `backends.cuda.devices.Target`, and `blaslt`
-    says whether cuBLASLt is there."""
+    """Kernels of one device: `limits` as in `backends.cuda.devices.Target`; is cuBLASLt there?"""
 
     def __init__(self, limits: DeviceLimits | None = None, blaslt: bool = False) -> None:
         self.limits: DeviceLimits = limits or CommonLimits()

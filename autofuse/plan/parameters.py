@@ -212,9 +212,9 @@ LINES = LaunchParameter(
 )  # fmt: skip
 C_IMPL = replace(
     IMPL, choices=(BLAS, ONEDNN, FFT, GENERATED), kinds=(*TILES, ITEM, ROW, DIAGONAL, TRANSFORM),
-    doc="Who computes a product: BLAS, generated loops or oneDNN, where it is installed. That may "
-    "also compute a lone convolution, which is otherwise a kernel whatever is said. A Fourier "
-    "transform is a call of pocketfft (fft) or generated loops.",
+    doc="Who computes a product or a transform: BLAS, generated loops or oneDNN, where it is "
+    "installed. That may also compute a lone convolution, which is otherwise a kernel whatever is "
+    "said. A Fourier transform is a call of pocketfft (fft) or generated loops.",
 )  # fmt: skip
 THREADS = LaunchParameter(
     "threads", int, (1,), 1,
@@ -334,8 +334,8 @@ CUDA_COLUMN_BLOCK = replace(COLUMN_BLOCK, choices=(0, 64, 128, 256, 512, 1024, 3
 CUDA_TERM_BLOCK = replace(TERM_BLOCK, choices=(0, 16, 32, 64))
 CUDA_RESIDENT = replace(
     RESIDENT,
-    doc="All iterations of a host loop are one kernel, whose blocks wait for each other after each "
-    "kernel of an iteration.",
+    doc="All iterations of a host loop are one job: one kernel, whose blocks wait for each other "
+    "after each kernel of an iteration.",
 )  # fmt: skip
 CUDA_IMPL = replace(
     IMPL, choices=(BLAS, BLASLT, FFT, GENERATED), kinds=(*TILES, TRANSFORM),
@@ -344,6 +344,7 @@ CUDA_IMPL = replace(
 ALGORITHM = LaunchParameter(
     "algorithm", int, (0, 1, 2, 3, 4, 5, 6, 7), 0,
     "Which algorithm of the list that cuBLASLt's heuristic gives, its best guess first.", TILES,
+    changes_text=False,
 )  # fmt: skip
 CUDA_LAUNCH = _table(
     CUDA_IMPL, ALGORITHM, REDUCE, MMA, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES,
