@@ -25,8 +25,11 @@ from autofuse.backends.cuda.launch import CudaPlan
 from autofuse.backends.cuda.ordering import places, singles
 from autofuse.backends.cuda.program import Fft, cuda_program
 from autofuse.backends.library import load
+from autofuse.baselines import BASELINES
 from autofuse.frontends import array_api as xp
+from autofuse.frontends.array import TracedArray as Array
 from autofuse.frontends.tracer import spec, trace
+from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
@@ -35,6 +38,7 @@ from autofuse.kernel.gemm import library_of
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import GraphError
 from autofuse.ops.views import Transform
+from autofuse.plan.legalise import legalise
 from autofuse.plan.legality import check_group
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, Refusal
 from search_spaces import CpuLaunchSpace, CudaLaunchSpace
@@ -181,6 +185,22 @@ def test_a_transform_shares_no_kernel() -> None:
     nodes = tuple(n for n in range(len(graph.nodes)) if graph[n].op != "input")
     verdict = check_group(graph, nodes, graph.outputs)
     assert isinstance(verdict, Refusal) and verdict.rule == "library"
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_every_baseline_leaves_it_to_a_library(name: str) -> None:
+    def program(a: Array) -> Array:
+        re, im = xp.fft.rfft(xp.sin(a))
+        return xp.exp(re * re + im * im)
+
+    graph = canonical(trace(program, spec((4, 64))))
+    plan = BASELINES[name](graph).plan
+    (own,) = (g for g in legalise(graph, plan)[0].groups if has_transform(graph, g))
+    assert len(own.nodes) == 1
+
+
+def has_transform(graph: Graph, group: FusionGroup) -> bool:
+    return any(graph[n].op == "rfft" for n in group.nodes)
 
 
 def test_a_library_comes_first_and_only_where_it_is() -> None:
