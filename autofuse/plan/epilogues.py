@@ -16,7 +16,7 @@ import numpy as np
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
-from autofuse.ops.spec import Family
+from autofuse.ops.spec import Family, Motion
 from autofuse.ops.types import Literal, OpCall, TensorType
 from autofuse.plan.groups import is_inline
 from autofuse.plan.products import PRODUCT, Product, product_of
@@ -91,7 +91,7 @@ def _read(
     bias = residual = None
     while True:
         users = [n for n in sorted(left) if reached in graph[n].inputs]
-        if len(users) != 1 or graph[users[0]].op != "add":
+        if len(users) != 1 or not _is_sum(graph, users[0]):
             break
         (other,) = [v for v in graph[users[0]].inputs if v != reached] or [reached]
         vector = _vector(graph, other, beside)
@@ -114,12 +114,23 @@ def _read(
 
 def _vector(graph: Graph, value: Value, beside: frozenset[int]) -> Value | None:
     """What a broadcast along rows repeats."""
-    if value.node not in beside or graph[value.node].op != "broadcast":
+    node = graph[value.node]
+    if value.node not in beside or not _repeats(graph, value.node) or node.spec.axes is None:
         return None
-    source, call = graph[value.node].inputs[0], graph.call(value.node)
-    columns = (call.out.rank - 1,)
+    source, rank = node.inputs[0], len(node.types[0].shape)
     inline = is_inline(graph, source.node) or source.node in beside
-    return None if inline or tuple(call["dims"]) != columns else source
+    along = node.spec.axes(graph.call(value.node))[0] == (*(None,) * (rank - 1), 0)
+    return source if along and not inline else None
+
+
+def _repeats(graph: Graph, node: int) -> bool:
+    return graph[node].spec.motion is Motion.REPEAT
+
+
+def _is_sum(graph: Graph, node: int) -> bool:
+    """Of two numbers: of floats nothing else commutes and leaves what 0 is added to."""
+    algebra, dtype = graph[node].spec.algebra, graph[node].types[0].dtype
+    return algebra.commutes and algebra.neutral(dtype, 0) == 0
 
 
 def _in_memory(graph: Graph, value: Value, group: FusionGroup) -> bool:
@@ -150,7 +161,7 @@ def _function(
     """The activation that these nodes are, and the other array that it reads; None for another."""
     if not nodes:
         return "", None
-    moves = {n for n in beside if graph[n].op == "broadcast"}
+    moves = {n for n in beside if _repeats(graph, n)}
     nodes |= beside - moves
     others = {v for n in nodes for v in graph[n].inputs if _in_memory(graph, v, group)}
     if len(others) > 1:
