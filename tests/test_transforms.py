@@ -72,7 +72,7 @@ def alone(graph: Graph, launch: LaunchConfig) -> Candidate:
 
 
 def close(found: np.ndarray, wanted: np.ndarray) -> None:
-    eps = 2e-6 if found.dtype == np.float32 else 1e-13
+    eps = 2e-6 if np.float32 in (found.dtype, wanted.dtype) else 1e-13
     np.testing.assert_allclose(found, wanted, atol=eps * max(1.0, float(np.abs(wanted).max())))
 
 
