@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from autofuse.backends import cpu
 from autofuse.backends.cuda import driver
 from autofuse.backends.cuda import program as cuda
+from autofuse.backends.cuda.blaslt import has_cublaslt
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target, target_named
 from autofuse.backends.machine import cache_bytes, multiplies_pairs, vector_bits
 from autofuse.backends.onednn_calls import does
+from autofuse.backends.pocketfft import has_pocketfft
 from autofuse.backends.registry import CPU_BACKEND, CUDA_BACKEND, Backend, emulated_backend
 from autofuse.cost.bounds import Calibration
 from autofuse.kernel.dialects import CUDA, C, Dialect
@@ -84,7 +86,9 @@ def _cuda_text(run: Run) -> tuple[str, str]:
 
 
 def _cuda_launches(backend: Backend) -> LaunchSpace:
-    return CudaLaunchSpace(backend.target or driver.running_target())
+    # What stands for another device never calls a library of that one.
+    here = backend.target is None and has_cublaslt()
+    return CudaLaunchSpace(backend.target or driver.running_target(), here)
 
 
 # The first that is ready is what "auto" means, of those that it may mean.
@@ -97,8 +101,9 @@ DEVICES: dict[str, DeviceKind] = {
         ),
         DeviceKind(
             "cpu", CPU_BACKEND,
-            lambda _: CpuLaunchSpace(vector_bits(), does, cache_bytes(), multiplies_pairs()), C,
-            _c_text, hardware=HOST, automatic=True, fast_tiles=True,
+            lambda _: CpuLaunchSpace(
+                vector_bits(), does, cache_bytes(), multiplies_pairs(), has_pocketfft()
+            ), C, _c_text, hardware=HOST, automatic=True, fast_tiles=True,
         ),
         DeviceKind(
             "cuda-emulated", emulated_backend(DEFAULT_TARGET), _cuda_launches, CUDA, _cuda_text,

@@ -28,6 +28,7 @@ from autofuse.plan.parameters import (
     C_LAUNCH,
     DIAGONAL,
     DOT,
+    FFT,
     GEMM,
     GENERATED,
     HALO,
@@ -46,6 +47,7 @@ from autofuse.plan.parameters import (
     THREADS,
     TILE,
     TILES,
+    TRANSFORM,
     TRANSPOSE,
     VECTOR_BITS,
     WALK,
@@ -107,14 +109,14 @@ def nowhere(call: DnnlCall, threads: int) -> bool:
 class CpuLaunchSpace:
     """One library with a pool of threads, on a processor with vectors of `vector_bits`, data caches
     of `caches` bytes and an instruction for pairs of bf16 if `pairs`; `onednn` says what that
-    library computes there."""
+    library computes there, `fft` whether pocketfft is there."""
 
     def __init__(
         self, vector_bits: int = 512, onednn: DoesCall = nowhere, caches: Caches = USUAL_CACHES,
-        pairs: bool = False,
+        pairs: bool = False, fft: bool = True,
     ) -> None:  # fmt: skip
         self.vector_bits, self.onednn, self.caches = vector_bits, onednn, caches
-        self.pairs = pairs
+        self.pairs, self.fft = pairs, fft
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
         kind = kernel_kind(graph, group, C)
@@ -142,7 +144,7 @@ class CpuLaunchSpace:
         def offer(row: LaunchParameter[Any], made: Chosen) -> tuple[Setting, ...]:
             if row is C_IMPL:
                 return self._implementations(graph, group, kind, made["threads"], facts)
-            if made.get(C_IMPL.name) in (BLAS, ONEDNN):
+            if made.get(C_IMPL.name) in (BLAS, ONEDNN, FFT):
                 return ()  # a library decides itself
             if row is PREPACK:
                 return self._prepack(graph, group, facts, made)
@@ -178,6 +180,8 @@ class CpuLaunchSpace:
     ) -> tuple[Setting, ...]:
         """Who may compute a product or a convolution, the likely best first; nothing to choose
         where only a kernel can."""
+        if kind == TRANSFORM:
+            return (FFT, GENERATED) if self.fft else (GENERATED,)
         found = dnnl_group(graph, group)
         onednn = (ONEDNN,) if found is not None and self.onednn(found.call, threads) else ()
         if kind == GEMM:

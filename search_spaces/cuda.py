@@ -12,6 +12,8 @@ from typing import Any
 from autofuse.graph.types import Graph
 from autofuse.kernel.cuda_settings import IN_FLIGHT
 from autofuse.kernel.dialects import CUDA
+from autofuse.kernel.gemm import could_be_epilogue
+from autofuse.ops.control import is_counted
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import OpSpec
 from autofuse.ops.types import OpCall
@@ -21,21 +23,29 @@ from autofuse.plan.groups import reads
 from autofuse.plan.parameters import (
     BLOCK_THREADS,
     BLOCKS,
+    BODY,
+    CUDA_IMPL,
     CUDA_LAUNCH,
+    CUDA_RESIDENT,
     FAST_DIVISION,
+    FFT,
     GEMM,
+    GENERATED,
     IMPL,
     ITEM,
     LOOP,
+    PRODUCT,
     ROW,
     STAGES,
     TAIL,
     TILES,
+    TRANSFORM,
     WAVE,
     LaunchParameter,
     canonical_launch,
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
+from search_spaces.cuda_libraries import by_libraries, untiled
 from search_spaces.cuda_limits import CommonLimits, DeviceLimits
 from search_spaces.cuda_tiles import OFFERED, Fits, room_for, tile_options, wave_of
 from search_spaces.launch import (
@@ -47,6 +57,7 @@ from search_spaces.launch import (
     first_option,
     kernel_kind,
     loop_iterations,
+    only,
     ordered,
     permutes,
     widest_form,
@@ -90,10 +101,11 @@ class _Facts:
 
 
 class CudaLaunchSpace:
-    """Kernels of one device: `limits` are those of `backends.cuda.devices.Target`."""
+    """Kernels of one device: `limits` as in `backends.cuda.devices.Target`; is cuBLASLt there?"""
 
-    def __init__(self, limits: DeviceLimits | None = None) -> None:
+    def __init__(self, limits: DeviceLimits | None = None, blaslt: bool = False) -> None:
         self.limits: DeviceLimits = limits or CommonLimits()
+        self.blaslt = blaslt
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
         return kernel_kind(graph, group, CUDA)
@@ -121,16 +133,26 @@ class CudaLaunchSpace:
         kind = self.kind(graph, group)
         if may_run_once(graph, group.nodes):
             chooser = first_option  # it runs before any call: no choice is worth a measurement
-        offer = partial(_offer, self.limits, _facts(graph, group, kind))
+        offer: Offer = partial(_offer, self.limits, _facts(graph, group, kind))
         facts = tile_facts(graph, group) if kind in TILES else None
         if facts is not None:
             fits = room_for(graph, group, self.limits.shared_per_block - FOLD_BYTES)
             offer = partial(_tiled, offer, facts, self.limits, fits)
         elif kind == GEMM:
-            offer = partial(_untiled, offer)
+            offer = untiled(offer)
+        elif kind == TRANSFORM:
+            offer = only(CUDA_IMPL, (FFT, GENERATED))
+        elif kind == BODY:
+            counted = is_counted(graph[group.nodes[0]].op)
+            offer = only(CUDA_RESIDENT, CUDA_RESIDENT.choices if counted else ())
+        if kind in TILES:
+            lt = self.blaslt and could_be_epilogue(graph, group, CUDA)
+            offer = by_libraries(offer, kind, lt)
         made = choose_settings(CUDA_LAUNCH, kind, offer, chooser, prefix)
         if int(made.get(TAIL.name, TAIL.default)) > TAIL.default:
             made[WAVE.name] = wave_of(self.limits, made)
+        if kind == PRODUCT and made.get(IMPL.name) == GENERATED:
+            del made[IMPL.name]  # what is no product is a kernel anyway
         return canonical_launch(CUDA_LAUNCH, made)
 
 
@@ -155,11 +177,6 @@ def _tiled(
     if row.name in TILE_PARAMETERS or row in (BLOCK_THREADS, STAGES, BLOCKS):
         return tile_options(row.name, facts, limits, made, fits)
     return offer(row, made)
-
-
-def _untiled(offer: Offer, row: LaunchParameter[Any], made: Chosen) -> tuple[Setting, ...]:
-    """A product in another schedule, such as one of integers."""
-    return () if row.name in TILE_PARAMETERS else offer(row, made)
 
 
 # --- what of a parameter's choices is offered to a kernel -----------------------------------------

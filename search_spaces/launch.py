@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import Dialect
-from autofuse.kernel.gemm import library_product
+from autofuse.kernel.gemm import library_product, library_transform
 from autofuse.ops.control import is_counted
 from autofuse.ops.spec import Motion
 from autofuse.plan.forms import Form
@@ -19,6 +19,7 @@ from autofuse.plan.parameters import (
     ITEM,
     LOOP,
     PRODUCT,
+    TRANSFORM,
     LaunchParameter,
     LaunchTable,
 )
@@ -36,8 +37,8 @@ class LaunchSpace(Protocol):
     """The launch parameters of one backend."""
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
-        """Which parameters apply: "item", "row", "loop", "gemm", "product" or "body" (a loop
-        that the host runs)."""
+        """Which parameters apply: "item", "row", "loop", "gemm", "product", "transform" or
+        "body" (a loop that the host runs)."""
         ...
 
     def default(self, graph: Graph, group: FusionGroup) -> LaunchConfig:
@@ -65,6 +66,8 @@ def kernel_kind(graph: Graph, group: FusionGroup, dialect: Dialect) -> str:
         return BODY
     if library_product(graph, group, dialect) is not None:
         return GEMM
+    if library_transform(graph, group) is not None:
+        return TRANSFORM
     form = widest_form(graph, group)
     if form is not None and form.carries:
         return LOOP
@@ -118,6 +121,11 @@ def first_option(_: str, options: tuple[Setting, ...]) -> Setting:
 def ordered(first: Setting, options: tuple[Setting, ...]) -> tuple[Setting, ...]:
     """`first`, then the other options."""
     return (first, *(o for o in options if o != first))
+
+
+def only(wanted: LaunchParameter[Any], options: tuple[Setting, ...]) -> Offer:
+    """Options of one parameter alone."""
+    return lambda row, made: options if row is wanted else ()
 
 
 def divisors(choices: tuple[Any, ...], iterations: tuple[int, ...]) -> tuple[Setting, ...]:

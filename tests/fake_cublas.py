@@ -5,7 +5,7 @@ products in two parts, rounded to 16 bits unless the mode forbids it (cublasMath
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,3 +92,15 @@ def _columns(matrix: list[int], skip: int, shape: tuple[int, int]) -> np.ndarray
     start, size = address + skip * dtype.itemsize, leading * shape[1] * dtype.itemsize
     raw = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start)).view(dtype.numpy)
     return as_strided(raw, shape, (dtype.itemsize, leading * dtype.itemsize))
+
+
+def product_spans(product: Any, addresses: Sequence[int]) -> list[tuple[int, int, bool]]:
+    """Where the arrays of a product with what follows it begin and end, and which are written."""
+    left, right, out = product.form.sizes
+    beside = {"bias": product.form.n, "residual": out, "aux": out}
+    names = [name for name, ref in product.beside if ref is not None]
+    sizes = [left, right, out, *(beside[name] for name in names)]
+    written = [False, False, True, *(name == "aux" and product.writes_aux for name in names)]
+    width = product.dtype.itemsize
+    found = zip(addresses, sizes, written, strict=True)
+    return [(at, at + n * width, writes) for at, n, writes in found]

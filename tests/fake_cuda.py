@@ -16,8 +16,11 @@ from threading import get_ident
 from typing import Any
 
 import numpy as np
+from fake_cublas import product_spans
+from fake_cufft import FakeCufft
 
 from autofuse.backends.aligned import aligned_copy, aligned_empty
+from autofuse.backends.cuda.cufft import CufftPlan
 from autofuse.backends.cuda.driver import ERRORS
 from autofuse.backends.cuda.graphs import GraphNode, HeldCall, UpdateRefused
 from autofuse.ops.dtypes import DType
@@ -289,6 +292,32 @@ class FakeDriver:
             self.using(address)
         self.now_us += US_PER_LAUNCH
 
+    def matmul_plan(self, product: Any) -> Any:
+        if self.current_stream().is_capturing():
+            raise RuntimeError("cuBLASLt cannot be asked while a graph is captured")
+        return product
+
+    def matmul(self, plan: Any, addresses: tuple[int, ...], workspace: int) -> None:
+        assert workspace, "cuBLASLt is given its workspace"
+        self.note("matmul", plan, *addresses, workspace)
+        for address in addresses:
+            self.using(address)
+        self.now_us += US_PER_LAUNCH
+
+    def transforms(self, kind: Any, dtype: Any) -> CufftPlan:
+        if self.current_stream().is_capturing():
+            raise RuntimeError("cuFFT allocates when a plan is made")
+        return CufftPlan(kind, dtype, self.zeros, FakeCufft())
+
+    def fft(self, plan: CufftPlan, source: int, target: int) -> None:
+        self.note("fft", source, target)
+        self.using(source), self.using(target)
+        self.now_us += US_PER_LAUNCH
+        if plan.copied:
+            ctypes.memmove(self.pointer(plan.room), source, plan.copied)
+            source = self.pointer(plan.room)
+        plan.execute(source, target, self.current_stream().ptr)
+
     def copy(self, target: int, source: int, nbytes: int) -> None:
         self.note("copy", target, source, nbytes)
         self.now_us += US_PER_LAUNCH
@@ -347,6 +376,13 @@ class FakeDriver:
         if call.method == self.copy:
             target, source, nbytes = call.arguments
             return [(target, target + nbytes, True), (source, source + nbytes, False)]
+        if call.method == self.fft:
+            plan, source, target = call.arguments
+            (_, read), (_, written) = plan.spans(source, target)
+            return [(source, read, False), (target, written, True)]
+        if call.method == self.matmul:
+            product, addresses, workspace = call.arguments
+            return [*product_spans(product, addresses), (workspace, workspace + 1, True)]
         product, (a, b, c), workspace = call.arguments
         spans = zip((a, b, c), product.form.sizes, (False, False, True), strict=True)
         found = [(at, at + n * product.dtype.itemsize, written) for at, n, written in spans]

@@ -11,6 +11,7 @@ import pytest
 import autofuse.frontends.array_api as xp
 from autofuse.backends import cpu, entry, tasks
 from autofuse.backends.cuda import program as cuda
+from autofuse.backends.cuda import runs
 from autofuse.backends.cuda.devices import TARGETS
 from autofuse.backends.registry import Backend, emulated_backend
 from autofuse.devices import DEVICES
@@ -120,7 +121,7 @@ def test_flags_and_architecture_belong_to_the_code(monkeypatch: pytest.MonkeyPat
     one, other, *_ = (emulated_backend(TARGETS[name]) for name in names.values())
     assert len(changed(by_op(graph, one), by_op(graph, other))) == 4
     strict = by_op(graph, one)
-    monkeypatch.setattr(cuda, "FLAGS", (*cuda.FLAGS, "--extra"))
+    monkeypatch.setattr(runs, "FLAGS", (*runs.FLAGS, "--extra"))
     assert changed(strict, by_op(graph, one)) == {"exp", "mul", "reduce_sum"}
 
 

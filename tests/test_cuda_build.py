@@ -24,9 +24,9 @@ from autofuse.backends.cuda.program import (
     KernelLaunch,
     LoopAction,
     cuda_program,
-    launch_settings,
     moved,
 )
+from autofuse.backends.cuda.runs import launch_settings
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.plan.schedule import Ref, kernel_runs, schedule

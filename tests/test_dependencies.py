@@ -17,8 +17,8 @@ from test_random_plans import made
 from autofuse.backends.cuda.build import CudaArtifact
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.backends.cuda.emulated import EmulatedArtifact, EmulatedPlan
-from autofuse.backends.cuda.launch import CudaPlan, every
-from autofuse.backends.cuda.ordering import places, singles
+from autofuse.backends.cuda.launch import CudaPlan
+from autofuse.backends.cuda.ordering import every, places, singles
 from autofuse.backends.cuda.program import CudaProgram, KernelLaunch, cuda_program
 from autofuse.backends.emulator.emulator import ORDERS, Emulated
 from autofuse.baselines import BASELINES

@@ -149,6 +149,16 @@ def long_sums() -> Graph:
     return canonical(b.build([b.add("exp", made)]))
 
 
+def added() -> Graph:
+    """A product and an array that is added, which a library may do at once."""
+    b = GraphBuilder()
+    x, y, z = (b.input(k, s, "f32") for k, s in zip("xyz", ((8, 8),) * 3, strict=True))
+    none: tuple[int, ...] = ()
+    made = b.add("dot_general", x, y, lhs_batch=none, rhs_batch=none, lhs_contract=(1,),
+                 rhs_contract=(0,))  # fmt: skip
+    return canonical(b.build([b.add("add", made, z)]))
+
+
 def batch_last() -> Graph:
     """Products whose batch axis is the last one everywhere."""
     b = GraphBuilder()
@@ -199,8 +209,8 @@ GRAPHS = {"item": pointwise(), "turned": turned(), "row": rows_folded(), "loop":
           "short": rows_folded(512, 4096), "gemm": product(), "fused": fused(),
           "summed": summed(), "weighted": product(constant=True), "dots": dots(),
           "long_sums": long_sums(), "ordered": ordered(), "halves": halves(),
-          "short_wave": short_wave(),
-          "batch_last": batch_last(), "patches": patches(),
+           "short_wave": short_wave(),
+           "batch_last": batch_last(), "patches": patches(), "added": added(),
           "stencils": chain(padded, (64, 64), 2)}  # fmt: skip
 # Where a parameter is looked for first; what shows nowhere is looked for in all graphs.
 SHOWS = {
@@ -213,7 +223,7 @@ SHOWS = {
 }  # fmt: skip
 SPACES: dict[str, LaunchSpace] = {
     "c": CpuLaunchSpace(pairs=True),
-    "cuda": CudaLaunchSpace(DEFAULT_TARGET),
+    "cuda": CudaLaunchSpace(DEFAULT_TARGET, blaslt=True),
 }
 # Of a library call there is no text, and what is derived is not said.
 ROWS = [

@@ -5,8 +5,8 @@ void **blas)`. `buffers` holds inputs, then literals, then outputs, all row-majo
 in a program with declared constants last what is prepared of them: ENTRY_prepare, of the same
 signature, runs before the first call and writes that (outputs are null then);
 `workspace` is 64-byte aligned scratch of `workspace` bytes; `blas` is (sgemm, dgemm,
-set_threads or null, the thread pool's af_parallel, the table of `onednn.c` or null). A nonzero
-result is a launch failure code.
+set_threads or null, the thread pool's af_parallel, the table of `onednn.c` or null, that of
+`pocketfft.py` or null). A nonzero result is a launch failure code.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ALIGNMENT = 64
 DnnlCalls = tuple[tuple["DnnlCall", ...], ...]
 # Raised when programs and what calls them no longer fit: the entry, its tables, the pool.
-INTERFACE = 1
+INTERFACE = 2
 
 
 class BlamedError(AutofuseError):

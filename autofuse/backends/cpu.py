@@ -22,6 +22,7 @@ from autofuse.backends.entry import (
     runtime_text,
 )
 from autofuse.backends.onednn import OneDnnError, onednn
+from autofuse.backends.pocketfft import PocketfftMissing, pocketfft_name, pocketfft_table
 from autofuse.backends.pool import pool_source
 from autofuse.backends.tasks import DnnlCallee, KernelCall, same_kernel
 from autofuse.graph.types import Graph
@@ -34,7 +35,7 @@ from autofuse.kernel.pack_panels import lower_panels
 from autofuse.kernel.render import c_iterations, render_c
 from autofuse.plan.legality import check_plan
 from autofuse.plan.packing import packed_operands
-from autofuse.plan.parameters import BLAS, C_IMPL, MATH, ONEDNN, THREADS, VECTOR_BITS
+from autofuse.plan.parameters import BLAS, C_IMPL, FFT, MATH, ONEDNN, THREADS, VECTOR_BITS
 from autofuse.plan.schedule import Run, kernel_runs, schedule
 from autofuse.plan.types import Candidate, LaunchConfig
 
@@ -113,8 +114,8 @@ def program(graph: Graph, candidate: Candidate) -> Program:
     blas = False
     for run in kernel_runs(plan.everything):
         library = library_of(run.graph, run.group, run.launch, C)
-        blas |= library == BLAS
-        if library == BLAS or same_kernel(run) in calls:
+        blas |= library in (BLAS, FFT)
+        if library in (BLAS, FFT) or same_kernel(run) in calls:
             continue
         if library == ONEDNN:
             calls[same_kernel(run)] = DnnlCallee(len(prepared))
@@ -149,11 +150,13 @@ def lacking(candidate: Candidate) -> str:
     """Which library that a candidate calls is missing on this machine, in a sentence; "" where none
     is."""
     launches = (*candidate.launches, *chain(*candidate.bodies))
-    if all(launch.get(C_IMPL.name, BLAS) != ONEDNN for launch in launches):
-        return ""
+    asked = {launch.get(C_IMPL.name, BLAS) for launch in launches}
     try:
-        onednn()
-    except OneDnnError as error:
+        if ONEDNN in asked:
+            onednn()
+        if FFT in asked:
+            pocketfft_table()
+    except (OneDnnError, PocketfftMissing) as error:
         return str(error)
     return ""
 
@@ -166,6 +169,8 @@ def kernel_code(run: Run) -> str:
     library = library_of(run.graph, run.group, run.launch, C)
     if library == BLAS:
         return library_code(run, blas_name(), library_task(run), *ENTRY_FLAGS)
+    if library == FFT:
+        return library_code(run, pocketfft_name(), library_task(run), *ENTRY_FLAGS)
     if library == ONEDNN:
         return library_code(run, onednn().name, repr(_pieces_of(run)), dnnl_text(), *ENTRY_FLAGS)
     group = extract(run.graph, run.group)[0]

@@ -1,7 +1,7 @@
 """The entry of a CPU program: a schedule's steps as C calls.
 
-`blas` holds sgemm, dgemm, set_threads (or null), parallel (see `pool.c`) and what calls of oneDNN
-need (see `onednn.c`), or null.
+`blas` holds sgemm, dgemm, set_threads (or null), parallel (see `pool.c`), what calls of oneDNN need
+(see `onednn.c`) and the loops of pocketfft (see `pocketfft.py`), or null.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from autofuse.backends.tasks import (
     DnnlCallee,
     KernelCall,
     address,
-    gemm_task,
+    called_by_table,
+    library_text,
     same_kernel,
     task_of,
 )
 from autofuse.graph.types import Graph
 from autofuse.kernel.dialects import C
-from autofuse.kernel.gemm import uses_blas
+from autofuse.kernel.gemm import library_of
 from autofuse.kernel.onednn import dnnl_group
 from autofuse.plan.groups import reads
-from autofuse.plan.parameters import THREADS
+from autofuse.plan.parameters import FFT, THREADS
 from autofuse.plan.schedule import (
     Copy,
     Ref,
@@ -40,6 +41,8 @@ ENTRY = "af_entry"
 PROFILE = f"{ENTRY}_profile"
 # What runs once, in a program with constants.
 PREPARE = f"{ENTRY}_prepare"
+# What an entry says where NumPy has no transforms that can be called.
+NO_TRANSFORMS = 5
 _CLOCK = """static double af_now_us(void)
 {
   struct timespec t;
@@ -55,6 +58,7 @@ typedef void (*af_gemm_f32)(const char *, const char *, const int *, const int *
 typedef void (*af_gemm_f64)(const char *, const char *, const int *, const int *, const int *,
   const double *, const double *, const int *, const double *, const int *, const double *,
   double *, const int *);
+typedef void (*af_ufunc)(char **, const intptr_t *, const intptr_t *, void *);
 typedef int (*af_set_threads)(int);
 typedef void (*af_task)(void **, int64_t, int64_t);
 typedef void (*af_parallel)(af_task, void **, int64_t, int);
@@ -64,13 +68,13 @@ typedef void (*af_parallel)(af_task, void **, int64_t, int);
 def entry_text(graph: Graph, plan: Schedule, calls: Callees) -> str:
     """The translation unit of the entry; kernels are declared here and defined elsewhere."""
     heads = {call.name: call for call in calls.values() if isinstance(call, KernelCall)}
-    gemms = [r for r in kernel_runs(plan.everything) if uses_blas(r.graph, r.group, r.launch, C)]
+    gemms = [r for r in kernel_runs(plan.everything) if called_by_table(r)]
     numbers = {run: i for i, run in enumerate(dict.fromkeys(map(same_kernel, gemms)))}
     lines = [C.prelude, _RUNTIME]
     for name in sorted(heads):
         lines += [heads[name].head, *_task(heads[name])]
     for run, number in numbers.items():
-        lines += gemm_task(run, number)
+        lines += library_text(run, number)
     if any(isinstance(call, DnnlCallee) for call in calls.values()):
         lines.append(dnnl_text())
     lines += [_spaces(graph, plan), _CLOCK]
@@ -109,7 +113,7 @@ def dnnl_text() -> str:
 
 def library_task(run: Run) -> str:
     """The text of a library call, whatever else is in the plan."""
-    return "\n".join(gemm_task(run, 0))
+    return "\n".join(library_text(run, 0))
 
 
 def _task(call: KernelCall) -> Iterator[str]:
@@ -138,6 +142,8 @@ def _entry(plan: Schedule, calls: Callees, gemms: Mapping[Run, int], name: str) 
     may_fail = any(isinstance(call, DnnlCallee) for call in calls.values())
     if may_fail:
         yield "  int32_t failed = 0;"
+    if any(library_of(run.graph, run.group, run.launch, C) == FFT for run in gemms):
+        yield f"  if (!blas[5]) return {NO_TRANSFORMS};"
     if profiled:
         yield "  double before_us = af_now_us(), after_us;"
     if gemms:

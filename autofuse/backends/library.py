@@ -16,8 +16,8 @@ import numpy as np
 
 from autofuse.backends.aligned import OutputPool, aligned_bytes, aligned_copy
 from autofuse.backends.base import ArrayType, Artifact, LaunchError
-from autofuse.backends.blas import blas_pointers
 from autofuse.backends.dlpack import host_array
+from autofuse.backends.pocketfft import library_tables
 from autofuse.backends.pool import pool_pointer
 from autofuse.errors import AutofuseError, Blame
 
@@ -52,11 +52,6 @@ def _prepared(artifact: Artifact) -> PreparedCalls | None:
         return PreparedCalls(artifact.calls)
     except OneDnnError as error:
         raise LaunchError(f"the plan cannot run here: {error}", error.blame) from error
-
-
-def _blas(artifact: Artifact) -> tuple[int, int, int]:
-    """BLAS as `ENTRY` gets it; SciPy takes long to import and most plans do not call it."""
-    return blas_pointers() if artifact.blas else (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +94,8 @@ class LoadedLibrary:
         # Positions and types of the inputs of a call.
         self._places = artifact.binding.free(range(len(artifact.inputs)))
         self._types = artifact.binding.free(artifact.inputs)
-        self._blas = (ctypes.c_void_p * 5)(*_blas(artifact), pool_pointer(artifact.pool), dnnl)
+        *blas, transforms = library_tables() if artifact.blas else (0, 0, 0, 0)
+        self._blas = (ctypes.c_void_p * 6)(*blas, pool_pointer(artifact.pool), dnnl, transforms)
         try:
             self._handle: ctypes.CDLL | None = ctypes.CDLL(str(artifact.path))
             self._entry = self._handle[artifact.entry]

@@ -12,6 +12,7 @@ from autofuse.backends.base import Built, Runnable
 from autofuse.backends.ccompiler import compile_program, find_compiler, find_cxx
 from autofuse.backends.codes import group_code, plan_code
 from autofuse.backends.cuda import driver as cuda
+from autofuse.backends.cuda.blaslt import lacking as cuda_lacking
 from autofuse.backends.cuda.build import build_cuda
 from autofuse.backends.cuda.devices import Target
 from autofuse.backends.cuda.emulated import build_emulated, load_emulated
@@ -134,5 +135,5 @@ CUDA_BACKEND = Backend(
     modes=MODES,
     kernel_code=_code_for_running,
     runtime=_nothing,
-    lacking=_complete,
+    lacking=cuda_lacking,
 )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from autofuse.backends.fft_task import fft_task, transform_of
 from autofuse.kernel.dialects import C
-from autofuse.kernel.gemm import library_product
+from autofuse.kernel.gemm import library_of, library_product
 from autofuse.kernel.lower import extract
 from autofuse.ops.contraction import GemmForm
 from autofuse.ops.dtypes import DType
 from autofuse.plan.groups import reads
-from autofuse.plan.parameters import THREADS
+from autofuse.plan.parameters import BLAS, FFT, THREADS
 from autofuse.plan.products import Product
 from autofuse.plan.schedule import UNREAD, Ref, Run
 
@@ -57,13 +58,17 @@ class Task:
 
 
 def task_of(run: Run, calls: Callees, gemms: Mapping[Run, int]) -> Task:
-    """The task of a run that is no call of oneDNN; `gemms` numbers those of BLAS."""
+    """The task of a run that is no call of oneDNN; `gemms` numbers those of other libraries."""
     callee = calls.get(same_kernel(run))
     if callee is None:
         place = dict(zip(reads(run.graph, run.group.nodes), run.reads, strict=True))
+        number = gemms[same_kernel(run)]
+        if library_of(run.graph, run.group, run.launch, C) == FFT:
+            arrays = (*run.reads, *run.writes)
+            return Task(f"t_fft{number}", transform_of(run).count, arrays, ("blas",))
         found = _product(run)
         arrays = (place[found.lhs], place[found.rhs], *run.writes)
-        return Task(f"t_gemm{gemms[same_kernel(run)]}", _gemm_slices(run), arrays, ("blas",))
+        return Task(f"t_gemm{number}", _gemm_slices(run), arrays, ("blas",))
     assert isinstance(callee, KernelCall)
     return Task(f"t_{callee.name}", callee.iterations, (*_inputs(run), *run.writes))
 
@@ -101,6 +106,18 @@ def _cuts(run: Run) -> int:
 def _gemm_slices(run: Run) -> int:
     """Pieces of work a library call is cut into."""
     return _product(run).form.products * _cuts(run)
+
+
+def called_by_table(run: Run) -> bool:
+    """Whether a run is a call of a library that a program finds in its table: BLAS, pocketfft."""
+    return library_of(run.graph, run.group, run.launch, C) in (BLAS, FFT)
+
+
+def library_text(run: Run, number: int) -> Iterator[str]:
+    """The task of such a call."""
+    if library_of(run.graph, run.group, run.launch, C) == FFT:
+        return fft_task(run, f"t_fft{number}")
+    return gemm_task(run, number)
 
 
 def gemm_task(run: Run, number: int) -> Iterator[str]:

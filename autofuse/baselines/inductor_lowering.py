@@ -144,7 +144,7 @@ def unrolls(graph: Graph, node: int) -> bool:
     """Whether a reduction or a window is so short that it is written out as pointwise."""
     spec, call = graph[node].spec, graph.call(node)
     if spec.family is Family.WINDOW:
-        return spec.terms(call) <= WINDOW
+        return spec.transforms is None and spec.terms(call) <= WINDOW
     return spec.family is Family.REDUCTION and spec.terms(call) < UNROLL
 
 

@@ -111,7 +111,7 @@ def flops(graph: Graph, fact: Fact) -> float:
         return (call.ins[0].size - fact.size) * ARG_REDUCE_OPS * DEFAULT_CYCLES
     combine = cycles(COMBINERS.get(fact.op, fact.op), fact.dtype)
     spec = graph[fact.node].spec
-    if slides(spec.family):
+    if slides(spec.family, spec.name):
         return float(fact.size * spec.terms(call) * combine)
     if spec.family is Family.REDUCTION:
         return (call.ins[0].size - fact.size) * combine
@@ -133,6 +133,6 @@ def shares(graph: Graph, fact: Fact) -> list[float]:
     elif fact.op == "concat" and call["axis"]:
         sizes = [t.shape[call["axis"]] for t in call.ins]
         found = [-(-n // WARP) * WARP / n if n else 1.0 for n in sizes]
-    elif slides(graph[fact.node].spec.family) and call.ins[0].size:
+    elif slides(graph[fact.node].spec.family, fact.op) and call.ins[0].size:
         found = [fact.size * graph[fact.node].spec.terms(call) / call.ins[0].size]
     return found

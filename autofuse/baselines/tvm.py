@@ -32,9 +32,11 @@ class Pattern(IntEnum):
 
 
 def pattern_of(graph: Graph, node: int) -> Pattern:
-    """Ops of several results, scans, sorts, random numbers and loops are opaque."""
+    """Ops of several results, scans, sorts, transforms, random numbers and loops are opaque."""
     n = graph[node]
     family = n.spec.family
+    if n.spec.transforms is not None:
+        return Pattern.OPAQUE
     if len(n.types) > 1 or family in (Family.SCAN, Family.SORT, Family.RANDOM, Family.CONTROL):
         return Pattern.OPAQUE
     if family in (Family.CONTRACTION, Family.WINDOW):

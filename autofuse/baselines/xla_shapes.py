@@ -10,7 +10,7 @@ from itertools import pairwise
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import reduced_axes
-from autofuse.ops.spec import Family
+from autofuse.ops.spec import Family, spec_of
 from autofuse.ops.types import OpCall
 from autofuse.ops.window_reduction import sliding_axes
 
@@ -70,17 +70,20 @@ class Fact:
 
 def is_library(family: Family, op: str) -> bool:
     """Whether XLA calls a library for the op: contractions, loops, sorting (kernels of its
-    own), and random numbers, which XLA:GPU of 2022 drew by a custom call (Threefry too)."""
+    own), Fourier transforms, and random numbers, which XLA:GPU of 2022 drew by a custom call
+    (Threefry too)."""
     barrier = family in (Family.CONTRACTION, Family.RANDOM, Family.CONTROL, Family.SORT)
-    return barrier or op == "threefry2x32"
+    return barrier or op == "threefry2x32" or spec_of(op).transforms is not None
 
 
-def slides(family: Family) -> bool:
+def slides(family: Family, op: str) -> bool:
     """Whether XLA has the op as a reduce-window: a running fold is one, too."""
-    return family in (Family.SCAN, Family.WINDOW)
+    return family in (Family.SCAN, Family.WINDOW) and not is_library(family, op)
 
 
-def _overlaps(family: Family, call: OpCall) -> bool:
+def _overlaps(family: Family, op: str, call: OpCall) -> bool:
+    if not slides(family, op):
+        return False
     if family is Family.WINDOW:
         return any(axis.overlaps for axis in sliding_axes(call))
     return family is Family.SCAN
@@ -88,7 +91,7 @@ def _overlaps(family: Family, call: OpCall) -> bool:
 
 def is_expensive(op: str, family: Family, dtype: DType, call: OpCall) -> bool:
     """The expensive-op list with the GPU override."""
-    if family is Family.REDUCTION or slides(family) or op == "gather":
+    if family is Family.REDUCTION or slides(family, op) or op == "gather":
         return True
     if op in CHEAP_ON_GPU and dtype in (DType.F32, DType.F16):
         return False
@@ -175,9 +178,9 @@ def fact_of(graph: Graph, node: int, inlined: Sequence[bool]) -> Fact:
         expensive=is_expensive(op, family, out.dtype, call)
         and not (bitcast or _divides_by_constant(graph, node)),
         fast=kind,
-        loops=_overlaps(family, call) or (reduction and not kind),
-        reuses=not bitcast and (op == "broadcast" or slides(family)),
-        invalidates=op in INVALIDATES_CACHE or slides(family) or reduction,
+        loops=_overlaps(family, op, call) or (reduction and not kind),
+        reuses=not bitcast and (op == "broadcast" or slides(family, op)),
+        invalidates=op in INVALIDATES_CACHE or slides(family, op) or reduction,
         keeps_index=op == "transpose",
         duplicable=(op == "broadcast" and not bitcast) or widens,
         transposes=op == "transpose" and not bitcast,

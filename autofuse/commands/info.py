@@ -86,15 +86,25 @@ def _cuda() -> dict[str, Any]:
 
 
 def _libraries() -> dict[str, Any]:
-    """What competes with kernels for products and convolutions on device cpu."""
+    """What competes with kernels: on device cpu for products, convolutions and transforms, on CUDA
+    for products with what follows them."""
     from autofuse.backends.blas import blas_name
+    from autofuse.backends.cuda.blaslt import cublaslt_name
     from autofuse.backends.onednn import onednn
+    from autofuse.backends.pocketfft import pocketfft_name
 
-    found: dict[str, Any] = {"blas": {"found": True, "version": blas_name()}}
+    named: dict[str, Callable[[], str]] = {
+        "blas": blas_name, "onednn": lambda: onednn().name, "fft": pocketfft_name,
+        "cublaslt": cublaslt_name,
+    }  # fmt: skip
+    return {library: _library(name) for library, name in named.items()}
+
+
+def _library(name: Callable[[], str]) -> dict[str, Any]:
     try:
-        return found | {"onednn": {"found": True, "version": onednn().name}}
+        return {"found": True, "version": name()}
     except AutofuseError as error:
-        return found | {"onednn": {"found": False, "reason": str(error)}}
+        return {"found": False, "reason": str(error)}
 
 
 def _compiler() -> dict[str, Any]:

@@ -90,11 +90,8 @@ def _fft(w: GraphWriter, eqn: Any, x: Item) -> Item:
 
 def _along(w: GraphWriter, x: Pair, axes: list[int], inverse: bool) -> Pair:
     """Transformed along each of these axes."""
-    last = len(w.shape(x[0])) - 1
     for axis in axes:
-        order = [last if a == axis else axis if a == last else a for a in range(last + 1)]
-        turned = fourier(w, (w.transpose(x[0], order), w.transpose(x[1], order)), inverse)
-        x = w.transpose(turned[0], order), w.transpose(turned[1], order)
+        x = fourier(w, x, inverse, axis)
     return x
 
 

@@ -1,4 +1,4 @@
-"""Rules for ONNX operators of signal processing: transforms are products with known matrices."""
+"""Rules for ONNX operators of signal processing."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from autofuse.frontends.onnx_types import STANDARD, OnnxCall, OnnxResult, OnnxRu
 from autofuse.graph import composites
 from autofuse.graph import composites_moves as moves
 from autofuse.graph.composites import require_float
+from autofuse.graph.composites_fourier import (
+    SHORT,
+    inverse_real_fourier,
+    real_fourier,
+    unscaled_fourier,
+)
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter, normal_axes
 from autofuse.ops.dtypes import DType
 
-# Elements of the longest transform's matrix: one of 2,048 numbers.
-MOST_TERMS = 1 << 22
-
 
 def _waves(made: int, count: int, length: int, sign: int) -> tuple[np.ndarray, np.ndarray]:
     """[made, count]: cosines and sines of the angles between frequencies and places."""
-    if made * count > MOST_TERMS:
-        raise FrontendError(f"a transform of {length} elements is too long for a matrix")
     turns = np.outer(np.arange(made), np.arange(count)) % length
     angles = sign * 2 * np.pi * turns / length
     return np.cos(angles), np.sin(angles)
@@ -64,9 +65,11 @@ def _joined(w: GraphWriter, parts: Sequence[Value], axis: int) -> Value:
 def _transformed(
     w: GraphWriter, parts: tuple[Value, Value | None], axis: int, length: int, made: int, sign: int
 ) -> tuple[Value, Value]:
-    """The real and imaginary parts of `made` frequencies."""
+    """The real and imaginary parts of `made` frequencies, along the last axis."""
     real, imaginary = (_fitted(w, v, axis, length) for v in parts)
     assert real is not None
+    if length > SHORT:
+        return _by_library(w, real, imaginary, axis, made, sign)
     cosine, sine = _waves(made, length, length, sign)
     found = _along(w, real, axis, cosine), _along(w, real, axis, sine)
     if imaginary is None:
@@ -77,6 +80,21 @@ def _transformed(
     )
 
 
+def _by_library(
+    w: GraphWriter, real: Value, imaginary: Value | None, axis: int, made: int, sign: int
+) -> tuple[Value, Value]:
+    """As an op, which divides by nothing."""
+    rank = len(w.shape(real))
+    order = [*(a for a in range(rank) if a != axis), axis]
+    real = w.transpose(real, order)
+    if imaginary is None and sign < 0 and made < w.shape(real)[-1]:
+        return real_fourier(w, real)
+    none = w.full(0.0, w.shape(real), w.dtype(real))
+    pair = real, none if imaginary is None else w.transpose(imaginary, order)
+    re, im = unscaled_fourier(w, pair, sign > 0, rank - 1)
+    return w.part(re, rank - 1, 0, made), w.part(im, rank - 1, 0, made)
+
+
 def _real_inverse(
     w: GraphWriter, parts: tuple[Value, Value | None], axis: int, length: int
 ) -> Value:
@@ -84,6 +102,12 @@ def _real_inverse(
     count = length // 2 + 1
     real, imaginary = (_fitted(w, v, axis, count) for v in parts)
     assert real is not None
+    if length > SHORT:
+        order = [*(a for a in range(len(w.shape(real))) if a != axis), axis]
+        re = w.transpose(real, order)
+        none = w.full(0.0, w.shape(re), w.dtype(re))
+        im = none if imaginary is None else w.transpose(imaginary, order)
+        return inverse_real_fourier(w, (re, im), length)
     cosine, sine = _waves(length, count, length, 1)
     twice = np.full(count, 2.0)
     twice[0] = 1.0

@@ -40,6 +40,8 @@ class Dialect:
     products: frozenset[DType]
     # Whether oneDNN may compute products and convolutions, where it is installed.
     onednn: bool = False
+    # Whether cuBLASLt may compute products with what follows them.
+    epilogues: bool = False
     # C library functions that the prelude has a better spelling for.
     instead: Mapping[str, str] = field(default_factory=dict)
     # Files of the prelude.
@@ -72,6 +74,7 @@ CUDA = Dialect(
     parameters={"in": "AF_IN({}, {})", "out": "AF_OUT({}, {})", "work": "AF_WORK({}, {})"},
     function='extern "C" __global__ void',
     products=frozenset((DType.F32, DType.F64, DType.F16, DType.BF16)),
+    epilogues=True,
     preludes=("cuda.h", "cuda_mma.h", "cuda_wgmma.h"),
 )
 # Of a kernel that starts while others still write what it is going to read.

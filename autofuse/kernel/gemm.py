@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from autofuse.graph.types import Graph
+from autofuse.graph.types import Graph, Value
 from autofuse.kernel.dialects import Dialect
 from autofuse.kernel.onednn import dnnl_group
-from autofuse.plan.parameters import BLAS, IMPL, LAUNCH_TABLES, ONEDNN, PREPACK
+from autofuse.ops.views import Transform
+from autofuse.plan.epilogues import epilogue_of
+from autofuse.plan.groups import is_inline
+from autofuse.plan.parameters import BLAS, BLASLT, FFT, IMPL, LAUNCH_TABLES, ONEDNN, PREPACK
 from autofuse.plan.products import Product, product_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
@@ -18,21 +21,41 @@ def library_product(graph: Graph, group: FusionGroup, dialect: Dialect) -> Produ
     return found if graph.type_of(found.output).dtype in dialect.products else None
 
 
+def library_transform(graph: Graph, group: FusionGroup) -> Transform | None:
+    """The Fourier transforms that a library could do for this group, or None."""
+    node = group.nodes[0]
+    row = graph[node].spec.transforms
+    if row is None or len(group.nodes) > 1 or group.outputs != (Value(node),):
+        return None
+    return None if is_inline(graph, graph[node].inputs[0].node) else row(graph.call(node))
+
+
+def could_be_epilogue(graph: Graph, group: FusionGroup, dialect: Dialect) -> bool:
+    """Whether cuBLASLt could compute this group: a product and what it does after one."""
+    return dialect.epilogues and epilogue_of(graph, group) is not None
+
+
 def could_be_library(graph: Graph, group: FusionGroup, dialect: Dialect) -> bool:
     """Whether some library could compute this group on some machine."""
-    if library_product(graph, group, dialect) is not None:
+    if library_product(graph, group, dialect) is not None or library_transform(graph, group):
+        return True
+    if could_be_epilogue(graph, group, dialect):
         return True
     return dialect.onednn and dnnl_group(graph, group) is not None
 
 
 def library_of(graph: Graph, group: FusionGroup, launch: LaunchConfig, dialect: Dialect) -> str:
-    """The library, BLAS or ONEDNN, that computes this group under this launch configuration; ""
-    where a kernel does."""
+    """The library (BLAS, BLASLT, ONEDNN or FFT) that computes this group under this launch
+    configuration; "" where a kernel does."""
     if PREPACK.of(launch):  # whose panels no library reads
         return ""
     asked: str = LAUNCH_TABLES[dialect.name][IMPL.name].of(launch)
     if asked == BLAS and library_product(graph, group, dialect) is not None:
         return BLAS
+    if asked == BLASLT and could_be_epilogue(graph, group, dialect):
+        return BLASLT
+    if asked == FFT and library_transform(graph, group) is not None:
+        return FFT
     return ONEDNN if asked == ONEDNN and dnnl_group(graph, group) is not None else ""
 
 

@@ -73,11 +73,17 @@ def render_cuda(kernel: Kernel) -> str:
     return "\n".join([head, "{", *_CudaPrinter(kernel, own).lines(), "}", ""])
 
 
+def body_in_scope(kernel: Kernel) -> Iterator[str]:
+    """What a kernel does (after its passes), where its buffers are in scope, any number of blocks
+    run it, and others write meanwhile."""
+    yield from _CudaPrinter(kernel, settings(kernel), alone=False).lines()
+
+
 class _CudaPrinter(PartPrinter):
-    def __init__(self, kernel: Kernel, own: Settings) -> None:
+    def __init__(self, kernel: Kernel, own: Settings, alone: bool = True) -> None:
         super().__init__(kernel, own)
-        self.early, self.dynamic = begins_early(kernel), is_dynamic(kernel)
-        self.later = "_later" if self.early else ""
+        self.early, self.dynamic = alone and begins_early(kernel), is_dynamic(kernel)
+        self.later = "_later" if self.early or not alone else ""
         self.offset, self.tiled = 0, False
         self.outside = frozenset(p.name for p in kernel.params)
         self.wide = any(p.size >= FAR for p in kernel.params)

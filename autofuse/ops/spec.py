@@ -15,7 +15,7 @@ from autofuse.ops.dtypes import SELDOM, DType
 from autofuse.ops.needs import Needed
 from autofuse.ops.scalar import Expr
 from autofuse.ops.types import Attrs, GraphError, OpCall, TensorType
-from autofuse.ops.views import StridedConv, View
+from autofuse.ops.views import StridedConv, Transform, View
 
 Index = tuple[Expr, ...]
 
@@ -189,7 +189,8 @@ class OpSpec:
     `body` gives one output element from operand elements (None for REDUCTION with a `fold`,
     SCAN, SORT, SCATTER, WINDOW, CONTRACTION and CONTROL); `over` says what a WINDOW or a
     CONTRACTION folds, and `factors` what a CONTRACTION multiplies; `convolves` gives one as a
-    convolution that a library could do, None where it is not (without it: none is); `joins`
+    convolution that a library could do, None where it is not (without it: none is), and
+    `transforms` the same as Fourier transforms, which such an op shares no kernel with; `joins`
     what a SCATTER makes of an element that is there and one that comes;
     `axes` says which axes pass through untouched; `depends` gives for each operand the output axes
     on which the indices of its other axes depend (None: those of a reduction or a contraction on
@@ -235,6 +236,7 @@ class OpSpec:
     joins: Callable[[Expr, Expr], Expr] | None = None
     factors: Factors | None = None
     convolves: Callable[[OpCall], StridedConv | None] | None = None
+    transforms: Callable[[OpCall], Transform | None] | None = None
     axes: Callable[[OpCall], AxisMap] | None = None
     depends: Callable[[OpCall], tuple[Shape, ...]] | None = None
     special: bool = False

@@ -44,6 +44,31 @@ class StridedConv:
     windows: tuple[StridedWindow, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """Fourier transforms of `n` numbers along the middle one of the axes [before, n, after] of a
+    row-major array; of `kind` fft, ifft, rfft or irfft, of which the real side has no parts and the
+    other one only n // 2 + 1 places."""
+
+    kind: str
+    n: int
+    before: int
+    after: int
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self.before * self.after
+
+    @property
+    def sides(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Of what is read and of what is written: places along the axis, and floats at each."""
+        half = (self.n // 2 + 1, 2)
+        if self.kind == "rfft":
+            return (self.n, 1), half
+        return (half, (self.n, 1)) if self.kind == "irfft" else ((self.n, 2), (self.n, 2))
+
+
 def row_major(shape: Shape, stride: int = 1) -> View:
     """The view of a whole array whose elements are `stride` apart."""
     strides = [stride] * len(shape)

@@ -17,16 +17,19 @@ SHARED = Refusal("library", "a library call or a host loop stands alone")
 
 def stands_alone(graph: Graph, node: int) -> Refusal | None:
     """Why a node must be the only one of its kernel, or None. A contraction of whole numbers has no
-    tiles."""
+    tiles, and a Fourier transform is worth nothing as the fold that a kernel can do."""
     n = graph[node]
     if n.spec.family is Family.CONTRACTION and not n.types[0].dtype.is_float:
         return Refusal("library", f"%{node} {n.op} of whole numbers is a kernel of its own")
+    if n.spec.transforms is not None:
+        return Refusal("library", f"%{node} {n.op} is a kernel of its own: libraries transform")
     return None
 
 
 def may_be_library(graph: Graph, node: int) -> bool:
     """Whether a node alone may be a library call, which reads its operands from memory."""
-    return graph[node].spec.family is Family.CONTRACTION
+    spec = graph[node].spec
+    return spec.family is Family.CONTRACTION or spec.transforms is not None
 
 
 def reads_whole_arrays(graph: Graph, node: int) -> bool:

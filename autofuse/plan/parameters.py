@@ -19,11 +19,13 @@ T = TypeVar("T", int, str, bool)
 ITEM, ROW, LOOP, GEMM, PRODUCT = "item", "row", "loop", "gemm", "product"
 # A product whose columns index both operands: a depthwise convolution, which only C has tiles of.
 DIAGONAL = "diagonal"
+# A Fourier transform, which a library does, or a kernel by its definition.
+TRANSFORM = "transform"
 LOOPS = (ITEM, ROW, LOOP)
 # A loop that the host runs: its kernels have configurations of their own.
 BODY = "body"
 # Who computes what a library could.
-BLAS, ONEDNN, GENERATED = "blas", "onednn", "loops"
+BLAS, BLASLT, ONEDNN, FFT, GENERATED = "blas", "blaslt", "onednn", "fft", "loops"
 # Kernels that may have tiles: products alone, which may also be library calls, and fused ones.
 TILES = (GEMM, PRODUCT)
 
@@ -99,8 +101,8 @@ def _table(*rows: LaunchParameter[Any]) -> LaunchTable:
 
 # What every dialect knows.
 IMPL = LaunchParameter(
-    "impl", str, (BLAS, GENERATED), BLAS,
-    "Who computes a product: a library or generated loops.", (GEMM,),
+    "impl", str, (BLAS, FFT, GENERATED), BLAS,
+    "Who computes a product or a transform: a library or generated loops.", (GEMM, TRANSFORM),
 )  # fmt: skip
 MATH = LaunchParameter(
     "math", str, ("strict", "relaxed"), "strict",
@@ -137,13 +139,11 @@ STAGE = LaunchParameter(
     "Rows that are expensive to compute are kept in scratch between passes, not computed again.",
     (ROW, PRODUCT), spelled=True,
 )  # fmt: skip
-
 MERGE = LaunchParameter(
     "merge", str, ("runs", "ranks"), "ranks",
     "Sorted runs are merged one element after another from both ends, or every element finds its "
     "own place in a search.", (ROW, PRODUCT),
 )  # fmt: skip
-
 MICRO = LaunchParameter(
     "micro", str,
     ("6x64", "14x32", "8x48", "12x32", "28x16", "4x64", "2x64", "1x64", "6x16", "4x24", "3x32",
@@ -183,7 +183,6 @@ PACK_LEFT = LaunchParameter(
     "pack_left", bool, (False, True), False,
     "The left operand of a product is copied too, block by block, rows next to each other.", TILES,
 )  # fmt: skip
-
 TRANSPOSE = LaunchParameter(
     "transpose", bool, (False, True), False,
     "Strided reads go through blocks: turned over in registers (C), or a padded tile of shared "
@@ -212,14 +211,15 @@ LINES = LaunchParameter(
     "for their rows, and taps that are padding to all of them are left out.", (*TILES, DIAGONAL),
 )  # fmt: skip
 C_IMPL = replace(
-    IMPL, choices=(BLAS, ONEDNN, GENERATED), kinds=(*TILES, ITEM, ROW, DIAGONAL),
-    doc="Who computes a product: BLAS, generated loops or oneDNN, where it is installed. That may "
-    "also compute a lone convolution, which is otherwise a kernel whatever is said.",
+    IMPL, choices=(BLAS, ONEDNN, FFT, GENERATED), kinds=(*TILES, ITEM, ROW, DIAGONAL, TRANSFORM),
+    doc="Who computes a product or a transform: BLAS, generated loops or oneDNN, where it is "
+    "installed. That may also compute a lone convolution, which is otherwise a kernel whatever is "
+    "said. A Fourier transform is a call of pocketfft (fft) or generated loops.",
 )  # fmt: skip
 THREADS = LaunchParameter(
     "threads", int, (1,), 1,
     "Threads that work on a kernel together: 1 or as many as there are cores.",
-    (*LOOPS, *TILES, DIAGONAL), changes_text=False, least=1, spelled=True,
+    (*LOOPS, *TILES, DIAGONAL, TRANSFORM), changes_text=False, least=1, spelled=True,
 )  # fmt: skip
 VECTOR_BITS = LaunchParameter(
     "vector_bits", int, (512, 256), 512,
@@ -343,10 +343,25 @@ CUDA_TRANSPOSE = replace(TRANSPOSE, kinds=(ITEM, GEMM))
 CUDA_ROW_BLOCK = replace(ROW_BLOCK, choices=(64, 128, 256, 512, 32, 16, 8, 4, 1))
 CUDA_COLUMN_BLOCK = replace(COLUMN_BLOCK, choices=(0, 64, 128, 256, 512, 1024, 32, 16))
 CUDA_TERM_BLOCK = replace(TERM_BLOCK, choices=(0, 16, 32, 64))
+CUDA_RESIDENT = replace(
+    RESIDENT,
+    doc="All iterations of a host loop are one job: one kernel, whose blocks wait for each other "
+    "after each kernel of an iteration.",
+)  # fmt: skip
+CUDA_IMPL = replace(
+    IMPL, choices=(BLAS, BLASLT, FFT, GENERATED), kinds=(*TILES, TRANSFORM),
+    doc=f"{IMPL.doc} cuBLASLt (blaslt) may also add a bias and an array, and do relu or gelu.",
+)  # fmt: skip
+ALGORITHM = LaunchParameter(
+    "algorithm", int, (0, 1, 2, 3, 4, 5, 6, 7), 0,
+    "Which algorithm of the list that cuBLASLt's heuristic gives, its best guess first.", TILES,
+    changes_text=False,
+)  # fmt: skip
 CUDA_LAUNCH = _table(
-    IMPL, REDUCE, MMA, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES, CUDA_TRANSPOSE,
-    LOOP_UNROLL, COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS, PARTS, CUDA_MICRO,
-    CUDA_ROW_BLOCK, CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK, SPLIT, TAIL, WAVE,
+    CUDA_IMPL, ALGORITHM, REDUCE, MMA, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES,
+    CUDA_TRANSPOSE, LOOP_UNROLL, COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS, PARTS,
+    CUDA_MICRO, CUDA_ROW_BLOCK, CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK, SPLIT, TAIL, WAVE,
+    CUDA_RESIDENT,
     replace(TILE, doc=f"{TILE.doc} Here threads and items say it.", kinds=(), default=0, least=0),
 )  # fmt: skip
 LAUNCH_TABLES: dict[str, LaunchTable] = {"c": C_LAUNCH, "cuda": CUDA_LAUNCH}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.backends.cuda.driver import CupyDriver
-from autofuse.backends.cuda.program import BOUNDARY
+from autofuse.backends.cuda.runs import BOUNDARY
 from autofuse.backends.library import ArrayError
 from autofuse.ops.types import TensorType
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from autofuse.backends.cuda.actions import Gemm
 from autofuse.backends.cuda.nvrtc import nvrtc_version
-from autofuse.backends.cuda.program import Gemm
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError
 

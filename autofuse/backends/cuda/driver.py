@@ -15,7 +15,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from autofuse.backends.cuda.actions import Gemm, Matmul
 from autofuse.backends.cuda.blas import Cublas, device_cublas
+from autofuse.backends.cuda.blaslt import LtPlan, device_cublaslt
+from autofuse.backends.cuda.cufft import CufftPlan
 from autofuse.backends.cuda.devices import Target, target_of
 from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.graphs import (
@@ -27,8 +30,9 @@ from autofuse.backends.cuda.graphs import (
     LaunchCall,
 )
 from autofuse.backends.cuda.nvrtc import nvrtc_version
-from autofuse.backends.cuda.program import Gemm
+from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError, TensorType
+from autofuse.ops.views import Transform
 
 T = TypeVar("T")
 # What CuPy and we raise for errors of driver, runtime and cuBLAS, and when memory runs out.
@@ -221,6 +225,27 @@ class CupyDriver:
         assert self._blas is not None, "products are prepared when a program is loaded"
         stream = self.cupy.cuda.get_current_stream().ptr
         self._blas.multiply(product, addresses, stream, workspace)
+
+    def matmul_plan(self, product: Matmul) -> LtPlan:
+        """What `matmul` needs for a product; not while a graph is captured. Raises CublasLtMissing,
+        CublasLtError."""
+        return device_cublaslt(self.cupy.cuda.runtime.getDevice()).prepare(product)
+
+    def matmul(self, plan: LtPlan, addresses: tuple[int, ...], workspace: int) -> None:
+        """A product and what follows it; see `LtPlan.multiply`."""
+        plan.multiply(addresses, self.cupy.cuda.get_current_stream().ptr, workspace)
+
+    def transforms(self, kind: Transform, dtype: DType) -> CufftPlan:
+        """What `fft` needs for transforms of a kind; not while a graph is captured. Raises
+        CufftMissing, CufftError."""
+        return CufftPlan(kind, dtype, self.zeros)
+
+    def fft(self, plan: CufftPlan, source: int, target: int) -> None:
+        """The transforms of what is at one address, to another."""
+        if plan.copied:
+            self.copy(self.pointer(plan.room), source, plan.copied)
+            source = self.pointer(plan.room)
+        plan.execute(source, target, self.cupy.cuda.get_current_stream().ptr)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         runtime = self.cupy.cuda.runtime

@@ -7,28 +7,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from autofuse.backends.aligned import aligned_copy, aligned_empty
 from autofuse.backends.base import Built, LaunchError
 from autofuse.backends.ccompiler import find_cxx
+from autofuse.backends.cuda.in_numpy import Memory, multiply, multiply_and_more, transform
 from autofuse.backends.cuda.program import (
     Action,
     CudaProgram,
+    Fft,
     Gemm,
     KernelLaunch,
     LoopAction,
+    Matmul,
     WhileAction,
-    moved,
 )
 from autofuse.backends.emulator.emulator import ORDERS, Emulated, EmulatorError, Order
 from autofuse.backends.library import check_types
-from autofuse.ops.contraction import Matrix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError, TensorType
-from autofuse.plan.schedule import Copy, Ref
+from autofuse.plan.schedule import Copy
 
 Arrays = tuple[np.ndarray, ...]
 
@@ -54,21 +55,6 @@ def build_emulated(program: CudaProgram, *, timeout_s: float = math.inf) -> Buil
     Raises CompilerMissing without a C++ compiler."""
     find_cxx()
     return Built(EmulatedArtifact(program), 0.0, 0.0, 0, "")
-
-
-@dataclass
-class _Memory:
-    """The buffers of one call, as bytes, by space."""
-
-    spaces: dict[str, list[np.ndarray]]
-    trips: dict[int, int] = field(default_factory=dict)
-
-    def bytes(self, ref: Ref, nbytes: int) -> np.ndarray:
-        own = moved(ref, self.trips)
-        return self.spaces[own.space][own.index][own.offset : own.offset + nbytes]
-
-    def array(self, ref: Ref, dtype: DType, size: int) -> np.ndarray:
-        return self.bytes(ref, size * dtype.itemsize).view(dtype.numpy)
 
 
 class EmulatedPlan:
@@ -140,9 +126,9 @@ class EmulatedPlan:
             target[...] = result
         return tuple(outputs)
 
-    def _memory(self, given: Sequence[np.ndarray], results: Arrays, workspace: int) -> _Memory:
+    def _memory(self, given: Sequence[np.ndarray], results: Arrays, workspace: int) -> Memory:
         p = self.program
-        return _Memory(
+        return Memory(
             {
                 "in": list(p.binding.together(self._constants, given)),
                 "out": [_bytes(result) for result in results],
@@ -154,19 +140,23 @@ class EmulatedPlan:
             }
         )
 
-    def _issue(self, actions: Iterable[Action], memory: _Memory) -> None:
+    def _issue(self, actions: Iterable[Action], memory: Memory) -> None:
         try:
             self._do(actions, memory)
         except EmulatorError as error:
             raise LaunchError(str(error)) from error
 
-    def _do(self, actions: Iterable[Action], memory: _Memory) -> None:
+    def _do(self, actions: Iterable[Action], memory: Memory) -> None:
         for action in actions:
             match action:
                 case KernelLaunch():
                     self._launch(action, memory)
                 case Gemm():
-                    _multiply(action, memory)
+                    multiply(action, memory)
+                case Matmul():
+                    multiply_and_more(action, memory)
+                case Fft():
+                    transform(action, memory)
                 case Copy(source, target, nbytes):
                     memory.bytes(target, nbytes)[...] = memory.bytes(source, nbytes)
                 case LoopAction(trip, level, turns):
@@ -176,7 +166,7 @@ class EmulatedPlan:
                 case WhileAction():
                     self._do_while(action, memory)
 
-    def _do_while(self, loop: WhileAction, memory: _Memory) -> None:
+    def _do_while(self, loop: WhileAction, memory: Memory) -> None:
         t, count = 0, len(loop.turns)
         while t < loop.trip and memory.array(loop.go[t % count], DType.BOOL, loop.flags).any():
             memory.array(loop.counter, DType.I32, 1)[0] = t
@@ -185,7 +175,7 @@ class EmulatedPlan:
             t += 1
         self._do(loop.ends[t % len(loop.ends)], memory)
 
-    def _launch(self, launch: KernelLaunch, memory: _Memory) -> None:
+    def _launch(self, launch: KernelLaunch, memory: Memory) -> None:
         if self.kernels is None:
             raise LaunchError("the program has been unloaded")
         shape = launch.geometry
@@ -198,28 +188,6 @@ class EmulatedPlan:
             self.orders,
             shape.cooperative,
         )
-
-
-def _multiply(product: Gemm, memory: _Memory) -> None:
-    """In NumPy, 16 bits summed in f32; whatever lies outside the arrays is refused."""
-    form, dtype = product.form, product.dtype
-    shape = tuple(axis.extent for axis in form.batch)
-
-    def matrix(
-        ref: Ref, lies: Matrix, rows: int, columns: int, steps: tuple[int, ...]
-    ) -> np.ndarray:
-        own = (1, lies.leading) if lies.transposed else (lies.leading, 1)
-        extents = (*shape, rows, columns)
-        inside = sum((n - 1) * by for n, by in zip(extents, (*steps, *own), strict=True))
-        whole = memory.array(ref, dtype, lies.offset + inside + 1)
-        strides = tuple(dtype.itemsize * by for by in (*steps, *own))
-        return np.ndarray(extents, dtype.numpy, whole, dtype.itemsize * lies.offset, strides)
-
-    left = matrix(product.a, form.a, form.m, form.k, tuple(axis.a for axis in form.batch))
-    right = matrix(product.b, form.b, form.k, form.n, tuple(axis.b for axis in form.batch))
-    out = matrix(product.c, Matrix(0, form.n), form.m, form.n, tuple(axis.c for axis in form.batch))
-    summed = dtype.compute.numpy
-    out[...] = left.astype(summed) @ right.astype(summed)
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:

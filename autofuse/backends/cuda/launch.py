@@ -11,10 +11,9 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import chain
 from types import TracebackType
 from typing import Any
 
@@ -34,12 +33,14 @@ from autofuse.backends.cuda.graphs import (
     in_turn,
     join,
 )
-from autofuse.backends.cuda.ordering import Hosted, OneLaunch, Place, places, singles
+from autofuse.backends.cuda.ordering import Hosted, OneLaunch, Place, every, places, singles
+from autofuse.backends.cuda.prepared import library_call, library_plans
 from autofuse.backends.cuda.program import (
     Action,
+    Fft,
     Gemm,
     KernelLaunch,
-    LoopAction,
+    Matmul,
     WhileAction,
     moved,
 )
@@ -76,14 +77,14 @@ class CudaPlan:
         self._last_stream: Any = None
         self._held: list[tuple[Any, tuple[Any, ...]]] = []
         self._bound: tuple[Any, ...] = ()
-        self.has_gemm = any(isinstance(a, Gemm) for a in every(self._everything))
+        self.has_gemm = any(isinstance(a, Gemm | Matmul) for a in every(self._everything))
         # The host reads flags on the way, which no graph can wait for.
         self.hosted = any(isinstance(a, WhileAction) for a in every(self._everything))
         try:
             self._functions = self._load()
             self.side = self.driver.new_stream()
-            if self.has_gemm:
-                self.driver.prepare_products()
+            # What calls of libraries need that is made once.
+            self._plans = library_plans(self.driver, every(self._everything))
             with self.side:
                 self._buffers = self._allocate()
             # Nothing orders the stream of a first call after the one that fills the buffers.
@@ -163,7 +164,7 @@ class CudaPlan:
                     event.synchronize()
             self._held.clear()
             self._graphs.clear()
-            self._functions, self._buffers = {}, {}
+            self._functions, self._buffers, self._plans = {}, {}, {}
 
     # --- binding ------------------------------------------------------------------------------
 
@@ -237,6 +238,8 @@ class CudaPlan:
                 return HeldCall(driver.launch, (self._functions[symbol], shape, given))
             case Gemm(a=a, b=b, c=c):
                 return HeldCall(driver.gemm, (single, (at(a), at(b), at(c)), base["blas"][0]))
+            case Matmul() | Fft():
+                return library_call(driver, self._plans, single, at, base["blas"])
             case Copy(source, target, nbytes):
                 return HeldCall(driver.copy, (at(target), at(source), nbytes))
             case Hosted():
@@ -302,14 +305,14 @@ class CudaPlan:
 
     def captured(self, calls: Sequence[LaunchCall]) -> Any:
         """Some of a call's launches as a graph, one after another."""
-        if self.has_gemm:
+        if self.has_gemm or self._plans:
             self._run_now(calls)
         return self.driver.capture(self.side, calls)
 
     def _load_library(self, addresses: Sequence[int], calls: Sequence[LaunchCall]) -> None:
         """A library loads its kernels when they first run, which must not be in a capture."""
         aligned = tuple(address % _ALIGNMENT for address in addresses)
-        if self.has_gemm and aligned not in self._loaded:
+        if (self.has_gemm or self._plans) and aligned not in self._loaded:
             self._run_now(calls)
             self._loaded.add(aligned)
 
@@ -380,14 +383,6 @@ class CudaPlan:
 def as_bytes(array: np.ndarray) -> np.ndarray:
     """A contiguous array's memory."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-
-
-def every(actions: Iterable[Action]) -> Iterator[Action]:
-    """All actions, those of loop bodies included."""
-    for action in actions:
-        yield action
-        if isinstance(action, LoopAction | WhileAction):
-            yield from every(chain(*action.turns))
 
 
 def load_cuda(artifact: CudaArtifact, mode: str = "") -> CudaPlan:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from autofuse.backends.cuda.program import (
     Action,
+    Fft,
     Gemm,
     KernelLaunch,
     LoopAction,
+    Matmul,
     WhileAction,
     moved,
 )
@@ -26,9 +29,10 @@ class Hosted:
     trips: tuple[tuple[int, int], ...]
 
 
-OneLaunch = KernelLaunch | Gemm | Copy | Hosted
-# What is shared beside the program's buffers: the workspace of cuBLAS, and the room on the device
-# for blocks that wait for each other.
+OneLaunch = KernelLaunch | Gemm | Matmul | Fft | Copy | Hosted
+# What is shared beside the program's buffers: the workspaces of cuFFT and cuBLAS, and the room on
+# the device for blocks that wait for each other.
+_FFT_ROOM = ByteRange(("fft", 0), 0, 1)
 _WORKSPACE, _ROOM = ByteRange(("blas", 0), 0, 1), ByteRange(("room", 0), 0, 1)
 
 
@@ -39,6 +43,14 @@ class Place:
 
     after: tuple[int, ...]
     early: bool = False
+
+
+def every(actions: Iterable[Action]) -> Iterator[Action]:
+    """All actions, those of loop bodies included."""
+    for action in actions:
+        yield action
+        if isinstance(action, LoopAction | WhileAction):
+            yield from every(chain(*action.turns))
 
 
 def singles(
@@ -54,6 +66,10 @@ def singles(
             case Gemm(a=a, b=b, c=c):
                 a, b, c = (moved(ref, known) for ref in (a, b, c))
                 yield replace(action, a=a, b=b, c=c)
+            case Matmul():
+                yield action.at(lambda ref: moved(ref, known))
+            case Fft(source=source, target=target):
+                yield replace(action, source=moved(source, known), target=moved(target, known))
             case Copy(source, target, nbytes):
                 if nbytes:
                     yield Copy(moved(source, known), moved(target, known), nbytes)
@@ -62,6 +78,11 @@ def singles(
                     yield from singles(turns[t % len(turns)], {**known, level: t})
             case WhileAction():
                 yield Hosted(action, tuple(known.items()))
+
+
+def like(product: Matmul) -> Matmul:
+    """What a product shares with those that differ in where their arrays are."""
+    return product.at(lambda _: Ref(""))
 
 
 def access(single: OneLaunch) -> Access:
@@ -77,10 +98,32 @@ def access(single: OneLaunch) -> Access:
                 _span(ref, size, dtype) for ref, size in zip((a, b, c), form.sizes, strict=True)
             )
             return Access((left, right), (out, _WORKSPACE))
+        case Matmul():
+            return _of_matmul(single)
+        case Fft(_, dtype, source, target):
+            read, written = single.sizes
+            # Equal transforms share a plan, and all the room that a plan works in.
+            made = (_span(target, written, dtype), _FFT_ROOM)
+            return Access((_span(source, read, dtype),), made)
         case Copy(source, target, nbytes):
             return Access((_bytes(source, nbytes),), (_bytes(target, nbytes),))
         case Hosted():
             raise AssertionError("a program with loops that the host ends is no graph")
+
+
+def _of_matmul(single: Matmul) -> Access:
+    left, right, out = single.form.sizes
+    sizes = {"bias": single.form.n, "residual": out, "aux": out}
+    beside = {
+        name: _span(ref, sizes[name], single.dtype)
+        for name, ref in single.beside
+        if ref is not None
+    }
+    made = [_span(single.c, out, single.dtype), _WORKSPACE]
+    if single.writes_aux:
+        made.append(beside.pop("aux"))
+    read = (_span(single.a, left, single.dtype), _span(single.b, right, single.dtype))
+    return Access((*read, *beside.values()), tuple(made))
 
 
 def places(launches: Sequence[OneLaunch]) -> tuple[Place, ...]:

@@ -12,40 +12,42 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from hashlib import sha256
+from math import gcd
 
 from autofuse.backends.base import Source
 from autofuse.backends.cache import content_key
 from autofuse.backends.codes import library_code
+from autofuse.backends.cuda.actions import Action as Action
+from autofuse.backends.cuda.actions import Argument as Argument
+from autofuse.backends.cuda.actions import Fft as Fft
+from autofuse.backends.cuda.actions import Gemm as Gemm
+from autofuse.backends.cuda.actions import KernelLaunch as KernelLaunch
+from autofuse.backends.cuda.actions import LoopAction as LoopAction
+from autofuse.backends.cuda.actions import Matmul as Matmul
+from autofuse.backends.cuda.actions import WhileAction as WhileAction
+from autofuse.backends.cuda.actions import moved as moved
+from autofuse.backends.cuda.blaslt import CublasLtMissing, cublaslt_name
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target
 from autofuse.backends.cuda.geometry import Geometry, geometry
-from autofuse.backends.cuda.nvrtc import FLAGS
-from autofuse.graph.types import Graph
+from autofuse.backends.cuda.resident import ResidentLoop, resident_loop
+from autofuse.backends.cuda.runs import BOUNDARY, flags_of, launch_settings, named
+from autofuse.backends.cuda.runs import MATH_FLAGS as MATH_FLAGS
+from autofuse.backends.cuda.runs import kernel_of as kernel_of
+from autofuse.backends.cuda.runs import kernel_text as kernel_text
+from autofuse.graph.types import Graph, Value
 from autofuse.kernel.cuda_shape import cuda_kernel
 from autofuse.kernel.dialects import CUDA
-from autofuse.kernel.gemm import library_product, uses_blas
-from autofuse.kernel.ir import Kernel, Param
+from autofuse.kernel.gemm import library_of, library_product, library_transform
+from autofuse.kernel.ir import Param
 from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.render_cuda import render_cuda
-from autofuse.ops.contraction import GemmForm
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import Literal, TensorType
 from autofuse.plan.bound import NOTHING_BOUND, Binding
+from autofuse.plan.epilogues import epilogue_of
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import check_plan
-from autofuse.plan.parameters import (
-    BLOCK_THREADS,
-    CUDA_LAUNCH,
-    CUDA_MATH,
-    FAST_DIVISION,
-    ITEMS,
-    KEEP,
-    LINES,
-    PREPACK,
-    STAGES,
-    VECTOR,
-    WALK,
-)
+from autofuse.plan.parameters import ALGORITHM, BLASLT, CUDA_MATH, FFT, PREPACK
 from autofuse.plan.schedule import (
     UNREAD,
     Copy,
@@ -59,74 +61,7 @@ from autofuse.plan.schedule import (
 )
 from autofuse.plan.types import Candidate, LaunchConfig
 
-MATH_FLAGS = {
-    "strict": (),
-    FAST_DIVISION: ("--prec-div=false", "--prec-sqrt=false"),
-    "relaxed": ("--use_fast_math",),
-}
-# What the widest accesses of kernels want of addresses, in bytes.
-BOUNDARY = 16
 _SCRATCH_ALIGN = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """An array that a kernel is given: where it is, its `size` elements of `dtype`, and whether
-    the kernel writes any of them."""
-
-    ref: Ref
-    dtype: DType
-    size: int
-    written: bool
-
-
-@dataclass(frozen=True, slots=True)
-class KernelLaunch:
-    """One launch of the kernel `symbol`; arguments are in the kernel's order."""
-
-    symbol: str
-    geometry: Geometry
-    arguments: tuple[Argument, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Gemm:
-    """A matrix product by cuBLAS, elements of `dtype`, of arrays A and B as `form` reads them.
-    `relaxed`: factors of f32 may be rounded to 11 bits, partial sums of 16-bit products to 16."""
-
-    form: GemmForm
-    dtype: DType
-    a: Ref
-    b: Ref
-    c: Ref
-    relaxed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LoopAction:
-    """`trip` times the steps of one of the `turns`, in rotation; `level` is what their Refs'
-    strides go by."""
-
-    trip: int
-    level: int
-    turns: tuple[tuple[Action, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WhileAction:
-    """As LoopAction, at most `trip` times and only as long as one of the `flags` bools at `go` is
-    true (see `plan.steps.While`): the host reads them. `counter` gets the iteration number."""
-
-    trip: int
-    level: int
-    counter: Ref
-    turns: tuple[tuple[Action, ...], ...]
-    go: tuple[Ref, ...]
-    flags: int
-    ends: tuple[tuple[Copy, ...], ...]
-
-
-Action = KernelLaunch | Gemm | Copy | LoopAction | WhileAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,57 +105,6 @@ class Unit:
     params: tuple[Param, ...]
 
 
-def launch_settings(run: Run) -> LaunchConfig:
-    """What `lower` and the printer are told: a lane loop covers what one block computes at a time,
-    vectors and rows that are copied ahead are left out where some array does not start on a
-    boundary in every iteration, and rows that are reread are computed again, not left in shared
-    memory."""
-    settings = dict(run.launch.settings)
-    for row in (PREPACK, WALK, LINES):  # what only C does
-        settings.pop(row.name, None)
-    settings["tile"] = BLOCK_THREADS.of(run.launch) * ITEMS.of(run.launch)
-    if KEEP.of(run.launch) == "reread":
-        settings["stage"] = False
-    wide = settings.keys() & {VECTOR.name, STAGES.name}
-    if wide and not _on_boundaries(run):
-        settings |= {name: CUDA_LAUNCH[name].default for name in wide}
-    return LaunchConfig.of(**settings)
-
-
-def _on_boundaries(run: Run) -> bool:
-    values = (*reads(run.graph, run.group.nodes), *run.group.outputs)
-    return all(
-        ref.offset % BOUNDARY == 0 and ref.stride % BOUNDARY == 0
-        for value, ref in zip(values, (*run.reads, *run.writes), strict=True)
-        if run.graph.type_of(value).size
-        > 1  # nothing reads a scalar, such as an iteration number, so
-    )
-
-
-def kernel_of(run: Run) -> Kernel:
-    """The kernel of one run, before it has a name."""
-    group, _ = extract(run.graph, run.group)
-    return lower(group, launch_settings(run), "KERNEL")
-
-
-def flags_of(launch: LaunchConfig) -> tuple[str, ...]:
-    """Compiler flags of one kernel: the setting `math`."""
-    return (*FLAGS, *MATH_FLAGS[CUDA_MATH.of(launch)])
-
-
-def kernel_text(kernel: Kernel, launch: LaunchConfig) -> tuple[str, str]:
-    """Name and CUDA text of one kernel; equal groups give equal text whatever graph they are in."""
-    return named(render_cuda(kernel), launch)
-
-
-def named(text: str, launch: LaunchConfig) -> tuple[str, str]:
-    """A name that follows from the content of a kernel's text, and the text under that name."""
-    # One text under two sets of flags is two kernels: their symbols must differ.
-    identity = " ".join([*flags_of(launch), text])
-    name = "k_" + sha256(identity.encode()).hexdigest()[:16]
-    return name, text.replace("KERNEL(", f"{name}(", 1)
-
-
 def cuda_program(
     graph: Graph, candidate: Candidate, target: Target = DEFAULT_TARGET
 ) -> CudaProgram:
@@ -230,14 +114,16 @@ def cuda_program(
     the target cannot hold."""
     check_plan(graph, candidate.plan)
     plan = schedule(graph, _unpacked(candidate))
+    loops = _resident_loops(plan.everything, target)
     units: dict[Run, Unit] = {}
-    for run in kernel_runs(plan.everything):
-        if not uses_blas(run.graph, run.group, run.launch, CUDA) and same_kernel(run) not in units:
+    for run in kernel_runs(step for step in plan.everything if step not in loops):
+        if not _library(run) and same_kernel(run) not in units:
             units[same_kernel(run)] = unit_of(run, target)
-    writer = _Writer(units)
+    writer = _Writer(units, loops)
     actions = tuple(writer.actions(plan.steps, {}))
     prepare = tuple(writer.actions(plan.prepare, {}))
-    sources = {unit.source.name: unit.source for unit in units.values()}
+    made = [unit.source for unit in units.values()] + [source for source, _ in loops.values()]
+    sources = {source.name: source for source in made}
     return CudaProgram(
         target=target,
         sources=tuple(sources[name] for name in sorted(sources)),
@@ -253,6 +139,34 @@ def cuda_program(
         prepare=prepare,
         binding=plan.binding,
     )
+
+
+def _resident_loops(
+    steps: Iterable[Step], target: Target
+) -> dict[Step, tuple[Source, ResidentLoop]]:
+    """The loops that are one kernel each."""
+    found: dict[Step, tuple[Source, ResidentLoop]] = {}
+    for step in steps:
+        loop = resident_loop(step, target) if isinstance(step, Repeat) and step.resident else None
+        if loop is not None:
+            name, text = named(loop.text, loop.launch)
+            source = Source(name, "\n".join([CUDA.prelude, text]), flags_of(loop.launch))
+            found[step] = source, loop
+    return found
+
+
+def _library(run: Run) -> str:
+    return library_of(run.graph, run.group, run.launch, CUDA)
+
+
+def _version(library: str) -> tuple[str, ...]:
+    """What says which code a library runs: the places of its algorithms are a version's own."""
+    if library != BLASLT:
+        return ()
+    try:
+        return (cublaslt_name(),)
+    except CublasLtMissing:
+        return ("no cuBLASLt",)
 
 
 def _unpacked(candidate: Candidate) -> Candidate:
@@ -291,8 +205,9 @@ def kernel_code(run: Run, target: Target = DEFAULT_TARGET) -> str:
     """The digest of one kernel's text, options and architecture (see `backends/codes.py`).
 
     Raises AutofuseError for a group that cannot be lowered or launched on `target`."""
-    if uses_blas(run.graph, run.group, run.launch, CUDA):
-        return library_code(run, target.arch)
+    library = _library(run)
+    if library:
+        return library_code(run, target.arch, *_version(library))
     unit = rendered(extract(run.graph, run.group)[0], launch_settings(run), target)
     flags = (f"-arch={target.code_for}", *flags_of(run.launch))
     return content_key(["kernel", *flags, CUDA.prelude, unit.text, str(unit.geometry)])
@@ -301,8 +216,10 @@ def kernel_code(run: Run, target: Target = DEFAULT_TARGET) -> str:
 class _Writer:
     """Turns steps into actions; notes how many iteration numbers and how much scratch they need."""
 
-    def __init__(self, units: Mapping[Run, Unit]) -> None:
-        self.units = units
+    def __init__(
+        self, units: Mapping[Run, Unit], loops: Mapping[Step, tuple[Source, ResidentLoop]]
+    ) -> None:
+        self.units, self.loops = units, loops
         self.trips = self.scratch = 0
         self.kept: dict[str, tuple[Ref, ...]] = {}
 
@@ -314,6 +231,9 @@ class _Writer:
                     yield self._run(step, counters)
                 case Copy(source, place, nbytes):
                     yield Copy(counters.get(source, source), place, nbytes)
+                case Repeat(trip) if step in self.loops:
+                    self.trips = max(self.trips, trip)
+                    yield self._resident(*self.loops[step])
                 case Repeat(trip, level, counter, turns):
                     self.trips = max(self.trips, trip)
                     # No write per iteration: the number is read where it already is.
@@ -324,10 +244,19 @@ class _Writer:
                     found = tuple(tuple(self.actions(turn, counters)) for turn in turns)
                     yield WhileAction(trip, level, counter, found, go, flags, ends)
 
-    def _run(self, run: Run, counters: Mapping[Ref, Ref]) -> KernelLaunch | Gemm:
+    def _run(self, run: Run, counters: Mapping[Ref, Ref]) -> KernelLaunch | Gemm | Matmul | Fft:
         found = (counters.get(ref, ref) for ref in run.reads)
         place = dict(zip(reads(run.graph, run.group.nodes), found, strict=True))
-        if uses_blas(run.graph, run.group, run.launch, CUDA):
+        library = _library(run)
+        if library == FFT:
+            transform = library_transform(run.graph, run.group)
+            assert transform is not None
+            dtype = run.graph.type_of(run.group.outputs[0]).dtype
+            (source,) = place.values()
+            return Fft(transform, dtype, source, run.writes[0])
+        if library == BLASLT:
+            return _matmul(run, place)
+        if library:
             called = library_product(run.graph, run.group, CUDA)
             assert called is not None
             dtype = run.graph.type_of(called.output).dtype
@@ -344,21 +273,50 @@ class _Writer:
         )
         return KernelLaunch(unit.source.name, unit.geometry, arguments)
 
+    def _resident(self, source: Source, loop: ResidentLoop) -> KernelLaunch:
+        wholes = [
+            Argument(Ref(w.space, w.index, w.first), DType.U8, w.nbytes, not w.read_only)
+            for w in loop.wholes
+        ]
+        works = self._kept(source.name, loop.works)
+        scratch = [Argument(r, d, n, True) for r, (d, n) in zip(works, loop.works, strict=True)]
+        return KernelLaunch(source.name, loop.geometry, (*wholes, *scratch))
+
     def _scratch(self, unit: Unit) -> tuple[Ref, ...]:
         """The kernel's own buffers; they come after its outputs."""
-        if unit.source.name not in self.kept:
+        works = [(p.dtype, p.size) for p in unit.params if p.role == "work"]
+        return self._kept(unit.source.name, works)
+
+    def _kept(self, name: str, works: Iterable[tuple[DType, int]]) -> tuple[Ref, ...]:
+        """So much scratch of a kernel."""
+        if name not in self.kept:
             found: list[Ref] = []
-            for param in unit.params:
-                if param.role == "work":
-                    found.append(Ref("scratch", offset=self.scratch))
-                    nbytes = param.size * param.dtype.itemsize
-                    self.scratch += -(-nbytes // _SCRATCH_ALIGN) * _SCRATCH_ALIGN
-            self.kept[unit.source.name] = tuple(found)
-        return self.kept[unit.source.name]
+            for dtype, size in works:
+                found.append(Ref("scratch", offset=self.scratch))
+                self.scratch += -(-size * dtype.itemsize // _SCRATCH_ALIGN) * _SCRATCH_ALIGN
+            self.kept[name] = tuple(found)
+        return self.kept[name]
 
 
-def moved(ref: Ref, trips: Mapping[int, int]) -> Ref:
-    """`ref` on given iterations of the loops around, by level: without a stride."""
-    if not ref.stride:
-        return ref
-    return replace(ref, offset=ref.offset + ref.stride * trips[ref.level], level=0, stride=0)
+def _matmul(run: Run, place: Mapping[Value, Ref]) -> Matmul:
+    found = epilogue_of(run.graph, run.group)
+    assert found is not None
+    places = {**place, **dict(zip(run.group.outputs, run.writes, strict=True))}
+    bias, residual, aux = (
+        None if v is None else places[v] for v in (found.bias, found.residual, found.aux)
+    )
+    product = found.product
+    made = Matmul(
+        product.form, run.graph.type_of(found.output).dtype, places[product.lhs],
+        places[product.rhs], places[found.output], bias, residual, aux, found.activation,
+        ALGORITHM.of(run.launch), CUDA_MATH.of(run.launch) == "relaxed",
+    )  # fmt: skip
+    return replace(made, boundary=_boundary(made))
+
+
+def _boundary(made: Matmul) -> int:
+    """The largest power of two, up to BOUNDARY, that all of its arrays lie at multiples of."""
+    width = made.dtype.itemsize
+    starts = [width * made.form.a.offset, width * made.form.b.offset]
+    starts += [n for ref in made.refs for n in (ref.offset, ref.stride)]
+    return gcd(BOUNDARY, *starts)
