@@ -11,7 +11,9 @@ Passes for CUDA say more about who runs what with further kinds of loops: `warp`
 iterations to the warps of a block, whose lanes are then those of the warp; `column` loops deal
 theirs to the 32 columns of a two-dimensional block, whose lanes are then the threads of a column;
 iterations of a `part` loop are run by neighbouring grid iterations together; a `when` body runs
-once if its extent, a BOOL, is true.
+once if its extent, a BOOL, is true. A `threads` body is run by every thread of a block, with
+registers of its own (`private` Locals, which only `unrolled` loops may index), and what they do
+together are statements of `fragment_ir.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from autofuse.kernel.fragment_ir import Collective
+from autofuse.kernel.panel_ir import Panel as Panel
+from autofuse.kernel.panel_ir import Transpose as Transpose
 from autofuse.kernel.walk_ir import Walk
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Load, Sym, show
@@ -123,16 +128,6 @@ class StoreVector:
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
-    """A matrix inside a buffer: element (i, j) is buffer[start + i * outer + j * inner]."""
-
-    buffer: str
-    start: Expr
-    outer: int
-    inner: int = 1
-
-
-@dataclass(frozen=True, slots=True)
 class TileProduct:
     """target[r, c] (+)= sum over k < extent of left[r, k] * right[k, c], for r < rows and c <
     columns: one register tile, which all lanes compute together. `fresh` starts from zero.
@@ -161,20 +156,6 @@ class TileProduct:
 
 
 @dataclass(frozen=True, slots=True)
-class Transpose:
-    """target[j, i] = source[i, j] for i < rows and j < extent, both of `dtype` and apart; those
-    along the second index are neighbours in both (`inner` is 1). With `stream` they are written
-    past the cache."""
-
-    target: Panel
-    source: Panel
-    rows: Expr
-    extent: Expr
-    dtype: DType
-    stream: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Fold:
     """`target` (a Var outside the lane loop) combined over all lanes by `operator`.
 
@@ -200,7 +181,7 @@ class Loop:
 
 
 Stmt = (Let | Var | Assign | Local | Store | Stream | LoadVector | StoreVector
-        | TileProduct | Transpose | Loop)  # fmt: skip
+        | TileProduct | Transpose | Collective | Loop)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -237,6 +218,8 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return own if ways is None else (*own, *ways.expressions)
         case Transpose(target, source, rows, extent):
             return (target.start, source.start, rows, extent)
+        case Collective():
+            return stmt.expressions()
         case Local(source=Origin(start=start)):
             return (start,)
         case Loop(extent=extent):
@@ -254,7 +237,7 @@ def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 def has_product(stmt: Stmt) -> bool:
     """Some register tile is computed in a statement: all lanes of a grid iteration take part."""
-    return any(isinstance(s, TileProduct) for s in statements((stmt,)))
+    return any(isinstance(s, TileProduct | Collective) for s in statements((stmt,)))
 
 
 def names_read(stmt: Stmt) -> set[str]:
@@ -270,6 +253,8 @@ def names_read(stmt: Stmt) -> set[str]:
             found |= {inner.stage, inner.walk.zeros if inner.walk else ""} - {""}
         if isinstance(inner, Transpose):
             found.add(inner.source.buffer)
+        if isinstance(inner, Collective):
+            found |= inner.reads()
         for expr in expressions(inner):
             for e in walk(expr):
                 if isinstance(e, Sym):
@@ -294,6 +279,8 @@ def names_written(stmt: Stmt) -> set[str]:
                 found.add(target.buffer)
             case LoadVector(syms):
                 found |= {sym.name for sym in syms}
+            case Collective():
+                found |= inner.writes()
     return found
 
 
@@ -342,6 +329,8 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             target, source = (replace(p, start=change(p.start)) for p in (target, source))
             sizes = change(rows), change(extent)
             return Transpose(target, source, *sizes, stmt.dtype, stmt.stream)
+        case Collective():
+            return stmt.mapped(change)
         case Local(source=Origin() as source):
             return replace(stmt, source=replace(source, start=change(source.start)))
         case Loop():
@@ -372,9 +361,11 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield f"{pad}{buffer}[{show(index)} ..] = {', '.join(map(show, values))}"
             case TileProduct():
                 yield pad + _product(stmt)
+            case Collective():
+                yield f"{pad}{stmt}"
             case Transpose(target, source, rows, extent, dtype):
                 shape = f"{show(rows)}x{show(extent)} {dtype}{' streamed' * stmt.stream}"
-                yield f"{pad}transpose {shape}: {_panel(target)} = {_panel(source)}"
+                yield f"{pad}transpose {shape}: {target} = {source}"
             case Stream(buffer, start, local, count):
                 yield f"{pad}stream {buffer}[{show(start)} ..] = {local}[.. {show(count)}]"
             case Loop(kind, var, extent, inner, folds, counter):
@@ -386,14 +377,10 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield from _lines(inner, depth + 1)
 
 
-def _panel(panel: Panel) -> str:
-    return f"{panel.buffer}[{show(panel.start)}; {panel.outer}, {panel.inner}]"
-
-
 def _product(stmt: TileProduct) -> str:
     """The line of a register tile."""
     sign = "=" if stmt.fresh else "+="
-    target, left, right = map(_panel, (stmt.target, stmt.left, stmt.right))
+    target, left, right = stmt.target, stmt.left, stmt.right
     size = f"{stmt.rows}x{stmt.columns}x{show(stmt.extent)}" + f"x{stmt.lanes}" * bool(stmt.lanes)
     through, by = stmt.stage and f" through {stmt.stage}", stmt.mma and f" by {stmt.mma}"
     walked = f" {stmt.walk.text(show)}" if stmt.walk else ""

@@ -3,11 +3,12 @@ values of it are kept in scratch on the way."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from autofuse.graph.types import Value
 from autofuse.kernel.tile_block import TileBlock
+from autofuse.ops.dtypes import DType
 from autofuse.plan.online import Online, OnlineFold
 
 # Elementwise ops from which a value that is read again is kept.
@@ -24,11 +25,13 @@ class OnlineStep:
     kept: str
 
 
-def steps_of(b: TileBlock, online: Online, size: int) -> tuple[dict[Value, str], list[OnlineStep]]:
-    """Buffers of `size` elements for blocks of the sources, and what is done with them: operands of
+def steps_of(
+    b: TileBlock, online: Online, room: Callable[[DType], str]
+) -> tuple[dict[Value, str], list[OnlineStep]]:
+    """Buffers for blocks of the sources, which `room` makes, and what is done with them: operands of
     products are kept, and what is dear and read again. A value takes the place of one that nobody
     reads any more."""
-    made = {Value(p.node): b.e.local(b.dtype(p), size, "block") for p in online.sources}
+    made = {Value(p.node): room(b.dtype(p)) for p in online.sources}
     products = {p.node for p in b.tiles.products}
     where, steps = dict(made), list[OnlineStep]()
     order = _with_operands(online, products)
@@ -40,7 +43,7 @@ def steps_of(b: TileBlock, online: Online, size: int) -> tuple[dict[Value, str],
             free = [n for v, n in where.items() if v not in wanted]
             dtype = b.graph.type_of(value).dtype.compute
             fits = free and dtype is b.dtype(online.sources[0])
-            kept = free[0] if fits else b.e.local(dtype, size, "block")
+            kept = free[0] if fits else room(dtype)
             where = {v: n for v, n in where.items() if n != kept}
             where[value] = kept
         steps.append(OnlineStep(fold, value, kept))

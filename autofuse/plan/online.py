@@ -12,7 +12,7 @@ from autofuse.graph.types import Graph, Value
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.spec import Family
 from autofuse.plan.forms import ROW_SCRATCH, Form, Tags
-from autofuse.plan.parameters import COLUMN_BLOCK
+from autofuse.plan.parameters import COLUMN_BLOCK, FRAGMENTS
 from autofuse.plan.scalings import Scaling, core_of, scalings
 from autofuse.plan.separable import Terms
 from autofuse.plan.tiles import Contraction, Tiles, row_scratch
@@ -60,6 +60,8 @@ def online_of(graph: Graph, form: Form, tiles: Tiles) -> Online | None:
 
 def online_under(graph: Graph, form: Form, tiles: Tiles, launch: LaunchConfig) -> Online | None:
     """How columns come in blocks under a launch configuration; None where rows are whole."""
+    if FRAGMENTS.of(launch):
+        return online_of(graph, form, tiles)
     if not COLUMN_BLOCK.of(launch) and row_scratch(graph, form, tiles) <= ROW_SCRATCH:
         return None
     return online_of(graph, form, tiles)

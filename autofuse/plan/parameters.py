@@ -297,6 +297,11 @@ MMA = LaunchParameter(
     "Tensor cores that multiply, sums in f32: none, of 16-bit factors (half), of f32 rounded to 11 "
     "bits (tf32), which a check may refuse, or thrice, both parts of each factor (3xtf32).", TILES,
 )  # fmt: skip
+FRAGMENTS = LaunchParameter(
+    "fragments", bool, (True, False), False,
+    "Columns of products that are folded as they come stay in the registers of a warp, as fragments "
+    "of tensor cores: those of `micro` at once, rows dealt to the warps of a block.", (PRODUCT,),
+)  # fmt: skip
 HINTS = LaunchParameter(
     "hints", bool, (False, True), False,
     "Wide loads tell the second-level cache whether what they read is read again.", (ITEM, ROW),
@@ -333,7 +338,7 @@ CUDA_ROW_BLOCK = replace(ROW_BLOCK, choices=(64, 128, 256, 512, 32, 16, 8, 4, 1)
 CUDA_COLUMN_BLOCK = replace(COLUMN_BLOCK, choices=(0, 64, 128, 256, 512, 1024, 32, 16))
 CUDA_TERM_BLOCK = replace(TERM_BLOCK, choices=(0, 16, 32, 64))
 CUDA_LAUNCH = _table(
-    IMPL, REDUCE, MMA, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES, CUDA_TRANSPOSE,
+    IMPL, REDUCE, MMA, FRAGMENTS, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES, CUDA_TRANSPOSE,
     LOOP_UNROLL, COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS, PARTS, CUDA_MICRO,
     CUDA_ROW_BLOCK, CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK, SPLIT,
     replace(TILE, doc=f"{TILE.doc} Here threads and items say it.", kinds=(), default=0, least=0),
