@@ -112,7 +112,8 @@ class Arrival(Collective):
 class FragmentProduct(Collective):
     """sums[r, c] (+)= sum over terms of left[r, k] * right[k, c], for the `rows` rows of a warp and
     `columns` columns. `left` is in shared memory, from row `first` on, or the name of a fragment with
-    a row's terms as columns, which are rounded to `dtype`. `mma` is the instruction class."""
+    a row's terms as columns, which are rounded to `dtype`. `mma` is the instruction class; `tight`: the
+    registers of a thread are nearly full."""
 
     sums: str
     rows: int
@@ -122,6 +123,7 @@ class FragmentProduct(Collective):
     right: StagedPanel
     mma: str
     fresh: bool
+    tight: bool = False
 
     @property
     def panels(self) -> tuple[StagedPanel, ...]:

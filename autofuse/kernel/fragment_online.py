@@ -34,8 +34,12 @@ from autofuse.plan.parameters import BLOCK_THREADS, HALF_MMA, STAGES
 from autofuse.plan.tiles import Contraction
 from autofuse.plan.types import LaunchConfig
 
+# Columns of a block where nothing is said.
+COLUMNS = 64
 # Stages of the ring: one that is multiplied, and one that is on its way.
 LEAST_STAGES = 2
+# Sums of a thread from which there are few registers for anything else.
+TIGHT = 128
 NO_PANEL = "an operand is no matrix in memory"
 
 
@@ -60,7 +64,7 @@ class _Fragments:
         self.b, self.e, self.graph, self.online = b, b.e, b.graph, online
         self.threads = BLOCK_THREADS.of(launch)
         self.rows, rest = divmod(b.height, max(1, self.threads // WARP))
-        self.wide, self.width = b.s.columns, online.sources[0].width
+        self.wide, self.width = b.s.column_block or COLUMNS, online.sources[0].width
         if rest or self.rows % HIGH or self.wide % PAIR:
             raise LoweringError(f"{self.threads} threads share no {b.height}x{self.wide} in whole")
         self.stages = max(LEAST_STAGES, STAGES.of(launch))
@@ -195,12 +199,13 @@ class _Fragments:
     def _multiply(
         self, sums: str, columns: int, left: StagedPanel | str, number: Expr, k: int, fresh: bool
     ) -> None:
-        right = self._staged(k, number)
-        self.e.put(
-            FragmentProduct(
-                sums, self.rows, columns, self.lane.top, left, right, HALF_MMA, fresh
-            )
+        right, kept = self._staged(k, number), [self.wide] * len(self.online.sources)
+        kept += [fragments.up(p.width, PAIR) for p in self.sinks]
+        tight = not isinstance(left, str) and fragments.size(self.rows, sum(kept)) > TIGHT
+        made = FragmentProduct(
+            sums, self.rows, columns, self.lane.top, left, right, HALF_MMA, fresh, tight
         )
+        self.e.put(made)
 
     # --- one block of columns ---------------------------------------------------------------------
 

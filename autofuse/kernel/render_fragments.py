@@ -82,7 +82,8 @@ class FragmentText:
         if not isinstance(stmt.left, str):
             yield f"  const auto sa = {stmt.left.stage} + ({self.text(stmt.left.place)});"
             yield f"  const int32_t top = {self.text(stmt.first)};"
-        yield "  #pragma unroll"
+        # A compiler that sees all steps loads for several at once, into registers that sums need.
+        yield f"  #pragma unroll{' 1' * stmt.tight}"
         yield f"  for (int32_t s = 0; s < {steps}; s++) {{"
         yield f"    uint32_t a[1][{high}][4];"
         yield from (f"    {line}" for line in self.left(stmt, high))

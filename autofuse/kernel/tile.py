@@ -51,7 +51,7 @@ def emit_tiles(
     online = online_under(graph, form, tiles, launch) if along is None else None
     in_registers = online is not None and FRAGMENTS.of(launch)
     if in_registers:
-        given = (*given[:6], replace(chosen, row_block=chosen.rows), packed)
+        given = (*given[:6], replace(chosen, rows=chosen.row_block), packed)
     turned = online is not None and not chosen.dot and not in_registers
     block = along or TileBlock(*given, turned=turned)
     before = len(emitter.body)

@@ -299,8 +299,9 @@ MMA = LaunchParameter(
 )  # fmt: skip
 FRAGMENTS = LaunchParameter(
     "fragments", bool, (True, False), False,
-    "Columns of products that are folded as they come stay in the registers of a warp, as fragments "
-    "of tensor cores: those of `micro` at once, rows dealt to the warps of a block.", (PRODUCT,),
+    "Columns of products that are folded as they come stay in registers, as fragments of tensor "
+    "cores: `column_block` of them at once, of `row_block` rows that are dealt to the warps.",
+    (PRODUCT,),
 )  # fmt: skip
 HINTS = LaunchParameter(
     "hints", bool, (False, True), False,
