@@ -19,6 +19,7 @@ from autofuse.plan.parameters import (
     CUDA_MICRO,
     CUDA_ROW_BLOCK,
     EARLY,
+    FRAGMENTS,
     GRID,
     HALF_MMA,
     IMPL,
@@ -67,6 +68,7 @@ OFFERED = {
     BLOCKS.name,
     EARLY.name,
     SPLIT.name,
+    FRAGMENTS.name,
     "math",
     *(row.name for row in SHAPES),
 }
