@@ -1,5 +1,5 @@
-"""What is offered to a kernel whose columns stay in registers as they are folded: rows and columns of
-a block that its warps can hold, those first that load least and leave no multiprocessor idle."""
+"""What is offered to a kernel whose columns stay in registers as they are folded: rows and columns
+of a block that its warps can hold, those first that load least and leave no multiprocessor idle."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from search_spaces.tile_facts import TILE_PARAMETERS, TileFacts
 
 # The parameters that are decided here.
 DECIDED = TILE_PARAMETERS | {BLOCK_THREADS.name, VECTOR.name, STAGES.name}
-# Sums of a thread that leave it registers enough for all else: of 255, NVRTC 13 took 225 to 254 with
-# up to 160 of them, and began to spill at 192.
+# Sums of a thread that leave it registers enough for all else: of 255, NVRTC 13 took 225 to 254
+# with up to 160 of them, and began to spill at 192.
 MOST_SUMS = 160
 # Threads of a block and parts of 16 rows of a warp. More share what is loaded.
 THREADS, PARTS = (128, 256, 64, 32), (2, 1)

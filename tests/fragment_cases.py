@@ -12,7 +12,6 @@ from emulation import OneKernel, one_kernel
 from tile_programs import attention, masked, softmax
 
 from autofuse import spec, trace
-from autofuse.frontends import array_api as xp
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.plan.parameters import HALF_MMA, Setting
@@ -89,7 +88,7 @@ PROGRAMS: dict[str, Program] = {
         [(m, d), (n, d), (n, w), (n, w)],
     ),
     "two sources": lambda m, n, d, w: (
-        lambda q, k, l, v: softmax(scores(q, k) * np.tanh(scores(q, l))) @ v,
+        lambda q, k, u, v: softmax(scores(q, k) * np.tanh(scores(q, u))) @ v,
         [(m, d), (n, d), (n, d), (n, w)],
     ),
     "one row": lambda m, n, d, w: (attention, [(2, 1, d), (2, n, d), (2, n, w)]),
@@ -126,7 +125,9 @@ def drawn_fragments(seed: int) -> FragmentCase:
         "grid": r.choice(("one", "stride")), "vector": r.choice((1, 4)),
     }  # fmt: skip
     label = f"{name} {m}x{n}x{d}x{w} {dtype} {settings}"
-    return FragmentCase(label, in_registers(name, (m, n, max(d, 2), max(w, 2)), dtype, **settings), tolerance)
+    return FragmentCase(
+        label, in_registers(name, (m, n, max(d, 2), max(w, 2)), dtype, **settings), tolerance
+    )
 
 
 def in_registers(name: str, sizes: Sizes, dtype: str = "bf16", **settings: Setting) -> OneKernel:

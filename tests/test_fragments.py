@@ -74,7 +74,9 @@ FAULTS = {
     "one_block_less": ("q0 < 3;", "q0 < 2;"),
     "one_column_less": ("< 72", "< 71"),
     "first_row_of_another_warp": ("top = w0;", "top = 0;"),
-    "keys_exchanged_otherwise": ("sb + (line * 32 + (piece ^ (line / 2 & 3))", "sb + (line * 32 + (piece ^ (line & 3))"),
+    "keys_exchanged_otherwise": (
+        "sb + (line * 32 + (piece ^ (line / 2 & 3))", "sb + (line * 32 + (piece ^ (line & 3))",
+    ),
     "not_turned": ("af_matrices_turned(b", "af_matrices(b"),
     "words_exchanged": ("b[0][0][0], b[0][0][1]", "b[0][0][1], b[0][0][0]"),
     "halves_of_rows_exchanged": ("(i * 4 + s * 2 + 0) * 4 + 2", "(i * 4 + s * 2 + 0) * 4 + 0"),
@@ -116,7 +118,9 @@ def test_lanes_share_a_fragment_evenly(rows: int, columns: int) -> None:
                         place = fragments.element(columns, *given)
                         assert isinstance(place, Lit) and place.value < rows * columns / 32
                         found.add((number, place.value, *at))
-    assert len(found) == len({f[:2] for f in found}) == len({f[2:] for f in found}) == rows * columns
+    assert (
+        len(found) == len({f[:2] for f in found}) == len({f[2:] for f in found}) == rows * columns
+    )
 
 
 # --- what is offered and what is let pass ---------------------------------------------------------

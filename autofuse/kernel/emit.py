@@ -135,9 +135,7 @@ class Emitter:
         """A name in the current block for what a statement is about to define."""
         return self._sym(prefix, dtype, len(self.blocks) - 1)
 
-    def local(
-        self, dtype: DType, size: int, prefix: str = "row", *, private: bool = False
-    ) -> str:
+    def local(self, dtype: DType, size: int, prefix: str = "row", *, private: bool = False) -> str:
         """Scratch in the current block."""
         name = self.fresh(prefix)
         self._depth[name] = len(self.blocks) - 1

@@ -1,9 +1,9 @@
 """What the threads of a block do together on tensor cores while sums stay in their registers.
 
-A *fragment* is a matrix of 16 rows and 8 columns, or several of them, of which every lane of a warp
-has a part (`kernel/fragments.py` says which). It is a private Local: four numbers of a lane for each
-matrix, those of neighbouring columns one after another. The sums of one product, as they lie, are
-the left operand of the next one.
+A *fragment* is a matrix of 16 rows and 8 columns, or several of them, of which every lane of a
+warp has a part (`kernel/fragments.py` says which). It is a private Local: four numbers of a lane
+for each matrix, those of neighbouring columns one after another. The sums of one product, as they
+lie, are the left operand of the next one.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ class Collective(ABC):
 
 @dataclass(frozen=True, slots=True)
 class StagedPanel:
-    """A factor of a product in shared memory, from element `place` of the Local `stage` on: `padded`
-    rows (or columns) of `run` terms, exchanged so that no two pieces that are loaded at once are in
-    the same banks (`cuda_mma.Factor`). It is a `panel` of memory (`outer`: from one row or column to
-    the next), of which there are `count` rows or columns and `terms` terms; the rest is zero."""
+    """A factor of a product in shared memory, from element `place` of the Local `stage` on:
+    `padded` rows (or columns) of `run` terms, exchanged so that no two pieces that are loaded at
+    once are in the same banks (`cuda_mma.Factor`). It is a `panel` of memory (`outer`: from one row
+    or column to the next), of which there are `count` rows or columns and `terms` terms; the rest
+    is zero."""
 
     stage: str
     place: Expr
@@ -111,9 +112,9 @@ class Arrival(Collective):
 @dataclass(frozen=True, slots=True)
 class FragmentProduct(Collective):
     """sums[r, c] (+)= sum over terms of left[r, k] * right[k, c], for the `rows` rows of a warp and
-    `columns` columns. `left` is in shared memory, from row `first` on, or the name of a fragment with
-    a row's terms as columns, which are rounded to `dtype`. `mma` is the instruction class; `tight`: the
-    registers of a thread are nearly full."""
+    `columns` columns. `left` is in shared memory, from row `first` on, or the name of a fragment
+    with a row's terms as columns, which are rounded to the type of `right`. `mma` is the
+    instruction class; `tight`: the registers of a thread are nearly full."""
 
     sums: str
     rows: int
@@ -147,7 +148,9 @@ class FragmentProduct(Collective):
         sign = "=" if self.fresh else "+="
         left = self.left if isinstance(self.left, str) else f"{self.left.stage}[{show(self.first)}]"
         size = f"{self.rows}x{self.columns}x{self.right.run} {self.right.dtype} by {self.mma}"
-        return f"warp {size}: {self.sums} {sign} {left} * {self.right.stage}[{show(self.right.place)}]"
+        return (
+            f"warp {size}: {self.sums} {sign} {left} * {self.right.stage}[{show(self.right.place)}]"
+        )
 
 
 @dataclass(frozen=True, slots=True)

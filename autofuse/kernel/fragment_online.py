@@ -1,6 +1,6 @@
-"""Tile form of one pass whose columns stay in registers: a warp has rows of its own, and a block of
-columns of them is a fragment. What is folded of it goes on in registers too (`running_fragments.py`),
-and the fragment is the left operand of the products that it is the terms of.
+"""Tile form of one pass whose columns stay in registers: a warp has rows of its own, and a block
+of columns of them is a fragment. What is folded of it goes on in registers too
+(`running_fragments.py`), and the fragment is the left operand of the products whose terms it has.
 
 Operands that have columns go through a ring of stages in shared memory, one panel after another as
 they are multiplied: while one is multiplied the next ones are on their way.
@@ -87,13 +87,12 @@ class _Fragments:
             b.first_row = ix.isub(ix.lit((-(-b.rows // b.height) - 1) * b.height), b.first_row)
         self.turns = [*map(self._columns, self.online.sources), *map(self._terms, self.sinks)]
         self.slot = max(self._size(self._staged(k, ix.lit(0))) for k in range(len(self.turns)))
-        first = ix.lit(self.slot * self.stages)
+        first: int = self.slot * self.stages
         lefts: dict[int, StagedPanel] = {}
         for p in self.online.sources:
-            lefts[p.node] = self._left(p, first)
-            first = ix.iadd(first, ix.lit(self._size(lefts[p.node])))
-        assert isinstance(first, Lit)
-        self.stage = e.local(self.dtype, int(first.value), "stage")
+            lefts[p.node] = self._left(p, ix.lit(first))
+            first += self._size(lefts[p.node])
+        self.stage = e.local(self.dtype, first, "stage")
         lefts = {n: replace(p, stage=self.stage) for n, p in lefts.items()}
         self.blocks = self._blocks()
         thread = e.open("thread", self.threads)
@@ -151,9 +150,7 @@ class _Fragments:
             raise LoweringError(NO_PANEL)
         count = self.b.count_of(self.b.first_row, self.b.rows, self.b.height)
         run = fragments.run_of(p.terms, self.dtype.itemsize)
-        return StagedPanel(
-            "", place, found, count, self.b.height, ix.lit(p.terms), run, self.dtype
-        )
+        return StagedPanel("", place, found, count, self.b.height, ix.lit(p.terms), run, self.dtype)
 
     def _staged(self, k: int, number: Expr) -> StagedPanel:
         """The k-th panel of the blocks from `number` on, in its place of the ring."""
@@ -170,10 +167,10 @@ class _Fragments:
         p, place = turn.product, ix.imul(slot, self.slot)
         if k % turns < len(self.online.sources):
             run = fragments.run_of(p.terms, self.dtype.itemsize)
-            sizes = count, self.wide, ix.lit(p.terms), run
-        else:
-            sizes = ix.lit(p.width), fragments.up(p.width, PAIR), count, self.wide
-        return StagedPanel(self.stage, place, panel, *sizes, self.dtype)
+            columns = self.wide, ix.lit(p.terms), run
+            return StagedPanel(self.stage, place, panel, count, *columns, self.dtype)
+        width, padded = ix.lit(p.width), fragments.up(p.width, PAIR)
+        return StagedPanel(self.stage, place, panel, width, padded, count, self.wide, self.dtype)
 
     def _size(self, staged: StagedPanel) -> int:
         return fragments.factor_of(staged, 0).size
@@ -209,9 +206,7 @@ class _Fragments:
 
     # --- one block of columns ---------------------------------------------------------------------
 
-    def _follow(
-        self, number: Expr, made: Mapping[Value, str], steps: Iterable[OnlineStep]
-    ) -> None:
+    def _follow(self, number: Expr, made: Mapping[Value, str], steps: Iterable[OnlineStep]) -> None:
         where, compared, turn = dict(made), set[Value](), len(self.online.sources)
         rows = TileRun(ix.lit(0), self.b.height)
         for step in steps:
@@ -296,21 +291,23 @@ class _Fragments:
             return
         columns = fragments.up(self.sinks[0].width, PAIR)
         width = self.sinks[0].width
-        with self.running.over_columns(columns, row) as (place, column):
-            with b.only(None if width == columns else ix.ilt(column, ix.lit(width))):
-                column = e.let_index(column, "n", width)
-                frame = frame_of_row(b, done, row, at_row)
-                for p in self.sinks:
-                    own = self.running.sums[p.node]
-                    found: Expr = e.bind(Load(own.buffer, place, b.dtype(p)))
-                    found = rescaled(b, p, done, frame, at_row, found)
-                    index = b.index_at(p, b.items(at_row), column)
-                    frame.sources[Value(p.node)] = only_at(index, found)
-                for v in wide:
-                    shape = local_shape(self.graph, v, b.tags[v])
-                    local = ix.delinearize(column, shape)
-                    index = join(b.tags[v], b.items(at_row), local)
-                    self._store(v, frame.pull(v, index), at_row, local)
+        with (
+            self.running.over_columns(columns, row) as (place, column),
+            b.only(None if width == columns else ix.ilt(column, ix.lit(width))),
+        ):
+            column = e.let_index(column, "n", width)
+            frame = frame_of_row(b, done, row, at_row)
+            for p in self.sinks:
+                own = self.running.sums[p.node]
+                found: Expr = e.bind(Load(own.buffer, place, b.dtype(p)))
+                found = rescaled(b, p, done, frame, at_row, found)
+                index = b.index_at(p, b.items(at_row), column)
+                frame.sources[Value(p.node)] = only_at(index, found)
+            for v in wide:
+                shape = local_shape(self.graph, v, b.tags[v])
+                local = ix.delinearize(column, shape)
+                index = join(b.tags[v], b.items(at_row), local)
+                self._store(v, frame.pull(v, index), at_row, local)
 
     def _store(self, value: Value, found: Expr, at_row: Expr, local: tuple[Expr, ...]) -> None:
         b, out = self.b, self.graph.type_of(value)

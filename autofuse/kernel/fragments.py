@@ -1,8 +1,9 @@
 """Who has what of a fragment, and how a block deals its rows to warps. Pure functions.
 
-Lane l of a warp has, of each matrix of 16 x 8 sums, rows l / 4 and l / 4 + 8 and of each the columns
-l % 4 * 2 and the next one (PTX ISA, mma.m16n8k16). Two matrices side by side, rounded to 16 bits, are
-what the lane has of a left operand of 16 x 16: no number changes its lane between two products.
+Lane l of a warp has, of each matrix of 16 x 8 sums, rows l / 4 and l / 4 + 8 and of each the
+columns l % 4 * 2 and the next one (PTX ISA, mma.m16n8k16). Two matrices side by side, rounded to 16
+bits, are what the lane has of a left operand of 16 x 16: no number changes its lane between two
+products.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def up(count: int, step: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A thread's place: `number` in its warp, and the first of its warp's rows among the block's."""
+    """A thread's place: `number` in its warp, and the first of the warp's rows in the block."""
 
     number: Expr
     top: Expr

@@ -28,9 +28,9 @@ class OnlineStep:
 def steps_of(
     b: TileBlock, online: Online, room: Callable[[DType], str]
 ) -> tuple[dict[Value, str], list[OnlineStep]]:
-    """Buffers for blocks of the sources, which `room` makes, and what is done with them: operands of
-    products are kept, and what is dear and read again. A value takes the place of one that nobody
-    reads any more."""
+    """Buffers for blocks of the sources, which `room` makes, and what is done with them: operands
+    of products are kept, and what is dear and read again. A value takes the place of one that
+    nobody reads any more."""
     made = {Value(p.node): room(b.dtype(p)) for p in online.sources}
     products = {p.node for p in b.tiles.products}
     where, steps = dict(made), list[OnlineStep]()

@@ -56,7 +56,9 @@ class FragmentText:
     def fetch(self, stmt: Fetch) -> Iterator[str]:
         staged, count = stmt.staged, stmt.staged.count
         known = isinstance(count, Lit)
-        own = self.operand(staged, int(count.value) if isinstance(count, Lit) else "count", HALF_MMA)
+        own = self.operand(
+            staged, int(count.value) if isinstance(count, Lit) else "count", HALF_MMA
+        )
         if not isinstance(stmt.there, Lit):
             yield f"if ({self.text(stmt.there)})"
         yield "{" if not isinstance(stmt.there, Lit) or stmt.there.value else "if (false) {"
@@ -77,7 +79,8 @@ class FragmentText:
         yield f"  const int32_t lane = {self.team.place} % 32;"
         if stmt.fresh:
             yield "  #pragma unroll"
-            yield f"  for (int32_t e = 0; e < {size(stmt.rows, stmt.columns)}; e++) {stmt.sums}[e] = 0;"
+            count = size(stmt.rows, stmt.columns)
+            yield f"  for (int32_t e = 0; e < {count}; e++) {stmt.sums}[e] = 0;"
         yield f"  const auto sb = {stmt.right.stage} + ({self.text(stmt.right.place)});"
         if not isinstance(stmt.left, str):
             yield f"  const auto sa = {stmt.left.stage} + ({self.text(stmt.left.place)});"

@@ -1,5 +1,5 @@
-"""Running totals of rows whose columns are fragments: every lane has those of its rows in registers,
-the same as the lanes that share them."""
+"""Running totals of rows whose columns are fragments: every lane has those of its rows in
+registers, the same as the lanes that share them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from autofuse.graph.types import Value
 from autofuse.kernel import fragments
 from autofuse.kernel.fragment_ir import Exchange
-from autofuse.kernel.fragments import FLIPS, HIGH, PAIR, WIDE, Lane
+from autofuse.kernel.fragments import FLIPS, PAIR, WIDE, Lane
 from autofuse.kernel.running import Running
 from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_parts import Scratch, TileRun
@@ -135,5 +135,3 @@ class RunningFragments(Running):
                 for (buffer, _), register in zip(self.state[n], registers, strict=True):
                     self.e.store(buffer, row, self.e.bind(register))
         return super().finish()
-
-
