@@ -23,8 +23,8 @@ from search_spaces.tile_facts import TILE_PARAMETERS, TileFacts
 # The parameters that are decided here.
 DECIDED = TILE_PARAMETERS | {BLOCK_THREADS.name, VECTOR.name, STAGES.name}
 # Sums of a thread that leave it registers enough for all else: of 255, NVRTC 13 took 225 to 254
-# with up to 160 of them, and began to spill at 192.
-MOST_SUMS = 160
+# with up to 160 of them, and with 192 some kernels spill a few: those are offered last.
+ROOMY_SUMS, MOST_SUMS = 160, 192
 # Threads of a block and parts of 16 rows of a warp. More share what is loaded.
 THREADS, PARTS = (128, 256, 64, 32), (2, 1)
 # Columns at once, the best first: each block of them costs the rows a total and a rescaling.
@@ -82,7 +82,7 @@ def _known(made: Mapping[str, Setting]) -> dict[str, Setting]:
 def _settings(facts: TileFacts, sms: int) -> list[tuple[int, int, int]]:
     """Threads, rows and columns of blocks whose sums fit registers, the likely best first."""
     kept = sum(up(width, PAIR) for width in facts.folded)
-    found: list[tuple[float, int, tuple[int, int, int]]] = []
+    found: list[tuple[bool, float, int, tuple[int, int, int]]] = []
     for threads in THREADS:
         for parts in PARTS:
             rows = threads // WARP * parts * HIGH
@@ -92,6 +92,8 @@ def _settings(facts: TileFacts, sms: int) -> list[tuple[int, int, int]]:
             loads = 1 + WARP_LOADS / (parts * HIGH) + BLOCK_LOADS / rows
             loads *= ALONE if together < TOGETHER else 1
             for turn, columns in enumerate(COLUMNS):
-                if size(parts * HIGH, columns + kept) <= MOST_SUMS:
-                    found.append((waves * parts * loads, turn, (threads, rows, columns)))
-    return [setting for _, _, setting in sorted(found)]
+                sums = size(parts * HIGH, columns + kept)
+                if sums <= MOST_SUMS:
+                    order = sums > ROOMY_SUMS, waves * parts * loads, turn
+                    found.append((*order, (threads, rows, columns)))
+    return [setting for *_, setting in sorted(found)]

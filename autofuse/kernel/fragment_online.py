@@ -39,7 +39,7 @@ COLUMNS = 64
 # Stages of the ring: one that is multiplied, and one that is on its way.
 LEAST_STAGES = 2
 # Sums of a thread from which there are few registers for anything else.
-TIGHT = 128
+TIGHT = 160
 NO_PANEL = "an operand is no matrix in memory"
 
 
@@ -112,7 +112,7 @@ class _Fragments:
         self.running = RunningFragments(b, self.online, self.products, self.lane, self.rows)
         size = fragments.size(self.rows, self.wide)
         made, steps = steps_of(
-            b, self.online, lambda dtype: e.local(dtype, size, "block", private=True)
+            b, self.online, lambda dtype: e.local(dtype, size, "block", private=True), dear=1
         )
         number = e.open("q", -(-self.width // self.wide))
         for k, p in enumerate(self.online.sources):

@@ -175,7 +175,7 @@ class Running:
             given = {Value(a): everywhere(value) for a, value in extrema.items()}
             return self.frame({**fixed, **given}).pull(fold.operand, index)
 
-        return call("div", at(new), at(old))
+        return at(new) if fold.unit else call("div", at(new), at(old))
 
     def scale(self, operand: Value, rows: TileRun | None) -> None:
         """Rows of products brought up to date, of a run of rows or of all."""
