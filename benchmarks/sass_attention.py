@@ -27,9 +27,13 @@ from autofuse.backends.cuda.build import build_flags
 from autofuse.backends.cuda.devices import Target, blocks_resident, target_named
 from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
+from autofuse.cost.masked import least_work
+from autofuse.cost.waves import launch_bound_us
 from autofuse.frontends.array import TracedArray
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
+from autofuse.measure.calibrate_cuda import target_calibration
+from autofuse.plan.clusters import live
 from autofuse.plan.parameters import BLOCK_THREADS, COLUMN_BLOCK, ROW_BLOCK, STAGES
 from benchmarks.sass import BARRIER, decoded, kernel_code
 from benchmarks.sass_model import SCHEDULERS
@@ -134,7 +138,8 @@ def attention_row(
     """The figures of one attention on one device, under the first settings that are offered, or
     with blocks of `columns` keys. Raises CompilerMissing without NVRTC."""
     wanted = {COLUMN_BLOCK.name: columns} if columns else {}
-    unit, launch = generated(attention_graph(heads, length, depth, causal), target, wanted)
+    graph = attention_graph(heads, length, depth, causal)
+    unit, launch = generated(graph, target, wanted)
     source, shape = unit.source, unit.geometry
     cubin, log = compile_cubin(source.text, target.arch, build_flags(source))
     said = parse_log(log)[source.name]
@@ -150,6 +155,9 @@ def attention_row(
     waves = full_waves(work, resident * target.sms)
     share = clocks["tensor"] / max(clocks.values()) * waves
     peak = target.peaks["half"] / 1e3
+    bound = launch_bound_us(
+        least_work(graph, live(graph), graph.outputs), work, target.sms, target_calibration(target)
+    )
     return {
         "target": str(target), "causal": causal, "launch": str(launch),
         "registers": said.registers, "spilled_bytes": said.spilled, "shared_bytes": shared,
@@ -160,6 +168,7 @@ def attention_row(
         "bytes_in_flight_of_the_ladder": LADDER_BYTES,
         "clocks_of_a_key_block": {name: round(value) for name, value in clocks.items()},
         "full_waves": round(waves, 3), "predicted_share": round(share, 3),
+        "bound_us": round(bound, 1),
         "published_shares": {
             who: round(rate / peak, 3) for who, rate in PUBLISHED.get(target.name, ())
         },

@@ -29,7 +29,9 @@ ROOMY_SUMS, MOST_SUMS = 160, 192
 THREADS, PARTS = (128, 256, 64, 32), (2, 1)
 # Columns at once, the best first: each block of them costs the rows a total and a rescaling.
 COLUMNS = (64, 32, 128, 16)
-RINGS = (2, 3, 4)
+# Stages, the best first, of panels up to so many elements a column, and of longer ones: more bytes
+# on their way, as long as two blocks have room.
+SHORT, RINGS, LONG_RINGS = 128, (4, 2, 3), (2, 3, 4)
 # What a row costs beside its products: loads of all columns, for the rows of a warp and of a block.
 WARP_LOADS, BLOCK_LOADS = 16, 32
 # Warps of a multiprocessor whose threads have all registers that there are, and how much longer a
@@ -56,7 +58,7 @@ def fragment_options(
         found = tuple(c for _, rows, c in own if rows == made[ROW_BLOCK.name])
         return tuple(c for c in found if fits({**_known(made), name: c})) or found[-1:]
     if name == STAGES.name:
-        return RINGS
+        return RINGS if max(facts.one_pass, *facts.folded, 0) <= SHORT else LONG_RINGS
     return ()
 
 
@@ -69,7 +71,7 @@ def _offered(
     threads, rows, columns = min(settings, key=lambda s: s[1] * s[2])
     smallest: dict[str, Setting] = {
         MMA.name: HALF_MMA, FRAGMENTS.name: True, BLOCK_THREADS.name: threads,
-        ROW_BLOCK.name: rows, COLUMN_BLOCK.name: columns, STAGES.name: RINGS[0],
+        ROW_BLOCK.name: rows, COLUMN_BLOCK.name: columns, STAGES.name: LONG_RINGS[0],
     }  # fmt: skip
     return (True, False) if fits(smallest) else ()
 
