@@ -13,6 +13,7 @@ from autofuse.plan.parameters import (
     HALF_MMA,
     MMA,
     ROW_BLOCK,
+    SPLIT,
     STAGES,
     VECTOR,
 )
@@ -37,6 +38,8 @@ WARP_LOADS, BLOCK_LOADS = 16, 32
 # Warps of a multiprocessor whose threads have all registers that there are, and how much longer a
 # block takes whose waiting no other one hides.
 WARPS, ALONE = 8, 1.25
+# Columns of a part at least.
+PART_COLUMNS = 256
 
 
 def fragment_options(
@@ -59,7 +62,7 @@ def fragment_options(
         return tuple(c for c in found if fits({**_known(made), name: c})) or found[-1:]
     if name == STAGES.name:
         return RINGS if max(facts.one_pass, *facts.folded, 0) <= SHORT else LONG_RINGS
-    return ()
+    return _splits(facts, sms, made) if name == SPLIT.name else ()
 
 
 def _offered(
@@ -76,6 +79,24 @@ def _offered(
     return (True, False) if fits(smallest) else ()
 
 
+def _splits(facts: TileFacts, sms: int, made: Mapping[str, Setting]) -> tuple[Setting, ...]:
+    """Equal parts of columns where blocks of rows are fewer than there is room for, the one that
+    fills it first; one part comes after those."""
+    blocks = facts.batch * -(-facts.rows // int(made[ROW_BLOCK.name]))
+    room = sms * _together(int(made[BLOCK_THREADS.name]))
+    fits = [
+        int(parts) for parts in SPLIT.choices
+        if facts.columns % int(parts) == 0 and facts.columns // int(parts) >= PART_COLUMNS
+        and int(parts) > 1 and blocks * int(parts) <= room
+    ]  # fmt: skip
+    return (*sorted(fits, reverse=True), 1) if fits else ()
+
+
+def _together(threads: int) -> int:
+    """Blocks of so many threads that a multiprocessor has registers for."""
+    return max(1, WARPS * WARP // threads)
+
+
 def _known(made: Mapping[str, Setting]) -> dict[str, Setting]:
     names = (MMA, FRAGMENTS, BLOCK_THREADS, ROW_BLOCK, VECTOR, STAGES)
     return {row.name: made[row.name] for row in names if row.name in made}
@@ -89,7 +110,7 @@ def _settings(facts: TileFacts, sms: int) -> list[tuple[int, int, int]]:
         for parts in PARTS:
             rows = threads // WARP * parts * HIGH
             blocks = facts.batch * -(-facts.rows // rows)
-            together = max(1, WARPS * WARP // threads)
+            together = _together(threads)
             waves = -(-blocks // (sms * together))
             loads = 1 + WARP_LOADS / (parts * HIGH) + BLOCK_LOADS / rows
             loads *= ALONE if together < TOGETHER else 1

@@ -102,8 +102,10 @@ def test_both_kernels_are_right_on_a_gpu() -> None:
     given = dict(zip(map(Value, graph.inputs), inputs, strict=True))
     halves = [on_gpu(half) for half in (found.sums, found.rest)]
     library = library_of(halves)
-    (parts,) = run_kernel(library, halves[0], [given[v] for v in found.sums.reads if v is not None])
-    rest = [parts if v is None else given[v] for v in found.rest.reads]
+    (parts,) = run_kernel(
+        library, halves[0], [given[v] for v in found.sums.reads if isinstance(v, Value)]
+    )
+    rest = [parts if isinstance(v, int) else given[v] for v in found.rest.reads]
     (result,) = run_kernel(library, halves[1], rest)
     np.testing.assert_allclose(result, evaluate(graph, inputs)[0], rtol=1e-4, atol=1e-4)
 
