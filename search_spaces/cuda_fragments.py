@@ -10,8 +10,8 @@ from autofuse.plan.parameters import (
     BLOCK_THREADS,
     COLUMN_BLOCK,
     FRAGMENTS,
-    HALF_MMA,
     MMA,
+    NO_MMA,
     ROW_BLOCK,
     SPLIT,
     STAGES,
@@ -69,11 +69,11 @@ def _offered(
     facts: TileFacts, sms: int, made: Mapping[str, Setting], fits: Fits
 ) -> tuple[Setting, ...]:
     settings = _settings(facts, sms)
-    if made.get(MMA.name) != HALF_MMA or not facts.one_pass or not settings:
+    if made.get(MMA.name, NO_MMA) == NO_MMA or not facts.one_pass or not settings:
         return ()
     threads, rows, columns = min(settings, key=lambda s: s[1] * s[2])
     smallest: dict[str, Setting] = {
-        MMA.name: HALF_MMA, FRAGMENTS.name: True, BLOCK_THREADS.name: threads,
+        MMA.name: made[MMA.name], FRAGMENTS.name: True, BLOCK_THREADS.name: threads,
         ROW_BLOCK.name: rows, COLUMN_BLOCK.name: columns, STAGES.name: LONG_RINGS[0],
     }  # fmt: skip
     return (True, False) if fits(smallest) else ()

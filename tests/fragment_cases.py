@@ -14,7 +14,7 @@ from tile_programs import attention, masked, softmax
 from autofuse import spec, trace
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.plan.parameters import HALF_MMA, Setting
+from autofuse.plan.parameters import HALF_MMA, STRICT_MMA, TF32_MMA, Setting
 from autofuse.plan.types import LaunchConfig
 
 # Rows, columns, depth, width -> a function and the shapes of its operands.
@@ -99,8 +99,11 @@ PROGRAMS: dict[str, Program] = {
         lambda q, k: np.max(scores(q, k), axis=-1), [(m, d), (n, d)],
     ),
 }  # fmt: skip
-# Types, and how far results may be from the reference, relative to 1 + |wanted|.
-TYPES = (("bf16", 2e-2), ("f16", 3e-3))
+# (type, instruction class, the largest difference, relative to 1 + |wanted|)
+TYPES = (
+    ("bf16", HALF_MMA, 2e-2), ("f16", HALF_MMA, 3e-3), ("f32", STRICT_MMA, 3e-5),
+    ("f32", TF32_MMA, 1e-2),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -115,12 +118,14 @@ class FragmentCase:
 def drawn_fragments(seed: int) -> FragmentCase:
     """Sizes that are whole pieces, or not, under settings that matter."""
     r = random.Random(seed)
-    name, (dtype, tolerance) = r.choice(list(PROGRAMS)), r.choice(TYPES)
+    name, (dtype, kind, tolerance) = r.choice(list(PROGRAMS)), r.choice(TYPES)
+    if dtype == "f32" and name == "values turned":
+        name = "keys turned"  # whose terms a fragment of 32 bits can be multiplied by
     step = r.choice((8, 8, 1))
     m, n, d, w = (step * r.randint(1, most // step) for most in (72, 120, 40, 40))
     threads, parts = r.choice((32, 64, 128)), r.choice((1, 2))
     settings: dict[str, Setting] = {
-        "threads": threads, "row_block": threads // 32 * 16 * parts,
+        "mma": kind, "threads": threads, "row_block": threads // 32 * 16 * parts,
         "column_block": r.choice((16, 32, 48, 64)), "stages": r.choice((0, 2, 3, 4)),
         "grid": r.choice(("one", "stride")), "vector": r.choice((1, 4)),
     }  # fmt: skip

@@ -22,7 +22,7 @@ from autofuse.kernel.emit import LoweringError
 from autofuse.kernel.fragments import Lane
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Lit
-from autofuse.plan.parameters import FRAGMENTS
+from autofuse.plan.parameters import FRAGMENTS, STRICT_MMA
 from search_spaces import CudaLaunchSpace
 
 
@@ -58,6 +58,7 @@ def test_many_drawn_rows_in_registers_are_right() -> None:
 def test_no_two_pieces_that_are_loaded_at_once_are_in_the_same_banks() -> None:
     names = ("attention", "keys turned", "values turned", "heads inside")
     kernels = [in_registers(name, (40, 72, d, d)) for name in names for d in (16, 32, 64)]
+    kernels += [in_registers("attention", (40, 72, d, d), "f32", mma=STRICT_MMA) for d in (16, 64)]
     library = library_of(kernels)
     for one in kernels:
         assert "af_copy_ahead" in body(one)
@@ -129,8 +130,10 @@ def test_lanes_share_a_fragment_evenly(rows: int, columns: int) -> None:
 def test_what_warps_cannot_share_is_refused() -> None:
     with pytest.raises(LoweringError, match="share no"):
         in_registers("attention", (40, 72, 32, 32), row_block=16)
-    with pytest.raises(LoweringError, match="16-bit"):
+    with pytest.raises(LoweringError, match="no such factors"):
         in_registers("attention", (40, 72, 32, 32), "f32")
+    with pytest.raises(LoweringError, match="two by two"):
+        in_registers("values turned", (40, 72, 32, 32), "f32", mma=STRICT_MMA)
 
 
 def test_causal_blocks_are_skipped_and_the_longest_come_first() -> None:

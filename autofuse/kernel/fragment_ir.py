@@ -50,7 +50,7 @@ class StagedPanel:
     `padded` rows (or columns) of `run` terms, exchanged so that no two pieces that are loaded at
     once are in the same banks (`cuda_mma.Factor`). It is a `panel` of memory (`outer`: from one row
     or column to the next), of which there are `count` rows or columns and `terms` terms; the rest
-    is zero."""
+    is zero. `paired`: of 32 bits, to be multiplied by a fragment (`fragments.PairedFactor`)."""
 
     stage: str
     place: Expr
@@ -60,6 +60,7 @@ class StagedPanel:
     terms: Expr
     run: int
     dtype: DType
+    paired: bool = False
 
     def expressions(self) -> tuple[Expr, ...]:
         return (self.place, self.panel.start, self.count, self.terms)

@@ -30,7 +30,7 @@ from autofuse.ops.scalar import Call, Expr, Lit, Load, call
 from autofuse.plan.forms import join, local_shape
 from autofuse.plan.masks import reach_of
 from autofuse.plan.online import Online
-from autofuse.plan.parameters import BLOCK_THREADS, HALF_MMA, STAGES
+from autofuse.plan.parameters import BLOCK_THREADS, STAGES
 from autofuse.plan.tiles import Contraction
 from autofuse.plan.types import LaunchConfig
 
@@ -72,8 +72,9 @@ class _Fragments:
         self.sinks = [self.products[f.node] for f in online.folds if f.node in self.products]
         kinds = {b.instruction(p) for p in b.tiles.products}
         types = {b.factor_dtype(p) for p in b.tiles.products}
-        if kinds != {HALF_MMA} or len(types) > 1:
-            raise LoweringError("products in registers have 16-bit factors of one type")
+        if len(kinds) > 1 or "" in kinds or len(types) > 1:
+            raise LoweringError("tensor cores multiply no such factors in registers")
+        (self.mma,) = kinds
         (self.dtype,) = types
         # The Local that panels go through, and elements of each of its stages.
         self.stage, self.slot = "", 0
@@ -128,6 +129,11 @@ class _Fragments:
 
     # --- panels -----------------------------------------------------------------------------------
 
+    @property
+    def wide_factors(self) -> bool:
+        """Whether factors have 32 bits."""
+        return self.dtype.itemsize == DType.F32.itemsize
+
     def _columns(self, p: Contraction) -> _Turn:
         """The operand that has the columns of a source."""
         column, term = symbol("column", p.width), symbol("term", p.terms)
@@ -142,6 +148,8 @@ class _Fragments:
         found = self.b.right_in_memory(p)
         if found is None:
             raise LoweringError(NO_PANEL)
+        if self.wide_factors and found.inner == 1:
+            raise LoweringError("terms that are neighbours are taken two by two of 16 bits only")
         return _Turn(p, found, found.inner)
 
     def _left(self, p: Contraction, place: Expr) -> StagedPanel:
@@ -170,7 +178,8 @@ class _Fragments:
             columns = self.wide, ix.lit(p.terms), run
             return StagedPanel(self.stage, place, panel, count, *columns, self.dtype)
         width, padded = ix.lit(p.width), fragments.up(p.width, PAIR)
-        return StagedPanel(self.stage, place, panel, width, padded, count, self.wide, self.dtype)
+        terms = count, self.wide, self.dtype, self.wide_factors
+        return StagedPanel(self.stage, place, panel, width, padded, *terms)
 
     def _size(self, staged: StagedPanel) -> int:
         return fragments.factor_of(staged, 0).size
@@ -200,7 +209,7 @@ class _Fragments:
         kept += [fragments.up(p.width, PAIR) for p in self.sinks]
         tight = not isinstance(left, str) and fragments.size(self.rows, sum(kept)) > TIGHT
         made = FragmentProduct(
-            sums, self.rows, columns, self.lane.top, left, right, HALF_MMA, fresh, tight
+            sums, self.rows, columns, self.lane.top, left, right, self.mma, fresh, tight
         )
         self.e.put(made)
 

@@ -3,14 +3,15 @@
 Lane l of a warp has, of each matrix of 16 x 8 sums, rows l / 4 and l / 4 + 8 and of each the
 columns l % 4 * 2 and the next one (PTX ISA, mma.m16n8k16). Two matrices side by side, rounded to 16
 bits, are what the lane has of a left operand of 16 x 16: no number changes its lane between two
-products.
+products. Of 32 bits a lane is to have columns l % 4 and l % 4 + 4 of a left operand of 8 (m16n8k8):
+there terms are taken in another order, the same for both operands.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autofuse.kernel.cuda_mma import STEP_BYTES, Factor
+from autofuse.kernel.cuda_mma import BANKS_BYTES, STEP_BYTES, Factor
 from autofuse.kernel.fragment_ir import StagedPanel
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr
@@ -61,9 +62,23 @@ def run_of(terms: int, itemsize: int) -> int:
     return up(terms, STEP_BYTES // itemsize)
 
 
+@dataclass(frozen=True, slots=True)
+class PairedFactor(Factor):
+    """A turned factor of 32 bits whose terms are taken two by two, as the lanes of a fragment have
+    them: what is loaded at once is in every other line."""
+
+    @property
+    def pitch(self) -> int:
+        least = BANKS_BYTES // self.itemsize
+        return up(self.padded, least)
+
+    def swizzle(self, line: str) -> str:
+        return f"({line} & 7)"
+
+
 def factor_of(staged: StagedPanel, count: int | str) -> Factor:
     """How a panel lies in shared memory; `count` is spelled as its text has it."""
-    panel = staged.panel
-    return Factor(
+    panel, kind = staged.panel, PairedFactor if staged.paired else Factor
+    return kind(
         panel, panel.outer, panel.inner, count, staged.padded, staged.run, staged.dtype.itemsize
     )

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autofuse.kernel.cuda_mma import STEP_BYTES, MmaTile, WarpGrid
+from autofuse.kernel.cuda_mma import STEP_BYTES, Factor, MmaTile, WarpGrid
 from autofuse.kernel.cuda_shape import Team
 from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.fragment_ir import Arrival, Collective, Exchange, Fetch, FragmentProduct
 from autofuse.kernel.fragment_ir import StagedPanel as Staged
-from autofuse.kernel.fragments import HIGH, PAIR, factor_of, size
+from autofuse.kernel.fragments import HIGH, PAIR, WIDE, factor_of, size
 from autofuse.kernel.ir import TileProduct
 from autofuse.kernel.render_mma import MmaText
 from autofuse.kernel.render_tile_cuda import Spell
 from autofuse.ops.scalar import Lit
-from autofuse.plan.parameters import HALF_MMA
+from autofuse.plan.parameters import HALF_MMA, STRICT_MMA
 
 # Panels are always asked for ahead.
 AHEAD = 2
@@ -73,6 +73,7 @@ class FragmentText:
 
     def product(self, stmt: FragmentProduct) -> Iterator[str]:
         high, wide = stmt.rows // HIGH, stmt.columns // PAIR
+        parts = 2 if stmt.mma == STRICT_MMA else 1
         right = self.operand(stmt.right, 0, stmt.mma)
         steps = stmt.right.run * stmt.right.dtype.itemsize // STEP_BYTES
         yield "{"
@@ -88,19 +89,25 @@ class FragmentText:
         # A compiler that sees all steps loads for several at once, into registers that sums need.
         yield f"  #pragma unroll{' 1' * stmt.tight}"
         yield f"  for (int32_t s = 0; s < {steps}; s++) {{"
-        yield f"    uint32_t a[1][{high}][4];"
+        yield f"    uint32_t a[{parts}][{high}][4];"
         yield from (f"    {line}" for line in self.left(stmt, high))
         yield "    #pragma unroll"
         yield f"    for (int32_t w = 0; w < {wide}; w++) {{"
-        yield "      uint32_t b[1][1][4];"
-        yield from (f"    {line}" for line in right.load("b", "sb", right.tile.right, 1, "w * 16"))
+        yield f"      uint32_t b[{parts}][1][4];"
+        loads = right.load("b", "sb", right.tile.right, 1, "w * 16")
+        if stmt.right.paired:
+            loads = self.pairs(right.tile.right, stmt.mma)
+        yield from (f"    {line}" for line in loads)
         yield "      #pragma unroll"
         yield f"      for (int32_t i = 0; i < {high}; i++) {{"
         for j in range(2):
             at = f"((i * {wide} + w) * 2 + {j}) * 4"
             sums = f"(float (&)[4]){stmt.sums}[{at}]"
-            factors = f"a[0][i], b[0][0][{2 * j}], b[0][0][{2 * j + 1}]"
-            yield f"        af_multiply_{stmt.right.dtype}({sums}, {factors});"
+            kind = stmt.right.dtype if stmt.mma == HALF_MMA else "tf32"
+            # The smallest products first; of the two small parts none is worth one.
+            for p, q in ((1, 0), (0, 1), (0, 0)) if parts == 2 else ((0, 0),):
+                factors = f"a[{p}][i], b[{q}][0][{2 * j}], b[{q}][0][{2 * j + 1}]"
+                yield f"        af_multiply_{kind}({sums}, {factors});"
         yield "      }"
         yield "    }"
         yield "  }"
@@ -112,11 +119,33 @@ class FragmentText:
             own = self.operand(stmt.left, 0, stmt.mma)
             yield from own.load("a", "sa", own.tile.left, high, "top")
             return
-        matrices = stmt.right.run // 8
+        matrices = stmt.right.run // WIDE
         yield "#pragma unroll"
         yield f"for (int32_t i = 0; i < {high}; i++) {{"
         for word in range(4):
+            if stmt.right.paired:
+                place = f"(i * {matrices} + s) * 4 + {word % 2 * 2 + word // 2}"
+                yield f"  a[0][i][{word}] = __float_as_uint({stmt.left}[{place}]);"
+                yield f"  {_rounded(stmt.mma, 'a', 'i', word)}"
+                continue
             at = f"(i * {matrices} + s * 2 + {word // 2}) * 4 + {word % 2 * 2}"
             pair = f"{stmt.left}[{at}], {stmt.left}[{at} + 1]"
             yield f"  a[0][i][{word}] = af_pair_{stmt.right.dtype}({pair});"
         yield "}"
+
+    def pairs(self, o: Factor, mma: str) -> Iterator[str]:
+        """The words of 16 columns of a paired factor: two terms of a lane are neighbours."""
+        for word in range(4):
+            yield f"{{ const int32_t line = s * 8 + lane % 4 * 2 + {word % 2};"
+            yield f"  const int32_t row = w * 16 + lane / 4 + {word // 2 * 8};"
+            at = f"line * {o.pitch} + (row / 4 ^ {o.swizzle('line')}) * 4 + row % 4"
+            yield f"  b[0][0][{word}] = af_shared_word(sb + ({at})); }}"
+            yield _rounded(mma, "b", "0", word)
+
+
+def _rounded(mma: str, name: str, i: str, word: int) -> str:
+    """A word of f32 as what tensor cores multiply: rounded, or in two parts."""
+    place = f"{name}[0][{i}][{word}]"
+    if mma == STRICT_MMA:
+        return f"af_two_tf32({place}, {name}[1][{i}][{word}]);"
+    return f"{place} = af_tf32(__uint_as_float({place}));"
