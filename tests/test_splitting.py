@@ -55,7 +55,7 @@ def test_a_group_that_is_split_is_two_kernels(name: str) -> None:
 
 @pytest.mark.parametrize(
     "graph",
-    [plain(8, 16, 71), plain(8, 16, 70, "f16"), program("two_layers"), program("convolution")],
+    [plain(8, 16, 71), plain(8, 16, 70, "f16"), program("gated"), program("convolution")],
     ids=["no equal parts", "narrow sums", "two products", "convolution"],
 )
 def test_what_cannot_be_split_is_one_kernel(graph: Graph) -> None:
