@@ -9,7 +9,7 @@ off kernels that have a known number of each; the rest is as in `sass.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -28,6 +28,7 @@ from autofuse.plan.groups import needed_outputs, reads
 from autofuse.plan.parameters import BLAS, BLOCK_THREADS, MICRO, MMA, STAGES, TAIL, Setting
 from autofuse.plan.steps import Ref, Run
 from autofuse.plan.types import FusionGroup, LaunchConfig
+from autofuse.tuning.launches import parameter_of
 from benchmarks.sass import BARRIER, decoded, kernel_code
 from benchmarks.tensor_ladders import rung_row
 from benchmarks.tensor_model import BANKS_BYTES, RunFacts, after_runs, tensor_share
@@ -80,13 +81,17 @@ def square_product(size: int) -> Graph:
     return canonical(trace(lambda a, b: a @ b, operand, operand))
 
 
-def generated(graph: Graph, target: Target) -> tuple[Unit, LaunchConfig]:
-    """The kernel of a whole graph, not the library's, under the first settings that are offered."""
+def generated(
+    graph: Graph, target: Target, wanted: Mapping[str, Setting] | None = None
+) -> tuple[Unit, LaunchConfig]:
+    """The kernel of a whole graph, not the library's, under the first settings that are offered, or
+    those that are `wanted` where they are."""
     nodes = live(graph)
     group = FusionGroup(nodes, needed_outputs(graph, nodes))
 
-    def choose(_: str, options: tuple[Setting, ...]) -> Setting:
-        return next(o for o in options if o != BLAS)
+    def choose(name: str, options: tuple[Setting, ...]) -> Setting:
+        asked = (wanted or {}).get(parameter_of(name))
+        return asked if asked in options else next(o for o in options if o != BLAS)
 
     launch = CudaLaunchSpace(target).choose(graph, group, choose, "")
     needs = tuple(Ref("in", k) for k in range(len(reads(graph, group.nodes))))

@@ -45,6 +45,7 @@ from autofuse.plan.parameters import (
     canonical_launch,
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
+from search_spaces.cuda_fragments import fragment_options
 from search_spaces.cuda_libraries import by_libraries, untiled
 from search_spaces.cuda_limits import CommonLimits, DeviceLimits
 from search_spaces.cuda_tiles import OFFERED, Fits, room_for, tile_options, wave_of
@@ -174,6 +175,9 @@ def _tiled(
         return offer(row, made)
     if row.name not in OFFERED:
         return ()
+    kept = fragment_options(row.name, facts, limits.sms, made, fits)
+    if kept is not None:
+        return kept
     if row.name in TILE_PARAMETERS or row in (BLOCK_THREADS, STAGES, BLOCKS):
         return tile_options(row.name, facts, limits, made, fits)
     return offer(row, made)

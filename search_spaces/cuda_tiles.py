@@ -20,6 +20,7 @@ from autofuse.plan.parameters import (
     CUDA_MICRO,
     CUDA_ROW_BLOCK,
     EARLY,
+    FRAGMENTS,
     GRID,
     GROUP_MMA,
     HALF_MMA,
@@ -65,6 +66,7 @@ OFFERED = {
     EARLY.name,
     SPLIT.name,
     TAIL.name,
+    FRAGMENTS.name,
     "math",
     *(row.name for row in SHAPES),
 }

@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from stencils import chain, padded
+from tile_programs import attention
 
+from autofuse import spec, trace
 from autofuse.backends import cpu
 from autofuse.backends.cuda import program as cuda
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
@@ -67,6 +69,7 @@ WITH: dict[str, dict[str, Setting]] = {
     "parts": {"reduce": "split"},
     "stages": {"grid": "stride"},
     "hints": {"vector": 4},
+    "fragments": {"mma": "half"},
     "dot": {"micro": "4x6", "pack": False},
     "lines": {"walk": True},
     "tail": {"wave": 7, **SINGLE_TILES},
@@ -205,11 +208,16 @@ def ordered() -> Graph:
     return canonical(b.build([b.add("argsort", x, axis=1, descending=False)]))
 
 
+def attended() -> Graph:
+    each = spec((2, 128, 16), "bf16")
+    return canonical(trace(attention, each, each, each))
+
+
 GRAPHS = {"item": pointwise(), "turned": turned(), "row": rows_folded(), "loop": looped(),
           "short": rows_folded(512, 4096), "gemm": product(), "fused": fused(),
           "summed": summed(), "weighted": product(constant=True), "dots": dots(),
           "long_sums": long_sums(), "ordered": ordered(), "halves": halves(),
-           "short_wave": short_wave(),
+           "short_wave": short_wave(), "attended": attended(),
            "batch_last": batch_last(), "patches": patches(), "added": added(),
           "stencils": chain(padded, (64, 64), 2)}  # fmt: skip
 # Where a parameter is looked for first; what shows nowhere is looked for in all graphs.
@@ -219,7 +227,7 @@ SHOWS = {
     "loop": "loop_unroll", "turned": "transpose", "dots": "dot", "long_sums": "split",
     "short_wave": "tail wave",
     "weighted": "prepack", "batch_last": "batch_lanes", "halves": "pairs", "patches": "walk lines",
-    "ordered": "merge", "stencils": "halo",
+    "attended": "fragments", "ordered": "merge", "stencils": "halo",
 }  # fmt: skip
 SPACES: dict[str, LaunchSpace] = {
     "c": CpuLaunchSpace(pairs=True),

@@ -41,7 +41,12 @@ def group_code(
         if split is not None:
             there = dict.fromkeys(reads(graph, group.nodes), place)
             return content_key(
-                ["split", *map(code_of, split.runs(there, place, (place,) * writing))]
+                [
+                    "split",
+                    *map(
+                        code_of, split.runs(there, (place,) * len(split.parts), (place,) * writing)
+                    ),
+                ]
             )
         return code_of(Run(graph, own, launch, (place,) * reading, (place,) * writing))
     alone, _ = subgraph(graph, group.nodes, group.outputs)

@@ -52,12 +52,12 @@ def warp_grid(rows: int, columns: int, warps: int) -> WarpGrid:
 class Factor:
     """An operand of a tile: `across` elements of memory from one of its `count` rows (or columns)
     to the next, `along` from one term to the next. In a stage there are `padded` rows, of `run`
-    terms each, zeros where there is nothing."""
+    terms each, zeros where there is nothing. `count` may be a name of the text."""
 
     panel: Panel
     across: int
     along: int
-    count: int
+    count: int | str
     padded: int
     run: int
     itemsize: int

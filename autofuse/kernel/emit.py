@@ -131,11 +131,15 @@ class Emitter:
     def assign(self, sym: Sym, value: Expr) -> None:
         self.put(Assign(sym, value))
 
-    def local(self, dtype: DType, size: int, prefix: str = "row") -> str:
+    def symbol(self, dtype: DType, prefix: str = "v") -> Sym:
+        """A name in the current block for what a statement is about to define."""
+        return self._sym(prefix, dtype, len(self.blocks) - 1)
+
+    def local(self, dtype: DType, size: int, prefix: str = "row", *, private: bool = False) -> str:
         """Scratch in the current block."""
         name = self.fresh(prefix)
         self._depth[name] = len(self.blocks) - 1
-        self.put(Local(name, dtype, size))
+        self.put(Local(name, dtype, size, private))
         return name
 
     def store(self, buffer: str, index: Expr, value: Expr) -> None:

@@ -11,7 +11,9 @@ Passes for CUDA say more about who runs what with further kinds of loops: `warp`
 iterations to the warps of a block, whose lanes are then those of the warp; `column` loops deal
 theirs to the 32 columns of a two-dimensional block, whose lanes are then the threads of a column;
 iterations of a `part` loop are run by neighbouring grid iterations together; a `when` body runs
-once if its extent, a BOOL, is true.
+once if its extent, a BOOL, is true. A `threads` body is run by every thread of a block, with
+registers of its own (`private` Locals, which only `unrolled` loops may index), and what they do
+together are statements of `fragment_ir.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from autofuse.kernel.fragment_ir import Collective
 from autofuse.kernel.tile_ir import Join as Join
 from autofuse.kernel.tile_ir import Panel as Panel
 from autofuse.kernel.tile_ir import TileProduct as TileProduct
@@ -151,7 +154,7 @@ class Loop:
 
 
 Stmt = (Let | Var | Assign | Local | Store | Stream | LoadVector | StoreVector
-        | TileProduct | Join | Transpose | Loop)  # fmt: skip
+        | TileProduct | Join | Transpose | Collective | Loop)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -190,6 +193,8 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return (target.start, cut, slot, part)
         case Transpose(target, source, rows, extent):
             return (target.start, source.start, rows, extent)
+        case Collective():
+            return stmt.expressions()
         case Local(source=Origin(start=start)):
             return (start,)
         case Loop(extent=extent):
@@ -207,7 +212,7 @@ def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 def has_product(stmt: Stmt) -> bool:
     """Some register tile is computed in a statement: all lanes of a grid iteration take part."""
-    return any(isinstance(s, TileProduct) for s in statements((stmt,)))
+    return any(isinstance(s, TileProduct | Collective) for s in statements((stmt,)))
 
 
 def names_read(stmt: Stmt) -> set[str]:
@@ -225,6 +230,8 @@ def names_read(stmt: Stmt) -> set[str]:
             found.add(inner.source.buffer)
         if isinstance(inner, Join):
             found.add(inner.target.buffer)
+        if isinstance(inner, Collective):
+            found |= inner.reads()
         for expr in expressions(inner):
             for e in walk(expr):
                 if isinstance(e, Sym):
@@ -251,6 +258,8 @@ def names_written(stmt: Stmt) -> set[str]:
                 found |= {target.buffer, last.name}
             case LoadVector(syms):
                 found |= {sym.name for sym in syms}
+            case Collective():
+                found |= inner.writes()
     return found
 
 
@@ -303,6 +312,8 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             target, source = (replace(p, start=change(p.start)) for p in (target, source))
             sizes = change(rows), change(extent)
             return Transpose(target, source, *sizes, stmt.dtype, stmt.stream)
+        case Collective():
+            return stmt.mapped(change)
         case Local(source=Origin() as source):
             return replace(stmt, source=replace(source, start=change(source.start)))
         case Loop():
@@ -333,12 +344,14 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield f"{pad}{buffer}[{show(index)} ..] = {', '.join(map(show, values))}"
             case TileProduct():
                 yield pad + _product(stmt)
+            case Collective():
+                yield f"{pad}{stmt}"
             case Transpose(target, source, rows, extent, dtype):
                 shape = f"{show(rows)}x{show(extent)} {dtype}{' streamed' * stmt.stream}"
-                yield f"{pad}transpose {shape}: {_panel(target)} = {_panel(source)}"
+                yield f"{pad}transpose {shape}: {target} = {source}"
             case Join():
                 parts = f"part {show(stmt.part)} of {stmt.parts} in slot {show(stmt.slot)}"
-                yield f"{pad}join {_panel(stmt.target)} {parts} if {show(stmt.cut)}"
+                yield f"{pad}join {stmt.target} {parts} if {show(stmt.cut)}"
             case Stream(buffer, start, local, count):
                 yield f"{pad}stream {buffer}[{show(start)} ..] = {local}[.. {show(count)}]"
             case Loop(kind, var, extent, inner, folds, counter):
@@ -350,14 +363,10 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield from _lines(inner, depth + 1)
 
 
-def _panel(panel: Panel) -> str:
-    return f"{panel.buffer}[{show(panel.start)}; {panel.outer}, {panel.inner}]"
-
-
 def _product(stmt: TileProduct) -> str:
     """The line of a register tile."""
     sign = "=" if stmt.fresh else "+="
-    target, left, right = map(_panel, (stmt.target, stmt.left, stmt.right))
+    target, left, right = stmt.target, stmt.left, stmt.right
     size = f"{stmt.rows}x{stmt.columns}x{show(stmt.extent)}" + f"x{stmt.lanes}" * bool(stmt.lanes)
     through, by = stmt.stage and f" through {stmt.stage}", stmt.mma and f" by {stmt.mma}"
     walked = f" {stmt.walk.text(show)}" if stmt.walk else ""

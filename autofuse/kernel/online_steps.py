@@ -3,15 +3,16 @@ values of it are kept in scratch on the way."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from autofuse.graph.types import Value
 from autofuse.kernel.tile_block import TileBlock
+from autofuse.ops.dtypes import DType
 from autofuse.plan.online import Online, OnlineFold
 
-# Elementwise ops from which a value that is read again is kept.
-KEPT = 2
+# Elementwise ops from which a value that is read again is kept in scratch.
+DEAR = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +25,13 @@ class OnlineStep:
     kept: str
 
 
-def steps_of(b: TileBlock, online: Online, size: int) -> tuple[dict[Value, str], list[OnlineStep]]:
-    """Buffers of `size` elements for blocks of the sources, and what is done with them: operands of
-    products are kept, and what is dear and read again. A value takes the place of one that nobody
-    reads any more."""
-    made = {Value(p.node): b.e.local(b.dtype(p), size, "block") for p in online.sources}
+def steps_of(
+    b: TileBlock, online: Online, room: Callable[[DType], str], dear: int = DEAR
+) -> tuple[dict[Value, str], list[OnlineStep]]:
+    """Buffers for blocks of the sources, which `room` makes, and what is done with them: operands
+    of products are kept, and what is read again and takes as many ops as are `dear`. A value takes
+    the place of one that nobody reads any more."""
+    made = {Value(p.node): room(b.dtype(p)) for p in online.sources}
     products = {p.node for p in b.tiles.products}
     where, steps = dict(made), list[OnlineStep]()
     order = _with_operands(online, products)
@@ -36,11 +39,11 @@ def steps_of(b: TileBlock, online: Online, size: int) -> tuple[dict[Value, str],
         later = [v for _, v in order[turn + 1 :]]
         wanted = _reached(b, online, later, {*where, value})
         kept = ""
-        if value in wanted and value not in where and _is_worth(b, online, value, where):
+        if value in wanted and value not in where and _is_worth(b, online, value, where, dear):
             free = [n for v, n in where.items() if v not in wanted]
             dtype = b.graph.type_of(value).dtype.compute
             fits = free and dtype is b.dtype(online.sources[0])
-            kept = free[0] if fits else b.e.local(dtype, size, "block")
+            kept = free[0] if fits else room(dtype)
             where = {v: n for v, n in where.items() if n != kept}
             where[value] = kept
         steps.append(OnlineStep(fold, value, kept))
@@ -74,7 +77,9 @@ def _reached(
     return found
 
 
-def _is_worth(b: TileBlock, online: Online, value: Value, where: Mapping[Value, str]) -> bool:
+def _is_worth(
+    b: TileBlock, online: Online, value: Value, where: Mapping[Value, str], dear: int
+) -> bool:
     """Whether to keep a value: a product multiplies it, or it takes several ops."""
     products = {p.node for p in b.tiles.products}
     if any(f.operand == value for f in online.folds if f.node in products):
@@ -86,4 +91,4 @@ def _is_worth(b: TileBlock, online: Online, value: Value, where: Mapping[Value, 
             seen.add(at)
             count += 1
             stack += b.graph[at.node].inputs
-    return count >= KEPT
+    return count >= dear

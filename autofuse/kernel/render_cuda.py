@@ -25,6 +25,7 @@ from autofuse.kernel.cuda_shape import (
 from autofuse.kernel.cuda_sync import fills, has_local, must_meet
 from autofuse.kernel.cuda_wgmma import group_tile
 from autofuse.kernel.dialects import CUDA, EARLY
+from autofuse.kernel.fragment_ir import Collective
 from autofuse.kernel.instructions import by_group
 from autofuse.kernel.ir import (
     Join,
@@ -41,6 +42,7 @@ from autofuse.kernel.ir import (
 )
 from autofuse.kernel.printer import signature
 from autofuse.kernel.render_fetch import Fetching, fetching
+from autofuse.kernel.render_fragments import FragmentText
 from autofuse.kernel.render_join import join_text
 from autofuse.kernel.render_mma import MmaText
 from autofuse.kernel.render_parts import PartPrinter, is_part, reads
@@ -197,6 +199,9 @@ class _CudaPrinter(PartPrinter):
                 yield from (pad + line for line in self.product(stmt))
             case Join():
                 yield from (pad + line for line in join_text(stmt, self.text, self.team))
+            case Collective():
+                together = FragmentText(self.text, self.team, self.outside, self.wide)
+                yield from (pad + line for line in together.lines(stmt))
             case StoreVector(buffer, index, values):
                 kind = f"af_{values[0].dtype}x{len(values)}"
                 given = ", ".join(self.text(v) for v in values)
@@ -246,6 +251,11 @@ class _CudaPrinter(PartPrinter):
                 yield from self.dealt(loop, depth)
             case "part":
                 yield from self.own_part(loop, depth)
+            case "threads":
+                kind = self.index_type(loop.var.dtype)
+                yield f"{'  ' * depth}{{ const {kind} {loop.var.name} = threadIdx.x;"
+                yield from self.block(loop.body, depth + 1, True)
+                yield f"{'  ' * depth}}}"
             case "when":
                 yield f"{'  ' * depth}if ({self.text(loop.extent)}) {{"
                 yield from self.block(loop.body, depth + 1, in_lane)
@@ -256,7 +266,9 @@ class _CudaPrinter(PartPrinter):
 
     def serial(self, loop: Loop, depth: int, in_lane: bool) -> Iterator[str]:
         pad = "  " * depth
-        if self.own.compiler_unroll and not any(isinstance(s, Loop) for s in loop.body):
+        if loop.kind == "unrolled":
+            yield f"{pad}#pragma unroll"
+        elif self.own.compiler_unroll and not any(isinstance(s, Loop) for s in loop.body):
             yield f"{pad}#pragma unroll {self.own.compiler_unroll}"
         yield f"{pad}{self.head(loop)}"
         yield from self.block(loop.body, depth + 1, in_lane)

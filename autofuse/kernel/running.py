@@ -3,12 +3,13 @@ the factors that bring them up to date when an extremum has moved (`plan/online.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import reduce
 
 from autofuse.graph.types import Value
 from autofuse.kernel.tile_block import TileBlock
-from autofuse.kernel.tile_parts import TileRun
+from autofuse.kernel.tile_parts import Scratch, TileRun
 from autofuse.kernel.values import ElementSource, Frame, everywhere, through
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -36,14 +37,27 @@ class Running:
         self.products = products
         self.anchors = sorted({a for fold in online.folds for a in fold.anchors})
         self.sums = {
-            f.node: b.zeroed(products[f.node], padded(products[f.node].width))
-            for f in online.folds if f.node in products
-        }  # fmt: skip
+            f.node: self._zeroed(products[f.node]) for f in online.folds if f.node in products
+        }
         self.state = {f.node: self._begun(f.node) for f in online.folds if f.node not in products}
         self.before = {a: self._per_row(self._accumulators(a)[0].dtype) for a in self.anchors}
         self.factors = {
             f.operand: self._per_row(self._dtype(f.operand)) for f in online.folds if f.anchors
         }
+
+    def _zeroed(self, p: Contraction) -> Scratch:
+        return self.b.zeroed(p, padded(p.width))
+
+    @contextmanager
+    def over_rows(self, first: Expr, most: int, count: Expr) -> Iterator[Expr]:
+        """A loop over rows of the block (at most `most`): the place of the numbers of each."""
+        lane = self.e.open("l", most)
+        yield ix.iadd(first, lane)
+        self.e.close("lane", lane, count)
+
+    def row_of(self, place: Expr) -> Expr:
+        """The row of the whole whose numbers have a place."""
+        return self.e.let_index(ix.iadd(self.b.first_row, place), "m", self.b.rows)
 
     def _dtype(self, value: Value) -> DType:
         return self.b.graph.type_of(value).dtype.compute
@@ -64,9 +78,8 @@ class Running:
         made: list[tuple[str, DType]] = []
         for start in self._accumulators(n):
             buffer = self._per_row(start.dtype)
-            lane = self.e.open("l", self.b.height)
-            self.e.store(buffer, lane, start)
-            self.e.close("lane", lane, ix.lit(self.b.height))
+            with self.over_rows(ix.lit(0), self.b.height, ix.lit(self.b.height)) as row:
+                self.e.store(buffer, row, start)
             made.append((buffer, start.dtype))
         return tuple(made)
 
@@ -132,23 +145,21 @@ class Running:
 
     def compare(self, fold: OnlineFold, run: TileRun) -> None:
         """The factors of a run of rows whose extrema may have moved."""
-        lane = self.e.open("l", lanes(run.count))
-        row = ix.iadd(run.first, lane)
-        old: dict[int, Expr] = {}
-        now: dict[int, Expr] = {}
-        still: list[Expr] = []
-        empty: list[Expr] = []
-        for a in fold.anchors:
-            was = self._read(self.before[a], row, self._accumulators(a)[0].dtype)
-            true = self._now(a, row)
-            still.append(call("eq", was, true))
-            empty.append(self._is_empty(a, was))
-            old[a], now[a] = self._seen(a, was), self._seen(a, true)
-        same = _joined("or", (*empty, _joined("and", still)))
-        ratio = self._ratio(fold, row, now, old)
-        factor = call("select", same, Lit(1.0, ratio.dtype), ratio)
-        self.e.store(self.factors[fold.operand], row, factor)
-        self.e.close("lane", lane, ix.lit(run.count))
+        with self.over_rows(run.first, lanes(run.count), ix.lit(run.count)) as row:
+            old: dict[int, Expr] = {}
+            now: dict[int, Expr] = {}
+            still: list[Expr] = []
+            empty: list[Expr] = []
+            for a in fold.anchors:
+                was = self._read(self.before[a], row, self._accumulators(a)[0].dtype)
+                true = self._now(a, row)
+                still.append(call("eq", was, true))
+                empty.append(self._is_empty(a, was))
+                old[a], now[a] = self._seen(a, was), self._seen(a, true)
+            same = _joined("or", (*empty, _joined("and", still)))
+            ratio = self._ratio(fold, row, now, old)
+            factor = call("select", same, Lit(1.0, ratio.dtype), ratio)
+            self.e.store(self.factors[fold.operand], row, factor)
 
     def _ratio(
         self, fold: OnlineFold, row: Expr, new: Mapping[int, Expr], old: Mapping[int, Expr]
@@ -158,14 +169,13 @@ class Running:
         graph = self.b.graph
         fixed = {v: everywhere(neutral(graph, v)) for v in fold.frontier}
         fixed |= {graph[a].inputs[0]: everywhere(value) for a, value in old.items()}
-        at_row = self.e.let_index(ix.iadd(self.b.first_row, row), "m", self.b.rows)
-        index = self.b.out_index(self.online.sources[0], at_row, ix.lit(0))
+        index = self.b.out_index(self.online.sources[0], self.row_of(row), ix.lit(0))
 
         def at(extrema: Mapping[int, Expr]) -> Expr:
             given = {Value(a): everywhere(value) for a, value in extrema.items()}
             return self.frame({**fixed, **given}).pull(fold.operand, index)
 
-        return call("div", at(new), at(old))
+        return at(new) if fold.unit else call("div", at(new), at(old))
 
     def scale(self, operand: Value, rows: TileRun | None) -> None:
         """Rows of products brought up to date, of a run of rows or of all."""
@@ -199,17 +209,16 @@ class Running:
         """Rows of which an extremum is still infinite: what others were given instead of it is put
         right, so that they are what they are without blocks, not a number in most cases."""
         first, e = folds[0], self.e
-        lane = e.open("l", self.b.height)
-        true = {a: self._now(a, lane) for a in first.anchors}
-        seen = {a: self._seen(a, value) for a, value in true.items()}
-        empty = _joined("or", [self._is_empty(a, true[a]) for a in first.anchors])
-        ratio = self._ratio(first, lane, true, seen)
-        factor = e.let(call("select", empty, ratio, Lit(1.0, ratio.dtype)))
-        e.store(self.factors[first.operand], lane, factor)
-        for fold in folds:
-            for buffer, dtype in self.state.get(fold.node, ()):
-                e.store(buffer, lane, call("mul", Load(buffer, lane, dtype), factor))
-        e.close("lane", lane, self._all_rows())
+        with self.over_rows(ix.lit(0), self.b.height, self._all_rows()) as row:
+            true = {a: self._now(a, row) for a in first.anchors}
+            seen = {a: self._seen(a, value) for a, value in true.items()}
+            empty = _joined("or", [self._is_empty(a, true[a]) for a in first.anchors])
+            ratio = self._ratio(first, row, true, seen)
+            factor = e.let(call("select", empty, ratio, Lit(1.0, ratio.dtype)))
+            e.store(self.factors[first.operand], row, factor)
+            for fold in folds:
+                for buffer, dtype in self.state.get(fold.node, ()):
+                    e.store(buffer, row, call("mul", Load(buffer, row, dtype), factor))
         self.scale(first.operand, None)
 
     def _total(self, n: int) -> str:
@@ -217,10 +226,9 @@ class Running:
         if self._fold(n).operator is not None:
             return buffers[0][0]
         made = self._per_row(node_call.out.dtype.compute)
-        lane = self.e.open("l", self.b.height)
-        found = self._fold(n).finish(node_call, tuple(Load(x, lane, t) for x, t in buffers))
-        self.e.store(made, lane, found)
-        self.e.close("lane", lane, self._all_rows())
+        with self.over_rows(ix.lit(0), self.b.height, self._all_rows()) as row:
+            found = self._fold(n).finish(node_call, tuple(Load(x, row, t) for x, t in buffers))
+            self.e.store(made, row, found)
         return made
 
 

@@ -8,11 +8,12 @@ rows of products stay in scratch (`tile_rows.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.cuda_mma import SUMS_PAD
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
+from autofuse.kernel.fragment_online import emit_fragments
 from autofuse.kernel.ir import Local, Panel, statements
 from autofuse.kernel.left_slabs import LeftSlabs, left_slabs
 from autofuse.kernel.tile_across import rights_across
@@ -28,7 +29,7 @@ from autofuse.ops.scalar import Expr, Load
 from autofuse.plan.forms import Form
 from autofuse.plan.online import online_under
 from autofuse.plan.packing import PackedOperand, padded
-from autofuse.plan.parameters import BATCH_LANES, VECTOR_BITS
+from autofuse.plan.parameters import BATCH_LANES, FRAGMENTS, VECTOR_BITS
 from autofuse.plan.tiles import Contraction, Tiles
 from autofuse.plan.types import LaunchConfig
 
@@ -48,11 +49,17 @@ def emit_tiles(
     given = (graph, form, tiles, emitter, frame, targets, chosen, packed)
     along = TileLanes(*given).fit(VECTOR_BITS.of(launch)) if BATCH_LANES.of(launch) else None
     online = online_under(graph, form, tiles, launch) if along is None else None
-    block = along or TileBlock(*given, turned=online is not None and not chosen.dot)
+    in_registers = online is not None and FRAGMENTS.of(launch)
+    if in_registers:
+        given = (*given[:6], replace(chosen, rows=chosen.row_block), packed)
+    turned = online is not None and not chosen.dot and not in_registers
+    block = along or TileBlock(*given, turned=turned)
     before = len(emitter.body)
     with block.grid():
         if along is not None:
             along.emit()
+        elif online is not None and in_registers:
+            emit_fragments(block, online, launch)
         elif online is not None:
             emit_online(block, online)
         elif tiles.columns:

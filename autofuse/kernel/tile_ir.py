@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autofuse.kernel.walk_ir import Walk
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Expr, Sym
+from autofuse.ops.scalar import Expr, Sym, show
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,9 @@ class Panel:
     start: Expr
     outer: int
     inner: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.buffer}[{show(self.start)}; {self.outer}, {self.inner}]"
 
 
 @dataclass(frozen=True, slots=True)

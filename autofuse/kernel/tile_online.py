@@ -66,7 +66,8 @@ class _OnePass:
         b, e = self.b, self.e
         self.running = Running(b, self.online, self.products)
         lefts = {p.node: self._left(p) for p in self.online.sources}
-        made, steps = steps_of(b, self.online, self.most * self.stride)
+        size = self.most * self.stride
+        made, steps = steps_of(b, self.online, lambda dtype: e.local(dtype, size, "block"))
         beside = self._beside()
         needed = self._needed()
         number = e.open("q", -(-self.width // self.most))

@@ -73,11 +73,11 @@ def _epilogue(
     row, lane = b.e.open("r", tile.count), b.e.open("l", panel.count)
     at_row = b.e.let_index(ix.iadd(b.first_row, ix.iadd(tile.first, row)), "m", b.rows)
     column = b.e.let_index(ix.iadd(panel.first, lane), "n", p.width)
-    frame = _frame(b, done, ix.iadd(tile.first, row), at_row)
+    frame = frame_of_row(b, done, ix.iadd(tile.first, row), at_row)
     index = b.index_at(p, b.items(at_row), column)
     element: Expr = Load(own.buffer, ix.iadd(ix.imul(row, own.stride), lane), b.dtype(p))
-    element = _rescaled(b, p, done, frame, at_row, element)
-    frame.sources[Value(p.node)] = _only_at(index, element)
+    element = rescaled(b, p, done, frame, at_row, element)
+    frame.sources[Value(p.node)] = only_at(index, element)
     for value in b.form.outputs:
         out = b.graph.type_of(value)
         found = narrow(frame.pull(value, index), out.dtype)
@@ -86,7 +86,7 @@ def _epilogue(
     b.e.close("serial", row, ix.lit(tile.count))
 
 
-def _only_at(place: Index, element: Expr) -> ElementSource:
+def only_at(place: Index, element: Expr) -> ElementSource:
     """An element that is known at one place, and asked for nowhere else."""
 
     def read(index: Index) -> Expr:
@@ -184,7 +184,7 @@ def _program(
 ) -> BlockPerRow:  # fmt: skip
     """What is to be done for one row of the block, given what is in scratch. Of `kept` outputs the
     row goes to scratch; nodes of `unscaled` pass on what they would scale."""
-    frame = _frame(b, done, row, at_row)
+    frame = frame_of_row(b, done, row, at_row)
     for scaling in unscaled:
         frame.sources[Value(scaling.node)] = through(frame, scaling.scaled)
     have = {*done.products, *(t.node for t in done.totals)}
@@ -198,7 +198,7 @@ def _program(
     return BlockPerRow(b.graph, own, b.e, frame, b.targets, kept, done.reach)
 
 
-def _frame(b: TileBlock, done: KeptRows, row: Expr, at_row: Expr) -> Frame:
+def frame_of_row(b: TileBlock, done: KeptRows, row: Expr, at_row: Expr) -> Frame:
     """What is in scratch of a row of the block."""
     frame = Frame(b.graph, b.e, dict(b.base.sources))
     for p in b.tiles.products:
@@ -218,12 +218,12 @@ def _element(
 
     def read(index: Index) -> Expr:
         at = ix.iadd(ix.imul(row, own.stride), column_number(call, p, index))
-        return _rescaled(b, p, done, frame, at_row, Load(own.buffer, at, dtype))
+        return rescaled(b, p, done, frame, at_row, Load(own.buffer, at, dtype))
 
     return read
 
 
-def _rescaled(
+def rescaled(
     b: TileBlock, p: Contraction, done: KeptRows, frame: Frame, at_row: Expr, element: Expr
 ) -> Expr:
     """An element of a product with the scalings of its row that are still due."""

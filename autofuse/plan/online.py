@@ -12,8 +12,8 @@ from autofuse.graph.types import Graph, Value
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.spec import Family
 from autofuse.plan.forms import ROW_SCRATCH, Form, Tags
-from autofuse.plan.parameters import COLUMN_BLOCK
-from autofuse.plan.scalings import Scaling, core_of, scalings
+from autofuse.plan.parameters import COLUMN_BLOCK, FRAGMENTS
+from autofuse.plan.scalings import Scaling, converts_to_f16, core_of, scalings
 from autofuse.plan.separable import Terms
 from autofuse.plan.tiles import Contraction, Tiles, row_scratch
 from autofuse.plan.types import LaunchConfig
@@ -24,13 +24,14 @@ class OnlineFold:
     """A reduction over columns, or a product of which they are the terms (`due`: scalings of its
     left operand that are left for later). `operand` is what is folded at a row and a column;
     `anchors` are the extrema that it depends on and `frontier` what else it is made of, column by
-    column, all without them."""
+    column, all without them. `unit`: it is one where that is what the extrema are."""
 
     node: int
     operand: Value
     due: tuple[Scaling, ...]
     anchors: tuple[int, ...]
     frontier: tuple[Value, ...]
+    unit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ def online_of(graph: Graph, form: Form, tiles: Tiles) -> Online | None:
 
 def online_under(graph: Graph, form: Form, tiles: Tiles, launch: LaunchConfig) -> Online | None:
     """How columns come in blocks under a launch configuration; None where rows are whole."""
+    if FRAGMENTS.of(launch):
+        return online_of(graph, form, tiles)
     if not COLUMN_BLOCK.of(launch) and row_scratch(graph, form, tiles) <= ROW_SCRATCH:
         return None
     return online_of(graph, form, tiles)
@@ -111,7 +114,7 @@ class _Analysis:
         if (found[p.left], found[p.right]) != (_Kind.BLOCK, _Kind.PLAIN) or len(p.loops) != 1:
             return None
         left, tags = self.graph[p.node].inputs[p.left], self.tags[Value(self.sources[0].node)]
-        due = scalings(self.graph, self.form, left, tags)
+        due = scalings(self.graph, self.form, left, tags, small=True)
         core = core_of(left, due)
         if self.kinds.get(core) is not _Kind.BLOCK:
             core, due = left, ()
@@ -144,8 +147,10 @@ class _Analysis:
         sums = own is None or own.operator == "add"
         if (terms.anchors and not sums) or not terms.separate():
             return False
+        if due and converts_to_f16(self.graph, operand) and not terms.small():
+            return False
         anchors, frontier = tuple(sorted(terms.anchors)), tuple(sorted(terms.frontier))
-        self.folds.append(OnlineFold(n, operand, due, anchors, frontier))
+        self.folds.append(OnlineFold(n, operand, due, anchors, frontier, terms.unit))
         return True
 
 

@@ -299,6 +299,12 @@ MMA = LaunchParameter(
     "bits (tf32), which a check may refuse, or thrice, both parts of each factor (3xtf32), or of "
     "16-bit factors by warpgroups, of which one fetches (wgmma; sm_90 alone).", TILES,
 )  # fmt: skip
+FRAGMENTS = LaunchParameter(
+    "fragments", bool, (True, False), False,
+    "Columns of products that are folded as they come stay in registers, as fragments of tensor "
+    "cores: `column_block` of them at once, of `row_block` rows that are dealt to the warps.",
+    (PRODUCT,),
+)  # fmt: skip
 HINTS = LaunchParameter(
     "hints", bool, (False, True), False,
     "Wide loads tell the second-level cache whether what they read is read again.", (ITEM, ROW),
@@ -358,8 +364,8 @@ ALGORITHM = LaunchParameter(
     changes_text=False,
 )  # fmt: skip
 CUDA_LAUNCH = _table(
-    CUDA_IMPL, ALGORITHM, REDUCE, MMA, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID, STAGES,
-    CUDA_TRANSPOSE, LOOP_UNROLL, COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS, PARTS,
+    CUDA_IMPL, ALGORITHM, REDUCE, MMA, FRAGMENTS, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID,
+    STAGES, CUDA_TRANSPOSE, LOOP_UNROLL, COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS, PARTS,
     CUDA_MICRO, CUDA_ROW_BLOCK, CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK, SPLIT, TAIL, WAVE,
     CUDA_RESIDENT,
     replace(TILE, doc=f"{TILE.doc} Here threads and items say it.", kinds=(), default=0, least=0),

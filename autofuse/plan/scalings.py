@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autofuse.graph.types import Graph, Value
+from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Motion
 from autofuse.plan.forms import Form, Tags
 
@@ -21,22 +22,40 @@ class Scaling:
     factor: Value
 
 
-def scalings(graph: Graph, form: Form, value: Value, tags: Tags) -> tuple[Scaling, ...]:
-    """The scalings of whole rows that `value` ends with, the last one first."""
+def scalings(
+    graph: Graph, form: Form, value: Value, tags: Tags, *, small: bool = False
+) -> tuple[Scaling, ...]:
+    """The scalings of whole rows that `value` ends with, the last one first, also through
+    conversions: what is scaled afterwards is rounded as much. To f16 only where it is known to be
+    `small` (`converts_to_f16`), because that has not the range of the others."""
     node, inside = graph[value.node], set(form.nodes)
     users = [u for u in graph.users[value.node] if u in inside]
     if value.node not in inside or len(users) != 1 or value in form.outputs:
         return ()
+    if _rounds(graph, value) and (small or node.types[0].dtype is not DType.F16):
+        return scalings(graph, form, node.inputs[0], tags, small=small)
     found: list[Scaling] = []
     for operand in node.spec.proportional:
         scaled, factor = node.inputs[operand], node.inputs[1 - operand]
         if is_per_row(graph, factor, tags):
             return (
                 Scaling(value.node, operand, scaled, factor),
-                *scalings(graph, form, scaled, tags),
+                *scalings(graph, form, scaled, tags, small=small),
             )
-        found += scalings(graph, form, scaled, tags)
+        found += scalings(graph, form, scaled, tags, small=small)
     return tuple(found)
+
+
+def _rounds(graph: Graph, value: Value) -> bool:
+    """Whether a value is another float, converted."""
+    node = graph[value.node]
+    converted = node.op == "cast" and node.types[0].dtype.is_float
+    return converted and graph.type_of(node.inputs[0]).dtype.is_float
+
+
+def converts_to_f16(graph: Graph, value: Value) -> bool:
+    """Whether a value ends with a conversion to f16."""
+    return _rounds(graph, value) and graph.type_of(value).dtype is DType.F16
 
 
 def core_of(value: Value, due: tuple[Scaling, ...]) -> Value:

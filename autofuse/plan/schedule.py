@@ -161,8 +161,9 @@ class _Scheduler:
         writes = tuple(place[v] for v in group.outputs)
         split = splitting_of(graph, group, launch)
         if split is not None:
-            parts = self.arena.take(split.parts.nbytes)
-            self.arena.give(parts)
+            parts = tuple(self.arena.take(each.nbytes) for each in split.parts)
+            for ref in parts:
+                self.arena.give(ref)
             return list(split.runs(place, parts, writes))
         packing = packing_of(graph, group, launch)
         if packing is None:

@@ -29,6 +29,8 @@ from autofuse.plan.scalings import Scaling, is_per_row
 EXTREMA = ("max", "min")
 # Numbers that separability is tried with, and roundings by which two products may differ.
 TRIED, ROUNDINGS = 64, 8
+# How far below a maximum terms are tried.
+DISTANCES = (0.0, 0.25, 3.0, 100.0, 1e4)
 
 Numbers = Mapping[Value, np.ndarray]
 
@@ -54,7 +56,8 @@ class Terms:
     """What a fold adds up: `operand`, in which the scalings of `due` are passed through. `block`
     has one element for every row and column, with these `tags`; `rows` are known row by row when
     columns are over, the folds among them. Found are the `anchors`, folds that terms depend on, and
-    the `frontier`: what they are made of column by column, without any fold."""
+    the `frontier`: what they are made of column by column, without any fold. `unit` says whether
+    a term is one where what an extremum is of is that extremum, as exp(x - m) is."""
 
     graph: Graph
     operand: Value
@@ -64,6 +67,7 @@ class Terms:
     rows: Iterable[Value]
     anchors: frozenset[int] = frozenset()
     frontier: frozenset[Value] = frozenset()
+    unit: bool = False
     _inner: set[Value] = field(default_factory=set)
     _fixed: dict[Value, np.ndarray] = field(default_factory=dict)
 
@@ -143,7 +147,26 @@ class Terms:
         plain = {v: np.full(TRIED, neutral(self.graph, v).value) for v in self.frontier}
         plain |= {self.graph[a].inputs[0]: m[Value(a)] for a in self.anchors}
         divisor = self._made({**plain, **m})
+        self.unit = bool(np.all(divisor == 1))
         return bool(np.all(np.isfinite(divisor) & (divisor != 0)))
+
+    def small(self) -> bool:
+        """Whether terms are at most one in size, whatever is below the maxima that they depend on
+        (above the minima), as those of a softmax are before they are divided by their sum."""
+        rng = np.random.default_rng(13)
+        if not self.anchors or not all(self._is_extremum(a) for a in self.anchors):
+            return False
+        for away in DISTANCES:
+            given = {v: self._drawn(v, rng) for v in sorted(self.frontier)}
+            for a in self.anchors:
+                fold, extremum = self.graph[a].spec.fold, self._drawn(Value(a), rng)
+                assert fold is not None
+                sign = -1 if fold.operator == "max" else 1
+                given |= {Value(a): extremum, self.graph[a].inputs[0]: extremum + sign * away}
+            with np.errstate(all="ignore"):
+                if not np.all(np.abs(self._made(given)) <= 1):
+                    return False
+        return True
 
     def _drawn(self, value: Value, rng: np.random.Generator, low: float = -2) -> np.ndarray:
         dtype = self.graph.type_of(value).dtype

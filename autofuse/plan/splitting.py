@@ -18,6 +18,8 @@ from autofuse.ops.contraction import contract_shape
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import OpCall, TensorType
 from autofuse.plan.clusters import live
+from autofuse.plan.fold_splitting import fold_parts, joined_parts, online_group
+from autofuse.plan.graph_copies import copies
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.parameters import MATH, SPLIT, THREADS, VECTOR_BITS
@@ -29,39 +31,40 @@ from autofuse.plan.types import FusionGroup, LaunchConfig
 DTYPES = (DType.F32, DType.F64)
 # Settings of a product that mean the same to what follows it.
 SHARED = (THREADS.name, MATH.name, VECTOR_BITS.name)
-# The input of the second kernel that is no input of the group.
+# Inputs of the second kernel that are no inputs of the group: this and a number.
 PARTS = "parts"
 
 
 @dataclass(frozen=True, slots=True)
 class HalfOfGroup:
     """One of the two kernels: `group` is everything in `graph`. It reads these values of the graph
-    that was split (None: the parts), and writes these outputs of its group (their positions)."""
+    that was split (numbers: of the parts), and writes these outputs of its group (their
+    positions)."""
 
     graph: Graph
     group: FusionGroup
     launch: LaunchConfig
-    reads: tuple[Value | None, ...]
+    reads: tuple[Value | int, ...]
     writes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """The two kernels of a group, and the type of the parts."""
+    """The two kernels of a group, and the types of the parts of each sum."""
 
     sums: HalfOfGroup
     rest: HalfOfGroup
-    parts: TensorType
+    parts: tuple[TensorType, ...]
 
     def runs(
-        self, place: Mapping[Value, Ref], parts: Ref, writes: Sequence[Ref]
+        self, place: Mapping[Value, Ref], parts: Sequence[Ref], writes: Sequence[Ref]
     ) -> tuple[Run, Run]:
         """Both in order: where values of the graph are, the parts, and the outputs of the group."""
-        halves = (self.sums, (parts,)), (self.rest, writes)
+        halves = (self.sums, parts), (self.rest, writes)
         first, second = (
             Run(
                 half.graph, half.group, half.launch,
-                tuple(parts if v is None else place[v] for v in half.reads),
+                tuple(parts[v] if isinstance(v, int) else place[v] for v in half.reads),
                 tuple(targets[k] for k in half.writes),
             )
             for half, targets in halves
@@ -72,12 +75,14 @@ class Splitting:
 @lru_cache(maxsize=2048)
 def splitting_of(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Splitting | None:
     """The two kernels of a group; None where it is one: it is not to be split, has not just one
-    product, or no axis that is summed over has equal parts."""
+    product or folds of one (`fold_splitting.py`), or no axis that is cut has equal parts."""
     parts = SPLIT.of(launch)
     if parts == 1 or group.body is not None or group.overwrites:
         return None
     alone, values = subgraph(graph, group.nodes, group.outputs)
     products = [n for n in live(alone) if alone[n].op == PRODUCT]
+    if len(products) > 1:
+        return _folds(alone, launch, values)
     if len(products) != 1 or alone[products[0]].types[0].dtype not in DTYPES:
         return None
     (node,) = products
@@ -86,19 +91,41 @@ def splitting_of(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Spli
         return None
     first, second = GraphWriter(), GraphWriter()
     sums = _parts(
-        first, _copies(first, alone, alone[node].inputs, {}), alone.call(node), axis, parts
+        first, copies(first, alone, alone[node].inputs, {}), alone.call(node), axis, parts
     )
-    given = {node: second.input(PARTS, first.shape(sums), first.dtype(sums))}
+    given = {node: second.input(f"{PARTS}0", first.shape(sums), first.dtype(sums))}
     given[node] = second.reduce("reduce_sum", given[node], 0)
-    results = _copies(second, alone, alone.outputs, given)
-    own = launch.settings
-    halves = (
-        _half(first, [sums], [s for s in own if s[0] != SPLIT.name], values),
-        _half(second, results, [s for s in own if s[0] in SHARED], values),
-    )
-    if halves[0] is None or halves[1] is None:
+    results = copies(second, alone, alone.outputs, given)
+    return _halves((first, [sums]), (second, results), launch, values)
+
+
+def _folds(alone: Graph, launch: LaunchConfig, values: tuple[Value, ...]) -> Splitting | None:
+    """The two kernels of products whose columns are folded."""
+    online = online_group(alone)
+    first = None if online is None else fold_parts(alone, online, SPLIT.of(launch))
+    if online is None or first is None:
         return None
-    return Splitting(halves[0], halves[1], first.type_of(sums))
+    second, w = GraphWriter(), first.writer
+    given = {
+        node: second.input(f"{PARTS}{k}", w.shape(made), w.dtype(made))
+        for k, (node, made) in enumerate(first.made.items())
+    }
+    results = joined_parts(alone, online, second, given)
+    if results is None:
+        return None
+    return _halves((w, [*first.made.values()]), (second, results), launch, values)
+
+
+def _halves(
+    sums: tuple[GraphWriter, list[Value]], rest: tuple[GraphWriter, list[Value]],
+    launch: LaunchConfig, values: tuple[Value, ...],
+) -> Splitting | None:  # fmt: skip
+    """Both kernels; None where one of them is none."""
+    first = _half(*sums, [s for s in launch.settings if s[0] != SPLIT.name], values)
+    second = _half(*rest, [s for s in launch.settings if s[0] in SHARED], values)
+    if first is None or second is None:
+        return None
+    return Splitting(first, second, tuple(sums[0].type_of(v) for v in sums[1]))
 
 
 def _split_axis(call: OpCall, parts: int) -> int | None:
@@ -106,26 +133,6 @@ def _split_axis(call: OpCall, parts: int) -> int | None:
     extents = contract_shape(call)
     even = [k for k, extent in enumerate(extents) if extent % parts == 0 and extent > parts]
     return max(even, key=lambda k: extents[k], default=None)
-
-
-def _copies(
-    w: GraphWriter, graph: Graph, values: tuple[Value, ...], given: dict[int, Value]
-) -> list[Value]:
-    """`values` of a graph with everything before them, as far as it is not `given`."""
-    needed = {v.node for v in values} - given.keys()
-    for n in reversed(range(len(graph.nodes))):
-        if n in needed:
-            needed |= {v.node for v in graph[n].inputs} - given.keys()
-    made: dict[int, tuple[Value, ...]] = {n: (value,) for n, value in given.items()}
-    positions = {n: p for p, n in enumerate(graph.inputs)}
-    for n in sorted(needed):
-        node = graph[n]
-        if n in positions:
-            made[n] = (w.input(str(positions[n]), node.types[0].shape, node.types[0].dtype),)
-        else:
-            operands = (made[v.node][v.index] for v in node.inputs)
-            made[n] = w.op_many(node.op, *operands, **dict(node.attrs))
-    return [made[v.node][v.index] for v in values]
 
 
 def _parts(w: GraphWriter, operands: list[Value], call: OpCall, axis: int, parts: int) -> Value:
@@ -156,7 +163,10 @@ def _half(
         return None
     names = dict(zip(graph.inputs, graph.input_names, strict=True))
     read = (names[v.node] for v in reads(graph, nodes) if v.node in names)
-    found = tuple(None if name == PARTS else values[int(name)] for name in read)
+    found = tuple(
+        int(name.removeprefix(PARTS)) if name.startswith(PARTS) else values[int(name)]
+        for name in read
+    )
     outputs = tuple(sorted(graph.outputs))
     written = tuple(graph.outputs.index(v) for v in outputs)
     group = FusionGroup(nodes, outputs)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from autofuse.kernel.fragment_ir import Collective
 from autofuse.kernel.indices import Range, value_range
 from autofuse.kernel.ir import (
     Join,
@@ -57,7 +58,7 @@ class _Scope:
                 return replace(stmt, index=self.position(index))
             case StoreVector(buffer, index, values):
                 return StoreVector(buffer, self.position(index), tuple(map(self.fix, values)))
-            case TileProduct() | Local() | Join():
+            case TileProduct() | Local() | Join() | Collective():
                 return map_exprs(stmt, self.position)
             case Loop():
                 return self.loop(stmt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autofuse.kernel.fragment_ir import Collective, Exchange
 from autofuse.kernel.ir import (
     Assign,
     Join,
@@ -76,6 +77,12 @@ def _block(
                 assert target.buffer in writable, f"{target.buffer} is not writable here"
                 assert target.inner == source.inner == 1, "rows become columns"
                 assert not in_lane, "a transpose is made of lanes itself"
+            case Exchange(sym=sym):
+                assert sym.name not in scope, f"{sym.name} is defined twice"
+                scope.add(sym.name)
+            case Collective():
+                assert stmt.reads() <= scope, "an operand is read before it exists"
+                assert stmt.writes() <= writable, f"{stmt.writes()} is not writable here"
             case Loop(kind=kind, var=var, body=inner, folds=folds, counter=counter):
                 assert all(f.target.name in scope for f in folds)
                 names = {var.name} if counter is None else {var.name, counter.name}

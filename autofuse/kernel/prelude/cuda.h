@@ -33,11 +33,20 @@ typedef unsigned long long uint64_t;
   AF_INLINE T af_rint_##D(T x) { return rint##S(x); }                                        \
   AF_INLINE T af_sqrt_##D(T x) { return sqrt##S(x); }                                        \
   AF_INLINE T af_rem_##D(T x, T y) { return fmod##S(x, y); }                                 \
-  AF_INLINE bool af_isnan_##D(T x) { return x != x; }                                        \
-  AF_INLINE T af_max_##D(T x, T y) { return x > y || x != x ? x : y; }                       \
-  AF_INLINE T af_min_##D(T x, T y) { return x < y || x != x ? x : y; }
+  AF_INLINE bool af_isnan_##D(T x) { return x != x; }
 AF_FLOATS(float, f32, f)
 AF_FLOATS(double, f64, )
+#define AF_EXTREMA(T, D)                                                                     \
+  AF_INLINE T af_max_##D(T x, T y) { return x > y || x != x ? x : y; }                       \
+  AF_INLINE T af_min_##D(T x, T y) { return x < y || x != x ? x : y; }
+AF_EXTREMA(double, f64)
+#ifdef AF_EMULATED
+AF_EXTREMA(float, f32)
+#else
+/* One instruction since sm_80 (PTX ISA, max): NaN if one of them is. */
+AF_INLINE float af_max_f32(float x, float y) { float z; asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y)); return z; }
+AF_INLINE float af_min_f32(float x, float y) { float z; asm("min.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y)); return z; }
+#endif
 AF_INLINE bool af_isfinite_f32(float x) { return fabsf(x) < AF_INFF; }
 AF_INLINE bool af_isfinite_f64(double x) { return fabs(x) < AF_INF; }
 

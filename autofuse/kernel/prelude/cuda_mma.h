@@ -64,3 +64,13 @@ AF_INLINE void af_two_tf32(uint32_t &high, uint32_t &low)
   high = af_tf32(x);
   low = af_tf32(x - __uint_as_float(high));
 }
+/* Two factors of 16 bits as a word, the first one in its lower half. */
+#ifdef AF_EMULATED
+AF_INLINE uint32_t af_pair_bf16(float x, float y) { return (uint32_t)af_store_bf16(y) << 16 | af_store_bf16(x); }
+AF_INLINE uint32_t af_pair_f16(float x, float y) { return (uint32_t)af_store_f16(y) << 16 | af_store_f16(x); }
+#else
+AF_INLINE uint32_t af_pair_bf16(float x, float y)
+{ uint32_t w; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x)); return w; }
+AF_INLINE uint32_t af_pair_f16(float x, float y)
+{ uint32_t w; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(y), "f"(x)); return w; }
+#endif

@@ -1,0 +1,137 @@
+"""Running totals of rows whose columns are fragments: every lane has those of its rows in
+registers, the same as the lanes that share them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from autofuse.graph.types import Value
+from autofuse.kernel import fragments
+from autofuse.kernel.fragment_ir import Exchange
+from autofuse.kernel.fragments import FLIPS, PAIR, WIDE, Lane
+from autofuse.kernel.running import Running
+from autofuse.kernel.tile_block import TileBlock
+from autofuse.kernel.tile_parts import Scratch, TileRun
+from autofuse.ops import index as ix
+from autofuse.ops.dtypes import DType
+from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym, call
+from autofuse.plan.online import Online, OnlineFold
+from autofuse.plan.tiles import Contraction
+
+
+class RunningFragments(Running):
+    """As `Running`, of the `rows` rows of a warp: two rows of a lane in each part of 16."""
+
+    def __init__(
+        self, b: TileBlock, online: Online, products: Mapping[int, Contraction], lane: Lane,
+        rows: int,
+    ) -> None:  # fmt: skip
+        self.lane, self.rows = lane, rows
+        super().__init__(b, online, products)
+
+    def _per_row(self, dtype: DType) -> str:
+        return self.e.local(dtype, self.rows // WIDE, "each", private=True)
+
+    def _zeroed(self, p: Contraction) -> Scratch:
+        columns = fragments.up(p.width, PAIR)
+        count = fragments.size(self.rows, columns)
+        made = self.e.local(self.b.dtype(p), count, "sums", private=True)
+        with self.unrolled("e", count) as place:
+            self.e.store(made, place, Lit(0.0, self.b.dtype(p)))
+        return Scratch(made, columns)
+
+    @contextmanager
+    def unrolled(self, prefix: str, count: int) -> Iterator[Sym]:
+        """A loop whose turns the compiler knows."""
+        turn = self.e.open(prefix, count)
+        yield turn
+        self.e.close("unrolled", turn, ix.lit(count))
+
+    @contextmanager
+    def over_rows(self, first: Expr, most: int, count: Expr) -> Iterator[Expr]:
+        """All rows of a lane."""
+        with self.unrolled("r", self.rows // WIDE) as place:
+            yield place
+
+    @contextmanager
+    def over_columns(self, columns: int, row: Expr) -> Iterator[tuple[Expr, Expr]]:
+        """The columns of a fragment in a row of a lane: where a sum is kept, and its column."""
+        with self.unrolled("j", columns // WIDE) as across, self.unrolled("k", 2) as which:
+            place = fragments.element(columns, ix.idiv(row, 2), ix.imod(row, 2), across, which)
+            yield place, self.lane.column(across, which)
+
+    def own_row(self, place: Expr) -> Expr:
+        """The row of the block that has a place, also where the block has fewer."""
+        return self.lane.row(ix.idiv(place, 2), ix.imod(place, 2))
+
+    def row_of(self, place: Expr) -> Expr:
+        whole, last = ix.iadd(self.b.first_row, self.own_row(place)), ix.lit(self.b.rows - 1)
+        if self.b.rows % self.b.height:
+            whole = Call("min", (whole, last), DType.I64)
+        return self.e.let_index(whole, "m", self.b.rows)
+
+    def add(
+        self, fold: OnlineFold, row: Expr, columns: int,
+        element: Callable[[Expr, Expr], tuple[Expr, Expr, Expr | None]],
+    ) -> None:  # fmt: skip
+        """The columns of a block, of one row: `element` is what is folded at a place, which column
+        of the whole that is, and whether it is there (None: it is)."""
+        n, e = fold.node, self.e
+        own, node_call = self._fold(n), self.b.graph.call(n)
+        old: tuple[Expr, ...] = tuple(
+            self._read(buffer, row, dtype) for buffer, dtype in self.state[n]
+        )
+        if n in self.before:
+            e.store(self.before[n], row, old[0])
+        registers = tuple(e.variable(start) for start in own.init(node_call))
+        with self.over_columns(columns, row) as (place, column):
+            found, whole, there = element(place, column)
+            new = own.combine(registers, own.lift(node_call, found, whole))
+            if there is not None:
+                new = tuple(
+                    call("select", there, x, r) for x, r in zip(new, registers, strict=True)
+                )
+            self._assign(registers, new)
+        # What others depend on is a total of all columns; any other may wait for the last ones.
+        if n in self.before:
+            self._join(n, registers)
+        if fold.anchors:
+            old = (call("mul", old[0], self._factor(fold, row)),)
+        self._assign(registers, own.combine(old, registers))
+        for (buffer, _), register in zip(self.state[n], registers, strict=True):
+            e.store(buffer, row, e.bind(register))
+
+    def _join(self, n: int, registers: tuple[Sym, ...]) -> None:
+        """The totals of the lanes that share a row, in each of them."""
+        for flip in FLIPS:
+            others = []
+            for register in registers:
+                others.append(self.e.symbol(register.dtype))
+                self.e.put(Exchange(others[-1], register, flip))
+            self._assign(registers, self._fold(n).combine(registers, tuple(others)))
+
+    def scale(self, operand: Value, rows: TileRun | None) -> None:
+        numbers = [f.node for f in self.online.folds if f.operand == operand]
+        numbers = [n for n in numbers if n in self.sums]
+        if not numbers:
+            return
+        with self.over_rows(ix.lit(0), 0, ix.lit(0)) as row:
+            factor = self._read(self.factors[operand], row, self._dtype(operand))
+            with self.b.only(call("ne", factor, Lit(1.0, factor.dtype))):
+                for n in numbers:
+                    own, dtype = self.sums[n], self.b.dtype(self.products[n])
+                    with self.over_columns(own.stride, row) as (place, _):
+                        scaled = call("mul", Load(own.buffer, place, dtype), factor)
+                        self.e.store(own.buffer, place, scaled)
+
+    def finish(self) -> dict[Value, str]:
+        for n in self.state.keys() - self.before.keys():
+            with self.over_rows(ix.lit(0), 0, ix.lit(0)) as row:
+                registers = tuple(
+                    self.e.variable(Load(buffer, row, dtype)) for buffer, dtype in self.state[n]
+                )
+                self._join(n, registers)
+                for (buffer, _), register in zip(self.state[n], registers, strict=True):
+                    self.e.store(buffer, row, self.e.bind(register))
+        return super().finish()

@@ -1,0 +1,184 @@
+"""What share of the tensor cores' peak attention may reach whose scores stay in registers,
+predicted from its machine code alone, beside what others published.
+
+What a warp does for one block of keys is between the first wait of its loop and the last product.
+The first product may be a loop over its terms, which the text has once. On a multiprocessor
+
+    tensor  = products * 16 * 8 * 16 multiply-adds / those of a clock
+    shared  = loads of four matrices * 4 turns of the banks + bytes copied / 128 a clock
+    special = results of special functions / 16 a clock
+    issue   = instructions of all warps / 4 a clock
+    share   = tensor / the longest of the four, times how full the waves of blocks are
+
+Under a causal mask blocks of rows differ in length: they are dealt, longest first, to whoever is
+free. What the longest of the four leaves out is waiting that no other warp hides.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import autofuse.frontends.array_api as xp
+from autofuse import spec, trace
+from autofuse.backends.cuda.build import build_flags
+from autofuse.backends.cuda.devices import Target, blocks_resident, target_named
+from autofuse.backends.cuda.facts import parse_log
+from autofuse.backends.cuda.nvrtc import compile_cubin
+from autofuse.cost.masked import least_work
+from autofuse.cost.waves import launch_bound_us
+from autofuse.frontends.array import TracedArray
+from autofuse.graph.canonical import canonical
+from autofuse.graph.types import Graph
+from autofuse.measure.calibrate_cuda import target_calibration
+from autofuse.plan.clusters import live
+from autofuse.plan.parameters import BLOCK_THREADS, COLUMN_BLOCK, ROW_BLOCK, STAGES
+from benchmarks.sass import BARRIER, decoded, kernel_code
+from benchmarks.sass_model import SCHEDULERS
+from benchmarks.sass_tensor import (
+    AHEAD,
+    MATRICES,
+    MULTIPLY,
+    PIECE,
+    TERMS_OF_A_PRODUCT,
+    TURNS,
+    WARP,
+    generated,
+)
+from benchmarks.tensor_model import BANKS_BYTES
+
+SPECIAL, SPECIAL_RATE = 0x308, 16
+HIDDEN = -1e30
+# TFLOP/s of 4 * rows * keys * depth operations at depth 128, no mask, by device and who says so.
+PUBLISHED = {
+    "A100": (
+        ("a ladder's last rung, 0.92 of FlashAttention-2 there (yencal.github.io, 2026)", 187.0),
+        ("FlashAttention-2, at best (Dao, arXiv 2307.08691)", 230.0),
+    ),
+    "H100": (("FlashAttention-2, by the same instructions (arXiv 2307.08691)", 335.0),),
+    "B200": (),
+}
+# FlashAttention-2's tile on an A100 at depth 128: 128 rows of 4 warps, 64 keys, queries in shared
+# memory, so 256 products of a warp for 16 + 32 + 32 loads; a panel of 64 keys on its way.
+LADDER_PRODUCTS_PER_LOAD, LADDER_BYTES = 3.2, 2 * 64 * 128 * 2
+
+
+@dataclass(frozen=True, slots=True)
+class KeyBlockFacts:
+    """What a warp does for one block of keys."""
+
+    products: int
+    matrix_loads: int
+    copies: int
+    special: int
+    instructions: int
+
+
+def key_block_facts(code: bytes, terms: int, products: int) -> KeyBlockFacts:
+    """Counts over the loop of a kernel that has two products in its text, of `products`
+    instructions in all. Where fewer are in the text, the first one is a loop over `terms` steps."""
+    made = [i.operation for i in decoded(code)]
+    last = len(made) - 1 - made[::-1].index(MULTIPLY)
+    first = made.index(MATRICES)
+    begin = max(k for k in range(first) if made[k] == BARRIER)
+    between = next(k for k in range(first, last) if made[k] == BARRIER)
+    end = max(k for k in range(first, between) if made[k] == MULTIPLY) + 1
+    rolled = terms if made[begin : last + 1].count(MULTIPLY) < products else 1
+    parts = ((made[begin:first], 1), (made[first:end], rolled), (made[end : last + 1], 1))
+
+    def count(*operations: int) -> int:
+        return sum(times * sum(map(part.count, operations)) for part, times in parts)
+
+    return KeyBlockFacts(
+        count(MULTIPLY), count(MATRICES), count(AHEAD), count(SPECIAL),
+        sum(times * len(part) for part, times in parts),
+    )  # fmt: skip
+
+
+def busy(facts: KeyBlockFacts, target: Target, warps: int) -> dict[str, float]:
+    """Clocks of a multiprocessor for one block of keys of so many warps."""
+    rate = target.peaks["half"] / (2 * target.sms * target.clock_ghz)
+    copied = facts.copies * WARP * PIECE / BANKS_BYTES
+    return {
+        "tensor": warps * facts.products * TERMS_OF_A_PRODUCT / rate,
+        "shared": warps * (facts.matrix_loads * TURNS + copied),
+        "special": warps * facts.special * WARP / SPECIAL_RATE,
+        "issue": warps * facts.instructions / SCHEDULERS,
+    }
+
+
+def full_waves(work: Iterable[float], places: int) -> float:
+    """The share of time that `places` are busy which take pieces of work, longest first."""
+    pieces = sorted(work, reverse=True)
+    ends = [0.0] * places
+    for piece in pieces:
+        heapq.heapreplace(ends, ends[0] + piece)
+    return sum(pieces) / (places * max(ends))
+
+
+def attention_graph(heads: int, length: int, depth: int, causal: bool) -> Graph:
+    """Attention of bf16[heads, length, depth]."""
+
+    def attend(q: TracedArray, k: TracedArray, v: TracedArray) -> TracedArray:
+        scores = (q @ k.mT) * depth**-0.5
+        if causal:
+            at = xp.arange(length)
+            scores = xp.where(at[:, None] >= at[None, :], scores, HIDDEN)
+        return xp.softmax(scores) @ v
+
+    each = spec((heads, length, depth), "bf16")
+    return canonical(trace(attend, each, each, each))
+
+
+def attention_row(
+    target: Target, heads: int, length: int, depth: int, causal: bool, columns: int
+) -> dict[str, Any]:
+    """The figures of one attention on one device, under the first settings that are offered, or
+    with blocks of `columns` keys. Raises CompilerMissing without NVRTC."""
+    wanted = {COLUMN_BLOCK.name: columns} if columns else {}
+    graph = attention_graph(heads, length, depth, causal)
+    unit, launch = generated(graph, target, wanted)
+    source, shape = unit.source, unit.geometry
+    cubin, log = compile_cubin(source.text, target.arch, build_flags(source))
+    said = parse_log(log)[source.name]
+    shared = shape.shared + said.shared
+    resident = blocks_resident(target, shape.block, said.registers, shared)
+    warps, rows = BLOCK_THREADS.of(launch) // WARP, ROW_BLOCK.of(launch)
+    keys, stages = COLUMN_BLOCK.of(launch), max(2, STAGES.of(launch))
+    of_warp = 2 * (rows // warps // 16) * (keys // 8) * (depth // 16)
+    facts = key_block_facts(kernel_code(cubin, source.name), depth // 16, of_warp)
+    clocks = busy(facts, target, warps * resident)
+    blocks = range(-(-length // rows))
+    work = [-(-(n + 1) * rows // keys) if causal else -(-length // keys) for n in blocks] * heads
+    waves = full_waves(work, resident * target.sms)
+    share = clocks["tensor"] / max(clocks.values()) * waves
+    peak = target.peaks["half"] / 1e3
+    bound = launch_bound_us(
+        least_work(graph, live(graph), graph.outputs), work, target.sms, target_calibration(target)
+    )
+    return {
+        "target": str(target), "causal": causal, "launch": str(launch),
+        "registers": said.registers, "spilled_bytes": said.spilled, "shared_bytes": shared,
+        "blocks_resident": resident,
+        "products_per_load": round(facts.products / facts.matrix_loads, 2),
+        "products_per_load_of_the_ladder": LADDER_PRODUCTS_PER_LOAD,
+        "bytes_in_flight": (stages - 1) * keys * depth * 2 * resident,
+        "bytes_in_flight_of_the_ladder": LADDER_BYTES,
+        "clocks_of_a_key_block": {name: round(value) for name, value in clocks.items()},
+        "full_waves": round(waves, 3), "predicted_share": round(share, 3),
+        "bound_us": round(bound, 1),
+        "published_shares": {
+            who: round(rate / peak, 3) for who, rate in PUBLISHED.get(target.name, ())
+        },
+    }  # fmt: skip
+
+
+def attention_report(targets: Sequence[str], columns: int = 0) -> list[dict[str, Any]]:
+    """A row for each device, by name, with and without a causal mask, of 16 heads of 4096 places
+    and depth 128. Raises AutofuseError for an unknown one."""
+    return [
+        attention_row(target_named(name), 16, 4096, 128, causal, columns)
+        for name in targets for causal in (False, True)
+    ]  # fmt: skip

@@ -1,0 +1,125 @@
+"""What is offered to a kernel whose columns stay in registers as they are folded: rows and columns
+of a block that its warps can hold, those first that load least and leave no multiprocessor idle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autofuse.kernel.fragments import HIGH, PAIR, WARP, size, up
+from autofuse.plan.parameters import (
+    BLOCK_THREADS,
+    COLUMN_BLOCK,
+    FRAGMENTS,
+    GROUP_MMA,
+    MMA,
+    NO_MMA,
+    ROW_BLOCK,
+    SPLIT,
+    STAGES,
+    VECTOR,
+)
+from autofuse.plan.types import Setting
+from search_spaces.cuda_multiply import TOGETHER
+from search_spaces.cuda_tiles import Fits
+from search_spaces.tile_facts import TILE_PARAMETERS, TileFacts
+
+# The parameters that are decided here.
+DECIDED = TILE_PARAMETERS | {BLOCK_THREADS.name, VECTOR.name, STAGES.name}
+# Sums of a thread that leave it registers enough for all else: of 255, NVRTC 13 took 225 to 254
+# with up to 160 of them, and with 192 some kernels spill a few: those are offered last.
+ROOMY_SUMS, MOST_SUMS = 160, 192
+# Threads of a block and parts of 16 rows of a warp. More share what is loaded.
+THREADS, PARTS = (128, 256, 64, 32), (2, 1)
+# Columns at once, the best first: each block of them costs the rows a total and a rescaling.
+COLUMNS = (64, 32, 128, 16)
+# Stages, the best first, of panels up to so many elements a column, and of longer ones: more bytes
+# on their way, as long as two blocks have room.
+SHORT, RINGS, LONG_RINGS = 128, (4, 2, 3), (2, 3, 4)
+# What a row costs beside its products: loads of all columns, for the rows of a warp and of a block.
+WARP_LOADS, BLOCK_LOADS = 16, 32
+# Warps of a multiprocessor whose threads have all registers that there are, and how much longer a
+# block takes whose waiting no other one hides.
+WARPS, ALONE = 8, 1.25
+# Columns of a part at least.
+PART_COLUMNS = 256
+
+
+def fragment_options(
+    name: str, facts: TileFacts, sms: int, made: Mapping[str, Setting], fits: Fits
+) -> tuple[Setting, ...] | None:
+    """The options of one parameter, the likely best first; None where it does not matter here but
+    to kernels without fragments."""
+    if name == FRAGMENTS.name:
+        return _offered(facts, sms, made, fits)
+    if not made.get(FRAGMENTS.name) or name not in DECIDED:
+        return None
+    if name == BLOCK_THREADS.name:
+        return tuple(dict.fromkeys(threads for threads, _, _ in _settings(facts, sms)))
+    threads = int(made.get(BLOCK_THREADS.name, 0))
+    own = [s for s in _settings(facts, sms) if s[0] == threads]
+    if name == ROW_BLOCK.name:
+        return tuple(dict.fromkeys(rows for _, rows, _ in own))
+    if name == COLUMN_BLOCK.name:
+        found = tuple(c for _, rows, c in own if rows == made[ROW_BLOCK.name])
+        return tuple(c for c in found if fits({**_known(made), name: c})) or found[-1:]
+    if name == STAGES.name:
+        return RINGS if max(facts.one_pass, *facts.folded, 0) <= SHORT else LONG_RINGS
+    return _splits(facts, sms, made) if name == SPLIT.name else ()
+
+
+def _offered(
+    facts: TileFacts, sms: int, made: Mapping[str, Setting], fits: Fits
+) -> tuple[Setting, ...]:
+    settings = _settings(facts, sms)
+    warps = made.get(MMA.name, NO_MMA) not in (NO_MMA, GROUP_MMA)
+    if not warps or not facts.one_pass or not settings:
+        return ()
+    threads, rows, columns = min(settings, key=lambda s: s[1] * s[2])
+    smallest: dict[str, Setting] = {
+        MMA.name: made[MMA.name], FRAGMENTS.name: True, BLOCK_THREADS.name: threads,
+        ROW_BLOCK.name: rows, COLUMN_BLOCK.name: columns, STAGES.name: LONG_RINGS[0],
+    }  # fmt: skip
+    return (True, False) if fits(smallest) else ()
+
+
+def _splits(facts: TileFacts, sms: int, made: Mapping[str, Setting]) -> tuple[Setting, ...]:
+    """Equal parts of columns where blocks of rows are fewer than there is room for, the one that
+    fills it first; one part comes after those."""
+    blocks = facts.batch * -(-facts.rows // int(made[ROW_BLOCK.name]))
+    room = sms * _together(int(made[BLOCK_THREADS.name]))
+    fits = [
+        int(parts) for parts in SPLIT.choices
+        if facts.columns % int(parts) == 0 and facts.columns // int(parts) >= PART_COLUMNS
+        and int(parts) > 1 and blocks * int(parts) <= room
+    ]  # fmt: skip
+    return (*sorted(fits, reverse=True), 1) if fits else ()
+
+
+def _together(threads: int) -> int:
+    """Blocks of so many threads that a multiprocessor has registers for."""
+    return max(1, WARPS * WARP // threads)
+
+
+def _known(made: Mapping[str, Setting]) -> dict[str, Setting]:
+    names = (MMA, FRAGMENTS, BLOCK_THREADS, ROW_BLOCK, VECTOR, STAGES)
+    return {row.name: made[row.name] for row in names if row.name in made}
+
+
+def _settings(facts: TileFacts, sms: int) -> list[tuple[int, int, int]]:
+    """Threads, rows and columns of blocks whose sums fit registers, the likely best first."""
+    kept = sum(up(width, PAIR) for width in facts.folded)
+    found: list[tuple[bool, float, int, tuple[int, int, int]]] = []
+    for threads in THREADS:
+        for parts in PARTS:
+            rows = threads // WARP * parts * HIGH
+            blocks = facts.batch * -(-facts.rows // rows)
+            together = _together(threads)
+            waves = -(-blocks // (sms * together))
+            loads = 1 + WARP_LOADS / (parts * HIGH) + BLOCK_LOADS / rows
+            loads *= ALONE if together < TOGETHER else 1
+            for turn, columns in enumerate(COLUMNS):
+                sums = size(parts * HIGH, columns + kept)
+                if sums <= MOST_SUMS:
+                    order = sums > ROOMY_SUMS, waves * parts * loads, turn
+                    found.append((*order, (threads, rows, columns)))
+    return [setting for *_, setting in sorted(found)]

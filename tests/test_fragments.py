@@ -1,0 +1,161 @@
+"""Attention whose scores stay in registers: right on the emulator, whose faults are seen, and
+compiled by NVRTC."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from emulation import OneKernel, counted, library_of, one_kernel
+from fragment_cases import FragmentCase, drawn_fragments, in_registers, rows_program
+from seeds import seeds
+from test_mma import body, changed
+from tile_programs import whole
+
+from autofuse.backends.cuda.build import build_flags
+from autofuse.backends.cuda.devices import TARGETS, blocks_resident
+from autofuse.backends.cuda.facts import parse_log
+from autofuse.backends.cuda.nvrtc import compile_cubin
+from autofuse.backends.emulator.emulator import Emulated, EmulatorError
+from autofuse.graph.reference import evaluate, random_inputs
+from autofuse.kernel import cuda_shape, fragments
+from autofuse.kernel.emit import LoweringError
+from autofuse.kernel.fragments import Lane
+from autofuse.ops import index as ix
+from autofuse.ops.scalar import Lit
+from autofuse.plan.parameters import FRAGMENTS, STRICT_MMA
+from search_spaces import CudaLaunchSpace
+
+
+def error_of(library: Emulated, one: OneKernel) -> tuple[float, int]:
+    """The largest difference from the reference, relative to 1 + |wanted|, and the turns that
+    conflicts of banks cost. Raises AssertionError where NaN is not where it should be."""
+    inputs = random_inputs(one.graph, 1)
+    found, counts = counted(library, one, inputs)
+    most = 0.0
+    for got, wanted in zip(found, evaluate(one.graph, inputs), strict=True):
+        assert (np.isnan(got.astype(np.float64)) == np.isnan(wanted)).all()
+        away = np.abs(got.astype(np.float64) - wanted) / (1 + np.abs(wanted))
+        most = max(most, float(np.nanmax(away, initial=0.0)))
+    return most, counts.conflicts
+
+
+def check_all(cases: list[FragmentCase]) -> None:
+    library = library_of([case.one for case in cases])
+    for case in cases:
+        assert "af_multiply" in body(case.one), case.name
+        assert error_of(library, case.one)[0] < case.tolerance, case.name
+
+
+def test_drawn_rows_in_registers_are_right() -> None:
+    check_all([drawn_fragments(seed) for seed in seeds(8)])
+
+
+@pytest.mark.slow
+def test_many_drawn_rows_in_registers_are_right() -> None:
+    check_all([drawn_fragments(seed) for seed in seeds(200)])
+
+
+def test_no_two_pieces_that_are_loaded_at_once_are_in_the_same_banks() -> None:
+    names = ("attention", "keys turned", "values turned", "heads inside")
+    kernels = [in_registers(name, (40, 72, d, d)) for name in names for d in (16, 32, 64)]
+    kernels += [in_registers("attention", (40, 72, d, d), "f32", mma=STRICT_MMA) for d in (16, 64)]
+    library = library_of(kernels)
+    for one in kernels:
+        assert "af_copy_ahead" in body(one)
+        error, conflicts = error_of(library, one)
+        assert error < 2e-2 and conflicts == 0
+
+
+WAIT = "af_await_copies(1);"
+FAULTS = {
+    "no_wait": (WAIT, ""),
+    "waits_too_little": (WAIT, "af_await_copies(2);"),
+    "no_groups": ("af_end_copies();", ""),
+    "no_barrier_after_the_wait": (f"{WAIT}\n          __syncthreads();", WAIT),
+    "one_block_less": ("q0 < 3;", "q0 < 2;"),
+    "one_column_less": ("< 72", "< 71"),
+    "first_row_of_another_warp": ("top = w0;", "top = 0;"),
+    "keys_exchanged_otherwise": (
+        "sb + (line * 32 + (piece ^ (line / 2 & 3))", "sb + (line * 32 + (piece ^ (line & 3))",
+    ),
+    "not_turned": ("af_matrices_turned(b", "af_matrices(b"),
+    "words_exchanged": ("b[0][0][0], b[0][0][1]", "b[0][0][1], b[0][0][0]"),
+    "halves_of_rows_exchanged": ("(i * 4 + s * 2 + 0) * 4 + 2", "(i * 4 + s * 2 + 0) * 4 + 0"),
+    "columns_exchanged": ("(i * 4 + s * 2 + 1) * 4 + 0 + 1", "(i * 4 + s * 2 + 1) * 4 + 0"),
+    "no_total_of_neighbours": (", 1);", ", 0);"),
+    "no_total_of_pairs": ("__shfl_xor_sync(~0u, acc0, 2)", "acc0"),
+    "sums_not_rescaled": (" != 1.0f)", " > 2.0f)"),
+    "another_stage": ("(q0 * 2 + 2) % 3u", "(q0 * 2 + 1) % 3u"),
+    "a_row_too_far": ("line < count ?", "line <= count ?"),
+}  # fmt: skip
+
+
+def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_shape, "STATIC_SHARED", 0)  # where the emulator sees races
+    one = in_registers("attention", (40, 72, 32, 32))
+    faulty = [changed(one, name, *texts) for name, texts in FAULTS.items()]
+    library = library_of([one, *faulty])
+    assert error_of(library, one)[0] < 2e-2
+    for each in faulty:
+        with pytest.raises((EmulatorError, AssertionError)):
+            assert error_of(library, each)[0] < 2e-2, each.unit.source.name
+            pytest.fail(f"{each.unit.source.name} was not seen")
+
+
+# --- layouts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(16, 16), (32, 48), (16, 128)])
+def test_lanes_share_a_fragment_evenly(rows: int, columns: int) -> None:
+    found = set()
+    for number in range(32):
+        lane = Lane(ix.lit(number), ix.lit(0))
+        for part in range(rows // 16):
+            for half in range(2):
+                for across in range(columns // 8):
+                    for which in range(2):
+                        given = (ix.lit(part), ix.lit(half), ix.lit(across), ix.lit(which))
+                        at = lane.row(*given[:2]), lane.column(*given[2:])
+                        place = fragments.element(columns, *given)
+                        assert isinstance(place, Lit) and place.value < rows * columns / 32
+                        found.add((number, place.value, *at))
+    assert (
+        len(found) == len({f[:2] for f in found}) == len({f[2:] for f in found}) == rows * columns
+    )
+
+
+# --- what is offered and what is let pass ---------------------------------------------------------
+
+
+def test_what_warps_cannot_share_is_refused() -> None:
+    with pytest.raises(LoweringError, match="share no"):
+        in_registers("attention", (40, 72, 32, 32), row_block=16)
+    with pytest.raises(LoweringError, match="no such factors"):
+        in_registers("attention", (40, 72, 32, 32), "f32")
+    with pytest.raises(LoweringError, match="two by two"):
+        in_registers("values turned", (40, 72, 32, 32), "f32", mma=STRICT_MMA)
+
+
+def test_causal_blocks_are_skipped_and_the_longest_come_first() -> None:
+    one = in_registers("causal", (160, 160, 16, 16))
+    lines = [line for line in body(one).splitlines() if "q0 < " in line]
+    assert len(lines) == 1 and "q0 < e0;" in lines[0]
+    assert "- b0 * 512 + 2048" in body(one)
+
+
+@pytest.mark.parametrize(
+    ("device", "arch"), [("A100", "sm_80"), ("H100", "sm_90a"), ("B200", "sm_100")]
+)
+@pytest.mark.parametrize("name", ["attention", "causal, a large number"])
+@pytest.mark.parametrize("depth", [64, 128])
+def test_defaults_spill_nothing_and_leave_room_for_two_blocks(
+    device: str, arch: str, name: str, depth: int
+) -> None:
+    graph, target = rows_program(name, (4096, 4096, depth, depth)), TARGETS[device]
+    default = CudaLaunchSpace(target).default(graph, whole(graph))
+    one = one_kernel(graph, default)
+    source, shape = one.unit.source, one.unit.geometry
+    facts = parse_log(compile_cubin(source.text, arch, build_flags(source))[1])[source.name]
+    assert dict(default.settings)[FRAGMENTS.name] and facts.spilled == 0
+    shared = shape.shared + facts.shared
+    assert blocks_resident(target, shape.block, facts.registers, shared) >= 2
