@@ -28,7 +28,7 @@ from autofuse.peers.types import BenchError
 from autofuse.simplify import normal_form
 from autofuse.tuning import tune
 from autofuse.tuning.api import compare
-from autofuse.tuning.plans import BEST, DEFAULT_PLAN, UNTUNED, plan_named
+from autofuse.tuning.plans import BEST, DEFAULT_PLAN, UNTUNED, known_peaks, plan_named
 from autofuse.tuning.result import Progress, TuneResult
 from autofuse.zoo import zoo_graph
 from benchmarks.run import write_json
@@ -107,12 +107,12 @@ def bench_untuned(
     `db` None: a database of this run's own. Raises BenchError for an output of something else."""
     rows, failed = _read(output, budget_s), dict[str, str]()
     done = {(row.workload, row.size) for row in rows}
-    with _fresh_machine(budget_s) as own:
+    with _machine(budget_s, db) as used:
         for name, size in workloads:
             if (name, size) in done:
                 continue
             try:
-                rows.append(_row(name, size, budget_s, db or own))
+                rows.append(_row(name, size, budget_s, used))
                 say(line(rows[-1]))
             except AutofuseError as error:
                 failed[f"{name}:{size}"] = str(error)
@@ -138,19 +138,19 @@ def _read(output: Path | None, budget_s: float) -> list[UntunedRow]:
 
 
 @contextmanager
-def _fresh_machine(budget_s: float) -> Iterator[str | None]:
-    """A database that knows the device's peaks only, and an empty build cache; none of both where
-    nothing is to be tuned."""
+def _machine(budget_s: float, db: str | None) -> Iterator[str | None]:
+    """The database to use, and an empty build cache, where anything is to be tuned: that is
+    calibrated before, so that no workload's budget is spent on it."""
     if budget_s <= 0:
-        yield None
+        yield db
         return
     before = os.environ.get("AUTOFUSE_CACHE")
     with TemporaryDirectory() as folder:
         os.environ["AUTOFUSE_CACHE"] = str(Path(folder) / "cache")
-        db = str(Path(folder) / "tuning.db")
-        _calibrate(db)
+        own = db or str(Path(folder) / "tuning.db")
         try:
-            yield db
+            _calibrate(own)
+            yield own
         finally:
             del os.environ["AUTOFUSE_CACHE"]
             os.environ.update({} if before is None else {"AUTOFUSE_CACHE": before})
@@ -158,10 +158,12 @@ def _fresh_machine(budget_s: float) -> Iterator[str | None]:
 
 def _calibrate(db: str) -> None:
     kind = timed_device("cpu")
-    found = kind.calibrate().to_mapping()
+    environment = kind.backend.environment()
+    if known_peaks(environment, db) is not None:
+        return
     with Store.open(db) as store:
-        for name, value in found.items():
-            store.set_calibration(kind.backend.environment(), name, value)
+        for name, value in kind.calibrate().to_mapping().items():
+            store.set_calibration(environment, name, value)
 
 
 def _row(name: str, size: str, budget_s: float, db: str | None) -> UntunedRow:
