@@ -65,6 +65,6 @@ def test_a_workload_is_tuned_and_compared(tmp_path: Path) -> None:
     found = bench_untuned([("softmax", "small")], 3.0, db)
     (row,) = found["rows"]
     assert not found["failed"] and row["ratio"] == row["untuned_us"] / row["best_us"] > 0
-    assert row["proof"]["budget_s"] == 3.0 and row["proof"]["candidates"] > 0
+    assert row["proof"]["budget_s"] == 3.0 and row["proof"]["kernels"] > 0
     known = bench_untuned([("softmax", "small")], 0.0, db)
     assert known["rows"][0]["proof"] is None and known["summary"]["closed"] is None

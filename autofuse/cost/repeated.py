@@ -30,10 +30,10 @@ def repeated_work(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Wor
     """Arithmetic beyond once for each element of each value."""
     found = Work()
     for form in _repeating(graph, group, "row"):
-        for value, times in index_counts(graph, form).counts.items():
-            if times > 1 and value.node in form.nodes:
+        for value, count in index_counts(graph, form).counts.items():
+            if count > 1 and value.node in form.nodes:
                 once = group_work(graph, (value.node,), (value,))
-                found += once.computing((times - 1) * LANE_BY_LANE)
+                found += once.computing((count - 1) * LANE_BY_LANE)
     for form in _repeating(graph, group):
         rows = tile_rows(graph, form, HALO.of(launch))
         again = _times_in_tiles(graph, form, rows) if rows else _times_by_items(graph, form)
