@@ -254,8 +254,6 @@ class Allocation:
         there are as many new ones as can matter, a sixteenth: it solves the program three times.
         `may_yield`: planning may give way to launch configurations, as there
         was a round since it last did."""
-        if not may_yield and self.runs is None:
-            return Next.PLANNING
         if known - self._known < max(1, self._known // NEW_SHARE):
             return self._judged
         outlook = look()
