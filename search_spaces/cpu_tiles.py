@@ -42,6 +42,7 @@ LEAST_ROWS = 32
 # may look beyond the least.
 FEWEST, MOST, WORSE = 2, 4, 1.4
 ORDER = (DOT, ACROSS, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK, PACK_LEFT)
+_ROWS = ORDER.index(ROW_BLOCK)
 # Settings of ORDER, and what they are expected to cost.
 Priced = tuple[tuple[Setting, ...], float]
 
@@ -53,25 +54,26 @@ def tile_options(
     first; none where it does not matter."""
     at = [row.name for row in ORDER].index(name)
     before = tuple(made.get(row.name, row.default) for row in ORDER[:at])
-    priced = _priced(facts, machine)
     # Blocks of rows may be those of another schedule, which are not priced here.
-    best = _best_at(at, before, priced) or _best_at(at, before, priced, ORDER.index(ROW_BLOCK))
+    return _likely(facts, machine, before) or _likely(facts, machine, before, _ROWS)
+
+
+@lru_cache(maxsize=1 << 14)
+def _likely(
+    facts: TileFacts, machine: Machine, before: tuple[Setting, ...], whatever: int | None = None
+) -> tuple[Setting, ...]:
+    """The options of the parameter after those in `before`, the cheapest first; that at `whatever`
+    may have been set to anything."""
+    at = len(before)
+    kept = [slice(0, at)] if whatever is None else [slice(0, whatever), slice(whatever + 1, at)]
+    wanted = [before[part] for part in kept]
+    best: dict[Setting, float] = {}
+    for settings, cost in _priced(facts, machine):
+        if settings[at] not in best and [settings[part] for part in kept] == wanted:
+            best[settings[at]] = cost
     least = min(best.values(), default=0.0)
     near = sum(cost <= WORSE * least for cost in best.values())
     return tuple(best)[: min(max(near, FEWEST), MOST)]
-
-
-def _best_at(
-    at: int, before: tuple[Setting, ...], priced: tuple[Priced, ...], whatever: int | None = None
-) -> dict[Setting, float]:
-    """The settings of one parameter and the least cost with each, the cheapest first; the parameter
-    `whatever` may have been set to anything."""
-    best: dict[Setting, float] = {}
-    for settings, cost in priced:
-        pairs = enumerate(zip(settings[:at], before, strict=True))
-        if all(a == b or k == whatever for k, (a, b) in pairs):
-            best.setdefault(settings[at], cost)
-    return best
 
 
 @lru_cache(maxsize=1024)

@@ -127,3 +127,11 @@ def test_expectations_not_met_are_believed_less_and_a_better_plan_earns_new_roun
     allocation.begin_planning()
     judged(allocation, 4, Outlook(40.0, 10.0), may_yield=False)
     assert allocation.expectations.count == 2
+
+
+def test_planning_is_owed_half_of_the_time_until_its_plan_is_proved() -> None:
+    allocation = Allocation(None, planning_s=2.0, rounds_s=3.0)
+    assert allocation.owes_proof(None) and allocation.owes_proof(0.3)
+    assert not allocation.owes_proof(0.0)
+    allocation.planning_s = 3.0
+    assert not allocation.owes_proof(0.3)

@@ -190,3 +190,15 @@ def test_this_machine_can_be_calibrated():
     assert found.contraction >= found.cheap > 0.1
     assert found.special > 0.05
     assert found.alone is None or found.alone.launch_us < found.launch_us
+
+
+@pytest.mark.parametrize(("stop", "needed"), [((16, 4), 16 * 1000), ((1, 4), 1000)])
+def test_the_largest_of_a_row_follow_from_all_of_it(stop: tuple[int, int], needed: int) -> None:
+    b = GraphBuilder()
+    x = b.input("x", (16, 1000), DType.F32)
+    order = b.add("argsort", x, axis=1, descending=True)
+    first = b.add("slice", order, start=(0, 0), stop=stop, stride=(1, 1))
+    graph = canonical(b.build([first]))
+    nodes = tuple(n for n, one in enumerate(graph.nodes) if one.op != "input")
+    work = group_work(graph, nodes, graph.outputs)
+    assert work.nbytes == 4 * (needed + graph.output_types[0].size)

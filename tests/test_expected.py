@@ -8,8 +8,8 @@ import pytest
 from tile_programs import program, whole
 
 import autofuse.frontends.array_api as xp
-from autofuse.cost.bounds import NOMINAL, Calibration, group_bound_us
-from autofuse.cost.expected import expected_us, innermost
+from autofuse.cost.bounds import NOMINAL, Calibration, group_bound_us, usual_peaks
+from autofuse.cost.expected import START_US, expected_us, innermost
 from autofuse.cost.masked import least_work, masked_shares
 from autofuse.cost.work import Work, group_work
 from autofuse.devices import device_named
@@ -23,7 +23,7 @@ from autofuse.ops.spec import Family
 from autofuse.plan.groups import needed_outputs
 from autofuse.plan.legality import check_group, check_plan
 from autofuse.plan.tiles import tiles_of
-from autofuse.plan.types import FusionGroup, FusionPlan
+from autofuse.plan.types import FusionGroup, FusionPlan, LaunchConfig
 from autofuse.simplify import normal_form
 from autofuse.tuning.plans import (
     EXPECTED,
@@ -192,6 +192,19 @@ def test_what_is_untuned_follows_from_what_the_device_was_calibrated_to() -> Non
     assert len(untuned_candidate(graph, kind, slow).plan.groups) == 2
     dear = replace(NOMINAL, special=1e6, launch_us=1e3)
     assert len(untuned_candidate(graph, kind, dear).plan.groups) == 1
+
+
+def test_one_thread_does_what_is_too_little_for_two_and_no_kernel_takes_nothing() -> None:
+    """Four kernels of one thread take less than one that has every item sum by itself."""
+    two = usual_peaks(2)
+    assert two.alone is not None and two.launch_us > START_US > two.alone.launch_us
+    graph = normal_form(zoo_graph("depthwise_block", "small"))
+    for group in baseline_plan(graph, "xla-2022")[0].groups:
+        taken = expected_us(graph, group, CPU.default(graph, group), two)
+        assert START_US <= taken < two.launch_us
+        assert expected_us(graph, group, LaunchConfig.of(threads=2), two) >= two.launch_us
+    assert len(untuned_candidate(graph, device_named("cpu"), two).plan.groups) > 1
+    assert usual_peaks(1).alone is None
 
 
 def test_rules_stay_where_nothing_clearly_better_is_expected_and_on_other_devices() -> None:

@@ -8,12 +8,18 @@ from unrolled_plans import fused
 
 from autofuse.cost.bounds import NOMINAL, group_bound_us
 from autofuse.cost.expected import expected_us
-from autofuse.cost.repeated import kept_us, repeated_work
+from autofuse.cost.repeated import LANE_BY_LANE, kept_us, repeated_work
 from autofuse.cost.work import group_work
 from autofuse.graph.types import Graph, Value
 from autofuse.plan.types import FusionGroup, LaunchConfig
+from autofuse.simplify import normal_form
+from autofuse.tuning.plans import baseline_plan
+from autofuse.zoo import zoo_graph
+from search_spaces import FusionSpace
+from search_spaces.launch import first_option
 
 SHAPES = [(256, 64), (1 << 14,)]
+LATTICE = normal_form(zoo_graph("lattice_boltzmann", "small"))
 
 
 def whole(graph: Graph) -> FusionGroup:
@@ -54,3 +60,17 @@ def test_what_does_nothing_twice_is_expected_to_take_its_bound() -> None:
     graph = chain(STEPS["rolled"], (256, 64), 1)
     assert repeated_work(graph, whole(graph), by(0)).special == 0
     assert kept_us(graph, whole(graph), by(0), NOMINAL) == 0
+
+
+def test_what_lanes_along_a_row_compute_again_costs_one_by_one() -> None:
+    """A sum is read at 25 places of a step of a lattice: in one kernel every lane sums again."""
+    (loop,) = (n for n, node in enumerate(LATTICE.nodes) if node.op == "loop")
+    body = LATTICE.call(loop)["body"]
+    (step,) = FusionSpace(body).choose(first_option).groups
+    assert repeated_work(body, step, LaunchConfig()).cheap > LANE_BY_LANE * least(body, step)
+    apart = baseline_plan(body, "unfused")[0]
+    assert all(repeated_work(body, one, LaunchConfig()).cheap == 0 for one in apart.groups)
+
+
+def least(graph: Graph, group: FusionGroup) -> float:
+    return group_work(graph, group.nodes, group.outputs).cheap

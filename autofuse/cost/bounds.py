@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from autofuse.cost.masked import least_work
 from autofuse.cost.scalar_calls import ARITHMETIC, DIVISION, INTEGER, busy_ns, least_ns
@@ -155,6 +155,18 @@ _MAY_LACK = ("wide", "narrow", "library", "edition")
 _LISTS = ("tiers", "alone", "scalar")
 # Where nothing was measured: a fast desktop, faster than most.
 NOMINAL = Calibration(2.0, 50.0, 500.0, 100.0, 1000.0, 400.0, library=400.0)
+# One core of it.
+_CORE = Calibration(0.0, 25.0, 62.5, 12.5, 125.0, 50.0, library=50.0)
+
+
+def usual_peaks(cores: int) -> Calibration:
+    """What a processor with so many cores does that was never calibrated: a fast machine's peaks,
+    as NOMINAL has them for eight cores. Two cores are enough for all of its memory."""
+    if cores <= 1:
+        return _CORE
+    rates = ("cheap", "special", "contraction", "cached_gbytes_per_s", "library")
+    many = {name: cores * getattr(_CORE, name) for name in rates}
+    return replace(NOMINAL, alone=_CORE, **many)
 
 
 def group_bound_us(graph: Graph, group: FusionGroup, calibration: Calibration) -> float:

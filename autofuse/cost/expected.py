@@ -38,6 +38,8 @@ ONE_BY_ONE = 64.0
 LEAST_USES = 24
 # How many times longer sums take that every item computes by itself, without tiles.
 SLOW_SUMS = 8.0
+# Microseconds of a kernel that does next to nothing: it is called, and its loops begin.
+START_US = 0.1
 
 
 def has_products(graph: Graph, nodes: Iterable[int]) -> bool:
@@ -54,19 +56,20 @@ def expected_us(
     if group.body is not None or may_run_once(graph, group.nodes):
         return bound
     if MICRO.name not in dict(launch.settings):
-        return max(bound, _without_tiles_us(graph, group, launch, calibration))
+        crews = _crews(calibration, launch)
+        return max(bound, min(_without_tiles_us(graph, group, launch, peaks) for peaks in crews))
     verdict = check_group(graph, group.nodes, group.outputs, placed=True)
     forms = () if isinstance(verdict, Refusal) else verdict
     peaks, workers = _workers(calibration, launch)
     found = ((form, tiles_of(graph, form)) for form in forms)
     parts = [_Tiled(graph, f, t, launch, peaks, workers) for f, t in found if t is not None]
     if not parts:
-        return bound
+        return max(bound, _start_us(peaks))
     work = _whole_products(graph, parts, least_work(graph, group.nodes, group.outputs))
     # Idle workers and tiles that are not full cost all arithmetic alike.
     busy = _added_us(work, peaks) * max(part.waste for part in parts)
     more = sum(part.repeated_us() for part in parts)
-    return max(bound, peaks.launch_us + max(busy, peaks.move_us(work.nbytes)) + more)
+    return max(bound, _start_us(peaks) + max(busy, peaks.move_us(work.nbytes)) + more)
 
 
 def _whole_products(graph: Graph, parts: Sequence[_Tiled], work: Work) -> Work:
@@ -93,12 +96,12 @@ def _without_tiles_us(
         turned = sum(graph[n].types[0].size for n in group.nodes if _turns(graph, n))
         far = _lines_us(peaks, turned)
         kept = kept_us(graph, group, launch, peaks)
-        return peaks.launch_us + peaks.move_us(work.nbytes) + far + kept + _added_us(slow, peaks)
+        return _start_us(peaks) + peaks.move_us(work.nbytes) + far + kept + _added_us(slow, peaks)
     busy = _rated_us(work.products, peaks.library, peaks.contraction)
     read = work.nbytes - sum(graph.type_of(v).nbytes for v in group.outputs)
     item = graph.type_of(group.outputs[0]).dtype.itemsize
     copied = 2 * read if work.products * item >= 2 * LEAST_USES * read else 0.0
-    return peaks.launch_us + max(busy, peaks.move_us(work.nbytes)) + _copied_us(peaks, copied)
+    return _start_us(peaks) + max(busy, peaks.move_us(work.nbytes)) + _copied_us(peaks, copied)
 
 
 def _summed_work(graph: Graph, nodes: Sequence[int]) -> Work:
@@ -142,6 +145,21 @@ def _copied_us(peaks: Calibration, nbytes: float) -> float:
     """Copying panels: their rows lie far apart, so caches help only where all of it stays near."""
     near = nbytes <= NEAR_BYTES
     return peaks.move_us(nbytes) if near else nbytes / (peaks.gbytes_per_s * 1e3)
+
+
+def _start_us(peaks: Calibration) -> float:
+    return max(peaks.launch_us, START_US)
+
+
+def _crews(calibration: Calibration, launch: LaunchConfig) -> tuple[Calibration, ...]:
+    """The peaks of those that may run a kernel: of all threads or of one, as the launch says; of
+    either where it does not, because a default launch has but one thread where that is faster."""
+    if calibration.alone is None:
+        return (calibration,)
+    threads = dict(launch.settings).get(THREADS.name)
+    if threads is None:
+        return calibration, calibration.alone
+    return (calibration.alone if threads == 1 else calibration,)
 
 
 def _workers(calibration: Calibration, launch: LaunchConfig) -> tuple[Calibration, int]:

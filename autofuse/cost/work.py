@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 
+from autofuse.cost.ordered import ordered_elements
 from autofuse.cost.scalar_calls import NO_CALLS, NodeCalls, calls_of
 from autofuse.graph.settled import settled
 from autofuse.graph.types import Graph, Value
@@ -239,6 +240,10 @@ def _needed(table: _Table, ordered: Sequence[int], least: dict[int, int]) -> Non
         made = _made(facts, least)
         if not made:
             continue
+        if facts.family is Family.SORT:
+            made = ordered_elements(
+                table.graph, node, made, lambda n: least.get(table.first[n]) == table.facts(n).whole
+            )
         counts = None if facts.each else _operands_needed(table.graph, facts, node, made)
         for position, operand in enumerate(facts.operands):
             count = made if counts is None else counts[position]

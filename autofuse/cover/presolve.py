@@ -6,6 +6,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,7 @@ class Presolved:
     writes: tuple[Values, ...] = field(repr=False)
 
 
+@lru_cache(maxsize=4)
 def presolve(problem: CoverProblem) -> Presolved:
     """Raises AutofuseError where no set of pieces writes every required value."""
     names = sorted({v for p in problem.pieces for v in p.reads | p.writes} | problem.required)

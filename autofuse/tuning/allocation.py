@@ -34,6 +34,8 @@ TRIED = 5
 WORTH = 0.01
 # After so many optimistic estimates in a row that came to nothing no more are followed.
 VAIN = 4
+# A gap from which a plan counts as proved.
+PROVED = 0.01
 # Kernels that must be new before planning is judged again: one for so many that are known.
 NEW_SHARE = 16
 
@@ -185,12 +187,14 @@ class Next(Enum):
 class Allocation:
     """The state of one search. `runs`: how often the plan will run, None for tuning to the end;
     `vain`: rounds of launch configurations in a row that gained nothing; `round_share`: what a
-    first round gains."""
+    first round gains; `planning_s` and `rounds_s`: what both kinds of work have taken."""
 
     runs: float | None
     vain: int = 0
     round_share: float = ROUND_GAIN
     expectations: Expectations = field(default_factory=Expectations)
+    planning_s: float = 0.0
+    rounds_s: float = 0.0
     # How many kernels were known at the last judgement, what it was, and what was expected then.
     _known: int = -1
     _judged: Next = Next.PLANNING
@@ -203,6 +207,11 @@ class Allocation:
     def round_done(self, gained: bool) -> None:
         """After a round of launch configurations."""
         self.vain = 0 if gained else self.vain + 1
+
+    def owes_proof(self, gap: float | None) -> bool:
+        """Whether planning is due for its half of the time: how far a plan may be from the best is
+        worth knowing, also where little is expected of the kernels that nobody measured."""
+        return self.planning_s < self.rounds_s and not (gap is not None and gap <= PROVED)
 
     def round_gain_us(self, planned_us: float) -> float:
         """What the next round is expected to gain on a plan of so many microseconds."""

@@ -57,8 +57,8 @@ BATCH = 16
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """When a search may end before its budget: within the fraction `gap` of the optimum, or when
-    `runs` runs of the plan no longer repay more tuning (None: only the plan counts)."""
+    """A search may end before its budget within the fraction `gap` of the optimum, or when `runs`
+    runs no longer repay more tuning (None: only the plan counts)."""
 
     gap: float = 0.0
     runs: float | None = None
@@ -182,7 +182,9 @@ class ExactSearch:
             self.bench.measure(default_candidate(self.graph, self.fused, space, "fused"))
         vain, may_yield = 0, True
         while True:
+            left_s = self.bench.left_s()
             found, yielded = self._planned(may_yield)
+            self.allocation.planning_s += left_s - self.bench.left_s()
             if found is None:
                 return
             before = self.planned_us
@@ -201,19 +203,17 @@ class ExactSearch:
     def _tune(self, found: FusionPlan, yielded: bool) -> int:
         """Rounds of new launch configurations for the kernels of a plan: how many there were.
         `yielded`: planning gave way to them, and goes on once more is expected of it."""
-        rounds = 0
+        rounds, allocation = 0, self.allocation
         while rounds < ROUNDS and self._goes_on(found):
-            if rounds and yielded and self._is_planning_due():
+            before, left_s = self.kernels.cost_us(found.groups), self.bench.left_s()
+            if rounds and yielded and allocation.is_planning_due(self._outlook(), before):
                 break
-            before = self.kernels.cost_us(found.groups)
             if not self.kernels.tune_launches(found):
                 break
             rounds += 1
-            self.allocation.round_done(self.kernels.cost_us(found.groups) < before)
+            allocation.rounds_s += left_s - self.bench.left_s()
+            allocation.round_done(self.kernels.cost_us(found.groups) < before)
         return rounds
-
-    def _is_planning_due(self) -> bool:
-        return self.allocation.is_planning_due(self._outlook(), self.planned_us or 0.0)
 
     def _optimistic(self) -> FusionPlan | None:
         """A plan that would be the best if tuning gave its kernels what it gave others."""
@@ -391,10 +391,10 @@ class ExactSearch:
         return result, judged is Next.LAUNCHES
 
     def _judge(self, may_yield: bool) -> Next:
-        known = len(self.kernels.known())
-        return self.allocation.judge(
-            known, self._outlook, self.kernels.per_plan_s, may_yield=may_yield
-        )
+        allocation, kernels = self.allocation, self.kernels
+        may_yield = may_yield and not allocation.owes_proof(self.gap)
+        known, per_plan_s = len(kernels.known()), kernels.per_plan_s
+        return allocation.judge(known, self._outlook, per_plan_s, may_yield=may_yield)
 
     def _tell(self, phase: str = "planning") -> None:
         self.bench.tell(Standing(phase, self.trials, self.bound_us, self.gap, self.residual_us))

@@ -19,10 +19,11 @@ from autofuse.backends.blas import blas_name
 from autofuse.backends.cache import BuildCache, content_key
 from autofuse.backends.onednn import OneDnnError, onednn
 from autofuse.baselines import BASELINES
-from autofuse.cost.bounds import NOMINAL, Calibration
+from autofuse.cost.bounds import Calibration
 from autofuse.devices import DeviceKind
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
+from autofuse.limits import usable_cores
 from autofuse.plan.types import Candidate, PlanError, candidate_from_json
 from autofuse.records import Environment
 from autofuse.tuning.plans import untuned_candidate
@@ -33,7 +34,7 @@ _TEXTS = ("*.py", "*.c", "*.h")
 
 def kept_untuned(graph: Graph, kind: DeviceKind, peaks: Calibration | None) -> Candidate:
     """`untuned_candidate`, searched for once on a machine."""
-    more = (*BASELINES, _libraries(), str((peaks or NOMINAL).to_mapping()))
+    more = (*BASELINES, _libraries(), str(peaks and peaks.to_mapping()), str(usable_cores()))
     key = kept_key("untuned", digest(graph), kind.backend.environment(), more)
     found = recalled(key)
     if found is not None:

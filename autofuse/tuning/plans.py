@@ -8,10 +8,11 @@ from typing import Any
 
 from autofuse.backends.registry import Backend
 from autofuse.baselines import BASELINES, LAUNCH_RULES, baseline_named
-from autofuse.cost.bounds import NOMINAL, Calibration
+from autofuse.cost.bounds import Calibration, usual_peaks
 from autofuse.devices import DeviceKind, device_named
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
+from autofuse.limits import usable_cores
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.groups import in_one_order
 from autofuse.plan.horizontal import side_by_side
@@ -117,7 +118,8 @@ def untuned_candidate(
     if kind.fast_tiles:
         known = (name for name in ALSO_EXPECTED if name in BASELINES)
         others = [baseline_plan(graph, name)[0] for name in known]
-        expected = expected_plan(graph, plan, others, kind.space, peaks or NOMINAL)
+        likely = peaks or usual_peaks(usable_cores())
+        expected = expected_plan(graph, plan, others, kind.space, likely)
         if expected != plan:
             return default_candidate(graph, expected, kind.space, EXPECTED)
     if kind.dear_launches:
