@@ -124,27 +124,29 @@ class StoreVector:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A matrix inside a buffer: element (i, j) is buffer[start + i * outer + j * inner]."""
+    """Element (i, j) of a matrix is buffer[start + i * outer + j * inner]. In C the element that is
+    `ahead` of one that is read is asked for (0: none is)."""
 
     buffer: str
     start: Expr
     outer: int
     inner: int = 1
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TileProduct:
-    """target[r, c] (+)= sum over k < extent of left[r, k] * right[k, c], for r < rows and c <
+    """target[r, c] (+)= the sum of left[r, k] * right[k, c] over k < extent, for r < rows and c <
     columns: one register tile, which all lanes compute together. `fresh` starts from zero.
 
     `dtype` is F32 or F64, and what all three hold, or in C BF16: then `target` is F32, terms of
     `left` are neighbours, and a row of `right` holds pairs of terms, those of a column together.
-    Columns of `target` and `right` are neighbours (`inner` is 1), and all `columns` of them may be
-    read and written; in C terms may be neighbours in both operands instead (`render_dot`). With
-    `lanes` it is as many products, those of an element neighbours (`render_lanes`). A `walk`, which
-    only C has, says where rows of `left` start instead of its `start` and `outer`: each of its taps
-    has `extent` terms, and so many rows of `right`. Through the Local `stage` ("": none) a GPU
-    fetches operands. Tensor cores (instructions `mma`) multiply F16, BF16 or F32 in any order."""
+    Columns of `target` and `right` are neighbours (`inner` is 1), and all of them may be read and
+    written; in C terms may be neighbours in both operands instead (`render_dot`). With `lanes` it
+    is as many products, those of an element neighbours (`render_lanes`). A `walk` (C) says where
+    rows of `left` start instead of its `start` and `outer`: each of its taps has `extent` terms,
+    and so many rows of `right`. A GPU fetches operands through the Local `stage` ("": none). Tensor
+    cores (instructions `mma`) multiply F16, BF16 or F32 in any order."""
 
     rows: int
     columns: int
@@ -162,9 +164,8 @@ class TileProduct:
 
 @dataclass(frozen=True, slots=True)
 class Transpose:
-    """target[j, i] = source[i, j] for i < rows and j < extent, both of `dtype` and apart; those
-    along the second index are neighbours in both (`inner` is 1). With `stream` they are written
-    past the cache."""
+    """target[j, i] = source[i, j] for i < rows and j < extent, both of `dtype` and apart, rows of
+    neighbours in both (`inner` is 1). With `stream` they are written past the cache."""
 
     target: Panel
     source: Panel
@@ -176,10 +177,8 @@ class Transpose:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """`target` (a Var outside the lane loop) combined over all lanes by `operator`.
-
-    Inside the loop the body assigns `target` with that operator; afterwards every lane sees the
-    total."""
+    """`target` (a Var outside the lane loop) combined over all lanes by `operator`, with which the
+    body assigns it inside the loop; afterwards every lane sees the total."""
 
     target: Sym
     operator: str
@@ -381,8 +380,8 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 tail = "".join(f" {f.operator}->{f.target.name}" for f in folds)
                 heads = {"when": "", "while": f"{var.name} as "}
                 head = heads.get(kind, f"{var.name} < ")
-                passes = "" if counter is None else f" pass {counter.name}"
-                yield f"{pad}{kind} {head}{show(extent)}{passes}{tail}"
+                tail = ("" if counter is None else f" pass {counter.name}") + tail
+                yield f"{pad}{kind} {head}{show(extent)}{tail}"
                 yield from _lines(inner, depth + 1)
 
 

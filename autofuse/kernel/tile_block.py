@@ -18,7 +18,7 @@ from autofuse.kernel.ir import Panel, TileProduct
 from autofuse.kernel.pair_panels import PairPanel, pack_pairs
 from autofuse.kernel.panels import factor, matrix_of, symbol, term_loops, walk_terms
 from autofuse.kernel.tile_factors import factor_dtype, instruction, is_paired
-from autofuse.kernel.tile_parts import RightPanel, Scratch, TileRun, TileSettings
+from autofuse.kernel.tile_parts import RightPanel, Scratch, TileRun, TileSettings, asked_ahead
 from autofuse.kernel.values import ElementSource, Frame, Puller
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -334,8 +334,10 @@ class TileBlock:
         return lying or self._packed(p, column, count, cut, number)
 
     def packs(self, p: Contraction, count: int) -> bool:
-        """Whether a panel of so many columns is copied although it might be read as it lies."""
-        wanted = self.s.pack or count < self.s.columns
+        """Whether a panel of so many columns is copied although it might be read as it lies. Part
+        of a vector is read as two, which are too many where a tile is one vector wide."""
+        lanes = self.s.vector_bits // (8 * self.dtype(p).itemsize)
+        wanted = self.s.pack or count < lanes >= self.s.columns
         return p.node not in self.packed and wanted and not self.instruction(p)
 
     def lying_right(
@@ -349,7 +351,8 @@ class TileBlock:
             return None
         first = ix.iadd(ix.imul(column, found.outer), ix.imul(ix.imul(number, cut), found.inner))
         panel = Panel(found.buffer, ix.iadd(found.start, first), found.inner, found.outer)
-        return RightPanel(panel, count)
+        ahead = 0 if dot else asked_ahead(found.inner, count, cut, self.width)
+        return RightPanel(replace(panel, ahead=ahead), count)
 
     def _packed(
         self, p: Contraction, column: Expr, count: int, cut: int, number: Expr

@@ -25,6 +25,11 @@ from autofuse.plan.parameters import (
 )
 from autofuse.plan.types import LaunchConfig
 
+# Terms, or panels, that a right operand which is not packed is asked for before it is needed, and
+# up to how many terms at once its rows are read one panel after another. Without, a product of
+# 6 x 2352 x 768 takes 1.4 times as long from memory (measured on Zen 5).
+TERMS_AHEAD, PANELS_AHEAD, FEW_TERMS = 16, 2, 32
+
 
 @dataclass(frozen=True, slots=True)
 class TileSettings:
@@ -91,3 +96,13 @@ class RightPanel:
 
     panel: Panel
     width: int
+
+
+def asked_ahead(step: int, columns: int, cut: int, width: int) -> int:
+    """How many elements before it is needed a panel of `columns` is asked for that is read as it
+    lies, rows `step` apart: no processor fetches short runs of many rows by itself. Rows of a block
+    `width` wide are read from end to end where `cut` (0: all) are few terms."""
+    if step <= columns:
+        return 0
+    along = 0 < cut <= FEW_TERMS and width > 2 * PANELS_AHEAD * columns
+    return PANELS_AHEAD * columns if along else TERMS_AHEAD * step
