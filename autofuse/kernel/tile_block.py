@@ -351,7 +351,7 @@ class TileBlock:
             return None
         first = ix.iadd(ix.imul(column, found.outer), ix.imul(ix.imul(number, cut), found.inner))
         panel = Panel(found.buffer, ix.iadd(found.start, first), found.inner, found.outer)
-        ahead = 0 if dot else asked_ahead(found.inner, count, cut, self.width)
+        ahead = asked_ahead(panel, count, cut, self.width)
         return RightPanel(replace(panel, ahead=ahead), count)
 
     def _packed(
