@@ -165,7 +165,8 @@ class TileProduct:
 @dataclass(frozen=True, slots=True)
 class Transpose:
     """target[j, i] = source[i, j] for i < rows and j < extent, both of `dtype` and apart, rows of
-    neighbours in both (`inner` is 1). With `stream` they are written past the cache."""
+    neighbours in both: single elements, or runs of `inner`, of which `outer` is a multiple. With
+    `stream` they are written past the cache."""
 
     target: Panel
     source: Panel

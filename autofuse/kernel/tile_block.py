@@ -306,10 +306,10 @@ class TileBlock:
             walk_terms(self.e, self.graph, p, pack)
         return Panel(buffer, ix.lit(0), p.terms, 1)
 
-    def right_in_memory(self, p: Contraction) -> Panel | None:
+    def right_in_memory(self, p: Contraction, stored: bool = False) -> Panel | None:
         """The right operand over columns and terms, where it lies in memory."""
         width, term = symbol("column", p.width), symbol("term", p.terms)
-        index, stored = self.out_index(p, ix.lit(0), width), bool(self.instruction(p))
+        index, stored = self.out_index(p, ix.lit(0), width), stored or bool(self.instruction(p))
         return matrix_of(self.base, p, p.right, index, width, term, stored=stored)
 
     def right(
@@ -327,7 +327,10 @@ class TileBlock:
                 return self.out_index(p, ix.lit(0), at)
 
             first, terms = ix.imul(number, cut), self.block_terms(p, cut, number)
-            wanted = PairPanel(count, wide, place, first, terms, cut or p.terms)
+            lying = self.right_in_memory(p, stored=True)
+            if lying is not None:
+                lying = replace(lying, start=ix.iadd(lying.start, ix.imul(column, lying.outer)))
+            wanted = PairPanel(count, wide, place, first, terms, cut or p.terms, lying)
             return RightPanel(pack_pairs(self.base, p, wanted), wide)
         packs = not dot and self.packs(p, count)
         lying = None if packs else self.lying_right(p, column, count, cut, number, dot)
