@@ -40,7 +40,7 @@ def pack_pairs(base: Frame, p: Contraction, panel: PairPanel) -> Panel:
     """Two terms of a column side by side; zeros behind the last term and the last column."""
     e, size = base.e, -(-panel.most // 2)
     buffer = e.local(DType.BF16, size * 2 * panel.padded, "panel")
-    if panel.has_pairs and p.terms % 2 == 0 and panel.padded == panel.count:
+    if panel.has_pairs and p.terms % 2 == 0:
         return _turned_pairs(base, panel, buffer)
     step = e.open("k", size)
     for half in range(2):
@@ -73,6 +73,12 @@ def _turned_pairs(base: Frame, panel: PairPanel, buffer: str) -> Panel:
     start = ix.iadd(panel.lying.start, panel.first)
     source = replace(panel.lying, start=start, inner=2)
     target = Panel(buffer, ix.lit(0), 2 * panel.padded, 2)
-    extent = ix.idiv(panel.terms, 2)
-    base.e.put(Transpose(target, source, ix.lit(panel.count), extent, DType.BF16))
+    e, extent, rest = base.e, ix.idiv(panel.terms, 2), 2 * (panel.padded - panel.count)
+    e.put(Transpose(target, source, ix.lit(panel.count), extent, DType.BF16))
+    if rest:
+        step, lane = e.open("k", panel.most // 2), e.open("l", rest)
+        place = ix.iadd(ix.imul(step, target.outer), ix.iadd(lane, ix.lit(2 * panel.count)))
+        e.store(buffer, place, Lit(0.0, DType.BF16))
+        e.close("lane", lane, ix.lit(rest))
+        e.close("serial", step, extent)
     return replace(target, inner=1)
