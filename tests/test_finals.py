@@ -48,6 +48,7 @@ class FakeWorker:
     wrong: tuple[int, ...] = ()  # named by the comparison
     crash: tuple[int, ...] = ()  # kill it
     together_only: bool = False  # nothing fails alone, no comparison ends
+    once: dict[int, tuple[float, ...]] = field(default_factory=dict)  # blocks of one sample
     asked: list[int] = field(default_factory=list)
 
     def compare(self, artifacts: Sequence[Artifact], *more: Any) -> Comparison | ComparisonFailure:
@@ -59,7 +60,10 @@ class FakeWorker:
         if self.together_only or set(names) & set(self.crash):
             return ComparisonFailure(None, TIMEOUT if self.together_only else CRASH, 1.0)
         blocks = tuple(
-            tuple(tuple(self.medians[n] * s for s in SPREAD) for _ in range(5)) for n in names
+            tuple((us,) for us in self.once[n])
+            if n in self.once
+            else tuple(tuple(self.medians[n] * s for s in SPREAD) for _ in range(5))
+            for n in names
         )
         times = tuple(summarise([s for b in one for s in b], "cold", "samples") for one in blocks)
         return Comparison(blocks, times, (1e-7,) * len(names), 1.0)
@@ -131,6 +135,15 @@ def test_a_tie_goes_to_the_fastest_baseline() -> None:
     assert winner(found) == "b"
     assert found.final is not None
     assert {v.outcome for v in found.final.verdicts} == {"tie"}
+
+
+@pytest.mark.parametrize(("before", "wins"), [(31.0, "search"), (13.0, "unfused")])
+def test_a_disturbed_sample_is_no_tie_with_a_baseline_that_was_clearly_slower(
+    before: float, wins: str
+) -> None:
+    worker = FakeWorker({}, once={12: (12.0, 40.0, 12.0), 31: (31.0, 31.0, 31.7)})
+    found = run(worker, {12: 12.0}, {"unfused": 31}, baseline_us=before)
+    assert winner(found) == wins
 
 
 def test_one_that_is_wrong_now_is_dropped_and_recorded() -> None:

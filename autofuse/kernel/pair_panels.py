@@ -18,12 +18,13 @@ from autofuse.plan.tiles import Contraction
 
 @dataclass(frozen=True, slots=True)
 class PairPanel:
-    """What a panel holds: `count` columns, filled up to `padded`, the output index of a column by
-    its number in the panel, `terms` from the first on, the most there are in any panel, and where
-    its elements lie in memory (terms along `inner`) if they do."""
+    """What a panel holds: `count` columns from `column` on, filled up to `padded`, the output index
+    of a column by its number in the panel, `terms` from the first on, the most there are in any
+    panel, and how all columns lie in memory (terms along `inner`) if they do."""
 
     count: int
     padded: int
+    column: Expr
     index: Callable[[Expr], Index]
     first: Expr
     terms: Expr
@@ -70,7 +71,8 @@ def pack_pairs(base: Frame, p: Contraction, panel: PairPanel) -> Panel:
 def _turned_pairs(base: Frame, panel: PairPanel, buffer: str) -> Panel:
     """Pairs that lie in memory, column by column, go through registers term by term."""
     assert panel.lying is not None
-    start = ix.iadd(panel.lying.start, panel.first)
+    own = ix.imul(panel.column, panel.lying.outer)
+    start = ix.iadd(panel.lying.start, ix.iadd(own, panel.first))
     source = replace(panel.lying, start=start, inner=2)
     target = Panel(buffer, ix.lit(0), 2 * panel.padded, 2)
     e, extent, rest = base.e, ix.idiv(panel.terms, 2), 2 * (panel.padded - panel.count)

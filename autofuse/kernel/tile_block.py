@@ -327,10 +327,8 @@ class TileBlock:
                 return self.out_index(p, ix.lit(0), at)
 
             first, terms = ix.imul(number, cut), self.block_terms(p, cut, number)
-            lying = self.right_in_memory(p, stored=True)
-            if lying is not None:
-                lying = replace(lying, start=ix.iadd(lying.start, ix.imul(column, lying.outer)))
-            wanted = PairPanel(count, wide, place, first, terms, cut or p.terms, lying)
+            whole = self.right_in_memory(p, stored=True)
+            wanted = PairPanel(count, wide, column, place, first, terms, cut or p.terms, whole)
             return RightPanel(pack_pairs(self.base, p, wanted), wide)
         packs = not dot and self.packs(p, count)
         lying = None if packs else self.lying_right(p, column, count, cut, number, dot)

@@ -204,7 +204,9 @@ def _winner(
 ) -> Final:  # fmt: skip
     """The least median; what is `served` now or the fastest baseline, whichever took less, if that
     is no worse. (A slower baseline that ties with the winner may still lose to the fastest one, so
-    it is not asked.) `names`: the digests of the baselines among what was compared."""
+    it is not asked. Of the fewest samples a single one that was disturbed leaves everything open:
+    then a baseline that was clearly slower before is.) `names`: the digests of the baselines among
+    what was compared."""
     records = [entries[digest] for digest in digests]
     places = {n: list(digests).index(digest) for n, digest in names.items()}
     medians = [t.median_us for t in comparison.timings]
@@ -214,7 +216,9 @@ def _winner(
     present = list(digests).index(served) if served in digests else None
     settled = [place for place in (present, fastest) if place is not None]
     for other in sorted(settled, key=lambda i: medians[i]):
-        if _judge("", comparison, other, least).outcome == "tie":
+        found = _judge("", comparison, other, least)
+        known = other != present and _was_clear(records[other], records[least])
+        if found.outcome == "tie" and not (known and found.high > FRONT):
             winner = other
             break
     verdicts = tuple(_judge(n, comparison, place, winner) for n, place in places.items())
@@ -226,6 +230,12 @@ def _winner(
     )
     us = {n: medians[place] for n, place in places.items()}
     return Final(record, medians[winner], us, verdicts, frozenset(digests))
+
+
+def _was_clear(other: Measurement, best: Measurement) -> bool:
+    """Whether a plan was slower when both were timed in the search, by more than such times err."""
+    assert other.timing is not None and best.timing is not None
+    return other.timing.q1_us > LIKELY * best.timing.q3_us
 
 
 def _judge(name: str, comparison: Comparison, other: int, best: int) -> Verdict:
