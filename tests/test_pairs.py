@@ -14,10 +14,11 @@ from autofuse.frontends.tracer import spec
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.kernel.ir import Local, TileProduct, statements
+from autofuse.kernel.ir import Local, TileProduct, Transpose, statements
 from autofuse.kernel.lower import extract, lower
-from autofuse.kernel.passes import exact_copies
+from autofuse.kernel.passes import C_PASSES, exact_copies, run_passes
 from autofuse.measure.check import check, reference_of
+from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.plan.parameters import MICRO, LaunchConfig
 from autofuse.plan.types import Candidate, FusionPlan
@@ -80,6 +81,32 @@ def test_products_of_any_size_are_right(
         micro=micro, row_block=row_block, column_block=column_block, term_block=term_block,
         vector_bits=bits, threads=threads,
     )  # fmt: skip
+    assert check(run(graph, inputs, launch), reference_of(graph, inputs)).ok
+
+
+@pytest.mark.parametrize(("terms", "turned"), [(150, True), (151, False)])
+def test_pairs_that_lie_along_terms_are_packed_through_registers(terms: int, turned: bool) -> None:
+    graph = product(20, terms, 150, False, True)
+    kernel = run_passes(lower(extract(graph, whole(graph))[0], launch_of()), C_PASSES)
+    pairs = [s for s in statements(kernel.body) if isinstance(s, Transpose) and s.source.inner == 2]
+    assert [s.rows for s in pairs] == [ix.lit(64), ix.lit(22)] * turned
+    inputs = random_inputs(graph, 5)
+    assert check(run(graph, inputs, launch_of()), reference_of(graph, inputs)).ok
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("rows", [1, 20])
+@pytest.mark.parametrize("term_block", [0, 32])
+def test_halves_that_lie_along_terms_are_made_wide_from_copies(
+    dtype: str, rows: int, term_block: int
+) -> None:
+    shapes = (spec((rows, 75), dtype), spec((150, 75), dtype))
+    graph = canonical(trace(lambda a, b: a @ b.T, *shapes))
+    launch = launch_of(pairs=False, term_block=term_block)
+    kernel = run_passes(lower(extract(graph, whole(graph))[0], launch), C_PASSES)
+    made = [s for s in statements(kernel.body) if isinstance(s, Transpose)]
+    assert [(s.rows, s.source.outer) for s in made] == [(ix.lit(64), 75), (ix.lit(22), 75)]
+    inputs = random_inputs(graph, 5)
     assert check(run(graph, inputs, launch), reference_of(graph, inputs)).ok
 
 

@@ -130,10 +130,8 @@ class StoreVector:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """`target` (a Var outside the lane loop) combined over all lanes by `operator`.
-
-    Inside the loop the body assigns `target` with that operator; afterwards every lane sees the
-    total."""
+    """`target` (a Var outside the lane loop) combined over all lanes by `operator`, with which the
+    body assigns it inside the loop; afterwards every lane sees the total."""
 
     target: Sym
     operator: str
@@ -358,8 +356,8 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 tail = "".join(f" {f.operator}->{f.target.name}" for f in folds)
                 heads = {"when": "", "while": f"{var.name} as "}
                 head = heads.get(kind, f"{var.name} < ")
-                passes = "" if counter is None else f" pass {counter.name}"
-                yield f"{pad}{kind} {head}{show(extent)}{passes}{tail}"
+                tail = ("" if counter is None else f" pass {counter.name}") + tail
+                yield f"{pad}{kind} {head}{show(extent)}{tail}"
                 yield from _lines(inner, depth + 1)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autofuse.kernel.emit import narrow
-from autofuse.kernel.ir import Panel
+from autofuse.kernel.ir import Panel, Transpose
 from autofuse.kernel.panels import factor, term_loops
 from autofuse.kernel.values import Frame, Puller
 from autofuse.ops import index as ix
@@ -18,21 +18,31 @@ from autofuse.plan.tiles import Contraction
 
 @dataclass(frozen=True, slots=True)
 class PairPanel:
-    """What a panel holds: `count` columns, filled up to `padded`, the output index of a column by
-    its number in the panel, `terms` from the first on, and the most there are in any panel."""
+    """What a panel holds: `count` columns from `column` on, filled up to `padded`, the output index
+    of a column by its number in the panel, `terms` from the first on, the most there are in any
+    panel, and how all columns lie in memory (terms along `inner`) if they do."""
 
     count: int
     padded: int
+    column: Expr
     index: Callable[[Expr], Index]
     first: Expr
     terms: Expr
     most: int
+    lying: Panel | None = None
+
+    @property
+    def has_pairs(self) -> bool:
+        """Terms lie in pairs already: rows of them are only turned."""
+        return self.lying is not None and self.lying.inner == 1 and self.lying.outer % 2 == 0
 
 
 def pack_pairs(base: Frame, p: Contraction, panel: PairPanel) -> Panel:
     """Two terms of a column side by side; zeros behind the last term and the last column."""
     e, size = base.e, -(-panel.most // 2)
     buffer = e.local(DType.BF16, size * 2 * panel.padded, "panel")
+    if panel.has_pairs and p.terms % 2 == 0:
+        return _turned_pairs(base, panel, buffer)
     step = e.open("k", size)
     for half in range(2):
         term = ix.iadd(panel.first, ix.iadd(ix.imul(step, 2), ix.lit(half)))
@@ -56,3 +66,21 @@ def pack_pairs(base: Frame, p: Contraction, panel: PairPanel) -> Panel:
             e.close("lane", lane, ix.lit(panel.padded - panel.count))
     e.close("serial", step, ix.idiv(ix.iadd(panel.terms, ix.lit(1)), 2))
     return Panel(buffer, ix.lit(0), 2 * panel.padded)
+
+
+def _turned_pairs(base: Frame, panel: PairPanel, buffer: str) -> Panel:
+    """Pairs that lie in memory, column by column, go through registers term by term."""
+    assert panel.lying is not None
+    own = ix.imul(panel.column, panel.lying.outer)
+    start = ix.iadd(panel.lying.start, ix.iadd(own, panel.first))
+    source = replace(panel.lying, start=start, inner=2)
+    target = Panel(buffer, ix.lit(0), 2 * panel.padded, 2)
+    e, extent, rest = base.e, ix.idiv(panel.terms, 2), 2 * (panel.padded - panel.count)
+    e.put(Transpose(target, source, ix.lit(panel.count), extent, DType.BF16))
+    if rest:
+        step, lane = e.open("k", panel.most // 2), e.open("l", rest)
+        place = ix.iadd(ix.imul(step, target.outer), ix.iadd(lane, ix.lit(2 * panel.count)))
+        e.store(buffer, place, Lit(0.0, DType.BF16))
+        e.close("lane", lane, ix.lit(rest))
+        e.close("serial", step, extent)
+    return replace(target, inner=1)

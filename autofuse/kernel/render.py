@@ -94,11 +94,12 @@ class _CPrinter(Printer):
                 lines = (dot_text if is_dot(stmt) else tile_text)(stmt, self.text, width)
             yield from ("  " * depth + line for line in lines)
         elif isinstance(stmt, Transpose):
-            places = (f"{p.buffer} + {self.text(p.start)}, {p.outer}"
+            places = (f"{p.buffer} + {self.text(p.start)}, {p.outer // p.inner}"
                       for p in (stmt.target, stmt.source))  # fmt: skip
             counts = f"{self.text(stmt.rows)}, {self.text(stmt.extent)}"
             arguments = f"{', '.join(places)}, {counts}, {int(stmt.stream)}"
-            yield f"{'  ' * depth}af_transpose_{stmt.dtype.itemsize}({arguments});"
+            nbytes = stmt.dtype.itemsize * stmt.target.inner
+            yield f"{'  ' * depth}af_transpose_{nbytes}({arguments});"
         else:
             yield from super().stmt(stmt, depth, in_lane)
 

@@ -36,6 +36,8 @@ def dot_text(stmt: TileProduct, text: Text, vector_bytes: int) -> Iterator[str]:
     for r, c in cells:
         yield f"  {vector} c{r}_{c} = {{0}};"
     yield f"  for (int64_t tk = 0; tk < tv; tk += {lanes}) {{"
+    for c in range(stmt.columns) if stmt.right.ahead else ():
+        yield f"    __builtin_prefetch(tb + tk + {c * stmt.right.inner + stmt.right.ahead});"
     yield from _terms(stmt, vector, "")
     yield "  }"
     yield f"  if (te >= {lanes} && tv < te) {{"

@@ -16,8 +16,8 @@ from autofuse.ops.index import isub
 from autofuse.ops.scalar import Expr, Lit
 
 Text = Callable[[Expr], str]
-# Bytes of a line of the cache, and terms whose elements are asked for before they are needed.
-LINE, AHEAD = 64, 8
+# Bytes of a line of the cache.
+LINE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def _terms(
         place = f"{right} + {_scaled('tk', stmt.right.outer)} + {v.first}"
         yield f"    {v.type} b{v.first} = *(const {v.type}_u *)({place});"
     yield from (f"    AF_KEEP(b{v.first});" for v in parts if stmt.rows > 1)
-    if stmt.walk is not None and stmt.right.outer > stmt.columns:
+    if stmt.right.ahead:
         yield from _asked_ahead(stmt, right)
     for r, left in enumerate(lefts):
         if stmt.walk is not None and stmt.walk.across:
@@ -78,9 +78,10 @@ def _terms(
 
 
 def _asked_ahead(stmt: TileProduct, right: str) -> Iterator[str]:
-    """Rows of a right operand that lie far apart, which no processor fetches by itself."""
+    """The lines of a row of the right operand that is needed later."""
+    row = f"{right} + {_scaled('tk', stmt.right.outer)}"
     for first in range(0, stmt.columns, LINE // stmt.dtype.itemsize):
-        yield f"    __builtin_prefetch({right} + (tk + {AHEAD}) * {stmt.right.outer} + {first});"
+        yield f"    __builtin_prefetch({row} + {first + stmt.right.ahead});"
 
 
 def _taps(
@@ -118,13 +119,16 @@ def _taps(
 
 
 def _vectors(columns: int, lanes: int, element: str) -> list[_Vector]:
-    """A row of the tile as vectors, the widest first."""
-    found, first = list[_Vector](), 0
-    while first < columns:
-        while lanes > columns - first:
-            lanes //= 2
-        found.append(_Vector(first, f"af_{element}x{lanes}"))
-        first += lanes
+    """A row of the tile as vectors. The last one begins where the row ends with it: columns that
+    are in two vectors have the same sums in both."""
+    while lanes > columns:
+        lanes //= 2
+    firsts = list(range(0, columns - lanes + 1, lanes))
+    rest = columns - firsts[-1] - lanes
+    found = [_Vector(first, f"af_{element}x{lanes}") for first in firsts]
+    if rest:
+        least = 1 << (rest - 1).bit_length()
+        found.append(_Vector(columns - least, f"af_{element}x{least}"))
     return found
 
 

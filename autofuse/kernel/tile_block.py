@@ -19,7 +19,7 @@ from autofuse.kernel.pair_panels import PairPanel, pack_pairs
 from autofuse.kernel.panels import factor, matrix_of, symbol, term_loops, walk_terms
 from autofuse.kernel.tail import Tail, blocks, tail_of
 from autofuse.kernel.tile_factors import factor_dtype, instruction, is_paired
-from autofuse.kernel.tile_parts import RightPanel, Scratch, TileRun, TileSettings
+from autofuse.kernel.tile_parts import RightPanel, Scratch, TileRun, TileSettings, asked_ahead
 from autofuse.kernel.values import ElementSource, Frame, Puller
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -312,10 +312,10 @@ class TileBlock:
             walk_terms(self.e, self.graph, p, pack)
         return Panel(buffer, ix.lit(0), p.terms, 1)
 
-    def right_in_memory(self, p: Contraction) -> Panel | None:
+    def right_in_memory(self, p: Contraction, stored: bool = False) -> Panel | None:
         """The right operand over columns and terms, where it lies in memory."""
         width, term = symbol("column", p.width), symbol("term", p.terms)
-        index, stored = self.out_index(p, ix.lit(0), width), bool(self.instruction(p))
+        index, stored = self.out_index(p, ix.lit(0), width), stored or bool(self.instruction(p))
         return matrix_of(self.base, p, p.right, index, width, term, stored=stored)
 
     def right(
@@ -333,15 +333,18 @@ class TileBlock:
                 return self.out_index(p, ix.lit(0), at)
 
             first, terms = ix.imul(number, cut), self.block_terms(p, cut, number)
-            wanted = PairPanel(count, wide, place, first, terms, cut or p.terms)
+            whole = self.right_in_memory(p, stored=True)
+            wanted = PairPanel(count, wide, column, place, first, terms, cut or p.terms, whole)
             return RightPanel(pack_pairs(self.base, p, wanted), wide)
         packs = not dot and self.packs(p, count)
         lying = None if packs else self.lying_right(p, column, count, cut, number, dot)
         return lying or self._packed(p, column, count, cut, number)
 
     def packs(self, p: Contraction, count: int) -> bool:
-        """Whether a panel of so many columns is copied although it might be read as it lies."""
-        wanted = self.s.pack or count < self.s.columns
+        """Whether a panel of so many columns is copied although it might be read as it lies. Part
+        of a vector is read as two, which are too many where a tile is one vector wide."""
+        lanes = self.s.vector_bits // (8 * self.dtype(p).itemsize)
+        wanted = self.s.pack or count < lanes >= self.s.columns
         return p.node not in self.packed and wanted and not self.instruction(p)
 
     def lying_right(
@@ -355,7 +358,8 @@ class TileBlock:
             return None
         first = ix.iadd(ix.imul(column, found.outer), ix.imul(ix.imul(number, cut), found.inner))
         panel = Panel(found.buffer, ix.iadd(found.start, first), found.inner, found.outer)
-        return RightPanel(panel, count)
+        ahead = asked_ahead(panel, count, cut, self.width)
+        return RightPanel(replace(panel, ahead=ahead), count)
 
     def _packed(
         self, p: Contraction, column: Expr, count: int, cut: int, number: Expr

@@ -12,12 +12,14 @@ from autofuse.ops.scalar import Expr, Sym, show
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A matrix inside a buffer: element (i, j) is buffer[start + i * outer + j * inner]."""
+    """A matrix inside a buffer: element (i, j) is buffer[start + i * outer + j * inner]. In C the
+    element that is `ahead` of one that is read is asked for (0: none is)."""
 
     buffer: str
     start: Expr
     outer: int
     inner: int = 1
+    ahead: int = 0
 
     def __str__(self) -> str:
         return f"{self.buffer}[{show(self.start)}; {self.outer}, {self.inner}]"
@@ -75,9 +77,9 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Transpose:
-    """target[j, i] = source[i, j] for i < rows and j < extent, both of `dtype` and apart; those
-    along the second index are neighbours in both (`inner` is 1). With `stream` they are written
-    past the cache."""
+    """target[j, i] = source[i, j] for i < rows and j < extent, both of `dtype` and apart, rows of
+    neighbours in both: single elements, or runs of `inner`, of which `outer` is a multiple. With
+    `stream` they are written past the cache."""
 
     target: Panel
     source: Panel

@@ -75,7 +75,8 @@ def _block(
             case Transpose(target=target, source=source):
                 assert source.buffer in scope, f"{source.buffer} is read before it is defined"
                 assert target.buffer in writable, f"{target.buffer} is not writable here"
-                assert target.inner == source.inner == 1, "rows become columns"
+                assert target.inner == source.inner, "rows become columns"
+                assert not target.outer % target.inner and not source.outer % source.inner
                 assert not in_lane, "a transpose is made of lanes itself"
             case Exchange(sym=sym):
                 assert sym.name not in scope, f"{sym.name} is defined twice"
