@@ -47,9 +47,9 @@ class TileBlock:
         self.rows = self._extent(tiles.rows)
         self.columns = self._extent(tiles.columns) // tiles.groups
         self.line = line_of(form, tiles)
-        # Blocks of one height, as far as tiles allow (`turned`: rows are the columns of tiles).
-        unit = s.slab if s.pack_left else self.line if s.lines else s.rows
-        unit = s.columns if turned else unit
+        # Blocks of one height, as far as tiles allow (`turned`: rows are columns of tiles).
+        own = s.slab if s.pack_left else self.line if s.lines else s.rows
+        unit = s.columns if turned else own
         blocks = -(-self.rows // max(s.row_block // unit * unit, unit))
         self.height = -(-self.rows // (blocks * unit)) * unit
         wide = min(s.column_block or self.columns, self.columns)
@@ -321,8 +321,7 @@ class TileBlock:
     def right(
         self, p: Contraction, column: Expr, count: int, cut: int, number: Expr, dot: bool = False
     ) -> RightPanel:
-        """The right operand of one panel: as it lies, or packed, the last one filled up. With `dot`
-        it may lie term by term."""
+        """The right operand of one panel: as it lies (`dot`: term by term), or packed."""
         if p.node in self.packed:
             return self._beforehand(p, column, count, cut, number)
         if self.paired(p):
@@ -350,16 +349,14 @@ class TileBlock:
     def lying_right(
         self, p: Contraction, column: Expr, count: int, cut: int, number: Expr, dot: bool = False
     ) -> RightPanel | None:
-        """A panel of the right operand where it lies in memory, columns (`dot`: terms) next to each
-        other."""
+        """A panel of the right operand as it lies, columns (`dot`: terms) next to each other."""
         found = self.right_in_memory(p)
         near = found is not None and (found.inner if dot else found.outer) == 1
         if found is None or not (near or self.instruction(p)):
             return None
         first = ix.iadd(ix.imul(column, found.outer), ix.imul(ix.imul(number, cut), found.inner))
         panel = Panel(found.buffer, ix.iadd(found.start, first), found.inner, found.outer)
-        ahead = asked_ahead(panel, count, cut, self.width)
-        return RightPanel(replace(panel, ahead=ahead), count)
+        return RightPanel(replace(panel, ahead=asked_ahead(panel, count, cut, self.width)), count)
 
     def _packed(
         self, p: Contraction, column: Expr, count: int, cut: int, number: Expr
@@ -375,8 +372,7 @@ class TileBlock:
         """A panel that was packed by a kernel of its own (`pack_panels.py`)."""
         buffer, packed = self.packed[p.node]
         width = packed.columns if count == packed.columns else packed.last
-        start = packed.start(self.matrix, column)
-        start = ix.iadd(start, ix.imul(number, cut * width))
+        start = ix.iadd(packed.start(self.matrix, column), ix.imul(number, cut * width))
         return RightPanel(Panel(buffer, start, width), width)
 
     def fill(
