@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from emulation import OneKernel, library_of
 from mma_cases import program
@@ -13,7 +15,15 @@ from autofuse.backends.cuda.devices import TARGETS
 from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.emulator.emulator import EmulatorError
-from autofuse.kernel.cuda_wgmma import GROUP, REGISTERS, WIDTHS, GroupFactor, registers
+from autofuse.kernel.cuda_wgmma import (
+    FETCHING,
+    GATHERING,
+    GROUP,
+    REGISTERS,
+    WIDTHS,
+    GroupFactor,
+    registers,
+)
 from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.ir import Panel
 from autofuse.ops import index as ix
@@ -172,12 +182,11 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 def test_threads_get_no_more_registers_than_there_are() -> None:
-    for threads in (256, 384, 512):
-        for blocks in (1, 2):
-            own = registers(threads, blocks)
-            taken = own.fetching + (threads // GROUP - 1) * own.multiplying
-            assert taken * GROUP * blocks <= REGISTERS
-            assert own.first * threads * blocks <= REGISTERS
+    for threads, blocks, fetching in product((256, 384, 512), (1, 2), (FETCHING, GATHERING)):
+        own = registers(threads, blocks, fetching)
+        taken = own.fetching + (threads // GROUP - 1) * own.multiplying
+        assert taken * GROUP * blocks <= REGISTERS
+        assert own.first * threads * blocks <= REGISTERS
     assert registers(384, 1).multiplying >= 128 + 64
 
 
