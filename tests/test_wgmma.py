@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from emulation import OneKernel, library_of
+from emulation import OneKernel, library_of, one_kernel
 from mma_cases import program
 from test_mma import LAYOUTS, body, changed, difference, made
 from tile_programs import whole
@@ -120,6 +120,14 @@ def test_no_warpgroup_is_idle_where_rows_are_few(rows: int, threads: int) -> Non
         graph, whole(graph), lambda _, options: next(o for o in options if o != "blas"), "p"
     ).settings)  # fmt: skip
     assert (chosen["mma"], chosen["threads"]) == (GROUP_MMA, threads)
+
+
+def test_warpgroups_are_not_offered_where_no_tile_of_theirs_has_room() -> None:
+    """A left operand that is computed is kept with all its terms."""
+    graph = program("prologues", (2048, 2048, 2048), "bf16")
+    chosen = CudaLaunchSpace(TARGETS["H100"]).default(graph, whole(graph))
+    assert dict(chosen.settings)["mma"] == HALF_MMA
+    assert one_kernel(graph, chosen).unit.geometry.shared <= TARGETS["H100"].shared_per_block
 
 
 # Names of what is wrong: what stands in the text, and what instead.

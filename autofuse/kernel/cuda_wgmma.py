@@ -25,7 +25,7 @@ STEP_BYTES = 32
 # Registers of a multiprocessor that has these instructions, those that a thread may have, and those
 # that fetching takes, by whole pieces or by elements (PTX ISA, setmaxnreg: multiples of 8 from 24
 # to 256).
-REGISTERS, MOST_REGISTERS, FETCHING, GATHERING = 65536, 240, 56, 104
+REGISTERS, MOST_REGISTERS, FETCHING, GATHERING = 65536, 240, 64, 104
 
 
 @dataclass(frozen=True, slots=True)
