@@ -3,6 +3,7 @@ registers and its blocks in shared memory, those first that leave no multiproces
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
@@ -101,7 +102,7 @@ def tile_options(
     fits, the smallest is left, which is refused when it is to be launched."""
     sms = limits.sms
     if name == MMA.name:
-        return _instructions(facts, limits)
+        return _instructions(facts, limits, fits)
     if name == BLOCK_THREADS.name:
         by = _multiplying(made)
         # Last those whose smallest tile has rows that are empty.
@@ -144,17 +145,29 @@ def _multiplying(made: Mapping[str, Setting]) -> Multiplying:
     return MULTIPLYING[made.get(MMA.name, NO_MMA)]
 
 
-def _instructions(facts: TileFacts, limits: DeviceLimits) -> tuple[Setting, ...]:
+def _instructions(facts: TileFacts, limits: DeviceLimits, fits: Fits) -> tuple[Setting, ...]:
     """Those that multiply such factors. Rounded ones only where the results are rounded as much: no
     check would let them pass otherwise. Warpgroups come first where a tile of theirs is full and
-    what follows is computed for each tile: one of them only fetches."""
+    what follows is computed for each tile, because one of them only fetches, and not at all where
+    no tile of theirs has room."""
     if facts.factors in FACTORS[HALF_MMA]:
-        groups = (GROUP_MMA,) if limits.warpgroups else ()
+        groups = (GROUP_MMA,) if limits.warpgroups and _groups_fit(facts, fits) else ()
         full = min(facts.rows, facts.columns, facts.terms) >= ROWS and not facts.local
         return (*groups, HALF_MMA, NO_MMA) if full else (HALF_MMA, *groups, NO_MMA)
     if facts.factors not in FACTORS[TF32_MMA]:
         return ()
     return (NO_MMA, STRICT_MMA, TF32_MMA)[: 3 if facts.eps >= TF32_EPS else 2]
+
+
+def _groups_fit(facts: TileFacts, fits: Fits) -> bool:
+    """Whether the smallest tile of the largest block has room in the most stages."""
+    by = MULTIPLYING[GROUP_MMA]
+    threads = max(int(t) for t in by.threads if by.least(int(t))[0] <= max(facts.rows, ROWS))
+    own: dict[str, Setting] = {
+        MMA.name: GROUP_MMA, BLOCK_THREADS.name: threads, STAGES.name: by.stages[0],
+    }  # fmt: skip
+    tiles = {name: math.prod(map(int, name.split("x"))) for name in _micros(facts, 1, own)}
+    return _smallest_fits(facts, {**own, MICRO.name: min(tiles, key=tiles.__getitem__)}, fits)
 
 
 def _blocks(limits: DeviceLimits, made: Mapping[str, Setting]) -> tuple[Setting, ...]:
@@ -173,7 +186,7 @@ def _threads(facts: TileFacts, sms: int) -> tuple[Setting, ...]:
     return (256, 128, 64) if each >= 1 << 13 else (128, 256, 64) if each >= 1 << 11 else (64, 128)
 
 
-def _micros(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:
+def _micros(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[str, ...]:
     """By the time of all waves of blocks: what they compute, and what they load for it."""
     threads, wanted = int(own[BLOCK_THREADS.name]), int(own.get(BLOCKS.name, 0))
     by = _multiplying(own)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
-from emulation import OneKernel, library_of
+from emulation import OneKernel, library_of, one_kernel
 from mma_cases import program
 from test_mma import LAYOUTS, body, changed, difference, made
 from tile_programs import whole
@@ -13,7 +15,15 @@ from autofuse.backends.cuda.devices import TARGETS
 from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.emulator.emulator import EmulatorError
-from autofuse.kernel.cuda_wgmma import GROUP, REGISTERS, WIDTHS, GroupFactor, registers
+from autofuse.kernel.cuda_wgmma import (
+    FETCHING,
+    GATHERING,
+    GROUP,
+    REGISTERS,
+    WIDTHS,
+    GroupFactor,
+    registers,
+)
 from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.ir import Panel
 from autofuse.ops import index as ix
@@ -112,6 +122,14 @@ def test_no_warpgroup_is_idle_where_rows_are_few(rows: int, threads: int) -> Non
     assert (chosen["mma"], chosen["threads"]) == (GROUP_MMA, threads)
 
 
+def test_warpgroups_are_not_offered_where_no_tile_of_theirs_has_room() -> None:
+    """A left operand that is computed is kept with all its terms."""
+    graph = program("prologues", (2048, 2048, 2048), "bf16")
+    chosen = CudaLaunchSpace(TARGETS["H100"]).default(graph, whole(graph))
+    assert dict(chosen.settings)["mma"] == HALF_MMA
+    assert one_kernel(graph, chosen).unit.geometry.shared <= TARGETS["H100"].shared_per_block
+
+
 # Names of what is wrong: what stands in the text, and what instead.
 FULL, EMPTY = (
     "af_await(af_full + af_slot, af_phase);",
@@ -172,12 +190,11 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 def test_threads_get_no_more_registers_than_there_are() -> None:
-    for threads in (256, 384, 512):
-        for blocks in (1, 2):
-            own = registers(threads, blocks)
-            taken = own.fetching + (threads // GROUP - 1) * own.multiplying
-            assert taken * GROUP * blocks <= REGISTERS
-            assert own.first * threads * blocks <= REGISTERS
+    for threads, blocks, fetching in product((256, 384, 512), (1, 2), (FETCHING, GATHERING)):
+        own = registers(threads, blocks, fetching)
+        taken = own.fetching + (threads // GROUP - 1) * own.multiplying
+        assert taken * GROUP * blocks <= REGISTERS
+        assert own.first * threads * blocks <= REGISTERS
     assert registers(384, 1).multiplying >= 128 + 64
 
 

@@ -23,8 +23,9 @@ LINE_BYTES, BLOCK_BYTES, LINES = 128, 1024, 8
 # Terms of an instruction, in bytes of a row.
 STEP_BYTES = 32
 # Registers of a multiprocessor that has these instructions, those that a thread may have, and those
-# that fetching takes (PTX ISA, setmaxnreg: multiples of 8 from 24 to 256).
-REGISTERS, MOST_REGISTERS, FETCHING = 65536, 240, 56
+# that fetching takes, by whole pieces or by elements (PTX ISA, setmaxnreg: multiples of 8 from 24
+# to 256).
+REGISTERS, MOST_REGISTERS, FETCHING, GATHERING = 65536, 240, 64, 104
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +136,9 @@ class RegisterDeal:
         return self.multiplying > self.first
 
 
-def registers(threads: int, blocks: int) -> RegisterDeal:
-    """What threads of `blocks` blocks that are there at once may have."""
+def registers(threads: int, blocks: int, fetching: int = FETCHING) -> RegisterDeal:
+    """What threads of `blocks` blocks that are there at once may have, `fetching` those that do."""
     each = REGISTERS // max(1, blocks)
     first = min(MOST_REGISTERS, each // threads // 8 * 8)
-    left = (each // GROUP - FETCHING) // (threads // GROUP - 1) // 8 * 8
-    return RegisterDeal(first, FETCHING, min(MOST_REGISTERS, left))
+    left = (each // GROUP - fetching) // (threads // GROUP - 1) // 8 * 8
+    return RegisterDeal(first, fetching, min(MOST_REGISTERS, left))

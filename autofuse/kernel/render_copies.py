@@ -11,6 +11,9 @@ from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.indices import is_multiple
 from autofuse.kernel.ir import TileProduct
 
+# Pieces of which a thread reads the elements at once.
+GATHERED = 2
+
 
 @dataclass(frozen=True)
 class CopyText:
@@ -28,8 +31,10 @@ class CopyText:
         """The pieces of the run from term `t0` on of an operand that begins at `name`, to a stage
         that begins at `to`, dealt to the threads one by one."""
         count, size, stored = o.lines * o.pieces, self.size, self.stmt.dtype
-        # A count that the compiler knows: it does not know how many threads there are.
-        yield "#pragma unroll"
+        whole = self.ahead and o.copied(self.outside)
+        # A count that the compiler knows: it does not know how many threads there are. Elements of
+        # many pieces at once would have no registers.
+        yield "#pragma unroll" if whole else f"#pragma unroll {GATHERED}"
         yield f"for (int32_t p = 0; p < {-(-count // size)}; p++) {{"
         yield f"  const int32_t i = p * {size} + {self.place};"
         if count % size:
@@ -42,7 +47,7 @@ class CopyText:
         there = self.there(o, term)
         if there:
             yield f"  const int32_t there = {there};"
-        if self.ahead and o.copied(self.outside):
+        if whole:
             place, nbytes = (
                 (f"there ? {place} : 0", f"there * {o.itemsize}") if there else (place, "16")
             )

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from autofuse.kernel.cuda_settings import Settings
 from autofuse.kernel.cuda_shape import Team
 from autofuse.kernel.cuda_wgmma import (
+    FETCHING,
+    GATHERING,
     GROUP,
     STEP_BYTES,
     WARPS,
@@ -80,7 +82,8 @@ class GroupText:
 
     @property
     def own(self) -> RegisterDeal:
-        return registers(self.team.size, self.blocks)
+        whole = all(o.copied(self.outside) for o in (self.tile.left, self.tile.right))
+        return registers(self.team.size, self.blocks, FETCHING if whole else GATHERING)
 
     def advance(self) -> str:
         return f"if (++af_slot == {self.tile.stages}) af_slot = 0, af_phase ^= 1u;"
