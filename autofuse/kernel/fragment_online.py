@@ -304,6 +304,9 @@ class _Fragments:
             self.running.over_columns(columns, row) as (place, column),
             b.only(None if width == columns else ix.ilt(column, ix.lit(width))),
         ):
+            # What is read for a column may be read before it is known to be there.
+            if width < columns:
+                column = Call("min", (column, ix.lit(width - 1)), DType.I64)
             column = e.let_index(column, "n", width)
             frame = frame_of_row(b, done, row, at_row)
             for p in self.sinks:
