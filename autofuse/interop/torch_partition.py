@@ -126,8 +126,14 @@ def _worth(
 
 
 def _nbytes(node: Node) -> int:
+    """Bytes of the memory that a result of these strides lies in, gaps among them."""
+    from torch._prims_common import compute_required_storage_length
+
     value = node.meta.get("val")
-    return value.numel() * value.element_size() if hasattr(value, "numel") else 0
+    if not hasattr(value, "numel"):
+        return 0
+    length: int = compute_required_storage_length(value.shape, value.stride(), 0)
+    return length * int(value.element_size())
 
 
 def _again_us(node: Node, peaks: Calibration) -> float | None:
