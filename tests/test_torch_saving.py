@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -31,6 +32,13 @@ def test_memory_is_paid_for_with_time() -> None:
     assert kept(values, 99) == (0,)
 
 
+def test_what_is_computed_ahead_to_be_kept_costs_that_too() -> None:
+    values = [SOURCE, value(10, 500.0, 0, read=True), value(10, 20.0, 1, read=True)]
+    assert kept(values, None) == (1, 2)
+    values[2] = replace(values[2], is_forward=False)
+    assert kept(values, None) == (1,)
+
+
 def test_what_cannot_be_had_is_said() -> None:
     values = [SOURCE, value(100, None, 0, read=True), value(60, 1.0, 0, read=True)]
     with pytest.raises(AutofuseError, match="max_memory of 99 bytes is too little: 100 bytes"):
@@ -46,13 +54,24 @@ def programs(draw: st.DrawFn) -> list[Worth]:
     for i in range(1, draw(st.integers(2, 7))):
         operands = tuple(draw(st.sets(st.integers(0, i - 1), min_size=1, max_size=2)))
         nbytes, again = draw(st.integers(1, 9)), draw(st.none() | st.integers(0, 9))
-        values.append(value(nbytes, again, *operands, read=draw(st.booleans())))
+        made = value(nbytes, again, *operands, read=draw(st.booleans()))
+        late = draw(st.booleans()) or not all(values[k].is_forward for k in operands)
+        values.append(replace(made, is_forward=not late))
     return values
+
+
+def late_before(values: list[Worth], last: int) -> set[int]:
+    """What is computed in the forward graph for a value, and only for it."""
+    if values[last].is_forward:
+        return set()
+    return {last}.union(*(late_before(values, i) for i in values[last].operands))
 
 
 def cost_of(values: list[Worth], chosen: set[int]) -> float | None:
     """Microseconds where these are kept; None where something that is needed cannot be had."""
     total = sum(values[i].keep_us or 0.0 for i in chosen)
+    ahead = set[int]().union(*(late_before(values, i) for i in chosen))
+    total += sum(values[i].again_us or 0.0 for i in ahead)
     again: set[int] = set()
     stack = [i for i, v in enumerate(values) if v.is_read]
     while stack:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,9 @@ def saved_values(
     `outputs` results are those of the forward graph, and inputs that are `lost` have other values
     by the time that the backward graph runs. Times are by `peaks`."""
     (output,) = (n for n in gm.graph.nodes if n.op == "output")
-    gradients = [n for n in _flat(output.args[0])[outputs:] if n is not None]
+    results = _flat(output.args[0])
+    gradients = [n for n in results[outputs:] if n is not None]
+    forward = _needed([n for n in results[:outputs] if n is not None])
     before = _before_tangents(gm)
     read = {i for n in _needed(gradients) for i in n.all_input_nodes if n not in before}
     read |= set(gradients)
@@ -60,7 +63,13 @@ def saved_values(
     numbers = {node: number for number, node in enumerate(values)}
     # What a forward graph leaves in the cache its backward graph may find there.
     warm = sum(map(_nbytes, values)) <= peaks.cache_bytes
-    worths = [_worth(node, numbers, node in read, node in lost, peaks, warm) for node in values]
+    worths = [
+        replace(
+            _worth(node, numbers, node in read, node in lost, peaks, warm),
+            is_forward=node in forward,
+        )
+        for node in values
+    ]
     return [values[i] for i in kept(worths, max_memory)]
 
 
@@ -117,8 +126,14 @@ def _worth(
 
 
 def _nbytes(node: Node) -> int:
+    """Bytes of the memory that a result of these strides lies in, gaps among them."""
+    from torch._prims_common import compute_required_storage_length
+
     value = node.meta.get("val")
-    return value.numel() * value.element_size() if hasattr(value, "numel") else 0
+    if not hasattr(value, "numel"):
+        return 0
+    length: int = compute_required_storage_length(value.shape, value.stride(), 0)
+    return length * int(value.element_size())
 
 
 def _again_us(node: Node, peaks: Calibration) -> float | None:
