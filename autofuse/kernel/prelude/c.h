@@ -164,8 +164,8 @@ AF_INLINE double af_exp_f64(double x)
   AF_INLINE T af_rem_##D(T x, T y) { return __builtin_fmod##S(x, y); }                       \
   AF_INLINE bool af_isnan_##D(T x) { return x != x; }                                        \
   AF_INLINE bool af_isfinite_##D(T x) { return __builtin_fabs##S(x) < __builtin_inf##S(); }  \
-  AF_INLINE T af_max_##D(T x, T y) { return x > y || x != x ? x : y; }                       \
-  AF_INLINE T af_min_##D(T x, T y) { return x < y || x != x ? x : y; }
+  AF_INLINE T af_max_##D(T x, T y) { const T m = x > y ? x : y; return x != x ? x : m; }     \
+  AF_INLINE T af_min_##D(T x, T y) { const T m = x < y ? x : y; return x != x ? x : m; }
 AF_FLOATS(float, f32, f)
 AF_FLOATS(double, f64, )
 
