@@ -282,10 +282,13 @@ def _cuts(graph: Graph, group: FusionGroup) -> bool:
 
 
 def _walks_rows(graph: Graph, group: FusionGroup, last: int) -> bool:
-    """Whether lanes had better walk rows of so many: positions are shifted, or a row is read again
-    for each of others (a number for each channel, say), or a few channels come together."""
+    """Whether lanes had better walk rows of so many: positions are shifted, windows slide across
+    rows, or a row is read again for each of others (a number for each channel, say), or a few
+    channels come together."""
     if last < LEAST_LANES:
         return permutes(graph, group)
+    if any(graph[n].spec.family is Family.WINDOW for n in group.nodes):
+        return True
     nodes = (graph[n] for n in group.nodes if graph[n].spec.motion is Motion.REPEAT)
     again = (graph.type_of(node.inputs[0]).shape == node.types[0].shape[-1:] for node in nodes)
     return _cuts(graph, group) or any(again)

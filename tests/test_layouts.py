@@ -27,8 +27,8 @@ class Image:
         self.at = first(self.w, self.x)
 
     def step(self) -> None:
-        self.at = self.rng.choice([self.activated, self.biased, self.pooled, self.padded,
-                                   self.rejoined, self.scaled])()  # fmt: skip
+        ways = (self.activated, self.biased, self.pooled, self.padded, self.rejoined, self.scaled)
+        self.at = ways[int(self.rng.integers(len(ways)))]()
 
     def graph(self, steps: int) -> Graph:
         for _ in range(steps):
