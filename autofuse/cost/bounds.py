@@ -180,8 +180,16 @@ def group_bound_us(graph: Graph, group: FusionGroup, calibration: Calibration) -
             work = least_work(graph, group.nodes, group.outputs)
             return calibration.move_us(work.nbytes)
         body, trips = host_loop(graph, group)
-        return trips * plan_bound_us(body, group.body, calibration)
+        # All iterations may be one job, whose kernels are not launched one by one (`resident`).
+        inside = _launched(calibration)
+        return calibration.launch_us + trips * plan_bound_us(body, group.body, inside)
     return kernel_bound_us(graph, group.nodes, group.outputs, calibration)
+
+
+def _launched(calibration: Calibration) -> Calibration:
+    """The peaks of what has been launched already."""
+    alone = calibration.alone and _launched(calibration.alone)
+    return replace(calibration, launch_us=0.0, alone=alone)
 
 
 def kernel_bound_us(
