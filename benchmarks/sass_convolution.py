@@ -17,8 +17,8 @@ from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.plan.parameters import STAGES
-from benchmarks.sass import kernel_code
-from benchmarks.sass_tensor import PIECE, WARP, generated, run_facts
+from benchmarks.sass import decoded, kernel_code
+from benchmarks.sass_tensor import generated, run_facts
 
 # Images, side and channels of the 3x3 convolutions of a ResNet-50 stage.
 IMAGES, SIDE, CHANNELS = 32, 56, 64
@@ -38,16 +38,18 @@ def convolution_row(target: Target) -> dict[str, Any]:
     """The figures of one convolution on one device. Raises CompilerMissing without NVRTC."""
     unit, launch = generated(convolution_graph(IMAGES, SIDE, CHANNELS), target)
     source, shape = unit.source, unit.geometry
-    cubin, log = compile_cubin(source.text, target.arch, build_flags(source))
+    cubin, log = compile_cubin(source.text, target.code_for, build_flags(source))
     said = parse_log(log)[source.name]
-    run, shared = run_facts(kernel_code(cubin, source.name)), shape.shared + said.shared
+    made = [i.operation for i in decoded(kernel_code(cubin, source.name))]
+    run, shared = run_facts(made, launch), shape.shared + said.shared
     resident = blocks_resident(target, shape.block, said.registers, shared)
     ahead = max(1, STAGES.of(launch)) - 1
     return {
         "target": str(target), "launch": str(launch), "registers": said.registers,
         "spilled_bytes": said.spilled, "shared_bytes": shared, "blocks_resident": resident,
-        **asdict(run), "products_per_load": round(run.products / run.matrix_loads, 2),
-        "bytes_in_flight": ahead * run.copies * WARP * PIECE * (shape.block // WARP) * resident,
+        **asdict(run),
+        "products_per_load": round(run.products / run.matrix_loads, 2) if run.matrix_loads else 0.0,
+        "bytes_in_flight": ahead * run.copied * resident,
     }  # fmt: skip
 
 

@@ -75,6 +75,19 @@ def group_facts(made: Sequence[int], groups: int, columns: int) -> RunFacts:
     )  # fmt: skip
 
 
+def run_facts(made: Sequence[int], launch: LaunchConfig) -> RunFacts:
+    """What a block does for one run of terms under a launch configuration with tensor cores."""
+    threads = BLOCK_THREADS.of(launch)
+    if INSTRUCTIONS[str(MMA.of(launch))].together > WARP:
+        return group_facts(made, threads // GROUP - 1, _micro(launch)[1])
+    return warp_facts(made, threads // WARP)
+
+
+def _micro(launch: LaunchConfig) -> tuple[int, int]:
+    rows, columns = map(int, str(launch[MICRO.name]).split("x"))
+    return rows, columns
+
+
 def square_product(size: int) -> Graph:
     """A product of two square matrices of bf16."""
     operand = spec((size, size), "bf16")
@@ -107,19 +120,14 @@ def tensor_row(target: Target, size: int) -> dict[str, Any]:
     cubin, log = compile_cubin(source.text, target.code_for, build_flags(source))
     said = parse_log(log)[source.name]
     made = [i.operation for i in decoded(kernel_code(cubin, source.name))]
-    mma, threads = INSTRUCTIONS[str(MMA.of(launch))], BLOCK_THREADS.of(launch)
-    rows, columns = map(int, str(launch[MICRO.name]).split("x"))
-    by_group = mma.together > WARP
-    run = (
-        group_facts(made, threads // GROUP - 1, columns)
-        if by_group
-        else warp_facts(made, threads // WARP)
-    )
+    mma, run = INSTRUCTIONS[str(MMA.of(launch))], run_facts(made, launch)
+    rows, columns = _micro(launch)
     shared = shape.shared + said.shared
     resident = blocks_resident(target, shape.block, said.registers, shared)
     stages, runs = max(1, STAGES.of(launch)), -(-size * 2 // mma.run_bytes)
     after = after_runs(target, rows * columns, 2) if resident == 1 else 0.0
     tiles = -(-size // rows) * -(-size // columns)
+    ahead = stages - 2 if mma.together > WARP else stages - 1
     share = tensor_share(
         target, run, resident, tiles, runs, stages, after, mma.peak, TAIL.of(launch)
     )
@@ -129,7 +137,7 @@ def tensor_row(target: Target, size: int) -> dict[str, Any]:
         **asdict(run),
         "products_per_load": round(run.products / run.matrix_loads, 2) if run.matrix_loads else 0.0,
         "multiply_adds_per_byte": round(run.multiply_adds / run.read, 2),
-        "bytes_in_flight": (stages - 2 if by_group else stages - 1) * run.copied * resident,
+        "bytes_in_flight": ahead * run.copied * resident,
         "predicted_share": round(share, 3), "rung": rung_row(mma.name, target, size),
     }  # fmt: skip
 
