@@ -141,7 +141,7 @@ def test_a_reissued_loop_costs_every_trip_but_one_launch():
     trips = call["trip"] * plan_bound_us(call["body"], body, launched)
     assert again == pytest.approx(FLAT.launch_us + trips)
     inside = group_bound_us(graph, FusionGroup((loop,), outputs), FLAT)
-    assert 2.0 < inside < again
+    assert 2.0 < inside <= again
 
 
 def test_fusing_saves_under_the_bound():

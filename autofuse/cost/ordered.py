@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autofuse.graph.types import Graph
+from autofuse.ops.spec import Motion
 
 
 def ordered_elements(graph: Graph, node: int, made: int, is_whole: Callable[[int], bool]) -> int:
@@ -15,7 +16,8 @@ def ordered_elements(graph: Graph, node: int, made: int, is_whole: Callable[[int
     shape, axis = graph[node].types[0].shape, int(graph.call(node)["axis"])
     extent, size = max(1, shape[axis]), graph[node].types[0].size
     for reader in graph.users[node]:
-        if graph[reader].op == "slice" and is_whole(reader):
+        cut = graph[reader].spec.motion is Motion.CUT and len(graph[reader].inputs) == 1
+        if cut and is_whole(reader):
             kept = graph[reader].types[0].shape
             if kept[:axis] + kept[axis + 1 :] == shape[:axis] + shape[axis + 1 :]:
                 return size

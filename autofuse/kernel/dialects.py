@@ -42,6 +42,8 @@ class Dialect:
     onednn: bool = False
     # Whether cuBLASLt may compute products with what follows them.
     epilogues: bool = False
+    # How an array is read, given its name, where not as what it is declared.
+    views: Mapping[DType, str] = field(default_factory=dict)
     # C library functions that the prelude has a better spelling for.
     instead: Mapping[str, str] = field(default_factory=dict)
     # Files of the prelude.
@@ -65,6 +67,8 @@ C = Dialect(
     function="void",
     products=frozenset((DType.F32, DType.F64)),
     onednn=True,
+    # Of flags that are loaded as bool and choose between numbers GCC 12 makes no vectors.
+    views={DType.BOOL: "((const uint8_t *){})"},
     instead={"expf": "af_exp_f32", "exp": "af_exp_f64", "tanhf": "af_tanh_f32"},
 )
 CUDA = Dialect(

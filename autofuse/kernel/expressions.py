@@ -41,8 +41,8 @@ def _print(expr: Expr, d: Dialect) -> tuple[str, int]:
             return _literal(expr), ATOM
         case Sym(name=name):
             return name, ATOM
-        case Load(buffer=buffer, index=index):
-            return f"{buffer}[{expression(index, d)}]", ATOM
+        case Load(buffer=buffer, index=index, dtype=dtype):
+            return f"{d.views.get(dtype, '{}').format(buffer)}[{expression(index, d)}]", ATOM
         case Call():
             return _call(expr, d)
 

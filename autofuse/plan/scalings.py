@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
-from autofuse.ops.spec import Motion
+from autofuse.ops.spec import Family, Motion
 from autofuse.plan.forms import Form, Tags
 
 
@@ -49,8 +49,10 @@ def scalings(
 def _rounds(graph: Graph, value: Value) -> bool:
     """Whether a value is another float, converted."""
     node = graph[value.node]
-    converted = node.op == "cast" and node.types[0].dtype.is_float
-    return converted and graph.type_of(node.inputs[0]).dtype.is_float
+    if node.spec.family is not Family.ELEMENTWISE or len(node.inputs) != 1:
+        return False
+    own, before = node.types[0].dtype, graph.type_of(node.inputs[0]).dtype
+    return own.is_float and before.is_float and own is not before
 
 
 def converts_to_f16(graph: Graph, value: Value) -> bool:
