@@ -15,12 +15,12 @@ import torch
 from torch import nn
 
 from autofuse.backends import ccompiler
-from autofuse.interop import torch_plans
+from autofuse.interop import torch_choice, torch_plans
 from autofuse.tuning import kept
 
 _COUNTED = {
     "compiled": (ccompiler, "_run"),
-    "measured": (torch_plans, "_timed"),
+    "measured": (torch_choice, "_ratios"),
     "searched": (kept, "untuned_candidate"),
 }
 

@@ -92,6 +92,34 @@ def test_a_right_operand_whose_terms_are_neighbours_is_copied_element_by_element
     assert innermost(across, right, nodes) == (0 if right.node in nodes else 1)
 
 
+def test_patches_and_turned_weights_of_a_convolution_are_copied_element_by_element() -> None:
+    image, weights = spec((2, 32, 32, 16)), spec((3, 3, 16, 32))
+
+    def conv(x, w):
+        return xp.conv(x, w, padding=1, channels_last=True)
+
+    plain = canonical(trace(conv, image, weights))
+    launch = CPU.default(plain, whole(plain))
+    assert launch["walk"]
+    copied = LaunchConfig.of(**{**dict(launch.settings), "walk": False})
+    walked = expected_us(plain, whole(plain), launch, NOMINAL)
+    assert expected_us(plain, whole(plain), copied, NOMINAL) > 1.5 * walked
+    turned = canonical(
+        trace(lambda x, w: conv(x, xp.permute_dims(w, (1, 2, 3, 0))), image, spec((32, 3, 3, 16)))
+    )
+    assert expected_us(turned, whole(turned), launch, NOMINAL) > 1.1 * walked
+
+
+def test_a_transpose_by_blocks_costs_no_line_of_memory_for_each_element() -> None:
+    graph = canonical(trace(lambda x: xp.permute_dims(x, (1, 0)), spec((2048, 2048))))
+    plain, blocks = (
+        expected_us(graph, whole(graph), LaunchConfig.of(transpose=on), NOMINAL)
+        for on in (False, True)
+    )
+    assert plain > 4 * blocks
+    assert CPU.default(graph, whole(graph))["transpose"]
+
+
 def test_sums_without_tiles_compute_what_they_read_for_every_term() -> None:
     block = normal_form(zoo_graph("depthwise_block"), False)
     small = next(n for n in products(block) if block[n].spec.terms(block.call(n)) == 9)

@@ -23,7 +23,15 @@ from autofuse.plan.clusters import ancestors, bits
 from autofuse.plan.forms import Form
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.parameters import COLUMN_BLOCK, MICRO, PACK, ROW_BLOCK, THREADS
+from autofuse.plan.parameters import (
+    COLUMN_BLOCK,
+    MICRO,
+    PACK,
+    ROW_BLOCK,
+    THREADS,
+    TRANSPOSE,
+    WALK,
+)
 from autofuse.plan.products import product_of
 from autofuse.plan.tiles import Contraction, Tiles, is_packed, tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
@@ -45,6 +53,11 @@ START_US = 0.1
 def has_products(graph: Graph, nodes: Iterable[int]) -> bool:
     """Whether expectations may differ from lower bounds."""
     return any(graph[n].spec.family is Family.CONTRACTION for n in nodes)
+
+
+def depends_on_launch(graph: Graph, nodes: Iterable[int]) -> bool:
+    """Whether what is expected of a kernel follows from its launch configuration too."""
+    return any(graph[n].spec.factors is not None or _turns(graph, n) for n in nodes)
 
 
 def expected_us(
@@ -94,7 +107,7 @@ def _without_tiles_us(
         slow = replace(work, contraction=SLOW_SUMS * work.products, wide=0.0, narrow=0.0)
         slow += _summed_work(graph, group.nodes).computing(SLOW_SUMS)
         turned = sum(graph[n].types[0].size for n in group.nodes if _turns(graph, n))
-        far = _lines_us(peaks, turned)
+        far = 0.0 if TRANSPOSE.of(launch) else _lines_us(peaks, turned)
         kept = kept_us(graph, group, launch, peaks)
         return _start_us(peaks) + peaks.move_us(work.nbytes) + far + kept + _added_us(slow, peaks)
     busy = _rated_us(work.products, peaks.library, peaks.contraction)
@@ -206,7 +219,7 @@ class _Tiled:
         self.batch = self._extent(tiles.batch)
         self.high = -(-rows // height)
         self.broad = -(-columns // min(COLUMN_BLOCK.of(launch) or columns, columns))
-        self.packs = PACK.of(launch)
+        self.packs, self.walks = PACK.of(launch), WALK.of(launch)
         self.shares = (
             masked_shares(graph, form.nodes, form.outputs)
             if may_be_masked(graph, form.nodes)
@@ -263,14 +276,17 @@ class _Tiled:
         made = value.node in self.nodes
         passes = self.batch * self.high * self.shares.get(p.node, 1.0)
         copied = 2 * nbytes if made or self.packs else nbytes
-        one_by_one = ONE_BY_ONE * p.terms * p.width if self._is_turned(p, value) else 0.0
-        each = _copied_us(self.peaks, copied) + one_by_one / (self.peaks.cheap * 1e3)
+        far = self._is_turned(p, value) or self._is_patches(p, p.right)
+        each = _copied_us(self.peaks, copied) + far * self._one_by_one_us(p.terms * p.width)
         return passes * each + self._made_us(value, self.high - 1)
 
     def _is_turned(self, p: Contraction, value: Value) -> bool:
         """Whether columns of a right operand are no neighbours in memory, its terms are."""
-        contracted = dict(self.graph[p.node].attrs).get(("lhs_contract", "rhs_contract")[p.right])
-        return contracted is not None and innermost(self.graph, value, self.nodes) in contracted
+        attrs, near = self.graph.call(p.node), innermost(self.graph, value, self.nodes)
+        if self.graph[p.node].spec.convolves is not None:
+            return p.right == 1 and near != attrs["rhs_axes"][0]
+        contracted = attrs.get(("lhs_contract", "rhs_contract")[p.right])
+        return contracted is not None and near in contracted
 
     def _left_us(self, p: Contraction) -> float:
         """Rows that are copied or computed for a block are so for every block of columns."""
@@ -280,7 +296,19 @@ class _Tiled:
         rows = self.batch * self._extent(self.tiles.rows)
         nbytes = rows * p.terms * self.graph.type_of(value).dtype.compute.itemsize
         again = self._made_us(value, self.broad - 1)
-        return self.broad * self.peaks.move_us(2 * nbytes) + again
+        far = self._one_by_one_us(rows * p.terms) if self._is_patches(p, p.left) else 0.0
+        return self.broad * (self.peaks.move_us(2 * nbytes) + far) + again
+
+    def _is_patches(self, p: Contraction, operand: int) -> bool:
+        """Whether an operand is the patches of an image, which are then copied, not walked."""
+        node = self.graph[p.node]
+        if operand != 0 or self.walks or node.spec.convolves is None:
+            return False
+        found = node.spec.convolves(self.graph.call(p.node))
+        return found is not None and math.prod(found.weights.shape[-len(found.windows) :]) > 1
+
+    def _one_by_one_us(self, elements: float) -> float:
+        return ONE_BY_ONE * elements / (self.peaks.cheap * 1e3)
 
     def _made_us(self, value: Value, times: float) -> float:
         """Computing a value of this kernel again so many times, products in it apart."""

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from autofuse.cost.bounds import NOMINAL, Calibration
-from autofuse.cost.expected import expected_us, has_products
+from autofuse.cost.expected import depends_on_launch, expected_us, has_products
 from autofuse.cost.repeated import NOTHING
 from autofuse.enumerate.candidates import EnumerateOptions
 from autofuse.enumerate.enumeration import Enumeration, enumerate_groups
@@ -96,11 +96,10 @@ def _costs(
 
 
 def _expected_us(graph: Graph, group: FusionGroup, space: LaunchSpace, peaks: Calibration) -> float:
-    """Under default launches, which matter to products only; a host loop takes every trip of its
-    body."""
+    """Under default launches, where they matter; a host loop takes every trip of its body."""
     if group.body is None:
-        tiled = has_products(graph, group.nodes)
-        launch = space.default(graph, group) if tiled else LaunchConfig()
+        asked = depends_on_launch(graph, group.nodes)
+        launch = space.default(graph, group) if asked else LaunchConfig()
         return expected_us(graph, group, launch, peaks)
     body, trips = host_loop(graph, group)
     return trips * sum(_expected_us(body, inner, space, peaks) for inner in group.body.groups)
