@@ -60,8 +60,8 @@ class FakeCufft:
         self.streams.append(self.stream)
         return 0
 
-    cufftExecC2C = cufftExecZ2Z = cufftExecR2C = cufftExecD2Z = cufftExecC2R = _execute  # noqa: N815
-    cufftExecZ2D = _execute  # noqa: N815 - the library's name
+    cufftExecC2C = cufftExecZ2Z = cufftExecR2C = cufftExecD2Z = cufftExecC2R = _execute  # noqa: N815 - as above
+    cufftExecZ2D = _execute  # noqa: N815 - as above
 
 
 def _array(address: int, dtype: str, shape: tuple[int, int], steps: tuple[int, int]) -> Any:

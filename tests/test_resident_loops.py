@@ -20,7 +20,7 @@ from autofuse.frontends.array import TracedArray as Array
 from autofuse.frontends.tracer import spec, trace
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
-from autofuse.plan.parameters import RESIDENT
+from autofuse.plan.parameters import RESIDENT, Setting
 from autofuse.plan.types import LaunchConfig
 from autofuse.tuning.plans import baseline_candidate
 from search_spaces import CudaLaunchSpace
@@ -143,12 +143,14 @@ def test_it_is_offered_where_iterations_are_counted() -> None:
     for ends in (False, True):
         case = case_of(LEAPFROG, 4, ends)
         (group,) = (g for g in case.candidate.plan.groups if g.body)
-        asked: dict[str, tuple[object, ...]] = {}
+        asked: dict[str, tuple[Setting, ...]] = {}
 
-        def ask(name: str, options: tuple[object, ...], asked: dict = asked) -> object:
+        def ask(
+            name: str, options: tuple[Setting, ...], asked: dict[str, tuple[Setting, ...]] = asked
+        ) -> Setting:
             asked[name] = options
             return options[0]
 
-        CudaLaunchSpace().choose(case.graph, group, ask, "k")  # type: ignore[arg-type]
+        CudaLaunchSpace().choose(case.graph, group, ask, "k")
         wanted = {} if ends else {f"k.body.{RESIDENT.name}.False/True": (False, True)}
         assert asked == wanted

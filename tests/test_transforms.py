@@ -135,7 +135,7 @@ class _Cuda:
     def get_current_stream(self) -> Any:
         return self
 
-    def memcpyAsync(self, target: int, source: int, nbytes: int, *_: int) -> None:  # noqa: N802
+    def memcpyAsync(self, target: int, source: int, nbytes: int, *_: int) -> None:  # noqa: N802 - as above
         ctypes.memmove(target, source, nbytes)
 
 
@@ -227,12 +227,13 @@ def test_a_missing_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_its_code_names_the_library() -> None:
-    from autofuse.plan.schedule import schedule
+    from autofuse.plan.schedule import Run, schedule
 
     graph = transform("fft", (4, 64), 1)
     (run,) = schedule(graph, alone(graph, LIBRARY)).steps
     (own,) = schedule(graph, alone(graph, LaunchConfig.of(threads=1))).steps
-    assert kernel_code(run) != kernel_code(own)  # type: ignore[arg-type]
+    assert isinstance(run, Run) and isinstance(own, Run)
+    assert kernel_code(run) != kernel_code(own)
     assert np.__version__ in pocketfft.pocketfft_name()
 
 

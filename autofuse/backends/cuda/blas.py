@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.backends.cuda.actions import Gemm
-from autofuse.backends.cuda.nvrtc import nvrtc_version
+from autofuse.backends.cuda.vendor import cuda_major, vendor_library
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError
 
@@ -59,21 +59,8 @@ class CublasError(RuntimeError):
 @lru_cache(maxsize=1)
 def cublas_library() -> Any:
     """cuBLAS with its functions declared; it needs no driver. Raises CublasMissing."""
-    major = nvrtc_version().split(".")[0]
-    try:
-        # CuPy's module is bound to the library, wherever it was installed, and so loads it.
-        from cupy.cuda import cublas as _  # noqa: F401 - imported for what it loads
-
-        library = ctypes.CDLL(f"libcublas.so.{major}")
-        for name, arguments in _SIGNATURES.items():
-            getattr(library, name).argtypes = arguments
-    except (ImportError, OSError, AttributeError, RuntimeError) as error:
-        # The last from cuda-pathfinder, by which newer releases of CuPy look for libraries.
-        reason = str(error).partition("\n")[0]
-        raise CublasMissing(
-            f"no cuBLAS of CUDA {major} found: install the extra cuda13 (or cuda12) ({reason})"
-        ) from error
-    return library
+    file = f"libcublas.so.{cuda_major()}"
+    return vendor_library("cuBLAS", "cublas", file, _SIGNATURES, CublasMissing)
 
 
 class Cublas:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from autofuse.backends.cuda.nvrtc import nvrtc_version
+from autofuse.backends.cuda.vendor import cuda_major, vendor_library
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError
 from autofuse.ops.views import Transform
@@ -52,21 +52,9 @@ class CufftError(RuntimeError):
 @lru_cache(maxsize=1)
 def cufft_library() -> Any:
     """cuFFT with its functions declared. Raises CufftMissing."""
-    major = int(nvrtc_version().split(".")[0])
-    try:
-        # CuPy's module is bound to the library, wherever it was installed, and so loads it.
-        from cupy.cuda import cufft as _  # noqa: F401 - imported for what it loads
-
-        # Its own number is one less than CUDA's.
-        library = ctypes.CDLL(f"libcufft.so.{major - 1}")
-        for name, arguments in _SIGNATURES.items():
-            getattr(library, name).argtypes = arguments
-    except (ImportError, OSError, AttributeError, RuntimeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise CufftMissing(
-            f"no cuFFT of CUDA {major} found: install the extra cuda13 (or cuda12) ({reason})"
-        ) from error
-    return library
+    # Its own number is one less than CUDA's.
+    file = f"libcufft.so.{cuda_major() - 1}"
+    return vendor_library("cuFFT", "cufft", file, _SIGNATURES, CufftMissing)
 
 
 class CufftPlan:
