@@ -13,11 +13,9 @@ import ctypes
 import weakref
 from collections.abc import Callable, Sequence
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fake_cublas import product_spans
-from fake_cufft import FakeCufft
 
 from autofuse.backends.aligned import aligned_copy, aligned_empty
 from autofuse.backends.cuda.cufft import CufftPlan
@@ -25,6 +23,13 @@ from autofuse.backends.cuda.driver import ERRORS
 from autofuse.backends.cuda.graphs import GraphNode, HeldCall, UpdateRefused
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
+
+if TYPE_CHECKING:
+    from tests.fake_cublas import product_spans
+    from tests.fake_cufft import FakeCufft
+else:
+    from fake_cublas import product_spans
+    from fake_cufft import FakeCufft
 
 US_PER_LAUNCH = 3.0
 
@@ -311,7 +316,8 @@ class FakeDriver:
 
     def fft(self, plan: CufftPlan, source: int, target: int) -> None:
         self.note("fft", source, target)
-        self.using(source), self.using(target)
+        self.using(source)
+        self.using(target)
         self.now_us += US_PER_LAUNCH
         if plan.copied:
             ctypes.memmove(self.pointer(plan.room), source, plan.copied)

@@ -152,6 +152,12 @@ def test_few_samples_of_which_one_is_disturbed_are_no_tie_where_both_were_far_ap
     assert winner(run(near, {1: 4.0}, {"a": 2}, baseline_us=10.0)) == "a"
 
 
+def test_a_winner_that_is_not_told_apart_is_compared_again_however_slow() -> None:
+    worker = FakeWorker({1: 4.0, 2: 6.0, 3: 40.0}, disturbed=1)
+    found = run(worker, {1: 4.0}, {"a": 2, "b": 3}, baseline_us=4.5)
+    assert worker.asked == [3, 2] and winner(found) == "a"
+
+
 def test_one_that_is_wrong_now_is_dropped_and_recorded() -> None:
     found = run(FakeWorker({1: 4.0, 2: 5.0, 3: 8.0}, wrong=(1,)), {1: 1.0, 2: 2.0}, {"a": 3})
     assert found.final is not None and found.final.best_us == 5.0

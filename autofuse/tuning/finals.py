@@ -120,7 +120,8 @@ def _again(
 ) -> Final:  # fmt: skip
     """The front of a comparison timed once more, if that is fewer plans and there is time."""
     assert first.comparison is not None
-    front = _front(first.names, names, first.comparison, served)
+    winner = final.record.candidate_digest
+    front = _front(first.names, names, first.comparison, served, winner)
     # Both are given as many seconds of samples, so the second takes as long as the first did.
     late = evaluator.budget.final_room_s < first.seconds
     if late or not 1 < len(front) < len(first.names):
@@ -133,17 +134,20 @@ def _again(
         return final
     own = {n: d for n, d in names.items() if d in front}
     second = _winner(left, again.names, own, again.comparison, served)
-    place = again.names.index(final.record.candidate_digest)
+    place = again.names.index(winner)
     return _merged(final, second, again.comparison.timings[place].median_us)
 
 
 def _front(
-    digests: Sequence[str], names: Mapping[str, str], comparison: Comparison, served: str
-) -> tuple[str, ...]:
-    """Finalists and baselines that are not far behind the fastest of all."""
+    digests: Sequence[str], names: Mapping[str, str], comparison: Comparison, served: str,
+    winner: str,
+) -> tuple[str, ...]:  # fmt: skip
+    """Finalists and baselines that are not far behind the fastest of all, and the winner, which may
+    be: a tie is what is not told apart."""
     us = dict(zip(digests, (t.median_us for t in comparison.timings), strict=True))
     least, rules = min(us.values()), {*names.values(), served}
-    return tuple(d for d in digests if us[d] <= least * (FRONT if d in rules else CLOSE))
+    near = {d for d in digests if us[d] <= least * (FRONT if d in rules else CLOSE)}
+    return tuple(d for d in digests if d in near or d == winner)
 
 
 def _merged(first: Final, second: Final, anchor_us: float) -> Final:
