@@ -2,9 +2,7 @@
 
 Streams run things at once; a capture keeps its calls for the graph. Kernels are Python functions
 of addresses, by symbol. Device arrays are `DeviceArray`s around NumPy memory.
-
-What one stream writes, another may use once it has waited for it, or the host has: a kernel that
-comes sooner is refused here, where the real device would read what was there before.
+What one stream writes another may use once it, or the host, has waited: sooner it is refused here.
 """
 
 from __future__ import annotations
@@ -290,12 +288,15 @@ class FakeDriver:
             raise RuntimeError("a handle of cuBLAS cannot be made while a graph is captured")
         self.prepared = True
 
-    def gemm(self, product: Any, addresses: tuple[int, int, int], workspace: int) -> None:
-        assert self.prepared and workspace, "cuBLAS would allocate, which ends a capture"
-        self.note("gemm", product.form, *addresses, workspace)
+    def library_uses(self, *addresses: int) -> None:
         for address in addresses:
             self.using(address)
         self.now_us += US_PER_LAUNCH
+
+    def gemm(self, product: Any, addresses: tuple[int, int, int], workspace: int) -> None:
+        assert self.prepared and workspace, "cuBLAS would allocate, which ends a capture"
+        self.note("gemm", product.form, *addresses, workspace)
+        self.library_uses(*addresses)
 
     def matmul_plan(self, product: Any) -> Any:
         if self.current_stream().is_capturing():
@@ -305,9 +306,7 @@ class FakeDriver:
     def matmul(self, plan: Any, addresses: tuple[int, ...], workspace: int) -> None:
         assert workspace, "cuBLASLt is given its workspace"
         self.note("matmul", plan, *addresses, workspace)
-        for address in addresses:
-            self.using(address)
-        self.now_us += US_PER_LAUNCH
+        self.library_uses(*addresses)
 
     def transforms(self, kind: Any, dtype: Any) -> CufftPlan:
         if self.current_stream().is_capturing():
@@ -316,9 +315,7 @@ class FakeDriver:
 
     def fft(self, plan: CufftPlan, source: int, target: int) -> None:
         self.note("fft", source, target)
-        self.using(source)
-        self.using(target)
-        self.now_us += US_PER_LAUNCH
+        self.library_uses(source, target)
         if plan.copied:
             ctypes.memmove(self.pointer(plan.room), source, plan.copied)
             source = self.pointer(plan.room)
