@@ -60,7 +60,6 @@ def test_what_an_output_has_is_not_done_again(
 
 
 def test_a_workload_is_tuned_and_compared(tmp_path: Path) -> None:
-    pytest.importorskip("optuna")
     db = str(tmp_path / "tuning.db")
     found = bench_untuned([("softmax", "small")], 3.0, db)
     (row,) = found["rows"]

@@ -258,7 +258,7 @@ def test_bad_calls(op: str, shape: tuple[int, ...], attrs: dict[str, int], words
 def test_onnx_transforms_of_any_length(
     tmp_path: Path, n: int, parts: int, inverse: int, half: int
 ) -> None:
-    onnx = pytest.importorskip("onnx")
+    onnx = pytest.importorskip("onnx")  # an extra of its own
     from onnx import TensorProto, helper
     from onnx.reference import ReferenceEvaluator
 
