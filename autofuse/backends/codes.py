@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from hashlib import sha256
 
 from autofuse.backends.cache import content_key
 from autofuse.graph.canonical import group_digest, subgraph
@@ -86,3 +87,11 @@ def plan_code(codes: Sequence[str], runtime: str = "") -> str:
     """The digest of a whole plan, from its groups' codes in order and from `runtime`, the digest of
     what is compiled into every plan of the device ("" for nothing)."""
     return content_key(["plan", runtime, *codes])
+
+
+def named(text: str, flags: Iterable[str]) -> tuple[str, str]:
+    """A name that follows from the content of a kernel's text, and the text under that name."""
+    # One text under two sets of flags is two kernels: their symbols must differ.
+    identity = " ".join([*flags, text])
+    name = "k_" + sha256(identity.encode()).hexdigest()[:16]
+    return name, text.replace("KERNEL(", f"{name}(", 1)

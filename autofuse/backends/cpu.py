@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha256
 from itertools import chain
 
 from autofuse.backends.base import Program, Source
 from autofuse.backends.blas import blas_name
 from autofuse.backends.cache import content_key
 from autofuse.backends.ccompiler import BASE_FLAGS, LINK_FLAGS, LINK_LIBRARIES
-from autofuse.backends.codes import library_code
+from autofuse.backends.codes import library_code, named
 from autofuse.backends.cpu_target import NATIVE
 from autofuse.backends.entry import (
     ENTRY,
@@ -93,15 +92,7 @@ def rendered(group: Graph, launch: LaunchConfig, packs: bool) -> CKernelText:
 
 def kernel_text(kernel: Kernel, launch: LaunchConfig) -> tuple[str, str]:
     """Name and C text of one kernel; equal groups give equal text whatever graph they are in."""
-    return named(render_c(kernel), launch)
-
-
-def named(text: str, launch: LaunchConfig) -> tuple[str, str]:
-    """A name that follows from the content of a kernel's text, and the text under that name."""
-    # One text under two sets of flags is two kernels: their symbols must differ.
-    identity = " ".join([*flags_of(launch), text])
-    name = "k_" + sha256(identity.encode()).hexdigest()[:16]
-    return name, text.replace("KERNEL(", f"{name}(", 1)
+    return named(render_c(kernel), flags_of(launch))
 
 
 def program(graph: Graph, candidate: Candidate) -> Program:
@@ -122,7 +113,7 @@ def program(graph: Graph, candidate: Candidate) -> Program:
             prepared.append(_pieces_of(run))
             continue
         kernel = rendered(extract(run.graph, run.group)[0], run.launch, run.packs)
-        name, text = named(kernel.text, run.launch)
+        name, text = named(kernel.text, flags_of(run.launch))
         head = text[: text.index("\n{")] + ";"
         calls[same_kernel(run)] = KernelCall(name, head, kernel.params, kernel.iterations)
         units.setdefault(flags_of(run.launch), {})[name] = text

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from autofuse.graph.types import Graph, Value
+from autofuse.graph.types import Value
 from autofuse.kernel.block_per_row import BlockPerRow
 from autofuse.kernel.emit import LoweringError, narrow
 from autofuse.kernel.ir import Panel
@@ -22,6 +22,7 @@ from autofuse.kernel.values import ElementSource, Frame, everywhere, through
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load, Sym
 from autofuse.ops.spec import Family, Index
+from autofuse.plan.clusters import needed
 from autofuse.plan.forms import LOCAL, Tag, Tags, join
 from autofuse.plan.masks import reach_of
 from autofuse.plan.packing import padded
@@ -169,7 +170,7 @@ def _left(b: TileBlock, p: Contraction, done: KeptRows) -> Panel:
 def _totals(b: TileBlock, done: KeptRows, values: Iterable[Value]) -> list[Value]:
     """Reductions to one number a row that some values depend on and that are not in scratch."""
     found: list[Value] = []
-    for n in _needed(b.graph, b.form.nodes, values, set(done.products)):
+    for n in needed(b.graph, (v.node for v in values), {*b.form.nodes} - {*done.products}):
         tags = b.tags.get(Value(n), (LOCAL,))
         reduced = b.graph[n].spec.family is Family.REDUCTION
         if reduced and Value(n) not in done.totals and all(isinstance(t, int) for t in tags):
@@ -191,7 +192,7 @@ def _program(
     own = replace(
         b.form,
         kind="row",
-        nodes=_needed(b.graph, b.form.nodes, outputs, have),
+        nodes=needed(b.graph, (v.node for v in outputs), {*b.form.nodes} - have),
         outputs=outputs,
         tags=tuple(sorted({**b.tags, **(tags or {})}.items())),
     )
@@ -267,17 +268,3 @@ def _left_tags(b: TileBlock, p: Contraction) -> Tags | None:
     at = left_index(b.graph, p, marks, terms)
     names: dict[Expr, Tag] = {**dict(zip(marks, own, strict=True)), **dict.fromkeys(terms, LOCAL)}
     return tuple(names[i] for i in at) if all(i in names for i in at) else None
-
-
-def _needed(
-    graph: Graph, nodes: tuple[int, ...], outputs: Iterable[Value], done: set[int]
-) -> tuple[int, ...]:
-    """Nodes of a group that some values depend on, not through what is done."""
-    inside, found = set(nodes) - done, set[int]()
-    stack = [v.node for v in outputs]
-    while stack:
-        n = stack.pop()
-        if n in inside and n not in found:
-            found.add(n)
-            stack += [v.node for v in graph[n].inputs]
-    return tuple(sorted(found))

@@ -6,7 +6,7 @@ Sets are bit masks: bit i stands for item i, which is a node, a supernode or a b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 
@@ -38,6 +38,17 @@ def live(graph: Graph) -> tuple[int, ...]:
         if node in needed:
             needed.update(v.node for v in graph[node].inputs)
     return tuple(n for n in sorted(needed) if not is_source(graph, n))
+
+
+def needed(graph: Graph, wanted: Iterable[int], inside: Collection[int]) -> tuple[int, ...]:
+    """The nodes of `inside` that these need by way of `inside`, themselves included, ascending."""
+    stack, found = list(wanted), set[int]()
+    while stack:
+        n = stack.pop()
+        if n in inside and n not in found:
+            found.add(n)
+            stack += [v.node for v in graph[n].inputs]
+    return tuple(sorted(found))
 
 
 def reach(needs: Iterable[tuple[int, Iterable[int]]]) -> dict[int, int]:

@@ -3,14 +3,14 @@ kernels of calls, which would compute them again each time."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
 from autofuse.graph.settled import constant_inputs, settled
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
-from autofuse.plan.clusters import connected
+from autofuse.plan.clusters import connected, needed
 from autofuse.plan.groups import is_source, ordered_plan, reads
 from autofuse.plan.legality import refusal_of
 from autofuse.plan.types import FusionGroup, FusionPlan
@@ -64,7 +64,7 @@ def _without(graph: Graph, group: FusionGroup) -> Iterator[FusionGroup]:
         return
     once = prepared(graph)
     outputs = tuple(v for v in group.outputs if v.node not in once)
-    nodes = _needed(graph, {v.node for v in outputs}, frozenset(group.nodes) - once)
+    nodes = needed(graph, {v.node for v in outputs}, frozenset(group.nodes) - once)
     left = replace(group, nodes=nodes, outputs=outputs)
     yield group if refusal_of(graph, nodes, outputs) is not None else left
 
@@ -73,7 +73,7 @@ def _once(graph: Graph, wanted: Collection[int]) -> Iterator[FusionGroup]:
     """Kernels that write these values, with all that they need; all that are of one shape and read
     the same literals in one where that is legal, else one each."""
     inside = frozenset(n for n in settled(graph) if not is_source(graph, n))
-    nodes = _needed(graph, wanted, inside)
+    nodes = needed(graph, wanted, inside)
     links = [(v.node, n) for n in nodes for v in graph[n].inputs if v.node in inside]
     for part in connected(nodes, links):
         outputs = tuple(Value(n, k) for n in part if n in wanted
@@ -82,15 +82,4 @@ def _once(graph: Graph, wanted: Collection[int]) -> Iterator[FusionGroup]:
             yield FusionGroup(part, outputs)
         else:
             for value in outputs:
-                yield FusionGroup(_needed(graph, (value.node,), inside), (value,))
-
-
-def _needed(graph: Graph, wanted: Iterable[int], inside: frozenset[int]) -> tuple[int, ...]:
-    """The nodes of `inside` that these need, themselves included, ascending."""
-    stack, found = list(wanted), set[int]()
-    while stack:
-        n = stack.pop()
-        if n in inside and n not in found:
-            found.add(n)
-            stack += [v.node for v in graph[n].inputs]
-    return tuple(sorted(found))
+                yield FusionGroup(needed(graph, (value.node,), inside), (value,))

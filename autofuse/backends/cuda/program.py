@@ -16,7 +16,7 @@ from math import gcd
 
 from autofuse.backends.base import Source
 from autofuse.backends.cache import content_key
-from autofuse.backends.codes import library_code
+from autofuse.backends.codes import library_code, named
 from autofuse.backends.cuda.actions import Action as Action
 from autofuse.backends.cuda.actions import Argument as Argument
 from autofuse.backends.cuda.actions import Fft as Fft
@@ -30,7 +30,7 @@ from autofuse.backends.cuda.blaslt import CublasLtMissing, cublaslt_name
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target
 from autofuse.backends.cuda.geometry import Geometry, geometry
 from autofuse.backends.cuda.resident import ResidentLoop, resident_loop
-from autofuse.backends.cuda.runs import BOUNDARY, flags_of, launch_settings, named
+from autofuse.backends.cuda.runs import BOUNDARY, flags_of, launch_settings
 from autofuse.backends.cuda.runs import MATH_FLAGS as MATH_FLAGS
 from autofuse.backends.cuda.runs import kernel_of as kernel_of
 from autofuse.backends.cuda.runs import kernel_text as kernel_text
@@ -149,7 +149,7 @@ def _resident_loops(
     for step in steps:
         loop = resident_loop(step, target) if isinstance(step, Repeat) and step.resident else None
         if loop is not None:
-            name, text = named(loop.text, loop.launch)
+            name, text = named(loop.text, flags_of(loop.launch))
             source = Source(name, "\n".join([CUDA.prelude, text]), flags_of(loop.launch))
             found[step] = source, loop
     return found
@@ -187,7 +187,7 @@ def same_kernel(run: Run) -> Run:
 def unit_of(run: Run, target: Target) -> Unit:
     """The translation unit of one run's kernel."""
     found = rendered(extract(run.graph, run.group)[0], launch_settings(run), target)
-    name, text = named(found.text, run.launch)
+    name, text = named(found.text, flags_of(run.launch))
     source = Source(name, "\n".join([CUDA.prelude, text]), flags_of(run.launch))
     return Unit(source, found.geometry, found.params)
 

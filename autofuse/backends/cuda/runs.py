@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
-
+from autofuse.backends.codes import named
 from autofuse.backends.cuda.nvrtc import FLAGS
 from autofuse.kernel.ir import Kernel
 from autofuse.kernel.lower import extract, lower
@@ -74,12 +73,4 @@ def flags_of(launch: LaunchConfig) -> tuple[str, ...]:
 
 def kernel_text(kernel: Kernel, launch: LaunchConfig) -> tuple[str, str]:
     """Name and CUDA text of one kernel; equal groups give equal text whatever graph they are in."""
-    return named(render_cuda(kernel), launch)
-
-
-def named(text: str, launch: LaunchConfig) -> tuple[str, str]:
-    """A name that follows from the content of a kernel's text, and the text under that name."""
-    # One text under two sets of flags is two kernels: their symbols must differ.
-    identity = " ".join([*flags_of(launch), text])
-    name = "k_" + sha256(identity.encode()).hexdigest()[:16]
-    return name, text.replace("KERNEL(", f"{name}(", 1)
+    return named(render_cuda(kernel), flags_of(launch))
