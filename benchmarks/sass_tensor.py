@@ -112,10 +112,11 @@ def generated(
     return unit_of(Run(graph, group, launch, needs, makes), target), launch
 
 
-def tensor_row(target: Target, size: int) -> dict[str, Any]:
-    """The figures of one square product on one device, beside the rung of a published ladder for
-    the same instructions. Raises CompilerMissing without NVRTC."""
-    unit, launch = generated(square_product(size), target)
+def tensor_row(target: Target, graph: Graph, sizes: tuple[int, int, int]) -> dict[str, Any]:
+    """The figures of a graph that is one product of so many rows, columns and terms on one device,
+    beside the rung of a published ladder for the same instructions. Raises CompilerMissing without
+    NVRTC."""
+    unit, launch = generated(graph, target)
     source, shape = unit.source, unit.geometry
     cubin, log = compile_cubin(source.text, target.code_for, build_flags(source))
     said = parse_log(log)[source.name]
@@ -124,9 +125,10 @@ def tensor_row(target: Target, size: int) -> dict[str, Any]:
     rows, columns = _micro(launch)
     shared = shape.shared + said.shared
     resident = blocks_resident(target, shape.block, said.registers, shared)
-    stages, runs = max(1, STAGES.of(launch)), -(-size * 2 // mma.run_bytes)
+    stages, runs = max(1, STAGES.of(launch)), -(-sizes[2] * 2 // mma.run_bytes)
     after = after_runs(target, rows * columns, 2) if resident == 1 else 0.0
-    tiles = -(-size // rows) * -(-size // columns)
+    tiles = -(-sizes[0] // rows) * -(-sizes[1] // columns)
+    useful = sizes[0] * sizes[1] / (tiles * rows * columns)
     ahead = stages - 2 if mma.together > WARP else stages - 1
     share = tensor_share(
         target, run, resident, tiles, runs, stages, after, mma.peak, TAIL.of(launch)
@@ -138,10 +140,11 @@ def tensor_row(target: Target, size: int) -> dict[str, Any]:
         "products_per_load": round(run.products / run.matrix_loads, 2) if run.matrix_loads else 0.0,
         "multiply_adds_per_byte": round(run.multiply_adds / run.read, 2),
         "bytes_in_flight": ahead * run.copied * resident,
-        "predicted_share": round(share, 3), "rung": rung_row(mma.name, target, size),
+        "predicted_share": round(share * useful, 3), "rung": rung_row(mma.name, target, sizes),
     }  # fmt: skip
 
 
 def tensor_report(targets: Sequence[str], size: int) -> list[dict[str, Any]]:
     """A row for each device, by name. Raises AutofuseError for an unknown one."""
-    return [tensor_row(target_named(name), size) for name in targets]
+    graph = square_product(size)
+    return [tensor_row(target_named(name), graph, (size, size, size)) for name in targets]

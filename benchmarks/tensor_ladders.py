@@ -43,19 +43,19 @@ RUNGS = {
 }  # fmt: skip
 
 
-def rung_row(mma: str, target: Target, size: int) -> dict[str, Any]:
-    """The figures of a rung for a product of square matrices of 16 bits. Its instructions are not
+def rung_row(mma: str, target: Target, sizes: tuple[int, int, int]) -> dict[str, Any]:
+    """The figures of a rung for a product of so many rows, columns and terms of 16 bits. Its instructions are not
     known, so they are never what takes longest."""
-    rung = RUNGS[mma]
+    rung, (high, wide, deep) = RUNGS[mma], sizes
     rows, columns, terms = rung.tile
     # What each 64 x n (or warp's rectangle) reads of a run: its rows and its columns.
     read = rows * columns // math.prod(rung.own) * sum(rung.own) * terms * 2
     made, copied = rows * columns * terms, (rows + columns) * terms * 2
     run = RunFacts(0, 0, made, read, copied, 0)
-    grid = -(-size // rows) * -(-size // columns)
+    grid = -(-high // rows) * -(-wide // columns)
     after = after_runs(target, rows * columns, 2) if rung.blocks == 1 else 0.0
-    share = tensor_share(target, run, rung.blocks, grid, -(-size // terms), rung.stages, after)
-    useful = size * size / (grid * rows * columns)
+    share = tensor_share(target, run, rung.blocks, grid, -(-deep // terms), rung.stages, after)
+    useful = high * wide / (grid * rows * columns)
     return {
         "source": rung.source, "device": rung.device, "of_cublas": round(rung.of_cublas, 3),
         "multiply_adds_per_byte": round(made / read, 2),

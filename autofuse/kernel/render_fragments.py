@@ -64,7 +64,7 @@ class FragmentText:
         yield "{" if not isinstance(stmt.there, Lit) or stmt.there.value else "if (false) {"
         if not known:
             yield f"  const int32_t count = {self.text(count)};"
-        yield f"  [[maybe_unused]] const int32_t terms = {self.text(staged.terms)}, t0 = 0;"
+        yield f"  [[maybe_unused]] const int32_t terms = {self.text(staged.terms)}, begin = 0;"
         yield f"  const auto from = {staged.panel.buffer} + ({self.text(staged.panel.start)});"
         yield f"  const auto to = {staged.stage} + ({self.text(staged.place)});"
         yield from (f"  {line}" for line in own.copies.lines("from", own.tile.left))

@@ -106,7 +106,7 @@ class MmaText:
     @property
     def copies(self) -> CopyText:
         team, ahead = self.team, self.tile.stages > 1
-        return CopyText(self.stmt, team.size, team.place, self.outside, self.wide, ahead)
+        return CopyText(self.stmt, self.text, team.size, team.place, self.outside, self.wide, ahead)
 
     # --- runs of terms ----------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class MmaText:
         """Ask for a run of both operands, if there is one."""
         tile, pad = self.tile, "    "
         yield f"{pad}{{" if not there else f"{pad}if ({there}) {{"
-        yield f"{pad}  const int32_t t0 = ({run}) * {tile.run};"
+        yield f"{pad}  const int32_t begin = ({run}) * {tile.run};"
         for name, operand, start in (("ta", tile.left, 0), ("tb", tile.right, tile.left.size)):
             yield f"{pad}  {{"
             yield f"{pad}    const auto to = stage + (({slot}) * {tile.each} + {start});"

@@ -42,7 +42,7 @@ def tile_text(stmt: TileProduct, text: Text, vector_bytes: int) -> Iterator[str]
         for v in parts:
             start = f"({v.type}){{0}}" if stmt.fresh else _vector_at("tc", stmt.target, r, v)
             yield f"  {v.type} c{r}_{v.first} = {start};"
-    if stmt.walk is None:
+    if not isinstance(stmt.walk, Walk):
         lefts = [f"ta[{_scaled('tk', stmt.left.inner)} + {r * stmt.left.outer}]"
                  for r in range(stmt.rows)]  # fmt: skip
         yield from _terms(stmt, lefts, "tb", element, parts, text)
@@ -67,7 +67,7 @@ def _terms(
     if stmt.right.ahead:
         yield from _asked_ahead(stmt, right)
     for r, left in enumerate(lefts):
-        if stmt.walk is not None and stmt.walk.across:
+        if isinstance(stmt.walk, Walk) and stmt.walk.across:
             for v in parts:
                 own = f"*(const {v.type}_u *)({left} + {v.first})"
                 yield f"    c{r}_{v.first} += {own} * b{v.first};"

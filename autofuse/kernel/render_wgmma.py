@@ -99,9 +99,9 @@ class GroupText:
         yield f"  af_arrive(af_full + sent), sent = sent == {tile.stages - 1} ? 0 : sent + 1;"
         yield "};"
         yield "for (int32_t r = 0; r < runs; r++) {"
-        yield f"  const int32_t t0 = r * {tile.run};"
+        yield f"  const int32_t begin = r * {tile.run};"
         yield "  af_await(af_empty + af_slot, af_phase ^ 1u);"
-        copies = CopyText(self.stmt, GROUP, "lane", self.outside, self.wide, True)
+        copies = CopyText(self.stmt, self.text, GROUP, "lane", self.outside, self.wide, True)
         for name, operand, start in (("ta", tile.left, 0), ("tb", tile.right, tile.left.size)):
             yield "  {"
             yield f"    const auto to = stage + (af_slot * {tile.each} + {start});"

@@ -21,6 +21,7 @@ from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_lanes import TileLanes
 from autofuse.kernel.tile_online import emit_online
 from autofuse.kernel.tile_parts import RightPanel, Scratch, TileRun, TileSettings
+from autofuse.kernel.tile_patches import PatchedProduct, patched
 from autofuse.kernel.tile_rows import emit_rows
 from autofuse.kernel.tile_walk import WalkedProduct, copied_runs, walkers, whole_taps
 from autofuse.kernel.values import Frame
@@ -74,13 +75,14 @@ def emit_tiles(
 
 def _emit_columns(b: TileBlock) -> None:
     """Every product of the block, and what follows it for each tile."""
-    products, walking = b.tiles.products, dict(walkers(b))
+    products = b.tiles.products
+    walking: dict[int, WalkedProduct | PatchedProduct] = {**dict(walkers(b)), **dict(patched(b))}
     slabs = {p.node for p in products if _in_slabs(b, p)} - walking.keys()
     lefts = {p.node: _left(b, p) for p in products if p.node not in walking.keys() | slabs}
     terms = {p.terms for p in products}
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0
     # A pair of terms is in one block of them.
-    cut = whole_taps(cut + cut % 2, max(terms), walking.values())
+    cut = whole_taps(cut + cut % 2, max(terms), (w.way for w in walking.values()))
     shared = {p.node: b.zeroed(p, _stride(b, b.width)) for p in products} if cut else {}
     with b.term_blocks(max(terms), cut) as (number, last):
         copied = {p.node: left_slabs(b, p, cut, number) for p in products if p.node in slabs}
@@ -98,7 +100,7 @@ class _Columns:
     sums are `shared` by blocks of `cut` terms."""
 
     b: TileBlock
-    walking: Mapping[int, WalkedProduct]
+    walking: Mapping[int, WalkedProduct | PatchedProduct]
     lefts: Mapping[int, Panel]
     copied: Mapping[int, LeftSlabs]
     shared: Mapping[int, Scratch]

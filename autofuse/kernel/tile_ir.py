@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autofuse.kernel.walk_ir import Walk
+from autofuse.kernel.walk_ir import Patches, Walk
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Sym, show
 
@@ -34,10 +34,11 @@ class TileProduct:
     `left` are neighbours, and a row of `right` holds pairs of terms, those of a column together.
     Columns of `target` and `right` are neighbours (`inner` is 1), and all `columns` of them may be
     read and written; in C terms may be neighbours in both operands instead (`render_dot`). With
-    `lanes` it is as many products, those of an element neighbours (`render_lanes`). A `walk`, which
-    only C has, says where rows of `left` start instead of its `start` and `outer`: each of its taps
-    has `extent` terms, and so many rows of `right`. Through the Local `stage` ("": none) a GPU
-    fetches operands. Tensor cores (instructions `mma`) multiply F16, BF16 or F32 in any order."""
+    `lanes` it is as many products, those of an element neighbours (`render_lanes`). A `walk` says
+    where rows of `left` start instead of its `start` and `outer`: in C each of the taps of a `Walk`
+    has `extent` terms, and so many rows of `right`; tensor cores have `Patches`. Through the Local
+    `stage` ("": none) a GPU fetches operands. Tensor cores (instructions `mma`) multiply F16, BF16
+    or F32 in any order."""
 
     rows: int
     columns: int
@@ -49,7 +50,7 @@ class TileProduct:
     fresh: bool
     stage: str = ""
     lanes: int = 0
-    walk: Walk | None = None
+    walk: Walk | Patches | None = None
     mma: str = ""
 
 

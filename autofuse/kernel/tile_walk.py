@@ -141,13 +141,15 @@ def _extent(index: Expr, extent: int) -> int:
     return extent if known is None else min(extent, known[1] + 1)
 
 
-def block_way(b: TileBlock, p: Contraction, *, whole: bool = True) -> Way | None:
+def block_way(
+    b: TileBlock, p: Contraction, *, whole: bool = True, stored: bool = False
+) -> Way | None:
     """How the left operand of a product is walked; None also where it lies as a matrix."""
     if not p.diagonal and b.left_in_memory(p) is not None:
         return None
     row = Sym("row", DType.I64, b.rows)
     column = Sym("column", DType.I64, p.width)
-    return way_of(b.base, p, b.out_index(p, row, column), column, whole=whole)
+    return way_of(b.base, p, b.out_index(p, row, column), column, whole=whole, stored=stored)
 
 
 def copied_runs(b: TileBlock, p: Contraction) -> Panel | None:
@@ -227,9 +229,9 @@ def walkers(b: TileBlock) -> Iterator[tuple[int, WalkedProduct]]:
             yield p.node, walker
 
 
-def whole_taps(cut: int, terms: int, walking: Iterable[WalkedProduct]) -> int:
+def whole_taps(cut: int, terms: int, ways: Iterable[Way]) -> int:
     """A block of about `cut` terms (0: all) that is whole taps, or an equal part of one."""
-    runs = {walker.way.run for walker in walking}
+    runs = {way.run for way in ways}
     near = (*range(cut, cut // 2, -1), *range(cut + 1, terms))
     fits = (c for c in near if all(c % run == 0 or run % c == 0 for run in runs))
     return next(fits, 0) if 0 < cut < terms else 0

@@ -1,4 +1,5 @@
-"""The part of a register tile that says how a left operand is walked (see `ir.TileProduct`)."""
+"""The part of a register tile that says how a left operand is walked, or copied to its stage by index
+(see `ir.TileProduct`)."""
 
 from __future__ import annotations
 
@@ -27,6 +28,11 @@ class Walk:
     needed: Expr = ALWAYS
 
     @property
+    def variables(self) -> frozenset[str]:
+        """Names that only its own expressions know."""
+        return frozenset(sym.name for sym, _ in self.taps)
+
+    @property
     def expressions(self) -> tuple[Expr, ...]:
         """All that is evaluated, within the loops over taps."""
         return (*(extent for _, extent in self.taps), *self.starts, *self.there, self.needed)
@@ -44,3 +50,47 @@ class Walk:
         rows = ", ".join(f"{show(start)} if {show(there)}" for start, there in pairs)
         needed = "" if self.needed == ALWAYS else f" if {show(self.needed)}"
         return f"at ({taps}){needed} [{rows}; {self.across}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Patches:
+    """Where the terms of a left operand lie that is no matrix, for copies of a few terms of a row:
+    those of number `term` of row `row` lie from element `start` + `term` % `run` on, neighbours up
+    to the next multiple of `run`, or are zeros where not `there`. The tile begins at row
+    `first_row` and term `first_term`; `start` is the same for all terms of a run."""
+
+    row: Sym
+    term: Sym
+    first_row: Expr
+    first_term: Expr
+    start: Expr
+    there: Expr
+    run: int
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """Names that only its own expressions know."""
+        return frozenset((self.row.name, self.term.name))
+
+    @property
+    def zeros(self) -> str:
+        """No buffer: copies write zeros themselves."""
+        return ""
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """All that is evaluated."""
+        return (self.first_row, self.first_term, self.start, self.there)
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> Patches:
+        """The patches with `change` applied to every expression."""
+        first_row, first_term, start, there = map(change, self.expressions)
+        return replace(
+            self, first_row=first_row, first_term=first_term, start=start, there=there
+        )  # fmt: skip
+
+    def text(self, show: Callable[[Expr], str]) -> str:
+        """Where a term of a row is, expressions spelled by `show`."""
+        names = f"{self.row.name} from {show(self.first_row)}"
+        names += f", {self.term.name} from {show(self.first_term)}"
+        return f"at ({names}) [{show(self.start)} if {show(self.there)}; runs of {self.run}]"

@@ -30,7 +30,8 @@ _FAR, _NEVER = 1 << 62, Lit(False, DType.BOOL)
 @dataclass(frozen=True, slots=True)
 class Way:
     """How a left operand is walked: its buffer, the loops over terms, of which the first `outer`
-    are over taps; in one tap `run` terms lie `inner` apart, for each column `across` further."""
+    are over taps; in one tap `run` terms lie `inner` apart, for each column `across` further. As
+    `stored` they are of their own type, else of the one that they are computed in."""
 
     buffer: str
     loops: tuple[int, ...]
@@ -38,6 +39,7 @@ class Way:
     run: int
     inner: int
     across: int
+    stored: bool = False
 
     @property
     def taps(self) -> tuple[int, ...]:
@@ -66,14 +68,16 @@ class _Found:
 
 
 def way_of(
-    frame: Frame, p: Contraction, index: Index, column: Sym, *, whole: bool = True
-) -> Way | None:
+    frame: Frame, p: Contraction, index: Index, column: Sym, *, whole: bool = True,
+    stored: bool = False,
+) -> Way | None:  # fmt: skip
     """The way to walk along the left operand, whose rows are at a made-up output `index`; `column`
     is a variable of it. None where the operand is not just memory of the type that it is computed
-    in, or where runs of terms would be too short. `whole`: every run is there or is not."""
+    in (`stored`: of its own), or where runs of terms would be too short. `whole`: every run is
+    there or is not."""
     loops = term_loops(frame.graph, p)
     marks = _marks(loops)
-    found = _find(frame, p, index, marks)
+    found = _find(frame, p, index, marks, stored)
     if found is None or _NEVER in found.there:
         return None
     # A column never decides what is there.
@@ -91,7 +95,7 @@ def way_of(
     cut = [c for c in found.there if any(m in walk(c) for m in marks[outer:])]
     if not all(_ends(c, marks[outer], marks[outer + 1 :]) for c in cut):
         return None
-    return Way(found.buffer, loops, outer, run, inner, across)
+    return Way(found.buffer, loops, outer, run, inner, across, stored)
 
 
 def _ends(condition: Expr, mark: Sym, others: Sequence[Sym]) -> bool:
@@ -114,7 +118,9 @@ def _along(found: _Found, mark: Sym, whole: bool) -> int | None:
     return None if known is None else known[0][0]
 
 
-def _find(frame: Frame, p: Contraction, index: Index, term: Index) -> _Found | None:
+def _find(
+    frame: Frame, p: Contraction, index: Index, term: Index, stored: bool
+) -> _Found | None:  # fmt: skip
     """An element of the left operand."""
     element = element_of_memory(frame, p, p.left, index, term)
     conditions: tuple[Expr, ...] = ()
@@ -125,8 +131,10 @@ def _find(frame: Frame, p: Contraction, index: Index, term: Index) -> _Found | N
         conditions = tuple(_conjuncts(condition))
     if isinstance(element, Lit) and element.value == 0:
         return _Found("", ix.lit(0), (_NEVER,))
-    own = frame.graph.type_of(frame.graph[p.node].inputs[p.left]).dtype.compute
-    if not isinstance(element, Load) or element.dtype is not own:
+    own = frame.graph.type_of(frame.graph[p.node].inputs[p.left]).dtype
+    if stored and isinstance(element, Call) and element.fn == "cast":
+        (element,) = element.args
+    if not isinstance(element, Load) or element.dtype is not (own if stored else own.compute):
         return None
     return _Found(element.buffer, _unclamped(element.index, conditions), conditions)
 
@@ -175,15 +183,15 @@ def steps(
     frame: Frame, p: Contraction, way: Way, taps: Sequence[Expr], rows: Sequence[Index]
 ) -> TapSteps:
     """The steps of some rows at a tap."""
-    found = [_found(frame, p, index, way.term(taps)) for index in rows]
+    found = [_found(frame, p, way, index, way.term(taps)) for index in rows]
     shared = [c for c in found[0].there if all(c in f.there for f in found)]
     own = (_all([c for c in f.there if c not in shared]) for f in found)
     return TapSteps(tuple(f.index for f in found), tuple(own), _all(shared))
 
 
-def _found(frame: Frame, p: Contraction, index: Index, term: Index) -> _Found:
+def _found(frame: Frame, p: Contraction, way: Way, index: Index, term: Index) -> _Found:
     """An element of an operand that is known to be walked."""
-    found = _find(frame, p, index, term)
+    found = _find(frame, p, index, term, way.stored)
     assert found is not None
     return found
 
@@ -201,7 +209,7 @@ def inside(frame: Frame, p: Contraction, way: Way, last: Index, first: Index) ->
     marks = _marks(way.loops)
     found: list[Expr] = []
     for index in (first, last):
-        for condition in _found(frame, p, index, marks).there:
+        for condition in _found(frame, p, way, index, marks).there:
             corner = _worst(condition, marks)
             if corner is None:
                 return None
@@ -244,7 +252,7 @@ def span(frame: Frame, p: Contraction, way: Way, taps: Sequence[Expr], index: In
     mark = symbol("k", way.loops[way.outer])
     term = list(way.term(taps))
     term[way.outer] = mark
-    found = _found(frame, p, index, tuple(term))
+    found = _found(frame, p, way, index, tuple(term))
     always: list[Expr] = []
     low: list[Expr] = [ix.lit(0)]
     high: list[Expr] = [ix.lit(way.loops[way.outer])]

@@ -281,7 +281,8 @@ WAVE = LaunchParameter(
 CUDA_MICRO = replace(
     MICRO,
     choices=("64x64", "128x64", "128x128", "64x32", "32x64", "32x32", "16x64", "16x32", "8x128",
-             "8x32", "4x64", "1x256", "1x64", "6x64", "128x256", "256x128", "64x128", "64x256"),
+             "8x32", "4x64", "1x256", "1x64", "6x64", "128x256", "256x128", "64x128", "64x256",
+             "256x64"),
     doc=f"{MICRO.doc} Here those of the threads of a block together.",
 )  # fmt: skip
 CUDA_TRANSPOSE = replace(TRANSPOSE, kinds=(ITEM, GEMM))

@@ -25,6 +25,7 @@ from autofuse.kernel.ir import (
     TileProduct,
     map_exprs,
 )
+from autofuse.kernel.walk_ir import Patches
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import COMPARISONS, Call, Expr, Lit, Load, Sym
 
@@ -58,11 +59,18 @@ class _Scope:
                 return replace(stmt, index=self.position(index))
             case StoreVector(buffer, index, values):
                 return StoreVector(buffer, self.position(index), tuple(map(self.fix, values)))
+            case TileProduct(walk=Patches() as patches):
+                return map_exprs(stmt, self.knowing((patches.row, patches.term)).position)
             case TileProduct() | Local() | Join() | Collective():
                 return map_exprs(stmt, self.position)
             case Loop():
                 return self.loop(stmt)
         return map_exprs(stmt, self.fix)
+
+    def knowing(self, syms: tuple[Sym, ...]) -> _Scope:
+        """The scope of some variables of 32 bits."""
+        own = {sym.name: (0, max((sym.extent or LARGEST) - 1, 0)) for sym in syms}
+        return _Scope({**self.ranges, **own}, self.narrow | own.keys())
 
     def let(self, sym: Sym, value: Expr) -> Stmt:
         small = self.small(value)
@@ -143,7 +151,7 @@ class _Scope:
         return expr
 
     def position(self, index: Expr) -> Expr:
-        small = self.small(index)
+        small = self.small(index) if index.dtype is I64 else None
         return self.fix(index) if small is None else small
 
 

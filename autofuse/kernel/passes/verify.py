@@ -40,9 +40,9 @@ def _block(
     scope, writable = set(outer), set(writable)
     for stmt in body:
         walked = stmt.walk if isinstance(stmt, TileProduct) else None
-        taps = {sym.name for sym, _ in walked.taps} if walked else set()
+        own = walked.variables if walked else frozenset[str]()
         for expr in expressions(stmt):
-            _reads(expr, scope | taps)
+            _reads(expr, scope | own)
         match stmt:
             case Let(sym, _) | Var(sym, _):
                 assert sym.name not in scope, f"{sym.name} is defined twice"
