@@ -92,10 +92,15 @@ def baseline_plan(graph: Graph, name: str) -> tuple[FusionPlan, int]:
 def baseline_candidate(graph: Graph, name: str, space: LaunchSpace) -> tuple[Candidate, int]:
     """As `baseline_plan`, launched as the baseline's rules say, where they do, else by default."""
     plan, cut = baseline_plan(graph, name)
+    return _launched(graph, plan, name, space), cut
+
+
+def _launched(graph: Graph, plan: FusionPlan, name: str, space: LaunchSpace) -> Candidate:
+    """The plan of the baseline `name` under its launch rule, if it has one."""
     rule = LAUNCH_RULES.get(name)
     if rule is None:
-        return default_candidate(graph, plan, space, name), cut
-    return ruled_candidate(graph, plan, space, name, rule), cut
+        return default_candidate(graph, plan, space, name)
+    return ruled_candidate(graph, plan, space, name, rule)
 
 
 def fused_candidate(graph: Graph, space: LaunchSpace) -> Candidate:
@@ -113,8 +118,8 @@ def untuned_candidate(
     another one is clearly expected to be faster (origin `EXPECTED`).
 
     `graph` must be canonical; `peaks`: what the device was calibrated to, if it was."""
-    ruled, _ = baseline_candidate(graph, DEFAULT_PLAN, kind.space)
-    plan = with_moves(graph, ruled.plan)
+    ruled, _ = baseline_plan(graph, DEFAULT_PLAN)
+    plan = with_moves(graph, ruled)
     if kind.fast_tiles:
         known = (name for name in ALSO_EXPECTED if name in BASELINES)
         others = [baseline_plan(graph, name)[0] for name in known]
@@ -124,7 +129,9 @@ def untuned_candidate(
             return default_candidate(graph, expected, kind.space, EXPECTED)
     if kind.dear_launches:
         plan = side_by_side(graph, plan)
-    return ruled if plan == ruled.plan else default_candidate(graph, plan, kind.space, UNTUNED)
+    if plan == ruled:
+        return _launched(graph, ruled, DEFAULT_PLAN, kind.space)
+    return default_candidate(graph, plan, kind.space, UNTUNED)
 
 
 def best_plan(
