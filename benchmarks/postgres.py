@@ -94,6 +94,16 @@ class Server:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
+    def answers(self) -> bool:
+        """Whether it can be reached."""
+        import psycopg
+
+        try:
+            self.execute("SELECT 1")
+        except psycopg.OperationalError:
+            return False
+        return True
+
     def processor_s(self) -> dict[int, float]:
         """Processor seconds of each of its processes so far, by process id."""
         found = {}

@@ -15,9 +15,10 @@ from scipy.special import erf
 
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.pull import Index
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.scalar import BINARY_MATH, COMPARISONS, UNARY_MATH, Call, Expr, Lit, Load, Sym
-from autofuse.ops.spec import Family, Index, OpSpec, Sample
+from autofuse.ops.spec import Family, OpSpec, Sample
 from autofuse.ops.types import OpCall, make_attrs
 
 Env = dict[str, np.ndarray]

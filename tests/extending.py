@@ -29,7 +29,7 @@ from autofuse.tuning.strategies import PLANNERS
 ROOT = Path(__file__).parent.parent
 HERE = ROOT / "tests" / "extensions"
 REGISTRIES: tuple[dict[str, Any], ...] = (
-    spec._REGISTRY, C_LAUNCH, DEVICES, BASELINES, SEARCHERS, PLANNERS, SOURCES,
+    spec._REGISTRY, spec._FAMILIES, C_LAUNCH, DEVICES, BASELINES, SEARCHERS, PLANNERS, SOURCES,
     RULES,
 )  # fmt: skip
 
@@ -48,7 +48,7 @@ STRATEGIES, DEVICES_FILE = "autofuse/tuning/strategies.py", "autofuse/devices.py
 EXTENSIONS = {
     "An op": Extension(
         "autofuse/ops/square.py",
-        ((OPS, "from autofuse.ops import square"),),
+        ((OPS, 'families("square")'),),
     ),
     "A baseline": Extension(
         "autofuse/baselines/alone.py",
@@ -118,6 +118,7 @@ for _folder in {str(Path(extension.file).parent) for extension in EXTENSIONS.val
 def extended(kind: str) -> Iterator[None]:
     """The project with an extension of a kind added; all is as before afterwards."""
     extension = EXTENSIONS[kind]
+    spec.all_specs()  # no family may be loaded, and then forgotten, in between
     before = [(known, dict(known)) for known in REGISTRIES]
     try:
         with pytest.MonkeyPatch.context() as patch:

@@ -26,8 +26,9 @@ from autofuse.kernel.lower import lower
 from autofuse.measure.check import reduction_slack
 from autofuse.ops import spec as table
 from autofuse.ops.dtypes import DType
+from autofuse.ops.pull import Index, Pull
 from autofuse.ops.scalar import Call, Expr
-from autofuse.ops.spec import Family, Index, Motion, OpSpec, Pull, Sample, all_specs, spec_of
+from autofuse.ops.spec import Family, Motion, OpSpec, Sample, all_specs, spec_of
 from autofuse.ops.types import OpCall, TensorType
 from autofuse.plan.groups import is_inline, is_source
 from autofuse.plan.legality import check_group

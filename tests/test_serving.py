@@ -130,19 +130,46 @@ def test_a_process_that_serves_imports_little(files: Path) -> None:
         "with autofuse.open_bundle(sys.argv[1], key=sys.argv[2]) as bundle: bundle.load('toy')\n"
         "print([m for m in ('autofuse.ops', 'autofuse.graph', 'subprocess', 'scipy', 'sqlalchemy',"
         " 'networkx', 'optuna', 'platformdirs') if m in sys.modules])\n"
-        "autofuse.compile(autofuse.load(sys.argv[3]), device='cpu', on_miss='error',"
-        " bundle=autofuse.open_bundle(sys.argv[1], key=sys.argv[2]))\n"
-        "print([m for m in ('scipy', 'sqlalchemy', 'networkx', 'optuna', 'autofuse.tuning',"
-        " 'tuning_db', 'autofuse.enumerate', 'autofuse.simplify', 'ml_dtypes')"
-        " if m in sys.modules])\n"
     )
-    autofuse.save(toy(), files / "toy.json")
     done = subprocess.run(
-        [sys.executable, "-c", code, *(files / n for n in ("here.bundle", "key", "toy.json"))],
+        [sys.executable, "-c", code, files / "here.bundle", files / "key"],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert (done.stderr, done.stdout.splitlines()) == ("", ["[]", "[]"])
+    assert (done.stderr, done.stdout.splitlines()) == ("", ["[]"])
+
+
+# What a graph of elementwise ops and reductions has no use for, up to its first call.
+NEEDLESS = (
+    "scipy", "sqlalchemy", "networkx", "optuna", "ml_dtypes", "tuning_db", "autofuse.tuning",
+    "autofuse.enumerate", "autofuse.simplify", "autofuse.plan.types", "autofuse.ops.contraction",
+    "autofuse.ops.convolution", "autofuse.ops.fourier", "autofuse.ops.random",
+    "autofuse.ops.scatter", "autofuse.ops.sorting", "autofuse.ops.updates",
+    "autofuse.ops.window_reduction", "autofuse.ops.terms", "autofuse.ops.library_forms",
+)  # fmt: skip
+
+
+def test_a_look_up_by_graph_imports_no_more_than_its_ops(files: Path) -> None:
+    code = (
+        "import sys, autofuse\n"
+        "from autofuse import spec, trace, xp\n"
+        "graph = trace(lambda x: xp.softmax(x), spec((8, 16)))\n"
+        "print(sorted({*sys.argv[4:]} & {*sys.modules}))\n"
+        "plan = autofuse.compile(autofuse.load(sys.argv[3]), device='cpu', on_miss='error',"
+        " bundle=autofuse.open_bundle(sys.argv[1], key=sys.argv[2]))\n"
+        "import numpy\n"
+        "plan(*(numpy.ones(t.shape, t.dtype.numpy) for t in plan.signature.types))\n"
+        "print(sorted({*sys.argv[4:]} & {*sys.modules}))\n"
+        "print(len(plan.candidate.plan.groups) > 0, 'autofuse.plan.types' in sys.modules)\n"
+    )
+    autofuse.save(toy(), files / "toy.json")
+    paths = (files / n for n in ("here.bundle", "key", "toy.json"))
+    done = subprocess.run(
+        [sys.executable, "-c", code, *paths, *NEEDLESS],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.stderr, done.stdout.splitlines()) == ("", ["[]", "[]", "True True"])
 
 
 def test_without_a_key_no_binary_is_run(files: Path, empty: str) -> None:

@@ -36,8 +36,8 @@ from autofuse.graph.writer import GraphWriter
 from autofuse.kernel.dialects import CUDA, C
 from autofuse.kernel.gemm import library_of
 from autofuse.ops.dtypes import DType
+from autofuse.ops.library_forms import Transform
 from autofuse.ops.types import GraphError
-from autofuse.ops.views import Transform
 from autofuse.plan.legalise import legalise
 from autofuse.plan.legality import check_group
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, Refusal

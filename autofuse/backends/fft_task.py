@@ -8,7 +8,7 @@ import numpy as np
 
 from autofuse.backends.pocketfft import slot
 from autofuse.kernel.gemm import library_transform
-from autofuse.ops.views import Transform
+from autofuse.ops.library_forms import Transform
 from autofuse.plan.schedule import Run
 
 

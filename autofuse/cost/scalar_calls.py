@@ -13,8 +13,9 @@ from functools import lru_cache
 
 from autofuse.graph.types import Graph
 from autofuse.ops.dtypes import DType
+from autofuse.ops.pull import Index
 from autofuse.ops.scalar import LIBM, Call, Expr, Lit, Sym, walk
-from autofuse.ops.spec import Family, Index, Motion
+from autofuse.ops.spec import Family, Motion
 from autofuse.plan.groups import is_inline
 
 FLOATS = (DType.F32, DType.F64)

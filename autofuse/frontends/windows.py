@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autofuse.frontends.array import TracedArray
 from autofuse.frontends.errors import TraceError
 from autofuse.frontends.promotion import as_array, meet, to_float
 from autofuse.frontends.recorder import current
-from autofuse.graph import composites_windows as composites
-from autofuse.graph.composites_windows import Padding, PerAxis
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
+
+# Only graphs with windows need what writes them.
+if TYPE_CHECKING:
+    from autofuse.graph.composites_windows import Padding, PerAxis
 
 
 def conv(
@@ -32,6 +34,8 @@ def conv(
     Numbers are one for all spatial axes or a sequence; padding also takes (low, high) pairs,
     "valid" and "same". `image_dilation` puts zeros between elements of x, which a transposed
     convolution needs. The kernel is not turned round. Raises TraceError for what does not fit."""
+    from autofuse.graph import composites_windows as composites
+
     image, weights = meet(x, kernel)
     layout = None
     if channels_last and image.ndim > 2 and image.ndim == weights.ndim:
@@ -51,10 +55,14 @@ def _spatial(array: TracedArray, channels_last: bool) -> tuple[int, ...]:
 
 
 def _max(w: GraphWriter, x: Value, *numbers: Any) -> Value:
+    from autofuse.graph import composites_windows as composites
+
     return w.op("reduce_window_max", x, **composites.pooling(w, x, *numbers))
 
 
 def _mean(w: GraphWriter, x: Value, count_padding: bool, *numbers: Any) -> Value:
+    from autofuse.graph import composites_windows as composites
+
     return composites.mean_windows(w, x, composites.pooling(w, x, *numbers), count_padding)
 
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from autofuse.graph.types import Value
 from autofuse.graph.writer import Axes, GraphWriter, broadcast_shapes, normal_axes
 from autofuse.ops import spec_of
-from autofuse.ops.contraction import contract_shape, dot_axes, gemm_form
 from autofuse.ops.dtypes import FLOATS, DType
 from autofuse.ops.types import GraphError, OpCall, make_attrs
 
@@ -222,6 +221,8 @@ def dot(
     Operands of a large product that no matrix library could read as they lie (a batch axis that is
     not the first, axes of one role apart) are transposed first, as XLA's dot canonicalisation
     does: a pass through memory for each, where a product of elements far apart takes many."""
+    from autofuse.ops.contraction import dot_axes, gemm_form  # only graphs of products need it
+
     attrs: dict[str, tuple[int, ...]] = {}
     for name, pairs in (("contract", contract), ("batch", batch)):
         for side, axes in zip(("lhs", "rhs"), pairs, strict=True):
@@ -244,6 +245,8 @@ def dot(
 
 def _is_large(call: OpCall, made: int) -> bool:
     """Whether a product reads every element of its operands often enough to repay moving them."""
+    from autofuse.ops.contraction import contract_shape
+
     terms = math.prod(contract_shape(call))
     return made * terms >= LARGE_PRODUCT * sum(t.size for t in call.ins)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from autofuse.graph.types import Graph, Value
+from autofuse.ops.pull import Index
 from autofuse.ops.scalar import Call, Expr, Sym
-from autofuse.ops.spec import Family, Index
+from autofuse.ops.spec import Family
 
 # start, step
 Progression = tuple[int, int]

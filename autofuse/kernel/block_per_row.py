@@ -16,9 +16,10 @@ from autofuse.kernel.values import ElementSource, Frame
 from autofuse.kernel.windows_written import WindowWriter
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.pull import Index
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.scalar import Expr, Load, Sym, call
-from autofuse.ops.spec import Family, Index
+from autofuse.ops.spec import Family
 from autofuse.plan.forms import Form, Tags, join, local_shape
 from autofuse.plan.parameters import MERGE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.dialects import Dialect
 from autofuse.kernel.onednn import dnnl_group
-from autofuse.ops.views import Transform
+from autofuse.ops.library_forms import Transform
 from autofuse.plan.epilogues import epilogue_of
 from autofuse.plan.groups import is_inline
 from autofuse.plan.parameters import BLAS, BLASLT, FFT, IMPL, LAUNCH_TABLES, ONEDNN, PREPACK

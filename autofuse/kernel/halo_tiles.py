@@ -11,8 +11,8 @@ from autofuse.kernel.emit import Emitter, narrow, widen
 from autofuse.kernel.values import ElementSource, Frame
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.pull import Index
 from autofuse.ops.scalar import Call, Expr, Lit, Load
-from autofuse.ops.spec import Index
 from autofuse.plan.forms import Form
 from autofuse.plan.halo import HaloRows, tile_extent
 

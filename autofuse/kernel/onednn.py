@@ -14,7 +14,8 @@ from itertools import pairwise
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.contraction import GemmForm, Matrix
 from autofuse.ops.dtypes import DType
-from autofuse.ops.views import StridedWindow, View
+from autofuse.ops.library_forms import StridedWindow
+from autofuse.ops.views import View
 from autofuse.plan.groups import is_inline
 from autofuse.plan.products import product_of
 from autofuse.plan.types import FusionGroup

@@ -11,8 +11,8 @@ from autofuse.kernel.panels import factor, term_loops
 from autofuse.kernel.values import Frame, Puller
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.pull import Index
 from autofuse.ops.scalar import Expr, Lit
-from autofuse.ops.spec import Index
 from autofuse.plan.tiles import Contraction
 
 

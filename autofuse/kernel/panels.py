@@ -11,8 +11,9 @@ from autofuse.kernel.ir import Panel
 from autofuse.kernel.values import Frame
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.pull import Index, Pull
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym, walk
-from autofuse.ops.spec import Family, Index, Pull
+from autofuse.ops.spec import Family
 from autofuse.ops.types import OpCall
 from autofuse.plan.packing import LANES
 from autofuse.plan.tiles import Contraction

@@ -13,8 +13,9 @@ from autofuse.kernel.values import UNROLLED, ElementSource, Frame
 from autofuse.ops import index as ix
 from autofuse.ops.control import MAX_TRIP, is_counted
 from autofuse.ops.dtypes import DType
+from autofuse.ops.pull import Index
 from autofuse.ops.scalar import Call, Expr, Lit, Sym
-from autofuse.ops.spec import Family, Index, Motion
+from autofuse.ops.spec import Family, Motion
 from autofuse.plan.forms import Form, Tags, join, local_shape, unrolled
 
 # Below this extent the last parallel axis is too short for lanes, and items are numbered flat.

@@ -23,8 +23,8 @@ from autofuse.kernel.tile_parts import RightPanel, Scratch, TileRun, TileSetting
 from autofuse.kernel.values import ElementSource, Frame, Puller
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.pull import Index
 from autofuse.ops.scalar import Call, Expr, Lit, Sym
-from autofuse.ops.spec import Index
 from autofuse.plan.forms import Form
 from autofuse.plan.packing import PackedOperand, padded, panel_width, tile_columns
 from autofuse.plan.tiles import Contraction, Tiles, even_parts, line_of

@@ -20,8 +20,9 @@ from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_parts import Scratch, TileRun
 from autofuse.kernel.values import ElementSource, Frame, everywhere, through
 from autofuse.ops import index as ix
+from autofuse.ops.pull import Index
 from autofuse.ops.scalar import Expr, Load, Sym
-from autofuse.ops.spec import Family, Index
+from autofuse.ops.spec import Family
 from autofuse.plan.clusters import needed
 from autofuse.plan.forms import LOCAL, Tag, Tags, join
 from autofuse.plan.masks import reach_of

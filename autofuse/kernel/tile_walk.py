@@ -13,8 +13,8 @@ from autofuse.kernel.walk_ir import ALWAYS, Walk
 from autofuse.kernel.walks import Way, inside, span, steps, way_of
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.pull import Index
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
-from autofuse.ops.spec import Index
 from autofuse.plan.tiles import Contraction
 
 _NEVER, _NOTHING = Lit(False, DType.BOOL), ix.lit(0)

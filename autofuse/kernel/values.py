@@ -13,9 +13,11 @@ from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, widen
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.pull import Index
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.scalar import Expr, Lit, Load, Sym
-from autofuse.ops.spec import Family, FoldOver, Index
+from autofuse.ops.spec import Family
+from autofuse.ops.terms import FoldOver
 from autofuse.ops.types import OpCall
 from autofuse.ops.updates import window_start
 

@@ -18,8 +18,8 @@ from autofuse.kernel.panels import element_of_memory, symbol, term_loops
 from autofuse.kernel.values import Frame
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.pull import Index
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym, walk
-from autofuse.ops.spec import Index
 from autofuse.plan.tiles import Contraction
 
 # Terms that a row needs in one place: finding them must cost less than what is done with them.

@@ -12,9 +12,9 @@ from autofuse.kernel.ir import Fold
 from autofuse.kernel.values import Frame
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.pull import Index
 from autofuse.ops.scalar import Call, Expr, Lit, Load, cast
 from autofuse.ops.scatter import first_places, window_shape, windows
-from autofuse.ops.spec import Index
 
 # Elements whose places lanes find before they are written.
 POINTS = 512

@@ -1,23 +1,24 @@
-"""Primitive ops: types, the op table, and every family that fills it."""
+"""Primitive ops: types, the op table, and the families that fill it when they are asked for."""
 
-from autofuse.ops import (
-    contraction,
-    control,
-    convolution,
-    elementwise,
-    fourier,
-    movement,
-    random,
-    reduction,
-    scatter,
-    sorting,
-    source,
-    updates,
-    window_reduction,
-)
 from autofuse.ops.dtypes import DType
-from autofuse.ops.spec import Family, Motion, OpSpec, Sample, all_specs, infer, register, spec_of
+from autofuse.ops.spec import (
+    Family,
+    Motion,
+    OpSpec,
+    Sample,
+    all_specs,
+    families,
+    infer,
+    register,
+    spec_of,
+)
 from autofuse.ops.types import GraphError, Literal, OpCall, TensorType, make_attrs
+
+# Those that most graphs need come first.
+families(
+    "elementwise", "source", "movement", "reduction", "contraction", "control", "random",
+    "updates", "scatter", "sorting", "window_reduction", "convolution", "fourier",
+)  # fmt: skip
 
 __all__ = [
     "DType",
@@ -30,21 +31,9 @@ __all__ = [
     "Sample",
     "TensorType",
     "all_specs",
-    "contraction",
-    "control",
-    "convolution",
-    "elementwise",
-    "fourier",
+    "families",
     "infer",
     "make_attrs",
-    "movement",
-    "random",
-    "reduction",
     "register",
-    "scatter",
-    "sorting",
-    "source",
     "spec_of",
-    "updates",
-    "window_reduction",
 ]

@@ -10,22 +10,12 @@ import numpy as np
 from autofuse.ops import checks
 from autofuse.ops.dtypes import FLOATS, INTS, DType
 from autofuse.ops.layout import laid_out
+from autofuse.ops.pull import Index, Pull
 from autofuse.ops.reduction import SUM
 from autofuse.ops.scalar import Expr
 from autofuse.ops.scalar import call as apply
-from autofuse.ops.spec import (
-    AxisMap,
-    Factors,
-    Family,
-    FoldOver,
-    Index,
-    OpSpec,
-    OutputRoles,
-    Pull,
-    Sample,
-    register,
-    sampled,
-)
+from autofuse.ops.spec import AxisMap, Family, OpSpec, Sample, register, sampled
+from autofuse.ops.terms import Factors, FoldOver, OutputRoles
 from autofuse.ops.types import GraphError, OpCall, TensorType
 from autofuse.ops.views import View, joined, row_major
 

@@ -19,24 +19,15 @@ import numpy as np
 from autofuse.ops import checks
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import FLOATS, INTS, DType
+from autofuse.ops.library_forms import StridedConv, StridedWindow
+from autofuse.ops.pull import Index, Pull
 from autofuse.ops.reduction import SUM, number
 from autofuse.ops.scalar import Expr, Lit, call
 from autofuse.ops.sliding import Sliding, census, check_sliding, spread_out
-from autofuse.ops.spec import (
-    AxisMap,
-    Factors,
-    Family,
-    FoldOver,
-    Index,
-    OpSpec,
-    OutputRoles,
-    Pull,
-    Sample,
-    register,
-    sampled,
-)
+from autofuse.ops.spec import AxisMap, Family, OpSpec, Sample, register, sampled
+from autofuse.ops.terms import Factors, FoldOver, OutputRoles
 from autofuse.ops.types import GraphError, OpCall, TensorType
-from autofuse.ops.views import StridedConv, StridedWindow, View, row_major
+from autofuse.ops.views import View, row_major
 
 MOST_SPATIAL = 3
 # Bytes of windows that the reference lays out at a time.

@@ -21,14 +21,13 @@ from autofuse.ops.elementwise_reference import (
     shift_right,
     shift_right_logical,
 )
+from autofuse.ops.pull import Index, Pull
 from autofuse.ops.scalar import Expr
 from autofuse.ops.source import dtype_attr
 from autofuse.ops.spec import (
     AxisMap,
     Family,
-    Index,
     OpSpec,
-    Pull,
     Reference,
     Sample,
     always,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from autofuse.ops.dtypes import SIGNED, DType
+from autofuse.ops.pull import Pull
 from autofuse.ops.scalar import Call, Expr, Lit, Sym, call, cast
-from autofuse.ops.spec import Pull
 from autofuse.ops.types import OpCall
 
 

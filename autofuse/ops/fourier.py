@@ -12,11 +12,13 @@ import numpy as np
 
 from autofuse.ops import checks
 from autofuse.ops.dtypes import DType
+from autofuse.ops.library_forms import Transform
+from autofuse.ops.pull import Index, Pull
 from autofuse.ops.reduction import SUM
 from autofuse.ops.scalar import Expr, Lit, call, cast
-from autofuse.ops.spec import AxisMap, Family, FoldOver, Index, OpSpec, Pull, Sample, register
+from autofuse.ops.spec import AxisMap, Family, OpSpec, Sample, register
+from autofuse.ops.terms import FoldOver
 from autofuse.ops.types import GraphError, OpCall, TensorType
-from autofuse.ops.views import Transform
 
 Arrays = tuple[np.ndarray, ...]
 Shape = tuple[int, ...]

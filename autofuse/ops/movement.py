@@ -11,6 +11,7 @@ import numpy as np
 from autofuse.ops import checks, needs
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.pull import Index, Pull
 from autofuse.ops.scalar import Expr
 from autofuse.ops.selection import (
     along_axes,
@@ -41,11 +42,9 @@ from autofuse.ops.spec import (
     AxisMap,
     Body,
     Family,
-    Index,
     Infer,
     Motion,
     OpSpec,
-    Pull,
     Reference,
     Sample,
     register,

@@ -8,8 +8,9 @@ from autofuse.ops import checks, needs
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.philox import philox_array, philox_words, threefry_array, threefry_words, u32
+from autofuse.ops.pull import Index, Pull
 from autofuse.ops.scalar import Expr, call, cast
-from autofuse.ops.spec import AxisMap, Family, Index, OpSpec, Pull, Sample, register
+from autofuse.ops.spec import AxisMap, Family, OpSpec, Sample, register
 from autofuse.ops.types import GraphError, OpCall, TensorType
 
 U32 = DType.U32

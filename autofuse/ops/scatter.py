@@ -18,12 +18,12 @@ import numpy as np
 from autofuse.ops import checks
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import INDICES, DType
+from autofuse.ops.pull import Index
 from autofuse.ops.reduction import NUMBERS
 from autofuse.ops.scalar import Expr, Lit, call, cast
 from autofuse.ops.spec import (
     AxisMap,
     Family,
-    Index,
     OpSpec,
     Sample,
     always,

@@ -10,16 +10,11 @@ import numpy as np
 from autofuse.ops import checks, needs
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import INDICES, DType
+from autofuse.ops.pull import Index, Pull
 from autofuse.ops.scalar import Expr, Lit, call, cast
-from autofuse.ops.spec import (
-    AxisMap,
-    Index,
-    Pull,
-    Sample,
-    WindowAt,
-    sampled,
-)
+from autofuse.ops.spec import AxisMap, Sample, sampled
 from autofuse.ops.types import GraphError, OpCall, TensorType
+from autofuse.ops.views import WindowAt
 
 Shape = tuple[int, ...]
 Arrays = tuple[np.ndarray, ...]

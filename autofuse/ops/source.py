@@ -9,17 +9,9 @@ import numpy as np
 
 from autofuse.ops import checks
 from autofuse.ops.dtypes import FLOATS, INTS, DType
+from autofuse.ops.pull import Index, Pull
 from autofuse.ops.scalar import Expr, Lit, cast
-from autofuse.ops.spec import (
-    AxisMap,
-    Family,
-    Index,
-    OpSpec,
-    Pull,
-    Sample,
-    register,
-    sampled,
-)
+from autofuse.ops.spec import AxisMap, Family, OpSpec, Sample, register, sampled
 from autofuse.ops.types import GraphError, Literal, OpCall, TensorType
 
 Arrays = tuple[np.ndarray, ...]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,27 +14,15 @@ from autofuse.ops import needs
 from autofuse.ops.algebra import NO_ALGEBRA, Algebra
 from autofuse.ops.dtypes import SELDOM, DType
 from autofuse.ops.needs import Needed
+from autofuse.ops.pull import Index, Pull
 from autofuse.ops.scalar import Expr
 from autofuse.ops.types import Attrs, GraphError, OpCall, TensorType
-from autofuse.ops.views import StridedConv, Transform, View
+from autofuse.ops.views import View, WindowAt
 
-Index = tuple[Expr, ...]
-
-
-class Pull(Protocol):
-    """What a body asks operands of."""
-
-    def __call__(self, operand: int, index: Index, /) -> Expr:
-        """The element of `operand` at `index`, as its `dtype.compute`; the index is in range."""
-        ...
-
-    def let(self, value: Expr, /) -> Expr:
-        """`value` bound to a variable, so that using it several times computes it once.
-
-        A bounded non-negative index should come back as a Sym with its extent.
-        """
-        ...
-
+# Rows of the families that have them bring these along.
+if TYPE_CHECKING:
+    from autofuse.ops.library_forms import StridedConv, Transform
+    from autofuse.ops.terms import Factors, FoldOver
 
 Infer = Callable[[OpCall], tuple[TensorType, ...]]
 Shape = tuple[int, ...]
@@ -103,53 +92,6 @@ class Fold:
     combine: Callable[[tuple[Expr, ...], tuple[Expr, ...]], tuple[Expr, ...]]
     finish: Callable[[OpCall, tuple[Expr, ...]], Expr]
     operator: str | None = None  # "add", "mul", "max", "min", "and", "or" when it is one primitive
-
-
-@dataclass(frozen=True)
-class FoldOver:
-    """What a WINDOW or a CONTRACTION folds, which is no whole axis of one operand.
-
-    `extents(call)` are the extents of the fold's own loops, outermost first; `term(call, index, at,
-    pull)` is what the output element at `index` folds at position `at` of these loops. It asks
-    `pull` for operand elements that are in range only.
-    """
-
-    extents: Callable[[OpCall], Shape]
-    term: Callable[[OpCall, Index, Index, Pull], Expr]
-
-
-@dataclass(frozen=True, slots=True)
-class OutputRoles:
-    """The output axes of a CONTRACTION that index both operands, only the first, and only the
-    second. Positions along the latter, numbered through, come in so many `groups` of neighbours,
-    each of which has a part of the first operand to itself."""
-
-    batch: Shape
-    lhs: Shape
-    rhs: Shape
-    groups: int = 1
-
-
-@dataclass(frozen=True)
-class Factors:
-    """A CONTRACTION's terms as products of one factor from each operand.
-
-    `roles(call)` says which output axes a factor depends on (None: axes that both depend on are
-    not all whole); `factor(call, operand, index, at, pull)` is the factor from one operand of the
-    output element at `index` at position `at` of the fold's loops."""
-
-    roles: Callable[[OpCall], OutputRoles | None]
-    factor: Callable[[OpCall, int, Index, Index, Pull], Expr]
-
-
-@dataclass(frozen=True, slots=True)
-class WindowAt:
-    """A part of operand 0 along `axes`, of `sizes`; where it begins say the () operands from number
-    `starts` on, moved so that it fits."""
-
-    axes: Shape
-    sizes: Shape
-    starts: int
 
 
 @dataclass(frozen=True)
@@ -270,6 +212,24 @@ class OpSpec:
 
 
 _REGISTRY: dict[str, OpSpec] = {}
+# Modules of this package that fill the table, in the order in which they are looked through.
+_FAMILIES: dict[str, None] = {}
+
+
+def families(*modules: str) -> None:
+    """Name modules of `autofuse.ops` that fill the table. One is imported when an op is asked for
+    that those before it lack: a graph of few ops needs few of them."""
+    _FAMILIES.update(dict.fromkeys(modules))
+
+
+def _load_families(until: str | None = None) -> None:
+    """Import families in order until there is an op `until` (None: all of them).
+
+    Each is asked for anew: importing it waits for another thread that has only begun to."""
+    for module in tuple(_FAMILIES):
+        import_module(f"autofuse.ops.{module}")
+        if until in _REGISTRY:
+            return
 
 
 def register(*specs: OpSpec) -> None:
@@ -282,6 +242,8 @@ def register(*specs: OpSpec) -> None:
 
 def spec_of(name: str) -> OpSpec:
     """The row of op `name`; raises GraphError for an unknown op."""
+    if name not in _REGISTRY:
+        _load_families(until=name)
     try:
         return _REGISTRY[name]
     except KeyError:
@@ -290,6 +252,7 @@ def spec_of(name: str) -> OpSpec:
 
 def all_specs() -> tuple[OpSpec, ...]:
     """Every row, sorted by name."""
+    _load_families()
     return tuple(_REGISTRY[name] for name in sorted(_REGISTRY))
 
 

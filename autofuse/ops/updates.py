@@ -15,20 +15,11 @@ import numpy as np
 from autofuse.ops import checks
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.pull import Index, Pull
 from autofuse.ops.scalar import Expr, Lit, call, cast
-from autofuse.ops.spec import (
-    AxisMap,
-    Family,
-    Index,
-    Motion,
-    OpSpec,
-    Pull,
-    Sample,
-    WindowAt,
-    register,
-    sampled,
-)
+from autofuse.ops.spec import AxisMap, Family, Motion, OpSpec, Sample, register, sampled
 from autofuse.ops.types import GraphError, OpCall, TensorType
+from autofuse.ops.views import WindowAt
 
 Shape = tuple[int, ...]
 Arrays = tuple[np.ndarray, ...]

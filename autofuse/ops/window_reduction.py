@@ -15,6 +15,7 @@ import numpy as np
 from autofuse.ops import checks
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.pull import Index, Pull
 from autofuse.ops.reduction import MAX, MIN, NUMBERS, PROD, SUM
 from autofuse.ops.scalar import Expr, Lit, call
 from autofuse.ops.sliding import Sliding, census, check_sliding, spread_out
@@ -22,16 +23,14 @@ from autofuse.ops.spec import (
     AxisMap,
     Family,
     Fold,
-    FoldOver,
-    Index,
     OpSpec,
-    Pull,
     Sample,
     always,
     never,
     register,
     sampled,
 )
+from autofuse.ops.terms import FoldOver
 from autofuse.ops.types import GraphError, OpCall, TensorType
 
 Arrays = tuple[np.ndarray, ...]

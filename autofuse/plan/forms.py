@@ -5,8 +5,7 @@ One rule serves every kernel. Choose *parallel* axes so that everything that mus
 only at the very item that computes it. The analysis starts from all axes of the main output, asks
 which index every value is needed at, and gives up the parallel axes that some reduction root mixes,
 until none does. What is left of each value per item is its *local* part: registers
-(thread-per-element schedule: items are lanes) or a row that lanes walk along (block-per-row
-schedule)."""
+(thread-per-element: items are lanes) or a row that lanes walk along (block-per-row)."""
 
 from __future__ import annotations
 
@@ -19,7 +18,8 @@ from itertools import product
 from autofuse.graph.types import Graph, Value
 from autofuse.ops import index as ix
 from autofuse.ops.control import is_counted
-from autofuse.ops.spec import AxisMap, Family, Index, OpSpec
+from autofuse.ops.pull import Index
+from autofuse.ops.spec import AxisMap, Family, OpSpec
 from autofuse.ops.types import OpCall
 
 # Per axis: the parallel axis (an int) it equals, or the set of parallel axes that its index

@@ -17,8 +17,9 @@ from autofuse.graph.types import Graph, Value
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.positions import clamps, cuts, resolved
+from autofuse.ops.pull import Index
 from autofuse.ops.scalar import COMPARISONS, Call, Expr, Lit, Sym
-from autofuse.ops.spec import Family, Index
+from autofuse.ops.spec import Family
 from autofuse.plan.forms import Form
 from autofuse.plan.multiplicity import MOST_REPEATED, index_counts, may_repeat, moving_nodes
 

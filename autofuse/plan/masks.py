@@ -20,9 +20,10 @@ from autofuse.graph.types import Graph, Value
 from autofuse.ops import index as ix
 from autofuse.ops.conditions import latest
 from autofuse.ops.dtypes import DType
+from autofuse.ops.pull import Index
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.scalar import COMPARISONS, Call, Expr, Lit, Sym
-from autofuse.ops.spec import Family, Index, Motion
+from autofuse.ops.spec import Family, Motion
 from autofuse.ops.types import Literal, OpCall, TensorType
 from autofuse.plan.forms import Form, Tags
 from autofuse.plan.tiles import Contraction, Tiles

@@ -17,9 +17,10 @@ from itertools import islice
 from autofuse.graph.types import Graph, Value
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.pull import Index
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.scalar import Expr, Lit, Sym
-from autofuse.ops.spec import Family, Index
+from autofuse.ops.spec import Family
 from autofuse.plan.forms import (
     REGISTERS,
     RUNS,

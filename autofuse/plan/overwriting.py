@@ -16,8 +16,9 @@ from functools import lru_cache
 from autofuse.graph.canonical import subgraph
 from autofuse.graph.counting import counted
 from autofuse.graph.types import Graph, Node, Value
-from autofuse.ops.spec import Family, WindowAt
+from autofuse.ops.spec import Family
 from autofuse.ops.types import make_attrs
+from autofuse.ops.views import WindowAt
 from autofuse.plan.forms import Demand
 from autofuse.plan.groups import is_inline, is_source
 from autofuse.plan.legality import Refusal, check_group

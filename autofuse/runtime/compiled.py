@@ -12,26 +12,27 @@ from autofuse.graph.keys import input_keys
 from autofuse.graph.settled import constant_inputs
 from autofuse.graph.types import Graph
 from autofuse.ops.types import TensorType
-from autofuse.plan.types import Candidate
 from autofuse.runtime.loaded import LoadedPlan, Signature
 
 # A plan that comes with its binary is loaded without what builds plans.
 if TYPE_CHECKING:
     from autofuse.backends.registry import Backend
+    from autofuse.plan.types import Candidate
 
 
 class CompiledPlan(LoadedPlan):
     """A plan of a graph that runs (see `LoadedPlan`): `candidate` is the plan, `artifact` the
     program, whose compilation from nothing takes `compile_s` seconds (0 where it came built).
-    A `graph` that takes long to work out may be a function, if its `signature` is told."""
+    A `candidate` that takes long to read may be a function, and so may a `graph` that takes long to
+    work out, if its `signature` is told."""
 
     def __init__(
-        self, graph: Graph | Callable[[], Graph], candidate: Candidate, loaded: Runnable,
-        artifact: Any, device: str, origin: str, notes: tuple[str, ...] = (),
+        self, graph: Graph | Callable[[], Graph], candidate: Candidate | Callable[[], Candidate],
+        loaded: Runnable, artifact: Any, device: str, origin: str, notes: tuple[str, ...] = (),
         constants: Mapping[str, Any] | None = None, compile_s: float = 0.0,
         signature: Signature | None = None,
     ) -> None:  # fmt: skip
-        self._graph, self.candidate = graph, candidate
+        self._graph, self._candidate = graph, candidate
         own = signature_of(self.graph) if signature is None else signature
         super().__init__(loaded, own, device, origin, notes, constants)
         self.artifact, self.compile_s = artifact, compile_s
@@ -40,6 +41,11 @@ class CompiledPlan(LoadedPlan):
     def graph(self) -> Graph:
         """The normal form of the graph that it is a plan of."""
         return self._graph() if callable(self._graph) else self._graph
+
+    @cached_property
+    def candidate(self) -> Candidate:
+        """The plan and its launch configurations; raises AutofuseError where it is damaged."""
+        return self._candidate() if callable(self._candidate) else self._candidate
 
     @property
     def takes(self) -> dict[str, TensorType]:

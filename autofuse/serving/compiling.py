@@ -15,7 +15,6 @@ from autofuse.backends.library import load_library
 from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
-from autofuse.plan.types import Candidate, PlanError, candidate_from_json
 from autofuse.runtime.compiled import CompiledPlan, signature_of
 from autofuse.runtime.request import BUDGET_S, DEFAULT, TUNE, PlanRequest, check_on_miss
 from autofuse.serving.binary import artifact_of, why_not
@@ -37,6 +36,7 @@ from autofuse.version import __version__
 
 if TYPE_CHECKING:
     from autofuse.devices import DeviceKind
+    from autofuse.plan.types import Candidate
     from autofuse.tuning.borrowed import Lent
 
 
@@ -134,20 +134,18 @@ def _served(
     variant = variant_for(entry, here)
     if isinstance(variant, str):
         raise _MissError(variant)
-    try:
-        candidate = candidate_from_json(variant.candidate, variant.origin)
-    except PlanError as error:
-        raise _MissError(f"other generator: {error}") from error
+    if variant.version != __version__:  # what this one wrote is read when it is asked for
+        _readable(variant)
     stale = stale_by(variant, here)
     if stale and asked.on_miss == TUNE:
         raise _MissError(f"stale: {', '.join(stale)} changed since it was measured")
     why = why_not(bundle.container, variant)
     if not why and here.device == HOST:
         try:
-            return _ready(bundle, variant, here, graph, form, candidate, asked)
+            return _ready(bundle, variant, here, graph, form, asked)
         except (LaunchError, BundleError) as error:
             why = str(error)
-    return _built(bundle, variant, form(), candidate, kind, asked, why)
+    return _built(bundle, variant, form(), _readable(variant), kind, asked, why)
 
 
 def _here(device: str, target: str) -> tuple[HostFacts, DeviceKind | None]:
@@ -164,16 +162,32 @@ def _here(device: str, target: str) -> tuple[HostFacts, DeviceKind | None]:
 
 def _ready(
     bundle: Bundle, variant: Variant, here: HostFacts, graph: Graph, form: FormOf,
-    candidate: Candidate, asked: PlanRequest,
+    asked: PlanRequest,
 ) -> CompiledPlan:  # fmt: skip
     """By the binary of the bundle."""
     assert variant.binary is not None
     signature = signature_of(graph)  # which its normal form has too
     artifact = artifact_of(bundle.container, variant.binary, signature)
     return CompiledPlan(
-        form, candidate, load_library(artifact, asked.mode), artifact, here.device,
-        origin_of(variant), remarks(variant, here), asked.constants, signature=signature,
+        form, lambda: _candidate(variant), load_library(artifact, asked.mode), artifact,
+        here.device, origin_of(variant), remarks(variant, here), asked.constants,
+        signature=signature,
     )  # fmt: skip
+
+
+def _candidate(variant: Variant) -> Candidate:
+    """The candidate of a variant; raises PlanError where this version cannot read it."""
+    from autofuse.plan.types import candidate_from_json
+
+    return candidate_from_json(variant.candidate, variant.origin)
+
+
+def _readable(variant: Variant) -> Candidate:
+    """The candidate of a variant; one that this version cannot read is a miss."""
+    try:
+        return _candidate(variant)
+    except AutofuseError as error:
+        raise _MissError(f"other generator: {error}") from error
 
 
 def _built(
@@ -222,7 +236,7 @@ def _lent(entry: Entry) -> tuple[Lent, ...]:
     found = []
     for variant in entry.variants:
         try:
-            candidate = candidate_from_json(variant.candidate, variant.origin)
+            candidate = _candidate(variant)
         except AutofuseError:  # of another generator
             continue
         found.append(Lent(variant.device, variant.must, candidate, "bundle"))

@@ -8,7 +8,8 @@ from typing import Any
 from autofuse.backends.base import DnnlCalls
 from autofuse.kernel.onednn import DnnlCall
 from autofuse.ops.dtypes import DType
-from autofuse.ops.views import StridedWindow, View
+from autofuse.ops.library_forms import StridedWindow
+from autofuse.ops.views import View
 
 
 def calls_data(calls: DnnlCalls) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@ waiting. And one whose disk is full."""
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 import time
@@ -32,6 +33,8 @@ BEST_MS, BLOCKED_S = 5.0, 1.0
 LOOKUPS = 200
 # KiB of a disk that an empty cluster fits on, with its log, and of one with room.
 SMALL, ROOMY = 96 * 1024, 512 * 1024
+# KiB that writers may fill.
+LEFT = 4 * 1024
 _PATIENCE_S = 300.0
 
 
@@ -97,8 +100,9 @@ def _write(store: Store, filling: Filling, over: threading.Event, taken: list[fl
 
 
 def full(folder: Path, _seed: int, kind: str, crowd: int, count: int) -> Round:
-    """Writers fill a disk: each ends well or is refused in one sentence, nothing that was taken is
-    lost, and with room again they go on. Nothing is done where this user may not mount a disk."""
+    """Writers fill a disk: each is refused in one sentence, or waits for a server that its full
+    disk has ended; nothing that was taken is lost, and with room again they go on. Nothing is done
+    where this user may not mount a disk."""
     # Not in `folder`: the server's user may not be let into what is above that.
     with ExitStack() as stack:
         disk = Path(tempfile.mkdtemp(prefix="autofuse-disk-"))
@@ -109,26 +113,55 @@ def full(folder: Path, _seed: int, kind: str, crowd: int, count: int) -> Round:
         if kind == "sqlite":
             return _filled(Place(folder, str(disk / "tuning.db"), None), disk, crowd, count)
         server = stack.enter_context(running(folder=disk))
-        return _filled(Place(folder, server.create("soak"), server), disk, crowd, count)
+        place = Place(folder, server.create("soak"), server)
+        Store.open(place.url).close()
+        _fill_but(disk, LEFT)
+        return _filled(place, disk, crowd, count)
+
+
+def _fill_but(disk: Path, kib: int) -> None:
+    """Leave no more than so much room on a disk, so that writers need not be many or quick."""
+    found = os.statvfs(disk)
+    free = found.f_bavail * found.f_frsize
+    (disk / "ballast").write_bytes(bytes(max(0, free - 1024 * kib)))
 
 
 def _filled(place: Place, disk: Path, crowd: int, count: int) -> Round:
     Store.open(place.url).close()
+    stop = place.folder / "stop"
     with Crowd(place.folder) as actors:
-        actors.start(place.jobs(crowd, 1_000_000, "full"))
-        codes = actors.ended(_PATIENCE_S)
-        problems = list(_refused(codes, actors))
+        actors.start([{**j, "until": str(stop)} for j in place.jobs(crowd, 1_000_000, "full")])
+        codes, fell = _until_full(place, actors)
         remount(disk, ROOMY)
         if place.server is not None:
             place.server.recover()
+        stop.touch()
+        codes = actors.ended(_PATIENCE_S) if codes is None else codes
+        problems = list(_refused(codes, fell, actors))
         problems += place.problems(unsaid=crowd)
         actors.start(place.jobs(crowd, count, "room"))
-        if (codes := actors.ended(_PATIENCE_S)) != [0] * crowd:
-            problems.append(f"with room again writers ended with {codes}:\n{actors.words()}")
+        if (after := actors.ended(_PATIENCE_S)) != [0] * crowd:
+            problems.append(f"with room again writers ended with {after}:\n{actors.words()}")
         problems += place.problems(unsaid=crowd)
-    return Round(crowd, tuple(problems))
+    refused = (codes or []).count(REFUSED)
+    said = f"{refused} writers were refused" + ", the server ended by itself" * fell
+    return Round(crowd, tuple(problems), (said,))
 
 
-def _refused(codes: list[int] | None, actors: Crowd) -> Iterator[str]:
-    if codes is None or any(code != REFUSED for code in codes):
+def _until_full(place: Place, actors: Crowd) -> tuple[list[int] | None, bool]:
+    """The writers' codes once all have ended, or None and whether the server has: PostgreSQL ends
+    where it cannot write its log in the middle of a change, and to writers it is away then."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        if (codes := actors.ended(0.5)) is not None:
+            return codes, False
+        if place.server is not None and not place.server.answers():
+            return None, True
+    return None, False
+
+
+def _refused(codes: list[int] | None, fell: bool, actors: Crowd) -> Iterator[str]:
+    """`fell`: those that it had not refused may have gone on with the server."""
+    well = (REFUSED, 0) if fell else (REFUSED,)
+    if codes is None or any(code not in well for code in codes):
         yield f"on a full disk writers ended with {codes}:\n{actors.words()}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from autofuse.backends.cuda.geometry import Geometry
 from autofuse.ops.contraction import GemmForm
 from autofuse.ops.dtypes import DType
-from autofuse.ops.views import Transform
+from autofuse.ops.library_forms import Transform
 from autofuse.plan.epilogues import GELU
 from autofuse.plan.schedule import Copy, Ref
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from autofuse.backends.cuda.vendor import cuda_major, vendor_library
 from autofuse.ops.dtypes import DType
+from autofuse.ops.library_forms import Transform
 from autofuse.ops.types import AutofuseError
-from autofuse.ops.views import Transform
 
 _FORWARD, _INVERSE = -1, 1
 # By kind of transform: cufftType of f32 and of f64, and the functions that execute it.

@@ -31,8 +31,8 @@ from autofuse.backends.cuda.graphs import (
 )
 from autofuse.backends.cuda.nvrtc import nvrtc_version
 from autofuse.ops.dtypes import DType
+from autofuse.ops.library_forms import Transform
 from autofuse.ops.types import AutofuseError, TensorType
-from autofuse.ops.views import Transform
 
 T = TypeVar("T")
 # What CuPy and we raise for errors of driver, runtime and cuBLAS, and when memory runs out.

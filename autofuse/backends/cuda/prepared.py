@@ -9,7 +9,7 @@ from autofuse.backends.cuda.actions import Action, Fft, Gemm, Matmul
 from autofuse.backends.cuda.graphs import HeldCall
 from autofuse.backends.cuda.ordering import like
 from autofuse.ops.dtypes import DType
-from autofuse.ops.views import Transform
+from autofuse.ops.library_forms import Transform
 from autofuse.plan.schedule import Ref
 
 # Plans by what they do.

@@ -1,8 +1,9 @@
 """square: x * x."""
 
 from autofuse.ops.dtypes import DType
+from autofuse.ops.pull import Index, Pull
 from autofuse.ops.scalar import Call
-from autofuse.ops.spec import Family, Index, OpSpec, Pull, Sample, register
+from autofuse.ops.spec import Family, OpSpec, Sample, register
 from autofuse.ops.types import OpCall, TensorType
 
 
