@@ -54,7 +54,8 @@ class _Kind(Enum):
 @lru_cache(maxsize=1024)
 def online_of(graph: Graph, form: Form, tiles: Tiles) -> Online | None:
     """How the products of a form may take their columns in blocks; None where they cannot."""
-    if tiles.columns:
+    floats = all(graph.type_of(Value(p.node)).dtype.is_float for p in tiles.products)
+    if tiles.columns or not floats:
         return None
     return _Analysis(graph, form, {p.node: p for p in tiles.products}, dict(form.tags)).run()
 
