@@ -7,7 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from autofuse.kernel.cuda_wgmma import GROUP, ROWS, WIDTHS, registers
-from autofuse.plan.parameters import BYTE_MMA, GROUP_MMA, HALF_MMA, NO_MMA, STRICT_MMA, TF32_MMA, Setting
+from autofuse.plan.parameters import (
+    BYTE_MMA,
+    GROUP_MMA,
+    HALF_MMA,
+    NO_MMA,
+    STRICT_MMA,
+    TF32_MMA,
+    Setting,
+)
 
 # Blocks of one multiprocessor that hide each other's waiting.
 TOGETHER = 2

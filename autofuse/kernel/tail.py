@@ -66,8 +66,11 @@ class Tail:
         right = replace(right, start=ix.iadd(right.start, ix.imul(self.first, right.outer)))
         return left, right, self.terms
 
-    def join(self, e: Emitter, target: Panel, rows: int, columns: int, room: int, dtype: DType) -> Expr:
-        """Add the parts of sums of a type up, of at most `room`; whether this is where that was done."""
+    def join(
+        self, e: Emitter, target: Panel, rows: int, columns: int, room: int, dtype: DType
+    ) -> Expr:
+        """Add the parts of sums of a type up, of at most `room`; whether this is where that was
+        done."""
         last = Sym(e.fresh("last"), DType.BOOL)
         e.put(
             Join(

@@ -17,8 +17,8 @@ SHARED = Refusal("library", "a library call or a host loop stands alone")
 
 
 def stands_alone(graph: Graph, node: int) -> Refusal | None:
-    """Why a node must be the only one of its kernel, or None. A contraction of whole numbers has no
-    tiles unless they are i32, and a Fourier transform is worth nothing as the fold that a kernel can do."""
+    """Why a node must be the only one of its kernel, or None. A contraction of whole numbers has
+    tiles only of i32, and a Fourier transform is worth nothing as the fold that a kernel can do."""
     n = graph[node]
     if n.spec.family is Family.CONTRACTION and n.types[0].dtype not in TILED:
         return Refusal("library", f"%{node} {n.op} of {n.types[0].dtype} is a kernel of its own")

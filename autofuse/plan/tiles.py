@@ -61,8 +61,8 @@ class Tiles:
 
 
 def tiles_of(graph: Graph, form: Form, *, diagonal: bool = False) -> Tiles | None:
-    """The tiles of a form, or None where its products are none of the tile schedule: of other types,
-    empty, with rows of different axes, or with rows to copy that are too long for scratch.
+    """The tiles of a form, or None where its products are none of the tile schedule: empty, of
+    other types, with rows of different axes, or with rows to copy that are too long for scratch.
 
     `diagonal`: those of products whose columns index both operands, which only C can have."""
     nodes = [n for n in form.nodes if graph[n].spec.family is Family.CONTRACTION]
