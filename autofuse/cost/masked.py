@@ -30,8 +30,8 @@ def least_work(graph: Graph, nodes: Sequence[int], outputs: Sequence[Value]) -> 
     least = min(shares.values())
     return Work(
         work.nbytes, work.cheap * least, work.special * least,
-        *(max(0.0, left[kind]) for kind in PRODUCTS), work.called_cheap * least,
-        work.called_special * least,
+        max(0.0, left["contraction"]), max(0.0, left["wide"]), max(0.0, left["narrow"]),
+        max(0.0, left["byte"]), work.called_cheap * least, work.called_special * least,
         calls=tuple((name, count * least) for name, count in work.calls),
     )  # fmt: skip
 
