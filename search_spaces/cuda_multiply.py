@@ -7,7 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from autofuse.kernel.cuda_wgmma import GROUP, ROWS, WIDTHS, registers
-from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, NO_MMA, STRICT_MMA, TF32_MMA, Setting
+from autofuse.plan.parameters import (
+    BYTE_MMA,
+    GROUP_MMA,
+    HALF_MMA,
+    NO_MMA,
+    STRICT_MMA,
+    TF32_MMA,
+    Setting,
+)
 
 # Blocks of one multiprocessor that hide each other's waiting.
 TOGETHER = 2
@@ -66,6 +74,7 @@ MULTIPLYING: Mapping[Setting, Multiplying] = {
         lambda rows, columns: 1 + 8 / rows + 8 / columns, 128 * 4 // L2_BYTES,
     ),
     HALF_MMA: _warps(128, 64, 1024),
+    BYTE_MMA: _warps(128, 64, 2048),
     TF32_MMA: _warps(128, 64, 512),
     # Factors in two parts.
     STRICT_MMA: _warps(64, 32, 170),

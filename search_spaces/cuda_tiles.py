@@ -16,6 +16,7 @@ from autofuse.kernel.lower import extract, lower
 from autofuse.plan.parameters import (
     BLOCK_THREADS,
     BLOCKS,
+    BYTE_MMA,
     COLUMN_BLOCK,
     CUDA_COLUMN_BLOCK,
     CUDA_MICRO,
@@ -154,6 +155,8 @@ def _instructions(facts: TileFacts, limits: DeviceLimits, fits: Fits) -> tuple[S
         groups = (GROUP_MMA,) if limits.warpgroups and _groups_fit(facts, fits) else ()
         full = min(facts.rows, facts.columns, facts.terms) >= ROWS and not facts.local
         return (*groups, HALF_MMA, NO_MMA) if full else (HALF_MMA, *groups, NO_MMA)
+    if facts.factors in FACTORS[BYTE_MMA]:
+        return (BYTE_MMA, NO_MMA)
     if facts.factors not in FACTORS[TF32_MMA]:
         return ()
     return (NO_MMA, STRICT_MMA, TF32_MMA)[: 3 if facts.eps >= TF32_EPS else 2]

@@ -110,8 +110,8 @@ def _beside(graph: Graph, group: FusionGroup, tiles: Tiles) -> int:
     return sum(graph.type_of(v).size >= least for v in around)
 
 
-def _factors(graph: Graph, tiles: Tiles) -> DType | None:
-    found = {stored_dtype(graph, p) for p in tiles.products}
+def _factors(tiles: Tiles) -> DType | None:
+    found = {stored_dtype(p) for p in tiles.products}
     return found.pop() if len(found) == 1 else None
 
 
@@ -138,7 +138,7 @@ def tile_facts(graph: Graph, group: FusionGroup, *, diagonal: bool = False) -> T
                 max((p.terms for p in online.sources), default=0) if online else 0,
                 row_scratch(graph, form, tiles) * item, item,
                 *_lying(graph, group, form, tiles),
-                _factors(graph, tiles),
+                _factors(tiles),
                 line_of(form, tiles),
                 _folded(tiles, online),
                 tiles.products[0].loops if len(tiles.products) == 1 else (),

@@ -12,6 +12,7 @@ from emulation import OneKernel, one_kernel
 from tile_programs import attention, masked, softmax
 
 from autofuse import spec, trace
+from autofuse.frontends import array_api as xp
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.plan.parameters import HALF_MMA, STRICT_MMA, TF32_MMA, Setting
@@ -72,6 +73,9 @@ PROGRAMS: dict[str, Program] = {
     ),
     "bias of columns": lambda m, n, d, w: (
         lambda q, k, v, c: softmax(scores(q, k) + c) @ v, [(m, d), (n, d), (n, w), (n,)],
+    ),
+    "converted": lambda m, n, d, w: (
+        lambda q, k, v: xp.softmax(scores(q, k)) @ v, [(2, m, d), (2, n, d), (2, n, w)],
     ),
     "keys turned": lambda m, n, d, w: (
         lambda q, k, v: softmax(q @ k * 0.3) @ v, [(m, d), (d, n), (n, w)],

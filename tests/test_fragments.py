@@ -55,6 +55,12 @@ def test_many_drawn_rows_in_registers_are_right() -> None:
     check_all([drawn_fragments(seed) for seed in seeds(200)])
 
 
+def test_terms_are_rounded_as_they_are_packed_and_factors_of_sums_never() -> None:
+    text = body(in_registers("converted", (40, 72, 32, 32)))
+    assert "af_pair_bf16(" in text and text.count("expf(") == 3, "a term, a factor, rows of -inf"
+    assert "af_load_bf16(af_store_bf16(" not in text
+
+
 def test_no_two_pieces_that_are_loaded_at_once_are_in_the_same_banks() -> None:
     names = ("attention", "keys turned", "values turned", "heads inside")
     kernels = [in_registers(name, (40, 72, d, d)) for name in names for d in (16, 32, 64)]

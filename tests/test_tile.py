@@ -350,8 +350,8 @@ def test_rows_that_scratch_cannot_hold_are_refused() -> None:
     assert found.rule == "scratch"
 
 
-def test_products_of_whole_numbers_stay_alone() -> None:
-    graph = canonical(trace(lambda a, b: a @ b + 1, spec((8, 8), "i32"), spec((8, 8), "i32")))
+def test_products_of_whole_numbers_that_are_no_i32_stay_alone() -> None:
+    graph = canonical(trace(lambda a, b: a @ b + 1, spec((8, 8), "i64"), spec((8, 8), "i64")))
     group: FusionGroup = whole(graph)
     found = check_group(graph, group.nodes, group.outputs)
     assert isinstance(found, Refusal)

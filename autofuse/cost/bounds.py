@@ -32,7 +32,8 @@ class Calibration:
     plus written a second), out of cache and (`cached_gbytes_per_s`) in it; arithmetic in 10^9
     operations a second by class: `cheap`, `special` (exp, log, ...; one exp is 15) and
     `contraction` (of f32), `wide` (contractions of f64) and `narrow` (of types below 4 bytes, which
-    some instruction sets multiply faster); 0 where the two are as `contraction`. `library` is
+    some instruction sets multiply faster); 0 where the two are as `contraction`; and `byte` (of
+    whole numbers of one byte), 0 where it is as `narrow`. `library` is
     what the library's products reach, no bound; 0 where nothing is known. `tiers` refines the
     cached bandwidth: (working set in bytes, GB/s), ascending. `alone` is the same for a kernel run
     by one thread, whose launch is cheaper. `scalar` are the reciprocal throughputs of scalar
@@ -55,6 +56,7 @@ class Calibration:
     library: float = 0.0
     scalar: tuple[tuple[str, float], ...] = ()
     edition: float = EDITION
+    byte: float = 0.0
 
     def __post_init__(self) -> None:
         classes = (self.cheap, self.special, self.contraction)
@@ -62,7 +64,8 @@ class Calibration:
         rates = (self.gbytes_per_s, self.cached_gbytes_per_s, *classes, *tiers)
         if not all(math.isfinite(r) and r > 0 for r in rates):
             raise CalibrationError(f"calibrated rates must be positive numbers, got {rates}")
-        if not all(math.isfinite(r) and r >= 0 for r in (self.wide, self.narrow, self.library)):
+        optional = (self.wide, self.narrow, self.byte, self.library)
+        if not all(math.isfinite(r) and r >= 0 for r in optional):
             raise CalibrationError("rates that may be 0 must not be negative")
         if not (math.isfinite(self.launch_us) and self.launch_us >= 0):
             raise CalibrationError(f"a launch cannot cost {self.launch_us} us")
@@ -87,6 +90,7 @@ class Calibration:
             work.contraction / self.contraction
             + work.wide / (self.wide or self.contraction)
             + work.narrow / (self.narrow or self.contraction)
+            + work.byte / (self.byte or self.narrow or self.contraction)
         )
         if not self.scalar:
             return max(products, work.cheap / self.cheap, work.special / self.special) / 1e3
@@ -151,7 +155,7 @@ class Calibration:
 # plans that cost calls the same the one that prepares least is chosen.
 ONCE_US = 1e-3
 # What calibrations that were made before do not say.
-_MAY_LACK = ("wide", "narrow", "library", "edition")
+_MAY_LACK = ("wide", "narrow", "byte", "library", "edition")
 _LISTS = ("tiers", "alone", "scalar")
 # Where nothing was measured: a fast desktop, faster than most.
 NOMINAL = Calibration(2.0, 50.0, 500.0, 100.0, 1000.0, 400.0, library=400.0)

@@ -92,7 +92,7 @@ def _whole_products(graph: Graph, parts: Sequence[_Tiled], work: Work) -> Work:
     times = max(1.0, done / work.products) if work.products else 1.0
     return replace(
         work, contraction=times * work.contraction, wide=times * work.wide,
-        narrow=times * work.narrow,
+        narrow=times * work.narrow, byte=times * work.byte,
     )  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def _without_tiles_us(
     work = least_work(graph, group.nodes, group.outputs)
     if product_of(graph, group.nodes) is None:
         work += repeated_work(graph, group, launch)
-        slow = replace(work, contraction=SLOW_SUMS * work.products, wide=0.0, narrow=0.0)
+        slow = replace(work, contraction=SLOW_SUMS * work.products, wide=0.0, narrow=0.0, byte=0.0)
         slow += _summed_work(graph, group.nodes).computing(SLOW_SUMS)
         turned = sum(graph[n].types[0].size for n in group.nodes if _turns(graph, n))
         far = 0.0 if TRANSPOSE.of(launch) else _lines_us(peaks, turned)
@@ -195,6 +195,7 @@ def _added_us(work: Work, peaks: Calibration) -> float:
         + (
             _rated_us(work.wide, peaks.wide, peaks.cheap)
             + _rated_us(work.narrow, peaks.narrow, peaks.cheap)
+            + _rated_us(work.byte, peaks.byte or peaks.narrow, peaks.cheap)
         )
     )
 

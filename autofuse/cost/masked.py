@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from autofuse.cost.work import Work, group_work, kind_of_arithmetic
+from autofuse.cost.work import PRODUCTS, Work, group_work, kind_of_arithmetic
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family
@@ -24,14 +24,14 @@ def least_work(graph: Graph, nodes: Sequence[int], outputs: Sequence[Value]) -> 
     shares = masked_shares(graph, tuple(nodes), tuple(outputs))
     if not shares:
         return work
-    left = {"contraction": work.contraction, "wide": work.wide, "narrow": work.narrow}
+    left = {kind: getattr(work, kind) for kind in PRODUCTS}
     for n, share in shares.items():
         left[kind_of_arithmetic(graph, n)] -= graph[n].spec.flops(graph.call(n)) * (1 - share)
     least = min(shares.values())
     return Work(
-        work.nbytes, work.cheap * least, work.special * least, max(0.0, left["contraction"]),
-        max(0.0, left["wide"]), max(0.0, left["narrow"]), work.called_cheap * least,
-        work.called_special * least,
+        work.nbytes, work.cheap * least, work.special * least,
+        max(0.0, left["contraction"]), max(0.0, left["wide"]), max(0.0, left["narrow"]),
+        max(0.0, left["byte"]), work.called_cheap * least, work.called_special * least,
         calls=tuple((name, count * least) for name, count in work.calls),
     )  # fmt: skip
 

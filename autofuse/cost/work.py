@@ -28,7 +28,7 @@ from autofuse.plan.overwriting import stored
 @dataclass(frozen=True, slots=True)
 class Work:
     """The least a kernel moves (bytes) and computes (operations by class); contractions are apart
-    whose operands are `wide` (f64) or `narrow` (below 4 bytes).
+    whose operands are `wide` (f64) or `narrow` (below 4 bytes), or whole numbers of one `byte`.
 
     `calls` are scalar functions by name (see `scalar_calls.py`) and how often they are computed;
     `called_cheap` and `called_special` are the operations among `cheap` and `special` that these
@@ -40,6 +40,7 @@ class Work:
     contraction: float = 0.0
     wide: float = 0.0
     narrow: float = 0.0
+    byte: float = 0.0
     called_cheap: float = 0.0
     called_special: float = 0.0
     calls: tuple[tuple[str, float], ...] = field(default=(), kw_only=True)
@@ -61,11 +62,12 @@ class Work:
     @property
     def products(self) -> float:
         """Operations of all contractions."""
-        return self.contraction + self.wide + self.narrow
+        return math.fsum(getattr(self, kind) for kind in PRODUCTS)
 
 
 # The classes of operations, in the order of `Work`.
-_KINDS = ("cheap", "special", "contraction", "wide", "narrow")
+PRODUCTS = ("contraction", "wide", "narrow", "byte")
+_KINDS = ("cheap", "special", *PRODUCTS)
 
 
 def _parts(work: Work) -> tuple[float, ...]:
@@ -179,13 +181,17 @@ def kind_of_arithmetic(graph: Graph, node: int) -> str:
     if spec.family is not Family.CONTRACTION:
         return "special" if spec.special else "cheap"
     widths = [_width(graph, v) for v in graph[node].inputs]
+    if max(widths) == 1 and not graph[node].types[0].dtype.is_float:
+        return "byte"
     return "narrow" if max(widths) < 4 else "wide" if max(widths) > 4 else "contraction"
 
 
 def _width(graph: Graph, value: Value) -> int:
-    """Bytes per element of an operand, or of what one elementwise op made it from: a kernel may
-    multiply what it was converted from."""
+    """Bytes per element of an operand, or of what one elementwise op made it from, moved or not: a
+    kernel may multiply what it was converted from."""
     own, node = graph.type_of(value).dtype.itemsize, graph[value.node]
+    while node.spec.view is not None:
+        node = graph[node.inputs[0].node]
     if node.spec.family is not Family.ELEMENTWISE or len(node.inputs) != 1:
         return own
     return min(own, graph.type_of(node.inputs[0]).dtype.itemsize)

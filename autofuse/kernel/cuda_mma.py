@@ -5,7 +5,8 @@ stages of a run of terms. A *line* of a stage is what lies together there: the t
 column), or, *turned*, the rows of a term, so that copies follow memory. Its pieces of 16 bytes are
 exchanged (swizzled) by the number of the line, such that what a warp loads at once is in different
 banks: rows of 8x8 matrices (PTX ISA, ldmatrix), or single words, which elements of 32 bits take
-where they are turned, because matrices can only be turned of 16 bits.
+where they are turned, because matrices can only be turned of 16 bits. Bytes are turned in pairs,
+which the registers of a lane then exchange.
 """
 
 from __future__ import annotations
@@ -84,8 +85,10 @@ class Factor:
     @property
     def pitch(self) -> int:
         """Elements of shared memory from one line to the next: a part or a multiple of all banks,
-        as pieces of up to 8 lines are exchanged."""
+        as pieces of up to 8 lines are exchanged; of pairs two lines lie side by side at most."""
         nbytes = self.pieces * PIECE
+        if self.by_pairs:
+            nbytes = max(nbytes, RUN_BYTES)
         if nbytes > STEP_BYTES:
             nbytes = RUN_BYTES if nbytes <= RUN_BYTES else -(-nbytes // BANKS_BYTES) * BANKS_BYTES
         return nbytes // self.itemsize
@@ -100,11 +103,21 @@ class Factor:
         """Whether it is loaded by words, not by matrices."""
         return self.turned and self.itemsize == DType.F32.itemsize
 
+    @property
+    def by_pairs(self) -> bool:
+        """Whether matrices are turned by pairs of bytes: lines 4t and 4t + 1 of 16 are loaded at
+        once, then lines 4t + 2 and 4t + 3, so that a lane gets four terms that follow each other.
+        """
+        return self.turned and self.itemsize == 1
+
     def swizzle(self, line: str) -> str:
         """What the number of a piece of a line is combined with (exclusive or)."""
         nbytes = self.pitch * self.itemsize
         shared = max(1, BANKS_BYTES // nbytes)  # lines that the banks hold side by side
-        number = line if shared == 1 else f"{line} / {shared}"
+        if self.by_pairs:
+            number = f"({line} / 4 * 2 + {line} % 2)" if shared == 1 else f"{line} / 4"
+        else:
+            number = line if shared == 1 else f"{line} / {shared}"
         most = min(8, nbytes // PIECE) - 1
         return f"({number} * 2 & {most})" if self.by_words else f"({number} & {most})"
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autofuse.ops.dtypes import DType
-from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, STRICT_MMA, TF32_MMA
+from autofuse.plan.parameters import BYTE_MMA, GROUP_MMA, HALF_MMA, STRICT_MMA, TF32_MMA
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class InstructionClass:
     """What multiplies a tile: the types of the factors, how many threads do it `together`, bytes
     of a row that go through shared memory at once (`run_bytes`), in how many `parts` a factor is
     multiplied, the peak rate of a device that it has (`Target.peaks`), and what a compiler's target
-    must be called for it ("": any). All sum in f32."""
+    must be called for it ("": any), and the type of its sums."""
 
     name: str
     factors: tuple[DType, ...]
@@ -26,6 +26,7 @@ class InstructionClass:
     parts: int
     peak: str
     only: str = ""
+    sums: DType = DType.F32
 
 
 WARP = 32
@@ -36,6 +37,7 @@ INSTRUCTIONS: Mapping[str, InstructionClass] = {
         InstructionClass(HALF_MMA, _HALVES, WARP, 64, 1, "half"),
         InstructionClass(TF32_MMA, (DType.F32,), WARP, 64, 1, "tf32"),
         InstructionClass(STRICT_MMA, (DType.F32,), WARP, 64, 2, "tf32"),
+        InstructionClass(BYTE_MMA, (DType.I8,), WARP, 64, 1, "byte", sums=DType.I32),
         InstructionClass(GROUP_MMA, _HALVES, 4 * WARP, 128, 1, "half", "sm_90a"),
     )
 }

@@ -12,11 +12,11 @@ from autofuse.kernel.values import Frame
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.pull import Index, Pull
-from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym, walk
+from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym, cast, walk
 from autofuse.ops.spec import Family
 from autofuse.ops.types import OpCall
 from autofuse.plan.packing import LANES
-from autofuse.plan.tiles import Contraction
+from autofuse.plan.tiles import Contraction, widens
 
 
 class _NotPlainError(Exception):
@@ -122,11 +122,11 @@ def element_in_memory(
     is not just memory of the type that it is computed in (its own type: `stored`)."""
     steps = ix.delinearize(term, term_loops(frame.graph, p))
     element = element_of_memory(frame, p, operand, index, steps, instead)
-    own = frame.graph.type_of(frame.graph[p.node].inputs[operand]).dtype
+    own = p.stored[operand]
     match element:
         case Call(fn="cast", args=(Load() as load,)) if stored:
             element = load
-    own = own if stored else own.compute
+    own = own if stored else frame.graph.type_of(Value(p.node)).dtype.compute
     return element if isinstance(element, Load) and element.dtype is own else None
 
 
@@ -159,6 +159,8 @@ class _Finder:
             call = self.frame.graph.call(value.node)
             (found,) = node.spec.body(call, index, _Finder(self.frame, value.node))
             return found
+        if widens(self.frame.graph, value.node):
+            return cast(_Finder(self.frame, value.node)(0, index), DType.I32)
         raise _NotPlainError
 
     def let(self, value: Expr) -> Expr:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autofuse.kernel.cuda_shape import Team
+from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.ir import Join
 from autofuse.kernel.render_tile_cuda import Spell
 
@@ -23,7 +24,7 @@ def join_text(stmt: Join, text: Spell, team: Team) -> Iterator[str]:
     yield f"  {every} {place.format(f'({part})')} = {own};"
     yield f"  {last} = af_is_last({stmt.tickets}, {slot}, {stmt.parts});"
     yield f"  if ({last}) {every} {{"
-    yield "    float sum = 0;"
+    yield f"    {CUDA.types[stmt.dtype]} sum = 0;"
     yield "    #pragma unroll"
     reading = place.format("p").replace("[", " + (", 1)[:-1] + ")"
     yield f"    for (int32_t p = 0; p < {stmt.parts}; p++) sum += __ldcg({reading});"

@@ -17,7 +17,8 @@ from autofuse.kernel.instructions import INSTRUCTIONS
 from autofuse.kernel.ir import TileProduct
 from autofuse.kernel.render_copies import CopyText
 from autofuse.kernel.render_tile_cuda import Spell
-from autofuse.plan.parameters import HALF_MMA, STRICT_MMA
+from autofuse.ops.dtypes import DType
+from autofuse.plan.parameters import BYTE_MMA, HALF_MMA, STRICT_MMA
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class MmaText:
             yield f"  const auto {name} = {panel.buffer} + ({self.text(panel.start)});"
         yield f"  const auto stage = reinterpret_cast<{element} *>({stmt.stage} + 0);"
         zeros = " = {}" if stmt.fresh else ""
-        yield f"  float sums[{warps.rows // 16}][{warps.columns // 8}][4]{zeros};"
+        yield f"  {CUDA.types[self.sum]} sums[{warps.rows // 16}][{warps.columns // 8}][4]{zeros};"
         yield f"  {team.sync}"
         if not stmt.fresh:
             yield from self.sums(self.start)
@@ -61,14 +62,29 @@ class MmaText:
 
     # --- sums -------------------------------------------------------------------------------------
 
+    @property
+    def sum(self) -> DType:
+        """The type of sums."""
+        return INSTRUCTIONS[self.stmt.mma].sums
+
+    def element(self, k: int) -> str:
+        """Sum k of a pair. Where bytes of columns are turned by pairs, even and odd columns are of
+        two instructions."""
+        turned = self.tile.right.by_pairs
+        return f"sums[i][j / 2 * 2 + {k}][2 * h + j % 2]" if turned else f"sums[i][j][2 * h + {k}]"
+
     def sums(self, visit: Callable[[], Iterator[str]]) -> Iterator[str]:
         """A loop over the pairs of sums of a lane: element (m, n) of the tile and its neighbour."""
-        warps = self.tile.warps
+        warps, tile = self.tile.warps, self.tile
+        row = "lane / 4 * 2 + h" if tile.left.by_pairs else "h * 8 + lane / 4"
+        column = "j * 8 + lane % 4 * 2"
+        if tile.right.by_pairs:
+            column = "j / 2 * 16 + lane % 4 * 4 + j % 2 * 2"
         for var, extent in (("i", warps.rows // 16), ("j", warps.columns // 8), ("h", 2)):
             yield "  #pragma unroll"
             yield f"  for (int32_t {var} = 0; {var} < {extent}; {var}++) {{"
-        yield "    const int32_t m = top + i * 16 + h * 8 + lane / 4;"
-        yield "    const int32_t n = side + j * 8 + lane % 4 * 2;"
+        yield f"    const int32_t m = top + i * 16 + {row};"
+        yield f"    const int32_t n = side + {column};"
         yield from (f"    {line}" for line in visit())
         yield "  }}}"
 
@@ -91,17 +107,18 @@ class MmaText:
         for k in range(2):
             place = f"af_min_i32(m, {stmt.rows - 1}) * {stmt.target.outer}"
             column = f"af_min_i32(n + {k}, {stmt.columns - 1})"
-            yield f"sums[i][j][2 * h + {k}] = tc[{place} + {column}];"
+            yield f"{self.element(k)} = tc[{place} + {column}];"
 
     def finish(self) -> Iterator[str]:
         outer = self.stmt.target.outer
         if self.pairs:
-            values = "sums[i][j][2 * h], sums[i][j][2 * h + 1]"
-            yield f"{self.inside()}af_store_vector(af_f32x2, tc, m * {outer} + n, {values});"
+            values = f"{self.element(0)}, {self.element(1)}"
+            kind = f"af_{self.sum}x2"
+            yield f"{self.inside()}af_store_vector({kind}, tc, m * {outer} + n, {values});"
             return
         for k in range(2):
             test = self.inside(f"n + {k}")
-            yield f"{test}tc[m * {outer} + n + {k}] = sums[i][j][2 * h + {k}];"
+            yield f"{test}tc[m * {outer} + n + {k}] = {self.element(k)};"
 
     @property
     def copies(self) -> CopyText:
@@ -169,14 +186,20 @@ class MmaText:
         yield f"  for (int32_t i = 0; i < {high}; i++) {{"
         yield "    #pragma unroll"
         yield f"    for (int32_t j = 0; j < {2 * wide}; j++) {{"
-        kind = self.stmt.dtype if self.stmt.mma == HALF_MMA else "tf32"
         # The smallest products first; of the two small parts none is worth one.
         for p, q in ((1, 0), (0, 1), (0, 0)) if parts == 2 else ((0, 0),):
             right = f"b[{q}][j / 2][j % 2 * 2], b[{q}][j / 2][j % 2 * 2 + 1]"
-            yield f"      af_multiply_{kind}(sums[i][j], a[{p}][i], {right});"
+            yield f"      af_multiply_{self.kind}(sums[i][j], a[{p}][i], {right});"
         yield "    }"
         yield "  }"
         yield "}"
+
+    @property
+    def kind(self) -> str:
+        """What the text calls the product of such factors."""
+        if self.stmt.mma == BYTE_MMA:
+            return "_".join("u8" if zero else "i8" for zero in self.stmt.from_zero)
+        return str(self.stmt.dtype) if self.stmt.mma == HALF_MMA else "tf32"
 
     def load(self, name: str, base: str, o: Factor, extent: int, first: str) -> Iterator[str]:
         """The words of a warp's rows (or columns), 16 at a time; of columns two instructions have
@@ -194,7 +217,10 @@ class MmaText:
                 at = f"{o.place('line', 'row / 4')} + row % 4"
                 yield f"      {words}[{k}] = af_shared_word({base} + ({at})); }}"
         else:
-            if o.turned:
+            if o.by_pairs:
+                line = "s * 32 + lane / 16 * 16 + lane % 8 / 2 * 4 + lane / 8 % 2 * 2 + lane % 2"
+                piece = f"({first} + i * 16) / 16"
+            elif o.turned:
                 line = f"s * 16 + lane % 8 + {high} * 8"
                 piece = f"({first} + i * 16) / 8 + {low}"
             else:
@@ -204,7 +230,9 @@ class MmaText:
             at = o.place("line", "piece")
             turned = "_turned" if o.turned else ""
             yield f"    af_matrices{turned}({words}, {base} + ({at}));"
-        if self.stmt.mma != HALF_MMA:
+        if o.by_pairs:
+            yield f"    af_turn_pairs_{'rows' if left else 'columns'}({words});"
+        if self.stmt.dtype is DType.F32:
             yield "    #pragma unroll"
             each = f"{words}[k] = af_tf32(__uint_as_float({words}[k]))"
             if self.stmt.mma == STRICT_MMA:

@@ -115,19 +115,26 @@ class Running:
     ) -> None:  # fmt: skip
         """`count` more columns (at most `most`), inside a loop over lanes: `element` is what is
         folded at a column of the block, and which column of the whole that is."""
+        own, node_call = self._fold(fold.node), self.b.graph.call(fold.node)
+        with self._total_of_block(fold, row) as registers:
+            step = self.e.open("c", most)
+            new = own.combine(registers, own.lift(node_call, *element(step)))
+            self._assign(registers, new)
+            self.e.close("serial", step, count)
+
+    @contextmanager
+    def _total_of_block(self, fold: OnlineFold, row: Expr) -> Iterator[tuple[Sym, ...]]:
+        """Registers that begin with the total of nothing; in the end they are added to the row's.
+        A block has totals of its own, so that long sums err less."""
         n, e = fold.node, self.e
-        own, node_call = self._fold(n), self.b.graph.call(n)
+        own = self._fold(n)
         old: tuple[Expr, ...] = tuple(
             self._read(buffer, row, dtype) for buffer, dtype in self.state[n]
         )
         if n in self.before:
             e.store(self.before[n], row, old[0])
-        # A block has totals of its own, so that long sums err less.
-        registers = tuple(e.variable(start) for start in own.init(node_call))
-        step = e.open("c", most)
-        new = own.combine(registers, own.lift(node_call, *element(step)))
-        self._assign(registers, new)
-        e.close("serial", step, count)
+        registers = tuple(e.variable(start) for start in self._accumulators(n))
+        yield registers
         if fold.anchors:
             old = (call("mul", old[0], self._factor(fold, row)),)
         self._assign(registers, own.combine(old, registers))

@@ -77,30 +77,20 @@ class RunningFragments(Running):
     ) -> None:  # fmt: skip
         """The columns of a block, of one row: `element` is what is folded at a place, which column
         of the whole that is, and whether it is there (None: it is)."""
-        n, e = fold.node, self.e
+        n = fold.node
         own, node_call = self._fold(n), self.b.graph.call(n)
-        old: tuple[Expr, ...] = tuple(
-            self._read(buffer, row, dtype) for buffer, dtype in self.state[n]
-        )
-        if n in self.before:
-            e.store(self.before[n], row, old[0])
-        registers = tuple(e.variable(start) for start in own.init(node_call))
-        with self.over_columns(columns, row) as (place, column):
-            found, whole, there = element(place, column)
-            new = own.combine(registers, own.lift(node_call, found, whole))
-            if there is not None:
-                new = tuple(
-                    call("select", there, x, r) for x, r in zip(new, registers, strict=True)
-                )
-            self._assign(registers, new)
-        # What others depend on is a total of all columns; any other may wait for the last ones.
-        if n in self.before:
-            self._join(n, registers)
-        if fold.anchors:
-            old = (call("mul", old[0], self._factor(fold, row)),)
-        self._assign(registers, own.combine(old, registers))
-        for (buffer, _), register in zip(self.state[n], registers, strict=True):
-            e.store(buffer, row, e.bind(register))
+        with self._total_of_block(fold, row) as registers:
+            with self.over_columns(columns, row) as (place, column):
+                found, whole, there = element(place, column)
+                new = own.combine(registers, own.lift(node_call, found, whole))
+                if there is not None:
+                    new = tuple(
+                        call("select", there, x, r) for x, r in zip(new, registers, strict=True)
+                    )
+                self._assign(registers, new)
+            # What others depend on is a total of all columns; any other may wait for the last ones.
+            if n in self.before:
+                self._join(n, registers)
 
     def _join(self, n: int, registers: tuple[Sym, ...]) -> None:
         """The totals of the lanes that share a row, in each of them."""

@@ -66,13 +66,16 @@ class Tail:
         right = replace(right, start=ix.iadd(right.start, ix.imul(self.first, right.outer)))
         return left, right, self.terms
 
-    def join(self, e: Emitter, target: Panel, rows: int, columns: int, room: int) -> Expr:
-        """Add the parts of sums up, of at most `room`; whether this is where that was done."""
+    def join(
+        self, e: Emitter, target: Panel, rows: int, columns: int, room: int, dtype: DType
+    ) -> Expr:
+        """Add the parts of sums of a type up, of at most `room`; whether this is where that was
+        done."""
         last = Sym(e.fresh("last"), DType.BOOL)
         e.put(
             Join(
                 target, rows, columns, room, self.count - self.whole, self.parts, self.cut,
-                self.slot, self.part, last, "joined", "tickets",
+                self.slot, self.part, last, "joined", "tickets", dtype,
             )
         )  # fmt: skip
         return last

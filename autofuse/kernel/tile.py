@@ -147,10 +147,12 @@ class _Columns:
     ) -> Expr:  # fmt: skip
         """Whether this block goes on with the sums of a tile, which other blocks may have parts
         of."""
-        b, place = self.b, places[self.b.tiles.products[0].node]
+        b, p = self.b, self.b.tiles.products[0]
+        place = places[p.node]
         assert b.tail is not None
         target = Panel(place.buffer, ix.lit(0), place.stride)
-        return b.tail.join(b.e, target, tile.count, panel.count, b.s.rows * b.s.columns)
+        room = b.s.rows * b.s.columns
+        return b.tail.join(b.e, target, tile.count, panel.count, room, b.dtype(p))
 
     def start(self, tile: TileRun, run: TileRun, own: Expr) -> Callable[[Scratch], Expr]:
         """Where sums of a tile begin: in the block where terms come in several, else at `own`."""

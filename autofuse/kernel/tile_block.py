@@ -18,7 +18,7 @@ from autofuse.kernel.ir import Panel, TileProduct
 from autofuse.kernel.pair_panels import PairPanel, pack_pairs
 from autofuse.kernel.panels import factor, matrix_of, symbol, term_loops, walk_terms
 from autofuse.kernel.tail import Tail, blocks, tail_of
-from autofuse.kernel.tile_factors import factor_dtype, instruction, is_paired
+from autofuse.kernel.tile_factors import factor_dtype, from_zero, instruction, is_paired
 from autofuse.kernel.tile_parts import RightPanel, Scratch, TileRun, TileSettings, asked_ahead
 from autofuse.kernel.values import ElementSource, Frame, Puller
 from autofuse.ops import index as ix
@@ -149,7 +149,7 @@ class TileBlock:
 
     def paired(self, p: Contraction) -> bool:
         """Whether factors of a product stay bf16, and are multiplied in pairs of terms."""
-        return is_paired(self.graph, self.tiles, self.s, p)
+        return is_paired(self.tiles, self.s, p)
 
     def instruction(self, p: Contraction) -> str:
         """The instruction class of tensor cores that multiplies, "" for none."""
@@ -271,7 +271,7 @@ class TileBlock:
         if self.tail is not None:
             left, panel, terms = self.tail.part_of(left, panel)
         made = TileProduct(rows, columns, terms, target, left, panel, dtype, fresh)
-        self.e.put(replace(made, mma=self.instruction(p)))
+        self.e.put(replace(made, mma=self.instruction(p), from_zero=from_zero(p)))
 
     def left_in_memory(self, p: Contraction, instead: Value | None = None) -> Panel | None:
         """The left operand, or a value `instead` of it, as rows from the first of the block on,

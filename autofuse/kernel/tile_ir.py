@@ -30,15 +30,16 @@ class TileProduct:
     """target[r, c] (+)= sum over k < extent of left[r, k] * right[k, c], for r < rows and c <
     columns: one register tile, which all lanes compute together. `fresh` starts from zero.
 
-    `dtype` is F32 or F64, and what all three hold, or in C BF16: then `target` is F32, terms of
-    `left` are neighbours, and a row of `right` holds pairs of terms, those of a column together.
+    `dtype` is F32, F64 or I32, and what all three hold, or in C BF16: then `target` is F32, terms
+    of `left` are neighbours, and a row of `right` holds pairs of terms, those of a column together.
     Columns of `target` and `right` are neighbours (`inner` is 1), and all `columns` of them may be
     read and written; in C terms may be neighbours in both operands instead (`render_dot`). With
     `lanes` it is as many products, those of an element neighbours (`render_lanes`). A `walk` says
     where rows of `left` start instead of its `start` and `outer`: in C each of the taps of a `Walk`
     has `extent` terms, and so many rows of `right`; tensor cores have `Patches`. Through the Local
-    `stage` ("": none) a GPU fetches operands. Tensor cores (instructions `mma`) multiply F16, BF16
-    or F32 in any order."""
+    `stage` ("": none) a GPU fetches operands. Tensor cores (instructions `mma`) multiply F16, BF16,
+    F32 or I8 in any order; of I8 `target` is I32, and the left and the right factors may be U8
+    (`from_zero`)."""
 
     rows: int
     columns: int
@@ -52,6 +53,7 @@ class TileProduct:
     lanes: int = 0
     walk: Walk | Patches | None = None
     mma: str = ""
+    from_zero: tuple[bool, bool] = (False, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,8 @@ class Join:
     """The sums target[r, c], r < rows and c < columns, are part `part` of `parts` of tile `slot`
     of `slots`, if `cut`. The last grid iteration with a part of a tile to come here gets all of
     them added up in order, and `last` is true; in others it is false. Where nothing is cut it is
-    true. All lanes do it together. Parts have `room` elements each in `work` (F32) and are counted
-    in `tickets` (U32), both Params that `scratch_params` adds."""
+    true. All lanes do it together. Parts have `room` elements of `dtype` each in `work` and are
+    counted in `tickets` (U32), both Params that `scratch_params` adds."""
 
     target: Panel
     rows: int
@@ -74,6 +76,7 @@ class Join:
     last: Sym
     work: str
     tickets: str
+    dtype: DType = DType.F32
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ def target_calibration(target: Target) -> Calibration:
         cache_bytes=target.l2_bytes,
         wide=peaks["double"],
         narrow=peaks["half"],
+        byte=peaks["byte"],
     )
 
 

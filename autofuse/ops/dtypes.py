@@ -101,6 +101,9 @@ FLOATS = tuple(_EPS)
 INTS = tuple(dtype for dtype, stored in _NUMPY.items() if stored.kind in "iu")
 # Those that an i64 has all of, as places in an array are counted.
 INDICES = tuple(dtype for dtype in INTS if dtype is not DType.U64)
+# Of which products are computed tile by tile.
+TILED = (*FLOATS, DType.I32)
+BYTES = (DType.I8, DType.U8)
 # Of these most ops are what they are of wider or narrower ones: only what depends on the width of
 # whole numbers needs to be tried on them.
 SELDOM = (DType.I16, DType.U16, DType.U64)

@@ -7,6 +7,7 @@ What a kernel of ours can do with an op is decided here alone. Rules that follow
 from __future__ import annotations
 
 from autofuse.graph.types import Graph
+from autofuse.ops.dtypes import TILED
 from autofuse.ops.spec import Family
 from autofuse.plan.types import Refusal
 
@@ -16,11 +17,11 @@ SHARED = Refusal("library", "a library call or a host loop stands alone")
 
 
 def stands_alone(graph: Graph, node: int) -> Refusal | None:
-    """Why a node must be the only one of its kernel, or None. A contraction of whole numbers has no
-    tiles, and a Fourier transform is worth nothing as the fold that a kernel can do."""
+    """Why a node must be the only one of its kernel, or None. A contraction of whole numbers has
+    tiles only of i32, and a Fourier transform is worth nothing as the fold that a kernel can do."""
     n = graph[node]
-    if n.spec.family is Family.CONTRACTION and not n.types[0].dtype.is_float:
-        return Refusal("library", f"%{node} {n.op} of whole numbers is a kernel of its own")
+    if n.spec.family is Family.CONTRACTION and n.types[0].dtype not in TILED:
+        return Refusal("library", f"%{node} {n.op} of {n.types[0].dtype} is a kernel of its own")
     if n.spec.transforms is not None:
         return Refusal("library", f"%{node} {n.op} is a kernel of its own: libraries transform")
     return None

@@ -13,7 +13,7 @@ from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.spec import Family
 from autofuse.plan.forms import ROW_SCRATCH, Form, Tags
 from autofuse.plan.parameters import COLUMN_BLOCK, FRAGMENTS
-from autofuse.plan.scalings import Scaling, converts_to_f16, core_of, scalings
+from autofuse.plan.scalings import Scaling, converts_to_f16, core_of, scalings, unrounded
 from autofuse.plan.separable import Terms
 from autofuse.plan.tiles import Contraction, Tiles, row_scratch
 from autofuse.plan.types import LaunchConfig
@@ -54,7 +54,8 @@ class _Kind(Enum):
 @lru_cache(maxsize=1024)
 def online_of(graph: Graph, form: Form, tiles: Tiles) -> Online | None:
     """How the products of a form may take their columns in blocks; None where they cannot."""
-    if tiles.columns:
+    floats = all(graph.type_of(Value(p.node)).dtype.is_float for p in tiles.products)
+    if tiles.columns or not floats:
         return None
     return _Analysis(graph, form, {p.node: p for p in tiles.products}, dict(form.tags)).run()
 
@@ -118,6 +119,10 @@ class _Analysis:
         core = core_of(left, due)
         if self.kinds.get(core) is not _Kind.BLOCK:
             core, due = left, ()
+        if due and converts_to_f16(self.graph, core) and not self._terms(core, due).small():
+            return None
+        exact = unrounded(self.graph, core, due)
+        core = exact if self.kinds.get(exact) is _Kind.BLOCK else core
         return _Kind.LATE if self._folded(p.node, core, due) else None
 
     def _reduction(self, n: int, kind: _Kind) -> _Kind | None:
@@ -138,16 +143,17 @@ class _Analysis:
             return None
         return _Kind.BLOCK
 
-    def _folded(self, n: int, operand: Value, due: tuple[Scaling, ...]) -> bool:
-        """Whether a fold can go on from block to block; notes it if so."""
+    def _terms(self, operand: Value, due: tuple[Scaling, ...]) -> Terms:
         rows, block = ([v for v, k in self.kinds.items() if k is kind] for kind in _SEEN)
         tags = self.tags[Value(self.sources[0].node)]
-        terms = Terms(self.graph, operand, due, tags, block, rows)
+        return Terms(self.graph, operand, due, tags, block, rows)
+
+    def _folded(self, n: int, operand: Value, due: tuple[Scaling, ...]) -> bool:
+        """Whether a fold can go on from block to block; notes it if so."""
+        terms = self._terms(operand, due)
         own = self.graph[n].spec.fold
         sums = own is None or own.operator == "add"
         if (terms.anchors and not sums) or not terms.separate():
-            return False
-        if due and converts_to_f16(self.graph, operand) and not terms.small():
             return False
         anchors, frontier = tuple(sorted(terms.anchors)), tuple(sorted(terms.frontier))
         self.folds.append(OnlineFold(n, operand, due, anchors, frontier, terms.unit))

@@ -231,12 +231,13 @@ STAGES = LaunchParameter(
     "copied ahead while a block computes (0: none is copied ahead).", (ROW, *TILES),
 )  # fmt: skip
 NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA = "none", "half", "tf32", "3xtf32"
-GROUP_MMA = "wgmma"
+GROUP_MMA, BYTE_MMA = "wgmma", "int8"
 MMA = LaunchParameter(
-    "mma", str, (NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA, GROUP_MMA), NO_MMA,
+    "mma", str, (NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA, GROUP_MMA, BYTE_MMA), NO_MMA,
     "Tensor cores that multiply, sums in f32: none, of 16-bit factors (half), of f32 rounded to 11 "
     "bits (tf32), which a check may refuse, or thrice, both parts of each factor (3xtf32), or of "
-    "16-bit factors by warpgroups, of which one fetches (wgmma; sm_90 alone).", TILES,
+    "16-bit factors by warpgroups, of which one fetches (wgmma; sm_90 alone); of bytes, sums in "
+    "i32 (int8).", TILES,
 )  # fmt: skip
 FRAGMENTS = LaunchParameter(
     "fragments", bool, (True, False), False,

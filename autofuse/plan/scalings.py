@@ -69,6 +69,14 @@ def core_of(value: Value, due: tuple[Scaling, ...]) -> Value:
     return value
 
 
+def unrounded(graph: Graph, value: Value, due: tuple[Scaling, ...]) -> Value:
+    """The terms of a product before they were rounded to its factors' 16 bits: who multiplies such
+    factors rounds what was computed, as wherever a narrow value stays in a kernel."""
+    while _rounds(graph, value) and graph.type_of(value).dtype.itemsize < DType.F32.itemsize:
+        value = core_of(graph[value.node].inputs[0], due)
+    return value
+
+
 def is_per_row(graph: Graph, value: Value, tags: Tags) -> bool:
     """Whether a value is one number a row, repeated along what is local to the row."""
     node = graph[value.node]

@@ -9,10 +9,11 @@ afterwards, is kept for the whole block of rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
 
 from autofuse.graph.types import Graph, Value
+from autofuse.ops.dtypes import BYTES, TILED, DType
 from autofuse.ops.spec import Family
 from autofuse.plan.forms import ROW_SCRATCH, Form, Tags, local_shape
 
@@ -22,7 +23,8 @@ class Contraction:
     """One contraction: its node, which operand has the rows (0 or 1), the output axes that are its
     rows and its columns, how many columns and terms it has, and the loops over its terms. Of
     several `groups` each has so many columns, and rows of its own; the columns of a `diagonal` one
-    index both operands."""
+    index both operands. `stored` are the types of both factors where they are read: of whole
+    numbers that casts of the kernel made wide, bytes."""
 
     node: int
     left: int
@@ -33,6 +35,7 @@ class Contraction:
     loops: tuple[int, ...]
     groups: int = 1
     diagonal: bool = False
+    stored: tuple[DType, ...] = ()
 
     @property
     def right(self) -> int:
@@ -58,8 +61,8 @@ class Tiles:
 
 
 def tiles_of(graph: Graph, form: Form, *, diagonal: bool = False) -> Tiles | None:
-    """The tiles of a form, or None where its products are none of the tile schedule: of integers,
-    empty, with rows of different axes, or with rows to copy that are too long for scratch.
+    """The tiles of a form, or None where its products are none of the tile schedule: empty, of
+    other types, with rows of different axes, or with rows to copy that are too long for scratch.
 
     `diagonal`: those of products whose columns index both operands, which only C can have."""
     nodes = [n for n in form.nodes if graph[n].spec.family is Family.CONTRACTION]
@@ -70,7 +73,10 @@ def tiles_of(graph: Graph, form: Form, *, diagonal: bool = False) -> Tiles | Non
     last = max((a for a, extent in enumerate(form.parallel) if extent > 1), default=-1)
     tiled = _diagonal if diagonal else _product
     found = [tiled(graph, n, tags[Value(n)], last) for n in nodes]
-    products = tuple(p for p in found if p is not None)
+    inside = frozenset(form.nodes)
+    products = tuple(
+        replace(p, stored=_stored(graph, inside, p.node)) for p in found if p is not None
+    )
     if len(products) < len(nodes):
         return None
     columns = {_tags_of(tags[Value(p.node)], p.columns) for p in products}
@@ -82,8 +88,8 @@ def tiles_of(graph: Graph, form: Form, *, diagonal: bool = False) -> Tiles | Non
         return None
     if shared and any(math.prod(local_shape(graph, v, tags[v])) > 1 for v in form.outputs):
         return None  # an item of a tile is one element
-    inside = set() if shared else set(form.nodes)
-    copied = [p for p in products if graph[p.node].inputs[p.left].node not in inside]
+    kept = frozenset() if shared else inside
+    copied = [p for p in products if graph[p.node].inputs[p.left].node not in kept]
     if any(p.terms > ROW_SCRATCH and is_packed(graph, form, p) for p in copied):
         return None
     batch = set(range(len(form.parallel))) - rows - set(shared)
@@ -102,7 +108,7 @@ def _product(graph: Graph, node: int, tags: Tags, last: int) -> Contraction | No
     assert spec.factors is not None and spec.over is not None
     roles, loops = spec.factors.roles(call), spec.over.extents(call)
     terms = math.prod(loops)
-    if roles is None or not call.out.dtype.is_float or not call.out.size or not terms:
+    if roles is None or call.out.dtype not in TILED or not call.out.size or not terms:
         return None
     if any(isinstance(t, frozenset) and t for t in tags):
         return None
@@ -135,7 +141,7 @@ def _diagonal(graph: Graph, node: int, tags: Tags, last: int) -> Contraction | N
     assert spec.factors is not None and spec.over is not None
     roles, loops = spec.factors.roles(call), spec.over.extents(call)
     terms = math.prod(loops)
-    if roles is None or roles.rhs or not call.out.dtype.is_float or not call.out.size or not terms:
+    if roles is None or roles.rhs or call.out.dtype not in TILED or not call.out.size or not terms:
         return None
     if any(call.out.shape[a] > 1 and not isinstance(t, int) for a, t in enumerate(tags)):
         return None
@@ -144,6 +150,25 @@ def _diagonal(graph: Graph, node: int, tags: Tags, last: int) -> Contraction | N
         return None
     width = call.out.shape[columns[0]]
     return Contraction(node, 0, roles.lhs, columns, width, terms, loops, diagonal=True)
+
+
+def _stored(graph: Graph, inside: Set[int], node: int) -> tuple[DType, ...]:
+    """The types of both factors of a product where they are read, moved and made wide or not."""
+    found = []
+    for value in graph[node].inputs[:2]:
+        own = graph.type_of(value).dtype
+        while value.node in inside and graph[value.node].spec.view is not None:
+            value = graph[value.node].inputs[0]
+        wide = value.node in inside and widens(graph, value.node)
+        found.append(graph.type_of(graph[value.node].inputs[0]).dtype if wide else own)
+    return tuple(found)
+
+
+def widens(graph: Graph, node: int) -> bool:
+    """Whether a node makes an i32 of each byte."""
+    n = graph[node]
+    cast = n.op == "cast" and n.types[0].dtype is DType.I32
+    return cast and graph.type_of(n.inputs[0]).dtype in BYTES
 
 
 def row_scratch(graph: Graph, form: Form, tiles: Tiles) -> int:

@@ -85,7 +85,8 @@ class Target:
     def peaks(self) -> Mapping[str, float]:
         """Peak rates in 10^9 operations a second: "f32" and "f64" multiply-adds (two each),
         "special" function results (one each), and the multiply-adds of tensor cores by the class
-        of their factors: "half" of 16 bits, "tf32" of f32 at half that rate, and "double"."""
+        of their factors: "half" of 16 bits, "tf32" of f32 at half that rate, "byte" of whole
+        numbers of 8 bits at twice that rate, and "double"."""
         single, double, special, half, wide = _UNITS.get(self.arch, _OTHER_UNITS)
         per_unit = self.sms * self.clock_ghz
         return {
@@ -94,6 +95,7 @@ class Target:
             "special": special * per_unit,
             "half": 2 * half * per_unit,
             "tf32": half * per_unit,
+            "byte": 4 * half * per_unit,
             "double": 2 * wide * per_unit,
         }
 

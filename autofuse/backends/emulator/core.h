@@ -43,7 +43,8 @@ enum Access { READ, WRITE, ATOMIC };
 enum Collective {
   SYNC, SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, BALLOT, MATCH,
   SUM, MIN_SIGNED, MAX_SIGNED, MIN_UNSIGNED, MAX_UNSIGNED, ALL_BITS, ANY_BITS, ODD_BITS,
-  MATRICES, MATRICES_TURNED, WORDS, MULTIPLY_BF16, MULTIPLY_F16, MULTIPLY_TF32
+  MATRICES, MATRICES_TURNED, WORDS, MULTIPLY_BF16, MULTIPLY_F16, MULTIPLY_TF32,
+  MULTIPLY_BYTES
 };
 
 /* Ends the launch with a message that names kernel, block and thread. */
@@ -85,6 +86,8 @@ void start_copy(void *to, const Buffer *buffer, const void *from, uint32_t bytes
 void load_matrices(uint32_t *words, const void *at, bool turned);
 uint32_t load_word(const void *at);
 void multiply(Collective kind, float *sums, const uint32_t *left, uint32_t b0, uint32_t b1);
+void multiply_bytes(bool left_signed, bool right_signed, int32_t *sums, const uint32_t *left,
+                    uint32_t b0, uint32_t b1);
 uint32_t tf32_of(float x);
 void start_copy_ahead(void *to, const Buffer *buffer, const void *from, uint32_t bytes);
 void end_copies();

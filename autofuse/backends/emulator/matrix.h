@@ -40,6 +40,15 @@ void multiply(Collective kind, float *sums, const uint32_t *left, uint32_t b0, u
   collective(kind, ~0u, (uint64_t)&own, 0, 32);
 }
 
+struct Bytes { int32_t *sums; const uint32_t *left; uint32_t right[2]; bool with_sign[2]; };
+
+void multiply_bytes(bool left_signed, bool right_signed, int32_t *sums, const uint32_t *left,
+                    uint32_t b0, uint32_t b1)
+{
+  Bytes own = {sums, left, {b0, b1}, {left_signed, right_signed}};
+  collective(MULTIPLY_BYTES, ~0u, (uint64_t)&own, 0, 32);
+}
+
 uint32_t tf32_of(float x)
 {
   const uint32_t bits = bits_f32(x);
@@ -119,8 +128,42 @@ static void product(Collective kind, const Factors *const *lanes)
     }
 }
 
+/* The four terms of a word, the first one in its lowest byte. */
+static void bytes_of(uint32_t word, bool with_sign, int32_t *terms)
+{
+  for (int k = 0; k < 4; k++) {
+    const uint8_t bits = (uint8_t)(word >> 8 * k);
+    terms[k] = with_sign ? (int8_t)bits : bits;
+  }
+}
+
+/* m16n8k32 of bytes (PTX ISA): words lie as those of 16 bits do, sums wrap around. */
+static void product_of_bytes(const Bytes *const *lanes)
+{
+  int32_t left[16][32], right[8][32];
+  for (int lane = 0; lane < 32; lane++) {
+    const Bytes &own = *lanes[lane];
+    const int g = lane / 4, t = lane % 4;
+    for (int k = 0; k < 4; k++)
+      bytes_of(own.left[k], own.with_sign[0], &left[g + k % 2 * 8][4 * (t + k / 2 * 4)]);
+    for (int k = 0; k < 2; k++) bytes_of(own.right[k], own.with_sign[1], &right[g][4 * (t + 4 * k)]);
+  }
+  for (int lane = 0; lane < 32; lane++)
+    for (int k = 0; k < 4; k++) {
+      const int row = lane / 4 + k / 2 * 8, column = lane % 4 * 2 + k % 2;
+      uint32_t sum = (uint32_t)lanes[lane]->sums[k];
+      for (int term = 0; term < 32; term++) sum += (uint32_t)(left[row][term] * right[column][term]);
+      lanes[lane]->sums[k] = (int32_t)sum;
+    }
+}
+
 static void together(Collective kind, Fiber *warp)
 {
+  if (kind == MULTIPLY_BYTES) {
+    const Bytes *lanes[32];
+    for (int k = 0; k < 32; k++) lanes[k] = (const Bytes *)warp[k].value;
+    return product_of_bytes(lanes);
+  }
   if (kind >= MULTIPLY_BF16) {
     const Factors *lanes[32];
     for (int k = 0; k < 32; k++) lanes[k] = (const Factors *)warp[k].value;

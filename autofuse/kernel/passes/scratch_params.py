@@ -27,7 +27,7 @@ def scratch_params(kernel: Kernel) -> Kernel:
         if join.work not in {p.name for p in params}:
             params.append(Param(join.tickets, DType.U32, join.slots, "work"))
             size = join.slots * join.parts * join.room
-            params.append(Param(join.work, DType.F32, size, "work"))
+            params.append(Param(join.work, join.dtype, size, "work"))
     return replace(kernel, params=(*kernel.params, *params))
 
 

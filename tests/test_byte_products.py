@@ -1,0 +1,258 @@
+"""Products of whole numbers as tiles: exact on tensor cores in the emulator, compiled by NVRTC, and
+in C."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from batching import quick_library
+from emulation import OneKernel, counted, library_of, one_kernel
+from hypothesis import given, settings
+from onnx_models import model, node
+from seeds import seeds
+from test_mma import changed
+from test_tile import SETTINGS, launch_of
+from tile_programs import whole
+
+from autofuse import spec, trace
+from autofuse.backends.cuda.build import build_flags
+from autofuse.backends.cuda.devices import TARGETS, blocks_resident
+from autofuse.backends.cuda.facts import parse_log
+from autofuse.backends.cuda.geometry import UnsupportedKernel
+from autofuse.backends.cuda.nvrtc import compile_cubin
+from autofuse.backends.emulator.emulator import Emulated, EmulatorError
+from autofuse.cost.work import group_work, kind_of_arithmetic
+from autofuse.frontends import array_api as xp
+from autofuse.frontends.onnx_import import OnnxFile, import_onnx
+from autofuse.graph.canonical import canonical
+from autofuse.graph.reference import evaluate, random_inputs
+from autofuse.graph.types import Graph
+from autofuse.kernel import cuda_shape
+from autofuse.kernel.dialects import CUDA
+from autofuse.measure.calibrate_cuda import target_calibration
+from autofuse.plan.clusters import live
+from autofuse.plan.parameters import BYTE_MMA, MMA, NO_MMA
+from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig, Setting
+from search_spaces import CudaLaunchSpace
+
+LIMITS = {"i8": (-128, 127), "u8": (0, 255)}
+# Rows, columns, terms -> a function of two arrays of bytes, and their shapes.
+Program = Callable[[int, int, int], tuple[Callable[..., Any], list[tuple[int, ...]]]]
+
+
+def wide(x: Any) -> Any:
+    return x.astype("i32")
+
+
+def narrowed(x: Any) -> Any:
+    return xp.clip(xp.round(x.astype("f32") * 2.0**-6), -128, 127).astype("i8")
+
+
+PROGRAMS: dict[str, Program] = {
+    "product": lambda m, n, k: (lambda a, b: wide(a) @ wide(b), [(m, k), (k, n)]),
+    "right turned": lambda m, n, k: (lambda a, b: wide(a) @ wide(b).T, [(m, k), (n, k)]),
+    "left turned": lambda m, n, k: (lambda a, b: wide(a.T) @ wide(b), [(k, m), (k, n)]),
+    "both turned": lambda m, n, k: (lambda a, b: wide(a).T @ wide(b.T), [(k, m), (n, k)]),
+    "batch": lambda m, n, k: (lambda a, b: wide(a) @ wide(b) * 2, [(2, m, k), (2, k, n)]),
+    "batch last": lambda m, n, k: (
+        lambda a, b: xp.permute_dims(wide(a), (2, 0, 1)) @ xp.permute_dims(wide(b), (2, 0, 1)),
+        [(m, k, 2), (k, n, 2)],
+    ),
+    "windows": lambda m, n, k: (
+        lambda a, b: wide(a)[1:, 16:] @ wide(b[:, :n]), [(m + 1, k + 16), (k, n + 3)],
+    ),
+    "narrow result": lambda m, n, k: (lambda a, b: narrowed(wide(a) @ wide(b)), [(m, k), (k, n)]),
+    "row maxima": lambda m, n, k: (
+        lambda a, b: np.max(wide(a) @ wide(b), axis=-1), [(m, k), (k, n)],
+    ),
+    "convolution": lambda m, n, k: (
+        lambda x, w: xp.conv(wide(x), wide(w), padding=1, channels_last=True),
+        [(1, 7, 5 + m % 9, 16), (3, 3, 16, n)],
+    ),
+}  # fmt: skip
+MICRO = ((16, 32), (16, 64), (32, 32), (32, 64), (64, 32), (64, 64), (64, 128))
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    one: OneKernel
+
+
+def program(name: str, sizes: tuple[int, int, int], types: tuple[str, str]) -> Graph:
+    function, shapes = PROGRAMS[name](*sizes)
+    bounds = [LIMITS[dtype] for dtype in types]
+    operands = zip(shapes, types, bounds, strict=True)
+    return canonical(trace(function, *(spec(s, t, low=b[0], high=b[1]) for s, t, b in operands)))
+
+
+def drawn(seed: int) -> Case:
+    """Sizes that are whole pieces, or not; settings that matter to tensor cores."""
+    r = random.Random(seed)
+    name, types = r.choice(list(PROGRAMS)), (r.choice(list(LIMITS)), r.choice(list(LIMITS)))
+    step = r.choice((16, 16, 1))
+    m, n, k = (step * r.randint(1, 96 // step) for _ in "mnk")
+    rows, columns = r.choice(MICRO)
+    chosen: dict[str, Setting] = {
+        "impl": "loops", "mma": BYTE_MMA, "threads": r.choice((32, 64, 128)),
+        "stages": r.choice((0, 2, 3, 4)), "micro": f"{rows}x{columns}",
+        "row_block": rows * r.choice((1, 2)), "column_block": columns * r.choice((0, 1, 2)),
+        "term_block": r.choice((0, 0, 16, 32)), "pack": r.choice((True, False)),
+        "grid": r.choice(("one", "stride")), "tail": r.choice((1, 1, 2)),
+        "wave": r.choice((1, 3, 7)),
+    }  # fmt: skip
+    try:
+        one = one_kernel(program(name, (m, n, max(k, 2)), types), LaunchConfig.of(**chosen))
+    except UnsupportedKernel:
+        return drawn(seed + 1_000_000)  # no block has room for it
+    return Case(f"{name} {m}x{n}x{k} {types} {chosen}", one)
+
+
+def body(one: OneKernel) -> str:
+    return one.text.removeprefix(CUDA.prelude)
+
+
+def exact(library: Emulated, one: OneKernel) -> tuple[bool, int]:
+    """Whether every number is right, and the turns that conflicts of banks cost."""
+    inputs = random_inputs(one.graph, 1)
+    found, counts = counted(library, one, inputs)
+    pairs = zip(found, evaluate(one.graph, inputs), strict=True)
+    return all(np.array_equal(got, wanted) for got, wanted in pairs), counts.conflicts
+
+
+def right(cases: list[Case]) -> int:
+    library = library_of([case.one for case in cases])
+    for case in cases:
+        assert exact(library, case.one)[0], case.name
+    return sum("af_multiply_" in body(case.one) for case in cases)
+
+
+def test_drawn_products_of_bytes_are_exact() -> None:
+    assert right([drawn(seed) for seed in seeds(8)]) == 8
+
+
+@pytest.mark.slow
+def test_many_drawn_products_of_bytes_are_exact() -> None:
+    assert right([drawn(seed) for seed in seeds(400)]) == 400
+
+
+USUAL: dict[str, Setting] = {
+    "impl": "loops", "mma": BYTE_MMA, "threads": 64, "micro": "32x64", "row_block": 32,
+    "column_block": 64, "stages": 3,
+}  # fmt: skip
+
+
+def made(name: str, micro: str = "32x64") -> OneKernel:
+    rows, columns = map(int, micro.split("x"))
+    chosen = {**USUAL, "micro": micro, "row_block": rows, "column_block": columns}
+    return one_kernel(program(name, (48, 80, 112), ("u8", "i8")), LaunchConfig.of(**chosen))
+
+
+@pytest.mark.parametrize("name", ["product", "right turned", "left turned", "both turned"])
+def test_no_two_rows_of_bytes_that_are_loaded_at_once_are_in_the_same_banks(name: str) -> None:
+    kernels = [made(name, micro) for micro in ("16x32", "32x64", "64x128")]
+    library = library_of(kernels)
+    for one in kernels:
+        assert "af_copy_ahead" in body(one)
+        assert exact(library, one) == (True, 0)
+
+
+FAULTS = {
+    "without_sign": ("af_multiply_u8_i8", "af_multiply_u8_u8"),
+    "with_sign": ("af_multiply_u8_i8", "af_multiply_i8_i8"),
+    "not_turned": ("af_turn_pairs_columns(b[0][i]);", ""),
+    "turned_as_rows": ("af_turn_pairs_columns(b[0][i]);", "af_turn_pairs_rows(b[0][i]);"),
+    "neighbours_swapped": ("lane / 8 % 2 * 2 + lane % 2", "lane / 8 % 2 + lane % 2 * 2"),
+    "columns_of_floats": ("lane % 4 * 4 + j % 2 * 2", "lane % 4 * 2 + j % 2 * 8"),
+    "no_wait": ("af_await_copies(1);", ""),
+    "one_term_less": ("terms = 112;", "terms = 111;"),
+}
+
+
+def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_shape, "STATIC_SHARED", 0)  # where the emulator sees races
+    one = made("product")
+    faulty = [changed(one, name, *texts) for name, texts in FAULTS.items()]
+    library = library_of([one, *faulty])
+    assert exact(library, one)[0]
+    for each in faulty:
+        with pytest.raises((EmulatorError, AssertionError)):
+            assert exact(library, each)[0], each.unit.source.name
+            pytest.fail(f"{each.unit.source.name} was not seen")
+
+
+# --- what is offered ------------------------------------------------------------------------------
+
+
+def options_of(graph: Graph, device: str = "A100") -> tuple[Setting, ...]:
+    seen: dict[str, tuple[Setting, ...]] = {}
+
+    def choose(key: str, options: tuple[Setting, ...]) -> Setting:
+        seen[key.split(".")[2]] = options
+        return options[0]
+
+    CudaLaunchSpace(TARGETS[device]).choose(graph, whole(graph), choose, "p")
+    return seen.get(MMA.name, ())
+
+
+def test_they_are_offered_to_bytes_that_are_read_as_such() -> None:
+    assert options_of(program("narrow result", (512, 512, 64), ("u8", "i8"))) == (BYTE_MMA, NO_MMA)
+    filled = trace(
+        lambda a, b, c: xp.concat([wide(a), wide(b)], axis=1) @ wide(c),
+        spec((64, 32), "i8"), spec((64, 32), "i16"), spec((64, 32), "i8"),
+    )  # fmt: skip
+    assert BYTE_MMA not in options_of(canonical(filled))
+    plain = trace(lambda a, b: a @ b, spec((64, 64), "i32"), spec((64, 64), "i32"))
+    assert options_of(canonical(plain)) == ()
+
+
+def test_an_onnx_product_of_integers_is_one() -> None:
+    made_of = [("a", 2, (64, 96)), ("b", 3, (96, 48))]
+    onnx_model = model([node("MatMulInteger", ["a", "b"], ["y"])], made_of, [("y", 6, (64, 48))])
+    graph = canonical(import_onnx(OnnxFile(onnx_model)).graph)
+    assert options_of(graph) == (BYTE_MMA, NO_MMA)
+
+
+@pytest.mark.parametrize("device", ["A100", "H100", "B200"])
+def test_defaults_spill_nothing_and_leave_room_for_two_blocks(device: str) -> None:
+    graph, target = program("narrow result", (4096, 4096, 4096), ("u8", "i8")), TARGETS[device]
+    default = CudaLaunchSpace(target).default(graph, whole(graph))
+    one = one_kernel(graph, default)
+    source, shape = one.unit.source, one.unit.geometry
+    log = compile_cubin(source.text, target.code_for, build_flags(source))[1]
+    facts = parse_log(log)[source.name]
+    assert dict(default.settings)["mma"] == BYTE_MMA and facts.spilled == 0
+    shared = shape.shared + facts.shared
+    assert blocks_resident(target, shape.block, facts.registers, shared) >= 2
+
+
+def test_a_bound_counts_them_at_their_own_peak() -> None:
+    graph, target = program("both turned", (64, 64, 64), ("i8", "i8")), TARGETS["A100"]
+    kinds = {kind_of_arithmetic(graph, n) for n in live(graph)}
+    work = group_work(graph, live(graph), graph.outputs)
+    assert "byte" in kinds and work.byte == work.products == 2 * 64**3
+    peaks = target_calibration(target)
+    assert peaks.byte == 2 * peaks.narrow == target.peaks["byte"]
+    assert peaks.compute_us(work) >= work.byte / peaks.byte / 1e3
+
+
+# --- C --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@settings(max_examples=1, deadline=None)
+@given(chosen=SETTINGS)
+def test_tiles_of_whole_numbers_are_exact_in_c(
+    name: str, chosen: dict[str, int | str | bool]
+) -> None:
+    graph = program(name, (37, 75, 70), ("u8", "i8"))
+    candidate = Candidate(FusionPlan((whole(graph),)), (launch_of(**chosen),))
+    inputs = random_inputs(graph, 3)
+    found = quick_library(graph, candidate).run(inputs)
+    for got, wanted in zip(found, evaluate(graph, inputs), strict=True):
+        np.testing.assert_array_equal(got, wanted)
