@@ -65,7 +65,7 @@ def planners(folder: Path, seed: int, kind: str, crowd: int, count: int) -> Roun
     )
     if found.twice > TWICE * found.candidates or found.ratio > DEVICE_TIME:
         problems.append(said)
-    few = () if found.candidates >= ENOUGH else (f"fewer than {ENOUGH} candidates: shows little",)
+    few = (f"fewer than {ENOUGH} candidates: shows little",) * (found.candidates < ENOUGH)
     return Round(found.candidates, tuple(problems), (said, *few))
 
 
