@@ -17,6 +17,8 @@ SOURCE = "zoo:softmax:small"
 # The bars: the share of candidates that may be measured twice, and the device's time against that
 # of one planner who measures the same.
 TWICE, DEVICE_TIME = 0.01, 1.1
+# A share of a hundredth shows among so many candidates.
+ENOUGH = 100
 # Seconds after its budget until which a planner may end.
 _PATIENCE_S = 600.0
 # Finals are timed again on purpose, by each session.
@@ -63,7 +65,8 @@ def planners(folder: Path, seed: int, kind: str, crowd: int, count: int) -> Roun
     )
     if found.twice > TWICE * found.candidates or found.ratio > DEVICE_TIME:
         problems.append(said)
-    return Round(found.candidates, tuple(problems), (said,))
+    few = (f"fewer than {ENOUGH} candidates: shows little",) * (found.candidates < ENOUGH)
+    return Round(found.candidates, tuple(problems), (said, *few))
 
 
 def shared_work(url: str) -> Shared:
