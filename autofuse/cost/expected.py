@@ -296,7 +296,8 @@ class _Tiled:
         value = self.graph[p.node].inputs[p.left]
         rows = self.batch * self._extent(self.tiles.rows)
         nbytes = rows * p.terms * self.graph.type_of(value).dtype.compute.itemsize
-        again = self._again_us(value, self.broad * p.groups * rows * p.terms)
+        # A block of columns reads the channels of its own groups alone.
+        again = self._again_us(value, max(self.broad, p.groups) * rows * p.terms)
         far = self._one_by_one_us(rows * p.terms) if self._is_patches(p, p.left) else 0.0
         return self.broad * (self.peaks.move_us(2 * nbytes) + far) + again
 
