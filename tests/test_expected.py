@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from tile_programs import program, whole
@@ -19,7 +17,7 @@ from autofuse.enumerate.enumeration import enumerate_groups
 from autofuse.frontends import spec, trace
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
-from autofuse.graph.types import Graph, Value
+from autofuse.graph.types import Graph
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family
 from autofuse.plan.groups import needed_outputs
@@ -110,29 +108,6 @@ def test_patches_and_turned_weights_of_a_convolution_are_copied_element_by_eleme
         trace(lambda x, w: conv(x, xp.permute_dims(w, (1, 2, 3, 0))), image, spec((32, 3, 3, 16)))
     )
     assert expected_us(turned, whole(turned), launch, NOMINAL) > 1.1 * walked
-
-
-@pytest.mark.parametrize(("window", "times"), [(1, 1), (3, 9)])
-@pytest.mark.parametrize("channels_last", [True, False], ids=["rows", "columns"])
-def test_an_image_computed_where_it_is_read_is_computed_for_each_tap(
-    channels_last: bool, window: int, times: int
-) -> None:
-    image, taps = spec((2, 16, 16, 16)), (window, window)
-    weights = spec((*taps, 16, 48) if channels_last else (48, 16, *taps))
-
-    def graph_of(function: Callable[[Any], Any]) -> Graph:
-        def conv(x: Any, w: Any) -> Any:
-            same = window // 2
-            return xp.conv(function(x), w, padding=same, channels_last=channels_last)
-
-        return canonical(trace(conv, image, weights))
-
-    one, two = graph_of(xp.exp), graph_of(lambda x: xp.exp(xp.exp(x)))
-    launch = CPU.default(one, whole(one))
-    before, after = (expected_us(g, whole(g), launch, NOMINAL) for g in (one, two))
-    exp = next(n for n, node in enumerate(one.nodes) if node.op == "exp")
-    once = NOMINAL.added_us(group_work(one, (exp,), (Value(exp),)))
-    assert after - before == pytest.approx(times * once, rel=0.05)
 
 
 def test_a_transpose_by_blocks_costs_no_line_of_memory_for_each_element() -> None:

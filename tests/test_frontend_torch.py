@@ -127,6 +127,7 @@ PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
         ((X * 9).long(),),
     ),
     "positions": (lambda x: (x.argmax(), x.argmin(2, keepdim=True), *x.max(1), *x.min(3)), (X,)),
+    "product of truth values": (lambda x: (x > -1).prod(1, dtype=torch.bool), (X,)),
     "promotion": (
         lambda i, x: (i + 1.5, i / 2, i // 2, i > 1.5, x * i, i**2, 2**x, i % 3, -i, i.sum(),
                       torch.where(i > 1, x, 0), i.bool() + (i > 1), torch.cat([i, x])),

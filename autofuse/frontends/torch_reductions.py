@@ -14,7 +14,7 @@ from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
 
 I32 = DType.I32
-_OF_BOOLS = {"reduce_max": "reduce_any", "reduce_min": "reduce_all"}
+_OF_BOOLS = {"reduce_max": "reduce_any", "reduce_min": "reduce_all", "reduce_prod": "reduce_all"}
 
 
 def _axes(c: TorchCall, x: Value) -> tuple[int, ...]:
@@ -27,7 +27,7 @@ def _keeps(c: TorchCall) -> bool:
 
 
 def folded(w: GraphWriter, op: str, x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
-    """A reduction; the extremes of truth values are any and all of them."""
+    """A reduction; extremes and products of truth values are any and all of them."""
     name = _OF_BOOLS.get(op, op) if w.dtype(x) is DType.BOOL else op
     return w.reduce(name, x, axes, keepdims) if axes else x
 
