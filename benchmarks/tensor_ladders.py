@@ -44,8 +44,8 @@ RUNGS = {
 
 
 def rung_row(mma: str, target: Target, sizes: tuple[int, int, int]) -> dict[str, Any]:
-    """The figures of a rung for a product of so many rows, columns and terms of 16 bits. Its instructions are not
-    known, so they are never what takes longest."""
+    """The figures of a rung for a product of so many rows, columns and terms of 16 bits.
+    Its instructions are not known, so they are never what takes longest."""
     rung, (high, wide, deep) = RUNGS[mma], sizes
     rows, columns, terms = rung.tile
     # What each 64 x n (or warp's rectangle) reads of a run: its rows and its columns.

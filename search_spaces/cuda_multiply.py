@@ -33,8 +33,9 @@ class Multiplying:
     many `sums` a block has registers for, given its threads and the blocks that are wanted at once;
     of which numbers its rows and columns are multiples, given its threads, and the most columns;
     how much longer than multiplying it takes to bring the operands of so many rows and columns; in
-    the time of how many terms a sum is left in memory or read there; and the blocks of a
-    multiprocessor where none are asked for."""
+    the time of how many terms a sum is left in memory or read there; the blocks of a multiprocessor
+    where none are asked for; and how many columns one warp takes before there are two side by
+    side."""
 
     threads: tuple[Setting, ...]
     stages: tuple[Setting, ...]
@@ -44,6 +45,7 @@ class Multiplying:
     loads: Callable[[int, int], float]
     meeting: int
     together: int = TOGETHER
+    narrow: int = 0
 
 
 def _warps(sums: int, loads: int, rate: int) -> Multiplying:
@@ -53,6 +55,7 @@ def _warps(sums: int, loads: int, rate: int) -> Multiplying:
         (128, 256, 64), (3, 4, 2, 0), lambda threads, _: sums * threads, lambda _: (LEAST, LEAST),
         1 << 30,
         lambda rows, columns: 1 + loads / rows + loads / columns, rate * 4 // L2_BYTES,
+        narrow=sums // 2,
     )  # fmt: skip
 
 

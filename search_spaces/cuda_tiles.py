@@ -53,8 +53,8 @@ TERMS = (32, 16)
 # Columns of a block where they are folded as they come, the smallest first: whole rows, which keep
 # all threads busy between products, come before them where there is room.
 ONE_PASS = (32, 64, 128)
-# Threads of a warp.
-WARP = 32
+# Threads of a warp, and of a block whose warps are not side by side.
+WARP, NARROW = 32, 64
 # The most options of one parameter.
 MOST = 4
 # Settings that decide how much scratch a block needs.
@@ -106,9 +106,15 @@ def tile_options(
         return _instructions(facts, limits, fits)
     if name == BLOCK_THREADS.name:
         by = _multiplying(made)
-        # Last those whose smallest tile has rows that are empty.
+        # Last those whose smallest tile has rows that are empty; first, for few columns, those of
+        # which each warp has all of them.
         found = by.threads or _threads(facts, sms)
-        return tuple(sorted(found, key=lambda t: by.least(int(t))[0] > facts.rows))
+        narrow = facts.columns <= by.narrow and not facts.local
+        return tuple(
+            sorted(
+                found, key=lambda t: (by.least(int(t))[0] > facts.rows, narrow and int(t) != NARROW)
+            )
+        )
     if name == STAGES.name:
         return _multiplying(made).stages
     if name == BLOCKS.name:

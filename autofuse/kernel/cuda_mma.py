@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from autofuse.kernel.indices import is_multiple
 from autofuse.kernel.instructions import INSTRUCTIONS
 from autofuse.kernel.ir import Panel, TileProduct
+from autofuse.kernel.walk_ir import Patches
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
 
@@ -24,6 +25,8 @@ from autofuse.ops.scalar import Lit
 PIECE, STEP_BYTES, RUN_BYTES, BANKS_BYTES = 16, 32, 64, 128
 # Rows and columns of the smallest rectangle of a warp: two instructions share a load of columns.
 ROWS, COLUMNS = 16, 16
+# Bytes that are kept of a row of patches.
+ROW_BYTES = 8
 # Elements beyond whole vectors from a row of sums to the next, so that rows are in other banks.
 SUMS_PAD = 8
 
@@ -133,13 +136,14 @@ class Factor:
 
 
 @dataclass(frozen=True, slots=True)
-class MmaTile:
-    """A tile on tensor cores: who has what, and what goes through `stages` of shared memory."""
+class StagedTile:
+    """Both operands of a tile on tensor cores, which go through `stages` of shared memory. Behind
+    these are the rows of `patches`: of each a start, and a bit for each tap."""
 
-    warps: WarpGrid
     left: Factor
     right: Factor
     stages: int
+    patches: bool
 
     @property
     def each(self) -> int:
@@ -148,12 +152,25 @@ class MmaTile:
 
     @property
     def room(self) -> int:
-        """Elements of all stages."""
-        return self.each * self.stages
+        """Elements of all stages, and of what comes before and behind them."""
+        rows = self.left.padded * ROW_BYTES // self.left.itemsize if self.patches else 0
+        return self.each * self.stages + rows + self.before
+
+    @property
+    def before(self) -> int:
+        """The most elements that are left out before the first stage."""
+        return 0
 
     @property
     def run(self) -> int:
         return self.left.run
+
+
+@dataclass(frozen=True, slots=True)
+class MmaTile(StagedTile):
+    """A tile that warps multiply: who has what."""
+
+    warps: WarpGrid
 
 
 def mma_tile(stmt: TileProduct, threads: int, stages: int) -> MmaTile:
@@ -163,8 +180,14 @@ def mma_tile(stmt: TileProduct, threads: int, stages: int) -> MmaTile:
     run = (STEP_BYTES if short else INSTRUCTIONS[stmt.mma].run_bytes) // item
     a, b = stmt.left, stmt.right
     return MmaTile(
-        grid,
         Factor(a, a.outer, a.inner, stmt.rows, grid.down * grid.rows, run, item),
         Factor(b, b.inner, b.outer, stmt.columns, grid.across * grid.columns, run, item),
         max(1, stages),
+        row_table(stmt),
+        grid,
     )
+
+
+def row_table(stmt: TileProduct) -> bool:
+    """Whether what is known of each row of patches is found once, before the first run."""
+    return isinstance(stmt.walk, Patches) and stmt.walk.taps > 0

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autofuse.kernel.cuda_mma import Factor
+from autofuse.kernel.cuda_mma import Factor, StagedTile, row_table
 from autofuse.kernel.ir import TileProduct
 from autofuse.plan.parameters import GROUP_MMA, LaunchSettingError
 
@@ -61,30 +61,20 @@ class GroupFactor(Factor):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupTile:
+class GroupTile(StagedTile):
     """`groups` of warps multiply, `busy` of which have rows: `blocks` of 64 each, and `columns`."""
 
+    left: GroupFactor
+    right: GroupFactor
     groups: int
     busy: int
     blocks: int
     columns: int
-    left: GroupFactor
-    right: GroupFactor
-    stages: int
 
     @property
-    def each(self) -> int:
-        """Elements of one stage; the right operand starts behind the left one."""
-        return self.left.size + self.right.size
-
-    @property
-    def room(self) -> int:
-        """Elements of all stages, wherever they begin."""
-        return self.each * self.stages + BLOCK_BYTES // self.left.itemsize
-
-    @property
-    def run(self) -> int:
-        return self.left.run
+    def before(self) -> int:
+        """Stages begin at a block of lines, wherever their memory does."""
+        return BLOCK_BYTES // self.left.itemsize
 
     @property
     def behind(self) -> int:
@@ -119,7 +109,9 @@ def group_tile(stmt: TileProduct, threads: int, stages: int) -> GroupTile:
     run = LINE_BYTES // item
     left = GroupFactor(a, a.outer, a.inner, stmt.rows, busy * blocks * ROWS, run, item)
     right = GroupFactor(b, b.inner, b.outer, stmt.columns, -(-wide // ROWS) * ROWS, run, item)
-    return GroupTile(groups - 1, busy, blocks, wide, left, right, max(2, stages))
+    return GroupTile(
+        left, right, max(2, stages), row_table(stmt), groups - 1, busy, blocks, wide
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autofuse.kernel.cuda_mma import Factor
+from autofuse.kernel.cuda_mma import Factor, StagedTile
+from autofuse.kernel.cuda_shape import Team
 from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.indices import is_multiple
 from autofuse.kernel.ir import TileProduct
+from autofuse.kernel.render_patches import PatchText
 from autofuse.kernel.render_tile_cuda import Spell
-from autofuse.kernel.walk_ir import ALWAYS, Patches
+from autofuse.kernel.walk_ir import Patches
 
 # Pieces of which a thread reads the elements at once.
 GATHERED = 2
@@ -31,13 +33,11 @@ class CopyText:
     ahead: bool
 
     def lines(self, name: str, o: Factor) -> Iterator[str]:
-        """The pieces of the run from term `begin` on of an operand that begins at `name`, to a stage
-        that begins at `to`, dealt to the threads one by one. Of patches, `there` and `place` are
-        their own; what one tap says of a whole run is said once."""
-        walk = self.stmt.walk
-        patches = walk if name == "ta" and isinstance(walk, Patches) else None
-        if patches is not None and self.in_one_tap(patches, o):
-            yield self.term_of(patches, "begin")
+        """The pieces of the run from term `begin` on of an operand that begins at `name`, to a
+        stage that begins at `to`, dealt to the threads one by one."""
+        patches, position = self.patches(name, o), self.position
+        if patches is not None:
+            yield from patches.run()
         count, size, stored = o.lines * o.pieces, self.size, self.stmt.dtype
         whole = self.ahead and o.copied(self.outside)
         # A count that the compiler knows: it does not know how many threads there are. Elements of
@@ -50,16 +50,12 @@ class CopyText:
         yield f"  const int32_t line = i / {o.pieces}, piece = i % {o.pieces} * {o.lanes};"
         at = o.place("line", f"piece / {o.lanes}")
         row, term = ("piece", "begin + line") if o.turned else ("line", "begin + piece")
-        position = "int64_t" if self.wide else "int32_t"
         place = f"({position})({row}) * {o.across} + ({position})({term}) * {o.along}"
         there = self.there(o, term)
         if patches is not None:
-            yield from (f"  {line}" for line in self.patch(patches, o))
-            own = f"{patches.term.name} % {patches.run}"
-            own += " + piece" * self.in_one_tap(patches, o)
-            place = f"({position})({self.text(patches.start)}) + {own}"
-            if patches.there != ALWAYS:
-                there = f"{self.text(patches.there)} ? {there or o.lanes} : 0"
+            yield from (f"  {line}" for line in patches.piece())
+            place, inside = patches.place, patches.there
+            there = f"{inside} ? {there or o.lanes} : 0" if inside else there
         if there:
             yield f"  const int32_t there = {there};"
         if whole:
@@ -78,21 +74,24 @@ class CopyText:
             yield f"  *reinterpret_cast<{kind} *>(to + ({at})) = w;"
         yield "}"
 
-    def in_one_tap(self, patches: Patches, o: Factor) -> bool:
-        """Whether all terms that a stage has of a row are of one run in memory."""
-        return patches.run % o.run == 0 and is_multiple(patches.first_term, o.run)
+    def patches(self, name: str, o: Factor) -> PatchText | None:
+        """How pieces of an operand are found that is no matrix."""
+        walk = self.stmt.walk
+        if name != "ta" or not isinstance(walk, Patches):
+            return None
+        return PatchText(walk, o, self.text, self.position)
 
-    def term_of(self, patches: Patches, number: str) -> str:
-        """The variable of a term of the tile."""
-        first = self.text(patches.first_term)
-        return f"const int32_t {patches.term.name} = {number} + ({first});"
+    @property
+    def position(self) -> str:
+        """The type of places in memory."""
+        return "int64_t" if self.wide else "int32_t"
 
-    def patch(self, patches: Patches, o: Factor) -> Iterator[str]:
-        """The variables of a piece that are not those of all pieces."""
-        if not self.in_one_tap(patches, o):
-            yield self.term_of(patches, "begin + piece")
-        line = "line" if o.count == o.padded else f"af_min_i32(line, {o.count} - 1)"
-        yield f"const int32_t {patches.row.name} = {line} + ({self.text(patches.first_row)});"
+    def table(self, tile: StagedTile, team: Team) -> Iterator[str]:
+        """What is found out before the first run, by a team, where others may be reading."""
+        patches = self.patches("ta", tile.left)
+        if patches is not None and tile.patches:
+            yield team.sync
+            yield from patches.table(tile, team.place, team.size)
 
     def there(self, o: Factor, term: str) -> str:
         """How many elements of a piece there are; "" where all of all pieces are."""

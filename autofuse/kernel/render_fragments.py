@@ -50,7 +50,7 @@ class FragmentText:
         stmt = TileProduct(
             0, 0, staged.terms, panel, panel, panel, staged.dtype, fresh=True, mma=mma
         )
-        tile = MmaTile(WarpGrid(1, 1, HIGH, PAIR), factor, factor, AHEAD)
+        tile = MmaTile(factor, factor, AHEAD, False, WarpGrid(1, 1, HIGH, PAIR))
         return MmaText(stmt, tile, self.text, self.team, self.outside, self.wide)
 
     def fetch(self, stmt: Fetch) -> Iterator[str]:

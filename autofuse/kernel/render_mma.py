@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from autofuse.kernel.cuda_mma import STEP_BYTES, Factor, MmaTile
 from autofuse.kernel.cuda_shape import Team
 from autofuse.kernel.dialects import CUDA
-from autofuse.kernel.indices import is_multiple
 from autofuse.kernel.instructions import INSTRUCTIONS
 from autofuse.kernel.ir import TileProduct
 from autofuse.kernel.render_copies import CopyText
+from autofuse.kernel.render_sums import SumsText
 from autofuse.kernel.render_tile_cuda import Spell
 from autofuse.ops.dtypes import DType
 from autofuse.plan.parameters import BYTE_MMA, HALF_MMA, STRICT_MMA
@@ -48,14 +48,15 @@ class MmaText:
         yield f"  const auto stage = reinterpret_cast<{element} *>({stmt.stage} + 0);"
         zeros = " = {}" if stmt.fresh else ""
         yield f"  {CUDA.types[self.sum]} sums[{warps.rows // 16}][{warps.columns // 8}][4]{zeros};"
+        yield from (f"  {line}" for line in self.copies.table(tile, team))
         yield f"  {team.sync}"
         if not stmt.fresh:
-            yield from self.sums(self.start)
+            yield from self.sums(self.own.read)
         yield from self.runs(busy)
         # What all have read may be where the sums go, or what comes next.
         yield f"  {team.sync}"
         yield f"  if ({busy}) {{"
-        yield from (f"  {line}" for line in self.sums(self.finish))
+        yield from (f"  {line}" for line in self.sums(self.own.store))
         yield "  }"
         yield f"  {team.sync}"
         yield "}"
@@ -89,36 +90,9 @@ class MmaText:
         yield "  }}}"
 
     @property
-    def pairs(self) -> bool:
-        """Whether two neighbours of the target are one access."""
-        target = self.stmt.target
-        even = target.outer % 2 == 0 and self.stmt.columns % 2 == 0
-        return even and is_multiple(target.start, 2)
-
-    def inside(self, column: str = "n") -> str:
-        """A condition: an element of the padded tile exists."""
-        stmt, tile = self.stmt, self.tile
-        tests = [f"m < {stmt.rows}"] if stmt.rows < tile.left.padded else []
-        tests += [f"{column} < {stmt.columns}"] if stmt.columns < tile.right.padded else []
-        return f"if ({' && '.join(tests)}) " if tests else ""
-
-    def start(self) -> Iterator[str]:
-        stmt = self.stmt
-        for k in range(2):
-            place = f"af_min_i32(m, {stmt.rows - 1}) * {stmt.target.outer}"
-            column = f"af_min_i32(n + {k}, {stmt.columns - 1})"
-            yield f"{self.element(k)} = tc[{place} + {column}];"
-
-    def finish(self) -> Iterator[str]:
-        outer = self.stmt.target.outer
-        if self.pairs:
-            values = f"{self.element(0)}, {self.element(1)}"
-            kind = f"af_{self.sum}x2"
-            yield f"{self.inside()}af_store_vector({kind}, tc, m * {outer} + n, {values});"
-            return
-        for k in range(2):
-            test = self.inside(f"n + {k}")
-            yield f"{test}tc[m * {outer} + n + {k}] = {self.element(k)};"
+    def own(self) -> SumsText:
+        left, right = self.tile.left.padded, self.tile.right.padded
+        return SumsText(self.stmt, left, right, self.sum, (self.element(0), self.element(1)))
 
     @property
     def copies(self) -> CopyText:

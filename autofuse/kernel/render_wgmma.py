@@ -25,10 +25,11 @@ from autofuse.kernel.cuda_wgmma import (
     registers,
 )
 from autofuse.kernel.dialects import CUDA
-from autofuse.kernel.indices import is_multiple
 from autofuse.kernel.ir import TileProduct
 from autofuse.kernel.render_copies import CopyText
+from autofuse.kernel.render_sums import SumsText
 from autofuse.kernel.render_tile_cuda import Spell
+from autofuse.ops.dtypes import DType
 
 
 def group_prologue(own: Settings) -> Iterator[str]:
@@ -71,6 +72,7 @@ class GroupText:
         yield f"  const auto room = {room};"
         yield f"  const auto stage = room + af_to_block(room) / {stmt.dtype.itemsize};"
         yield f"  const int32_t runs = (terms + {tile.run - 1}) / {tile.run};"
+        yield from (f"  {line}" for line in self.copies.table(tile, self.team))
         yield f"  {self.team.sync}"
         yield f"  if (group == {tile.groups}) {{"
         yield from (f"    {line}" for line in self.fetching())
@@ -79,6 +81,10 @@ class GroupText:
         yield "  }"
         yield f"  {self.team.sync}"
         yield "}"
+
+    @property
+    def copies(self) -> CopyText:
+        return CopyText(self.stmt, self.text, GROUP, "lane", self.outside, self.wide, True)
 
     @property
     def own(self) -> RegisterDeal:
@@ -101,11 +107,10 @@ class GroupText:
         yield "for (int32_t r = 0; r < runs; r++) {"
         yield f"  const int32_t begin = r * {tile.run};"
         yield "  af_await(af_empty + af_slot, af_phase ^ 1u);"
-        copies = CopyText(self.stmt, self.text, GROUP, "lane", self.outside, self.wide, True)
         for name, operand, start in (("ta", tile.left, 0), ("tb", tile.right, tile.left.size)):
             yield "  {"
             yield f"    const auto to = stage + (af_slot * {tile.each} + {start});"
-            yield from (f"    {line}" for line in copies.lines(name, operand))
+            yield from (f"    {line}" for line in self.copies.lines(name, operand))
             yield "  }"
         yield "  af_end_copies();"
         yield f"  if (r >= {under_way}) {{"
@@ -134,7 +139,7 @@ class GroupText:
         yield f"const int32_t top = group * {tile.blocks * 64} + lane / 32 * 16 + lane / 4 % 8;"
         yield f"float sums[{tile.blocks}][{tile.columns // 2}]{zeros};"
         if not stmt.fresh:
-            yield from self.sums(self.begin)
+            yield from self.sums(self.pair.read)
         if tile.behind:
             yield "int32_t done = af_slot;"
         yield "for (int32_t r = 0; r < runs; r++) {"
@@ -155,7 +160,7 @@ class GroupText:
         yield "#pragma unroll"
         yield f"for (int32_t i = 0; i < {tile.blocks}; i++) af_keep_sums(sums[i]);"
         yield "af_meet();"
-        yield from self.sums(self.end)
+        yield from self.sums(self.pair.store)
         if self.own.change:
             yield f"af_give_registers({self.own.first});"
 
@@ -197,32 +202,12 @@ class GroupText:
         yield from (f"  {line}" for line in visit())
         yield "}}}"
 
-    def inside(self, column: str = "n") -> str:
-        """A condition: an element of the padded tile exists."""
-        stmt, tile = self.stmt, self.tile
+    @property
+    def pair(self) -> SumsText:
+        tile = self.tile
         high = tile.groups * tile.blocks * 64
-        tests = [f"m < {stmt.rows}"] if stmt.rows < high else []
-        tests += [f"{column} < {stmt.columns}"] if stmt.columns < tile.columns else []
-        return f"if ({' && '.join(tests)}) " if tests else ""
-
-    def begin(self) -> Iterator[str]:
-        stmt = self.stmt
-        for k in range(2):
-            place = f"af_min_i32(m, {stmt.rows - 1}) * {stmt.target.outer}"
-            column = f"af_min_i32(n + {k}, {stmt.columns - 1})"
-            yield f"sums[i][j * 4 + 2 * h + {k}] = tc[{place} + {column}];"
-
-    def end(self) -> Iterator[str]:
-        target, first = self.stmt.target, "sums[i][j * 4 + 2 * h"
-        even = target.outer % 2 == 0 and self.stmt.columns % 2 == 0
-        if even and is_multiple(target.start, 2):
-            values = f"{first}], {first} + 1]"
-            place = f"m * {target.outer} + n"
-            yield f"{self.inside()}af_store_vector(af_f32x2, tc, {place}, {values});"
-            return
-        for k in range(2):
-            test = self.inside(f"n + {k}")
-            yield f"{test}tc[m * {target.outer} + n + {k}] = {first} + {k}];"
+        pair = "sums[i][j * 4 + 2 * h]", "sums[i][j * 4 + 2 * h + 1]"
+        return SumsText(self.stmt, high, tile.columns, DType.F32, pair)
 
 
 def describe(base: str, o: GroupFactor, row: str) -> str:

@@ -1,4 +1,4 @@
-"""Register tiles for tensor cores whose left operand is copied to its stages by index, piece by piece:
+"""Register tiles for tensor cores whose left operand is copied to its stages by index, in pieces:
 the patches of an image, which are in no scratch of their own (an implicit product)."""
 
 from __future__ import annotations
@@ -9,28 +9,31 @@ from dataclasses import dataclass, replace
 from autofuse.kernel.cuda_mma import PIECE
 from autofuse.kernel.indices import is_multiple
 from autofuse.kernel.ir import Panel, TileProduct
+from autofuse.kernel.panels import symbol
 from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_parts import RightPanel, TileRun
 from autofuse.kernel.tile_walk import block_way
 from autofuse.kernel.walk_ir import Patches
-from autofuse.kernel.walks import TapSteps, Way, steps
+from autofuse.kernel.walks import Way, steps
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Sym
+from autofuse.ops.spec import Index
 from autofuse.plan.tiles import Contraction
+
+# Bits of a word, and elements that have numbers of as many with a sign.
+WORD, MOST = 32, 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
 class PatchedProduct:
-    """Multiplies tiles of one product of a block; the terms that begin at the tap of number `term`
-    in the row of number `row` are `found`."""
+    """Multiplies tiles of one product of a block by `patches`, of which the first row and term are
+    those of a tile."""
 
     b: TileBlock
     p: Contraction
     way: Way
-    row: Sym
-    term: Sym
-    found: TapSteps
+    patches: Patches
 
     @staticmethod
     def of(b: TileBlock, p: Contraction) -> PatchedProduct | None:
@@ -42,9 +45,20 @@ class PatchedProduct:
             return None
         row, term = (Sym(b.e.fresh(n), DType.I64, x) for n, x in (("m", b.rows), ("k", p.terms)))
         taps = ix.delinearize(ix.idiv(term, way.run), way.taps)
-        found = steps(b.base, p, way, taps, [b.out_index(p, row, ix.lit(0))])
-        whole = is_multiple(found.starts[0], lanes)
-        return PatchedProduct(b, p, way, row, term, found) if whole else None
+        index = b.out_index(p, row, ix.lit(0))
+        found = steps(b.base, p, way, taps, [index])
+        if not is_multiple(found.starts[0], lanes):
+            return None
+        start, count = found.starts[0], 0
+        step: Expr = ix.lit(0)
+        parted = _parted(b, p, way, taps, index)
+        if parted is not None and b.graph.type_of(b.graph[p.node].inputs[p.left]).size < MOST:
+            (start, step), count = parted, way.count
+        there = ix.iand(found.needed, found.there[0])
+        zero = ix.lit(0)
+        return PatchedProduct(
+            b, p, way, Patches(row, term, zero, zero, start, step, there, way.run, count)
+        )  # fmt: skip
 
     def multiply(
         self, tile: TileRun, count: int, target: Panel, right: RightPanel, column: Expr,
@@ -57,15 +71,30 @@ class PatchedProduct:
         if b.tail is not None:
             _, panel, terms = b.tail.part_of(left, panel)
             first = b.tail.first
-        there = ix.iand(self.found.needed, self.found.there[0])
-        patches = Patches(
-            self.row, self.term, ix.iadd(b.first_row, tile.first), first, self.found.starts[0],
-            there, self.way.run,
-        )  # fmt: skip
+        row = ix.iadd(b.first_row, tile.first)
+        patches = replace(self.patches, first_row=row, first_term=first)
         made = TileProduct(
             tile.count, right.width, terms, target, left, panel, b.factor_dtype(p), not cut,
         )  # fmt: skip
         b.e.put(replace(made, walk=patches, mma=b.instruction(p)))
+
+
+def _parted(
+    b: TileBlock, p: Contraction, way: Way, taps: Index, index: Index
+) -> tuple[Expr, Expr] | None:
+    """What of the start of a row's terms does not depend on the tap, and the rest, which depends on
+    nothing else; None where it is no such sum, or taps are too many for the bits of a word."""
+    if way.count > WORD:
+        return None
+    marks = tuple(symbol(f"tap{k}", extent) for k, extent in enumerate(way.taps))
+    (start,) = steps(b.base, p, way, marks, [index]).starts
+    found = ix.coefficients(start, tuple(m.name for m in marks))
+    if found is None:
+        return None
+    step: Expr = ix.lit(0)
+    for tap, factor in zip(taps, found[0], strict=True):
+        step = ix.iadd(step, ix.imul(tap, factor))
+    return found[1], step
 
 
 def patched(b: TileBlock) -> Iterator[tuple[int, PatchedProduct]]:

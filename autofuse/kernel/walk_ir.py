@@ -1,5 +1,5 @@
-"""The part of a register tile that says how a left operand is walked, or copied to its stage by index
-(see `ir.TileProduct`)."""
+"""The part of a register tile that says how a left operand is walked, or copied to its stage by
+index (see `ir.TileProduct`)."""
 
 from __future__ import annotations
 
@@ -55,17 +55,21 @@ class Walk:
 @dataclass(frozen=True, slots=True)
 class Patches:
     """Where the terms of a left operand lie that is no matrix, for copies of a few terms of a row:
-    those of number `term` of row `row` lie from element `start` + `term` % `run` on, neighbours up
-    to the next multiple of `run`, or are zeros where not `there`. The tile begins at row
-    `first_row` and term `first_term`; `start` is the same for all terms of a run."""
+    those of number `term` of row `row` lie from element `start` + `step` + `term` % `run` on,
+    neighbours up to the next multiple of `run` (the next tap), or are zeros where not `there`. All
+    three are the same for the terms of a tap, `step` for all rows too. The tile begins at row
+    `first_row` and term `first_term`. With `taps`, at most 32, `start` is the same for all of so
+    many and has 32 bits, so that both can be found once for each row."""
 
     row: Sym
     term: Sym
     first_row: Expr
     first_term: Expr
     start: Expr
+    step: Expr
     there: Expr
     run: int
+    taps: int
 
     @property
     def variables(self) -> frozenset[str]:
@@ -80,17 +84,18 @@ class Patches:
     @property
     def expressions(self) -> tuple[Expr, ...]:
         """All that is evaluated."""
-        return (self.first_row, self.first_term, self.start, self.there)
+        return (self.first_row, self.first_term, self.start, self.step, self.there)
 
     def mapped(self, change: Callable[[Expr], Expr]) -> Patches:
         """The patches with `change` applied to every expression."""
-        first_row, first_term, start, there = map(change, self.expressions)
+        first_row, first_term, start, step, there = map(change, self.expressions)
         return replace(
-            self, first_row=first_row, first_term=first_term, start=start, there=there
+            self, first_row=first_row, first_term=first_term, start=start, step=step, there=there
         )  # fmt: skip
 
     def text(self, show: Callable[[Expr], str]) -> str:
         """Where a term of a row is, expressions spelled by `show`."""
         names = f"{self.row.name} from {show(self.first_row)}"
         names += f", {self.term.name} from {show(self.first_term)}"
-        return f"at ({names}) [{show(self.start)} if {show(self.there)}; runs of {self.run}]"
+        where = f"{show(self.start)} + {show(self.step)} if {show(self.there)}"
+        return f"at ({names}) [{where}; runs of {self.run}]"
