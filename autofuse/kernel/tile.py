@@ -79,8 +79,10 @@ def _emit_columns(b: TileBlock) -> None:
     lefts = {p.node: _left(b, p) for p in products if p.node not in walking.keys() | slabs}
     terms = {p.terms for p in products}
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0
-    # A pair of terms is in one block of them.
-    cut = whole_taps(cut + cut % 2, max(terms), walking.values())
+    # What is multiplied at once, a pair of terms or a tile of them, is in one block of them.
+    unit = max(2, *map(b.pair_unit, products))
+    cut = whole_taps(-(-cut // unit) * unit, max(terms), walking.values())
+    cut = cut if cut < max(terms) else 0
     shared = {p.node: b.zeroed(p, _stride(b, b.width)) for p in products} if cut else {}
     with b.term_blocks(max(terms), cut) as (number, last):
         copied = {p.node: left_slabs(b, p, cut, number) for p in products if p.node in slabs}
