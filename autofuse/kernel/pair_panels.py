@@ -49,7 +49,10 @@ def fill_panel(
     base: Frame, p: Contraction, part: PanelPart, buffer: str, begin: Expr, dtype: DType
 ) -> None:
     """Copy terms of some columns of the right operand into a buffer of `dtype`, from `begin` on,
-    each with zeros behind the last column."""
+    each with zeros behind the last column; in pairs where the part has a `unit`."""
+    if part.unit:
+        pack_pairs(base, p, part, buffer, begin)
+        return
     e, frame = base.e, Frame(base.graph, base.e, dict(base.sources))
     step = e.open("k", part.most)
     term = e.let_index(ix.iadd(part.first, step), "t", p.terms)
@@ -61,7 +64,9 @@ def fill_panel(
     e.store(buffer, ix.iadd(start, lane), narrow(element, dtype))
     e.close("lane", lane, ix.lit(part.count))
     if part.padded > part.count:
-        _zeros(base, dtype, buffer, ix.iadd(start, ix.lit(part.count)), part.padded - part.count)
+        fill_zeros(
+            base, dtype, buffer, ix.iadd(start, ix.lit(part.count)), part.padded - part.count
+        )
     e.close("serial", step, part.terms)
 
 
@@ -81,12 +86,13 @@ def pack_pairs(
     if rest != ix.lit(0):
         step = base.e.open("k", part.unit // 2)
         start = ix.iadd(begin, ix.imul(ix.iadd(pairs, step), made.outer))
-        _zeros(base, DType.BF16, buffer, start, made.outer)
+        fill_zeros(base, DType.BF16, buffer, start, made.outer)
         base.e.close("serial", step, rest)
     return made
 
 
-def _zeros(base: Frame, dtype: DType, buffer: str, start: Expr, count: int) -> None:
+def fill_zeros(base: Frame, dtype: DType, buffer: str, start: Expr, count: int) -> None:
+    """Zeros in so many elements of a buffer."""
     lane = base.e.open("l", count)
     base.e.store(buffer, ix.iadd(start, lane), Lit(0.0, dtype))
     base.e.close("lane", lane, ix.lit(count))
@@ -115,7 +121,7 @@ def _chosen_pairs(base: Frame, p: Contraction, part: PanelPart, target: Panel) -
     e.close("lane", lane, ix.lit(part.count))
     if part.padded > part.count:
         behind = ix.iadd(start, ix.lit(2 * part.count))
-        _zeros(base, DType.BF16, target.buffer, behind, 2 * (part.padded - part.count))
+        fill_zeros(base, DType.BF16, target.buffer, behind, 2 * (part.padded - part.count))
     e.close("serial", step, ix.idiv(ix.iadd(part.terms, ix.lit(1)), 2))
 
 
@@ -131,5 +137,5 @@ def _turned_pairs(base: Frame, part: PanelPart, target: Panel) -> None:
     if rest:
         step = e.open("k", -(-part.most // 2))
         behind = ix.iadd(ix.imul(step, target.outer), ix.lit(2 * part.count))
-        _zeros(base, DType.BF16, target.buffer, ix.iadd(target.start, behind), rest)
+        fill_zeros(base, DType.BF16, target.buffer, ix.iadd(target.start, behind), rest)
         e.close("serial", step, extent)

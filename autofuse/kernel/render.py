@@ -19,7 +19,7 @@ from autofuse.kernel.ir import (
 )
 from autofuse.kernel.passes import C_PASSES, run_passes
 from autofuse.kernel.printer import Printer, signature
-from autofuse.kernel.render_amx import STATE, amx_text
+from autofuse.kernel.render_amx import AMX_TEXT, STATE, amx_text
 from autofuse.kernel.render_dot import dot_text, is_dot
 from autofuse.kernel.render_lanes import lanes_text
 from autofuse.kernel.render_pairs import pairs_text
@@ -70,7 +70,7 @@ class _CPrinter(Printer):
         self.heap = on_heap(self.kernel)
         tiles = any(isinstance(s, TileProduct) and s.mma for s in statements(self.kernel.body))
         if tiles:
-            yield f"  af_amx {STATE};"
+            yield AMX_TEXT
             yield f"  {STATE}.shape = 0;"
         yield from self._kept_lines()
         if tiles:

@@ -21,6 +21,8 @@ from autofuse.plan.pairs import TILE_TERMS
 
 # Tiles of a processor (palette 1), rows of one, and what a kernel calls its state of them.
 TILES, SIDE, STATE = 8, 16, "amx"
+# What kernels begin with that have some.
+AMX_TEXT = f"  af_amx {STATE};"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +85,13 @@ def amx_text(stmt: TileProduct, text: Text) -> Iterator[str]:
             yield f"  AF_AMX_ZERO(&{STATE}, {t});"
         else:
             yield f"  AF_AMX_LOAD(&{STATE}, {t}, {place}, {step});"
-    yield f"  for (int64_t tk = 0; tk < te / {TILE_TERMS}; tk++) {{"
-    yield from _step(stmt, grid, f"ta + tk * {TILE_TERMS}", stmt.left.outer)
+    apart = stmt.left.apart
+    steps = f"(te + {TILE_TERMS - 1})" if apart else "te"
+    yield f"  for (int64_t tk = 0; tk < {steps} / {TILE_TERMS}; tk++) {{"
+    yield from _step(stmt, grid, f"ta + tk * {apart or TILE_TERMS}", stmt.left.outer)
     yield "  }"
-    if not isinstance(stmt.extent, Lit) or int(stmt.extent.value) % TILE_TERMS:
+    whole = isinstance(stmt.extent, Lit) and int(stmt.extent.value) % TILE_TERMS == 0
+    if not whole and not apart:
         yield f"  if (te % {TILE_TERMS}) {{"
         yield f"    const int64_t tk = te / {TILE_TERMS};"
         yield f"    {narrow} rest[{stmt.rows * TILE_TERMS}] __attribute__((aligned(64)));"

@@ -15,20 +15,15 @@ from dataclasses import replace
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Panel, TileProduct
-from autofuse.kernel.pair_panels import PanelPart, fill_panel, pack_pairs
+from autofuse.kernel.pair_panels import PanelPart, fill_panel, fill_zeros, pack_pairs
 from autofuse.kernel.panels import factor, matrix_of, symbol, walk_terms
 from autofuse.kernel.tail import Tail, blocks, tail_of
-from autofuse.kernel.tile_factors import (
-    factor_dtype,
-    instruction,
-    instruction_of,
-    paired_terms,
-)
+from autofuse.kernel.tile_factors import factor_dtype, instruction, instruction_of, paired_terms
 from autofuse.kernel.tile_parts import RightPanel, Scratch, TileRun, TileSettings, asked_ahead
 from autofuse.kernel.values import ElementSource, Frame, Puller
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Call, Expr, Lit, Sym
+from autofuse.ops.scalar import Call, Expr, Sym
 from autofuse.ops.spec import Index
 from autofuse.plan.forms import Form
 from autofuse.plan.packing import PackedOperand, padded, panel_width, tile_columns
@@ -174,10 +169,9 @@ class TileBlock:
     def zeroed(self, p: Contraction, stride: int) -> Scratch:
         """Sums that start from zero, because terms come in several blocks."""
         dtype = self.dtype(p)
-        buffer = self.e.local(dtype, self.height * stride, "acc")
-        lane = self.e.open("l", self.height * stride)
-        self.e.store(buffer, lane, Lit(0.0, dtype))
-        self.e.close("lane", lane, ix.lit(self.height * stride))
+        size = self.height * stride
+        buffer = self.e.local(dtype, size, "acc")
+        fill_zeros(self.base, dtype, buffer, ix.lit(0), size)
         return Scratch(buffer, stride)
 
     @contextmanager
@@ -399,9 +393,6 @@ class TileBlock:
         cut: int = 0, number: Expr = ix.lit(0),  # noqa: B008 - frozen
     ) -> None:  # fmt: skip
         """Copy the terms of a block of `count` columns of the right operand into a buffer, from
-        `begin` on, each with zeros up to `padded` columns; in pairs where they are multiplied so."""
+        `begin` on, each with zeros up to `padded` columns, as they are multiplied."""
         part = self.part(p, column, count, padded, cut, number)
-        if part.unit:
-            pack_pairs(self.base, p, part, buffer, begin)
-        else:
-            fill_panel(self.base, p, part, buffer, begin, self.factor_dtype(p))
+        fill_panel(self.base, p, part, buffer, begin, self.factor_dtype(p))
