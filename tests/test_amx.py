@@ -12,11 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autofuse import trace
 from autofuse.backends import library, machine
 from autofuse.backends.base import AMX_USED, LaunchError
 from autofuse.backends.ccompiler import compile_program
 from autofuse.backends.cpu import program as program_of
 from autofuse.backends.library import load
+from autofuse.frontends.tracer import spec
+from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
 from autofuse.kernel.emit import LoweringError
@@ -86,6 +89,20 @@ def test_what_is_around_a_product_is_right(name: str, way: tuple[str, ...]) -> N
         for got, want in zip(found, evaluate(graph, inputs), strict=True):
             apart = np.abs(got.astype(np.float64) - want)
             assert np.max(apart) <= 2e-2 * max(1.0, float(np.max(np.abs(want))))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("launch", [amx(prepack=True), launch_of(prepack=True)])
+def test_weights_are_packed_once(launch: LaunchConfig, way: tuple[str, ...]) -> None:
+    shapes = spec((20, 51), "bf16"), spec((51, 70), "bf16", constant=True)
+    graph = canonical(trace(lambda a, b: a @ b * 2, *shapes))
+    a, b = random_inputs(graph, 3)
+    made = program_of(graph, Candidate(FusionPlan((whole(graph),)), (launch,)))
+    assert made.binding.held
+    flagged = tuple(replace(s, flags=(*s.flags, *way)) for s in made.sources)
+    with load(compile_program(replace(made, sources=flagged)).artifact) as loaded:
+        loaded.prepare((b,))
+        assert check(loaded.run((a,)), reference_of(graph, (a, b))).ok
 
 
 FAULTS: dict[str, Change] = {

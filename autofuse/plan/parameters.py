@@ -245,8 +245,8 @@ STAGES = LaunchParameter(
 CUDA_MMA = replace(
     MMA, choices=tuple(each for each in MMA.choices if each != AMX_MMA),
     doc="Tensor cores that multiply, sums in f32: none, of 16-bit factors (half), of f32 rounded "
-    "to 11 bits (tf32), which a check may refuse, or thrice, both parts of each factor (3xtf32), or of "
-    "16-bit factors by warpgroups, of which one fetches (wgmma; sm_90 alone).",
+    "to 11 bits (tf32), which a check may refuse, or thrice, both parts of each factor (3xtf32), "
+    "or of 16-bit factors by warpgroups, of which one fetches (wgmma; sm_90 alone).",
 )  # fmt: skip
 FRAGMENTS = LaunchParameter(
     "fragments", bool, (True, False), False,
@@ -314,7 +314,8 @@ ALGORITHM = LaunchParameter(
 )  # fmt: skip
 CUDA_LAUNCH = _table(
     CUDA_IMPL, ALGORITHM, REDUCE, CUDA_MMA, FRAGMENTS, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP,
-    GRID, STAGES, CUDA_TRANSPOSE, LOOP_UNROLL, COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS, PARTS,
+    GRID, STAGES, CUDA_TRANSPOSE, LOOP_UNROLL, COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS,
+    PARTS,
     CUDA_MICRO, CUDA_ROW_BLOCK, CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK, SPLIT, TAIL, WAVE,
     CUDA_RESIDENT,
     replace(TILE, doc=f"{TILE.doc} Here threads and items say it.", kinds=(), default=0, least=0),
