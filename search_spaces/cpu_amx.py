@@ -56,7 +56,8 @@ def _left_bytes(rows: int, terms: int) -> int:
 
 def _row_blocks(f: TileFacts, step: int) -> tuple[Setting, ...]:
     """Equal blocks whose copy stays in the cache, and ones half as high."""
-    most = KEPT_BYTES // _left_bytes(1, min(f.terms, LONGEST_PANEL))
+    terms = f.terms if f.terms <= LONGEST_PANEL else TERMS[-1]
+    most = KEPT_BYTES // _left_bytes(1, terms)
     most = max(step, min(MOST_ROWS, most) // step * step)
     parts = -(-f.rows // most)
     sizes = (-(-f.rows // (n * step)) * step for n in (parts, 2 * parts))
@@ -69,8 +70,10 @@ def _column_blocks(f: TileFacts, step: int, height: int, threads: int) -> tuple[
     found = list[Setting]()
     for each in (1, 4):
         parts = -(-each * threads // blocks) if threads > 1 else 1
+        if f.terms > LONGEST_PANEL:  # sums of the whole block wait for the next terms
+            parts = max(parts, -(-height * f.columns * f.itemsize // KEPT_BYTES))
         size = -(-f.columns // (parts * step)) * step
-        if parts == 1 or size >= min(LEAST_COLUMNS, f.columns // threads):
+        if not found or size >= min(LEAST_COLUMNS, f.columns // threads):
             found.append(0 if size >= f.columns else size)
     return tuple(dict.fromkeys(found)) or (0,)
 
