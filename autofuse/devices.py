@@ -10,7 +10,7 @@ from autofuse.backends.cuda import driver
 from autofuse.backends.cuda import program as cuda
 from autofuse.backends.cuda.blaslt import has_cublaslt
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target, target_named
-from autofuse.backends.machine import cache_bytes, multiplies_pairs, vector_bits
+from autofuse.backends.machine import cache_bytes, multiplies_pairs, multiplies_tiles, vector_bits
 from autofuse.backends.onednn_calls import does
 from autofuse.backends.pocketfft import has_pocketfft
 from autofuse.backends.registry import CPU_BACKEND, CUDA_BACKEND, Backend, emulated_backend
@@ -102,7 +102,8 @@ DEVICES: dict[str, DeviceKind] = {
         DeviceKind(
             "cpu", CPU_BACKEND,
             lambda _: CpuLaunchSpace(
-                vector_bits(), does, cache_bytes(), multiplies_pairs(), has_pocketfft()
+                vector_bits(), does, cache_bytes(), multiplies_pairs(), has_pocketfft(),
+                multiplies_tiles(),
             ), C, _c_text, hardware=HOST, automatic=True, fast_tiles=True,
         ),
         DeviceKind(

@@ -22,10 +22,12 @@ from autofuse.plan.halo import kept_values, repeats_too_much
 from autofuse.plan.packing import packing_of
 from autofuse.plan.parameters import (
     ACROSS,
+    AMX_MMA,
     BATCH_LANES,
     BLAS,
     C_IMPL,
     C_LAUNCH,
+    C_MMA,
     DIAGONAL,
     DOT,
     FFT,
@@ -38,6 +40,7 @@ from autofuse.plan.parameters import (
     LOOP_UNROLL,
     MERGE,
     MICRO,
+    NO_MMA,
     ONEDNN,
     PAIRS,
     PREPACK,
@@ -55,6 +58,7 @@ from autofuse.plan.parameters import (
     canonical_launch,
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
+from search_spaces.cpu_amx import amx_options
 from search_spaces.cpu_lanes import lane_options
 from search_spaces.cpu_rows import PARAMETERS, even_first, one_pass_options
 from search_spaces.cpu_tiles import may_dot, tile_options
@@ -108,15 +112,15 @@ def nowhere(call: DnnlCall, threads: int) -> bool:
 
 class CpuLaunchSpace:
     """One library with a pool of threads, on a processor with vectors of `vector_bits`, data caches
-    of `caches` bytes and an instruction for pairs of bf16 if `pairs`; `onednn` says what that
-    library computes there, `fft` whether pocketfft is there."""
+    of `caches` bytes, an instruction for pairs of bf16 if `pairs` and tiles of them if `amx`;
+    `onednn` says what that library computes there, `fft` whether pocketfft is there."""
 
     def __init__(
         self, vector_bits: int = 512, onednn: DoesCall = nowhere, caches: Caches = USUAL_CACHES,
-        pairs: bool = False, fft: bool = True,
+        pairs: bool = False, fft: bool = True, amx: bool = False,
     ) -> None:  # fmt: skip
         self.vector_bits, self.onednn, self.caches = vector_bits, onednn, caches
-        self.pairs, self.fft = pairs, fft
+        self.pairs, self.fft, self.amx = pairs, fft, amx
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
         kind = kernel_kind(graph, group, C)
@@ -206,13 +210,15 @@ class CpuLaunchSpace:
             return ()
         if row is BATCH_LANES:
             return (True, False) if facts.batch_last else ()
-        if row is PAIRS:
-            halves = facts.factors is DType.BF16 and not facts.local
-            return (True, False) if halves and self.pairs else ()
         if made.get(BATCH_LANES.name):
             return lane_options(row.name, facts, self.vector_bits)
+        by_amx = made.get(C_MMA.name) == AMX_MMA
+        if row in (C_MMA, PAIRS):
+            return self._halves(row, facts) if not by_amx else ()
         if row is SPLIT:
             return split_options(facts, made, machine.threads)
+        if by_amx:
+            return amx_options(row.name, facts, made, machine)
         if facts.one_pass and row.name in PARAMETERS:
             found = one_pass_options(row.name, facts, made, self.vector_bits)
             if found is not None:
@@ -221,6 +227,14 @@ class CpuLaunchSpace:
             return ()
         found = tile_options(row.name, facts, made, machine)
         return even_first(found, facts) if row is MICRO else found
+
+    def _halves(self, row: LaunchParameter[Any], facts: TileFacts) -> tuple[Setting, ...]:
+        """How factors of bf16 may be multiplied as they are."""
+        if facts.factors is not DType.BF16 or facts.local:
+            return ()
+        if row is PAIRS:
+            return (True, False) if self.pairs else ()
+        return (AMX_MMA, NO_MMA) if self.amx else ()
 
     def _prepack(
         self, graph: Graph, group: FusionGroup, facts: TileFacts | None, made: Chosen

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from autofuse.graph.types import Graph
 from autofuse.kernel.emit import Emitter
 from autofuse.kernel.tile_block import TileBlock
-from autofuse.kernel.tile_factors import stored_dtype
 from autofuse.kernel.tile_lanes import TileLanes
 from autofuse.kernel.tile_parts import TileSettings
 from autofuse.kernel.values import Frame, memory
@@ -17,6 +16,7 @@ from autofuse.plan.forms import Form
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.online import Online, online_of
+from autofuse.plan.pairs import stored_dtype
 from autofuse.plan.parameters import (
     ACROSS,
     BATCH_LANES,

@@ -230,7 +230,7 @@ SHOWS = {
     "attended": "fragments", "ordered": "merge", "stencils": "halo",
 }  # fmt: skip
 SPACES: dict[str, LaunchSpace] = {
-    "c": CpuLaunchSpace(pairs=True),
+    "c": CpuLaunchSpace(pairs=True, amx=True),
     "cuda": CudaLaunchSpace(DEFAULT_TARGET, blaslt=True),
 }
 # Of a library call there is no text, and what is derived is not said.

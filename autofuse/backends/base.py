@@ -32,6 +32,8 @@ ALIGNMENT = 64
 DnnlCalls = tuple[tuple["DnnlCall", ...], ...]
 # Raised when programs and what calls them no longer fit: the entry, its tables, the pool.
 INTERFACE = 2
+# What a program has of whose kernels some multiply tiles by AMX.
+AMX_USED = "af_amx_used"
 
 
 class BlamedError(AutofuseError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 
-from autofuse.backends.base import Program, Source
+from autofuse.backends.base import AMX_USED, Program, Source
 from autofuse.backends.blas import blas_name
 from autofuse.backends.cache import content_key
 from autofuse.backends.ccompiler import BASE_FLAGS, LINK_FLAGS, LINK_LIBRARIES
@@ -32,6 +32,7 @@ from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.onednn import DnnlCall, dnnl_group, pieces
 from autofuse.kernel.pack_panels import lower_panels
 from autofuse.kernel.render import c_iterations, render_c
+from autofuse.kernel.render_amx import AMX_TEXT
 from autofuse.plan.legality import check_plan
 from autofuse.plan.packing import packed_operands
 from autofuse.plan.parameters import BLAS, C_IMPL, FFT, MATH, ONEDNN, THREADS, VECTOR_BITS
@@ -117,7 +118,9 @@ def program(graph: Graph, candidate: Candidate) -> Program:
         head = text[: text.index("\n{")] + ";"
         calls[same_kernel(run)] = KernelCall(name, head, kernel.params, kernel.iterations)
         units.setdefault(flags_of(run.launch), {})[name] = text
-    entry = Source("entry", entry_text(graph, plan, calls), ENTRY_FLAGS)
+    tiles = any(AMX_TEXT in text for texts in units.values() for text in texts.values())
+    said = f"const int32_t {AMX_USED} = 1;\n" if tiles else ""
+    entry = Source("entry", entry_text(graph, plan, calls) + said, ENTRY_FLAGS)
     return Program(
         sources=(*_parts(units), entry),
         entry=ENTRY,

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autofuse.backends.aligned import OutputPool, aligned_bytes, aligned_copy
-from autofuse.backends.base import ArrayType, Artifact, LaunchError
+from autofuse.backends.base import AMX_USED, ArrayType, Artifact, LaunchError
 from autofuse.backends.dlpack import host_array
+from autofuse.backends.machine import has_tiles, multiplies_tiles
 from autofuse.backends.pocketfft import library_tables
 from autofuse.backends.pool import pool_pointer
 from autofuse.errors import AutofuseError, Blame
@@ -38,6 +39,12 @@ def _is_whole(artifact: Artifact, error: Exception) -> bool:
     """Whether a library that cannot be loaded is there (another process may have evicted it), and
     there was memory to map it."""
     return artifact.path.is_file() and "Cannot allocate memory" not in str(error)
+
+
+def _ask_for_tiles(library: ctypes.CDLL) -> None:
+    """Raises LaunchError where kernels multiply tiles that this process may not use."""
+    if hasattr(library, AMX_USED) and has_tiles() and not multiplies_tiles():
+        raise LaunchError("the system does not let this process use AMX", Blame.MACHINE)
 
 
 def _prepared(artifact: Artifact) -> PreparedCalls | None:
@@ -102,6 +109,7 @@ class LoadedLibrary:
         except (OSError, AttributeError) as error:
             blame = Blame.CANDIDATE if _is_whole(artifact, error) else Blame.MACHINE
             raise LaunchError(f"cannot load {artifact.path.name}: {error}", blame) from error
+        _ask_for_tiles(self._handle)
         _pin_openmp()
         self._entry.restype = ctypes.c_int32
         self._entry.argtypes = [ctypes.c_void_p] * 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import platform
 import struct
 from functools import lru_cache
@@ -17,6 +18,8 @@ _TELLING = (
     "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8", "asimd", "asimdhp", "sve", "sve2", "bf16",
     "i8mm",
 )  # fmt: skip
+# arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA), by its number on x86-64.
+_ASK_FOR_TILES = (158, 0x1023, 18)
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -96,6 +99,19 @@ def vector_bits() -> int:
 def multiplies_pairs() -> bool:
     """This machine multiplies and adds pairs of bf16 by an instruction (AVX512-BF16)."""
     return "avx512_bf16" in (_cpuinfo().get("flags") or "").split()
+
+
+def has_tiles() -> bool:
+    """This machine's processor multiplies tiles of bf16 (AMX)."""
+    return "amx_bf16" in instruction_flags() and platform.machine() == "x86_64"
+
+
+@lru_cache(maxsize=1)
+def multiplies_tiles() -> bool:
+    """This process may multiply tiles of bf16: the processor has them, and the kernel, which is
+    asked for all threads of the process by the first call, grants what they take to be saved
+    (Linux, Documentation/arch/x86/xstate.rst)."""
+    return has_tiles() and ctypes.CDLL(None).syscall(*_ASK_FOR_TILES) == 0
 
 
 def last_level_cache_bytes() -> int:

@@ -47,7 +47,7 @@ class Dialect:
     # C library functions that the prelude has a better spelling for.
     instead: Mapping[str, str] = field(default_factory=dict)
     # Files of the prelude.
-    preludes: tuple[str, ...] = ("c.h",)
+    preludes: tuple[str, ...] = ("c.h", "c_amx.h")
 
     @property
     def prelude(self) -> str:

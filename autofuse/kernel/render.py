@@ -19,13 +19,14 @@ from autofuse.kernel.ir import (
 )
 from autofuse.kernel.passes import C_PASSES, run_passes
 from autofuse.kernel.printer import Printer, signature
+from autofuse.kernel.render_amx import AMX_TEXT, STATE, amx_text
 from autofuse.kernel.render_dot import dot_text, is_dot
 from autofuse.kernel.render_lanes import lanes_text
 from autofuse.kernel.render_pairs import pairs_text
 from autofuse.kernel.render_tile import tile_text
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit
-from autofuse.plan.parameters import VECTOR_BITS
+from autofuse.plan.parameters import AMX_MMA, VECTOR_BITS
 from autofuse.plan.types import LaunchConfig
 
 # A thread's stack usually has 8 MiB. Where a kernel's scratch is more than this, what is long of it
@@ -67,6 +68,16 @@ class _CPrinter(Printer):
     def lines(self) -> Iterator[str]:
         self.offset = 0
         self.heap = on_heap(self.kernel)
+        tiles = any(isinstance(s, TileProduct) and s.mma for s in statements(self.kernel.body))
+        if tiles:
+            yield AMX_TEXT
+            yield f"  {STATE}.shape = 0;"
+        yield from self._kept_lines()
+        if tiles:
+            yield f"  af_amx_end(&{STATE});"
+
+    def _kept_lines(self) -> Iterator[str]:
+        """The statements, and memory for what is large."""
         if not self.heap:
             yield from super().lines()
             yield from self._past()
@@ -88,6 +99,8 @@ class _CPrinter(Printer):
             width = VECTOR_BITS.of(LaunchConfig(self.kernel.facts)) // 8
             if stmt.lanes:
                 lines = lanes_text(stmt, self.text)
+            elif stmt.mma == AMX_MMA:
+                lines = amx_text(stmt, self.text)
             elif stmt.dtype is DType.BF16:
                 lines = pairs_text(stmt, self.text, width)
             else:

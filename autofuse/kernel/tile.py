@@ -16,6 +16,7 @@ from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.fragment_online import emit_fragments
 from autofuse.kernel.ir import Local, Panel, statements
 from autofuse.kernel.left_slabs import LeftSlabs, left_slabs
+from autofuse.kernel.left_tiles import LeftTiles, left_tiles
 from autofuse.kernel.tile_across import rights_across
 from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_lanes import TileLanes
@@ -30,6 +31,7 @@ from autofuse.ops.scalar import Expr, Load
 from autofuse.plan.forms import Form
 from autofuse.plan.online import online_under
 from autofuse.plan.packing import PackedOperand, padded
+from autofuse.plan.pairs import TILE_TERMS
 from autofuse.plan.parameters import BATCH_LANES, FRAGMENTS, VECTOR_BITS
 from autofuse.plan.tiles import Contraction, Tiles
 from autofuse.plan.types import LaunchConfig
@@ -81,11 +83,14 @@ def _emit_columns(b: TileBlock) -> None:
     lefts = {p.node: _left(b, p) for p in products if p.node not in walking.keys() | slabs}
     terms = {p.terms for p in products}
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0
-    # A pair of terms is in one block of them.
-    cut = whole_taps(cut + cut % 2, max(terms), (w.way for w in walking.values()))
+    # What is multiplied at once, a pair of terms or a tile of them, is in one block of them.
+    unit = max(2, *map(b.pair_unit, products))
+    ways = (w.way for w in walking.values())
+    cut = whole_taps(-(-cut // unit) * unit, max(terms), ways)
+    cut = cut if cut < max(terms) else 0
     shared = {p.node: b.zeroed(p, _stride(b, b.width)) for p in products} if cut else {}
     with b.term_blocks(max(terms), cut) as (number, last):
-        copied = {p.node: left_slabs(b, p, cut, number) for p in products if p.node in slabs}
+        copied = {p.node: _copied(b, p, cut, number) for p in products if p.node in slabs}
         work = _Columns(b, walking, lefts, copied, shared, cut)
         if b.s.across:
             work.emit_across(number, last)
@@ -102,7 +107,7 @@ class _Columns:
     b: TileBlock
     walking: Mapping[int, WalkedProduct | PatchedProduct]
     lefts: Mapping[int, Panel]
-    copied: Mapping[int, LeftSlabs]
+    copied: Mapping[int, LeftSlabs | LeftTiles]
     shared: Mapping[int, Scratch]
     cut: int
 
@@ -190,8 +195,12 @@ def _stride(b: TileBlock, columns: int) -> int:
 
 def _in_slabs(b: TileBlock, p: Contraction) -> bool:
     """Whether the left operand is copied block by block, which vectors along terms have no use
-    for."""
-    return b.s.pack_left and not b.s.dot and not b.paired(p)
+    for, and pairs only in tiles."""
+    return b.s.pack_left and not b.s.dot and b.pair_unit(p) in (0, TILE_TERMS)
+
+
+def _copied(b: TileBlock, p: Contraction, cut: int, number: Expr) -> LeftSlabs | LeftTiles:
+    return (left_tiles if b.pair_unit(p) else left_slabs)(b, p, cut, number)
 
 
 def _left(b: TileBlock, p: Contraction) -> Panel:

@@ -25,7 +25,7 @@ PanelOf = Callable[[TileRun], RightPanel]
 def rights_across(b: TileBlock, p: Contraction, cut: int, number: Expr) -> PanelOf:
     """The panels of a product in the present block of terms, packed here where `TileBlock.right`
     would pack each by itself."""
-    if not b.packs(p, b.s.columns):
+    if b.pair_unit(p) or not b.packs(p, b.s.columns):
         return lambda run: b.right(p, ix.iadd(b.first_column, run.first), run.count, cut, number)
     terms, step = cut or p.terms, b.s.columns
     rest = b.columns % step

@@ -15,16 +15,22 @@ from dataclasses import replace
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter, LoweringError, narrow
 from autofuse.kernel.ir import Panel, TileProduct
-from autofuse.kernel.pair_panels import PairPanel, pack_pairs
-from autofuse.kernel.panels import factor, matrix_of, symbol, term_loops, walk_terms
+from autofuse.kernel.pair_panels import PanelPart, fill_panel, fill_zeros, pack_pairs
+from autofuse.kernel.panels import factor, matrix_of, symbol, walk_terms
 from autofuse.kernel.tail import Tail, blocks, tail_of
-from autofuse.kernel.tile_factors import factor_dtype, from_zero, instruction, is_paired
+from autofuse.kernel.tile_factors import (
+    factor_dtype,
+    from_zero,
+    instruction,
+    instruction_of,
+    paired_terms,
+)
 from autofuse.kernel.tile_parts import RightPanel, Scratch, TileRun, TileSettings, asked_ahead
 from autofuse.kernel.values import ElementSource, Frame, Puller
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.pull import Index
-from autofuse.ops.scalar import Call, Expr, Lit, Sym
+from autofuse.ops.scalar import Call, Expr, Sym
 from autofuse.plan.forms import Form
 from autofuse.plan.packing import PackedOperand, padded, panel_width, tile_columns
 from autofuse.plan.tiles import Contraction, Tiles, even_parts, line_of
@@ -147,9 +153,9 @@ class TileBlock:
 
         return read
 
-    def paired(self, p: Contraction) -> bool:
-        """Whether factors of a product stay bf16, and are multiplied in pairs of terms."""
-        return is_paired(self.tiles, self.s, p)
+    def pair_unit(self, p: Contraction) -> int:
+        """The multiple of terms of panels where factors stay bf16, in pairs; 0 elsewhere."""
+        return paired_terms(self.tiles, self.s, p)
 
     def instruction(self, p: Contraction) -> str:
         """The instruction class of tensor cores that multiplies, "" for none."""
@@ -165,10 +171,9 @@ class TileBlock:
     def zeroed(self, p: Contraction, stride: int) -> Scratch:
         """Sums that start from zero, because terms come in several blocks."""
         dtype = self.dtype(p)
-        buffer = self.e.local(dtype, self.height * stride, "acc")
-        lane = self.e.open("l", self.height * stride)
-        self.e.store(buffer, lane, Lit(0.0, dtype))
-        self.e.close("lane", lane, ix.lit(self.height * stride))
+        size = self.height * stride
+        buffer = self.e.local(dtype, size, "acc")
+        fill_zeros(self.base, dtype, buffer, ix.lit(0), size)
         return Scratch(buffer, stride)
 
     @contextmanager
@@ -271,16 +276,17 @@ class TileBlock:
         if self.tail is not None:
             left, panel, terms = self.tail.part_of(left, panel)
         made = TileProduct(rows, columns, terms, target, left, panel, dtype, fresh)
-        self.e.put(replace(made, mma=self.instruction(p), from_zero=from_zero(p)))
+        by = instruction_of(self.graph, self.tiles, self.s, p)
+        self.e.put(replace(made, mma=by, from_zero=from_zero(p)))
 
     def left_in_memory(self, p: Contraction, instead: Value | None = None) -> Panel | None:
         """The left operand, or a value `instead` of it, as rows from the first of the block on,
         where it lies in memory."""
         row, term = symbol("row", self.rows), symbol("term", p.terms)
         index = self.out_index(p, row, ix.lit(0))
-        stored = self.paired(p) or bool(self.instruction(p))
+        stored = bool(self.pair_unit(p) or self.instruction(p))
         found = matrix_of(self.base, p, p.left, index, row, term, instead, stored=stored)
-        if found is None or (self.paired(p) and found.inner != 1):
+        if found is None or (self.pair_unit(p) and found.inner != 1):
             return None
         return replace(found, start=ix.iadd(found.start, ix.imul(self.first_row, found.outer)))
 
@@ -324,20 +330,28 @@ class TileBlock:
         """The right operand of one panel: as it lies (`dot`: term by term), or packed."""
         if p.node in self.packed:
             return self._beforehand(p, column, count, cut, number)
-        if self.paired(p):
-            wide = padded(count)
-
-            def place(lane: Expr) -> Index:
-                at = self.e.let_index(ix.iadd(column, lane), "n", p.width)
-                return self.out_index(p, ix.lit(0), at)
-
-            first, terms = ix.imul(number, cut), self.block_terms(p, cut, number)
-            whole = self.right_in_memory(p, stored=True)
-            wanted = PairPanel(count, wide, column, place, first, terms, cut or p.terms, whole)
-            return RightPanel(pack_pairs(self.base, p, wanted), wide)
+        if self.pair_unit(p):
+            wanted = self.part(p, column, count, padded(count), cut, number)
+            buffer = self.e.local(DType.BF16, wanted.elements, "panel")
+            return RightPanel(pack_pairs(self.base, p, wanted, buffer), wanted.padded)
         packs = not dot and self.packs(p, count)
         lying = None if packs else self.lying_right(p, column, count, cut, number, dot)
         return lying or self._packed(p, column, count, cut, number)
+
+    def part(
+        self, p: Contraction, column: Expr, count: int, padded: int, cut: int, number: Expr
+    ) -> PanelPart:
+        """What a panel of the present terms holds."""
+
+        def place(lane: Expr) -> Index:
+            at = self.e.let_index(ix.iadd(column, lane), "n", p.width)
+            return self.out_index(p, ix.lit(0), at)
+
+        unit = self.pair_unit(p)
+        return PanelPart(
+            count, padded, column, place, ix.imul(number, cut), self.block_terms(p, cut, number),
+            cut or p.terms, unit, self.right_in_memory(p, stored=True) if unit else None,
+        )  # fmt: skip
 
     def packs(self, p: Contraction, count: int) -> bool:
         """Whether a panel of so many columns is copied although it might be read as it lies. Part
@@ -373,28 +387,14 @@ class TileBlock:
         buffer, packed = self.packed[p.node]
         width = packed.columns if count == packed.columns else packed.last
         start = ix.iadd(packed.start(self.matrix, column), ix.imul(number, cut * width))
-        return RightPanel(Panel(buffer, start, width), width)
+        outer = 2 * width if packed.unit != 1 else width
+        return RightPanel(Panel(buffer, start, outer), width)
 
     def fill(
         self, p: Contraction, buffer: str, begin: Expr, column: Expr, count: int, padded: int,
         cut: int = 0, number: Expr = ix.lit(0),  # noqa: B008 - frozen
     ) -> None:  # fmt: skip
         """Copy the terms of a block of `count` columns of the right operand into a buffer, from
-        `begin` on, each with zeros up to `padded` columns."""
-        dtype = self.factor_dtype(p)
-        frame = Frame(self.graph, self.e, dict(self.base.sources))
-        step = self.e.open("k", cut or p.terms)
-        term = self.e.let_index(ix.iadd(ix.imul(number, cut), step), "t", p.terms)
-        at = ix.delinearize(term, term_loops(self.graph, p))
-        lane = self.e.open("l", count)
-        place = self.e.let_index(ix.iadd(column, lane), "n", p.width)
-        index = self.out_index(p, ix.lit(0), place)
-        element = factor(self.graph, p, p.right, index, at, Puller(frame, p.node, frame.pull))
-        start = ix.iadd(begin, ix.imul(step, padded))
-        self.e.store(buffer, ix.iadd(start, lane), narrow(element, dtype))
-        self.e.close("lane", lane, ix.lit(count))
-        if padded > count:
-            lane = self.e.open("l", padded - count)
-            self.e.store(buffer, ix.iadd(start, ix.iadd(lane, ix.lit(count))), Lit(0.0, dtype))
-            self.e.close("lane", lane, ix.lit(padded - count))
-        self.e.close("serial", step, self.block_terms(p, cut, number))
+        `begin` on, each with zeros up to `padded` columns, as they are multiplied."""
+        part = self.part(p, column, count, padded, cut, number)
+        fill_panel(self.base, p, part, buffer, begin, self.factor_dtype(p))

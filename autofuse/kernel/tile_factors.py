@@ -1,20 +1,15 @@
 """As what the factors of a product are multiplied: as they are computed in, or as they are stored,
-in pairs of terms (C) or by tensor cores (CUDA)."""
+in pairs of terms (C: by vectors or by AMX) or by tensor cores (CUDA)."""
 
 from __future__ import annotations
 
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.instructions import INSTRUCTIONS
 from autofuse.kernel.tile_parts import TileSettings
-from autofuse.ops.dtypes import BYTES, DType
+from autofuse.ops.dtypes import DType
+from autofuse.plan.pairs import pair_unit, stored_dtype
+from autofuse.plan.parameters import AMX_MMA
 from autofuse.plan.tiles import Contraction, Tiles
-
-
-def stored_dtype(p: Contraction) -> DType | None:
-    """The type that both factors of a product have where they are read, None where they differ;
-    I8 for bytes of either kind."""
-    found = {DType.I8 if dtype in BYTES else dtype for dtype in p.stored}
-    return found.pop() if len(found) == 1 else None
 
 
 def from_zero(p: Contraction) -> tuple[bool, bool]:
@@ -23,23 +18,29 @@ def from_zero(p: Contraction) -> tuple[bool, bool]:
     return left, right
 
 
-def is_paired(tiles: Tiles, settings: TileSettings, p: Contraction) -> bool:
-    """Whether factors stay bf16, and are multiplied in pairs of terms."""
-    return settings.pairs and bool(tiles.columns) and stored_dtype(p) is DType.BF16
+def paired_terms(tiles: Tiles, settings: TileSettings, p: Contraction) -> int:
+    """The multiple of terms that panels of factors in pairs have (see `pair_unit`)."""
+    return pair_unit(tiles, p, settings.pairs, settings.mma)
 
 
 def instruction(graph: Graph, settings: TileSettings, p: Contraction) -> str:
-    """The instruction class that multiplies, "" where the one that is asked for has no such
-    factors."""
+    """The instruction class of tensor cores that multiplies, "" where the one that is asked for has
+    no such factors."""
     row = INSTRUCTIONS.get(settings.mma)
     if row is None or stored_dtype(p) not in row.factors:
         return ""
     return row.name if graph.type_of(Value(p.node)).dtype.compute is row.sums else ""
 
 
+def instruction_of(graph: Graph, tiles: Tiles, settings: TileSettings, p: Contraction) -> str:
+    """The instruction class that multiplies, of any processor; "" where vectors do."""
+    amx = settings.mma == AMX_MMA and paired_terms(tiles, settings, p)
+    return AMX_MMA if amx else instruction(graph, settings, p)
+
+
 def factor_dtype(graph: Graph, tiles: Tiles, settings: TileSettings, p: Contraction) -> DType:
     """What factors are multiplied as."""
     stored = stored_dtype(p)
-    if stored and (is_paired(tiles, settings, p) or instruction(graph, settings, p)):
+    if stored and (paired_terms(tiles, settings, p) or instruction(graph, settings, p)):
         return stored
     return graph.type_of(Value(p.node)).dtype.compute

@@ -13,13 +13,15 @@ from autofuse.ops.scalar import Expr, Sym, show
 @dataclass(frozen=True, slots=True)
 class Panel:
     """A matrix inside a buffer: element (i, j) is buffer[start + i * outer + j * inner]. In C the
-    element that is `ahead` of one that is read is asked for (0: none is)."""
+    element that is `ahead` of one that is read is asked for (0: none is). Of what AMX multiplies 32
+    elements of a row may be neighbours, and the next 32 lie `apart` from them (0: they follow)."""
 
     buffer: str
     start: Expr
     outer: int
     inner: int = 1
     ahead: int = 0
+    apart: int = 0
 
     def __str__(self) -> str:
         return f"{self.buffer}[{show(self.start)}; {self.outer}, {self.inner}]"

@@ -17,8 +17,8 @@ from autofuse.kernel.walk_ir import Patches
 from autofuse.kernel.walks import Way, steps
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.pull import Index
 from autofuse.ops.scalar import Expr, Sym
-from autofuse.ops.spec import Index
 from autofuse.plan.tiles import Contraction
 
 # Bits of a word, and elements that have numbers of as many with a sign.

@@ -224,7 +224,7 @@ def walks(b: TileBlock) -> bool:
 def walkers(b: TileBlock) -> Iterator[tuple[int, WalkedProduct]]:
     """The walkers of the products of a block, by node; none where the setting is off."""
     for p in b.tiles.products if b.s.walk else ():
-        walker = None if b.paired(p) else WalkedProduct.of(b, p)
+        walker = None if b.pair_unit(p) else WalkedProduct.of(b, p)
         if walker is not None:
             yield p.node, walker
 

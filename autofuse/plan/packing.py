@@ -22,7 +22,8 @@ from autofuse.plan.forms import Form
 from autofuse.plan.groups import is_inline
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.online import online_under
-from autofuse.plan.parameters import BATCH_LANES, DOT, MICRO, PAIRS, PREPACK, SPLIT
+from autofuse.plan.pairs import pair_unit
+from autofuse.plan.parameters import BATCH_LANES, DOT, MICRO, MMA, PAIRS, PREPACK, SPLIT
 from autofuse.plan.tiles import Contraction, tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
@@ -35,13 +36,20 @@ MOST_GROWTH = 8
 @dataclass(frozen=True, slots=True)
 class PackedOperand:
     """The panels of a product's right operand, `columns` wide: for each matrix of the batch all
-    full ones, each with all terms, then the last one, filled up to `last` columns (0: none)."""
+    full ones, each with all terms, then the last one, filled up to `last` columns (0: none). Terms
+    are filled up to a multiple of `unit`; where that is not 1 they lie in pairs."""
 
     product: Contraction
     batch: int
     columns: int
     last: int
     dtype: DType
+    unit: int = 1
+
+    @property
+    def depth(self) -> int:
+        """Terms of a panel."""
+        return -(-self.product.terms // self.unit) * self.unit
 
     @property
     def type(self) -> TensorType:
@@ -56,12 +64,12 @@ class PackedOperand:
     @property
     def matrix(self) -> int:
         """Elements of one matrix's panels."""
-        return self.product.terms * (self.full * self.columns + self.last)
+        return self.depth * (self.full * self.columns + self.last)
 
     def start(self, matrix: Expr, column: Expr) -> Expr:
         """Where the panel of a matrix begins whose first column is `column`."""
         before = ix.imul(matrix, self.matrix)
-        return ix.iadd(before, ix.imul(column, self.product.terms))
+        return ix.iadd(before, ix.imul(column, self.depth))
 
 
 def padded(count: int) -> int:
@@ -86,7 +94,7 @@ def tile_columns(graph: Graph, products: Iterable[Contraction], columns: int) ->
 def packed_operands(group: Graph, launch: LaunchConfig) -> tuple[PackedOperand, ...]:
     """What the kernel of a group, given as its own graph (`subgraph`), finds packed under a launch
     configuration; nothing without `prepack`, or where no right operand is made of constants."""
-    elsewhere = any(row.of(launch) for row in (BATCH_LANES, DOT, PAIRS))
+    elsewhere = any(row.of(launch) for row in (BATCH_LANES, DOT))
     known = settled(group) if PREPACK.of(launch) and not elsewhere else frozenset()
     if not known:
         return ()
@@ -114,7 +122,11 @@ def _packed(
         if group[p.node].inputs[p.right].node in known and p.node not in turned:
             last = panel_width(p.width % columns, columns)
             dtype = group.type_of(Value(p.node)).dtype.compute
-            yield PackedOperand(p, batch, columns, last, dtype)
+            unit = pair_unit(tiles, p, PAIRS.of(launch), MMA.of(launch))
+            if not unit:
+                yield PackedOperand(p, batch, columns, last, dtype)
+            elif columns % LANES == 0:  # pairs lie in whole vectors
+                yield PackedOperand(p, batch, columns, last, DType.BF16, unit)
 
 
 def _is_worth_it(group: Graph, packed: PackedOperand) -> bool:

@@ -86,7 +86,7 @@ MERGE = LaunchParameter(
 MICRO = LaunchParameter(
     "micro", str,
     ("6x64", "14x32", "8x48", "12x32", "28x16", "4x64", "2x64", "1x64", "6x16", "4x24", "3x32",
-     "5x16", "7x48", "4x6", "3x8", "2x8", "1x8", "2x4"),
+     "5x16", "7x48", "32x32", "16x64", "16x32", "4x6", "3x8", "2x8", "1x8", "2x4"),
     "6x64", "Rows and columns of a product that are accumulated in registers at once.",
     (*TILES, DIAGONAL), spelled=True,
 )  # fmt: skip
@@ -128,7 +128,19 @@ TRANSPOSE = LaunchParameter(
     "memory (CUDA).", (ITEM,),
 )  # fmt: skip
 
+NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA = "none", "half", "tf32", "3xtf32"
+GROUP_MMA, BYTE_MMA, AMX_MMA = "wgmma", "int8", "amx"
+MMA = LaunchParameter(
+    "mma", str, (NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA, GROUP_MMA, BYTE_MMA, AMX_MMA),
+    NO_MMA, "Instructions that multiply tiles.", TILES,
+)  # fmt: skip
+
 # What only C knows.
+C_MMA = replace(
+    MMA, choices=(NO_MMA, AMX_MMA), kinds=(PRODUCT,),
+    doc="Instructions that multiply tiles, sums in f32: none, or of bf16 in pairs of terms by AMX "
+    "(tiles of 16 rows of 64 bytes), modelled in C where the processor has none.",
+)  # fmt: skip
 PREPACK = LaunchParameter(
     "prepack", bool, (True, False), False,
     "Right operands that are computed from declared constants alone are packed once, before the "
@@ -186,7 +198,7 @@ RESIDENT = LaunchParameter(
 )  # fmt: skip
 C_LAUNCH = _table(
     THREADS, C_IMPL, MATH, VECTOR_BITS, STAGE, MERGE, TILE, HALO, LOOP_UNROLL, STREAM, TRANSPOSE,
-    WALK, LINES, BATCH_LANES, PAIRS, PREPACK, DOT, ACROSS, MICRO, ROW_BLOCK, COLUMN_BLOCK,
+    WALK, LINES, BATCH_LANES, C_MMA, PAIRS, PREPACK, DOT, ACROSS, MICRO, ROW_BLOCK, COLUMN_BLOCK,
     TERM_BLOCK, PACK, PACK_LEFT, SPLIT, RESIDENT,
 )  # fmt: skip
 
@@ -230,14 +242,12 @@ STAGES = LaunchParameter(
     "Rows, or runs of terms for tensor cores, in shared memory at once, of which all but one are "
     "copied ahead while a block computes (0: none is copied ahead).", (ROW, *TILES),
 )  # fmt: skip
-NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA = "none", "half", "tf32", "3xtf32"
-GROUP_MMA, BYTE_MMA = "wgmma", "int8"
-MMA = LaunchParameter(
-    "mma", str, (NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA, GROUP_MMA, BYTE_MMA), NO_MMA,
-    "Tensor cores that multiply, sums in f32: none, of 16-bit factors (half), of f32 rounded to 11 "
-    "bits (tf32), which a check may refuse, or thrice, both parts of each factor (3xtf32), or of "
-    "16-bit factors by warpgroups, of which one fetches (wgmma; sm_90 alone); of bytes, sums in "
-    "i32 (int8).", TILES,
+CUDA_MMA = replace(
+    MMA, choices=tuple(each for each in MMA.choices if each != AMX_MMA),
+    doc="Tensor cores that multiply, sums in f32: none, of 16-bit factors (half), of f32 rounded "
+    "to 11 bits (tf32), which a check may refuse, or thrice, both parts of each factor (3xtf32), "
+    "or of 16-bit factors by warpgroups, of which one fetches (wgmma; sm_90 alone); of bytes, sums "
+    "in i32 (int8).",
 )  # fmt: skip
 FRAGMENTS = LaunchParameter(
     "fragments", bool, (True, False), False,
@@ -305,8 +315,9 @@ ALGORITHM = LaunchParameter(
     changes_text=False,
 )  # fmt: skip
 CUDA_LAUNCH = _table(
-    CUDA_IMPL, ALGORITHM, REDUCE, MMA, FRAGMENTS, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP, GRID,
-    STAGES, CUDA_TRANSPOSE, LOOP_UNROLL, COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS, PARTS,
+    CUDA_IMPL, ALGORITHM, REDUCE, CUDA_MMA, FRAGMENTS, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP,
+    GRID, STAGES, CUDA_TRANSPOSE, LOOP_UNROLL, COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS,
+    PARTS,
     CUDA_MICRO, CUDA_ROW_BLOCK, CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK, SPLIT, TAIL, WAVE,
     CUDA_RESIDENT,
     replace(TILE, doc=f"{TILE.doc} Here threads and items say it.", kinds=(), default=0, least=0),
