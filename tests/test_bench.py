@@ -9,7 +9,7 @@ import pytest
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import evaluate
 from autofuse.ops.dtypes import DType
-from autofuse.peers import programs_jax, programs_numpy
+from autofuse.peers import interleave, programs_jax, programs_numpy
 from autofuse.peers import systems as peers
 from autofuse.peers.interleave import take_turns
 from autofuse.peers.systems import Jax, NumPy
@@ -66,7 +66,8 @@ def test_check_wants_shapes_counts_and_values():
         check((shuffled + 1,), wanted, True)
 
 
-def test_turns_are_taken_by_all():
+def test_turns_are_taken_by_all(monkeypatch):
+    monkeypatch.setattr(interleave, "WARM_S", 0.0)
     calls = {name: [] for name in "abc"}
     evicted = []
     samples = take_turns(
@@ -82,6 +83,12 @@ def test_turns_are_taken_by_all():
             later == earlier + 1 for earlier, later in zip(seen[::2], seen[1::2], strict=True)
         )
     assert all(value > 0 for s in samples.values() for value in s)
+
+
+def test_calls_before_a_sample_warm_the_caches():
+    calls = []
+    samples = take_turns({"a": lambda: calls.append(1)}, lambda: None, seconds=0.0)
+    assert len(calls) > 2 * len(samples["a"])
 
 
 def test_chosen_workloads():

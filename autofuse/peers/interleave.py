@@ -1,8 +1,10 @@
 """Timing several implementations in turns, in one process.
 
 A sample of an implementation is: nothing for SETTLE_S, so that the threads of the one before no
-longer hold a core; one call that is not timed, so that its own threads are as awake as in a program
-that uses it; the caches overwritten by this thread alone, which wakes nobody; and the timed call.
+longer hold a core; calls that are not timed, for WARM_S or one at least, so that its own threads
+and the caches are as in a program that uses it (a last level of cache that takes what others evict
+has little of what was read once); the caches overwritten by this thread alone, which wakes nobody,
+where they are to be cold; and the timed call.
 
 Threads of OpenMP look for work for milliseconds after a call, those of OpenBLAS 0.3 for 2^28
 cycles, a tenth of a second, unless OPENBLAS_THREAD_TIMEOUT says less.
@@ -19,6 +21,7 @@ from typing import Any
 import numpy as np
 
 SETTLE_S = 0.12
+WARM_S = 0.005
 BLOCKS = 3
 MIN_SAMPLES = 6
 MAX_SAMPLES = 60
@@ -74,10 +77,17 @@ def overwriter(nbytes: int) -> Callable[[], None]:
 
 def _sample(call: Callable[[], Any], overwrite: Callable[[], Any]) -> float:
     time.sleep(SETTLE_S)
-    call()
+    _repeat(call)
     overwrite()
     begun = time.perf_counter()
     result = call()
     elapsed = time.perf_counter() - begun
     del result  # freeing is not timed for anyone
     return elapsed * 1e6
+
+
+def _repeat(call: Callable[[], Any]) -> None:
+    until = time.perf_counter() + WARM_S
+    call()
+    while time.perf_counter() < until:
+        call()
