@@ -244,10 +244,10 @@ STAGES = LaunchParameter(
 )  # fmt: skip
 CUDA_MMA = replace(
     MMA, choices=tuple(each for each in MMA.choices if each != AMX_MMA),
-    doc="Tensor cores that multiply, sums in f32: none, of 16-bit factors (half), of f32 rounded "
-    "to 11 bits (tf32), which a check may refuse, or thrice, both parts of each factor (3xtf32), "
-    "or of 16-bit factors by warpgroups, of which one fetches (wgmma; sm_90 alone); of bytes, sums "
-    "in i32 (int8).",
+    doc="Instructions that multiply tiles, sums in f32: none, or tensor cores, of 16-bit factors "
+    "(half), of f32 rounded to 11 bits (tf32), which a check may refuse, or thrice, both parts of "
+    "each factor (3xtf32), or of 16-bit factors by warpgroups, of which one fetches (wgmma; sm_90 "
+    "alone); of bytes, sums in i32 (int8).",
 )  # fmt: skip
 FRAGMENTS = LaunchParameter(
     "fragments", bool, (True, False), False,

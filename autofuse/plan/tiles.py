@@ -166,9 +166,9 @@ def _stored(graph: Graph, inside: Set[int], node: int) -> tuple[DType, ...]:
 
 def widens(graph: Graph, node: int) -> bool:
     """Whether a node makes an i32 of each byte."""
-    n = graph[node]
-    cast = n.op == "cast" and n.types[0].dtype is DType.I32
-    return cast and graph.type_of(n.inputs[0]).dtype in BYTES
+    call, n = graph.call(node), graph[node]
+    exact = n.spec.family is Family.ELEMENTWISE and len(n.inputs) == 1 and n.spec.exact(call)
+    return exact and call.out.dtype is DType.I32 and call.ins[0].dtype in BYTES
 
 
 def row_scratch(graph: Graph, form: Form, tiles: Tiles) -> int:
