@@ -231,8 +231,8 @@ def test_the_zoo_is_feasible(name):
 def product_with_ones():
     """x @ ones + ones: a rematerialisable node read by a kernel of its own and by another one."""
     b = GraphBuilder()
-    x = b.input("x", (8, 8), DType.I32)
-    ones = b.add("broadcast", b.constant(1, DType.I32), shape=(8, 8), dims=())
+    x = b.input("x", (8, 8), DType.I64)
+    ones = b.add("broadcast", b.constant(1, DType.I64), shape=(8, 8), dims=())
     dot = {"lhs_contract": (1,), "rhs_contract": (0,), "lhs_batch": (), "rhs_batch": ()}
     return canonical(b.build([b.add("add", b.add("dot_general", x, ones, **dot), ones)]))
 

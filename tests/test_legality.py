@@ -64,7 +64,7 @@ ROLES = {"lhs_contract": [1], "rhs_contract": [0], "lhs_batch": [], "rhs_batch":
 
 def product(b: GraphBuilder) -> Value:
     """Whole numbers have no tiles."""
-    x, y = b.input("x", (8, 8), "i32"), b.input("y", (8, 8), "i32")
+    x, y = b.input("x", (8, 8), "i64"), b.input("y", (8, 8), "i64")
     return b.add("neg", b.add("dot_general", x, y, **ROLES))
 
 
