@@ -14,6 +14,7 @@ from itertools import product
 from autofuse.kernel.dialects import C
 from autofuse.kernel.emit import LoweringError
 from autofuse.kernel.ir import TileProduct
+from autofuse.kernel.render_pairs import pair_operands
 from autofuse.kernel.render_tile import Text
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
@@ -66,13 +67,7 @@ def amx_text(stmt: TileProduct, text: Text) -> Iterator[str]:
     """The lines of a block that computes one tile. Raises LoweringError for sums that AMX has no
     tiles for."""
     grid, narrow = _Grid.of(stmt.rows, stmt.columns), C.types[DType.BF16]
-    yield "{"
-    for name, panel, kind in (
-        ("ta", stmt.left, f"const {narrow}"), ("tb", stmt.right, f"const {narrow}"),
-        ("tc", stmt.target, "float"),
-    ):  # fmt: skip
-        yield f"  {kind} *const {name} = {panel.buffer} + {text(panel.start)};"
-    yield f"  const int64_t te = {text(stmt.extent)};"
+    yield from pair_operands(stmt, text)
     yield f"  af_amx_shape(&{STATE}, {grid.shape:#x});"
     places = [
         (i * grid.wide + j, f"tc + {i * SIDE * stmt.target.outer + j * SIDE}")

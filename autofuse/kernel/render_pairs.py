@@ -15,19 +15,26 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
 
 
-def pairs_text(stmt: TileProduct, text: Text, vector_bytes: int) -> Iterator[str]:
-    """The lines of a block that computes one tile in vectors of at most `vector_bytes`. A last term
-    without another is read alone: what lies behind it belongs to others."""
-    narrow, extent = C.types[DType.BF16], stmt.extent
-    lanes = min(vector_bytes // 4, 16)
-    firsts = range(0, stmt.columns, lanes)
+def pair_operands(stmt: TileProduct, text: Text) -> Iterator[str]:
+    """The opening lines of a block of one tile: where its operands (`ta`, `tb`) and its target
+    (`tc`) start, and how many terms there are (`te`)."""
+    narrow = C.types[DType.BF16]
     yield "{"
     for name, panel, kind in (
         ("ta", stmt.left, f"const {narrow}"), ("tb", stmt.right, f"const {narrow}"),
         ("tc", stmt.target, "float"),
     ):  # fmt: skip
         yield f"  {kind} *const {name} = {panel.buffer} + {text(panel.start)};"
-    yield f"  const int64_t te = {text(extent)};"
+    yield f"  const int64_t te = {text(stmt.extent)};"
+
+
+def pairs_text(stmt: TileProduct, text: Text, vector_bytes: int) -> Iterator[str]:
+    """The lines of a block that computes one tile in vectors of at most `vector_bytes`. A last term
+    without another is read alone: what lies behind it belongs to others."""
+    extent = stmt.extent
+    lanes = min(vector_bytes // 4, 16)
+    firsts = range(0, stmt.columns, lanes)
+    yield from pair_operands(stmt, text)
     for r in range(stmt.rows):
         for c in firsts:
             at = f"*(af_floatx{lanes}_u *)(tc + {r * stmt.target.outer + c})"
