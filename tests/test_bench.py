@@ -122,6 +122,14 @@ def test_summary_compares_with_the_best_peer():
     assert "missing: torch: not installed" in text
     assert "failed: adam_16 with autofuse: broken" in text
     assert "2.00 (jax)" in text
+    assert f"over 2 of {len(HEADLINE)} headline workloads: 1.000" in text
+    assert "over 3 of the 4 workloads here: 0.464" in text  # cbrt(2 * 1/2 * 1/10)
+
+
+def test_workloads_outside_the_headline_have_a_mean_of_their_own():
+    assert "gravity" not in HEADLINE
+    text = table.text_table({"gravity": cells(10.0, jax=40.0)}, peers.OURS, {})
+    assert "headline" not in text and "over 1 of the 1 workloads here: 4.000" in text
 
 
 class Planted:
