@@ -113,18 +113,26 @@ AF_MATH1(atan) AF_MATH1(erf) AF_MATH2(pow) AF_MATH2(atan2)
 #else
 #define AF_FMAF(a, b, c) ((a) * (b) + (c))
 #endif
-/* exp as arithmetic that becomes vectors without a call (Cephes' expf, which errs by 2 units in the last
- * place): 2^n times a polynomial of the rest, which is doubled so that 2^(n - 1) is no larger than any
- * number. What is about to be denormal is zero. */
+/* exp as arithmetic that becomes vectors without a call (a minimax fit on half a doubling, which errs by
+ * 2 units in the last place): 2^n times a polynomial of the rest, which is doubled so that 2^(n - 1) is no
+ * larger than any number. n is rounded by adding a number so large that it has no fraction, and whose last
+ * bits are then the exponent of 2^(n - 1). What is about to be denormal is zero. */
 AF_INLINE float af_exp_f32(float x)
 {
-  const float doublings = x * 1.44269504f, n = __builtin_rintf(doublings > 128.0f ? 128.0f : doublings);
+  const float whole = 12583038.0f; /* 1.5 * 2^23, and the exponent of 1/2 */
+  const union { float f; int32_t i; } given = {x}; /* of positive floats the bits are in order, too */
+  const union { int32_t i; float f; } most = {given.i < 0x42b30000 ? given.i : 0x42b30000}; /* 89.5 */
+#ifdef __FP_FAST_FMAF
+  const float t = AF_FMAF(most.f, 1.44269504f, whole), n = t - whole;
+#else /* compilers that may reassociate would leave the large number out */
+  const float n = __builtin_rintf(most.f * 1.44269504f), t = n + whole;
+#endif
   const float r = AF_FMAF(n, 2.12194440e-4f, AF_FMAF(n, -0.693359375f, x));
   const float r2 = r * r; /* by pairs (Estrin): chains half as long, of which a core has more at once */
-  const float high = 3.9751383e-4f * r + 2.7963999014e-3f, low = 3.3333330918e-1f * r + 1.00000002402f;
-  const float p = (high * r2 + (1.66669038146e-2f * r + 8.333159179e-2f)) * r2 + low;
-  const float sum = p * r2 + (2.0f * r + 2.0f);
-  const union { int32_t i; float f; } power = {(int32_t)((uint32_t)(int32_t)n << 23) + (126 << 23)};
+  const float high = 2.7629170328e-3f * r2 + (1.6737446687e-2f * r + 8.3336777348e-2f);
+  const float sum = (high * r2 + (3.3333041157e-1f * r + 9.9999986888e-1f)) * r2 + (2.0f * r + 2.0f);
+  const union { float f; int32_t i; } last = {t};
+  const union { int32_t i; float f; } power = {(int32_t)((uint32_t)last.i << 23)};
   const union { float f; int32_t i; } found = {sum * power.f};
   const union { int32_t i; float f; } kept = {found.i & (x < -86.98f ? 0 : -1)};
   return kept.f;
