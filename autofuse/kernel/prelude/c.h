@@ -226,6 +226,16 @@ AF_BITS2(int64_t, i64, uint64_t, u64)
 AF_BITS2(int16_t, i16, uint16_t, u16)
 AF_BITS2(int8_t, i8, uint8_t, u8)
 
+/* Lines that are needed soon: hints, which no address makes wrong. */
+static inline void af_read_soon(const void *from, uint64_t bytes)
+{
+  for (uint64_t i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)from + i, 0, 3);
+}
+static inline void af_write_soon(const void *to, uint64_t bytes)
+{
+  for (uint64_t i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)to + i, 1, 3);
+}
+
 /* Copy past the cache; whole 64-byte lines only, ends by ordinary stores. What was copied is seen by
  * other cores after af_streamed(). */
 #if defined(__AVX__)
