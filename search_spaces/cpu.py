@@ -22,14 +22,17 @@ from autofuse.plan.halo import kept_values, repeats_too_much
 from autofuse.plan.packing import packing_of
 from autofuse.plan.parameters import (
     ACROSS,
+    AHEAD,
     AMX_MMA,
     BATCH_LANES,
     BLAS,
     C_IMPL,
     C_LAUNCH,
+    C_MATH,
     C_MMA,
     DIAGONAL,
     DOT,
+    FAST_DIVISION,
     FFT,
     GEMM,
     GENERATED,
@@ -45,6 +48,7 @@ from autofuse.plan.parameters import (
     PAIRS,
     PREPACK,
     RESIDENT,
+    ROW,
     SPLIT,
     STREAM,
     THREADS,
@@ -87,6 +91,8 @@ SHARED_WORK = 1 << 19
 FEW_ROWS = 16
 # Results larger than this leave the cache anyway before anyone reads them.
 STREAM_BYTES = 1 << 25
+# Arrays smaller than this wait in the second-level cache, where nobody has to ask for them.
+AHEAD_BYTES = 1 << 18
 # A transpose writes line by line all over its result: each is read first unless it is streamed.
 TURNED_BYTES = 1 << 22
 # Tiles by kind of kernel, the usual one first: a loop's state stays in the first-level cache.
@@ -172,6 +178,10 @@ class CpuLaunchSpace:
                 return ()
             if row is STREAM:
                 return _streams(graph, group)
+            if row is C_MATH:
+                return _maths(graph, group, kind)
+            if row is AHEAD:
+                return _ahead(graph, group)
             return row.choices
 
         made = choose_settings(C_LAUNCH, kind, offer, chooser, prefix)
@@ -326,3 +336,21 @@ def _streams(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
     if written >= STREAM_BYTES:
         return (True, False)
     return (False, True) if written >= TURNED_BYTES and permutes(graph, group) else ()
+
+
+def _ahead(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
+    """Rows of arrays that lie farther away may be asked for ahead."""
+    values = (*group.outputs, *reads(graph, group.nodes))
+    far = sum(graph.type_of(v).nbytes for v in values) >= AHEAD_BYTES
+    return (True, False) if far else ()
+
+
+def _maths(graph: Graph, group: FusionGroup, kind: str) -> tuple[Setting, ...]:
+    """Where rows may share divisors fast division comes first: its error is below the noise that
+    the reference is perturbed by (`measure/check.py`). But 6 / 3 should be 2 where it is counted
+    by."""
+    nodes = [(graph[n].spec, graph.call(n)) for n in group.nodes]
+    divides = any(spec.divides for spec, _ in nodes)
+    if kind != ROW or not divides or any(spec.snaps(call) for spec, call in nodes):
+        return tuple(m for m in C_MATH.choices if m != FAST_DIVISION)
+    return (FAST_DIVISION, *(m for m in C_MATH.choices if m != FAST_DIVISION))

@@ -33,17 +33,17 @@ def trials(count: int) -> list[LaunchConfig]:
 def test_one_setting_is_changed_at_a_time_first_and_the_spread_last() -> None:
     asked = settings_asked(CPU, GRAPH, [FUSED])
     assert asked[0] == "threads" and {"math", "vector_bits", "stage"} <= set(asked)
-    first = [changed(launch) for launch in trials(4)]
-    assert first[:3] == [{"math"}, {"vector_bits"}, {"stage"}]
-    assert first[3] == {"threads"} or DEFAULT["threads"] == 1
+    first = [changed(launch) for launch in trials(5)]
+    assert first[:4] == [{"math"}, {"vector_bits"}, {"stage"}, {"ahead"}]
+    assert first[4] == {"threads"} or DEFAULT["threads"] == 1
 
 
 def test_every_configuration_is_tried_once() -> None:
     found = trials(10_000)
     assert len(found) == len(set(found)) and LaunchConfig.of(**DEFAULT) not in found
-    # Threads only where there are several; math, vector and stage have two options each.
+    # Threads only where there are several; math has three options, vector, stage and ahead two each.
     threads = {dict(launch.settings)["threads"] for launch in found}
-    assert len(found) == 8 * len(threads) - 1
+    assert len(found) == 24 * len(threads) - 1
 
 
 def test_the_default_comes_first() -> None:

@@ -152,8 +152,19 @@ def test_block_folds_keeps_an_accumulator_per_lane() -> None:
             m_c[c_w] = max(m_c[c_w], x[add(mul(c_c, 64:i64), c_w)])
         lane c_w < 36:i64
           m_c[c_w] = max(m_c[c_w], x[add(64:i64, c_w)])
-        serial c_w < 64:i64
-          m = max(m, m_c[c_w])
+        lane c_w < 32:i64
+          m_c[c_w] = max(m_c[c_w], m_c[add(c_w, 32:i64)])
+        lane c_w < 16:i64
+          m_c[c_w] = max(m_c[c_w], m_c[add(c_w, 16:i64)])
+        lane c_w < 8:i64
+          m_c[c_w] = max(m_c[c_w], m_c[add(c_w, 8:i64)])
+        lane c_w < 4:i64
+          m_c[c_w] = max(m_c[c_w], m_c[add(c_w, 4:i64)])
+        lane c_w < 2:i64
+          m_c[c_w] = max(m_c[c_w], m_c[add(c_w, 2:i64)])
+        lane c_w < 1:i64
+          m_c[c_w] = max(m_c[c_w], m_c[add(c_w, 1:i64)])
+        m = max(m, m_c[0:i64])
         out[r] = m
     """)
 
@@ -167,6 +178,22 @@ def test_block_folds_counts_the_start_of_a_sum_once() -> None:
     assert "m_c[c_w] = m\n" in done and "s_c[c_w] = 0.0:f32\n" in done
     only_sum = kernel(*start, lanes(lane, total, folds=(Fold(s, "add"),)))
     assert block_folds(only_sum) == only_sum
+
+
+@pytest.mark.parametrize(("count", "element", "wide"), [
+    (256, Load("x", Sym("l", I64, 256), F32), True),
+    (255, Load("x", Sym("l", I64, 255), F32), False),
+    (256, call("exp", Load("x", Sym("l", I64, 256), F32)), False),
+], ids=["long", "short", "busy"])  # fmt: skip
+def test_block_folds_widens_long_sums_of_what_is_cheap(
+    count: int, element: Expr, wide: bool
+) -> None:
+    """A vector's additions wait for each other only where nothing else takes longer."""
+    total = lanes(Sym("l", I64, count), Assign(s, add(s, element)), folds=(Fold(s, "add"),))
+    before = kernel(Var(s, Lit(7.0, F32)), total, Store("out", r, s))
+    done = verify(block_folds(before))
+    assert (done != before) == wide
+    assert ("s = add(s, s_l[0:i64])" in inner(done)) == wide
 
 
 def test_drop_dead_removes_values_that_only_dead_values_read() -> None:

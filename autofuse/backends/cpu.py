@@ -35,7 +35,7 @@ from autofuse.kernel.render import c_iterations, render_c
 from autofuse.kernel.render_amx import AMX_TEXT
 from autofuse.plan.legality import check_plan
 from autofuse.plan.packing import packed_operands
-from autofuse.plan.parameters import BLAS, C_IMPL, FFT, MATH, ONEDNN, THREADS, VECTOR_BITS
+from autofuse.plan.parameters import BLAS, C_IMPL, C_MATH, FAST_DIVISION, FFT, ONEDNN, THREADS, VECTOR_BITS
 from autofuse.plan.schedule import Run, kernel_runs, schedule
 from autofuse.plan.types import Candidate, LaunchConfig
 
@@ -57,6 +57,7 @@ FLAGS = (
 )
 MATH_FLAGS = {
     "strict": (),
+    FAST_DIVISION: (),
     "relaxed": ("-fassociative-math", "-freciprocal-math", "-fno-signed-zeros"),
 }
 ENTRY_FLAGS = ("-O1",)
@@ -74,7 +75,7 @@ class CKernelText:
 def flags_of(launch: LaunchConfig) -> tuple[str, ...]:
     """Compiler flags of one kernel: settings `math` and `vector_bits`."""
     width = f"-mprefer-vector-width={VECTOR_BITS.of(launch)}"
-    return (*FLAGS, *MATH_FLAGS[MATH.of(launch)], width)
+    return (*FLAGS, *MATH_FLAGS[C_MATH.of(launch)], width)
 
 
 def kernel_of(run: Run) -> Kernel:

@@ -109,6 +109,16 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
+class Ahead:
+    """A hint that changes nothing: buffer[start : start + count] is needed soon, or `written`."""
+
+    buffer: str
+    start: Expr
+    count: Expr
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LoadVector:
     """syms[j] = buffer[index + j] in one access; `index` is a multiple of the number of them.
     `keep` tells a cache: "again" of what is read later once more, "once" of what is not."""
@@ -151,7 +161,7 @@ class Loop:
     counter: Sym | None = None
 
 
-Stmt = (Let | Var | Assign | Local | Store | Stream | LoadVector | StoreVector
+Stmt = (Let | Var | Assign | Local | Store | Stream | Ahead | LoadVector | StoreVector
         | TileProduct | Join | Transpose | Collective | Loop)  # fmt: skip
 
 
@@ -182,7 +192,7 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return (index,)
         case StoreVector(_, index, values):
             return (index, *values)
-        case Stream(start=start, count=count):
+        case Stream(start=start, count=count) | Ahead(start=start, count=count):
             return (start, count)
         case TileProduct(extent=extent, target=target, left=left, right=right, walk=ways):
             own = (extent, target.start, left.start, right.start)
@@ -295,6 +305,8 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             return StoreVector(buffer, change(index), tuple(change(v) for v in values))
         case Stream(buffer, start, local, count):
             return Stream(buffer, change(start), local, change(count))
+        case Ahead(start=start, count=count):
+            return replace(stmt, start=change(start), count=change(count))
         case TileProduct(extent=extent, target=target, left=left, right=right):
             target, left, right = (
                 replace(panel, start=change(panel.start)) for panel in (target, left, right)
@@ -350,6 +362,9 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
             case Join():
                 parts = f"part {show(stmt.part)} of {stmt.parts} in slot {show(stmt.slot)}"
                 yield f"{pad}join {stmt.target} {parts} if {show(stmt.cut)}"
+            case Ahead(buffer, start, count, written):
+                what = "write" if written else "read"
+                yield f"{pad}{what} soon {buffer}[{show(start)} .. {show(count)}]"
             case Stream(buffer, start, local, count):
                 yield f"{pad}stream {buffer}[{show(start)} ..] = {local}[.. {show(count)}]"
             case Loop(kind, var, extent, inner, folds, counter):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from autofuse.kernel.dialects import Dialect
 from autofuse.kernel.expressions import expression
 from autofuse.kernel.ir import (
+    Ahead,
     Assign,
     Kernel,
     Let,
@@ -61,6 +62,10 @@ class Printer:
             case Stream(buffer, start, local, count):
                 place = f"{buffer} + {self.text(start)}"
                 yield f"{pad}af_stream({place}, {local}, ({self.text(count)}) * sizeof *{local});"
+            case Ahead(buffer, start, count, written):
+                place = f"{buffer} + {self.text(start)}"
+                nbytes = f"({self.text(count)}) * sizeof *{buffer}"
+                yield f"{pad}af_{'write' if written else 'read'}_soon({place}, {nbytes});"
             case Local(name, dtype, size):
                 yield f"{pad}{self.local(types[dtype], name, size)}"
             case Loop():

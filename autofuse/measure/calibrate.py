@@ -42,7 +42,7 @@ _SPECIALS = (
     ("sinf(x)", 15.0),
     ("1.0f / (1.0f + af_exp_f32(-x))", 20.0),
     ("af_tanh_f32(x)", 20.0),
-    ("erff(x)", 20.0),
+    ("af_erf_f32(x)", 20.0),
 )
 _COPY, _SUM, _CHEAP, _EMPTY, _WIDE, _NARROW, _TRIAD, _SPECIAL = range(8)
 # Chains of multiply-adds that hide each other's latency; on 512 bits pairs of 16-bit factors count.

@@ -45,11 +45,13 @@ IMPL = LaunchParameter(
 )  # fmt: skip
 MATH = LaunchParameter(
     "math", str, ("strict", "relaxed"), "strict",
-    "Relaxed arithmetic may be reassociated and use reciprocals (C), or fast functions (CUDA).",
+    "How exact arithmetic is: relaxed, it may be reassociated and use reciprocals (C), or fast "
+    "functions (CUDA).",
     (*LOOPS, PRODUCT, DIAGONAL), changes_text=False,
 )  # fmt: skip
-# Faster division is between the two, and CUDA's alone: PTX has a quotient that is off by at most 2
-# units in the last place and a square root that is off by 1 (PTX ISA, div.full and sqrt.approx).
+# Faster division is between the two: quotients are off by at most 2 units in the last place. PTX has
+# such a quotient, and a square root that is off by 1 (PTX ISA, div.full and sqrt.approx); C has the
+# reciprocal of a divisor that a whole row shares.
 FAST_DIVISION, FAST_DIVISION_ULPS = "fast-division", 2.0
 CUDA_MATH = replace(
     MATH, choices=("strict", FAST_DIVISION, "relaxed"), kinds=(*LOOPS, *TILES),
@@ -136,6 +138,11 @@ MMA = LaunchParameter(
 )  # fmt: skip
 
 # What only C knows.
+C_MATH = replace(
+    MATH, choices=("strict", FAST_DIVISION, "relaxed"), changes_text=True,
+    doc=f"{MATH.doc} With fast-division only what a whole row is divided by is divided by once, and "
+    "the row multiplied by its reciprocal, which errs by at most 2 units in the last place.",
+)  # fmt: skip
 C_MMA = replace(
     MMA, choices=(NO_MMA, AMX_MMA), kinds=(PRODUCT,),
     doc="Instructions that multiply tiles, sums in f32: none, or of bf16 in pairs of terms by AMX "
@@ -181,6 +188,10 @@ STREAM = LaunchParameter(
     "stream", bool, (True, False), False,
     "Large results that nobody reads soon are written past the cache.", (ITEM, ROW), spelled=True,
 )  # fmt: skip
+AHEAD = LaunchParameter(
+    "ahead", bool, (True, False), False,
+    "While a row is computed in several passes, memory is asked for the next one.", (ROW,),
+)  # fmt: skip
 BATCH_LANES = LaunchParameter(
     "batch_lanes", bool, (False, True), False,
     "Vectors run along the innermost axis of a batch of products, where operands and result have "
@@ -197,8 +208,8 @@ RESIDENT = LaunchParameter(
     "last piece of it is done, and the pool is asked once.", (BODY,), changes_text=False,
 )  # fmt: skip
 C_LAUNCH = _table(
-    THREADS, C_IMPL, MATH, VECTOR_BITS, STAGE, MERGE, TILE, HALO, LOOP_UNROLL, STREAM, TRANSPOSE,
-    WALK, LINES, BATCH_LANES, C_MMA, PAIRS, PREPACK, DOT, ACROSS, MICRO, ROW_BLOCK, COLUMN_BLOCK,
+    THREADS, C_IMPL, C_MATH, VECTOR_BITS, STAGE, MERGE, TILE, HALO, LOOP_UNROLL, STREAM, AHEAD,
+    TRANSPOSE, WALK, LINES, BATCH_LANES, C_MMA, PAIRS, PREPACK, DOT, ACROSS, MICRO, ROW_BLOCK, COLUMN_BLOCK,
     TERM_BLOCK, PACK, PACK_LEFT, SPLIT, RESIDENT,
 )  # fmt: skip
 

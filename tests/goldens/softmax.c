@@ -15,9 +15,31 @@ void softmax(const float *restrict in0, float *restrict out0, int64_t first, int
         acc0_l0[l0_w] = af_max_f32(acc0_l0[l0_w], v0);
       }
     }
-    for (int64_t l0_w = 0; l0_w < 64; l0_w++) {
-      acc0 = af_max_f32(acc0, acc0_l0[l0_w]);
+    #pragma omp simd
+    for (int64_t l0_w = 0; l0_w < 32; l0_w++) {
+      acc0_l0[l0_w] = af_max_f32(acc0_l0[l0_w], acc0_l0[l0_w + 32]);
     }
+    #pragma omp simd
+    for (int64_t l0_w = 0; l0_w < 16; l0_w++) {
+      acc0_l0[l0_w] = af_max_f32(acc0_l0[l0_w], acc0_l0[l0_w + 16]);
+    }
+    #pragma omp simd
+    for (int64_t l0_w = 0; l0_w < 8; l0_w++) {
+      acc0_l0[l0_w] = af_max_f32(acc0_l0[l0_w], acc0_l0[l0_w + 8]);
+    }
+    #pragma omp simd
+    for (int64_t l0_w = 0; l0_w < 4; l0_w++) {
+      acc0_l0[l0_w] = af_max_f32(acc0_l0[l0_w], acc0_l0[l0_w + 4]);
+    }
+    #pragma omp simd
+    for (int64_t l0_w = 0; l0_w < 2; l0_w++) {
+      acc0_l0[l0_w] = af_max_f32(acc0_l0[l0_w], acc0_l0[l0_w + 2]);
+    }
+    #pragma omp simd
+    for (int64_t l0_w = 0; l0_w < 1; l0_w++) {
+      acc0_l0[l0_w] = af_max_f32(acc0_l0[l0_w], acc0_l0[l0_w + 1]);
+    }
+    acc0 = af_max_f32(acc0, acc0_l0[0]);
     const float v1 = acc0;
     float row0[512] __attribute__((aligned(64)));
     float acc1 = 0.0f;

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autofuse.kernel.ir import Kernel
+from autofuse.kernel.passes.ask_ahead import ask_ahead
 from autofuse.kernel.passes.block_folds import block_folds
 from autofuse.kernel.passes.cache_hints import cache_hints
 from autofuse.kernel.passes.column_blocks import column_blocks
@@ -28,6 +29,7 @@ from autofuse.kernel.passes.nest_lanes import nest_lanes
 from autofuse.kernel.passes.peel_tails import peel_tails
 from autofuse.kernel.passes.private_rows import private_rows
 from autofuse.kernel.passes.scratch_params import scratch_params
+from autofuse.kernel.passes.share_divisors import share_divisors
 from autofuse.kernel.passes.short_indices import short_indices
 from autofuse.kernel.passes.split_lanes import split_lanes
 from autofuse.kernel.passes.split_rows import split_rows
@@ -51,6 +53,8 @@ C_PASSES: tuple[Pass, ...] = (
     split_lanes,
     unswitch_lanes,
     drop_dead,
+    share_divisors,
+    ask_ahead,
     block_folds,
     transposed_copies,
 )
@@ -102,6 +106,7 @@ __all__ = [
     "PASSES",
     "Observer",
     "Pass",
+    "ask_ahead",
     "block_folds",
     "cache_hints",
     "column_blocks",
@@ -121,6 +126,7 @@ __all__ = [
     "private_rows",
     "run_passes",
     "scratch_params",
+    "share_divisors",
     "short_indices",
     "split_lanes",
     "split_rows",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autofuse.kernel.fragment_ir import Collective, Exchange
 from autofuse.kernel.ir import (
+    Ahead,
     Assign,
     Join,
     Kernel,
@@ -51,6 +52,8 @@ def _block(
                 assert name in scope, f"{name} is read before it is defined"
                 assert not scope & {s.name for s in syms}, f"{syms[0].name} is defined twice"
                 scope |= {s.name for s in syms}
+            case Ahead(buffer=name, written=written):
+                assert name in (writable if written else scope), f"{name} is not there"
             case Assign(sym, _):
                 assert sym.name in scope, f"{sym.name} is assigned before it exists"
             case Local(name=name):

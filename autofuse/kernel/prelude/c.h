@@ -155,6 +155,24 @@ AF_INLINE float af_tanh_f32(float x)
   const float y = c * p / q, most = y > 1.0f ? 1.0f : y;
   return most < -1.0f ? -1.0f : most;
 }
+/* erf likewise: it rounds to 1 from 3.92 on, and errs by 6 units in the last place. */
+AF_INLINE float af_erf_f32(float x)
+{
+  const float low = x > 3.92f ? 3.92f : x, c = low < -3.92f ? -3.92f : low, s = c * c;
+  float p = 2.05006177e-6f, q = 3.80905185e-5f;
+  p = p * s + 2.84864887e-4f;
+  q = q * s + 1.16241060e-3f;
+  p = p * s + 3.76515905e-3f;
+  q = q * s + 1.49683030e-2f;
+  p = p * s + 5.27472757e-2f;
+  q = q * s + 1.14104986e-1f;
+  p = p * s + 1.90396875e-1f;
+  q = q * s + 5.02067566e-1f;
+  p = p * s + 1.12837911f;
+  q = q * s + 1.0f;
+  const float y = c * p / q, most = y > 1.0f ? 1.0f : y;
+  return most < -1.0f ? -1.0f : most;
+}
 /* Below this the result is denormal or zero, and libmvec leaves the vector for a scalar call on every
  * such element: masked attention would spend its time there. Denormals become zero, by a factor and
  * not by a choice, from which compilers conclude that clamping is not needed. */
@@ -215,6 +233,16 @@ AF_BITS2(double, f64, int64_t, i64)
 AF_BITS2(int64_t, i64, uint64_t, u64)
 AF_BITS2(int16_t, i16, uint16_t, u16)
 AF_BITS2(int8_t, i8, uint8_t, u8)
+
+/* Lines that are needed soon: hints, which no address makes wrong. */
+static inline void af_read_soon(const void *from, uint64_t bytes)
+{
+  for (uint64_t i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)from + i, 0, 3);
+}
+static inline void af_write_soon(const void *to, uint64_t bytes)
+{
+  for (uint64_t i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)to + i, 1, 3);
+}
 
 /* Copy past the cache; whole 64-byte lines only, ends by ordinary stores. What was copied is seen by
  * other cores after af_streamed(). */
