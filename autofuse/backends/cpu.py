@@ -35,7 +35,16 @@ from autofuse.kernel.render import c_iterations, render_c
 from autofuse.kernel.render_amx import AMX_TEXT
 from autofuse.plan.legality import check_plan
 from autofuse.plan.packing import packed_operands
-from autofuse.plan.parameters import BLAS, C_IMPL, C_MATH, FAST_DIVISION, FFT, ONEDNN, THREADS, VECTOR_BITS
+from autofuse.plan.parameters import (
+    BLAS,
+    C_IMPL,
+    C_MATH,
+    FAST_DIVISION,
+    FFT,
+    ONEDNN,
+    THREADS,
+    VECTOR_BITS,
+)
 from autofuse.plan.schedule import Run, kernel_runs, schedule
 from autofuse.plan.types import Candidate, LaunchConfig
 

@@ -23,7 +23,7 @@ class CalibrationError(AutofuseError):
 
 
 # Calibrations of another edition are made anew: without some figure a bound could be too high.
-EDITION = 3.1
+EDITION = 4.0
 
 
 @dataclass(frozen=True, slots=True)

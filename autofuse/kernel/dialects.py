@@ -69,8 +69,12 @@ C = Dialect(
     onednn=True,
     # Of flags that are loaded as bool and choose between numbers GCC 12 makes no vectors.
     views={DType.BOOL: "((const uint8_t *){})"},
-    instead={"expf": "af_exp_f32", "exp": "af_exp_f64", "tanhf": "af_tanh_f32",
-             "erff": "af_erf_f32"},  # fmt: skip
+    instead={
+        "expf": "af_exp_f32",
+        "exp": "af_exp_f64",
+        "tanhf": "af_tanh_f32",
+        "erff": "af_erf_f32",
+    },
 )
 CUDA = Dialect(
     name="cuda",

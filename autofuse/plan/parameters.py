@@ -49,9 +49,9 @@ MATH = LaunchParameter(
     "functions (CUDA).",
     (*LOOPS, PRODUCT, DIAGONAL), changes_text=False,
 )  # fmt: skip
-# Faster division is between the two: quotients are off by at most 2 units in the last place. PTX has
-# such a quotient, and a square root that is off by 1 (PTX ISA, div.full and sqrt.approx); C has the
-# reciprocal of a divisor that a whole row shares.
+# Faster division is between the two: quotients are off by at most 2 units in the last place. PTX
+# has such a quotient, and a square root that is off by 1 (PTX ISA, div.full and sqrt.approx); C has
+# the reciprocal of a divisor that a whole row shares.
 FAST_DIVISION, FAST_DIVISION_ULPS = "fast-division", 2.0
 CUDA_MATH = replace(
     MATH, choices=("strict", FAST_DIVISION, "relaxed"), kinds=(*LOOPS, *TILES),
@@ -140,8 +140,8 @@ MMA = LaunchParameter(
 # What only C knows.
 C_MATH = replace(
     MATH, choices=("strict", FAST_DIVISION, "relaxed"), changes_text=True,
-    doc=f"{MATH.doc} With fast-division only what a whole row is divided by is divided by once, and "
-    "the row multiplied by its reciprocal, which errs by at most 2 units in the last place.",
+    doc=f"{MATH.doc} With fast-division, what a whole row is divided by becomes a reciprocal that "
+    "the row is multiplied by, which errs by at most 2 units in the last place.",
 )  # fmt: skip
 C_MMA = replace(
     MMA, choices=(NO_MMA, AMX_MMA), kinds=(PRODUCT,),
@@ -209,8 +209,8 @@ RESIDENT = LaunchParameter(
 )  # fmt: skip
 C_LAUNCH = _table(
     THREADS, C_IMPL, C_MATH, VECTOR_BITS, STAGE, MERGE, TILE, HALO, LOOP_UNROLL, STREAM, AHEAD,
-    TRANSPOSE, WALK, LINES, BATCH_LANES, C_MMA, PAIRS, PREPACK, DOT, ACROSS, MICRO, ROW_BLOCK, COLUMN_BLOCK,
-    TERM_BLOCK, PACK, PACK_LEFT, SPLIT, RESIDENT,
+    TRANSPOSE, WALK, LINES, BATCH_LANES, C_MMA, PAIRS, PREPACK, DOT, ACROSS, MICRO, ROW_BLOCK,
+    COLUMN_BLOCK, TERM_BLOCK, PACK, PACK_LEFT, SPLIT, RESIDENT,
 )  # fmt: skip
 
 # What only CUDA knows.
