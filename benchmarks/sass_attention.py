@@ -1,7 +1,8 @@
 """What share of the tensor cores' peak attention may reach whose scores stay in registers,
 predicted from its machine code alone, beside what others published.
 
-What a warp does for one block of keys is between the first wait of its loop and the last product.
+What a warp does for one block of keys is between the first wait of its loop and the last product;
+blocks that no mask touches have a loop of their own, and rows their number of blocks of each kind.
 The first product may be a loop over its terms, which the text has once. On a multiprocessor
 
     tensor  = products * 16 * 8 * 16 multiply-adds / those of a clock
@@ -76,17 +77,24 @@ class KeyBlockFacts:
     instructions: int
 
 
-def key_block_facts(code: bytes, terms: int, products: int) -> KeyBlockFacts:
-    """Counts over the loop of a kernel that has two products in its text, of `products`
-    instructions in all. Where fewer are in the text, the first one is a loop over `terms` steps."""
+def key_block_facts(code: bytes, terms: int, products: int) -> list[KeyBlockFacts]:
+    """Counts over each loop over blocks of keys of a kernel that has two products in its text, of
+    `products` instructions in all: blocks that are not masked may have a loop of their own. Where
+    fewer are in the text, the first one is a loop over `terms` steps."""
     made = [i.operation for i in decoded(code)]
+    barriers = [k for k, operation in enumerate(made) if operation == BARRIER]
+    # One for each product, and one when all have been made.
+    loops = zip(barriers[:-2:2], barriers[1:-1:2], barriers[2::2], strict=True)
+    return [_loop_facts(made[a:c], b - a, terms, products) for a, b, c in loops]
+
+
+def _loop_facts(made: list[int], between: int, terms: int, products: int) -> KeyBlockFacts:
+    """Of the text from one barrier on, with the next one at `between`."""
     last = len(made) - 1 - made[::-1].index(MULTIPLY)
     first = made.index(MATRICES)
-    begin = max(k for k in range(first) if made[k] == BARRIER)
-    between = next(k for k in range(first, last) if made[k] == BARRIER)
     end = max(k for k in range(first, between) if made[k] == MULTIPLY) + 1
-    rolled = terms if made[begin : last + 1].count(MULTIPLY) < products else 1
-    parts = ((made[begin:first], 1), (made[first:end], rolled), (made[end : last + 1], 1))
+    rolled = terms if made[: last + 1].count(MULTIPLY) < products else 1
+    parts = ((made[:first], 1), (made[first:end], rolled), (made[end : last + 1], 1))
 
     def count(*operations: int) -> int:
         return sum(times * sum(map(part.count, operations)) for part, times in parts)
@@ -148,12 +156,15 @@ def attention_row(
     warps, rows = BLOCK_THREADS.of(launch) // WARP, ROW_BLOCK.of(launch)
     keys, stages = COLUMN_BLOCK.of(launch), max(2, STAGES.of(launch))
     of_warp = 2 * (rows // warps // 16) * (keys // 8) * (depth // 16)
-    facts = key_block_facts(kernel_code(cubin, source.name), depth // 16, of_warp)
-    clocks = busy(facts, target, warps * resident)
-    blocks = range(-(-length // rows))
+    loops = key_block_facts(kernel_code(cubin, source.name), depth // 16, of_warp)
+    facts, each = loops[0], [busy(f, target, warps * resident) for f in loops]
+    clocks, blocks = each[0], range(-(-length // rows))
     work = [-(-(n + 1) * rows // keys) if causal else -(-length // keys) for n in blocks] * heads
-    waves = full_waves(work, resident * target.sms)
-    share = clocks["tensor"] / max(clocks.values()) * waves
+    last = [rows // keys if causal and len(each) > 1 else 0] * len(work)
+    longest = [max(c.values()) for c in each]
+    taken = [(n - m) * longest[0] + m * longest[-1] for n, m in zip(work, last, strict=True)]
+    waves = full_waves(taken, resident * target.sms)
+    share = sum(work) * clocks["tensor"] / sum(taken) * waves
     peak = target.peaks["half"] / 1e3
     bound = launch_bound_us(
         least_work(graph, live(graph), graph.outputs), work, target.sms, target_calibration(target)
@@ -167,6 +178,7 @@ def attention_row(
         "bytes_in_flight": (stages - 1) * keys * depth * 2 * resident,
         "bytes_in_flight_of_the_ladder": LADDER_BYTES,
         "clocks_of_a_key_block": {name: round(value) for name, value in clocks.items()},
+        "clocks_of_a_masked_one": {name: round(value) for name, value in each[-1].items()},
         "full_waves": round(waves, 3), "predicted_share": round(share, 3),
         "bound_us": round(bound, 1),
         "published_shares": {

@@ -173,3 +173,23 @@ class Exchange(Collective):
 
     def __str__(self) -> str:
         return f"let {self.sym.name}: {self.sym.dtype} = {show(self.value)} of lane ^ {self.flip}"
+
+
+@dataclass(frozen=True, slots=True)
+class Vote(Collective):
+    """`sym` says whether `value` holds in any lane of a warp."""
+
+    sym: Sym
+    value: Expr
+
+    def expressions(self) -> tuple[Expr, ...]:
+        return (self.value,)
+
+    def mapped(self, change: Change) -> Vote:
+        return Vote(self.sym, change(self.value))
+
+    def writes(self) -> set[str]:
+        return {self.sym.name}
+
+    def __str__(self) -> str:
+        return f"let {self.sym.name} = any lane has {show(self.value)}"

@@ -8,7 +8,7 @@ they are multiplied: while one is multiplied the next ones are on their way.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from autofuse.graph.types import Value
@@ -19,18 +19,20 @@ from autofuse.kernel.fragments import HIGH, PAIR, ROW_LANES, WARP, Lane
 from autofuse.kernel.ir import Panel
 from autofuse.kernel.online_steps import OnlineStep, steps_of
 from autofuse.kernel.panels import matrix_of, symbol
+from autofuse.kernel.powers import Terms, as_power, replaced
 from autofuse.kernel.running_fragments import RunningFragments
 from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_parts import TileRun
 from autofuse.kernel.tile_rows import KeptRows, frame_of_row, only_at, rescaled
-from autofuse.kernel.values import everywhere
+from autofuse.kernel.values import everywhere, through
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, call
 from autofuse.plan.forms import join, local_shape
 from autofuse.plan.masks import reach_of
 from autofuse.plan.online import Online
-from autofuse.plan.parameters import BLOCK_THREADS, STAGES
+from autofuse.plan.parameters import BLOCK_THREADS, STAGES, STRICT_MMA
+from autofuse.plan.separable import EXTREMA
 from autofuse.plan.tiles import Contraction
 from autofuse.plan.types import LaunchConfig
 
@@ -51,6 +53,15 @@ class _Turn:
     product: Contraction
     panel: Panel
     step: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Of blocks of columns: whether some may not be there (`checked`), and values that are others
+    as they are."""
+
+    checked: bool
+    same: Mapping[Value, Value]
 
 
 def emit_fragments(b: TileBlock, online: Online, launch: LaunchConfig) -> None:
@@ -80,6 +91,10 @@ class _Fragments:
         self.stage, self.slot = "", 0
         reach = reach_of(b.graph, b.form, b.tiles, online.sources[0])
         self.offset = reach.offset if reach is not None and len(online.sources) == 1 else None
+        # Of f32 in two parts nothing is to be rounded more than by a library's function.
+        self.powers = self.mma != STRICT_MMA
+        # What masks let through in blocks that lie wholly before their last columns.
+        self.same = dict(reach.same) if reach is not None and self.offset is not None else {}
 
     def emit(self) -> None:
         b, e = self.b, self.e
@@ -110,22 +125,50 @@ class _Fragments:
             e.put(Fetch(left, Lit(True, DType.BOOL)))
         for k in range(self.stages - 1):
             self._fetch(ix.lit(0), k)
-        self.running = RunningFragments(b, self.online, self.products, self.lane, self.rows)
-        size = fragments.size(self.rows, self.wide)
-        made, steps = steps_of(
-            b, self.online, lambda dtype: e.local(dtype, size, "block", private=True), dear=1
+        self.running = RunningFragments(
+            b, self.online, self.products, self.lane, self.rows, self.powers
         )
-        number = e.open("q", -(-self.width // self.wide))
-        for k, p in enumerate(self.online.sources):
-            self._arrive(number, k)
-            self._multiply(made[Value(p.node)], self.wide, lefts[p.node], number, k, fresh=True)
-        self._follow(number, made, steps)
-        e.close("serial", number, self.blocks)
+        whole = self._whole_blocks()
+        if whole != ix.lit(0):
+            self._run(lefts, ix.lit(0), whole, _Columns(False, self.same))
+        if whole != self.blocks:
+            self._run(lefts, whole, ix.isub(self.blocks, whole), _Columns(True, {}))
         # The stages may be filled for another block of rows.
         e.put(Arrival(0))
         done = KeptRows(totals=self.running.finish())
         done.due = {f.node: f.due for f in self.online.folds if f.node in self.products}
         self._results(done)
+
+    def _run(
+        self, lefts: Mapping[int, StagedPanel], first: Expr, count: Expr, columns: _Columns
+    ) -> None:
+        """So many blocks of columns from the `first` on, all alike."""
+        b, e, most = self.b, self.e, -(-self.width // self.wide)
+        size = fragments.size(self.rows, self.wide)
+        made, steps = steps_of(
+            b, self.online, lambda dtype: e.local(dtype, size, "block", private=True), columns.same
+        )
+        turn = e.open("q", most)
+        number = turn if first == ix.lit(0) else e.let_index(ix.iadd(first, turn), "q", most)
+        for k, p in enumerate(self.online.sources):
+            self._arrive(number, k)
+            self._multiply(made[Value(p.node)], self.wide, lefts[p.node], number, k, fresh=True)
+        self._follow(number, made, steps, columns)
+        e.close("serial", turn, count)
+
+    def _whole_blocks(self) -> Expr:
+        """Blocks, the first ones, of whose columns all are there for every row of this one, and are
+        let through by a mask if they are by any."""
+        full = self.width // self.wide
+        if not self.same:
+            return (
+                self.blocks
+                if self.width % self.wide == 0
+                else ix.lit(full if self.offset is None else 0)
+            )
+        assert self.offset is not None
+        last = ix.iclamp(ix.iadd(self.b.first_row, ix.lit(self.offset + 1)), 0, self.width)
+        return self.e.let_index(ix.idiv(last, self.wide), "f", full + 1)
 
     # --- panels -----------------------------------------------------------------------------------
 
@@ -215,7 +258,10 @@ class _Fragments:
 
     # --- one block of columns ---------------------------------------------------------------------
 
-    def _follow(self, number: Expr, made: Mapping[Value, str], steps: Iterable[OnlineStep]) -> None:
+    def _follow(
+        self, number: Expr, made: Mapping[Value, str], steps: Iterable[OnlineStep],
+        columns: _Columns,
+    ) -> None:  # fmt: skip
         where, compared, turn = dict(made), set[Value](), len(self.online.sources)
         rows = TileRun(ix.lit(0), self.b.height)
         for step in steps:
@@ -230,29 +276,41 @@ class _Fragments:
                 self._multiply(own.buffer, own.stride, where[fold.operand], number, turn, False)
                 turn += 1
             else:
-                self._fold(step, number, where)
+                self._fold(step, number, where, columns)
             if step.kept:
                 where = {v: name for v, name in where.items() if name != step.kept}
                 where[step.value] = step.kept
 
-    def _fold(self, step: OnlineStep, number: Expr, where: Mapping[Value, str]) -> None:
+    def _fold(
+        self, step: OnlineStep, number: Expr, where: Mapping[Value, str], columns: _Columns
+    ) -> None:
         """All rows of a lane: what is folded of a block, or only computed."""
         e, b, p = self.e, self.b, self.online.sources[0]
-        first = ix.imul(number, self.wide)
+        first, fold = ix.imul(number, self.wide), step.fold
+        terms = Terms(b.graph, self.online, columns.same, set(where))
+        grown = self._grown(step, terms)
+        folded = step.value if grown is None else grown[0]
         with self.running.over_rows(ix.lit(0), 0, ix.lit(0)) as row:
             at_row = self.running.row_of(row)
             frame = self.running.frame(self.running.extrema(row))
+            for value, other in columns.same.items():
+                frame.sources[value] = through(frame, other)
+            power = None
+            if self.powers and fold is not None and fold.unit:
+                power = as_power(terms, frame, step.value)
+            if power is not None:
+                frame.sources[step.value] = power
 
             def element(place: Expr, column: Expr) -> tuple[Expr, Expr, Expr | None]:
                 for value, buffer in where.items():
                     dtype = b.graph.type_of(value).dtype.compute
                     frame.sources[value] = everywhere(e.bind(Load(buffer, place, dtype)))
                 whole, there = ix.iadd(first, column), None
-                if self.width % self.wide:
+                if columns.checked and self.width % self.wide:
                     there = e.let(ix.ilt(whole, ix.lit(self.width)))
                     whole = Call("min", (whole, ix.lit(self.width - 1)), DType.I64)
                 whole = e.let_index(whole, "n", self.width)
-                found = frame.pull(step.value, b.out_index(p, at_row, whole))
+                found = frame.pull(folded, b.out_index(p, at_row, whole))
                 if step.kept:
                     # Beyond the last column there is nothing: the terms of a product are zero.
                     nothing = Lit(0.0, found.dtype)
@@ -260,11 +318,23 @@ class _Fragments:
                     e.store(step.kept, place, kept)
                 return found, whole, there
 
-            if step.fold is not None:
-                self.running.add(step.fold, row, self.wide, element)
+            if fold is not None:
+                self.running.add(fold, row, self.wide, element, None if grown is None else grown[1])
             else:
                 with self.running.over_columns(self.wide, row) as (place, column):
                     element(place, column)
+
+    def _grown(self, step: OnlineStep, terms: Terms) -> tuple[Value, Callable[[Expr], Expr]] | None:
+        """What an extremum may be taken of instead, and what is made of that."""
+        own = None if step.fold is None else self.graph[step.fold.node].spec.fold
+        if own is None or own.operator not in EXTREMA or step.kept:
+            return None
+        found = terms.grown(step.value)
+        if found is None:
+            return None
+        source, made = found
+        (name,) = (n for n, v in terms.leaves.items() if v == source)
+        return source, lambda total: replaced(made, name, total)
 
     # --- results ----------------------------------------------------------------------------------
 

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from autofuse.kernel.cuda_mma import STEP_BYTES, Factor, MmaTile, WarpGrid
 from autofuse.kernel.cuda_shape import Team
 from autofuse.kernel.dialects import CUDA
-from autofuse.kernel.fragment_ir import Arrival, Collective, Exchange, Fetch, FragmentProduct
+from autofuse.kernel.fragment_ir import (
+    Arrival,
+    Collective,
+    Exchange,
+    Fetch,
+    FragmentProduct,
+    Vote,
+)
 from autofuse.kernel.fragment_ir import StagedPanel as Staged
 from autofuse.kernel.fragments import HIGH, PAIR, WIDE, factor_of, size
 from autofuse.kernel.ir import TileProduct
@@ -43,6 +50,8 @@ class FragmentText:
             case Exchange(sym, value, flip):
                 kind = CUDA.types[sym.dtype]
                 yield f"const {kind} {sym.name} = __shfl_xor_sync(~0u, {self.text(value)}, {flip});"
+            case Vote(sym, value):
+                yield f"const bool {sym.name} = __any_sync(~0u, {self.text(value)});"
 
     def operand(self, staged: Staged, count: int | str, mma: str) -> MmaText:
         """What prints the copies and the loads of a panel."""
