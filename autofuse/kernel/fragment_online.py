@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 
 from autofuse.graph.types import Value
 from autofuse.kernel import fragments
+from autofuse.kernel.cuda_wgmma import GROUP, ROWS
 from autofuse.kernel.emit import LoweringError, narrow
-from autofuse.kernel.fragment_ir import Arrival, Fetch, FragmentProduct, StagedPanel
+from autofuse.kernel.fragment_ir import Arrival, Fetch, FragmentProduct, Role, StagedPanel
+from autofuse.kernel.fragment_panels import FragmentRing
 from autofuse.kernel.fragments import HIGH, PAIR, ROW_LANES, WARP, Lane
-from autofuse.kernel.ir import Panel
+from autofuse.kernel.instructions import by_group
+from autofuse.kernel.ir import Let
 from autofuse.kernel.online_steps import OnlineStep, steps_of
-from autofuse.kernel.panels import matrix_of, symbol
 from autofuse.kernel.powers import Terms, as_power, replaced
 from autofuse.kernel.running_fragments import RunningFragments
 from autofuse.kernel.tile_block import TileBlock
@@ -27,7 +29,7 @@ from autofuse.kernel.tile_rows import KeptRows, frame_of_row, only_at, rescaled
 from autofuse.kernel.values import everywhere, through
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Call, Expr, Lit, Load, call
+from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym, call
 from autofuse.plan.forms import join, local_shape
 from autofuse.plan.masks import reach_of
 from autofuse.plan.online import Online
@@ -42,17 +44,6 @@ COLUMNS = 64
 LEAST_STAGES = 2
 # Sums of a thread from which there are few registers for anything else.
 TIGHT = 160
-NO_PANEL = "an operand is no matrix in memory"
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """A panel that every block of columns has: the product, where its columns (or terms) start in
-    memory, and how far it is from one of them to the next."""
-
-    product: Contraction
-    panel: Panel
-    step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +65,6 @@ class _Fragments:
     def __init__(self, b: TileBlock, online: Online, launch: LaunchConfig) -> None:
         self.b, self.e, self.graph, self.online = b, b.e, b.graph, online
         self.threads = BLOCK_THREADS.of(launch)
-        self.rows, rest = divmod(b.height, max(1, self.threads // WARP))
-        self.wide, self.width = b.s.column_block or COLUMNS, online.sources[0].width
-        if rest or self.rows % HIGH or self.wide % PAIR:
-            raise LoweringError(f"{self.threads} threads share no {b.height}x{self.wide} in whole")
         self.stages = max(LEAST_STAGES, STAGES.of(launch))
         self.products = {p.node: p for p in b.tiles.products}
         self.sinks = [self.products[f.node] for f in online.folds if f.node in self.products]
@@ -87,8 +74,13 @@ class _Fragments:
             raise LoweringError("tensor cores multiply no such factors in registers")
         (self.mma,) = kinds
         (self.dtype,) = types
-        # The Local that panels go through, and elements of each of its stages.
-        self.stage, self.slot = "", 0
+        # One group of warps fetches for the others.
+        self.busy = self.threads - GROUP * by_group(self.mma)
+        self.rows, rest = divmod(b.height, max(1, self.busy // WARP))
+        self.wide, self.width = b.s.column_block or COLUMNS, online.sources[0].width
+        least, most = (ROWS, HIGH) if by_group(self.mma) else (PAIR, b.height)
+        if rest or self.rows % HIGH or self.wide % least or self.rows > most or self.busy <= 0:
+            raise LoweringError(f"{self.threads} threads share no {b.height}x{self.wide} in whole")
         reach = reach_of(b.graph, b.form, b.tiles, online.sources[0])
         self.offset = reach.offset if reach is not None and len(online.sources) == 1 else None
         # Of f32 in two parts nothing is to be rounded more than by a library's function.
@@ -101,47 +93,63 @@ class _Fragments:
         # The last rows of a causal mask have most to do: they come first.
         if self.offset is not None and b.rows > b.height:
             b.first_row = ix.isub(ix.lit((-(-b.rows // b.height) - 1) * b.height), b.first_row)
-        self.turns = [*map(self._columns, self.online.sources), *map(self._terms, self.sinks)]
-        self.slot = max(self._size(self._staged(k, ix.lit(0))) for k in range(len(self.turns)))
-        first: int = self.slot * self.stages
-        lefts: dict[int, StagedPanel] = {}
-        for p in self.online.sources:
-            lefts[p.node] = self._left(p, ix.lit(first))
-            first += self._size(lefts[p.node])
-        self.stage = e.local(self.dtype, first, "stage")
-        lefts = {n: replace(p, stage=self.stage) for n, p in lefts.items()}
+        self.ring = FragmentRing(b, self.online, self.sinks, self.wide, self.stages, self.mma)
+        self.lefts = self.ring.lefts()
         self.blocks = self._blocks()
         thread = e.open("thread", self.threads)
-        self._thread(thread, lefts)
+        for left in self.lefts.values():
+            e.put(Fetch(left, Lit(True, DType.BOOL)))
+        if self.ring.grouped:
+            self._groups(thread)
+        else:
+            for k in range(self.stages - 1):
+                self._fetch(ix.lit(0), k)
+            self._rows_of(thread)
+            self._finish()
         e.close("threads", thread, ix.lit(self.threads))
 
-    def _thread(self, thread: Expr, lefts: Mapping[int, StagedPanel]) -> None:
+    def _groups(self, thread: Sym) -> None:
+        """The last group fetches, the others multiply."""
+        b, e = self.b, self.e
+        e.put(Arrival(0, shown=True))
+        with b.only(call("lt", thread, ix.lit(self.busy))):
+            # What only these threads compute stays here: it is bound to a place of theirs.
+            own = e.symbol(thread.dtype, "t")
+            own = replace(own, extent=self.busy)
+            e.put(Let(own, thread))
+            e.put(Role(fetches=False, begins=True))
+            self._rows_of(own)
+            self._finish()
+            e.put(Role(fetches=False, begins=False))
+        with b.only(call("ge", thread, ix.lit(self.busy))):
+            self._feed()
+        e.put(Arrival(0))
+
+    def _rows_of(self, thread: Expr) -> None:
+        """The columns of all blocks, of the rows of a thread."""
         b, e = self.b, self.e
         top = ix.imul(ix.idiv(thread, WARP), self.rows)
         self.lane = Lane(
             e.let_index(ix.imod(thread, WARP), "l", WARP), e.let_index(top, "w", b.height)
         )
-        for left in lefts.values():
-            e.put(Fetch(left, Lit(True, DType.BOOL)))
-        for k in range(self.stages - 1):
-            self._fetch(ix.lit(0), k)
         self.running = RunningFragments(
-            b, self.online, self.products, self.lane, self.rows, self.powers
+            b, self.online, self.products, self.lane, self.rows, self.powers, self.ring.sums_of
         )
         whole = self._whole_blocks()
         if whole != ix.lit(0):
-            self._run(lefts, ix.lit(0), whole, _Columns(False, self.same))
+            self._run(ix.lit(0), whole, _Columns(False, self.same))
         if whole != self.blocks:
-            self._run(lefts, whole, ix.isub(self.blocks, whole), _Columns(True, {}))
-        # The stages may be filled for another block of rows.
-        e.put(Arrival(0))
+            self._run(whole, ix.isub(self.blocks, whole), _Columns(True, {}))
+        if not self.ring.grouped:
+            # The stages may be filled for another block of rows.
+            e.put(Arrival(0))
+
+    def _finish(self) -> None:
         done = KeptRows(totals=self.running.finish())
         done.due = {f.node: f.due for f in self.online.folds if f.node in self.products}
         self._results(done)
 
-    def _run(
-        self, lefts: Mapping[int, StagedPanel], first: Expr, count: Expr, columns: _Columns
-    ) -> None:
+    def _run(self, first: Expr, count: Expr, columns: _Columns) -> None:
         """So many blocks of columns from the `first` on, all alike."""
         b, e, most = self.b, self.e, -(-self.width // self.wide)
         size = fragments.size(self.rows, self.wide)
@@ -152,7 +160,7 @@ class _Fragments:
         number = turn if first == ix.lit(0) else e.let_index(ix.iadd(first, turn), "q", most)
         for k, p in enumerate(self.online.sources):
             self._arrive(number, k)
-            self._multiply(made[Value(p.node)], self.wide, lefts[p.node], number, k, fresh=True)
+            self._multiply(made[Value(p.node)], self.wide, self.lefts[p.node], number, k, fresh=True)
         self._follow(number, made, steps, columns)
         e.close("serial", turn, count)
 
@@ -170,63 +178,6 @@ class _Fragments:
         last = ix.iclamp(ix.iadd(self.b.first_row, ix.lit(self.offset + 1)), 0, self.width)
         return self.e.let_index(ix.idiv(last, self.wide), "f", full + 1)
 
-    # --- panels -----------------------------------------------------------------------------------
-
-    @property
-    def wide_factors(self) -> bool:
-        """Whether factors have 32 bits."""
-        return self.dtype.itemsize == DType.F32.itemsize
-
-    def _columns(self, p: Contraction) -> _Turn:
-        """The operand that has the columns of a source."""
-        column, term = symbol("column", p.width), symbol("term", p.terms)
-        index = self.b.out_index(p, ix.lit(0), column)
-        found = matrix_of(self.b.base, p, p.right, index, column, term, stored=True)
-        if found is None:
-            raise LoweringError(NO_PANEL)
-        return _Turn(p, found, found.outer)
-
-    def _terms(self, p: Contraction) -> _Turn:
-        """The operand whose terms are the columns of a source."""
-        found = self.b.right_in_memory(p)
-        if found is None:
-            raise LoweringError(NO_PANEL)
-        if self.wide_factors and found.inner == 1:
-            raise LoweringError("terms that are neighbours are taken two by two of 16 bits only")
-        return _Turn(p, found, found.inner)
-
-    def _left(self, p: Contraction, place: Expr) -> StagedPanel:
-        found = self.b.left_in_memory(p)
-        if found is None:
-            raise LoweringError(NO_PANEL)
-        count = self.b.count_of(self.b.first_row, self.b.rows, self.b.height)
-        run = fragments.run_of(p.terms, self.dtype.itemsize)
-        return StagedPanel("", place, found, count, self.b.height, ix.lit(p.terms), run, self.dtype)
-
-    def _staged(self, k: int, number: Expr) -> StagedPanel:
-        """The k-th panel of the blocks from `number` on, in its place of the ring."""
-        turns, ahead = len(self.turns), k // len(self.turns)
-        turn, block = self.turns[k % turns], ix.iadd(number, ix.lit(ahead))
-        slot = ix.imod(ix.iadd(ix.imul(number, turns), ix.lit(k)), self.stages)
-        first = ix.imul(block, self.wide)
-        panel = replace(
-            turn.panel, start=ix.iadd(turn.panel.start, ix.imul(block, self.wide * turn.step))
-        )
-        count: Expr = ix.lit(self.wide)
-        if self.width % self.wide:
-            count = Call("min", (count, ix.isub(ix.lit(self.width), first)), DType.I64)
-        p, place = turn.product, ix.imul(slot, self.slot)
-        if k % turns < len(self.online.sources):
-            run = fragments.run_of(p.terms, self.dtype.itemsize)
-            columns = self.wide, ix.lit(p.terms), run
-            return StagedPanel(self.stage, place, panel, count, *columns, self.dtype)
-        width, padded = ix.lit(p.width), fragments.up(p.width, PAIR)
-        terms = count, self.wide, self.dtype, self.wide_factors
-        return StagedPanel(self.stage, place, panel, width, padded, *terms)
-
-    def _size(self, staged: StagedPanel) -> int:
-        return fragments.factor_of(staged, 0).size
-
     def _blocks(self) -> Expr:
         """Blocks of columns that the rows of the block need."""
         b, most = self.b, -(-self.width // self.wide)
@@ -236,25 +187,40 @@ class _Fragments:
         found = ix.idiv(ix.iadd(last, ix.lit(self.wide - 1)), self.wide)
         return self.e.let_index(found, "e", most + 1)
 
+    # --- who does what ----------------------------------------------------------------------------
+
     def _fetch(self, number: Expr, k: int) -> None:
-        block = ix.iadd(number, ix.lit(k // len(self.turns)))
-        self.e.put(Fetch(self._staged(k, number), ix.ilt(block, self.blocks)))
+        block = ix.iadd(number, ix.lit(k // len(self.ring.turns)))
+        self.e.put(Fetch(self.ring.staged(k, number), ix.ilt(block, self.blocks)))
 
     def _arrive(self, number: Expr, k: int) -> None:
-        """Wait for a panel; what all have read before is the place of one to come."""
-        self.e.put(Arrival(self.stages - 2))
-        self._fetch(number, k + self.stages - 1)
+        """Wait for a panel; what all have read before is the place of one to come. Warpgroups wait
+        where they multiply, and others fetch for them."""
+        if not self.ring.grouped:
+            self.e.put(Arrival(self.stages - 2))
+            self._fetch(number, k + self.stages - 1)
 
     def _multiply(
         self, sums: str, columns: int, left: StagedPanel | str, number: Expr, k: int, fresh: bool
     ) -> None:
-        right, kept = self._staged(k, number), [self.wide] * len(self.online.sources)
-        kept += [fragments.up(p.width, PAIR) for p in self.sinks]
+        ring, right = self.ring, self.ring.staged(k, number)
+        kept = [ring.sums_of(self.wide)] * len(self.online.sources)
+        kept += [ring.sums_of(p.width) for p in self.sinks]
         tight = not isinstance(left, str) and fragments.size(self.rows, sum(kept)) > TIGHT
         made = FragmentProduct(
             sums, self.rows, columns, self.lane.top, left, right, self.mma, fresh, tight
         )
         self.e.put(made)
+
+    def _feed(self) -> None:
+        """What the group that fetches does: all panels, one after another."""
+        e, ring = self.e, self.ring
+        e.put(Role(fetches=True, begins=True))
+        number = e.open("q", -(-self.width // self.wide))
+        for k in range(len(ring.turns)):
+            e.put(Fetch(ring.staged(k, number), Lit(True, DType.BOOL), fed=True))
+        e.close("serial", number, self.blocks)
+        e.put(Role(fetches=True, begins=False))
 
     # --- one block of columns ---------------------------------------------------------------------
 
@@ -368,7 +334,7 @@ class _Fragments:
                     self._store(v, frame.pull(v, join(b.tags[v], b.items(at_row), ())), at_row, ())
         if not wide:
             return
-        columns = fragments.up(self.sinks[0].width, PAIR)
+        columns = self.ring.sums_of(self.sinks[0].width)
         width = self.sinks[0].width
         with (
             self.running.over_columns(columns, row) as (place, column),

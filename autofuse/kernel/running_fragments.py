@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from autofuse.graph.types import Value
 from autofuse.kernel import fragments
 from autofuse.kernel.fragment_ir import Exchange, Vote
-from autofuse.kernel.fragments import FLIPS, PAIR, WIDE, Lane
+from autofuse.kernel.fragments import FLIPS, WIDE, Lane
 from autofuse.kernel.powers import Terms, as_power
 from autofuse.kernel.running import Running
 from autofuse.kernel.tile_block import TileBlock
@@ -24,20 +24,21 @@ from autofuse.plan.tiles import Contraction
 
 class RunningFragments(Running):
     """As `Running`, of the `rows` rows of a warp: two rows of a lane in each part of 16. With
-    `powers` terms that are at most one where extrema are theirs are powers of two."""
+    `powers` terms that are one where extrema are theirs are powers of two; of so many columns there
+    are sums of `sums_of` them."""
 
     def __init__(
         self, b: TileBlock, online: Online, products: Mapping[int, Contraction], lane: Lane,
-        rows: int, powers: bool,
+        rows: int, powers: bool, sums_of: Callable[[int], int],
     ) -> None:  # fmt: skip
-        self.lane, self.rows, self.powers = lane, rows, powers
+        self.lane, self.rows, self.powers, self.sums_of = lane, rows, powers, sums_of
         super().__init__(b, online, products)
 
     def _per_row(self, dtype: DType) -> str:
         return self.e.local(dtype, self.rows // WIDE, "each", private=True)
 
     def _zeroed(self, p: Contraction) -> Scratch:
-        columns = fragments.up(p.width, PAIR)
+        columns = self.sums_of(p.width)
         count = fragments.size(self.rows, columns)
         made = self.e.local(self.b.dtype(p), count, "sums", private=True)
         with self.unrolled("e", count) as place:
