@@ -104,6 +104,7 @@ struct Ready {
   uint32_t count, pending, phase;
   int64_t expected;
   std::vector<Copying> copies;
+  Known arriving, passed; /* what was done before arrivals, and before those of phases that ended */
 };
 
 /* A product of a warpgroup that a thread has asked for, and who stored to 16 bytes last, of stores
