@@ -145,11 +145,12 @@ def drawn_groups(seed: int) -> FragmentCase:
     name, (dtype, _, tolerance) = r.choice(list(PROGRAMS)), r.choice(TYPES[:2])
     step = r.choice((8, 8, 1))
     m, n, d, w = (step * r.randint(1, most // step) for most in (200, 300, 140, 100))
-    groups = r.choice((2, 3))
+    groups, (columns, stages) = r.choice((2, 3)), r.choice(((64, 2), (64, 3), (64, 4), (128, 2)))
+    if name == "two sources":
+        columns, stages = 64, 2  # which takes the room of two queries
     settings: dict[str, Setting] = {
         "mma": GROUP_MMA, "threads": groups * 128, "row_block": (groups - 1) * 64,
-        "column_block": r.choice((64, 64, 128)), "stages": r.choice((2, 3, 4)),
-        "grid": r.choice(("one", "stride")),
+        "column_block": columns, "stages": stages, "grid": r.choice(("one", "stride")),
     }  # fmt: skip
     label = f"{name} {m}x{n}x{d}x{w} {dtype} {settings}"
     return FragmentCase(

@@ -21,7 +21,7 @@ uint32_t shared_place(const void *at)
   fail("what a product reads is not in shared memory");
 }
 
-/* 16 bytes of a factor, which must have arrived and have been shown. */
+/* 16 bytes of a factor, which must have been written before, have arrived and been shown. */
 static const char *piece_at(uint32_t place)
 {
   uint32_t first = FIRST_PLACE;
@@ -34,6 +34,11 @@ static const char *piece_at(uint32_t place)
         if (s.thread && run.self->block->fibers[s.thread - 1].shown == s.shown)
           fail("a product reads what thread %u has stored and not shown (fence.proxy.async)",
                s.thread - 1);
+        for (uint32_t e = place - first; e < place - first + 16; e++) {
+          const Shadow t = trace(e);
+          if (t.writer && !seen(t.writer, t.epoch, t.tick, t.steps))
+            race("dynamic shared memory", e, "read by a product", t.writer, "written");
+        }
       }
       return at;
     }
