@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from autofuse.kernel.cuda_wgmma import GROUP, ROWS, WIDTHS
 from autofuse.kernel.fragments import HIGH, PAIR, WARP, size, up
 from autofuse.plan.parameters import (
-    BLOCKS,
     BLOCK_THREADS,
+    BLOCKS,
     COLUMN_BLOCK,
     FRAGMENTS,
     GROUP_MMA,
@@ -80,14 +80,17 @@ def fragment_options(
 def groups_first(
     options: tuple[Setting, ...], facts: TileFacts, limits: DeviceLimits, fits: Fits
 ) -> tuple[Setting, ...]:
-    """The instruction classes of a kernel, that of warpgroups first where a device has it, its rows,
-    columns and terms are full, and its sums may stay in registers."""
+    """The instruction classes of a kernel, that of warpgroups before that of warps where a device
+    has it, its rows, columns and terms are full, its sums may stay in registers, and its blocks,
+    which are larger, keep half of the multiprocessors busy; else behind it."""
     full = HALF_MMA in options and min(facts.rows, facts.columns, facts.terms) >= ROWS
     if not limits.warpgroups or not full:
         return options
     if not _offered(facts, limits.sms, {MMA.name: GROUP_MMA}, fits):
         return options
-    return (GROUP_MMA, *(o for o in options if o != GROUP_MMA))
+    blocks = facts.batch * -(-facts.rows // _group_settings(facts)[0][1])
+    both = (GROUP_MMA, HALF_MMA) if 2 * blocks >= limits.sms else (HALF_MMA, GROUP_MMA)
+    return (*both, *(o for o in options if o not in both))
 
 
 def _offered(

@@ -7,7 +7,7 @@ from emulation import OneKernel, library_of, one_kernel
 from fragment_cases import drawn_groups, in_registers, rows_program
 from seeds import seeds
 from test_fragments import error_of
-from test_mma import body, changed
+from test_mma import changed
 from tile_programs import whole
 
 from autofuse.backends.cuda.build import build_flags
@@ -28,7 +28,8 @@ USUAL: dict[str, Setting] = {
 
 
 def by_groups(name: str, sizes: tuple[int, int, int, int], **settings: Setting) -> OneKernel:
-    return in_registers(name, sizes, **{**USUAL, **settings})
+    usual: dict[str, Setting] = {**USUAL, **settings}
+    return in_registers(name, sizes, "bf16", **usual)
 
 
 def check_all(numbers: list[int]) -> None:
@@ -63,7 +64,7 @@ FAULTS = {
     "waits_too_little": ("af_await_copies(2);", "af_await_copies(3);"),
     "no_groups_of_copies": ("af_end_copies();", ""),
     "stores_not_shown": ("af_show_stores();", ""),
-    "no_meeting_before_rows_are_read": ("af_show_stores();\n        __syncthreads();", "af_show_stores();"),
+    "no_meeting_before_rows_are_read": (MEETING, "af_show_stores();"),
     "no_fence_before_products": ("af_group_fence();", ""),
     "no_groups_of_products": ("af_group_commit();", ""),
     "no_wait_for_products": ("af_group_await(0);", ""),
@@ -73,7 +74,9 @@ FAULTS = {
     "half_a_step": ("s % 4 * 32", "s % 4 * 16"),
     "terms_too_near": ("s * 2048", "s * 1024"),
     "not_turned": ("bf16, 96, 1, sums0", "bf16, 96, 0, sums0"),
-    "words_exchanged": ("(k / 4 * 2 + k % 4 / 2) * 4 + k % 2 * 2", "(k / 4 * 2 + k % 2) * 4 + k % 4 / 2 * 2"),
+    "words_exchanged": (
+        "(k / 4 * 2 + k % 4 / 2) * 4 + k % 2 * 2", "(k / 4 * 2 + k % 2) * 4 + k % 4 / 2 * 2",
+    ),
     "rows_of_another_group": ("/ 64 * 64", "* 0"),
     "sums_of_the_block_before": ("s > 0)", "1)"),
     "sums_begin_again": ("s > 0)", "s > 1)"),

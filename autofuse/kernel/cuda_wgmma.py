@@ -30,8 +30,8 @@ REGISTERS, MOST_REGISTERS, FETCHING, GATHERING = 65536, 240, 64, 104
 
 @dataclass(frozen=True, slots=True)
 class GroupFactor(Factor):
-    """An operand in the hardware's layout: blocks of 8 lines, 64 rows side by side if turned. Longer
-    runs than a line are several of one line, all rows of one before those of the next."""
+    """An operand in the hardware's layout: blocks of 8 lines, 64 rows side by side if turned. Runs
+    longer than a line are several of one line, all rows of one before those of the next."""
 
     @property
     def pitch(self) -> int:

@@ -210,4 +210,6 @@ class Role(Collective):
     begins: bool
 
     def __str__(self) -> str:
-        return f"{'begin' if self.begins else 'end'} {'fetching' if self.fetches else 'multiplying'}"
+        return (
+            f"{'begin' if self.begins else 'end'} {'fetching' if self.fetches else 'multiplying'}"
+        )

@@ -35,7 +35,6 @@ from autofuse.plan.masks import reach_of
 from autofuse.plan.online import Online
 from autofuse.plan.parameters import BLOCK_THREADS, STAGES, STRICT_MMA
 from autofuse.plan.separable import EXTREMA
-from autofuse.plan.tiles import Contraction
 from autofuse.plan.types import LaunchConfig
 
 # Columns of a block where nothing is said.
@@ -160,7 +159,9 @@ class _Fragments:
         number = turn if first == ix.lit(0) else e.let_index(ix.iadd(first, turn), "q", most)
         for k, p in enumerate(self.online.sources):
             self._arrive(number, k)
-            self._multiply(made[Value(p.node)], self.wide, self.lefts[p.node], number, k, fresh=True)
+            self._multiply(
+                made[Value(p.node)], self.wide, self.lefts[p.node], number, k, fresh=True
+            )
         self._follow(number, made, steps, columns)
         e.close("serial", turn, count)
 
