@@ -1,7 +1,8 @@
 """What share of the tensor cores' peak attention may reach whose scores stay in registers,
 predicted from its machine code alone, beside what others published.
 
-What a warp does for one block of keys is between the first wait of its loop and the last product.
+What a warp does for one block of keys is between the first wait of its loop and the last product;
+blocks that no mask touches have a loop of their own, and rows their number of blocks of each kind.
 The first product may be a loop over its terms, which the text has once. On a multiprocessor
 
     tensor  = products * 16 * 8 * 16 multiply-adds / those of a clock
@@ -17,7 +18,7 @@ free. What the longest of the four leaves out is waiting that no other warp hide
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,10 +33,21 @@ from autofuse.cost.waves import launch_bound_us
 from autofuse.frontends.array import TracedArray
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
+from autofuse.kernel.cuda_wgmma import GROUP
+from autofuse.kernel.instructions import by_group
 from autofuse.measure.calibrate_cuda import target_calibration
 from autofuse.plan.clusters import live
-from autofuse.plan.parameters import BLOCK_THREADS, COLUMN_BLOCK, ROW_BLOCK, STAGES
+from autofuse.plan.parameters import BLOCK_THREADS, COLUMN_BLOCK, MMA, ROW_BLOCK, STAGES
 from benchmarks.sass import BARRIER, decoded, kernel_code
+from benchmarks.sass_attention_groups import (
+    RUNGS,
+    SPECIAL,
+    SPECIAL_RATE,
+    ends,
+    group_clocks,
+    group_loops,
+    rung_clocks,
+)
 from benchmarks.sass_model import SCHEDULERS
 from benchmarks.sass_tensor import (
     AHEAD,
@@ -49,7 +61,6 @@ from benchmarks.sass_tensor import (
 )
 from benchmarks.tensor_model import BANKS_BYTES
 
-SPECIAL, SPECIAL_RATE = 0x308, 16
 HIDDEN = -1e30
 # TFLOP/s of 4 * rows * keys * depth operations at depth 128, no mask, by device and who says so.
 PUBLISHED = {
@@ -57,7 +68,11 @@ PUBLISHED = {
         ("a ladder's last rung, 0.92 of FlashAttention-2 there (yencal.github.io, 2026)", 187.0),
         ("FlashAttention-2, at best (Dao, arXiv 2307.08691)", 230.0),
     ),
-    "H100": (("FlashAttention-2, by the same instructions (arXiv 2307.08691)", 335.0),),
+    "H100": (
+        ("FlashAttention-2, by instructions of warps (arXiv 2307.08691)", 335.0),
+        ("FlashAttention-3 at 4096 places (pytorch/benchmark, pull request 2391)", 590.0),
+        ("FlashAttention-3, at best (Shah et al., arXiv 2407.08608)", 740.0),
+    ),
     "B200": (),
 }
 # FlashAttention-2's tile on an A100 at depth 128: 128 rows of 4 warps, 64 keys, queries in shared
@@ -76,17 +91,24 @@ class KeyBlockFacts:
     instructions: int
 
 
-def key_block_facts(code: bytes, terms: int, products: int) -> KeyBlockFacts:
-    """Counts over the loop of a kernel that has two products in its text, of `products`
-    instructions in all. Where fewer are in the text, the first one is a loop over `terms` steps."""
+def key_block_facts(code: bytes, terms: int, products: int) -> list[KeyBlockFacts]:
+    """Counts over each loop over blocks of keys of a kernel that has two products in its text, of
+    `products` instructions in all: blocks that are not masked may have a loop of their own. Where
+    fewer are in the text, the first one is a loop over `terms` steps."""
     made = [i.operation for i in decoded(code)]
+    barriers = [k for k, operation in enumerate(made) if operation == BARRIER]
+    # One for each product, and one when all have been made.
+    loops = zip(barriers[:-2:2], barriers[1:-1:2], barriers[2::2], strict=True)
+    return [_loop_facts(made[a:c], b - a, terms, products) for a, b, c in loops]
+
+
+def _loop_facts(made: list[int], between: int, terms: int, products: int) -> KeyBlockFacts:
+    """Of the text from one barrier on, with the next one at `between`."""
     last = len(made) - 1 - made[::-1].index(MULTIPLY)
     first = made.index(MATRICES)
-    begin = max(k for k in range(first) if made[k] == BARRIER)
-    between = next(k for k in range(first, last) if made[k] == BARRIER)
     end = max(k for k in range(first, between) if made[k] == MULTIPLY) + 1
-    rolled = terms if made[begin : last + 1].count(MULTIPLY) < products else 1
-    parts = ((made[begin:first], 1), (made[first:end], rolled), (made[end : last + 1], 1))
+    rolled = terms if made[: last + 1].count(MULTIPLY) < products else 1
+    parts = ((made[:first], 1), (made[first:end], rolled), (made[end : last + 1], 1))
 
     def count(*operations: int) -> int:
         return sum(times * sum(map(part.count, operations)) for part, times in parts)
@@ -132,6 +154,29 @@ def attention_graph(heads: int, length: int, depth: int, causal: bool) -> Graph:
     return canonical(trace(attend, each, each, each))
 
 
+def blocks_of_keys(heads: int, length: int, rows: int, keys: int, causal: bool) -> list[int]:
+    """Blocks of keys of each block of rows."""
+    blocks = range(-(-length // rows))
+    return [-(-(n + 1) * rows // keys) if causal else -(-length // keys) for n in blocks] * heads
+
+
+def attention_share(
+    target: Target, each: Sequence[Mapping[str, float]], resident: int, heads: int, length: int,
+    depth: int, rows: int, keys: int, causal: bool,
+) -> tuple[float, float]:  # fmt: skip
+    """The share of the peak, and how full waves are, where units are busy for so many clocks for a
+    block of keys that no mask touches, and (last) for one that it does."""
+    work = blocks_of_keys(heads, length, rows, keys, causal)
+    masked = -(-rows // keys) if causal and len(each) > 1 else 0
+    longest = [max(clocks.values()) for clocks in each]
+    after = ends(target, rows, keys, depth) if resident == 1 else 0.0
+    taken = [(n - masked) * longest[0] + masked * longest[-1] + after for n in work]
+    waves = full_waves(taken, resident * target.sms)
+    # Keys beyond the last one are no work.
+    useful = min(1.0, length / keys / max(work))
+    return sum(work) * each[0]["tensor"] / sum(taken) * waves * useful, waves
+
+
 def attention_row(
     target: Target, heads: int, length: int, depth: int, causal: bool, columns: int
 ) -> dict[str, Any]:
@@ -141,38 +186,68 @@ def attention_row(
     graph = attention_graph(heads, length, depth, causal)
     unit, launch = generated(graph, target, wanted)
     source, shape = unit.source, unit.geometry
-    cubin, log = compile_cubin(source.text, target.arch, build_flags(source))
+    cubin, log = compile_cubin(source.text, target.code_for, build_flags(source))
     said = parse_log(log)[source.name]
     shared = shape.shared + said.shared
     resident = blocks_resident(target, shape.block, said.registers, shared)
-    warps, rows = BLOCK_THREADS.of(launch) // WARP, ROW_BLOCK.of(launch)
-    keys, stages = COLUMN_BLOCK.of(launch), max(2, STAGES.of(launch))
-    of_warp = 2 * (rows // warps // 16) * (keys // 8) * (depth // 16)
-    facts = key_block_facts(kernel_code(cubin, source.name), depth // 16, of_warp)
-    clocks = busy(facts, target, warps * resident)
-    blocks = range(-(-length // rows))
-    work = [-(-(n + 1) * rows // keys) if causal else -(-length // keys) for n in blocks] * heads
-    waves = full_waves(work, resident * target.sms)
-    share = clocks["tensor"] / max(clocks.values()) * waves
+    rows, keys, stages = ROW_BLOCK.of(launch), COLUMN_BLOCK.of(launch), max(2, STAGES.of(launch))
+    code = kernel_code(cubin, source.name)
+    if by_group(str(MMA.of(launch))):
+        groups = BLOCK_THREADS.of(launch) // GROUP - 1
+        turns = group_loops([i.operation for i in decoded(code)])
+        each = [group_clocks(turn, target, groups * resident, keys, depth) for turn in turns]
+        # Matrices are not loaded: products read them where they lie.
+        per_load = 0.0
+    else:
+        warps = BLOCK_THREADS.of(launch) // WARP
+        of_warp = 2 * (rows // warps // 16) * (keys // 8) * (depth // 16)
+        loops = key_block_facts(code, depth // 16, of_warp)
+        each = [busy(f, target, warps * resident) for f in loops]
+        per_load = round(loops[0].products / loops[0].matrix_loads, 2)
+    ahead = (stages - 1) * keys * depth * 2 * resident
+    clocks = each[0]
+    share, waves = attention_share(target, each, resident, heads, length, depth, rows, keys, causal)
     peak = target.peaks["half"] / 1e3
     bound = launch_bound_us(
-        least_work(graph, live(graph), graph.outputs), work, target.sms, target_calibration(target)
+        least_work(graph, live(graph), graph.outputs),
+        blocks_of_keys(heads, length, rows, keys, causal),
+        target.sms,
+        target_calibration(target),
     )
     return {
         "target": str(target), "causal": causal, "launch": str(launch),
         "registers": said.registers, "spilled_bytes": said.spilled, "shared_bytes": shared,
         "blocks_resident": resident,
-        "products_per_load": round(facts.products / facts.matrix_loads, 2),
+        "products_per_load": per_load,
         "products_per_load_of_the_ladder": LADDER_PRODUCTS_PER_LOAD,
-        "bytes_in_flight": (stages - 1) * keys * depth * 2 * resident,
+        "bytes_in_flight": ahead,
         "bytes_in_flight_of_the_ladder": LADDER_BYTES,
         "clocks_of_a_key_block": {name: round(value) for name, value in clocks.items()},
+        "clocks_of_a_masked_one": {name: round(value) for name, value in each[-1].items()},
         "full_waves": round(waves, 3), "predicted_share": round(share, 3),
         "bound_us": round(bound, 1),
+        **rung_of(target, str(MMA.of(launch)), heads, length, depth, causal),
         "published_shares": {
             who: round(rate / peak, 3) for who, rate in PUBLISHED.get(target.name, ())
         },
     }  # fmt: skip
+
+
+def rung_of(
+    target: Target, mma: str, heads: int, length: int, depth: int, causal: bool
+) -> dict[str, Any]:
+    """The figures of a published kernel by the same instructions, in the same arithmetic; none where
+    those are of warps."""
+    if not by_group(mma):
+        return {}
+    rung = RUNGS[causal]
+    clocks, rows, keys = rung_clocks(rung, target, depth), rung.rows, rung.keys
+    share, _ = attention_share(target, [clocks], 1, heads, length, depth, rows, keys, causal)
+    return {"rung": {
+        "source": rung.source, "predicted_share": round(share, 3),
+        "clocks_of_a_key_block": {name: round(value) for name, value in clocks.items()},
+        "bytes_in_flight": (2 * rung.stages - 1) * keys * depth * 2,
+    }}  # fmt: skip
 
 
 def attention_report(targets: Sequence[str], columns: int = 0) -> list[dict[str, Any]]:

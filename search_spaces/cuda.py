@@ -34,6 +34,7 @@ from autofuse.plan.parameters import (
     IMPL,
     ITEM,
     LOOP,
+    MMA,
     PRODUCT,
     ROW,
     STAGES,
@@ -45,7 +46,7 @@ from autofuse.plan.parameters import (
     canonical_launch,
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
-from search_spaces.cuda_fragments import fragment_options
+from search_spaces.cuda_fragments import fragment_options, groups_first
 from search_spaces.cuda_libraries import by_libraries, untiled
 from search_spaces.cuda_limits import CommonLimits, DeviceLimits
 from search_spaces.cuda_tiles import OFFERED, Fits, room_for, tile_options, wave_of
@@ -179,7 +180,8 @@ def _tiled(
     if kept is not None:
         return kept
     if row.name in TILE_PARAMETERS or row in (BLOCK_THREADS, STAGES, BLOCKS):
-        return tile_options(row.name, facts, limits, made, fits)
+        found = tile_options(row.name, facts, limits, made, fits)
+        return groups_first(found, facts, limits, fits) if row.name == MMA.name else found
     return offer(row, made)
 
 

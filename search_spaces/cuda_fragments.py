@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from autofuse.kernel.cuda_wgmma import GROUP, ROWS, WIDTHS
 from autofuse.kernel.fragments import HIGH, PAIR, WARP, size, up
 from autofuse.plan.parameters import (
     BLOCK_THREADS,
+    BLOCKS,
     COLUMN_BLOCK,
     FRAGMENTS,
     GROUP_MMA,
+    HALF_MMA,
     MMA,
     NO_MMA,
     ROW_BLOCK,
@@ -19,6 +22,7 @@ from autofuse.plan.parameters import (
     VECTOR,
 )
 from autofuse.plan.types import Setting
+from search_spaces.cuda_limits import DeviceLimits
 from search_spaces.cuda_multiply import TOGETHER
 from search_spaces.cuda_tiles import Fits
 from search_spaces.tile_facts import TILE_PARAMETERS, TileFacts
@@ -40,6 +44,9 @@ WARP_LOADS, BLOCK_LOADS = 16, 32
 # Warps of a multiprocessor whose threads have all registers that there are, and how much longer a
 # block takes whose waiting no other one hides.
 WARPS, ALONE = 8, 1.25
+# The same of warpgroups: two of 64 rows and one that fetches, or one; columns; and sums of a thread,
+# which has 204 registers, and factors of the second product in half as many as columns take.
+GROUP_THREADS, GROUP_COLUMNS, MOST_GROUP_SUMS = (256, 384), (128, 64), 128
 # Columns of a part at least.
 PART_COLUMNS = 256
 
@@ -51,12 +58,15 @@ def fragment_options(
     to kernels without fragments."""
     if name == FRAGMENTS.name:
         return _offered(facts, sms, made, fits)
+    if made.get(FRAGMENTS.name) and name == BLOCKS.name and made.get(MMA.name) == GROUP_MMA:
+        return ()
     if not made.get(FRAGMENTS.name) or name not in DECIDED:
         return None
+    settings = _settings(facts, sms, made)
     if name == BLOCK_THREADS.name:
-        return tuple(dict.fromkeys(threads for threads, _, _ in _settings(facts, sms)))
+        return tuple(dict.fromkeys(threads for threads, _, _ in settings))
     threads = int(made.get(BLOCK_THREADS.name, 0))
-    own = [s for s in _settings(facts, sms) if s[0] == threads]
+    own = [s for s in settings if s[0] == threads]
     if name == ROW_BLOCK.name:
         return tuple(dict.fromkeys(rows for _, rows, _ in own))
     if name == COLUMN_BLOCK.name:
@@ -67,19 +77,37 @@ def fragment_options(
     return _splits(facts, sms, made) if name == SPLIT.name else ()
 
 
+def groups_first(
+    options: tuple[Setting, ...], facts: TileFacts, limits: DeviceLimits, fits: Fits
+) -> tuple[Setting, ...]:
+    """The instruction classes of a kernel, that of warpgroups before that of warps where a device
+    has it, its rows, columns and terms are full, its sums may stay in registers, and its blocks,
+    which are larger, keep half of the multiprocessors busy; else behind it."""
+    full = HALF_MMA in options and min(facts.rows, facts.columns, facts.terms) >= ROWS
+    if not limits.warpgroups or not full:
+        return options
+    if not _offered(facts, limits.sms, {MMA.name: GROUP_MMA}, fits):
+        return options
+    blocks = facts.batch * -(-facts.rows // _group_settings(facts)[0][1])
+    both = (GROUP_MMA, HALF_MMA) if 2 * blocks >= limits.sms else (HALF_MMA, GROUP_MMA)
+    return (*both, *(o for o in options if o not in both))
+
+
 def _offered(
     facts: TileFacts, sms: int, made: Mapping[str, Setting], fits: Fits
 ) -> tuple[Setting, ...]:
-    settings = _settings(facts, sms)
-    warps = made.get(MMA.name, NO_MMA) not in (NO_MMA, GROUP_MMA)
-    if not warps or not facts.one_pass or not settings:
+    settings = _settings(facts, sms, made)
+    if made.get(MMA.name, NO_MMA) == NO_MMA or not facts.one_pass or not settings:
         return ()
     threads, rows, columns = min(settings, key=lambda s: s[1] * s[2])
     smallest: dict[str, Setting] = {
         MMA.name: made[MMA.name], FRAGMENTS.name: True, BLOCK_THREADS.name: threads,
         ROW_BLOCK.name: rows, COLUMN_BLOCK.name: columns, STAGES.name: LONG_RINGS[0],
     }  # fmt: skip
-    return (True, False) if fits(smallest) else ()
+    if not fits(smallest):
+        return ()
+    # Whole rows in shared memory leave warpgroups no stages.
+    return (True,) if made[MMA.name] == GROUP_MMA else (True, False)
 
 
 def _splits(facts: TileFacts, sms: int, made: Mapping[str, Setting]) -> tuple[Setting, ...]:
@@ -105,8 +133,26 @@ def _known(made: Mapping[str, Setting]) -> dict[str, Setting]:
     return {row.name: made[row.name] for row in names if row.name in made}
 
 
-def _settings(facts: TileFacts, sms: int) -> list[tuple[int, int, int]]:
+def _group_settings(facts: TileFacts) -> list[tuple[int, int, int]]:
+    """As `_settings`, for warpgroups, of which one fetches: two multiply where there are rows for
+    them, so that one may while the other does what is between its products."""
+    if not facts.folded or max(facts.folded) > WIDTHS[-1]:
+        return []
+    kept = sum(next(w for w in WIDTHS if w >= width) for width in facts.folded)
+    threads = GROUP_THREADS[: 1 + (facts.rows > ROWS)][::-1]
+    return [
+        (count, ROWS * (count // GROUP - 1), columns)
+        for count in threads for columns in GROUP_COLUMNS
+        if (columns + kept) // 2 <= MOST_GROUP_SUMS
+    ]  # fmt: skip
+
+
+def _settings(
+    facts: TileFacts, sms: int, made: Mapping[str, Setting]
+) -> list[tuple[int, int, int]]:
     """Threads, rows and columns of blocks whose sums fit registers, the likely best first."""
+    if made.get(MMA.name) == GROUP_MMA:
+        return _group_settings(facts)
     kept = sum(up(width, PAIR) for width in facts.folded)
     found: list[tuple[bool, float, int, tuple[int, int, int]]] = []
     for threads in THREADS:

@@ -15,7 +15,7 @@ from autofuse import spec, trace
 from autofuse.frontends import array_api as xp
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.plan.parameters import HALF_MMA, STRICT_MMA, TF32_MMA, Setting
+from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, STRICT_MMA, TF32_MMA, Setting
 from autofuse.plan.types import LaunchConfig
 
 # Rows, columns, depth, width -> a function and the shapes of its operands.
@@ -132,6 +132,25 @@ def drawn_fragments(seed: int) -> FragmentCase:
         "mma": kind, "threads": threads, "row_block": threads // 32 * 16 * parts,
         "column_block": r.choice((16, 32, 48, 64)), "stages": r.choice((0, 2, 3, 4)),
         "grid": r.choice(("one", "stride")), "vector": r.choice((1, 4)),
+    }  # fmt: skip
+    label = f"{name} {m}x{n}x{d}x{w} {dtype} {settings}"
+    return FragmentCase(
+        label, in_registers(name, (m, n, max(d, 2), max(w, 2)), dtype, **settings), tolerance
+    )
+
+
+def drawn_groups(seed: int) -> FragmentCase:
+    """The same programs, by warpgroups."""
+    r = random.Random(seed)
+    name, (dtype, _, tolerance) = r.choice(list(PROGRAMS)), r.choice(TYPES[:2])
+    step = r.choice((8, 8, 1))
+    m, n, d, w = (step * r.randint(1, most // step) for most in (200, 300, 140, 100))
+    groups, (columns, stages) = r.choice((2, 3)), r.choice(((64, 2), (64, 3), (64, 4), (128, 2)))
+    if name == "two sources":
+        columns, stages = 64, 2  # which takes the room of two queries
+    settings: dict[str, Setting] = {
+        "mma": GROUP_MMA, "threads": groups * 128, "row_block": (groups - 1) * 64,
+        "column_block": columns, "stages": stages, "grid": r.choice(("one", "stride")),
     }  # fmt: skip
     label = f"{name} {m}x{n}x{d}x{w} {dtype} {settings}"
     return FragmentCase(

@@ -3,6 +3,8 @@ compiled by NVRTC."""
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from emulation import OneKernel, counted, library_of, one_kernel
@@ -22,7 +24,7 @@ from autofuse.kernel.emit import LoweringError
 from autofuse.kernel.fragments import Lane
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Lit
-from autofuse.plan.parameters import FRAGMENTS, STRICT_MMA
+from autofuse.plan.parameters import FRAGMENTS, HALF_MMA, STRICT_MMA
 from search_spaces import CudaLaunchSpace
 
 
@@ -57,7 +59,9 @@ def test_many_drawn_rows_in_registers_are_right() -> None:
 
 def test_terms_are_rounded_as_they_are_packed_and_factors_of_sums_never() -> None:
     text = body(in_registers("converted", (40, 72, 32, 32)))
-    assert "af_pair_bf16(" in text and text.count("expf(") == 3, "a term, a factor, rows of -inf"
+    assert "af_pair_bf16(" in text and text.count("af_exp2_f32(v") == 5, (
+        "a term, a factor, rows of -inf"
+    )
     assert "af_load_bf16(af_store_bf16(" not in text
 
 
@@ -78,7 +82,11 @@ FAULTS = {
     "waits_too_little": (WAIT, "af_await_copies(2);"),
     "no_groups": ("af_end_copies();", ""),
     "no_barrier_after_the_wait": (f"{WAIT}\n          __syncthreads();", WAIT),
-    "one_block_less": ("q0 < 3;", "q0 < 2;"),
+    "one_block_less": ("q0 < 2;", "q0 < 1;"),
+    "last_block_missing": ("q1 < 1;", "q1 < 0;"),
+    "a_block_again": ("q1 + 2;", "q1 + 1;"),
+    "another_base": ("* 0.43393561776738354f", "* 0.30078125f"),
+    "another_base_for_the_row": ("* (-1.4426950408889634f)", "* (-1.0f)"),
     "one_column_less": ("< 72", "< 71"),
     "first_row_of_another_warp": ("top = w0;", "top = 0;"),
     "keys_exchanged_otherwise": (
@@ -144,9 +152,34 @@ def test_what_warps_cannot_share_is_refused() -> None:
 
 def test_causal_blocks_are_skipped_and_the_longest_come_first() -> None:
     one = in_registers("causal", (160, 160, 16, 16))
-    lines = [line for line in body(one).splitlines() if "q0 < " in line]
-    assert len(lines) == 1 and "q0 < e0;" in lines[0]
+    lines = [line for line in body(one).splitlines() if "for (int32_t q" in line]
+    assert "q0 < f0;" in lines[0] and "q1 < e0 - f0;" in lines[1] and len(lines) == 2
     assert "- b0 * 512 + 2048" in body(one)
+
+
+@pytest.mark.parametrize("name", ["causal", "causal, a large number"])
+def test_a_mask_is_compared_in_the_last_blocks_alone(name: str) -> None:
+    one = in_registers(name, (160, 160, 16, 16))
+    inside, last = body(one).split("for (int32_t q1")
+    assert " <= " not in inside.split("for (int32_t q0")[1] and " <= " in last
+    (count,) = (line for line in inside.splitlines() if "int32_t f0 = " in line)
+    faulty = changed(one, "a_block_too_many", count, count.replace(";", " + 1;"))
+    library = library_of([one, faulty])
+    assert error_of(library, one)[0] < 2e-2
+    with pytest.raises(AssertionError):
+        assert error_of(library, faulty)[0] < 2e-2
+
+
+def test_masks_and_exponents_that_are_no_numbers_of_their_own_stay_what_they_are() -> None:
+    """A mask of -3e38 times log2(e) is no number; exponentials that no extremum bounds, and those
+    of f32 in two parts, are a library's."""
+    masked = body(in_registers("causal, a large number", (40, 40, 16, 16)))
+    assert re.search(r"const float v\d+ = v\d+ \* 1.4426950408889634f;", masked)
+    for name, dtype, mma in (
+        ("capped, with a bias", "f32", STRICT_MMA),
+        ("no softmax", "bf16", HALF_MMA),
+    ):
+        assert "af_exp2_f32(v" not in body(in_registers(name, (40, 72, 32, 32), dtype, mma=mma))
 
 
 @pytest.mark.parametrize(
@@ -157,8 +190,9 @@ def test_causal_blocks_are_skipped_and_the_longest_come_first() -> None:
 def test_defaults_spill_nothing_and_leave_room_for_two_blocks(
     device: str, arch: str, name: str, depth: int
 ) -> None:
+    """Those of warps, also where warpgroups come first (`test_fragment_groups.py`)."""
     graph, target = rows_program(name, (4096, 4096, depth, depth)), TARGETS[device]
-    default = CudaLaunchSpace(target).default(graph, whole(graph))
+    default = CudaLaunchSpace(TARGETS["A100"]).default(graph, whole(graph))
     one = one_kernel(graph, default)
     source, shape = one.unit.source, one.unit.geometry
     facts = parse_log(compile_cubin(source.text, arch, build_flags(source))[1])[source.name]

@@ -6,6 +6,7 @@ import pytest
 
 from autofuse.backends.cuda.devices import TARGETS
 from benchmarks.sass_attention import KeyBlockFacts, attention_row, busy, full_waves
+from benchmarks.sass_attention_groups import GroupLoop, group_clocks
 
 
 def test_pieces_go_to_whoever_is_free_longest_first() -> None:
@@ -34,3 +35,32 @@ def test_the_products_of_a_block_of_keys_are_all_found(columns: int) -> None:
     tensor = row["clocks_of_a_key_block"]["tensor"]
     assert tensor == products * 2048 / 1024 * 4 * row["blocks_resident"]
     assert 0 < row["predicted_share"] <= 1
+
+
+# --- warpgroups -----------------------------------------------------------------------------------
+
+
+def test_the_busiest_unit_of_warpgroups_follows_from_counts() -> None:
+    loop = GroupLoop(8, 8, 68, 600, 16, 300)
+    found = group_clocks(loop, TARGETS["H100"], 2, 128, 128)
+    read = 8 * (64 + 128) * 32 + 8 * 128 * 32
+    copied = 4 * 16 * 32 * 16
+    rate = TARGETS["H100"].peaks["half"] / (2 * 132 * TARGETS["H100"].clock_ghz)
+    own = 2 * 64 * 128 * 128 / rate
+    assert found == pytest.approx({
+        "tensor": 2 * own, "shared": (2 * read + copied) / 128, "second": copied / 32,
+        "special": 8 * 68 * 2, "issue": 2 * 600 + 300, "group": own + 600,
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_on_hopper_is_predicted_at_least_as_fast_as_a_published_kernel(
+    causal: bool,
+) -> None:
+    row = attention_row(TARGETS["H100"], 16, 4096, 128, causal, 0)
+    clocks = row["clocks_of_a_key_block"]
+    assert "mma=wgmma" in row["launch"] and row["spilled_bytes"] == 0
+    assert clocks["tensor"] == max(clocks.values())
+    masked = row["clocks_of_a_masked_one"]
+    assert (masked["issue"] > clocks["issue"]) == causal and masked["tensor"] == clocks["tensor"]
+    assert 0 < row["rung"]["predicted_share"] <= row["predicted_share"] <= 1

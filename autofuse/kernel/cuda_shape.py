@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from autofuse.kernel.cuda_settings import WARP, Settings, settings
+from autofuse.kernel.fragment_ir import FragmentProduct
 from autofuse.kernel.instructions import by_group
 from autofuse.kernel.ir import (
     Kernel,
@@ -121,7 +122,7 @@ def begins_early(kernel: Kernel) -> bool:
 
 def has_groups(kernel: Kernel) -> bool:
     """Some product is computed by warpgroups."""
-    found = (s for s in statements(kernel.body) if isinstance(s, TileProduct))
+    found = (s for s in statements(kernel.body) if isinstance(s, TileProduct | FragmentProduct))
     return any(by_group(s.mma) for s in found)
 
 

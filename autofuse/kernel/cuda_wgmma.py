@@ -30,7 +30,8 @@ REGISTERS, MOST_REGISTERS, FETCHING, GATHERING = 65536, 240, 64, 104
 
 @dataclass(frozen=True, slots=True)
 class GroupFactor(Factor):
-    """An operand in the hardware's layout: blocks of 8 lines, 64 rows side by side if turned."""
+    """An operand in the hardware's layout: blocks of 8 lines, 64 rows side by side if turned. Runs
+    longer than a line are several of one line, all rows of one before those of the next."""
 
     @property
     def pitch(self) -> int:
@@ -40,7 +41,15 @@ class GroupFactor(Factor):
     def size(self) -> int:
         return self.padded * self.run
 
+    @property
+    def long(self) -> bool:
+        """Whether a run has more terms than a line."""
+        return not self.turned and self.run > self.pitch
+
     def place(self, line: str, piece: str) -> str:
+        if self.long:
+            within = f"({piece} % 8 ^ ({line} & 7)) * {self.lanes}"
+            return f"{piece} / 8 * {self.padded * self.pitch} + {line} * {self.pitch} + {within}"
         here = (
             f"{line} * {self.pitch} + ({piece}{' % 8' * self.turned} ^ ({line} & 7)) * {self.lanes}"
         )
@@ -57,6 +66,10 @@ class GroupFactor(Factor):
             return (
                 f"({row}) / 64 * {self.aside} + {step} * {STEP_BYTES // self.itemsize * LINE_BYTES}"
             )
+        if self.long:
+            line = LINE_BYTES // STEP_BYTES
+            within = f"({row}) * {LINE_BYTES} + {step} % {line} * {STEP_BYTES}"
+            return f"{step} / {line} * {self.padded * LINE_BYTES} + {within}"
         return f"({row}) * {LINE_BYTES} + {step} * {STEP_BYTES}"
 
 

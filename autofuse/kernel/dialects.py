@@ -23,7 +23,7 @@ PREFIX = {"neg": "-", "not": "~"}
 UNARY_LEVEL, TERNARY_LEVEL, ATOM = 13, 3, 20
 # Inline functions every prelude defines for each dtype they serve, as af_NAME_DTYPE.
 PRELUDE = frozenset(
-    ("abs", "floor", "ceil", "rint", "sqrt", "max", "min", "isnan", "isfinite", "mulhi")
+    ("abs", "floor", "ceil", "rint", "sqrt", "exp2", "max", "min", "isnan", "isfinite", "mulhi")
 )
 
 

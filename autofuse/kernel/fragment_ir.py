@@ -50,7 +50,9 @@ class StagedPanel:
     `padded` rows (or columns) of `run` terms, exchanged so that no two pieces that are loaded at
     once are in the same banks (`cuda_mma.Factor`). It is a `panel` of memory (`outer`: from one row
     or column to the next), of which there are `count` rows or columns and `terms` terms; the rest
-    is zero. `paired`: of 32 bits, to be multiplied by a fragment (`fragments.PairedFactor`)."""
+    is zero. `paired`: of 32 bits, to be multiplied by a fragment (`fragments.PairedFactor`).
+    `grouped`: as warpgroups want it (`cuda_wgmma.GroupFactor`), from the first block of lines in the
+    Local on; if it goes through a `ring` of so many elements a stage, in the one that comes next."""
 
     stage: str
     place: Expr
@@ -61,6 +63,8 @@ class StagedPanel:
     run: int
     dtype: DType
     paired: bool = False
+    grouped: bool = False
+    ring: int = 0
 
     def expressions(self) -> tuple[Expr, ...]:
         return (self.place, self.panel.start, self.count, self.terms)
@@ -78,16 +82,18 @@ class StagedPanel:
 @dataclass(frozen=True, slots=True)
 class Fetch(Collective):
     """The threads of a block ask for a panel, if it is `there`: it may be read when all have waited
-    for it. Each Fetch is counted, also of what is not there."""
+    for it. Each Fetch is counted, also of what is not there. `fed`: a warpgroup asks, when the place
+    in the ring is empty, and tells who multiplies when it is full."""
 
     staged: StagedPanel
     there: Expr
+    fed: bool = False
 
     def expressions(self) -> tuple[Expr, ...]:
         return (*self.staged.expressions(), self.there)
 
     def mapped(self, change: Change) -> Fetch:
-        return Fetch(self.staged.mapped(change), change(self.there))
+        return Fetch(self.staged.mapped(change), change(self.there), self.fed)
 
     def reads(self) -> set[str]:
         return {self.staged.panel.buffer}
@@ -102,9 +108,10 @@ class Fetch(Collective):
 @dataclass(frozen=True, slots=True)
 class Arrival(Collective):
     """All threads of a block wait for what was asked for, but for the `later` last ones, and for
-    each other."""
+    each other; it is `shown` to products of warpgroups."""
 
     later: int
+    shown: bool = False
 
     def __str__(self) -> str:
         return f"await all but {self.later}"
@@ -173,3 +180,36 @@ class Exchange(Collective):
 
     def __str__(self) -> str:
         return f"let {self.sym.name}: {self.sym.dtype} = {show(self.value)} of lane ^ {self.flip}"
+
+
+@dataclass(frozen=True, slots=True)
+class Vote(Collective):
+    """`sym` says whether `value` holds in any lane of a warp."""
+
+    sym: Sym
+    value: Expr
+
+    def expressions(self) -> tuple[Expr, ...]:
+        return (self.value,)
+
+    def mapped(self, change: Change) -> Vote:
+        return Vote(self.sym, change(self.value))
+
+    def writes(self) -> set[str]:
+        return {self.sym.name}
+
+    def __str__(self) -> str:
+        return f"let {self.sym.name} = any lane has {show(self.value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Role(Collective):
+    """A warpgroup `fetches` panels of a ring, or multiplies them, from here on, or no more."""
+
+    fetches: bool
+    begins: bool
+
+    def __str__(self) -> str:
+        return (
+            f"{'begin' if self.begins else 'end'} {'fetching' if self.fetches else 'multiplying'}"
+        )

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autofuse.kernel.cuda_mma import BANKS_BYTES, STEP_BYTES, Factor
+from autofuse.kernel.cuda_wgmma import GroupFactor
 from autofuse.kernel.fragment_ir import StagedPanel
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr
@@ -79,6 +80,7 @@ class PairedFactor(Factor):
 def factor_of(staged: StagedPanel, count: int | str) -> Factor:
     """How a panel lies in shared memory; `count` is spelled as its text has it."""
     panel, kind = staged.panel, PairedFactor if staged.paired else Factor
+    kind = GroupFactor if staged.grouped else kind
     return kind(
         panel, panel.outer, panel.inner, count, staged.padded, staged.run, staged.dtype.itemsize
     )

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from autofuse.graph.types import Value
 from autofuse.kernel.tile_block import TileBlock
 from autofuse.ops.dtypes import DType
 from autofuse.plan.online import Online, OnlineFold
+from autofuse.plan.scalings import converts
 
 # Elementwise ops from which a value that is read again is kept in scratch.
 DEAR = 2
+_NONE: Mapping[Value, Value] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +29,20 @@ class OnlineStep:
 
 
 def steps_of(
-    b: TileBlock, online: Online, room: Callable[[DType], str], dear: int = DEAR
+    b: TileBlock, online: Online, room: Callable[[DType], str], same: Mapping[Value, Value] = _NONE
 ) -> tuple[dict[Value, str], list[OnlineStep]]:
     """Buffers for blocks of the sources, which `room` makes, and what is done with them: operands
-    of products are kept, and what is read again and takes as many ops as are `dear`. A value takes
-    the place of one that nobody reads any more."""
+    of products are kept, and what is read again and takes as many ops as are `DEAR`. A value takes
+    the place of one that nobody reads any more. `same` are values that are others as they are."""
     made = {Value(p.node): room(b.dtype(p)) for p in online.sources}
     products = {p.node for p in b.tiles.products}
     where, steps = dict(made), list[OnlineStep]()
     order = _with_operands(online, products)
     for turn, (fold, value) in enumerate(order):
         later = [v for _, v in order[turn + 1 :]]
-        wanted = _reached(b, online, later, {*where, value})
+        wanted = _reached(b, online, later, {*where, value}, same)
         kept = ""
-        if value in wanted and value not in where and _is_worth(b, online, value, where, dear):
+        if value in wanted and value not in where and _is_worth(b, online, value, where, same):
             free = [n for v, n in where.items() if v not in wanted]
             dtype = b.graph.type_of(value).dtype.compute
             fits = free and dtype is b.dtype(online.sources[0])
@@ -63,8 +66,9 @@ def _with_operands(online: Online, products: set[int]) -> list[tuple[OnlineFold 
 
 
 def _reached(
-    b: TileBlock, online: Online, values: Iterable[Value], stops: set[Value]
-) -> set[Value]:
+    b: TileBlock, online: Online, values: Iterable[Value], stops: set[Value],
+    same: Mapping[Value, Value],
+) -> set[Value]:  # fmt: skip
     """Those of `stops` that some values are computed from."""
     found, stack, seen = set[Value](), list(values), set[Value]()
     while stack:
@@ -73,13 +77,27 @@ def _reached(
             found.add(value)
         elif value in online.block and value not in seen:
             seen.add(value)
-            stack += b.graph[value.node].inputs
+            stack += _operands(b, value, same)
     return found
 
 
+def _cost(b: TileBlock, value: Value) -> int:
+    """Ops that a value takes; one that is computed in the type that it is computed from is none."""
+    if converts(b.graph, value):
+        (before,) = b.graph[value.node].inputs
+        kinds = (b.graph.type_of(v).dtype.compute for v in (before, value))
+        return int(len(set(kinds)) > 1)
+    return DEAR if b.graph[value.node].spec.special else 1
+
+
+def _operands(b: TileBlock, value: Value, same: Mapping[Value, Value]) -> tuple[Value, ...]:
+    return (same[value],) if value in same else b.graph[value.node].inputs
+
+
 def _is_worth(
-    b: TileBlock, online: Online, value: Value, where: Mapping[Value, str], dear: int
-) -> bool:
+    b: TileBlock, online: Online, value: Value, where: Mapping[Value, str],
+    same: Mapping[Value, Value],
+) -> bool:  # fmt: skip
     """Whether to keep a value: a product multiplies it, or it takes several ops."""
     products = {p.node for p in b.tiles.products}
     if any(f.operand == value for f in online.folds if f.node in products):
@@ -89,6 +107,6 @@ def _is_worth(
         at = stack.pop()
         if at in online.block and at not in where and at not in seen:
             seen.add(at)
-            count += 1
-            stack += b.graph[at.node].inputs
-    return count >= dear
+            count += 0 if at in same else _cost(b, at)
+            stack += _operands(b, at, same)
+    return count >= DEAR

@@ -200,7 +200,7 @@ class _CudaPrinter(PartPrinter):
             case Join():
                 yield from (pad + line for line in join_text(stmt, self.text, self.team))
             case Collective():
-                together = FragmentText(self.text, self.team, self.outside, self.wide)
+                together = FragmentText(self.text, self.team, self.outside, self.wide, self.own)
                 yield from (pad + line for line in together.lines(stmt))
             case StoreVector(buffer, index, values):
                 kind = f"af_{values[0].dtype}x{len(values)}"

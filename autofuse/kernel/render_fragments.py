@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autofuse.kernel.cuda_mma import STEP_BYTES, Factor, MmaTile, WarpGrid
+from autofuse.kernel.cuda_settings import Settings
 from autofuse.kernel.cuda_shape import Team
+from autofuse.kernel.cuda_wgmma import GROUP
 from autofuse.kernel.dialects import CUDA
-from autofuse.kernel.fragment_ir import Arrival, Collective, Exchange, Fetch, FragmentProduct
+from autofuse.kernel.fragment_ir import (
+    Arrival,
+    Collective,
+    Exchange,
+    Fetch,
+    FragmentProduct,
+    Role,
+    Vote,
+)
 from autofuse.kernel.fragment_ir import StagedPanel as Staged
 from autofuse.kernel.fragments import HIGH, PAIR, WIDE, factor_of, size
+from autofuse.kernel.instructions import by_group
 from autofuse.kernel.ir import TileProduct
+from autofuse.kernel.render_fragment_groups import FragmentGroups, base_of
 from autofuse.kernel.render_mma import MmaText
 from autofuse.kernel.render_tile_cuda import Spell
 from autofuse.ops.scalar import Lit
@@ -30,19 +42,34 @@ class FragmentText:
     team: Team
     outside: frozenset[str]
     wide: bool
+    own: Settings
 
     def lines(self, stmt: Collective) -> Iterator[str]:
         match stmt:
+            case Fetch(fed=True):
+                yield from self.groups.feed(self.fetch(stmt))
             case Fetch():
                 yield from self.fetch(stmt)
-            case Arrival(later):
+            case Arrival(later, shown):
                 yield f"af_await_copies({later});"
+                if shown:
+                    yield "af_show_stores();"
                 yield self.team.sync
+            case Role():
+                yield from self.groups.role(stmt)
+            case FragmentProduct() if by_group(stmt.mma):
+                yield from self.groups.product(stmt)
             case FragmentProduct():
                 yield from self.product(stmt)
             case Exchange(sym, value, flip):
                 kind = CUDA.types[sym.dtype]
                 yield f"const {kind} {sym.name} = __shfl_xor_sync(~0u, {self.text(value)}, {flip});"
+            case Vote(sym, value):
+                yield f"const bool {sym.name} = __any_sync(~0u, {self.text(value)});"
+
+    @property
+    def groups(self) -> FragmentGroups:
+        return FragmentGroups(self.text, self.own)
 
     def operand(self, staged: Staged, count: int | str, mma: str) -> MmaText:
         """What prints the copies and the loads of a panel."""
@@ -59,6 +86,9 @@ class FragmentText:
         own = self.operand(
             staged, int(count.value) if isinstance(count, Lit) else "count", HALF_MMA
         )
+        copies = own.copies
+        if stmt.fed:
+            copies = replace(copies, size=GROUP, place="lane")
         if not isinstance(stmt.there, Lit):
             yield f"if ({self.text(stmt.there)})"
         yield "{" if not isinstance(stmt.there, Lit) or stmt.there.value else "if (false) {"
@@ -66,8 +96,8 @@ class FragmentText:
             yield f"  const int32_t count = {self.text(count)};"
         yield f"  [[maybe_unused]] const int32_t terms = {self.text(staged.terms)}, begin = 0;"
         yield f"  const auto from = {staged.panel.buffer} + ({self.text(staged.panel.start)});"
-        yield f"  const auto to = {staged.stage} + ({self.text(staged.place)});"
-        yield from (f"  {line}" for line in own.copies.lines("from", own.tile.left))
+        yield f"  const auto to = {base_of(staged)} + ({self.text(staged.place)});"
+        yield from (f"  {line}" for line in copies.lines("from", own.tile.left))
         yield "}"
         yield "af_end_copies();"
 

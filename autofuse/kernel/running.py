@@ -180,9 +180,13 @@ class Running:
 
         def at(extrema: Mapping[int, Expr]) -> Expr:
             given = {Value(a): everywhere(value) for a, value in extrema.items()}
-            return self.frame({**fixed, **given}).pull(fold.operand, index)
+            return self._framed({**fixed, **given}, fold).pull(fold.operand, index)
 
         return at(new) if fold.unit else call("div", at(new), at(old))
+
+    def _framed(self, sources: Mapping[Value, ElementSource], fold: OnlineFold) -> Frame:
+        """The frame that a term of a fold is computed in where its extrema are given."""
+        return self.frame(sources)
 
     def scale(self, operand: Value, rows: TileRun | None) -> None:
         """Rows of products brought up to date, of a run of rows or of all."""

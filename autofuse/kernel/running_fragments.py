@@ -8,11 +8,13 @@ from contextlib import contextmanager
 
 from autofuse.graph.types import Value
 from autofuse.kernel import fragments
-from autofuse.kernel.fragment_ir import Exchange
-from autofuse.kernel.fragments import FLIPS, PAIR, WIDE, Lane
+from autofuse.kernel.fragment_ir import Exchange, Vote
+from autofuse.kernel.fragments import FLIPS, WIDE, Lane
+from autofuse.kernel.powers import Terms, as_power
 from autofuse.kernel.running import Running
 from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_parts import Scratch, TileRun
+from autofuse.kernel.values import ElementSource, Frame
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym, call
@@ -21,20 +23,22 @@ from autofuse.plan.tiles import Contraction
 
 
 class RunningFragments(Running):
-    """As `Running`, of the `rows` rows of a warp: two rows of a lane in each part of 16."""
+    """As `Running`, of the `rows` rows of a warp: two rows of a lane in each part of 16. With
+    `powers` terms that are one where extrema are theirs are powers of two; of so many columns there
+    are sums of `sums_of` them."""
 
     def __init__(
         self, b: TileBlock, online: Online, products: Mapping[int, Contraction], lane: Lane,
-        rows: int,
+        rows: int, powers: bool, sums_of: Callable[[int], int],
     ) -> None:  # fmt: skip
-        self.lane, self.rows = lane, rows
+        self.lane, self.rows, self.powers, self.sums_of = lane, rows, powers, sums_of
         super().__init__(b, online, products)
 
     def _per_row(self, dtype: DType) -> str:
         return self.e.local(dtype, self.rows // WIDE, "each", private=True)
 
     def _zeroed(self, p: Contraction) -> Scratch:
-        columns = fragments.up(p.width, PAIR)
+        columns = self.sums_of(p.width)
         count = fragments.size(self.rows, columns)
         made = self.e.local(self.b.dtype(p), count, "sums", private=True)
         with self.unrolled("e", count) as place:
@@ -74,9 +78,11 @@ class RunningFragments(Running):
     def add(
         self, fold: OnlineFold, row: Expr, columns: int,
         element: Callable[[Expr, Expr], tuple[Expr, Expr, Expr | None]],
+        grown: Callable[[Expr], Expr] | None = None,
     ) -> None:  # fmt: skip
         """The columns of a block, of one row: `element` is what is folded at a place, which column
-        of the whole that is, and whether it is there (None: it is)."""
+        of the whole that is, and whether it is there (None: it is). `grown`: what is folded is that
+        of an element, which never falls where that rises, so it is that of the total."""
         n = fold.node
         own, node_call = self._fold(n), self.b.graph.call(n)
         with self._total_of_block(fold, row) as registers:
@@ -88,6 +94,8 @@ class RunningFragments(Running):
                         call("select", there, x, r) for x, r in zip(new, registers, strict=True)
                     )
                 self._assign(registers, new)
+            if grown is not None:
+                self._assign(registers, tuple(grown(r) for r in registers))
             # What others depend on is a total of all columns; any other may wait for the last ones.
             if n in self.before:
                 self._join(n, registers)
@@ -108,12 +116,24 @@ class RunningFragments(Running):
             return
         with self.over_rows(ix.lit(0), 0, ix.lit(0)) as row:
             factor = self._read(self.factors[operand], row, self._dtype(operand))
-            with self.b.only(call("ne", factor, Lit(1.0, factor.dtype))):
+            moved = self.e.symbol(DType.BOOL)
+            self.e.put(Vote(moved, call("ne", factor, Lit(1.0, factor.dtype))))
+            # All lanes of a warp or none: a branch that some take costs more than the products.
+            with self.b.only(moved):
                 for n in numbers:
                     own, dtype = self.sums[n], self.b.dtype(self.products[n])
                     with self.over_columns(own.stride, row) as (place, _):
                         scaled = call("mul", Load(own.buffer, place, dtype), factor)
                         self.e.store(own.buffer, place, scaled)
+
+    def _framed(self, sources: Mapping[Value, ElementSource], fold: OnlineFold) -> Frame:
+        frame = self.frame(sources)
+        if self.powers and fold.unit:
+            terms = Terms(self.b.graph, self.online, {}, set(sources))
+            made = as_power(terms, frame, fold.operand, of_source=False)
+            if made is not None:
+                frame.sources[fold.operand] = made
+        return frame
 
     def finish(self) -> dict[Value, str]:
         for n in self.state.keys() - self.before.keys():

@@ -51,9 +51,11 @@ Expr = Lit | Sym | Load | Call
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 UNARY_MATH = (
-    "neg abs floor ceil rint exp expm1 log log1p sqrt sin cos tan tanh sinh cosh asin acos atan erf"
+    "neg abs floor ceil rint exp exp2 expm1 log log1p sqrt sin cos tan tanh sinh cosh asin acos "
+    "atan erf"
 ).split()
 BINARY_MATH = "add sub mul div rem pow atan2 min max and or xor shl shr".split()
+# exp2: of f32, on CUDA alone (`kernel/powers.py`).
 # mulhi: upper 32 bits of a u32 product. cast: value; bitcast: bits. select: (bool, then, else).
 PRIMITIVES = (*UNARY_MATH, *BINARY_MATH, *COMPARISONS, "not", "isnan", "isfinite", "mulhi",
               "cast", "bitcast", "select")  # fmt: skip

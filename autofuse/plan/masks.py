@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -36,10 +37,12 @@ ROW, COLUMN = "row", "column"
 @dataclass(frozen=True, slots=True)
 class Reach:
     """What of a product's columns is needed: in row r those up to r + `offset`. `values` are all
-    that need no more, the columns as their last axis."""
+    that need no more, the columns as their last axis. `same`: values that are others as they are in
+    all of these columns, because the mask lets them through."""
 
     offset: int
     values: frozenset[Value]
+    same: tuple[tuple[Value, Value], ...] = ()
 
 
 def reach_of(graph: Graph, form: Form, tiles: Tiles, product: Contraction) -> Reach | None:
@@ -67,6 +70,7 @@ class _Search:
     lefts: dict[int, Value]
     known: dict[Value, tuple[float, ...] | None] = field(default_factory=dict)
     offset: int | None = None
+    same: dict[Value, Value] = field(default_factory=dict)
 
     def run(self, product: Contraction) -> Reach | None:
         self.known[Value(product.node)] = None
@@ -75,7 +79,7 @@ class _Search:
                 return None
         if self.offset is None or any(v in self.known for v in self.form.outputs):
             return None
-        return Reach(self.offset, frozenset(self.known))
+        return Reach(self.offset, frozenset(self.known), tuple(self.same.items()))
 
     def _follow(self, n: int) -> bool:
         """Whether a reader of a value that is cut short goes on with it, or needs no more of it."""
@@ -155,21 +159,37 @@ class _Search:
         found = self._last_column(mask, self.tags[Value(n)])
         if found is None or self.offset is not None:
             return False
-        offset, lets_through = found
+        offset, lets_through, whole = found
         if not lets_through and literal_of(self.graph, node.inputs[-1]) != -math.inf:
             return False
         self.offset = offset
+        if whole and len(node.inputs) == 3 and self._chooses(n):
+            self.same[Value(n)] = node.inputs[1]
         return True
 
-    def _last_column(self, mask: Value, tags: Tags) -> tuple[int, bool] | None:
-        """The offset from a row's number to the last column where its mask may hold, and whether it
-        holds somewhere in every row."""
+    def _chooses(self, n: int) -> bool:
+        """Whether an op with a mask is its second operand wherever that is true."""
+        node = self.graph[n]
+        types = tuple(TensorType((), self.graph.type_of(v).dtype) for v in node.inputs)
+        call = OpCall(node.attrs, types, (TensorType((), node.types[0].dtype),))
+        return all(
+            float(node.spec.reference((np.array(True), np.array(a), np.array(b)), call)[0]) == a
+            for a, b in pairwise(_MET)
+        )
+
+    def _last_column(self, mask: Value, tags: Tags) -> tuple[int, bool, bool] | None:
+        """The offset from a row's number to the last column where its mask may hold, whether it
+        holds somewhere in every row, and whether it does in every column up to the last one."""
         row = next((a for a, tag in enumerate(tags) if tag == self.row), -1)
         array = _constant_mask(self.graph, mask, row)
         if array is not None:
             last = [(r, np.flatnonzero(line)) for r, line in enumerate(array)]
             ends = [int(held[-1]) - r for r, held in last if held.size]
-            return (max(ends), len(ends) == len(array)) if ends else None
+            if not ends:
+                return None
+            offset = max(ends)
+            whole = all(bool(line[: max(0, r + offset + 1)].all()) for r, line in enumerate(array))
+            return offset, len(ends) == len(array), whole
         names = [ROW if a == row else COLUMN if a == len(tags) - 1 else f"other{a}"
                  for a in range(len(tags))]  # fmt: skip
         extents = self.graph.type_of(mask).shape
@@ -184,7 +204,8 @@ class _Search:
             return None
         offset = int(found[1].value)
         plain = isinstance(condition, Call) and condition.fn in COMPARISONS
-        return offset, plain and offset >= 0
+        whole = isinstance(condition, Call) and condition.fn in ("lt", "le", "gt", "ge")
+        return offset, plain and offset >= 0, whole
 
 
 def _constant_mask(graph: Graph, mask: Value, row: int) -> np.ndarray | None:

@@ -32,7 +32,7 @@ def scalings(
     users = [u for u in graph.users[value.node] if u in inside]
     if value.node not in inside or len(users) != 1 or value in form.outputs:
         return ()
-    if _rounds(graph, value) and (small or node.types[0].dtype is not DType.F16):
+    if converts(graph, value) and (small or node.types[0].dtype is not DType.F16):
         return scalings(graph, form, node.inputs[0], tags, small=small)
     found: list[Scaling] = []
     for operand in node.spec.proportional:
@@ -46,7 +46,7 @@ def scalings(
     return tuple(found)
 
 
-def _rounds(graph: Graph, value: Value) -> bool:
+def converts(graph: Graph, value: Value) -> bool:
     """Whether a value is another float, converted."""
     node = graph[value.node]
     if node.spec.family is not Family.ELEMENTWISE or len(node.inputs) != 1:
@@ -57,7 +57,7 @@ def _rounds(graph: Graph, value: Value) -> bool:
 
 def converts_to_f16(graph: Graph, value: Value) -> bool:
     """Whether a value ends with a conversion to f16."""
-    return _rounds(graph, value) and graph.type_of(value).dtype is DType.F16
+    return converts(graph, value) and graph.type_of(value).dtype is DType.F16
 
 
 def core_of(value: Value, due: tuple[Scaling, ...]) -> Value:
@@ -72,7 +72,7 @@ def core_of(value: Value, due: tuple[Scaling, ...]) -> Value:
 def unrounded(graph: Graph, value: Value, due: tuple[Scaling, ...]) -> Value:
     """The terms of a product before they were rounded to its factors' 16 bits: who multiplies such
     factors rounds what was computed, as wherever a narrow value stays in a kernel."""
-    while _rounds(graph, value) and graph.type_of(value).dtype.itemsize < DType.F32.itemsize:
+    while converts(graph, value) and graph.type_of(value).dtype.itemsize < DType.F32.itemsize:
         value = core_of(graph[value.node].inputs[0], due)
     return value
 

@@ -21,7 +21,7 @@ static Ready &ready_at(void *at)
 void ready_init(void *at, uint32_t count)
 {
   in_shared(at, 8, 8, "an mbarrier");
-  run.self->block->ready[at] = {count, count, 0, 0, {}};
+  run.self->block->ready[at] = {count, count, 0, 0, {}, {}, {}};
 }
 
 /* Ends the phase if nothing is missing but the copies' arrival. */
@@ -36,14 +36,20 @@ static void settle(Ready &r)
   for (const Copying &c : r.copies) memcpy(c.to, c.from, c.bytes);
   r.copies.clear();
   r.pending = r.count, r.expected = 0, r.phase++;
+  r.passed = r.arriving;
   run.progress++;
 }
 
+/* Who waits for a phase knows what those did before that arrived in it (PTX ISA: mbarrier.arrive
+   releases, mbarrier.try_wait acquires). */
 static void arrive(Ready &r)
 {
   settle(r);
   if (!r.pending) fail("more arrivals at an mbarrier than it counts, which is %u", r.count);
   r.pending--;
+  Fiber &self = *run.self;
+  r.arriving.join(self.known);
+  r.arriving.add_tick(self.global, self.tick++);
 }
 
 void expect_bytes(void *at, uint32_t bytes)
@@ -77,9 +83,12 @@ bool ready_passed(void *at, uint32_t parity)
 {
   Ready &r = ready_at(at);
   if ((r.phase & 1) == parity) settle(r);
-  if ((r.phase & 1) != parity) return true;
-  leave();
-  return false;
+  if ((r.phase & 1) == parity) {
+    leave();
+    return false;
+  }
+  run.self->known.join(r.passed);
+  return true;
 }
 
 /* At the end of a block: its memory may be another's when a copy arrives. */

@@ -98,6 +98,8 @@ constexpr Collective MULTIPLY_bf16 = MULTIPLY_BF16, MULTIPLY_f16 = MULTIPLY_F16;
 uint32_t shared_place(const void *at);
 void group_fence();
 void multiply_group(Collective kind, int columns, bool left, bool right, float *sums, uint64_t a,
+                    uint64_t b, bool on = true);
+void multiply_words(Collective kind, int columns, bool right, float *sums, const uint32_t (&words)[4],
                     uint64_t b);
 void group_commit();
 void group_await(uint32_t later);

@@ -104,11 +104,20 @@ struct Ready {
   uint32_t count, pending, phase;
   int64_t expected;
   std::vector<Copying> copies;
+  Known arriving, passed; /* what was done before arrivals, and before those of phases that ended */
 };
 
 /* A product of a warpgroup that a thread has asked for, and who stored to 16 bytes last, of stores
    that it had shown so often before. */
-struct Product { Collective kind; int columns; bool left, right; float *sums; uint64_t a, b; };
+struct Product {
+  Collective kind;
+  int columns;
+  bool left, right;
+  float *sums;
+  uint64_t a, b;
+  bool in_registers = false; /* the left factor, in `words` */
+  uint32_t words[4] = {};
+};
 struct Stored { uint32_t thread, shown; }; /* thread of the block + 1, or 0 */
 
 struct Block;

@@ -21,7 +21,7 @@ uint32_t shared_place(const void *at)
   fail("what a product reads is not in shared memory");
 }
 
-/* 16 bytes of a factor, which must have arrived and have been shown. */
+/* 16 bytes of a factor, which must have been written before, have arrived and been shown. */
 static const char *piece_at(uint32_t place)
 {
   uint32_t first = FIRST_PLACE;
@@ -34,6 +34,11 @@ static const char *piece_at(uint32_t place)
         if (s.thread && run.self->block->fibers[s.thread - 1].shown == s.shown)
           fail("a product reads what thread %u has stored and not shown (fence.proxy.async)",
                s.thread - 1);
+        for (uint32_t e = place - first; e < place - first + 16; e++) {
+          const Shadow t = trace(e);
+          if (t.writer && !seen(t.writer, t.epoch, t.tick, t.steps))
+            race("dynamic shared memory", e, "read by a product", t.writer, "written");
+        }
       }
       return at;
     }
@@ -62,17 +67,47 @@ static void factor_of(Collective kind, uint64_t d, bool turned, int rows, double
 
 void group_fence() { run.self->ordered = true; }
 
-void multiply_group(Collective kind, int columns, bool left, bool right, float *sums, uint64_t a,
-                    uint64_t b)
+static void ask(Product product)
 {
   Fiber &self = *run.self;
   if (!self.ordered) fail("a product begins while its registers may be in use (wgmma.fence)");
+  float *const sums = product.sums;
   auto [held, fresh] = self.held.try_emplace(sums);
   if (fresh) {
-    held->second.assign(sums, sums + columns / 2);
-    memset(sums, poison(), columns / 2 * sizeof(float));
+    held->second.assign(sums, sums + product.columns / 2);
+    memset(sums, poison(), product.columns / 2 * sizeof(float));
   }
-  self.asked_products.push_back({kind, columns, left, right, sums, a, b});
+  self.asked_products.push_back(product);
+}
+
+/* `on`: sums go on from what they are, else from zero. */
+void multiply_group(Collective kind, int columns, bool left, bool right, float *sums, uint64_t a,
+                    uint64_t b, bool on)
+{
+  if (!on && run.self->held.count(sums)) fail("sums begin anew while products add to them");
+  if (!on) memset(sums, 0, columns / 2 * sizeof(float));
+  ask({kind, columns, left, right, sums, a, b});
+}
+
+/* Of which a thread has four words of the left factor: rows g, g + 8, g and g + 8 of its warp's, terms
+   2t and 2t + 1, those 8 on in the last two. */
+void multiply_words(Collective kind, int columns, bool right, float *sums, const uint32_t (&words)[4],
+                    uint64_t b)
+{
+  Product product = {kind, columns, false, right, sums, 0, b, true};
+  memcpy(product.words, words, sizeof words);
+  ask(product);
+}
+
+static void factor_of(Collective kind, const Fiber *group, size_t n, double (*terms)[16])
+{
+  for (int k = 0; k < 128; k++)
+    for (int word = 0; word < 4; word++)
+      for (int half = 0; half < 2; half++) {
+        const uint16_t bits = (uint16_t)(group[k].products.front()[n].words[word] >> 16 * half);
+        const int row = k / 32 * 16 + k % 32 / 4 + word % 2 * 8, term = k % 4 * 2 + word / 2 * 8 + half;
+        terms[row][term] = kind == MULTIPLY_F16 ? f32_of_f16(bits) : f32_bits((uint32_t)bits << 16);
+      }
 }
 
 void group_commit()
@@ -86,12 +121,14 @@ static void multiply_together(Fiber *group, size_t n)
 {
   const Product &first = group[0].products.front()[n];
   static double left[64][16], right[256][16];
-  factor_of(first.kind, first.a, first.left, 64, left);
+  if (first.in_registers) factor_of(first.kind, group, n, left);
+  else factor_of(first.kind, first.a, first.left, 64, left);
   factor_of(first.kind, first.b, first.right, first.columns, right);
   for (int k = 0; k < 128; k++) {
     const Product &own = group[k].products.front()[n];
     if (own.kind != first.kind || own.columns != first.columns || own.left != first.left ||
-        own.right != first.right || own.a != first.a || own.b != first.b)
+        own.right != first.right || own.a != first.a || own.b != first.b ||
+        own.in_registers != first.in_registers)
       fail("threads of a warpgroup ask for different products");
     float *sums = group[k].held[own.sums].data();
     const int top = k / 32 * 16 + k % 32 / 4, side = k % 4 * 2;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autofuse.kernel.fragment_ir import Collective, Exchange
+from autofuse.kernel.fragment_ir import Collective, Exchange, Vote
 from autofuse.kernel.ir import (
     Ahead,
     Assign,
@@ -81,7 +81,7 @@ def _block(
                 assert target.inner == source.inner, "rows become columns"
                 assert not target.outer % target.inner and not source.outer % source.inner
                 assert not in_lane, "a transpose is made of lanes itself"
-            case Exchange(sym=sym):
+            case Exchange(sym=sym) | Vote(sym=sym):
                 assert sym.name not in scope, f"{sym.name} is defined twice"
                 scope.add(sym.name)
             case Collective():

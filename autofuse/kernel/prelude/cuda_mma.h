@@ -90,6 +90,12 @@ AF_INLINE void af_two_tf32(uint32_t &high, uint32_t &low)
   high = af_tf32(x);
   low = af_tf32(x - __uint_as_float(high));
 }
+/* A power of two is one instruction (PTX ISA, ex2.approx.ftz: at most 2^-22 off, zero below 2^-126). */
+#ifdef AF_EMULATED
+AF_INLINE float af_exp2_f32(float x) { return exp2f(x); }
+#else
+AF_INLINE float af_exp2_f32(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+#endif
 /* Two factors of 16 bits as a word, the first one in its lower half. */
 #ifdef AF_EMULATED
 AF_INLINE uint32_t af_pair_bf16(float x, float y) { return (uint32_t)af_store_bf16(y) << 16 | af_store_bf16(x); }

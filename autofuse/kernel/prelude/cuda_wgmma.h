@@ -11,6 +11,10 @@
 #define af_shared_place(at) af::shared_place(at)
 #define af_multiply_group(T, N, LEFT, RIGHT, sums, a, b) \
   af::multiply_group(af::MULTIPLY_##T, N, LEFT, RIGHT, sums, a, b)
+#define af_multiply_group_on(T, N, LEFT, RIGHT, sums, a, b, on) \
+  af::multiply_group(af::MULTIPLY_##T, N, LEFT, RIGHT, sums, a, b, on)
+#define af_multiply_words(T, N, RIGHT, sums, words, b) \
+  af::multiply_words(af::MULTIPLY_##T, N, RIGHT, sums, words, b)
 #define af_group_fence() af::group_fence()
 #define af_group_commit() af::group_commit()
 #define af_group_await(later) af::group_await(later)
@@ -35,27 +39,45 @@ AF_INLINE uint32_t af_shared_place(const void *at) { return af_shared_address(at
 #define AF_P96 AF_P80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define AF_P112 AF_P96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
 #define AF_P128 AF_P112 ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-/* Sums of 64 rows and N columns; LEFT and RIGHT say which factor is turned. */
-#define AF_MULTIPLY_GROUP(T, N, PLACES, SUMS, A, B, LEFT, RIGHT)                             \
+/* Sums of 64 rows and N columns; LEFT and RIGHT say which factor is turned. `_on`: sums begin as zero
+   where `on` is; `words`: the left factor is in registers, laid out as that of a warp is. */
+#define AF_MULTIPLY_GROUP(T, N, PLACES, SUMS, A, B, LEFT, RIGHT, E, F)                       \
   template <int turn_left, int turn_right>                                                   \
   AF_INLINE void af_multiply_##T##_##N(float (&c)[N / 2], uint64_t a, uint64_t b)            \
   {                                                                                          \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" PLACES     \
                  "}, " A ", " B ", 1, 1, 1, " LEFT ", " RIGHT ";"                            \
                  : SUMS : "l"(a), "l"(b), "n"(turn_left), "n"(turn_right));                  \
+  }                                                                                          \
+  template <int turn_left, int turn_right>                                                   \
+  AF_INLINE void af_multiply_on_##T##_##N(float (&c)[N / 2], uint64_t a, uint64_t b, int on) \
+  {                                                                                          \
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, " E ", 0; "                                 \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" PLACES     \
+                 "}, " A ", " B ", p, 1, 1, " LEFT ", " RIGHT "; }"                          \
+                 : SUMS : "l"(a), "l"(b), "n"(turn_left), "n"(turn_right), "r"(on));         \
+  }                                                                                          \
+  template <int turn_right>                                                                  \
+  AF_INLINE void af_multiply_words_##T##_##N(float (&c)[N / 2], const uint32_t (&a)[4], uint64_t b) \
+  {                                                                                          \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" PLACES     \
+                 "}, {" A ", " B ", " LEFT ", " RIGHT "}, " E ", 1, 1, 1, " F ";"            \
+                 : SUMS : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(turn_right)); \
   }
 #define AF_MULTIPLY_GROUPS(T)                                                                \
-  AF_MULTIPLY_GROUP(T, 32, AF_P16, AF_C16(0), "%16", "%17", "%18", "%19")                    \
-  AF_MULTIPLY_GROUP(T, 64, AF_P32, AF_C32(0), "%32", "%33", "%34", "%35")                    \
-  AF_MULTIPLY_GROUP(T, 96, AF_P48, AF_C32(0) COMMA AF_C16(32), "%48", "%49", "%50", "%51")   \
-  AF_MULTIPLY_GROUP(T, 128, AF_P64, AF_C64(0), "%64", "%65", "%66", "%67")                   \
-  AF_MULTIPLY_GROUP(T, 192, AF_P96, AF_C64(0) COMMA AF_C32(64), "%96", "%97", "%98", "%99")  \
-  AF_MULTIPLY_GROUP(T, 256, AF_P128, AF_C64(0) COMMA AF_C64(64), "%128", "%129", "%130", "%131")
+  AF_MULTIPLY_GROUP(T, 32, AF_P16, AF_C16(0), "%16", "%17", "%18", "%19", "%20", "%21")                    \
+  AF_MULTIPLY_GROUP(T, 64, AF_P32, AF_C32(0), "%32", "%33", "%34", "%35", "%36", "%37")                    \
+  AF_MULTIPLY_GROUP(T, 96, AF_P48, AF_C32(0) COMMA AF_C16(32), "%48", "%49", "%50", "%51", "%52", "%53")   \
+  AF_MULTIPLY_GROUP(T, 128, AF_P64, AF_C64(0), "%64", "%65", "%66", "%67", "%68", "%69")                   \
+  AF_MULTIPLY_GROUP(T, 192, AF_P96, AF_C64(0) COMMA AF_C32(64), "%96", "%97", "%98", "%99", "%100", "%101")  \
+  AF_MULTIPLY_GROUP(T, 256, AF_P128, AF_C64(0) COMMA AF_C64(64), "%128", "%129", "%130", "%131", "%132", "%133")
 #define COMMA ,
 AF_MULTIPLY_GROUPS(bf16)
 AF_MULTIPLY_GROUPS(f16)
 #undef COMMA
 #define af_multiply_group(T, N, LEFT, RIGHT, sums, a, b) af_multiply_##T##_##N<LEFT, RIGHT>(sums, a, b)
+#define af_multiply_group_on(T, N, LEFT, RIGHT, sums, a, b, on) af_multiply_on_##T##_##N<LEFT, RIGHT>(sums, a, b, on)
+#define af_multiply_words(T, N, RIGHT, sums, words, b) af_multiply_words_##T##_##N<RIGHT>(sums, words, b)
 /* Before the first product of a group and after registers of its sums were touched. */
 AF_INLINE void af_group_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 /* What was asked for since the last one is a group; all but so many groups are waited for. */

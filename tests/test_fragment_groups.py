@@ -1,0 +1,145 @@
+"""Attention by warpgroups: right on the emulator, whose faults are seen, and compiled for sm_90a."""
+
+from __future__ import annotations
+
+import pytest
+from emulation import OneKernel, library_of, one_kernel
+from fragment_cases import drawn_groups, in_registers, rows_program
+from seeds import seeds
+from test_fragments import error_of
+from test_mma import changed
+from tile_programs import whole
+
+from autofuse.backends.cuda.build import build_flags
+from autofuse.backends.cuda.devices import TARGETS
+from autofuse.backends.cuda.facts import parse_log
+from autofuse.backends.cuda.nvrtc import compile_cubin
+from autofuse.backends.emulator.emulator import EmulatorError
+from autofuse.kernel.cuda_wgmma import GATHERING, GroupFactor, registers
+from autofuse.kernel.emit import LoweringError
+from autofuse.kernel.ir import Panel
+from autofuse.ops import index as ix
+from autofuse.plan.parameters import FRAGMENTS, GROUP_MMA, HALF_MMA, MMA, Setting
+from search_spaces import CudaLaunchSpace
+
+USUAL: dict[str, Setting] = {
+    "mma": GROUP_MMA, "threads": 384, "row_block": 128, "column_block": 64, "stages": 3,
+}  # fmt: skip
+
+
+def by_groups(name: str, sizes: tuple[int, int, int, int], **settings: Setting) -> OneKernel:
+    usual: dict[str, Setting] = {**USUAL, **settings}
+    return in_registers(name, sizes, "bf16", **usual)
+
+
+def check_all(numbers: list[int]) -> None:
+    cases = [drawn_groups(seed) for seed in numbers]
+    library = library_of([case.one for case in cases])
+    for case in cases:
+        error, conflicts = error_of(library, case.one)
+        assert error < case.tolerance and conflicts == 0, case.name
+
+
+def test_drawn_rows_by_warpgroups_are_right() -> None:
+    check_all(list(seeds(8)))
+
+
+@pytest.mark.slow
+def test_many_drawn_rows_by_warpgroups_are_right() -> None:
+    check_all(list(seeds(100)))
+
+
+FULL, EMPTY = (
+    "af_await(af_full + af_slot, af_phase);",
+    "af_await(af_empty + af_slot, af_phase ^ 1u);",
+)
+ARRIVE = "if (threadIdx.x % 32 == 0) af_arrive(af_empty + af_slot);"
+FAULTS = {
+    "no_wait_for_a_panel": (FULL, ""),
+    "wrong_phase_of_a_panel": (FULL, FULL.replace("phase", "phase ^ 1u")),
+    "no_wait_for_a_place": (EMPTY, ""),
+    "wrong_phase_of_a_place": (EMPTY, EMPTY.replace(" ^ 1u", "")),
+    "no_place_given_back": (ARRIVE, ""),
+    "no_wait_for_copies": ("af_await_copies(2);", ""),
+    "waits_too_little": ("af_await_copies(2);", "af_await_copies(3);"),
+    "no_groups_of_copies": ("af_end_copies();", ""),
+    "stores_not_shown": ("af_show_stores();", ""),
+    "no_meeting_before_rows_are_read": (MEETING, "af_show_stores();"),
+    "no_fence_before_products": ("af_group_fence();", ""),
+    "no_groups_of_products": ("af_group_commit();", ""),
+    "no_wait_for_products": ("af_group_await(0);", ""),
+    "exchanged_otherwise": ("% 8 ^ (line & 7)", "% 8 ^ (line & 3)"),
+    "not_at_a_block": (" + af_to_block(stage0) / 2", ""),
+    "another_line_of_a_long_run": ("s / 4 * 8192", "s / 4 * 4096"),
+    "half_a_step": ("s % 4 * 32", "s % 4 * 16"),
+    "terms_too_near": ("s * 2048", "s * 1024"),
+    "not_turned": ("bf16, 96, 1, sums0", "bf16, 96, 0, sums0"),
+    "words_exchanged": (
+        "(k / 4 * 2 + k % 4 / 2) * 4 + k % 2 * 2", "(k / 4 * 2 + k % 2) * 4 + k % 4 / 2 * 2",
+    ),
+    "rows_of_another_group": ("/ 64 * 64", "* 0"),
+    "sums_of_the_block_before": ("s > 0)", "1)"),
+    "sums_begin_again": ("s > 0)", "s > 1)"),
+    "one_block_less": ("q0 < 2;", "q0 < 1;"),
+    "a_panel_less": ("q3 < 3;", "q3 < 2;"),
+    "sums_not_rescaled": (" != 1.0f)", " > 2.0f)"),
+    "no_total_of_pairs": ("__shfl_xor_sync(~0u, acc0, 2)", "acc0"),
+    "rows_that_are_not_there": ("line < 72", "line <= 72"),
+}  # fmt: skip
+
+
+def test_planted_faults_are_seen() -> None:
+    one = by_groups("attention", (72, 136, 72, 72))
+    faulty = [changed(one, name, *texts) for name, texts in FAULTS.items()]
+    library = library_of([one, *faulty])
+    assert error_of(library, one)[0] < 2e-2
+    for each in faulty:
+        with pytest.raises((EmulatorError, AssertionError)):
+            assert error_of(library, each)[0] < 2e-2, each.unit.source.name
+            pytest.fail(f"{each.unit.source.name} was not seen")
+
+
+def test_pieces_of_long_runs_have_places_of_their_own() -> None:
+    o = GroupFactor(Panel("x", ix.lit(0), 1), 1000, 1, 64, 64, 192, 2)
+    places = {
+        eval(o.place(str(line), str(piece)).replace("/", "//"))
+        for line in range(o.lines)
+        for piece in range(o.pieces)
+    }
+    assert places == set(range(0, o.size, o.lanes))
+
+
+def test_what_groups_cannot_share_is_refused() -> None:
+    for settings in ({"row_block": 64}, {"threads": 128}, {"column_block": 96}):
+        with pytest.raises(LoweringError, match="share no"):
+            by_groups("attention", (200, 200, 64, 64), **settings)
+    with pytest.raises(LoweringError, match="more than warpgroups"):
+        by_groups("attention", (200, 200, 64, 264))
+
+
+# --- what is offered ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["attention", "causal", "log-sum-exp", "grouped"])
+@pytest.mark.parametrize("depth", [64, 128])
+def test_the_default_on_hopper_spills_nothing_and_no_product_waits_for_another(
+    name: str, depth: int
+) -> None:
+    graph, target = rows_program(name, (4096, 4096, depth, depth)), TARGETS["H100"]
+    default = CudaLaunchSpace(target).default(graph, whole(graph))
+    chosen = dict(default.settings)
+    assert chosen[MMA.name] == GROUP_MMA and chosen[FRAGMENTS.name]
+    source = one_kernel(graph, default).unit.source
+    log = compile_cubin(source.text, target.code_for, build_flags(source))[1]
+    facts = parse_log(log)[source.name]
+    assert facts.spilled == 0 and facts.registers == registers(384, 1, GATHERING).first
+    # The compiler says where it orders products one after another (C7510 and its like).
+    assert "Potential Performance Loss" not in log
+
+
+def test_few_rows_and_other_devices_are_not_for_warpgroups() -> None:
+    few = rows_program("one row", (1, 4096, 128, 128))
+    many = rows_program("attention", (4096, 4096, 128, 128))
+    for device, graph in (("H100", few), ("A100", many), ("B200", many)):
+        default = CudaLaunchSpace(TARGETS[device]).default(graph, whole(graph))
+        assert dict(default.settings)[MMA.name] == HALF_MMA
