@@ -18,7 +18,7 @@ from torch import nn
 
 from autofuse.interop.torch_backend import reports
 from autofuse.interop.torch_report import GraphReport
-from benchmarks.torch_language import LANGUAGE, Program
+from benchmarks.torch_language import Program, plain
 from benchmarks.torch_vision import Classifier, Inverted, Residual
 
 # Channels of the stages of the network of inverted blocks, and blocks of a stage.
@@ -44,8 +44,8 @@ def _of_images(made: Callable[[], nn.Module]) -> Program:
 
 # Programs of about 600 nodes.
 FIRST: dict[str, Callable[[], Program]] = {
-    "bert": partial(LANGUAGE["bert"], num_hidden_layers=14),
-    "llama": partial(LANGUAGE["llama"], num_hidden_layers=7),
+    "bert": partial(plain, "Bert", num_hidden_layers=14),
+    "llama": partial(plain, "Llama", num_key_value_heads=2, num_hidden_layers=7),
     "resnet": partial(_of_images, _residual),
     "inverted": partial(_of_images, _inverted),
 }
