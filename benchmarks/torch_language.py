@@ -32,7 +32,7 @@ def _model(kind: str, **more: Any) -> nn.Module:
     return made
 
 
-def _plain(kind: str, **more: Any) -> Program:
+def plain(kind: str, **more: Any) -> Program:
     keep = {} if kind in ("Bert", "DebertaV2") else {"use_cache": False}
     return _model(kind, **{**_SMALL, **more}), (_tokens(),), keep
 
@@ -100,19 +100,19 @@ def _clip() -> Program:
 
 
 LANGUAGE: dict[str, Callable[[], Program]] = {
-    "bert": partial(_plain, "Bert"),
-    "gpt2": partial(_plain, "GPT2", n_embd=64, n_layer=2, n_head=4),
-    "llama": partial(_plain, "Llama", num_key_value_heads=2),
+    "bert": partial(plain, "Bert"),
+    "gpt2": partial(plain, "GPT2", n_embd=64, n_layer=2, n_head=4),
+    "llama": partial(plain, "Llama", num_key_value_heads=2),
     "llama_decode": _llama_decode,
-    "qwen2": partial(_plain, "Qwen2", num_key_value_heads=2),
-    "gemma2": partial(_plain, "Gemma2", num_key_value_heads=2, head_dim=16),
+    "qwen2": partial(plain, "Qwen2", num_key_value_heads=2),
+    "gemma2": partial(plain, "Gemma2", num_key_value_heads=2, head_dim=16),
     "t5": _t5,
     "vit": partial(_image, "ViT", patch_size=8, **_SIZES),
     "whisper": _whisper,
     "swin": _swin,
-    "deberta": partial(_plain, "DebertaV2", relative_attention=True, position_buckets=8,
+    "deberta": partial(plain, "DebertaV2", relative_attention=True, position_buckets=8,
                        pos_att_type=["p2c", "c2p"]),
-    "mamba": partial(_plain, "Mamba", state_size=8),
+    "mamba": partial(plain, "Mamba", state_size=8),
     "clip": _clip,
-    "mixtral": partial(_plain, "Mixtral", num_key_value_heads=2, num_local_experts=4),
+    "mixtral": partial(plain, "Mixtral", num_key_value_heads=2, num_local_experts=4),
 }  # fmt: skip

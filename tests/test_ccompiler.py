@@ -6,6 +6,7 @@ import gc
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from autofuse.backends import ccompiler
 from autofuse.backends.base import CompileError, CompilerMissing, LaunchError, Program, Source
 from autofuse.backends.cache import BuildCache, CacheError, private_directory
-from autofuse.backends.ccompiler import compile_program
+from autofuse.backends.ccompiler import BuildStep, compile_program
 from autofuse.backends.fingerprint import cpu_environment
 from autofuse.backends.library import ArrayError, load
 from autofuse.backends.machine import last_level_cache_bytes
@@ -37,7 +38,7 @@ void add(const float *x, const float *y, float *z) {{
 """
 
 
-def program(*texts: str, flags: tuple[str, ...] = ("-O2",), **facts: object) -> Program:
+def program(*texts: str, flags: tuple[str, ...] = ("-O2",), **facts: Any) -> Program:
     sources = tuple(Source(f"unit{i}", text, flags) for i, text in enumerate(texts))
     return Program(sources, "run", **facts)
 
@@ -103,6 +104,20 @@ def test_parts_are_compiled_once_whatever_they_are_compiled_with(tmp_path: Path)
     for name in units:
         (cache.root / name).unlink()
     assert load(compile_program(parts(1, 3), cache).artifact).bind((), ())() == 4
+
+
+def test_what_is_compiled_by_itself_begins_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, make = list[str](), ccompiler.make_file
+
+    def told(*args: Any) -> BuildStep:
+        begun.append(args[5])
+        return make(*args)
+
+    monkeypatch.setattr(ccompiler, "make_file", told)
+    compile_program(parts(1, 2, 3), BuildCache(tmp_path), parallel=1)
+    assert begun[0] == "entry", "the longest text of a large program has no other worker at the end"
 
 
 def test_eviction_drops_what_was_used_longest_ago(tmp_path: Path) -> None:

@@ -42,8 +42,9 @@ LINK_FLAGS = ("-shared", "-fopenmp", "-Wl,-z,muldefs")
 LINK_LIBRARIES = ("-lm",)
 # Seconds after which a compiler is taken to hang on one unit.
 UNIT_LIMIT_S = 120.0
-# Parts of a unit at most: they share the compiler's start-up and the reading of their head.
-PER_UNIT = 8
+# Parts of a unit at most: they share the compiler's start-up and the reading of their head, and
+# where there are many, as many units as this makes still keep all workers busy.
+PER_UNIT = 24
 _LOG_LINES = 8
 _LOG_CHARACTERS = 4000
 MISSING = "no C compiler found: install one (on Debian: apt-get install gcc) or set CC"
@@ -171,7 +172,8 @@ def _flags(source: Source, target: CpuTarget | None) -> tuple[str, ...]:
 
 def _units(sources: Sequence[Source], workers: int) -> list[tuple[Source, ...]]:
     """Sources that are compiled together: parts of a unit, alike in size, so that all workers have
-    something to do."""
+    something to do. What is a unit by itself comes first: an entry may be the longest of all, and
+    would keep all but one worker waiting at the end."""
     alone = [(source,) for source in sources if not source.head]
     parts: dict[tuple[object, ...], list[Source]] = {}
     for source in sources:
@@ -182,7 +184,7 @@ def _units(sources: Sequence[Source], workers: int) -> list[tuple[Source, ...]]:
         ordered = sorted(same, key=lambda source: (-len(source.text), source.name))
         count = min(len(same), max(workers, math.ceil(len(same) / PER_UNIT)))
         made += [tuple(ordered[k::count]) for k in range(count)]
-    return [*made, *alone]
+    return [*alone, *made]
 
 
 def _known_object(cache: BuildCache, key: str) -> BuildStep | None:

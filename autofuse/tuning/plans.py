@@ -22,6 +22,7 @@ from autofuse.plan.products import with_moves
 from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
 from autofuse.records import Environment, Measurement
 from autofuse.simplify import normal_form
+from autofuse.tuning.default_launches import RecalledLaunches
 from autofuse.tuning.evaluate import code_of
 from autofuse.tuning.problem import default_candidate, ruled_candidate
 from autofuse.tuning.untuned import expected_plan
@@ -119,19 +120,19 @@ def untuned_candidate(
 
     `graph` must be canonical; `peaks`: what the device was calibrated to, if it was."""
     ruled, _ = baseline_plan(graph, DEFAULT_PLAN)
-    plan = with_moves(graph, ruled)
+    plan, space = with_moves(graph, ruled), RecalledLaunches(graph, kind.space)
     if kind.fast_tiles:
         known = (name for name in ALSO_EXPECTED if name in BASELINES)
         others = [baseline_plan(graph, name)[0] for name in known]
         likely = peaks or usual_peaks(usable_cores())
-        expected = expected_plan(graph, plan, others, kind.space, likely)
+        expected = expected_plan(graph, plan, others, space, likely)
         if expected != plan:
-            return default_candidate(graph, expected, kind.space, EXPECTED)
+            return default_candidate(graph, expected, space, EXPECTED)
     if kind.dear_launches:
         plan = side_by_side(graph, plan)
     if plan == ruled:
-        return _launched(graph, ruled, DEFAULT_PLAN, kind.space)
-    return default_candidate(graph, plan, kind.space, UNTUNED)
+        return _launched(graph, ruled, DEFAULT_PLAN, space)
+    return default_candidate(graph, plan, space, UNTUNED)
 
 
 def best_plan(
