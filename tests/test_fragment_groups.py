@@ -1,4 +1,4 @@
-"""Attention by warpgroups: right on the emulator, whose faults are seen, and compiled for sm_90a."""
+"""Attention by warpgroups: right on the emulator, whose faults are seen, compiled for sm_90a."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ FULL, EMPTY = (
     "af_await(af_full + af_slot, af_phase);",
     "af_await(af_empty + af_slot, af_phase ^ 1u);",
 )
+MEETING = "af_show_stores();\n        __syncthreads();"
 ARRIVE = "if (threadIdx.x % 32 == 0) af_arrive(af_empty + af_slot);"
 FAULTS = {
     "no_wait_for_a_panel": (FULL, ""),
