@@ -236,8 +236,8 @@ def attention_row(
 def rung_of(
     target: Target, mma: str, heads: int, length: int, depth: int, causal: bool
 ) -> dict[str, Any]:
-    """The figures of a published kernel by the same instructions, in the same arithmetic; none where
-    those are of warps."""
+    """The figures of a published kernel by the same instructions, in the same arithmetic; none
+    where those are of warps."""
     if not by_group(mma):
         return {}
     rung = RUNGS[causal]

@@ -99,8 +99,8 @@ def ends(target: Target, rows: int, keys: int, depth: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class AttentionRung:
-    """A published kernel: rows and keys of a block, groups that multiply, stages of keys and values, as
-    its source says."""
+    """A published kernel: rows and keys of a block, groups that multiply, stages of keys and
+    values, as its source says."""
 
     source: str
     rows: int

@@ -44,8 +44,8 @@ WARP_LOADS, BLOCK_LOADS = 16, 32
 # Warps of a multiprocessor whose threads have all registers that there are, and how much longer a
 # block takes whose waiting no other one hides.
 WARPS, ALONE = 8, 1.25
-# The same of warpgroups: two of 64 rows and one that fetches, or one; columns; and sums of a thread,
-# which has 204 registers, and factors of the second product in half as many as columns take.
+# The same of warpgroups: one or two of 64 rows, and one that fetches; columns; and sums of a thread
+# that has 204 registers, of which factors of the second product take half as many as columns.
 GROUP_THREADS, GROUP_COLUMNS, MOST_GROUP_SUMS = (256, 384), (128, 64), 128
 # Columns of a part at least.
 PART_COLUMNS = 256

@@ -1,4 +1,4 @@
-"""Attention by warpgroups: right on the emulator, whose faults are seen, and compiled for sm_90a."""
+"""Attention by warpgroups: right on the emulator, whose faults are seen, compiled for sm_90a."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ FULL, EMPTY = (
     "af_await(af_full + af_slot, af_phase);",
     "af_await(af_empty + af_slot, af_phase ^ 1u);",
 )
+MEETING = "af_show_stores();\n        __syncthreads();"
 ARRIVE = "if (threadIdx.x % 32 == 0) af_arrive(af_empty + af_slot);"
 FAULTS = {
     "no_wait_for_a_panel": (FULL, ""),
@@ -125,7 +126,7 @@ def test_what_groups_cannot_share_is_refused() -> None:
 def test_the_default_on_hopper_spills_nothing_and_no_product_waits_for_another(
     name: str, depth: int
 ) -> None:
-    graph, target = rows_program(name, (4096, 4096, depth, depth)), TARGETS["H100"]
+    graph, target = rows_program(name, (16384, 4096, depth, depth)), TARGETS["H100"]
     default = CudaLaunchSpace(target).default(graph, whole(graph))
     chosen = dict(default.settings)
     assert chosen[MMA.name] == GROUP_MMA and chosen[FRAGMENTS.name]
@@ -139,7 +140,7 @@ def test_the_default_on_hopper_spills_nothing_and_no_product_waits_for_another(
 
 def test_few_rows_and_other_devices_are_not_for_warpgroups() -> None:
     few = rows_program("one row", (1, 4096, 128, 128))
-    many = rows_program("attention", (4096, 4096, 128, 128))
+    many = rows_program("attention", (16384, 4096, 128, 128))
     for device, graph in (("H100", few), ("A100", many), ("B200", many)):
         default = CudaLaunchSpace(TARGETS[device]).default(graph, whole(graph))
         assert dict(default.settings)[MMA.name] == HALF_MMA

@@ -51,8 +51,8 @@ class StagedPanel:
     once are in the same banks (`cuda_mma.Factor`). It is a `panel` of memory (`outer`: from one row
     or column to the next), of which there are `count` rows or columns and `terms` terms; the rest
     is zero. `paired`: of 32 bits, to be multiplied by a fragment (`fragments.PairedFactor`).
-    `grouped`: as warpgroups want it (`cuda_wgmma.GroupFactor`), from the first block of lines in the
-    Local on; if it goes through a `ring` of so many elements a stage, in the one that comes next."""
+    `grouped`: as warpgroups want it (`cuda_wgmma.GroupFactor`), from the first block of lines in
+    the Local on; of a `ring` of so many elements a stage, in the stage that comes next."""
 
     stage: str
     place: Expr
@@ -82,8 +82,8 @@ class StagedPanel:
 @dataclass(frozen=True, slots=True)
 class Fetch(Collective):
     """The threads of a block ask for a panel, if it is `there`: it may be read when all have waited
-    for it. Each Fetch is counted, also of what is not there. `fed`: a warpgroup asks, when the place
-    in the ring is empty, and tells who multiplies when it is full."""
+    for it. Each Fetch is counted, also of what is not there. `fed`: a warpgroup asks, when the
+    place in the ring is empty, and tells who multiplies when it is full."""
 
     staged: StagedPanel
     there: Expr
