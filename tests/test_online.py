@@ -295,12 +295,13 @@ def test_short_rows_may_also_stay_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bits", "depth", "micro"), [(512, 64, "6x64"), (512, 32, "12x32"), (256, 64, "6x16")]
+    ("bits", "length", "depth", "micro"),
+    [(512, 2048, 64, "6x64"), (512, 128, 32, "12x32"), (256, 2048, 64, "6x16")],
 )
 def test_of_tiles_that_divide_what_is_summed_the_fullest_comes_first(
-    bits: int, depth: int, micro: str
+    bits: int, length: int, depth: int, micro: str
 ) -> None:
-    shapes = ((4, 2048, depth),) * 3
+    shapes = ((64, length, depth),) * 3
     graph = canonical(trace(lambda q, k, v: softmax(q @ k.mT) @ v, *map(spec, shapes)))
     assert CpuLaunchSpace(bits).default(graph, whole(graph))["micro"] == micro
 
