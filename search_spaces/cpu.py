@@ -236,7 +236,7 @@ class CpuLaunchSpace:
         if row is ACROSS and made.get(PAIRS.name):
             return ()
         found = tile_options(row.name, facts, made, machine)
-        return even_first(found, facts) if row is MICRO else found
+        return even_first(found, facts, self.vector_bits) if row is MICRO else found
 
     def _halves(self, row: LaunchParameter[Any], facts: TileFacts) -> tuple[Setting, ...]:
         """How factors of bf16 may be multiplied as they are."""

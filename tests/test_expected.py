@@ -195,6 +195,15 @@ def test_what_was_never_tuned_fuses_around_products_where_that_is_expected_to_pa
     assert untuned_candidate(MLP, kind) == untuned_candidate(MLP, kind)
 
 
+def test_keys_that_are_read_as_they_lie_cost_no_copy_of_their_elements() -> None:
+    """Attention without a mask is one kernel too where its scores leave the caches."""
+    shape = spec((12, 1024, 64))
+    graph = normal_form(
+        trace(lambda q, k, v: {"y": xp.softmax(q @ k.mT, axis=-1) @ v}, shape, shape, shape)
+    )
+    assert len(untuned_candidate(graph, device_named("cpu")).plan.groups) == 1
+
+
 def test_what_was_never_tuned_fuses_rows_and_loops_where_that_saves_trips_through_memory() -> None:
     kind = device_named("cpu")
     for name in ("softmax", "layer_norm_gelu", "cartpole_noconcat"):

@@ -295,6 +295,18 @@ def test_short_rows_may_also_stay_whole() -> None:
 
 
 @pytest.mark.parametrize(
+    ("bits", "length", "depth", "micro"),
+    [(512, 2048, 64, "6x64"), (512, 128, 32, "12x32"), (256, 2048, 64, "6x16")],
+)
+def test_of_tiles_that_divide_what_is_summed_the_fullest_comes_first(
+    bits: int, length: int, depth: int, micro: str
+) -> None:
+    shapes = ((64, length, depth),) * 3
+    graph = canonical(trace(lambda q, k, v: softmax(q @ k.mT) @ v, *map(spec, shapes)))
+    assert CpuLaunchSpace(bits).default(graph, whole(graph))["micro"] == micro
+
+
+@pytest.mark.parametrize(
     "name", ["causal", "first blocks and some rows masked", "bias", "keys lying across"]
 )
 def test_one_pass_on_a_gpu(name: str) -> None:

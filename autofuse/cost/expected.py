@@ -23,6 +23,7 @@ from autofuse.plan.clusters import ancestors, bits
 from autofuse.plan.forms import Form
 from autofuse.plan.groups import reads
 from autofuse.plan.legality import Refusal, check_group
+from autofuse.plan.online import online_under
 from autofuse.plan.parameters import (
     COLUMN_BLOCK,
     MICRO,
@@ -221,6 +222,8 @@ class _Tiled:
         self.high = -(-rows // height)
         self.broad = -(-columns // min(COLUMN_BLOCK.of(launch) or columns, columns))
         self.packs, self.walks = PACK.of(launch), WALK.of(launch)
+        online = online_under(graph, form, tiles, launch)
+        self.streamed = {p.node for p in online.sources} if online is not None else set[int]()
         self.shares = (
             masked_shares(graph, form.nodes, form.outputs)
             if may_be_masked(graph, form.nodes)
@@ -270,14 +273,17 @@ class _Tiled:
 
     def _right_us(self, p: Contraction) -> float:
         """Every block of rows reads the panels of the right operand again, and copies or computes
-        them first."""
+        them first. Where columns come in blocks, one whose terms are neighbours is read as it
+        lies."""
         node = self.graph[p.node]
         value = node.inputs[p.right]
         nbytes = p.terms * p.width * self.graph.type_of(value).dtype.compute.itemsize
         made = value.node in self.nodes
         passes = self.batch * self.high * self.shares.get(p.node, 1.0)
-        copied = 2 * nbytes if made or self.packs else nbytes
-        far = self._is_turned(p, value) or self._is_patches(p, p.right)
+        turned = self._is_turned(p, value)
+        lies = turned and p.node in self.streamed and not made
+        copied = 2 * nbytes if made or (self.packs and not lies) else nbytes
+        far = (turned and not lies) or self._is_patches(p, p.right)
         each = _copied_us(self.peaks, copied) + far * self._one_by_one_us(p.terms * p.width)
         return passes * each + self._made_us(value, self.high - 1)
 
