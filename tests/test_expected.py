@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tile_programs import program, whole
@@ -17,7 +19,7 @@ from autofuse.enumerate.enumeration import enumerate_groups
 from autofuse.frontends import spec, trace
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
-from autofuse.graph.types import Graph
+from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family
 from autofuse.plan.groups import needed_outputs
@@ -25,6 +27,7 @@ from autofuse.plan.legality import check_group, check_plan
 from autofuse.plan.tiles import tiles_of
 from autofuse.plan.types import FusionGroup, FusionPlan, LaunchConfig
 from autofuse.simplify import normal_form
+from autofuse.tuning import untuned
 from autofuse.tuning.plans import (
     EXPECTED,
     baseline_plan,
@@ -68,10 +71,10 @@ def test_attention_in_one_kernel_is_expected_to_be_fastest() -> None:
 
 
 def test_results_that_lie_across_the_lanes_are_expected_to_take_longer() -> None:
-    def both(a: xp.Array, b: xp.Array) -> xp.Array:
+    def both(a: Any, b: Any) -> Any:
         return xp.exp(a @ b)
 
-    def turned(a: xp.Array, b: xp.Array) -> tuple[xp.Array, xp.Array]:
+    def turned(a: Any, b: Any) -> tuple[Any, Any]:
         made = xp.exp(a @ b)
         return made, made.T
 
@@ -95,7 +98,7 @@ def test_a_right_operand_whose_terms_are_neighbours_is_copied_element_by_element
 def test_patches_and_turned_weights_of_a_convolution_are_copied_element_by_element() -> None:
     image, weights = spec((2, 32, 32, 16)), spec((3, 3, 16, 32))
 
-    def conv(x, w):
+    def conv(x: Any, w: Any) -> Any:
         return xp.conv(x, w, padding=1, channels_last=True)
 
     plain = canonical(trace(conv, image, weights))
@@ -108,6 +111,29 @@ def test_patches_and_turned_weights_of_a_convolution_are_copied_element_by_eleme
         trace(lambda x, w: conv(x, xp.permute_dims(w, (1, 2, 3, 0))), image, spec((32, 3, 3, 16)))
     )
     assert expected_us(turned, whole(turned), launch, NOMINAL) > 1.1 * walked
+
+
+@pytest.mark.parametrize(("window", "times"), [(1, 1), (3, 9)])
+@pytest.mark.parametrize("channels_last", [True, False], ids=["rows", "columns"])
+def test_an_image_computed_where_it_is_read_is_computed_for_each_tap(
+    channels_last: bool, window: int, times: int
+) -> None:
+    image, taps = spec((2, 16, 16, 16)), (window, window)
+    weights = spec((*taps, 16, 48) if channels_last else (48, 16, *taps))
+
+    def graph_of(function: Callable[[Any], Any]) -> Graph:
+        def conv(x: Any, w: Any) -> Any:
+            same = window // 2
+            return xp.conv(function(x), w, padding=same, channels_last=channels_last)
+
+        return canonical(trace(conv, image, weights))
+
+    one, two = graph_of(xp.exp), graph_of(lambda x: xp.exp(xp.exp(x)))
+    launch = CPU.default(one, whole(one))
+    before, after = (expected_us(g, whole(g), launch, NOMINAL) for g in (one, two))
+    exp = next(n for n, node in enumerate(one.nodes) if node.op == "exp")
+    once = NOMINAL.added_us(group_work(one, (exp,), (Value(exp),)))
+    assert after - before == pytest.approx(times * once, rel=0.05)
 
 
 def test_a_transpose_by_blocks_costs_no_line_of_memory_for_each_element() -> None:
@@ -252,3 +278,15 @@ def test_rules_stay_where_nothing_clearly_better_is_expected_and_on_other_device
     assert untuned_candidate(lone, kind).origin != EXPECTED
     assert plan_named(MLP, "untuned", device="cuda-emulated").origin != EXPECTED
     assert plan_named(MLP, "xla-2022", device="cpu").plan == baseline_plan(MLP, "xla-2022")[0]
+
+
+def test_a_rough_plan_that_is_worse_than_a_given_one_does_not_serve(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = normal_form(zoo_graph("convnet_block", "small"))
+    unfused, fewer = (baseline_plan(graph, name)[0] for name in ("unfused", "inductor"))
+    assert sum_of(graph, fewer) < 0.9 * sum_of(graph, unfused)
+    for rough in (None, unfused):
+        monkeypatch.setattr(untuned, "plan_by_bounds", lambda *args, rough, found=rough: found)
+        found = untuned.expected_plan(graph, unfused, [fewer], CPU)
+        assert sum_of(graph, found) <= sum_of(graph, fewer)

@@ -278,14 +278,15 @@ class _Tiled:
         node = self.graph[p.node]
         value = node.inputs[p.right]
         nbytes = p.terms * p.width * self.graph.type_of(value).dtype.compute.itemsize
-        made = value.node in self.nodes
+        is_made = value.node in self.nodes
         passes = self.batch * self.high * self.shares.get(p.node, 1.0)
         turned = self._is_turned(p, value)
-        lies = turned and p.node in self.streamed and not made
-        copied = 2 * nbytes if made or (self.packs and not lies) else nbytes
+        lies = turned and p.node in self.streamed and not is_made
+        copied = 2 * nbytes if is_made or (self.packs and not lies) else nbytes
         far = (turned and not lies) or self._is_patches(p, p.right)
         each = _copied_us(self.peaks, copied) + far * self._one_by_one_us(p.terms * p.width)
-        return passes * each + self._made_us(value, self.high - 1)
+        made = self.batch * self.high * p.groups * p.terms * p.width
+        return passes * each + self._again_us(value, made)
 
     def _is_turned(self, p: Contraction, value: Value) -> bool:
         """Whether columns of a right operand are no neighbours in memory, its terms are."""
@@ -302,7 +303,7 @@ class _Tiled:
         value = self.graph[p.node].inputs[p.left]
         rows = self.batch * self._extent(self.tiles.rows)
         nbytes = rows * p.terms * self.graph.type_of(value).dtype.compute.itemsize
-        again = self._made_us(value, self.broad - 1)
+        again = self._again_us(value, self.broad * p.groups * rows * p.terms)
         far = self._one_by_one_us(rows * p.terms) if self._is_patches(p, p.left) else 0.0
         return self.broad * (self.peaks.move_us(2 * nbytes) + far) + again
 
@@ -317,8 +318,10 @@ class _Tiled:
     def _one_by_one_us(self, elements: float) -> float:
         return ONE_BY_ONE * elements / (self.peaks.cheap * 1e3)
 
-    def _made_us(self, value: Value, times: float) -> float:
-        """Computing a value of this kernel again so many times, products in it apart."""
+    def _again_us(self, value: Value, elements: float) -> float:
+        """Computing so many elements of a value of this kernel where its own would do, products in
+        it apart: blocks do not share them, nor do the taps that read one element of an image."""
+        times = elements / max(1, self.graph.type_of(value).size) - 1
         if value.node not in self.nodes or times <= 0:
             return 0.0
         above = set(bits(ancestors(self.graph)[value.node])) & self.nodes | {value.node}

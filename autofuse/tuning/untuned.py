@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from autofuse.cost.bounds import NOMINAL, Calibration
@@ -47,20 +48,33 @@ def expected_plan(
     guessed = replace(found, bounds_us=tuple(costs[group] for group in found.groups))
     parts = windows(graph, WHOLE_NODES, supernodes=found.supernodes)
     # Expectations are no better than a rough plan, and the least one of a few layers of a
-    # transformer takes a minute to find.
+    # transformer takes a minute to find. It may be worse than one of those that were given.
     best = plan_by_bounds(guessed, parts, rough=True)
-    if best is None or any(group not in costs for group in ruled.groups):
+    if any(group not in costs for group in ruled.groups):
         return ruled
-    before = sum(costs[group] for group in ruled.groups)
-    after = sum(costs[group] for group in best.groups)
-    return best if after <= (1 - CLEARLY) * before else ruled
+    plans = [plan for plan in (best, *given) if plan is not None]
+    return _clearly_least(ruled, plans, lambda plan: _sum_us(plan, costs))
+
+
+def _sum_us(plan: FusionPlan, costs: Mapping[FusionGroup, float]) -> float:
+    """Microseconds that a plan is expected to take; no end to them where one of its kernels is no
+    candidate."""
+    return sum(costs.get(group, math.inf) for group in plan.groups)
+
+
+def _clearly_least(
+    ruled: FusionPlan, plans: Sequence[FusionPlan], expected: Callable[[FusionPlan], float]
+) -> FusionPlan:
+    """The plan of least expected time, `ruled` unless another one's is clearly less."""
+    best = min(plans, key=expected, default=ruled)
+    return best if expected(best) <= (1 - CLEARLY) * expected(ruled) else ruled
 
 
 def _least_of(
     graph: Graph, ruled: FusionPlan, others: Sequence[FusionPlan], space: LaunchSpace,
     peaks: Calibration,
 ) -> FusionPlan:  # fmt: skip
-    """The plan of least expected time among these, `ruled` unless another one's is clearly less."""
+    """As `expected_plan`, one of these plans."""
     shapes, known = Structures(graph), dict[Hashable, float]()
 
     def expected(plan: FusionPlan) -> float:
@@ -72,8 +86,7 @@ def _least_of(
             total += known[key]
         return total
 
-    best = min(others, key=expected, default=ruled)
-    return best if expected(best) <= (1 - CLEARLY) * expected(ruled) else ruled
+    return _clearly_least(ruled, others, expected)
 
 
 def _is_least(graph: Graph, plan: FusionPlan) -> bool:
