@@ -31,7 +31,7 @@ from autofuse.plan.types import FusionGroup, LaunchConfig
 from autofuse.tuning.launches import parameter_of
 from benchmarks.sass import BARRIER, decoded, kernel_code
 from benchmarks.tensor_ladders import rung_row
-from benchmarks.tensor_model import BANKS_BYTES, RunFacts, after_runs, tensor_share
+from benchmarks.tensor_model import BANKS_BYTES, Blocks, RunFacts, after_runs, meeting, tensor_share
 from search_spaces import CudaLaunchSpace
 
 MULTIPLY, MATRICES, AHEAD = 0x23C, 0x83B, 0xFAE
@@ -126,13 +126,14 @@ def tensor_row(target: Target, graph: Graph, sizes: tuple[int, int, int]) -> dic
     shared = shape.shared + said.shared
     resident = blocks_resident(target, shape.block, said.registers, shared)
     stages, runs = max(1, STAGES.of(launch)), -(-sizes[2] * 2 // mma.run_bytes)
-    after = after_runs(target, rows * columns, 2) if resident == 1 else 0.0
     tiles = -(-sizes[0] // rows) * -(-sizes[1] // columns)
     useful = sizes[0] * sizes[1] / (tiles * rows * columns)
     ahead = stages - 2 if mma.together > WARP else stages - 1
-    share = tensor_share(
-        target, run, resident, tiles, runs, stages, after, mma.peak, TAIL.of(launch)
+    sums = rows * columns
+    blocks = Blocks(
+        resident, tiles, runs, TAIL.of(launch), after_runs(target, sums, 2), meeting(sums)
     )
+    share = tensor_share(target, run, blocks, mma.peak)
     return {
         "target": str(target), "launch": str(launch), "registers": said.registers,
         "spilled_bytes": said.spilled, "shared_bytes": shared, "blocks_resident": resident,

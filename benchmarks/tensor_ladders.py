@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from autofuse.backends.cuda.devices import Target
 from autofuse.plan.parameters import GROUP_MMA, HALF_MMA
-from benchmarks.tensor_model import RunFacts, after_runs, tensor_share
+from benchmarks.tensor_model import Blocks, RunFacts, after_runs, tensor_share
 
 
 class Rung(NamedTuple):
@@ -53,8 +53,8 @@ def rung_row(mma: str, target: Target, sizes: tuple[int, int, int]) -> dict[str,
     made, copied = rows * columns * terms, (rows + columns) * terms * 2
     run = RunFacts(0, 0, made, read, copied, 0)
     grid = -(-high // rows) * -(-wide // columns)
-    after = after_runs(target, rows * columns, 2) if rung.blocks == 1 else 0.0
-    share = tensor_share(target, run, rung.blocks, grid, -(-deep // terms), rung.stages, after)
+    after = after_runs(target, rows * columns, 2)
+    share = tensor_share(target, run, Blocks(rung.blocks, grid, -(-deep // terms), after=after))
     useful = high * wide / (grid * rows * columns)
     return {
         "source": rung.source, "device": rung.device, "of_cublas": round(rung.of_cublas, 3),

@@ -43,7 +43,7 @@ from autofuse.plan.parameters import (
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces.cuda_limits import DeviceLimits
 from search_spaces.cuda_multiply import MULTIPLYING, TOGETHER, Multiplying
-from search_spaces.splits import split_options, tail_options
+from search_spaces.splits import busiest, split_options, tail_options, tail_parts
 from search_spaces.tile_facts import TileFacts
 
 # The relative step of factors that are rounded for tensor cores.
@@ -120,18 +120,16 @@ def tile_options(
     if name == BLOCKS.name:
         return _blocks(limits, made)
     if name == SPLIT.name:
-        return split_options(facts, made, sms)
+        tails = tail_options(facts, made, sms, _multiplying(made).meeting)
+        found = split_options(facts, made, sms)
+        # A tail keeps as many multiprocessors busy and needs no second kernel.
+        return tuple(sorted(found)) if tails else found
     if name == TAIL.name:
-        return tail_options(facts, made, wave_of(limits, made), _multiplying(made).meeting)
+        return tail_options(facts, made, sms, _multiplying(made).meeting)
     own = {row.name: made[row.name] for row in SHAPES if row.name in made}
     options = _OPTIONS[name](facts, sms, own)
     found = tuple(o for o in options if _smallest_fits(facts, {**own, name: o}, fits))
     return found[:MOST] or options[-1:]
-
-
-def wave_of(limits: DeviceLimits, made: Mapping[str, Setting]) -> int:
-    """Blocks that run at the same time."""
-    return limits.sms * (int(made.get(BLOCKS.name, 0)) or _multiplying(made).together)
 
 
 def _smallest_fits(facts: TileFacts, own: Mapping[str, Setting], fits: Fits) -> bool:
@@ -196,7 +194,8 @@ def _threads(facts: TileFacts, sms: int) -> tuple[Setting, ...]:
 
 
 def _micros(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[str, ...]:
-    """By the time of all waves of blocks: what they compute, and what they load for it."""
+    """By the time of the multiprocessor with most blocks, of which the last may be in parts: what
+    it computes, and what it loads for that."""
     threads, wanted = int(own[BLOCK_THREADS.name]), int(own.get(BLOCKS.name, 0))
     by = _multiplying(own)
     least = by.least(threads)
@@ -212,10 +211,11 @@ def _micros(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[str
             continue
         across = -(-facts.columns // columns)
         blocks = facts.batch * -(-facts.rows // rows) * (1 if facts.local else across)
-        waves = -(-blocks // (sms * (wanted or by.together)))
+        parts = (1,) if facts.local else tail_parts(facts.terms)
+        turns = min(busiest(blocks, sms, facts.terms, p, by.meeting) for p in parts)
         each = rows * columns * (across if facts.local else 1)
         idle = max(1.0, threads / (rows * columns))
-        found.append((waves * each * idle * by.loads(rows, columns), rows * columns, name))
+        found.append((turns * each * idle * by.loads(rows, columns), rows * columns, name))
     return tuple(name for _, _, name in sorted(found))
 
 

@@ -280,7 +280,7 @@ EARLY = LaunchParameter(
     (*LOOPS, *TILES),
 )  # fmt: skip
 TAIL = LaunchParameter(
-    "tail", int, (1, 2, 4, 8), 1,
+    "tail", int, (1, 2, 3, 4, 5, 6, 8), 1,
     "Parts in which the terms of those tiles are summed that do not fill a wave (stream-k): the "
     "last part that is done adds them up in order and goes on.", TILES, least=1,
 )  # fmt: skip
