@@ -43,7 +43,13 @@ from autofuse.plan.parameters import (
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces.cuda_limits import DeviceLimits
 from search_spaces.cuda_multiply import MULTIPLYING, TOGETHER, Multiplying
-from search_spaces.splits import busiest, split_options, tail_options, tail_parts
+from search_spaces.splits import (
+    busiest,
+    split_options,
+    split_time,
+    tail_options,
+    tail_parts,
+)
 from search_spaces.tile_facts import TileFacts
 
 # The relative step of factors that are rounded for tensor cores.
@@ -120,10 +126,7 @@ def tile_options(
     if name == BLOCKS.name:
         return _blocks(limits, made)
     if name == SPLIT.name:
-        tails = tail_options(facts, made, sms, _multiplying(made).meeting)
-        found = split_options(facts, made, sms)
-        # A tail keeps as many multiprocessors busy and needs no second kernel.
-        return tuple(sorted(found)) if tails else found
+        return _splits(facts, made, sms)
     if name == TAIL.name:
         return tail_options(facts, made, sms, _multiplying(made).meeting)
     own = {row.name: made[row.name] for row in SHAPES if row.name in made}
@@ -175,6 +178,18 @@ def _groups_fit(facts: TileFacts, fits: Fits) -> bool:
     }  # fmt: skip
     tiles = {name: math.prod(map(int, name.split("x"))) for name in _micros(facts, 1, own)}
     return _smallest_fits(facts, {**own, MICRO.name: min(tiles, key=tiles.__getitem__)}, fits)
+
+
+def _splits(facts: TileFacts, made: Mapping[str, Setting], sms: int) -> tuple[Setting, ...]:
+    """By time; first none where a tail keeps as many busy, because it needs no second kernel."""
+    found, meeting = split_options(facts, made, sms), _multiplying(made).meeting
+    if tail_options(facts, made, sms, meeting):
+        return tuple(sorted(found))
+    tiles = facts.batch * -(-facts.rows // int(made[ROW_BLOCK.name]))
+    tiles *= -(-facts.columns // int(made[COLUMN_BLOCK.name]))
+    return tuple(
+        sorted(found, key=lambda p: split_time(tiles, sms, facts.terms, int(p), meeting))
+    )  # fmt: skip
 
 
 def _blocks(limits: DeviceLimits, made: Mapping[str, Setting]) -> tuple[Setting, ...]:

@@ -46,6 +46,14 @@ def split_options(
     return tuple(options) if fits else ()
 
 
+def split_time(tiles: int, sms: int, terms: int, parts: int, meeting: int) -> float:
+    """As `busiest`, where all tiles are in parts that a second kernel adds up."""
+    if parts == 1:
+        return busiest(tiles, sms, terms, parts, meeting)
+    turns = math.ceil(tiles * parts / sms)
+    return turns * (terms / parts + meeting) + tiles / sms * (parts + 1) * meeting
+
+
 def tail_options(
     facts: TileFacts, made: Mapping[str, Setting], sms: int, meeting: int
 ) -> tuple[Setting, ...]:

@@ -27,6 +27,8 @@ PIECE, STEP_BYTES, RUN_BYTES, BANKS_BYTES = 16, 32, 64, 128
 ROWS, COLUMNS = 16, 16
 # Bytes that are kept of a row of patches.
 ROW_BYTES = 8
+# What the text calls the number of rows that there are.
+HIGH = "high"
 # Elements beyond whole vectors from a row of sums to the next, so that rows are in other banks.
 SUMS_PAD = 8
 
@@ -180,12 +182,17 @@ def mma_tile(stmt: TileProduct, threads: int, stages: int) -> MmaTile:
     run = (STEP_BYTES if short else INSTRUCTIONS[stmt.mma].run_bytes) // item
     a, b = stmt.left, stmt.right
     return MmaTile(
-        Factor(a, a.outer, a.inner, stmt.rows, grid.down * grid.rows, run, item),
+        Factor(a, a.outer, a.inner, rows_there(stmt), grid.down * grid.rows, run, item),
         Factor(b, b.inner, b.outer, stmt.columns, grid.across * grid.columns, run, item),
         max(1, stages),
         row_table(stmt),
         grid,
     )
+
+
+def rows_there(stmt: TileProduct) -> int | str:
+    """How many rows there are, by a name of the text where that is not known."""
+    return stmt.rows if stmt.there is None else HIGH
 
 
 def row_table(stmt: TileProduct) -> bool:

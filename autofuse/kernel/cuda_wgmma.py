@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autofuse.kernel.cuda_mma import Factor, StagedTile, row_table
+from autofuse.kernel.cuda_mma import Factor, StagedTile, row_table, rows_there
 from autofuse.kernel.ir import TileProduct
 from autofuse.plan.parameters import GROUP_MMA, LaunchSettingError
 
@@ -107,7 +107,7 @@ def group_tile(stmt: TileProduct, threads: int, stages: int) -> GroupTile:
     wide = next(w for w in WIDTHS if w >= stmt.columns)
     item, a, b = stmt.dtype.itemsize, stmt.left, stmt.right
     run = LINE_BYTES // item
-    left = GroupFactor(a, a.outer, a.inner, stmt.rows, busy * blocks * ROWS, run, item)
+    left = GroupFactor(a, a.outer, a.inner, rows_there(stmt), busy * blocks * ROWS, run, item)
     right = GroupFactor(b, b.inner, b.outer, stmt.columns, -(-wide // ROWS) * ROWS, run, item)
     return GroupTile(
         left, right, max(2, stages), row_table(stmt), groups - 1, busy, blocks, wide

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from autofuse.kernel.cuda_mma import HIGH
 from autofuse.kernel.cuda_settings import Settings
 from autofuse.kernel.cuda_shape import Team
 from autofuse.kernel.cuda_wgmma import (
@@ -66,6 +67,8 @@ class GroupText:
         yield f"  const int32_t group = {self.team.place} / {GROUP};"
         yield f"  const int32_t lane = {self.team.place} % {GROUP};"
         yield f"  const int32_t terms = {self.text(stmt.extent)};"
+        if stmt.there is not None:
+            yield f"  const int32_t {HIGH} = {self.text(stmt.there)};"
         for name, panel in (("ta", stmt.left), ("tb", stmt.right), ("tc", stmt.target)):
             yield f"  const auto {name} = {panel.buffer} + ({self.text(panel.start)});"
         room = f"reinterpret_cast<{element} *>({stmt.stage} + 0)"
