@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autofuse.kernel.fragments import HIGH, PAIR, WARP, size, up
+from autofuse.kernel.instructions import by_group
 from autofuse.plan.parameters import (
     BLOCK_THREADS,
     COLUMN_BLOCK,
     FRAGMENTS,
-    GROUP_MMA,
     MMA,
     NO_MMA,
     ROW_BLOCK,
@@ -71,7 +71,8 @@ def _offered(
     facts: TileFacts, sms: int, made: Mapping[str, Setting], fits: Fits
 ) -> tuple[Setting, ...]:
     settings = _settings(facts, sms)
-    warps = made.get(MMA.name, NO_MMA) not in (NO_MMA, GROUP_MMA)
+    chosen = str(made.get(MMA.name, NO_MMA))
+    warps = chosen != NO_MMA and not by_group(chosen)
     if not warps or not facts.one_pass or not settings:
         return ()
     threads, rows, columns = min(settings, key=lambda s: s[1] * s[2])

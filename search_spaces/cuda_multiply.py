@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from autofuse.kernel.cuda_wgmma import GROUP, ROWS, WIDTHS, registers
 from autofuse.plan.parameters import (
+    BYTE_GROUP_MMA,
     BYTE_MMA,
     GROUP_MMA,
     HALF_MMA,
@@ -71,6 +72,16 @@ def _group_loads(rows: int, columns: int) -> float:
     return max(1.0, 0.5 + 64 / columns + 32 / rows)
 
 
+def _groups(rate: int) -> Multiplying:
+    """Warpgroups, of which a multiprocessor adds `rate` terms a clock. Bytes are twice as many in a
+    clock and half as long, so they load like 16 bits."""
+    return Multiplying(
+        (384, 256), (4, 3, 2), _group_sums,
+        lambda threads: (ROWS * (threads // GROUP - 1), 32), WIDTHS[-1], _group_loads,
+        rate * 4 // L2_BYTES, 1,
+    )  # fmt: skip
+
+
 MULTIPLYING: Mapping[Setting, Multiplying] = {
     NO_MMA: Multiplying(
         (), (), lambda threads, _: 64 * threads, lambda _: (1, 1), 1 << 30,
@@ -81,9 +92,6 @@ MULTIPLYING: Mapping[Setting, Multiplying] = {
     TF32_MMA: _warps(128, 64, 512),
     # Factors in two parts.
     STRICT_MMA: _warps(64, 32, 170),
-    GROUP_MMA: Multiplying(
-        (384, 256), (4, 3, 2), _group_sums,
-        lambda threads: (ROWS * (threads // GROUP - 1), 32), WIDTHS[-1], _group_loads,
-        2048 * 4 // L2_BYTES, 1,
-    ),
+    GROUP_MMA: _groups(2048),
+    BYTE_GROUP_MMA: _groups(4096),
 }  # fmt: skip

@@ -11,11 +11,12 @@ from autofuse.graph.types import Graph
 from autofuse.kernel.cuda_shape import shared_bytes
 from autofuse.kernel.cuda_wgmma import ROWS
 from autofuse.kernel.emit import LoweringError
-from autofuse.kernel.instructions import FACTORS
+from autofuse.kernel.instructions import FACTORS, by_group
 from autofuse.kernel.lower import extract, lower
 from autofuse.plan.parameters import (
     BLOCK_THREADS,
     BLOCKS,
+    BYTE_GROUP_MMA,
     BYTE_MMA,
     COLUMN_BLOCK,
     CUDA_COLUMN_BLOCK,
@@ -159,22 +160,32 @@ def _instructions(facts: TileFacts, limits: DeviceLimits, fits: Fits) -> tuple[S
     what follows is computed for each tile, because one of them only fetches, and not at all where
     no tile of theirs has room."""
     if facts.factors in FACTORS[HALF_MMA]:
-        groups = (GROUP_MMA,) if limits.warpgroups and _groups_fit(facts, fits) else ()
-        full = min(facts.rows, facts.columns, facts.terms) >= ROWS and not facts.local
-        return (*groups, HALF_MMA, NO_MMA) if full else (HALF_MMA, *groups, NO_MMA)
+        return _by_groups_too(GROUP_MMA, HALF_MMA, facts, limits, fits)
     if facts.factors in FACTORS[BYTE_MMA]:
-        return (BYTE_MMA, NO_MMA)
+        # Of bytes both operands must lie along their terms, or they are read one by one.
+        by_groups = _by_groups_too(BYTE_GROUP_MMA, BYTE_MMA, facts, limits, fits)
+        return by_groups if facts.bytes_along else (BYTE_MMA, NO_MMA)
     if facts.factors not in FACTORS[TF32_MMA]:
         return ()
     return (NO_MMA, STRICT_MMA, TF32_MMA)[: 3 if facts.eps >= TF32_EPS else 2]
 
 
-def _groups_fit(facts: TileFacts, fits: Fits) -> bool:
+def _by_groups_too(
+    groups: str, warps: str, facts: TileFacts, limits: DeviceLimits, fits: Fits
+) -> tuple[Setting, ...]:  # fmt: skip
+    """Warpgroups and warps, those first that all of a tile keeps busy."""
+    if not limits.warpgroups or not _groups_fit(groups, facts, fits):
+        return (warps, NO_MMA)
+    full = min(facts.rows, facts.columns, facts.terms) >= ROWS and not facts.local
+    return (groups, warps, NO_MMA) if full else (warps, groups, NO_MMA)
+
+
+def _groups_fit(groups: str, facts: TileFacts, fits: Fits) -> bool:
     """Whether the smallest tile of the largest block has room in the most stages."""
-    by = MULTIPLYING[GROUP_MMA]
+    by = MULTIPLYING[groups]
     threads = max(int(t) for t in by.threads if by.least(int(t))[0] <= max(facts.rows, ROWS))
     own: dict[str, Setting] = {
-        MMA.name: GROUP_MMA, BLOCK_THREADS.name: threads, STAGES.name: by.stages[0],
+        MMA.name: groups, BLOCK_THREADS.name: threads, STAGES.name: by.stages[0],
     }  # fmt: skip
     tiles = {name: math.prod(map(int, name.split("x"))) for name in _micros(facts, 1, own)}
     return _smallest_fits(facts, {**own, MICRO.name: min(tiles, key=tiles.__getitem__)}, fits)
@@ -183,7 +194,7 @@ def _groups_fit(facts: TileFacts, fits: Fits) -> bool:
 def _splits(facts: TileFacts, made: Mapping[str, Setting], sms: int) -> tuple[Setting, ...]:
     """By time; first none where a tail keeps as many busy, because it needs no second kernel."""
     found, meeting = split_options(facts, made, sms), _multiplying(made).meeting
-    if tail_options(facts, made, sms, meeting):
+    if not found or tail_options(facts, made, sms, meeting):
         return tuple(sorted(found))
     tiles = facts.batch * -(-facts.rows // int(made[ROW_BLOCK.name]))
     tiles *= -(-facts.columns // int(made[COLUMN_BLOCK.name]))
@@ -195,7 +206,7 @@ def _splits(facts: TileFacts, made: Mapping[str, Setting], sms: int) -> tuple[Se
 def _blocks(limits: DeviceLimits, made: Mapping[str, Setting]) -> tuple[Setting, ...]:
     """Blocks wanted on a multiprocessor: those that threads and registers allow."""
     threads = int(made[BLOCK_THREADS.name])
-    if made.get(MMA.name) == GROUP_MMA:
+    if by_group(str(made.get(MMA.name))):
         few = (b for b in (0, 2) if _multiplying(made).sums(threads, b) >= ROWS * ROWS)
         return tuple(few)
     most = min(limits.threads_per_sm, limits.registers_per_sm // WARP) // threads

@@ -71,7 +71,7 @@ class Factor:
     @property
     def turned(self) -> bool:
         """Whether lines are terms: neighbours in memory are rows."""
-        return self.along != 1 and (self.across == 1 or self.across < self.along)
+        return lies_turned(self)
 
     @property
     def lanes(self) -> int:
@@ -135,6 +135,11 @@ class Factor:
         far, near = (self.along, self.across) if self.turned else (self.across, self.along)
         aligned = far % self.lanes == 0 and is_multiple(self.panel.start, self.lanes)
         return self.panel.buffer in outside and near == 1 and aligned
+
+
+def lies_turned(o: Factor) -> bool:
+    """Whether neighbours in memory are rows, not terms."""
+    return o.along != 1 and (o.across == 1 or o.across < o.along)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autofuse.kernel.cuda_mma import Factor, StagedTile, row_table, rows_there
+from autofuse.kernel.cuda_mma import Factor, StagedTile, lies_turned, row_table, rows_there
 from autofuse.kernel.ir import TileProduct
-from autofuse.plan.parameters import GROUP_MMA, LaunchSettingError
+from autofuse.plan.parameters import LaunchSettingError
 
 GROUP, WARPS = 128, 4
 # Rows of an instruction, and its columns.
@@ -30,7 +30,12 @@ REGISTERS, MOST_REGISTERS, FETCHING, GATHERING = 65536, 240, 64, 104
 
 @dataclass(frozen=True, slots=True)
 class GroupFactor(Factor):
-    """An operand in the hardware's layout: blocks of 8 lines, 64 rows side by side if turned."""
+    """An operand in the hardware's layout: blocks of 8 lines, 64 rows side by side if turned, which
+    bytes never are (PTX ISA, wgmma): those that lie so are read one by one."""
+
+    @property
+    def turned(self) -> bool:
+        return self.itemsize > 1 and lies_turned(self)
 
     @property
     def pitch(self) -> int:
@@ -94,12 +99,12 @@ def group_tile(stmt: TileProduct, threads: int, stages: int) -> GroupTile:
     groups, rest = divmod(threads, GROUP)
     if rest or groups < 2:
         raise LaunchSettingError(
-            f"a block of {threads} threads cannot multiply by {GROUP_MMA}: two or more groups of "
+            f"a block of {threads} threads cannot multiply by {stmt.mma}: two or more groups of "
             f"{GROUP} do"
         )
     if stmt.columns > WIDTHS[-1]:
         raise LaunchSettingError(
-            f"tiles of {stmt.columns} columns are more than the {WIDTHS[-1]} of {GROUP_MMA}"
+            f"tiles of {stmt.columns} columns are more than the {WIDTHS[-1]} of {stmt.mma}"
         )
     count = -(-stmt.rows // ROWS)
     blocks = -(-count // (groups - 1))

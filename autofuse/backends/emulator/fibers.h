@@ -108,7 +108,7 @@ struct Ready {
 
 /* A product of a warpgroup that a thread has asked for, and who stored to 16 bytes last, of stores
    that it had shown so often before. */
-struct Product { Collective kind; int columns; bool left, right; float *sums; uint64_t a, b; };
+struct Product { Collective kind; int columns; bool left, right; void *sums; uint64_t a, b; };
 struct Stored { uint32_t thread, shown; }; /* thread of the block + 1, or 0 */
 
 struct Block;
@@ -136,8 +136,8 @@ struct Fiber {
   std::deque<std::vector<Copying>> groups;
   std::vector<Product> asked_products; /* since the last group, and the groups under way */
   std::deque<std::vector<Product>> products;
-  std::unordered_map<float *, std::vector<float>> held; /* their sums */
-  bool ordered;                                         /* may ask for products */
+  std::unordered_map<void *, std::vector<uint32_t>> held; /* their sums, as words */
+  bool ordered;                                           /* may ask for products */
   uint32_t shown;
   const void *read_at; /* the last atomic, and what there was to know */
   uint64_t read_version;
