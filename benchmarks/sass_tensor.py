@@ -37,26 +37,30 @@ from search_spaces import CudaLaunchSpace
 MULTIPLY, MATRICES, AHEAD = 0x23C, 0x83B, 0xFAE
 # A product of a warpgroup, a look at an mbarrier, an arrival at one.
 BY_GROUP, WAIT, ARRIVE = 0x9F0, 0x5A7, 0x9A7
+# Products of floats, and of bytes, of which a kernel has either.
+BY_WARPS, BY_GROUPS = (MULTIPLY, 0x237), (BY_GROUP, 0x9F1)
 # Multiply-adds of a product of a warp; turns of the banks for four matrices.
 TERMS_OF_A_PRODUCT, TURNS, PIECE, WARP = 16 * 8 * 16, 4, 16, 32
 
 
-def warp_facts(made: Sequence[int], warps: int) -> RunFacts:
+def warp_facts(made: Sequence[int], warps: int, itemsize: int = 2) -> RunFacts:
     """Of a block of `warps` that all do the same, whose operations are these, in order. One product
-    on tensor cores is in the text."""
-    first, last = made.index(MATRICES), len(made) - 1 - made[::-1].index(MULTIPLY)
+    on tensor cores, of factors of so many bytes, is in the text."""
+    multiply = next(m for m in BY_WARPS if m in made)
+    first, last = made.index(MATRICES), len(made) - 1 - made[::-1].index(multiply)
     begin = max(k for k in range(first) if made[k] == BARRIER)
     run = made[begin : last + 1]
-    products, loads = run.count(MULTIPLY), run.count(MATRICES)
+    products, loads = run.count(multiply), run.count(MATRICES)
     return RunFacts(
-        products, loads, warps * products * TERMS_OF_A_PRODUCT, warps * loads * TURNS * BANKS_BYTES,
+        products, loads, warps * products * TERMS_OF_A_PRODUCT * 2 // itemsize,
+        warps * loads * TURNS * BANKS_BYTES,
         warps * run.count(AHEAD) * WARP * PIECE, warps * len(run),
     )  # fmt: skip
 
 
-def group_facts(made: Sequence[int], groups: int, columns: int) -> RunFacts:
-    """Of a block in which `groups` warpgroups multiply 64 rows by so many columns at a time, and
-    one more fetches."""
+def group_facts(made: Sequence[int], groups: int, columns: int, terms: int = 16) -> RunFacts:
+    """Of a block in which `groups` warpgroups multiply 64 rows by so many columns and terms at a
+    time, and one more fetches."""
 
     def turn(operation: int) -> list[int]:
         """From the last wait before the first such operation to the first arrival after the
@@ -65,10 +69,11 @@ def group_facts(made: Sequence[int], groups: int, columns: int) -> RunFacts:
         begin = max(k for k in range(first) if made[k] == WAIT)
         return list(made[begin : made.index(ARRIVE, last) + 1])
 
-    multiplying, fetching = turn(BY_GROUP), turn(AHEAD)
-    products = multiplying.count(BY_GROUP)
+    multiply = next(m for m in BY_GROUPS if m in made)
+    multiplying, fetching = turn(multiply), turn(AHEAD)
+    products = multiplying.count(multiply)
     return RunFacts(
-        products, 0, groups * products * ROWS * columns * STEP_BYTES // 2,
+        products, 0, groups * products * ROWS * columns * terms,
         groups * products * (ROWS + columns) * STEP_BYTES,
         WARPS * fetching.count(AHEAD) * WARP * PIECE,
         WARPS * (groups * len(multiplying) + len(fetching)),
@@ -78,9 +83,11 @@ def group_facts(made: Sequence[int], groups: int, columns: int) -> RunFacts:
 def run_facts(made: Sequence[int], launch: LaunchConfig) -> RunFacts:
     """What a block does for one run of terms under a launch configuration with tensor cores."""
     threads = BLOCK_THREADS.of(launch)
-    if INSTRUCTIONS[str(MMA.of(launch))].together > WARP:
-        return group_facts(made, threads // GROUP - 1, _micro(launch)[1])
-    return warp_facts(made, threads // WARP)
+    row = INSTRUCTIONS[str(MMA.of(launch))]
+    if row.together > WARP:
+        terms = STEP_BYTES // row.factors[0].itemsize
+        return group_facts(made, threads // GROUP - 1, _micro(launch)[1], terms)
+    return warp_facts(made, threads // WARP, row.factors[0].itemsize)
 
 
 def _micro(launch: LaunchConfig) -> tuple[int, int]:
@@ -88,9 +95,12 @@ def _micro(launch: LaunchConfig) -> tuple[int, int]:
     return rows, columns
 
 
-def square_product(size: int) -> Graph:
-    """A product of two square matrices of bf16."""
-    operand = spec((size, size), "bf16")
+def square_product(size: int, dtype: str = "bf16") -> Graph:
+    """A product of two square matrices; of bytes (i8) one in i32 whose right one is turned, as
+    weights lie."""
+    operand = spec((size, size), dtype)
+    if dtype == "i8":
+        return canonical(trace(lambda a, b: a.astype("i32") @ b.astype("i32").T, operand, operand))
     return canonical(trace(lambda a, b: a @ b, operand, operand))
 
 
@@ -125,13 +135,14 @@ def tensor_row(target: Target, graph: Graph, sizes: tuple[int, int, int]) -> dic
     rows, columns = _micro(launch)
     shared = shape.shared + said.shared
     resident = blocks_resident(target, shape.block, said.registers, shared)
-    stages, runs = max(1, STAGES.of(launch)), -(-sizes[2] * 2 // mma.run_bytes)
+    itemsize, stages = mma.factors[0].itemsize, max(1, STAGES.of(launch))
+    runs = -(-sizes[2] * itemsize // mma.run_bytes)
     tiles = -(-sizes[0] // rows) * -(-sizes[1] // columns)
     useful = sizes[0] * sizes[1] / (tiles * rows * columns)
     ahead = stages - 2 if mma.together > WARP else stages - 1
-    sums = rows * columns
+    sums, result = rows * columns, graph.type_of(graph.outputs[0]).dtype.itemsize
     blocks = Blocks(
-        resident, tiles, runs, TAIL.of(launch), after_runs(target, sums, 2), meeting(sums)
+        resident, tiles, runs, TAIL.of(launch), after_runs(target, sums, result), meeting(sums)
     )
     share = tensor_share(target, run, blocks, mma.peak)
     return {
@@ -145,7 +156,7 @@ def tensor_row(target: Target, graph: Graph, sizes: tuple[int, int, int]) -> dic
     }  # fmt: skip
 
 
-def tensor_report(targets: Sequence[str], size: int) -> list[dict[str, Any]]:
+def tensor_report(targets: Sequence[str], size: int, dtype: str = "bf16") -> list[dict[str, Any]]:
     """A row for each device, by name. Raises AutofuseError for an unknown one."""
-    graph = square_product(size)
+    graph = square_product(size, dtype)
     return [tensor_row(target_named(name), graph, (size, size, size)) for name in targets]

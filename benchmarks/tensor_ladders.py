@@ -43,9 +43,12 @@ RUNGS = {
 }  # fmt: skip
 
 
-def rung_row(mma: str, target: Target, sizes: tuple[int, int, int]) -> dict[str, Any]:
-    """The figures of a rung for a product of so many rows, columns and terms of 16 bits.
-    Its instructions are not known, so they are never what takes longest."""
+def rung_row(mma: str, target: Target, sizes: tuple[int, int, int]) -> dict[str, Any] | None:
+    """The figures of a rung for a product of so many rows, columns and terms of 16 bits; None for
+    instructions of which no ladder is known. Its other instructions are not known, so they are
+    never what takes longest."""
+    if mma not in RUNGS:
+        return None
     rung, (high, wide, deep) = RUNGS[mma], sizes
     rows, columns, terms = rung.tile
     # What each 64 x n (or warp's rectangle) reads of a run: its rows and its columns.
