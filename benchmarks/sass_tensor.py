@@ -9,6 +9,7 @@ off kernels that have a known number of each; the rest is as in `sass.py`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -20,7 +21,7 @@ from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.cuda.program import Unit, unit_of
 from autofuse.graph.canonical import canonical
-from autofuse.graph.types import Graph
+from autofuse.graph.types import Graph, Value
 from autofuse.kernel.cuda_wgmma import GROUP, ROWS, STEP_BYTES, WARPS
 from autofuse.kernel.instructions import INSTRUCTIONS
 from autofuse.plan.clusters import live
@@ -144,7 +145,7 @@ def tensor_row(target: Target, graph: Graph, sizes: tuple[int, int, int]) -> dic
     blocks = Blocks(
         resident, tiles, runs, TAIL.of(launch), after_runs(target, sums, result), meeting(sums)
     )
-    share = tensor_share(target, run, blocks, mma.peak)
+    share, most = tensor_share(target, run, blocks, mma.peak), moved_share(target, graph, sizes)
     return {
         "target": str(target), "launch": str(launch), "registers": said.registers,
         "spilled_bytes": said.spilled, "shared_bytes": shared, "blocks_resident": resident,
@@ -152,8 +153,18 @@ def tensor_row(target: Target, graph: Graph, sizes: tuple[int, int, int]) -> dic
         "products_per_load": round(run.products / run.matrix_loads, 2) if run.matrix_loads else 0.0,
         "multiply_adds_per_byte": round(run.multiply_adds / run.read, 2),
         "bytes_in_flight": ahead * run.copied * resident,
-        "predicted_share": round(share * useful, 3), "rung": rung_row(mma.name, target, sizes),
+        "predicted_share": round(min(share * useful, most), 3),
+        "rung": rung_row(mma.name, target, sizes, most),
     }  # fmt: skip
+
+
+def moved_share(target: Target, graph: Graph, sizes: tuple[int, int, int]) -> float:
+    """The share of the peak of its factors that a product of so many rows, columns and terms has
+    when all of its arrays are moved once, at the bandwidth of the data sheet."""
+    types = [graph.type_of(v) for v in (*map(Value, graph.inputs), *graph.outputs)]
+    seconds = sum(t.size * t.dtype.itemsize for t in types) / (target.bandwidth * 1e9)
+    peak = target.peaks["byte" if types[0].dtype.itemsize == 1 else "half"] * 1e9
+    return 2 * math.prod(sizes) / peak / seconds
 
 
 def tensor_report(targets: Sequence[str], size: int, dtype: str = "bf16") -> list[dict[str, Any]]:

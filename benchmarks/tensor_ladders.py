@@ -43,10 +43,12 @@ RUNGS = {
 }  # fmt: skip
 
 
-def rung_row(mma: str, target: Target, sizes: tuple[int, int, int]) -> dict[str, Any] | None:
-    """The figures of a rung for a product of so many rows, columns and terms of 16 bits; None for
-    instructions of which no ladder is known. Its other instructions are not known, so they are
-    never what takes longest."""
+def rung_row(
+    mma: str, target: Target, sizes: tuple[int, int, int], most: float
+) -> dict[str, Any] | None:
+    """The figures of a rung for a product of so many rows, columns and terms of 16 bits, of which
+    memory allows `most` of the peak; None for instructions of which no ladder is known. Its other
+    instructions are not known, so they are never what takes longest."""
     if mma not in RUNGS:
         return None
     rung, (high, wide, deep) = RUNGS[mma], sizes
@@ -63,5 +65,5 @@ def rung_row(mma: str, target: Target, sizes: tuple[int, int, int]) -> dict[str,
         "source": rung.source, "device": rung.device, "of_cublas": round(rung.of_cublas, 3),
         "multiply_adds_per_byte": round(made / read, 2),
         "bytes_in_flight": rung.ahead * copied * rung.blocks,
-        "predicted_share": round(share * useful, 3),
+        "predicted_share": round(min(share * useful, most), 3),
     }  # fmt: skip

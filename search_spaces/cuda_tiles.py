@@ -131,7 +131,7 @@ def tile_options(
     if name == TAIL.name:
         return tail_options(facts, made, sms, _multiplying(made).meeting)
     own = {row.name: made[row.name] for row in SHAPES if row.name in made}
-    options = _OPTIONS[name](facts, sms, own)
+    options = _OPTIONS[name](facts, limits, own)
     found = tuple(o for o in options if _smallest_fits(facts, {**own, name: o}, fits))
     return found[:MOST] or options[-1:]
 
@@ -174,20 +174,20 @@ def _by_groups_too(
     groups: str, warps: str, facts: TileFacts, limits: DeviceLimits, fits: Fits
 ) -> tuple[Setting, ...]:  # fmt: skip
     """Warpgroups and warps, those first that all of a tile keeps busy."""
-    if not limits.warpgroups or not _groups_fit(groups, facts, fits):
+    if not limits.warpgroups or not _groups_fit(groups, facts, limits, fits):
         return (warps, NO_MMA)
     full = min(facts.rows, facts.columns, facts.terms) >= ROWS and not facts.local
     return (groups, warps, NO_MMA) if full else (warps, groups, NO_MMA)
 
 
-def _groups_fit(groups: str, facts: TileFacts, fits: Fits) -> bool:
+def _groups_fit(groups: str, facts: TileFacts, limits: DeviceLimits, fits: Fits) -> bool:
     """Whether the smallest tile of the largest block has room in the most stages."""
     by = MULTIPLYING[groups]
     threads = max(int(t) for t in by.threads if by.least(int(t))[0] <= max(facts.rows, ROWS))
     own: dict[str, Setting] = {
         MMA.name: groups, BLOCK_THREADS.name: threads, STAGES.name: by.stages[0],
     }  # fmt: skip
-    tiles = {name: math.prod(map(int, name.split("x"))) for name in _micros(facts, 1, own)}
+    tiles = {name: math.prod(map(int, name.split("x"))) for name in _micros(facts, limits, own)}
     return _smallest_fits(facts, {**own, MICRO.name: min(tiles, key=tiles.__getitem__)}, fits)
 
 
@@ -219,7 +219,7 @@ def _threads(facts: TileFacts, sms: int) -> tuple[Setting, ...]:
     return (256, 128, 64) if each >= 1 << 13 else (128, 256, 64) if each >= 1 << 11 else (64, 128)
 
 
-def _micros(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[str, ...]:
+def _micros(facts: TileFacts, limits: DeviceLimits, own: Mapping[str, Setting]) -> tuple[str, ...]:
     """By the time of the multiprocessor with most blocks, of which the last may be in parts: what
     it computes, and what it loads for that."""
     threads, wanted = int(own[BLOCK_THREADS.name]), int(own.get(BLOCKS.name, 0))
@@ -238,17 +238,25 @@ def _micros(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[str
         across = -(-facts.columns // columns)
         blocks = facts.batch * -(-facts.rows // rows) * (1 if facts.local else across)
         parts = (1,) if facts.local else tail_parts(facts.terms)
-        turns = min(busiest(blocks, sms, facts.terms, p, by.meeting) for p in parts)
+        turns = min(busiest(blocks, limits.sms, facts.terms, p, by.meeting) for p in parts)
         each = rows * columns * (across if facts.local else 1)
         idle = max(1.0, threads / (rows * columns))
-        found.append((turns * each * idle * by.loads(rows, columns), rows * columns, name))
+        found.append(
+            (
+                turns * each * idle * by.loads(rows, columns, threads, limits.halves),
+                rows * columns,
+                name,
+            )
+        )
     return tuple(name for _, _, name in sorted(found))
 
 
-def _row_blocks(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:
+def _row_blocks(
+    facts: TileFacts, limits: DeviceLimits, own: Mapping[str, Setting]
+) -> tuple[Setting, ...]:
     rows = int(str(own[MICRO.name]).split("x")[0])
     blocks = facts.batch * -(-facts.rows // rows)
-    return (rows, *_more(rows, blocks // (sms * TOGETHER), CUDA_ROW_BLOCK.choices))
+    return (rows, *_more(rows, blocks // (limits.sms * TOGETHER), CUDA_ROW_BLOCK.choices))
 
 
 def _more(step: int, waves: int, choices: tuple[int, ...]) -> tuple[int, ...]:
@@ -256,24 +264,30 @@ def _more(step: int, waves: int, choices: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(step * n for n in (2, 4) if n <= waves and step * n in choices)
 
 
-def _column_blocks(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:
+def _column_blocks(
+    facts: TileFacts, limits: DeviceLimits, own: Mapping[str, Setting]
+) -> tuple[Setting, ...]:
     if facts.local:
         return (0, *(c for c in ONE_PASS if facts.one_pass and c < facts.columns))
     columns = int(str(own[MICRO.name]).split("x")[1]) * 4 // facts.itemsize
     blocks = facts.batch * facts.rows * facts.columns // int(own[ROW_BLOCK.name]) // columns
-    return (columns, *_more(columns, blocks // (sms * TOGETHER), CUDA_COLUMN_BLOCK.choices))
+    return (columns, *_more(columns, blocks // (limits.sms * TOGETHER), CUDA_COLUMN_BLOCK.choices))
 
 
-def _term_blocks(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:
+def _term_blocks(
+    facts: TileFacts, limits: DeviceLimits, own: Mapping[str, Setting]
+) -> tuple[Setting, ...]:
     return (0, *(t for t in TERMS if t < facts.terms))
 
 
-def _packs(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:
+def _packs(
+    facts: TileFacts, limits: DeviceLimits, own: Mapping[str, Setting]
+) -> tuple[Setting, ...]:
     return (False,) if own.get(MMA.name, NO_MMA) != NO_MMA else (False, True)
 
 
 _OPTIONS: Mapping[
-    str, Callable[[TileFacts, int, Mapping[str, Setting]], tuple[Setting, ...]]
+    str, Callable[[TileFacts, DeviceLimits, Mapping[str, Setting]], tuple[Setting, ...]]
 ] = {
     MICRO.name: _micros, ROW_BLOCK.name: _row_blocks, COLUMN_BLOCK.name: _column_blocks,
     TERM_BLOCK.name: _term_blocks, PACK.name: _packs,
