@@ -185,7 +185,7 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
         case Stream(start=start, count=count):
             return (start, count)
         case TileProduct(target=target, left=left, right=right, walk=ways, there=there):
-            own = (stmt.extent, target.start, left.start, right.start)
+            own: tuple[Expr, ...] = (stmt.extent, target.start, left.start, right.start)
             own = own if there is None else (*own, there)
             return own if ways is None else (*own, *ways.expressions)
         case Join(target=target, cut=cut, slot=slot, part=part):
