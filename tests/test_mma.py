@@ -230,3 +230,19 @@ def test_a_last_turn_in_parts_is_a_part_of_the_time_and_meeting() -> None:
     assert clocks(Blocks(1, tiles, 10, after=100)) == pytest.approx(2 * 11 * 512 + 200)
     assert clocks(Blocks(1, tiles, 10, 2, meeting=70)) == pytest.approx(17 * 512 + 3 * 70)
     assert clocks(Blocks(2, tiles, 10, 2)) == pytest.approx(16 * 512)
+
+
+def test_the_last_rows_share_the_text_of_the_others() -> None:
+    """Blocks of one tile and of two, of which some rows are not there, also where a left operand is
+    computed, and where terms come in blocks."""
+    high: dict[str, Setting] = {"micro": "32x64", "column_block": 64}
+    kernels = [
+        made(name, sizes=(72, 64, 104), row_block=rows, **high, **more)
+        for name in ("epilogue", "left turned", "prologues")
+        for rows in (32, 64)
+        for more in ({}, {"term_block": 64})
+    ]
+    library = library_of(kernels)
+    for one in kernels:
+        assert body(one).count("af_multiply_bf16(") == 1 and "high = " in body(one)
+        assert difference(library, one)[0] < 2e-2
