@@ -9,6 +9,7 @@ off kernels that have a known number of each; the rest is as in `sass.py`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -20,7 +21,7 @@ from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.cuda.program import Unit, unit_of
 from autofuse.graph.canonical import canonical
-from autofuse.graph.types import Graph
+from autofuse.graph.types import Graph, Value
 from autofuse.kernel.cuda_wgmma import GROUP, ROWS, STEP_BYTES, WARPS
 from autofuse.kernel.instructions import INSTRUCTIONS
 from autofuse.plan.clusters import live
@@ -31,32 +32,36 @@ from autofuse.plan.types import FusionGroup, LaunchConfig
 from autofuse.tuning.launches import parameter_of
 from benchmarks.sass import BARRIER, decoded, kernel_code
 from benchmarks.tensor_ladders import rung_row
-from benchmarks.tensor_model import BANKS_BYTES, RunFacts, after_runs, tensor_share
+from benchmarks.tensor_model import BANKS_BYTES, Blocks, RunFacts, after_runs, meeting, tensor_share
 from search_spaces import CudaLaunchSpace
 
 MULTIPLY, MATRICES, AHEAD = 0x23C, 0x83B, 0xFAE
 # A product of a warpgroup, a look at an mbarrier, an arrival at one.
 BY_GROUP, WAIT, ARRIVE = 0x9F0, 0x5A7, 0x9A7
+# Products of floats, and of bytes, of which a kernel has either.
+BY_WARPS, BY_GROUPS = (MULTIPLY, 0x237), (BY_GROUP, 0x9F1)
 # Multiply-adds of a product of a warp; turns of the banks for four matrices.
 TERMS_OF_A_PRODUCT, TURNS, PIECE, WARP = 16 * 8 * 16, 4, 16, 32
 
 
-def warp_facts(made: Sequence[int], warps: int) -> RunFacts:
+def warp_facts(made: Sequence[int], warps: int, itemsize: int = 2) -> RunFacts:
     """Of a block of `warps` that all do the same, whose operations are these, in order. One product
-    on tensor cores is in the text."""
-    first, last = made.index(MATRICES), len(made) - 1 - made[::-1].index(MULTIPLY)
+    on tensor cores, of factors of so many bytes, is in the text."""
+    multiply = next(m for m in BY_WARPS if m in made)
+    first, last = made.index(MATRICES), len(made) - 1 - made[::-1].index(multiply)
     begin = max(k for k in range(first) if made[k] == BARRIER)
     run = made[begin : last + 1]
-    products, loads = run.count(MULTIPLY), run.count(MATRICES)
+    products, loads = run.count(multiply), run.count(MATRICES)
     return RunFacts(
-        products, loads, warps * products * TERMS_OF_A_PRODUCT, warps * loads * TURNS * BANKS_BYTES,
+        products, loads, warps * products * TERMS_OF_A_PRODUCT * 2 // itemsize,
+        warps * loads * TURNS * BANKS_BYTES,
         warps * run.count(AHEAD) * WARP * PIECE, warps * len(run),
     )  # fmt: skip
 
 
-def group_facts(made: Sequence[int], groups: int, columns: int) -> RunFacts:
-    """Of a block in which `groups` warpgroups multiply 64 rows by so many columns at a time, and
-    one more fetches."""
+def group_facts(made: Sequence[int], groups: int, columns: int, terms: int = 16) -> RunFacts:
+    """Of a block in which `groups` warpgroups multiply 64 rows by so many columns and terms at a
+    time, and one more fetches."""
 
     def turn(operation: int) -> list[int]:
         """From the last wait before the first such operation to the first arrival after the
@@ -65,10 +70,11 @@ def group_facts(made: Sequence[int], groups: int, columns: int) -> RunFacts:
         begin = max(k for k in range(first) if made[k] == WAIT)
         return list(made[begin : made.index(ARRIVE, last) + 1])
 
-    multiplying, fetching = turn(BY_GROUP), turn(AHEAD)
-    products = multiplying.count(BY_GROUP)
+    multiply = next(m for m in BY_GROUPS if m in made)
+    multiplying, fetching = turn(multiply), turn(AHEAD)
+    products = multiplying.count(multiply)
     return RunFacts(
-        products, 0, groups * products * ROWS * columns * STEP_BYTES // 2,
+        products, 0, groups * products * ROWS * columns * terms,
         groups * products * (ROWS + columns) * STEP_BYTES,
         WARPS * fetching.count(AHEAD) * WARP * PIECE,
         WARPS * (groups * len(multiplying) + len(fetching)),
@@ -78,9 +84,11 @@ def group_facts(made: Sequence[int], groups: int, columns: int) -> RunFacts:
 def run_facts(made: Sequence[int], launch: LaunchConfig) -> RunFacts:
     """What a block does for one run of terms under a launch configuration with tensor cores."""
     threads = BLOCK_THREADS.of(launch)
-    if INSTRUCTIONS[str(MMA.of(launch))].together > WARP:
-        return group_facts(made, threads // GROUP - 1, _micro(launch)[1])
-    return warp_facts(made, threads // WARP)
+    row = INSTRUCTIONS[str(MMA.of(launch))]
+    if row.together > WARP:
+        terms = STEP_BYTES // row.factors[0].itemsize
+        return group_facts(made, threads // GROUP - 1, _micro(launch)[1], terms)
+    return warp_facts(made, threads // WARP, row.factors[0].itemsize)
 
 
 def _micro(launch: LaunchConfig) -> tuple[int, int]:
@@ -88,9 +96,12 @@ def _micro(launch: LaunchConfig) -> tuple[int, int]:
     return rows, columns
 
 
-def square_product(size: int) -> Graph:
-    """A product of two square matrices of bf16."""
-    operand = spec((size, size), "bf16")
+def square_product(size: int, dtype: str = "bf16") -> Graph:
+    """A product of two square matrices; of bytes (i8) one in i32 whose right one is turned, as
+    weights lie."""
+    operand = spec((size, size), dtype)
+    if dtype == "i8":
+        return canonical(trace(lambda a, b: a.astype("i32") @ b.astype("i32").T, operand, operand))
     return canonical(trace(lambda a, b: a @ b, operand, operand))
 
 
@@ -125,14 +136,16 @@ def tensor_row(target: Target, graph: Graph, sizes: tuple[int, int, int]) -> dic
     rows, columns = _micro(launch)
     shared = shape.shared + said.shared
     resident = blocks_resident(target, shape.block, said.registers, shared)
-    stages, runs = max(1, STAGES.of(launch)), -(-sizes[2] * 2 // mma.run_bytes)
-    after = after_runs(target, rows * columns, 2) if resident == 1 else 0.0
+    itemsize, stages = mma.factors[0].itemsize, max(1, STAGES.of(launch))
+    runs = -(-sizes[2] * itemsize // mma.run_bytes)
     tiles = -(-sizes[0] // rows) * -(-sizes[1] // columns)
     useful = sizes[0] * sizes[1] / (tiles * rows * columns)
     ahead = stages - 2 if mma.together > WARP else stages - 1
-    share = tensor_share(
-        target, run, resident, tiles, runs, stages, after, mma.peak, TAIL.of(launch)
+    sums, result = rows * columns, graph.type_of(graph.outputs[0]).dtype.itemsize
+    blocks = Blocks(
+        resident, tiles, runs, TAIL.of(launch), after_runs(target, sums, result), meeting(sums)
     )
+    share, most = tensor_share(target, run, blocks, mma.peak), moved_share(target, graph, sizes)
     return {
         "target": str(target), "launch": str(launch), "registers": said.registers,
         "spilled_bytes": said.spilled, "shared_bytes": shared, "blocks_resident": resident,
@@ -140,11 +153,21 @@ def tensor_row(target: Target, graph: Graph, sizes: tuple[int, int, int]) -> dic
         "products_per_load": round(run.products / run.matrix_loads, 2) if run.matrix_loads else 0.0,
         "multiply_adds_per_byte": round(run.multiply_adds / run.read, 2),
         "bytes_in_flight": ahead * run.copied * resident,
-        "predicted_share": round(share * useful, 3), "rung": rung_row(mma.name, target, sizes),
+        "predicted_share": round(min(share * useful, most), 3),
+        "rung": rung_row(mma.name, target, sizes, most),
     }  # fmt: skip
 
 
-def tensor_report(targets: Sequence[str], size: int) -> list[dict[str, Any]]:
+def moved_share(target: Target, graph: Graph, sizes: tuple[int, int, int]) -> float:
+    """The share of the peak of its factors that a product of so many rows, columns and terms has
+    when all of its arrays are moved once, at the bandwidth of the data sheet."""
+    types = [graph.type_of(v) for v in (*map(Value, graph.inputs), *graph.outputs)]
+    seconds = sum(t.size * t.dtype.itemsize for t in types) / (target.bandwidth * 1e9)
+    peak = target.peaks["byte" if types[0].dtype.itemsize == 1 else "half"] * 1e9
+    return 2 * math.prod(sizes) / peak / seconds
+
+
+def tensor_report(targets: Sequence[str], size: int, dtype: str = "bf16") -> list[dict[str, Any]]:
     """A row for each device, by name. Raises AutofuseError for an unknown one."""
-    graph = square_product(size)
+    graph = square_product(size, dtype)
     return [tensor_row(target_named(name), graph, (size, size, size)) for name in targets]

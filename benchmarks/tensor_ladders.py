@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from autofuse.backends.cuda.devices import Target
 from autofuse.plan.parameters import GROUP_MMA, HALF_MMA
-from benchmarks.tensor_model import RunFacts, after_runs, tensor_share
+from benchmarks.tensor_model import Blocks, RunFacts, after_runs, tensor_share
 
 
 class Rung(NamedTuple):
@@ -43,9 +43,14 @@ RUNGS = {
 }  # fmt: skip
 
 
-def rung_row(mma: str, target: Target, sizes: tuple[int, int, int]) -> dict[str, Any]:
-    """The figures of a rung for a product of so many rows, columns and terms of 16 bits.
-    Its instructions are not known, so they are never what takes longest."""
+def rung_row(
+    mma: str, target: Target, sizes: tuple[int, int, int], most: float
+) -> dict[str, Any] | None:
+    """The figures of a rung for a product of so many rows, columns and terms of 16 bits, of which
+    memory allows `most` of the peak; None for instructions of which no ladder is known. Its other
+    instructions are not known, so they are never what takes longest."""
+    if mma not in RUNGS:
+        return None
     rung, (high, wide, deep) = RUNGS[mma], sizes
     rows, columns, terms = rung.tile
     # What each 64 x n (or warp's rectangle) reads of a run: its rows and its columns.
@@ -53,12 +58,12 @@ def rung_row(mma: str, target: Target, sizes: tuple[int, int, int]) -> dict[str,
     made, copied = rows * columns * terms, (rows + columns) * terms * 2
     run = RunFacts(0, 0, made, read, copied, 0)
     grid = -(-high // rows) * -(-wide // columns)
-    after = after_runs(target, rows * columns, 2) if rung.blocks == 1 else 0.0
-    share = tensor_share(target, run, rung.blocks, grid, -(-deep // terms), rung.stages, after)
+    after = after_runs(target, rows * columns, 2)
+    share = tensor_share(target, run, Blocks(rung.blocks, grid, -(-deep // terms), after=after))
     useful = high * wide / (grid * rows * columns)
     return {
         "source": rung.source, "device": rung.device, "of_cublas": round(rung.of_cublas, 3),
         "multiply_adds_per_byte": round(made / read, 2),
         "bytes_in_flight": rung.ahead * copied * rung.blocks,
-        "predicted_share": round(share * useful, 3),
+        "predicted_share": round(min(share * useful, most), 3),
     }  # fmt: skip

@@ -4,12 +4,16 @@ once, and for a run of terms of all of them
     tensor = multiply-adds / those of a clock
     shared = bytes that products, or loads of matrices, read, and bytes copied / 128 a clock
     issue  = instructions of all warps / 4 a clock
-    share  = tensor / the longest of the three, times how full the waves of blocks are, times the
-             part of the time that is left when what fills the stages is taken off and, where a
-             multiprocessor holds one block, what no other one hides: sums go to shared memory and
-             back, and results to memory
+    share  = tensor of all tiles / (the clocks of the multiprocessor that has most to do, times how
+             many there are)
 
-It says where a kernel stands on paper, and nothing in it was measured.
+Those clocks are the longest of the three for each run of each tile, as whole tiles are dealt to
+multiprocessors, and what nothing hides: the first run of a tile on its way, and its sums to shared
+memory and back, and results to memory, where a multiprocessor has but one block at a time (else the
+others multiply meanwhile); and the parts of sums that are left in memory and added up, always.
+
+A pipeline begins when its first run has come, however many stages there are, so that is what
+filling it takes. It says where a kernel stands on paper, and nothing in it was measured.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from dataclasses import dataclass
 
 from autofuse.backends.cuda.devices import Target
 from benchmarks.sass_model import SCHEDULERS
+from search_spaces.cuda_multiply import L2_BYTES
 
 BANKS_BYTES = 128
 
@@ -37,24 +42,38 @@ class RunFacts:
     instructions: int
 
 
-def tensor_share(
-    target: Target, run: RunFacts, resident: int, grid: int, runs: int, stages: int,
-    after: float = 0.0, peak: str = "half", tail: int = 1,
-) -> float:  # fmt: skip
-    """Of the `peak` of a class of factors (`Target.peaks`): `resident` blocks on a multiprocessor,
-    `grid` tiles in all, those that do not fill a wave in `tail` parts, `runs` runs of terms and
-    `stages` of them in shared memory; `after` them so many clocks."""
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Those of a launch: so many are `resident` on a multiprocessor, `tiles` tiles of `runs` runs
+    of terms in all, of which those that are no whole turn of all multiprocessors are in `parts`
+    parts; clocks `after` the runs of a tile, and in which the sums of a tile are left in memory or
+    read there (`meeting`)."""
+
+    resident: int
+    tiles: int
+    runs: int
+    parts: int = 1
+    after: float = 0.0
+    meeting: float = 0.0
+
+
+def tensor_share(target: Target, run: RunFacts, blocks: Blocks, peak: str = "half") -> float:
+    """Of the `peak` of a class of factors (`Target.peaks`)."""
     rate = target.peaks[peak] / (2 * target.sms * target.clock_ghz)
-    tensor = resident * run.multiply_adds / rate
-    times = (
-        tensor,
-        resident * (run.read + run.copied) / BANKS_BYTES,
-        resident * run.instructions / SCHEDULERS,
+    longest = max(
+        run.multiply_adds / rate,
+        (run.read + run.copied) / BANKS_BYTES,
+        run.instructions / SCHEDULERS,
     )
-    at_once, longest = resident * target.sms, max(times)
-    whole, rest = divmod(grid, at_once)
-    waves = grid / at_once / (whole + math.ceil(rest / at_once) / tail)
-    return waves * runs * tensor / ((runs + stages - 1) * longest + after)
+    whole, rest = divmod(blocks.tiles, target.sms)
+    cut = math.ceil(rest * blocks.parts / target.sms)
+    clocks = (whole + cut / blocks.parts) * blocks.runs * longest
+    alone = min(blocks.resident, whole + cut) == 1
+    clocks += (whole + cut if alone else 1) * longest
+    clocks += (whole + min(cut, 1) if alone else 0) * blocks.after
+    if blocks.parts > 1:
+        clocks += (cut + blocks.parts * min(cut, 1)) * blocks.meeting
+    return blocks.tiles * blocks.runs * run.multiply_adds / rate / (target.sms * clocks)
 
 
 def after_runs(target: Target, elements: int, itemsize: int) -> float:
@@ -62,3 +81,8 @@ def after_runs(target: Target, elements: int, itemsize: int) -> float:
     back, and results at this multiprocessor's part of the bandwidth."""
     a_clock = target.bandwidth / (target.sms * target.clock_ghz)
     return 2 * elements * 4 / BANKS_BYTES + elements * itemsize / a_clock
+
+
+def meeting(elements: int) -> float:
+    """Clocks in which so many sums go to the second-level cache, or come from there."""
+    return elements * 4 / L2_BYTES

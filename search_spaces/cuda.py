@@ -49,7 +49,7 @@ from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces.cuda_fragments import fragment_options, groups_first
 from search_spaces.cuda_libraries import by_libraries, untiled
 from search_spaces.cuda_limits import CommonLimits, DeviceLimits
-from search_spaces.cuda_tiles import OFFERED, Fits, room_for, tile_options, wave_of
+from search_spaces.cuda_tiles import OFFERED, Fits, room_for, tile_options
 from search_spaces.launch import (
     Chooser,
     Chosen,
@@ -152,7 +152,7 @@ class CudaLaunchSpace:
             offer = by_libraries(offer, kind, lt)
         made = choose_settings(CUDA_LAUNCH, kind, offer, chooser, prefix)
         if int(made.get(TAIL.name, TAIL.default)) > TAIL.default:
-            made[WAVE.name] = wave_of(self.limits, made)
+            made[WAVE.name] = self.limits.sms
         if kind == PRODUCT and made.get(IMPL.name) == GENERATED:
             del made[IMPL.name]  # what is no product is a kernel anyway
         return canonical_launch(CUDA_LAUNCH, made)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from autofuse.kernel.cuda_wgmma import GROUP, ROWS, WIDTHS
 from autofuse.kernel.fragments import HIGH, PAIR, WARP, size, up
+from autofuse.kernel.instructions import by_group
 from autofuse.plan.parameters import (
     BLOCK_THREADS,
     BLOCKS,
@@ -97,7 +98,10 @@ def _offered(
     facts: TileFacts, sms: int, made: Mapping[str, Setting], fits: Fits
 ) -> tuple[Setting, ...]:
     settings = _settings(facts, sms, made)
-    if made.get(MMA.name, NO_MMA) == NO_MMA or not facts.one_pass or not settings:
+    chosen = str(made.get(MMA.name, NO_MMA))
+    # Of warpgroups only products of halves go through fragments.
+    served = chosen == GROUP_MMA or (chosen != NO_MMA and not by_group(chosen))
+    if not served or not facts.one_pass or not settings:
         return ()
     threads, rows, columns = min(settings, key=lambda s: s[1] * s[2])
     smallest: dict[str, Setting] = {

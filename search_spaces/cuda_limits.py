@@ -7,7 +7,9 @@ from typing import Protocol
 
 
 class DeviceLimits(Protocol):
-    """What of a device bounds a launch; sizes in bytes. `backends.cuda.devices.Target` is one."""
+    """What of a device bounds a launch; sizes in bytes, `halves` the multiply-adds of 16-bit
+    factors that the tensor cores of a multiprocessor do in a clock. `backends.cuda.devices.Target`
+    is one."""
 
     @property
     def sms(self) -> int: ...
@@ -33,6 +35,9 @@ class DeviceLimits(Protocol):
     @property
     def warpgroups(self) -> bool: ...
 
+    @property
+    def halves(self) -> int: ...
+
 
 @dataclass(frozen=True, slots=True)
 class CommonLimits:
@@ -46,3 +51,4 @@ class CommonLimits:
     early: bool = False
     clusters: int = 0
     warpgroups: bool = False
+    halves: int = 1024

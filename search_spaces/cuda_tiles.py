@@ -11,11 +11,12 @@ from autofuse.graph.types import Graph
 from autofuse.kernel.cuda_shape import shared_bytes
 from autofuse.kernel.cuda_wgmma import ROWS
 from autofuse.kernel.emit import LoweringError
-from autofuse.kernel.instructions import FACTORS
+from autofuse.kernel.instructions import FACTORS, by_group
 from autofuse.kernel.lower import extract, lower
 from autofuse.plan.parameters import (
     BLOCK_THREADS,
     BLOCKS,
+    BYTE_GROUP_MMA,
     BYTE_MMA,
     COLUMN_BLOCK,
     CUDA_COLUMN_BLOCK,
@@ -43,7 +44,13 @@ from autofuse.plan.parameters import (
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces.cuda_limits import DeviceLimits
 from search_spaces.cuda_multiply import MULTIPLYING, TOGETHER, Multiplying
-from search_spaces.splits import split_options, tail_options
+from search_spaces.splits import (
+    busiest,
+    split_options,
+    split_time,
+    tail_options,
+    tail_parts,
+)
 from search_spaces.tile_facts import TileFacts
 
 # The relative step of factors that are rounded for tensor cores.
@@ -120,18 +127,13 @@ def tile_options(
     if name == BLOCKS.name:
         return _blocks(limits, made)
     if name == SPLIT.name:
-        return split_options(facts, made, sms)
+        return _splits(facts, made, sms)
     if name == TAIL.name:
-        return tail_options(facts, made, wave_of(limits, made), _multiplying(made).meeting)
+        return tail_options(facts, made, sms, _multiplying(made).meeting)
     own = {row.name: made[row.name] for row in SHAPES if row.name in made}
-    options = _OPTIONS[name](facts, sms, own)
+    options = _OPTIONS[name](facts, limits, own)
     found = tuple(o for o in options if _smallest_fits(facts, {**own, name: o}, fits))
     return found[:MOST] or options[-1:]
-
-
-def wave_of(limits: DeviceLimits, made: Mapping[str, Setting]) -> int:
-    """Blocks that run at the same time."""
-    return limits.sms * (int(made.get(BLOCKS.name, 0)) or _multiplying(made).together)
 
 
 def _smallest_fits(facts: TileFacts, own: Mapping[str, Setting], fits: Fits) -> bool:
@@ -158,31 +160,53 @@ def _instructions(facts: TileFacts, limits: DeviceLimits, fits: Fits) -> tuple[S
     what follows is computed for each tile, because one of them only fetches, and not at all where
     no tile of theirs has room."""
     if facts.factors in FACTORS[HALF_MMA]:
-        groups = (GROUP_MMA,) if limits.warpgroups and _groups_fit(facts, fits) else ()
-        full = min(facts.rows, facts.columns, facts.terms) >= ROWS and not facts.local
-        return (*groups, HALF_MMA, NO_MMA) if full else (HALF_MMA, *groups, NO_MMA)
+        return _by_groups_too(GROUP_MMA, HALF_MMA, facts, limits, fits)
     if facts.factors in FACTORS[BYTE_MMA]:
-        return (BYTE_MMA, NO_MMA)
+        # Of bytes both operands must lie along their terms, or they are read one by one.
+        by_groups = _by_groups_too(BYTE_GROUP_MMA, BYTE_MMA, facts, limits, fits)
+        return by_groups if facts.bytes_along else (BYTE_MMA, NO_MMA)
     if facts.factors not in FACTORS[TF32_MMA]:
         return ()
     return (NO_MMA, STRICT_MMA, TF32_MMA)[: 3 if facts.eps >= TF32_EPS else 2]
 
 
-def _groups_fit(facts: TileFacts, fits: Fits) -> bool:
+def _by_groups_too(
+    groups: str, warps: str, facts: TileFacts, limits: DeviceLimits, fits: Fits
+) -> tuple[Setting, ...]:  # fmt: skip
+    """Warpgroups and warps, those first that all of a tile keeps busy."""
+    if not limits.warpgroups or not _groups_fit(groups, facts, limits, fits):
+        return (warps, NO_MMA)
+    full = min(facts.rows, facts.columns, facts.terms) >= ROWS and not facts.local
+    return (groups, warps, NO_MMA) if full else (warps, groups, NO_MMA)
+
+
+def _groups_fit(groups: str, facts: TileFacts, limits: DeviceLimits, fits: Fits) -> bool:
     """Whether the smallest tile of the largest block has room in the most stages."""
-    by = MULTIPLYING[GROUP_MMA]
+    by = MULTIPLYING[groups]
     threads = max(int(t) for t in by.threads if by.least(int(t))[0] <= max(facts.rows, ROWS))
     own: dict[str, Setting] = {
-        MMA.name: GROUP_MMA, BLOCK_THREADS.name: threads, STAGES.name: by.stages[0],
+        MMA.name: groups, BLOCK_THREADS.name: threads, STAGES.name: by.stages[0],
     }  # fmt: skip
-    tiles = {name: math.prod(map(int, name.split("x"))) for name in _micros(facts, 1, own)}
+    tiles = {name: math.prod(map(int, name.split("x"))) for name in _micros(facts, limits, own)}
     return _smallest_fits(facts, {**own, MICRO.name: min(tiles, key=tiles.__getitem__)}, fits)
+
+
+def _splits(facts: TileFacts, made: Mapping[str, Setting], sms: int) -> tuple[Setting, ...]:
+    """By time; first none where a tail keeps as many busy, because it needs no second kernel."""
+    found, meeting = split_options(facts, made, sms), _multiplying(made).meeting
+    if not found or tail_options(facts, made, sms, meeting):
+        return tuple(sorted(found))
+    tiles = facts.batch * -(-facts.rows // int(made[ROW_BLOCK.name]))
+    tiles *= -(-facts.columns // int(made[COLUMN_BLOCK.name]))
+    return tuple(
+        sorted(found, key=lambda p: split_time(tiles, sms, facts.terms, int(p), meeting))
+    )  # fmt: skip
 
 
 def _blocks(limits: DeviceLimits, made: Mapping[str, Setting]) -> tuple[Setting, ...]:
     """Blocks wanted on a multiprocessor: those that threads and registers allow."""
     threads = int(made[BLOCK_THREADS.name])
-    if made.get(MMA.name) == GROUP_MMA:
+    if by_group(str(made.get(MMA.name))):
         few = (b for b in (0, 2) if _multiplying(made).sums(threads, b) >= ROWS * ROWS)
         return tuple(few)
     most = min(limits.threads_per_sm, limits.registers_per_sm // WARP) // threads
@@ -195,8 +219,9 @@ def _threads(facts: TileFacts, sms: int) -> tuple[Setting, ...]:
     return (256, 128, 64) if each >= 1 << 13 else (128, 256, 64) if each >= 1 << 11 else (64, 128)
 
 
-def _micros(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[str, ...]:
-    """By the time of all waves of blocks: what they compute, and what they load for it."""
+def _micros(facts: TileFacts, limits: DeviceLimits, own: Mapping[str, Setting]) -> tuple[str, ...]:
+    """By the time of the multiprocessor with most blocks, of which the last may be in parts: what
+    it computes, and what it loads for that."""
     threads, wanted = int(own[BLOCK_THREADS.name]), int(own.get(BLOCKS.name, 0))
     by = _multiplying(own)
     least = by.least(threads)
@@ -212,17 +237,26 @@ def _micros(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[str
             continue
         across = -(-facts.columns // columns)
         blocks = facts.batch * -(-facts.rows // rows) * (1 if facts.local else across)
-        waves = -(-blocks // (sms * (wanted or by.together)))
+        parts = (1,) if facts.local else tail_parts(facts.terms)
+        turns = min(busiest(blocks, limits.sms, facts.terms, p, by.meeting) for p in parts)
         each = rows * columns * (across if facts.local else 1)
         idle = max(1.0, threads / (rows * columns))
-        found.append((waves * each * idle * by.loads(rows, columns), rows * columns, name))
+        found.append(
+            (
+                turns * each * idle * by.loads(rows, columns, threads, limits.halves),
+                rows * columns,
+                name,
+            )
+        )
     return tuple(name for _, _, name in sorted(found))
 
 
-def _row_blocks(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:
+def _row_blocks(
+    facts: TileFacts, limits: DeviceLimits, own: Mapping[str, Setting]
+) -> tuple[Setting, ...]:
     rows = int(str(own[MICRO.name]).split("x")[0])
     blocks = facts.batch * -(-facts.rows // rows)
-    return (rows, *_more(rows, blocks // (sms * TOGETHER), CUDA_ROW_BLOCK.choices))
+    return (rows, *_more(rows, blocks // (limits.sms * TOGETHER), CUDA_ROW_BLOCK.choices))
 
 
 def _more(step: int, waves: int, choices: tuple[int, ...]) -> tuple[int, ...]:
@@ -230,24 +264,30 @@ def _more(step: int, waves: int, choices: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(step * n for n in (2, 4) if n <= waves and step * n in choices)
 
 
-def _column_blocks(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:
+def _column_blocks(
+    facts: TileFacts, limits: DeviceLimits, own: Mapping[str, Setting]
+) -> tuple[Setting, ...]:
     if facts.local:
         return (0, *(c for c in ONE_PASS if facts.one_pass and c < facts.columns))
     columns = int(str(own[MICRO.name]).split("x")[1]) * 4 // facts.itemsize
     blocks = facts.batch * facts.rows * facts.columns // int(own[ROW_BLOCK.name]) // columns
-    return (columns, *_more(columns, blocks // (sms * TOGETHER), CUDA_COLUMN_BLOCK.choices))
+    return (columns, *_more(columns, blocks // (limits.sms * TOGETHER), CUDA_COLUMN_BLOCK.choices))
 
 
-def _term_blocks(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:
+def _term_blocks(
+    facts: TileFacts, limits: DeviceLimits, own: Mapping[str, Setting]
+) -> tuple[Setting, ...]:
     return (0, *(t for t in TERMS if t < facts.terms))
 
 
-def _packs(facts: TileFacts, sms: int, own: Mapping[str, Setting]) -> tuple[Setting, ...]:
+def _packs(
+    facts: TileFacts, limits: DeviceLimits, own: Mapping[str, Setting]
+) -> tuple[Setting, ...]:
     return (False,) if own.get(MMA.name, NO_MMA) != NO_MMA else (False, True)
 
 
 _OPTIONS: Mapping[
-    str, Callable[[TileFacts, int, Mapping[str, Setting]], tuple[Setting, ...]]
+    str, Callable[[TileFacts, DeviceLimits, Mapping[str, Setting]], tuple[Setting, ...]]
 ] = {
     MICRO.name: _micros, ROW_BLOCK.name: _row_blocks, COLUMN_BLOCK.name: _column_blocks,
     TERM_BLOCK.name: _term_blocks, PACK.name: _packs,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
+from autofuse.kernel.tail import part_terms
 from autofuse.plan.parameters import (
     COLUMN_BLOCK,
     MICRO,
@@ -19,6 +21,8 @@ from search_spaces.tile_facts import TileFacts
 # Terms that each part has at least, and parts for each worker at most: what is summed twice is
 # written and read once more.
 PART_TERMS, PER_WORKER = 256, 4
+# The most numbers of parts that are offered of a tail.
+MOST_TAILS = 4
 
 
 def split_options(
@@ -42,28 +46,46 @@ def split_options(
     return tuple(options) if fits else ()
 
 
+def split_time(tiles: int, sms: int, terms: int, parts: int, meeting: int) -> float:
+    """As `busiest`, where all tiles are in parts that a second kernel adds up."""
+    if parts == 1:
+        return busiest(tiles, sms, terms, parts, meeting)
+    turns = math.ceil(tiles * parts / sms)
+    return turns * (terms / parts + meeting) + tiles / sms * (parts + 1) * meeting
+
+
 def tail_options(
-    facts: TileFacts, made: Mapping[str, Setting], wave: int, meeting: int
-) -> tuple[Setting, ...]:  # fmt: skip
-    """Parts of the tiles that do not fill a wave of so many blocks, the likely best first; none
-    where all waves are full, blocks are no single tiles, the parts would be more than a wave again,
-    or meeting takes longer than what is saved: a part leaves its sums and the last one reads them
-    all, each in the time of `meeting` terms."""
+    facts: TileFacts, made: Mapping[str, Setting], sms: int, meeting: int
+) -> tuple[Setting, ...]:
+    """Parts of the tiles that are no whole turn of so many multiprocessors, the likely best first;
+    none where all turns are whole, blocks are no single tiles, or meeting, in the time of so many
+    terms, takes longer than what is saved."""
     rows, columns = map(int, str(made[MICRO.name]).split("x"))
     columns = columns * 4 // facts.itemsize
     height, width = int(made[ROW_BLOCK.name]), int(made.get(COLUMN_BLOCK.name, 0)) or facts.columns
     single = height <= rows and width <= columns and not made.get(TERM_BLOCK.name)
     if facts.local or not single or int(made.get(SPLIT.name, 1)) > 1:
         return ()
-    rest = facts.batch * -(-facts.rows // height) * -(-facts.columns // width) % wave
-    some = (p for p in TAIL.choices if p > 1 and rest * p <= wave)
-    found = [p for p in some if facts.terms >= p * PART_TERMS]
+    tiles = facts.batch * -(-facts.rows // height) * -(-facts.columns // width)
+    options = sorted(
+        tail_parts(facts.terms), key=lambda parts: busiest(tiles, sms, facts.terms, parts, meeting)
+    )
+    return tuple(options[:MOST_TAILS]) if options[0] > 1 else ()
 
-    def terms(parts: int) -> float:
-        return facts.terms / parts + (meeting * (parts + 1) if parts > 1 else 0)
 
-    options = sorted((1, *found), key=terms)
-    return tuple(options) if rest and options[0] > 1 else ()
+def tail_parts(terms: int) -> tuple[int, ...]:
+    """In how many parts a tile of so many terms may be summed; 1 is first."""
+    return tuple(p for p in TAIL.choices if p == 1 or terms >= p * PART_TERMS)
+
+
+def busiest(tiles: int, sms: int, terms: int, parts: int, meeting: int) -> float:
+    """How many terms of a tile the multiprocessor has that has most of them, where those tiles that
+    are no whole turn are in parts: each part leaves its sums, and the last one reads them all."""
+    whole, rest = divmod(tiles, sms)
+    if parts == 1 or not rest:
+        return (whole + (rest > 0)) * terms
+    cut = math.ceil(rest * parts / sms)
+    return whole * terms + cut * (part_terms(terms, parts) + meeting) + parts * meeting
 
 
 def _fits(facts: TileFacts, parts: int, most: int) -> bool:

@@ -20,6 +20,7 @@ from autofuse.plan.pairs import stored_dtype
 from autofuse.plan.parameters import (
     ACROSS,
     BATCH_LANES,
+    BYTE_MMA,
     COLUMN_BLOCK,
     DOT,
     FRAGMENTS,
@@ -74,8 +75,8 @@ class TileFacts:
     there are several), how many rows are neighbours along one axis, how many columns products have
     of which folded ones are the terms, the axes that a lone product sums over, whether the right
     operand is in panels already, whether no whole row of the last product is kept, how many arrays
-    as large as a product are written, or read beside its factors, and the finest relative step of
-    the results."""
+    as large as a product are written, or read beside its factors, the finest relative step of the
+    results, and whether terms of both operands are neighbours in memory, as bytes."""
 
     batch: int
     rows: int
@@ -96,6 +97,7 @@ class TileFacts:
     by_tiles: bool = False
     beside: int = 1
     eps: float = 0.0
+    bytes_along: bool = False
 
 
 def _folded(tiles: Tiles, online: Online | None) -> tuple[int, ...]:
@@ -145,23 +147,44 @@ def tile_facts(graph: Graph, group: FusionGroup, *, diagonal: bool = False) -> T
                 by_tiles=ends_in_tiles(graph, form, tiles),
                 beside=_beside(graph, group, tiles),
                 eps=min((graph.type_of(v).dtype.eps for v in group.outputs), default=0.0),
+                bytes_along=_bytes_along(graph, group, form, tiles),
             )
         )  # fmt: skip
     return max(found, key=lambda f: f.batch * f.rows * f.columns, default=None)
+
+
+def _bytes_along(graph: Graph, group: FusionGroup, form: Form, tiles: Tiles) -> bool:
+    """Whether all factors are bytes in memory, those of a row or column next to each other."""
+    if _factors(tiles) is not DType.I8:
+        return False
+    block = _block(graph, group, form, tiles, LaunchConfig.of(mma=BYTE_MMA))
+    found = [
+        lies(p) for p in tiles.products for lies in (block.left_in_memory, block.right_in_memory)
+    ]
+    return all(panel is not None and panel.inner == 1 for panel in found)
+
+
+def _block(
+    graph: Graph, group: FusionGroup, form: Form, tiles: Tiles, launch: LaunchConfig
+) -> TileBlock:  # fmt: skip
+    """A block whose operands can be asked for, of which nothing is kept."""
+    sources = {v: memory(str(v), graph.type_of(v).shape, graph.type_of(v).dtype)
+               for v in reads(graph, group.nodes)}  # fmt: skip
+    emitter = Emitter()
+    frame = Frame(graph, emitter, sources)
+    return TileBlock(graph, form, tiles, emitter, frame, {}, TileSettings.of(launch))
 
 
 def _lying(
     graph: Graph, group: FusionGroup, form: Form, tiles: Tiles
 ) -> tuple[Steps | None, Steps | None, bool]:
     """How both operands of the widest product lie, and whether a batch is last in all of them."""
-    sources = {v: memory(str(v), graph.type_of(v).shape, graph.type_of(v).dtype)
-               for v in reads(graph, group.nodes)}  # fmt: skip
-    emitter = Emitter()
-    frame = Frame(graph, emitter, sources)
-    block = TileBlock(graph, form, tiles, emitter, frame, {}, TileSettings.of(LaunchConfig()))
+    block = _block(graph, group, form, tiles, LaunchConfig())
     widest = max(tiles.products, key=lambda p: p.width * p.terms)
     found = block.left_in_memory(widest), block.right_in_memory(widest)
     left, right = (None if p is None else (p.outer, p.inner) for p in found)
     plain = tiles.groups == 1 and not widest.diagonal
-    along = TileLanes(graph, form, tiles, emitter, frame, {}, block.s).fit(512) if plain else None
+    along = (
+        TileLanes(graph, form, tiles, block.e, block.base, {}, block.s).fit(512) if plain else None
+    )
     return left, right, along is not None

@@ -93,15 +93,26 @@ def program(name: str, sizes: tuple[int, int, int], types: tuple[str, str]) -> G
 
 def drawn(seed: int) -> Case:
     """Sizes that are whole pieces, or not; settings that matter to tensor cores."""
+
+    def chosen(r: random.Random) -> dict[str, Setting]:
+        rows, columns = r.choice(MICRO)
+        return {
+            "mma": BYTE_MMA, "threads": r.choice((32, 64, 128)),
+            "stages": r.choice((0, 2, 3, 4)), "micro": f"{rows}x{columns}",
+            "row_block": rows * r.choice((1, 2)), "column_block": columns * r.choice((0, 1, 2)),
+        }  # fmt: skip
+
+    return drawn_launch(seed, chosen)
+
+
+def drawn_launch(seed: int, of_class: Callable[[random.Random], dict[str, Setting]]) -> Case:
+    """A drawn product, under settings of an instruction class and others."""
     r = random.Random(seed)
     name, types = r.choice(list(PROGRAMS)), (r.choice(list(LIMITS)), r.choice(list(LIMITS)))
     step = r.choice((16, 16, 1))
     m, n, k = (step * r.randint(1, 96 // step) for _ in "mnk")
-    rows, columns = r.choice(MICRO)
     chosen: dict[str, Setting] = {
-        "impl": "loops", "mma": BYTE_MMA, "threads": r.choice((32, 64, 128)),
-        "stages": r.choice((0, 2, 3, 4)), "micro": f"{rows}x{columns}",
-        "row_block": rows * r.choice((1, 2)), "column_block": columns * r.choice((0, 1, 2)),
+        "impl": "loops", **of_class(r),
         "term_block": r.choice((0, 0, 16, 32)), "pack": r.choice((True, False)),
         "grid": r.choice(("one", "stride")), "tail": r.choice((1, 1, 2)),
         "wave": r.choice((1, 3, 7)),
@@ -109,7 +120,7 @@ def drawn(seed: int) -> Case:
     try:
         one = one_kernel(program(name, (m, n, max(k, 2)), types), LaunchConfig.of(**chosen))
     except UnsupportedKernel:
-        return drawn(seed + 1_000_000)  # no block has room for it
+        return drawn_launch(seed + 1_000_000, of_class)  # no block has room for it
     return Case(f"{name} {m}x{n}x{k} {types} {chosen}", one)
 
 

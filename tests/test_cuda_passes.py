@@ -83,6 +83,19 @@ def test_flatten_lanes_folds_once() -> None:
     assert flatten_lanes(mixed) == mixed
 
 
+def test_flatten_lanes_takes_as_many_rows_as_there_are() -> None:
+    """Where at most so many are known to be there."""
+    k, most = var("k", 9), Call("min", (ix.lit(9), r), I64)
+    rows = Loop("serial", k, most, (loop("lane", c, Store("out", at(k, 64, c), x(c))),))
+    assert body_of(flatten_lanes(kernel(loop("grid", r, rows)))) == text("""
+        grid r < 10:i64
+          lane c < mul(min(9:i64, r), 64:i64)
+            out[c] = x[rem(c, 64:i64)]
+    """)
+    unknown = replace(rows, var=Sym("k", I64))
+    assert flatten_lanes(kernel(loop("grid", r, unknown))) == kernel(loop("grid", r, unknown))
+
+
 def test_peel_tails_gives_the_short_tile_a_segment() -> None:
     b, lane = var("b", 6), var("l", 40)
     start = ix.imul(ix.imod(b, 3), 40)

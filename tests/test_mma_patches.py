@@ -21,7 +21,7 @@ from autofuse.frontends import array_api as xp
 from autofuse.graph.canonical import canonical
 from autofuse.kernel import cuda_shape
 from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, STRICT_MMA, TF32_MMA, Setting
-from benchmarks.sass_convolution import convolution_graph, convolution_report
+from benchmarks.sass_convolution import Layer, convolution_graph, convolution_report
 from search_spaces import CudaLaunchSpace
 
 GROUPS: dict[str, Setting] = {"mma": GROUP_MMA, "threads": 256, "micro": "64x64", "row_block": 128}
@@ -110,9 +110,9 @@ def test_planted_faults_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("device", ["A100", "H100", "B200"])
-@pytest.mark.parametrize(("side", "channels"), [(56, 64), (28, 128), (14, 256)])
+@pytest.mark.parametrize(("side", "channels"), [(56, 64), (28, 128), (14, 256), (7, 512)])
 def test_defaults_spill_nothing(device: str, side: int, channels: int) -> None:
-    graph, target = convolution_graph(32, side, channels), TARGETS[device]
+    graph, target = convolution_graph(Layer(side, channels, channels)), TARGETS[device]
     default = CudaLaunchSpace(target).default(graph, whole(graph))
     source = one_kernel(graph, default).unit.source
     log = compile_cubin(source.text, target.code_for, build_flags(source))[1]
@@ -128,3 +128,12 @@ def test_a_convolution_loads_and_fetches_as_a_product_does() -> None:
         assert row["multiply_adds_per_byte"] >= rung["multiply_adds_per_byte"]
         assert row["bytes_in_flight"] >= rung["bytes_in_flight"]
         assert row["predicted_share"] >= rung["predicted_share"]
+
+
+def test_deep_layers_have_the_share_of_the_rung() -> None:
+    """Few tiles are cut in parts, and their last rows, 32 of a tile, have no text of their own."""
+    deep = [Layer(14, 256, 256), Layer(7, 512, 512), Layer(14, 512, 512, 3, 2)]
+    for row in convolution_report(["A100", "H100", "B200"], deep):
+        rung = row["rung"]
+        assert row["spilled_bytes"] == 0 and row["instructions"] < 1600, row
+        assert row["predicted_share"] >= rung["predicted_share"], row

@@ -19,7 +19,7 @@ from autofuse.kernel.lower import extract
 from autofuse.plan.schedule import Ref, Run, schedule
 from autofuse.plan.splitting import HalfOfGroup, splitting_of
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig, Setting
-from search_spaces.splits import split_options
+from search_spaces.splits import busiest, split_options, split_time, tail_options
 from search_spaces.tile_facts import tile_facts
 from tests.batching import quick_library
 from tests.tile_programs import program, whole
@@ -123,3 +123,19 @@ def test_parts_are_offered_where_blocks_are_few(
     assert facts is not None
     options = split_options(facts, {"row_block": 32, "column_block": 64}, workers)
     assert (options[0] if options else None) == first
+
+
+def test_a_tail_is_cut_where_that_saves_more_than_meeting_takes() -> None:
+    """Tiles of 4096 terms for 10 multiprocessors, of which 5 are no whole turn: in two parts each
+    of these has half a tile, and what meeting takes."""
+    assert busiest(25, 10, 4096, 1, 128) == 3 * 4096
+    assert busiest(25, 10, 4096, 2, 128) == 2 * 4096 + 2048 + 128 + 2 * 128
+    assert busiest(20, 10, 4096, 4, 128) == 2 * 4096
+    assert busiest(27, 10, 4096, 4, 0) == 2 * 4096 + 3 * 1024
+    assert split_time(5, 10, 4096, 2, 128) == 2048 + 128 + 0.5 * 3 * 128
+    facts = tile_facts(plain(64 * 5, 64 * 5, 4096), whole(plain(64 * 5, 64 * 5, 4096)))
+    assert facts is not None
+    made = {"micro": "64x64", "row_block": 64, "column_block": 64}
+    assert tail_options(facts, made, 10, 128)[0] == 2
+    assert tail_options(facts, made, 25, 128) == () == tail_options(facts, made, 10, 2048)
+    assert tail_options(facts, {**made, "split": 2}, 10, 128) == ()

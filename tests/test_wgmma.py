@@ -92,7 +92,7 @@ def test_tiles_of_the_last_wave_are_summed_in_parts() -> None:
     ]
     library = library_of(kernels)
     for one in kernels:
-        assert body(one).count("af_is_last") == 4
+        assert body(one).count("af_is_last") == 2  # columns that are left over have a text
         assert difference(library, one)[0] < 2e-2
     first = kernels[0]
     faulty = [

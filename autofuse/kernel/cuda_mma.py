@@ -27,6 +27,8 @@ PIECE, STEP_BYTES, RUN_BYTES, BANKS_BYTES = 16, 32, 64, 128
 ROWS, COLUMNS = 16, 16
 # Bytes that are kept of a row of patches.
 ROW_BYTES = 8
+# What the text calls the number of rows that there are.
+HIGH = "high"
 # Elements beyond whole vectors from a row of sums to the next, so that rows are in other banks.
 SUMS_PAD = 8
 
@@ -69,7 +71,7 @@ class Factor:
     @property
     def turned(self) -> bool:
         """Whether lines are terms: neighbours in memory are rows."""
-        return self.along != 1 and (self.across == 1 or self.across < self.along)
+        return lies_turned(self)
 
     @property
     def lanes(self) -> int:
@@ -135,6 +137,11 @@ class Factor:
         return self.panel.buffer in outside and near == 1 and aligned
 
 
+def lies_turned(o: Factor) -> bool:
+    """Whether neighbours in memory are rows, not terms."""
+    return o.along != 1 and (o.across == 1 or o.across < o.along)
+
+
 @dataclass(frozen=True, slots=True)
 class StagedTile:
     """Both operands of a tile on tensor cores, which go through `stages` of shared memory. Behind
@@ -180,12 +187,17 @@ def mma_tile(stmt: TileProduct, threads: int, stages: int) -> MmaTile:
     run = (STEP_BYTES if short else INSTRUCTIONS[stmt.mma].run_bytes) // item
     a, b = stmt.left, stmt.right
     return MmaTile(
-        Factor(a, a.outer, a.inner, stmt.rows, grid.down * grid.rows, run, item),
+        Factor(a, a.outer, a.inner, rows_there(stmt), grid.down * grid.rows, run, item),
         Factor(b, b.inner, b.outer, stmt.columns, grid.across * grid.columns, run, item),
         max(1, stages),
         row_table(stmt),
         grid,
     )
+
+
+def rows_there(stmt: TileProduct) -> int | str:
+    """How many rows there are, by a name of the text where that is not known."""
+    return stmt.rows if stmt.there is None else HIGH
 
 
 def row_table(stmt: TileProduct) -> bool:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autofuse.kernel.cuda_mma import Factor, StagedTile, row_table
+from autofuse.kernel.cuda_mma import Factor, StagedTile, lies_turned, row_table, rows_there
 from autofuse.kernel.ir import TileProduct
-from autofuse.plan.parameters import GROUP_MMA, LaunchSettingError
+from autofuse.plan.parameters import LaunchSettingError
 
 GROUP, WARPS = 128, 4
 # Rows of an instruction, and its columns.
@@ -30,8 +30,13 @@ REGISTERS, MOST_REGISTERS, FETCHING, GATHERING = 65536, 240, 64, 104
 
 @dataclass(frozen=True, slots=True)
 class GroupFactor(Factor):
-    """An operand in the hardware's layout: blocks of 8 lines, 64 rows side by side if turned. Runs
-    longer than a line are several of one line, all rows of one before those of the next."""
+    """An operand in the hardware's layout: blocks of 8 lines, 64 rows side by side if turned, which
+    bytes never are (PTX ISA, wgmma): those that lie so are read one by one. Runs longer than a line
+    are several of one line, all rows of one before those of the next."""
+
+    @property
+    def turned(self) -> bool:
+        return self.itemsize > 1 and lies_turned(self)
 
     @property
     def pitch(self) -> int:
@@ -107,12 +112,12 @@ def group_tile(stmt: TileProduct, threads: int, stages: int) -> GroupTile:
     groups, rest = divmod(threads, GROUP)
     if rest or groups < 2:
         raise LaunchSettingError(
-            f"a block of {threads} threads cannot multiply by {GROUP_MMA}: two or more groups of "
+            f"a block of {threads} threads cannot multiply by {stmt.mma}: two or more groups of "
             f"{GROUP} do"
         )
     if stmt.columns > WIDTHS[-1]:
         raise LaunchSettingError(
-            f"tiles of {stmt.columns} columns are more than the {WIDTHS[-1]} of {GROUP_MMA}"
+            f"tiles of {stmt.columns} columns are more than the {WIDTHS[-1]} of {stmt.mma}"
         )
     count = -(-stmt.rows // ROWS)
     blocks = -(-count // (groups - 1))
@@ -120,7 +125,7 @@ def group_tile(stmt: TileProduct, threads: int, stages: int) -> GroupTile:
     wide = next(w for w in WIDTHS if w >= stmt.columns)
     item, a, b = stmt.dtype.itemsize, stmt.left, stmt.right
     run = LINE_BYTES // item
-    left = GroupFactor(a, a.outer, a.inner, stmt.rows, busy * blocks * ROWS, run, item)
+    left = GroupFactor(a, a.outer, a.inner, rows_there(stmt), busy * blocks * ROWS, run, item)
     right = GroupFactor(b, b.inner, b.outer, stmt.columns, -(-wide // ROWS) * ROWS, run, item)
     return GroupTile(
         left, right, max(2, stages), row_table(stmt), groups - 1, busy, blocks, wide

@@ -9,7 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autofuse.ops.dtypes import DType
-from autofuse.plan.parameters import BYTE_MMA, GROUP_MMA, HALF_MMA, STRICT_MMA, TF32_MMA
+from autofuse.plan.parameters import (
+    BYTE_GROUP_MMA,
+    BYTE_MMA,
+    GROUP_MMA,
+    HALF_MMA,
+    STRICT_MMA,
+    TF32_MMA,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,9 @@ INSTRUCTIONS: Mapping[str, InstructionClass] = {
         InstructionClass(STRICT_MMA, (DType.F32,), WARP, 64, 2, "tf32"),
         InstructionClass(BYTE_MMA, (DType.I8,), WARP, 64, 1, "byte", sums=DType.I32),
         InstructionClass(GROUP_MMA, _HALVES, 4 * WARP, 128, 1, "half", "sm_90a"),
+        InstructionClass(
+            BYTE_GROUP_MMA, (DType.I8,), 4 * WARP, 128, 1, "byte", "sm_90a", DType.I32
+        ),
     )
 }
 # Factors that an instruction class multiplies.

@@ -194,8 +194,9 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return (index, *values)
         case Stream(start=start, count=count) | Ahead(start=start, count=count):
             return (start, count)
-        case TileProduct(extent=extent, target=target, left=left, right=right, walk=ways):
-            own = (extent, target.start, left.start, right.start)
+        case TileProduct(target=target, left=left, right=right, walk=ways, there=there):
+            own: tuple[Expr, ...] = (stmt.extent, target.start, left.start, right.start)
+            own = own if there is None else (*own, there)
             return own if ways is None else (*own, *ways.expressions)
         case Join(target=target, cut=cut, slot=slot, part=part):
             return (target.start, cut, slot, part)
@@ -313,7 +314,8 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             )
             extent = change(extent)
             walked = None if stmt.walk is None else stmt.walk.mapped(change)
-            return replace(stmt, extent=extent, target=target, left=left, right=right, walk=walked)
+            made = replace(stmt, extent=extent, target=target, left=left, right=right, walk=walked)
+            return made if stmt.there is None else replace(made, there=change(stmt.there))
         case Join(target=target, cut=cut, slot=slot, part=part):
             target = replace(target, start=change(target.start))
             cut, slot, part = map(change, (cut, slot, part))
@@ -380,7 +382,8 @@ def _product(stmt: TileProduct) -> str:
     """The line of a register tile."""
     sign = "=" if stmt.fresh else "+="
     target, left, right = stmt.target, stmt.left, stmt.right
-    size = f"{stmt.rows}x{stmt.columns}x{show(stmt.extent)}" + f"x{stmt.lanes}" * bool(stmt.lanes)
+    high = f"{stmt.rows}" if stmt.there is None else f"{show(stmt.there)} of {stmt.rows}"
+    size = f"{high}x{stmt.columns}x{show(stmt.extent)}" + f"x{stmt.lanes}" * bool(stmt.lanes)
     through, by = stmt.stage and f" through {stmt.stage}", stmt.mma and f" by {stmt.mma}"
     walked = f" {stmt.walk.text(show)}" if stmt.walk else ""
     return f"tile {size} {stmt.dtype}{by}: {target} {sign} {left}{walked} * {right}{through}"

@@ -51,7 +51,8 @@ class CopyText:
         at = o.place("line", f"piece / {o.lanes}")
         row, term = ("piece", "begin + line") if o.turned else ("line", "begin + piece")
         place = f"({position})({row}) * {o.across} + ({position})({term}) * {o.along}"
-        there = self.there(o, term)
+        # The bits of a row of patches are none where there is no row.
+        there = self.there(o, term, patches is None or not patches.patches.taps)
         if patches is not None:
             yield from (f"  {line}" for line in patches.piece())
             place, inside = patches.place, patches.there
@@ -93,9 +94,10 @@ class CopyText:
             yield team.sync
             yield from patches.table(tile, team.place, team.size)
 
-    def there(self, o: Factor, term: str) -> str:
-        """How many elements of a piece there are; "" where all of all pieces are."""
-        rows, terms = o.count != o.padded, not is_multiple(self.stmt.extent, o.run)
+    def there(self, o: Factor, term: str, rows: bool) -> str:
+        """How many elements of a piece there are, `rows` that are not there left out; "" where all
+        of all pieces are."""
+        rows, terms = rows and o.count != o.padded, not is_multiple(self.stmt.extent, o.run)
         inner, outer = (rows, terms) if o.turned else (terms, rows)
         limit = f"{o.count} - piece" if o.turned else f"terms - ({term})"
         test = f"{term} < terms" if o.turned else f"line < {o.count}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from autofuse.kernel.cuda_mma import STEP_BYTES, Factor, MmaTile
+from autofuse.kernel.cuda_mma import HIGH, STEP_BYTES, Factor, MmaTile
 from autofuse.kernel.cuda_shape import Team
 from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.instructions import INSTRUCTIONS
@@ -43,6 +43,8 @@ class MmaText:
         yield f"  const int32_t top = warp / {warps.across} * {warps.rows};"
         yield f"  const int32_t side = warp % {warps.across} * {warps.columns};"
         yield f"  const int32_t terms = {self.text(stmt.extent)};"
+        if stmt.there is not None:
+            yield f"  const int32_t {HIGH} = {self.text(stmt.there)};"
         for name, panel in (("ta", stmt.left), ("tb", stmt.right), ("tc", stmt.target)):
             yield f"  const auto {name} = {panel.buffer} + ({self.text(panel.start)});"
         yield f"  const auto stage = reinterpret_cast<{element} *>({stmt.stage} + 0);"

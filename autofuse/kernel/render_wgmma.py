@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from autofuse.kernel.cuda_mma import HIGH
 from autofuse.kernel.cuda_settings import Settings
 from autofuse.kernel.cuda_shape import Team
 from autofuse.kernel.cuda_wgmma import (
@@ -25,6 +26,7 @@ from autofuse.kernel.cuda_wgmma import (
     registers,
 )
 from autofuse.kernel.dialects import CUDA
+from autofuse.kernel.instructions import INSTRUCTIONS
 from autofuse.kernel.ir import TileProduct
 from autofuse.kernel.render_copies import CopyText
 from autofuse.kernel.render_sums import SumsText
@@ -66,6 +68,8 @@ class GroupText:
         yield f"  const int32_t group = {self.team.place} / {GROUP};"
         yield f"  const int32_t lane = {self.team.place} % {GROUP};"
         yield f"  const int32_t terms = {self.text(stmt.extent)};"
+        if stmt.there is not None:
+            yield f"  const int32_t {HIGH} = {self.text(stmt.there)};"
         for name, panel in (("ta", stmt.left), ("tb", stmt.right), ("tc", stmt.target)):
             yield f"  const auto {name} = {panel.buffer} + ({self.text(panel.start)});"
         room = f"reinterpret_cast<{element} *>({stmt.stage} + 0)"
@@ -137,7 +141,7 @@ class GroupText:
             yield f"af_take_registers({self.own.multiplying});"
         zeros = " = {}" if stmt.fresh else ""
         yield f"const int32_t top = group * {tile.blocks * 64} + lane / 32 * 16 + lane / 4 % 8;"
-        yield f"float sums[{tile.blocks}][{tile.columns // 2}]{zeros};"
+        yield f"{CUDA.types[self.sum]} sums[{tile.blocks}][{tile.columns // 2}]{zeros};"
         if not stmt.fresh:
             yield from self.sums(self.pair.read)
         if tile.behind:
@@ -180,9 +184,7 @@ class GroupText:
         yield f"{pad}  for (int32_t i = 0; i < {tile.blocks}; i++) {{"
         row = f"(group * {tile.blocks} + i) * 64"
         left, right = describe("sa", tile.left, row), describe("sb", tile.right, "0")
-        turned = f"{int(tile.left.turned)}, {int(tile.right.turned)}"
-        given = f"{self.stmt.dtype}, {tile.columns}, {turned}, sums[i]"
-        yield f"{pad}    af_multiply_group({given}, {left}, {right});"
+        yield f"{pad}    af_multiply_group({self.kind}, sums[i], {left}, {right});"
         yield f"{pad}  }}"
         yield f"{pad}}}"
         yield f"{pad}af_group_commit();"
@@ -207,7 +209,22 @@ class GroupText:
         tile = self.tile
         high = tile.groups * tile.blocks * 64
         pair = "sums[i][j * 4 + 2 * h]", "sums[i][j * 4 + 2 * h + 1]"
-        return SumsText(self.stmt, high, tile.columns, DType.F32, pair)
+        return SumsText(self.stmt, high, tile.columns, self.sum, pair)
+
+    @property
+    def sum(self) -> DType:
+        """The type of sums."""
+        return INSTRUCTIONS[self.stmt.mma].sums
+
+    @property
+    def kind(self) -> str:
+        """What the text calls the product of such factors: of bytes their signs, of others whether
+        they are turned."""
+        tile, columns = self.tile, self.tile.columns
+        if self.stmt.dtype is DType.I8:
+            left, right = ("u8" if zero else "i8" for zero in self.stmt.from_zero)
+            return f"bytes, {columns}, {left}, {right}"
+        return f"{self.stmt.dtype}, {columns}, {int(tile.left.turned)}, {int(tile.right.turned)}"
 
 
 def describe(base: str, o: GroupFactor, row: str) -> str:

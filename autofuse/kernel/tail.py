@@ -91,6 +91,11 @@ def blocks(e: Emitter, count: int, tail: Tail | None) -> Iterator[tuple[Expr, Ta
     e.close("grid", number, ix.lit(extent))
 
 
+def part_terms(terms: int, parts: int) -> int:
+    """The terms of each part but the last one, which may have fewer."""
+    return -(-terms // (parts * WHOLE)) * WHOLE
+
+
 def tail_of(
     tiles: Tiles, settings: TileSettings, count: int, height: int, width: int
 ) -> Tail | None:
@@ -104,7 +109,7 @@ def tail_of(
     if height > settings.rows or width > settings.columns:
         return None
     terms = tiles.products[0].terms
-    each = -(-terms // (settings.tail * WHOLE)) * WHOLE
+    each = part_terms(terms, settings.tail)
     if each * (settings.tail - 1) >= terms:
         return None
     return Tail(count, count - rest, settings.tail, each, terms)

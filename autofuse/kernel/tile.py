@@ -19,6 +19,7 @@ from autofuse.kernel.left_slabs import LeftSlabs, left_slabs
 from autofuse.kernel.left_tiles import LeftTiles, left_tiles
 from autofuse.kernel.tile_across import rights_across
 from autofuse.kernel.tile_block import TileBlock
+from autofuse.kernel.tile_edges import row_tiles
 from autofuse.kernel.tile_lanes import TileLanes
 from autofuse.kernel.tile_online import emit_online
 from autofuse.kernel.tile_parts import RightPanel, Scratch, TileRun, TileSettings
@@ -120,7 +121,7 @@ class _Columns:
                 p.node: b.right(p, column, panel.count, self.cut, number, b.s.dot)
                 for p in b.tiles.products
             }
-            for tile in b.row_tiles():
+            for tile in row_tiles(b):
                 places = self.places(tile, panel.count)
                 self.multiply(tile, panel, places, rights, number, ix.lit(0))
                 with b.only(last if b.tail is None else self.joined(tile, panel, places)):
@@ -237,4 +238,4 @@ def _epilogue(
         element = narrow(frame.pull(value, index), out.dtype)
         b.e.store(b.targets[value], ix.linearize(index, out.shape), element)
     b.e.close("lane", lane, ix.lit(run.count))
-    b.e.close("serial", row, ix.lit(tile.count))
+    b.e.close("serial", row, tile.there or ix.lit(tile.count))

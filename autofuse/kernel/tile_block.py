@@ -277,7 +277,7 @@ class TileBlock:
             left, panel, terms = self.tail.part_of(left, panel)
         made = TileProduct(rows, columns, terms, target, left, panel, dtype, fresh)
         by = instruction_of(self.graph, self.tiles, self.s, p)
-        self.e.put(replace(made, mma=by, from_zero=from_zero(p)))
+        self.e.put(replace(made, mma=by, from_zero=from_zero(p), there=tile.there))
 
     def left_in_memory(self, p: Contraction, instead: Value | None = None) -> Panel | None:
         """The left operand, or a value `instead` of it, as rows from the first of the block on,

@@ -41,7 +41,8 @@ class TileProduct:
     has `extent` terms, and so many rows of `right`; tensor cores have `Patches`. Through the Local
     `stage` ("": none) a GPU fetches operands. Tensor cores (instructions `mma`) multiply F16, BF16,
     F32 or I8 in any order; of I8 `target` is I32, and the left and the right factors may be U8
-    (`from_zero`)."""
+    (`from_zero`). Of their `rows` so many are `there` (None: all), at least one; others have sums
+    of zero."""
 
     rows: int
     columns: int
@@ -56,6 +57,7 @@ class TileProduct:
     walk: Walk | Patches | None = None
     mma: str = ""
     from_zero: tuple[bool, bool] = (False, False)
+    there: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)

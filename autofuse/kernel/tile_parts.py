@@ -84,10 +84,12 @@ class TileSettings:
 
 @dataclass(frozen=True, slots=True)
 class TileRun:
-    """A run of rows or columns of a block: the first of them in the block, and how many."""
+    """A run of rows or columns of a block: the first of them in the block, how many, and how many
+    of these `there` are (None: all)."""
 
     first: Expr
     count: int
+    there: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ class PatchedProduct:
         made = TileProduct(
             tile.count, right.width, terms, target, left, panel, b.factor_dtype(p), not cut,
         )  # fmt: skip
-        b.e.put(replace(made, walk=patches, mma=b.instruction(p)))
+        b.e.put(replace(made, walk=patches, mma=b.instruction(p), there=tile.there))
 
 
 def _parted(

@@ -132,9 +132,11 @@ TRANSPOSE = LaunchParameter(
 
 NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA = "none", "half", "tf32", "3xtf32"
 GROUP_MMA, BYTE_MMA, AMX_MMA = "wgmma", "int8", "amx"
+BYTE_GROUP_MMA = "wgmma-int8"
 MMA = LaunchParameter(
-    "mma", str, (NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA, GROUP_MMA, BYTE_MMA, AMX_MMA),
-    NO_MMA, "Instructions that multiply tiles.", TILES,
+    "mma", str,
+    (NO_MMA, HALF_MMA, TF32_MMA, STRICT_MMA, GROUP_MMA, BYTE_MMA, BYTE_GROUP_MMA, AMX_MMA), NO_MMA,
+    "Instructions that multiply tiles.", TILES,
 )  # fmt: skip
 
 # What only C knows.
@@ -258,7 +260,7 @@ CUDA_MMA = replace(
     doc="Instructions that multiply tiles, sums in f32: none, or tensor cores, of 16-bit factors "
     "(half), of f32 rounded to 11 bits (tf32), which a check may refuse, or thrice, both parts of "
     "each factor (3xtf32), or of 16-bit factors by warpgroups, of which one fetches (wgmma; sm_90 "
-    "alone); of bytes, sums in i32 (int8).",
+    "alone); of bytes, sums in i32 (int8), also by warpgroups (wgmma-int8).",
 )  # fmt: skip
 FRAGMENTS = LaunchParameter(
     "fragments", bool, (True, False), False,
@@ -291,7 +293,7 @@ EARLY = LaunchParameter(
     (*LOOPS, *TILES),
 )  # fmt: skip
 TAIL = LaunchParameter(
-    "tail", int, (1, 2, 4, 8), 1,
+    "tail", int, (1, 2, 3, 4, 5, 6, 8), 1,
     "Parts in which the terms of those tiles are summed that do not fill a wave (stream-k): the "
     "last part that is done adds them up in order and goes on.", TILES, least=1,
 )  # fmt: skip

@@ -82,6 +82,11 @@ class Target:
         return self.code_for == INSTRUCTIONS[GROUP_MMA].only
 
     @property
+    def halves(self) -> int:
+        """Multiply-adds of 16-bit factors that a multiprocessor's tensor cores do in a clock."""
+        return _UNITS.get(self.arch, _OTHER_UNITS)[3]
+
+    @property
     def peaks(self) -> Mapping[str, float]:
         """Peak rates in 10^9 operations a second: "f32" and "f64" multiply-adds (two each),
         "special" function results (one each), and the multiply-adds of tensor cores by the class

@@ -94,12 +94,15 @@ void end_copies();
 void await_copies(uint32_t later);
 
 /* Products of a warpgroup (warpgroup.h): names as the text has them. */
-constexpr Collective MULTIPLY_bf16 = MULTIPLY_BF16, MULTIPLY_f16 = MULTIPLY_F16;
+constexpr Collective MULTIPLY_bf16 = MULTIPLY_BF16, MULTIPLY_f16 = MULTIPLY_F16,
+                     MULTIPLY_bytes = MULTIPLY_BYTES;
+/* Whether a factor is turned, or one of bytes has a sign. */
+constexpr bool HOW_0 = false, HOW_1 = true, HOW_i8 = true, HOW_u8 = false;
 uint32_t shared_place(const void *at);
 void group_fence();
-void multiply_group(Collective kind, int columns, bool left, bool right, float *sums, uint64_t a,
+void multiply_group(Collective kind, int columns, bool left, bool right, void *sums, uint64_t a,
                     uint64_t b, bool on = true);
-void multiply_words(Collective kind, int columns, bool right, float *sums, const uint32_t (&words)[4],
+void multiply_words(Collective kind, int columns, bool right, void *sums, const uint32_t (&words)[4],
                     uint64_t b);
 void group_commit();
 void group_await(uint32_t later);

@@ -113,7 +113,7 @@ struct Product {
   Collective kind;
   int columns;
   bool left, right;
-  float *sums;
+  void *sums;
   uint64_t a, b;
   bool in_registers = false; /* the left factor, in `words` */
   uint32_t words[4] = {};
@@ -145,8 +145,8 @@ struct Fiber {
   std::deque<std::vector<Copying>> groups;
   std::vector<Product> asked_products; /* since the last group, and the groups under way */
   std::deque<std::vector<Product>> products;
-  std::unordered_map<float *, std::vector<float>> held; /* their sums */
-  bool ordered;                                         /* may ask for products */
+  std::unordered_map<void *, std::vector<uint32_t>> held; /* their sums, as words */
+  bool ordered;                                           /* may ask for products */
   uint32_t shown;
   const void *read_at; /* the last atomic, and what there was to know */
   uint64_t read_version;

@@ -48,19 +48,29 @@ static const char *piece_at(uint32_t place)
 }
 
 /* A factor as its descriptor says: bits 0 to 13 the place, 16 to 29 and 32 to 45 the two distances,
-   all of 16 bytes, 49 to 51 an offset, 62 and 63 the layout, of which 1 is that of 128 bytes. */
-static void factor_of(Collective kind, uint64_t d, bool turned, int rows, double (*terms)[16])
+   all of 16 bytes, 49 to 51 an offset, 62 and 63 the layout, of which 1 is that of 128 bytes. A
+   product takes 32 bytes of a row: 16 terms, of which some are turned (`how`), or 32 bytes, of which
+   some have a sign. */
+static int terms_of_a_step(Collective kind) { return kind == MULTIPLY_BYTES ? 32 : 16; }
+
+static void factor_of(Collective kind, uint64_t d, bool how, int rows, double (*terms)[32])
 {
+  const bool bytes = kind == MULTIPLY_BYTES, turned = how && !bytes;
   if (d >> 62 != 1 || d >> 49 & 7) fail("a descriptor of a layout that is unknown here");
   const uint32_t start = (d & 0x3fff) << 4, aside = (d >> 16 & 0x3fff) << 4, next = (d >> 32 & 0x3fff) << 4;
   for (int row = 0; row < rows; row++)
-    for (int term = 0; term < 16; term++) {
+    for (int term = 0; term < terms_of_a_step(kind); term++) {
       uint32_t place = turned
           ? start + row / 64 * aside + row % 64 * 2 + term / 8 * next + term % 8 * LINE_BYTES
-          : start + row / 8 * next + row % 8 * LINE_BYTES + term * 2;
+          : start + row / 8 * next + row % 8 * LINE_BYTES + term * (bytes ? 1 : 2);
       place ^= (place / LINE_BYTES & 7) * 16;
+      const char *at = piece_at(place & ~15u) + place % 16;
+      if (bytes) {
+        terms[row][term] = how ? (double)*(const int8_t *)at : (double)*(const uint8_t *)at;
+        continue;
+      }
       uint16_t bits;
-      memcpy(&bits, piece_at(place & ~15u) + place % 16, 2);
+      memcpy(&bits, at, 2);
       terms[row][term] = kind == MULTIPLY_F16 ? f32_of_f16(bits) : f32_bits((uint32_t)bits << 16);
     }
 }
@@ -71,27 +81,28 @@ static void ask(Product product)
 {
   Fiber &self = *run.self;
   if (!self.ordered) fail("a product begins while its registers may be in use (wgmma.fence)");
-  float *const sums = product.sums;
+  void *const sums = product.sums;
   auto [held, fresh] = self.held.try_emplace(sums);
   if (fresh) {
-    held->second.assign(sums, sums + product.columns / 2);
-    memset(sums, poison(), product.columns / 2 * sizeof(float));
+    held->second.resize(product.columns / 2);
+    memcpy(held->second.data(), sums, product.columns / 2 * sizeof(uint32_t));
+    memset(sums, poison(), product.columns / 2 * sizeof(uint32_t));
   }
   self.asked_products.push_back(product);
 }
 
 /* `on`: sums go on from what they are, else from zero. */
-void multiply_group(Collective kind, int columns, bool left, bool right, float *sums, uint64_t a,
+void multiply_group(Collective kind, int columns, bool left, bool right, void *sums, uint64_t a,
                     uint64_t b, bool on)
 {
   if (!on && run.self->held.count(sums)) fail("sums begin anew while products add to them");
-  if (!on) memset(sums, 0, columns / 2 * sizeof(float));
+  if (!on) memset(sums, 0, columns / 2 * sizeof(uint32_t));
   ask({kind, columns, left, right, sums, a, b});
 }
 
 /* Of which a thread has four words of the left factor: rows g, g + 8, g and g + 8 of its warp's, terms
    2t and 2t + 1, those 8 on in the last two. */
-void multiply_words(Collective kind, int columns, bool right, float *sums, const uint32_t (&words)[4],
+void multiply_words(Collective kind, int columns, bool right, void *sums, const uint32_t (&words)[4],
                     uint64_t b)
 {
   Product product = {kind, columns, false, right, sums, 0, b, true};
@@ -99,7 +110,7 @@ void multiply_words(Collective kind, int columns, bool right, float *sums, const
   ask(product);
 }
 
-static void factor_of(Collective kind, const Fiber *group, size_t n, double (*terms)[16])
+static void factor_of(Collective kind, const Fiber *group, size_t n, double (*terms)[32])
 {
   for (int k = 0; k < 128; k++)
     for (int word = 0; word < 4; word++)
@@ -120,7 +131,7 @@ void group_commit()
 static void multiply_together(Fiber *group, size_t n)
 {
   const Product &first = group[0].products.front()[n];
-  static double left[64][16], right[256][16];
+  static double left[64][32], right[256][32];
   if (first.in_registers) factor_of(first.kind, group, n, left);
   else factor_of(first.kind, first.a, first.left, 64, left);
   factor_of(first.kind, first.b, first.right, first.columns, right);
@@ -130,18 +141,20 @@ static void multiply_together(Fiber *group, size_t n)
         own.right != first.right || own.a != first.a || own.b != first.b ||
         own.in_registers != first.in_registers)
       fail("threads of a warpgroup ask for different products");
-    float *sums = group[k].held[own.sums].data();
+    uint32_t *sums = group[k].held[own.sums].data();
     const int top = k / 32 * 16 + k % 32 / 4, side = k % 4 * 2;
     for (int at = 0; at < own.columns / 2; at++) {
       const int row = top + at / 2 % 2 * 8, column = at / 4 * 8 + side + at % 2;
-      double sum = sums[at];
-      for (int term = 0; term < 16; term++) sum += left[row][term] * right[column][term];
-      sums[at] = cut_off(sum);
+      double sum = 0; /* of bytes exact */
+      for (int term = 0; term < terms_of_a_step(own.kind); term++)
+        sum += left[row][term] * right[column][term];
+      sums[at] = own.kind == MULTIPLY_BYTES ? sums[at] + (uint32_t)(int32_t)sum
+                                            : bits_f32(cut_off(f32_bits(sums[at]) + sum));
     }
   }
 }
 
-static bool under_way(const Fiber &f, const float *sums)
+static bool under_way(const Fiber &f, const void *sums)
 {
   for (const auto &group : f.products)
     for (const Product &p : group) if (p.sums == sums) return true;
@@ -172,7 +185,7 @@ void group_await(uint32_t later)
     Fiber &f = group[k];
     for (auto held = f.held.begin(); held != f.held.end();) {
       if (under_way(f, held->first)) { ++held; continue; }
-      memcpy(held->first, held->second.data(), held->second.size() * sizeof(float));
+      memcpy(held->first, held->second.data(), held->second.size() * sizeof(uint32_t));
       held = f.held.erase(held);
     }
     f.state = READY;

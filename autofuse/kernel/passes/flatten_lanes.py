@@ -34,11 +34,8 @@ def _block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 
 
 def _can_merge(serial: Loop, lane: Loop) -> bool:
-    if (
-        lane.kind != "lane"
-        or not isinstance(serial.extent, Lit)
-        or not isinstance(lane.extent, Lit)
-    ):
+    known = isinstance(serial.extent, Lit) or serial.var.extent is not None
+    if lane.kind != "lane" or not known or not isinstance(lane.extent, Lit):
         return False
     targets = {f.target.name for f in lane.folds}
     simple = all(isinstance(s, Let) for s in serial.body[:-1]) and all(
@@ -50,9 +47,11 @@ def _can_merge(serial: Loop, lane: Loop) -> bool:
 
 
 def _merged(serial: Loop, lane: Loop) -> Loop:
-    assert isinstance(serial.extent, Lit) and isinstance(lane.extent, Lit)
-    width = int(lane.extent.value)
-    total = int(serial.extent.value) * width
+    assert isinstance(lane.extent, Lit)
+    width, most = int(lane.extent.value), serial.var.extent
+    most = int(serial.extent.value) if isinstance(serial.extent, Lit) else most
+    assert most is not None
+    total = most * width
     var = Sym(lane.var.name, DType.I64, total)
     values: dict[str, Expr] = {
         serial.var.name: ix.idiv(var, width),
@@ -60,4 +59,4 @@ def _merged(serial: Loop, lane: Loop) -> Loop:
     }
     inner = (*serial.body[:-1], *lane.body)
     body = tuple(map_exprs(s, lambda e: rebuild(e, values)) for s in inner)
-    return Loop("lane", var, ix.lit(total), body, lane.folds)
+    return Loop("lane", var, ix.imul(serial.extent, width), body, lane.folds)

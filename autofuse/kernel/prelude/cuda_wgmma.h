@@ -10,7 +10,7 @@
 #ifdef AF_EMULATED
 #define af_shared_place(at) af::shared_place(at)
 #define af_multiply_group(T, N, LEFT, RIGHT, sums, a, b) \
-  af::multiply_group(af::MULTIPLY_##T, N, LEFT, RIGHT, sums, a, b)
+  af::multiply_group(af::MULTIPLY_##T, N, af::HOW_##LEFT, af::HOW_##RIGHT, sums, a, b)
 #define af_multiply_group_on(T, N, LEFT, RIGHT, sums, a, b, on) \
   af::multiply_group(af::MULTIPLY_##T, N, LEFT, RIGHT, sums, a, b, on)
 #define af_multiply_words(T, N, RIGHT, sums, words, b) \
@@ -28,6 +28,11 @@
 AF_INLINE uint32_t af_shared_place(const void *at) { return af_shared_address(at); }
 #define AF_C8(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), \
                  "+f"(c[i + 5]), "+f"(c[i + 6]), "+f"(c[i + 7])
+#define AF_R8(i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3]), "+r"(c[i + 4]), \
+                 "+r"(c[i + 5]), "+r"(c[i + 6]), "+r"(c[i + 7])
+#define AF_R16(i) AF_R8(i), AF_R8(i + 8)
+#define AF_R32(i) AF_R16(i), AF_R16(i + 16)
+#define AF_R64(i) AF_R32(i), AF_R32(i + 32)
 #define AF_C16(i) AF_C8(i), AF_C8(i + 8)
 #define AF_C32(i) AF_C16(i), AF_C16(i + 16)
 #define AF_C64(i) AF_C32(i), AF_C32(i + 32)
@@ -74,8 +79,36 @@ AF_INLINE uint32_t af_shared_place(const void *at) { return af_shared_address(at
 #define COMMA ,
 AF_MULTIPLY_GROUPS(bf16)
 AF_MULTIPLY_GROUPS(f16)
+/* Of bytes, which are never turned: LEFT and RIGHT say whether they have a sign. */
+#define AF_i8 1
+#define AF_u8 0
+#define AF_MULTIPLY_BYTES_GROUP(N, PLACES, SUMS, A, B)                                       \
+  template <int left, int right>                                                             \
+  AF_INLINE void af_multiply_bytes_##N(int32_t (&c)[N / 2], uint64_t a, uint64_t b)          \
+  {                                                                                          \
+    if (left && right)                                                                       \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k32.s32.s8.s8 {" PLACES           \
+                   "}, " A ", " B ", 1;" : SUMS : "l"(a), "l"(b));                           \
+    else if (left)                                                                           \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k32.s32.s8.u8 {" PLACES           \
+                   "}, " A ", " B ", 1;" : SUMS : "l"(a), "l"(b));                           \
+    else if (right)                                                                          \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k32.s32.u8.s8 {" PLACES           \
+                   "}, " A ", " B ", 1;" : SUMS : "l"(a), "l"(b));                           \
+    else                                                                                     \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k32.s32.u8.u8 {" PLACES           \
+                   "}, " A ", " B ", 1;" : SUMS : "l"(a), "l"(b));                           \
+  }
+AF_MULTIPLY_BYTES_GROUP(32, AF_P16, AF_R16(0), "%16", "%17")
+AF_MULTIPLY_BYTES_GROUP(64, AF_P32, AF_R32(0), "%32", "%33")
+AF_MULTIPLY_BYTES_GROUP(96, AF_P48, AF_R32(0) COMMA AF_R16(32), "%48", "%49")
+AF_MULTIPLY_BYTES_GROUP(128, AF_P64, AF_R64(0), "%64", "%65")
+AF_MULTIPLY_BYTES_GROUP(192, AF_P96, AF_R64(0) COMMA AF_R32(64), "%96", "%97")
+AF_MULTIPLY_BYTES_GROUP(256, AF_P128, AF_R64(0) COMMA AF_R64(64), "%128", "%129")
 #undef COMMA
-#define af_multiply_group(T, N, LEFT, RIGHT, sums, a, b) af_multiply_##T##_##N<LEFT, RIGHT>(sums, a, b)
+#define AF_0 0
+#define AF_1 1
+#define af_multiply_group(T, N, LEFT, RIGHT, sums, a, b) af_multiply_##T##_##N<AF_##LEFT, AF_##RIGHT>(sums, a, b)
 #define af_multiply_group_on(T, N, LEFT, RIGHT, sums, a, b, on) af_multiply_on_##T##_##N<LEFT, RIGHT>(sums, a, b, on)
 #define af_multiply_words(T, N, RIGHT, sums, words, b) af_multiply_words_##T##_##N<RIGHT>(sums, words, b)
 /* Before the first product of a group and after registers of its sums were touched. */
@@ -97,6 +130,11 @@ template <int N> AF_INLINE void af_keep_sums(float (&c)[N])
 {
 #pragma unroll
   for (int k = 0; k < N; k++) asm volatile("" : "+f"(c[k])::"memory");
+}
+template <int N> AF_INLINE void af_keep_sums(int32_t (&c)[N])
+{
+#pragma unroll
+  for (int k = 0; k < N; k++) asm volatile("" : "+r"(c[k])::"memory");
 }
 #endif
 /* Bytes from `at` to the next block. */
