@@ -183,8 +183,9 @@ def _tune(
         DEVICES[SIMULATED] = simulated_kind(Path(ledger))
     with _acknowledged(log):
         tune(
-            graph, name=name, device=SIMULATED if ledger else "cpu", db=db, budget_s=budget_s, seed=seed,
-            baselines=("unfused", "xla-2022"), stop=lambda: bool(until) and os.path.exists(until),
+            graph, name=name, device=SIMULATED if ledger else "cpu", db=db, budget_s=budget_s,
+            seed=seed, baselines=("unfused", "xla-2022"),
+            stop=lambda: bool(until) and os.path.exists(until),
         )  # fmt: skip
 
 

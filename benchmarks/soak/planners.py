@@ -19,16 +19,17 @@ from benchmarks.soak.simulated import SimulatedRun, runs
 from benchmarks.soak.types import Round
 from tuning_db import Store
 
-# Six products that no kernel has two of: plans of many kernels, each with its own launches.
+# Six products that no kernel has two of: plans of many kernels, each with launches of its own.
 SOURCE = "zoo:batched_products:small"
-# The bars: the share of candidates, and of kernels, that may be measured twice, and the device's
-# time against that of one planner who measures the same.
+# The bars: the share of candidates that may be measured twice, and the device's time for each
+# kernel that is known in the end, against that of one planner.
 TWICE, DEVICE_TIME = 0.01, 1.1
 # A share of a hundredth cannot be seen among fewer candidates.
 ENOUGH = 100
 # Seconds that planners may take for all of their candidates, and then to end.
 BUDGET_S, PATIENCE_S = 1800.0, 600.0
-_LOOK_S = 0.5
+_LOOK_S = 0.2
+# Each under one launch configuration.
 _KERNELS = (
     "SELECT count(*), sum(n) FROM (SELECT count(*) AS n FROM kernel_measurement "
     "WHERE median_us IS NOT NULL GROUP BY group_id, launch, cache, code) AS counted"
@@ -37,35 +38,52 @@ _KERNELS = (
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Candidates that were measured, and how many of them twice in one way; kernels, and how many
-    of their times were known; seconds of the device, and those that it would have taken one
-    planner. What sessions compare at their ends, on purpose, is apart: `finals_s`."""
+    """What planners measured together: candidates, and how many of them twice in one way; kernels
+    under a launch configuration, and how often one was timed again, in plans that were run for
+    others; seconds of the device's clock. What each session compares at its end, on purpose, is
+    apart: `finals_s`."""
 
     candidates: int
     twice: int
+    kernels: int
+    again: int
     device_s: float
-    once_s: float
     finals_s: float
-    kernels: int = 0
-    kernels_twice: int = 0
 
     @property
-    def ratio(self) -> float:
-        """The device's time against one planner's."""
-        return self.device_s / self.once_s if self.once_s else 1.0
+    def kernel_s(self) -> float:
+        """Seconds of the device for each kernel that is known."""
+        return self.device_s / self.kernels if self.kernels else 0.0
 
     def __str__(self) -> str:
         return (
-            f"{self.twice} of {self.candidates} candidates measured twice, {self.kernels_twice} of "
-            f"{self.kernels} kernels, {self.ratio:.3f} of the device's time with one planner "
-            f"({self.device_s:.2f} s of its clock, final comparisons {self.finals_s:.2f} s)"
+            f"{self.twice} of {self.candidates} candidates measured twice, {self.again} times of "
+            f"{self.kernels} kernels that were known, {1e3 * self.kernel_s:.2f} ms of the device a "
+            f"kernel (final comparisons apart: {self.finals_s:.1f} s beside {self.device_s:.1f} s)"
         )
 
 
 def planners(folder: Path, seed: int, kind: str, crowd: int, count: int) -> Round:
-    """`crowd` of them, with seeds of their own, until they have measured `count` candidates, and
-    no fewer than show anything."""
+    """One of them, then `crowd` with seeds of their own on another database, each time until
+    `count` candidates were measured, and no fewer than show anything."""
+    problems, found = list[str](), list[Shared]()
+    for many in (1, crowd):
+        own = folder / f"planners-{many}"
+        own.mkdir()
+        shared, wrong = _searched(own, seed, kind, many, max(count, ENOUGH))
+        found.append(shared)
+        problems += wrong
+    alone, together = found
+    notes = (f"one: {alone}", f"{crowd}: {together}", f"{_ratio(together, alone):.3f} of its time")
+    return Round(together.candidates, (*problems, *judged(together, alone)), notes)
+
+
+def _searched(
+    folder: Path, seed: int, kind: str, crowd: int, count: int
+) -> tuple[Shared, list[str]]:
+    """What so many planners measured of an empty database's workload, and what went wrong."""
     ledger, until = folder / "ledger.jsonl", folder / "until"
+    problems = list[str]()
     with placed(folder, kind) as place, Crowd(folder) as actors:
         job = {
             "do": "tune", "db": place.url, "log": str(place.log), "source": SOURCE,
@@ -74,49 +92,50 @@ def planners(folder: Path, seed: int, kind: str, crowd: int, count: int) -> Roun
         }  # fmt: skip
         actors.start([{**job, "seed": seed + n} for n in range(crowd)])
         codes, end = None, time.monotonic() + BUDGET_S
-        while codes is None and _candidates(ledger) < max(count, ENOUGH) and time.monotonic() < end:
+        while codes is None and time.monotonic() < end:
+            if len({run.candidate for run in runs(ledger)}) >= count:
+                break
             codes = actors.ended(_LOOK_S)
         until.touch()
         codes = actors.ended(PATIENCE_S) if codes is None else codes
-        problems = list[str]()
         if codes != [0] * crowd:
             problems.append(f"planners ended with {codes}:\n{actors.words()}")
             actors.kill()
         found = shared_work(runs(ledger), place.url)
         if missing := acknowledged(place.log) - stored(place.url):
             problems.append(f"{missing.total()} acknowledged rows are lost")
-    return Round(found.candidates, (*problems, *judged(found)), (str(found),))
+    return found, problems
 
 
-def _candidates(ledger: Path) -> int:
-    return len({run.candidate for run in runs(ledger)})
-
-
-def judged(found: Shared) -> Iterator[str]:
+def judged(together: Shared, alone: Shared) -> Iterator[str]:
     """A sentence where planners repeated too much, or measured too little to tell."""
-    if found.candidates < ENOUGH:
+    if (few := min(together.candidates, alone.candidates)) < ENOUGH:
         yield (
-            f"{found.candidates} candidates were measured by all together: among fewer than "
-            f"{ENOUGH} a share of {TWICE:.0%} cannot be seen"
+            f"only {few} candidates were measured: a share of {TWICE:.0%} cannot be seen among "
+            f"fewer than {ENOUGH}"
         )
-    repeated = found.twice > TWICE * found.candidates
-    if repeated or found.kernels_twice > TWICE * found.kernels or found.ratio > DEVICE_TIME:
-        yield str(found)
+    if together.twice > TWICE * together.candidates:
+        yield f"{together.twice} of {together.candidates} candidates were measured twice"
+    if (ratio := _ratio(together, alone)) > DEVICE_TIME:
+        yield f"kernels took {ratio:.2f} of the device's time with one planner"
+
+
+def _ratio(together: Shared, alone: Shared) -> float:
+    return together.kernel_s / alone.kernel_s if alone.kernels else 1.0
 
 
 def shared_work(ran: Iterable[SimulatedRun], url: str) -> Shared:
-    """What sessions on a database measured together."""
+    """What sessions on a database measured together, on one device."""
     finals_s, alone = 0.0, dict[tuple[str, str], list[float]]()
     for run in ran:
         if run.what == "compared":
             finals_s += run.seconds
         else:
             alone.setdefault((run.candidate, run.what), []).append(run.seconds)
-    candidates = {candidate for candidate, _ in alone}
     twice = {candidate for (candidate, _), seconds in alone.items() if len(seconds) > 1}
     with Store.open(url) as store, store.reading() as t:
-        ((kernels, rows),) = t.execute(text(_KERNELS))
+        ((kernels, times),) = t.execute(text(_KERNELS))
     return Shared(
-        len(candidates), len(twice), sum(map(sum, alone.values())),
-        sum(seconds[0] for seconds in alone.values()), finals_s, kernels, (rows or 0) - kernels,
+        len({candidate for candidate, _ in alone}), len(twice), kernels, (times or 0) - kernels,
+        sum(map(sum, alone.values())), finals_s,
     )  # fmt: skip

@@ -1,9 +1,9 @@
 """A simulated device: what its kernels take is made up, and its time passes by a clock of its own.
 
-All around it is real: planning, digests of code, the process that measures, its lock, the database.
-Nothing is compiled. Kernels take up to SLOWEST times their lower bounds, by group, and as much again
-by launch configuration, so that bounds prove little and a search has much to measure. Every run of
-a plan is a line of a ledger.
+All around it is real: planning, the process that measures, its lock, the database. Nothing is
+compiled. Kernels take up to SLOWEST times their lower bounds, by group, and as much again by launch
+configuration, so that bounds prove little and a search has much to measure. Every run of a plan is
+a line of a ledger.
 """
 
 from __future__ import annotations
@@ -131,8 +131,12 @@ def simulated_kind(ledger: Path) -> DeviceKind:
         lambda: NOMINAL, lambda: NOMINAL.cache_bytes,
     )  # fmt: skip
     return replace(
-        DEVICES["cpu"], name=NAME, backend=backend, launches=lambda _: SimulatedSpace(),
-        hardware=hardware, automatic=False,
+        DEVICES["cpu"],
+        name=NAME,
+        backend=backend,
+        launches=lambda _: SimulatedSpace(),
+        hardware=hardware,
+        automatic=False,
     )
 
 
