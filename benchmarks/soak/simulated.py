@@ -39,12 +39,13 @@ from search_spaces.launch import Chooser, first_option
 NAME = "simulated"
 ENVIRONMENT = Environment(NAME, (("isa", "soak"),), ())
 SLOWEST = 3.0
-# What may be set of any kernel, the default first: 192 launch configurations.
+# What may be set of any kernel, the default first: 384 launch configurations.
 SETTINGS: Mapping[str, tuple[Setting, ...]] = {
     "threads": (2, 1),
     "tile": (1024, 64, 128, 256, 512, 2048, 4096, 16384),
     "vector_bits": (512, 256, 128),
     "loop_unroll": (1, 2, 4, 8),
+    "stream": (False, True),
 }
 # Real seconds for which a run keeps the device, so that planners do meet at it.
 HELD_S = 0.01
