@@ -191,6 +191,10 @@ class ReplayBench:
         """Every replay starts from nothing."""
         return ()
 
+    def news(self, groups: Mapping[str, FusionGroup]) -> Sequence[KnownKernel]:
+        """Nobody else is there."""
+        return ()
+
     def keep_kernels(self, records: Sequence[KernelMeasurement]) -> None:
         """Nothing is kept."""
 

@@ -81,6 +81,9 @@ class SlowBench:
     def kernels(self, groups: Mapping[str, FusionGroup]) -> Iterator[KnownKernel]:
         return iter(())
 
+    def news(self, groups: Mapping[str, FusionGroup]) -> Iterator[KnownKernel]:
+        return iter(())
+
     def keep_kernels(self, records: Sequence[KernelMeasurement]) -> None:
         pass
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from seeds import seeds
-from tuning_records import ENV, WORKLOAD, measurement
+from tuning_records import ENV, kernel
 
-from autofuse.records import Cost
 from benchmarks.soak import planners, shared
+from benchmarks.soak.simulated import SimulatedRun
 from tuning_db import Store
 
 (SEED,) = seeds(1)
@@ -28,14 +28,42 @@ def test_writers_go_on_through_crashes_of_the_server(tmp_path: Path) -> None:
 
 
 def test_what_planners_repeat_is_seen(sqlite_store: Store) -> None:
-    store, seconds = sqlite_store, Cost(measure=2.0)
-    store.add_workload(WORKLOAD, "graph text", "toy", 3)
-    for name, stage in (("a", "search"), ("b", "baseline"), ("a", "final"), ("a", "search")):
-        one = replace(measurement(name, stage=stage), cost=seconds)
-        store.add_measurement(None, ENV, one)
-    found = planners.shared_work(store.url.render_as_string())
-    assert found == planners.Shared(candidates=2, twice=1, device_s=6.0, once_s=4.0)
-    assert found.ratio == 1.5
+    for group in ("g", "h", "g"):
+        sqlite_store.add_kernel(None, ENV, kernel(group))
+    # To be timed as a whole and by kernels are two questions.
+    ran = [SimulatedRun(*one) for one in (
+        ("a", "measured", 2.0), ("b", "measured", 1.0), ("b", "profiled", 1.0),
+        ("a", "compared", 5.0), ("a", "measured", 2.0),
+    )]  # fmt: skip
+    found = planners.shared_work(ran, sqlite_store.url.render_as_string())
+    assert found == planners.Shared(2, 1, kernels=2, again=1, device_s=6.0, finals_s=5.0)
+
+
+ONE = planners.Shared(candidates=150, twice=0, kernels=300, again=0, device_s=3.0, finals_s=1.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (replace(ONE, twice=1, device_s=3.2), []),
+        (replace(ONE, candidates=99), ["only 99 candidates"]),
+        (replace(ONE, twice=2), ["2 of 150 candidates"]),
+        (replace(ONE, device_s=3.4), ["1.13 of the device's time"]),
+    ],
+)
+def test_planners_are_judged_where_there_is_enough_to_see(
+    found: planners.Shared, words: list[str]
+) -> None:
+    said = list(planners.judged(found, ONE))
+    assert len(said) == len(words) and all(w in s for w, s in zip(words, said, strict=True))
+
+
+def test_planners_share_a_simulated_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among so few candidates nothing is told of shares."""
+    monkeypatch.setattr(planners, "ENOUGH", 3)
+    found = planners.planners(tmp_path, SEED, "sqlite", crowd=2, count=1)
+    assert found.done >= 3 and len(found.notes) == 3
+    assert not [said for said in found.problems if "ended with" in said or "lost" in said]
 
 
 @pytest.mark.soak

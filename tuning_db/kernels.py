@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, select, union_all
+from sqlalchemy import ColumnElement, Connection, Select, func, select, union_all
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
@@ -68,6 +69,55 @@ def known(
                 found[row[0], row.launch, row.cache, row.code or ""] = row
         latest.update((key, kernel_of(row)) for key, row in found.items())
     return latest
+
+
+def best_first(
+    stored: Mapping[Key, r.KernelMeasurement],
+) -> list[tuple[Key, r.KernelMeasurement]]:
+    """Every kernel's least time before any kernel's second, as there may be no time for all."""
+
+    def us(row: tuple[Key, r.KernelMeasurement]) -> float:
+        return math.inf if row[1].timing is None else row[1].timing.median_us
+
+    rank: Counter[str] = Counter()
+    ranked: list[tuple[int, tuple[Key, r.KernelMeasurement]]] = []
+    for row in sorted(stored.items(), key=us):
+        ranked.append((rank[row[0][0]], row))
+        rank[row[0][0]] += 1
+    return [row for _, row in sorted(ranked, key=lambda found: found[0])]
+
+
+def newest(connection: Connection) -> int:
+    """The number of the row that was added last; 0 where there is none."""
+    return int(
+        connection.execute(select(func.coalesce(func.max(m.KernelMeasurement.id), 0))).scalar_one()
+    )
+
+
+def news(
+    connection: Connection, env: r.Environment, workload: str, session: int, after: int
+) -> tuple[int, list[r.KernelMeasurement]]:
+    """What other sessions on a workload added after a row, on devices of this fingerprint, and the
+    number of the last row; what the machine made fail is left out.
+
+    A row that was begun earlier and committed later than that one is never told: who hears of it
+    too late has measured it himself."""
+    own = m.KernelMeasurement
+    query = (
+        select(*COLUMNS, own.id)
+        .join_from(own, m.Group, own.group_id == m.Group.id)
+        .join(m.Session, own.session_id == m.Session.id)
+        .join(m.Workload, m.Session.workload_id == m.Workload.id)
+        .join(m.Environment, own.environment_id == m.Environment.id)
+        .where(own.id > after, own.session_id != session, m.Workload.digest == workload)
+        .where(m.Environment.fingerprint == rows.fingerprint(env))
+        .where(rows.still_counts(own, env))
+        .order_by(own.id)
+    )
+    found = connection.execute(query).all()
+    told = [kernel_of(row) for row in found]
+    told = [one for one in told if not rows.is_the_machines(one.failure)]
+    return (found[-1].id if found else after), told
 
 
 def history(

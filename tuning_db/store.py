@@ -295,6 +295,18 @@ class Store(Database):
         wanted = tuple(dict.fromkeys(groups))
         return self.read(lambda t: kernels.known(t, env, wanted))
 
+    def newest_kernel(self) -> int:
+        """The row number of the kernel that was added last, to ask `kernel_news` for what follows;
+        0 where there is none. Raises Unreachable soon where the server is away."""
+        return self.ask(kernels.newest, HURRIED_S)
+
+    def kernel_news(
+        self, env: r.Environment, workload: str, session_id: int, after: int
+    ) -> tuple[int, list[r.KernelMeasurement]]:
+        """Kernels that other sessions on a workload added after this row number, oldest first, and
+        the number of the last of them. Raises Unreachable soon where the server is away."""
+        return self.ask(lambda c: kernels.news(c, env, workload, session_id, after), HURRIED_S)
+
     def kernel_history(
         self, env: r.Environment, limit: int = 20_000
     ) -> list[tuple[str, r.KernelMeasurement]]:

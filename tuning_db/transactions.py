@@ -82,7 +82,7 @@ class Database:
 
         return insist(once, PATIENCE_S)
 
-    def ask(self, question: Callable[[Connection], T]) -> T:
+    def ask(self, question: Callable[[Connection], T], patience_s: float = PATIENCE_S) -> T:
         """As `read`, but of a single statement: one round trip to a server."""
 
         def once() -> T:
@@ -90,7 +90,7 @@ class Database:
             with translated(self.name), self._asker.connect() as connection:
                 return question(connection)
 
-        return insist(once, PATIENCE_S)
+        return insist(once, patience_s)
 
     def change(self, work: Callable[[Connection], T], patience_s: float) -> T:
         """As `write`, but each statement of `work` stands by itself: one round trip to a server."""

@@ -133,6 +133,11 @@ class Bench(Protocol):
         as they would be compiled now; the best configuration of every kernel first."""
         ...
 
+    def news(self, groups: Mapping[str, FusionGroup]) -> Iterable[KnownKernel]:
+        """What other jobs on this graph have measured of these kernels since `kernels` or this was
+        asked last."""
+        ...
+
     def keep_kernels(self, records: Sequence[KernelMeasurement]) -> None:
         """Store times or failures of kernels, all of them at once."""
         ...

@@ -34,6 +34,7 @@ from autofuse.records import (
     Environment,
     Event,
     Failure,
+    FailureKind,
     KernelMeasurement,
     Measurement,
 )
@@ -44,7 +45,7 @@ from autofuse.tuning.launches import launch_of, launch_text
 from autofuse.tuning.result import Progress
 from autofuse.tuning.sharing import Turns
 from tuning_db import Lease, Store
-from tuning_db.kernels import Key
+from tuning_db.kernels import best_first
 from tuning_db.rows import fingerprint
 
 T = TypeVar("T")
@@ -119,6 +120,10 @@ class Job:
         known = self._turn("profile", candidate, lambda: self._profiled(candidate), self.is_over)
         if known is not None:
             return known
+        if self.sharing.lease is None and self.is_over():
+            text = "another job is measuring it, and no more of the budget was left to wait"
+            failure = Failure(FailureKind.TIMEOUT, text, Blame.MACHINE)
+            return Profiled((), failure, None, Cost(), 0.0)
         built, profile = self.evaluator.profile(candidate, self.limit_s)
         self.measured += 1
         spent = built.cost.codegen + built.cost.compile + profile.seconds
@@ -175,12 +180,29 @@ class Job:
             self._improve(record)
 
     def kernels(self, groups: Mapping[str, FusionGroup]) -> Iterator[KnownKernel]:
+        self._news()  # from now on
         stored = self.store.kernels(self.environment, set(groups))
-        for (key, _, cache, code), record in _best_first(stored):
-            launch = launch_of(record.launch)
-            if cache == self.cache and code == self._kernel_code(groups[key], launch):
-                us = None if record.timing is None else record.timing.median_us
-                yield KnownKernel(key, launch, us)
+        for _, record in best_first(stored):
+            yield from self._known_kernel(record, groups)
+
+    def news(self, groups: Mapping[str, FusionGroup]) -> Iterator[KnownKernel]:
+        for record in self._news():
+            yield from self._known_kernel(record, groups)
+
+    def _news(self) -> Sequence[KernelMeasurement]:
+        return self.sharing.news(self.environment, self.digest, self.session)
+
+    def _known_kernel(
+        self, record: KernelMeasurement, groups: Mapping[str, FusionGroup]
+    ) -> Iterator[KnownKernel]:
+        """One of these groups in this cache state, if it would be compiled to the same code now."""
+        group = groups.get(record.group)
+        if group is None or record.cache != self.cache:
+            return
+        launch = launch_of(record.launch)
+        if record.code == self._kernel_code(group, launch):
+            us = None if record.timing is None else record.timing.median_us
+            yield KnownKernel(record.group, launch, us)
 
     def keep_kernels(self, records: Sequence[KernelMeasurement]) -> None:
         self.store.add_kernels(self.session, self.environment, records)
@@ -347,20 +369,6 @@ class Job:
                 gap=self.standing.gap,
             )
         )
-
-
-def _best_first(stored: Mapping[Key, KernelMeasurement]) -> list[tuple[Key, KernelMeasurement]]:
-    """Every kernel's least time before any kernel's second, as there may be no time for all."""
-
-    def us(row: tuple[Key, KernelMeasurement]) -> float:
-        return math.inf if row[1].timing is None else row[1].timing.median_us
-
-    rank: Counter[str] = Counter()
-    ranked: list[tuple[int, tuple[Key, KernelMeasurement]]] = []
-    for row in sorted(stored.items(), key=us):
-        ranked.append((rank[row[0][0]], row))
-        rank[row[0][0]] += 1
-    return [row for _, row in sorted(ranked, key=lambda found: found[0])]
 
 
 def no_plan(job: Job) -> str:

@@ -58,6 +58,14 @@ class Kernels:
                 break
             self._recall(self._kernel(known.key), known.launch, known.us)
 
+    def hear(self) -> None:
+        """Take over what other jobs have measured meanwhile, before it is decided what to measure
+        next: a plan is run for what nobody knows of its kernels."""
+        for known in self.bench.news(self.samples):
+            kernel = self._kernel(known.key)
+            if known.launch not in kernel.us:
+                self._recall(kernel, known.launch, known.us)
+
     @staticmethod
     def _recall(kernel: KernelTimes, launch: LaunchConfig, us: float | None) -> None:
         if us is not None:
@@ -256,6 +264,7 @@ class Kernels:
 
     def _trials(self, found: FusionPlan) -> dict[str, Trial]:
         """A configuration never tried for each kernel that has a share in the plan's time."""
+        self.hear()
         keys, total = self.keys(found), self.cost_us(found.groups)
         asked: dict[str, Trial] = {}
         for key, group in dict(zip(keys, found.groups, strict=True)).items():

@@ -71,15 +71,18 @@ class Selection:
 
     def prepare(self, batch: Sequence[Piece]) -> None:
         """Measure kernels in as few plans as hold them all."""
-        todo = {piece.key for piece in batch} - set(self.kernels.known())
-        while todo and not self.bench.is_over():
+        todo = {piece.key for piece in batch}
+        while not self.bench.is_over():
+            self.kernels.hear()
+            todo -= set(self.kernels.known())
+            if not todo:
+                return
             chosen = self.least(self.kernels.costs() | dict.fromkeys(todo, ALMOST_FREE))
             new = self.unknown(chosen) if chosen is not None else set()
             if chosen is None or not new & todo:
                 self.kernels.give_up(todo)  # in no plan at any price: nothing can be said here
                 return
             self.measure(chosen, new)
-            todo -= set(self.kernels.known())
 
     def measure(self, chosen: Sequence[int], new: set[str]) -> None:
         """Run the plan of chosen pieces, of which `new` are unknown; if it fails, find out why."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Event, Thread
 from types import TracebackType
 from typing import TypeVar
 
+from autofuse.records import Environment, KernelMeasurement
 from tuning_db import DatabaseError, Lease, Store, Unreachable
 
 T = TypeVar("T")
@@ -29,6 +30,8 @@ class Turns:
     def __init__(self, store: Store) -> None:
         self.store, self.owner = store, f"{platform.node()} {os.getpid()}"
         self.lease: Lease | None = None
+        # The kernel that was told of last; None before anything was asked.
+        self._told: int | None = None
         self._over = Event()
         self._thread = Thread(target=self._prolong, name="lease", daemon=True)
 
@@ -64,6 +67,18 @@ class Turns:
             if self.lease is not None or is_over():
                 return None
             time.sleep(LOOK_S)
+
+    def news(self, env: Environment, workload: str, session: int) -> Sequence[KernelMeasurement]:
+        """What other jobs on a workload have measured of its kernels since this was asked last;
+        nothing the first time, and nothing while the server is away."""
+        try:
+            if self._told is None:
+                self._told = self.store.newest_kernel()
+                return ()
+            self._told, found = self.store.kernel_news(env, workload, session, self._told)
+        except Unreachable:
+            return ()
+        return found
 
     def spend(self) -> Lease | None:
         """The lease, for the store to take with what was found out: it releases it with that, so

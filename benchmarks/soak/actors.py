@@ -23,12 +23,15 @@ from types import TracebackType
 from typing import Any
 from unittest.mock import patch
 
+from autofuse.devices import DEVICES
 from autofuse.errors import AutofuseError
 from autofuse.records import Cost, Environment, KernelMeasurement, Measurement, Timing
 from autofuse.sources import load_source
 from autofuse.tuning import compile as compile_plan
 from autofuse.tuning import strategies, tune
 from benchmarks.soak.answers import is_right
+from benchmarks.soak.simulated import NAME as SIMULATED
+from benchmarks.soak.simulated import simulated_kind
 from tuning_db import Store
 from tuning_db.transfer import import_lines
 
@@ -170,13 +173,19 @@ def _act(
     return 0
 
 
-def _tune(db: str, log: str, source: str, budget_s: float, seed: int) -> None:
-    """Tune, and write down what the store has acknowledged."""
+def _tune(
+    db: str, log: str, source: str, budget_s: float, seed: int, ledger: str = "", until: str = ""
+) -> None:  # fmt: skip
+    """Tune, and write down what the store has acknowledged; with a `ledger` on a simulated device,
+    which keeps it. No more once there is a file `until`."""
     name, graph = load_source(source)
+    if ledger:
+        DEVICES[SIMULATED] = simulated_kind(Path(ledger))
     with _acknowledged(log):
         tune(
-            graph, name=name, device="cpu", db=db, budget_s=budget_s, seed=seed,
-            baselines=("unfused", "xla-2022"),
+            graph, name=name, device=SIMULATED if ledger else "cpu", db=db, budget_s=budget_s,
+            seed=seed, baselines=("unfused", "xla-2022"),
+            stop=lambda: bool(until) and os.path.exists(until),
         )  # fmt: skip
 
 

@@ -1,7 +1,12 @@
-"""Planners that tune one workload at the same time: what one of them measures no other does."""
+"""Planners that tune one workload at the same time: what one of them measures no other does.
+
+The device is simulated, so that a search of many kernels and launch configurations takes minutes.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,69 +15,127 @@ from sqlalchemy import text
 from benchmarks.soak.actors import Crowd
 from benchmarks.soak.ledger import acknowledged, stored
 from benchmarks.soak.place import placed
+from benchmarks.soak.simulated import SimulatedRun, runs
 from benchmarks.soak.types import Round
 from tuning_db import Store
 
-SOURCE = "zoo:softmax:small"
-# The bars: the share of candidates that may be measured twice, and the device's time against that
-# of one planner who measures the same.
+# Six products that no kernel has two of: plans of many kernels, each with launches of its own.
+SOURCE = "zoo:batched_products:small"
+# The bars: the share of candidates that may be measured twice, and the device's time for each
+# kernel that is known in the end, against that of one planner.
 TWICE, DEVICE_TIME = 0.01, 1.1
-# A share of a hundredth shows among so many candidates.
+# A share of a hundredth cannot be seen among fewer candidates.
 ENOUGH = 100
-# Seconds after its budget until which a planner may end.
-_PATIENCE_S = 600.0
-# Finals are timed again on purpose, by each session.
-_CANDIDATES = (
-    "SELECT count(*), min(measure_s), sum(measure_s) FROM measurement "
-    "WHERE stage <> 'final' AND median_us IS NOT NULL GROUP BY candidate_id, environment_id"
+# Seconds that planners may take for all of their candidates, and then to end.
+BUDGET_S, PATIENCE_S = 1800.0, 600.0
+_LOOK_S = 0.2
+# Each under one launch configuration.
+_KERNELS = (
+    "SELECT count(*), sum(n) FROM (SELECT count(*) AS n FROM kernel_measurement "
+    "WHERE median_us IS NOT NULL GROUP BY group_id, launch, cache, code) AS counted"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Candidates that were measured, and how many of them twice; seconds that it took the device,
-    and those that it would have taken one planner."""
+    """What planners measured together: candidates, and how many of them twice in one way; kernels
+    under a launch configuration, and how often one was timed again, in plans that were run for
+    others; seconds of the device's clock. What each session compares at its end, on purpose, is
+    apart: `finals_s`."""
 
     candidates: int
     twice: int
+    kernels: int
+    again: int
     device_s: float
-    once_s: float
+    finals_s: float
 
     @property
-    def ratio(self) -> float:
-        return self.device_s / self.once_s if self.once_s else 1.0
+    def kernel_s(self) -> float:
+        """Seconds of the device for each kernel that is known."""
+        return self.device_s / self.kernels if self.kernels else 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.twice} of {self.candidates} candidates measured twice, {self.again} times of "
+            f"{self.kernels} kernels that were known, {1e3 * self.kernel_s:.2f} ms of the device a "
+            f"kernel (final comparisons apart: {self.finals_s:.1f} s beside {self.device_s:.1f} s)"
+        )
 
 
 def planners(folder: Path, seed: int, kind: str, crowd: int, count: int) -> Round:
-    """`crowd` of them, for `count` seconds each, with seeds of their own."""
+    """One of them, then `crowd` with seeds of their own on another database, each time until
+    `count` candidates were measured, and no fewer than show anything."""
+    problems, found = list[str](), list[Shared]()
+    for many in (1, crowd):
+        own = folder / f"planners-{many}"
+        own.mkdir()
+        shared, wrong = _searched(own, seed, kind, many, max(count, ENOUGH))
+        found.append(shared)
+        problems += wrong
+    alone, together = found
+    notes = (f"one: {alone}", f"{crowd}: {together}", f"{_ratio(together, alone):.3f} of its time")
+    return Round(together.candidates, (*problems, *judged(together, alone)), notes)
+
+
+def _searched(
+    folder: Path, seed: int, kind: str, crowd: int, count: int
+) -> tuple[Shared, list[str]]:
+    """What so many planners measured of an empty database's workload, and what went wrong."""
+    ledger, until = folder / "ledger.jsonl", folder / "until"
+    problems = list[str]()
     with placed(folder, kind) as place, Crowd(folder) as actors:
         job = {
             "do": "tune", "db": place.url, "log": str(place.log), "source": SOURCE,
-            "budget_s": float(count), "variables": {"XDG_DATA_HOME": str(folder / "data")},
+            "budget_s": BUDGET_S, "ledger": str(ledger), "until": str(until),
+            "variables": {"XDG_DATA_HOME": str(folder / "data")},
         }  # fmt: skip
         actors.start([{**job, "seed": seed + n} for n in range(crowd)])
-        codes = actors.ended(count + _PATIENCE_S)
-        problems = list[str]()
+        codes, end = None, time.monotonic() + BUDGET_S
+        while codes is None and time.monotonic() < end:
+            if len({run.candidate for run in runs(ledger)}) >= count:
+                break
+            codes = actors.ended(_LOOK_S)
+        until.touch()
+        codes = actors.ended(PATIENCE_S) if codes is None else codes
         if codes != [0] * crowd:
             problems.append(f"planners ended with {codes}:\n{actors.words()}")
             actors.kill()
-        found = shared_work(place.url)
+        found = shared_work(runs(ledger), place.url)
         if missing := acknowledged(place.log) - stored(place.url):
             problems.append(f"{missing.total()} acknowledged rows are lost")
-    said = (
-        f"{found.twice} of {found.candidates} candidates measured twice, "
-        f"{found.ratio:.3f} of the device's time with one planner"
-    )
-    if found.twice > TWICE * found.candidates or found.ratio > DEVICE_TIME:
-        problems.append(said)
-    few = (f"fewer than {ENOUGH} candidates: shows little",) * (found.candidates < ENOUGH)
-    return Round(found.candidates, tuple(problems), (said, *few))
+    return found, problems
 
 
-def shared_work(url: str) -> Shared:
-    """What sessions on a database measured together."""
+def judged(together: Shared, alone: Shared) -> Iterator[str]:
+    """A sentence where planners repeated too much, or measured too little to tell."""
+    if (few := min(together.candidates, alone.candidates)) < ENOUGH:
+        yield (
+            f"only {few} candidates were measured: a share of {TWICE:.0%} cannot be seen among "
+            f"fewer than {ENOUGH}"
+        )
+    if together.twice > TWICE * together.candidates:
+        yield f"{together.twice} of {together.candidates} candidates were measured twice"
+    if (ratio := _ratio(together, alone)) > DEVICE_TIME:
+        yield f"kernels took {ratio:.2f} of the device's time with one planner"
+
+
+def _ratio(together: Shared, alone: Shared) -> float:
+    return together.kernel_s / alone.kernel_s if alone.kernels else 1.0
+
+
+def shared_work(ran: Iterable[SimulatedRun], url: str) -> Shared:
+    """What sessions on a database measured together, on one device."""
+    finals_s, alone = 0.0, dict[tuple[str, str], list[float]]()
+    for run in ran:
+        if run.what == "compared":
+            finals_s += run.seconds
+        else:
+            alone.setdefault((run.candidate, run.what), []).append(run.seconds)
+    twice = {candidate for (candidate, _), seconds in alone.items() if len(seconds) > 1}
     with Store.open(url) as store, store.reading() as t:
-        found = [tuple(row) for row in t.execute(text(_CANDIDATES))]
-    twice = sum(count > 1 for count, _, _ in found)
-    once, device = (sum(row[k] for row in found) for k in (1, 2))
-    return Shared(len(found), twice, device, once)
+        ((kernels, times),) = t.execute(text(_KERNELS))
+    return Shared(
+        len({candidate for candidate, _ in alone}), len(twice), kernels, (times or 0) - kernels,
+        sum(map(sum, alone.values())), finals_s,
+    )  # fmt: skip
