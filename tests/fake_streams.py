@@ -33,7 +33,7 @@ class NativeLaunches(FakeDriver):
         self.failures: list[BaseException] = []
         self.capturing: set[int] = set()
         self._symbols: list[str] = []
-        self._kept = _LAUNCH(self._launched), _TOGETHER(self._together), _COPY(self._copied)
+        self._callbacks = _LAUNCH(self._launched), _TOGETHER(self._together), _COPY(self._copied)
 
     def stream(self, ptr: int) -> Stream:
         found = Stream(self, ptr)
@@ -41,7 +41,7 @@ class NativeLaunches(FakeDriver):
         return found
 
     def entries(self) -> DriverEntries:
-        return DriverEntries(*(ctypes.cast(f, _P).value or 0 for f in self._kept))
+        return DriverEntries(*(ctypes.cast(f, _P).value or 0 for f in self._callbacks))
 
     def handle(self, function: str) -> int:
         self._symbols.append(function)

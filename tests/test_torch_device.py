@@ -25,6 +25,7 @@ from autofuse.devices import DEVICES  # noqa: E402 - after torch
 from autofuse.errors import AutofuseError  # noqa: E402 - after torch
 from autofuse.interop import torch_device, torch_plans  # noqa: E402 - after torch
 from autofuse.interop.torch_backend import islands_of  # noqa: E402 - after torch
+from autofuse.interop.torch_call import Port, port_of, tensor_call  # noqa: E402 - after torch
 from autofuse.interop.torch_device import (  # noqa: E402 - after torch
     ISLAND_DEVICES,
     Places,
@@ -95,7 +96,8 @@ def test_what_is_between_devices_is_left_to_torch() -> None:
         ("aten._to_copy.default", "it reads cuda:0 and writes cpu")
     ]
     assert ranks(found) == [(0, 1, 2), (1, 0, 2)]
-    indexed = cuts(lambda x, k: x[k.long()] * 2, ("cuda", (4,)), ("cpu", (3,)))
+    index = torch.ops.aten.index.Tensor
+    indexed = cuts(lambda x, k: index(x, [k.long()]) * 2, ("cuda", (4,)), ("cpu", (3,)))
     assert "it reads cpu and writes cuda:0" in {one.reason for one in indexed.left}
 
 
@@ -107,7 +109,7 @@ def test_a_device_that_is_not_here_or_not_asked_for_is_said() -> None:
         assert all(r.startswith("device 'cuda' cannot be used: ") for r in reasons) and reasons
     (reason,) = {one.reason for one in islands_of(gm, Places("cpu")).left}
     assert reason == "it is on cuda, and islands are on cpu"
-    with pytest.raises(AutofuseError, match="no tensors on device 'tpu' .it has on: cpu, cuda, "):
+    with pytest.raises(AutofuseError, match=r"no tensors on device 'tpu' \(it has on: cpu, "):
         _ = Places("tpu").rows
 
 
@@ -274,9 +276,7 @@ def test_tensors_off_the_boundary_are_copied(card: Card) -> None:
     off = torch.rand(8 * 16 + 1)[1:].view(8, 16)
     assert off.data_ptr() % 16
     torch.testing.assert_close(compiled(off, y), eager(off, y))
-    (plan,) = card.plans
-    placed = [a for (_, a) in ((k, plan.driver.lent) for k in range(1))][0]  # type: ignore[attr-defined]  # the fake's
-    assert all(address % 16 == 0 for address in placed)
+    assert all(address % 16 == 0 for address in card.driver.lent)
 
 
 def test_a_failure_of_the_driver_is_one_sentence(card: Card) -> None:
@@ -302,8 +302,8 @@ def test_a_call_refuses_tensors_of_another_device() -> None:
     plan = autofuse.compile(graph, device="cpu")
     place = torch_device.Place(ISLAND_DEVICES["cpu"])
     elsewhere = replace(place.device, number=2, serves="cuda")
-    port = torch_plans.Port((4, 8), (8, 1), torch.float32, torch_device_layout(), "cuda:0")
-    call = torch_plans.tensor_call(plan.loaded, place._replace(device=elsewhere), [port], [port])
+    port = Port((4, 8), (8, 1), torch.float32, torch_device_layout(), "cuda:0")
+    call = tensor_call(plan.loaded, place._replace(device=elsewhere), [port], [port])
     with pytest.raises(AutofuseError, match="for tensors on cuda:0, not cpu"):
         call(torch.rand(4, 8))
 
@@ -323,12 +323,10 @@ def test_numbers_are_brought_to_the_device() -> None:
     plan = autofuse.compile(graph, device="cpu")
     place = torch_device.Place(ISLAND_DEVICES["cpu"])
     x, s = torch.arange(4.0), torch.tensor(3.0)
-    ports = [torch_plans.port_of(t) for t in (x, s)]
+    ports = [port_of(t) for t in (x, s)]
     asked: list[str] = []
     full = torch.full
-    call = torch_plans.tensor_call(
-        plan.loaded, place, [ports[0], replace(ports[1], device="host")], [ports[0]]
-    )
+    call = tensor_call(plan.loaded, place, [ports[0], replace(ports[1], device="host")], [ports[0]])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "full", lambda *a, **k: (asked.append(k["device"]), full(*a, **k))[1])
         (y,) = call(x, s)
@@ -352,8 +350,8 @@ def test_the_unit_is_the_current_one_in_a_call_where_there_are_several() -> None
 
     row = replace(ISLAND_DEVICES["cpu"], on=Guard, units=lambda: 2)
     x = torch.arange(4.0)
-    ports = [torch_plans.port_of(x)]
-    call = torch_plans.tensor_call(plan.loaded, torch_device.Place(row), ports, ports)
+    ports = [port_of(x)]
+    call = tensor_call(plan.loaded, torch_device.Place(row), ports, ports)
     np.testing.assert_allclose(call(x)[0].numpy(), 2 * np.exp(x.numpy()), rtol=1e-6)
     assert entered == [0, -1]
     assert torch_device.Place(replace(row, units=lambda: 1)).guard is None
