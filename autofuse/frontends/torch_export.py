@@ -99,23 +99,23 @@ def _inputs(w: GraphWriter, exported: Any, constant: bool) -> dict[Any, FxResult
             env[node] = w.input(name, type_.shape, type_.dtype, low=low, high=high)
             continue
         held = exported.state_dict.get(target, exported.constants.get(target))
-        values = None if held is None else _array(held)
+        # Weights may be gigabytes, and their values say nothing.
+        values = None if held is None or kind == "PARAMETER" else _array(held)
         if kind == "CONSTANT_TENSOR" and type_.size <= MOST_LITERAL and values is not None:
             env[node] = w.constant(values, type_.dtype)
         else:
-            env[node] = _held(w, name, type_, values, kind, constant)
+            env[node] = _held(w, name, type_, values, constant)
     return env
 
 
 def _held(
-    w: GraphWriter, name: str, type_: TensorType, values: np.ndarray | None, kind: str,
-    constant: bool,
-) -> Value:  # fmt: skip
+    w: GraphWriter, name: str, type_: TensorType, values: np.ndarray | None, constant: bool
+) -> Value:
     """An input for what the module holds. Only what does not change by training says more of its
     values than their type: places keep their range, and variances are positive."""
     low: float | None = None
     high: float | None = None
-    if kind != "PARAMETER" and values is not None:
+    if values is not None:
         if type_.dtype.is_int:
             low, high = range_of(values, type_.dtype)
         elif type_.dtype.is_float and values.size and values.astype(np.float64).min() > 0:
