@@ -92,9 +92,9 @@ def _rival(
     """What of PyTorch's own runs the whole program clearly faster than ours, and why it serves."""
     from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-    if not compiler.places:
+    place = compiler.place
+    if place is None:
         return None
-    place = max(compiler.places, key=lambda place: place.rank)
     rivals = {"torch's own program": lambda: gm.forward}
     if compiler.options.inductor:
         rivals["TorchInductor's program"] = cache(lambda: _by_inductor(gm, compiler.given))
@@ -116,14 +116,20 @@ def _by_inductor(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
 @dataclass(frozen=True)
 class TorchCompiler:
     """Compiles the graphs of one program; `given` are its inputs, parameters among them. `plans`
-    gets the digests of plans that are called and `places` where they are, `inferred` reports on
-    graphs that no gradients are taken of, for who says last what serves them."""
+    gets the digests of plans that are called, `inferred` reports on graphs that no gradients are
+    taken of, for who says last what serves them."""
 
     options: TorchOptions
     given: tuple[Any, ...]
     plans: list[str] = field(default_factory=list)
-    places: list[Place] = field(default_factory=list)
     inferred: list[GraphReport] = field(default_factory=list)
+
+    @property
+    def place(self) -> Place | None:
+        """Where the program is timed: on a GPU if any of its inputs is there."""
+        places, tensors = Places(), [t for t in self.given if hasattr(t, "device")]
+        found = [p for p in map(places.of, {t.device for t in tensors}) if isinstance(p, Place)]
+        return max(found, key=lambda place: place.rank, default=None)
 
     def named(self, name: str) -> Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]:
         """The compiler of graphs that reports call so."""
@@ -196,7 +202,6 @@ class TorchCompiler:
             return str(faster)
         calls[island] = call
         self.plans.append(plan.candidate.digest)
-        self.places.append(piece.place)
         return _told(island, piece, plan.candidate, plan.origin)
 
     def _planned(
