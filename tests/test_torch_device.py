@@ -196,8 +196,8 @@ class TorchPlan(CudaPlan):
     """Tells its driver how large the arrays of a call are."""
 
     def bound_entry(self, stream: Callable[[], int]) -> Any:
-        entry, driver = super().bound_entry(stream), self.driver
-        own = self.artifact
+        entry, own = super().bound_entry(stream), self.artifact
+        driver: Any = self.driver
         places = (*entry.inputs, *range(entry.first_output, entry.first_output + len(own.outputs)))
         types = (*own.binding.free(own.inputs), *own.outputs)
 
@@ -325,10 +325,14 @@ def test_numbers_are_brought_to_the_device() -> None:
     x, s = torch.arange(4.0), torch.tensor(3.0)
     ports = [port_of(t) for t in (x, s)]
     asked: list[str] = []
-    full = torch.full
+
+    def full(*args: Any, device: str, **rest: Any) -> Any:
+        asked.append(device)
+        return torch.zeros((), **rest) + args[1]
+
     call = tensor_call(plan.loaded, place, [ports[0], replace(ports[1], device="host")], [ports[0]])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "full", lambda *a, **k: (asked.append(k["device"]), full(*a, **k))[1])
+        patch.setattr(torch, "full", full)
         (y,) = call(x, s)
     assert y.tolist() == [0, 3, 6, 9] and asked == ["cpu"]
 
