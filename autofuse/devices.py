@@ -178,6 +178,13 @@ def targeted(kind: DeviceKind, target: str) -> DeviceKind:
     return replace(kind, backend=kind.standing_for(target_named(target)))
 
 
+def standing_in(kind: DeviceKind) -> DeviceKind:
+    """The kind that makes the same kernels and needs no such hardware: for plans of a device that
+    is not here."""
+    same = (each for each in _standing() if each.dialect.name == kind.dialect.name)
+    return next(same, kind)
+
+
 def present_device(
     name: str = AUTO, target: str = "", tell: Callable[[str], object] | None = None
 ) -> DeviceKind:

@@ -14,19 +14,18 @@ from pathlib import Path
 from statistics import mean, median, quantiles
 from typing import Any
 
-import numpy as np
 import torch
 
-from autofuse.backends.library import LoadedLibrary
-from autofuse.backends.machine import cpu_model
 from autofuse.errors import AutofuseError
 from autofuse.frontends import array_api as xp
 from autofuse.frontends import spec, trace
 from autofuse.interop.torch_backend import reports
 from autofuse.interop.torch_call import port_of, tensor_call
+from autofuse.interop.torch_device import CPU, ISLAND_DEVICES, Clock, Place
 from autofuse.interop.torch_report import GraphReport
 from autofuse.torch import explain
 from autofuse.tuning import compile
+from benchmarks.torch_devices import clock_of, model_of, placed, require
 from benchmarks.torch_language import LANGUAGE
 from benchmarks.torch_training import TRAININGS, training_row
 from benchmarks.torch_vision import VISION
@@ -45,17 +44,18 @@ _MODELS = [*LANGUAGE, *VISION]
 class Options:
     """Models by name (none: all); seconds of tuning a model, 0 for none; rounds of timing, in
     which all take turns, 0 for none; a tuning database; whether all run on one core and times are
-    processor time, which other work on the machine changes least."""
+    processor time, which other work on the machine changes least; the device."""
 
     models: Sequence[str]
     budget: float
     rounds: int
     db: str | None = None
     one_core: bool = False
+    device: str = CPU
 
     @property
-    def clock(self) -> Callable[[], float]:
-        return time.process_time if self.one_core else time.perf_counter
+    def clock(self) -> Clock:
+        return clock_of(self.device, self.one_core)
 
 
 def keep_to_one_core() -> None:
@@ -69,10 +69,12 @@ def bench_torch(
 ) -> dict[str, Any]:
     """A row for each model, and figures over all, written after each model: those that `output` has
     are not run again. Raises AutofuseError for an unknown model, and a file of other figures."""
+    require(options.device)
     _check(options.models, _MODELS)
     # What figures of two runs must share to stand in one file.
     told: dict[str, Any] = {
-        "device": cpu_model(), "threads": torch.get_num_threads(), "torch": torch.__version__,
+        "device": model_of(options.device), "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
         "budget": options.budget, "rounds": options.rounds, "one_core": options.one_core,
     }  # fmt: skip
     found: dict[str, Any] = {**told, "rows": _rows(output, told)}
@@ -113,16 +115,19 @@ def bench_training(
 ) -> list[dict[str, Any]]:
     """A row for each model that is trained (see `torch_training`). Raises AutofuseError for an
     unknown model."""
+    require(options.device)
     _check(options.models, list(TRAININGS))
     rows = []
     for name in options.models or TRAININGS:
-        rows.append(training_row(name, lambda steps: _times(steps, (), {}, options)))
+        timed = partial(_times, args=(), kwargs={}, options=options)
+        rows.append(training_row(name, timed, options.device))
         row = rows[-1]
         cut = row["min_cut"]
         say(f"{name}: losses apart by {row['error']:.1e}, bounded {row['bounded_error']:.1e}; "
             f"{row['stored']} bytes stored, {row['kept']} of {row['max_memory']} kept, minimum cut "
             f"{cut['kept']}; {row['over_min_cut']:.2f} times its time")  # fmt: skip
-        told = {"device": cpu_model(), "torch": torch.__version__, "one_core": options.one_core}
+        told = {"device": model_of(options.device), "torch": torch.__version__}
+        told |= {"one_core": options.one_core}
         _write(output, {**told, "load": os.getloadavg()[0], "training": rows})
     return rows
 
@@ -136,7 +141,7 @@ def _program(name: str) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any
 
 def _row(name: str, options: Options) -> dict[str, Any]:
     torch._dynamo.reset()
-    model, args, kwargs = _program(name)
+    model, args, kwargs = placed(_program(name), options.device)
     model.eval()
     chosen: dict[str, Any] = {"db": options.db}
     with torch.no_grad():
@@ -166,7 +171,7 @@ def _row(name: str, options: Options) -> dict[str, Any]:
         if options.rounds:
             others = {"eager": model, "inductor": torch.compile(model)}
             row["us"] = _times({"ours": ours, **others}, args, kwargs, options)
-            row["longest"] = _longest(model, args, kwargs)
+            row["longest"] = _longest(model, args, kwargs, options.device)
     return row
 
 
@@ -179,11 +184,14 @@ def _reported(found: list[GraphReport]) -> Iterator[None]:
         reports.reset(token)
 
 
-def _longest(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+def _longest(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: str) -> float:
     """The share of eager's time that the longest call of one operator takes."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as found:
+    known = torch.profiler.ProfilerActivity
+    activities = [known.CPU] if device == CPU else [known.CPU, known.CUDA]
+    with torch.profiler.profile(activities=activities) as found:
         model(*args, **kwargs)
-    own = [event.self_cpu_time_total for event in found.events()]
+    field = "self_cpu_time_total" if device == CPU else "self_device_time_total"
+    own = [getattr(event, field) for event in found.events()]
     return float(max(own) / sum(own))
 
 
@@ -208,10 +216,10 @@ def _times(
     """Microseconds of a call of each: first quartile, median, third quartile of rounds, of which
     each is the median of its calls, because other work on the machine meets single calls."""
 
+    clock = options.clock
+
     def call_s(function: Any) -> float:
-        begun = options.clock()
-        function(*args, **kwargs)
-        return options.clock() - begun
+        return clock(lambda: function(*args, **kwargs))
 
     counts = {}
     for name, function in functions.items():
@@ -225,19 +233,24 @@ def _times(
     return {name: quantiles(each, n=4) for name, each in samples.items()}
 
 
-def call_costs(counts: Sequence[int] = (2, 20, 70)) -> dict[str, dict[str, float]]:
+def call_costs(
+    counts: Sequence[int] = (2, 20, 70), device: str = CPU
+) -> dict[str, dict[str, float]]:
     """Microseconds of processor time of a call with so many tensors of 16 numbers: the bound entry
     alone (`bound`), and with what Python does around it (`call`); the least of interleaved
-    rounds."""
-    found = {}
+    rounds. On a GPU that is what the host does; nobody waits for kernels."""
+    require(device)
+    place, found = Place(ISLAND_DEVICES[device]), {}
     for count in counts:
         graph = trace(_summed, tuple(spec(16) for _ in range(count)))
-        library = compile(graph, device="cpu").loaded
-        assert isinstance(library, LoadedLibrary)
-        tensors, result = [torch.rand(16) for _ in range(count)], np.empty(16, np.float32)
-        bound = library.bind([t.numpy() for t in tensors], [result])
-        call = tensor_call(library, [port_of(t) for t in tensors], [port_of(tensors[0])])
-        both = (bound, partial(call, *tensors))
+        loaded = compile(graph, device=device).loaded
+        tensors = [torch.rand(16, device=place.torch) for _ in range(count)]
+        entry, result = loaded.bound_entry(place.device.stream(0)), torch.empty_like(tensors[0])
+        for at, tensor in zip((*entry.inputs, entry.first_output), (*tensors, result), strict=True):
+            entry.table[at] = tensor.data_ptr()
+        ports = [port_of(t) for t in tensors]
+        call = tensor_call(loaded, place, ports, ports[:1])
+        both = (entry.issue, partial(call, *tensors))
         pairs = [[_cpu_us(function) for function in both] for _ in range(_CALL_ROUNDS)]
         least = [min(pair[k] for pair in pairs) for k in range(2)]
         found[str(count)] = dict(zip(("bound", "call"), least, strict=True))

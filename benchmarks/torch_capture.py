@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from autofuse.interop.torch_backend import node_refusal, piece_of_island
-from autofuse.interop.torch_islands import cut
+from autofuse.interop.torch_backend import islands_of, piece_of_island
+from autofuse.interop.torch_device import Places
 
 # Blocks of ten nodes; one in so many ends with an op that islands do not have.
 BLOCKS, APART = 300, 3
@@ -48,9 +48,10 @@ def _cost(blocks: int, apart: int) -> CaptureCost:
     given = torch.rand(8, 16), torch.rand(16, 16)
     gm = make_fx(program, tracing_mode="fake")(*given)
     begun = time.process_time()
-    found = cut(gm.graph, node_refusal)
+    places = Places()
+    found = islands_of(gm, places)
     between = time.process_time()
-    pieces = [piece_of_island(gm, island, {}) for island in found.islands]
+    pieces = [piece_of_island(gm, island, {}, places) for island in found.islands]
     ended = time.process_time()
     nodes = sum(node.op == "call_function" for node in gm.graph.nodes)
     return CaptureCost(nodes, len(pieces), between - begun, ended - between)

@@ -1,5 +1,5 @@
 """The cases that ship inside torch (OpInfo), through the rules for aten overloads and held against
-torch itself on a CPU.
+torch itself, on a CPU or on a GPU.
 
 A case is one sample of one operator and dtype, or the gradients of one of float32. It is traced and
 decomposed as the front end does it, and our float64 reference of the graph is held against torch:
@@ -27,6 +27,7 @@ from autofuse.frontends.torch_fx import FxNode, decompositions, fx_graph, refusa
 from autofuse.frontends.torch_rules import RULES
 from autofuse.graph.reference import evaluate
 from autofuse.graph.types import Graph
+from autofuse.interop.torch_device import CPU
 from autofuse.measure.check import check, reference_of
 from autofuse.ops.dtypes import DType
 from autofuse.peers.types import BenchError
@@ -109,28 +110,30 @@ def group_of(operator: Any) -> str:
     return f"{operator.name}{variant}"
 
 
-def cases_of(operator: Any, most: int | None = None) -> Iterator[TorchCase]:
-    """The samples of an operator, the same in every run: all of them, or `most` of each dtype."""
+def cases_of(operator: Any, most: int | None = None, device: str = CPU) -> Iterator[TorchCase]:
+    """The samples of an operator on a device, the same in every run: all of them, or `most` of each
+    dtype."""
     torch, group = import_module("torch"), group_of(operator)
     for name in DTYPES:
         dtype = getattr(torch, name)
-        if dtype in operator.supported_dtypes("cpu"):
-            for number, sample in _samples(operator, dtype, most, False):
+        if dtype in operator.supported_dtypes(device):
+            for number, sample in _samples(operator, dtype, most, False, device):
                 yield _case(operator, f"{group}:{name}:{number}", sample)
-    if operator.supports_autograd and torch.float32 in operator.supported_dtypes("cpu"):
+    if operator.supports_autograd and torch.float32 in operator.supported_dtypes(device):
         fewest = GRADIENTS if most is None else min(most, GRADIENTS)
-        for number, sample in _samples(operator, torch.float32, fewest, True):
+        for number, sample in _samples(operator, torch.float32, fewest, True, device):
             yield _gradient_case(_case(operator, f"{group}:gradients:{number}", sample), sample)
 
 
 def _samples(
-    operator: Any, dtype: Any, most: int | None, requires_grad: bool
+    operator: Any, dtype: Any, most: int | None, requires_grad: bool, device: str
 ) -> Sequence[tuple[int, Any]]:
     """Samples under their numbers, spread over all where there are more than `most`."""
     import_module("torch").manual_seed(SEED)
     np.random.seed(SEED)
     random.seed(SEED)
-    samples = list(enumerate(operator.sample_inputs("cpu", dtype, requires_grad=requires_grad)))
+    given = operator.sample_inputs(device, dtype, requires_grad=requires_grad)
+    samples = list(enumerate(given))
     return samples if most is None else samples[:: max(1, -(-len(samples) // most))]
 
 
@@ -243,7 +246,8 @@ def _array(tensor: Any) -> np.ndarray:
     """A tensor's elements; halves, which NumPy may not know, as float32."""
     torch = import_module("torch")
     half = tensor.dtype in (torch.bfloat16, torch.float16)
-    return np.array((tensor.float() if half else tensor).resolve_conj().resolve_neg().numpy())
+    plain = (tensor.float() if half else tensor).resolve_conj().resolve_neg()
+    return np.array(plain.cpu().numpy())
 
 
 def _difference(
@@ -255,7 +259,7 @@ def _difference(
     try:
         for ours, theirs in list(zip(found, wanted, strict=True))[:compared]:
             made = torch.from_numpy(np.array(ours)).to(theirs.dtype)
-            torch.testing.assert_close(made, theirs, equal_nan=True, check_stride=False)
+            torch.testing.assert_close(made, theirs.cpu(), equal_nan=True, check_stride=False)
     except AssertionError as error:
         said = str(error).strip().splitlines()[0]
     else:
@@ -269,10 +273,10 @@ def _stored(tensor: Any, dtype: DType) -> np.ndarray:
     return _array(tensor).astype(dtype.numpy)
 
 
-def run_operator(operator: Any, most: int | None = None) -> list[TorchOutcome]:
+def run_operator(operator: Any, most: int | None = None, device: str = CPU) -> list[TorchOutcome]:
     """The cases of an operator, one after another; with `most` so many of each dtype."""
     table = _table()
-    return [outcome_of_case(case, table) for case in cases_of(operator, most)]
+    return [outcome_of_case(case, table) for case in cases_of(operator, most, device)]
 
 
 @cache

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from autofuse.frontends.torch_rules import RULES
+from autofuse.interop.torch_device import CPU
 from autofuse.peers.types import BenchError
 from benchmarks.torch_conformance import (
     BROKEN,
@@ -22,6 +23,7 @@ from benchmarks.torch_conformance import (
     group_of,
     run_operator,
 )
+from benchmarks.torch_devices import require
 
 # After so many operators the record is written.
 _BATCH = 10
@@ -29,7 +31,9 @@ Record = dict[str, Any]
 Say = Callable[[str], None]
 
 
-def record_of(outcomes: Sequence[TorchOutcome], most: int | None = None) -> Record:
+def record_of(
+    outcomes: Sequence[TorchOutcome], most: int | None = None, device: str = CPU
+) -> Record:
     """What the file holds: counts by operator with the reasons for what is not counted and, where
     not all cases were run, `most` of each dtype; the overloads that cases passed with, the rules
     that none did, and every counted case that did not pass by reason."""
@@ -48,12 +52,13 @@ def record_of(outcomes: Sequence[TorchOutcome], most: int | None = None) -> Reco
     for name, reasons in foreign.items():
         told[name]["not counted"] = dict(sorted(reasons.items()))
     passed = {n for o in outcomes if o.status == PASSED for n in o.overloads}
-    return _record(told, passed, gaps)
+    return _record(told, passed, gaps, device)
 
 
-def _record(operators: Record, passed: set[str], gaps: dict[str, list[str]]) -> Record:
+def _record(operators: Record, passed: set[str], gaps: dict[str, list[str]], device: str) -> Record:
     passed = passed & set(RULES)
-    return {
+    # Records of the processor say nothing of it.
+    return ({} if device == CPU else {"device": device}) | {
         "torch": import_module("torch").__version__,
         "summary": summary(operators),
         "complete": sum("most" not in counts for counts in operators.values()),
@@ -74,7 +79,11 @@ def merged(old: Record, new: Record) -> Record:
         if kept:
             gaps[reason] += kept
     passed = {*old["overloads"], *new["overloads"]}
-    return _record({**old["operators"], **again}, passed, gaps)
+    return _record({**old["operators"], **again}, passed, gaps, _device(new))
+
+
+def _device(record: Record) -> str:
+    return str(record.get("device", CPU))
 
 
 def summary(operators: Record) -> str:
@@ -90,19 +99,22 @@ def summary(operators: Record) -> str:
 
 
 def continued(
-    path: Path | None, chosen: Sequence[Any], most: int | None, seconds: float, say: Say
-) -> Record:
+    path: Path | None, chosen: Sequence[Any], most: int | None, seconds: float, say: Say,
+    device: str = CPU,
+) -> Record:  # fmt: skip
     """The record of these operators, of which those at `path` were run before; begins no operator
-    after so many seconds. Raises BenchError for a record of another torch."""
-    end, found = time.perf_counter() + seconds, _stored(path)
+    after so many seconds. Raises BenchError for a record of another torch or device, and where
+    torch has no such device."""
+    require(device)
+    end, found = time.perf_counter() + seconds, _stored(path, device)
     left = [each for each in chosen if not _is_done(found["operators"].get(group_of(each)), most)]
     for first in range(0, len(left), _BATCH):
         batch = left[first : first + _BATCH]
         outcomes = [o for each in batch if time.perf_counter() < end
-                    for o in run_operator(each, most)]  # fmt: skip
+                    for o in run_operator(each, most, device)]  # fmt: skip
         if not outcomes:
             continue
-        found = merged(found, record_of(outcomes, most))
+        found = merged(found, record_of(outcomes, most, device))
         if path is not None:
             path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         say(f"{len(found['operators'])} operators: {found['summary']}")
@@ -116,11 +128,13 @@ def _is_done(counts: Record | None, most: int | None) -> bool:
     return most is not None and most <= counts["most"]
 
 
-def _stored(path: Path | None) -> Record:
-    nothing = record_of(())
+def _stored(path: Path | None, device: str) -> Record:
+    nothing = record_of((), device=device)
     if path is None or not path.exists():
         return nothing
     found: Record = json.loads(path.read_text(encoding="utf-8"))
     if found.get("torch") != nothing["torch"]:
         raise BenchError(f"{path} is a record of torch {found.get('torch')}: give another file")
+    if _device(found) != device:
+        raise BenchError(f"{path} is a record of device {_device(found)}: give another file")
     return found

@@ -23,7 +23,9 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from autofuse.frontends.torch_fx import decompositions
 from autofuse.interop.torch_backend import backend, compiled_with
+from autofuse.interop.torch_device import CPU
 from autofuse.interop.torch_options import TorchOptions
+from benchmarks.torch_devices import placed
 
 STEPS, SHARE = 20, 0.6
 # Shares of memory that the minimum cut is asked for, until what it keeps is within the bound.
@@ -213,9 +215,12 @@ def _step(training: Training, made_by: Backend | None) -> Callable[[], None]:
     return step
 
 
-def training_row(name: str, times: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+def training_row(
+    name: str, times: Callable[[dict[str, Any]], dict[str, Any]], device: str = CPU
+) -> dict[str, Any]:
     """One model: the largest differences of losses, bytes, and what `times` takes of functions."""
-    training = TRAININGS[name]()
+    made = TRAININGS[name]()
+    training = Training(*placed((made.model, made.given), device))
     stored = kept_bytes(training, _uncompiled(default_partition))
     limit = int(SHARE * stored)
     ours, (share, cut_kept) = bounded(limit), fitting_share(training, limit)

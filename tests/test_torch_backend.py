@@ -35,7 +35,7 @@ def model() -> Any:
         (
             None,
             {"budget": 3},
-            "no option 'budget' .its options: budget_s, bundle, db, freeze, inductor, ",
+            "no option 'budget' .its options: budget_s, bundle, db, device, freeze, inductor, ",
         ),
         (None, {"budget_s": 0}, "budget_s must be positive, not 0"),
         (None, {"budget_s": "long"}, "budget_s is a number of seconds, not 'long'"),

@@ -12,8 +12,10 @@ torch = pytest.importorskip("torch")  # an extra of its own
 from torch import nn  # noqa: E402 - after torch
 
 from autofuse.interop import torch_choice, torch_plans  # noqa: E402 - after torch
+from autofuse.interop.torch_device import HOST, Place  # noqa: E402 - after torch
 from autofuse.torch import explain  # noqa: E402 - after torch
 
+HERE = Place(HOST)
 OWN, INDUCTOR = "torch's own program", "TorchInductor's program"
 
 
@@ -74,7 +76,7 @@ def test_what_a_program_writes_to_is_restored() -> None:
         seen.append(count.item())
         count.add_(x)
 
-    turn = torch_choice._turn(program, (torch.ones(1), count))
+    turn = torch_choice._turn(program, (torch.ones(1), count), HERE)
     assert turn.seconds(program) > 0
     assert set(seen) == {0.0}
     assert count.item() == 0.0
@@ -88,14 +90,14 @@ def test_what_shares_memory_is_not_timed() -> None:
 
 def test_a_rival_has_to_be_clearly_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing() -> torch_choice._Turn:
-        return torch_choice._Turn((), ())
+        return torch_choice._Turn((), (), HERE)
 
     says(monkeypatch, torch=1.01)
     rivals = {OWN: lambda: torch.tanh}
-    assert torch_choice._fastest("a", torch.tanh, rivals, nothing) is None
+    assert torch_choice._fastest("a", torch.tanh, rivals, nothing, HERE) is None
     says(monkeypatch, torch=1.2)
-    assert torch_choice._fastest("a", torch.tanh, rivals, nothing) is None  # it is kept
-    found = torch_choice._fastest("b", torch.tanh, rivals, nothing)
+    assert torch_choice._fastest("a", torch.tanh, rivals, nothing, HERE) is None  # it is kept
+    found = torch_choice._fastest("b", torch.tanh, rivals, nothing, HERE)
     assert str(found) == f"{OWN} is 1.20 times as fast"
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from autofuse.frontends.torch_rules import RULES
+from autofuse.peers.types import BenchError
 from benchmarks.torch_conformance import (
     BROKEN,
     FOREIGN,
@@ -19,7 +22,7 @@ from benchmarks.torch_conformance import (
     operators,
     run_operator,
 )
-from benchmarks.torch_record import merged, record_of
+from benchmarks.torch_record import continued, merged, record_of
 
 RECORD = Path(__file__).parent.parent / "docs" / "results" / "torch-conformance.json"
 # One operator in so many here, and in nights; of those that the record has whole, so many cases of
@@ -54,6 +57,28 @@ def test_the_record_has_no_fault() -> None:
     assert not [reason for reason in record["gaps"] if not reason.startswith(REFUSED)]
     assert len(record["overloads"]) >= 140
     assert set(record["overloads"]) <= set(RULES)
+
+
+@pytest.mark.parametrize("script", ["bench_torch", "torch_conformance"])
+def test_a_device_that_torch_does_not_have_is_one_sentence(script: str) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("torch has a CUDA device")
+    path = Path(__file__).parent.parent / "scripts" / script
+    found = subprocess.run(
+        [sys.executable, path, "--device", "cuda"], capture_output=True, text=True, timeout=300
+    )
+    assert found.returncode == 2 and not found.stdout
+    assert found.stderr == f"{script}: torch {torch.__version__} has no CUDA device here\n"
+
+
+def test_records_of_devices_are_apart(tmp_path: Path) -> None:
+    record = tmp_path / "record.json"
+    record.write_text(json.dumps(record_of((), device="cuda")))
+    with pytest.raises(BenchError, match="is a record of device cuda: give another file"):
+        continued(record, (), None, 0.0, print)
+    assert "device" not in record_of(())
 
 
 def test_the_torch_record_counts_what_it_was_given() -> None:

@@ -12,7 +12,8 @@ set_threads or null, the thread pool's af_parallel, the table of `onednn.c` or n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,6 +166,23 @@ class AnyArtifact(Protocol):
     def outputs(self) -> tuple[ArrayType, ...]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class BoundEntry:
+    """A loaded program for callers who know addresses, not arrays.
+
+    `table` has room for the address of each array of a call, row-major and dense: its inputs at
+    `inputs`, outputs from `first_output` on. `issue` starts the program on what the table says and
+    returns 0 or a code of failure; on a GPU it is then under way on the caller's stream. It is for
+    one call at a time, under `lock`, and `program` is loaded for as long as this is held."""
+
+    table: Any
+    inputs: tuple[int, ...]
+    first_output: int
+    lock: threading.Lock
+    issue: Callable[[], int]
+    program: object
+
+
 class Runnable(Protocol):
     """A loaded program: arrays in the graph's input order in (those of constants once, to
     `prepare`, before the first call), a tuple of arrays out."""
@@ -183,6 +201,13 @@ class Runnable(Protocol):
 
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any] | None = None) -> tuple[Any, ...]:
         """Raises AutofuseError for arguments that do not fit, LaunchError on failure."""
+        ...
+
+    def bound_entry(self, stream: Callable[[], int]) -> BoundEntry:
+        """For callers with addresses, once constants are bound. `stream` gives the handle of the
+        stream that a call is to be issued on; what runs on the host does not ask for it.
+
+        Raises LaunchError where constants are missing."""
         ...
 
     def close(self) -> None: ...

@@ -9,13 +9,14 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from autofuse.backends.aligned import OutputPool, aligned_bytes, aligned_copy
-from autofuse.backends.base import AMX_USED, ArrayType, Artifact, LaunchError
+from autofuse.backends.base import AMX_USED, ArrayType, Artifact, BoundEntry, LaunchError
 from autofuse.backends.dlpack import host_array
 from autofuse.backends.machine import has_tiles, multiplies_tiles
 from autofuse.backends.pocketfft import library_tables
@@ -264,6 +265,13 @@ class LoadedLibrary:
         first = len(self.artifact.inputs) + len(self.constants)
         return CallFrame(entry, self._work, self._blas, table, self._places, first, self._lock)
 
+    def bound_entry(self, stream: Callable[[], int]) -> BoundEntry:
+        """See `Runnable`; a call is over when it returns."""
+        frame = self.frame()
+        tables = ctypes.addressof(frame.table), frame.workspace, ctypes.addressof(frame.blas)
+        issue = partial(self._entry, *tables)
+        return BoundEntry(frame.table, frame.inputs, frame.first_output, frame.lock, issue, self)
+
     def bind_profile(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], groups: int
     ) -> Callable[[], np.ndarray]:
@@ -287,12 +295,6 @@ class LoadedLibrary:
             return us[:groups]
 
         return call
-
-    @property
-    def entry(self) -> Callable[[Any, int, Any], int]:
-        """The entry as a function of a frame's table, workspace and `blas`."""
-        entry: Callable[[Any, int, Any], int] = self._entry
-        return entry
 
     @property
     def _work(self) -> int:

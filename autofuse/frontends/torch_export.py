@@ -36,6 +36,7 @@ def from_torch(program: Any, *args: Any, constant_parameters: bool = False, **kw
     itself makes are literals. Results are named after their path, `out` or `out_key_0`; after them
     comes `new_` and the name for every buffer or argument that the program changes. The values of
     arguments only set the range that random test inputs are drawn from.
+    Tensors may be on any device, and be without memory (device "meta", fake ones): nothing is run.
     Raises FrontendError naming the node that cannot be expressed, and AutofuseError when torch is
     not installed or cannot export the program.
     """
@@ -98,22 +99,23 @@ def _inputs(w: GraphWriter, exported: Any, constant: bool) -> dict[Any, FxResult
             env[node] = w.input(name, type_.shape, type_.dtype, low=low, high=high)
             continue
         held = exported.state_dict.get(target, exported.constants.get(target))
-        if kind == "CONSTANT_TENSOR" and type_.size <= MOST_LITERAL:
-            env[node] = w.constant(_array(held), type_.dtype)
+        # Weights may be gigabytes, and their values say nothing.
+        values = None if held is None or kind == "PARAMETER" else _array(held)
+        if kind == "CONSTANT_TENSOR" and type_.size <= MOST_LITERAL and values is not None:
+            env[node] = w.constant(values, type_.dtype)
         else:
-            env[node] = _held(w, name, type_, held, kind, constant)
+            env[node] = _held(w, name, type_, values, constant)
     return env
 
 
 def _held(
-    w: GraphWriter, name: str, type_: TensorType, tensor: Any, kind: str, constant: bool
+    w: GraphWriter, name: str, type_: TensorType, values: np.ndarray | None, constant: bool
 ) -> Value:
     """An input for what the module holds. Only what does not change by training says more of its
     values than their type: places keep their range, and variances are positive."""
     low: float | None = None
     high: float | None = None
-    if kind != "PARAMETER" and tensor is not None:
-        values = _array(tensor)
+    if values is not None:
         if type_.dtype.is_int:
             low, high = range_of(values, type_.dtype)
         elif type_.dtype.is_float and values.size and values.astype(np.float64).min() > 0:
@@ -131,13 +133,18 @@ def _plain(name: str) -> str:
 
 
 def _examples(exported: Any) -> Any:
-    """The tensors among the arguments that a program was exported with, as arrays."""
+    """The tensors among the arguments that a program was exported with, as arrays, None for those
+    without memory."""
     leaves = torch_module().utils._pytree.tree_leaves(exported.example_inputs or ())
     return iter([_array(leaf) for leaf in leaves if hasattr(leaf, "layout")])
 
 
-def _array(tensor: Any) -> np.ndarray:
-    """The values of a tensor; halves, which NumPy may not know, as float32."""
+def _array(tensor: Any) -> np.ndarray | None:
+    """The values of a tensor; halves, which NumPy may not know, as float32. None for a tensor
+    without memory (device "meta", or a fake one of any device)."""
+    fake = torch_module()._subclasses.FakeTensor
+    if tensor.device.type == "meta" or isinstance(tensor, fake):
+        return None
     tensor = tensor.detach().cpu()
     narrow = tensor.is_floating_point() and tensor.element_size() < DType.F32.itemsize
     return np.asarray((tensor.float() if narrow else tensor).numpy())

@@ -19,22 +19,25 @@ from autofuse.errors import AutofuseError
 from autofuse.frontends.torch_fx import decompositions, fx_graph, refusal
 from autofuse.interop.torch_call import TensorCall, port_of
 from autofuse.interop.torch_choice import faster_island, faster_program
-from autofuse.interop.torch_islands import Island, cut, joined
+from autofuse.interop.torch_device import Place, Places
+from autofuse.interop.torch_islands import Cut, Island, cut, joined
 from autofuse.interop.torch_options import TorchOptions, options_of
 from autofuse.interop.torch_partition import partition
 from autofuse.interop.torch_plans import (
-    DEVICE,
     LOG,
     IslandGraph,
     call_of,
     piece_of,
     plan_for,
+    planned,
     tune_for,
 )
 from autofuse.interop.torch_report import GraphReport, IslandReport, left_reports
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
+
+    from autofuse.plan.types import Candidate
 else:
     GraphModule = Node = Any
 
@@ -44,6 +47,8 @@ MOST_SIZES = 8
 _FEW = "fewer than two computing ops beside each other"
 _INFERENCE = "inference"
 reports: ContextVar[list[GraphReport] | None] = ContextVar("reports", default=None)
+# Plans are chosen and nothing is built: PyTorch runs everything, on tensors without memory.
+only_planned: ContextVar[bool] = ContextVar("only_planned", default=False)
 
 
 def backend(
@@ -87,11 +92,14 @@ def _rival(
     """What of PyTorch's own runs the whole program clearly faster than ours, and why it serves."""
     from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+    place = compiler.place
+    if place is None:
+        return None
     rivals = {"torch's own program": lambda: gm.forward}
     if compiler.options.inductor:
         rivals["TorchInductor's program"] = cache(lambda: _by_inductor(gm, compiler.given))
     with unset_fake_temporarily():
-        found = faster_program(gm, ours, rivals, compiler.given, compiler.plans)
+        found = faster_program(gm, ours, rivals, compiler.given, compiler.plans, place)
     return None if found is None else (rivals[found.name](), str(found))
 
 
@@ -115,6 +123,13 @@ class TorchCompiler:
     given: tuple[Any, ...]
     plans: list[str] = field(default_factory=list)
     inferred: list[GraphReport] = field(default_factory=list)
+
+    @property
+    def place(self) -> Place | None:
+        """Where the program is timed: on a GPU if any of its inputs is there."""
+        places, tensors = Places(), [t for t in self.given if hasattr(t, "device")]
+        found = [p for p in map(places.of, {t.device for t in tensors}) if isinstance(p, Place)]
+        return max(found, key=lambda place: place.rank, default=None)
 
     def named(self, name: str) -> Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]:
         """The compiler of graphs that reports call so."""
@@ -148,11 +163,12 @@ class TorchCompiler:
     ) -> tuple[Callable[..., Any], GraphReport]:
         """The function of a graph of static sizes, and what became of it; `fixed` are constants by
         placeholder. `sized`: it is one of several sizes."""
-        found = cut(gm.graph, node_refusal)
+        places = Places(self.options.device, only_planned.get())
+        found = islands_of(gm, places)
         left = [(one.op, one.reason) for one in found.left]
         pieces: dict[Island, IslandGraph] = {}
         for island in found.islands:
-            piece = piece_of_island(gm, island, fixed)
+            piece = piece_of_island(gm, island, fixed, places)
             if isinstance(piece, str):
                 left += [(str(node.target), piece) for node in island.nodes]
             else:
@@ -161,8 +177,9 @@ class TorchCompiler:
             tune_for(list(pieces.values()), self.options.budget_s, self.options.source, sized)
         calls: dict[Island, TensorCall] = {}
         told: list[IslandReport] = []
+        plan = self._planned if only_planned.get() else self._plan
         for island, piece in pieces.items():
-            report = self._plan(island, piece, calls)
+            report = plan(island, piece, calls)
             if isinstance(report, str):
                 left += [(str(node.target), report) for node in island.nodes]
             else:
@@ -185,8 +202,24 @@ class TorchCompiler:
             return str(faster)
         calls[island] = call
         self.plans.append(plan.candidate.digest)
-        kernels = len(plan.candidate.plan.groups)
-        return IslandReport(len(island.nodes), piece.ops, kernels, plan.origin, piece.digest)
+        return _told(island, piece, plan.candidate, plan.origin)
+
+    def _planned(
+        self, island: Island, piece: IslandGraph, _: dict[Island, TensorCall]
+    ) -> IslandReport | str:
+        """As `_plan` where nothing is built: PyTorch runs the island."""
+        try:
+            candidate = planned(piece, self.options.db)
+        except AutofuseError as error:
+            return f"no plan: {error}"
+        return _told(island, piece, candidate, candidate.origin)
+
+
+def _told(island: Island, piece: IslandGraph, candidate: Candidate, origin: str) -> IslandReport:
+    kernels, place = len(candidate.plan.groups), piece.place
+    return IslandReport(
+        len(island.nodes), piece.ops, kernels, origin, piece.digest, place.device.name, place.torch
+    )  # fmt: skip
 
 
 class Sized:
@@ -219,8 +252,12 @@ class Sized:
         return found(*args)
 
 
-def piece_of_island(gm: GraphModule, island: Island, fixed: Mapping[str, Any]) -> IslandGraph | str:
+def piece_of_island(
+    gm: GraphModule, island: Island, fixed: Mapping[str, Any], places: Places
+) -> IslandGraph | str:
     """The island as a graph; a reason where it is not worth a plan."""
+    place = places.of_node(island.outputs[0])
+    assert isinstance(place, Place), "an island has a place"
     try:
         graph = fx_graph(island.nodes, island.inputs, island.outputs, "island")
     except AutofuseError as error:
@@ -228,7 +265,7 @@ def piece_of_island(gm: GraphModule, island: Island, fixed: Mapping[str, Any]) -
     inputs = [port_of(node.meta["val"]) for node in island.inputs]
     outputs = [port_of(node.meta["val"]) for node in island.outputs]
     constants = {k: fixed[n.name] for k, n in enumerate(island.inputs) if n.name in fixed}
-    piece = piece_of(graph, inputs, outputs, constants, _eager(gm, island, fixed))
+    piece = piece_of(graph, place, inputs, outputs, constants, _eager(gm, island, fixed))
     return piece if piece.ops > 1 else _FEW
 
 
@@ -270,14 +307,19 @@ def _parameters(gm: GraphModule, given: Sequence[Any]) -> dict[str, Any]:
     return {placeholders[k]: given[k] for k in still}
 
 
-def node_refusal(node: Node) -> str | None:
-    """Why a node cannot be in an island."""
-    value = node.meta.get("val")
-    tensors = value if isinstance(value, list | tuple) else (value,)
-    places = {each.device.type for each in tensors if hasattr(each, "device")}
-    if places - {DEVICE}:
-        return f"it is on {', '.join(sorted(places))}, and islands are on {DEVICE} so far"
-    return refusal(node)
+def islands_of(gm: GraphModule, places: Places) -> Cut:
+    """The islands of a graph, each on one device."""
+
+    def refused(node: Node) -> str | None:
+        place = places.of_node(node)
+        return place if isinstance(place, str) else refusal(node)
+
+    def rank(node: Node) -> int:
+        place = places.of_node(node)
+        assert isinstance(place, Place), "what is nowhere is refused"
+        return place.rank
+
+    return cut(gm.graph, refused, rank)
 
 
 def _tell(report: GraphReport) -> None:

@@ -1,22 +1,21 @@
 """Plans as functions of tensors: pointers in, memory of PyTorch's allocator out.
 
 A call costs Python about two microseconds, most of them in making its results; arrays of NumPy
-would cost more, and NumPy has no bfloat16.
+would cost more, and NumPy has no bfloat16. Of the device only its row is asked (`torch_device`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from ctypes import addressof
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
-from autofuse.backends.library import CallFrame, LoadedLibrary
+from autofuse.backends.base import BoundEntry, Runnable
 from autofuse.errors import AutofuseError
+from autofuse.interop.torch_device import CPU, Place
 from autofuse.interop.torch_exchange import filling
 from autofuse.interop.torch_layout import Ints, TensorLayout, agrees, dense, layout_of
 
@@ -31,12 +30,14 @@ TensorCall = Callable[..., tuple[Tensor, ...]]
 @dataclass(frozen=True, slots=True)
 class Port:
     """A tensor at the border of a plan: what PyTorch said of it when it was traced, and how the
-    plan's array lies. Where the two differ, a tensor is copied on its way."""
+    plan's array lies. Where the two differ, a tensor is copied on its way. A number on the CPU may
+    be among tensors of another device."""
 
     shape: Ints
     strides: Ints
     dtype: Any
     layout: TensorLayout
+    device: str = CPU
 
     @property
     def is_copied(self) -> bool:
@@ -47,7 +48,8 @@ class Port:
 def port_of(tensor: Tensor) -> Port:
     """The port for tensors like this one (a fake one will do)."""
     shape, strides = tuple(tensor.shape), tuple(tensor.stride())
-    return Port(shape, strides, tensor.dtype, layout_of(shape, strides) or dense(shape))
+    layout = layout_of(shape, strides) or dense(shape)
+    return Port(shape, strides, tensor.dtype, layout, str(tensor.device))
 
 
 def array_of(tensor: Tensor, port: Port) -> np.ndarray:
@@ -57,7 +59,9 @@ def array_of(tensor: Tensor, port: Port) -> np.ndarray:
     layout = port.layout
     for axis in layout.repeated:
         tensor = tensor.narrow(axis, 0, 1)
-    stored = tensor.detach().permute(layout.order).clone(memory_format=torch.contiguous_format)
+    stored = (
+        tensor.detach().permute(layout.order).clone(memory_format=torch.contiguous_format).cpu()
+    )
     if stored.dtype != torch.bfloat16:
         array: np.ndarray = stored.numpy()
         return array
@@ -66,42 +70,71 @@ def array_of(tensor: Tensor, port: Port) -> np.ndarray:
 
 
 def tensor_call(
-    library: LoadedLibrary, inputs: Sequence[Port], outputs: Sequence[Port],
+    plan: Runnable, place: Place, inputs: Sequence[Port], outputs: Sequence[Port],
     eager: TensorCall | None = None,
 ) -> TensorCall:  # fmt: skip
-    """A function of tensors, for the inputs of a plan that are no constants, to a tuple of them.
+    """A function of tensors at `place`, for the inputs of a plan that are no constants, to a tuple
+    of them.
 
-    `eager` computes the same from tensors that do not lie as they did when they were traced and
-    cannot be copied so (along an axis that was one element repeated)."""
-    import torch
-
-    frame, entry = library.frame(), library.entry
-    lock, blas = frame.lock, addressof(frame.blas)
-    run = partial(entry, addressof(frame.table), frame.workspace, blas)
-    fill = filling(frame, [port.layout for port in inputs], len(outputs))
+    Results are memory of PyTorch's allocator, and the plan is issued on the stream that PyTorch's
+    own ops go to, so that it follows them and what comes after follows it. `eager` computes the
+    same from tensors that do not lie as they did when they were traced and cannot be copied so
+    (along an axis that was one element repeated)."""
+    device = place.device
+    entry = plan.bound_entry(device.stream(place.unit))
+    fill = filling(entry, [port.layout for port in inputs], len(outputs), place)
     made = (*zip(*map(_allocation, outputs), strict=True),)
     finishing = any(port.is_copied or port.layout.repeated for port in outputs)
-    # As TorchInductor's code does: it takes half as long as torch.empty_strided.
-    empty = torch._C._dynamo.guards._empty_strided_cpu
+    empty, lock, issue = device.allocator(), entry.lock, entry.issue
 
-    kept = library, frame
-
-    def call(*tensors: Tensor, _keep: tuple[LoadedLibrary, CallFrame] = kept) -> tuple[Tensor, ...]:
+    def call(*tensors: Tensor, _keep: BoundEntry = entry) -> tuple[Tensor, ...]:
         results = (*map(empty, *made),)
         with lock:
             fits = fill(tensors, results)
-            code = run() if fits else 0
+            code = issue() if fits else 0
         if not fits:
-            given = [*map(_lying, tensors, inputs)]
+            given = [_lying(t, port, place) for t, port in zip(tensors, inputs, strict=True)]
             if any(tensor is None for tensor in given):
                 assert eager is not None
                 return eager(*tensors)
             return call(*given)
         if code != 0:
-            raise AutofuseError(f"the plan failed with code {code}")
+            raise AutofuseError(f"the plan failed on {place.torch} with code {code}")
         return tuple(map(_finished, results, outputs)) if finishing else results
 
-    return call
+    return _on_its_unit(_with_numbers(call, place, inputs), place)
+
+
+def _on_its_unit(call: TensorCall, place: Place) -> TensorCall:
+    """The call with its unit as the current one, where it may be another."""
+    guard = place.guard
+    if guard is None:
+        return call
+
+    def guarded(*tensors: Tensor) -> tuple[Tensor, ...]:
+        with guard():
+            return call(*tensors)
+
+    return guarded
+
+
+def _with_numbers(call: TensorCall, place: Place, inputs: Sequence[Port]) -> TensorCall:
+    """The call with numbers on the CPU brought to where its other tensors are: as arguments of a
+    kernel that fills, so that nothing waits and a caller may capture it."""
+    import torch
+
+    numbers = [k for k, port in enumerate(inputs) if port.device != place.torch]
+    if not numbers:
+        return call
+
+    def filled(*tensors: Tensor) -> tuple[Tensor, ...]:
+        given = list(tensors)
+        for k in numbers:
+            value = given[k].item()
+            given[k] = torch.full((), value, dtype=inputs[k].dtype, device=place.torch)
+        return call(*given)
+
+    return filled
 
 
 def _allocation(port: Port) -> tuple[Ints, Ints, Any]:
@@ -120,24 +153,32 @@ def _finished(memory: Tensor, port: Port) -> Tensor:
     import torch
 
     if port.is_copied:
-        result: Tensor = torch.empty_strided(port.shape, port.strides, dtype=port.dtype)
+        result: Tensor = torch.empty_strided(
+            port.shape, port.strides, dtype=port.dtype, device=memory.device
+        )
         result.copy_(memory)
         return result
     return memory.as_strided(port.shape, port.strides) if port.layout.repeated else memory
 
 
-def _lying(tensor: Tensor, port: Port) -> Tensor | None:
+def _lying(tensor: Tensor, port: Port, place: Place) -> Tensor | None:
     """The tensor as the plan reads it: itself, or a copy; None where a copy cannot lie so. Raises
-    AutofuseError for one of another shape."""
+    AutofuseError for one of another shape, or on another device."""
     import torch
 
     if tuple(tensor.shape) != port.shape:
         given, wanted = list(tensor.shape), list(port.shape)
         raise AutofuseError(f"a plan was made for a tensor of shape {wanted}, not {given}")
-    if agrees(port.shape, port.layout.strides, tensor.stride()):
+    if str(tensor.device) != place.torch:
+        text = f"a plan was made for tensors on {place.torch}, not {tensor.device}"
+        raise AutofuseError(text)
+    on_boundary = tensor.data_ptr() % place.device.alignment == 0
+    if on_boundary and agrees(port.shape, port.layout.strides, tensor.stride()):
         return tensor
     if port.layout.repeated:
         return None
-    copy: Tensor = torch.empty_strided(port.shape, port.layout.strides, dtype=port.dtype)
+    copy: Tensor = torch.empty_strided(
+        port.shape, port.layout.strides, dtype=port.dtype, device=tensor.device
+    )
     copy.copy_(tensor)
     return copy

@@ -13,9 +13,9 @@ from hashlib import sha256
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from autofuse.devices import device_named
 from autofuse.interop.torch_call import TensorCall
-from autofuse.interop.torch_plans import DEVICE, IslandGraph, samples
+from autofuse.interop.torch_device import CPU, Place
+from autofuse.interop.torch_plans import IslandGraph, samples
 from autofuse.runtime.compiled import CompiledPlan
 from autofuse.tuning.kept import keep, kept_key, recalled
 
@@ -44,55 +44,59 @@ class Rival:
 def faster_island(piece: IslandGraph, plan: CompiledPlan, call: TensorCall) -> Rival | None:
     """PyTorch's own code for an island, where it is clearly faster."""
     lying = (str((port.shape, port.strides)) for port in (*piece.inputs, *piece.outputs))
-    key = _key(piece.digest, (plan.candidate.digest, *lying))
+    key = _key(piece.digest, (plan.candidate.digest, *lying), piece.place)
     rivals = {"torch's own code": lambda: piece.eager}
-    return _fastest(key, call, rivals, lambda: _Turn(samples(piece), ()))
+    return _fastest(key, call, rivals, lambda: _Turn(samples(piece), (), piece.place), piece.place)
 
 
 def faster_program(
     gm: GraphModule, ours: TorchProgram, rivals: Mapping[str, Callable[[], TorchProgram]],
-    inputs: Sequence[Any], plans: Sequence[str],
+    inputs: Sequence[Any], plans: Sequence[str], place: Place,
 ) -> Rival | None:  # fmt: skip
-    """The fastest rival of our program for `gm` that is clearly faster; `plans` are digests of what
-    ours calls, and rivals are made when they are timed. Tensors are copied, and what a program
-    writes to is restored before each call. None where inputs share memory or sizes are symbolic."""
+    """The fastest rival of our program for `gm` that is clearly faster, by the clock of `place`;
+    `plans` are digests of what ours calls, and rivals are made when they are timed. Tensors are
+    copied, and what a program writes to is restored before each call. None where inputs share
+    memory or sizes are symbolic."""
     if not _are_apart(inputs):
         return None
     told = (str((x.dtype, x.shape, x.stride())) for x in inputs if hasattr(x, "stride"))
     graph = sha256(str(gm.graph).encode()).hexdigest()
-    key = _key(graph, (*plans, *told, *rivals))
-    return _fastest(key, ours, rivals, lambda: _turn(ours, inputs))
+    key = _key(graph, (*plans, *told, *rivals), place)
+    return _fastest(key, ours, rivals, lambda: _turn(ours, inputs, place), place)
 
 
-def _key(what: str, more: Sequence[str]) -> str:
+def _key(what: str, more: Sequence[str], place: Place) -> str:
     import torch
 
     told = (torch.__version__, str(torch.get_num_threads()), *more)
-    return kept_key("torch's own", what, device_named(DEVICE).backend.environment(), told)
+    with place.on():
+        return kept_key("torch's own", what, place.device.kind.backend.environment(), told)
 
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """Arguments of a call, and pairs of one that the call writes to and what it held before."""
+    """Arguments of a call, pairs of one that the call writes to and what it held before, and where
+    it is timed."""
 
     given: Sequence[Any]
     written: Sequence[tuple[Any, Any]]
+    place: Place
 
     def seconds(self, program: TorchProgram) -> float:
         """Seconds a call, the median of a round: other work on the machine meets single calls."""
         end, taken = time.perf_counter() + _ROUND_S, list[float]()
-        while time.perf_counter() < end or not taken:
-            for tensor, before in self.written:
-                tensor.copy_(before)
-            begun = time.perf_counter()
-            program(*self.given)
-            taken.append(time.perf_counter() - begun)
+        clock = self.place.device.clock
+        with self.place.on():
+            while time.perf_counter() < end or not taken:
+                for tensor, before in self.written:
+                    tensor.copy_(before)
+                taken.append(clock(lambda: program(*self.given)))
         return median(taken)
 
 
 def _fastest(
     key: str, ours: TorchProgram, rivals: Mapping[str, Callable[[], TorchProgram]],
-    turn: Callable[[], _Turn],
+    turn: Callable[[], _Turn], place: Place,
 ) -> Rival | None:  # fmt: skip
     """The fastest rival that is clearly faster than ours, as it was kept or is measured now."""
     import torch
@@ -100,7 +104,8 @@ def _fastest(
     kept = recalled(key) or {}
     if kept.keys() != rivals.keys() or not all(isinstance(r, float) for r in kept.values()):
         made = {name: make() for name, make in rivals.items()}
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        units = [] if place.device.serves == CPU else [place.unit]
+        with torch.no_grad(), torch.random.fork_rng(devices=units):
             kept = _ratios(ours, made, turn())
         keep(key, kept)
     name = max(kept, key=kept.__getitem__)
@@ -131,7 +136,7 @@ def _are_apart(inputs: Sequence[Any]) -> bool:
     return len({x.untyped_storage().data_ptr() for x in tensors}) == len(tensors)
 
 
-def _turn(program: TorchProgram, inputs: Sequence[Any]) -> _Turn:
+def _turn(program: TorchProgram, inputs: Sequence[Any], place: Place) -> _Turn:
     """Tensors of their own that lie as the inputs do; a first call says which it writes to."""
     import torch
     from torch._prims_common import clone_preserve_strides
@@ -142,4 +147,4 @@ def _turn(program: TorchProgram, inputs: Sequence[Any]) -> _Turn:
         program(*given)
         after = [getattr(x, "_version", 0) for x in given]
     places = [k for k in range(len(given)) if before[k] != after[k]]
-    return _Turn(given, [(given[k], inputs[k]) for k in places])
+    return _Turn(given, [(given[k], inputs[k]) for k in places], place)

@@ -19,18 +19,29 @@ typedef struct af_port {
   const int64_t *shape, *strides;
 } af_port;
 
-/* `view` is dltensor_from_py_object_no_sync of the exchange API, `item` PyTuple_GetItem. */
+/* `view` is dltensor_from_py_object_no_sync of the exchange API, `item` PyTuple_GetItem. Tensors are
+ * on device `device_id` of `device_type` and start on multiples of `alignment` bytes. */
 typedef struct af_border {
   int32_t (*view)(void *object, af_tensor *to);
   void *(*item)(void *tuple, intptr_t index);
   void **table;
   const af_port *ports;
   int64_t inputs, outputs, first_output;
+  int64_t alignment;
+  int32_t device_type, device_id;
 } af_border;
 
-/* Strides of axes with one element say nothing. */
-static int lies(const af_tensor *tensor, const af_port *port)
+static char *start_of(const af_tensor *tensor)
 {
+  return (char *)tensor->data + tensor->byte_offset;
+}
+
+/* Strides of axes with one element say nothing. */
+static int lies(const af_tensor *tensor, const af_port *port, const af_border *border)
+{
+  if (tensor->device_type != border->device_type) return 0;
+  if (tensor->device_id != border->device_id) return 0;
+  if ((uintptr_t)start_of(tensor) % (uintptr_t)border->alignment) return 0;
   if (tensor->ndim != port->ndim) return 0;
   for (int64_t a = 0; a < port->ndim; a++) {
     if (tensor->shape[a] != port->shape[a]) return 0;
@@ -40,20 +51,20 @@ static int lies(const af_tensor *tensor, const af_port *port)
 }
 
 /* Writes the addresses of two tuples of tensors to the table. 1; 0 where an input lies otherwise
- * than its port says; -1 with an exception of Python. */
+ * or elsewhere than its port says; -1 with an exception of Python. */
 int32_t af_torch_fill(const af_border *border, void *inputs, void *outputs)
 {
   af_tensor tensor;
   for (int64_t i = 0; i < border->inputs; i++) {
     void *const object = border->item(inputs, i);
     if (!object || border->view(object, &tensor)) return -1;
-    if (!lies(&tensor, border->ports + i)) return 0;
-    border->table[border->ports[i].place] = (char *)tensor.data + tensor.byte_offset;
+    if (!lies(&tensor, border->ports + i, border)) return 0;
+    border->table[border->ports[i].place] = start_of(&tensor);
   }
   for (int64_t i = 0; i < border->outputs; i++) {
     void *const object = border->item(outputs, i);
     if (!object || border->view(object, &tensor)) return -1;
-    border->table[border->first_output + i] = (char *)tensor.data + tensor.byte_offset;
+    border->table[border->first_output + i] = start_of(&tensor);
   }
   return 1;
 }

@@ -14,11 +14,11 @@ from functools import lru_cache, partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from autofuse.backends.base import Program, Source
+from autofuse.backends.base import BoundEntry, Program, Source
 from autofuse.backends.ccompiler import compile_program
-from autofuse.backends.library import CallFrame
 from autofuse.errors import AutofuseError
 from autofuse.frontends.torch_types import torch_module
+from autofuse.interop.torch_device import Place
 from autofuse.interop.torch_layout import TensorLayout
 
 if TYPE_CHECKING:
@@ -58,22 +58,26 @@ class _Border(ctypes.Structure):
     _fields_ = (
         ("view", ctypes.c_void_p), ("item", ctypes.c_void_p), ("table", ctypes.c_void_p),
         ("ports", ctypes.POINTER(_Port)), ("inputs", ctypes.c_int64), ("outputs", ctypes.c_int64),
-        ("first_output", ctypes.c_int64),
+        ("first_output", ctypes.c_int64), ("alignment", ctypes.c_int64),
+        ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
     )  # fmt: skip
 
 
-def filling(frame: CallFrame, inputs: Sequence[TensorLayout], outputs: int) -> Filling:
-    """What writes addresses to the table of `frame`, for inputs of these layouts; who calls it
-    holds the frame's lock. Raises AutofuseError where it cannot be built, and for a PyTorch without
-    the exchange API."""
+def filling(
+    entry: BoundEntry, inputs: Sequence[TensorLayout], outputs: int, place: Place
+) -> Filling:
+    """What writes addresses to the table of `entry`, for inputs of these layouts at `place`; who
+    calls it holds the entry's lock. Raises AutofuseError where it cannot be built, and for a
+    PyTorch without the exchange API."""
     ports = [
         _Port(place, len(layout.shape), _numbers(layout.shape), _numbers(layout.strides))
-        for place, layout in zip(frame.inputs, inputs, strict=True)
+        for place, layout in zip(entry.inputs, inputs, strict=True)
     ]
     item = ctypes.cast(ctypes.pythonapi.PyTuple_GetItem, ctypes.c_void_p)
     border = _Border(
-        _view(), item, ctypes.addressof(frame.table), (_Port * len(ports))(*ports),
-        len(ports), outputs, frame.first_output,
+        _view(), item, ctypes.addressof(entry.table), (_Port * len(ports))(*ports),
+        len(ports), outputs, entry.first_output, place.device.alignment, place.device.number,
+        place.unit,
     )  # fmt: skip
     return partial(_function(), ctypes.byref(border))
 

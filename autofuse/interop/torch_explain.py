@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from autofuse.frontends.torch_types import torch_module
-from autofuse.interop.torch_backend import backend, reports
+from autofuse.interop.torch_backend import backend, only_planned, reports
 from autofuse.interop.torch_report import GraphReport, ModelExplanation
 
 if TYPE_CHECKING:
@@ -24,21 +25,38 @@ def explain(
     """Compile a model (module or function) for these arguments and say what became of it.
 
     It is run once, and where gradients can be taken of its results, they are, and given to nobody.
-    `options` are those of the backend. Raises AutofuseError for wrong ones,
-    and without PyTorch."""
+    Where tensors have no memory (device "meta", or fake tensors of any device) plans are chosen and
+    nothing is built: their device need not be here. `options` are those of the backend. Raises
+    AutofuseError for wrong ones, and without PyTorch."""
     torch = torch_module()
+    from torch._guards import detect_fake_mode
+
     counters = torch._dynamo.utils.counters
 
     before = Counter(counters[_BREAKS])
     found: list[GraphReport] = []
-    token = reports.set(found)
+    tensors = _tensors(model, args, kwargs)
+    fake = detect_fake_mode(tensors) if tensors else None
+    imagined = fake is not None or any(t.device.type == "meta" for t in tensors)
+    tokens = reports.set(found), only_planned.set(imagined)
     try:
         compiled = torch.compile(model, backend=backend, options=dict(options or {}))
-        _backward(compiled(*args, **kwargs), model, (*args, *kwargs.values()))
+        with fake or nullcontext():
+            _backward(compiled(*args, **kwargs), model, (*args, *kwargs.values()))
     finally:
-        reports.reset(token)
+        reports.reset(tokens[0])
+        only_planned.reset(tokens[1])
     breaks = Counter(counters[_BREAKS]) - before
     return ModelExplanation(tuple(found), tuple(str(reason) for reason in breaks))
+
+
+def _tensors(model: Any, args: Any, kwargs: Any) -> list[Tensor]:
+    """What a model holds and is given."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    held = (*model.parameters(), *model.buffers()) if isinstance(model, torch.nn.Module) else ()
+    return [t for t in (*tree_leaves((args, kwargs)), *held) if isinstance(t, torch.Tensor)]
 
 
 def _backward(results: Any, model: Any, arguments: tuple[Any, ...]) -> None:

@@ -1,9 +1,10 @@
 """Cuts a graph of PyTorch into islands that become plans, and what is left to PyTorch.
 
 The level of a node is the most nodes that are left to PyTorch on any path to it. What can be in a
-graph and has one level is one island: a path out of it and back would pass a node that is left, and
-so raise the level. That is linear in the graph; PyTorch's own partitioner asks for every pair of
-nodes whether merging them makes a circle (pytorch#175242).
+graph, has one level and is on one device is one island: a path out of it and back would pass a node
+that is left, and so raise the level, or go to another device, and only numbers on the CPU do that
+without a node that moves them. That is linear in the graph; PyTorch's own partitioner asks for
+every pair of nodes whether merging them makes a circle (pytorch#175242).
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ if TYPE_CHECKING:
 else:
     Graph = GraphModule = Node = Any
 
-# What a node is to its level, in the order in which a level is computed: left to PyTorch, of the
-# island, or a view of what is there by then.
+# What a node is to its level and device, in the order in which they are computed: left to PyTorch,
+# of the island, or a view of what is there by then.
 _LEFT, _ISLAND, _VIEW = range(3)
+_FIRST = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Island:
-    """Nodes of one level that are computed together, in order, with what they read and what others
-    read of them."""
+    """Nodes of one level and device that are computed together, in order, with what they read and
+    what others read of them. `rank` is that of the device: the CPU's is 0."""
 
     level: int
+    rank: int
     nodes: tuple[Node, ...]
     inputs: tuple[Node, ...]
     outputs: tuple[Node, ...]
@@ -46,18 +49,27 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A graph in islands; `levels` has every node, `views` those of islands that PyTorch computes,
-    whether or not the island does too."""
+    """A graph in islands; `levels` has every node, `ranks` those that are not left, by device, and
+    `views` those of islands that PyTorch computes, whether or not the island does too."""
 
     islands: tuple[Island, ...]
     left: tuple[Left, ...]
     levels: Mapping[Node, int]
+    ranks: Mapping[Node, int]
     apart: frozenset[Node]
     views: frozenset[Node]
 
 
-def cut(graph: Graph, refusal: Callable[[Node], str | None]) -> Cut:
-    """The islands of a functional graph; `refusal` says why a node cannot be in one."""
+def _together(_: Node) -> int:
+    return 0
+
+
+def cut(
+    graph: Graph, refusal: Callable[[Node], str | None], rank: Callable[[Node], int] = _together
+) -> Cut:
+    """The islands of a functional graph; `refusal` says why a node cannot be in one, and `rank`
+    gives a number for the device of one that can. Nodes of equal level read no results of those of
+    a greater rank."""
     levels: dict[Node, int] = {}
     left: dict[Node, str] = {}
     for node in graph.nodes:
@@ -70,12 +82,14 @@ def cut(graph: Graph, refusal: Callable[[Node], str | None]) -> Cut:
     inside = [n for n in graph.nodes if n.op == "call_function" and n not in left]
     islands: list[Island] = []
     views: set[Node] = set()
-    for level, nodes in groupby(sorted(inside, key=levels.__getitem__), levels.__getitem__):
-        island, outside = _island(level, tuple(nodes))
+    ranks = {n: rank(n) for n in inside}
+    keys = {n: (levels[n], ranks[n]) for n in inside}
+    for key, nodes in groupby(sorted(inside, key=keys.__getitem__), keys.__getitem__):
+        island, outside = _island(*key, tuple(nodes))
         islands += [island] if island.outputs else []
         views |= outside
     told = tuple(Left(n.name, str(n.target), why) for n, why in left.items() if why)
-    return Cut(tuple(islands), told, levels, frozenset(left), frozenset(views))
+    return Cut(tuple(islands), told, levels, ranks, frozenset(left), frozenset(views))
 
 
 def _refused(
@@ -87,7 +101,7 @@ def _refused(
     return refusal(node)
 
 
-def _island(level: int, nodes: tuple[Node, ...]) -> tuple[Island, set[Node]]:
+def _island(level: int, rank: int, nodes: tuple[Node, ...]) -> tuple[Island, set[Node]]:
     """The island of these nodes, and views among them that are read outside: PyTorch makes a view
     of what is there anyway for nothing, where the island would copy it."""
     members = set(nodes)
@@ -101,7 +115,7 @@ def _island(level: int, nodes: tuple[Node, ...]) -> tuple[Island, set[Node]]:
     needed = _needed(outputs, members)
     kept = tuple(n for n in nodes if n in needed)
     inputs = dict.fromkeys(i for n in kept for i in n.all_input_nodes if i not in needed)
-    return Island(level, kept, tuple(inputs), outputs), outside
+    return Island(level, rank, kept, tuple(inputs), outputs), outside
 
 
 def _base(node: Node, members: set[Node]) -> Node:
@@ -159,19 +173,21 @@ def joined(
 
 def _steps(graph: Graph, found: Cut, calls: Mapping[Island, Any]) -> list[Node | Island]:
     """What is computed, in order."""
-    called = {island.level for island in calls}
-    steps: list[tuple[tuple[int, int, int], Node | Island]] = []
+    called = {(island.level, island.rank) for island in calls}
+    steps: list[tuple[tuple[int, int, int, int], Node | Island]] = []
     for number, node in enumerate(graph.nodes):
         level = found.levels[node]
         if node.op != "call_function":
             continue
         if node in found.apart:
-            steps.append(((level, _LEFT, number), node))
-        elif level not in called:
-            steps.append(((level, _ISLAND, number), node))
+            steps.append(((level, _FIRST, _LEFT, number), node))
+            continue
+        rank = found.ranks[node]
+        if (level, rank) not in called:
+            steps.append(((level, rank, _ISLAND, number), node))
         elif node in found.views:
-            steps.append(((level, _VIEW, number), node))
-    steps += [((island.level, _ISLAND, 0), island) for island in calls]
+            steps.append(((level, rank, _VIEW, number), node))
+    steps += [((island.level, island.rank, _ISLAND, 0), island) for island in calls]
     return [step for _, step in sorted(steps, key=lambda pair: pair[0])]
 
 

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from autofuse.backends.library import LoadedLibrary
 from autofuse.errors import AutofuseError
 from autofuse.frontends.torch_types import dtype_in_torch, torch_module
 from autofuse.interop.gradients import check_backward
 from autofuse.interop.torch_call import Port, TensorCall, tensor_call
+from autofuse.interop.torch_device import IslandDevice, Place, island_device
 from autofuse.interop.torch_layout import dense, row_major
 from autofuse.ops.types import TensorType
 from autofuse.runtime.compiled import CompiledPlan
@@ -29,15 +29,15 @@ _libraries: dict[str, Any] = {}
 def torch_op(
     plan: CompiledPlan, name: str, backward: CompiledPlan | None = None
 ) -> Callable[..., Any]:
-    """The operator `torch.ops.autofuse.NAME` for CPU tensors: one for each input of the plan that
-    is no constant, in order, to one tensor, or a tuple of them. `torch.compile` and `torch.export`
-    see one operator whose results they know.
+    """The operator `torch.ops.autofuse.NAME` for tensors on the plan's device: one for each input
+    of the plan that is no constant, in order, to one tensor, or a tuple of them. `torch.compile`
+    and `torch.export` see one operator whose results they know.
 
     `backward` is a plan of the gradients: it takes the same tensors and one gradient for each float
     result, and gives one for each float argument; it becomes `NAME_backward`. Without it, backward
     through the operator is an AutofuseError that says so. Raises AutofuseError without PyTorch, for
-    a name that is taken or is none, for a plan of another device or without inputs, and for a
-    `backward` that does not fit."""
+    a name that is taken or is none, for a plan of a device that PyTorch has no tensors on or
+    without inputs, and for a `backward` that does not fit."""
     torch = torch_module()
     check_backward(plan, backward)
     if not _NAME.fullmatch(name):
@@ -46,7 +46,8 @@ def torch_op(
         raise AutofuseError(f"there is an operator {NAMESPACE}::{name} already")
     if not plan.takes:
         raise AutofuseError("a plan without inputs cannot be an operator of PyTorch")
-    call, result = _checked_call(plan), _result(len(plan.graph.output_types))
+    device = island_device(plan.device)
+    call, result = _checked_call(plan, device), _result(len(plan.graph.output_types))
     taken = ", ".join(f"Tensor in{k}" for k in range(len(plan.takes)))
     given = ", ".join(["Tensor"] * len(plan.graph.output_types))
     given = given if len(plan.graph.output_types) == 1 else f"({given})"
@@ -56,7 +57,7 @@ def torch_op(
 
     library = torch.library.Library(NAMESPACE, "FRAGMENT")
     library.define(f"{name}({taken}) -> {given}")
-    library.impl(name, lambda *tensors: result(call(*tensors)), "CPU")
+    library.impl(name, lambda *tensors: result(call(*tensors)), device.serves.upper())
     qualified = f"{NAMESPACE}::{name}"
     torch.library.register_fake(qualified, fake, lib=library)
     if backward is None:
@@ -73,17 +74,17 @@ def _result(count: int) -> Callable[[tuple[Tensor, ...]], Any]:
     return (lambda found: found[0]) if count == 1 else (lambda found: found)
 
 
-def _port(type_: TensorType) -> Port:
+def _port(type_: TensorType, place: Place) -> Port:
     shape = type_.shape
-    return Port(shape, row_major(shape), dtype_in_torch(type_.dtype), dense(shape))
+    return Port(shape, row_major(shape), dtype_in_torch(type_.dtype), dense(shape), place.torch)
 
 
-def _checked_call(plan: CompiledPlan) -> TensorCall:
-    library = plan.loaded
-    if not isinstance(library, LoadedLibrary):
-        raise AutofuseError(f"operators of PyTorch run on the CPU, and the plan on {plan.device}")
-    ports = [_port(type_) for type_ in plan.takes.values()]
-    call = tensor_call(library, ports, [_port(t) for t in plan.graph.output_types])
+def _checked_call(plan: CompiledPlan, device: IslandDevice) -> TensorCall:
+    # It was loaded on the unit that was the current one.
+    place = Place(device, device.current())
+    ports = [_port(type_, place) for type_ in plan.takes.values()]
+    made = [_port(type_, place) for type_ in plan.graph.output_types]
+    call = tensor_call(plan.loaded, place, ports, made)
     wanted = [(port.shape, port.dtype) for port in ports]
 
     def checked(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from autofuse.errors import AutofuseError
+from autofuse.interop.torch_device import AUTO, ISLAND_DEVICES, island_device
 from autofuse.runtime.request import DEFAULT, ERROR
 from autofuse.serving.bundle import AnyBundle, Bundle, as_bundle
 
@@ -21,7 +22,8 @@ class TorchOptions:
     whether TorchInductor's program may serve where it turns out to be faster; `freeze`, whether
     parameters are constants, prepared once, where no gradients are taken; `max_memory`, the most
     bytes that a forward graph keeps for its backward graph beside its inputs; `db`, the tuning
-    database; `bundle`, a bundle that is asked before it, a file or what `open_bundle` gave;
+    database; `device`, the only one whose plans may be islands ("auto": that of the tensors);
+    `bundle`, a bundle that is asked before it, a file or what `open_bundle` gave;
     `on_miss`, "error" where PyTorch is to run what neither of them knows."""
 
     max_autotune: bool = False
@@ -30,6 +32,7 @@ class TorchOptions:
     freeze: bool = False
     max_memory: int | None = None
     db: str | None = None
+    device: str = AUTO
     bundle: AnyBundle | None = None
     on_miss: str = DEFAULT
 
@@ -78,4 +81,10 @@ def options_of(mode: str | None, options: Mapping[str, Any] | None) -> TorchOpti
         raise AutofuseError(f"on_miss is {DEFAULT} or {ERROR}, not {chosen.on_miss!r}")
     if chosen.bundle is not None:
         chosen = replace(chosen, bundle=as_bundle(chosen.bundle))
-    return replace(chosen, max_autotune=chosen.max_autotune or mode == MAX_AUTOTUNE)
+    if chosen.device != AUTO and chosen.device not in ISLAND_DEVICES:
+        devices = ", ".join((AUTO, *ISLAND_DEVICES))
+        raise AutofuseError(f"device is one of {devices}, not {chosen.device!r}")
+    chosen = replace(chosen, max_autotune=chosen.max_autotune or mode == MAX_AUTOTUNE)
+    if chosen.max_autotune and chosen.device != AUTO:
+        island_device(chosen.device).kind.must_be_timed()
+    return chosen

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from autofuse.cost.bounds import NOMINAL, Calibration
-from autofuse.devices import device_named
+from autofuse.interop.torch_device import Place, Places
 from autofuse.interop.torch_options import TorchOptions
 from autofuse.interop.torch_saving import Worth, kept
 from autofuse.tuning.plans import known_peaks
@@ -35,14 +36,25 @@ def partition(options: TorchOptions) -> Callable[..., tuple[GraphModule, GraphMo
         if any(_is_symbolic(node) for node in gm.graph.nodes):
             found = partitioners.min_cut_rematerialization_partition(gm, inputs, **facts)
         else:
-            count, environment = facts["num_fwd_outputs"], device_named("cpu").backend.environment()
-            peaks = known_peaks(environment, options.db) or NOMINAL
+            count, peaks = facts["num_fwd_outputs"], _peaks(gm, options)
             saved = saved_values(gm, count, options.max_memory, _overwritten(gm), peaks)
             found = partitioners._extract_fwd_bwd_modules(gm, saved, [], num_fwd_outputs=count)
         forward, backward = found
         return forward, backward
 
     return cut
+
+
+def _peaks(gm: GraphModule, options: TorchOptions) -> Calibration:
+    """What is known of the device that most of a graph's nodes are on."""
+    places = Places(options.device)
+    found = Counter(p for p in map(places.of_node, gm.graph.nodes) if isinstance(p, Place))
+    if not found:
+        return NOMINAL
+    ((place, _),) = found.most_common(1)
+    with place.on():
+        environment = place.device.kind.backend.environment()
+    return known_peaks(environment, options.db) or NOMINAL
 
 
 def saved_values(

@@ -6,24 +6,28 @@ import logging
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from autofuse.backends.library import LoadedLibrary
-from autofuse.devices import device_named
+from autofuse.devices import standing_in
 from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
 from autofuse.interop.torch_call import Port, TensorCall, array_of, tensor_call
+from autofuse.interop.torch_device import Place, why_absent
 from autofuse.interop.torch_layout import bordered
 from autofuse.interop.torch_options import PlanSource
 from autofuse.ops.spec import Family
+from autofuse.plan.types import Candidate
 from autofuse.runtime.compiled import CompiledPlan
 from autofuse.serving.compiling import compile
 from autofuse.simplify import normal_form
 from autofuse.tuning import best_plan, tune
+from autofuse.tuning.kept import kept_untuned
 from autofuse.tuning.moving import moved_candidates
+from autofuse.tuning.plans import known_peaks, known_plans
 from autofuse.tuning.result import Progress
 
 if TYPE_CHECKING:
@@ -32,7 +36,6 @@ else:
     Tensor = Any
 
 LOG = logging.getLogger("autofuse.torch")
-DEVICE = "cpu"
 _TOLD_S = 5.0
 _plans: dict[tuple[str | None, ...], CompiledPlan] = {}
 _planning = threading.Lock()
@@ -40,11 +43,12 @@ _planning = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class IslandGraph:
-    """An island as a graph of ours, with what is at its border; `fixed` are constants by name, and
-    `eager` computes it in PyTorch."""
+    """An island as a graph of ours, where it is, and what is at its border; `fixed` are constants
+    by name, and `eager` computes it in PyTorch."""
 
     graph: Graph
     digest: str
+    place: Place
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     fixed: Mapping[str, Any]
@@ -58,7 +62,7 @@ class IslandGraph:
 
 
 def piece_of(
-    graph: Graph, inputs: Sequence[Port], outputs: Sequence[Port],
+    graph: Graph, place: Place, inputs: Sequence[Port], outputs: Sequence[Port],
     fixed: Mapping[int, Any], eager: TensorCall,
 ) -> IslandGraph:  # fmt: skip
     """The piece of a graph of tensors; `fixed` are those that are constants, by position."""
@@ -66,25 +70,37 @@ def piece_of(
     whole = normal_form(bordered(graph, *layouts, frozenset(fixed)))
     arrays = {whole.input_names[k]: array_of(fixed[k], inputs[k]) for k in fixed}
     free = tuple(port for k, port in enumerate(inputs) if k not in fixed)
-    return IslandGraph(whole, digest(whole), free, tuple(outputs), arrays, eager)
+    return IslandGraph(whole, digest(whole), place, free, tuple(outputs), arrays, eager)
 
 
 def plan_for(piece: IslandGraph, source: PlanSource) -> CompiledPlan:
     """The best plan known for a piece, else one by rules. Raises AutofuseError."""
     if piece.fixed:
         return _compiled(piece, source)
-    key = (piece.digest, *source.key)
+    key = (piece.digest, *piece.place.key, *source.key)
     with _planning:
         if key not in _plans:
             _plans[key] = _compiled(piece, source)
         return _plans[key]
 
 
+def planned(piece: IslandGraph, db: str | None) -> Candidate:
+    """The plan that a piece would get, for a device that need not be here, with its origin. Raises
+    AutofuseError."""
+    kind = piece.place.device.kind
+    if why_absent(piece.place.device):
+        kind = standing_in(kind)
+    peaks = known_peaks(kind.backend.environment(), db)
+    known, _ = known_plans(piece.graph, kind.backend, db)
+    return kept_untuned(piece.graph, kind, peaks) if known is None else known.candidate
+
+
 def _compiled(piece: IslandGraph, source: PlanSource) -> CompiledPlan:
-    return compile(
-        piece.graph, device=DEVICE, constants=piece.fixed or None, simplify=False,
-        **source._asdict(),
-    )  # fmt: skip
+    with piece.place.on():
+        return compile(
+            piece.graph, device=piece.place.device.name, constants=piece.fixed or None,
+            simplify=False, **source._asdict(),
+        )  # fmt: skip
 
 
 def tune_for(
@@ -94,28 +110,33 @@ def tune_for(
     by the plans that there are; `budget_s` bounds all of it. With `sized` a plan that was tuned at
     another size will do."""
     end = time.perf_counter() + budget_s
-    counts: dict[str, int] = {}
-    for piece in pieces:
-        counts[piece.digest] = counts.get(piece.digest, 0) + 1
-    distinct = {p.digest: p for p in pieces if not _is_tuned(p, source, sized)}
+    counts = Counter(_tuned_as(piece) for piece in pieces)
+    distinct = {_tuned_as(p): p for p in pieces if not _is_tuned(p, source, sized)}
     weights = {key: counts[key] * _weight_us(piece, source) for key, piece in distinct.items()}
     for number, (key, piece) in enumerate(distinct.items(), 1):
         left = end - time.perf_counter()
         share = left * weights[key] / sum(weights[k] for k in list(distinct)[number - 1 :])
+        name = piece.digest[:12]
         if share < 1.0:
-            LOG.warning("island %s is not tuned: %.1f s are left for it", key[:12], share)
+            LOG.warning("island %s is not tuned: %.1f s are left for it", name, share)
             continue
         told = f"island {number} of {len(distinct)}"
         LOG.info("tuning %s for %.0f s", told, share)
         try:
             tune(
-                piece.graph, name=f"torch {key[:12]}", device=DEVICE, db=source.db, budget_s=share,
-                simplify=False, progress=_logged(told),
+                piece.graph, name=f"torch {name}", device=piece.place.device.name, db=source.db,
+                budget_s=share, simplify=False, progress=_logged(told),
             )  # fmt: skip
         except AutofuseError as error:
-            LOG.warning("island %s is not tuned: %s", key[:12], error)
+            LOG.warning("island %s is not tuned: %s", name, error)
         with _planning:
-            _plans.pop((key, *source.key), None)
+            _plans.pop((piece.digest, *piece.place.key, *source.key), None)
+
+
+def _tuned_as(piece: IslandGraph) -> tuple[str, str]:
+    """Equal for what is tuned once: units of a device that differ are told apart by where plans are
+    looked up."""
+    return piece.digest, piece.place.device.name
 
 
 def _logged(what: str) -> Callable[[Progress], None]:
@@ -135,25 +156,27 @@ def _is_tuned(piece: IslandGraph, source: PlanSource, sized: bool) -> bool:
     db = source.db
     if source.bundle is not None and source.bundle.has(piece.digest):
         return True
-    if best_plan(piece.graph, device=DEVICE, db=db, simplify=False) is not None:
-        return True
-    moved = moved_candidates(piece.graph, device_named(DEVICE), db) if sized else iter(())
-    return next(moved, None) is not None
+    device = piece.place.device
+    with piece.place.on():
+        if best_plan(piece.graph, device=device.name, db=db, simplify=False) is not None:
+            return True
+        moved = moved_candidates(piece.graph, device.kind, db) if sized else iter(())
+        return next(moved, None) is not None
 
 
 def _weight_us(piece: IslandGraph, source: PlanSource) -> float:
     """Microseconds of a call by the plan there is; 1 where there is none yet."""
     try:
-        return call_us(call_of(piece, plan_for(piece, source)), samples(piece))
+        call = call_of(piece, plan_for(piece, source))
+        return call_us(call, samples(piece), piece.place)
     except AutofuseError:  # tuning looks for another
         return 1.0
 
 
 def call_of(piece: IslandGraph, plan: CompiledPlan) -> TensorCall:
     """A function of the tensors that are no constants."""
-    library = plan.loaded
-    assert isinstance(library, LoadedLibrary)
-    return tensor_call(library, piece.inputs, piece.outputs, piece.eager)
+    with piece.place.on():
+        return tensor_call(plan.loaded, piece.place, piece.inputs, piece.outputs, piece.eager)
 
 
 def samples(piece: IslandGraph) -> tuple[Tensor, ...]:
@@ -164,7 +187,7 @@ def samples(piece: IslandGraph) -> tuple[Tensor, ...]:
     found = []
     for port in piece.inputs:
         layout = port.layout
-        base = torch.empty_strided(layout.shape, port.strides, dtype=port.dtype)
+        base = torch.empty_strided(layout.shape, port.strides, dtype=port.dtype, device=port.device)
         if port.dtype.is_floating_point and not layout.repeated:
             base.uniform_(0.0, 1.0)
         else:
@@ -173,9 +196,8 @@ def samples(piece: IslandGraph) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
-def call_us(call: TensorCall, tensors: Sequence[Tensor]) -> float:
+def call_us(call: TensorCall, tensors: Sequence[Tensor], place: Place) -> float:
     """Microseconds of a call, the second of two."""
     call(*tensors)
-    begun = time.perf_counter()
-    call(*tensors)
-    return 1e6 * (time.perf_counter() - begun)
+    with place.on():
+        return 1e6 * place.device.clock(lambda: call(*tensors))

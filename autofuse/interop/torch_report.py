@@ -10,16 +10,21 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class IslandReport:
     """An island: nodes of PyTorch's graph, computing ops of ours, kernels, where the plan comes
-    from, and the digest that equal islands share."""
+    from, the digest that equal islands share, the device of ours whose plan it is, and where its
+    tensors are."""
 
     nodes: int
     ops: int
     kernels: int
     origin: str
     digest: str
+    device: str
+    place: str
 
     def __str__(self) -> str:
-        return f"{self.nodes} nodes in {self.kernels} kernels ({self.origin}), {self.digest[:12]}"
+        where = self.place if self.place.startswith(self.device) else f"{self.device}, {self.place}"
+        text = f"{self.nodes} nodes in {self.kernels} kernels on {where}"
+        return f"{text} ({self.origin}), {self.digest[:12]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ from autofuse.backends.cuda.devices import Target
 from autofuse.backends.cuda.driver import CupyDriver, running_target
 from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.graphs import LaunchCall, join
-from autofuse.backends.cuda.launch import CudaPlan, as_bytes
+from autofuse.backends.cuda.launch import CudaPlan
+from autofuse.backends.cuda.loading import as_bytes
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.measure.device import GUARD_BYTES, Arrays, GuardedOutput
 from autofuse.measure.timing import Clock, Sampling, collect_profile

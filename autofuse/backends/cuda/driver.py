@@ -18,6 +18,7 @@ import numpy as np
 from autofuse.backends.cuda.actions import Gemm, Matmul
 from autofuse.backends.cuda.blas import Cublas, device_cublas
 from autofuse.backends.cuda.blaslt import LtPlan, device_cublaslt
+from autofuse.backends.cuda.bound import DriverEntries
 from autofuse.backends.cuda.cufft import CufftPlan
 from autofuse.backends.cuda.devices import Target, target_of
 from autofuse.backends.cuda.geometry import Geometry
@@ -95,9 +96,14 @@ def query_target() -> Target:
     return target_of(name, (int(capability[:-1]), int(capability[-1])), attributes)
 
 
-@lru_cache(maxsize=1)
 def running_target() -> Target:
-    """`query_target`, asked once per process."""
+    """`query_target`, asked once per process and device."""
+    return _target_of(int(_cupy().cuda.runtime.getDevice()))
+
+
+@lru_cache(maxsize=64)
+def _target_of(_: int) -> Target:
+    """That of the current device, which has this number."""
     return query_target()
 
 
@@ -287,6 +293,22 @@ class CupyDriver:
 
     def current_stream(self) -> Any:
         return self.cupy.cuda.get_current_stream()
+
+    def stream(self, ptr: int) -> Any:
+        """The stream of a handle; whoever made it keeps it."""
+        cuda = self.cupy.cuda
+        return cuda.ExternalStream(ptr) if ptr else cuda.Stream.null
+
+    def entries(self) -> DriverEntries:
+        """The driver's functions for callers in C."""
+        library = ctypes.CDLL("libcuda.so.1")
+        names = ("cuLaunchKernel", "cuLaunchCooperativeKernel", "cuMemcpyDtoDAsync_v2")
+        found = (ctypes.cast(library[name], ctypes.c_void_p).value or 0 for name in names)
+        return DriverEntries(*found)
+
+    def handle(self, function: Any) -> int:
+        """The driver's handle of a kernel."""
+        return int(function.ptr)
 
     def new_stream(self) -> Any:
         return self.cupy.cuda.Stream(non_blocking=True)

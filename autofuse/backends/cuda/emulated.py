@@ -5,14 +5,16 @@ Kernels run in the emulator, library calls in NumPy.
 
 from __future__ import annotations
 
+import ctypes
 import math
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from autofuse.backends.aligned import aligned_copy, aligned_empty
-from autofuse.backends.base import Built, LaunchError
+from autofuse.backends.base import BoundEntry, Built, LaunchError
 from autofuse.backends.ccompiler import find_cxx
 from autofuse.backends.cuda.in_numpy import Memory, multiply, multiply_and_more, transform
 from autofuse.backends.cuda.program import (
@@ -98,6 +100,20 @@ class EmulatedPlan:
     def prepared_bytes(self) -> int:
         read = (self.program.inputs[k].nbytes for k in self.program.binding.read)
         return self.program.binding.held + sum(read)
+
+    def bound_entry(self, stream: Callable[[], int]) -> BoundEntry:
+        """See `Runnable`; a call is over when it returns."""
+        free = self.program.binding.free(self.program.inputs)
+        types = (*free, *self.program.outputs)
+        table = (ctypes.c_void_p * len(types))()
+
+        def issue() -> int:
+            arrays = [_at(address, type_) for address, type_ in zip(table, types, strict=True)]
+            self.run(arrays[: len(free)], arrays[len(free) :])
+            return 0
+
+        places = tuple(range(len(free)))
+        return BoundEntry(table, places, len(free), threading.Lock(), issue, self)
 
     def close(self) -> None:
         """Calling it afterwards raises LaunchError."""
@@ -188,6 +204,14 @@ class EmulatedPlan:
             self.orders,
             shape.cooperative,
         )
+
+
+def _at(address: int | None, type_: TensorType) -> np.ndarray:
+    """The array of this type at an address of the host; no address is given for an empty one."""
+    if not address or not type_.size:
+        return np.empty(type_.shape, type_.dtype.numpy)
+    memory = (ctypes.c_uint8 * type_.nbytes).from_address(address)
+    return np.frombuffer(memoryview(memory), np.uint8).view(type_.dtype.numpy).reshape(type_.shape)
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:

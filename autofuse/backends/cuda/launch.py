@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from types import TracebackType
@@ -19,12 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.backends.base import LaunchError
+from autofuse.backends.base import BoundEntry, LaunchError
 from autofuse.backends.cuda.arrays import Arguments
-from autofuse.backends.cuda.blas import WORKSPACE_BYTES
+from autofuse.backends.cuda.bound import BoundLaunches, Spaces
 from autofuse.backends.cuda.build import CudaArtifact
 from autofuse.backends.cuda.driver import CupyDriver
-from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.graphs import (
     GraphNode,
     HeldCall,
@@ -33,6 +32,7 @@ from autofuse.backends.cuda.graphs import (
     in_turn,
     join,
 )
+from autofuse.backends.cuda.loading import allocated, loaded_functions
 from autofuse.backends.cuda.ordering import Hosted, OneLaunch, Place, every, places, singles
 from autofuse.backends.cuda.prepared import library_call, library_plans
 from autofuse.backends.cuda.program import (
@@ -44,17 +44,15 @@ from autofuse.backends.cuda.program import (
     WhileAction,
     moved,
 )
-from autofuse.ops.dtypes import DType
-from autofuse.ops.types import AutofuseError, TensorType
+from autofuse.ops.types import AutofuseError
 from autofuse.plan.schedule import Copy, Ref
-from autofuse.records import Blame
 
 MODES = ("graph", "eager")
 # Graphs of one program, and calls' addresses that are remembered.
 KEPT_GRAPHS, KNOWN_CALLS = 8, 64
 # No library chooses a kernel by more of an address than where it is in so many bytes.
 _ALIGNMENT = 256
-BLAS_WORKSPACE = TensorType((WORKSPACE_BYTES,), DType.U8)
+NOT_CAPTURED = "a loop that ends by what it computes cannot be captured"
 
 
 class CudaPlan:
@@ -75,18 +73,19 @@ class CudaPlan:
         self._known: deque[tuple[int, ...]] = deque(maxlen=KNOWN_CALLS)
         self._loaded: set[tuple[int, ...]] = set()
         self._last_stream: Any = None
+        self._entered = threading.local()
         self._held: list[tuple[Any, tuple[Any, ...]]] = []
         self._bound: tuple[Any, ...] = ()
         self.has_gemm = any(isinstance(a, Gemm | Matmul) for a in every(self._everything))
         # The host reads flags on the way, which no graph can wait for.
         self.hosted = any(isinstance(a, WhileAction) for a in every(self._everything))
         try:
-            self._functions = self._load()
+            self._functions = loaded_functions(self.driver, artifact)
             self.side = self.driver.new_stream()
             # What calls of libraries need that is made once.
             self._plans = library_plans(self.driver, every(self._everything))
             with self.side:
-                self._buffers = self._allocate()
+                self._buffers = allocated(self.driver, artifact, self.has_gemm)
             # Nothing orders the stream of a first call after the one that fills the buffers.
             self.side.synchronize()
         except self.driver.errors as error:
@@ -98,46 +97,6 @@ class CudaPlan:
     def _everything(self) -> tuple[Action, ...]:
         """What is done once, and what each call does."""
         return (*self.artifact.prepare, *self.artifact.actions)
-
-    def _load(self) -> dict[str, Any]:
-        shared: dict[str, int] = {}
-        for action in every(self._everything):
-            if isinstance(action, KernelLaunch):
-                shared[action.symbol] = action.geometry.shared
-        found = {}
-        for symbol, path in self.artifact.cubins:
-            try:
-                cubin = path.read_bytes()
-            except OSError as error:
-                text = f"cannot read {path.name}: {error.strerror}"
-                raise LaunchError(text, Blame.MACHINE) from error
-            module = self.driver.load(cubin)
-            found[symbol] = self.driver.function(module, symbol, shared.get(symbol, 0))
-        for action in every(self._everything):
-            if isinstance(action, KernelLaunch) and action.geometry.cooperative:
-                self._check_together(found[action.symbol], action.geometry)
-        return found
-
-    def _check_together(self, function: Any, shape: Geometry) -> None:
-        """Blocks that wait for one that never starts would wait for ever."""
-        held = self.driver.blocks_held(function, shape)
-        if shape.grid > held:
-            raise LaunchError(
-                f"{shape.grid} blocks wait for each other, but the device holds {held} at once"
-            )
-
-    def _allocate(self) -> dict[str, Any]:
-        facts, d = self.artifact, self.driver
-        trips = np.arange(max(facts.trips, 1), dtype=np.int32)
-        return {
-            "const": tuple(d.upload(as_bytes(c.array())) for c in facts.constants),
-            "work": (d.zeros(max(facts.workspace, facts.binding.workspace)),),
-            "held": (d.zeros(facts.binding.held),),
-            "scratch": (d.zeros(facts.scratch),),
-            "trip": (d.upload(trips),),
-            # Of this program alone: programs may run at the same time on several streams.
-            "blas": (d.empty(BLAS_WORKSPACE),) if self.has_gemm else (),
-        }
 
     @cached_property
     def _places(self) -> tuple[Place, ...]:
@@ -355,7 +314,7 @@ class CudaPlan:
     ) -> None:
         # A caller who captures takes our launches into a graph of his own.
         if capturing and self.hosted:
-            raise LaunchError("a loop that ends by what it computes cannot be captured")
+            raise LaunchError(NOT_CAPTURED)
         if self.mode == "graph" and not capturing and not self.hosted:
             self.graph(inputs, outputs).launch(stream)
             return
@@ -371,6 +330,38 @@ class CudaPlan:
             event.record(stream)
             self._held.append((event, adopted))
 
+    def bound_entry(self, stream: Callable[[], int]) -> BoundEntry:
+        """See `Runnable`: launches go one by one to the stream, whatever the mode, so that other
+        addresses cost nothing and a caller who captures the stream gets them in his graph."""
+        free = (0,) * len(self.artifact.binding.free(self.artifact.inputs))
+        spaces = Spaces.of(self._base(free, (0,) * len(self.artifact.outputs)))
+        launches = tuple(singles(self.artifact.actions))
+        bound = BoundLaunches(self.driver, self._functions, launches, spaces, self._call)
+
+        def issue() -> int:
+            ptr = stream()
+            self._come_to(ptr)
+            return bound.issue(ptr)
+
+        own = range(spaces.starts["in"], spaces.starts["out"])
+        places = self.artifact.binding.free(own)
+        return BoundEntry(bound.table, places, own.stop, self._lock, issue, self)
+
+    def _come_to(self, ptr: int) -> None:
+        """As `run` does before it launches, for a stream by its handle."""
+        if not self._functions and self.artifact.cubins:
+            raise LaunchError("the program has been unloaded")
+        if not hasattr(self._entered, "thread"):
+            self.driver.enter()
+            self._entered.thread = True
+        if self._last_stream is not None and self._last_stream.ptr == ptr and not self.hosted:
+            return
+        stream = self.driver.stream(ptr)
+        if not (ptr and stream.is_capturing()):
+            self._follow(stream)
+        elif self.hosted:
+            raise LaunchError(NOT_CAPTURED)
+
     def _follow(self, stream: Any) -> None:
         """What an earlier call started on another stream comes first."""
         last, self._last_stream = self._last_stream, stream
@@ -378,11 +369,6 @@ class CudaPlan:
             event = self.driver.event()
             event.record(last)
             stream.wait_event(event)
-
-
-def as_bytes(array: np.ndarray) -> np.ndarray:
-    """A contiguous array's memory."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def load_cuda(artifact: CudaArtifact, mode: str = "") -> CudaPlan:

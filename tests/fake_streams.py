@@ -1,0 +1,73 @@
+"""The fake driver's functions for callers in C: what `bound.c` launches, and on which stream."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+from autofuse.backends.cuda.bound import DriverEntries
+from autofuse.backends.cuda.geometry import Geometry
+
+if TYPE_CHECKING:
+    from tests.fake_cuda import FakeDriver, Stream
+else:
+    from fake_cuda import FakeDriver, Stream
+
+# CUDA_ERROR_LAUNCH_FAILED.
+FAILED = 719
+_P, _U = ctypes.c_void_p, ctypes.c_uint
+_LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int32, _P, *[_U] * 7, _P, ctypes.POINTER(_P), _P)
+_TOGETHER = ctypes.CFUNCTYPE(ctypes.c_int32, _P, *[_U] * 7, _P, ctypes.POINTER(_P))
+_COPY = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_uint64] * 3, _P)
+
+
+class NativeLaunches(FakeDriver):
+    """What C asks for is what Python asks for, on the stream of a handle. `issued` are the streams
+    of launches and copies in order, `failures` what they raised."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.issued: list[int] = []
+        self.failures: list[BaseException] = []
+        self.capturing: set[int] = set()
+        self._symbols: list[str] = []
+        self._callbacks = _LAUNCH(self._launched), _TOGETHER(self._together), _COPY(self._copied)
+
+    def stream(self, ptr: int) -> Stream:
+        found = Stream(self, ptr)
+        found.capturing = [] if ptr in self.capturing else None
+        return found
+
+    def entries(self) -> DriverEntries:
+        return DriverEntries(*(ctypes.cast(f, _P).value or 0 for f in self._callbacks))
+
+    def handle(self, function: str) -> int:
+        self._symbols.append(function)
+        return len(self._symbols)
+
+    def _on(self, ptr: int | None, work: Callable[[], None]) -> int:
+        """An exception would be lost in C."""
+        self.issued.append(ptr or 0)
+        try:
+            with Stream(self, ptr or 0):
+                work()
+        except Exception as error:  # told to whoever asks
+            self.failures.append(error)
+            return FAILED
+        return 0
+
+    def _launched(self, function: int, *rest: Any, cooperative: bool = False) -> int:
+        grid, _, _, block, _, _, shared, stream, places = rest[:9]
+        symbol = self._symbols[function - 1]
+        count = len(self.bytes.get(symbol) or signature(self.kernels[symbol]).parameters)
+        values = [ctypes.c_int64.from_address(places[k] or 0).value for k in range(count)]
+        shape = Geometry(grid, block, shared, cooperative)
+        return self._on(stream, lambda: self.launch(symbol, shape, tuple(values)))
+
+    def _together(self, function: int, *rest: Any) -> int:
+        return self._launched(function, *rest, cooperative=True)
+
+    def _copied(self, target: int, source: int, nbytes: int, stream: int | None) -> int:
+        return self._on(stream, lambda: self.copy(target, source, nbytes))
