@@ -21,7 +21,7 @@ from autofuse.frontends import array_api as xp
 from autofuse.frontends import spec, trace
 from autofuse.interop.torch_backend import reports
 from autofuse.interop.torch_call import port_of, tensor_call
-from autofuse.interop.torch_device import CPU, ISLAND_DEVICES, Clock, Place
+from autofuse.interop.torch_device import CPU, ISLAND_DEVICES, CallClock, IslandPlace
 from autofuse.interop.torch_report import GraphReport
 from autofuse.torch import explain
 from autofuse.tuning import compile
@@ -54,7 +54,7 @@ class Options:
     device: str = CPU
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> CallClock:
         return clock_of(self.device, self.one_core)
 
 
@@ -240,7 +240,7 @@ def call_costs(
     alone (`bound`), and with what Python does around it (`call`); the least of interleaved
     rounds. On a GPU that is what the host does; nobody waits for kernels."""
     require(device)
-    place, found = Place(ISLAND_DEVICES[device]), {}
+    place, found = IslandPlace(ISLAND_DEVICES[device]), {}
     for count in counts:
         graph = trace(_summed, tuple(spec(16) for _ in range(count)))
         loaded = compile(graph, device=device).loaded

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from autofuse.backends.machine import cpu_model
-from autofuse.interop.torch_device import CPU, ISLAND_DEVICES, Clock
+from autofuse.interop.torch_device import CPU, ISLAND_DEVICES, CallClock
 from autofuse.peers.types import BenchError
 
 CUDA = "cuda"
@@ -29,7 +29,7 @@ def model_of(device: str) -> str:
     return torch.cuda.get_device_name() if device == CUDA else cpu_model()
 
 
-def clock_of(device: str, one_core: bool) -> Clock:
+def clock_of(device: str, one_core: bool) -> CallClock:
     """What takes the time of a call: events on a GPU; with `one_core` processor time. Raises
     BenchError for processor time of a GPU."""
     if not one_core:

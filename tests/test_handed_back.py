@@ -14,7 +14,7 @@ import pytest
 import autofuse
 from autofuse import AutofuseError, spec, xp
 from autofuse.interop.torch_call import port_of, tensor_call
-from autofuse.interop.torch_device import HOST, Place
+from autofuse.interop.torch_device import HOST, IslandPlace
 
 torch = pytest.importorskip("torch")  # an extra of its own
 
@@ -82,7 +82,7 @@ def test_a_call_asks_where_tensors_are(plan: Any) -> None:
     x, n = torch.from_numpy(X), torch.from_numpy(N)
     y, m = torch.empty(X.shape), torch.empty(N.shape, dtype=torch.int32)
     ports = [port_of(x), port_of(n)], [port_of(y), port_of(m)]
-    call = tensor_call(plan.loaded, Place(HOST), *ports)
+    call = tensor_call(plan.loaded, IslandPlace(HOST), *ports)
     wide = torch.zeros(3, 9)[:, 1::2].copy_(x)
     for given in (x, wide, x.T.contiguous().T, torch.nn.Parameter(x)):
         torch.testing.assert_close(call(given, n)[0], torch.from_numpy(wanted(X, N)))

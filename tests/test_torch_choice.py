@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")  # an extra of its own
 from torch import nn  # noqa: E402 - after torch
 
 from autofuse.interop import torch_choice, torch_plans  # noqa: E402 - after torch
-from autofuse.interop.torch_device import HOST, Place  # noqa: E402 - after torch
+from autofuse.interop.torch_device import HOST, IslandPlace  # noqa: E402 - after torch
 from autofuse.torch import explain  # noqa: E402 - after torch
 
-HERE = Place(HOST)
+HERE = IslandPlace(HOST)
 OWN, INDUCTOR = "torch's own program", "TorchInductor's program"
 
 

@@ -300,7 +300,7 @@ def test_an_operator_of_a_cuda_plan(card: Card) -> None:
 def test_a_call_refuses_tensors_of_another_device() -> None:
     graph = autofuse.trace(lambda x: {"y": xp.exp(x) * 2}, spec((4, 8)))
     plan = autofuse.compile(graph, device="cpu")
-    place = torch_device.Place(ISLAND_DEVICES["cpu"])
+    place = torch_device.IslandPlace(ISLAND_DEVICES["cpu"])
     elsewhere = replace(place.device, number=2, serves="cuda")
     port = Port((4, 8), (8, 1), torch.float32, torch_device_layout(), "cuda:0")
     call = tensor_call(plan.loaded, place._replace(device=elsewhere), [port], [port])
@@ -321,7 +321,7 @@ def test_numbers_are_brought_to_the_device() -> None:
     """A port that is elsewhere, of a row that is CPU memory under another name."""
     graph = autofuse.trace(lambda x, s: {"y": x * s}, spec(4), spec(()))
     plan = autofuse.compile(graph, device="cpu")
-    place = torch_device.Place(ISLAND_DEVICES["cpu"])
+    place = torch_device.IslandPlace(ISLAND_DEVICES["cpu"])
     x, s = torch.arange(4.0), torch.tensor(3.0)
     ports = [port_of(t) for t in (x, s)]
     asked: list[str] = []
@@ -355,10 +355,10 @@ def test_the_unit_is_the_current_one_in_a_call_where_there_are_several() -> None
     row = replace(ISLAND_DEVICES["cpu"], on=Guard, units=lambda: 2)
     x = torch.arange(4.0)
     ports = [port_of(x)]
-    call = tensor_call(plan.loaded, torch_device.Place(row), ports, ports)
+    call = tensor_call(plan.loaded, torch_device.IslandPlace(row), ports, ports)
     np.testing.assert_allclose(call(x)[0].numpy(), 2 * np.exp(x.numpy()), rtol=1e-6)
     assert entered == [0, -1]
-    assert torch_device.Place(replace(row, units=lambda: 1)).guard is None
+    assert torch_device.IslandPlace(replace(row, units=lambda: 1)).guard is None
 
 
 class FakeCuda:

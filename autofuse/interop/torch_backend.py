@@ -19,7 +19,7 @@ from autofuse.errors import AutofuseError
 from autofuse.frontends.torch_fx import decompositions, fx_graph, refusal
 from autofuse.interop.torch_call import TensorCall, port_of
 from autofuse.interop.torch_choice import faster_island, faster_program
-from autofuse.interop.torch_device import Place, Places
+from autofuse.interop.torch_device import IslandPlace, Places
 from autofuse.interop.torch_islands import Cut, Island, cut, joined
 from autofuse.interop.torch_options import TorchOptions, options_of
 from autofuse.interop.torch_partition import partition
@@ -125,10 +125,12 @@ class TorchCompiler:
     inferred: list[GraphReport] = field(default_factory=list)
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> IslandPlace | None:
         """Where the program is timed: on a GPU if any of its inputs is there."""
         places, tensors = Places(), [t for t in self.given if hasattr(t, "device")]
-        found = [p for p in map(places.of, {t.device for t in tensors}) if isinstance(p, Place)]
+        found = [
+            p for p in map(places.of, {t.device for t in tensors}) if isinstance(p, IslandPlace)
+        ]
         return max(found, key=lambda place: place.rank, default=None)
 
     def named(self, name: str) -> Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]:
@@ -257,7 +259,7 @@ def piece_of_island(
 ) -> IslandGraph | str:
     """The island as a graph; a reason where it is not worth a plan."""
     place = places.of_node(island.outputs[0])
-    assert isinstance(place, Place), "an island has a place"
+    assert isinstance(place, IslandPlace), "an island has a place"
     try:
         graph = fx_graph(island.nodes, island.inputs, island.outputs, "island")
     except AutofuseError as error:
@@ -316,7 +318,7 @@ def islands_of(gm: GraphModule, places: Places) -> Cut:
 
     def rank(node: Node) -> int:
         place = places.of_node(node)
-        assert isinstance(place, Place), "what is nowhere is refused"
+        assert isinstance(place, IslandPlace), "what is nowhere is refused"
         return place.rank
 
     return cut(gm.graph, refused, rank)

@@ -15,7 +15,7 @@ import numpy as np
 
 from autofuse.backends.base import BoundEntry, Runnable
 from autofuse.errors import AutofuseError
-from autofuse.interop.torch_device import CPU, Place
+from autofuse.interop.torch_device import CPU, IslandPlace
 from autofuse.interop.torch_exchange import filling
 from autofuse.interop.torch_layout import Ints, TensorLayout, agrees, dense, layout_of
 
@@ -70,7 +70,7 @@ def array_of(tensor: Tensor, port: Port) -> np.ndarray:
 
 
 def tensor_call(
-    plan: Runnable, place: Place, inputs: Sequence[Port], outputs: Sequence[Port],
+    plan: Runnable, place: IslandPlace, inputs: Sequence[Port], outputs: Sequence[Port],
     eager: TensorCall | None = None,
 ) -> TensorCall:  # fmt: skip
     """A function of tensors at `place`, for the inputs of a plan that are no constants, to a tuple
@@ -105,7 +105,7 @@ def tensor_call(
     return _on_its_unit(_with_numbers(call, place, inputs), place)
 
 
-def _on_its_unit(call: TensorCall, place: Place) -> TensorCall:
+def _on_its_unit(call: TensorCall, place: IslandPlace) -> TensorCall:
     """The call with its unit as the current one, where it may be another."""
     guard = place.guard
     if guard is None:
@@ -118,7 +118,7 @@ def _on_its_unit(call: TensorCall, place: Place) -> TensorCall:
     return guarded
 
 
-def _with_numbers(call: TensorCall, place: Place, inputs: Sequence[Port]) -> TensorCall:
+def _with_numbers(call: TensorCall, place: IslandPlace, inputs: Sequence[Port]) -> TensorCall:
     """The call with numbers on the CPU brought to where its other tensors are: as arguments of a
     kernel that fills, so that nothing waits and a caller may capture it."""
     import torch
@@ -161,7 +161,7 @@ def _finished(memory: Tensor, port: Port) -> Tensor:
     return memory.as_strided(port.shape, port.strides) if port.layout.repeated else memory
 
 
-def _lying(tensor: Tensor, port: Port, place: Place) -> Tensor | None:
+def _lying(tensor: Tensor, port: Port, place: IslandPlace) -> Tensor | None:
     """The tensor as the plan reads it: itself, or a copy; None where a copy cannot lie so. Raises
     AutofuseError for one of another shape, or on another device."""
     import torch

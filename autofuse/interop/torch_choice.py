@@ -14,7 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from autofuse.interop.torch_call import TensorCall
-from autofuse.interop.torch_device import CPU, Place
+from autofuse.interop.torch_device import CPU, IslandPlace
 from autofuse.interop.torch_plans import IslandGraph, samples
 from autofuse.runtime.compiled import CompiledPlan
 from autofuse.tuning.kept import keep, kept_key, recalled
@@ -51,7 +51,7 @@ def faster_island(piece: IslandGraph, plan: CompiledPlan, call: TensorCall) -> R
 
 def faster_program(
     gm: GraphModule, ours: TorchProgram, rivals: Mapping[str, Callable[[], TorchProgram]],
-    inputs: Sequence[Any], plans: Sequence[str], place: Place,
+    inputs: Sequence[Any], plans: Sequence[str], place: IslandPlace,
 ) -> Rival | None:  # fmt: skip
     """The fastest rival of our program for `gm` that is clearly faster, by the clock of `place`;
     `plans` are digests of what ours calls, and rivals are made when they are timed. Tensors are
@@ -65,7 +65,7 @@ def faster_program(
     return _fastest(key, ours, rivals, lambda: _turn(ours, inputs, place), place)
 
 
-def _key(what: str, more: Sequence[str], place: Place) -> str:
+def _key(what: str, more: Sequence[str], place: IslandPlace) -> str:
     import torch
 
     told = (torch.__version__, str(torch.get_num_threads()), *more)
@@ -80,7 +80,7 @@ class _Turn:
 
     given: Sequence[Any]
     written: Sequence[tuple[Any, Any]]
-    place: Place
+    place: IslandPlace
 
     def seconds(self, program: TorchProgram) -> float:
         """Seconds a call, the median of a round: other work on the machine meets single calls."""
@@ -96,7 +96,7 @@ class _Turn:
 
 def _fastest(
     key: str, ours: TorchProgram, rivals: Mapping[str, Callable[[], TorchProgram]],
-    turn: Callable[[], _Turn], place: Place,
+    turn: Callable[[], _Turn], place: IslandPlace,
 ) -> Rival | None:  # fmt: skip
     """The fastest rival that is clearly faster than ours, as it was kept or is measured now."""
     import torch
@@ -136,7 +136,7 @@ def _are_apart(inputs: Sequence[Any]) -> bool:
     return len({x.untyped_storage().data_ptr() for x in tensors}) == len(tensors)
 
 
-def _turn(program: TorchProgram, inputs: Sequence[Any], place: Place) -> _Turn:
+def _turn(program: TorchProgram, inputs: Sequence[Any], place: IslandPlace) -> _Turn:
     """Tensors of their own that lie as the inputs do; a first call says which it writes to."""
     import torch
     from torch._prims_common import clone_preserve_strides

@@ -28,7 +28,7 @@ CPU = "cpu"
 # Of shape, strides and dtype: memory that nobody else has, from PyTorch's allocator.
 Allocator = Callable[[tuple[int, ...], tuple[int, ...], Any], Tensor]
 # Seconds that a call takes, until its results are there.
-Clock = Callable[[Callable[[], object]], float]
+CallClock = Callable[[Callable[[], object]], float]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class IslandDevice:
     on: Callable[[int], AbstractContextManager[object]]
     units: Callable[[], int]
     current: Callable[[], int]
-    clock: Clock
+    clock: CallClock
     alignment: int = 1
     automatic: bool = True
 
@@ -59,7 +59,7 @@ class IslandDevice:
         return device_named(self.name)
 
 
-class Place(NamedTuple):
+class IslandPlace(NamedTuple):
     """A device and its unit: where the tensors of an island are."""
 
     device: IslandDevice
@@ -222,7 +222,7 @@ class Places:
         """Why nothing can be run on a device, in a sentence; nothing where it can."""
         return {row.name: why_absent(row) for row in self.rows.values()}
 
-    def of(self, device: Any) -> Place | str:
+    def of(self, device: Any) -> IslandPlace | str:
         """The place of tensors on a torch.device; a reason where there can be no island."""
         row = self.rows.get(device.type)
         if row is None and self.absent and device.type == "meta":
@@ -231,9 +231,9 @@ class Places:
             served = " and ".join(self.rows)
             return f"it is on {device.type}, and islands are on {served}"
         missing = "" if self.absent else self._missing[row.name]
-        return missing or Place(row, device.index or 0)
+        return missing or IslandPlace(row, device.index or 0)
 
-    def of_node(self, node: Node) -> Place | str:
+    def of_node(self, node: Node) -> IslandPlace | str:
         """The place of a node's results. PyTorch takes numbers (tensors of rank 0) on the CPU among
         others anywhere; whatever else is between devices is left to it."""
         results = _tensors(node.meta.get("val"))

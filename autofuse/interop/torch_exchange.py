@@ -18,7 +18,7 @@ from autofuse.backends.base import BoundEntry, Program, Source
 from autofuse.backends.ccompiler import compile_program
 from autofuse.errors import AutofuseError
 from autofuse.frontends.torch_types import torch_module
-from autofuse.interop.torch_device import Place
+from autofuse.interop.torch_device import IslandPlace
 from autofuse.interop.torch_layout import TensorLayout
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class _Border(ctypes.Structure):
 
 
 def filling(
-    entry: BoundEntry, inputs: Sequence[TensorLayout], outputs: int, place: Place
+    entry: BoundEntry, inputs: Sequence[TensorLayout], outputs: int, place: IslandPlace
 ) -> Filling:
     """What writes addresses to the table of `entry`, for inputs of these layouts at `place`; who
     calls it holds the entry's lock. Raises AutofuseError where it cannot be built, and for a

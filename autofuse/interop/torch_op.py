@@ -10,7 +10,7 @@ from autofuse.errors import AutofuseError
 from autofuse.frontends.torch_types import dtype_in_torch, torch_module
 from autofuse.interop.gradients import check_backward
 from autofuse.interop.torch_call import Port, TensorCall, tensor_call
-from autofuse.interop.torch_device import IslandDevice, Place, island_device
+from autofuse.interop.torch_device import IslandDevice, IslandPlace, island_device
 from autofuse.interop.torch_layout import dense, row_major
 from autofuse.ops.types import TensorType
 from autofuse.runtime.compiled import CompiledPlan
@@ -74,14 +74,14 @@ def _result(count: int) -> Callable[[tuple[Tensor, ...]], Any]:
     return (lambda found: found[0]) if count == 1 else (lambda found: found)
 
 
-def _port(type_: TensorType, place: Place) -> Port:
+def _port(type_: TensorType, place: IslandPlace) -> Port:
     shape = type_.shape
     return Port(shape, row_major(shape), dtype_in_torch(type_.dtype), dense(shape), place.torch)
 
 
 def _checked_call(plan: CompiledPlan, device: IslandDevice) -> TensorCall:
     # It was loaded on the unit that was the current one.
-    place = Place(device, device.current())
+    place = IslandPlace(device, device.current())
     ports = [_port(type_, place) for type_ in plan.takes.values()]
     made = [_port(type_, place) for type_ in plan.graph.output_types]
     call = tensor_call(plan.loaded, place, ports, made)

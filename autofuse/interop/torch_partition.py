@@ -10,7 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from autofuse.cost.bounds import NOMINAL, Calibration
-from autofuse.interop.torch_device import Place, Places
+from autofuse.interop.torch_device import IslandPlace, Places
 from autofuse.interop.torch_options import TorchOptions
 from autofuse.interop.torch_saving import Worth, kept
 from autofuse.tuning.plans import known_peaks
@@ -48,7 +48,7 @@ def partition(options: TorchOptions) -> Callable[..., tuple[GraphModule, GraphMo
 def _peaks(gm: GraphModule, options: TorchOptions) -> Calibration:
     """What is known of the device that most of a graph's nodes are on."""
     places = Places(options.device)
-    found = Counter(p for p in map(places.of_node, gm.graph.nodes) if isinstance(p, Place))
+    found = Counter(p for p in map(places.of_node, gm.graph.nodes) if isinstance(p, IslandPlace))
     if not found:
         return NOMINAL
     ((place, _),) = found.most_common(1)

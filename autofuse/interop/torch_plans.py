@@ -16,7 +16,7 @@ from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
 from autofuse.interop.torch_call import Port, TensorCall, array_of, tensor_call
-from autofuse.interop.torch_device import Place, why_absent
+from autofuse.interop.torch_device import IslandPlace, why_absent
 from autofuse.interop.torch_layout import bordered
 from autofuse.interop.torch_options import PlanSource
 from autofuse.ops.spec import Family
@@ -48,7 +48,7 @@ class IslandGraph:
 
     graph: Graph
     digest: str
-    place: Place
+    place: IslandPlace
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     fixed: Mapping[str, Any]
@@ -62,7 +62,7 @@ class IslandGraph:
 
 
 def piece_of(
-    graph: Graph, place: Place, inputs: Sequence[Port], outputs: Sequence[Port],
+    graph: Graph, place: IslandPlace, inputs: Sequence[Port], outputs: Sequence[Port],
     fixed: Mapping[int, Any], eager: TensorCall,
 ) -> IslandGraph:  # fmt: skip
     """The piece of a graph of tensors; `fixed` are those that are constants, by position."""
@@ -196,7 +196,7 @@ def samples(piece: IslandGraph) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
-def call_us(call: TensorCall, tensors: Sequence[Tensor], place: Place) -> float:
+def call_us(call: TensorCall, tensors: Sequence[Tensor], place: IslandPlace) -> float:
     """Microseconds of a call, the second of two."""
     call(*tensors)
     with place.on():

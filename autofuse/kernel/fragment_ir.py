@@ -203,7 +203,7 @@ class Vote(Collective):
 
 
 @dataclass(frozen=True, slots=True)
-class Role(Collective):
+class WarpRole(Collective):
     """A warpgroup `fetches` panels of a ring, or multiplies them, from here on, or no more."""
 
     fetches: bool

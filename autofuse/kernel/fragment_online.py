@@ -15,13 +15,13 @@ from autofuse.graph.types import Value
 from autofuse.kernel import fragments
 from autofuse.kernel.cuda_wgmma import GROUP, ROWS
 from autofuse.kernel.emit import LoweringError, narrow
-from autofuse.kernel.fragment_ir import Arrival, Fetch, FragmentProduct, Role, StagedPanel
+from autofuse.kernel.fragment_ir import Arrival, Fetch, FragmentProduct, StagedPanel, WarpRole
 from autofuse.kernel.fragment_panels import FragmentRing
 from autofuse.kernel.fragments import HIGH, PAIR, ROW_LANES, WARP, Lane
 from autofuse.kernel.instructions import by_group
 from autofuse.kernel.ir import Let
 from autofuse.kernel.online_steps import OnlineStep, steps_of
-from autofuse.kernel.powers import Terms, as_power, replaced
+from autofuse.kernel.powers import ScalarTerms, as_power, replaced
 from autofuse.kernel.running_fragments import RunningFragments
 from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_parts import TileRun
@@ -116,10 +116,10 @@ class _Fragments:
             own = e.symbol(thread.dtype, "t")
             own = replace(own, extent=self.busy)
             e.put(Let(own, thread))
-            e.put(Role(fetches=False, begins=True))
+            e.put(WarpRole(fetches=False, begins=True))
             self._rows_of(own)
             self._finish()
-            e.put(Role(fetches=False, begins=False))
+            e.put(WarpRole(fetches=False, begins=False))
         with b.only(call("ge", thread, ix.lit(self.busy))):
             self._feed()
         e.put(Arrival(0))
@@ -216,12 +216,12 @@ class _Fragments:
     def _feed(self) -> None:
         """What the group that fetches does: all panels, one after another."""
         e, ring = self.e, self.ring
-        e.put(Role(fetches=True, begins=True))
+        e.put(WarpRole(fetches=True, begins=True))
         number = e.open("q", -(-self.width // self.wide))
         for k in range(len(ring.turns)):
             e.put(Fetch(ring.staged(k, number), Lit(True, DType.BOOL), fed=True))
         e.close("serial", number, self.blocks)
-        e.put(Role(fetches=True, begins=False))
+        e.put(WarpRole(fetches=True, begins=False))
 
     # --- one block of columns ---------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ class _Fragments:
         """All rows of a lane: what is folded of a block, or only computed."""
         e, b, p = self.e, self.b, self.online.sources[0]
         first, fold = ix.imul(number, self.wide), step.fold
-        terms = Terms(b.graph, self.online, columns.same, set(where))
+        terms = ScalarTerms(b.graph, self.online, columns.same, set(where))
         grown = self._grown(step, terms)
         folded = step.value if grown is None else grown[0]
         with self.running.over_rows(ix.lit(0), 0, ix.lit(0)) as row:
@@ -291,7 +291,9 @@ class _Fragments:
                 with self.running.over_columns(self.wide, row) as (place, column):
                     element(place, column)
 
-    def _grown(self, step: OnlineStep, terms: Terms) -> tuple[Value, Callable[[Expr], Expr]] | None:
+    def _grown(
+        self, step: OnlineStep, terms: ScalarTerms
+    ) -> tuple[Value, Callable[[Expr], Expr]] | None:
         """What an extremum may be taken of instead, and what is made of that."""
         own = None if step.fold is None else self.graph[step.fold.node].spec.fold
         if own is None or own.operator not in EXTREMA or step.kept:

@@ -28,28 +28,28 @@ MOST_PARTS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Affine:
+class AffineForm:
     """A sum of numbers times literals, and a literal: `parts` by what they are called."""
 
     parts: Mapping[str, float]
     rest: float = 0.0
 
-    def scaled(self, by: float) -> Affine:
-        return Affine({name: by * times for name, times in self.parts.items()}, by * self.rest)
+    def scaled(self, by: float) -> AffineForm:
+        return AffineForm({name: by * times for name, times in self.parts.items()}, by * self.rest)
 
-    def plus(self, other: Affine) -> Affine:
+    def plus(self, other: AffineForm) -> AffineForm:
         names = {**self.parts, **other.parts}
         found = {n: self.parts.get(n, 0.0) + other.parts.get(n, 0.0) for n in names}
-        return Affine(found, self.rest + other.rest)
+        return AffineForm(found, self.rest + other.rest)
 
 
-def affine(expr: Expr) -> Affine | None:
+def affine(expr: Expr) -> AffineForm | None:
     """An expression of floats as such a sum, or None."""
     match expr:
         case Lit(value) if not isinstance(value, bool) and math.isfinite(value):
-            return Affine({}, float(value))
+            return AffineForm({}, float(value))
         case Sym(name):
-            return Affine({name: 1.0})
+            return AffineForm({name: 1.0})
         case Call("neg", (x,)):
             found = affine(x)
             return None if found is None else found.scaled(-1.0)
@@ -79,7 +79,7 @@ def grows(expr: Expr, name: str) -> bool:
     return False
 
 
-class Terms:
+class ScalarTerms:
     """The scalar expressions of values that there is one of for every row and column. Leaves are
     symbols that `leaves` tells: what is `kept` of a block, values of a row, and what no scalar body
     makes. `same` are values that are others as they are."""
@@ -131,7 +131,7 @@ class Terms:
 class _Operands:
     """What a body sees: expressions of its operands."""
 
-    terms: Terms
+    terms: ScalarTerms
     node: int
 
     def __call__(self, operand: int, index: Index) -> Expr:
@@ -151,7 +151,7 @@ def replaced(expr: Expr, name: str, by: Expr) -> Expr:
 
 
 def as_power(
-    terms: Terms, frame: Frame, value: Value, *, of_source: bool = True
+    terms: ScalarTerms, frame: Frame, value: Value, *, of_source: bool = True
 ) -> ElementSource | None:
     """The element of a value that is an exponential, as a power of two; None where it is none.
 
@@ -175,7 +175,7 @@ def _power(frame: Frame, exponent: Expr) -> Expr:
     return call("exp2", frame.e.let(call("mul", exponent, Lit(LOG2_E, DType.F32))))
 
 
-def _of_source(terms: Terms, frame: Frame, found: Affine, core: str) -> ElementSource:
+def _of_source(terms: ScalarTerms, frame: Frame, found: AffineForm, core: str) -> ElementSource:
     def power(index: Index) -> Expr:
         total: Expr = Lit(found.rest * LOG2_E, DType.F32)
         for name, by in found.parts.items():

@@ -20,7 +20,7 @@ from autofuse.kernel.cuda_wgmma import (
     RegisterDeal,
     registers,
 )
-from autofuse.kernel.fragment_ir import FragmentProduct, Role
+from autofuse.kernel.fragment_ir import FragmentProduct, WarpRole
 from autofuse.kernel.fragment_ir import StagedPanel as Staged
 from autofuse.kernel.fragments import factor_of
 from autofuse.kernel.render_tile_cuda import Spell
@@ -56,7 +56,7 @@ class FragmentGroups:
     def advance(self) -> str:
         return f"if (++af_slot == {self.stages}) af_slot = 0, af_phase ^= 1u;"
 
-    def role(self, stmt: Role) -> Iterator[str]:
+    def role(self, stmt: WarpRole) -> Iterator[str]:
         deal, ahead = self.registers, self.stages - 1
         if stmt.fetches and stmt.begins:
             if deal.change:

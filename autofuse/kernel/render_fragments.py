@@ -16,8 +16,8 @@ from autofuse.kernel.fragment_ir import (
     Exchange,
     Fetch,
     FragmentProduct,
-    Role,
     Vote,
+    WarpRole,
 )
 from autofuse.kernel.fragment_ir import StagedPanel as Staged
 from autofuse.kernel.fragments import HIGH, PAIR, WIDE, factor_of, size
@@ -55,7 +55,7 @@ class FragmentText:
                 if shown:
                     yield "af_show_stores();"
                 yield self.team.sync
-            case Role():
+            case WarpRole():
                 yield from self.groups.role(stmt)
             case FragmentProduct() if by_group(stmt.mma):
                 yield from self.groups.product(stmt)

@@ -10,7 +10,7 @@ from autofuse.graph.types import Value
 from autofuse.kernel import fragments
 from autofuse.kernel.fragment_ir import Exchange, Vote
 from autofuse.kernel.fragments import FLIPS, WIDE, Lane
-from autofuse.kernel.powers import Terms, as_power
+from autofuse.kernel.powers import ScalarTerms, as_power
 from autofuse.kernel.running import Running
 from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_parts import Scratch, TileRun
@@ -129,7 +129,7 @@ class RunningFragments(Running):
     def _framed(self, sources: Mapping[Value, ElementSource], fold: OnlineFold) -> Frame:
         frame = self.frame(sources)
         if self.powers and fold.unit:
-            terms = Terms(self.b.graph, self.online, {}, set(sources))
+            terms = ScalarTerms(self.b.graph, self.online, {}, set(sources))
             made = as_power(terms, frame, fold.operand, of_source=False)
             if made is not None:
                 frame.sources[fold.operand] = made
