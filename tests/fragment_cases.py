@@ -133,6 +133,7 @@ def drawn_fragments(seed: int) -> FragmentCase:
         "column_block": r.choice((16, 32, 48, 64)), "stages": r.choice((0, 2, 3, 4)),
         "grid": r.choice(("one", "stride")), "vector": r.choice((1, 4)),
     }  # fmt: skip
+    m, n = max(m, 2), max(n, 2)  # products of one key, or of one row of a window, are no tiles
     label = f"{name} {m}x{n}x{d}x{w} {dtype} {settings}"
     return FragmentCase(
         label, in_registers(name, (m, n, max(d, 2), max(w, 2)), dtype, **settings), tolerance
@@ -146,8 +147,8 @@ def drawn_groups(seed: int) -> FragmentCase:
     step = r.choice((8, 8, 1))
     m, n, d, w = (step * r.randint(1, most // step) for most in (200, 300, 140, 100))
     groups, (columns, stages) = r.choice((2, 3)), r.choice(((64, 2), (64, 3), (64, 4), (128, 2)))
-    if name == "two sources":
-        columns, stages = 64, 2  # which takes the room of two queries
+    if name in ("two sources", "two products of a row"):
+        columns, stages, n = 64, 2, min(n, 64)  # which take the room of two queries, or of all keys
     settings: dict[str, Setting] = {
         "mma": GROUP_MMA, "threads": groups * 128, "row_block": (groups - 1) * 64,
         "column_block": columns, "stages": stages, "grid": r.choice(("one", "stride")),
