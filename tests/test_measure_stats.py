@@ -55,6 +55,22 @@ def test_summary_of_known_samples() -> None:
         summarise([], "cold", "wall")
 
 
+def test_a_warm_sample_after_another_program_follows_calls_that_are_not_timed() -> None:
+    clock = FakeClock([2000.0] * 3 + [50.0])  # what ran before still holds a core for 6 ms
+    warm = watch(clock, "warm")
+    warm.settle()
+    assert clock.calls == 3 and warm.sample() == pytest.approx(50.0)
+    slow = FakeClock([9000.0])
+    watch(slow, "warm").settle()
+    assert slow.calls == 1, "one call is enough where it takes long"
+
+
+def test_cold_samples_follow_no_call() -> None:
+    clock = FakeClock([100.0])
+    watch(clock, "cold").settle()
+    assert clock.calls == 0 and clock.flushes == 0
+
+
 def test_steady_work_stops_by_noise_at_the_minimum() -> None:
     clock = FakeClock([100.0])
     timing = collect(watch(clock), Sampling(minimum=12, maximum=100))

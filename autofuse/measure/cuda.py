@@ -293,6 +293,11 @@ class CudaWatch:
         # The column of the database holds 20 characters: one word of them is enough.
         return self.device._named(",".join([self.issued, *sorted(self.held)[:1]]))
 
+    def settle(self) -> None:
+        """The runs of one sample, before a warm one."""
+        if not self.cold:
+            self.device._guarded(self.issue)
+
     def sample(self) -> float:
         """Microseconds of one run; what is not positive, or taken while the clock was low, is
         discarded."""

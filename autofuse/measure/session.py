@@ -173,7 +173,8 @@ class Worker:
         """Check all `artifacts`, then time them interleaved in one process.
 
         Each of `blocks` (at least 3) blocks warms all up, then takes `rounds` rounds of one sample
-        of each in shuffled order. Of `sampling` only the cache mode and the warm-up count.
+        of each in shuffled order, warm ones after calls that are not timed. Of `sampling` only the
+        cache mode and the warm-up count.
         """
         if blocks < MIN_BLOCKS or rounds < 1 or not artifacts:
             raise MeasureError(

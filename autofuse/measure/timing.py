@@ -18,6 +18,10 @@ from autofuse.ops.types import AutofuseError
 from autofuse.records import Timing
 
 BATCH_US = 20.0
+# Calls that are not timed, after another program had the machine: its threads may still look for
+# work on a core, and a last level of cache that takes what others evict has little of what was read
+# once (seen on an Intel Xeon).
+WARM_S = 0.005
 # The standard error of a median is 1.25 sigma / sqrt(n), and sigma is IQR / 1.35 for a normal.
 _MEDIAN_ERROR = 1.2533 / 1.349
 CACHE_MODES = ("cold", "warm")
@@ -116,6 +120,10 @@ class Watch(Protocol):
     @property
     def clock(self) -> Clock: ...
 
+    def settle(self) -> None:
+        """Calls that are not measured, for a warm sample that follows those of another program."""
+        ...
+
     def sample(self) -> float:
         """One sample in microseconds, positive."""
         ...
@@ -131,6 +139,15 @@ class Stopwatch:
     batch: int
     clock: Clock = time.perf_counter
     mode: str = "call"
+
+    def settle(self) -> None:
+        """Call for WARM_S, once at least; nothing before cold samples, which make caches alike."""
+        if self.cache == "cold":
+            return
+        until = self.clock() + WARM_S
+        self.call()
+        while self.clock() < until:
+            self.call()
 
     def sample(self) -> float:
         """One sample in microseconds, positive."""

@@ -135,6 +135,7 @@ class WorkloadRunner:
                 taken.append([])
             for _ in range(job.rounds):
                 for index in order.permutation(len(watches)):
+                    watches[index].settle()
                     samples[index][-1].append(watches[index].sample())
         return samples, [watch.mode for watch in watches]
 

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from autofuse.measure.timing import WARM_S
+
 SETTLE_S = 0.12
-WARM_S = 0.005
 BLOCKS = 3
 MIN_SAMPLES = 6
 MAX_SAMPLES = 60

@@ -163,6 +163,9 @@ class SimulatedWatch:
         """Seconds."""
         return self._loaded.seconds
 
+    def settle(self) -> None:
+        """Nothing: plans of the simulated device do not disturb each other."""
+
     def sample(self) -> float:
         """Microseconds of one call."""
         return self._loaded.call()
