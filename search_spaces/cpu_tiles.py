@@ -110,7 +110,7 @@ def _possible(f: TileFacts, m: Machine) -> Iterator[tuple[Setting, ...]]:
             rows, columns = tile_shape(micro, f.itemsize)
             if not _fits(rows, columns, m.bits // (8 * f.itemsize), m.bits, dot):
                 continue
-            for height in _row_blocks(f, rows, m.threads):
+            for height in _row_blocks(f, rows, m):
                 for width in _column_blocks(f, columns):
                     for terms in _term_blocks(f, height, width or f.columns, dot, m):
                         for pack in _packs(f, dot):
@@ -139,16 +139,20 @@ def _fits(rows: int, columns: int, lanes: int, bits: int, dot: bool) -> bool:
     return columns % lanes == 0 and vectors > 0 and rows * vectors + loaded + 1 <= REGISTERS[bits]
 
 
-def _row_blocks(f: TileFacts, rows: int, threads: int) -> tuple[int, ...]:
-    """Equal blocks of rows: as many as the cache holds, and no thread goes without work."""
+def _row_blocks(f: TileFacts, rows: int, m: Machine) -> tuple[int, ...]:
+    """Equal blocks of rows: as many as the cache holds, and no thread goes without work. Of few
+    terms all rows may be one block, which threads share by columns: a result is then written from
+    end to end of its rows by one of them (1189 x 80 x 6096: 1.25 times as fast)."""
     most = max(8, min(MOST_ROWS, KEPT_BYTES // max(f.row_bytes, 1)))
     if f.local:
-        parts = threads if f.by_tiles else 2 * threads
+        parts = m.threads if f.by_tiles else 2 * m.threads
         most = max(8, min(most, -(-f.rows * f.batch // parts)))
     whole = -(-f.rows // rows) * rows
     if f.rows <= most and not f.row_bytes:
         most = max(most, whole)
-    return _parts(f.rows, rows, most, min(LEAST_ROWS, most, whole))
+    found = _parts(f.rows, rows, most, min(LEAST_ROWS, most, whole))
+    stays = not f.local and f.rows * f.terms * f.itemsize <= m.l2 // 2
+    return tuple(dict.fromkeys((*found, whole))) if stays and found else found
 
 
 def _column_blocks(f: TileFacts, columns: int) -> tuple[int, ...]:
