@@ -142,12 +142,8 @@ class Stopwatch:
 
     def settle(self) -> None:
         """Call for WARM_S, once at least; nothing before cold samples, which make caches alike."""
-        if self.cache == "cold":
-            return
-        until = self.clock() + WARM_S
-        self.call()
-        while self.clock() < until:
-            self.call()
+        if self.cache != "cold":
+            call_for(WARM_S, self.call, self.clock)
 
     def sample(self) -> float:
         """One sample in microseconds, positive."""
@@ -157,6 +153,14 @@ class Stopwatch:
         for _ in range(self.batch):
             call()
         return max(1e-3, (self.clock() - started) * 1e6 / self.batch)
+
+
+def call_for(seconds: float, call: Callable[[], object], clock: Clock = time.perf_counter) -> None:
+    """Call until so many seconds have passed, once at least; nothing is measured."""
+    until = clock() + seconds
+    call()
+    while clock() < until:
+        call()
 
 
 def warm_up(

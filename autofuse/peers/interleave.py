@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.measure.timing import WARM_S
+from autofuse.measure.timing import WARM_S, call_for
 
 SETTLE_S = 0.12
 BLOCKS = 3
@@ -78,17 +78,10 @@ def overwriter(nbytes: int) -> Callable[[], None]:
 
 def _sample(call: Callable[[], Any], overwrite: Callable[[], Any]) -> float:
     time.sleep(SETTLE_S)
-    _repeat(call)
+    call_for(WARM_S, call)
     overwrite()
     begun = time.perf_counter()
     result = call()
     elapsed = time.perf_counter() - begun
     del result  # freeing is not timed for anyone
     return elapsed * 1e6
-
-
-def _repeat(call: Callable[[], Any]) -> None:
-    until = time.perf_counter() + WARM_S
-    call()
-    while time.perf_counter() < until:
-        call()
