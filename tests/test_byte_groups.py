@@ -5,16 +5,14 @@ from __future__ import annotations
 
 from itertools import product
 
-import pytest
 from emulation import OneKernel, library_of, one_kernel
-from test_byte_products import Case, body, drawn_launch, exact, options_of, program
-from test_mma import changed
+from planted import all_are_seen, body
+from test_byte_products import Case, drawn_launch, exact, options_of, program
 
 from autofuse.backends.cuda.build import build_flags
 from autofuse.backends.cuda.devices import TARGETS
 from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
-from autofuse.backends.emulator.emulator import EmulatorError
 from autofuse.kernel.cuda_wgmma import WIDTHS, registers
 from autofuse.kernel.dialects import CUDA
 from autofuse.plan.parameters import BYTE_GROUP_MMA, BYTE_MMA, NO_MMA, Setting
@@ -99,13 +97,7 @@ FAULTS = {
 
 def test_planted_faults_are_seen() -> None:
     one = grouped("right turned", sizes=(136, 128, 784))
-    faulty = [changed(one, f"group_{name}", *texts) for name, texts in FAULTS.items()]
-    library = library_of([one, *faulty])
-    assert exact(library, one)[0]
-    for each in faulty:
-        with pytest.raises((EmulatorError, AssertionError)):
-            assert exact(library, each)[0], each.unit.source.name
-            pytest.fail(f"{each.unit.source.name} was not seen")
+    all_are_seen(one, FAULTS, lambda library, kernel: exact(library, kernel)[0])
 
 
 def test_they_are_offered_first_where_both_operands_lie_along_their_terms() -> None:

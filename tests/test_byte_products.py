@@ -14,8 +14,8 @@ from batching import quick_library
 from emulation import OneKernel, counted, library_of, one_kernel
 from hypothesis import given, settings
 from onnx_models import model, node
+from planted import all_are_seen, body
 from seeds import seeds
-from test_mma import changed
 from test_tile import SETTINGS, launch_of
 from tile_programs import whole
 
@@ -25,7 +25,7 @@ from autofuse.backends.cuda.devices import TARGETS, blocks_resident
 from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.geometry import UnsupportedKernel
 from autofuse.backends.cuda.nvrtc import compile_cubin
-from autofuse.backends.emulator.emulator import Emulated, EmulatorError
+from autofuse.backends.emulator.emulator import Emulated
 from autofuse.cost.work import group_work, kind_of_arithmetic
 from autofuse.frontends import array_api as xp
 from autofuse.frontends.onnx_import import OnnxFile, import_onnx
@@ -33,7 +33,6 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
 from autofuse.kernel import cuda_shape
-from autofuse.kernel.dialects import CUDA
 from autofuse.measure.calibrate_cuda import target_calibration
 from autofuse.plan.clusters import live
 from autofuse.plan.parameters import BYTE_MMA, MMA, NO_MMA
@@ -124,10 +123,6 @@ def drawn_launch(seed: int, of_class: Callable[[random.Random], dict[str, Settin
     return Case(f"{name} {m}x{n}x{k} {types} {chosen}", one)
 
 
-def body(one: OneKernel) -> str:
-    return one.text.removeprefix(CUDA.prelude)
-
-
 def exact(library: Emulated, one: OneKernel) -> tuple[bool, int]:
     """Whether every number is right, and the turns that conflicts of banks cost."""
     inputs = random_inputs(one.graph, 1)
@@ -188,13 +183,7 @@ FAULTS = {
 def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_shape, "STATIC_SHARED", 0)  # where the emulator sees races
     one = made("product")
-    faulty = [changed(one, name, *texts) for name, texts in FAULTS.items()]
-    library = library_of([one, *faulty])
-    assert exact(library, one)[0]
-    for each in faulty:
-        with pytest.raises((EmulatorError, AssertionError)):
-            assert exact(library, each)[0], each.unit.source.name
-            pytest.fail(f"{each.unit.source.name} was not seen")
+    all_are_seen(one, FAULTS, lambda library, kernel: exact(library, kernel)[0])
 
 
 # --- what is offered ------------------------------------------------------------------------------

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from emulation import OneKernel, counted, library_of, one_kernel
 from mma_cases import Case, drawn, launch, program
+from planted import all_are_seen, body, changed
 from seeds import seeds
 from tile_programs import whole
 
@@ -15,11 +14,10 @@ from autofuse.backends.cuda.build import build_flags
 from autofuse.backends.cuda.devices import TARGETS, blocks_resident
 from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
-from autofuse.backends.emulator.emulator import Emulated, EmulatorError
+from autofuse.backends.emulator.emulator import Emulated
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.kernel import cuda_shape
 from autofuse.kernel.cuda_mma import PIECE, Factor, warp_grid
-from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.ir import Panel
 from autofuse.measure.check import check, reference_of
 from autofuse.ops import index as ix
@@ -39,11 +37,6 @@ LAYOUTS = ("product", "right turned", "left turned", "both turned")
 def made(name: str, dtype: str = "bf16", sizes: tuple[int, int, int] = (40, 72, 104),
          **settings: Setting) -> OneKernel:  # fmt: skip
     return one_kernel(program(name, sizes, dtype), launch({**USUAL, **settings}))
-
-
-def body(one: OneKernel) -> str:
-    """The kernel without the prelude."""
-    return one.text.removeprefix(CUDA.prelude)
 
 
 def difference(library: Emulated, one: OneKernel) -> tuple[float, int]:
@@ -88,15 +81,6 @@ def test_no_two_rows_that_are_loaded_at_once_are_in_the_same_banks() -> None:
     assert difference(library_of([plain]), plain)[1] > 0
 
 
-def changed(one: OneKernel, name: str, old: str, new: str) -> OneKernel:
-    """The kernel under another name, with another text somewhere."""
-    head, source = CUDA.prelude, one.unit.source
-    assert old in body(one)
-    text = head + body(one).replace(old, new).replace(source.name, f"k_{name}")
-    source = replace(source, name=f"k_{name}", text=text)
-    return replace(one, unit=replace(one.unit, source=source))
-
-
 WAIT, SYNC, END = "af_await_copies(1);", "__syncthreads();", "            }\n"
 LOOP, MEETING = "for (int32_t r = 0; r < runs; r++) {", f"{END}            {SYNC}\n"
 FAULTS = {
@@ -121,13 +105,7 @@ FAULTS = {
 def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_shape, "STATIC_SHARED", 0)  # where the emulator sees races
     one = made("product")
-    faulty = [changed(one, name, *texts) for name, texts in FAULTS.items()]
-    library = library_of([one, *faulty])
-    assert difference(library, one)[0] < 2e-2
-    for each in faulty:
-        with pytest.raises((EmulatorError, AssertionError)):
-            assert difference(library, each)[0] < 2e-2, each.unit.source.name
-            pytest.fail(f"{each.unit.source.name} was not seen")
+    all_are_seen(one, FAULTS, lambda library, kernel: difference(library, kernel)[0] < 2e-2)
 
 
 # --- layouts --------------------------------------------------------------------------------------

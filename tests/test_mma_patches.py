@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from emulation import OneKernel, library_of, one_kernel
 from mma_cases import launch
-from test_mma import USUAL, body, changed, difference
+from planted import body, changed
+from test_mma import USUAL, difference
 from tile_programs import whole
 
 from autofuse import spec, trace
