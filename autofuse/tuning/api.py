@@ -36,8 +36,8 @@ LIMIT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class CompareResult:
-    """Plans of one graph timed interleaved; `plans` maps a name to plain data. `notes` are sentences
-    on what the figures do not say."""
+    """Plans of one graph timed interleaved; `plans` maps a name to plain data, `notes` says
+    what figures do not."""
 
     name: str
     digest: str

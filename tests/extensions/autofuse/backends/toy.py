@@ -13,6 +13,7 @@ from autofuse.plan.parameters import Setting
 from autofuse.plan.schedule import Run
 from autofuse.plan.types import Candidate, FusionGroup, LaunchConfig
 from autofuse.records import Environment
+from search_spaces.launch import LaunchSpace
 
 
 def program(graph: Graph, candidate: Candidate) -> Program:
@@ -31,7 +32,7 @@ def environment() -> Environment:
     return replace(own, must=tuple(sorted((*own.must, ("flags", "-O1")))))
 
 
-class ToySpace:
+class ToySpace(LaunchSpace):
     """One thread, and one parameter that all kernels share."""
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
@@ -39,11 +40,6 @@ class ToySpace:
 
     def default(self, graph: Graph, group: FusionGroup) -> LaunchConfig:
         return LaunchConfig() if group.body is not None else LaunchConfig.of(threads=1, tile=64)
-
-    def ruled(
-        self, graph: Graph, group: FusionGroup, threads: int, items: int, strided: bool
-    ) -> LaunchConfig:
-        return self.default(graph, group)
 
     def choose(
         self,
