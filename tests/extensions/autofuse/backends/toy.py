@@ -13,7 +13,6 @@ from autofuse.plan.parameters import Setting
 from autofuse.plan.schedule import Run
 from autofuse.plan.types import Candidate, FusionGroup, LaunchConfig
 from autofuse.records import Environment
-from search_spaces.launch import LaunchSpace
 
 
 def program(graph: Graph, candidate: Candidate) -> Program:
@@ -32,7 +31,7 @@ def environment() -> Environment:
     return replace(own, must=tuple(sorted((*own.must, ("flags", "-O1")))))
 
 
-class ToySpace(LaunchSpace):
+class ToySpace:
     """One thread, and one parameter that all kernels share."""
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
@@ -40,6 +39,11 @@ class ToySpace(LaunchSpace):
 
     def default(self, graph: Graph, group: FusionGroup) -> LaunchConfig:
         return LaunchConfig() if group.body is not None else LaunchConfig.of(threads=1, tile=64)
+
+    def ruled(
+        self, graph: Graph, group: FusionGroup, threads: int, items: int, strided: bool
+    ) -> LaunchConfig:
+        return self.default(graph, group)
 
     def choose(
         self,
