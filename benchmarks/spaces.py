@@ -29,6 +29,7 @@ from autofuse.plan.parameters import present_names, stored_launch
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from autofuse.search.protocol import Chooser
 from autofuse.tuning.cover import cover_problem
+from search_spaces.launch import LaunchSpace
 
 VERSION = 2
 SUFFIX = ".jsonl.gz"
@@ -143,7 +144,7 @@ class _RecordedEnumeration(Enumeration):
         return self.names[index]
 
 
-class RecordedLaunches:
+class RecordedLaunches(LaunchSpace):
     """The launch space of a record: the configurations that were measured, no others."""
 
     def __init__(self, space: RecordedSpace) -> None:
@@ -157,12 +158,6 @@ class RecordedLaunches:
         """The recorded default; an empty configuration for a group that is not recorded."""
         launches = self._of(group)
         return launches[0] if launches else LaunchConfig()
-
-    def ruled(
-        self, graph: Graph, group: FusionGroup, threads: int, items: int, strided: bool
-    ) -> LaunchConfig:
-        """The default: a GPU's launch says nothing about this device."""
-        return self.default(graph, group)
 
     def choose(
         self, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str

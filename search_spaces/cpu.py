@@ -70,6 +70,7 @@ from search_spaces.cpu_walks import walk_options
 from search_spaces.launch import (
     Chooser,
     Chosen,
+    LaunchSpace,
     choose_settings,
     divisors,
     first_option,
@@ -116,7 +117,7 @@ def nowhere(call: DnnlCall, threads: int) -> bool:
     return False
 
 
-class CpuLaunchSpace:
+class CpuLaunchSpace(LaunchSpace):
     """One library with a pool of threads, on a processor with vectors of `vector_bits`, data caches
     of `caches` bytes, an instruction for pairs of bf16 if `pairs` and tiles of them if `amx`;
     `onednn` says what that library computes there, `fft` whether pocketfft is there."""
@@ -135,12 +136,6 @@ class CpuLaunchSpace:
 
     def default(self, graph: Graph, group: FusionGroup) -> LaunchConfig:
         return self.choose(graph, group, first_option, "")
-
-    def ruled(
-        self, graph: Graph, group: FusionGroup, threads: int, items: int, strided: bool
-    ) -> LaunchConfig:
-        """The default: a GPU's launch says nothing about this device."""
-        return self.default(graph, group)
 
     def choose(
         self, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str

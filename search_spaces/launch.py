@@ -50,8 +50,9 @@ class LaunchSpace(Protocol):
     ) -> LaunchConfig:
         """The configuration nearest to a GPU's loop kernel with blocks of so many threads, `items`
         neighbouring elements each, that go on a grid further when `strided`; the default for other
-        kernels and other devices."""
-        ...
+        kernels, and on devices of which a GPU's launch says nothing (those without a rule of their
+        own)."""
+        return self.default(graph, group)
 
     def choose(
         self, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from autofuse import spec, trace, xp
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import Noise, Runs, evaluate, random_inputs
@@ -223,3 +224,16 @@ def test_noise_reaches_every_element_of_any_layout() -> None:
         noisy = Noise(1)(array, 1e-3)
         assert noisy.shape == array.shape and np.all(noisy != 1.0)
         assert np.all(np.abs(noisy - 1.0) <= 2e-3 * (1 + 1e-9))
+
+
+def test_a_check_of_what_is_mostly_nan_says_that_it_says_nothing() -> None:
+    graph = trace(lambda x: {"y": xp.sqrt(x), "z": x + 1.0}, spec((4, 10)))
+    inputs = (np.linspace(-3, 1, 40, dtype=np.float32).reshape(4, 10),)
+    held = reference_of(graph, inputs)
+    assert held.blind == "the check says little: 75% of output 0 is NaN in the reference"
+    with np.errstate(all="ignore"):
+        outputs = [np.sqrt(inputs[0]), inputs[0] + np.float32(1)]
+    found = check(outputs, held)
+    assert found.ok and found.blind == held.blind
+    few = reference_of(graph, (np.abs(inputs[0]),))
+    assert not few.blind and not check(outputs, few).ok

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from toy_device import LONG_S, QUICK, TOY, toy_kind, workload
 
+from autofuse import spec, trace, xp
 from autofuse.backends.base import Program
 from autofuse.backends.registry import Backend
 from autofuse.devices import DEVICES
@@ -22,7 +23,7 @@ from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
 from autofuse.plan.types import Candidate
 from autofuse.records import FailureKind, Measurement, SessionRow
-from autofuse.tuning import Progress, TuneResult, best_plan, tune, tuner
+from autofuse.tuning import Progress, TuneResult, best_plan, compare, tune, tuner
 from autofuse.zoo import zoo_graph
 from tuning_db import Store
 
@@ -123,6 +124,19 @@ def test_a_tune_on_the_cpu_is_complete(tmp_path: Path) -> None:
     assert seen[-1].phase == "final comparison"
     known = best_plan(graph, device="cpu", db=str(db))
     assert known is not None and known.candidate == result.best and known.stale == ()
+
+
+def test_a_program_that_makes_nothing_but_nan_is_not_verified(toy: None, tmp_path: Path) -> None:
+    """No inputs would do: exponentials are positive."""
+    graph = trace(lambda x: {"y": xp.log(-xp.exp(x)), "z": x + 1.0}, spec((8, 8)))
+    said = "the check says little: 100% of output 0 is NaN in the reference"
+    db = str(tmp_path / "t.db")
+    result = tune(graph, device="toy", db=db, budget_s=LONG_S, strategy="random")
+    assert not result.verified and said in result.notes
+    rows = compare(graph, device="toy", db=db, plans=["unfused"])
+    assert rows.notes == (said,) and not rows.plans["unfused"]["verified"]
+    right = compare(workload(), device="toy", db=db, plans=["unfused"])
+    assert right.notes == () and right.plans["unfused"]["verified"]
 
 
 VARIANTS = [("random", {}), ("optuna", {}), ("optuna", {"sampler": "nsga2"})]

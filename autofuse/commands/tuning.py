@@ -293,6 +293,8 @@ def _compare_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
     yield from table(head, rows)
     if not all(row["calibrated"] for row in data["plans"].values()):
         yield "note: predictions are those of a fast machine; tuning calibrates this one"
+    for line in data["notes"]:
+        yield f"note: {line}"
 
 
 def _boundary_lines(data: dict[str, Any]) -> Iterator[str]:

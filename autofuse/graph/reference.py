@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from autofuse.graph.domains import input_ranges
 from autofuse.graph.types import Graph, Node, Value
 from autofuse.ops.control import is_counted
 from autofuse.ops.dtypes import DType
@@ -197,14 +198,15 @@ def _while(attrs: dict[str, object], operands: Arrays, noise: Noise | None) -> A
 def random_inputs(graph: Graph, seed: int, low: float = -1.0, high: float = 1.0) -> Arrays:
     """One random array per input, of its declared dtype.
 
-    Floats are uniform in [low, high); u32 takes any value, other integers lie in -4..4 (0..4 when
-    unsigned), bools are either. An input's attributes `low` and `high` replace its range.
+    Floats are uniform in [low, high), or in a range in which every op is defined that they reach
+    (`input_ranges`); u32 takes any value, other integers lie in -4..4 (0..4 when unsigned), bools
+    are either. An input's attributes `low` and `high` replace its range.
     """
-    rng = np.random.default_rng(seed)
+    rng, ranges = np.random.default_rng(seed), input_ranges(graph, low, high)
     made = []
     for i in graph.inputs:
         attrs = dict(graph[i].attrs)
-        made.append(_draw(rng, graph[i].types[0], attrs, low, high))
+        made.append(_draw(rng, graph[i].types[0], attrs, *ranges.get(i, (low, high))))
     return tuple(made)
 
 

@@ -15,6 +15,9 @@ spread. Those that do so in one run only stand for others that the runs did not 
 candidate may have as many outliers as there are of them in all runs, and 2. If there are none, one
 run with WIDE times the noise tells whether the data lie so near a jump that a candidate may have
 a few outliers all the same. Any other program may have none.
+
+An element that is NaN in the reference must be NaN, and says no more than that. Of an output that
+is NaN for the most part the check says so (`blind`).
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -41,6 +45,8 @@ _POISON_BYTE = 0xA5
 _EXTRA_RUNS = 4
 _CHUNK = 1 << 16
 ANY_FINITE = np.float32(np.finfo(np.float32).max)
+# Share of an output that may be NaN in the reference before the check says that it says nothing.
+MOST_NAN = 0.5
 # Largest share of an output that single jumps near the data may excuse.
 _RARE = 0.01
 
@@ -73,15 +79,27 @@ class WorkloadReference:
 
     outputs: tuple[OutputReference, ...]
 
+    @cached_property
+    def blind(self) -> str:
+        """Of which outputs a check says nothing, because they are NaN for the most part: one
+        sentence; "" where there are none."""
+        shares = [_nan_share(output.expected) for output in self.outputs]
+        listed = [f"{s:.0%} of output {k}" for k, s in enumerate(shares) if s > MOST_NAN]
+        if not listed:
+            return ""
+        return f"the check says little: {' and '.join(listed)} is NaN in the reference"
+
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
     """`max_rel_error` is the largest |out - ref| / (|ref| + rms(ref)) of the elements that are
-    within bounds; `message` says what is wrong, or is empty."""
+    within bounds; `message` says what is wrong, or is empty; `blind` of which outputs that says
+    nothing (`WorkloadReference.blind`)."""
 
     ok: bool
     max_rel_error: float
     message: str = ""
+    blind: str = ""
 
 
 def poison(array: np.ndarray) -> None:
@@ -288,7 +306,14 @@ def check(outputs: Sequence[np.ndarray], reference: WorkloadReference) -> CheckR
         worst = max(worst, result.max_rel_error)
         if not result.ok:
             return CheckResult(False, worst, result.message)
-    return CheckResult(True, worst)
+    return CheckResult(True, worst, blind=reference.blind)
+
+
+def _nan_share(expected: np.ndarray) -> float:
+    if expected.dtype.kind != "f" or not expected.size:
+        return 0.0
+    found = sum(int(np.count_nonzero(np.isnan(expected[part]))) for part in _chunks(expected.size))
+    return found / expected.size
 
 
 def _chunks(size: int) -> Iterator[slice]:

@@ -26,9 +26,11 @@ class Open:
 
 @dataclass(frozen=True)
 class WorkerReady:
-    """The worker has inputs and reference; `error` says in one sentence why it has not."""
+    """The worker has inputs and reference; `error` says in one sentence why it has not, `blind`
+    of which outputs its checks say nothing."""
 
     error: str = ""
+    blind: str = ""
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class Worker:
 
     `threads` is the OpenMP thread count, `limit_s` the wall limit of a job in seconds, `setup_s`
     (asked when a child starts) that of computing inputs and reference. `hardware` is what to
-    measure on.
+    measure on. `blind` says, once it was started, of which outputs its checks say nothing.
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class Worker:
         self.starts = 0
         self._opened = 0
         self._ready = False
+        self.blind = ""
         with _starting():
             self._private = tempfile.TemporaryDirectory(prefix="autofuse-")
         self._child: _Child | None = None
@@ -249,7 +250,7 @@ class Worker:
         if ready.error:
             self._drop()
             raise MeasureError(f"the workload cannot be measured: {ready.error}")
-        self._ready = True
+        self._ready, self.blind = True, ready.blind
 
     def _drop(self) -> None:
         child, self._child = self._child, None

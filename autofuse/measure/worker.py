@@ -186,7 +186,7 @@ def serve(requests: Connection, replies: Connection) -> None:
             except (AutofuseError, MemoryError, OSError) as error:
                 replies.send(WorkerReady(str(error) or type(error).__name__))
                 continue
-            replies.send(WorkerReady())
+            replies.send(WorkerReady(blind=bench.reference.blind))
             continue
         assert bench is not None
         answer = _answer(bench, job)

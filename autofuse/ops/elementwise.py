@@ -10,6 +10,7 @@ import numpy as np
 from autofuse.ops import checks
 from autofuse.ops import elementwise_bodies as bodies
 from autofuse.ops.algebra import ALGEBRA, NO_ALGEBRA
+from autofuse.ops.domains import DOMAINS
 from autofuse.ops.dtypes import FLOATS, INTS, SELDOM, DType
 from autofuse.ops.elementwise_bodies import Scalar
 from autofuse.ops.elementwise_reference import (
@@ -133,6 +134,7 @@ def _spec(row: Row) -> OpSpec:
         proportional=row.proportional,
         snaps=_of_floats if row.snaps else never,
         algebra=ALGEBRA.get(row.name, NO_ALGEBRA),
+        domains=DOMAINS.get(row.name, {}),
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from autofuse.ops import needs
 from autofuse.ops.algebra import NO_ALGEBRA, Algebra
+from autofuse.ops.domains import Domain
 from autofuse.ops.dtypes import SELDOM, DType
 from autofuse.ops.needs import Needed
 from autofuse.ops.pull import Index, Pull
@@ -163,7 +164,8 @@ class OpSpec:
     proportional to, each by itself; `snaps` that a call turns floats into whole numbers, so that
     one rounding error of an operand may move a result by one.
 
-    Which identities it obeys: `algebra`.
+    Which identities it obeys: `algebra`. Where it is defined, by operand: `domains` (of floats;
+    without them everywhere).
     """
 
     name: str
@@ -196,6 +198,7 @@ class OpSpec:
     proportional: tuple[int, ...] = ()
     snaps: Callable[[OpCall], bool] = never
     algebra: Algebra = NO_ALGEBRA
+    domains: Mapping[int, Domain] = field(default_factory=dict)
 
     @property
     def least_needed(self) -> Needed:

@@ -36,13 +36,15 @@ LIMIT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class CompareResult:
-    """Plans of one graph timed interleaved; `plans` maps a name to plain data."""
+    """Plans of one graph timed interleaved; `plans` maps a name to plain data, `notes` says
+    what figures do not."""
 
     name: str
     digest: str
     nodes: int
     device: str
     plans: Mapping[str, Mapping[str, Any]]
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, numbers unrounded."""
@@ -51,6 +53,7 @@ class CompareResult:
             "graph": {"digest": self.digest, "nodes": self.nodes},
             "device": self.device,
             "plans": {n: dict(p) for n, p in self.plans.items()},
+            "notes": list(self.notes),
         }
 
 
@@ -92,7 +95,8 @@ def compare(
         if n in BASELINES:
             kept = kept_apart(graph, n, candidates[n].plan)
             rows[n]["boundaries"] = [boundary.to_json() for boundary in kept]
-    return CompareResult(name, digest(graph), len(graph.nodes), backend.name, rows)
+    notes = (worker.blind,) if worker.blind else ()
+    return CompareResult(name, digest(graph), len(graph.nodes), backend.name, rows, notes)
 
 
 def _row(
@@ -141,4 +145,9 @@ def _time(
         if "time_us" in rows[n]:  # another way of issuing the same plan
             rows[n].setdefault("modes", {})[timing.mode] = times
             continue
-        rows[n] |= {**times, "mode": timing.mode, "verified": True, "max_rel_error": error}
+        rows[n] |= {
+            **times,
+            "mode": timing.mode,
+            "verified": not worker.blind,
+            "max_rel_error": error,
+        }

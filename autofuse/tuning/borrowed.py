@@ -118,6 +118,7 @@ def _failure(graph: Graph, kind: DeviceKind, artifact: AnyArtifact) -> str:
     try:
         with Worker(Workload(graph), hardware=kind.timer, setup_s=lambda: CHECK_S) as worker:
             failure = worker.measure(artifact, None, CHECK_S).failure
+            blind = worker.blind
     except (MeasureError, AutofuseError) as error:
         return str(error)
-    return "" if failure is None else failure.message
+    return blind if failure is None else failure.message

@@ -127,7 +127,8 @@ def _run(job: Job, strategy: str, search: Strategy, rules: Sequence[str]) -> Tun
     job.standing = Standing("done", findings.trials, findings.bound_us, findings.gap, residual_us)
     job.event(final.record)
     _close(job, strategy, findings, final, finished=not interrupted)
-    said = (*ruled.notes, *findings.notes, *notes, *held_notes(job.modes))
+    blind = job.evaluator.worker.blind
+    said = (*ruled.notes, *findings.notes, *notes, *held_notes(job.modes), *filter(None, (blind,)))
     return _result(job, strategy, findings, ruled, final, interrupted, said)
 
 
@@ -201,7 +202,7 @@ def _result(
         baselines=dict(job.baselines),
         baseline_us=final.baseline_us,
         verdicts=final.verdicts,
-        verified=record.max_rel_error is not None,
+        verified=record.max_rel_error is not None and not job.evaluator.worker.blind,
         interrupted=interrupted,
         total_s=job.budget.elapsed_s,
         notes=notes,

@@ -34,7 +34,7 @@ from autofuse.ops.types import TensorType
 from autofuse.plan.types import Candidate, FusionGroup, LaunchConfig, Setting
 from autofuse.records import Environment
 from autofuse.tuning.launches import launch_text
-from search_spaces.launch import Chooser, first_option
+from search_spaces.launch import Chooser, LaunchSpace, first_option
 
 NAME = "simulated"
 ENVIRONMENT = Environment(NAME, (("isa", "soak"),), ())
@@ -81,7 +81,7 @@ class SimulatedPlan:
         return self.graph.output_types
 
 
-class SimulatedSpace:
+class SimulatedSpace(LaunchSpace):
     """The same settings for every kernel; see `LaunchSpace`."""
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
@@ -91,12 +91,6 @@ class SimulatedSpace:
     def default(self, graph: Graph, group: FusionGroup) -> LaunchConfig:
         """The first of all options."""
         return self.choose(graph, group, first_option, "")
-
-    def ruled(
-        self, graph: Graph, group: FusionGroup, threads: int, items: int, strided: bool
-    ) -> LaunchConfig:
-        """The default: nothing here is a GPU's."""
-        return self.default(graph, group)
 
     def choose(
         self, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str
