@@ -139,8 +139,8 @@ class Clusters:
         self.members[part[0]] = part
 
     def _reached(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Per cluster the masks of all items of other clusters that it needs, directly or not, and
-        of all that need it."""
+        """Per cluster the masks of the items of other clusters that it needs, directly or not, and
+        of those that need it. Where clusters have been merged, one item stands for all of them."""
         near = {c: self.preds(c) for c in self.members}
         try:
             order = tuple(TopologicalSorter(near).static_order())
@@ -187,13 +187,12 @@ class Clusters:
         """Join two clusters between which there is none; returns the name of the union."""
         kept, gone = min(first, second), max(first, second)
         mask = self._mask[kept] | self._mask.pop(gone)
-        up, above = self._united(self._above, kept, gone, mask)
-        down, below = self._united(self._below, kept, gone, mask)
-        # Who needs both has what both need already, as has who both need.
-        for other in below:
-            self._above[other] |= mask | up
-        for other in above:
-            self._below[other] |= mask | down
+        for found, back in ((self._above, self._below), (self._below, self._above)):
+            for one, other in ((kept, gone), (gone, kept)):
+                told = back[one] & ~back[other] & ~mask
+                self._tell(found, told, found[other] & ~found[one] & ~mask)
+        for found in (self._above, self._below):
+            found[kept] = (found[kept] | found.pop(gone)) & ~mask
         members = sorted(self.members[kept] + self.members.pop(gone))
         for item in members:
             self.home[item] = kept
@@ -202,11 +201,9 @@ class Clusters:
         self.members[kept], self._mask[kept] = members, mask
         return kept
 
-    def _united(
-        self, found: dict[int, int], kept: int, gone: int, mask: int
-    ) -> tuple[int, set[int]]:
-        """What either of two clusters that make up `mask` reaches, noted for the one that is kept,
-        and the clusters that only one of them reaches."""
-        one, other = found[kept], found.pop(gone)
-        found[kept] = (one | other) & ~mask
-        return found[kept], {self.home[i] for i in bits((one ^ other) & ~mask)}
+    def _tell(self, found: dict[int, int], clusters: int, news: int) -> None:
+        """Add to what those clusters reach that these items are in; nearly always there is no
+        news, since who reads a value needs what it was made of."""
+        if news:
+            for cluster in {self.home[i] for i in bits(clusters)}:
+                found[cluster] |= news

@@ -25,6 +25,9 @@ from search_spaces.launch import LaunchSpace, first_option
 
 # A narrow search: nobody waits for a program that is only compiled.
 NARROW = EnumerateOptions(max_per_seed=8, beam=2, fanout=4, horizontal=0)
+# Equal slices are planned once, but a large graph may have many that differ: fewer sets are tried,
+# one of each size (measured to find as good plans of slices).
+NARROWER = replace(NARROW, max_per_seed=6, beam=1, fanout=2)
 # A plan has to be expected to be this much faster, as a fraction, than the one of rules.
 CLEARLY = 0.03
 # Nodes of a slice of a large graph.
@@ -51,8 +54,6 @@ def expected_plan(
         fused = FusionSpace(graph).choose(first_option)
         given = tuple(dict.fromkeys((ruled, fused, *others)))
         best = _plan_whole(times, given)
-        if best is None:
-            return ruled
     plans = [plan for plan in (best, *given) if plan is not None]
     least = min(plans, key=times.plan_us)
     return least if times.plan_us(least) <= (1 - CLEARLY) * times.plan_us(ruled) else ruled
@@ -115,7 +116,7 @@ def _slice_groups(
     window = window_of(supernodes, part)
     inside = (g for plan in given for g in plan.groups if window.nodes.issuperset(g.nodes))
     found = enumerate_groups(
-        times.graph, NARROW, include=(FusionPlan(tuple(dict.fromkeys(inside))),),
+        times.graph, NARROWER, include=(FusionPlan(tuple(dict.fromkeys(inside))),),
         calibration=times.peaks, supernodes=supernodes.between(part.first, part.last),
         shapes=times.shapes,
     )  # fmt: skip
