@@ -15,13 +15,15 @@ from autofuse.plan.masks import reach_of
 from autofuse.plan.tiles import tiles_of
 
 
-def least_work(graph: Graph, nodes: Sequence[int], outputs: Sequence[Value]) -> Work:
+@lru_cache(maxsize=4096)
+def least_work(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> Work:
     """As `group_work`, less what is masked: of a product the terms or columns beyond the mask, of
-    everything else the same share, because elementwise work follows the product."""
+    everything else the same share, because elementwise work follows the product. Remembered: a
+    bound and what estimates a kernel ask about the same groups."""
     work = group_work(graph, nodes, outputs)
     if not may_be_masked(graph, nodes):
         return work
-    shares = masked_shares(graph, tuple(nodes), tuple(outputs))
+    shares = masked_shares(graph, nodes, outputs)
     if not shares:
         return work
     left = {kind: getattr(work, kind) for kind in PRODUCTS}

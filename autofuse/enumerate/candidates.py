@@ -97,13 +97,13 @@ class Judge:
 
     def __init__(
         self, supernodes: Supernodes, options: EnumerateOptions, calibration: Calibration,
-        should_stop: Callable[[], bool] = lambda: False,
+        should_stop: Callable[[], bool] = lambda: False, shapes: Structures | None = None,
     ) -> None:  # fmt: skip
         self.supernodes = supernodes
         self.graph: Graph = supernodes.graph
         self.options = options
         self.calibration = calibration
-        self.shapes = Structures(supernodes.graph)
+        self.shapes = shapes or Structures(supernodes.graph)
         self.counts: Counter[str] = Counter()
         self._should_stop, self._is_over = should_stop, False
         self._sketches: dict[int, Sketch | None] = {}

@@ -94,15 +94,18 @@ def enumerate_groups(
     bodies: Bodies | None = None,
     calibration: Calibration = NOMINAL,
     should_stop: Callable[[], bool] = lambda: False,
+    supernodes: Supernodes | None = None,
+    shapes: Structures | None = None,
 ) -> Enumeration:
-    """Candidate kernels of a canonical graph.
+    """Candidate kernels of a canonical graph, or of some `supernodes` of it; `shapes` has what is
+    known of its groups already.
 
     `bodies` gives the ways in which a loop may be run by the host, by loop node; a loop that can
     be no kernel and has no body plan makes the program infeasible. `should_stop` is asked every
     few milliseconds: what is always there is there when it says so, and the rest ends early."""
     limits = options or EnumerateOptions()
-    supernodes = supernodes_of(graph, limits.join)
-    judge = Judge(supernodes, limits, calibration, should_stop)
+    supernodes = supernodes or supernodes_of(graph, limits.join)
+    judge = Judge(supernodes, limits, calibration, should_stop, shapes)
     found = _Kept(judge)
     found.add_included(include)
     found.add_bodies(bodies or {}, calibration)

@@ -29,7 +29,9 @@ def neighbours(supernodes: Supernodes, mask: int, fanout: int) -> list[int]:
     graph, shared = supernodes.graph, Counter[int]()
     for k in bits(mask):
         for value in supernodes.items[k].reads:
-            maker, nbytes = supernodes.home[value.node], graph.type_of(value).nbytes
+            maker, nbytes = supernodes.home.get(value.node), graph.type_of(value).nbytes
+            if maker is None:  # of others: there, as inputs are
+                continue
             if not mask >> maker & 1:
                 shared[maker] += 2 * nbytes + 1
             readers = next(e.readers for e in supernodes.items[maker].exports if e.value == value)
@@ -100,6 +102,7 @@ def products(judge: Judge) -> Iterator[KernelOption]:
     moves read is written."""
     graph, supernodes = judge.graph, judge.supernodes
     written = {export.value for one in supernodes.items for export in one.exports}
+    written.update(value for one in supernodes.items for value in one.reads)
     for one in supernodes.items:
         node = one.own[0]
         if len(one.own) > 1 or not may_be_library(graph, node):

@@ -6,7 +6,7 @@ Planning works on supernodes: bit k of a mask is supernode k, and they are in to
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from autofuse.graph.types import Graph, Value
@@ -64,7 +64,9 @@ class Supernodes:
     def preds(self) -> tuple[int, ...]:
         """Per supernode those that it reads from."""
         home = self.home
-        return tuple(mask_of(home[v.node] for v in one.reads) for one in self.items)
+        return tuple(
+            mask_of(home[v.node] for v in one.reads if v.node in home) for one in self.items
+        )
 
     @cached_property
     def succs(self) -> tuple[int, ...]:
@@ -98,17 +100,34 @@ class Supernodes:
 
     @cached_property
     def sharing(self) -> tuple[tuple[int, ...], ...]:
-        """Per supernode and graph input or array constant that it reads, those that read it."""
-        readers: dict[int, int] = {}
+        """Per supernode and node outside that it reads (a graph input, an array constant), those
+        that read it."""
+        home, readers = self.home, dict[int, int]()
         mine: list[tuple[int, ...]] = []
         for k, supernode in enumerate(self.items):
-            read = {
-                v.node for v in reads(self.graph, supernode.full) if is_source(self.graph, v.node)
-            }
+            read = {v.node for v in reads(self.graph, supernode.full) if v.node not in home}
             mine.append(tuple(sorted(n for n in read if self.graph[n].types[0].size > 1)))
             for n in mine[-1]:
                 readers[n] = readers.get(n, 0) | 1 << k
         return tuple(tuple(readers[n] for n in found) for found in mine)
+
+    def between(self, first: int, last: int) -> Supernodes:
+        """Those from `first` to before `last` on their own: what others read of them is a result,
+        what they read of others is there."""
+        inside = (1 << (last - first)) - 1
+        items = tuple(
+            replace(
+                one,
+                exports=tuple(
+                    Export(
+                        e.value, e.readers >> first & inside, e.is_output or e.readers >> last > 0
+                    )
+                    for e in one.exports
+                ),
+            )
+            for one in self.items[first:last]
+        )
+        return Supernodes(self.graph, items, self.rematerialised)
 
     def nodes(self, mask: int) -> tuple[int, ...]:
         """The nodes of a set of supernodes, rematerialised ones included, ascending."""

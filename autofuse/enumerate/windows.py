@@ -39,7 +39,7 @@ def windows(
     sizes = [len(supernode.own) for supernode in found.items]
     if sum(sizes) <= limit:
         return (_window(found, 0, len(sizes), "tile"),) if sizes else ()
-    cuts = [0, *_cuts(sizes, live_bytes(found), limit), len(sizes)]
+    cuts = [0, *cuts_under(sizes, live_bytes(found), limit), len(sizes)]
     spans = [(a, b, "tile") for a, b in pairwise(cuts)]
     half = min(overlap, limit // 2)
     for cut in cuts[1:-1]:
@@ -65,8 +65,9 @@ def live_bytes(supernodes: Supernodes) -> list[int]:
     return found
 
 
-def _cuts(sizes: Sequence[int], live: Sequence[int], limit: int) -> list[int]:
-    """Supernodes before which to cut: the narrowest place in the second half of what fits."""
+def cuts_under(sizes: Sequence[int], live: Sequence[int], limit: int) -> list[int]:
+    """Supernodes before which to cut so that no part owns more than `limit` nodes: the narrowest
+    place in the second half of what fits."""
     cuts: list[int] = []
     start, left = 0, sum(sizes)
     while left > limit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -74,8 +75,10 @@ def text(graph: Graph) -> str:
     return "\n".join(_lines(canonical(graph), "")) + "\n"
 
 
+@lru_cache(maxsize=256)
 def digest(graph: Graph) -> str:
-    """Hash of the canonical text, 32 hex digits."""
+    """Hash of the canonical text, 32 hex digits. Remembered: all that is looked up for a program
+    asks for it."""
     return _hash(text(graph))
 
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.block_per_row import BlockPerRow
-from autofuse.kernel.emit import Emitter
+from autofuse.kernel.emit import Emitter, LoweringError
 from autofuse.kernel.halo_tiles import HaloTiles
 from autofuse.kernel.ir import Kernel, Param
 from autofuse.kernel.pack_panels import forms_of, input_params
@@ -17,8 +17,11 @@ from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_parts import TileSettings
 from autofuse.kernel.tile_walk import walks
 from autofuse.kernel.values import Frame, Landing, memory
+from autofuse.ops.spec import Family
 from autofuse.plan.forms import Form
+from autofuse.plan.groups import reads
 from autofuse.plan.halo import kept_values, tile_rows
+from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.overwriting import extract as extract
 from autofuse.plan.overwriting import is_overwritten, windows_only
 from autofuse.plan.packing import PackedOperand, packed_operands, reads_beside
@@ -102,11 +105,23 @@ def _walks(group: Graph, form: Form, tiles: Tiles, frame: Frame) -> bool:
 def walked_tiles(graph: Graph, group: FusionGroup) -> Tiles | None:
     """The tiles of a group's first form that has some with a left operand to be walked, those of
     diagonal products included; None where nothing can be. Raises LoweringError as `lower` does."""
-    own, _ = extract(graph, group)
-    for form in forms_of(own):
-        every = input_params(own, tuple(range(len(own.inputs))))
-        frame = Frame(own, Emitter(), {value: source for _, value, source in every})
-        tiles = tiles_of(own, form) or tiles_of(own, form, diagonal=True)
-        if tiles is not None and tiles.columns and _walks(own, form, tiles, frame):
+    if not any(_has_taps(graph, n) for n in group.nodes):
+        return None
+    verdict = check_group(graph, group.nodes, group.outputs)
+    if isinstance(verdict, Refusal):
+        raise LoweringError(f"not one kernel: {verdict}")
+    kinds = ((v, graph.type_of(v)) for v in reads(graph, group.nodes))
+    frame = Frame(graph, Emitter(), {v: memory(str(v), t.shape, t.dtype) for v, t in kinds})
+    for form in verdict:
+        tiles = tiles_of(graph, form) or tiles_of(graph, form, diagonal=True)
+        if tiles is not None and tiles.columns and _walks(graph, form, tiles, frame):
             return tiles
     return None
+
+
+def _has_taps(graph: Graph, node: int) -> bool:
+    """Whether a node sums products over several axes, so that runs of terms can be in memory."""
+    spec = graph[node].spec
+    if spec.family is not Family.CONTRACTION or spec.over is None:
+        return False
+    return len(spec.over.extents(graph.call(node))) > 1

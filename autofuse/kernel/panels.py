@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.emit import Emitter
@@ -67,10 +68,17 @@ def _in_order(graph: Graph, p: Contraction, term: Index) -> Index:
 
 def _order(graph: Graph, p: Contraction) -> tuple[int, ...]:
     """The loops over terms sorted by the axis of the left operand that they run along."""
-    marks = tuple(symbol(f"k{k}", extent) for k, extent in enumerate(p.loops))
-    seen = _Recorder()
-    zeros = (ix.lit(0),) * graph.call(p.node).out.rank
-    _factor(graph, p, p.left, zeros, marks, seen)
+    return _order_along(graph, p.node, p.left, p.loops)
+
+
+@lru_cache(maxsize=4096)
+def _order_along(graph: Graph, node: int, left: int, loops: tuple[int, ...]) -> tuple[int, ...]:
+    """Remembered: every reader of every kernel that has the product asks for it."""
+    marks = tuple(symbol(f"k{k}", extent) for k, extent in enumerate(loops))
+    seen, call = _Recorder(), graph.call(node)
+    factors = graph[node].spec.factors
+    assert factors is not None
+    factors.factor(call, left, (ix.lit(0),) * call.out.rank, marks, seen)
     along = {e: a for a, i in enumerate(seen.index) for e in walk(i) if e in marks}
     return tuple(sorted(range(len(marks)), key=lambda k: along.get(marks[k], 0)))
 

@@ -130,7 +130,7 @@ class Clusters:
                 if other in self.home and self.home[other] != self.home[item]:
                     self._reads[self.home[item]] |= 1 << other
                     self._feeds[self.home[other]] |= 1 << item
-        self._above = self._depended_on()
+        self._above, self._below = self._reached()
 
     def _start(self, part: list[int]) -> None:
         for item in part:
@@ -138,19 +138,22 @@ class Clusters:
             self.home[item] = part[0]
         self.members[part[0]] = part
 
-    def _depended_on(self) -> dict[int, int]:
-        """Per cluster the mask of all items of other clusters that it needs, directly or not."""
+    def _reached(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Per cluster the masks of the items of other clusters that it needs, directly or not, and
+        of those that need it. Where clusters have been merged, one item stands for all of them."""
         near = {c: self.preds(c) for c in self.members}
-        found: dict[int, int] = {}
         try:
-            for cluster in TopologicalSorter(near).static_order():
-                mask = 0
-                for before in near[cluster]:
-                    mask |= found[before] | self._mask[before]
-                found[cluster] = mask
+            order = tuple(TopologicalSorter(near).static_order())
         except CycleError as error:
             raise PlanError(f"node sets wait for each other in a circle: {error.args[1]}") from None
-        return found
+        above, below = dict.fromkeys(order, 0), dict.fromkeys(order, 0)
+        for cluster in order:
+            for before in near[cluster]:
+                above[cluster] |= above[before] | self._mask[before]
+        for cluster in reversed(order):
+            for before in near[cluster]:
+                below[before] |= below[cluster] | self._mask[cluster]
+        return above, below
 
     def preds(self, cluster: int) -> set[int]:
         """The clusters that one reads from."""
@@ -184,14 +187,23 @@ class Clusters:
         """Join two clusters between which there is none; returns the name of the union."""
         kept, gone = min(first, second), max(first, second)
         mask = self._mask[kept] | self._mask.pop(gone)
-        up = (self._above[kept] | self._above.pop(gone)) & ~mask
+        for found, back in ((self._above, self._below), (self._below, self._above)):
+            for one, other in ((kept, gone), (gone, kept)):
+                told = back[one] & ~back[other] & ~mask
+                self._tell(found, told, found[other] & ~found[one] & ~mask)
+        for found in (self._above, self._below):
+            found[kept] = (found[kept] | found.pop(gone)) & ~mask
         members = sorted(self.members[kept] + self.members.pop(gone))
         for item in members:
             self.home[item] = kept
         for near in (self._reads, self._feeds):
             near[kept] = (near[kept] | near.pop(gone)) & ~mask
-        self.members[kept], self._mask[kept], self._above[kept] = members, mask, up
-        for other, above in self._above.items():
-            if above & mask:
-                self._above[other] = above | mask | up
+        self.members[kept], self._mask[kept] = members, mask
         return kept
+
+    def _tell(self, found: dict[int, int], clusters: int, news: int) -> None:
+        """Add to what those clusters reach that these items are in; nearly always there is no
+        news, since who reads a value needs what it was made of."""
+        if news:
+            for cluster in {self.home[i] for i in bits(clusters)}:
+                found[cluster] |= news

@@ -27,11 +27,14 @@ _MOST = 4
 def moved_candidates(graph: Graph, kind: DeviceKind, db: str | None) -> Iterator[Candidate]:
     """The partitions of the nearest tuned members of a graph's family that are legal for it, the
     nearest first, under default launch configurations. `graph` must be in its normal form."""
-    own, environment = text(graph), kind.backend.environment()
-    mine, name = family(own), digest(graph)
+    environment, name = kind.backend.environment(), digest(graph)
     with Store.open(db) as store:
-        rows = store.tuned(environment, len(graph.nodes))
-        near = [(distance(own, t), d) for d, t in rows if d != name and family(t) == mine]
+        rows = [(d, t) for d, t in store.tuned(environment, len(graph.nodes)) if d != name]
+        if not rows:
+            return
+        own = text(graph)
+        mine = family(own)
+        near = [(distance(own, t), d) for d, t in rows if family(t) == mine]
         found = [(d, store.best(environment, d)) for _, d in sorted(near)[:_MOST]]
     for relative, best in found:
         if best is None:

@@ -65,15 +65,24 @@ def plan_by_bounds(
     tiles: list[tuple[FusionGroup, ...]] = []
     parts = [window for window in windows if window.kind == "tile"]
     for done, window in enumerate(parts):
-        cover = cover_problem(enumeration, window)
         fair = Share(left_s, 1 / (len(parts) - done))
-        try:
-            tiles.append(
-                cover.groups(k_best(cover.problem, left_s=fair.left_s, rough=rough)[0].plan)
-            )
-        except AutofuseError:  # its candidates make no plan: another start has to do
+        chosen = least_groups(enumeration, window, fair.left_s, rough)
+        if chosen is None:
             return None
+        tiles.append(chosen)
     return plan_of_windows(enumeration.graph, tiles)
+
+
+def least_groups(
+    enumeration: Enumeration, window: Window, left_s: LeftS = no_limit, rough: bool = False
+) -> tuple[FusionGroup, ...] | None:
+    """As `plan_by_bounds`, the groups of one window; None where its candidates make no plan, so
+    that another start has to do."""
+    cover = cover_problem(enumeration, window)
+    try:
+        return cover.groups(k_best(cover.problem, left_s=left_s, rough=rough)[0].plan)
+    except AutofuseError:
+        return None
 
 
 def nodes_to_plan(graph: Graph) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from autofuse.cost.bounds import NOMINAL, Calibration
@@ -11,20 +10,28 @@ from autofuse.cost.expected import depends_on_launch, expected_us, has_products
 from autofuse.cost.repeated import NOTHING
 from autofuse.enumerate.candidates import EnumerateOptions
 from autofuse.enumerate.enumeration import Enumeration, enumerate_groups
+from autofuse.enumerate.slices import Slice, slices, window_of
 from autofuse.enumerate.structure import Structures
+from autofuse.enumerate.supernodes import Supernodes, supernodes_of
 from autofuse.enumerate.windows import windows
 from autofuse.graph.types import Graph
 from autofuse.plan.groups import host_loop
 from autofuse.plan.multiplicity import may_repeat
 from autofuse.plan.types import FusionGroup, FusionPlan, LaunchConfig
-from autofuse.tuning.regions import WHOLE_NODES, nodes_to_plan, plan_by_bounds
+from autofuse.tuning.cover import plan_of_windows
+from autofuse.tuning.regions import WHOLE_NODES, least_groups, nodes_to_plan, plan_by_bounds
 from search_spaces import FusionSpace
 from search_spaces.launch import LaunchSpace, first_option
 
 # A narrow search: nobody waits for a program that is only compiled.
 NARROW = EnumerateOptions(max_per_seed=8, beam=2, fanout=4, horizontal=0)
+# Equal slices are planned once, but a large graph may have many that differ: fewer sets are tried,
+# one of each size (measured to find as good plans of slices).
+NARROWER = replace(NARROW, max_per_seed=6, beam=1, fanout=2)
 # A plan has to be expected to be this much faster, as a fraction, than the one of rules.
 CLEARLY = 0.03
+# Nodes of a slice of a large graph.
+SLICE_NODES = 150
 
 
 def expected_plan(
@@ -32,61 +39,88 @@ def expected_plan(
     peaks: Calibration = NOMINAL,
 ) -> FusionPlan:  # fmt: skip
     """The plan of least expected time if that is clearly less than that of `ruled`, else `ruled`.
-    It is made of candidate kernels, among them those of `others`; for large graphs it is one of
-    these plans.
+    It is made of candidate kernels, among them those of `others`; that of a large graph is made of
+    slices, of which equal ones are planned once.
 
     It follows from the graph, the launch space and the peaks alone, whatever time it takes: the
     same program gets the same plan until its device is calibrated anew."""
     if _is_least(graph, ruled):
         return ruled
+    times = _KernelTimes(graph, space, peaks)
     if nodes_to_plan(graph) > WHOLE_NODES:
-        return _least_of(graph, ruled, others, space, peaks)
-    fused = FusionSpace(graph).choose(first_option)
-    given = tuple(dict.fromkeys((ruled, fused, *others)))
-    found = enumerate_groups(graph, NARROW, include=given, calibration=peaks)
-    costs = _costs(graph, found, space, peaks)
-    guessed = replace(found, bounds_us=tuple(costs[group] for group in found.groups))
+        given = tuple(dict.fromkeys((ruled, *others)))
+        best = _plan_by_slices(times, given)
+    else:
+        fused = FusionSpace(graph).choose(first_option)
+        given = tuple(dict.fromkeys((ruled, fused, *others)))
+        best = _plan_whole(times, given)
+    plans = [plan for plan in (best, *given) if plan is not None]
+    least = min(plans, key=times.plan_us)
+    return least if times.plan_us(least) <= (1 - CLEARLY) * times.plan_us(ruled) else ruled
+
+
+class _KernelTimes:
+    """Microseconds that kernels of a graph are expected to take; equal ones are asked once."""
+
+    def __init__(self, graph: Graph, space: LaunchSpace, peaks: Calibration) -> None:
+        self.graph, self.space, self.peaks = graph, space, peaks
+        self.shapes = Structures(graph)
+        self._known: dict[Hashable, float] = {}
+
+    def group_us(self, group: FusionGroup) -> float:
+        key = (self.shapes.key(group.nodes, group.outputs), group.body, group.unroll)
+        if key not in self._known:
+            self._known[key] = _expected_us(self.graph, group, self.space, self.peaks)
+        return self._known[key]
+
+    def plan_us(self, plan: FusionPlan) -> float:
+        return sum(map(self.group_us, plan.groups))
+
+    def of(self, found: Enumeration) -> Enumeration:
+        """Candidate kernels with these times for bounds."""
+        return replace(found, bounds_us=tuple(map(self.group_us, found.groups)))
+
+
+def _plan_whole(times: _KernelTimes, given: Sequence[FusionPlan]) -> FusionPlan | None:
+    graph = times.graph
+    found = enumerate_groups(
+        graph, NARROW, include=given, calibration=times.peaks, shapes=times.shapes
+    )
     parts = windows(graph, WHOLE_NODES, supernodes=found.supernodes)
     # Expectations are no better than a rough plan, and the least one of a few layers of a
     # transformer takes a minute to find. It may be worse than one of those that were given.
-    best = plan_by_bounds(guessed, parts, rough=True)
-    if any(group not in costs for group in ruled.groups):
-        return ruled
-    plans = [plan for plan in (best, *given) if plan is not None]
-    return _clearly_least(ruled, plans, lambda plan: _sum_us(plan, costs))
+    return plan_by_bounds(times.of(found), parts, rough=True)
 
 
-def _sum_us(plan: FusionPlan, costs: Mapping[FusionGroup, float]) -> float:
-    """Microseconds that a plan is expected to take; no end to them where one of its kernels is no
-    candidate."""
-    return sum(costs.get(group, math.inf) for group in plan.groups)
+def _plan_by_slices(times: _KernelTimes, given: Sequence[FusionPlan]) -> FusionPlan | None:
+    """The plan of a large graph, put together from those of its slices; None where one has none."""
+    graph, supernodes = times.graph, supernodes_of(times.graph)
+    parts = slices(supernodes, times.shapes, SLICE_NODES)
+    planned: dict[int, tuple[FusionGroup, ...]] = {}
+    tiles: list[tuple[FusionGroup, ...]] = []
+    for place, part in enumerate(parts):
+        if part.like == place:
+            chosen = _slice_groups(times, supernodes, part, given)
+            if chosen is None:
+                return None
+            planned[place] = chosen
+        model = parts[part.like]
+        tiles.append(tuple(model.moved(group, part) for group in planned[part.like]))
+    return plan_of_windows(graph, tiles)
 
 
-def _clearly_least(
-    ruled: FusionPlan, plans: Sequence[FusionPlan], expected: Callable[[FusionPlan], float]
-) -> FusionPlan:
-    """The plan of least expected time, `ruled` unless another one's is clearly less."""
-    best = min(plans, key=expected, default=ruled)
-    return best if expected(best) <= (1 - CLEARLY) * expected(ruled) else ruled
-
-
-def _least_of(
-    graph: Graph, ruled: FusionPlan, others: Sequence[FusionPlan], space: LaunchSpace,
-    peaks: Calibration,
-) -> FusionPlan:  # fmt: skip
-    """As `expected_plan`, one of these plans."""
-    shapes, known = Structures(graph), dict[Hashable, float]()
-
-    def expected(plan: FusionPlan) -> float:
-        total = 0.0
-        for group in plan.groups:
-            key = (shapes.key(group.nodes, group.outputs), group.body)
-            if key not in known:
-                known[key] = _expected_us(graph, group, space, peaks)
-            total += known[key]
-        return total
-
-    return _clearly_least(ruled, others, expected)
+def _slice_groups(
+    times: _KernelTimes, supernodes: Supernodes, part: Slice, given: Sequence[FusionPlan]
+) -> tuple[FusionGroup, ...] | None:
+    """The kernels of a slice of which least is expected; those of `given` plans are candidates."""
+    window = window_of(supernodes, part)
+    inside = (g for plan in given for g in plan.groups if window.nodes.issuperset(g.nodes))
+    found = enumerate_groups(
+        times.graph, NARROWER, include=(FusionPlan(tuple(dict.fromkeys(inside))),),
+        calibration=times.peaks, supernodes=supernodes.between(part.first, part.last),
+        shapes=times.shapes,
+    )  # fmt: skip
+    return least_groups(times.of(found), window, rough=True)
 
 
 def _is_least(graph: Graph, plan: FusionPlan) -> bool:
@@ -95,17 +129,6 @@ def _is_least(graph: Graph, plan: FusionPlan) -> bool:
     if len(plan.groups) > 1 or any(group.body is not None for group in plan.groups):
         return False
     return not has_products(graph, nodes) and not may_repeat(graph, nodes, NOTHING)
-
-
-def _costs(
-    graph: Graph, found: Enumeration, space: LaunchSpace, peaks: Calibration
-) -> dict[FusionGroup, float]:
-    """Microseconds that each candidate kernel is expected to take; equal ones are asked once."""
-    classes: dict[int, float] = {}
-    for number, group in zip(found.classes, found.groups, strict=True):
-        if number not in classes:
-            classes[number] = _expected_us(graph, group, space, peaks)
-    return {g: classes[number] for number, g in zip(found.classes, found.groups, strict=True)}
 
 
 def _expected_us(graph: Graph, group: FusionGroup, space: LaunchSpace, peaks: Calibration) -> float:
