@@ -127,6 +127,10 @@ PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
         ((X * 9).long(),),
     ),
     "positions": (lambda x: (x.argmax(), x.argmin(2, keepdim=True), *x.max(1), *x.min(3)), (X,)),
+    "powers of whole numbers": (
+        lambda i: (i**i, torch.pow(3, i), i**33, i.to(torch.int8) ** i[0], i.byte() ** i.byte()),
+        (torch.arange(-6, 70),),
+    ),
     "product of truth values": (lambda x: (x > -1).prod(1, dtype=torch.bool), (X,)),
     "promotion": (
         lambda i, x: (i + 1.5, i / 2, i // 2, i > 1.5, x * i, i**2, 2**x, i % 3, -i, i.sum(),

@@ -118,6 +118,15 @@ def test_a_model_is_explained() -> None:
     assert not told.breaks
 
 
+def test_a_model_that_is_compiled_is_explained_again_and_again() -> None:
+    made, x = model(), torch.rand(4, 6)
+    torch.compile(made, backend="autofuse")(x)
+    with torch._dynamo.config.patch(recompile_limit=2):
+        assert [len(explain(made, x).graphs) for _ in range(3)] == [2] * 3
+        compiled = torch.compile(made, backend="autofuse", fullgraph=True)
+        assert compiled(torch.rand(5, 6)).shape[0] == 5
+
+
 def test_gradients_and_breaks_are_explained() -> None:
     def function(x: Any) -> Any:
         y = torch.tanh(x) * 3
