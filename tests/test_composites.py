@@ -175,7 +175,8 @@ def test_powers_of_integers_that_are_not_known(dtype: DType) -> None:
     numbers = {n for n in (-7, -2, -1, 0, 1, 2, 3, 10, 62, 65) if n >= ends.min}
     grid = np.meshgrid(*[np.array([*numbers, ends.min, ends.max], dtype.numpy)] * 2)
     found = run(m.whole_power, *grid, dtype=dtype)
-    wanted = [_wrapped_power(int(x), int(y), dtype) for x, y in zip(*(g.flat for g in grid))]
+    grid_flat = [g.flat for g in grid]
+    wanted = [_wrapped_power(int(x), int(y), dtype) for x, y in zip(*grid_flat, strict=True)]
     assert found.ravel().tolist() == wanted
 
 

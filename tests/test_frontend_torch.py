@@ -97,12 +97,24 @@ PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
     "cumulative": (
         lambda x: (x.cumsum(1), x.cumprod(-1), *torch.cummax(x, 2), x.logcumsumexp(0)), (X,)
     ),
+    "histograms": (
+        lambda x: (x.histc(7), x.histc(4, -0.5, 1.5), (x * 0).histc(3), x.round().histc(5, 0, 4)),
+        (X,),
+    ),
     "index": (lambda x, i: (x[..., i], x[i % 2, :, i], x[:, i % 3, i], F.embedding(i + 2, x[0, 0])),
               (X, PLACES)),
     "lists": (
         lambda a, b: torch._foreach_lerp([a, b], [b * 2, a * 2], 0.8)
         + torch._foreach_addcdiv([a, b], [a, b], [b.abs() + 1, a.abs() + 1], [0.5, 2.0]),
         (seeded(4), seeded(4) * 2),
+    ),
+    "masks": (
+        lambda x, m, n: (
+            x.index_put((m,), x.flatten(0, 1)[:4]), x.index_put((m,), x[0, 0, 0]),
+            torch.ops.aten.index_put(x, [None, n], x[:, 0, :5], True),
+            (x > 0).index_put((m,), x.flatten(0, 1)[:4] > 0, accumulate=True),
+        ),
+        (X, torch.arange(6).view(2, 3) % 3 != 1, torch.arange(24).view(3, 8) % 5 == 1),
     ),
     "moves": (
         lambda x: (x.flip(1), x.roll(2, 3), x.unfold(2, 3, 2), x.tril(), F.pad(x, (1, -1, 2, 0)),

@@ -181,8 +181,8 @@ def divide(x1: Any, x2: Any, /) -> TracedArray:
 
 
 def pow(x1: Any, x2: Any, /) -> TracedArray:
-    """x1 ** x2; small whole Python exponents become multiplications, 0.5 a square root. Whole numbers
-    wrap around, and a negative power is 0 unless of 1 or -1."""
+    """x1 ** x2; small whole Python exponents become multiplications, 0.5 a square root. Powers of
+    whole numbers wrap around, and negative ones are 0 but of 1 and -1."""
     if is_weak(x2) and not is_weak(x1):
         array = as_array(x1, common_dtype(x1, x2))
         return current().write(composites.power, array, float(x2))

@@ -297,6 +297,7 @@ TORCH_ELEMENTWISE: dict[str, TorchRule] = {
     "aten.div.Tensor_mode": _divide_by_mode,
     "aten.elu.default": _elu,
     "aten.empty.memory_format": _uninitialised,
+    "aten.empty_permuted.default": _uninitialised,
     "aten.empty_strided.default": _uninitialised,
     "aten.full.default": _full("fill_value"),
     "aten.full_like.default": _full("fill_value"),

@@ -49,8 +49,8 @@ def power(w: GraphWriter, x: Value, exponent: float) -> Value:
 
 
 def whole_power(w: GraphWriter, x: Operand, y: Operand) -> Value:
-    """x to the power y, both of one integer dtype, by repeated squaring that wraps around. A negative
-    power of 1 or -1 is 1 or -1, that of any other number 0."""
+    """x to the power y, both of one integer dtype, by repeated squaring that wraps around. Negative
+    powers of 1 and -1 are 1 or -1, those of other numbers 0."""
     x, y = w.aligned(x, y)
     size = w.map("abs", y) if w.dtype(y).is_signed else y
     loop = WhileWriter(w, w.map("ne", size, 0), 8 * w.dtype(y).itemsize)
