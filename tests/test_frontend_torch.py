@@ -161,6 +161,12 @@ PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
                       x.masked_scatter(x > 0, x.abs())),
         (X, PLACES),
     ),
+    "gradients of weights of a length": (
+        lambda u, v, g: torch.ops.aten._weight_norm_interface_backward(
+            u, v, g, v.norm(dim=(0, 1, 2), keepdim=True), 3
+        ),
+        (X.cos(), X, seeded(1, 1, 1, 6)),
+    ),
     "statistics": (
         lambda x: (x.var(), x.std((0, 2)), *torch.var_mean(x, 1), x.prod(3), x.amax(), x.any(1),
                    x.gt(0).all(2), torch.logsumexp(x, 1), x.new_zeros(0).mean()),

@@ -250,7 +250,8 @@ def _histogram(c: TorchCall) -> Value:
     """How many elements are in each of `bins` intervals of one length from `min` to `max`, which
     are those of the elements where they are equal; the last interval has its end too."""
     w, bins, dtype = c.w, int(c["bins"]), c.out.dtype
-    x = w.reshape(c.value("self", dtype.compute), (-1,))
+    # In the tensor's own dtype: torch rounds each step.
+    x = w.reshape(c.value("self"), (-1,))
     empty = w.full(0, (bins,), dtype)
     if 0 in w.shape(x):
         return empty
