@@ -163,7 +163,7 @@ PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
     ),
     "gradients of weights of a length": (
         lambda u, v, g: torch.ops.aten._weight_norm_interface_backward(
-            u, v, g, v.norm(dim=(0, 1, 2), keepdim=True), 3
+            u, v, g, torch.linalg.vector_norm(v, dim=(0, 1, 2), keepdim=True), 3
         ),
         (X.cos(), X, seeded(1, 1, 1, 6)),
     ),
