@@ -183,8 +183,9 @@ def test_powers_of_integers_that_are_not_known(dtype: DType) -> None:
 def _wrapped_power(x: int, y: int, dtype: DType) -> int:
     if y < 0 and abs(x) != 1:
         return 0
-    unsigned = pow(x, abs(y), 2 ** (8 * dtype.itemsize))
-    return unsigned - (unsigned > np.iinfo(dtype.numpy).max) * 2 ** (8 * dtype.itemsize)
+    period = 1 << 8 * dtype.itemsize
+    unsigned = pow(x, abs(y), period)
+    return unsigned - period if unsigned > int(np.iinfo(dtype.numpy).max) else unsigned
 
 
 def test_choose_takes_the_nearest_case() -> None:

@@ -66,7 +66,7 @@ def gradients(program: Program) -> Program:
 
 
 def overwritten(x: Any) -> Any:
-    x = x.clone()
+    x = x.new_empty_strided(x.mT.shape, x.mT.stride()).mT.copy_(x)
     x[:, :, 1:7:2] = x[:, :, 1:4] * 2
     x[:, 1].mul_(2)
     return x

@@ -307,6 +307,7 @@ TORCH_ELEMENTWISE: dict[str, TorchRule] = {
     "aten.isnan.default": _of_floats(lambda w, x: w.map("isnan", x)),
     "aten.leaky_relu.default": _leaky_relu,
     "aten.logical_not.default": _logical_not,
+    "aten.new_empty_strided.default": _uninitialised,
     "aten.pow.Scalar": _power_of_tensor,
     "aten.pow.Tensor_Scalar": _power,
     "aten.pow.Tensor_Tensor": _power_of_tensor,
