@@ -164,9 +164,28 @@ def test_powers_of_integers() -> None:
     x = w.input("x", (3,), DType.I32)
     (found,) = evaluate(w.build([m.power(w, x, 3)]), [np.array([-2, 0, 5], np.int32)])
     assert found.tolist() == [-8, 0, 125]
-    for exponent in (-1, 0.5, 99):
-        with pytest.raises(GraphError, match="whole exponent from 0 to 16"):
+    for exponent in (-1, 0.5):
+        with pytest.raises(GraphError, match="whole exponent that is not negative"):
             m.power(w, x, exponent)
+
+
+@pytest.mark.parametrize("dtype", [DType.I8, DType.I64, DType.U8])
+def test_powers_of_integers_that_are_not_known(dtype: DType) -> None:
+    ends = np.iinfo(dtype.numpy)
+    numbers = {n for n in (-7, -2, -1, 0, 1, 2, 3, 10, 62, 65) if n >= ends.min}
+    grid = np.meshgrid(*[np.array([*numbers, ends.min, ends.max], dtype.numpy)] * 2)
+    found = run(m.whole_power, *grid, dtype=dtype)
+    grid_flat = [g.flat for g in grid]
+    wanted = [_wrapped_power(int(x), int(y), dtype) for x, y in zip(*grid_flat, strict=True)]
+    assert found.ravel().tolist() == wanted
+
+
+def _wrapped_power(x: int, y: int, dtype: DType) -> int:
+    if y < 0 and abs(x) != 1:
+        return 0
+    period = 1 << 8 * dtype.itemsize
+    unsigned = pow(x, abs(y), period)
+    return unsigned - period if unsigned > int(np.iinfo(dtype.numpy).max) else unsigned
 
 
 def test_choose_takes_the_nearest_case() -> None:

@@ -67,7 +67,7 @@ def gradients(program: Program) -> Program:
 
 
 def overwritten(x: Any) -> Any:
-    x = x.clone()
+    x = x.new_empty_strided(x.mT.shape, x.mT.stride()).mT.copy_(x)
     x[:, :, 1:7:2] = x[:, :, 1:4] * 2
     x[:, 1].mul_(2)
     return x
@@ -98,12 +98,24 @@ PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
     "cumulative": (
         lambda x: (x.cumsum(1), x.cumprod(-1), *torch.cummax(x, 2), x.logcumsumexp(0)), (X,)
     ),
+    "histograms": (
+        lambda x: (x.histc(7), x.histc(4, -0.5, 1.5), (x * 0).histc(3), x.round().histc(5, 0, 4)),
+        (X,),
+    ),
     "index": (lambda x, i: (x[..., i], x[i % 2, :, i], x[:, i % 3, i], F.embedding(i + 2, x[0, 0])),
               (X, PLACES)),
     "lists": (
         lambda a, b: torch._foreach_lerp([a, b], [b * 2, a * 2], 0.8)
         + torch._foreach_addcdiv([a, b], [a, b], [b.abs() + 1, a.abs() + 1], [0.5, 2.0]),
         (seeded(4), seeded(4) * 2),
+    ),
+    "masks": (
+        lambda x, m, n: (
+            x.index_put((m,), x.flatten(0, 1)[:4]), x.index_put((m,), x[0, 0, 0]),
+            torch.ops.aten.index_put(x, [None, n], x[:, 0, :5], True),
+            (x > 0).index_put((m,), x.flatten(0, 1)[:4] > 0, accumulate=True),
+        ),
+        (X, torch.arange(6).view(2, 3) % 3 != 1, torch.arange(24).view(3, 8) % 5 == 1),
     ),
     "moves": (
         lambda x: (x.flip(1), x.roll(2, 3), x.unfold(2, 3, 2), x.tril(), F.pad(x, (1, -1, 2, 0)),
@@ -128,6 +140,10 @@ PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
         ((X * 9).long(),),
     ),
     "positions": (lambda x: (x.argmax(), x.argmin(2, keepdim=True), *x.max(1), *x.min(3)), (X,)),
+    "powers of whole numbers": (
+        lambda i: (i**i, torch.pow(3, i), i**33, i.to(torch.int8) ** i[0], i.byte() ** i.byte()),
+        (torch.arange(-6, 70),),
+    ),
     "product of truth values": (lambda x: (x > -1).prod(1, dtype=torch.bool), (X,)),
     "promotion": (
         lambda i, x: (i + 1.5, i / 2, i // 2, i > 1.5, x * i, i**2, 2**x, i % 3, -i, i.sum(),
@@ -145,6 +161,12 @@ PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
                       x.scatter_reduce(3, (i % 6).expand(2, 3, 8, 3), x, "mean"),
                       x.masked_scatter(x > 0, x.abs())),
         (X, PLACES),
+    ),
+    "gradients of weights of a length": (
+        lambda u, v, g: torch.ops.aten._weight_norm_interface_backward(
+            u, v, g, torch.linalg.vector_norm(v, dim=(0, 1, 2), keepdim=True), 3
+        ),
+        (X.cos(), X, seeded(1, 1, 1, 6)),
     ),
     "statistics": (
         lambda x: (x.var(), x.std((0, 2)), *torch.var_mean(x, 1), x.prod(3), x.amax(), x.any(1),

@@ -13,8 +13,10 @@ from torch import nn  # noqa: E402 - after torch
 
 from autofuse.errors import AutofuseError  # noqa: E402 - after torch
 from autofuse.interop import torch_choice, torch_plans  # noqa: E402 - after torch
+from autofuse.interop.torch_backend import reports  # noqa: E402 - after torch
 from autofuse.interop.torch_choice import Rival  # noqa: E402 - after torch
 from autofuse.interop.torch_options import TorchOptions, options_of  # noqa: E402 - after torch
+from autofuse.interop.torch_report import GraphReport  # noqa: E402 - after torch
 from autofuse.torch import explain  # noqa: E402 - after torch
 
 
@@ -116,6 +118,29 @@ def test_a_model_is_explained() -> None:
     assert [(left.op, left.count) for left in graph.left] == [("aten.special_bessel_j1.default", 1)]
     assert "left to torch: aten.special_bessel_j1.default" in str(told)
     assert not told.breaks
+
+
+def test_a_model_that_is_compiled_is_explained_again_and_again() -> None:
+    made, x = model(), torch.rand(4, 6)
+    torch.compile(made, backend="autofuse")(x)
+    with torch._dynamo.config.patch(recompile_limit=2):
+        assert [len(explain(made, x).graphs) for _ in range(3)] == [2] * 3
+        compiled = torch.compile(made, backend="autofuse", fullgraph=True)
+        assert compiled(torch.rand(5, 6)).shape[0] == 5
+
+
+def test_a_second_size_leaves_no_more_to_torch() -> None:
+    found: list[GraphReport] = []
+    token = reports.set(found)
+    try:
+        compiled = torch.compile(model(), backend="autofuse")
+        with torch.no_grad():
+            for rows in (4, 5):
+                compiled(torch.rand(rows, 6))
+    finally:
+        reports.reset(token)
+    first, second = found
+    assert second.nodes == first.nodes and second.left == first.left == ()
 
 
 def test_gradients_and_breaks_are_explained() -> None:

@@ -181,13 +181,14 @@ def divide(x1: Any, x2: Any, /) -> TracedArray:
 
 
 def pow(x1: Any, x2: Any, /) -> TracedArray:
-    """x1 ** x2; small whole Python exponents become multiplications, 0.5 a square root."""
+    """x1 ** x2; small whole Python exponents become multiplications, 0.5 a square root. Powers of
+    whole numbers wrap around, and negative ones are 0 but of 1 and -1."""
     if is_weak(x2) and not is_weak(x1):
         array = as_array(x1, common_dtype(x1, x2))
         return current().write(composites.power, array, float(x2))
     a, b = _numbers(x1, x2)
     if a.dtype.is_int:
-        raise TraceError("integer powers need a whole Python exponent from 0 to 16")
+        return current().write(composites.whole_power, a, b)
     return _op("pow", a, b)
 
 

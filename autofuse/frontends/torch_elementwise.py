@@ -128,6 +128,12 @@ def _power(c: TorchCall) -> Value:
     return computed(c, function, "self")
 
 
+def _power_of_tensor(c: TorchCall) -> Value:
+    """The exponent is a tensor, the base may be a number."""
+    function = mapped("pow") if c.out.dtype.is_float else composites_math.whole_power
+    return computed(c, function, "self", "exponent")
+
+
 def _where(c: TorchCall) -> Value:
     dtype = c.out.dtype
     chosen = c.w.aligned(c.value("self", dtype), c.value("other", dtype))
@@ -291,6 +297,7 @@ TORCH_ELEMENTWISE: dict[str, TorchRule] = {
     "aten.div.Tensor_mode": _divide_by_mode,
     "aten.elu.default": _elu,
     "aten.empty.memory_format": _uninitialised,
+    "aten.empty_permuted.default": _uninitialised,
     "aten.empty_strided.default": _uninitialised,
     "aten.full.default": _full("fill_value"),
     "aten.full_like.default": _full("fill_value"),
@@ -300,9 +307,10 @@ TORCH_ELEMENTWISE: dict[str, TorchRule] = {
     "aten.isnan.default": _of_floats(lambda w, x: w.map("isnan", x)),
     "aten.leaky_relu.default": _leaky_relu,
     "aten.logical_not.default": _logical_not,
-    "aten.pow.Scalar": _binary(mapped("pow"), "self", "exponent"),
+    "aten.new_empty_strided.default": _uninitialised,
+    "aten.pow.Scalar": _power_of_tensor,
     "aten.pow.Tensor_Scalar": _power,
-    "aten.pow.Tensor_Tensor": _binary(mapped("pow"), "self", "exponent"),
+    "aten.pow.Tensor_Tensor": _power_of_tensor,
     "aten.scalar_tensor.default": _full("s"),
     "aten.sign.default": lambda c: c.value("self") if c.out.dtype is BOOL else computed(
         c, mapped("sign"), "self"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from autofuse.frontends.torch_elementwise import TORCH_ELEMENTWISE
-from autofuse.frontends.torch_types import TorchCall, TorchRule, computed, number_as
+from autofuse.frontends.torch_types import TorchCall, TorchRule, computed
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
 
@@ -64,11 +64,6 @@ def _power(c: TorchCall) -> Value:
     return found
 
 
-def _power_of_number(c: TorchCall) -> Value:
-    base = c.w.constant(number_as(c["self"], c.out.dtype), c.out.dtype)
-    return c.w.map("pow", base, c.value("exponent", c.out.dtype))
-
-
 _OTHER = {"scalar": "other", "scalars": "other"}
 _FACTOR = {"scalars": "value"}
 _TOWARDS = {"tensors1": "end", "weights": "weight"}
@@ -103,5 +98,5 @@ TORCH_FOREACH: dict[str, TorchRule] = {
     **{f"aten._foreach_lerp.{kind}": _each(_lerp, _TOWARDS) for kind in ("List", "Scalar")},
     **{f"aten._foreach_pow.{kind}": _each(_power, {}) for kind in ("List", "Scalar", "ScalarList")},
     "aten._foreach_copy.default": _each(TORCH_ELEMENTWISE["aten.copy.default"], {}),
-    "aten._foreach_pow.ScalarAndTensor": _each(_power_of_number, {}),
+    "aten._foreach_pow.ScalarAndTensor": _each(TORCH_ELEMENTWISE["aten.pow.Scalar"], {}),
 }  # fmt: skip

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autofuse.frontends.errors import FrontendError
+from autofuse.frontends.torch_elementwise import mapped
 from autofuse.frontends.torch_moves import axis_of
 from autofuse.frontends.torch_types import TorchCall, TorchRule, number_as
 from autofuse.graph import composites_math, composites_order
@@ -127,15 +128,34 @@ def _index_put(c: TorchCall) -> Value:
 
 
 def _masked_put(c: TorchCall, x: Value, indices: Sequence[Value | None], values: Value) -> Value:
-    """One value where a mask of the first axes says so."""
+    """Where one mask says so, along its axes; as many values as it picks, or one for all."""
     w, shape = c.w, c.w.shape(x)
-    mask = indices[0]
-    single = w.type_of(values).size == 1 and not c["accumulate"]
-    if mask is None or len(indices) != 1 or not single:
+    ((axis, mask), *others) = [(k, at) for k, at in enumerate(indices) if at is not None]
+    if others:
         raise FrontendError("how many elements a mask picks is not known before it is run")
-    rank = len(w.shape(mask))
-    around = w.reshape(mask, (*w.shape(mask), *(1 for _ in shape[rank:])))
-    return w.select(w.spread(around, shape), w.spread(w.reshape(values, ()), shape), x)
+    picked = w.shape(mask)
+    before, after = shape[:axis], shape[axis + len(picked) :]
+    rank = len(before) + 1 + len(after)
+    given = w.shape(values)
+    wide = (*(1 for _ in range(rank - len(given))), *given[max(0, len(given) - rank) :])
+    values, count = w.reshape(values, wide), wide[axis]
+    if 0 in (count, *shape):
+        return x
+    values = w.spread(values, (*before, count, *after))
+    if count == 1:
+        values = w.reshape(values, (*before, *(1 for _ in picked), *after))
+    else:
+        values = w.reshape(_in_turn(w, values, mask, axis), shape)
+    around = w.reshape(mask, (*(1 for _ in before), *picked, *(1 for _ in after)))
+    values = w.spread(values, shape)
+    written = mapped("add")(w, x, values) if c["accumulate"] else values
+    return w.select(w.spread(around, shape), written, x)
+
+
+def _in_turn(w: GraphWriter, source: Value, mask: Value, axis: int) -> Value:
+    """The slices of `source` along `axis`, the next one for each element of `mask` that holds."""
+    flat = w.reshape(w.cast(mask, I32), (-1,))
+    return w.op("gather", source, w.sub(w.op("cumsum", flat, axis=0), 1), axis=axis)
 
 
 def _written(w: GraphWriter, x: Value, places: _Places, values: Value, op: str) -> Value:
@@ -222,10 +242,31 @@ def _masked_scatter(c: TorchCall) -> Value:
     mask = w.spread(c.value("mask"), shape)
     if 0 in (*shape, *c.shape("source")):
         return c.value("self")
-    flat = w.reshape(w.cast(mask, I32), (-1,))
-    places = w.sub(w.op("cumsum", flat, axis=0), 1)
-    taken = w.op("gather", w.reshape(c.value("source"), (-1,)), places, axis=0)
+    taken = _in_turn(w, w.reshape(c.value("source"), (-1,)), mask, 0)
     return w.select(mask, w.reshape(taken, shape), c.value("self"))
+
+
+def _histogram(c: TorchCall) -> Value:
+    """How many elements are in each of `bins` intervals of one length from `min` to `max`, which
+    are those of the elements where they are equal; the last interval has its end too."""
+    w, bins, dtype = c.w, int(c["bins"]), c.out.dtype
+    # In the tensor's own dtype: torch rounds each step.
+    x = w.reshape(c.value("self"), (-1,))
+    empty = w.full(0, (bins,), dtype)
+    if 0 in w.shape(x):
+        return empty
+    low, high = (w.scalar(number_as(c[name], w.dtype(x)), x) for name in ("min", "max"))
+    if c["min"] == c["max"]:
+        low, high = (w.reduce(op, x, None, True) for op in ("reduce_min", "reduce_max"))
+        alone = w.map("eq", low, high)
+        low, high = w.select(alone, w.sub(low, 1), low), w.select(alone, w.add(high, 1), high)
+    place = w.div(w.mul(w.sub(x, low), bins), w.sub(high, low))
+    inside = w.map("and", w.map("ge", x, low), w.map("le", x, high))
+    # What is in no interval gets a place behind all of them, where nothing is written.
+    at = w.select(inside, w.map("min", w.map("floor", place), bins - 1), bins)
+    return scatter_along(
+        w, "scatter_add", empty, w.cast(at, I32), w.full(1, w.shape(x), dtype), 0
+    )  # fmt: skip
 
 
 _BY_NAME = {"add": "scatter_add", "multiply": "scatter_mul"}
@@ -238,6 +279,7 @@ def _scatter_named(source: str) -> TorchRule:
 TORCH_INDEXING: dict[str, TorchRule] = {
     "aten.embedding.default": _embedding,
     "aten.gather.default": _gather,
+    "aten.histc.default": _histogram,
     "aten.index.Tensor": _index,
     "aten.index_put.default": _index_put,
     "aten.index_select.default": _index_select,

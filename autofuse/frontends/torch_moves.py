@@ -229,7 +229,7 @@ def _inverse(order: Sequence[int]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
-_SAME = ("alias", "clone", "lift_fresh_copy")
+_SAME = ("alias", "clone", "detach", "lift_fresh_copy")
 _RESHAPES = ("squeeze.dims", "unsqueeze.default", "view.default")
 TORCH_MOVES: dict[str, TorchRule] = {
     **{f"aten.{name}.default": _same for name in _SAME},

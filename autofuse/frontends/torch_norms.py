@@ -112,9 +112,23 @@ def _batch_norm_unmoved(c: TorchCall) -> tuple[Value | None, ...]:
     return _batch_norm(c)
 
 
+def _weight_norm_gradients(c: TorchCall) -> tuple[Value, Value]:
+    """Of g v / |v|, the length taken over all axes but `dim` (Salimans and Kingma 2016, eq. 3)."""
+    w, dim = c.w, int(c["dim"])
+    kind = c.out.dtype.compute
+    up, v, g = (c.value(name, kind) for name in ("grad_w", "saved_v", "saved_g"))
+    norms = c.value("saved_norms", kind)
+    rest = tuple(a for a in range(len(w.shape(v))) if a != dim % len(w.shape(v)))
+    along = w.div(w.reduce("reduce_sum", w.mul(up, v), rest, keepdims=True), norms)
+    across = w.sub(up, w.mul(v, w.div(along, norms)))
+    found = (w.mul(w.div(g, norms), across), along)
+    return (w.cast(found[0], c.out.dtype), w.cast(found[1], c.w.dtype(c.value("saved_g"))))
+
+
 TORCH_NORMS: dict[str, TorchRule] = {
     "aten._native_batch_norm_legit.no_stats": _batch_norm_training,
     "aten._native_batch_norm_legit_no_training.default": _batch_norm,
+    "aten._weight_norm_interface_backward.default": _weight_norm_gradients,
     "aten.native_batch_norm.default": _batch_norm_training,
     "aten.native_group_norm.default": _group_norm,
     "aten.native_layer_norm.default": _layer_norm,

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 
+from autofuse.graph.loops import WhileWriter
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter, Operand
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import GraphError
 
-# Whole exponents up to this become multiplications.
+# Whole exponents of floats up to this become multiplications.
 MAX_REPEATED_POWER = 16
 
 
@@ -34,15 +35,36 @@ def integer_power(w: GraphWriter, x: Value, exponent: int) -> Value:
 
 
 def power(w: GraphWriter, x: Value, exponent: float) -> Value:
-    """x to a fixed power: small whole ones become multiplications, 0.5 a square root."""
-    floating, size = w.dtype(x).is_float, abs(exponent)
-    if exponent == 0.5 and floating:
-        return w.map("sqrt", x)
-    if float(exponent).is_integer() and size <= MAX_REPEATED_POWER and (floating or exponent >= 0):
+    """x to a fixed power: small whole ones, and any of whole numbers, become multiplications, 0.5 a
+    square root. Raises GraphError for powers of whole numbers that are none."""
+    if not w.dtype(x).is_float:
+        if exponent < 0 or not float(exponent).is_integer():
+            raise GraphError("powers of whole numbers need a whole exponent that is not negative")
         return integer_power(w, x, int(exponent))
-    if not floating:
-        raise GraphError(f"integer powers need a whole exponent from 0 to {MAX_REPEATED_POWER}")
+    if exponent == 0.5:
+        return w.map("sqrt", x)
+    if float(exponent).is_integer() and abs(exponent) <= MAX_REPEATED_POWER:
+        return integer_power(w, x, int(exponent))
     return w.map("pow", x, exponent)
+
+
+def whole_power(w: GraphWriter, x: Operand, y: Operand) -> Value:
+    """x to the power y, both of one integer dtype, by repeated squaring that wraps around. Negative
+    powers of 1 and -1 are 1 or -1, those of other numbers 0."""
+    x, y = w.aligned(x, y)
+    size = w.map("abs", y) if w.dtype(y).is_signed else y
+    loop = WhileWriter(w, w.map("ne", size, 0), 8 * w.dtype(y).itemsize)
+    base, left, found = (loop.state(v) for v in (x, size, w.full(1, w.shape(x), w.dtype(x))))
+    body = loop.body
+    is_odd = body.map("ne", body.map("and", left, 1), 0)
+    # The absolute value of the lowest number is itself, whose sign is a bit like others.
+    rest = body.map("shr_logical", left, 1)
+    states = (body.mul(base, base), rest, body.select(is_odd, body.mul(found, base), found))
+    *_, result = loop.end(body.map("ne", rest, 0), states)
+    if not w.dtype(y).is_signed:
+        return result
+    is_unit = w.map("eq", w.map("abs", x), 1)
+    return w.select(w.map("and", w.map("lt", y, 0), w.map("not", is_unit)), 0, result)
 
 
 def cbrt(w: GraphWriter, x: Value) -> Value:

@@ -248,10 +248,21 @@ class Sized:
                 return self._gm.forward(*args)
             with torch.no_grad():
                 fixed = make_fx(self._gm, tracing_mode="fake")(*args)
+            _attach(fixed)
             found, report = self._compiler.static(fixed, self._name, {}, sized=True)
             self._made[key] = found
             _tell(report)
         return found(*args)
+
+
+def _attach(gm: GraphModule) -> None:
+    """Takes out what stands between a tensor and autograd: no gradients are taken of what is traced
+    here, and each would be a call."""
+    for node in gm.graph.nodes:
+        if str(node.target) == "aten.detach.default":
+            node.replace_all_uses_with(node.args[0])
+            gm.graph.erase_node(node)
+    gm.recompile()
 
 
 def piece_of_island(
