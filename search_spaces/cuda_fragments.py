@@ -48,6 +48,8 @@ WARPS, ALONE = 8, 1.25
 # The same of warpgroups: one or two of 64 rows, and one that fetches; columns; and sums of a thread
 # that has 204 registers, of which factors of the second product take half as many as columns.
 GROUP_THREADS, GROUP_COLUMNS, MOST_GROUP_SUMS = (256, 384), (128, 64), 128
+# Their block is alone, so it may have all of shared memory: most bytes on their way first.
+GROUP_RINGS = (8, 6, 5, 4, 3, 2)
 # Columns of a part at least.
 PART_COLUMNS = 256
 
@@ -74,8 +76,20 @@ def fragment_options(
         found = tuple(c for _, rows, c in own if rows == made[ROW_BLOCK.name])
         return tuple(c for c in found if fits({**_known(made), name: c})) or found[-1:]
     if name == STAGES.name:
-        return RINGS if max(facts.one_pass, *facts.folded, 0) <= SHORT else LONG_RINGS
+        return _rings(facts, made, own, fits)
     return _splits(facts, sms, made) if name == SPLIT.name else ()
+
+
+def _rings(
+    facts: TileFacts, made: Mapping[str, Setting], own: list[tuple[int, int, int]], fits: Fits
+) -> tuple[Setting, ...]:
+    """Stages; of warpgroups those for which the rows and columns that come first have room."""
+    if made.get(MMA.name) != GROUP_MMA:
+        return RINGS if max(facts.one_pass, *facts.folded, 0) <= SHORT else LONG_RINGS
+    _, rows, columns = own[0]
+    tile: dict[str, Setting] = {ROW_BLOCK.name: rows, COLUMN_BLOCK.name: columns}
+    found = tuple(n for n in GROUP_RINGS if fits({**_known(made), **tile, STAGES.name: n}))
+    return found or GROUP_RINGS[-1:]
 
 
 def groups_first(

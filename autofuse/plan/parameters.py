@@ -251,7 +251,7 @@ GRID = LaunchParameter(
     (*LOOPS, *TILES), spelled=True,
 )  # fmt: skip
 STAGES = LaunchParameter(
-    "stages", int, (0, 2, 3, 4), 0,
+    "stages", int, (0, 2, 3, 4, 5, 6, 8), 0,
     "Rows, or runs of terms for tensor cores, in shared memory at once, of which all but one are "
     "copied ahead while a block computes (0: none is copied ahead).", (ROW, *TILES),
 )  # fmt: skip
