@@ -105,7 +105,14 @@ def cluster(kernel: Kernel) -> int:
 
 def is_one_turn(kernel: Kernel) -> bool:
     """A block runs one grid iteration: it is asked for, or blocks depend on each other."""
+    if takes_turns(kernel):
+        return False
     return settings(kernel).grid == "one" or waits(kernel) or cluster(kernel) > 0
+
+
+def takes_turns(kernel: Kernel) -> bool:
+    """Warpgroups have grid iterations of their own, one after another."""
+    return any(isinstance(s, TileProduct) and s.alone for s in statements(kernel.body))
 
 
 def _parts(kernel: Kernel) -> int:
@@ -166,6 +173,8 @@ class Team:
 
     @property
     def sync(self) -> str:
+        if self.kind == "group":
+            return f"af_meet_group(1 + threadIdx.x / {self.size});"
         return "__syncwarp();" if self.kind == "warp" else "__syncthreads();"
 
 

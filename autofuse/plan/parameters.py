@@ -281,6 +281,11 @@ BLOCKS = LaunchParameter(
     "blocks", int, (0, 1, 2, 4, 8), 0,
     "Blocks wanted on a multiprocessor at once (0: any number).", (*LOOPS, *TILES), least=0,
 )  # fmt: skip
+PINGPONG = LaunchParameter(
+    "pingpong", bool, (False, True), False,
+    "Each warpgroup that multiplies has tiles of its own, and computes what follows one while "
+    "another multiplies; one fetches for as long as the kernel runs (wgmma).", TILES,
+)  # fmt: skip
 PARTS = LaunchParameter(
     "parts", int, (0,), 0,
     "Blocks that share a row which is split (0: as many as its length asks for).", least=0,
@@ -330,7 +335,7 @@ ALGORITHM = LaunchParameter(
 CUDA_LAUNCH = _table(
     CUDA_IMPL, ALGORITHM, REDUCE, CUDA_MMA, FRAGMENTS, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP,
     GRID, STAGES, CUDA_TRANSPOSE, LOOP_UNROLL, COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS,
-    PARTS,
+    PARTS, PINGPONG,
     CUDA_MICRO, CUDA_ROW_BLOCK, CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK, SPLIT, TAIL, WAVE,
     CUDA_RESIDENT,
     replace(TILE, doc=f"{TILE.doc} Here threads and items say it.", kinds=(), default=0, least=0),
