@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 from emulation import OneKernel, library_of
+from mma_cases import program
 from planted import all_are_seen, body
 from test_mma import LAYOUTS, difference, made
+from tile_programs import whole
 
 from autofuse.backends.cuda.build import build_flags
 from autofuse.backends.cuda.devices import TARGETS
 from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.plan.parameters import GROUP_MMA, Setting
+from benchmarks.tensor_model import Blocks, RunFacts, tensor_share
+from search_spaces import CudaLaunchSpace
 
 USUAL: dict[str, Setting] = {
     "mma": GROUP_MMA, "threads": 384, "micro": "64x64", "row_block": 64, "column_block": 64,
@@ -107,6 +111,37 @@ FAULTS = {
 def test_planted_faults_are_seen() -> None:
     one = in_turns("product")
     all_are_seen(one, FAULTS, lambda library, kernel: difference(library, kernel)[0] < 2e-2)
+
+
+def chosen(sizes: tuple[int, int, int]) -> dict[str, Setting]:
+    """The settings that a product with what follows it has first on an H100."""
+    graph = program("epilogue", sizes, "bf16")
+    return dict(CudaLaunchSpace(TARGETS["H100"]).choose(
+        graph, whole(graph), lambda _, options: next(o for o in options if o != "blas"), "p"
+    ).settings)  # fmt: skip
+
+
+@pytest.mark.parametrize("terms", [256, 512])
+def test_groups_take_turns_where_results_take_as_long_as_products(terms: int) -> None:
+    found = chosen((4096, 4096, terms))
+    assert found["mma"] == GROUP_MMA and found["pingpong"] and found["micro"] == "128x128"
+    assert found["row_block"] == found["column_block"] == 128 and "tail" not in found
+
+
+def test_groups_share_tiles_of_many_terms_and_columns_that_are_left_over() -> None:
+    assert "pingpong" not in chosen((4096, 4096, 4096))
+    assert "pingpong" not in chosen((4096, 4090, 256))
+
+
+def test_the_model_charges_turns_for_the_last_results_alone() -> None:
+    run = RunFacts(8, 0, 128 * 128 * 64, 49152, 32768, 1140)
+    target, rate = TARGETS["H100"], 4096 / 2
+    each = (49152 + 32768) / 128
+    for runs, after in ((16, 3000.0), (2, 3000.0)):
+        share = tensor_share(target, run, Blocks(1, 2 * target.sms, runs, 1, after, turns=True))
+        clocks = 2 * max(runs * each, after) + each + after
+        wanted = 2 * runs * run.multiply_adds / rate / clocks
+        assert share == pytest.approx(wanted, rel=1e-2)
 
 
 @pytest.mark.parametrize("micro", ["128x128", "64x256"])
