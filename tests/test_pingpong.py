@@ -3,6 +3,7 @@ seen, and compiled for sm_90a."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from emulation import OneKernel, library_of
 from mma_cases import program
 from planted import all_are_seen, body
+from seeds import seeds
 from test_mma import LAYOUTS, difference, made
 from tile_programs import whole
 
@@ -59,6 +61,42 @@ def test_products_of_groups_that_take_turns_are_right() -> None:
         assert "af_turn" in body(one)
         error, conflicts = difference(library, one)
         assert error < 2e-2 and conflicts == 0, one.unit.source.name
+
+
+NAMES = (
+    *LAYOUTS, "result turned", "batch", "batch inside", "batch last", "shared right", "windows",
+    "epilogue",
+)  # fmt: skip
+
+
+def drawn(seed: int) -> OneKernel:
+    """Any rows and terms, whole tiles of columns, and fewer blocks than tiles."""
+    r = random.Random(seed)
+    rows, columns = r.choice(((64, 32), (64, 64), (128, 64), (64, 128)))
+    step = r.choice((8, 8, 1))
+    sizes = step * r.randint(1, 300 // step), columns * r.randint(1, 3), step * r.randint(2, 30)
+    return in_turns(
+        r.choice(NAMES), r.choice(("bf16", "f16")), sizes, r.randint(1, 4),
+        threads=r.choice((256, 384, 512)), micro=f"{rows}x{columns}", row_block=rows,
+        column_block=columns, stages=r.choice((2, 3, 4)), vector=r.choice((1, 4)),
+    )  # fmt: skip
+
+
+def check_all(numbers: list[int]) -> None:
+    kernels = [drawn(seed) for seed in numbers]
+    library = library_of(kernels)
+    for seed, one in zip(numbers, kernels, strict=True):
+        assert "af_turn" in body(one), seed
+        assert difference(library, one)[0] < 2e-2, seed
+
+
+def test_drawn_products_of_groups_that_take_turns_are_right() -> None:
+    check_all(list(seeds(4)))
+
+
+@pytest.mark.slow
+def test_many_drawn_products_of_groups_that_take_turns_are_right() -> None:
+    check_all(list(seeds(60)))
 
 
 @pytest.mark.parametrize(
