@@ -134,8 +134,11 @@ def has_groups(kernel: Kernel) -> bool:
 
 
 def is_dynamic(kernel: Kernel) -> bool:
-    """Rows and tiles are in dynamic shared memory: together they are more than static memory."""
+    """Rows and tiles are in dynamic shared memory: together they are more than static memory, or
+    several roles declare them."""
     own = settings(kernel)
+    if takes_turns(kernel):
+        return True
     return _bytes(kernel.body, own, block_team(own), True) > STATIC_SHARED
 
 
