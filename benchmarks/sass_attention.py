@@ -239,10 +239,10 @@ def rung_of(
     target: Target, mma: str, heads: int, length: int, depth: int, causal: bool
 ) -> dict[str, Any]:
     """The figures of a published kernel by the same instructions, in the same arithmetic; none
-    where those are of warps."""
-    if not by_group(mma):
+    where those are of warps, or for another depth."""
+    if not by_group(mma) or (depth, causal) not in RUNGS:
         return {}
-    rung = RUNGS[causal]
+    rung = RUNGS[depth, causal]
     clocks, rows, keys = rung_clocks(rung, target, depth), rung.rows, rung.keys
     share, _ = attention_share(target, [clocks], 1, heads, length, depth, rows, keys, causal)
     return {"rung": {
@@ -276,10 +276,12 @@ def ladder_of(
     }
 
 
-def attention_report(targets: Sequence[str], columns: int = 0) -> list[dict[str, Any]]:
-    """A row for each device, by name, with and without a causal mask, of 16 heads of 4096 places
-    and depth 128. Raises AutofuseError for an unknown one."""
+def attention_report(
+    targets: Sequence[str], columns: int = 0, depth: int = 128
+) -> list[dict[str, Any]]:
+    """A row for each device, by name, with and without a causal mask, of 16 heads of 4096 places.
+    Raises AutofuseError for an unknown one."""
     return [
-        attention_row(target_named(name), 16, 4096, 128, causal, columns)
+        attention_row(target_named(name), 16, 4096, depth, causal, columns)
         for name in targets for causal in (False, True)
     ]  # fmt: skip

@@ -109,11 +109,15 @@ class AttentionRung:
     stages: int
 
 
-# Of 16 bits and depth 128, without and with a causal mask (hopper/tile_size.h).
+# Of 16 bits, by depth, without and with a causal mask (hopper/tile_size.h).
 RUNGS = {
-    causal: AttentionRung("Dao-AILab/flash-attention, FlashAttention-3", 128, keys, 2, 2)
-    for causal, keys in ((False, 176), (True, 128))
-}
+    (depth, causal): AttentionRung(
+        "Dao-AILab/flash-attention, FlashAttention-3", rows, keys, rows // ROWS, 2
+    )
+    for depth, causal, rows, keys in (
+        (64, False, 192, 192), (64, True, 192, 128), (128, False, 128, 176), (128, True, 128, 128),
+    )
+}  # fmt: skip
 
 
 def rung_clocks(rung: AttentionRung, target: Target, depth: int) -> dict[str, float]:

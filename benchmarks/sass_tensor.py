@@ -26,7 +26,16 @@ from autofuse.kernel.cuda_wgmma import GROUP, ROWS, STEP_BYTES, WARPS
 from autofuse.kernel.instructions import INSTRUCTIONS
 from autofuse.plan.clusters import live
 from autofuse.plan.groups import needed_outputs, reads
-from autofuse.plan.parameters import BLAS, BLOCK_THREADS, MICRO, MMA, STAGES, TAIL, Setting
+from autofuse.plan.parameters import (
+    BLAS,
+    BLOCK_THREADS,
+    MICRO,
+    MMA,
+    PINGPONG,
+    STAGES,
+    TAIL,
+    Setting,
+)
 from autofuse.plan.steps import Ref, Run
 from autofuse.plan.types import FusionGroup, LaunchConfig
 from autofuse.tuning.launches import parameter_of
@@ -87,7 +96,8 @@ def run_facts(made: Sequence[int], launch: LaunchConfig) -> RunFacts:
     row = INSTRUCTIONS[str(MMA.of(launch))]
     if row.together > WARP:
         terms = STEP_BYTES // row.factors[0].itemsize
-        return group_facts(made, threads // GROUP - 1, _micro(launch)[1], terms)
+        groups = 1 if PINGPONG.of(launch) else threads // GROUP - 1
+        return group_facts(made, groups, _micro(launch)[1], terms)
     return warp_facts(made, threads // WARP, row.factors[0].itemsize)
 
 
@@ -96,13 +106,13 @@ def _micro(launch: LaunchConfig) -> tuple[int, int]:
     return rows, columns
 
 
-def square_product(size: int, dtype: str = "bf16") -> Graph:
-    """A product of two square matrices; of bytes (i8) one in i32 whose right one is turned, as
-    weights lie."""
-    operand = spec((size, size), dtype)
+def square_product(size: int, dtype: str = "bf16", terms: int = 0) -> Graph:
+    """A product of two square matrices, or of so many `terms`; of bytes (i8) one in i32 whose right
+    one is turned, as weights lie."""
+    left, right = spec((size, terms or size), dtype), spec((terms or size, size), dtype)
     if dtype == "i8":
-        return canonical(trace(lambda a, b: a.astype("i32") @ b.astype("i32").T, operand, operand))
-    return canonical(trace(lambda a, b: a @ b, operand, operand))
+        return canonical(trace(lambda a, b: a.astype("i32") @ b.astype("i32").T, left, left))
+    return canonical(trace(lambda a, b: a @ b, left, right))
 
 
 def generated(
@@ -123,11 +133,14 @@ def generated(
     return unit_of(Run(graph, group, launch, needs, makes), target), launch
 
 
-def tensor_row(target: Target, graph: Graph, sizes: tuple[int, int, int]) -> dict[str, Any]:
+def tensor_row(
+    target: Target, graph: Graph, sizes: tuple[int, int, int],
+    wanted: Mapping[str, Setting] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """The figures of a graph that is one product of so many rows, columns and terms on one device,
-    beside the rung of a published ladder for the same instructions. Raises CompilerMissing without
-    NVRTC."""
-    unit, launch = generated(graph, target)
+    under the settings that are first or `wanted`, beside the rung of a published ladder for the
+    same instructions. Raises CompilerMissing without NVRTC."""
+    unit, launch = generated(graph, target, wanted)
     source, shape = unit.source, unit.geometry
     cubin, log = compile_cubin(source.text, target.code_for, build_flags(source))
     said = parse_log(log)[source.name]
@@ -143,9 +156,11 @@ def tensor_row(target: Target, graph: Graph, sizes: tuple[int, int, int]) -> dic
     ahead = stages - 2 if mma.together > WARP else stages - 1
     sums, result = rows * columns, graph.type_of(graph.outputs[0]).dtype.itemsize
     blocks = Blocks(
-        resident, tiles, runs, TAIL.of(launch), after_runs(target, sums, result), meeting(sums)
-    )
+        resident, tiles, runs, TAIL.of(launch), after_runs(target, sums, result), meeting(sums),
+        bool(PINGPONG.of(launch)),
+    )  # fmt: skip
     share, most = tensor_share(target, run, blocks, mma.peak), moved_share(target, graph, sizes)
+    rate = target.peaks[mma.peak] / (2 * target.sms * target.clock_ghz)
     return {
         "target": str(target), "launch": str(launch), "registers": said.registers,
         "spilled_bytes": said.spilled, "shared_bytes": shared, "blocks_resident": resident,
@@ -154,6 +169,8 @@ def tensor_row(target: Target, graph: Graph, sizes: tuple[int, int, int]) -> dic
         "multiply_adds_per_byte": round(run.multiply_adds / run.read, 2),
         "bytes_in_flight": ahead * run.copied * resident,
         "predicted_share": round(min(share * useful, most), 3),
+        # What that share asks of the second-level cache, of which 32 are usually reckoned.
+        "cache_bytes_a_clock": round(min(share, most) * rate * run.copied / run.multiply_adds, 1),
         "rung": rung_row(mma.name, target, sizes, most),
     }  # fmt: skip
 
@@ -167,7 +184,11 @@ def moved_share(target: Target, graph: Graph, sizes: tuple[int, int, int]) -> fl
     return 2 * math.prod(sizes) / peak / seconds
 
 
-def tensor_report(targets: Sequence[str], size: int, dtype: str = "bf16") -> list[dict[str, Any]]:
-    """A row for each device, by name. Raises AutofuseError for an unknown one."""
-    graph = square_product(size, dtype)
-    return [tensor_row(target_named(name), graph, (size, size, size)) for name in targets]
+def tensor_report(
+    targets: Sequence[str], size: int, dtype: str = "bf16", terms: int = 0,
+    wanted: Mapping[str, Setting] | None = None,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """A row for each device, by name, of so many rows and columns, and `terms` (0: as many). Raises
+    AutofuseError for an unknown one."""
+    graph, sizes = square_product(size, dtype, terms), (size, size, terms or size)
+    return [tensor_row(target_named(name), graph, sizes, wanted) for name in targets]

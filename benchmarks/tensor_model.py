@@ -11,6 +11,7 @@ Those clocks are the longest of the three for each run of each tile, as whole ti
 multiprocessors, and what nothing hides: the first run of a tile on its way, and its sums to shared
 memory and back, and results to memory, where a multiprocessor has but one block at a time (else the
 others multiply meanwhile); and the parts of sums that are left in memory and added up, always.
+Where groups of a block take turns, one does that for its tile while another multiplies the next.
 
 A pipeline begins when its first run has come, however many stages there are, so that is what
 filling it takes. It says where a kernel stands on paper, and nothing in it was measured.
@@ -47,7 +48,7 @@ class Blocks:
     """Those of a launch: so many are `resident` on a multiprocessor, `tiles` tiles of `runs` runs
     of terms in all, of which those that are no whole turn of all multiprocessors are in `parts`
     parts; clocks `after` the runs of a tile, and in which the sums of a tile are left in memory or
-    read there (`meeting`)."""
+    read there (`meeting`). Of blocks whose groups take `turns` one multiplies a tile at a time."""
 
     resident: int
     tiles: int
@@ -55,6 +56,7 @@ class Blocks:
     parts: int = 1
     after: float = 0.0
     meeting: float = 0.0
+    turns: bool = False
 
 
 def tensor_share(target: Target, run: RunFacts, blocks: Blocks, peak: str = "half") -> float:
@@ -67,6 +69,10 @@ def tensor_share(target: Target, run: RunFacts, blocks: Blocks, peak: str = "hal
     )
     whole, rest = divmod(blocks.tiles, target.sms)
     cut = math.ceil(rest * blocks.parts / target.sms)
+    if blocks.turns:
+        # The last tile's results alone are hidden by no other tile.
+        clocks = (whole + cut) * max(blocks.runs * longest, blocks.after) + longest + blocks.after
+        return blocks.tiles * blocks.runs * run.multiply_adds / rate / (target.sms * clocks)
     clocks = (whole + cut / blocks.parts) * blocks.runs * longest
     alone = min(blocks.resident, whole + cut) == 1
     clocks += (whole + cut if alone else 1) * longest

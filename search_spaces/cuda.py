@@ -35,6 +35,7 @@ from autofuse.plan.parameters import (
     ITEM,
     LOOP,
     MMA,
+    PINGPONG,
     PRODUCT,
     ROW,
     STAGES,
@@ -179,7 +180,7 @@ def _tiled(
     kept = fragment_options(row.name, facts, limits, made, fits)
     if kept is not None:
         return kept
-    if row.name in TILE_PARAMETERS or row in (BLOCK_THREADS, STAGES, BLOCKS):
+    if row.name in TILE_PARAMETERS or row in (BLOCK_THREADS, STAGES, BLOCKS, PINGPONG):
         found = tile_options(row.name, facts, limits, made, fits)
         return groups_first(found, facts, limits, fits) if row.name == MMA.name else found
     return offer(row, made)

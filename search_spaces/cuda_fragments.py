@@ -38,10 +38,8 @@ MOST_SUMS = 192
 THREADS, PARTS = (128, 256, 64, 32), (2, 1)
 # Columns at once, the best first: each block of them costs the rows a total and a rescaling.
 COLUMNS = (64, 32, 128, 16)
-# Stages, the best first: more bytes on their way, as long as two blocks have room; of warpgroups,
-# whose blocks are alone, for panels up to so many elements a column, and longer ones.
+# Stages, the best first: more bytes on their way, as long as two blocks have room.
 RINGS = (4, 3, 2)
-SHORT, GROUP_RINGS, LONG_GROUP_RINGS = 128, (4, 2, 3), (2, 3, 4)
 # Bytes of shared memory that the system keeps of every block.
 KEPT = 1 << 10
 # What a row costs beside its products: loads of all columns, for the rows of a warp and of a block.
@@ -52,6 +50,8 @@ WARPS, ALONE = 8, 1.25
 # The same of warpgroups: one or two of 64 rows, and one that fetches; columns; and sums of a thread
 # that has 204 registers, of which factors of the second product take half as many as columns.
 GROUP_THREADS, GROUP_COLUMNS, MOST_GROUP_SUMS = (256, 384), (128, 64), 128
+# Their block is alone, so it may have all of shared memory: most bytes on their way first.
+GROUP_RINGS = (8, 6, 5, 4, 3, 2)
 # Columns of a part at least.
 PART_COLUMNS = 256
 
@@ -78,21 +78,22 @@ def fragment_options(
         found = tuple(c for _, rows, c in own if rows == made[ROW_BLOCK.name])
         return tuple(c for c in found if fits({**_known(made), name: c})) or found[-1:]
     if name == STAGES.name:
-        return _rings(facts, limits, made, own)
+        return _rings(facts, limits, made, own, fits)
     return _splits(facts, limits.sms, made) if name == SPLIT.name else ()
 
 
 def _rings(
     facts: TileFacts, limits: DeviceLimits, made: Mapping[str, Setting],
-    own: list[tuple[int, int, int]],
+    own: list[tuple[int, int, int]], fits: Fits,
 ) -> tuple[Setting, ...]:  # fmt: skip
-    """Stages, those first with which two blocks of the rows and columns that come first have
-    room."""
-    if made.get(MMA.name) == GROUP_MMA:
-        long = max(facts.one_pass, *facts.folded, 0) > SHORT
-        return LONG_GROUP_RINGS if long else GROUP_RINGS
+    """Stages: those first with which two blocks of the rows and columns that come first have room;
+    of warpgroups those with which one has."""
     _, rows, columns = own[0]
-    return tuple(sorted(RINGS, key=lambda n: not _two_fit(facts, limits, rows, columns, n)))
+    if made.get(MMA.name) != GROUP_MMA:
+        return tuple(sorted(RINGS, key=lambda n: not _two_fit(facts, limits, rows, columns, n)))
+    tile: dict[str, Setting] = {ROW_BLOCK.name: rows, COLUMN_BLOCK.name: columns}
+    found = tuple(n for n in GROUP_RINGS if fits({**_known(made), **tile, STAGES.name: n}))
+    return found or GROUP_RINGS[-1:]
 
 
 def groups_first(

@@ -4,12 +4,12 @@ registers and its blocks in shared memory, those first that leave no multiproces
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 from autofuse.graph.types import Graph
-from autofuse.kernel.cuda_shape import shared_bytes
-from autofuse.kernel.cuda_wgmma import ROWS
+from autofuse.kernel.cuda_shape import cuda_kernel, shared_bytes, takes_turns
+from autofuse.kernel.cuda_wgmma import GROUP, ROWS
 from autofuse.kernel.emit import LoweringError
 from autofuse.kernel.instructions import FACTORS, by_group
 from autofuse.kernel.lower import extract, lower
@@ -32,6 +32,7 @@ from autofuse.plan.parameters import (
     MMA,
     NO_MMA,
     PACK,
+    PINGPONG,
     ROW_BLOCK,
     SPLIT,
     STAGES,
@@ -44,6 +45,7 @@ from autofuse.plan.parameters import (
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces.cuda_limits import DeviceLimits
 from search_spaces.cuda_multiply import MULTIPLYING, TOGETHER, Multiplying
+from search_spaces.cuda_turns import least_clocks, may_take_turns, working
 from search_spaces.splits import (
     busiest,
     split_options,
@@ -66,7 +68,8 @@ WARP, NARROW = 32, 64
 MOST = 4
 # Settings that decide how much scratch a block needs.
 SHAPES = (
-    MMA, BLOCK_THREADS, VECTOR, STAGES, BLOCKS, MICRO, ROW_BLOCK, COLUMN_BLOCK, TERM_BLOCK, PACK,
+    MMA, BLOCK_THREADS, VECTOR, STAGES, BLOCKS, PINGPONG, MICRO, ROW_BLOCK, COLUMN_BLOCK,
+    TERM_BLOCK, PACK,
 )  # fmt: skip
 # What applies to a kernel of this schedule.
 OFFERED = {
@@ -96,11 +99,15 @@ def room_for(graph: Graph, group: FusionGroup, most: int) -> Fits:
 
 @lru_cache(maxsize=4096)
 def _scratch(group: Graph, launch: LaunchConfig) -> int | None:
-    """Bytes of shared memory; None where there would be too many statements."""
+    """Bytes of shared memory; None where there would be too many statements, or groups that are to
+    take turns cannot."""
     try:
-        return shared_bytes(lower(group, launch))
+        kernel = lower(group, launch)
     except LoweringError:
         return None
+    if PINGPONG.of(launch) and not takes_turns(cuda_kernel(kernel)):
+        return None
+    return shared_bytes(kernel)
 
 
 def tile_options(
@@ -128,6 +135,10 @@ def tile_options(
         return _blocks(limits, made)
     if name == SPLIT.name:
         return _splits(facts, made, sms)
+    if name == PINGPONG.name:
+        return _turns(facts, limits, made, fits)
+    if name == TAIL.name and made.get(PINGPONG.name):
+        return ()
     if name == TAIL.name:
         return tail_options(facts, made, sms, _multiplying(made).meeting)
     own = {row.name: made[row.name] for row in SHAPES if row.name in made}
@@ -219,42 +230,77 @@ def _threads(facts: TileFacts, sms: int) -> tuple[Setting, ...]:
     return (256, 128, 64) if each >= 1 << 13 else (128, 256, 64) if each >= 1 << 11 else (64, 128)
 
 
+def _turns(
+    facts: TileFacts, limits: DeviceLimits, made: Mapping[str, Setting], fits: Fits
+) -> tuple[Setting, ...]:
+    """Whether groups have tiles of their own, where they can: first if that takes less time however
+    much the second-level cache gives."""
+    if not may_take_turns(facts, made):
+        return ()
+    own = {row.name: made[row.name] for row in SHAPES if row.name in made}
+    found: dict[bool, list[tuple[float, int, int, str]]] = {}
+    for turns in (False, True):
+        own[PINGPONG.name] = turns
+        found[turns] = [
+            tile for tile in _tiles(facts, limits, own)
+            if _smallest_fits(facts, {**own, MICRO.name: tile[-1]}, fits)
+        ]  # fmt: skip
+    if not found[True]:
+        return ()
+    by = _multiplying(made)
+
+    def clocks(turns: bool, cached: bool) -> float:
+        return least_clocks(found[turns], facts, limits, by, turns, cached)
+
+    wins = all(clocks(True, cached) < clocks(False, cached) for cached in (False, True))
+    return (True, False) if wins else (False, True)
+
+
 def _micros(facts: TileFacts, limits: DeviceLimits, own: Mapping[str, Setting]) -> tuple[str, ...]:
     """By the time of the multiprocessor with most blocks, of which the last may be in parts: what
     it computes, and what it loads for that."""
-    threads, wanted = int(own[BLOCK_THREADS.name]), int(own.get(BLOCKS.name, 0))
-    by = _multiplying(own)
-    least = by.least(threads)
+    threads, by = working(own), _multiplying(own)
     found: list[tuple[float, int, str]] = []
+    for turns, rows, columns, name in _tiles(facts, limits, own):
+        across = -(-facts.columns // columns)
+        each = rows * columns * (across if facts.local else 1)
+        idle = max(1.0, threads / (rows * columns))
+        time = turns * each * idle * by.loads(rows, columns, threads, limits.halves)
+        found.append((time, rows * columns, name))
+    return tuple(name for _, _, name in sorted(found))
+
+
+def _tiles(
+    facts: TileFacts, limits: DeviceLimits, own: Mapping[str, Setting]
+) -> Iterator[tuple[float, int, int, str]]:
+    """Tiles that there are registers for: terms that the busiest multiprocessor has of them, rows,
+    columns and name."""
+    threads, wanted = int(own[BLOCK_THREADS.name]), int(own.get(BLOCKS.name, 0))
+    by, alone = _multiplying(own), bool(own.get(PINGPONG.name))
+    least = by.least(working(own))
+    most = by.sums(threads, wanted) // (threads // GROUP - 1 if alone else 1)
     for name in CUDA_MICRO.choices:
         rows, columns = map(int, name.split("x"))
         if name == MICRO.default:
             continue  # what lowering takes that is told nothing, on every device
         columns = columns * 4 // facts.itemsize
-        if rows * columns > by.sums(threads, wanted) or columns > by.widest:
+        if rows * columns > most or columns > by.widest:
             continue
-        if rows % least[0] or columns % least[1]:
+        if rows % least[0] or columns % least[1] or (alone and facts.columns % columns):
             continue
         across = -(-facts.columns // columns)
         blocks = facts.batch * -(-facts.rows // rows) * (1 if facts.local else across)
-        parts = (1,) if facts.local else tail_parts(facts.terms)
+        parts = (1,) if facts.local or alone else tail_parts(facts.terms)
         turns = min(busiest(blocks, limits.sms, facts.terms, p, by.meeting) for p in parts)
-        each = rows * columns * (across if facts.local else 1)
-        idle = max(1.0, threads / (rows * columns))
-        found.append(
-            (
-                turns * each * idle * by.loads(rows, columns, threads, limits.halves),
-                rows * columns,
-                name,
-            )
-        )
-    return tuple(name for _, _, name in sorted(found))
+        yield turns, rows, columns, name
 
 
 def _row_blocks(
     facts: TileFacts, limits: DeviceLimits, own: Mapping[str, Setting]
 ) -> tuple[Setting, ...]:
     rows = int(str(own[MICRO.name]).split("x")[0])
+    if own.get(PINGPONG.name):
+        return (rows,)
     blocks = facts.batch * -(-facts.rows // rows)
     return (rows, *_more(rows, blocks // (limits.sms * TOGETHER), CUDA_ROW_BLOCK.choices))
 
@@ -270,6 +316,8 @@ def _column_blocks(
     if facts.local:
         return (0, *(c for c in ONE_PASS if facts.one_pass and c < facts.columns))
     columns = int(str(own[MICRO.name]).split("x")[1]) * 4 // facts.itemsize
+    if own.get(PINGPONG.name):
+        return (columns,)
     blocks = facts.batch * facts.rows * facts.columns // int(own[ROW_BLOCK.name]) // columns
     return (columns, *_more(columns, blocks // (limits.sms * TOGETHER), CUDA_COLUMN_BLOCK.choices))
 
@@ -277,7 +325,7 @@ def _column_blocks(
 def _term_blocks(
     facts: TileFacts, limits: DeviceLimits, own: Mapping[str, Setting]
 ) -> tuple[Setting, ...]:
-    return (0, *(t for t in TERMS if t < facts.terms))
+    return (0, *(t for t in TERMS if t < facts.terms and not own.get(PINGPONG.name)))
 
 
 def _packs(

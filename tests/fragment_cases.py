@@ -146,7 +146,8 @@ def drawn_groups(seed: int) -> FragmentCase:
     name, (dtype, _, tolerance) = r.choice(list(PROGRAMS)), r.choice(TYPES[:2])
     step = r.choice((8, 8, 1))
     m, n, d, w = (step * r.randint(1, most // step) for most in (200, 300, 140, 100))
-    groups, (columns, stages) = r.choice((2, 3)), r.choice(((64, 2), (64, 3), (64, 4), (128, 2)))
+    groups = r.choice((2, 3))
+    columns, stages = r.choice(((64, 2), (64, 3), (64, 4), (64, 6), (128, 2)))
     if name in ("two sources", "two products of a row"):
         columns, stages, n = 64, 2, min(n, 64)  # which take the room of two queries, or of all keys
     settings: dict[str, Setting] = {

@@ -60,8 +60,8 @@ FAULTS = {
     "no_wait_for_a_place": (EMPTY, ""),
     "wrong_phase_of_a_place": (EMPTY, EMPTY.replace(" ^ 1u", "")),
     "no_place_given_back": (ARRIVE, ""),
-    "no_wait_for_copies": ("af_await_copies(2);", ""),
-    "waits_too_little": ("af_await_copies(2);", "af_await_copies(3);"),
+    "no_wait_for_copies": ("af_await_copies(1);", ""),
+    "waits_too_little": ("af_await_copies(1);", "af_await_copies(2);"),
     "no_groups_of_copies": ("af_end_copies();", ""),
     "stores_not_shown": ("af_show_stores();", ""),
     "no_meeting_before_rows_are_read": (MEETING, "af_show_stores();"),
@@ -91,6 +91,21 @@ FAULTS = {
 def test_planted_faults_are_seen() -> None:
     one = by_groups("attention", (72, 136, 72, 72))
     all_are_seen(one, FAULTS, lambda library, kernel: error_of(library, kernel)[0] < 2e-2)
+
+
+def test_planted_faults_of_a_long_ring_are_seen() -> None:
+    """Of which more panels are asked for before the first is waited for."""
+    later, first = "af_await_copies(4);", "af_await_copies(1);"
+    faults = {
+        "no_wait_for_a_panel_of_many": (later, ""),
+        "waits_too_little_for_many": (later, "af_await_copies(5);"),
+        "no_wait_for_the_first": (first, ""),
+        "waits_too_little_for_the_first": (first, "af_await_copies(2);"),
+        "the_last_not_waited_for": ("af_await_copies(0);\n          while", "while"),
+        "the_last_not_announced": ("while (asked > 0) send();", "if (asked > 0) send();"),
+    }
+    one = by_groups("attention", (72, 264, 72, 72), stages=6)
+    all_are_seen(one, faults, lambda library, kernel: error_of(library, kernel)[0] < 2e-2)
 
 
 def test_pieces_of_long_runs_have_places_of_their_own() -> None:

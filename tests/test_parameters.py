@@ -74,6 +74,7 @@ WITH: dict[str, dict[str, Setting]] = {
     "lines": {"walk": True},
     "tail": {"wave": 7, **SINGLE_TILES},
     "wave": {"tail": 2, **SINGLE_TILES},
+    "pingpong": {"mma": "wgmma", **SINGLE_TILES},
 }
 
 
@@ -132,10 +133,10 @@ def short_wave() -> Graph:
     return canonical(b.build([b.add("exp", made)]))
 
 
-def halves() -> Graph:
+def halves(rows: int = 64, columns: int = 48, terms: int = 32) -> Graph:
     """A product of bf16, and what follows it."""
     b = GraphBuilder()
-    x, y = b.input("x", (64, 32), "bf16"), b.input("y", (32, 48), "bf16")
+    x, y = b.input("x", (rows, terms), "bf16"), b.input("y", (terms, columns), "bf16")
     none: tuple[int, ...] = ()
     made = b.add("dot_general", x, y, lhs_batch=none, rhs_batch=none, lhs_contract=(1,),
                  rhs_contract=(0,))  # fmt: skip
@@ -217,6 +218,7 @@ GRAPHS = {"item": pointwise(), "turned": turned(), "row": rows_folded(), "loop":
           "short": rows_folded(512, 4096), "gemm": product(), "fused": fused(),
           "summed": summed(), "weighted": product(constant=True), "dots": dots(),
           "long_sums": long_sums(), "ordered": ordered(), "halves": halves(),
+          "whole_tiles": halves(256, 128, 64),
            "short_wave": short_wave(), "attended": attended(),
            "batch_last": batch_last(), "patches": patches(), "added": added(),
           "stencils": chain(padded, (64, 64), 2)}  # fmt: skip
@@ -227,7 +229,7 @@ SHOWS = {
     "loop": "loop_unroll", "turned": "transpose", "dots": "dot", "long_sums": "split",
     "short_wave": "tail wave",
     "weighted": "prepack", "batch_last": "batch_lanes", "halves": "pairs", "patches": "walk lines",
-    "attended": "fragments", "ordered": "merge", "stencils": "halo",
+    "whole_tiles": "pingpong", "attended": "fragments", "ordered": "merge", "stencils": "halo",
 }  # fmt: skip
 SPACES: dict[str, LaunchSpace] = {
     "c": CpuLaunchSpace(pairs=True, amx=True),

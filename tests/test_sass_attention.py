@@ -74,3 +74,13 @@ def test_attention_on_hopper_is_predicted_at_least_as_fast_as_a_published_kernel
     masked = row["clocks_of_a_masked_one"]
     assert (masked["issue"] > clocks["issue"]) == causal and masked["tensor"] == clocks["tensor"]
     assert 0 < row["rung"]["predicted_share"] <= row["predicted_share"] <= 1
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("depth", [64, 128])
+def test_attention_on_hopper_has_more_bytes_on_their_way_than_a_published_kernel(
+    causal: bool, depth: int
+) -> None:
+    row = attention_row(TARGETS["H100"], 16, 4096, depth, causal, 0)
+    assert row["rung"]["bytes_in_flight"] <= row["bytes_in_flight"] and row["spilled_bytes"] == 0
+    assert row["shared_bytes"] <= TARGETS["H100"].shared_per_block

@@ -105,7 +105,14 @@ def cluster(kernel: Kernel) -> int:
 
 def is_one_turn(kernel: Kernel) -> bool:
     """A block runs one grid iteration: it is asked for, or blocks depend on each other."""
+    if takes_turns(kernel):
+        return False
     return settings(kernel).grid == "one" or waits(kernel) or cluster(kernel) > 0
+
+
+def takes_turns(kernel: Kernel) -> bool:
+    """Warpgroups have grid iterations of their own, one after another."""
+    return any(isinstance(s, TileProduct) and s.alone for s in statements(kernel.body))
 
 
 def _parts(kernel: Kernel) -> int:
@@ -127,8 +134,11 @@ def has_groups(kernel: Kernel) -> bool:
 
 
 def is_dynamic(kernel: Kernel) -> bool:
-    """Rows and tiles are in dynamic shared memory: together they are more than static memory."""
+    """Rows and tiles are in dynamic shared memory: together they are more than static memory, or
+    several roles declare them."""
     own = settings(kernel)
+    if takes_turns(kernel):
+        return True
     return _bytes(kernel.body, own, block_team(own), True) > STATIC_SHARED
 
 
@@ -166,6 +176,8 @@ class Team:
 
     @property
     def sync(self) -> str:
+        if self.kind == "group":
+            return f"af_meet_group(1 + threadIdx.x / {self.size});"
         return "__syncwarp();" if self.kind == "warp" else "__syncthreads();"
 
 

@@ -17,6 +17,8 @@ from autofuse.kernel.ir import TileProduct
 from autofuse.plan.parameters import LaunchSettingError
 
 GROUP, WARPS = 128, 4
+# Threads of a group that multiplies and one that fetches.
+ALONE = 2 * GROUP
 # Rows of an instruction, and its columns.
 ROWS, WIDTHS = 64, (32, 64, 96, 128, 192, 256)
 LINE_BYTES, BLOCK_BYTES, LINES = 128, 1024, 8

@@ -21,9 +21,10 @@ from autofuse.kernel.cuda_shape import (
     inner_team,
     is_dynamic,
     is_one_turn,
+    takes_turns,
 )
 from autofuse.kernel.cuda_sync import fills, has_local, must_meet
-from autofuse.kernel.cuda_wgmma import group_tile
+from autofuse.kernel.cuda_wgmma import GROUP, group_tile
 from autofuse.kernel.dialects import CUDA, EARLY
 from autofuse.kernel.fragment_ir import Collective
 from autofuse.kernel.instructions import by_group
@@ -40,6 +41,7 @@ from autofuse.kernel.ir import (
     has_product,
     statements,
 )
+from autofuse.kernel.passes.take_turns import fetched
 from autofuse.kernel.printer import signature
 from autofuse.kernel.render_fetch import Fetching, fetching
 from autofuse.kernel.render_fragments import FragmentText
@@ -47,6 +49,7 @@ from autofuse.kernel.render_join import join_text
 from autofuse.kernel.render_mma import MmaText
 from autofuse.kernel.render_parts import PartPrinter, is_part, reads
 from autofuse.kernel.render_tile_cuda import tile_text
+from autofuse.kernel.render_turns import turn_text, turns_of
 from autofuse.kernel.render_wgmma import GroupText, group_prologue
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
@@ -86,7 +89,7 @@ class _CudaPrinter(PartPrinter):
         super().__init__(kernel, own)
         self.early, self.dynamic = alone and begins_early(kernel), is_dynamic(kernel)
         self.later = "_later" if self.early or not alone else ""
-        self.offset, self.tiled = 0, False
+        self.offset, self.tiled, self.fetches = 0, False, False
         self.outside = frozenset(p.name for p in kernel.params)
         self.wide = any(p.size >= FAR for p in kernel.params)
         first = grids(kernel)[:1]
@@ -102,9 +105,13 @@ class _CudaPrinter(PartPrinter):
         if cluster(self.kernel):
             yield "  int32_t meeting = 0;"
             yield "  af_cluster_begin();"
+        turns = takes_turns(self.kernel)
         if has_groups(self.kernel):
-            yield from group_prologue(self.own)
+            yield from group_prologue(self.own, 1 if turns else self.own.threads // GROUP - 1)
         segments = grids(self.kernel)
+        if turns:
+            yield from self.in_turns(segments[0])
+            return
         yield from self.block(tuple(s for s in self.kernel.body if s not in segments), 1, False)
         if not segments:
             return
@@ -129,6 +136,17 @@ class _CudaPrinter(PartPrinter):
             yield "    }"
             first = end
         yield "  }"
+
+    def in_turns(self, loop: Loop) -> Iterator[str]:
+        """One group fetches what the others multiply, each for a grid iteration of its own."""
+        turns, before = turns_of(loop, self.own, self.outside), self.offset
+        self.grid, self.part, self.tiled, self.team = loop.var.name, "", True, turns.team
+
+        def role(fetches: bool) -> Iterator[str]:
+            self.fetches, self.offset = fetches, before
+            yield from self.iteration(fetched(loop.body) if fetches else loop.body, 3, not fetches)
+
+        yield from turns.lines(loop, self.index_type(loop.var.dtype), role)
 
     def segment(self, loop: Loop, first: int) -> Iterator[str]:
         """The blocks of one grid loop: `first` and those after it."""
@@ -215,6 +233,8 @@ class _CudaPrinter(PartPrinter):
         given = (self.text, self.team, self.outside, self.wide)
         if not stmt.mma:
             return tile_text(stmt, *given)
+        if stmt.alone:
+            return turn_text(stmt, given, self.own, self.fetches)
         if by_group(stmt.mma):
             tile = group_tile(stmt, self.team.size, self.own.stages)
             return GroupText(stmt, tile, *given, self.own.blocks).lines()
@@ -240,7 +260,7 @@ class _CudaPrinter(PartPrinter):
         before = self.offset
         yield from self.any_loop(loop, depth, in_lane)
         # What follows may have the place of what the loop has declared (see `local_bytes`).
-        if self.tiled and self.team.kind == "block":
+        if self.tiled and self.team.kind in ("block", "group"):
             self.offset = before
 
     def any_loop(self, loop: Loop, depth: int, in_lane: bool) -> Iterator[str]:

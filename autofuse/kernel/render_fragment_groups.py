@@ -48,6 +48,12 @@ class FragmentGroups:
         return max(2, self.own.stages)
 
     @property
+    def under_way(self) -> int:
+        """Panels that are asked for before one is announced: the place of the last of them is that
+        of the one two before, so a group may have the next panel while another has the last."""
+        return self.stages - 2
+
+    @property
     def registers(self) -> RegisterDeal:
         """Who fetches whole runs at once knows where all its pieces are: that takes more than for
         a run of a product."""
@@ -57,18 +63,21 @@ class FragmentGroups:
         return f"if (++af_slot == {self.stages}) af_slot = 0, af_phase ^= 1u;"
 
     def role(self, stmt: WarpRole) -> Iterator[str]:
-        deal, ahead = self.registers, self.stages - 1
+        deal = self.registers
         if stmt.fetches and stmt.begins:
             if deal.change:
                 yield f"af_give_registers({deal.fetching});"
+            # Copies that are asked for and not announced, and whether any panel has been.
             yield "int32_t sent = af_slot, asked = 0;"
+            yield "bool begun = false;"
             yield "const auto send = [&]() {"
-            yield f"  af_arrive(af_full + sent), sent = sent == {ahead} ? 0 : sent + 1;"
+            yield "  af_show_stores();"
+            yield f"  af_arrive(af_full + sent), sent = sent == {self.stages - 1} ? 0 : sent + 1;"
+            yield "  asked--;"
             yield "};"
         elif stmt.fetches:
             yield "af_await_copies(0);"
-            yield "af_show_stores();"
-            yield f"for (int32_t r = af_min_i32(asked, {ahead}); r > 0; r--) send();"
+            yield "while (asked > 0) send();"
             if deal.change:
                 yield f"af_take_registers({deal.first});"
         elif deal.change:
@@ -77,15 +86,21 @@ class FragmentGroups:
 
     def feed(self, copies: Iterable[str]) -> Iterator[str]:
         """A panel whose `copies` are these, into the next slot."""
-        ahead = self.stages - 1
+        later = self.under_way
         yield "{"
         yield f"  const int32_t lane = threadIdx.x % {GROUP};"
         yield "  af_await(af_empty + af_slot, af_phase ^ 1u);"
         yield from (f"  {line}" for line in copies)
-        yield f"  if (++asked > {ahead}) {{"
-        yield f"    af_await_copies({ahead});"
-        yield "    af_show_stores();"
+        yield f"  if (++asked > {later}) {{"
+        yield f"    af_await_copies({later});"
         yield "    send();"
+        yield "    begun = true;"
+        if later > 1:
+            # The first panel is waited for before all that have room are asked for.
+            yield "  } else if (!begun && asked == 2) {"
+            yield "    af_await_copies(1);"
+            yield "    send();"
+            yield "    begun = true;"
         yield "  }"
         yield f"  {self.advance()}"
         yield "}"

@@ -34,9 +34,10 @@ from autofuse.kernel.render_tile_cuda import Spell
 from autofuse.ops.dtypes import DType
 
 
-def group_prologue(own: Settings) -> Iterator[str]:
-    """What a kernel with such tiles begins with: its mbarriers, and the place of the next run."""
-    stages, waiting = max(2, own.stages), own.threads // GROUP - 1
+def group_prologue(own: Settings, waiting: int) -> Iterator[str]:
+    """What a kernel with such tiles begins with: its mbarriers, and the place of the next run,
+    which so many groups wait for."""
+    stages = max(2, own.stages)
     yield f"  __shared__ __align__(8) uint64_t af_full[{stages}], af_empty[{stages}];"
     yield f"  if (threadIdx.x < {stages}) {{"
     yield f"    af_ready_init(af_full + threadIdx.x, {GROUP});"
@@ -62,20 +63,11 @@ class GroupText:
 
     def lines(self) -> Iterator[str]:
         """The lines of a block that computes the tile."""
-        stmt, tile = self.stmt, self.tile
-        element = CUDA.types[stmt.dtype]
+        tile = self.tile
         yield "{"
         yield f"  const int32_t group = {self.team.place} / {GROUP};"
         yield f"  const int32_t lane = {self.team.place} % {GROUP};"
-        yield f"  const int32_t terms = {self.text(stmt.extent)};"
-        if stmt.there is not None:
-            yield f"  const int32_t {HIGH} = {self.text(stmt.there)};"
-        for name, panel in (("ta", stmt.left), ("tb", stmt.right), ("tc", stmt.target)):
-            yield f"  const auto {name} = {panel.buffer} + ({self.text(panel.start)});"
-        room = f"reinterpret_cast<{element} *>({stmt.stage} + 0)"
-        yield f"  const auto room = {room};"
-        yield f"  const auto stage = room + af_to_block(room) / {stmt.dtype.itemsize};"
-        yield f"  const int32_t runs = (terms + {tile.run - 1}) / {tile.run};"
+        yield from (f"  {line}" for line in self.places())
         yield from (f"  {line}" for line in self.copies.table(tile, self.team))
         yield f"  {self.team.sync}"
         yield f"  if (group == {tile.groups}) {{"
@@ -85,6 +77,19 @@ class GroupText:
         yield "  }"
         yield f"  {self.team.sync}"
         yield "}"
+
+    def places(self, reads: bool = True) -> Iterator[str]:
+        """Where operands (if they are read), sums and stages are, and how many runs there are."""
+        stmt, run = self.stmt, self.tile.run
+        yield f"const int32_t terms = {self.text(stmt.extent)};"
+        if stmt.there is not None and reads:
+            yield f"const int32_t {HIGH} = {self.text(stmt.there)};"
+        panels = ("ta", stmt.left), ("tb", stmt.right), ("tc", stmt.target)
+        for name, panel in panels[0 if reads else 2 :]:
+            yield f"const auto {name} = {panel.buffer} + ({self.text(panel.start)});"
+        yield f"const auto room = reinterpret_cast<{CUDA.types[stmt.dtype]} *>({stmt.stage} + 0);"
+        yield f"const auto stage = room + af_to_block(room) / {stmt.dtype.itemsize};"
+        yield f"const int32_t runs = (terms + {run - 1}) / {run};"
 
     @property
     def copies(self) -> CopyText:
@@ -111,12 +116,7 @@ class GroupText:
         yield "for (int32_t r = 0; r < runs; r++) {"
         yield f"  const int32_t begin = r * {tile.run};"
         yield "  af_await(af_empty + af_slot, af_phase ^ 1u);"
-        for name, operand, start in (("ta", tile.left, 0), ("tb", tile.right, tile.left.size)):
-            yield "  {"
-            yield f"    const auto to = stage + (af_slot * {tile.each} + {start});"
-            yield from (f"    {line}" for line in self.copies.lines(name, operand))
-            yield "  }"
-        yield "  af_end_copies();"
+        yield from (f"  {line}" for line in self.copied_run())
         yield f"  if (r >= {under_way}) {{"
         yield f"    af_await_copies({under_way});"
         yield "    af_show_stores();"
@@ -133,17 +133,41 @@ class GroupText:
         if self.own.change:
             yield f"af_take_registers({self.own.first});"
 
+    def copied_run(self) -> Iterator[str]:
+        """Copies of the run from term `begin` on."""
+        tile = self.tile
+        for name, operand, start in (("ta", tile.left, 0), ("tb", tile.right, tile.left.size)):
+            yield "{"
+            yield f"  const auto to = stage + (af_slot * {tile.each} + {start});"
+            yield from (f"  {line}" for line in self.copies.lines(name, operand))
+            yield "}"
+        yield "af_end_copies();"
+
     # --- the groups that multiply -----------------------------------------------------------------
 
     def multiplying(self) -> Iterator[str]:
-        stmt, tile = self.stmt, self.tile
         if self.own.change:
             yield f"af_take_registers({self.own.multiplying});"
-        zeros = " = {}" if stmt.fresh else ""
-        yield f"const int32_t top = group * {tile.blocks * 64} + lane / 32 * 16 + lane / 4 % 8;"
+        yield from self.begun_sums()
+        yield from self.multiplied_runs()
+        yield from self.last_products()
+        yield "af_meet();"
+        yield from self.sums(self.pair.store)
+        if self.own.change:
+            yield f"af_give_registers({self.own.first});"
+
+    def begun_sums(self) -> Iterator[str]:
+        """The sums of a thread, and its first row."""
+        tile, zeros = self.tile, " = {}" if self.stmt.fresh else ""
+        first = f"{self.group} * {tile.blocks * 64} + " if self.group else ""
+        yield f"const int32_t top = {first}lane / 32 * 16 + lane / 4 % 8;"
         yield f"{CUDA.types[self.sum]} sums[{tile.blocks}][{tile.columns // 2}]{zeros};"
-        if not stmt.fresh:
+        if not self.stmt.fresh:
             yield from self.sums(self.pair.read)
+
+    def multiplied_runs(self) -> Iterator[str]:
+        """Products of all runs, of which the last may be under way."""
+        tile = self.tile
         if tile.behind:
             yield "int32_t done = af_slot;"
         yield "for (int32_t r = 0; r < runs; r++) {"
@@ -158,15 +182,19 @@ class GroupText:
             yield "  if (lane % 32 == 0) af_arrive(af_empty + af_slot);"
         yield f"  {self.advance()}"
         yield "}"
-        if tile.behind:
+
+    def last_products(self) -> Iterator[str]:
+        """Sums are what they are going to be."""
+        if self.tile.behind:
             yield "af_group_await(0);"
             yield "if (runs && lane % 32 == 0) af_arrive(af_empty + done);"
         yield "#pragma unroll"
-        yield f"for (int32_t i = 0; i < {tile.blocks}; i++) af_keep_sums(sums[i]);"
-        yield "af_meet();"
-        yield from self.sums(self.pair.store)
-        if self.own.change:
-            yield f"af_give_registers({self.own.first});"
+        yield f"for (int32_t i = 0; i < {self.tile.blocks}; i++) af_keep_sums(sums[i]);"
+
+    @property
+    def group(self) -> str:
+        """Which part of the rows a group has; "" where it has all of them."""
+        return "group"
 
     def products(self) -> Iterator[str]:
         """All products of a run."""
@@ -182,7 +210,7 @@ class GroupText:
         yield f"{pad}for (int32_t s = 0; s < {steps}; s++) {{"
         yield f"{pad}  #pragma unroll"
         yield f"{pad}  for (int32_t i = 0; i < {tile.blocks}; i++) {{"
-        row = f"(group * {tile.blocks} + i) * 64"
+        row = f"({self.group} * {tile.blocks} + i) * 64" if self.group else "i * 64"
         left, right = describe("sa", tile.left, row), describe("sb", tile.right, "0")
         yield f"{pad}    af_multiply_group({self.kind}, sums[i], {left}, {right});"
         yield f"{pad}  }}"

@@ -42,7 +42,7 @@ class TileProduct:
     `stage` ("": none) a GPU fetches operands. Tensor cores (instructions `mma`) multiply F16, BF16,
     F32 or I8 in any order; of I8 `target` is I32, and the left and the right factors may be U8
     (`from_zero`). Of their `rows` so many are `there` (None: all), at least one; others have sums
-    of zero."""
+    of zero. `alone`: one warpgroup computes it while others have other grid iterations."""
 
     rows: int
     columns: int
@@ -58,6 +58,7 @@ class TileProduct:
     mma: str = ""
     from_zero: tuple[bool, bool] = (False, False)
     there: Expr | None = None
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

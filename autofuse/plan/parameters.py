@@ -251,7 +251,7 @@ GRID = LaunchParameter(
     (*LOOPS, *TILES), spelled=True,
 )  # fmt: skip
 STAGES = LaunchParameter(
-    "stages", int, (0, 2, 3, 4), 0,
+    "stages", int, (0, 2, 3, 4, 5, 6, 8), 0,
     "Rows, or runs of terms for tensor cores, in shared memory at once, of which all but one are "
     "copied ahead while a block computes (0: none is copied ahead).", (ROW, *TILES),
 )  # fmt: skip
@@ -280,6 +280,11 @@ COMPILER_UNROLL = LaunchParameter(
 BLOCKS = LaunchParameter(
     "blocks", int, (0, 1, 2, 4, 8), 0,
     "Blocks wanted on a multiprocessor at once (0: any number).", (*LOOPS, *TILES), least=0,
+)  # fmt: skip
+PINGPONG = LaunchParameter(
+    "pingpong", bool, (False, True), False,
+    "Each warpgroup that multiplies has tiles of its own, and computes what follows one while "
+    "another multiplies; one fetches for as long as the kernel runs (wgmma).", TILES,
 )  # fmt: skip
 PARTS = LaunchParameter(
     "parts", int, (0,), 0,
@@ -330,7 +335,7 @@ ALGORITHM = LaunchParameter(
 CUDA_LAUNCH = _table(
     CUDA_IMPL, ALGORITHM, REDUCE, CUDA_MMA, FRAGMENTS, BLOCK_THREADS, ROWS, VECTOR, ITEMS, KEEP,
     GRID, STAGES, CUDA_TRANSPOSE, LOOP_UNROLL, COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS,
-    PARTS,
+    PARTS, PINGPONG,
     CUDA_MICRO, CUDA_ROW_BLOCK, CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK, SPLIT, TAIL, WAVE,
     CUDA_RESIDENT,
     replace(TILE, doc=f"{TILE.doc} Here threads and items say it.", kinds=(), default=0, least=0),

@@ -91,6 +91,19 @@ bool ready_passed(void *at, uint32_t parity)
   return true;
 }
 
+/* Some threads of a block, `count` of them, at a barrier of their own (PTX ISA: barrier.sync). */
+void group_barrier(uint32_t number, uint32_t count)
+{
+  if (number > 15) fail("a block has 16 barriers, this is number %u", number);
+  Ready &r = run.self->block->named.try_emplace(number, Ready{count, count, 0, 0, {}, {}, {}}).first->second;
+  if (r.count != count) fail("barrier %u is of %u threads, and of %u", number, r.count, count);
+  const uint32_t phase = r.phase;
+  arrive(r);
+  settle(r);
+  while (r.phase == phase) leave();
+  run.self->known.join(r.passed);
+}
+
 /* At the end of a block: its memory may be another's when a copy arrives. */
 static void all_arrived(Block &b)
 {

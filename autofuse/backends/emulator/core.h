@@ -106,6 +106,7 @@ void multiply_words(Collective kind, int columns, bool right, void *sums, const 
                     uint64_t b);
 void group_commit();
 void group_await(uint32_t later);
+void group_barrier(uint32_t number, uint32_t count);
 void show_stores();
 void ready_arrive(void *ready);
 void change_registers(int count, bool more);

@@ -160,6 +160,7 @@ struct Block {
   Known published;
   std::vector<Fiber> fibers;
   std::map<const void *, Ready> ready;
+  std::map<uint32_t, Ready> named; /* barriers of some of its threads */
   std::unordered_set<const char *> arriving; /* where 16 bytes are going to be */
   std::vector<char> shared; /* while other blocks run */
 };

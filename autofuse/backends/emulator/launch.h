@@ -66,7 +66,7 @@ static bool start(Block &b, uint32_t id, size_t first_stack_index)
   b.known = std::make_shared<const Known>();
   b.published = Known();
   b.shared.clear();
-  b.ready.clear(), b.arriving.clear();
+  b.ready.clear(), b.named.clear(), b.arriving.clear();
   std::fill(run.stored.begin(), run.stored.end(), Stored());
   b.fibers.resize(threads);
   for (uint32_t t = 0; t < threads; t++) {

@@ -35,6 +35,7 @@ from autofuse.kernel.passes.split_lanes import split_lanes
 from autofuse.kernel.passes.split_rows import split_rows
 from autofuse.kernel.passes.stage_panels import stage_panels
 from autofuse.kernel.passes.stream_stores import stream_stores
+from autofuse.kernel.passes.take_turns import take_turns
 from autofuse.kernel.passes.transpose_blocks import transpose_blocks
 from autofuse.kernel.passes.transpose_tiles import transpose_tiles
 from autofuse.kernel.passes.transposed_copies import transposed_copies
@@ -73,6 +74,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     join_rows,
     short_indices,
     widen_lanes,
+    take_turns,
     stage_panels,
     scratch_params,
     private_rows,
@@ -132,6 +134,7 @@ __all__ = [
     "split_rows",
     "stage_panels",
     "stream_stores",
+    "take_turns",
     "transpose_blocks",
     "transpose_tiles",
     "transposed_copies",

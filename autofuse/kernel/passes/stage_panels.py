@@ -14,7 +14,7 @@ from dataclasses import replace
 from autofuse.kernel.cuda_mma import mma_tile
 from autofuse.kernel.cuda_settings import Settings, settings
 from autofuse.kernel.cuda_tile import stage_of
-from autofuse.kernel.cuda_wgmma import group_tile
+from autofuse.kernel.cuda_wgmma import ALONE, group_tile
 from autofuse.kernel.instructions import by_group
 from autofuse.kernel.ir import (
     Kernel,
@@ -64,9 +64,12 @@ class _Stages:
     def multiplied(self, stmt: TileProduct, done: list[Stmt]) -> None:
         """Put a product on tensor cores behind what is `done` of its block, with its scratch."""
         dealt = group_tile if by_group(stmt.mma) else mma_tile
-        size, name = dealt(stmt, self.own.threads, self.own.stages).room, stmt.target.buffer
+        threads = ALONE if stmt.alone else self.own.threads
+        size, name = dealt(stmt, threads, self.own.stages).room, stmt.target.buffer
         used = [k for k, s in enumerate(done) if name in names_read(s) | names_written(s)]
-        local = done[used[0]] if len(used) == 1 and stmt.fresh else None
+        # Who has a tile alone has its sums while runs of the next one come.
+        apart = not stmt.fresh or stmt.alone
+        local = done[used[0]] if len(used) == 1 and not apart else None
         if isinstance(local, Local):
             room = -(-size * stmt.dtype.itemsize // local.dtype.itemsize)
             done[used[0]] = replace(local, size=max(local.size, room))

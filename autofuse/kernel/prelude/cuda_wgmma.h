@@ -21,6 +21,7 @@
 #define af_show_stores() af::show_stores()
 #define af_arrive(ready) af::ready_arrive(ready)
 #define af_meet() ((void)af::barrier({"a meeting of all roles", 0}, 0))
+#define af_meet_group(number) af::group_barrier(number, 128)
 #define af_take_registers(count) af::change_registers(count, true)
 #define af_give_registers(count) af::change_registers(count, false)
 #define af_keep_sums(sums)
@@ -122,6 +123,8 @@ AF_INLINE void af_arrive(uint64_t *ready)
 { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(af_shared_address(ready)) : "memory"); }
 /* All threads of the block, from different places in the text. */
 AF_INLINE void af_meet() { asm volatile("bar.sync 0;" ::: "memory"); }
+/* The threads of a warpgroup, at a barrier of their own. */
+AF_INLINE void af_meet_group(int number) { asm volatile("bar.sync %0, 128;" ::"r"(number) : "memory"); }
 /* Registers of each thread of this warpgroup from here on: more, once others have given theirs. */
 #define af_take_registers(count) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count))
 #define af_give_registers(count) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count))
