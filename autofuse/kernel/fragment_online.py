@@ -48,8 +48,9 @@ from autofuse.plan.types import LaunchConfig
 COLUMNS = 64
 # Stages of the ring: one that is multiplied, and one that is on its way.
 LEAST_STAGES = 2
-# Sums of a thread from which there are few registers for anything else.
-TIGHT = 160
+# Sums of a thread beyond which there are few registers for anything else, or at which there are
+# where a product has more than so many terms: a compiler loads for several steps of them at once.
+TIGHT, LONG = 160, 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,8 @@ class _Fragments:
         ring, right = self.ring, self.ring.staged(k, number)
         kept = [ring.sums_of(self.wide)] * len(self.online.sources)
         kept += [ring.sums_of(p.width) for p in self.sinks]
-        tight = not isinstance(left, str) and fragments.size(self.rows, sum(kept)) > TIGHT
+        most = TIGHT - (right.run > LONG)
+        tight = not isinstance(left, str) and fragments.size(self.rows, sum(kept)) > most
         packed = left in self.words.values()
         made = FragmentProduct(
             sums, self.rows, columns, self.lane.top, left, right, self.mma, fresh, tight, packed
