@@ -32,8 +32,9 @@ from search_spaces.tile_facts import TILE_PARAMETERS, TileFacts
 # The parameters that are decided here.
 DECIDED = TILE_PARAMETERS | {BLOCK_THREADS.name, VECTOR.name, STAGES.name}
 # Sums of a thread that leave it registers enough for all else: of 255, NVRTC 13 took 225 to 255
-# with up to 192 of them.
-MOST_SUMS = 192
+# with up to 192 of them. Where the last block of columns has fewer, and asks for each whether it is
+# there, more than 160 spilled up to 80 bytes: those are offered last.
+ROOMY_SUMS, MOST_SUMS = 160, 192
 # Threads of a block and parts of 16 rows of a warp. More share what is loaded.
 THREADS, PARTS = (128, 256, 64, 32), (2, 1)
 # Columns at once, the best first: each block of them costs the rows a total and a rescaling.
@@ -188,7 +189,7 @@ def _settings(
     if made.get(MMA.name) == GROUP_MMA:
         return _group_settings(facts)
     kept = sum(up(width, PAIR) for width in facts.folded)
-    found: list[tuple[float, int, tuple[int, int, int]]] = []
+    found: list[tuple[bool, float, int, tuple[int, int, int]]] = []
     for threads in THREADS:
         for parts in PARTS:
             rows = threads // WARP * parts * HIGH
@@ -196,10 +197,12 @@ def _settings(
             waves = -(-blocks // (limits.sms * _together(threads)))
             loads = 1 + WARP_LOADS / (parts * HIGH) + BLOCK_LOADS / rows
             for turn, columns in enumerate(COLUMNS):
-                if size(parts * HIGH, columns * facts.sources + kept) > MOST_SUMS:
+                sums = size(parts * HIGH, columns * facts.sources + kept)
+                if sums > MOST_SUMS:
                     continue
+                tight = sums > ROOMY_SUMS and facts.columns % columns > 0
                 two = _together(threads) >= TOGETHER
                 two = two and _two_fit(facts, limits, rows, columns, RINGS[-1])
                 cost = waves * parts * loads * (1 if two else ALONE)
-                found.append((cost, turn, (threads, rows, columns)))
+                found.append((tight, cost, turn, (threads, rows, columns)))
     return [setting for *_, setting in sorted(found)]

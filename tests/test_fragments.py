@@ -94,8 +94,8 @@ FAULTS = {
     ),
     "not_turned": ("af_matrices_turned(b", "af_matrices(b"),
     "words_exchanged": ("b[0][0][0], b[0][0][1]", "b[0][0][1], b[0][0][0]"),
-    "halves_of_rows_exchanged": ("(i * 4 + s * 2 + 0) * 4 + 2", "(i * 4 + s * 2 + 0) * 4 + 0"),
-    "columns_exchanged": ("(i * 4 + s * 2 + 1) * 4 + 0 + 1", "(i * 4 + s * 2 + 1) * 4 + 0"),
+    "halves_of_rows_exchanged": ("(i * 4 + s * 2 + 0) * 2 + 1", "(i * 4 + s * 2 + 0) * 2 + 0"),
+    "columns_exchanged": (" * 2 + 1]);", " * 2]);"),
     "no_total_of_neighbours": (", 1);", ", 0);"),
     "no_total_of_pairs": ("__shfl_xor_sync(~0u, acc0, 2)", "acc0"),
     "sums_not_rescaled": (" != 1.0f)", " > 2.0f)"),
@@ -183,7 +183,7 @@ def test_masks_and_exponents_that_are_no_numbers_of_their_own_stay_what_they_are
     ("device", "arch"), [("A100", "sm_80"), ("H100", "sm_90a"), ("B200", "sm_100")]
 )
 @pytest.mark.parametrize("name", ["attention", "causal, a large number"])
-@pytest.mark.parametrize("depth", [64, 128])
+@pytest.mark.parametrize("depth", [64, 128, 256])
 def test_defaults_spill_nothing_and_leave_room_for_two_blocks(
     device: str, arch: str, name: str, depth: int
 ) -> None:
@@ -196,3 +196,21 @@ def test_defaults_spill_nothing_and_leave_room_for_two_blocks(
     assert dict(default.settings)[FRAGMENTS.name] and facts.spilled == 0
     shared = shape.shared + facts.shared
     assert blocks_resident(target, shape.block, facts.registers, shared) >= 2
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "device", "wanted"),
+    [
+        ("attention", 4096, "A100", (64, 3)),
+        ("attention", 4096, "B200", (64, 4)),
+        ("attention", 4096, "RTX4090", (32, 2)),  # two blocks share 100 KiB
+        ("attention", 4090, "A100", (32, 4)),  # the last columns are asked for one by one
+        ("two sources", 4096, "A100", (32, 2)),  # both have sums, and left operands
+    ],
+)
+def test_tiles_have_as_many_columns_and_stages_as_two_blocks_have_room_for(
+    name: str, columns: int, device: str, wanted: tuple[int, int]
+) -> None:
+    graph = rows_program(name, (32768, columns, 128, 128))
+    found = dict(CudaLaunchSpace(TARGETS[device]).default(graph, whole(graph)).settings)
+    assert (found["column_block"], found["stages"]) == wanted

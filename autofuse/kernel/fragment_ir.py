@@ -133,6 +133,7 @@ class FragmentProduct(Collective):
     mma: str
     fresh: bool
     tight: bool = False
+    packed: bool = False
 
     @property
     def panels(self) -> tuple[StagedPanel, ...]:
@@ -159,6 +160,34 @@ class FragmentProduct(Collective):
         return (
             f"warp {size}: {self.sums} {sign} {left} * {self.right.stage}[{show(self.right.place)}]"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Pack(Collective):
+    """Word `place` of `words` is numbers `at` and `at` + 1 of a fragment, which are neighbours in a
+    row, rounded to a `dtype` of 16 bits: half the registers, as soon as they are known."""
+
+    words: str
+    place: Expr
+    fragment: str
+    at: Expr
+    dtype: DType
+
+    def expressions(self) -> tuple[Expr, ...]:
+        return (self.place, self.at)
+
+    def mapped(self, change: Change) -> Pack:
+        return replace(self, place=change(self.place), at=change(self.at))
+
+    def reads(self) -> set[str]:
+        return {self.fragment}
+
+    def writes(self) -> set[str]:
+        return {self.words}
+
+    def __str__(self) -> str:
+        at = show(self.at)
+        return f"{self.words}[{show(self.place)}] = {self.dtype} {self.fragment}[{at}, {at} + 1]"
 
 
 @dataclass(frozen=True, slots=True)

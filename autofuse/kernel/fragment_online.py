@@ -15,9 +15,16 @@ from autofuse.graph.types import Value
 from autofuse.kernel import fragments
 from autofuse.kernel.cuda_wgmma import GROUP, ROWS
 from autofuse.kernel.emit import LoweringError, narrow
-from autofuse.kernel.fragment_ir import Arrival, Fetch, FragmentProduct, StagedPanel, WarpRole
+from autofuse.kernel.fragment_ir import (
+    Arrival,
+    Fetch,
+    FragmentProduct,
+    Pack,
+    StagedPanel,
+    WarpRole,
+)
 from autofuse.kernel.fragment_panels import FragmentRing
-from autofuse.kernel.fragments import HIGH, PAIR, ROW_LANES, WARP, Lane
+from autofuse.kernel.fragments import HIGH, PAIR, ROW_LANES, WARP, WIDE, Lane
 from autofuse.kernel.instructions import by_group
 from autofuse.kernel.ir import Let
 from autofuse.kernel.online_steps import OnlineStep, steps_of
@@ -41,8 +48,9 @@ from autofuse.plan.types import LaunchConfig
 COLUMNS = 64
 # Stages of the ring: one that is multiplied, and one that is on its way.
 LEAST_STAGES = 2
-# Sums of a thread from which there are few registers for anything else.
-TIGHT = 160
+# Sums of a thread beyond which there are few registers for anything else, or at which there are
+# where a product has more than so many terms: a compiler loads for several steps of them at once.
+TIGHT, LONG = 160, 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +160,7 @@ class _Fragments:
         """So many blocks of columns from the `first` on, all alike."""
         b, e, most = self.b, self.e, -(-self.width // self.wide)
         size = fragments.size(self.rows, self.wide)
+        self.words = dict[Value, str]()
         made, steps = steps_of(
             b, self.online, lambda dtype: e.local(dtype, size, "block", private=True), columns.same
         )
@@ -207,9 +216,11 @@ class _Fragments:
         ring, right = self.ring, self.ring.staged(k, number)
         kept = [ring.sums_of(self.wide)] * len(self.online.sources)
         kept += [ring.sums_of(p.width) for p in self.sinks]
-        tight = not isinstance(left, str) and fragments.size(self.rows, sum(kept)) > TIGHT
+        most = TIGHT - (right.run > LONG)
+        tight = not isinstance(left, str) and fragments.size(self.rows, sum(kept)) > most
+        packed = left in self.words.values()
         made = FragmentProduct(
-            sums, self.rows, columns, self.lane.top, left, right, self.mma, fresh, tight
+            sums, self.rows, columns, self.lane.top, left, right, self.mma, fresh, tight, packed
         )
         self.e.put(made)
 
@@ -239,8 +250,9 @@ class _Fragments:
                 compared.add(fold.operand)
             if fold is not None and fold.node in self.products:
                 own = self.running.sums[fold.node]
+                left = self.words.get(fold.operand, where[fold.operand])
                 self._arrive(number, turn)
-                self._multiply(own.buffer, own.stride, where[fold.operand], number, turn, False)
+                self._multiply(own.buffer, own.stride, left, number, turn, False)
                 turn += 1
             else:
                 self._fold(step, number, where, columns)
@@ -257,6 +269,7 @@ class _Fragments:
         terms = ScalarTerms(b.graph, self.online, columns.same, set(where))
         grown = self._grown(step, terms)
         folded = step.value if grown is None else grown[0]
+        words = self._words(step)
         with self.running.over_rows(ix.lit(0), 0, ix.lit(0)) as row:
             at_row = self.running.row_of(row)
             frame = self.running.frame(self.running.extrema(row))
@@ -290,6 +303,21 @@ class _Fragments:
             else:
                 with self.running.over_columns(self.wide, row) as (place, column):
                     element(place, column)
+            if words:
+                with self.running.unrolled("j", self.wide // WIDE) as across:
+                    at = self.running.place_of(self.wide, row, across)
+                    e.put(Pack(words, ix.idiv(at, 2), step.kept, at, self.dtype))
+
+    def _words(self, step: OnlineStep) -> str:
+        """Where a value is packed as soon as it is kept, for a product of 16-bit factors; "" for
+        any other. Warpgroups read words of a whole fragment, which they pack themselves."""
+        folds = (f for f in self.online.folds if f.node in self.products)
+        factor = step.kept and any(f.operand == step.value for f in folds)
+        if not factor or self.dtype.itemsize != DType.BF16.itemsize or by_group(self.mma):
+            return ""
+        count = fragments.size(self.rows, self.wide) // 2
+        self.words[step.value] = self.e.local(DType.U32, count, "words", private=True)
+        return self.words[step.value]
 
     def _grown(
         self, step: OnlineStep, terms: ScalarTerms

@@ -16,6 +16,7 @@ from autofuse.kernel.fragment_ir import (
     Exchange,
     Fetch,
     FragmentProduct,
+    Pack,
     Vote,
     WarpRole,
 )
@@ -61,6 +62,10 @@ class FragmentText:
                 yield from self.groups.product(stmt)
             case FragmentProduct():
                 yield from self.product(stmt)
+            case Pack(words, place, fragment, at, dtype):
+                first = self.text(at)
+                pair = f"{fragment}[{first}], {fragment}[{first} + 1]"
+                yield f"{words}[{self.text(place)}] = af_pair_{dtype}({pair});"
             case Exchange(sym, value, flip):
                 kind = CUDA.types[sym.dtype]
                 yield f"const {kind} {sym.name} = __shfl_xor_sync(~0u, {self.text(value)}, {flip});"
@@ -157,6 +162,10 @@ class FragmentText:
                 place = f"(i * {matrices} + s) * 4 + {word % 2 * 2 + word // 2}"
                 yield f"  a[0][i][{word}] = __float_as_uint({stmt.left}[{place}]);"
                 yield f"  {_rounded(stmt.mma, 'a', 'i', word)}"
+                continue
+            if stmt.packed:
+                place = f"(i * {matrices} + s * 2 + {word // 2}) * 2 + {word % 2}"
+                yield f"  a[0][i][{word}] = {stmt.left}[{place}];"
                 continue
             at = f"(i * {matrices} + s * 2 + {word // 2}) * 4 + {word % 2 * 2}"
             pair = f"{stmt.left}[{at}], {stmt.left}[{at} + 1]"

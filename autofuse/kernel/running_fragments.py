@@ -62,8 +62,13 @@ class RunningFragments(Running):
     def over_columns(self, columns: int, row: Expr) -> Iterator[tuple[Expr, Expr]]:
         """The columns of a fragment in a row of a lane: where a sum is kept, and its column."""
         with self.unrolled("j", columns // WIDE) as across, self.unrolled("k", 2) as which:
-            place = fragments.element(columns, ix.idiv(row, 2), ix.imod(row, 2), across, which)
+            place = self.place_of(columns, row, across, which)
             yield place, self.lane.column(across, which)
+
+    def place_of(self, columns: int, row: Expr, across: Expr, which: Expr | None = None) -> Expr:
+        """Where a sum of a row of a lane is kept; without `which`, the first of two neighbours."""
+        first = ix.lit(0) if which is None else which
+        return fragments.element(columns, ix.idiv(row, 2), ix.imod(row, 2), across, first)
 
     def own_row(self, place: Expr) -> Expr:
         """The row of the block that has a place, also where the block has fewer."""
