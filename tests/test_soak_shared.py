@@ -36,19 +36,21 @@ def test_what_planners_repeat_is_seen(sqlite_store: Store) -> None:
         ("a", "compared", 5.0), ("a", "measured", 2.0),
     )]  # fmt: skip
     found = planners.shared_work(ran, sqlite_store.url.render_as_string())
-    assert found == planners.Shared(2, 1, kernels=2, again=1, device_s=6.0, finals_s=5.0)
+    assert found == planners.Shared(2, 1, kernels=2, again=1, search_s=6.0, finals_s=5.0)
+    assert found.kernel_s == 5.5
 
 
-ONE = planners.Shared(candidates=150, twice=0, kernels=300, again=0, device_s=3.0, finals_s=1.0)
+ONE = planners.Shared(candidates=150, twice=0, kernels=300, again=0, search_s=3.0, finals_s=1.0)
 
 
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (replace(ONE, twice=1, device_s=3.2), []),
+        (replace(ONE, twice=1, search_s=3.2, finals_s=1.2), []),
         (replace(ONE, candidates=99), ["only 99 candidates"]),
         (replace(ONE, twice=2), ["2 of 150 candidates"]),
-        (replace(ONE, device_s=3.4), ["1.13 of the device's time"]),
+        (replace(ONE, search_s=3.5), ["1.12 of the device's time"]),
+        (replace(ONE, finals_s=8.0), ["2.75 of the device's time"]),
     ],
 )
 def test_planners_are_judged_where_there_is_enough_to_see(
