@@ -40,7 +40,7 @@ def asked(
     store: Store, *names: str, env: Environment = ENV, samples: int = 30,
     codes: Mapping[str, str] | None = None,
 ) -> Settled | None:  # fmt: skip
-    wanted = {name: "c" for name in names} | dict(codes or {})
+    wanted = dict.fromkeys(names, "c") | dict(codes or {})
     return store.settled(env, WORKLOAD, "cold", wanted, samples)
 
 

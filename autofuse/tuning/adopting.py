@@ -6,12 +6,20 @@ again, as long as code, driver and compiler are the same and it was no rougher a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from autofuse.plan.types import candidate_from_json
 from autofuse.records import Measurement, Settled, Verdict
-from autofuse.tuning.finals import MOST, Final, likely, once_all_us, samples_for
+from autofuse.tuning.finals import (
+    FEWEST,
+    MOST,
+    Final,
+    likely,
+    near,
+    once_all_us,
+    samples_for,
+)
 from autofuse.tuning.job import Job
 
 # A comparison counts if it took this share of the samples of each plan that would be taken now.
@@ -20,12 +28,17 @@ ENOUGH = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Entrants:
-    """What a final comparison is between: finalists fastest first, baselines by name, and what the
-    database serves."""
+    """What a final comparison is between: the finalists among what is `ranked`, fastest first,
+    baselines by name, and what the database serves."""
 
-    finalists: tuple[Measurement, ...]
+    ranked: tuple[Measurement, ...]
     baselines: Mapping[str, Measurement]
     served: Measurement | None
+
+    @property
+    def finalists(self) -> tuple[Measurement, ...]:
+        """See `finals.likely`."""
+        return tuple(likely(self.ranked))
 
     @property
     def every(self) -> dict[str, Measurement]:
@@ -37,15 +50,13 @@ class Entrants:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """`final` is what comparisons of others have decided, `new` who was in none of them."""
+    """`final` is what comparisons of others have decided; `finalists` and `baselines` were in none
+    of them, and `seconds` give as many samples of these and the winner as all would get."""
 
     final: Final
-    new: Entrants
-
-    def seconds(self, seconds: float, whole: Entrants, cache: str) -> float:
-        """What is left of the seconds for all entrants, in as many samples of each."""
-        part = once_all_us(self.new.every.values(), cache)
-        return seconds * part / once_all_us(whole.every.values(), cache)
+    finalists: tuple[Measurement, ...]
+    baselines: Mapping[str, Measurement]
+    seconds: float
 
 
 def entrants(job: Job) -> Entrants | None:
@@ -57,7 +68,7 @@ def entrants(job: Job) -> Entrants | None:
     if served is not None and (job.lacking(served) or not job.record_fits(served)):
         served = None
     baselines = {n: m for n, m in job.baselines.items() if job.record_fits(m)}
-    return Entrants(tuple(likely(ranked)), baselines, served)
+    return Entrants(tuple(ranked), baselines, served)
 
 
 def serving(job: Job) -> Measurement | None:
@@ -82,7 +93,7 @@ def adopted(job: Job, seconds: float) -> Final | None:
         job.recall()
         them = entrants(job)
         found = None if them is None else past(job, them, seconds)
-        return found.final if found is not None and not _is_wanted(found) else None
+        return None if found is None or found.finalists or found.baselines else found.final
 
     return job.sharing.turn(job.place("final"), known, lambda: job.budget.final_room_s <= 0)
 
@@ -93,26 +104,37 @@ def past(job: Job, them: Entrants, seconds: float) -> Past | None:
     every = them.every
     if them.served is None or not every:
         return None
-    blocks, rounds = samples_for(seconds, once_all_us(every.values(), job.cache))
-    codes = {digest: m.code for digest, m in every.items()}
+    once_us = once_all_us(every.values(), job.cache)
+    blocks, rounds = samples_for(seconds, once_us)
+    codes = {m.candidate_digest: m.code for m in (*them.ranked, *every.values())}
     least = max(1, int(ENOUGH * blocks * rounds))
     found = job.store.settled(job.environment, job.digest, job.cache, codes, least)
     if found is None or not _is_current(job, found.winner):
         return None
-    return _past(found, them)
+    told = {name: _verdict(found, name, m) for name, m in them.baselines.items() if m.timing}
+    baselines = {name: them.baselines[name] for name, v in told.items() if v is None}
+    finalists = _finalists(found, them)
+    part_us = once_all_us((found.winner, *finalists, *baselines.values()), job.cache)
+    return Past(_final(found, told.values()), finalists, baselines, seconds * part_us / once_us)
 
 
-def _past(found: Settled, them: Entrants) -> Past:
+def _final(found: Settled, told: Iterable[Verdict | None]) -> Final:
     winner = found.winner
     assert winner.timing is not None
-    told = {name: _verdict(found, name, m) for name, m in them.baselines.items() if m.timing}
-    verdicts = tuple(v for v in told.values() if v is not None)
+    verdicts = tuple(v for v in told if v is not None)
     us = {v.other: v.other_us for v in verdicts}
     compared = found.losers | {winner.candidate_digest}
-    final = Final(winner, winner.timing.median_us, us, verdicts, compared)
-    finalists = tuple(m for m in them.finalists if m.candidate_digest not in compared)
-    baselines = {name: them.baselines[name] for name, v in told.items() if v is None}
-    return Past(final, Entrants(finalists, baselines, winner))
+    return Final(winner, winner.timing.median_us, us, verdicts, compared)
+
+
+def _finalists(found: Settled, them: Entrants) -> tuple[Measurement, ...]:
+    """Finalists that were not compared. Where that has been done with as many as there must be,
+    only those that are near the fastest: to those that lost it gave other times, so that others
+    come after the fastest now."""
+    compared = found.losers | {found.winner.candidate_digest}
+    new = tuple(m for m in them.finalists if m.candidate_digest not in compared)
+    done = sum(m.candidate_digest in compared for m in them.ranked)
+    return near(new, them.ranked[0]) if done >= FEWEST else new
 
 
 def _verdict(found: Settled, name: str, baseline: Measurement) -> Verdict | None:
@@ -123,11 +145,6 @@ def _verdict(found: Settled, name: str, baseline: Measurement) -> Verdict | None
         return Verdict(name, timing.median_us, timing.median_us, 1.0, 1.0, 1.0, "tie")
     told = dict(found.verdicts).get(digest)
     return replace(told, other=name) if told and digest in found.losers else None
-
-
-def _is_wanted(found: Past) -> bool:
-    """Whether anything is left to compare."""
-    return bool(found.new.finalists or found.new.baselines)
 
 
 def _is_current(job: Job, record: Measurement) -> bool:

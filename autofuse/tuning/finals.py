@@ -54,9 +54,13 @@ class FinalDecision:
 
 def likely(ranked: Sequence[Measurement]) -> Sequence[Measurement]:
     """The finalists among what was measured, given fastest first."""
-    us = [m.timing.median_us for m in ranked if m.timing is not None]
-    near = sum(each <= LIKELY * us[0] for each in us) if us else 0
-    return ranked[: min(max(near, FEWEST), MOST)]
+    count = len(near(ranked, ranked[0])) if ranked else 0
+    return ranked[: min(max(count, FEWEST), MOST)]
+
+
+def near(them: Sequence[Measurement], fastest: Measurement) -> tuple[Measurement, ...]:
+    """Those whose times are not far above the fastest's."""
+    return tuple(m for m in them if _us(m) <= LIKELY * _us(fastest))
 
 
 def decide(

@@ -6,6 +6,7 @@ cache state, and found slower. Another job may have replaced it meanwhile: then 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from autofuse.records import Blame, Measurement
@@ -82,19 +83,23 @@ def _decision(job: Job, them: Entrants, seconds: float) -> FinalDecision:
     won these. Where that one failed now, or could not be timed, nothing is settled."""
     known = past(job, them, seconds)
     if known is not None:
-        found = _compared(job, known.new, known.seconds(seconds, them, job.cache))
-        winner = known.final.record.candidate_digest
-        if found.final is not None and winner in {m.candidate_digest for m in found.final.timed}:
+        winner = known.final.record
+        found = _compared(job, known.finalists, known.baselines, winner, known.seconds)
+        timed = () if found.final is None else found.final.timed
+        if found.final is not None and winner.candidate_digest in {
+            m.candidate_digest for m in timed
+        }:
             return replace(found, final=joined(known.final, found.final, them.baselines))
         if found.failed:
             return replace(found, final=None)
-    return _compared(job, them, seconds)
+    return _compared(job, them.finalists, them.baselines, them.served, seconds)
 
 
-def _compared(job: Job, them: Entrants, seconds: float) -> FinalDecision:
-    return decide(
-        job.evaluator, them.finalists, them.baselines, seconds, job.seed, job.limit_s, them.served
-    )
+def _compared(
+    job: Job, finalists: Sequence[Measurement], baselines: Mapping[str, Measurement],
+    served: Measurement | None, seconds: float,
+) -> FinalDecision:  # fmt: skip
+    return decide(job.evaluator, finalists, baselines, seconds, job.seed, job.limit_s, served)
 
 
 def _untimed(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -106,7 +111,7 @@ def _untimed(names: tuple[str, ...]) -> tuple[str, ...]:
 def _against(job: Job, final: Final, served: Measurement, seconds: float) -> Final | None:
     """The faster of a winner and what is served, timed together; a tie goes to what is served.
     None where the two could not be timed together although both may work."""
-    decision = decide(job.evaluator, [final.record], {}, seconds, job.seed, job.limit_s, served)
+    decision = _compared(job, [final.record], {}, served, seconds)
     for record in decision.failed:
         job.keep(record)
     found = decision.final
