@@ -209,3 +209,14 @@ class BestPlan:
 
     measurement: Measurement
     stale: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What final comparisons of sessions that have ended say of some candidates: `winner` is served
+    now and was timed in one of them; `losers` (digests) were no faster than it, or than one that it
+    beat; `verdicts` are the winner's, by the digest of the baseline."""
+
+    winner: Measurement
+    losers: frozenset[str]
+    verdicts: tuple[tuple[str, Verdict], ...]

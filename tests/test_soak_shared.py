@@ -36,19 +36,22 @@ def test_what_planners_repeat_is_seen(sqlite_store: Store) -> None:
         ("a", "compared", 5.0), ("a", "measured", 2.0),
     )]  # fmt: skip
     found = planners.shared_work(ran, sqlite_store.url.render_as_string())
-    assert found == planners.Shared(2, 1, kernels=2, again=1, device_s=6.0, finals_s=5.0)
+    assert found == planners.Shared(2, 1, kernels=2, again=1, search_s=6.0, finals_s=5.0)
+    assert found.kernel_s == 3.0 and found.candidate_s == 5.5
 
 
-ONE = planners.Shared(candidates=150, twice=0, kernels=300, again=0, device_s=3.0, finals_s=1.0)
+ONE = planners.Shared(candidates=150, twice=0, kernels=300, again=0, search_s=3.0, finals_s=1.0)
 
 
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (replace(ONE, twice=1, device_s=3.2), []),
-        (replace(ONE, candidates=99), ["only 99 candidates"]),
+        (replace(ONE, twice=1, search_s=3.2, finals_s=1.2), []),
+        (replace(ONE, candidates=99, finals_s=0.0, search_s=2.0), ["only 99 candidates"]),
         (replace(ONE, twice=2), ["2 of 150 candidates"]),
-        (replace(ONE, device_s=3.4), ["1.13 of the device's time"]),
+        (replace(ONE, search_s=3.4), ["searches took 1.13 of the device's time a kernel"]),
+        (replace(ONE, kernels=270), ["searches took 1.11 of the device's time a kernel"]),
+        (replace(ONE, finals_s=8.0), ["a candidate took 2.75 of the device's time"]),
     ],
 )
 def test_planners_are_judged_where_there_is_enough_to_see(
@@ -64,6 +67,17 @@ def test_planners_share_a_simulated_device(tmp_path: Path, monkeypatch: pytest.M
     found = planners.planners(tmp_path, SEED, "sqlite", crowd=2, count=1)
     assert found.done >= 3 and len(found.notes) == 3
     assert not [said for said in found.problems if "ended with" in said or "lost" in said]
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"), [("all", "candidates were measured twice"), ("finals", "a candidate took")]
+)
+def test_planners_that_do_not_share_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, words: str
+) -> None:
+    monkeypatch.setattr(planners, "ENOUGH", 10)
+    found = planners.planners(tmp_path, SEED, "sqlite", crowd=4, count=1, fault=fault)
+    assert any(words in said for said in found.problems), found.notes
 
 
 @pytest.mark.soak

@@ -91,7 +91,7 @@ def check_complete(result: TuneResult, db: Path, graph: Graph) -> None:
 def check_rows(result: TuneResult, rows: tuple[Measurement, ...], ended: SessionRow) -> None:
     measured_once(rows)
     assert all((r.timing is None) != (r.failure is None) for r in rows)
-    assert rows[-1].stage == "final" and rows[-1].candidate_digest == result.best.digest
+    assert result.best.digest in {r.candidate_digest for r in rows if r.stage == "final"}
     found = ended.result
     assert found is not None and found.finished == (not result.interrupted)
     assert found.best_digest == result.best.digest
@@ -154,7 +154,7 @@ def test_each_strategy_uses_the_space_up_and_repeats_nothing(
     check_complete(again, db, workload())
     assert (again.measured, again.failed) == (0, {}) and again.trials >= 15
     rows, sessions = stored(db, workload())
-    assert len(rows) == first.measured + 2 and len(sessions) == 2
+    assert measured_once(rows) == first.measured and len(sessions) == 2
 
 
 def test_what_one_strategy_measured_answers_another(toy: None, tmp_path: Path) -> None:

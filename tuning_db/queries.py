@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sqlalchemy import func, select
+from sqlalchemy import Connection, func, select
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
@@ -16,13 +16,22 @@ from tuning_db.errors import DatabaseError
 Row = tuple[m.Measurement, m.Candidate, m.Environment]
 
 
-def measured(t: Transaction, env: r.Environment, workload: str) -> dict[str, r.Measurement]:
+def newest(connection: Connection) -> int:
+    """The number of the measurement that was added last; 0 where there is none."""
+    last = select(func.coalesce(func.max(m.Measurement.id), 0))
+    return int(connection.execute(last).scalar_one())
+
+
+def measured(
+    t: Transaction, env: r.Environment, workload: str, after: int = 0
+) -> dict[str, r.Measurement]:
     """Latest measurement of each candidate on devices of this fingerprint, failures included but
-    those that were the machine's fault or are of another driver or compiler."""
-    known = groups(t, workload)
+    those that were the machine's fault or are of another driver or compiler; of rows added `after`
+    this number."""
+    known = groups(t, workload, after)
     latest = {
         candidate.digest: (row, candidate)
-        for row, candidate, _ in telling(t, env, workload)
+        for row, candidate, _ in telling(t, env, workload, after)
         if not rows.is_the_machines(rows.failure_of(row))
     }
     return {
@@ -198,14 +207,15 @@ def calibration(t: Transaction, env: r.Environment) -> dict[str, float]:
     return {row.name: row.value for row in t.execute(query)}
 
 
-def matching(t: Transaction, env: r.Environment | None, workload: str) -> list[Row]:
-    """Measurements of a workload, oldest first, with what they refer to."""
+def matching(t: Transaction, env: r.Environment | None, workload: str, after: int = 0) -> list[Row]:
+    """Measurements of a workload, oldest first, with what they refer to; those added `after` this
+    row."""
     query = (
         select(m.Measurement, m.Candidate, m.Environment)
         .join(m.Candidate, m.Measurement.candidate_id == m.Candidate.id)
         .join(m.Environment, m.Measurement.environment_id == m.Environment.id)
         .join(m.Workload, m.Candidate.workload_id == m.Workload.id)
-        .where(m.Workload.digest == workload)
+        .where(m.Workload.digest == workload, m.Measurement.id > after)
         .order_by(m.Measurement.created, m.Measurement.id)
     )
     if env is not None:
@@ -213,12 +223,12 @@ def matching(t: Transaction, env: r.Environment | None, workload: str) -> list[R
     return [(row, candidate, found) for row, candidate, found in identified(t.execute(query))]
 
 
-def telling(t: Transaction, env: r.Environment, workload: str) -> list[Row]:
+def telling(t: Transaction, env: r.Environment, workload: str, after: int = 0) -> list[Row]:
     """As `matching`, without failures that say nothing to who asks (see `rows.still_counts`)."""
     own = rows.stale_text(env)
     return [
         found
-        for found in matching(t, env, workload)
+        for found in matching(t, env, workload, after)
         if found[0].failure_kind is None or found[2].stale == own
     ]
 
@@ -265,8 +275,8 @@ def groups_of(t: Transaction, candidate: int) -> tuple[str, ...]:
     return tuple(t.scalars(query))
 
 
-def groups(t: Transaction, workload: str) -> dict[int, tuple[str, ...]]:
-    """Group digests in order, by candidate row."""
+def groups(t: Transaction, workload: str, after: int = 0) -> dict[int, tuple[str, ...]]:
+    """Group digests in order, by candidate row; given a row, of candidates measured `after` it."""
     query = (
         select(m.CandidateGroup.candidate_id, m.Group.digest)
         .join(m.Group, m.CandidateGroup.group_id == m.Group.id)
@@ -275,6 +285,9 @@ def groups(t: Transaction, workload: str) -> dict[int, tuple[str, ...]]:
         .where(m.Workload.digest == workload)
         .order_by(m.CandidateGroup.candidate_id, m.CandidateGroup.position)
     )
+    if after:
+        late = select(m.Measurement.candidate_id).where(m.Measurement.id > after)
+        query = query.where(m.CandidateGroup.candidate_id.in_(late))
     found: dict[int, list[str]] = {}
     for candidate, digest in t.execute(query):
         found.setdefault(candidate, []).append(digest)

@@ -5,26 +5,27 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Engine, select
 from sqlalchemy.engine import URL
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
-from tuning_db import best, kernels, leases, lines, queries, rows, served, spool
+from tuning_db import best, kernels, leases, lines, queries, rows, served, settled, spool
 from tuning_db import models as m
 from tuning_db.clock import server_now
 from tuning_db.engine import database_url, open_engine
 from tuning_db.errors import DatabaseError
 from tuning_db.leases import Lease
-from tuning_db.transactions import HURRIED_S, Database
+from tuning_db.sharing import Sharing
+from tuning_db.transactions import HURRIED_S
 from tuning_db.upsert import put, put_candidate, put_groups, replace_or_put, together
 
 
-class Store(Database):
+class Store(Sharing):
     """An open tuning database. Every method raises DatabaseError when the database cannot be used
     or a record refers to what is not in it; nothing is then written.
 
@@ -114,23 +115,48 @@ class Store(Database):
 
         Under a `lease` it is added, and the lease released, only while nobody else has it: False
         where somebody has, and nothing was added."""
-        one, uid = measurement, rows.new_uid()
-        rows.check(one)
+        return self._add(session_id, env, (measurement,), lease, lease)
+
+    def add_comparison(
+        self,
+        session_id: int,
+        env: r.Environment,
+        measurements: Sequence[r.Measurement],
+        lease: Lease | None = None,
+    ) -> bool:
+        """As `add_measurement` of what a session has timed together, all of it or nothing; but the
+        lease stays: the comparison is done once the session has ended."""
+        return self._add(session_id, env, measurements, lease, None)
+
+    def _add(
+        self, session_id: int | None, env: r.Environment, measurements: Sequence[r.Measurement],
+        lease: Lease | None, done: Lease | None,
+    ) -> bool:  # fmt: skip
+        """Add rows while `lease` is held, and release the lease of what is `done` with them."""
+        named = [(one, rows.new_uid()) for one in measurements]
+        for one, _ in named:
+            rows.check(one)
 
         def add(t: Transaction) -> bool:
             queries.check_session(t, session_id)
-            workload = rows.workload_id(t, one.workload)
+            ids = {one.workload: rows.workload_id(t, one.workload) for one, _ in named}
             environment = rows.ensure_environment(t, env)
-            own = rows.candidate_values(one.candidate, one.origin, one.kernels)
-            candidate = rows.candidate_query(workload, one.candidate_digest).scalar_subquery()
-            values = rows.measurement_values(environment, candidate, session_id, one, uid)
             with together(t):
-                put_candidate(t, workload, one.candidate_digest, own, one.groups)
-                put(t, m.Measurement, values, leases.is_held(lease))
-                leases.release(t.connection(), lease)
-            return lease is None or queries.has_measurement(t, uid)
+                for one, uid in named:
+                    workload, digest = ids[one.workload], one.candidate_digest
+                    own = rows.candidate_values(one.candidate, one.origin, one.kernels)
+                    candidate = rows.candidate_query(workload, digest).scalar_subquery()
+                    values = rows.measurement_values(environment, candidate, session_id, one, uid)
+                    put_candidate(t, workload, digest, own, one.groups)
+                    put(t, m.Measurement, values, leases.is_held(lease))
+                leases.release(t.connection(), done)
+            return lease is None or all(queries.has_measurement(t, uid) for _, uid in named)
 
-        return self.keep(add, lambda: spool.measurement(self._own(session_id), env, one, uid), True)
+        def told() -> list[lines.Line]:
+            own = self._own(session_id)
+            return [line for one, uid in named for line in spool.measurement(own, env, one, uid)]
+
+        return self.keep(add, told, True)
 
     def add_kernel(
         self, session_id: int | None, env: r.Environment, measurement: r.KernelMeasurement
@@ -236,48 +262,26 @@ class Store(Database):
             raise DatabaseError(f"session {session} was begun elsewhere, and the server is away")
         return spool.Sender(None if session is None else self._sessions[session], self.time())
 
-    # --- sharing work -----------------------------------------------------------------------
-
-    def claim(
-        self,
-        key: str,
-        owner: str,
-        seconds: float,
-        is_gone: Callable[[str], bool] = lambda _: False,
-    ) -> Lease | None:
-        """A lease on the work of this name for so many seconds of the database's clock, unless
-        somebody has it who is not known to be gone. Raises Unreachable soon where the server is
-        away."""
-        lease = Lease(key, rows.new_uid())
-
-        def claim(c: Connection) -> bool:
-            return leases.claim(c, lease, owner, seconds, is_gone)
-
-        return lease if self.change(claim, HURRIED_S) else None
-
-    def prolong(self, lease: Lease, seconds: float) -> bool:
-        """Whether a lease is still ours, now for so many seconds more."""
-        return self.change(lambda c: leases.prolong(c, lease, seconds), HURRIED_S)
-
-    def release(self, lease: Lease) -> None:
-        """Let others have the work."""
-        self.change(lambda c: leases.release(c, lease), HURRIED_S)
-
-    def held(self, prefix: str) -> tuple[tuple[str, str], ...]:
-        """Work, by key, and who does it, of all keys that begin so."""
-        return self.read(lambda t: leases.held(t, prefix))
-
-    def revoke(self, key: str) -> bool:
-        """Take work away from whoever does it: their lease is lost, as if others had it now.
-        Whether anybody did it."""
-        return self.write(lambda t: leases.revoke(t, key))
-
     # --- asking -----------------------------------------------------------------------------
 
-    def measured(self, env: r.Environment, workload_digest: str) -> dict[str, r.Measurement]:
+    def measured(
+        self, env: r.Environment, workload_digest: str, after: int = 0
+    ) -> dict[str, r.Measurement]:
         """The latest measurement of each candidate, by candidate digest, whose environment's must
-        pairs equal those of `env`; failures included, unless they were the machine's fault."""
-        return self.read(lambda t: queries.measured(t, env, workload_digest))
+        pairs equal those of `env`; failures included, unless they were the machine's fault. Of
+        rows added `after` this number only (see `newest_measurement`)."""
+        return self.read(lambda t: queries.measured(t, env, workload_digest, after))
+
+    def newest_measurement(self) -> int:
+        """The row number of the measurement that was added last; 0 where there is none."""
+        return self.ask(queries.newest)
+
+    def settled(
+        self, env: r.Environment, workload: str, cache: str, wanted: Mapping[str, str], samples: int
+    ) -> r.Settled | None:
+        """What final comparisons in a cache state have settled of candidates, given with their
+        codes: see `settled.settled`."""
+        return self.read(lambda t: settled.settled(t, env, workload, cache, wanted, samples))
 
     def latest(self, env: r.Environment, workload: str, candidate: str) -> r.Measurement | None:
         """What `measured` has of one candidate, by the digests of workload and candidate."""

@@ -103,6 +103,11 @@ class Evaluator:
         self.spent += Cost(built.cost.codegen, built.cost.compile, reply.seconds)
         return self.record(candidate, built, reply, stage)
 
+    def unmeasured(self, candidate: Candidate, failure: Failure, stage: str) -> Measurement:
+        """The record of a candidate that was not even built."""
+        nothing = BuildResult(None, failure, Cost(), 0.0)
+        return self.record(candidate, nothing, Reply(None, None, failure), stage)
+
     def start(self) -> None:
         """Work out the reference, unless that is done: no candidate is charged for it."""
         if not self.worker.starts:

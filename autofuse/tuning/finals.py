@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autofuse.backends.base import AnyArtifact
@@ -31,14 +31,15 @@ LEAST_CALLS = 1 + FEWEST_BLOCKS * (1 + FEWEST_ROUNDS)
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """The winner's record (stage "final"), its time and the baselines', the verdicts, and the
-    digests of all that were timed together."""
+    """The winner's record (stage "final"), its time and the baselines', the verdicts, the digests
+    of all that were compared, and the records of those that were timed for it, the winner's too."""
 
     record: Measurement
     best_us: float
     baseline_us: dict[str, float]
     verdicts: tuple[Verdict, ...]
     compared: frozenset[str] = frozenset()
+    timed: tuple[Measurement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,13 @@ class FinalDecision:
 
 def likely(ranked: Sequence[Measurement]) -> Sequence[Measurement]:
     """The finalists among what was measured, given fastest first."""
-    us = [m.timing.median_us for m in ranked if m.timing is not None]
-    near = sum(each <= LIKELY * us[0] for each in us) if us else 0
-    return ranked[: min(max(near, FEWEST), MOST)]
+    count = len(near(ranked, ranked[0])) if ranked else 0
+    return ranked[: min(max(count, FEWEST), MOST)]
+
+
+def near(them: Sequence[Measurement], fastest: Measurement) -> tuple[Measurement, ...]:
+    """Those whose times are not far above the fastest's."""
+    return tuple(m for m in them if _us(m) <= LIKELY * _us(fastest))
 
 
 def decide(
@@ -166,7 +171,23 @@ def _merged(first: Final, second: Final, anchor_us: float) -> Final:
             )  # fmt: skip
     order = tuple(verdicts[v.other] for v in first.verdicts)
     us = {v.other: us[v.other] for v in order}
-    return Final(second.record, second.best_us, us, order, first.compared)
+    own = {m.candidate_digest: m for m in (*first.timed, *second.timed)}
+    compared = first.compared | second.compared
+    return Final(second.record, second.best_us, us, order, compared, tuple(own.values()))
+
+
+def joined(past: Final, new: Final, names: Iterable[str]) -> Final:
+    """What was settled before, and what was then compared with its winner; with the verdicts of
+    baselines in the order of `names`."""
+    anchor = next(m for m in new.timed if m.candidate_digest == past.record.candidate_digest)
+    both = _merged(past, new, _us(anchor))
+    verdicts = {v.other: v for v in (*both.verdicts, *new.verdicts)}
+    order = [name for name in names if name in verdicts]
+    return replace(
+        both,
+        baseline_us={n: verdicts[n].other_us for n in order},
+        verdicts=tuple(verdicts[n] for n in order),
+    )
 
 
 def _with_recorded(
@@ -223,14 +244,13 @@ def _winner(
             winner = other
             break
     verdicts = tuple(_judge(n, comparison, place, winner) for n, place in places.items())
-    record = replace(
-        records[winner],
-        stage="final",
-        timing=comparison.timings[winner],
-        max_rel_error=comparison.max_rel_errors[winner],
+    told = zip(records, comparison.timings, comparison.max_rel_errors, strict=True)
+    timed = tuple(
+        replace(record, stage="final", timing=timing, max_rel_error=error)
+        for record, timing, error in told
     )
     us = {n: medians[place] for n, place in places.items()}
-    return Final(record, medians[winner], us, verdicts, frozenset(digests))
+    return Final(timed[winner], medians[winner], us, verdicts, frozenset(digests), timed)
 
 
 def _is_tie(records: Sequence[Measurement], comparison: Comparison, other: int, least: int) -> bool:
@@ -265,8 +285,7 @@ def _compare(
             artifacts[digest] = built.artifact
         elif built.failure is not None:
             failures[digest] = built.failure
-    settling_us = WARM_S * 1e6 if evaluator.sampling.cache == "warm" else 0.0
-    once_us = sum(max(_us(m), settling_us) for m in entries.values())
+    once_us = once_all_us(entries.values(), evaluator.sampling.cache)
     blocks, rounds = samples_for(seconds, once_us)
     expected_s = (1 + blocks * (rounds + 2)) * once_us * 1e-6
     found = time_together(
@@ -281,6 +300,12 @@ def _compare(
     )
     evaluator.spent += Cost(measure=found.seconds)
     return replace(found, failures=failures | dict(found.failures))
+
+
+def once_all_us(entries: Iterable[Measurement], cache: str) -> float:
+    """Microseconds that one sample of each takes."""
+    settling_us = WARM_S * 1e6 if cache == "warm" else 0.0
+    return sum(max(_us(m), settling_us) for m in entries)
 
 
 def samples_for(seconds: float, once_us: float) -> tuple[int, int]:

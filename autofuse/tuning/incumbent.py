@@ -6,10 +6,12 @@ cache state, and found slower. Another job may have replaced it meanwhile: then 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from autofuse.records import Blame, Measurement
-from autofuse.tuning.finals import MOST, Final, decide, likely
+from autofuse.tuning.adopting import Entrants, adopted, entrants, past, serving
+from autofuse.tuning.finals import Final, FinalDecision, decide, joined
 from autofuse.tuning.job import Job
 
 # Seconds that each of two final comparisons should take at most, and of an interrupted job.
@@ -17,16 +19,20 @@ COMPARING_S, HURRIED_S = 8.0, 0.5
 # How often another job may replace the best plan while this one times itself against it.
 ATTEMPTS = 3
 OWN = Blame.CANDIDATE
+ADOPTED = "all finalists were compared by another session: its winner stands"
 
 
 def final_comparison(job: Job, interrupted: bool) -> tuple[Final | None, tuple[str, ...]]:
     """The winner, which is what is served from now on where it may be; and what should be said."""
     seconds = HURRIED_S if interrupted else _seconds(job)
+    if (known := adopted(job, seconds)) is not None:
+        return known, (ADOPTED,)
     final, notes = _decided(job, seconds)
     if final is None:
         return None, notes
+    fresh = final.timed or (final.record,)
     for _ in range(ATTEMPTS):
-        served = _served(job)
+        served = serving(job)
         digest = final.record.candidate_digest
         if served is not None and digest != served.candidate_digest:
             if not job.record_fits(served):
@@ -39,9 +45,13 @@ def final_comparison(job: Job, interrupted: bool) -> tuple[Final | None, tuple[s
                 if against is None:
                     said = "there was no time to time it against the best plan known, which stays"
                     return final, (*notes, said)
-                final = against
+                final, fresh = against, (*fresh, *against.timed)
         beaten = None if served is None else served.candidate_digest
-        job.keep(final.record)
+        if not job.keep_compared(fresh):
+            if (known := adopted(job, seconds)) is not None:
+                return known, (*notes, ADOPTED)
+            continue
+        fresh = ()
         if job.store.promote(job.session, job.environment, final.record, beaten):
             return final, notes
     return final, (*notes, "other jobs kept replacing the best plan: theirs stands")
@@ -54,24 +64,10 @@ def _seconds(job: Job) -> float:
     return max(HURRIED_S, min(left / 3, COMPARING_S))
 
 
-def _served(job: Job) -> Measurement | None:
-    """What the database serves in this cache state."""
-    found = job.store.incumbent(job.environment, job.digest, job.cache)
-    if found is None or found.measurement.timing is None:
-        return None
-    return found.measurement if found.measurement.timing.cache == job.cache else None
-
-
 def _decided(job: Job, seconds: float) -> tuple[Final | None, tuple[str, ...]]:
     """The winner of the last comparison; one that fails in it gives its place to the next."""
-    while ranked := job.ranked(MOST):
-        served = _served(job)
-        if served is not None and (job.lacking(served) or not job.record_fits(served)):
-            served = None
-        baselines = {n: m for n, m in job.baselines.items() if job.record_fits(m)}
-        decision = decide(
-            job.evaluator, likely(ranked), baselines, seconds, job.seed, job.limit_s, served
-        )
+    while (them := entrants(job)) is not None:
+        decision = _decision(job, them, seconds)
         for record in decision.failed:
             job.keep(record)
             for name, baseline in job.baselines.items():
@@ -80,6 +76,30 @@ def _decided(job: Job, seconds: float) -> tuple[Final | None, tuple[str, ...]]:
         if decision.final is not None:
             return decision.final, _untimed(decision.untimed)
     return None, ()
+
+
+def _decision(job: Job, them: Entrants, seconds: float) -> FinalDecision:
+    """The winner among entrants: of those that comparisons of others have not settled, and of what
+    won these. Where that one failed now, or could not be timed, nothing is settled."""
+    known = past(job, them, seconds)
+    if known is not None:
+        winner = known.final.record
+        found = _compared(job, known.finalists, known.baselines, winner, known.seconds)
+        timed = () if found.final is None else found.final.timed
+        if found.final is not None and winner.candidate_digest in {
+            m.candidate_digest for m in timed
+        }:
+            return replace(found, final=joined(known.final, found.final, them.baselines))
+        if found.failed:
+            return replace(found, final=None)
+    return _compared(job, them.finalists, them.baselines, them.served, seconds)
+
+
+def _compared(
+    job: Job, finalists: Sequence[Measurement], baselines: Mapping[str, Measurement],
+    served: Measurement | None, seconds: float,
+) -> FinalDecision:  # fmt: skip
+    return decide(job.evaluator, finalists, baselines, seconds, job.seed, job.limit_s, served)
 
 
 def _untimed(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -91,7 +111,7 @@ def _untimed(names: tuple[str, ...]) -> tuple[str, ...]:
 def _against(job: Job, final: Final, served: Measurement, seconds: float) -> Final | None:
     """The faster of a winner and what is served, timed together; a tie goes to what is served.
     None where the two could not be timed together although both may work."""
-    decision = decide(job.evaluator, [final.record], {}, seconds, job.seed, job.limit_s, served)
+    decision = _compared(job, [final.record], {}, served, seconds)
     for record in decision.failed:
         job.keep(record)
     found = decision.final
@@ -103,4 +123,5 @@ def _against(job: Job, final: Final, served: Measurement, seconds: float) -> Fin
         record=found.record,
         best_us=found.best_us,
         compared=final.compared | found.compared | {served.candidate_digest},
+        timed=found.timed or (found.record,),
     )

@@ -55,6 +55,11 @@ FIRST_LIMIT_S = 120.0
 # before LEAST_LIMIT_S: a busy machine may stall any process for a second or two.
 LIMIT_FACTOR = 10.0
 LEAST_LIMIT_S = 5.0
+ELSEWHERE = Failure(
+    FailureKind.TIMEOUT,
+    "another job is measuring it, and no more of the budget was left to wait",
+    Blame.MACHINE,
+)
 
 
 class Job:
@@ -90,6 +95,10 @@ class Job:
     def cache(self) -> str:
         return self.evaluator.sampling.cache
 
+    def place(self, what: str) -> str:
+        """What is done for this workload, device and cache state, as leases call it."""
+        return ":".join((what, fingerprint(self.environment), self.digest, self.cache))
+
     def calibration(self) -> Calibration:
         """The device's peaks: measured once, then kept in the database."""
         known = Calibration.kept(self.store.calibration(self.environment))
@@ -120,10 +129,8 @@ class Job:
         known = self._turn("profile", candidate, lambda: self._profiled(candidate), self.is_over)
         if known is not None:
             return known
-        if self.sharing.lease is None and self.is_over():
-            text = "another job is measuring it, and no more of the budget was left to wait"
-            failure = Failure(FailureKind.TIMEOUT, text, Blame.MACHINE)
-            return Profiled((), failure, None, Cost(), 0.0)
+        if self.sharing.is_elsewhere:
+            return Profiled((), ELSEWHERE, None, Cost(), 0.0)
         built, profile = self.evaluator.profile(candidate, self.limit_s)
         self.measured += 1
         spent = built.cost.codegen + built.cost.compile + profile.seconds
@@ -148,8 +155,7 @@ class Job:
         is_over: Callable[[], bool],
     ) -> T | None:
         """See `Turns.turn`."""
-        place = fingerprint(self.environment), self.digest, self.cache, candidate.digest
-        return self.sharing.turn(":".join((what, *place)), known, is_over)
+        return self.sharing.turn(f"{self.place(what)}:{candidate.digest}", known, is_over)
 
     def _profiled(self, candidate: Candidate) -> Profiled | None:
         """All kernels of a plan as other jobs measured them; None unless they know all."""
@@ -217,8 +223,9 @@ class Job:
     # --- what is known ----------------------------------------------------------------------
 
     def recall(self) -> None:
-        """Start from what earlier jobs measured in this cache state."""
-        for digest, record in self.store.measured(self.environment, self.digest).items():
+        """Start from what earlier jobs measured in this cache state; again: go on with what others
+        have measured since."""
+        for digest, record in self.sharing.measured(self.environment, self.digest).items():
             if record.timing is None or record.timing.cache == self.cache:
                 self.stored[digest] = record
         for record in self.ranked(1):
@@ -294,15 +301,19 @@ class Job:
         self, candidate: Candidate, stage: str, until_s: float = math.inf
     ) -> Measurement:
         """Measure and keep one candidate, or wait for who does; `until_s`: when it must end, in
-        seconds of the budget."""
+        seconds of the budget. While nothing works yet it is waited for in any case: to measure it
+        as well would take no less."""
 
         def is_over() -> bool:
-            return self.is_over() or self.budget.elapsed_s >= until_s
+            works = any(record.timing is not None for record in self.stored.values())
+            return works and (self.is_over() or self.budget.elapsed_s >= until_s)
 
         known = self._turn("measure", candidate, lambda: self._peers(candidate), is_over)
         if known is not None:
             self._learn(known)
             return known
+        if self.sharing.is_elsewhere:
+            return self.evaluator.unmeasured(candidate, ELSEWHERE, stage)
         record = self.evaluator(candidate, self.limit_s, stage, until_s)
         self.measured += 1
         self.keep(record, self.sharing.spend())
@@ -313,6 +324,20 @@ class Job:
         """Store a record, under a `lease` unless it was lost; it is what is known of its candidate
         from now on."""
         self.store.add_measurement(self.session, self.environment, record, lease)
+        self._kept(record)
+
+    def keep_compared(self, records: Sequence[Measurement]) -> bool:
+        """Store what was timed together; False, and nothing is kept, where others compare now."""
+        lease = self.sharing.lease
+        if records and not self.store.add_comparison(
+            self.session, self.environment, records, lease
+        ):
+            return False
+        for record in records:
+            self._kept(record)
+        return True
+
+    def _kept(self, record: Measurement) -> None:
         self.stored[record.candidate_digest] = record
         if record.failure is not None:
             self.count_failure(record.failure)
@@ -369,22 +394,3 @@ class Job:
                 gap=self.standing.gap,
             )
         )
-
-
-def no_plan(job: Job) -> str:
-    """Why no plan can be the result."""
-    works = [m for m in job.stored.values() if m.timing is not None]
-    if works:
-        plans = (candidate_from_json(m.candidate) for m in works)
-        least = min(candidate_bytes(job.graph, each) for each in plans)
-        return (
-            f"no plan was found that fits {job.max_memory} bytes of intermediates: "
-            f"the least that was measured needs {least}"
-        )
-    failures = (m.failure for m in job.stored.values() if m.failure is not None)
-    found = next(failures, None)
-    text = "nothing was measured" if found is None else f"{found.kind.value}: {found.message}"
-    machine = [m.failure.blame for m in job.stored.values() if m.failure is not None]
-    if found is not None and set(machine) == {Blame.MACHINE} and job.is_over():
-        return f"no plan could be measured in {job.budget.seconds:g} s: try a larger one ({text})"
-    return f"no plan of this graph works: {text}"

@@ -46,6 +46,10 @@ class KernelTimes:
         launch = min(self.us, key=lambda c: (self.us[c], str(c)))
         return self.us[launch], launch
 
+    def has_tried(self, launch: LaunchConfig) -> bool:
+        """Whether it is known how long this configuration takes, or that it does not work."""
+        return launch in self.us or launch in self.bad
+
 
 @dataclass(frozen=True)
 class LaunchProblem:
@@ -131,13 +135,13 @@ def next_trial(kernel: KernelTimes, problem: LaunchProblem, seed: int) -> Trial 
         launch = proposal.payload
         assert isinstance(launch, LaunchConfig)
         trial = Trial(kernel.searcher, proposal, launch)
-        if launch not in kernel.us and launch not in kernel.bad:
+        if not kernel.has_tried(launch):
             return trial
         trial.tell(kernel.us.get(launch))
     for proposal in islice(proposals(problem), WALKED):
         launch = proposal.payload
         assert isinstance(launch, LaunchConfig)
-        if launch not in kernel.us and launch not in kernel.bad:
+        if not kernel.has_tried(launch):
             return Trial(kernel.searcher, proposal, launch)
     kernel.settled = True
     return None

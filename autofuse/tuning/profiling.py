@@ -266,15 +266,28 @@ class Kernels:
         """A configuration never tried for each kernel that has a share in the plan's time."""
         self.hear()
         keys, total = self.keys(found), self.cost_us(found.groups)
+        heavy = {
+            key: group
+            for key, group in zip(keys, found.groups, strict=True)
+            if self.by_key[key].best[0] * keys.count(key) >= LEAST_SHARE * total
+        }
+        asked = self._drawn(heavy)
+        # Choosing takes longer than running: meanwhile others may have tried the same.
+        self.hear()
+        tried = [key for key, trial in asked.items() if self.by_key[key].has_tried(trial.launch)]
+        for key in tried:
+            trial = asked.pop(key)
+            trial.tell(self.by_key[key].us.get(trial.launch))
+        return asked | self._drawn({key: heavy[key] for key in tried})
+
+    def _drawn(self, groups: Mapping[str, FusionGroup]) -> dict[str, Trial]:
+        """A configuration never tried for each of these kernels that has any left."""
         asked: dict[str, Trial] = {}
-        for key, group in dict(zip(keys, found.groups, strict=True)).items():
-            kernel = self.by_key[key]
-            heavy = kernel.best[0] * keys.count(key) >= LEAST_SHARE * total
-            if heavy:
-                problem = LaunchProblem(self.graph, group, self.space)
-                trial = next_trial(kernel, problem, self.bench.seed)
-                if trial is not None:
-                    asked[key] = trial
+        for key, group in groups.items():
+            problem = LaunchProblem(self.graph, group, self.space)
+            trial = next_trial(self.by_key[key], problem, self.bench.seed)
+            if trial is not None:
+                asked[key] = trial
         return asked
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Event, Thread
 from types import TracebackType
 from typing import TypeVar
 
-from autofuse.records import Environment, KernelMeasurement
+from autofuse.records import Environment, KernelMeasurement, Measurement
 from tuning_db import DatabaseError, Lease, Store, Unreachable
 
 T = TypeVar("T")
@@ -30,8 +30,11 @@ class Turns:
     def __init__(self, store: Store) -> None:
         self.store, self.owner = store, f"{platform.node()} {os.getpid()}"
         self.lease: Lease | None = None
-        # The kernel that was told of last; None before anything was asked.
+        # Whether the last wait for others ended before they did.
+        self.is_elsewhere = False
+        # The kernel that was told of last; None before anything was asked. And the measurement.
         self._told: int | None = None
+        self._measured = 0
         self._over = Event()
         self._thread = Thread(target=self._prolong, name="lease", daemon=True)
 
@@ -53,8 +56,10 @@ class Turns:
         self, work: str, known: Callable[[], T | None], is_over: Callable[[], bool]
     ) -> T | None:
         """What others have found out about a piece of work, waiting for it while they are at it.
-        None: nobody has, and it is this job's turn; or `is_over`."""
+        None: nobody has, and it is this job's turn; or `is_over`, and somebody is still at it, as
+        `is_elsewhere` then says."""
         self.end()
+        self.is_elsewhere = False
         while True:
             try:
                 self.lease = self.store.claim(work, self.owner, LEASE_S, is_gone)
@@ -64,7 +69,8 @@ class Turns:
             if found is not None:
                 self.end()
                 return found
-            if self.lease is not None or is_over():
+            self.is_elsewhere = self.lease is None and is_over()
+            if self.lease is not None or self.is_elsewhere:
                 return None
             time.sleep(LOOK_S)
 
@@ -79,6 +85,12 @@ class Turns:
         except Unreachable:
             return ()
         return found
+
+    def measured(self, env: Environment, workload: str) -> Mapping[str, Measurement]:
+        """The latest measurement of each candidate of a workload, of all jobs; asked again, of what
+        has come since."""
+        after, self._measured = self._measured, self.store.newest_measurement()
+        return self.store.measured(env, workload, after)
 
     def spend(self) -> Lease | None:
         """The lease, for the store to take with what was found out: it releases it with that, so

@@ -18,7 +18,7 @@ from autofuse.measure.timing import Sampling, held_notes
 from autofuse.measure.workload import Workload
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.types import candidate_from_json
-from autofuse.records import SessionResult
+from autofuse.records import Blame, SessionResult
 from autofuse.simplify import normal_form
 from autofuse.tuning.bench import Findings, Standing, Strategy
 from autofuse.tuning.budget import Budget
@@ -28,7 +28,7 @@ from autofuse.tuning.exact import Goal
 from autofuse.tuning.finals import Final
 from autofuse.tuning.heartbeat import Heartbeat
 from autofuse.tuning.incumbent import final_comparison
-from autofuse.tuning.job import LEAST_LIMIT_S, Job, no_plan
+from autofuse.tuning.job import LEAST_LIMIT_S, Job
 from autofuse.tuning.plans import EXPECTED, untuned_candidate
 from autofuse.tuning.result import Progress, TuneResult
 from autofuse.tuning.rules import Ruled, measure_rules
@@ -120,13 +120,14 @@ def _run(job: Job, strategy: str, search: Strategy, rules: Sequence[str]) -> Tun
     final, notes = final_comparison(job, interrupted)
     if final is None:
         _close(job, strategy, findings, None, finished=not interrupted)
-        raise AutofuseError(no_plan(job))
+        raise AutofuseError(_no_plan(job))
     residual_us = findings.residual_us
     if findings.planned_us is not None and final.record.candidate_digest == findings.planned:
         residual_us = final.best_us - findings.planned_us
     job.standing = Standing("done", findings.trials, findings.bound_us, findings.gap, residual_us)
     job.event(final.record)
     _close(job, strategy, findings, final, finished=not interrupted)
+    job.sharing.end()  # only now the comparison can be adopted
     blind = job.evaluator.worker.blind
     said = (*ruled.notes, *findings.notes, *notes, *held_notes(job.modes), *filter(None, (blind,)))
     return _result(job, strategy, findings, ruled, final, interrupted, said)
@@ -217,3 +218,22 @@ def _result(
         counts=dict(findings.counts),
         left_out=ruled.left_out,
     )
+
+
+def _no_plan(job: Job) -> str:
+    """Why no plan can be the result."""
+    works = [m for m in job.stored.values() if m.timing is not None]
+    if works:
+        plans = (candidate_from_json(m.candidate) for m in works)
+        least = min(candidate_bytes(job.graph, each) for each in plans)
+        return (
+            f"no plan was found that fits {job.max_memory} bytes of intermediates: "
+            f"the least that was measured needs {least}"
+        )
+    failures = (m.failure for m in job.stored.values() if m.failure is not None)
+    found = next(failures, None)
+    text = "nothing was measured" if found is None else f"{found.kind.value}: {found.message}"
+    machine = [m.failure.blame for m in job.stored.values() if m.failure is not None]
+    if found is not None and set(machine) == {Blame.MACHINE} and job.is_over():
+        return f"no plan could be measured in {job.budget.seconds:g} s: try a larger one ({text})"
+    return f"no plan of this graph works: {text}"

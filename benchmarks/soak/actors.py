@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +28,8 @@ from autofuse.errors import AutofuseError
 from autofuse.records import Cost, Environment, KernelMeasurement, Measurement, Timing
 from autofuse.sources import load_source
 from autofuse.tuning import compile as compile_plan
-from autofuse.tuning import strategies, tune
+from autofuse.tuning import incumbent, strategies, tune
+from autofuse.tuning.sharing import Turns
 from benchmarks.soak.answers import is_right
 from benchmarks.soak.simulated import NAME as SIMULATED
 from benchmarks.soak.simulated import simulated_kind
@@ -174,14 +175,16 @@ def _act(
 
 
 def _tune(
-    db: str, log: str, source: str, budget_s: float, seed: int, ledger: str = "", until: str = ""
+    db: str, log: str, source: str, budget_s: float, seed: int, ledger: str = "", until: str = "",
+    fault: str = "",
 ) -> None:  # fmt: skip
     """Tune, and write down what the store has acknowledged; with a `ledger` on a simulated device,
-    which keeps it. No more once there is a file `until`."""
+    which keeps it. No more once there is a file `until`. With a `fault` nothing is shared ("all"),
+    or no final comparison ("finals")."""
     name, graph = load_source(source)
     if ledger:
         DEVICES[SIMULATED] = simulated_kind(Path(ledger))
-    with _acknowledged(log):
+    with _acknowledged(log), FAULTS[fault]():
         tune(
             graph, name=name, device=SIMULATED if ledger else "cpu", db=db, budget_s=budget_s,
             seed=seed, baselines=("unfused", "xla-2022"),
@@ -229,6 +232,12 @@ def _build(source: str, plan: str, seed: int) -> None:
         raise RuntimeError(f"plan {plan} of {source} computes something wrong")
 
 
+# What is planted in a planner, by name: that others have done something is never found.
+FAULTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
+    "": nullcontext,
+    "all": lambda: patch.object(Turns, "turn", lambda *_: None),
+    "finals": lambda: patch.multiple(incumbent, adopted=lambda *_: None, past=lambda *_: None),
+}
 ACTORS: dict[str, Callable[..., None]] = {
     "tune": _tune,
     "write": _write,
@@ -244,7 +253,7 @@ class _acknowledged:  # noqa: N801 - used as a function
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._patches = [
             patch.object(Store, name, self._telling(getattr(Store, name)))
-            for name in ("add_measurement", "add_kernels")
+            for name in ("add_measurement", "add_comparison", "add_kernels")
         ]
 
     def __enter__(self) -> None:
@@ -256,13 +265,16 @@ class _acknowledged:  # noqa: N801 - used as a function
             one.stop()
         os.close(self._log)
 
-    def _telling(self, method: Callable[..., None]) -> Callable[..., None]:
-        def add(store: Store, session: object, env: object, told: Any, *lease: object) -> None:
-            method(store, session, env, told, *lease)
+    def _telling(self, method: Callable[..., bool | None]) -> Callable[..., bool | None]:
+        def add(store: Store, session: Any, env: Any, told: Any, *lease: object) -> bool | None:
+            taken = method(store, session, env, told, *lease)
+            if taken is False:  # somebody else had the lease
+                return taken
             records = (told,) if isinstance(told, Measurement) else told
             said = "".join(f"{json.dumps(key_of(one))}\n" for one in records)
             os.write(self._log, said.encode())
             os.fsync(self._log)
+            return taken
 
         return add
 
