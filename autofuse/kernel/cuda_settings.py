@@ -41,6 +41,7 @@ class Settings:
     early: bool = p.EARLY.default
     stages: int = p.STAGES.default
     hints: bool = p.HINTS.default
+    maps: bool = p.MAPS.default
 
     @property
     def warps(self) -> int:

@@ -41,6 +41,7 @@ from autofuse.kernel.ir import (
     statements,
 )
 from autofuse.kernel.printer import signature
+from autofuse.kernel.render_boxes import boxes_alone
 from autofuse.kernel.render_fetch import Fetching, fetching
 from autofuse.kernel.render_fragments import FragmentText
 from autofuse.kernel.render_join import join_text
@@ -87,7 +88,7 @@ class _CudaPrinter(PartPrinter):
         self.early, self.dynamic = alone and begins_early(kernel), is_dynamic(kernel)
         self.later = "_later" if self.early or not alone else ""
         self.offset, self.tiled = 0, False
-        self.outside = frozenset(p.name for p in kernel.params)
+        self.outside = frozenset(p.name for p in kernel.params if p.role != "map")
         self.wide = any(p.size >= FAR for p in kernel.params)
         first = grids(kernel)[:1]
         self.fetching = fetching(first[0]) if first else None
@@ -103,7 +104,7 @@ class _CudaPrinter(PartPrinter):
             yield "  int32_t meeting = 0;"
             yield "  af_cluster_begin();"
         if has_groups(self.kernel):
-            yield from group_prologue(self.own)
+            yield from group_prologue(self.own, self.kernel)
         segments = grids(self.kernel)
         yield from self.block(tuple(s for s in self.kernel.body if s not in segments), 1, False)
         if not segments:
@@ -217,7 +218,8 @@ class _CudaPrinter(PartPrinter):
             return tile_text(stmt, *given)
         if by_group(stmt.mma):
             tile = group_tile(stmt, self.team.size, self.own.stages)
-            return GroupText(stmt, tile, *given, self.own.blocks).lines()
+            alone = boxes_alone(self.kernel)
+            return GroupText(stmt, tile, *given, self.own.blocks, alone).lines()
         return MmaText(stmt, mma_tile(stmt, self.team.size, self.own.stages), *given).lines()
 
     def shared(self, stmt: Local) -> Iterator[str]:
