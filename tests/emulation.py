@@ -79,7 +79,9 @@ def counted(
     """As `run_kernel`, with what the launch did."""
     given = dict(zip(made.graph.inputs, inputs, strict=True))
     params = made.unit.params
-    arrays = {p.name: Guarded(p.name, given[v.node]) for p, v in zip(params, made.reads, strict=False)}
+    arrays = {
+        p.name: Guarded(p.name, given[v.node]) for p, v in zip(params, made.reads, strict=False)
+    }
     outputs = sorted(set(made.graph.outputs))
     for param in params[len(arrays) :]:
         values = np.zeros(param.size, param.dtype.numpy)

@@ -107,6 +107,7 @@ def drawn(seed: int) -> Case:
         "term_block": r.choice((0, 0, 16, 32)), "pack": r.choice((True, False)),
         "grid": r.choice(("one", "stride")), "vector": r.choice((1, 4)),
         "tail": r.choice((1, 1, 2)), "wave": r.choice((1, 3, 7)),
+        "maps": by_group and r.choice((True, False)),
     }  # fmt: skip
     label = f"{name} {m}x{n}x{k} {dtype} {settings}"
     try:

@@ -11,8 +11,8 @@ from autofuse.backends import cpu
 from autofuse.backends.base import Built, Runnable
 from autofuse.backends.ccompiler import compile_program, find_compiler, find_cxx
 from autofuse.backends.codes import group_code, plan_code
+from autofuse.backends.cuda import blaslt, maps
 from autofuse.backends.cuda import driver as cuda
-from autofuse.backends.cuda.blaslt import lacking as cuda_lacking
 from autofuse.backends.cuda.build import build_cuda
 from autofuse.backends.cuda.devices import Target
 from autofuse.backends.cuda.emulated import build_emulated, load_emulated
@@ -135,5 +135,5 @@ CUDA_BACKEND = Backend(
     modes=MODES,
     kernel_code=_code_for_running,
     runtime=_nothing,
-    lacking=cuda_lacking,
+    lacking=lambda candidate: blaslt.lacking(candidate) or maps.lacking(candidate),
 )

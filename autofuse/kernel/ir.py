@@ -318,7 +318,8 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             extent = change(extent)
             walked = None if stmt.walk is None else stmt.walk.mapped(change)
             made = replace(stmt, extent=extent, target=target, left=left, right=right, walk=walked)
-            made = replace(made, boxes=tuple(b and b.mapped(change) for b in stmt.boxes))
+            first, second = (box and box.mapped(change) for box in stmt.boxes)
+            made = replace(made, boxes=(first, second))
             return made if stmt.there is None else replace(made, there=change(stmt.there))
         case Join(target=target, cut=cut, slot=slot, part=part):
             target = replace(target, start=change(target.start))

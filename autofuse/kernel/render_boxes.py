@@ -1,4 +1,4 @@
-"""The CUDA text that copies operands of warpgroups in boxes: one thread asks for the boxes of a run,
+"""The CUDA text that copies operands of warpgroups in boxes: one thread asks for those of a run,
 whose bytes the mbarrier of the stage counts."""
 
 from __future__ import annotations

@@ -76,7 +76,9 @@ class GroupText:
         yield f"  const int32_t terms = {self.text(stmt.extent)};"
         if stmt.there is not None:
             yield f"  const int32_t {HIGH} = {self.text(stmt.there)};"
-        panels = zip((*NAMES, "tc"), (stmt.left, stmt.right, stmt.target), (*stmt.boxes, None))
+        panels = zip(
+            (*NAMES, "tc"), (stmt.left, stmt.right, stmt.target), (*stmt.boxes, None), strict=True
+        )
         for name, panel, box in panels:
             if box is None:
                 yield f"  const auto {name} = {panel.buffer} + ({self.text(panel.start)});"
@@ -157,7 +159,9 @@ class GroupText:
             yield f"    af_expect_more({ready}, {self.boxes.nbytes});"
             yield from (f"    {line}" for line in self.boxes.lines(stage, ready))
             yield "  }"
-        operands = zip(NAMES, (tile.left, tile.right), (0, tile.left.size), self.stmt.boxes)
+        operands = zip(
+            NAMES, (tile.left, tile.right), (0, tile.left.size), self.stmt.boxes, strict=True
+        )
         for name, operand, start, box in operands:
             if box is not None:
                 continue

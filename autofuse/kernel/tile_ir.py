@@ -31,7 +31,8 @@ class Whole:
 
     def mapped(self, change: Callable[[Expr], Expr]) -> Whole:
         """The matrix with `change` applied to every expression."""
-        return replace(self, origin=change(self.origin), at=tuple(map(change, self.at)))
+        first, second = map(change, self.at)
+        return replace(self, origin=change(self.origin), at=(first, second))
 
 
 @dataclass(frozen=True, slots=True)

@@ -274,9 +274,9 @@ HINTS = LaunchParameter(
 )  # fmt: skip
 MAPS = LaunchParameter(
     "maps", bool, (False, True), False,
-    "One thread of a warpgroup that fetches copies boxes of an operand by its tensor map, which the "
-    "driver makes: of operands that lie in memory with rows (or columns) of whole pieces of 16 "
-    "bytes, a multiple of these apart.", TILES,
+    "One thread of the warpgroup that fetches has boxes of an operand copied, by a tensor map that "
+    "the driver makes: of operands that lie in memory in lines a multiple of 16 bytes apart.",
+    TILES,
 )  # fmt: skip
 COMPILER_UNROLL = LaunchParameter(
     "compiler_unroll", int, (0, 1, 2, 4), 0,

@@ -3,7 +3,8 @@
 The text itself is what NVRTC gets, but for two changes: `extern __shared__ T name[]` becomes a
 checked pointer, and each kernel's `__shared__` variables get a section of their own. Device
 functions come before the first kernel of a text. Kernels take buffers declared by the prelude's
-AF_IN, AF_OUT and AF_WORK (or AF_IN_LATER, AF_OUT_LATER), scalars by value, and tensor maps (AF_MAP).
+AF_IN, AF_OUT and AF_WORK (or AF_IN_LATER, AF_OUT_LATER), scalars and tensor maps
+(AF_MAP) by value.
 """
 
 from __future__ import annotations

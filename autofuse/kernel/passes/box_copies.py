@@ -13,10 +13,10 @@ import math
 from dataclasses import dataclass, replace
 
 from autofuse.kernel.cuda_settings import Settings, settings
-from autofuse.kernel.cuda_wgmma import LINE_BYTES, ROWS, GroupFactor, group_tile
+from autofuse.kernel.cuda_wgmma import LINE_BYTES, LINES, ROWS, GroupFactor, group_tile
 from autofuse.kernel.indices import divided, is_multiple
 from autofuse.kernel.instructions import by_group
-from autofuse.kernel.ir import Kernel, Loop, Param, Stmt, TileProduct
+from autofuse.kernel.ir import Kernel, Loop, Panel, Param, Stmt, TileProduct
 from autofuse.kernel.tensor_map import MOST_BOX, TensorMap
 from autofuse.kernel.tile_ir import BoxCopies
 from autofuse.ops import index as ix
@@ -55,51 +55,58 @@ class _Boxes:
 
     def product(self, stmt: TileProduct) -> TileProduct:
         tile = group_tile(stmt, self.own.threads, self.own.stages)
-        right = min(tile.right.padded, tile.columns)
+        a, b = stmt.left, stmt.right
+        left = None if stmt.walk is not None else a
         boxes = (
-            None if stmt.walk is not None else self.boxes(stmt, tile.left, tile.left.padded, 1),
-            self.boxes(stmt, tile.right, right, 0),
+            self.boxes(stmt, tile.left, left, tile.left.padded),
+            self.boxes(stmt, tile.right, b.turned(), min(tile.right.padded, tile.columns)),
         )
-        left, right_panel = (replace(p, whole=None) for p in (stmt.left, stmt.right))
-        return replace(stmt, boxes=boxes, left=left, right=right_panel)
+        return replace(stmt, boxes=boxes, left=replace(a, whole=None), right=replace(b, whole=None))
 
-    def boxes(self, stmt: TileProduct, o: GroupFactor, lines: int, term: int) -> BoxCopies | None:
-        """An operand of so many rows (or columns) in boxes; its panel counts terms along axis
-        `term`. None where it cannot be."""
-        param, whole, panel = self.inputs.get(o.panel.buffer), o.panel.whole, o.panel
-        if param is None or whole is None or not o.copied(frozenset(self.inputs)):
+    def boxes(
+        self, stmt: TileProduct, o: GroupFactor, panel: Panel | None, lines: int
+    ) -> BoxCopies | None:
+        """An operand, a panel of rows (or columns) and terms, in boxes of so many lines. None where
+        it cannot be."""
+        if panel is None or panel.whole is None or not o.copied(frozenset(self.inputs)):
             return None
-        (row, first), (rows, terms) = (
-            (pair[1 - term], pair[term]) for pair in (whole.at, whole.sizes)
-        )
-        on = ix.iadd(ix.imul(whole.at[0], panel.outer), ix.imul(whole.at[1], panel.inner))
-        if ix.isub(panel.start, ix.iadd(whole.origin, on)) != ix.lit(0):
+        whole, param = panel.whole, self.inputs[panel.buffer]
+        if panel.start != replace(panel, start=whole.origin).moved(*whole.at).start:
             return None  # it was moved by who does not know of boxes
-        if not _is_filled(stmt.extent, first, terms, o.run):
+        if not _is_filled(stmt.extent, whole.at[1], whole.sizes[1], o.run):
             return None
-        offset, step, batch = _batch(whole.origin)
-        size = _outer(param.size - offset, o, rows, terms, step)
-        item, count = o.itemsize, -(-lines // (ROWS if o.turned else MOST_BOX))
+        count = -(-lines // (ROWS if o.turned else MOST_BOX))
         each = ROWS if o.turned else -(-lines // count)
-        near, far = ((rows, row), (terms, first)) if o.turned else ((terms, first), (rows, row))
-        box = (ROWS, o.run) if o.turned else (o.run, each)
-        stride = o.along if o.turned else o.across
-        axes = [(stride * item, *far, box[1])]
-        if step:
-            axes = sorted([*axes, (step * item, size, batch, 1)], key=lambda axis: axis[0])
+        offset, batch = _batch(param.size, panel)
+        rows = _Axis(o.across, whole.sizes[0], whole.at[0], each)
+        terms = _Axis(o.along, whole.sizes[1], whole.at[1], o.run)
+        axes = sorted((rows, terms, *batch), key=lambda axis: axis.stride)
         tensor = TensorMap(
-            param.dtype, (near[0], *(a[1] for a in axes)), tuple(a[0] for a in axes),
-            (box[0], *(a[3] for a in axes)), offset * item,
-        )  # fmt: skip
-        if tensor.refusal or size < 1 or each % 8 and count > 1:
+            param.dtype,
+            tuple(axis.size for axis in axes),
+            tuple(axis.stride * o.itemsize for axis in axes[1:]),
+            tuple(axis.box for axis in axes),
+            offset * o.itemsize,
+        )
+        if tensor.refusal or (count > 1 and each % LINES):
             return None
         made = Param("", param.dtype, param.size, "map", param.name, tensor)
         name = self.maps.setdefault(made, f"map{len(self.maps)}")
-        at = (near[1], *(a[2] for a in axes))
-        outer = 1 + [a[0] for a in axes].index(stride * item)
-        term_at, row_at = (outer, 0) if o.turned else (0, outer)
-        apart = (o.aside if o.turned else each * LINE_BYTES) // item
-        return BoxCopies(name, at, term_at, row_at, count, each, apart, tensor.box_bytes)
+        apart = (o.aside if o.turned else each * LINE_BYTES) // o.itemsize
+        at = tuple(axis.at for axis in axes)
+        number = axes.index(terms), axes.index(rows)
+        return BoxCopies(name, at, *number, count, each, apart, tensor.box_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """A dimension of an array: `stride` elements from one of `size` places to the next, of which a
+    box has `box`, the first one `at`."""
+
+    stride: int
+    size: int
+    at: Expr
+    box: int
 
 
 def _is_filled(extent: Expr, first: Expr, whole: int, run: int) -> bool:
@@ -114,12 +121,17 @@ def _is_filled(extent: Expr, first: Expr, whole: int, run: int) -> bool:
     return ends or is_multiple(extent, run)
 
 
-def _batch(origin: Expr) -> tuple[int, int, Expr]:
-    """Where matrices begin: the first element, how far on the next one is (0: there is one), and
-    the number of the present one."""
-    rest, offset = ix.parted(origin)
+def _batch(room: int, panel: Panel) -> tuple[int, tuple[_Axis, ...]]:
+    """Where the first of the matrices begins that a panel may be a part of, in a buffer of so many
+    elements, and the axis of all of them where there are several."""
+    assert panel.whole is not None
+    rest, offset = ix.parted(panel.whole.origin)
     step = _divisor(rest)
-    return (offset, step, divided(rest, step)) if step else (offset, 0, ix.lit(0))
+    if not step:
+        return offset, ()
+    rows, terms = panel.whole.sizes
+    span = (rows - 1) * panel.outer + (terms - 1) * panel.inner + 1
+    return offset, (_Axis(step, (room - offset - span) // step + 1, divided(rest, step), 1),)
 
 
 def _divisor(expr: Expr) -> int:
@@ -127,18 +139,10 @@ def _divisor(expr: Expr) -> int:
     match expr:
         case Lit(value=value):
             return abs(int(value))
-        case Call(fn="add" | "sub" | "min" | "max", args=(a, b)) | Call(
-            fn="select", args=(_, a, b)
+        case (
+            Call(fn="add" | "sub" | "min" | "max", args=(a, b)) | Call(fn="select", args=(_, a, b))
         ):
             return math.gcd(_divisor(a), _divisor(b))
         case Call(fn="mul", args=(a, b)):
             return max(_divisor(a), _divisor(b))
     return 1
-
-
-def _outer(room: int, o: GroupFactor, rows: int, terms: int, step: int) -> int:
-    """How many matrices lie `step` elements apart in so many; 1 for one that has room."""
-    span = (rows - 1) * o.across + (terms - 1) * o.along + 1
-    if room < span:
-        return 0
-    return (room - span) // step + 1 if step else 1
