@@ -15,6 +15,7 @@ from autofuse.ops.dtypes import DType
 
 _INVALID = 1
 _BYTES = 128
+_HEAD = encoded(TensorMap(DType.U8, (16,), (), (16,)), 0)[:8]
 # CUtensorMapDataType: those of 8 and of 16 bits.
 _TYPES = {0: DType.U8, 6: DType.F16, 9: DType.BF16}
 # CUtensorMapSwizzle: the most bytes of a line of a box.
@@ -66,7 +67,13 @@ class FakeMaps:
         return 0
 
     def cuLaunchKernel(self, *arguments: Any) -> int:  # noqa: N802 - as above
-        """Written down, with what the kernel is given: its handle says how many arguments."""
+        """Written down, with what the kernel is given. Its handle says how many arguments there
+        are; a map is known by what it begins with."""
         function, places = arguments[0], arguments[9]
-        self.launched.append((*arguments[:9], [places[k] for k in range(function % 16)]))
+        given: list[int | bytes] = []
+        for k in range(function % 16):
+            head = ctypes.string_at(places[k], len(_HEAD))
+            value = ctypes.c_int64.from_address(places[k]).value
+            given.append(ctypes.string_at(places[k], _BYTES) if head == _HEAD else value)
+        self.launched.append((*arguments[:9], given))
         return 0

@@ -137,7 +137,7 @@ FAULTS = {
 
 
 def test_planted_faults_are_seen() -> None:
-    one = boxed("product", grid="stride", sizes=(392, 72, 264))
+    one = boxed("product", row_block=256, sizes=(392, 72, 264))
     all_are_seen(one, FAULTS, lambda library, kernel: difference(library, kernel)[0] < 2e-2)
 
 
@@ -153,7 +153,7 @@ MAP_FAULTS = {
 
 def test_planted_faults_of_maps_are_seen() -> None:
     """What the host says wrong of an operand. One row more is what every other tile has."""
-    one = boxed("product", grid="stride", sizes=(392, 72, 264))
+    one = boxed("product", row_block=256, sizes=(392, 72, 264))
     library = library_of([one])
     assert difference(library, one)[0] < 2e-2
     for name, fault in MAP_FAULTS.items():
