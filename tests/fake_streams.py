@@ -28,8 +28,8 @@ _REPLACE = ctypes.CFUNCTYPE(ctypes.c_int32, _P, _P)
 
 class NativeLaunches(FakeDriver):
     """What C asks for is what Python asks for, on the stream of a handle. `issued` are the streams
-    of launches and copies in order, `failures` what they raised. `mapped`: by kernel, the numbers of
-    the arguments that are tensor maps."""
+    of launches and copies in order, `failures` what they raised. `mapped`: by kernel, which
+    of its arguments are tensor maps."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

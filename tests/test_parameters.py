@@ -74,6 +74,7 @@ WITH: dict[str, dict[str, Setting]] = {
     "lines": {"walk": True},
     "tail": {"wave": 7, **SINGLE_TILES},
     "wave": {"tail": 2, **SINGLE_TILES},
+    "maps": {"mma": "wgmma", "threads": 256, "micro": "64x64", "row_block": 64, "stages": 2},
 }
 
 
@@ -213,11 +214,17 @@ def attended() -> Graph:
     return canonical(trace(attention, each, each, each))
 
 
+def grouped() -> Graph:
+    """A product that warpgroups multiply, and what follows it."""
+    each = spec((128, 128), "bf16")
+    return canonical(trace(lambda a, b: np.tanh(a @ b), each, each))
+
+
 GRAPHS = {"item": pointwise(), "turned": turned(), "row": rows_folded(), "loop": looped(),
           "short": rows_folded(512, 4096), "gemm": product(), "fused": fused(),
           "summed": summed(), "weighted": product(constant=True), "dots": dots(),
           "long_sums": long_sums(), "ordered": ordered(), "halves": halves(),
-           "short_wave": short_wave(), "attended": attended(),
+           "short_wave": short_wave(), "attended": attended(), "grouped": grouped(),
            "batch_last": batch_last(), "patches": patches(), "added": added(),
           "stencils": chain(padded, (64, 64), 2)}  # fmt: skip
 # Where a parameter is looked for first; what shows nowhere is looked for in all graphs.
@@ -227,7 +234,7 @@ SHOWS = {
     "loop": "loop_unroll", "turned": "transpose", "dots": "dot", "long_sums": "split",
     "short_wave": "tail wave",
     "weighted": "prepack", "batch_last": "batch_lanes", "halves": "pairs", "patches": "walk lines",
-    "attended": "fragments", "ordered": "merge", "stencils": "halo",
+    "grouped": "maps", "attended": "fragments", "ordered": "merge", "stencils": "halo",
 }  # fmt: skip
 SPACES: dict[str, LaunchSpace] = {
     "c": CpuLaunchSpace(pairs=True, amx=True),

@@ -107,6 +107,10 @@ def _code_for_running(run: Run) -> str:
     return cuda_kernel_code(run, cuda.running_target())
 
 
+def _cuda_lacking(candidate: Candidate) -> str:
+    return blaslt.lacking(candidate) or maps.lacking(candidate)
+
+
 def emulated_backend(target: Target) -> Backend:
     """Device "cuda-emulated" standing for `target`."""
     return Backend(
@@ -135,5 +139,5 @@ CUDA_BACKEND = Backend(
     modes=MODES,
     kernel_code=_code_for_running,
     runtime=_nothing,
-    lacking=lambda candidate: blaslt.lacking(candidate) or maps.lacking(candidate),
+    lacking=_cuda_lacking,
 )
