@@ -78,6 +78,7 @@ PUBLISHED = {
 # FlashAttention-2's tile on an A100 at depth 128: 128 rows of 4 warps, 64 keys, queries in shared
 # memory, so 256 products of a warp for 16 + 32 + 32 loads; a panel of 64 keys on its way.
 LADDER_PRODUCTS_PER_LOAD, LADDER_BYTES = 3.2, 2 * 64 * 128 * 2
+LADDER_DEPTH, LADDER_ROWS, LADDER_KEYS, LADDER_WARPS, LADDER_RESIDENT = 128, 128, 64, 4, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +228,7 @@ def attention_row(
         "full_waves": round(waves, 3), "predicted_share": round(share, 3),
         "bound_us": round(bound, 1),
         **rung_of(target, str(MMA.of(launch)), heads, length, depth, causal),
+        **ladder_of(target, str(MMA.of(launch)), heads, length, depth, causal),
         "published_shares": {
             who: round(rate / peak, 3) for who, rate in PUBLISHED.get(target.name, ())
         },
@@ -248,6 +250,30 @@ def rung_of(
         "clocks_of_a_key_block": {name: round(value) for name, value in clocks.items()},
         "bytes_in_flight": (2 * rung.stages - 1) * keys * depth * 2,
     }}  # fmt: skip
+
+
+def ladder_of(
+    target: Target, mma: str, heads: int, length: int, depth: int, causal: bool
+) -> dict[str, Any]:
+    """The share that FlashAttention-2's tile for instructions of warps has in the same arithmetic,
+    as if it issued nothing but what it cannot do without; none for warpgroups, or another depth."""
+    if by_group(mma) or depth != LADDER_DEPTH:
+        return {}
+    rows, keys, warps = LADDER_ROWS, LADDER_KEYS, LADDER_WARPS
+    products = 2 * (rows // warps // 16) * (keys // 8) * (depth // 16)
+    copies = LADDER_BYTES // (PIECE * WARP * warps)
+    special = rows // warps * keys // WARP
+    facts = KeyBlockFacts(
+        products, round(products / LADDER_PRODUCTS_PER_LOAD), copies, special, products
+    )
+    clocks = busy(facts, target, warps * LADDER_RESIDENT)
+    share, waves = attention_share(
+        target, [clocks], LADDER_RESIDENT, heads, length, depth, rows, keys, causal
+    )
+    return {
+        "predicted_share_of_the_ladder": round(share, 3),
+        "full_waves_of_the_ladder": round(waves, 3),
+    }
 
 
 def attention_report(targets: Sequence[str], columns: int = 0) -> list[dict[str, Any]]:

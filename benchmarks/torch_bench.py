@@ -35,7 +35,7 @@ WRONG = 1e-4
 _DOMINATED = 0.5
 _NOISE = 0.95
 # Calls whose time is taken together, and how often that is done.
-_CALLS, _CALL_ROUNDS = 5000, 15
+_CALLS, _CALL_ROUNDS = 2000, 51
 _ROUND_S = 0.02
 _MODELS = [*LANGUAGE, *VISION]
 
@@ -237,8 +237,9 @@ def call_costs(
     counts: Sequence[int] = (2, 20, 70), device: str = CPU
 ) -> dict[str, dict[str, float]]:
     """Microseconds of processor time of a call with so many tensors of 16 numbers: the bound entry
-    alone (`bound`), and with what Python does around it (`call`); the least of interleaved
-    rounds. On a GPU that is what the host does; nobody waits for kernels."""
+    alone (`bound`), and with what Python does around it (`call`), the least of interleaved rounds;
+    and the median over rounds of what the call takes beside it (`beside`). On a GPU that is what
+    the host does; nobody waits for kernels."""
     require(device)
     place, found = IslandPlace(ISLAND_DEVICES[device]), {}
     for count in counts:
@@ -253,7 +254,8 @@ def call_costs(
         both = (entry.issue, partial(call, *tensors))
         pairs = [[_cpu_us(function) for function in both] for _ in range(_CALL_ROUNDS)]
         least = [min(pair[k] for pair in pairs) for k in range(2)]
-        found[str(count)] = dict(zip(("bound", "call"), least, strict=True))
+        beside = median(call_us - bound_us for bound_us, call_us in pairs)
+        found[str(count)] = {"bound": least[0], "call": least[1], "beside": beside}
     return found
 
 

@@ -182,7 +182,7 @@ def _tiled(
         return offer(row, made)
     if row.name not in OFFERED:
         return ()
-    kept = fragment_options(row.name, facts, limits.sms, made, fits)
+    kept = fragment_options(row.name, facts, limits, made, fits)
     if kept is not None:
         return kept
     if row.name in TILE_PARAMETERS or row in (BLOCK_THREADS, STAGES, BLOCKS):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from autofuse.kernel.cuda_mma import BANKS_BYTES
 from autofuse.kernel.cuda_wgmma import GROUP, ROWS, WIDTHS
 from autofuse.kernel.fragments import HIGH, PAIR, WARP, size, up
 from autofuse.kernel.instructions import by_group
@@ -30,16 +31,19 @@ from search_spaces.tile_facts import TILE_PARAMETERS, TileFacts
 
 # The parameters that are decided here.
 DECIDED = TILE_PARAMETERS | {BLOCK_THREADS.name, VECTOR.name, STAGES.name}
-# Sums of a thread that leave it registers enough for all else: of 255, NVRTC 13 took 225 to 254
-# with up to 160 of them, and with 192 some kernels spill a few: those are offered last.
-ROOMY_SUMS, MOST_SUMS = 160, 192
+# Sums of a thread that leave it registers enough for all else: of 255, NVRTC 13 took 225 to 255
+# with up to 192 of them.
+MOST_SUMS = 192
 # Threads of a block and parts of 16 rows of a warp. More share what is loaded.
 THREADS, PARTS = (128, 256, 64, 32), (2, 1)
 # Columns at once, the best first: each block of them costs the rows a total and a rescaling.
 COLUMNS = (64, 32, 128, 16)
-# Stages, the best first, of panels up to so many elements a column, and of longer ones: more bytes
-# on their way, as long as two blocks have room.
-SHORT, RINGS, LONG_RINGS = 128, (4, 2, 3), (2, 3, 4)
+# Stages, the best first: more bytes on their way, as long as two blocks have room; of warpgroups,
+# whose blocks are alone, for panels up to so many elements a column, and longer ones.
+RINGS = (4, 3, 2)
+SHORT, GROUP_RINGS, LONG_GROUP_RINGS = 128, (4, 2, 3), (2, 3, 4)
+# Bytes of shared memory that the system keeps of every block.
+KEPT = 1 << 10
 # What a row costs beside its products: loads of all columns, for the rows of a warp and of a block.
 WARP_LOADS, BLOCK_LOADS = 16, 32
 # Warps of a multiprocessor whose threads have all registers that there are, and how much longer a
@@ -53,17 +57,17 @@ PART_COLUMNS = 256
 
 
 def fragment_options(
-    name: str, facts: TileFacts, sms: int, made: Mapping[str, Setting], fits: Fits
+    name: str, facts: TileFacts, limits: DeviceLimits, made: Mapping[str, Setting], fits: Fits
 ) -> tuple[Setting, ...] | None:
     """The options of one parameter, the likely best first; None where it does not matter here but
     to kernels without fragments."""
     if name == FRAGMENTS.name:
-        return _offered(facts, sms, made, fits)
+        return _offered(facts, limits, made, fits)
     if made.get(FRAGMENTS.name) and name == BLOCKS.name and made.get(MMA.name) == GROUP_MMA:
         return ()
     if not made.get(FRAGMENTS.name) or name not in DECIDED:
         return None
-    settings = _settings(facts, sms, made)
+    settings = _settings(facts, limits, made)
     if name == BLOCK_THREADS.name:
         return tuple(dict.fromkeys(threads for threads, _, _ in settings))
     threads = int(made.get(BLOCK_THREADS.name, 0))
@@ -74,8 +78,21 @@ def fragment_options(
         found = tuple(c for _, rows, c in own if rows == made[ROW_BLOCK.name])
         return tuple(c for c in found if fits({**_known(made), name: c})) or found[-1:]
     if name == STAGES.name:
-        return RINGS if max(facts.one_pass, *facts.folded, 0) <= SHORT else LONG_RINGS
-    return _splits(facts, sms, made) if name == SPLIT.name else ()
+        return _rings(facts, limits, made, own)
+    return _splits(facts, limits.sms, made) if name == SPLIT.name else ()
+
+
+def _rings(
+    facts: TileFacts, limits: DeviceLimits, made: Mapping[str, Setting],
+    own: list[tuple[int, int, int]],
+) -> tuple[Setting, ...]:  # fmt: skip
+    """Stages, those first with which two blocks of the rows and columns that come first have
+    room."""
+    if made.get(MMA.name) == GROUP_MMA:
+        long = max(facts.one_pass, *facts.folded, 0) > SHORT
+        return LONG_GROUP_RINGS if long else GROUP_RINGS
+    _, rows, columns = own[0]
+    return tuple(sorted(RINGS, key=lambda n: not _two_fit(facts, limits, rows, columns, n)))
 
 
 def groups_first(
@@ -87,7 +104,7 @@ def groups_first(
     full = HALF_MMA in options and min(facts.rows, facts.columns, facts.terms) >= ROWS
     if not limits.warpgroups or not full:
         return options
-    if not _offered(facts, limits.sms, {MMA.name: GROUP_MMA}, fits):
+    if not _offered(facts, limits, {MMA.name: GROUP_MMA}, fits):
         return options
     blocks = facts.batch * -(-facts.rows // _group_settings(facts)[0][1])
     both = (GROUP_MMA, HALF_MMA) if 2 * blocks >= limits.sms else (HALF_MMA, GROUP_MMA)
@@ -95,9 +112,9 @@ def groups_first(
 
 
 def _offered(
-    facts: TileFacts, sms: int, made: Mapping[str, Setting], fits: Fits
+    facts: TileFacts, limits: DeviceLimits, made: Mapping[str, Setting], fits: Fits
 ) -> tuple[Setting, ...]:
-    settings = _settings(facts, sms, made)
+    settings = _settings(facts, limits, made)
     chosen = str(made.get(MMA.name, NO_MMA))
     # Of warpgroups only products of halves go through fragments.
     served = chosen == GROUP_MMA or (chosen != NO_MMA and not by_group(chosen))
@@ -106,7 +123,7 @@ def _offered(
     threads, rows, columns = min(settings, key=lambda s: s[1] * s[2])
     smallest: dict[str, Setting] = {
         MMA.name: made[MMA.name], FRAGMENTS.name: True, BLOCK_THREADS.name: threads,
-        ROW_BLOCK.name: rows, COLUMN_BLOCK.name: columns, STAGES.name: LONG_RINGS[0],
+        ROW_BLOCK.name: rows, COLUMN_BLOCK.name: columns, STAGES.name: RINGS[-1],
     }  # fmt: skip
     if not fits(smallest):
         return ()
@@ -125,6 +142,18 @@ def _splits(facts: TileFacts, sms: int, made: Mapping[str, Setting]) -> tuple[Se
         and int(parts) > 1 and blocks * int(parts) <= room
     ]  # fmt: skip
     return (*sorted(fits, reverse=True), 1) if fits else ()
+
+
+def _two_fit(
+    facts: TileFacts, limits: DeviceLimits, rows: int, columns: int, stages: int
+) -> bool:  # fmt: skip
+    """Whether the shared memory of a multiprocessor holds the operands of two blocks."""
+    item = facts.itemsize if facts.factors is None else facts.factors.itemsize
+    left, panel = (
+        up(n * item, BANKS_BYTES) for n in (facts.one_pass, max(facts.one_pass, *facts.folded, 0))
+    )
+    needed = rows * facts.sources * left + stages * columns * panel + KEPT
+    return 2 * needed <= limits.shared_per_sm
 
 
 def _together(threads: int) -> int:
@@ -152,24 +181,24 @@ def _group_settings(facts: TileFacts) -> list[tuple[int, int, int]]:
 
 
 def _settings(
-    facts: TileFacts, sms: int, made: Mapping[str, Setting]
+    facts: TileFacts, limits: DeviceLimits, made: Mapping[str, Setting]
 ) -> list[tuple[int, int, int]]:
     """Threads, rows and columns of blocks whose sums fit registers, the likely best first."""
     if made.get(MMA.name) == GROUP_MMA:
         return _group_settings(facts)
     kept = sum(up(width, PAIR) for width in facts.folded)
-    found: list[tuple[bool, float, int, tuple[int, int, int]]] = []
+    found: list[tuple[float, int, tuple[int, int, int]]] = []
     for threads in THREADS:
         for parts in PARTS:
             rows = threads // WARP * parts * HIGH
             blocks = facts.batch * -(-facts.rows // rows)
-            together = _together(threads)
-            waves = -(-blocks // (sms * together))
+            waves = -(-blocks // (limits.sms * _together(threads)))
             loads = 1 + WARP_LOADS / (parts * HIGH) + BLOCK_LOADS / rows
-            loads *= ALONE if together < TOGETHER else 1
             for turn, columns in enumerate(COLUMNS):
-                sums = size(parts * HIGH, columns + kept)
-                if sums <= MOST_SUMS:
-                    order = sums > ROOMY_SUMS, waves * parts * loads, turn
-                    found.append((*order, (threads, rows, columns)))
+                if size(parts * HIGH, columns * facts.sources + kept) > MOST_SUMS:
+                    continue
+                two = _together(threads) >= TOGETHER
+                two = two and _two_fit(facts, limits, rows, columns, RINGS[-1])
+                cost = waves * parts * loads * (1 if two else ALONE)
+                found.append((cost, turn, (threads, rows, columns)))
     return [setting for *_, setting in sorted(found)]

@@ -27,6 +27,9 @@ class DeviceLimits(Protocol):
     def shared_per_block(self) -> int: ...
 
     @property
+    def shared_per_sm(self) -> int: ...
+
+    @property
     def early(self) -> bool: ...
 
     @property
@@ -48,6 +51,7 @@ class CommonLimits:
     threads_per_sm: int = 1536
     registers_per_sm: int = 65536
     shared_per_block: int = 99 << 10
+    shared_per_sm: int = 100 << 10
     early: bool = False
     clusters: int = 0
     warpgroups: bool = False

@@ -76,7 +76,8 @@ class TileFacts:
     of which folded ones are the terms, the axes that a lone product sums over, whether the right
     operand is in panels already, whether no whole row of the last product is kept, how many arrays
     as large as a product are written, or read beside its factors, the finest relative step of the
-    results, and whether terms of both operands are neighbours in memory, as bytes."""
+    results, whether terms of both operands are neighbours in memory, as bytes, and of how many
+    products columns are folded at once."""
 
     batch: int
     rows: int
@@ -98,6 +99,7 @@ class TileFacts:
     beside: int = 1
     eps: float = 0.0
     bytes_along: bool = False
+    sources: int = 1
 
 
 def _folded(tiles: Tiles, online: Online | None) -> tuple[int, ...]:
@@ -148,6 +150,7 @@ def tile_facts(graph: Graph, group: FusionGroup, *, diagonal: bool = False) -> T
                 beside=_beside(graph, group, tiles),
                 eps=min((graph.type_of(v).dtype.eps for v in group.outputs), default=0.0),
                 bytes_along=_bytes_along(graph, group, form, tiles),
+                sources=len(online.sources) if online else 1,
             )
         )  # fmt: skip
     return max(found, key=lambda f: f.batch * f.rows * f.columns, default=None)

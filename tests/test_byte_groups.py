@@ -91,7 +91,7 @@ FAULTS = {
     "no_wait_for_products": ("af_group_await(0);", ""),
     "place_given_back_early": ("af_group_await(1);\n", "af_group_await(2);\n"),
     "one_term_less": ("terms = 784;", "terms = 783;"),
-    "a_row_too_far": ("line < high ? ", "line <= high ? "),
+    "a_row_too_far": ("line < high", "line <= high"),
 }  # fmt: skip
 
 

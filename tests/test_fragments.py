@@ -90,7 +90,7 @@ FAULTS = {
     "one_column_less": ("< 72", "< 71"),
     "first_row_of_another_warp": ("top = w0;", "top = 0;"),
     "keys_exchanged_otherwise": (
-        "sb + (line * 32 + (piece ^ (line / 2 & 3))", "sb + (line * 32 + (piece ^ (line & 3))",
+        "own = line * 32 + (lane / 8 % 2 ^ (line / 2", "own = line * 32 + (lane / 8 % 2 ^ (line",
     ),
     "not_turned": ("af_matrices_turned(b", "af_matrices(b"),
     "words_exchanged": ("b[0][0][0], b[0][0][1]", "b[0][0][1], b[0][0][0]"),
@@ -100,7 +100,10 @@ FAULTS = {
     "no_total_of_pairs": ("__shfl_xor_sync(~0u, acc0, 2)", "acc0"),
     "sums_not_rescaled": (" != 1.0f)", " > 2.0f)"),
     "another_stage": ("(q0 * 2 + 2) % 3u", "(q0 * 2 + 1) % 3u"),
-    "a_row_too_far": ("line < count ?", "line <= count ?"),
+    "a_piece_of_another_line": ("put + p * 512", "put + p * 256"),
+    "a_piece_from_another_line": ("get + (int32_t)p * 512", "get + (int32_t)p * 256"),
+    "steps_at_one_place": ("own ^ (piece & 3)", "own ^ (piece & 1)"),
+    "a_row_too_far": ("line < count", "line <= count"),
 }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.torch_fx import decompositions, fx_graph, refusal
 from autofuse.frontends.torch_rules import RULES
 from autofuse.frontends.torch_types import promoted
+from autofuse.graph.canonical import digest
 from autofuse.graph.reference import evaluate
 from autofuse.graph.types import Graph
 from autofuse.ops.dtypes import DType
@@ -347,13 +348,17 @@ def test_a_command_line_can_name_a_program(tmp_path: Path) -> None:
     file = tmp_path / "model.py"
     file.write_text(
         "import torch\nfrom parts import net\n"
-        "def make():\n    return net, (torch.ones(3, 4),)\n"
+        "def make():\n    return net, (torch.randn(3, 4),)\n"
         "def wrong():\n    return net\n"
+        "def failing():\n    raise OSError('no weights')\n"
     )
     name, graph = load_source(f"{file}:make")
     assert name == "model:make" and graph.input_names == ("weight", "bias", "input")
+    assert digest(graph) == digest(load_source(f"{file}:make")[1])
     with pytest.raises(AutofuseError, match="must return"):
         load_source(f"{file}:wrong")
+    with pytest.raises(AutofuseError, match=r"failing\(\) of .* failed: OSError: no weights"):
+        load_source(f"{file}:failing")
     with pytest.raises(AutofuseError, match="has no function 'gone'"):
         load_source(f"{file}:gone")
     exported = tmp_path / "model.pt2"

@@ -249,6 +249,16 @@ def test_subgraph_copies_constants_and_names_what_it_reads() -> None:
     np.testing.assert_allclose(inner, 2 * exp + exp * y, rtol=1e-6)
 
 
+def test_what_test_values_are_drawn_from_is_no_part_of_a_digest() -> None:
+    def build(constant: bool = False, **ranges: float) -> str:
+        b = GraphBuilder()
+        x = b.input("x", (4,), F32, constant=constant, **ranges)
+        return digest(b.build([b.add("exp", x)]))
+
+    assert build() == build(low=0.25) == build(low=-3.5, high=2.0)
+    assert build() != build(constant=True)
+
+
 def test_equal_groups_in_different_places_share_a_digest() -> None:
     b = GraphBuilder()
     x, y = b.input("x", (4,), F32), b.input("y", (4,), F32)

@@ -90,15 +90,15 @@ FAULTS = {
     "no_barrier_after_the_wait": (f"{WAIT}\n              {SYNC}", WAIT),
     "no_barrier_before_sums": (f"{MEETING}            if (warp", f"{END}            if (warp"),
     "no_barrier_after_sums": (f"{MEETING}          }}", f"{END}          }}"),
-    "left_exchanged_otherwise": ("(piece ^ (line / 2 & 3))", "(piece ^ (line & 3))"),
+    "left_exchanged_otherwise": ("(lane / 16 ^ (line / 2 & 3))", "(lane / 16 ^ (line & 3))"),
     "right_exchanged_otherwise": ("(piece / 8 ^ (line & 7))", "(piece / 8 ^ (line & 3))"),
     "one_term_less": ("terms = 104;", "terms = 103;"),
     "one_run_less": (LOOP, LOOP.replace("runs", "runs - 1")),
     "another_stage": ("r % 3 * ", "(r + 1) % 3 * "),
     "not_turned": ("af_matrices_turned(b", "af_matrices(b"),
     "words_exchanged": ("[j % 2 * 2], b", "[j % 2 * 2 + 1], b"),
-    "not_aligned": ("ta + (there ?", "ta + 1 + (there ?"),
-    "a_row_too_far": ("line < high ? ", "line <= high ? "),
+    "not_aligned": ("get = ta + (", "get = ta + 1 + ("),
+    "a_row_too_far": ("line < high", "line <= high"),
 }  # fmt: skip
 
 

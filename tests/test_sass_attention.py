@@ -25,16 +25,26 @@ def test_the_busiest_unit_follows_from_counts() -> None:
     })  # fmt: skip
 
 
-@pytest.mark.parametrize("columns", [0, 64])
+@pytest.mark.parametrize("columns", [0, 32])
 def test_the_products_of_a_block_of_keys_are_all_found(columns: int) -> None:
     row = attention_row(TARGETS["A100"], 16, 4096, 128, True, columns)
-    rows, keys = 32, columns or 32
+    rows, keys = 32, columns or 64
     loads = 16 + keys
     products = 2 * rows // 16 * keys // 8 * 8
     assert row["products_per_load"] == pytest.approx(products / loads, abs=0.01)
     tensor = row["clocks_of_a_key_block"]["tensor"]
     assert tensor == products * 2048 / 1024 * 4 * row["blocks_resident"]
     assert 0 < row["predicted_share"] <= 1
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_by_warps_has_what_the_ladder_has(causal: bool) -> None:
+    """FlashAttention-2's tile on an A100: products for each load, bytes on their way, share."""
+    row = attention_row(TARGETS["A100"], 16, 4096, 128, causal, 0)
+    assert row["spilled_bytes"] == 0 and row["blocks_resident"] == 2
+    for name in ("products_per_load", "bytes_in_flight"):
+        assert row[name] >= row[f"{name}_of_the_ladder"]
+    assert 0 < row["predicted_share_of_the_ladder"] <= row["predicted_share"] <= 1
 
 
 # --- warpgroups -----------------------------------------------------------------------------------

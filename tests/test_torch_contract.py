@@ -30,7 +30,7 @@ def copied(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
             new = torch.empty(0, dtype=leaf.dtype).set_(
                 storage, leaf.storage_offset(), leaf.shape, leaf.stride()
             )
-            made[id(leaf)] = new
+            made[id(leaf)] = torch._neg_view(new) if leaf.is_neg() else new
         return made[id(leaf)]
 
     return tuple(tree_map(copy, arguments))

@@ -301,7 +301,7 @@ def test_a_call_refuses_tensors_of_another_device() -> None:
     graph = autofuse.trace(lambda x: {"y": xp.exp(x) * 2}, spec((4, 8)))
     plan = autofuse.compile(graph, device="cpu")
     place = torch_device.IslandPlace(ISLAND_DEVICES["cpu"])
-    elsewhere = replace(place.device, number=2, serves="cuda")
+    elsewhere = replace(place.device, serves="cuda")
     port = Port((4, 8), (8, 1), torch.float32, torch_device_layout(), "cuda:0")
     call = tensor_call(plan.loaded, place._replace(device=elsewhere), [port], [port])
     with pytest.raises(AutofuseError, match="for tensors on cuda:0, not cpu"):

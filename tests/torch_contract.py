@@ -59,6 +59,10 @@ def expanded_result(v: Tensor) -> Tensor:
     return _work(v).expand(3, 6)
 
 
+def negated_view(x: Tensor) -> Tensor:
+    return _work(torch._neg_view(x))
+
+
 def sliced_result(x: Tensor) -> Tensor:
     return _work(x)[:, ::2]
 
@@ -238,6 +242,8 @@ CASES: dict[str, Case] = {
     "sliced result": (sliced_result, [(X,)]),
     "channels last": (transposed_input, [(CHANNELS_LAST,)]),
     "channels last, permuted": (permuted_result, [(CHANNELS_LAST,)]),
+    "negated input": (transposed_input, [(torch._neg_view(X),), (torch._neg_view(Y),)]),
+    "negated view": (negated_view, [(X,), (Y,)]),
     "offset input": (transposed_input, [(_numbers(25)[1:].view(4, 6),)]),
     "input returned": (input_returned, [(X,)]),
     "view of input": (view_of_input, [(X,)]),

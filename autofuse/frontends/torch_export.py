@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,11 @@ def from_torch(program: Any, *args: Any, constant_parameters: bool = False, **kw
     Raises FrontendError naming the node that cannot be expressed, and AutofuseError when torch is
     not installed or cannot export the program.
     """
-    exported = _exported(program, args, kwargs)
-    exported = exported.run_decompositions(decompositions())
+    with warnings.catch_warnings():
+        # torch copies tree specs in a way that it warns of itself.
+        warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec", FutureWarning)
+        exported = _exported(program, args, kwargs)
+        exported = exported.run_decompositions(decompositions())
     w = GraphWriter()
     env = _inputs(w, exported, constant_parameters)
     nodes = list(exported.graph.nodes)
@@ -194,7 +198,11 @@ def load_factory(text: str) -> Graph:
     factory = getattr(_loaded(Path(file)), name, None)
     if not callable(factory):
         raise AutofuseError(f"{file} has no function {name!r}")
-    made = factory()
+    try:
+        made = factory()
+    except Exception as error:  # whatever the user's function raises
+        said = f"{type(error).__name__}: {error}"
+        raise AutofuseError(f"{name}() of {file} failed: {said}") from error
     if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[1], tuple):
         raise AutofuseError(f"{name}() of {file} must return (module, tuple of arguments)")
     return from_torch(made[0], *made[1])

@@ -67,7 +67,9 @@ def _post_order(
 def text(graph: Graph) -> str:
     """The canonical text: one line per node of the canonical form, loop bodies indented.
 
-    Names are left out; array constants appear by content hash. Equal texts mean equal graphs.
+    Names are left out, and the ranges of inputs, which only random test values are drawn from: a
+    program exported with other example values is the same program. Array constants appear by
+    content hash. Equal texts mean equal graphs.
     """
     return "\n".join(_lines(canonical(graph), "")) + "\n"
 
@@ -93,7 +95,9 @@ def _lines(graph: Graph, indent: str) -> Iterator[str]:
 
 def node_text(i: int, node: Node) -> str:
     """One node as the canonical text has it, but for loop bodies."""
-    attrs = ", ".join(f"{k}={_attr(v)}" for k, v in node.attrs if not isinstance(v, Graph))
+    unsaid = ("low", "high") if node.op == "input" else ()
+    told = [(k, v) for k, v in node.attrs if k not in unsaid and not isinstance(v, Graph)]
+    attrs = ", ".join(f"{k}={_attr(v)}" for k, v in told)
     operands = ", ".join(map(str, node.inputs))
     types = ", ".join(map(str, node.types))
     return f"%{i} = {node.op}({operands}){f' {{{attrs}}}' if attrs else ''} : {types}"

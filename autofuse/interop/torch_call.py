@@ -1,11 +1,12 @@
 """Plans as functions of tensors: pointers in, memory of PyTorch's allocator out.
 
-A call costs Python about two microseconds, most of them in making its results; arrays of NumPy
-would cost more, and NumPy has no bfloat16. Of the device only its row is asked (`torch_device`).
+A call costs Python two to four microseconds; arrays of NumPy would cost more, and NumPy has no
+bfloat16. Of the device only its row is asked (`torch_device`).
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -31,13 +32,15 @@ TensorCall = Callable[..., tuple[Tensor, ...]]
 class Port:
     """A tensor at the border of a plan: what PyTorch said of it when it was traced, and how the
     plan's array lies. Where the two differ, a tensor is copied on its way. A number on the CPU may
-    be among tensors of another device."""
+    be among tensors of another device. A `negated` tensor's memory has its numbers with the other
+    sign: PyTorch negates them when it reads them."""
 
     shape: Ints
     strides: Ints
     dtype: Any
     layout: TensorLayout
     device: str = CPU
+    negated: bool = False
 
     @property
     def is_copied(self) -> bool:
@@ -49,7 +52,7 @@ def port_of(tensor: Tensor) -> Port:
     """The port for tensors like this one (a fake one will do)."""
     shape, strides = tuple(tensor.shape), tuple(tensor.stride())
     layout = layout_of(shape, strides) or dense(shape)
-    return Port(shape, strides, tensor.dtype, layout, str(tensor.device))
+    return Port(shape, strides, tensor.dtype, layout, str(tensor.device), tensor.is_neg())
 
 
 def array_of(tensor: Tensor, port: Port) -> np.ndarray:
@@ -82,7 +85,7 @@ def tensor_call(
     (along an axis that was one element repeated)."""
     device = place.device
     entry = plan.bound_entry(device.stream(place.unit))
-    fill = filling(entry, [port.layout for port in inputs], len(outputs), place)
+    fill = filling(entry, [(port.layout, port.dtype) for port in inputs], len(outputs), place)
     made = (*zip(*map(_allocation, outputs), strict=True),)
     finishing = any(port.is_copied or port.layout.repeated for port in outputs)
     empty, lock, issue = device.allocator(), entry.lock, entry.issue
@@ -97,12 +100,14 @@ def tensor_call(
             if any(tensor is None for tensor in given):
                 assert eager is not None
                 return eager(*tensors)
+            if all(map(operator.is_, given, tensors)):
+                raise AutofuseError("a plan was made for tensors that have memory of their own")
             return call(*given)
         if code != 0:
             raise AutofuseError(f"the plan failed on {place.torch} with code {code}")
         return tuple(map(_finished, results, outputs)) if finishing else results
 
-    return _on_its_unit(_with_numbers(call, place, inputs), place)
+    return _on_its_unit(_with_values(_with_numbers(call, place, inputs), inputs), place)
 
 
 def _on_its_unit(call: TensorCall, place: IslandPlace) -> TensorCall:
@@ -137,6 +142,21 @@ def _with_numbers(call: TensorCall, place: IslandPlace, inputs: Sequence[Port]) 
     return filled
 
 
+def _with_values(call: TensorCall, inputs: Sequence[Port]) -> TensorCall:
+    """The call with negated tensors as memory that has their numbers."""
+    negated = [k for k, port in enumerate(inputs) if port.negated]
+    if not negated:
+        return call
+
+    def resolved(*tensors: Tensor) -> tuple[Tensor, ...]:
+        given = list(tensors)
+        for k in negated:
+            given[k] = given[k].resolve_neg()
+        return call(*given)
+
+    return resolved
+
+
 def _allocation(port: Port) -> tuple[Ints, Ints, Any]:
     """Shape, strides and dtype of the memory that a plan writes for an output."""
     layout = port.layout
@@ -163,12 +183,14 @@ def _finished(memory: Tensor, port: Port) -> Tensor:
 
 def _lying(tensor: Tensor, port: Port, place: IslandPlace) -> Tensor | None:
     """The tensor as the plan reads it: itself, or a copy; None where a copy cannot lie so. Raises
-    AutofuseError for one of another shape, or on another device."""
+    AutofuseError for one of another shape or dtype, or on another device."""
     import torch
 
     if tuple(tensor.shape) != port.shape:
         given, wanted = list(tensor.shape), list(port.shape)
         raise AutofuseError(f"a plan was made for a tensor of shape {wanted}, not {given}")
+    if tensor.dtype != port.dtype:
+        raise AutofuseError(f"a plan was made for a tensor of {port.dtype}, not {tensor.dtype}")
     if str(tensor.device) != place.torch:
         text = f"a plan was made for tensors on {place.torch}, not {tensor.device}"
         raise AutofuseError(text)

@@ -36,15 +36,14 @@ class IslandDevice:
     """A device of ours as PyTorch sees it.
 
     `name` is ours, `serves` PyTorch's type of the tensors that it takes (also the name, in
-    capitals, that PyTorch dispatches operators by), `number` DLPack's of that. Arrays must start on
-    multiples of `alignment` bytes. Of a unit (the number in "cuda:1"): `allocator` gives memory
+    capitals, that PyTorch dispatches operators by). Arrays must start on multiples of `alignment`
+    bytes. Of a unit (the number in "cuda:1"): `allocator` gives memory
     there, `stream` the handle of the stream that PyTorch's ops go to, and `on` makes it the current
     one. `units` says how many there are, `current` which one plans are loaded on. `automatic`: it
     serves without being asked for."""
 
     name: str
     serves: str
-    number: int
     allocator: Callable[[], Allocator]
     stream: Callable[[int], Callable[[], int]]
     on: Callable[[int], AbstractContextManager[object]]
@@ -177,14 +176,14 @@ def event_seconds(program: Callable[[], object], cuda: Any) -> float:
     return 1e-3 * float(begun.elapsed_time(ended))
 
 
-HOST = IslandDevice("cpu", CPU, 1, _host_allocator, _no_stream, _only, _one, _first, _host_seconds)
+HOST = IslandDevice("cpu", CPU, _host_allocator, _no_stream, _only, _one, _first, _host_seconds)
 # The first of those that serve a type, and do so by themselves, is what "auto" means for it.
 ISLAND_DEVICES: dict[str, IslandDevice] = {
     row.name: row
     for row in (
         HOST,
         IslandDevice(
-            "cuda", "cuda", 2, _cuda_allocator, _cuda_stream, _on_cuda, _cuda_units, _current_cuda,
+            "cuda", "cuda", _cuda_allocator, _cuda_stream, _on_cuda, _cuda_units, _current_cuda,
             _cuda_seconds, alignment=BOUNDARY,
         ),
         replace(HOST, name="cuda-emulated", automatic=False),

@@ -23,6 +23,8 @@ from autofuse.ops.scalar import Lit
 # Bytes of a piece, of the terms that one step of a product takes, of those of a longer run, and of
 # all banks of shared memory.
 PIECE, STEP_BYTES, RUN_BYTES, BANKS_BYTES = 16, 32, 64, 128
+# Lines after which pieces are exchanged as before, and so many where matrices are turned by pairs.
+EXCHANGED, BY_PAIRS = 8, 16
 # Rows and columns of the smallest rectangle of a warp: two instructions share a load of columns.
 ROWS, COLUMNS = 16, 16
 # Bytes that are kept of a row of patches.
@@ -115,6 +117,11 @@ class Factor:
         """
         return self.turned and self.itemsize == 1
 
+    @property
+    def exchanged(self) -> int:
+        """Neighbouring pieces of a line that are exchanged with each other."""
+        return min(8, self.pitch * self.itemsize // PIECE)
+
     def swizzle(self, line: str) -> str:
         """What the number of a piece of a line is combined with (exclusive or)."""
         nbytes = self.pitch * self.itemsize
@@ -123,12 +130,24 @@ class Factor:
             number = f"({line} / 4 * 2 + {line} % 2)" if shared == 1 else f"{line} / 4"
         else:
             number = line if shared == 1 else f"{line} / {shared}"
-        most = min(8, nbytes // PIECE) - 1
+        most = self.exchanged - 1
         return f"({number} * 2 & {most})" if self.by_words else f"({number} & {most})"
 
     def place(self, line: str, piece: str) -> str:
         """The element of a stage where the piece of some number of a line begins."""
         return f"{line} * {self.pitch} + ({piece} ^ {self.swizzle(line)}) * {self.lanes}"
+
+    @property
+    def period(self) -> int:
+        """Lines after which pieces are exchanged as before."""
+        return BY_PAIRS if self.by_pairs else EXCHANGED
+
+    def apart(self, threads: int) -> int | None:
+        """Elements of a stage between two pieces that are so many pieces apart; None where that
+        depends on the first of them: they are at other places of a line, or their lines are not
+        exchanged alike."""
+        lines, rest = divmod(threads, self.pieces)
+        return None if rest or lines % self.period else lines * self.pitch
 
     def copied(self, outside: frozenset[str]) -> bool:
         """Whether pieces are copied as they lie: neighbours in global memory, all aligned."""

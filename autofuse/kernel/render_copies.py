@@ -35,45 +35,76 @@ class CopyText:
     def lines(self, name: str, o: Factor) -> Iterator[str]:
         """The pieces of the run from term `begin` on of an operand that begins at `name`, to a
         stage that begins at `to`, dealt to the threads one by one."""
-        patches, position = self.patches(name, o), self.position
+        patches = self.patches(name, o)
         if patches is not None:
             yield from patches.run()
-        count, size, stored = o.lines * o.pieces, self.size, self.stmt.dtype
+        count, size = o.lines * o.pieces, self.size
         whole = self.ahead and o.copied(self.outside)
+        apart = o.apart(size) if whole and patches is None else None
+        if apart is not None:
+            yield from self.first(name, o)
         # A count that the compiler knows: it does not know how many threads there are. Elements of
         # many pieces at once would have no registers.
         yield "#pragma unroll" if whole else f"#pragma unroll {GATHERED}"
         yield f"for (int32_t p = 0; p < {-(-count // size)}; p++) {{"
-        yield f"  const int32_t i = p * {size} + {self.place};"
         if count % size:
-            yield f"  if (i >= {count}) break;"
-        yield f"  const int32_t line = i / {o.pieces}, piece = i % {o.pieces} * {o.lanes};"
-        at = o.place("line", f"piece / {o.lanes}")
-        row, term = ("piece", "begin + line") if o.turned else ("line", "begin + piece")
-        place = f"({position})({row}) * {o.across} + ({position})({term}) * {o.along}"
+            yield f"  if (p * {size} + {self.place} >= {count}) break;"
+        found = self.any(name, o, whole) if apart is None else self.next(name, o, apart)
+        yield from (f"  {line}" for line in found)
+        yield "}"
+
+    def first(self, name: str, o: Factor) -> Iterator[str]:
+        """Where the first piece of a thread is, and where it goes."""
+        yield f"const int32_t line = {self.place} / {o.pieces};"
+        yield f"const int32_t piece = {self.place} % {o.pieces} * {o.lanes};"
+        yield f"const auto get = {name} + ({self.position_of(o)});"
+        yield f"const auto put = to + ({o.place('line', f'piece / {o.lanes}')});"
+
+    def next(self, name: str, o: Factor, apart: int) -> Iterator[str]:
+        """Copies a piece of a thread, which is as far from its first one as the text says: no place
+        but those of the first is computed, or kept in a register."""
+        lines = self.size // o.pieces
+        there = self.there(o, True, f" - p * {lines}")
+        far = lines * (o.along if o.turned else o.across)
+        get, nbytes = f"get + ({self.position})p * {far}", "16"
+        if there:
+            yield f"const int32_t there = {there};"
+            get, nbytes = f"there ? {get} : {name} + 0", f"there * {o.itemsize}"
+        yield f"af_copy_ahead(put + p * {apart}, {get}, {nbytes});"
+
+    def any(self, name: str, o: Factor, whole: bool) -> Iterator[str]:
+        """Brings a piece of a thread, wherever it is."""
+        patches, stored = self.patches(name, o), self.stmt.dtype
+        yield f"const int32_t i = p * {self.size} + {self.place};"
+        yield f"const int32_t line = i / {o.pieces}, piece = i % {o.pieces} * {o.lanes};"
+        at, place = o.place("line", f"piece / {o.lanes}"), self.position_of(o)
         # The bits of a row of patches are none where there is no row.
-        there = self.there(o, term, patches is None or not patches.patches.taps)
+        there = self.there(o, patches is None or not patches.patches.taps)
         if patches is not None:
-            yield from (f"  {line}" for line in patches.piece())
+            yield from patches.piece()
             place, inside = patches.place, patches.there
             there = f"{inside} ? {there or o.lanes} : 0" if inside else there
         if there:
-            yield f"  const int32_t there = {there};"
+            yield f"const int32_t there = {there};"
         if whole:
             place, nbytes = (
                 (f"there ? {place} : 0", f"there * {o.itemsize}") if there else (place, "16")
             )
-            yield f"  af_copy_ahead(to + ({at}), {name} + ({place}), {nbytes});"
+            yield f"af_copy_ahead(to + ({at}), {name} + ({place}), {nbytes});"
         else:
             near, kind = o.across if o.turned else o.along, f"af_{stored}x{o.lanes}"
-            value = f"af_as_{stored}({name}[{place} + ({position})u * {near}])"
+            value = f"af_as_{stored}({name}[{place} + ({self.position})u * {near}])"
             if there:
                 value = f"u < there ? {value} : ({CUDA.types[stored]})0"
-            yield f"  {kind} w;"
-            yield "  #pragma unroll"
-            yield f"  for (int32_t u = 0; u < {o.lanes}; u++) w.x[u] = {value};"
-            yield f"  *reinterpret_cast<{kind} *>(to + ({at})) = w;"
-        yield "}"
+            yield f"{kind} w;"
+            yield "#pragma unroll"
+            yield f"for (int32_t u = 0; u < {o.lanes}; u++) w.x[u] = {value};"
+            yield f"*reinterpret_cast<{kind} *>(to + ({at})) = w;"
+
+    def position_of(self, o: Factor) -> str:
+        """Where in memory the piece of a line is, from the beginning of its operand."""
+        row, term = ("piece", "begin + line") if o.turned else ("line", "begin + piece")
+        return f"({self.position})({row}) * {o.across} + ({self.position})({term}) * {o.along}"
 
     def patches(self, name: str, o: Factor) -> PatchText | None:
         """How pieces of an operand are found that is no matrix."""
@@ -94,12 +125,12 @@ class CopyText:
             yield team.sync
             yield from patches.table(tile, team.place, team.size)
 
-    def there(self, o: Factor, term: str, rows: bool) -> str:
+    def there(self, o: Factor, rows: bool, before: str = "") -> str:
         """How many elements of a piece there are, `rows` that are not there left out; "" where all
-        of all pieces are."""
+        of all pieces are. `before`: it is so many lines after the one that is named."""
         rows, terms = rows and o.count != o.padded, not is_multiple(self.stmt.extent, o.run)
         inner, outer = (rows, terms) if o.turned else (terms, rows)
-        limit = f"{o.count} - piece" if o.turned else f"terms - ({term})"
-        test = f"{term} < terms" if o.turned else f"line < {o.count}"
+        limit = f"{o.count} - piece" if o.turned else "terms - (begin + piece)"
+        test = "begin + line < terms" if o.turned else f"line < {o.count}"
         found = f"af_max_i32(0, af_min_i32({o.lanes}, {limit}))" if inner else str(o.lanes)
-        return f"{test} ? {found} : 0" if outer else found if inner else ""
+        return f"{test}{before} ? {found} : 0" if outer else found if inner else ""

@@ -181,7 +181,6 @@ class MmaText:
         """The words of a warp's rows (or columns), 16 at a time; of columns two instructions have
         8 each, so the second and the third word are the other way round."""
         left = name == "a"
-        low, high = ("lane / 8 % 2", "lane / 16") if left else ("lane / 16", "lane / 8 % 2")
         yield "  #pragma unroll"
         yield f"  for (int32_t i = 0; i < {extent}; i++) {{"
         words = f"{name}[0][i]"
@@ -193,19 +192,7 @@ class MmaText:
                 at = f"{o.place('line', 'row / 4')} + row % 4"
                 yield f"      {words}[{k}] = af_shared_word({base} + ({at})); }}"
         else:
-            if o.by_pairs:
-                line = "s * 32 + lane / 16 * 16 + lane % 8 / 2 * 4 + lane / 8 % 2 * 2 + lane % 2"
-                piece = f"({first} + i * 16) / 16"
-            elif o.turned:
-                line = f"s * 16 + lane % 8 + {high} * 8"
-                piece = f"({first} + i * 16) / 8 + {low}"
-            else:
-                line = f"{first} + i * 16 + lane % 8 + {low} * 8"
-                piece = f"s * 2 + {high}"
-            yield f"    const int32_t line = {line}, piece = {piece};"
-            at = o.place("line", "piece")
-            turned = "_turned" if o.turned else ""
-            yield f"    af_matrices{turned}({words}, {base} + ({at}));"
+            yield from (f"    {line}" for line in self.matrices(words, base, o, first, left))
         if o.by_pairs:
             yield f"    af_turn_pairs_{'rows' if left else 'columns'}({words});"
         if self.stmt.dtype is DType.F32:
@@ -215,3 +202,21 @@ class MmaText:
                 each = f"af_two_tf32({words}[k], {name}[1][i][k])"
             yield f"    for (int32_t k = 0; k < 4; k++) {each};"
         yield "  }"
+
+    def matrices(self, words: str, base: str, o: Factor, first: str, left: bool) -> Iterator[str]:
+        """The words of 16 rows (or columns) by four matrices. Where a lane's part of them begins is
+        its `own` place, computed once, with bits and a distance that all lanes know: no place is
+        computed, or kept in a register, for each load."""
+        low, high = ("lane / 8 % 2", "lane / 16") if left else ("lane / 16", "lane / 8 % 2")
+        line, bit, lines, piece = f"{low} * 8", high, f"({first} + i * 16)", "s * 2"
+        if o.turned:
+            line, bit, lines, piece = f"{high} * 8", low, "s * 16", f"({first} + i * 16) / 8"
+        line = f"lane % 8 + {line}"
+        if o.by_pairs:
+            line = "lane / 16 * 16 + lane % 8 / 2 * 4 + lane / 8 % 2 * 2 + lane % 2"
+            bit, lines, piece = "0", "s * 32", f"({first} + i * 16) / 16"
+        yield f"const int32_t line = {line}, piece = {piece};"
+        yield f"const int32_t own = {o.place('line', bit)};"
+        at = f"{lines} * {o.pitch} + (own ^ (piece & {o.exchanged - 1}) * {o.lanes})"
+        at += f" + (piece & ~{o.exchanged - 1}) * {o.lanes}"
+        yield f"af_matrices{'_turned' * o.turned}({words}, {base} + ({at}));"
