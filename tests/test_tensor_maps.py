@@ -24,6 +24,7 @@ from autofuse.backends.emulator.emulator import EmulatorError
 from autofuse.backends.emulator.maps import as_argument, encoded
 from autofuse.graph.canonical import canonical
 from autofuse.kernel.cuda_wgmma import BOXING, GROUP, REGISTERS, registers
+from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.tensor_map import TensorMap
 from autofuse.ops.dtypes import DType
 from autofuse.plan.parameters import BYTE_GROUP_MMA, GROUP_MMA, HALF_MMA, MAPS, Setting
@@ -218,6 +219,15 @@ def test_kernels_with_maps_compile_and_spill_nothing() -> None:
         _, log = compile_cubin(source.text, target.code_for, build_flags(source))
         said = parse_log(log)[source.name]
         assert said.spilled == 0 and "serialized" not in log and "setmaxnreg" not in log
+
+
+def test_boxes_of_all_kinds_compile_without_a_word() -> None:
+    """Of two and three dimensions, alone and beside pieces."""
+    kernels = [boxed(name) for name in ("product", "batch inside", "left computed", "gated")]
+    text = "\n".join([CUDA.prelude, *map(body, kernels)])
+    for call in ("af_copy_box_2", "af_copy_box_3", "af_expect_more(af_full"):
+        assert call in "".join(map(body, kernels))
+    assert compile_cubin(text, "sm_90a")[1] == ""
 
 
 def test_a_map_of_memory_that_is_not_given_is_seen() -> None:

@@ -74,7 +74,7 @@ class GroupText:
         yield f"  const int32_t group = {self.team.place} / {GROUP};"
         yield f"  const int32_t lane = {self.team.place} % {GROUP};"
         yield f"  const int32_t terms = {self.text(stmt.extent)};"
-        if stmt.there is not None:
+        if stmt.there is not None and stmt.boxes[0] is None:
             yield f"  const int32_t {HIGH} = {self.text(stmt.there)};"
         panels = zip(
             (*NAMES, "tc"), (stmt.left, stmt.right, stmt.target), (*stmt.boxes, None), strict=True
