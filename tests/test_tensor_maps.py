@@ -33,6 +33,7 @@ from search_spaces import CudaLaunchSpace
 # Programs of which both operands, one, or none are copied in boxes.
 BOTH = (*LAYOUTS, "batch", "batch inside", "epilogue", "gated", "shared right", "result turned")
 ONE, NONE = ("left computed", "windows"), ("prologues", "batch last")
+USUAL_SIZES = (136, 72, 264)
 SETTINGS: tuple[dict[str, Setting], ...] = (
     {"stages": 2},
     {"stages": 4, "micro": "128x64", "column_block": 64, "row_block": 256, "grid": "stride"},
@@ -42,7 +43,7 @@ SETTINGS: tuple[dict[str, Setting], ...] = (
 )
 
 
-def boxed(name: str, dtype: str = "bf16", sizes: tuple[int, int, int] = (136, 72, 264),
+def boxed(name: str, dtype: str = "bf16", sizes: tuple[int, int, int] = USUAL_SIZES,
           **settings: Setting) -> OneKernel:  # fmt: skip
     return grouped(name, dtype, sizes, **{"maps": True, **settings})
 
@@ -50,7 +51,7 @@ def boxed(name: str, dtype: str = "bf16", sizes: tuple[int, int, int] = (136, 72
 def test_operands_in_boxes_are_right() -> None:
     """Also where rows, columns and terms are left over, which the hardware fills with zeros."""
     kernels = [boxed(name, dtype) for name in BOTH for dtype in ("bf16", "f16")]
-    kernels += [boxed("epilogue", **settings) for settings in SETTINGS]
+    kernels += [boxed("epilogue", "bf16", USUAL_SIZES, **settings) for settings in SETTINGS]
     library = library_of(kernels)
     for one in kernels:
         assert "af_copy_box" in body(one) and "af_copy_ahead" not in body(one)
@@ -75,7 +76,7 @@ def test_terms_of_a_part_that_are_no_whole_runs_are_no_boxes() -> None:
 def test_bytes_in_boxes_are_right() -> None:
     a, b = spec((70, 272), "i8"), spec((90, 272), "i8")
     made = canonical(trace(lambda a, b: a.astype("i32") @ b.astype("i32").T, a, b))
-    settings = {
+    settings: dict[str, Setting] = {
         "impl": "loops", "mma": BYTE_GROUP_MMA, "threads": 256, "micro": "64x128", "row_block": 64,
         "column_block": 128, "stages": 3, "maps": True,
     }  # fmt: skip
@@ -178,7 +179,7 @@ def test_maps_that_no_driver_makes_are_refused() -> None:
         {"offset": 8}, {"sizes": (0, 50)}, {"sizes": (100, 1 << 33)}, {"strides": (0,)},
         {"strides": (1 << 40,)}, {"sizes": (1,) * 6, "strides": (16,) * 5, "box": (8,) * 6},
     ):  # fmt: skip
-        assert replace(fine, **wrong).refusal  # type: ignore[arg-type]
+        assert replace(fine, **wrong).refusal
 
 
 def offered(space: CudaLaunchSpace, name: str, mma: str = GROUP_MMA) -> bool:
