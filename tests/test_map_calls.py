@@ -229,7 +229,7 @@ def test_without_a_driver_a_plan_with_maps_is_lacking_one(monkeypatch: pytest.Mo
     def nothing(name: str) -> None:
         raise OSError(name)
 
-    monkeypatch.setattr(maps.ctypes, "CDLL", nothing)
+    monkeypatch.setattr(ctypes, "CDLL", nothing)
     maps.map_library.cache_clear()
     try:
         assert not maps.has_tensor_maps() and maps.lacking(CANDIDATE) == MISSING
