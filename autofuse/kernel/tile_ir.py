@@ -13,7 +13,7 @@ from autofuse.ops.scalar import Expr, Sym, show
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class PanelPlace:
     """The matrix that a panel is a part of: of `sizes` lines along both of its axes, from element
     `origin` of the buffer on; the panel begins at line `at` of each."""
 
@@ -21,15 +21,15 @@ class Whole:
     at: tuple[Expr, Expr]
     sizes: tuple[int, int]
 
-    def moved(self, first: Expr, second: Expr) -> Whole:
+    def moved(self, first: Expr, second: Expr) -> PanelPlace:
         """That of a panel so many lines further on."""
         return replace(self, at=(ix.iadd(self.at[0], first), ix.iadd(self.at[1], second)))
 
-    def turned(self) -> Whole:
+    def turned(self) -> PanelPlace:
         """That of a panel whose axes are exchanged."""
         return replace(self, at=self.at[::-1], sizes=self.sizes[::-1])
 
-    def mapped(self, change: Callable[[Expr], Expr]) -> Whole:
+    def mapped(self, change: Callable[[Expr], Expr]) -> PanelPlace:
         """The matrix with `change` applied to every expression."""
         first, second = map(change, self.at)
         return replace(self, origin=change(self.origin), at=(first, second))
@@ -48,12 +48,12 @@ class Panel:
     inner: int = 1
     ahead: int = 0
     apart: int = 0
-    whole: Whole | None = None
+    whole: PanelPlace | None = None
 
     def as_whole(self, lines: int, terms: int) -> Panel:
         """The panel as the beginning of a matrix of so many rows (or columns) and terms."""
         zero = ix.lit(0)
-        return replace(self, whole=Whole(self.start, (zero, zero), (lines, terms)))
+        return replace(self, whole=PanelPlace(self.start, (zero, zero), (lines, terms)))
 
     def moved(self, first: Expr, second: Expr) -> Panel:
         """The panel that begins so many lines further on along both axes."""
