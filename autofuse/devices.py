@@ -10,6 +10,7 @@ from autofuse.backends.cuda import driver
 from autofuse.backends.cuda import program as cuda
 from autofuse.backends.cuda.blaslt import has_cublaslt
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target, target_named
+from autofuse.backends.cuda.maps import has_tensor_maps
 from autofuse.backends.machine import cache_bytes, multiplies_pairs, multiplies_tiles, vector_bits
 from autofuse.backends.onednn_calls import does
 from autofuse.backends.pocketfft import has_pocketfft
@@ -86,9 +87,11 @@ def _cuda_text(run: Run) -> tuple[str, str]:
 
 
 def _cuda_launches(backend: Backend) -> LaunchSpace:
-    # What stands for another device never calls a library of that one.
-    here = backend.target is None and has_cublaslt()
-    return CudaLaunchSpace(backend.target or driver.running_target(), here)
+    # What stands for another device never calls a library of that one, and is taken to have a
+    # driver that makes tensor maps, as the emulator has.
+    here = backend.target is None
+    maps = not here or has_tensor_maps()
+    return CudaLaunchSpace(backend.target or driver.running_target(), here and has_cublaslt(), maps)
 
 
 # The first that is ready is what "auto" means, of those that it may mean.

@@ -31,8 +31,10 @@ from autofuse.backends.cuda.clocks import Clocks
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.backends.cuda.environment import target_environment
 from autofuse.backends.cuda.launch import MODES, CudaPlan
+from autofuse.backends.cuda.maps import Given
 from autofuse.backends.cuda.program import CudaProgram
 from autofuse.backends.emulator.emulator import ORDERS, Emulated, EmulatorError
+from autofuse.backends.emulator.maps import as_argument
 from autofuse.backends.registry import Backend, emulated_backend
 from autofuse.cost.bounds import Calibration
 from autofuse.devices import DEVICES, DeviceKind
@@ -112,10 +114,10 @@ class DryDriver(FakeDriver):
             library = Emulated(text)
             for name, head in library.kernels.items():
                 self.libraries[name] = library
-                self.bytes[name] = tuple((1, p.role != "in") for p in head.parameters)
+                self.bytes[name] = tuple((1, p.role in ("out", "work")) for p in head.parameters)
         return text
 
-    def launch(self, function: str, shape: Any, arguments: tuple[int, ...]) -> None:
+    def launch(self, function: str, shape: Any, arguments: tuple[Given, ...]) -> None:
         super().launch(function, shape, arguments)
         if self.computing and function in self.libraries:
             library = self.libraries[function]
@@ -125,10 +127,13 @@ class DryDriver(FakeDriver):
                 shape.cooperative,
             )  # fmt: skip
 
-    def _views(self, addresses: Sequence[int], units: Sequence[int]) -> list[np.ndarray]:
-        """What is at each address, to the next one or to the end of its memory."""
-        found = []
-        for address, unit in zip(addresses, units, strict=True):
+    def _views(self, given: Sequence[Given], units: Sequence[int]) -> list[np.ndarray]:
+        """What is at each address, to the next one or to the end of its memory; and tensor maps."""
+        found, addresses = [], [address for address in given if isinstance(address, int)]
+        for address, unit in zip(given, units, strict=True):
+            if isinstance(address, bytes):
+                found.append(as_argument(address))
+                continue
             ends = [a + n for a, n in self._memory() if a <= address < a + n]
             end = min([*ends, *(other for other in addresses if other > address)])
             size = (end - address) // unit

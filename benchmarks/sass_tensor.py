@@ -3,7 +3,8 @@ peak it may reach (`tensor_model.py`), beside published kernels (`tensor_ladders
 
 Of warps, the text between the barrier before the first load of matrices and the last product is
 what one does for a run of terms. Of warpgroups it is from the wait for a run to the arrival that
-gives its place back, and of the one that fetches from its wait to its arrival. Encodings were read
+gives its place back, and of the one that fetches from its wait to its arrival, or, where it has
+boxes copied, which one of its warps does, to where it meets the others. Encodings were read
 off kernels that have a known number of each; the rest is as in `sass.py`.
 """
 
@@ -47,6 +48,8 @@ from search_spaces import CudaLaunchSpace
 MULTIPLY, MATRICES, AHEAD = 0x23C, 0x83B, 0xFAE
 # A product of a warpgroup, a look at an mbarrier, an arrival at one.
 BY_GROUP, WAIT, ARRIVE = 0x9F0, 0x5A7, 0x9A7
+# A box that a tensor map says how to copy.
+BOX = 0x5B4
 # Products of floats, and of bytes, of which a kernel has either.
 BY_WARPS, BY_GROUPS = (MULTIPLY, 0x237), (BY_GROUP, 0x9F1)
 # Multiply-adds of a product of a warp; turns of the banks for four matrices.
@@ -68,24 +71,26 @@ def warp_facts(made: Sequence[int], warps: int, itemsize: int = 2) -> RunFacts:
     )  # fmt: skip
 
 
-def group_facts(made: Sequence[int], groups: int, columns: int, terms: int = 16) -> RunFacts:
+def group_facts(
+    made: Sequence[int], groups: int, columns: int, terms: int = 16, boxed: int = 0
+) -> RunFacts:
     """Of a block in which `groups` warpgroups multiply 64 rows by so many columns and terms at a
-    time, and one more fetches."""
+    time, and one more fetches, `boxed` bytes of a run in boxes."""
 
-    def turn(operation: int) -> list[int]:
-        """From the last wait before the first such operation to the first arrival after the
-        last."""
+    def turn(operation: int, end: int = ARRIVE) -> list[int]:
+        """From the last wait before the first such operation to the first `end` after the last."""
         first, last = made.index(operation), len(made) - 1 - made[::-1].index(operation)
         begin = max(k for k in range(first) if made[k] == WAIT)
-        return list(made[begin : made.index(ARRIVE, last) + 1])
+        return list(made[begin : made.index(end, last) + 1])
 
     multiply = next(m for m in BY_GROUPS if m in made)
-    multiplying, fetching = turn(multiply), turn(AHEAD)
+    fetching = turn(AHEAD) if AHEAD in made else turn(BOX, BARRIER)
+    multiplying = turn(multiply)
     products = multiplying.count(multiply)
     return RunFacts(
         products, 0, groups * products * ROWS * columns * terms,
         groups * products * (ROWS + columns) * STEP_BYTES,
-        WARPS * fetching.count(AHEAD) * WARP * PIECE,
+        WARPS * fetching.count(AHEAD) * WARP * PIECE + boxed,
         WARPS * (groups * len(multiplying) + len(fetching)),
     )  # fmt: skip
 
@@ -97,7 +102,8 @@ def run_facts(made: Sequence[int], launch: LaunchConfig) -> RunFacts:
     if row.together > WARP:
         terms = STEP_BYTES // row.factors[0].itemsize
         groups = 1 if PINGPONG.of(launch) else threads // GROUP - 1
-        return group_facts(made, groups, _micro(launch)[1], terms)
+        boxed = sum(_micro(launch)) * row.run_bytes if AHEAD not in made else 0
+        return group_facts(made, groups, _micro(launch)[1], terms, boxed)
     return warp_facts(made, threads // WARP, row.factors[0].itemsize)
 
 
@@ -138,8 +144,8 @@ def tensor_row(
     wanted: Mapping[str, Setting] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The figures of a graph that is one product of so many rows, columns and terms on one device,
-    under the settings that are first or `wanted`, beside the rung of a published ladder for the
-    same instructions. Raises CompilerMissing without NVRTC."""
+    under the settings that are first, or `wanted` where they are offered, beside the rung of a
+    published ladder for the same instructions. Raises CompilerMissing without NVRTC."""
     unit, launch = generated(graph, target, wanted)
     source, shape = unit.source, unit.geometry
     cubin, log = compile_cubin(source.text, target.code_for, build_flags(source))

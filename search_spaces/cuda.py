@@ -50,6 +50,7 @@ from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces.cuda_fragments import fragment_options, groups_first
 from search_spaces.cuda_libraries import by_libraries, untiled
 from search_spaces.cuda_limits import CommonLimits, DeviceLimits
+from search_spaces.cuda_maps import with_maps
 from search_spaces.cuda_tiles import OFFERED, Fits, room_for, tile_options
 from search_spaces.launch import (
     Chooser,
@@ -104,11 +105,14 @@ class _Facts:
 
 
 class CudaLaunchSpace:
-    """Kernels of one device: `limits` as in `backends.cuda.devices.Target`; is cuBLASLt there?"""
+    """Kernels of one device: `limits` as in `backends.cuda.devices.Target`; is cuBLASLt there, and
+    a driver that makes tensor `maps`?"""
 
-    def __init__(self, limits: DeviceLimits | None = None, blaslt: bool = False) -> None:
+    def __init__(
+        self, limits: DeviceLimits | None = None, blaslt: bool = False, maps: bool = True
+    ) -> None:
         self.limits: DeviceLimits = limits or CommonLimits()
-        self.blaslt = blaslt
+        self.blaslt, self.maps = blaslt, maps
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
         return kernel_kind(graph, group, CUDA)
@@ -141,6 +145,8 @@ class CudaLaunchSpace:
         if facts is not None:
             fits = room_for(graph, group, self.limits.shared_per_block - FOLD_BYTES)
             offer = partial(_tiled, offer, facts, self.limits, fits)
+            if self.maps:
+                offer = with_maps(offer, graph, group)
         elif kind == GEMM:
             offer = untiled(offer)
         elif kind == TRANSFORM:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.backends.cuda.program import Unit, unit_of
-from autofuse.backends.emulator.emulator import ORDERS, Emulated, Guarded, LaunchCounts, Order
+from autofuse.backends.emulator.emulator import (
+    ORDERS,
+    Argument,
+    Emulated,
+    Guarded,
+    LaunchCounts,
+    Order,
+)
+from autofuse.backends.emulator.maps import as_argument, encoded
 from autofuse.graph.types import Graph, Value
+from autofuse.kernel.ir import Param
 from autofuse.kernel.lower import extract
 from autofuse.measure.check import poison
 from autofuse.plan.groups import group_of, is_source, reads
@@ -69,18 +78,29 @@ def counted(
 ) -> tuple[list[np.ndarray], LaunchCounts]:
     """As `run_kernel`, with what the launch did."""
     given = dict(zip(made.graph.inputs, inputs, strict=True))
-    arrays = [Guarded(f"in{k}", given[v.node]) for k, v in enumerate(made.reads)]
+    params = made.unit.params
+    arrays = {
+        p.name: Guarded(p.name, given[v.node]) for p, v in zip(params, made.reads, strict=False)
+    }
     outputs = sorted(set(made.graph.outputs))
-    for param in made.unit.params[len(arrays) :]:
+    for param in params[len(arrays) :]:
         values = np.zeros(param.size, param.dtype.numpy)
         if param.role == "out":
             poison(values)
-        arrays.append(Guarded(param.name, values))
+        arrays[param.name] = Guarded(param.name, values)
+    arguments = [argument(param, arrays) for param in params]
     shape = made.unit.geometry
     counts = library.launch(
-        made.unit.source.name, shape.grid, shape.block, arrays, shape.shared, orders,
+        made.unit.source.name, shape.grid, shape.block, arguments, shape.shared, orders,
         shape.cooperative,
     )  # fmt: skip
-    found = dict(zip(outputs, arrays[len(made.reads) :], strict=False))
+    found = dict(zip(outputs, list(arrays.values())[len(made.reads) :], strict=False))
     outs = [found[v].array.reshape(made.graph.type_of(v).shape) for v in made.graph.outputs]
     return outs, counts
+
+
+def argument(param: Param, arrays: Mapping[str, Guarded]) -> Argument:
+    """What a launch is given for a parameter: an array, or a map of one."""
+    if param.map is None:
+        return arrays[param.name]
+    return as_argument(encoded(param.map, arrays[param.source].array.ctypes.data))

@@ -19,47 +19,23 @@ from autofuse.backends.aligned import aligned_copy, aligned_empty
 from autofuse.backends.cuda.cufft import CufftPlan
 from autofuse.backends.cuda.driver import ERRORS
 from autofuse.backends.cuda.graphs import GraphNode, HeldCall, UpdateRefused
+from autofuse.backends.cuda.maps import Given, MapApi
+from autofuse.kernel.tensor_map import TensorMap
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
 
 if TYPE_CHECKING:
+    from tests.fake_arrays import DeviceArray, Foreign
     from tests.fake_cublas import product_spans
     from tests.fake_cufft import FakeCufft
+    from tests.fake_maps import FakeMaps
 else:
+    from fake_arrays import DeviceArray, Foreign
     from fake_cublas import product_spans
     from fake_cufft import FakeCufft
+    from fake_maps import FakeMaps
 
 US_PER_LAUNCH = 3.0
-
-
-class DeviceArray:
-    """Memory that is not the host's: NumPy refuses to look into it."""
-
-    def __init__(self, memory: np.ndarray, owner: object = None) -> None:
-        self.memory, self.owner = memory, owner
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.memory.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.memory.dtype
-
-    @property
-    def nbytes(self) -> int:
-        return self.memory.nbytes
-
-    def __array__(self, *_: object) -> np.ndarray:
-        raise TypeError("this array is on the device")
-
-
-class Foreign:
-    """An array of another library. `views` are on what it lent out and has not got back."""
-
-    def __init__(self, memory: np.ndarray) -> None:
-        self.memory = memory
-        self.views: weakref.WeakSet[DeviceArray] = weakref.WeakSet()
 
 
 class Stream:
@@ -173,6 +149,7 @@ class FakeDriver:
         self.held = 132 * 8
         self.prepared, self.idle = False, True
         self.streams: list[Stream] = [Stream(self, 0)]
+        self.maps = MapApi(FakeMaps())
         # By address: where the memory ends, and the streams that know it to be written.
         self.unfinished: dict[int, tuple[int, set[int]]] = {}
 
@@ -274,12 +251,16 @@ class FakeDriver:
     def blocks_held(self, function: str, shape: Any) -> int:
         return self.held
 
-    def launch(self, function: str, shape: Any, arguments: tuple[int, ...]) -> None:
+    def tensor_map(self, tensor: TensorMap, buffer: int) -> bytes:
+        return self.maps.encoded(tensor, buffer)
+
+    def launch(self, function: str, shape: Any, arguments: tuple[Given, ...]) -> None:
         assert not shape.cooperative or shape.grid <= self.held, "blocks would wait for ever"
         self.note("launch", function, shape, arguments)
         for address in arguments if function != "af_stall" else ():
-            self.using(address)
-        self.now_us += US_PER_LAUNCH if function != "af_stall" else arguments[0] * 1e-3
+            if isinstance(address, int):
+                self.using(address)
+        self.now_us += US_PER_LAUNCH if function != "af_stall" else int(arguments[0]) * 1e-3
         if function in self.kernels:
             self.kernels[function](*arguments)
 
@@ -375,7 +356,8 @@ class FakeDriver:
         if call.method == self.launch:
             symbol, _, addresses = call.arguments
             sizes = self.bytes.get(symbol, ((1, True),) * len(addresses))
-            return [(a, a + n, w) for a, (n, w) in zip(addresses, sizes, strict=True)]
+            pairs = zip(addresses, sizes, strict=True)
+            return [(a, a + n, w) for a, (n, w) in pairs if isinstance(a, int)]
         if call.method == self.copy:
             target, source, nbytes = call.arguments
             return [(target, target + nbytes, True), (source, source + nbytes, False)]
@@ -397,4 +379,4 @@ def floats(address: int, count: int) -> np.ndarray:
     return np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
 
 
-__all__ = ["DeviceArray", "FakeDriver", "Stream", "aligned_copy", "floats"]
+__all__ = ["DeviceArray", "FakeDriver", "Foreign", "Stream", "aligned_copy", "floats"]

@@ -108,6 +108,7 @@ def drawn(seed: int) -> Case:
         "grid": r.choice(("one", "stride")), "vector": r.choice((1, 4)),
         "tail": r.choice((1, 1, 2)), "wave": r.choice((1, 3, 7)),
         "pingpong": by_group and r.choice((True, False)),
+        "maps": by_group and r.choice((True, False)),
     }  # fmt: skip
     label = f"{name} {m}x{n}x{k} {dtype} {settings}"
     try:

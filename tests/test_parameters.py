@@ -75,6 +75,7 @@ WITH: dict[str, dict[str, Setting]] = {
     "tail": {"wave": 7, **SINGLE_TILES},
     "wave": {"tail": 2, **SINGLE_TILES},
     "pingpong": {"mma": "wgmma", **SINGLE_TILES},
+    "maps": {"mma": "wgmma", "threads": 256, "micro": "64x64", "row_block": 64, "stages": 2},
 }
 
 
@@ -214,11 +215,17 @@ def attended() -> Graph:
     return canonical(trace(attention, each, each, each))
 
 
+def grouped() -> Graph:
+    """A product that warpgroups multiply, and what follows it."""
+    each = spec((128, 128), "bf16")
+    return canonical(trace(lambda a, b: np.tanh(a @ b), each, each))
+
+
 GRAPHS = {"item": pointwise(), "turned": turned(), "row": rows_folded(), "loop": looped(),
           "short": rows_folded(512, 4096), "gemm": product(), "fused": fused(),
           "summed": summed(), "weighted": product(constant=True), "dots": dots(),
           "long_sums": long_sums(), "ordered": ordered(), "halves": halves(),
-          "whole_tiles": halves(256, 128, 64),
+          "whole_tiles": halves(256, 128, 64), "grouped": grouped(),
            "short_wave": short_wave(), "attended": attended(),
            "batch_last": batch_last(), "patches": patches(), "added": added(),
           "stencils": chain(padded, (64, 64), 2)}  # fmt: skip
@@ -229,7 +236,8 @@ SHOWS = {
     "loop": "loop_unroll", "turned": "transpose", "dots": "dot", "long_sums": "split",
     "short_wave": "tail wave",
     "weighted": "prepack", "batch_last": "batch_lanes", "halves": "pairs", "patches": "walk lines",
-    "whole_tiles": "pingpong", "attended": "fragments", "ordered": "merge", "stencils": "halo",
+    "whole_tiles": "pingpong", "grouped": "maps", "attended": "fragments", "ordered": "merge",
+    "stencils": "halo",
 }  # fmt: skip
 SPACES: dict[str, LaunchSpace] = {
     "c": CpuLaunchSpace(pairs=True, amx=True),

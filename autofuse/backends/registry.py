@@ -11,8 +11,8 @@ from autofuse.backends import cpu
 from autofuse.backends.base import Built, Runnable
 from autofuse.backends.ccompiler import compile_program, find_compiler, find_cxx
 from autofuse.backends.codes import group_code, plan_code
+from autofuse.backends.cuda import blaslt, maps
 from autofuse.backends.cuda import driver as cuda
-from autofuse.backends.cuda.blaslt import lacking as cuda_lacking
 from autofuse.backends.cuda.build import build_cuda
 from autofuse.backends.cuda.devices import Target
 from autofuse.backends.cuda.emulated import build_emulated, load_emulated
@@ -107,6 +107,10 @@ def _code_for_running(run: Run) -> str:
     return cuda_kernel_code(run, cuda.running_target())
 
 
+def _cuda_lacking(candidate: Candidate) -> str:
+    return blaslt.lacking(candidate) or maps.lacking(candidate)
+
+
 def emulated_backend(target: Target) -> Backend:
     """Device "cuda-emulated" standing for `target`."""
     return Backend(
@@ -135,5 +139,5 @@ CUDA_BACKEND = Backend(
     modes=MODES,
     kernel_code=_code_for_running,
     runtime=_nothing,
-    lacking=cuda_lacking,
+    lacking=_cuda_lacking,
 )

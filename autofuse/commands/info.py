@@ -90,12 +90,13 @@ def _libraries() -> dict[str, Any]:
     for products with what follows them."""
     from autofuse.backends.blas import blas_name
     from autofuse.backends.cuda.blaslt import cublaslt_name
+    from autofuse.backends.cuda.maps import tensor_map_name
     from autofuse.backends.onednn import onednn
     from autofuse.backends.pocketfft import pocketfft_name
 
     named: dict[str, Callable[[], str]] = {
         "blas": blas_name, "onednn": lambda: onednn().name, "fft": pocketfft_name,
-        "cublaslt": cublaslt_name,
+        "cublaslt": cublaslt_name, "tensor_maps": tensor_map_name,
     }  # fmt: skip
     return {library: _library(name) for library, name in named.items()}
 

@@ -42,6 +42,7 @@ class Settings:
     stages: int = p.STAGES.default
     hints: bool = p.HINTS.default
     pingpong: bool = p.PINGPONG.default
+    maps: bool = p.MAPS.default
 
     @property
     def warps(self) -> int:

@@ -25,9 +25,9 @@ LINE_BYTES, BLOCK_BYTES, LINES = 128, 1024, 8
 # Terms of an instruction, in bytes of a row.
 STEP_BYTES = 32
 # Registers of a multiprocessor that has these instructions, those that a thread may have, and those
-# that fetching takes, by whole pieces or by elements (PTX ISA, setmaxnreg: multiples of 8 from 24
-# to 256).
-REGISTERS, MOST_REGISTERS, FETCHING, GATHERING = 65536, 240, 64, 104
+# that fetching takes, by whole pieces, by elements or in boxes (PTX ISA, setmaxnreg: multiples of 8
+# from 24 to 256).
+REGISTERS, MOST_REGISTERS, FETCHING, GATHERING, BOXING = 65536, 240, 64, 104, 40
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,11 +80,16 @@ CUDA = Dialect(
     name="cuda",
     types=_TYPES,
     # Macros of the prelude: raw pointers on a GPU, checked ones in the emulator.
-    parameters={"in": "AF_IN({}, {})", "out": "AF_OUT({}, {})", "work": "AF_WORK({}, {})"},
+    parameters={
+        "in": "AF_IN({}, {})",
+        "out": "AF_OUT({}, {})",
+        "work": "AF_WORK({}, {})",
+        "map": "AF_MAP({}, {})",
+    },
     function='extern "C" __global__ void',
     products=frozenset((DType.F32, DType.F64, DType.F16, DType.BF16)),
     epilogues=True,
-    preludes=("cuda.h", "cuda_mma.h", "cuda_wgmma.h"),
+    preludes=("cuda.h", "cuda_mma.h", "cuda_maps.h", "cuda_wgmma.h"),
 )
 # Of a kernel that starts while others still write what it is going to read.
 EARLY = replace(

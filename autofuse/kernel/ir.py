@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from autofuse.kernel.fragment_ir import Collective
+from autofuse.kernel.tensor_map import TensorMap
 from autofuse.kernel.tile_ir import Join as Join
 from autofuse.kernel.tile_ir import Panel as Panel
 from autofuse.kernel.tile_ir import TileProduct as TileProduct
@@ -34,12 +35,15 @@ from autofuse.ops.scalar import walk as walk
 @dataclass(frozen=True, slots=True)
 class Param:
     """A global buffer of `size` elements; `role` is "in", "out" (written only) or "work" (scratch
-    that blocks share, zero when the kernel starts and when it ends as far as it is counted in)."""
+    that blocks share, zero when the kernel starts and when it ends as far as it is counted in). One
+    of role "map" is a `map` of the buffer `source`."""
 
     name: str
     dtype: DType
     size: int
     role: str
+    source: str = ""
+    map: TensorMap | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +201,7 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
         case TileProduct(target=target, left=left, right=right, walk=ways, there=there):
             own: tuple[Expr, ...] = (stmt.extent, target.start, left.start, right.start)
             own = own if there is None else (*own, there)
+            own = (*own, *(e for box in stmt.boxes if box for e in box.at))
             return own if ways is None else (*own, *ways.expressions)
         case Join(target=target, cut=cut, slot=slot, part=part):
             return (target.start, cut, slot, part)
@@ -309,12 +314,12 @@ def map_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
         case Ahead(start=start, count=count):
             return replace(stmt, start=change(start), count=change(count))
         case TileProduct(extent=extent, target=target, left=left, right=right):
-            target, left, right = (
-                replace(panel, start=change(panel.start)) for panel in (target, left, right)
-            )
+            target, left, right = (panel.mapped(change) for panel in (target, left, right))
             extent = change(extent)
             walked = None if stmt.walk is None else stmt.walk.mapped(change)
             made = replace(stmt, extent=extent, target=target, left=left, right=right, walk=walked)
+            first, second = (box and box.mapped(change) for box in stmt.boxes)
+            made = replace(made, boxes=(first, second))
             return made if stmt.there is None else replace(made, there=change(stmt.there))
         case Join(target=target, cut=cut, slot=slot, part=part):
             target = replace(target, start=change(target.start))

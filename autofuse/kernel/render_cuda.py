@@ -43,6 +43,7 @@ from autofuse.kernel.ir import (
 )
 from autofuse.kernel.passes.take_turns import fetched
 from autofuse.kernel.printer import signature
+from autofuse.kernel.render_boxes import boxes_alone
 from autofuse.kernel.render_fetch import Fetching, fetching
 from autofuse.kernel.render_fragments import FragmentText
 from autofuse.kernel.render_join import join_text
@@ -90,7 +91,7 @@ class _CudaPrinter(PartPrinter):
         self.early, self.dynamic = alone and begins_early(kernel), is_dynamic(kernel)
         self.later = "_later" if self.early or not alone else ""
         self.offset, self.tiled, self.fetches = 0, False, False
-        self.outside = frozenset(p.name for p in kernel.params)
+        self.outside = frozenset(p.name for p in kernel.params if p.role != "map")
         self.wide = any(p.size >= FAR for p in kernel.params)
         first = grids(kernel)[:1]
         self.fetching = fetching(first[0]) if first else None
@@ -107,7 +108,8 @@ class _CudaPrinter(PartPrinter):
             yield "  af_cluster_begin();"
         turns = takes_turns(self.kernel)
         if has_groups(self.kernel):
-            yield from group_prologue(self.own, 1 if turns else self.own.threads // GROUP - 1)
+            waiting = 1 if turns else self.own.threads // GROUP - 1
+            yield from group_prologue(self.own, self.kernel, waiting)
         segments = grids(self.kernel)
         if turns:
             yield from self.in_turns(segments[0])
@@ -237,7 +239,8 @@ class _CudaPrinter(PartPrinter):
             return turn_text(stmt, given, self.own, self.fetches)
         if by_group(stmt.mma):
             tile = group_tile(stmt, self.team.size, self.own.stages)
-            return GroupText(stmt, tile, *given, self.own.blocks).lines()
+            alone = boxes_alone(self.kernel)
+            return GroupText(stmt, tile, *given, self.own.blocks, alone).lines()
         return MmaText(stmt, mma_tile(stmt, self.team.size, self.own.stages), *given).lines()
 
     def shared(self, stmt: Local) -> Iterator[str]:

@@ -15,6 +15,7 @@ from autofuse.kernel.cuda_mma import HIGH
 from autofuse.kernel.cuda_settings import Settings
 from autofuse.kernel.cuda_shape import Team
 from autofuse.kernel.cuda_wgmma import (
+    BOXING,
     FETCHING,
     GATHERING,
     GROUP,
@@ -27,20 +28,23 @@ from autofuse.kernel.cuda_wgmma import (
 )
 from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.instructions import INSTRUCTIONS
-from autofuse.kernel.ir import TileProduct
+from autofuse.kernel.ir import Kernel, TileProduct
+from autofuse.kernel.render_boxes import NAMES, BoxText, boxes_alone, prefetched
 from autofuse.kernel.render_copies import CopyText
 from autofuse.kernel.render_sums import SumsText
 from autofuse.kernel.render_tile_cuda import Spell
 from autofuse.ops.dtypes import DType
 
 
-def group_prologue(own: Settings, waiting: int) -> Iterator[str]:
+def group_prologue(own: Settings, kernel: Kernel, waiting: int) -> Iterator[str]:
     """What a kernel with such tiles begins with: its mbarriers, and the place of the next run,
     which so many groups wait for."""
+    yield from prefetched(kernel.params)
+    arriving = 1 if boxes_alone(kernel) else GROUP
     stages = max(2, own.stages)
     yield f"  __shared__ __align__(8) uint64_t af_full[{stages}], af_empty[{stages}];"
     yield f"  if (threadIdx.x < {stages}) {{"
-    yield f"    af_ready_init(af_full + threadIdx.x, {GROUP});"
+    yield f"    af_ready_init(af_full + threadIdx.x, {arriving});"
     yield f"    af_ready_init(af_empty + threadIdx.x, {waiting * WARPS});"
     yield "  }"
     yield "  __syncthreads();"
@@ -51,7 +55,8 @@ def group_prologue(own: Settings, waiting: int) -> Iterator[str]:
 @dataclass(frozen=True)
 class GroupText:
     """Prints one statement. Buffers `outside` are in global memory, where positions need 64 bits if
-    `wide`; `blocks` of these are wanted on a multiprocessor."""
+    `wide`; `blocks` of these are wanted on a multiprocessor; `alone`: one thread copies all that
+    the kernel multiplies."""
 
     stmt: TileProduct
     tile: GroupTile
@@ -60,6 +65,7 @@ class GroupText:
     outside: frozenset[str]
     wide: bool
     blocks: int
+    alone: bool = False
 
     def lines(self) -> Iterator[str]:
         """The lines of a block that computes the tile."""
@@ -68,10 +74,15 @@ class GroupText:
         yield f"  const int32_t group = {self.team.place} / {GROUP};"
         yield f"  const int32_t lane = {self.team.place} % {GROUP};"
         yield from (f"  {line}" for line in self.places())
+        yield from (f"  {line}" for line in self.boxes.coordinates())
         yield from (f"  {line}" for line in self.copies.table(tile, self.team))
+        if any(self.stmt.boxes):
+            # What has been stored and read in the place of stages is copied over.
+            yield "  af_show_stores();"
         yield f"  {self.team.sync}"
         yield f"  if (group == {tile.groups}) {{"
-        yield from (f"    {line}" for line in self.fetching())
+        fetching = self.fetching_alone() if self.alone else self.fetching()
+        yield from (f"    {line}" for line in fetching)
         yield "  } else {"
         yield from (f"    {line}" for line in self.multiplying())
         yield "  }"
@@ -82,11 +93,14 @@ class GroupText:
         """Where operands (if they are read), sums and stages are, and how many runs there are."""
         stmt, run = self.stmt, self.tile.run
         yield f"const int32_t terms = {self.text(stmt.extent)};"
-        if stmt.there is not None and reads:
+        if stmt.there is not None and stmt.boxes[0] is None and reads:
             yield f"const int32_t {HIGH} = {self.text(stmt.there)};"
-        panels = ("ta", stmt.left), ("tb", stmt.right), ("tc", stmt.target)
-        for name, panel in panels[0 if reads else 2 :]:
-            yield f"const auto {name} = {panel.buffer} + ({self.text(panel.start)});"
+        panels = zip(
+            (*NAMES, "tc"), (stmt.left, stmt.right, stmt.target), (*stmt.boxes, None), strict=True
+        )
+        for name, panel, box in tuple(panels)[0 if reads else 2 :]:
+            if box is None:
+                yield f"const auto {name} = {panel.buffer} + ({self.text(panel.start)});"
         yield f"const auto room = reinterpret_cast<{CUDA.types[stmt.dtype]} *>({stmt.stage} + 0);"
         yield f"const auto stage = room + af_to_block(room) / {stmt.dtype.itemsize};"
         yield f"const int32_t runs = (terms + {run - 1}) / {run};"
@@ -96,14 +110,41 @@ class GroupText:
         return CopyText(self.stmt, self.text, GROUP, "lane", self.outside, self.wide, True)
 
     @property
+    def boxes(self) -> BoxText:
+        return BoxText(self.stmt, self.text, self.tile.left.size)
+
+    @property
     def own(self) -> RegisterDeal:
-        whole = all(o.copied(self.outside) for o in (self.tile.left, self.tile.right))
+        if self.alone:
+            return registers(self.team.size, self.blocks, BOXING)
+        pairs = zip((self.tile.left, self.tile.right), self.stmt.boxes, strict=True)
+        whole = all(box or o.copied(self.outside) for o, box in pairs)
         return registers(self.team.size, self.blocks, FETCHING if whole else GATHERING)
 
     def advance(self) -> str:
         return f"if (++af_slot == {self.tile.stages}) af_slot = 0, af_phase ^= 1u;"
 
     # --- the group that fetches -------------------------------------------------------------------
+
+    def fetching_alone(self) -> Iterator[str]:
+        """The first thread asks for boxes, which arrive by themselves."""
+        tile, boxes = self.tile, self.boxes
+        if self.own.change:
+            yield f"af_give_registers({self.own.fetching});"
+        yield "for (int32_t r = 0; r < runs; r++) {"
+        yield f"  const int32_t begin = r * {tile.run};"
+        yield "  if (lane == 0) {"
+        yield "    af_await(af_empty + af_slot, af_phase ^ 1u);"
+        yield f"    af_expect_bytes(af_full + af_slot, {boxes.nbytes});"
+        stage = f"stage + af_slot * {tile.each}"
+        yield from (f"    {line}" for line in boxes.lines(stage, "af_full + af_slot"))
+        yield "  }"
+        yield f"  {self.advance()}"
+        yield "}"
+        yield "__syncwarp();"
+        yield "af_meet();"
+        if self.own.change:
+            yield f"af_take_registers({self.own.first});"
 
     def fetching(self) -> Iterator[str]:
         tile, under_way = self.tile, self.tile.under_way
@@ -135,8 +176,17 @@ class GroupText:
 
     def copied_run(self) -> Iterator[str]:
         """Copies of the run from term `begin` on."""
-        tile = self.tile
-        for name, operand, start in (("ta", tile.left, 0), ("tb", tile.right, tile.left.size)):
+        tile, boxes = self.tile, self.stmt.boxes
+        if any(boxes):
+            ready, stage = "af_full + af_slot", f"stage + af_slot * {tile.each}"
+            yield "if (lane == 0) {"
+            yield f"  af_expect_more({ready}, {self.boxes.nbytes});"
+            yield from (f"  {line}" for line in self.boxes.lines(stage, ready))
+            yield "}"
+        operands = zip(NAMES, (tile.left, tile.right), (0, tile.left.size), boxes, strict=True)
+        for name, operand, start, box in operands:
+            if box is not None:
+                continue
             yield "{"
             yield f"  const auto to = stage + (af_slot * {tile.each} + {start});"
             yield from (f"  {line}" for line in self.copies.lines(name, operand))

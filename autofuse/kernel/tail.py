@@ -62,9 +62,7 @@ class Tail:
 
     def part_of(self, left: Panel, right: Panel) -> tuple[Panel, Panel, Expr]:
         """Operands from the first term of a part on, and how many terms it has."""
-        left = replace(left, start=ix.iadd(left.start, ix.imul(self.first, left.inner)))
-        right = replace(right, start=ix.iadd(right.start, ix.imul(self.first, right.outer)))
-        return left, right, self.terms
+        return left.moved(ZERO, self.first), right.moved(self.first, ZERO), self.terms
 
     def join(
         self, e: Emitter, target: Panel, rows: int, columns: int, room: int, dtype: DType

@@ -21,6 +21,7 @@ from autofuse.kernel.tail import Tail, blocks, tail_of
 from autofuse.kernel.tile_factors import (
     factor_dtype,
     from_zero,
+    in_boxes,
     instruction,
     instruction_of,
     paired_terms,
@@ -288,7 +289,8 @@ class TileBlock:
         found = matrix_of(self.base, p, p.left, index, row, term, instead, stored=stored)
         if found is None or (self.pair_unit(p) and found.inner != 1):
             return None
-        return replace(found, start=ix.iadd(found.start, ix.imul(self.first_row, found.outer)))
+        found = in_boxes(self.graph, self.s, p, found, self.rows)
+        return found.moved(self.first_row, ix.lit(0))
 
     @contextmanager
     def each_row(self) -> Iterator[tuple[Sym, Expr]]:
@@ -298,9 +300,7 @@ class TileBlock:
         self.e.close("serial", row, self.count_of(self.first_row, self.rows, self.height))
 
     def left_panel(self, left: Panel, tile: TileRun, cut: int, number: Expr) -> Panel:
-        at = ix.iadd(left.start, ix.imul(tile.first, left.outer))
-        at = ix.iadd(at, ix.imul(ix.imul(number, cut), left.inner))
-        return replace(left, start=at)
+        return left.moved(tile.first, ix.imul(number, cut))
 
     def packed_left(self, p: Contraction) -> Panel:
         """A left operand that is computed element by element, in scratch."""
@@ -322,7 +322,8 @@ class TileBlock:
         """The right operand over columns and terms, where it lies in memory."""
         width, term = symbol("column", p.width), symbol("term", p.terms)
         index, stored = self.out_index(p, ix.lit(0), width), stored or bool(self.instruction(p))
-        return matrix_of(self.base, p, p.right, index, width, term, stored=stored)
+        found = matrix_of(self.base, p, p.right, index, width, term, stored=stored)
+        return found and in_boxes(self.graph, self.s, p, found, p.width)
 
     def right(
         self, p: Contraction, column: Expr, count: int, cut: int, number: Expr, dot: bool = False
@@ -368,8 +369,7 @@ class TileBlock:
         near = found is not None and (found.inner if dot else found.outer) == 1
         if found is None or not (near or self.instruction(p)):
             return None
-        first = ix.iadd(ix.imul(column, found.outer), ix.imul(ix.imul(number, cut), found.inner))
-        panel = Panel(found.buffer, ix.iadd(found.start, first), found.inner, found.outer)
+        panel = found.moved(column, ix.imul(number, cut)).turned()
         return RightPanel(replace(panel, ahead=asked_ahead(panel, count, cut, self.width)), count)
 
     def _packed(

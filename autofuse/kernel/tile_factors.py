@@ -4,7 +4,8 @@ in pairs of terms (C: by vectors or by AMX) or by tensor cores (CUDA)."""
 from __future__ import annotations
 
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.instructions import INSTRUCTIONS
+from autofuse.kernel.instructions import INSTRUCTIONS, by_group
+from autofuse.kernel.ir import Panel
 from autofuse.kernel.tile_parts import TileSettings
 from autofuse.ops.dtypes import DType
 from autofuse.plan.pairs import pair_unit, stored_dtype
@@ -30,6 +31,15 @@ def instruction(graph: Graph, settings: TileSettings, p: Contraction) -> str:
     if row is None or stored_dtype(p) not in row.factors:
         return ""
     return row.name if graph.type_of(Value(p.node)).dtype.compute is row.sums else ""
+
+
+def in_boxes(
+    graph: Graph, settings: TileSettings, p: Contraction, panel: Panel, lines: int
+) -> Panel:
+    """An operand of so many rows (or columns), with what its boxes are found by where those may be
+    copied: it is asked for, and warpgroups multiply."""
+    asked = settings.maps and by_group(instruction(graph, settings, p))
+    return panel.as_whole(lines, p.terms) if asked else panel
 
 
 def instruction_of(graph: Graph, tiles: Tiles, settings: TileSettings, p: Contraction) -> str:

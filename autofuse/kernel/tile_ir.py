@@ -3,18 +3,44 @@ matrices: register tiles, parts of sums that meet, and transposes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from autofuse.kernel.walk_ir import Patches, Walk
+from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Sym, show
+
+
+@dataclass(frozen=True, slots=True)
+class PanelPlace:
+    """The matrix that a panel is a part of: of `sizes` lines along both of its axes, from element
+    `origin` of the buffer on; the panel begins at line `at` of each."""
+
+    origin: Expr
+    at: tuple[Expr, Expr]
+    sizes: tuple[int, int]
+
+    def moved(self, first: Expr, second: Expr) -> PanelPlace:
+        """That of a panel so many lines further on."""
+        return replace(self, at=(ix.iadd(self.at[0], first), ix.iadd(self.at[1], second)))
+
+    def turned(self) -> PanelPlace:
+        """That of a panel whose axes are exchanged."""
+        return replace(self, at=self.at[::-1], sizes=self.sizes[::-1])
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> PanelPlace:
+        """The matrix with `change` applied to every expression."""
+        first, second = map(change, self.at)
+        return replace(self, origin=change(self.origin), at=(first, second))
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
     """A matrix inside a buffer: element (i, j) is buffer[start + i * outer + j * inner]. In C the
     element that is `ahead` of one that is read is asked for (0: none is). Of what AMX multiplies 32
-    elements of a row may be neighbours, and the next 32 lie `apart` from them (0: they follow)."""
+    elements of a row may be neighbours, and the next 32 lie `apart` from them (0: they follow).
+    What warpgroups multiply may be a part of a `whole`."""
 
     buffer: str
     start: Expr
@@ -22,9 +48,51 @@ class Panel:
     inner: int = 1
     ahead: int = 0
     apart: int = 0
+    whole: PanelPlace | None = None
+
+    def as_whole(self, lines: int, terms: int) -> Panel:
+        """The panel as the beginning of a matrix of so many rows (or columns) and terms."""
+        zero = ix.lit(0)
+        return replace(self, whole=PanelPlace(self.start, (zero, zero), (lines, terms)))
+
+    def moved(self, first: Expr, second: Expr) -> Panel:
+        """The panel that begins so many lines further on along both axes."""
+        on = ix.iadd(ix.imul(first, self.outer), ix.imul(second, self.inner))
+        whole = self.whole and self.whole.moved(first, second)
+        return replace(self, start=ix.iadd(self.start, on), whole=whole)
+
+    def turned(self) -> Panel:
+        """The panel with its axes exchanged."""
+        whole = self.whole and self.whole.turned()
+        return replace(self, outer=self.inner, inner=self.outer, whole=whole)
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> Panel:
+        """The panel with `change` applied to every expression."""
+        whole = self.whole and self.whole.mapped(change)
+        return replace(self, start=change(self.start), whole=whole)
 
     def __str__(self) -> str:
         return f"{self.buffer}[{show(self.start)}; {self.outer}, {self.inner}]"
+
+
+@dataclass(frozen=True, slots=True)
+class BoxCopies:
+    """Boxes that the tensor map `name` (a Param) says how to copy: the first one begins at
+    coordinates `at`, innermost first, of which number `term` counts terms. There are `count` for a
+    run, each `rows` further along coordinate `row` and `apart` elements further in its stage."""
+
+    name: str
+    at: tuple[Expr, ...]
+    term: int
+    row: int
+    count: int
+    rows: int
+    apart: int
+    nbytes: int
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> BoxCopies:
+        """The copies with `change` applied to every expression."""
+        return replace(self, at=tuple(map(change, self.at)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +110,9 @@ class TileProduct:
     `stage` ("": none) a GPU fetches operands. Tensor cores (instructions `mma`) multiply F16, BF16,
     F32 or I8 in any order; of I8 `target` is I32, and the left and the right factors may be U8
     (`from_zero`). Of their `rows` so many are `there` (None: all), at least one; others have sums
-    of zero. `alone`: one warpgroup computes it while others have other grid iterations."""
+    of zero, or of whatever rows lie there where the left operand is copied in `boxes`, which each
+    operand of warpgroups may be. `alone`: one warpgroup computes it while others have other grid
+    iterations."""
 
     rows: int
     columns: int
@@ -59,6 +129,7 @@ class TileProduct:
     from_zero: tuple[bool, bool] = (False, False)
     there: Expr | None = None
     alone: bool = False
+    boxes: tuple[BoxCopies | None, BoxCopies | None] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)

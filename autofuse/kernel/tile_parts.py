@@ -12,6 +12,7 @@ from autofuse.plan.parameters import (
     COLUMN_BLOCK,
     DOT,
     LINES,
+    MAPS,
     MICRO,
     MMA,
     PACK,
@@ -44,8 +45,8 @@ class TileSettings:
     along them, whether terms of bf16 are multiplied in pairs, whether patches are read where they
     lie, whether register tiles end where a line of rows does, whether a tile of rows meets all
     panels of its block before the next one does, the bits of a vector, the instructions of tensor
-    cores that multiply, and in how many parts the tiles are summed that do not fill a wave of so
-    many blocks."""
+    cores that multiply, in how many parts the tiles are summed that do not fill a wave of so
+    many blocks, and whether tensor maps copy operands."""
 
     rows: int
     columns: int
@@ -64,6 +65,7 @@ class TileSettings:
     mma: str
     tail: int
     wave: int
+    maps: bool
 
     @property
     def slab(self) -> int:
@@ -78,7 +80,7 @@ class TileSettings:
             TERM_BLOCK.of(launch), PACK.of(launch), PACK_LEFT.of(launch), STAGE.of(launch),
             DOT.of(launch), PAIRS.of(launch), WALK.of(launch), WALK.of(launch) and LINES.of(launch),
             ACROSS.of(launch) and not DOT.of(launch), VECTOR_BITS.of(launch),
-            MMA.of(launch), TAIL.of(launch), WAVE.of(launch),
+            MMA.of(launch), TAIL.of(launch), WAVE.of(launch), MAPS.of(launch),
         )  # fmt: skip
 
 

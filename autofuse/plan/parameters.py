@@ -272,6 +272,12 @@ HINTS = LaunchParameter(
     "hints", bool, (False, True), False,
     "Wide loads tell the second-level cache whether what they read is read again.", (ITEM, ROW),
 )  # fmt: skip
+MAPS = LaunchParameter(
+    "maps", bool, (False, True), False,
+    "One thread of the warpgroup that fetches has boxes of an operand copied, by a tensor map that "
+    "the driver makes: of operands that lie in memory in lines a multiple of 16 bytes apart.",
+    TILES,
+)  # fmt: skip
 COMPILER_UNROLL = LaunchParameter(
     "compiler_unroll", int, (0, 1, 2, 4), 0,
     "Factor by which the compiler is told to unroll innermost serial loops (0: as it likes).",
@@ -337,7 +343,7 @@ CUDA_LAUNCH = _table(
     GRID, STAGES, CUDA_TRANSPOSE, LOOP_UNROLL, COMPILER_UNROLL, BLOCKS, CUDA_MATH, EARLY, HINTS,
     PARTS, PINGPONG,
     CUDA_MICRO, CUDA_ROW_BLOCK, CUDA_COLUMN_BLOCK, CUDA_TERM_BLOCK, PACK, SPLIT, TAIL, WAVE,
-    CUDA_RESIDENT,
+    MAPS, CUDA_RESIDENT,
     replace(TILE, doc=f"{TILE.doc} Here threads and items say it.", kinds=(), default=0, least=0),
 )  # fmt: skip
 LAUNCH_TABLES: dict[str, LaunchTable] = {"c": C_LAUNCH, "cuda": CUDA_LAUNCH}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from autofuse.backends.cuda.geometry import Geometry
+from autofuse.kernel.tensor_map import TensorMap
 from autofuse.ops.contraction import GemmForm
 from autofuse.ops.dtypes import DType
 from autofuse.ops.library_forms import Transform
@@ -16,12 +17,14 @@ from autofuse.plan.schedule import Copy, Ref
 @dataclass(frozen=True, slots=True)
 class Argument:
     """An array that a kernel is given: where it is, its `size` elements of `dtype`, and whether
-    the kernel writes any of them."""
+    the kernel writes any of them; with a `map`, that of the array is given instead of its address.
+    """
 
     ref: Ref
     dtype: DType
     size: int
     written: bool
+    map: TensorMap | None = None
 
 
 @dataclass(frozen=True, slots=True)

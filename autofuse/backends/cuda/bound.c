@@ -9,9 +9,14 @@ typedef int32_t (*af_together)(void *function, unsigned, unsigned, unsigned, uns
                                unsigned, unsigned shared, void *stream, void **arguments);
 typedef int32_t (*af_copy)(uint64_t to, uint64_t from, uint64_t nbytes, void *stream);
 
-/* An array: where the table has its memory, and how many bytes it begins after that. */
+typedef int32_t (*af_replace)(void *map, void *address);
+
+/* An array: where the table has its memory, and how many bytes it begins after that. One with a `map`
+ * is given as that, which is of the array at the address `last`. */
 typedef struct af_argument {
   int64_t place, offset;
+  void *map;
+  char *last;
 } af_argument;
 
 enum { KERNEL, TOGETHER, COPY };
@@ -20,7 +25,7 @@ enum { KERNEL, TOGETHER, COPY };
 typedef struct af_step {
   int64_t kind, nbytes, count;
   void *function;
-  const af_argument *arguments;
+  af_argument *arguments;
   uint32_t grid, block, shared, unused;
 } af_step;
 
@@ -29,6 +34,7 @@ typedef struct af_bound {
   af_launch launch;
   af_together together;
   af_copy copy;
+  af_replace replace;
   const af_step *steps;
   char *const *table;
   char **values;
@@ -41,8 +47,14 @@ int32_t af_cuda_issue(const af_bound *bound, int64_t first, int64_t count, void 
   for (const af_step *s = bound->steps + first; s < bound->steps + first + count; s++) {
     int32_t code;
     for (int64_t k = 0; k < s->count; k++) {
-      bound->values[k] = bound->table[s->arguments[k].place] + s->arguments[k].offset;
-      bound->places[k] = bound->values + k;
+      af_argument *const own = s->arguments + k;
+      bound->values[k] = bound->table[own->place] + own->offset;
+      bound->places[k] = own->map ? own->map : bound->values + k;
+      if (!own->map || own->last == bound->values[k]) continue;
+      own->last = 0; /* until there is a map of the array */
+      code = bound->replace(own->map, bound->values[k]);
+      if (code) return code;
+      own->last = bound->values[k];
     }
     if (s->kind == COPY)
       code = bound->copy((uintptr_t)bound->values[0], (uintptr_t)bound->values[1],

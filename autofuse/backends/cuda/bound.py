@@ -17,9 +17,11 @@ from typing import Any, NamedTuple, Protocol
 
 from autofuse.backends.base import LaunchError, Program, Source
 from autofuse.backends.ccompiler import compile_program
-from autofuse.backends.cuda.actions import KernelLaunch
+from autofuse.backends.cuda.actions import Argument, KernelLaunch
 from autofuse.backends.cuda.graphs import LaunchCall
+from autofuse.backends.cuda.maps import aligned_room
 from autofuse.backends.cuda.ordering import OneLaunch
+from autofuse.kernel.tensor_map import MAP_BYTES, TensorMap
 from autofuse.plan.schedule import Copy, Ref
 
 _ISSUE = "af_cuda_issue"
@@ -27,12 +29,13 @@ _KERNEL, _TOGETHER, _COPY = range(3)
 
 
 class DriverEntries(NamedTuple):
-    """Addresses of the driver's cuLaunchKernel, cuLaunchCooperativeKernel and
-    cuMemcpyDtoDAsync."""
+    """Addresses of the driver's cuLaunchKernel, cuLaunchCooperativeKernel, cuMemcpyDtoDAsync and,
+    where it has it, cuTensorMapReplaceAddress."""
 
     launch: int
     together: int
     copy: int
+    replace: int = 0
 
 
 class LaunchDriver(Protocol):
@@ -46,11 +49,16 @@ class LaunchDriver(Protocol):
 
     def stream(self, ptr: int) -> Any: ...
 
+    def tensor_map(self, tensor: TensorMap, buffer: int) -> bytes: ...
+
 
 class _Argument(ctypes.Structure):
     """`af_argument` of bound.c."""
 
-    _fields_ = (("place", ctypes.c_int64), ("offset", ctypes.c_int64))
+    _fields_ = (
+        ("place", ctypes.c_int64), ("offset", ctypes.c_int64), ("map", ctypes.c_void_p),
+        ("last", ctypes.c_void_p),
+    )  # fmt: skip
 
 
 class _Step(ctypes.Structure):
@@ -69,6 +77,7 @@ class _Bound(ctypes.Structure):
 
     _fields_ = (
         ("launch", ctypes.c_void_p), ("together", ctypes.c_void_p), ("copy", ctypes.c_void_p),
+        ("replace", ctypes.c_void_p),
         ("steps", ctypes.POINTER(_Step)), ("table", ctypes.c_void_p), ("values", ctypes.c_void_p),
         ("places", ctypes.c_void_p),
     )  # fmt: skip
@@ -114,6 +123,7 @@ class BoundLaunches:
     ) -> None:  # fmt: skip
         self._driver, self._functions, self._spaces, self._other = driver, functions, spaces, other
         self.table = (ctypes.c_void_p * len(spaces.addresses))(*spaces.addresses)
+        self._maps: list[Any] = []
         own = [one for one in launches if isinstance(one, KernelLaunch | Copy)]
         self._steps = (_Step * len(own))(*map(self._step, own))
         most = max((step.count for step in self._steps), default=0)
@@ -129,13 +139,24 @@ class BoundLaunches:
         if isinstance(one, Copy):
             both = self._arguments((one.target, one.source))
             return _Step(_COPY, one.nbytes, 2, None, both)
-        shape, refs = one.geometry, tuple(a.ref for a in one.arguments)
+        shape, count = one.geometry, len(one.arguments)
         kind = _TOGETHER if shape.cooperative else _KERNEL
         function = self._driver.handle(self._functions[one.symbol])
-        arguments = self._arguments(refs)
+        arguments = (_Argument * count)(*map(self._given, one.arguments))
         return _Step(
-            kind, 0, len(refs), function, arguments, shape.grid, shape.block, shape.shared
+            kind, 0, count, function, arguments, shape.grid, shape.block, shape.shared
         )  # fmt: skip
+
+    def _given(self, argument: Argument) -> _Argument:
+        place, offset = self._spaces.place(argument.ref), argument.ref.offset
+        if argument.map is None:
+            return _Argument(place, offset)
+        # Of any array: before a launch it becomes that of the one in the table.
+        start = self._spaces.addresses[self._spaces.starts["work"]]
+        room = aligned_room(MAP_BYTES)
+        room.raw = self._driver.tensor_map(argument.map, start)
+        self._maps.append(room)
+        return _Argument(place, offset + argument.map.offset, ctypes.addressof(room), None)
 
     def _arguments(self, refs: Sequence[Ref]) -> Any:
         found = (_Argument(self._spaces.place(ref), ref.offset) for ref in refs)

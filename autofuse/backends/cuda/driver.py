@@ -30,7 +30,9 @@ from autofuse.backends.cuda.graphs import (
     HeldCall,
     LaunchCall,
 )
+from autofuse.backends.cuda.maps import Given, MapApi, has_tensor_maps
 from autofuse.backends.cuda.nvrtc import nvrtc_version
+from autofuse.kernel.tensor_map import TensorMap
 from autofuse.ops.dtypes import DType
 from autofuse.ops.library_forms import Transform
 from autofuse.ops.types import AutofuseError, TensorType
@@ -124,10 +126,12 @@ class CupyDriver:
     errors: tuple[type[BaseException], ...] = ERRORS
 
     def __init__(
-        self, cupy: Any = None, blas: Cublas | None = None, graphs: GraphApi | None = None
-    ) -> None:
+        self, cupy: Any = None, blas: Cublas | None = None, graphs: GraphApi | None = None,
+        maps: MapApi | None = None,
+    ) -> None:  # fmt: skip
         """On the module `cupy`: without one CuPy itself, and CudaMissing where it is of no use."""
         self.cupy, self._blas, self._graphs = cupy or _cupy(), blas, graphs
+        self._maps = maps
 
     # --- memory -----------------------------------------------------------------------------
 
@@ -213,9 +217,19 @@ class CupyDriver:
         each = int(ask(function.ptr, shape.block, shape.shared))
         return each * int(self.cupy.cuda.Device().attributes["MultiProcessorCount"])
 
-    def launch(self, function: Any, shape: Geometry, arguments: tuple[int, ...]) -> None:
+    def tensor_map(self, tensor: TensorMap, buffer: int) -> bytes:
+        """The map of a buffer at this address. Raises TensorMapMissing, TensorMapError."""
+        self._maps = self._maps or MapApi()
+        return self._maps.encoded(tensor, buffer)
+
+    def launch(self, function: Any, shape: Geometry, arguments: tuple[Given, ...]) -> None:
         """Start a kernel. CuPy makes a cooperative grid smaller than asked for where it does not
         fit: ask `blocks_held` before."""
+        if any(isinstance(given, bytes) for given in arguments):
+            assert self._maps is not None, "who has a map has asked for it"
+            stream = self.cupy.cuda.get_current_stream().ptr
+            self._maps.launch(function.ptr, shape, stream, arguments)
+            return
         grid, block = (shape.grid, 1, 1), (shape.block, 1, 1)
         if shape.cooperative:
             function(grid, block, arguments, shape.shared, enable_cooperative_groups=True)
@@ -303,8 +317,8 @@ class CupyDriver:
         """The driver's functions for callers in C."""
         library = ctypes.CDLL("libcuda.so.1")
         names = ("cuLaunchKernel", "cuLaunchCooperativeKernel", "cuMemcpyDtoDAsync_v2")
-        found = (ctypes.cast(library[name], ctypes.c_void_p).value or 0 for name in names)
-        return DriverEntries(*found)
+        found = [ctypes.cast(library[name], ctypes.c_void_p).value or 0 for name in names]
+        return DriverEntries(*found, *[MapApi().replace] * has_tensor_maps())
 
     def handle(self, function: Any) -> int:
         """The driver's handle of a kernel."""

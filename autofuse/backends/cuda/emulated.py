@@ -19,6 +19,7 @@ from autofuse.backends.ccompiler import find_cxx
 from autofuse.backends.cuda.in_numpy import Memory, multiply, multiply_and_more, transform
 from autofuse.backends.cuda.program import (
     Action,
+    Argument,
     CudaProgram,
     Fft,
     Gemm,
@@ -28,6 +29,7 @@ from autofuse.backends.cuda.program import (
     WhileAction,
 )
 from autofuse.backends.emulator.emulator import ORDERS, Emulated, EmulatorError, Order
+from autofuse.backends.emulator.maps import as_argument, encoded
 from autofuse.backends.library import check_types
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError, TensorType
@@ -199,11 +201,18 @@ class EmulatedPlan:
             launch.symbol,
             shape.grid,
             shape.block,
-            [memory.array(a.ref, a.dtype, a.size) for a in launch.arguments],
+            [_given(a, memory.array(a.ref, a.dtype, a.size)) for a in launch.arguments],
             shape.shared,
             self.orders,
             shape.cooperative,
         )
+
+
+def _given(argument: Argument, array: np.ndarray) -> np.ndarray:
+    """What a kernel is given for an array."""
+    if argument.map is None:
+        return array
+    return as_argument(encoded(argument.map, array.ctypes.data))
 
 
 def _at(address: int | None, type_: TensorType) -> np.ndarray:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from autofuse.backends.cuda.geometry import Geometry
+from autofuse.backends.cuda.maps import Given, packed
 
 LaunchCall = Callable[[], None]
 _POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
@@ -60,11 +61,11 @@ class HeldCall:
 
 @dataclass(frozen=True, slots=True)
 class GraphKernel:
-    """A kernel node: the driver's handle of the function, and addresses."""
+    """A kernel node: the driver's handle of the function, and what it is given."""
 
     function: int
     shape: Geometry
-    arguments: tuple[int, ...]
+    arguments: tuple[Given, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,9 +250,7 @@ class DeviceGraph:
 
 def _params(kernel: GraphKernel) -> tuple[_KernelParams, Any]:
     """The parameters of a node, and what they point at, to be kept until they have been read."""
-    values = (ctypes.c_int64 * len(kernel.arguments))(*kernel.arguments)
-    start = ctypes.addressof(values)
-    places = (_POINTER * len(values))(*(start + 8 * n for n in range(len(values))))
+    places, values = packed(kernel.arguments)
     shape = kernel.shape
     return _KernelParams(
         function=kernel.function,

@@ -32,7 +32,7 @@ from autofuse.backends.cuda.graphs import (
     in_turn,
     join,
 )
-from autofuse.backends.cuda.loading import allocated, loaded_functions
+from autofuse.backends.cuda.loading import allocated, given_for, loaded_functions
 from autofuse.backends.cuda.ordering import Hosted, OneLaunch, Place, every, places, singles
 from autofuse.backends.cuda.prepared import library_call, library_plans
 from autofuse.backends.cuda.program import (
@@ -193,7 +193,7 @@ class CudaPlan:
         driver = self.driver
         match single:
             case KernelLaunch(symbol, shape, arguments):
-                given = tuple(at(argument.ref) for argument in arguments)
+                given = tuple(given_for(driver, a, at(a.ref)) for a in arguments)
                 return HeldCall(driver.launch, (self._functions[symbol], shape, given))
             case Gemm(a=a, b=b, c=c):
                 return HeldCall(driver.gemm, (single, (at(a), at(b), at(c)), base["blas"][0]))

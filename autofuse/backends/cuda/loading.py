@@ -11,8 +11,9 @@ from autofuse.backends.cuda.blas import WORKSPACE_BYTES
 from autofuse.backends.cuda.build import CudaArtifact
 from autofuse.backends.cuda.driver import CupyDriver
 from autofuse.backends.cuda.geometry import Geometry
+from autofuse.backends.cuda.maps import Given
 from autofuse.backends.cuda.ordering import every
-from autofuse.backends.cuda.program import KernelLaunch
+from autofuse.backends.cuda.program import Argument, KernelLaunch
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
 from autofuse.records import Blame
@@ -67,6 +68,11 @@ def allocated(driver: CupyDriver, artifact: CudaArtifact, has_products: bool) ->
         # Of this program alone: programs may run at the same time on several streams.
         "blas": (driver.empty(BLAS_WORKSPACE),) if has_products else (),
     }
+
+
+def given_for(driver: CupyDriver, argument: Argument, address: int) -> Given:
+    """What a kernel is given for an array at this address."""
+    return address if argument.map is None else driver.tensor_map(argument.map, address)
 
 
 def as_bytes(array: np.ndarray) -> np.ndarray:

@@ -267,9 +267,11 @@ class _Writer:
         own = (place[value] for value in extract(run.graph, run.group)[1])
         inputs = tuple(ref for ref in own if ref != UNREAD)
         refs = (*inputs, *run.writes, *self._scratch(unit))
+        arrays = [p for p in unit.params if p.map is None]
+        at = {p.name: ref for ref, p in zip(refs, arrays, strict=True)}
         arguments = tuple(
-            Argument(ref, p.dtype, p.size, p.role != "in")
-            for ref, p in zip(refs, unit.params, strict=True)
+            Argument(at[p.source or p.name], p.dtype, p.size, p.role in ("out", "work"), p.map)
+            for p in unit.params
         )
         return KernelLaunch(unit.source.name, unit.geometry, arguments)
 

@@ -31,7 +31,7 @@ from autofuse.kernel.lower import extract
 from autofuse.kernel.render_cuda import body_in_scope
 from autofuse.ops.dtypes import DType
 from autofuse.plan.groups import reads
-from autofuse.plan.parameters import BLOCK_THREADS, GRID, STAGES
+from autofuse.plan.parameters import BLOCK_THREADS, GRID, MAPS, STAGES
 from autofuse.plan.parameters import EARLY as EARLY_START
 from autofuse.plan.schedule import UNREAD, Ref, Repeat, Run, kernel_runs
 from autofuse.plan.types import LaunchConfig
@@ -112,6 +112,7 @@ def _alike(run: Run, step: Repeat) -> Run:
     before the last meeting."""
     threads = max(BLOCK_THREADS.of(each.launch) for each in kernel_runs((step,)))
     own = dict(run.launch.settings) | {GRID.name: "stride", EARLY_START.name: False, STAGES.name: 0}
+    own[MAPS.name] = False  # iterations differ in where arrays are, which a tensor map says
     if not _multiplies(run):
         own[BLOCK_THREADS.name] = threads
     return replace(run, launch=LaunchConfig.of(**own))

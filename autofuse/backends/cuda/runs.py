@@ -16,6 +16,7 @@ from autofuse.plan.parameters import (
     ITEMS,
     KEEP,
     LINES,
+    MAPS,
     PREPACK,
     STAGES,
     VECTOR,
@@ -44,7 +45,7 @@ def launch_settings(run: Run) -> LaunchConfig:
     settings["tile"] = BLOCK_THREADS.of(run.launch) * ITEMS.of(run.launch)
     if KEEP.of(run.launch) == "reread":
         settings["stage"] = False
-    wide = settings.keys() & {VECTOR.name, STAGES.name}
+    wide = settings.keys() & {VECTOR.name, STAGES.name, MAPS.name}
     if wide and not _on_boundaries(run):
         settings |= {name: CUDA_LAUNCH[name].default for name in wide}
     return LaunchConfig.of(**settings)

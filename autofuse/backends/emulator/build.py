@@ -3,7 +3,8 @@
 The text itself is what NVRTC gets, but for two changes: `extern __shared__ T name[]` becomes a
 checked pointer, and each kernel's `__shared__` variables get a section of their own. Device
 functions come before the first kernel of a text. Kernels take buffers declared by the prelude's
-AF_IN, AF_OUT and AF_WORK (or AF_IN_LATER, AF_OUT_LATER), and scalars by value.
+AF_IN, AF_OUT and AF_WORK (or AF_IN_LATER, AF_OUT_LATER), scalars and tensor maps
+(AF_MAP) by value.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ RUNTIME_PARTS = (
     "async.h",
     "matrix.h",
     "warpgroup.h",
+    "boxes.h",
     "cluster.h",
     "launch.h",
 )
@@ -56,7 +58,7 @@ _HEAD = re.compile(
     r"(?:__cluster_dims__\s*\(\s*(?P<cluster>\d+)[^()]*\)\s*)?"
     r"(?:__launch_bounds__\s*\((?P<bounds>[^()]*)\)\s*)?(?P<name>\w+)\s*\("
 )
-_BUFFER = re.compile(r"AF_(IN|OUT|WORK)(?:_LATER)?\s*\(\s*([\w ]+?)\s*,\s*(\w+)\s*\)")
+_BUFFER = re.compile(r"AF_(IN|OUT|WORK|MAP)(?:_LATER)?\s*\(\s*([\w ]+?)\s*,\s*(\w+)\s*\)")
 _SCALAR = re.compile(r"(?:const\s+)?([\w ]+?)\s+(\w+)")
 _DYNAMIC = re.compile(
     r"extern\s+__shared__\s+(?:__align__\s*\(\s*\d+\s*\)\s*)?([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;"
@@ -65,7 +67,8 @@ _DYNAMIC = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter as the kernel's head declares it; `role` is "in", "out", "work" or "scalar"."""
+    """A parameter as the kernel's head declares it; `role` is "in", "out", "work", "map" or
+    "scalar"."""
 
     name: str
     ctype: str
@@ -114,7 +117,8 @@ def _arguments(text: str, start: int) -> list[str]:
 
 def _parameter(kernel: str, text: str) -> Parameter:
     if buffer := _BUFFER.fullmatch(text):
-        return Parameter(buffer[3], buffer[2], buffer[1].lower())
+        role = buffer[1].lower()
+        return Parameter(buffer[3], "af::TensorMap" if role == "map" else buffer[2], role)
     if scalar := _SCALAR.fullmatch(text):
         return Parameter(scalar[2], scalar[1], "scalar")
     raise CompileError(f"kernel {kernel} has a parameter that the emulator cannot pass: {text}")
@@ -182,7 +186,7 @@ def _caller(head: Head) -> str:
     """The entry that the runtime calls, outside the unit's own namespace."""
     name, made, described = head.name, [], []
     for k, p in enumerate(head.parameters):
-        scalar, kind = p.role == "scalar", "In" if p.role == "in" else "Out"
+        scalar, kind = p.role in ("scalar", "map"), "In" if p.role == "in" else "Out"
         made.append(
             f"*(const {p.ctype} *)b[{k}].data" if scalar else f"af::{kind}<{p.ctype}>(b + {k})"
         )

@@ -82,6 +82,19 @@ bool ready_passed(void *ready, uint32_t parity);
 /* Counted by `ready`, or by what the thread names next with arrive_after_copies. */
 void start_copy(void *to, const Buffer *buffer, const void *from, uint32_t bytes, void *ready);
 
+/* What a tensor map of the emulator holds (boxes.h, maps.py), and a box that it says how to copy. */
+constexpr uint64_t MAP_MAGIC = 0x70616d726f736e74;
+struct alignas(64) TensorMap {
+  uint64_t magic, address, strides[4];
+  uint32_t sizes[5];
+  uint16_t box[5], element, rank, swizzle;
+  char rest[44];
+};
+static_assert(sizeof(TensorMap) == 128, "a tensor map has 128 bytes");
+void start_box(void *to, const TensorMap *map, int rank, int32_t x, int32_t y, int32_t z,
+               void *ready);
+void expect_more(void *ready, uint32_t bytes);
+
 /* Tensor cores and the copies that feed them (matrix.h), laid out as the prelude says. */
 void load_matrices(uint32_t *words, const void *at, bool turned);
 uint32_t load_word(const void *at);

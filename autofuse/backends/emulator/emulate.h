@@ -178,6 +178,7 @@ template <class T> T lanes(Collective kind, unsigned mask, T value, int operand,
 #define AF_IN(T, name) af::In<T> name
 #define AF_OUT(T, name) af::Out<T> name
 #define AF_WORK(T, name) af::Out<T> name
+#define AF_MAP(T, name) const af::TensorMap name
 #define AF_IN_LATER(T, name) AF_IN(T, name)
 #define AF_OUT_LATER(T, name) AF_OUT(T, name)
 #define AF_DYNAMIC(T, name) const af::Dynamic<T> name

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from autofuse.kernel.ir import Kernel
 from autofuse.kernel.passes.ask_ahead import ask_ahead
 from autofuse.kernel.passes.block_folds import block_folds
+from autofuse.kernel.passes.box_copies import box_copies
 from autofuse.kernel.passes.cache_hints import cache_hints
 from autofuse.kernel.passes.column_blocks import column_blocks
 from autofuse.kernel.passes.deal_rows import deal_rows
@@ -76,6 +77,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     widen_lanes,
     take_turns,
     stage_panels,
+    box_copies,
     scratch_params,
     private_rows,
     drop_dead,
@@ -110,6 +112,7 @@ __all__ = [
     "Pass",
     "ask_ahead",
     "block_folds",
+    "box_copies",
     "cache_hints",
     "column_blocks",
     "deal_rows",
