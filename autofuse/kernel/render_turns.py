@@ -137,7 +137,7 @@ def turn_text(
 ) -> Iterator[str]:
     """What a role does for the product of a grid iteration."""
     tile, groups = group_tile(stmt, ALONE, own.stages), own.threads // GROUP - 1
-    made = TurnText(stmt, tile, *given, own.blocks, groups)
+    made = TurnText(stmt, tile, *given, own.blocks, groups=groups)
     return made.fetched() if fetches else made.multiplied()
 
 
