@@ -25,9 +25,10 @@ from search_spaces.launch import LaunchSpace, first_option
 
 # A narrow search: nobody waits for a program that is only compiled.
 NARROW = EnumerateOptions(max_per_seed=8, beam=2, fanout=4, horizontal=0)
-# Equal slices are planned once, but a large graph may have many that differ: fewer sets are tried,
-# one of each size (measured to find as good plans of slices).
-NARROWER = replace(NARROW, max_per_seed=6, beam=1, fanout=2)
+# Of slices one set of each size is tried (measured to find as good plans), and the fewer the more
+# nodes slices have that differ: about so many in all.
+NARROWER = replace(NARROW, beam=1, fanout=2)
+SETS = 1700
 # A plan has to be expected to be this much faster, as a fraction, than the one of rules.
 CLEARLY = 0.03
 # Nodes of a slice of a large graph.
@@ -96,11 +97,13 @@ def _plan_by_slices(times: _KernelTimes, given: Sequence[FusionPlan]) -> FusionP
     """The plan of a large graph, put together from those of its slices; None where one has none."""
     graph, supernodes = times.graph, supernodes_of(times.graph)
     parts = slices(supernodes, times.shapes, SLICE_NODES)
+    distinct = sum(len(part.nodes) for place, part in enumerate(parts) if part.like == place)
+    options = replace(NARROWER, max_per_seed=max(2, min(6, SETS // distinct)))
     planned: dict[int, tuple[FusionGroup, ...]] = {}
     tiles: list[tuple[FusionGroup, ...]] = []
     for place, part in enumerate(parts):
         if part.like == place:
-            chosen = _slice_groups(times, supernodes, part, given)
+            chosen = _slice_groups(times, supernodes, part, given, options)
             if chosen is None:
                 return None
             planned[place] = chosen
@@ -110,13 +113,14 @@ def _plan_by_slices(times: _KernelTimes, given: Sequence[FusionPlan]) -> FusionP
 
 
 def _slice_groups(
-    times: _KernelTimes, supernodes: Supernodes, part: Slice, given: Sequence[FusionPlan]
-) -> tuple[FusionGroup, ...] | None:
+    times: _KernelTimes, supernodes: Supernodes, part: Slice, given: Sequence[FusionPlan],
+    options: EnumerateOptions,
+) -> tuple[FusionGroup, ...] | None:  # fmt: skip
     """The kernels of a slice of which least is expected; those of `given` plans are candidates."""
     window = window_of(supernodes, part)
     inside = (g for plan in given for g in plan.groups if window.nodes.issuperset(g.nodes))
     found = enumerate_groups(
-        times.graph, NARROWER, include=(FusionPlan(tuple(dict.fromkeys(inside))),),
+        times.graph, options, include=(FusionPlan(tuple(dict.fromkeys(inside))),),
         calibration=times.peaks, supernodes=supernodes.between(part.first, part.last),
         shapes=times.shapes,
     )  # fmt: skip
