@@ -27,7 +27,7 @@ from autofuse.kernel.cuda_wgmma import BOXING, GROUP, REGISTERS, registers
 from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.tensor_map import TensorMap
 from autofuse.ops.dtypes import DType
-from autofuse.plan.parameters import BYTE_GROUP_MMA, GROUP_MMA, HALF_MMA, MAPS, Setting
+from autofuse.plan.parameters import BYTE_GROUP_MMA, GROUP_MMA, HALF_MMA, MAPS, PINGPONG, Setting
 from search_spaces import CudaLaunchSpace
 
 # Programs of which both operands, one, or none are copied in boxes.
@@ -182,13 +182,15 @@ def test_maps_that_no_driver_makes_are_refused() -> None:
         assert replace(fine, **wrong).refusal
 
 
-def offered(space: CudaLaunchSpace, name: str, mma: str = GROUP_MMA) -> bool:
+def offered(space: CudaLaunchSpace, name: str, mma: str = GROUP_MMA, turns: bool = False) -> bool:
     """Whether a choice of maps is given."""
     asked: list[str] = []
     graph = program(name, (512, 512, 512), "bf16")
 
     def choose(parameter: str, options: tuple[Setting, ...]) -> Setting:
         asked.append(parameter)
+        if PINGPONG.name in parameter:
+            return turns
         return mma if mma in options else next(o for o in options if o != "blas")
 
     space.choose(graph, whole(graph), choose, "")
@@ -201,6 +203,7 @@ def test_maps_are_offered_where_an_operand_has_one_and_a_driver_is_there() -> No
     assert not offered(space, "prologues") and not offered(space, "product", HALF_MMA)
     assert not offered(CudaLaunchSpace(TARGETS["H100"], maps=False), "product")
     assert not offered(CudaLaunchSpace(TARGETS["A100"]), "product")
+    assert not offered(space, "product", turns=True)
 
 
 def test_registers_go_to_those_that_multiply() -> None:
