@@ -24,7 +24,7 @@ from autofuse.kernel.cuda_shape import (
     takes_turns,
 )
 from autofuse.kernel.cuda_sync import fills, has_local, must_meet
-from autofuse.kernel.cuda_wgmma import GROUP, group_tile
+from autofuse.kernel.cuda_wgmma import group_tile
 from autofuse.kernel.dialects import CUDA, EARLY
 from autofuse.kernel.fragment_ir import Collective
 from autofuse.kernel.instructions import by_group
@@ -106,12 +106,10 @@ class _CudaPrinter(PartPrinter):
         if cluster(self.kernel):
             yield "  int32_t meeting = 0;"
             yield "  af_cluster_begin();"
-        turns = takes_turns(self.kernel)
         if has_groups(self.kernel):
-            waiting = 1 if turns else self.own.threads // GROUP - 1
-            yield from group_prologue(self.own, self.kernel, waiting)
+            yield from group_prologue(self.own, self.kernel)
         segments = grids(self.kernel)
-        if turns:
+        if takes_turns(self.kernel):
             yield from self.in_turns(segments[0])
             return
         yield from self.block(tuple(s for s in self.kernel.body if s not in segments), 1, False)

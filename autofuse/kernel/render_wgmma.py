@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from autofuse.kernel.cuda_mma import HIGH
 from autofuse.kernel.cuda_settings import Settings
-from autofuse.kernel.cuda_shape import Team
+from autofuse.kernel.cuda_shape import Team, takes_turns
 from autofuse.kernel.cuda_wgmma import (
     BOXING,
     FETCHING,
@@ -36,12 +36,13 @@ from autofuse.kernel.render_tile_cuda import Spell
 from autofuse.ops.dtypes import DType
 
 
-def group_prologue(own: Settings, kernel: Kernel, waiting: int) -> Iterator[str]:
-    """What a kernel with such tiles begins with: its mbarriers, and the place of the next run,
-    which so many groups wait for."""
+def group_prologue(own: Settings, kernel: Kernel) -> Iterator[str]:
+    """What a kernel with such tiles begins with: its mbarriers, and the place of the next run, which
+    all groups that multiply wait for, or the one whose turn it is."""
     yield from prefetched(kernel.params)
     arriving = 1 if boxes_alone(kernel) else GROUP
     stages = max(2, own.stages)
+    waiting = 1 if takes_turns(kernel) else own.threads // GROUP - 1
     yield f"  __shared__ __align__(8) uint64_t af_full[{stages}], af_empty[{stages}];"
     yield f"  if (threadIdx.x < {stages}) {{"
     yield f"    af_ready_init(af_full + threadIdx.x, {arriving});"
