@@ -93,8 +93,7 @@ class _CudaPrinter(PartPrinter):
         self.offset, self.tiled, self.fetches = 0, False, False
         self.outside = frozenset(p.name for p in kernel.params if p.role != "map")
         self.wide = any(p.size >= FAR for p in kernel.params)
-        first = grids(kernel)[:1]
-        self.fetching = fetching(first[0]) if first else None
+        self.fetching = next(map(fetching, grids(kernel)), None)
 
     def lines(self) -> Iterator[str]:
         if self.dynamic:

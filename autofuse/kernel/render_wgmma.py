@@ -37,8 +37,8 @@ from autofuse.ops.dtypes import DType
 
 
 def group_prologue(own: Settings, kernel: Kernel) -> Iterator[str]:
-    """What a kernel with such tiles begins with: its mbarriers, and the place of the next run, which
-    all groups that multiply wait for, or the one whose turn it is."""
+    """What a kernel with such tiles begins with: its mbarriers, and the place of the next run,
+    which all groups that multiply wait for, or the one whose turn it is."""
     yield from prefetched(kernel.params)
     arriving = 1 if boxes_alone(kernel) else GROUP
     stages = max(2, own.stages)
