@@ -11,7 +11,7 @@ from tuning_db.leases import Lease
 from tuning_db.transactions import HURRIED_S, Database
 
 
-class Sharing(Database):
+class SharedWork(Database):
     """An open tuning database, as those see it who share work. Raises as `Store` does."""
 
     def claim(

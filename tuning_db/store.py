@@ -20,12 +20,12 @@ from tuning_db.clock import server_now
 from tuning_db.engine import database_url, open_engine
 from tuning_db.errors import DatabaseError
 from tuning_db.leases import Lease
-from tuning_db.sharing import Sharing
+from tuning_db.sharing import SharedWork
 from tuning_db.transactions import HURRIED_S
 from tuning_db.upsert import put, put_candidate, put_groups, replace_or_put, together
 
 
-class Store(Sharing):
+class Store(SharedWork):
     """An open tuning database. Every method raises DatabaseError when the database cannot be used
     or a record refers to what is not in it; nothing is then written.
 

@@ -33,7 +33,7 @@ from autofuse.kernel.render_wgmma import GroupText
 
 
 @dataclass(frozen=True)
-class Turns:
+class TurnRoles:
     """What the roles of a kernel whose product is `stmt` begin and end with."""
 
     stmt: TileProduct
@@ -126,10 +126,10 @@ class Turns:
             yield from (f"  {line}" for line in self.end(fetches))
 
 
-def turns_of(loop: Loop, own: Settings, outside: frozenset[str]) -> Turns:
+def turns_of(loop: Loop, own: Settings, outside: frozenset[str]) -> TurnRoles:
     """Of a segment whose groups take turns."""
     (stmt,) = (s for s in statements(loop.body) if isinstance(s, TileProduct))
-    return Turns(stmt, own, outside)
+    return TurnRoles(stmt, own, outside)
 
 
 def turn_text(
