@@ -6,7 +6,15 @@ import math
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
-from autofuse.plan.forms import LOCAL, ROW_SCRATCH, RUNS, Form, Tags, local_shape
+from autofuse.plan.forms import (
+    LOCAL,
+    ROW_SCRATCH,
+    RUNS,
+    Form,
+    Tags,
+    is_of_an_item,
+    local_shape,
+)
 
 # Flops per element from which recomputing costs more than keeping a row in scratch.
 HEAVY = 8.0
@@ -45,7 +53,7 @@ def _sinks_of(graph: Graph, user: int, sinks: dict[Value, frozenset[Value]]) -> 
 
 def _worth_keeping(graph: Graph, value: Value, tags: Tags, inside: frozenset[int]) -> bool:
     node, out = graph[value.node], graph.type_of(value)
-    if node.spec.family in FOLDED or all(isinstance(t, int) for t in tags):
+    if node.spec.family in FOLDED or is_of_an_item(graph, value, tags):
         return False
     local = math.prod(local_shape(graph, value, tags))
     if local > ROW_SCRATCH or any(t != LOCAL for t in tags if isinstance(t, frozenset)):

@@ -24,7 +24,7 @@ from autofuse.ops.pull import Index
 from autofuse.ops.scalar import Expr, Load, Sym
 from autofuse.ops.spec import Family
 from autofuse.plan.clusters import needed
-from autofuse.plan.forms import LOCAL, Tag, Tags, join
+from autofuse.plan.forms import LOCAL, Tag, Tags, is_of_an_item, join
 from autofuse.plan.masks import reach_of
 from autofuse.plan.packing import padded
 from autofuse.plan.scalings import Scaling, core_of, scalings
@@ -172,9 +172,10 @@ def _totals(b: TileBlock, done: KeptRows, values: Iterable[Value]) -> list[Value
     """Reductions to one number a row that some values depend on and that are not in scratch."""
     found: list[Value] = []
     for n in needed(b.graph, (v.node for v in values), {*b.form.nodes} - {*done.products}):
-        tags = b.tags.get(Value(n), (LOCAL,))
-        reduced = b.graph[n].spec.family is Family.REDUCTION
-        if reduced and Value(n) not in done.totals and all(isinstance(t, int) for t in tags):
+        tags = b.tags.get(Value(n))
+        if b.graph[n].spec.family is not Family.REDUCTION or tags is None:
+            continue
+        if Value(n) not in done.totals and is_of_an_item(b.graph, Value(n), tags):
             found.append(Value(n))
     return found
 

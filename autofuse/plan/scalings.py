@@ -83,4 +83,5 @@ def is_per_row(graph: Graph, value: Value, tags: Tags) -> bool:
     if node.spec.motion is not Motion.REPEAT or node.spec.axes is None:
         return False
     (mapping,) = node.spec.axes(graph.call(value.node))
-    return all(mapping[a] is None for a, t in enumerate(tags) if not isinstance(t, int))
+    local = [a for a, t in enumerate(tags) if not isinstance(t, int)]
+    return all(mapping[a] is None or graph.type_of(value).shape[a] == 1 for a in local)
