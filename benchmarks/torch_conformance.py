@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.errors import AutofuseError
-from autofuse.frontends.torch_fx import FxNode, decompositions, fx_graph, refusal
+from autofuse.frontends.torch_fx import FxNode, decompositions, fx_graph, op_name, refusal
 from autofuse.frontends.torch_rules import RULES
 from autofuse.graph.reference import evaluate
 from autofuse.graph.types import Graph
@@ -201,12 +201,13 @@ def _status(case: TorchCase, table: dict[Any, Any]) -> tuple[str, str, tuple[str
         return FOREIGN, f"torch: {type(error).__name__}", ()
     if not wanted:
         return FOREIGN, "it gives no tensor", ()
-    names = tuple(sorted({str(n.target) for n in traced.calls}))
+    names = tuple(sorted({op_name(n) for n in traced.calls}))
     without = [n for n in names if n not in RULES and not n.startswith("<built-in")]
     if without:
         return FOREIGN, f"no rule: {without[0]}", names
     try:
-        said = [text for text in map(refusal, traced.calls) if text is not None]
+        asked = ((op_name(n), refusal(n)) for n in traced.calls)
+        said = [f"{name}: {why}" for name, why in asked if why is not None]
         if said:
             return _refused(said[0]), said[0], names
         graph = fx_graph(traced.calls, traced.inputs, traced.outputs, case.name)

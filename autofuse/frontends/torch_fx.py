@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import FunctionType
 from typing import Any
 
 from autofuse.errors import GraphError
@@ -173,8 +174,14 @@ def _verdict(asked: _Asked) -> str | None:
     try:
         _write(w, asked, inputs)
     except GraphError as error:
-        return f"{asked.overload}: {error}"
+        return str(error)
     return None
+
+
+def op_name(node: FxNode) -> str:
+    """What a call_function node calls: an overload, or a function of Python."""
+    target = node.target
+    return target.__name__ if isinstance(target, FunctionType) else str(target)
 
 
 def refusal(node: FxNode) -> str | None:
@@ -185,10 +192,12 @@ def refusal(node: FxNode) -> str | None:
         source = node.args[0]
         found = refusal(source) if source.op == "call_function" else None
         return None if found is None else f"a part of {source.name}, which is torch's"
+    if str(node.target) not in RULES:
+        return "it has no rule"
     try:
         return _verdict(_asked(node)[0])
     except FrontendError as error:
-        return f"{node.target}: {error}"
+        return str(error)
 
 
 def fx_graph(

@@ -16,7 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from autofuse.errors import AutofuseError
-from autofuse.frontends.torch_fx import decompositions, fx_graph, refusal
+from autofuse.frontends.torch_fx import decompositions, fx_graph, op_name, refusal
 from autofuse.interop.torch_call import TensorCall, port_of
 from autofuse.interop.torch_choice import faster_island, faster_program
 from autofuse.interop.torch_device import IslandPlace, Places
@@ -172,7 +172,7 @@ class TorchCompiler:
         for island in found.islands:
             piece = piece_of_island(gm, island, fixed, places)
             if isinstance(piece, str):
-                left += [(str(node.target), piece) for node in island.nodes]
+                left += [(op_name(node), piece) for node in island.nodes]
             else:
                 pieces[island] = piece
         if self.options.max_autotune:
@@ -183,7 +183,7 @@ class TorchCompiler:
         for island, piece in pieces.items():
             report = plan(island, piece, calls)
             if isinstance(report, str):
-                left += [(str(node.target), report) for node in island.nodes]
+                left += [(op_name(node), report) for node in island.nodes]
             else:
                 told.append(report)
         nodes = sum(node.op == "call_function" for node in gm.graph.nodes)

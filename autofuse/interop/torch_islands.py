@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from autofuse.frontends.torch_fx import op_name
+
 if TYPE_CHECKING:
     from torch.fx import Graph, GraphModule, Node
 else:
@@ -88,7 +90,7 @@ def cut(
         island, outside = _island(*key, tuple(nodes))
         islands += [island] if island.outputs else []
         views |= outside
-    told = tuple(Left(n.name, str(n.target), why) for n, why in left.items() if why)
+    told = tuple(Left(n.name, op_name(n), why) for n, why in left.items() if why)
     return Cut(tuple(islands), told, levels, ranks, frozenset(left), frozenset(views))
 
 

@@ -12,9 +12,9 @@ from autofuse.plan.forms import (
     RUNS,
     Form,
     Tags,
-    is_of_an_item,
     local_shape,
 )
+from autofuse.plan.scalings import is_of_an_item
 
 # Flops per element from which recomputing costs more than keeping a row in scratch.
 HEAVY = 8.0

@@ -24,10 +24,10 @@ from autofuse.ops.pull import Index
 from autofuse.ops.scalar import Expr, Load, Sym
 from autofuse.ops.spec import Family
 from autofuse.plan.clusters import needed
-from autofuse.plan.forms import LOCAL, Tag, Tags, is_of_an_item, join
+from autofuse.plan.forms import LOCAL, Tag, Tags, join
 from autofuse.plan.masks import reach_of
 from autofuse.plan.packing import padded
-from autofuse.plan.scalings import Scaling, core_of, scalings
+from autofuse.plan.scalings import Scaling, core_of, is_of_an_item, scalings
 from autofuse.plan.tiles import Contraction, ends_in_tiles
 
 

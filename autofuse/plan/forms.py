@@ -365,11 +365,6 @@ def local_shape(graph: Graph, value: Value, tags: Tags) -> tuple[int, ...]:
     return tuple(e for e, t in zip(shape, tags, strict=True) if not isinstance(t, int))
 
 
-def is_of_an_item(graph: Graph, value: Value, tags: Tags) -> bool:
-    """Whether there is one number an item: other axes than the parallel ones have one place."""
-    return math.prod(local_shape(graph, value, tags)) == 1
-
-
 def join(tags: Tags, items: Index, local: Index) -> Index:
     """Parallel and local positions as one index."""
     rest = iter(local)

@@ -4,12 +4,13 @@ pass for the quotient, and a norm is multiplied before its statistics are known.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family, Motion
-from autofuse.plan.forms import Form, Tags
+from autofuse.plan.forms import Form, Tags, local_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +86,8 @@ def is_per_row(graph: Graph, value: Value, tags: Tags) -> bool:
     (mapping,) = node.spec.axes(graph.call(value.node))
     local = [a for a, t in enumerate(tags) if not isinstance(t, int)]
     return all(mapping[a] is None or graph.type_of(value).shape[a] == 1 for a in local)
+
+
+def is_of_an_item(graph: Graph, value: Value, tags: Tags) -> bool:
+    """Whether there is one number an item: other axes than the parallel ones have one place."""
+    return math.prod(local_shape(graph, value, tags)) == 1
