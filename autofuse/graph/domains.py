@@ -87,13 +87,8 @@ def _asked(graph: Graph, i: int, operands: Sequence[Interval]) -> Iterator[tuple
     """What a node asks of its operands."""
     node = graph[i]
     for k, domain in node.spec.domains.items():
-        if not graph.type_of(node.inputs[k]).dtype.is_float or domain.holds(operands[k]):
-            continue
-        if node.op == "pow":
-            first, last = operands[1]
-            if first == last and first.is_integer() and first >= 0:
-                continue
-        yield node.inputs[k], domain.inside
+        if graph.type_of(node.inputs[k]).dtype.is_float and not domain.holds(k, operands):
+            yield node.inputs[k], domain.inside
 
 
 # --- what is known of values beforehand
@@ -108,11 +103,11 @@ def _known(graph: Graph, drawn: Mapping[int, Interval]) -> dict[Value, Interval]
             found[Value(i)] = drawn[i]
         elif node.op == "constant":
             found[Value(i)] = _of_constant(node)
-        elif node.op == "mul" and node.inputs[0] == node.inputs[1]:
+        elif node.op in _SQUARES and node.inputs[0] == node.inputs[1]:
             found[Value(i)] = _square(operands[0])
         elif node.spec.family is Family.MOVEMENT:
             found[Value(i)] = _hull([known for _, known in _moved(graph, i, operands)])
-        elif node.op == "reduce_sum":
+        elif node.op in _SUMS:
             terms = node.spec.terms(graph.call(i))
             found[Value(i)] = _finite(terms * operands[0][0], terms * operands[0][1])
         elif node.op in _FORWARD:
@@ -186,6 +181,8 @@ def _root(x: float) -> float:
     return math.sqrt(max(x, 0.0))
 
 
+# Of these more is known: of operands that are one value, and by how many terms there are.
+_SQUARES, _SUMS = {"mul"}, {"reduce_sum"}
 _FORWARD: Mapping[str, _Forward] = {
     "neg": lambda x: (-x[0][1], -x[0][0]),
     "abs": lambda x: _absolute(x[0]),
@@ -221,10 +218,10 @@ def _backward(graph: Graph, i: int) -> _Backward | None:
     node = graph[i]
     if node.spec.family is Family.MOVEMENT:
         return lambda want, each: _of_moved(graph, i, want, each)
-    if node.op == "reduce_sum":
+    if node.op in _SUMS:
         terms = max(node.spec.terms(graph.call(i)), 1)
         return lambda want, each: ((want[0] / terms, want[1] / terms),)
-    if node.op == "mul" and node.inputs[0] == node.inputs[1]:
+    if node.op in _SQUARES and node.inputs[0] == node.inputs[1]:
         return lambda want, each: (_shared(want), None)
     return _BACKWARD.get(node.op)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 # Both ends included.
 Interval = tuple[float, float]
@@ -17,16 +17,22 @@ POSITIVE: Interval = (_INSIDE, math.inf)
 @dataclass(frozen=True, slots=True)
 class Domain:
     """Of one operand of floats: results are no NaN in `where`, and well-conditioned in `inside`.
-    With `mirrored`, in the negative of `where` too."""
+    With `mirrored`, in the negative of `where` too; `unless` the operand of this number is one
+    whole number that is not negative, too, anywhere."""
 
     where: Interval
     inside: Interval
     mirrored: bool = False
+    unless: int | None = None
 
-    def holds(self, values: Interval) -> bool:
-        """Whether an op is defined for all of these."""
+    def holds(self, operand: int, known: Sequence[Interval]) -> bool:
+        """Whether an op is defined for all values that are known of this operand."""
+        values = known[operand]
         if within(values, self.where):
             return True
+        if self.unless is not None:
+            first, last = known[self.unless]
+            return first == last and first.is_integer() and first >= 0
         return self.mirrored and within((-values[1], -values[0]), self.where)
 
 
@@ -49,6 +55,5 @@ DOMAINS: Mapping[str, Mapping[int, Domain]] = {
     "reciprocal": {0: _DIVISOR},
     "div": {1: _DIVISOR},
     "rem": {1: _DIVISOR},
-    # Of whole exponents it is a product, or the reciprocal of one (`graph/domains.py`).
-    "pow": {0: _ROOT},
+    "pow": {0: replace(_ROOT, unless=1)},
 }

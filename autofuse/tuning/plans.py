@@ -25,7 +25,7 @@ from autofuse.simplify import normal_form
 from autofuse.tuning.default_launches import RecalledLaunches
 from autofuse.tuning.evaluate import code_of
 from autofuse.tuning.problem import default_candidate, ruled_candidate
-from autofuse.tuning.untuned import expected_plan
+from autofuse.tuning.untuned import expected_plan, is_planned_by_slices
 from search_spaces import FusionSpace, LaunchSpace
 from tuning_db import Store, stale_with_code
 
@@ -122,7 +122,8 @@ def untuned_candidate(
     ruled, _ = baseline_plan(graph, DEFAULT_PLAN)
     plan, space = with_moves(graph, ruled), RecalledLaunches(graph, kind.space)
     if kind.fast_tiles:
-        known = (name for name in ALSO_EXPECTED if name in BASELINES)
+        asked = () if is_planned_by_slices(graph) else ALSO_EXPECTED
+        known = (name for name in asked if name in BASELINES)
         others = [baseline_plan(graph, name)[0] for name in known]
         likely = peaks or usual_peaks(usable_cores())
         expected = expected_plan(graph, plan, others, space, likely)
