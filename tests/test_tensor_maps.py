@@ -145,7 +145,7 @@ def test_planted_faults_are_seen() -> None:
     all_are_seen(one, FAULTS, lambda library, kernel: difference(library, kernel)[0] < 2e-2)
 
 
-MAP_FAULTS = {
+MAP_FAULTS: dict[str, dict[str, Any]] = {
     "not_exchanged": {"swizzle": 0},
     "a_box_of_other_sizes": {"box": (64, 64)},
     "rows_further_apart": {"strides": (544,)},
@@ -162,7 +162,7 @@ def test_planted_faults_of_maps_are_seen() -> None:
     assert difference(library, one)[0] < 2e-2
     for name, fault in MAP_FAULTS.items():
         params = tuple(
-            replace(p, map=replace(p.map, **fault)) if p.map and p.name == "map0" else p  # type: ignore[arg-type]
+            replace(p, map=replace(p.map, **fault)) if p.map and p.name == "map0" else p
             for p in one.unit.params
         )
         wrong = replace(one, unit=replace(one.unit, params=params))
