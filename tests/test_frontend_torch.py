@@ -95,6 +95,7 @@ PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
                                                   output_padding=1, groups=3)),
         (X, seeded(3, 2, 3, 3)),
     ),
+    "shifts": (lambda i: (i << 1, i >> 1, i.abs() << i.abs(), i >> i.abs()), (PLACES,)),
     "cumulative": (
         lambda x: (x.cumsum(1), x.cumprod(-1), *torch.cummax(x, 2), x.logcumsumexp(0)), (X,)
     ),

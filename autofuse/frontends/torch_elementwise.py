@@ -246,6 +246,10 @@ _UNARY: Mapping[str, Callable[..., Value]] = {
 }  # fmt: skip
 _BINARY: Mapping[str, Callable[..., Value]] = {
     "aten.atan2.default": mapped("atan2"),
+    "aten.__lshift__.Scalar": _shift("shl"),
+    "aten.__lshift__.Tensor": _shift("shl"),
+    "aten.__rshift__.Scalar": _shift("shr"),
+    "aten.__rshift__.Tensor": _shift("shr"),
     "aten.bitwise_left_shift.Tensor": _shift("shl"),
     "aten.bitwise_left_shift.Tensor_Scalar": _shift("shl"),
     "aten.bitwise_right_shift.Tensor": _shift("shr"),
