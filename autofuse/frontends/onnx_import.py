@@ -35,8 +35,6 @@ from autofuse.ops.types import GraphError
 _MOST_DECIDING = 64
 # Characters of a message about a file, its name aside.
 _MOST_SAID = 400
-# Weights that operators read as variances, by operator and operand.
-_VARIANCES = {"BatchNormalization": 4}
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,6 @@ class _Writing:
     weights: dict[str, np.ndarray] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     bound: dict[int, Value] = field(default_factory=dict)
-    variances: frozenset[str] = frozenset()
 
     def name(self, text: str) -> str:
         """A name in letters that graph files allow, of its own."""
@@ -119,13 +116,12 @@ class _Writing:
 
     def bind(self, weight: Weight) -> Value:
         """A constant input for a weight, whose elements are no part of the graph; only whole ones,
-        which may be places in another array, keep their range, and variances are positive."""
+        which may be places in another array, keep their range."""
         key = id(weight.array)
         if key not in self.bound:
             dtype = from_numpy(weight.array.dtype)
-            low, high = (0.5, 1.5) if weight.name in self.variances else (None, None)
-            if dtype in (DType.I64, DType.I32):
-                low, high = range_of(weight.array, dtype)
+            whole = dtype in (DType.I64, DType.I32)
+            low, high = range_of(weight.array, dtype) if whole else (None, None)
             name = self.name(weight.name)
             self.weights[name] = weight.array
             self.bound[key] = self.w.input(
@@ -145,7 +141,7 @@ def import_onnx(
     missing, and AutofuseError for sizes that are.
     """
     model, given = file.proto, dict(values or {})
-    writing = _Writing(file, variances=_variances(model.graph))
+    writing = _Writing(file)
     opsets = {standard_name(each.domain): each.version for each in model.opset_import}
     functions = {(standard_name(f.domain), f.name): f for f in model.functions}
     read = partial(array_of, folder=file.folder)
@@ -257,15 +253,6 @@ def _deciding(error: UnknownValueError, w: GraphWriter, kept: Mapping[str, int])
     if not names or not small or constant:
         return FrontendError(str(error), located=True)
     return DecidesShapesError(tuple(names), str(error))
-
-
-def _variances(graph: Proto) -> frozenset[str]:
-    """Names that are read as variances."""
-    return frozenset(
-        node.input[_VARIANCES[node.op_type]]
-        for node in graph.node
-        if node.op_type in _VARIANCES and len(node.input) > _VARIANCES[node.op_type]
-    )
 
 
 @contextmanager

@@ -115,15 +115,12 @@ def _inputs(w: GraphWriter, exported: Any, constant: bool) -> dict[Any, FxResult
 def _held(
     w: GraphWriter, name: str, type_: TensorType, values: np.ndarray | None, constant: bool
 ) -> Value:
-    """An input for what the module holds. Only what does not change by training says more of its
-    values than their type: places keep their range, and variances are positive."""
+    """An input for what the module holds. Only places say more of their values than their type:
+    they keep their range, as they do not change by training."""
     low: float | None = None
     high: float | None = None
-    if values is not None:
-        if type_.dtype.is_int:
-            low, high = range_of(values, type_.dtype)
-        elif type_.dtype.is_float and values.size and values.astype(np.float64).min() > 0:
-            low, high = 0.5, 1.5
+    if values is not None and type_.dtype.is_int:
+        low, high = range_of(values, type_.dtype)
     return w.input(name, type_.shape, type_.dtype, low=low, high=high, constant=constant)
 
 
