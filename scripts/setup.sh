@@ -1,5 +1,6 @@
 # Sourced by the other scripts, from the root of the checkout: checks this machine and fills .venv.
-# POSIX sh. Uses what is there again: packages are installed only when pyproject.toml has changed.
+# POSIX sh. Uses what is there again: packages are installed only when
+# pyproject.toml or .ci/packages.lock has changed.
 
 venv=.venv
 
@@ -47,17 +48,33 @@ make_venv() {
     fail "$python cannot make a virtual environment: on Debian run: apt-get install python3-venv"
 }
 
-# install EXTRAS: the package itself and, in brackets, extras ("" or "[test]").
-install() {
+# needs_install EXTRAS: whether what is installed is older than what names it; what is wanted is $wanted.
+needs_install() {
   stamp="$venv/installed$1"
   # The folder counts too: an installed package points at its checkout.
-  wanted=$( (pwd; cat pyproject.toml) | "$venv/bin/python" -c \
+  wanted=$( (pwd; cat pyproject.toml .ci/packages.lock) | "$venv/bin/python" -c \
     'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())')
-  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
-    return 0
-  fi
-  echo "Installing autofuse$1 into $venv ..." >&2
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".$1" ||
+  [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]
+}
+
+pip_install() {
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@" ||
     fail "installing the packages failed: see the lines above"
+}
+
+# install EXTRAS: the package itself and, in brackets, extras ("" or "[test]").
+install() {
+  needs_install "$1" || return 0
+  echo "Installing autofuse$1 into $venv ..." >&2
+  pip_install --editable ".$1"
+  printf '%s\n' "$wanted" >"$stamp"
+}
+
+# As install "[test]", of the very files that .ci/packages.lock names.
+install_locked() {
+  needs_install "[test]" || return 0
+  echo "Installing autofuse[test] into $venv as .ci/packages.lock has it ..." >&2
+  pip_install --require-hashes --requirement .ci/packages.lock
+  pip_install --no-deps --editable .
   printf '%s\n' "$wanted" >"$stamp"
 }
