@@ -118,6 +118,7 @@ def test_a_foreign_bundle_is_refused(
 ) -> None:
     path, key = written(tmp_path / "b", signed), tmp_path / "key"
     key.write_bytes(given)
+    key.chmod(0o600)
     with pytest.raises(AutofuseError, match=words):
         open_bundle(path, key=key)
 
@@ -153,6 +154,7 @@ def test_the_key_of_the_environment_is_asked(
 ) -> None:
     key = tmp_path / "key"
     key.write_bytes(SECRET)
+    key.chmod(0o600)
     monkeypatch.setenv(KEY_VARIABLE, str(key))
     assert open_bundle(written(tmp_path / "b", SECRET)).container.authentic
     with pytest.raises(BundleError, match="another key"):

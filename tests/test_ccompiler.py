@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from autofuse.backends import ccompiler
+from autofuse.backends import ccompiler, toolchain
 from autofuse.backends.base import CompileError, CompilerMissing, LaunchError, Program, Source
 from autofuse.backends.cache import BuildCache, CacheError, private_directory
 from autofuse.backends.ccompiler import BuildStep, compile_program
@@ -167,10 +167,10 @@ def test_missing_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(CompilerMissing, match="apt-get install gcc"):
-        ccompiler.find_compiler()
+        toolchain.find_compiler()
     monkeypatch.setenv("CC", "/nonexistent/cc")
     with pytest.raises(CompilerMissing, match="/nonexistent/cc"):
-        ccompiler.find_compiler()
+        toolchain.find_compiler()
 
 
 def test_entry_name_cannot_smuggle_text() -> None:

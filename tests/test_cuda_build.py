@@ -111,6 +111,16 @@ def test_a_damaged_note_is_a_miss(cache: BuildCache) -> None:
     assert build_cuda(made, cache).cached_objects == 0
 
 
+def test_a_cubin_that_was_changed_is_made_again(cache: BuildCache) -> None:
+    made = program("swiglu")
+    build_cuda(made, cache)
+    for path in cache.root.glob("*.cubin"):
+        path.write_bytes(path.read_bytes()[:-1] + b"\x55")
+    again = build_cuda(made, cache)
+    assert again.cached_objects == 0
+    assert all(path.read_bytes()[-1:] != b"\x55" for _, path in again.artifact.cubins)
+
+
 def test_the_key_holds_all_that_changes_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     source = Source("k", "text", ("--std=c++17",))
     keys = {

@@ -15,7 +15,7 @@ from fleet_work import build_anywhere, ray_engine, task
 from autofuse.backends import parcels
 from autofuse.backends.base import CompileError, Program, Source
 from autofuse.backends.cache import BuildCache
-from autofuse.backends.ccompiler import compile_program, find_compiler
+from autofuse.backends.ccompiler import compile_program
 from autofuse.backends.cpu import FLAGS
 from autofuse.backends.cpu_target import NATIVE
 from autofuse.backends.library import load
@@ -28,6 +28,7 @@ from autofuse.backends.parcels import (
     pack_program,
     unpack_parcel,
 )
+from autofuse.backends.toolchain import find_compiler
 from autofuse.errors import Blame
 from autofuse.fleet.engine import SliceResult
 

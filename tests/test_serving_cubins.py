@@ -13,7 +13,7 @@ from test_serving import GRAPH, SECRET, bundle_at, remember
 
 import autofuse
 from autofuse import devices
-from autofuse.backends.base import CompileError
+from autofuse.backends.base import CompilerMissing
 from autofuse.backends.cuda.build import CudaArtifact
 from autofuse.backends.cuda.devices import TARGETS
 from autofuse.backends.cuda.launch import CudaPlan
@@ -32,7 +32,7 @@ def kind(monkeypatch: pytest.MonkeyPatch) -> devices.DeviceKind:
     """Device "cuda" as it is on a host with an H100 and without a compiler."""
 
     def refuse(*_: object, **__: object) -> Any:
-        raise CompileError("there is no compiler here")
+        raise CompilerMissing("there is no compiler here")
 
     backend = replace(
         emulated_backend(TARGETS["H100"]),
@@ -54,13 +54,14 @@ def test_cubins_are_made_anywhere_and_served_without_a_compiler(
     env, code = Environment("cuda", MUST), code_of(kind.backend, GRAPH, plan)
     path = bundle_at(tmp_path / "b", remember(tmp_path / "t.db", plan, env, code))
     (tmp_path / "key").write_bytes(SECRET)
+    (tmp_path / "key").chmod(0o600)
     with open_bundle(path, key=tmp_path / "key") as bundle:
         assert bundle.verify() == 1
         served = autofuse.compile(toy(), device="cuda", bundle=bundle, on_miss="error")
         assert (served.origin, served.candidate, served.notes) == ("bundle (unfused)", plan, ())
         assert isinstance(served.artifact, CudaArtifact) and len(served.artifact.cubins) > 1
         assert all(p.read_bytes().startswith(b"\x7fELF") for _, p in served.artifact.cubins)
-    with open_bundle(path) as bundle, pytest.raises(CompileError, match="no compiler"):
+    with open_bundle(path) as bundle, pytest.raises(CompilerMissing, match="no compiler"):
         autofuse.compile(toy(), device="cuda", bundle=bundle, on_miss="error")
 
 

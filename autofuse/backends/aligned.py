@@ -24,7 +24,12 @@ def aligned_bytes(count: int) -> np.ndarray:
 
 def aligned_copy(array: np.ndarray, type_: ArrayType) -> np.ndarray:
     """`array` copied to a 64-byte boundary; its shape and dtype must be those of `type_`."""
-    copy = aligned_empty(type_)
+    return copied_to(aligned_bytes(type_.nbytes), array, type_)
+
+
+def copied_to(memory: np.ndarray, array: np.ndarray, type_: ArrayType) -> np.ndarray:
+    """`array` of `type_` copied to as many bytes."""
+    copy = memory.view(type_.dtype.numpy).reshape(type_.shape)
     copy[...] = array
     return copy
 

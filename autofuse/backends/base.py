@@ -142,7 +142,9 @@ class ArrayLiteral(Protocol):
 class Artifact:
     """A built program: the library file and what is needed to call it (see `Program`).
 
-    `pool` is the library of its thread pool where that came along; None: it is built here."""
+    `pool` is the library of its thread pool where that came along; None: it is built here.
+    `digest` is the SHA-256 that the file has to have when it is loaded, in hexadecimal; "" where
+    `path` is one that nobody can change."""
 
     path: Path
     entry: str
@@ -154,6 +156,7 @@ class Artifact:
     binding: Binding = NOTHING_BOUND
     blas: bool = True
     pool: Path | None = None
+    digest: str = ""
 
 
 class AnyArtifact(Protocol):

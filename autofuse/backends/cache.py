@@ -7,7 +7,6 @@ ago go first, down to 80 % of it. `AUTOFUSE_CACHE` names another directory.
 from __future__ import annotations
 
 import os
-import stat
 import tempfile
 from collections.abc import Iterable
 from hashlib import sha256
@@ -15,7 +14,8 @@ from pathlib import Path
 
 import platformdirs
 
-from autofuse.ops.types import AutofuseError
+from autofuse.backends.private import UnsafePathError, open_private
+from autofuse.errors import AutofuseError
 
 DEFAULT_CAP_BYTES = 1 << 30
 
@@ -42,14 +42,13 @@ def cache_directory() -> Path:
 
 
 def private_directory(path: Path) -> Path:
-    """`path` as a directory that only its owner may write; created 0700 if absent."""
+    """`path` as a directory that only its owner may write, and nobody exchange for another;
+    created 0700 if absent. Raises CacheError where an ancestor is another user's or may be written
+    by others (but for sticky ones such as /tmp)."""
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        facts = path.stat()
-        if facts.st_uid != os.getuid():
-            raise CacheError(f"cache directory {path} belongs to another user")
-        if stat.S_IMODE(facts.st_mode) & 0o077:
-            path.chmod(0o700)
+        os.close(open_private(path))
+    except UnsafePathError as error:
+        raise CacheError(f"{path} is not safe as cache directory: {error}") from error
     except OSError as error:
         raise CacheError(f"cannot use {path} as cache directory: {error.strerror}") from error
     return path

@@ -9,8 +9,6 @@ import json
 import math
 import os
 import re
-import shlex
-import shutil
 import signal
 import subprocess
 import time
@@ -18,7 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 
 from autofuse.backends.base import (
@@ -33,6 +31,8 @@ from autofuse.backends.base import (
 from autofuse.backends.cache import BuildCache, content_key
 from autofuse.backends.cpu_target import CpuTarget
 from autofuse.backends.machine import isa_digest
+from autofuse.backends.sealed import file_content
+from autofuse.backends.toolchain import Compiler, find_compiler
 from autofuse.limits import usable_cores
 from autofuse.records import Blame
 
@@ -47,65 +47,22 @@ UNIT_LIMIT_S = 120.0
 PER_UNIT = 24
 _LOG_LINES = 8
 _LOG_CHARACTERS = 4000
-MISSING = "no C compiler found: install one (on Debian: apt-get install gcc) or set CC"
 # What compilers say when the machine let them down, as GCC, its linker and clang spell it.
 _MACHINE = re.compile(
     r"No space left on device|Cannot allocate memory|virtual memory exhausted|out of memory alloc"
     r"|(Killed|Terminated) signal terminated program|unable to execute command: Killed"
 )
-MISSING_CXX = "no C++ compiler found: install one (on Debian: apt-get install g++) or set CXX"
-
-
-@dataclass(frozen=True, slots=True)
-class Compiler:
-    """A C compiler: the command, and the version string that names it in keys and records."""
-
-    command: tuple[str, ...]
-    identity: str
 
 
 @dataclass(frozen=True, slots=True)
 class BuildStep:
-    """One file made or found: what making it costs, and what was spent on it now."""
+    """One file made or found: what making it costs, what was spent on it now, and its SHA-256."""
 
     path: Path
     cost_s: float
     cached: bool
     log: str
-
-
-def find_compiler() -> Compiler:
-    """CC if set, else cc, gcc or clang; raises CompilerMissing."""
-    return _find("CC", ("cc", "gcc", "clang"), MISSING, *_surroundings("CC"))
-
-
-def find_cxx() -> Compiler:
-    """CXX if set, else c++, g++ or clang++; raises CompilerMissing."""
-    return _find("CXX", ("c++", "g++", "clang++"), MISSING_CXX, *_surroundings("CXX"))
-
-
-def _surroundings(variable: str) -> tuple[str, str]:
-    return os.environ.get(variable, ""), os.environ.get("PATH", "")
-
-
-@lru_cache(maxsize=8)
-def _find(
-    variable: str, usual: tuple[str, ...], missing: str, named: str, _search_path: str
-) -> Compiler:
-    commands = [tuple(shlex.split(named))] if named.strip() else [(name,) for name in usual]
-    for command in commands:
-        program = shutil.which(command[0])
-        if program is None:
-            continue
-        with suppress(OSError, subprocess.SubprocessError):
-            answer = subprocess.run(
-                [program, *command[1:], "--version"], capture_output=True, text=True, timeout=30
-            )
-            if answer.returncode == 0 and answer.stdout.strip():
-                return Compiler((program, *command[1:]), answer.stdout.splitlines()[0].strip())
-    raise CompilerMissing(
-        missing if not named.strip() else f"{missing} ({variable}={named} does not run)"
-    )
+    digest: str
 
 
 def compile_program(
@@ -124,10 +81,10 @@ def compile_program(
     """
     if not program.sources:
         raise CompileError("a program needs at least one source")
-    compiler, store = find_compiler(), cache or BuildCache()
     started = time.perf_counter()
     workers = max(1, min(parallel, len(program.sources), usable_cores()))
     with building("the program"), ThreadPoolExecutor(workers) as pool:
+        compiler, store = find_compiler(), cache or BuildCache()
         end = started + timeout_s
         keys = [_key(compiler, source, target) for source in program.sources]
         objects = {key: step for key in keys if (step := _known_object(store, key)) is not None}
@@ -150,6 +107,7 @@ def compile_program(
             program.calls,
             program.binding,
             program.blas,
+            digest=library.digest,
         ),
         compile_s=sum(step.cost_s for step in steps),
         spent_s=time.perf_counter() - started,
@@ -196,10 +154,13 @@ def _known_object(cache: BuildCache, key: str) -> BuildStep | None:
     try:
         note = json.loads(found[0].read_text(encoding="utf-8"))
         unit = cache.find(str(note.get("unit", key)), ".o")
-        step = (float(note["compile_s"]), True, str(note["log"]))
+        step = (float(note["compile_s"]), True, str(note["log"]), str(note["sha256"]))
+        if unit is None:
+            return None
+        file_content(unit[0], step[-1])
+        return BuildStep(unit[0], *step)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return None if unit is None else BuildStep(unit[0], *step)
 
 
 def _compile_unit(
@@ -218,8 +179,9 @@ def _compile_unit(
         text.unlink(missing_ok=True)
     if len(keys) == 1:
         return {own: made}
-    step = BuildStep(made.path, made.cost_s / len(keys), False, made.log)
-    note = json.dumps({"compile_s": step.cost_s, "log": step.log[:_LOG_CHARACTERS], "unit": own})
+    step = BuildStep(made.path, made.cost_s / len(keys), False, made.log, made.digest)
+    told = {"compile_s": step.cost_s, "log": step.log[:_LOG_CHARACTERS], "sha256": step.digest}
+    note = json.dumps({**told, "unit": own})
     for key in keys:
         cache.put_text(key, ".json", note)
     return dict.fromkeys(keys, step)
@@ -245,13 +207,16 @@ def _link(
 
 
 def recall(cache: BuildCache, key: str, suffix: str) -> BuildStep | None:
-    """What is cached under `key`; a damaged note is a miss."""
+    """What is cached under `key`; a damaged note is a miss, and so is a file that is
+    not the one that was made."""
     found = cache.find(key, suffix, ".json")
     if found is None:
         return None
     try:
         note = json.loads(found[1].read_text(encoding="utf-8"))
-        return BuildStep(found[0], float(note["compile_s"]), True, str(note["log"]))
+        digest = str(note["sha256"])
+        file_content(found[0], digest)
+        return BuildStep(found[0], float(note["compile_s"]), True, str(note["log"]), digest)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -277,9 +242,10 @@ def make_file(
         if code != 0:
             raise CompileError(f"compiling {what} failed: {_reason(code, log)}", _blame(code, log))
         # The note first: a file whose note is missing would be made again.
-        note = {"compile_s": cost, "log": log[:_LOG_CHARACTERS]}
+        digest = sha256(output.read_bytes()).hexdigest()
+        note = {"compile_s": cost, "log": log[:_LOG_CHARACTERS], "sha256": digest}
         cache.put_text(key, ".json", json.dumps(note))
-        return BuildStep(cache.publish(output, key, suffix), cost, False, log)
+        return BuildStep(cache.publish(output, key, suffix), cost, False, log, digest)
     finally:
         output.unlink(missing_ok=True)
 

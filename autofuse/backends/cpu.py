@@ -31,7 +31,7 @@ from autofuse.kernel.ir import Kernel
 from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.onednn import DnnlCall, dnnl_group, pieces
 from autofuse.kernel.pack_panels import lower_panels
-from autofuse.kernel.render import c_iterations, render_c
+from autofuse.kernel.render import c_iterations, print_c, render_c, shaped_c
 from autofuse.kernel.render_amx import AMX_TEXT
 from autofuse.plan.legality import check_plan
 from autofuse.plan.packing import packed_operands
@@ -99,8 +99,8 @@ def kernel_of(run: Run) -> Kernel:
 def rendered(group: Graph, launch: LaunchConfig, packs: bool) -> CKernelText:
     """The kernel of a group given as its own graph (see `extract`), or the one that packs its
     panels, kept for who asks again."""
-    kernel = (lower_panels if packs else lower)(group, launch, "KERNEL")
-    return CKernelText(render_c(kernel), len(kernel.params), c_iterations(kernel))
+    kernel = shaped_c((lower_panels if packs else lower)(group, launch, "KERNEL"))
+    return CKernelText(print_c(kernel), len(kernel.params), c_iterations(kernel))
 
 
 def kernel_text(kernel: Kernel, launch: LaunchConfig) -> tuple[str, str]:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from autofuse.backends.base import CompilerMissing
-from autofuse.backends.ccompiler import find_compiler
 from autofuse.backends.machine import host_facts
+from autofuse.backends.toolchain import Compiler, find_compiler
 from autofuse.records import Environment
 
 
 def cpu_environment() -> Environment:
-    """The fingerprint of device "cpu": what must match, and what makes a time stale."""
+    """The fingerprint of device "cpu": what must match, and what makes a time stale.
+
+    Arguments that come with the compiler (`CC="gcc -ffast-math"`) change what programs compute:
+    they must match. Another compiler makes other code of the same meaning: times are stale."""
     try:
-        compiler = find_compiler().identity
+        compiler = find_compiler()
     except CompilerMissing:
-        compiler = "none"
+        compiler = Compiler((), "none", (), "none")
     must, stale = host_facts()
-    stale["compiler"] = compiler
+    if compiler.flags:
+        must["flags"] = " ".join(compiler.flags)
+    stale["compiler"] = compiler.identity
     return Environment("cpu", tuple(sorted(must.items())), tuple(sorted(stale.items())))

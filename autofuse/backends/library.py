@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autofuse.backends.aligned import OutputPool, aligned_bytes, aligned_copy
+from autofuse.backends.aligned import OutputPool, aligned_bytes, copied_to
 from autofuse.backends.base import AMX_USED, ArrayType, Artifact, BoundEntry, LaunchError
 from autofuse.backends.dlpack import host_array
 from autofuse.backends.machine import has_tiles, multiplies_tiles
 from autofuse.backends.pocketfft import library_tables
 from autofuse.backends.pool import pool_pointer
+from autofuse.backends.sealed import load_checked
 from autofuse.errors import AutofuseError, Blame
 
 if TYPE_CHECKING:
@@ -85,8 +86,13 @@ class LoadedLibrary:
     used again for a later call after that.
     """
 
-    def __init__(self, artifact: Artifact) -> None:
-        self.artifact = artifact
+    def __init__(
+        self, artifact: Artifact, memory: Callable[[int], np.ndarray] = aligned_bytes,
+        like: LoadedLibrary | None = None,
+    ) -> None:  # fmt: skip
+        """`memory` gives the bytes of all buffers that are the program's own. The code is that of
+        `like`, which must outlive this one, with whatever it remembers of its calls."""
+        self.artifact, self._memory = artifact, memory
         self._lock = threading.Lock()
         self._pools = tuple(OutputPool(t) for t in artifact.outputs)
         # Constants that calls read, by position, and what was prepared of all of them.
@@ -95,8 +101,8 @@ class LoadedLibrary:
         # The table of a call with nothing where the arrays of the call go; of constants it may
         # hold hundreds of addresses, and to ask NumPy for one takes microseconds.
         self._standing: Any = None
-        self.constants = tuple(aligned_copy(c.array(), c.type) for c in artifact.constants)
-        self.workspace = aligned_bytes(artifact.workspace)
+        self.constants = tuple(self._copied(c.array(), c.type) for c in artifact.constants)
+        self.workspace = memory(artifact.workspace)
         self._calls = _prepared(artifact)
         dnnl = 0 if self._calls is None else self._calls.address
         # Positions and types of the inputs of a call.
@@ -105,7 +111,10 @@ class LoadedLibrary:
         *blas, transforms = library_tables() if artifact.blas else (0, 0, 0, 0)
         self._blas = (ctypes.c_void_p * 6)(*blas, pool_pointer(artifact.pool), dnnl, transforms)
         try:
-            self._handle: ctypes.CDLL | None = ctypes.CDLL(str(artifact.path))
+            self._is_own = like is None
+            held = load_checked(artifact.path, artifact.digest) if like is None else like._handle
+            assert held is not None
+            self._handle: ctypes.CDLL | None = held
             self._entry = self._handle[artifact.entry]
         except (OSError, AttributeError) as error:
             blame = Blame.CANDIDATE if _is_whole(artifact, error) else Blame.MACHINE
@@ -130,7 +139,8 @@ class LoadedLibrary:
         """Unload; calling it afterwards raises LaunchError. Results stay valid."""
         with self._lock:
             if self._handle is not None:
-                _ctypes.dlclose(self._handle._handle)
+                if self._is_own:
+                    _ctypes.dlclose(self._handle._handle)
                 self._handle = None
                 if self._calls is not None:
                     self._calls.close()
@@ -141,12 +151,12 @@ class LoadedLibrary:
         types = binding.chosen(self.artifact.inputs)
         check_types("constant", constants, types)
         copies = {
-            k: aligned_copy(array, type_) if k in binding.read else np.ascontiguousarray(array)
+            k: self._copied(array, type_) if k in binding.read else np.ascontiguousarray(array)
             for k, array, type_ in zip(binding.bound, constants, types, strict=True)
         }
-        held = aligned_bytes(binding.held)
+        held = self._memory(binding.held)
         held.fill(_UNPREPARED)
-        workspace = aligned_bytes(binding.workspace)
+        workspace = self._memory(binding.workspace)
         table = self._table(
             tuple(copies.get(k) for k in range(len(self.artifact.inputs))), (), held
         )
@@ -162,6 +172,9 @@ class LoadedLibrary:
                 raise LaunchError(f"constants could not be prepared: code {code}")
             self.held, self._bound = held, {k: copies[k] for k in binding.read}
             self._standing = None
+
+    def _copied(self, array: np.ndarray, type_: ArrayType) -> np.ndarray:
+        return copied_to(self._memory(type_.nbytes), array, type_)
 
     def twin(self) -> LoadedLibrary:
         """The program loaded once more, with a workspace and a lock of its own and the same
@@ -346,9 +359,12 @@ def _pin_openmp() -> None:
             ctypes.CDLL(name, os.RTLD_NOLOAD | os.RTLD_NODELETE | os.RTLD_NOW)
 
 
-def load(artifact: Artifact) -> LoadedLibrary:
+def load(
+    artifact: Artifact, memory: Callable[[int], np.ndarray] = aligned_bytes,
+    like: LoadedLibrary | None = None,
+) -> LoadedLibrary:  # fmt: skip
     """`artifact` loaded into this process; raises LaunchError."""
-    return LoadedLibrary(artifact)
+    return LoadedLibrary(artifact, memory, like)
 
 
 def load_library(artifact: Artifact, mode: str = "") -> LoadedLibrary:

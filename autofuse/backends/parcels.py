@@ -18,9 +18,10 @@ from itertools import pairwise
 
 from autofuse.backends.base import INTERFACE, Artifact, Built, CompileError, Program, building
 from autofuse.backends.cache import BuildCache, content_key
-from autofuse.backends.ccompiler import Compiler, compile_program, find_compiler
+from autofuse.backends.ccompiler import compile_program
 from autofuse.backends.cpu_target import NATIVE, CpuTarget
 from autofuse.backends.machine import instruction_flags, isa_digest
+from autofuse.backends.toolchain import Compiler, find_compiler
 from autofuse.errors import Blame
 
 # What Linux calls instruction sets that GCC and clang call otherwise, and those that are called
@@ -119,7 +120,9 @@ def unpack_parcel(
     with building("the library"):
         key = content_key(["parcel", parcel.digest])
         path = (cache or BuildCache()).put(key, ".so", parcel.content)
-    return replace(parcel.built, artifact=replace(parcel.built.artifact, path=path))
+    return replace(
+        parcel.built, artifact=replace(parcel.built.artifact, path=path, digest=parcel.digest)
+    )
 
 
 def _spoken(compiler: Compiler) -> str:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from autofuse.backends.base import LaunchError, Program, Source
+from autofuse.backends.sealed import load_checked
 from autofuse.errors import Blame
 
 ENTRY = "af_parallel"
@@ -35,10 +36,10 @@ def pool_pointer(library: Path | None = None) -> int:
     and the pool is not built yet and cannot be."""
     with _lock:
         if not _loaded:
-            path = pool_library() if library is None else library
+            path, digest = _built() if library is None else (library, "")
             try:
                 # Never closed: its threads outlive every library that uses them.
-                function = ctypes.CDLL(str(path))[ENTRY]
+                function = load_checked(path, digest)[ENTRY]
             except (OSError, AttributeError) as error:
                 raise LaunchError(f"cannot load the thread pool: {error}", Blame.MACHINE) from error
             _loaded.append(ctypes.cast(function, ctypes.c_void_p).value or 0)
@@ -47,7 +48,13 @@ def pool_pointer(library: Path | None = None) -> int:
 
 def pool_library() -> Path:
     """The pool's library, built if it is not cached. Raises CompilerMissing or CompileError."""
+    return _built()[0]
+
+
+def _built() -> tuple[Path, str]:
+    """The library, and its SHA-256."""
     # Imported here: who brings the library along needs no compiler.
     from autofuse.backends.ccompiler import compile_program
 
-    return compile_program(Program((pool_source(),), ENTRY, (), ())).artifact.path
+    artifact = compile_program(Program((pool_source(),), ENTRY, (), ())).artifact
+    return artifact.path, artifact.digest

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
 from autofuse.backends import cpu
 from autofuse.backends.base import Built, Runnable
-from autofuse.backends.ccompiler import compile_program, find_compiler, find_cxx
+from autofuse.backends.ccompiler import compile_program
 from autofuse.backends.codes import group_code, plan_code
 from autofuse.backends.cuda import blaslt, maps
 from autofuse.backends.cuda import driver as cuda
@@ -22,10 +22,13 @@ from autofuse.backends.cuda.program import CudaProgram, cuda_program
 from autofuse.backends.cuda.program import kernel_code as cuda_kernel_code
 from autofuse.backends.fingerprint import cpu_environment
 from autofuse.backends.library import load_library
+from autofuse.backends.toolchain import find_compiler, find_cxx
 from autofuse.graph.types import Graph
+from autofuse.plan.arithmetic import DEFAULT_MATH, is_relaxed, not_asked
 from autofuse.plan.legality import check_plan
+from autofuse.plan.parameters import MATH, RELAXED
 from autofuse.plan.schedule import Run
-from autofuse.plan.types import Candidate, FusionGroup, LaunchConfig
+from autofuse.plan.types import Candidate, FusionGroup, LaunchConfig, candidate_from_json
 from autofuse.records import Environment
 
 
@@ -59,8 +62,9 @@ class Backend:
     issued ("" is the device's own way). `target` is the device it stands for, None for hardware of
     its own. `modes` are the ways of issuing a plan that are timed, the device's own first.
     `kernel_code` gives the digest of one kernel's code (see `backends/codes.py`), `runtime` that of
-    what is compiled into every plan. `lacking` says in a sentence which library that a candidate
-    calls is not here, "" where none is missing."""
+    what is compiled into every plan. `uncallable` says in a sentence which library that a candidate
+    calls is not here, "" where none is missing. `math` is what kernels may do with arithmetic (see
+    `plan/arithmetic.py`)."""
 
     name: str
     program: Callable[[Graph, Candidate], Any]
@@ -73,7 +77,20 @@ class Backend:
     modes: tuple[str, ...] = ("",)
     kernel_code: Callable[[Run], str] = cpu.kernel_code
     runtime: Callable[[], str] = cpu.runtime_code
-    lacking: Callable[[Candidate], str] = cpu.lacking
+    uncallable: Callable[[Candidate], str] = cpu.lacking
+    math: str = DEFAULT_MATH
+
+    def allows(self, launch: LaunchConfig) -> bool:
+        """Whether a kernel may be launched so under this arithmetic."""
+        return self.math == RELAXED or not is_relaxed(launch)
+
+    def forbids(self, stored: str) -> bool:
+        """Whether a stored candidate changes arithmetic though nobody asks for it."""
+        return bool(not_asked(candidate_from_json(stored), self.math))
+
+    def lacking(self, candidate: Candidate) -> str:
+        """Why a candidate that is known cannot serve here, in a sentence; "" where it can."""
+        return not_asked(candidate, self.math) or self.uncallable(candidate)
 
     def group_code(
         self,
@@ -97,6 +114,18 @@ class Backend:
     def plan_code(self, codes: Sequence[str]) -> str:
         """The digest of a whole plan, from its groups' `codes` in order."""
         return plan_code(codes, self.runtime())
+
+
+def relaxed_backend(backend: Backend) -> Backend:
+    """`backend` where arithmetic may be changed: its times and plans are kept apart from those of
+    the default, as those of another device are."""
+    environment = partial(_relaxed_environment, backend.environment)
+    return replace(backend, environment=environment, math=RELAXED)
+
+
+def _relaxed_environment(usual: Callable[[], Environment]) -> Environment:
+    found = usual()
+    return replace(found, must=tuple(sorted({**dict(found.must), MATH.name: RELAXED}.items())))
 
 
 def _for_running(graph: Graph, candidate: Candidate) -> CudaProgram:
@@ -123,7 +152,7 @@ def emulated_backend(target: Target) -> Backend:
         target=target,
         kernel_code=partial(cuda_kernel_code, target=target),
         runtime=_nothing,
-        lacking=_complete,
+        uncallable=_complete,
     )
 
 
@@ -139,5 +168,5 @@ CUDA_BACKEND = Backend(
     modes=MODES,
     kernel_code=_code_for_running,
     runtime=_nothing,
-    lacking=_cuda_lacking,
+    uncallable=_cuda_lacking,
 )

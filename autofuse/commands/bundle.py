@@ -89,6 +89,21 @@ def _write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
+@app.command("key", epilog=example("autofuse bundle key plans.key"))
+@reported
+def key(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The secret; it must not be there.")],
+) -> None:
+    """Make a secret that signs bundles, in a file that only you may read.
+
+    Whoever has it can make bundles and check them; a key that others may read is refused.
+    """
+    from autofuse.serving.container import make_key
+
+    make_key(file)
+    note(f"written to {file}: keep it to those who may sign")
+
+
 @app.command("verify", epilog=example("autofuse bundle verify plans.bundle"))
 @reported
 def verify(

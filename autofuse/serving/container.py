@@ -28,6 +28,8 @@ from autofuse.errors import AutofuseError
 
 MAGIC, VERSION = b"AFBUNDLE", 1
 LEAST_KEY_BYTES = 16
+_MOST_KEY_BYTES = 1 << 16
+_NEW_KEY_BYTES = 32
 # Records in a page of the index: a look-up reads and checks about log2(pages) of them.
 PAGE = 64
 # Magic, version, records, where the index begins, bytes in all, digest of page digests, key's name.
@@ -60,12 +62,27 @@ def key_of(kind: str, name: str) -> bytes:
 def read_key(path: str | os.PathLike[str]) -> bytes:
     """The secret in a file: all of its bytes. Raises BundleError."""
     try:
-        secret = Path(path).read_bytes()
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_mode & 0o077:
+                raise BundleError(f"others may read the key {path}: `chmod 600 {path}` mends it")
+            secret = file.read(_MOST_KEY_BYTES)
     except OSError as error:
         raise BundleError(f"cannot read the key {path}: {error.strerror}") from error
     if len(secret) < LEAST_KEY_BYTES:
         raise BundleError(f"the key {path} is too short: it needs {LEAST_KEY_BYTES} bytes or more")
     return secret
+
+
+def make_key(path: str | os.PathLike[str]) -> None:
+    """A new secret in a file that only its owner may read. Raises BundleError where there is
+    something of that name: no key is ever replaced."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+            os.fchmod(file.fileno(), 0o600)
+            file.write(os.urandom(_NEW_KEY_BYTES))
+    except OSError as error:
+        raise BundleError(f"cannot make the key {path}: {error.strerror}") from error
 
 
 def container(contents: Mapping[bytes, bytes], secret: bytes | None = None) -> bytes:

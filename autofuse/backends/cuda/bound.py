@@ -21,6 +21,7 @@ from autofuse.backends.cuda.actions import Argument, KernelLaunch
 from autofuse.backends.cuda.graphs import LaunchCall
 from autofuse.backends.cuda.maps import aligned_room
 from autofuse.backends.cuda.ordering import OneLaunch
+from autofuse.backends.sealed import load_checked
 from autofuse.kernel.tensor_map import MAP_BYTES, TensorMap
 from autofuse.plan.schedule import Copy, Ref
 
@@ -201,7 +202,7 @@ def _parts(launches: Sequence[OneLaunch]) -> list[tuple[int, int] | OneLaunch]:
 def _function() -> Any:
     text = files("autofuse.backends.cuda").joinpath("bound.c").read_text()
     built = compile_program(Program((Source("cuda_bound", text, ("-O2",)),), _ISSUE, (), ()))
-    function = ctypes.CDLL(str(built.artifact.path))[_ISSUE]
+    function = load_checked(built.artifact.path, built.artifact.digest)[_ISSUE]
     function.restype = ctypes.c_int32
     function.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
     return function

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from autofuse.backends.cuda.program import (
     LoopAction,
     WhileAction,
 )
+from autofuse.backends.sealed import file_content
 from autofuse.limits import usable_cores
 from autofuse.ops.types import Literal, TensorType
 from autofuse.plan.bound import NOTHING_BOUND, Binding
@@ -192,18 +194,21 @@ def _compile(
         raise CompileError(f"NVRTC compiled no kernel '{source.name}': {log or 'an empty log'}")
     path = cache.put(key, ".cubin", cubin)
     unit = _Unit(source.name, path, cost_s, False, complaints(log), facts)
-    note = {"compile_s": cost_s, "log": unit.log, "facts": asdict(facts)}
+    digest = sha256(cubin).hexdigest()
+    note = {"compile_s": cost_s, "log": unit.log, "facts": asdict(facts), "sha256": digest}
     cache.put_text(key, ".json", json.dumps(note))
     return unit
 
 
 def _recall(name: str, cache: BuildCache, key: str) -> _Unit | None:
-    """What is cached under `key`; a damaged note is a miss."""
+    """What is cached under `key`; a damaged note is a miss, and so is a cubin that is not the one
+    that was made."""
     found = cache.find(key, ".cubin", ".json")
     if found is None:
         return None
     try:
         note = json.loads(found[1].read_text(encoding="utf-8"))
+        file_content(found[0], str(note["sha256"]))
         facts = CubinFacts(**{k: int(v) for k, v in note["facts"].items()})
         return _Unit(name, found[0], float(note["compile_s"]), True, str(note["log"]), facts)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -15,7 +15,6 @@ import numpy as np
 
 from autofuse.backends.aligned import aligned_copy, aligned_empty
 from autofuse.backends.base import BoundEntry, Built, LaunchError
-from autofuse.backends.ccompiler import find_cxx
 from autofuse.backends.cuda.in_numpy import Memory, multiply, multiply_and_more, transform
 from autofuse.backends.cuda.program import (
     Action,
@@ -31,6 +30,7 @@ from autofuse.backends.cuda.program import (
 from autofuse.backends.emulator.emulator import ORDERS, Emulated, EmulatorError, Order
 from autofuse.backends.emulator.maps import as_argument, encoded
 from autofuse.backends.library import check_types
+from autofuse.backends.toolchain import find_cxx
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError, TensorType
 from autofuse.plan.schedule import Copy

@@ -18,14 +18,8 @@ from pathlib import Path
 
 from autofuse.backends.base import CompileError, building
 from autofuse.backends.cache import BuildCache, content_key
-from autofuse.backends.ccompiler import (
-    UNIT_LIMIT_S,
-    BuildStep,
-    Compiler,
-    find_cxx,
-    make_file,
-    recall,
-)
+from autofuse.backends.ccompiler import UNIT_LIMIT_S, BuildStep, make_file, recall
+from autofuse.backends.toolchain import Compiler, find_cxx
 from autofuse.kernel.dialects import CUDA
 from autofuse.limits import usable_cores
 
