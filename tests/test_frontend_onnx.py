@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 from typing import Any
 
@@ -125,13 +126,21 @@ def test_refusals_name_node_and_reason(made: Any, reason: str) -> None:
         imported(made)
 
 
+def is_mapped(array: np.ndarray) -> bool:
+    """Whether an array lies in a file, whose pages come when they are read."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base if not isinstance(base, memoryview) else base.obj, mmap.mmap)
+
+
 def test_weights_in_another_file_are_mapped_within_its_folder(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(
         perceptron(batch=2), path, save_as_external_data=True, location="w.bin", size_threshold=0
     )
     source = read_source(str(path))
-    assert all(isinstance(a, np.memmap) for a in source.constants.values())
+    assert all(map(is_mapped, source.constants.values()))
     wanted = imported(perceptron(batch=2)).weights
     for name, array in source.constants.items():
         np.testing.assert_array_equal(array, wanted[name])

@@ -163,9 +163,9 @@ def test_equal_groups_are_one_row(store: Store) -> None:
 
 
 def test_calibration_is_replaced(store: Store) -> None:
-    store.set_calibration(ENV, "launch_us", 3.0)
-    store.set_calibration(ENV, "launch_us", 4.0)
-    store.set_calibration(OTHER_DEVICE, "launch_us", 5.0)
+    store.set_calibration(ENV, {"launch_us": 3.0})
+    store.set_calibration(ENV, {"launch_us": 4.0})
+    store.set_calibration(OTHER_DEVICE, {"launch_us": 5.0})
     assert store.calibration(ENV) == {"launch_us": 4.0}
 
 
@@ -186,7 +186,10 @@ def test_records_that_contradict_themselves_are_refused(store: Store) -> None:
             store.add_measurement(session_id, ENV, one)
     with pytest.raises(DatabaseError, match="candidate never was never measured"):
         store.add_event(session, event("never", 1.0))
-    for part, change in (("gap", {"gap": math.nan}), ("residual", {"residual_us": math.nan})):
+    for part, change in (
+        ("gap", {"search_gap": math.nan}),
+        ("residual", {"residual_us": math.nan}),
+    ):
         with pytest.raises(DatabaseError, match=f"the {part} is not a number"):
             store.add_event(session, replace(event("good", 1.0), **change))
     with pytest.raises(DatabaseError, match="already ended"):
@@ -194,7 +197,7 @@ def test_records_that_contradict_themselves_are_refused(store: Store) -> None:
     with pytest.raises(DatabaseError, match="does not fit in 64 bits"):
         store.start_session(ENV, WORKLOAD, "random", 2**63, 1.0)
     with pytest.raises(DatabaseError, match="is not a finite number"):
-        store.set_calibration(ENV, "launch_us", float("inf"))
+        store.set_calibration(ENV, {"launch_us": float("inf")})
     assert store.counts() == before
 
 

@@ -41,7 +41,7 @@ def test_import_is_a_union(databases: Databases) -> None:
         for store, name in ((one, "left"), (two, "right")):
             filled(store)
             store.add_measurement(None, ENV, measurement(name, 5.0))
-        two.set_calibration(ENV, "copy_gb_s", 1.0)
+        two.set_calibration(ENV, {"copy_gb_s": 1.0})
         added = import_lines(one, export_lines(two))
         assert added["measurement"] == 6 and added["session"] == 1
         assert added["candidate"] == 1 and added["workload"] == 0 and added["environment"] == 0

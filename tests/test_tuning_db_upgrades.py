@@ -96,11 +96,11 @@ def test_this_minor_schema_serves_programs_of_its_major_one(
 
 
 def at_major_schema(store: Store) -> None:
-    """Take a database back to the major schema."""
+    """Take a database back to schema 0004, before indices were built apart."""
     config = migration_config()
     with store.engine.execution_options(**WRITES).begin() as connection:
         config.attributes["connection"] = connection
-        command.downgrade(config, MAJOR)
+        command.downgrade(config, "0004")
 
 
 def test_indices_are_built_before_the_tables_are_locked(store: Store) -> None:
@@ -115,7 +115,7 @@ def test_indices_are_built_before_the_tables_are_locked(store: Store) -> None:
         with store.writing() as t:  # as an interrupted build leaves it
             t.execute(text("UPDATE pg_index SET indisvalid = false "
                            f"WHERE indexrelid = '{name}'::regclass"))  # fmt: skip
-    assert upgrade(store.url) == (MAJOR, HEAD)
+    assert upgrade(store.url) == ("0004", HEAD)
     assert not on_server or build_indices(store.engine) == ()
     store.add_kernel(None, ENV, kernel("after"))
     assert [one.group for _, one in store.kernel_history(ENV)] == ["g-good", "after"]
@@ -126,7 +126,7 @@ def test_a_database_of_the_first_schema_is_upgraded_and_goes_on(tmp_path: Path) 
     old_database("0001", path)
     with upgraded(path) as store:
         ended, running = store.sessions()
-        assert ended.result == replace(result("good", "base"), gap=None, residual_us=None)
+        assert ended.result == replace(result("good", "base"), search_gap=None, residual_us=None)
         assert store.events(ended.id) == (event("base", 30.0), event("good", 10.0, 3, 2.5))
         assert store.measured(ENV, WORKLOAD)["good"] == measurement("good", 10.5, "final")
         store.add_kernel(running.id, ENV, kernel("g-good", code="c"))
@@ -207,9 +207,9 @@ def test_an_export_of_an_older_schema_is_imported(
 def test_an_export_lacks_nothing_that_its_schema_has(store: Store) -> None:
     first, second = old_export("0001"), old_export("0002")
     header = '{"format":"autofuse-tuning-db","schema":"%s"}'
-    with pytest.raises(DatabaseError, match="missing or unknown fields: gap, residual_us"):
+    with pytest.raises(DatabaseError, match="missing or unknown fields: residual_us, search_gap"):
         import_lines(store, [header % "0002", *first[1:]])
-    with pytest.raises(DatabaseError, match=r"missing or unknown fields: (blame|code)"):
+    with pytest.raises(DatabaseError, match=r"missing or unknown fields: (blame|code|bound_us)"):
         import_lines(store, [header % MAJOR, *second[1:]])
     with pytest.raises(DatabaseError, match=f"has schema 9999, this autofuse reads up to {MAJOR}"):
         import_lines(store, [header % "9999"])
@@ -252,7 +252,7 @@ def test_migrations_can_be_undone(back_to: str, store: Store) -> None:
     kept = before["kernel_measurement"] if back_to == "0002" else 0
     with Store.open(store.url.render_as_string(hide_password=False)) as again:
         assert again.counts() == {**before, "kernel_measurement": kept, "best_plan": 1}
-        lost = {} if back_to == "0002" else {"gap": None, "residual_us": None}
+        lost = {} if back_to == "0002" else {"search_gap": None, "residual_us": None}
         assert again.sessions()[0].result == replace(result("good", "base"), **lost)
         assert again.measured(ENV, WORKLOAD)["good"] == measurement("good", 10.5, "final")
 
@@ -262,3 +262,27 @@ def test_what_is_not_known_is_not_made_up(store: Store) -> None:
     failure = Failure(FailureKind.CRASH, "killed by SIGKILL", Blame.CANDIDATE)
     store.add_measurement(None, ENV, replace(failed("x"), failure=failure))
     assert store.measured(ENV, WORKLOAD)["x"].failure == failure
+
+
+def test_what_was_called_gap_is_the_gap_of_the_search(tmp_path: Path) -> None:
+    """No bound on any plan is known of old rows, in databases and in exports."""
+    with Store.open(tmp_path / "new.db") as store:
+        filled(store)
+        lines = list(export_lines(store))
+        at_major_schema(store)
+        assert upgrade(store.url) == ("0004", HEAD)
+        (ended,) = store.sessions()
+        assert ended.result is not None and ended.result.search_gap == 0.25
+        assert ended.result.bound_us is None
+        assert [e.search_floor_us for e in store.events(ended.id)] == [None, 2.5]
+    old = [line.replace('"schema":"0005"', '"schema":"0004"') for line in lines]
+    for new, name in (("search_gap", "gap"), ("search_floor_us", "bound_us")):
+        old = [line.replace('"bound_us":null,', "") if name == "gap" and '"kind":"session"' in line
+               else line for line in old]  # fmt: skip
+        old = [line.replace(f'"{new}"', f'"{name}"') for line in old]
+    with Store.open(tmp_path / "old.db") as store:
+        import_lines(store, old)
+        (ended,) = store.sessions()
+        assert ended.result is not None and ended.result.search_gap == 0.25
+        assert [e.search_floor_us for e in store.events(ended.id)] == [None, 2.5]
+        assert all(e.bound_us is None for e in store.events(ended.id))

@@ -92,7 +92,7 @@ def result(best: str, baseline: str = "", finished: bool = True) -> SessionResul
         baselines=(("unfused", baseline), ("xla-2022", baseline)) if baseline else (),
         verdicts=(Verdict("unfused", 30.0, 10.0, 3.0, 2.5, float("inf"), "faster"),),
         finished=finished,
-        gap=0.25,
+        search_gap=0.25,
         residual_us=-1.5,
     )
 
@@ -111,7 +111,7 @@ def filled(store: Store) -> int:
     store.add_kernel(None, ENV, failed_kernel("g-broken"))
     store.finish_session(session, result("good", "base"))
     store.add_measurement(None, ENV, measurement("loose", 20.0))
-    store.set_calibration(ENV, "copy_gb_s", 123.5)
+    store.set_calibration(ENV, {"copy_gb_s": 123.5})
     store.add_groups({"g-good": "group text"})
     return session
 

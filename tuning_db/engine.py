@@ -165,6 +165,8 @@ def _make_parent(path: Path) -> None:
 
 def _sentence(name: str, error: BaseException) -> str:
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if reason == "interrupted":
+        reason = "a question took more work than a sound file of its size can ask for"
     if "is locked" in reason:
         reason = f"another process held it for more than {BUSY_S} s"
     return f"database {name} cannot be used: {reason}"

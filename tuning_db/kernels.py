@@ -17,6 +17,7 @@ from tuning_db import models as m
 from tuning_db import rows
 from tuning_db.checked import checked, pairs_of
 from tuning_db.errors import DatabaseError
+from tuning_db.plausible import check_outcome, possible
 
 CACHES = ("cold", "warm")
 # Older SQLite takes at most 999 parameters in one statement.
@@ -183,7 +184,9 @@ def kernel_values(
 def kernel_of(row: Sequence[Any]) -> r.KernelMeasurement:
     """The record of a row that begins with COLUMNS."""
     group, launch, cache, code, kind, message, blame, error, bound, facts = row[:_COST_AT]
-    timing = None if kind is not None else checked(r.Timing(*row[_TIME_AT : len(COLUMNS)]))
+    timing = (
+        None if kind is not None else possible(checked(r.Timing(*row[_TIME_AT : len(COLUMNS)])))
+    )
     one = r.KernelMeasurement(
         group=group,
         launch=launch,
@@ -202,7 +205,7 @@ def kernel_of(row: Sequence[Any]) -> r.KernelMeasurement:
 def check(one: r.KernelMeasurement) -> None:
     """Raise DatabaseError if a measurement contradicts itself."""
     where = f"measurement of kernel {one.group}"
-    rows.check_outcome(where, one.timing, one.failure)
+    check_outcome(where, one.timing, one.failure)
     if one.cache not in CACHES:
         raise DatabaseError(f"{where} has unknown cache state '{one.cache}'")
     if one.timing is not None and one.timing.cache != one.cache:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
@@ -21,8 +22,11 @@ from tuning_db.schema import MAJOR
 FORMAT = "autofuse-tuning-db"
 # Schemas before the current one whose exports can still be read.
 OLDER = ("0001", "0002")
+# Schemas that call the gap of a search "gap", and what it is called since.
+ONE_GAP = ("0001", "0002", "0003", "0004")
+_OLD_GAPS = {"gap": "search_gap", "bound_us": "search_floor_us"}
 # Schemas whose exports have the same lines.
-ALIKE = ("0003", MAJOR)
+ALIKE = ("0003", "0004", MAJOR)
 _T = TypeVar("_T")
 
 
@@ -178,6 +182,8 @@ def read_line(text: str, schema: str) -> Line:
         raise ValueError(f"unknown kind {name!r}")
     if schema == "0001" and name == "session":
         data = _with_gaps(data)
+    if schema in ONE_GAP and name == "session":
+        data = _with_two_gaps(data)
     if schema in OLDER and name in ("measurement", "kernel"):
         data = _with_code(data, name)
     line: Line = _decode(KINDS[name], data, name)
@@ -208,6 +214,21 @@ def _with_gaps(data: dict[str, Any]) -> dict[str, Any]:
     if isinstance(events, list):
         data = {**data, "events": [extended(event) for event in events]}
     return {**data, "result": extended(data["result"])} if "result" in data else data
+
+
+def _with_two_gaps(data: dict[str, Any]) -> dict[str, Any]:
+    """A session of a schema before 0005, whose bound and gap were those of the search."""
+
+    def renamed(part: Any, names: Mapping[str, str]) -> Any:
+        if not isinstance(part, dict):
+            return part
+        return {**{names.get(name, name): value for name, value in part.items()}, "bound_us": None}
+
+    events = data.get("events")
+    if isinstance(events, list):
+        data = {**data, "events": [renamed(event, _OLD_GAPS) for event in events]}
+    found = data.get("result")
+    return {**data, "result": renamed(found, _OLD_GAPS)} if isinstance(found, dict) else data
 
 
 def _load(text: str) -> dict[str, Any]:
@@ -293,6 +314,8 @@ def _decode_plain(kind: type[Any], data: Any, where: str) -> Any:
         raise ValueError(f"{where} is not of type {kind.__name__}")
     if kind is str:
         data.encode()  # a lone surrogate is a ValueError here, before it reaches the driver
+        if "\x00" in data:  # where SQLite ends a text that it compares
+            raise ValueError(f"{where} holds a NUL")
     if kind is int and not -(2**63) <= data < 2**63:
         raise ValueError(f"{where} does not fit in 64 bits")
     return data

@@ -97,8 +97,9 @@ class Session(Base):
     measure_s: Mapped[float | None]
     sampler_s: Mapped[float | None]
     best_id: Mapped[int | None] = mapped_column(ForeignKey("candidate.id"))
-    gap: Mapped[float | None]
+    search_gap: Mapped[float | None]
     residual_us: Mapped[float | None]
+    bound_us: Mapped[float | None]
 
 
 class SessionFailure(Base):
@@ -146,9 +147,10 @@ class Event(Base):
     best_us: Mapped[float]
     candidate_id: Mapped[int] = mapped_column(ForeignKey("candidate.id"))
     origin: Mapped[str] = mapped_column(Text)
-    bound_us: Mapped[float | None]
-    gap: Mapped[float | None]
+    search_floor_us: Mapped[float | None]
+    search_gap: Mapped[float | None]
     residual_us: Mapped[float | None]
+    bound_us: Mapped[float | None]
 
 
 class Measurement(Base):

@@ -149,8 +149,9 @@ def session_result(t: Transaction, row: m.Session) -> r.SessionResult | None:
             ),
             verdicts=verdicts(t, row.id),
             finished=bool(row.finished),
-            gap=row.gap,
+            search_gap=row.search_gap,
             residual_us=row.residual_us,
+            bound_us=row.bound_us,
         )
     )
 
@@ -175,9 +176,10 @@ def events(t: Transaction, session_id: int) -> tuple[r.Event, ...]:
                 best_us=row.best_us,
                 candidate_digest=digest,
                 origin=row.origin,
-                bound_us=row.bound_us,
-                gap=row.gap,
+                search_floor_us=row.search_floor_us,
+                search_gap=row.search_gap,
                 residual_us=row.residual_us,
+                bound_us=row.bound_us,
             )
         )
         for row, digest in identified(t.execute(query))

@@ -21,6 +21,7 @@ from tuning_db import models as m
 from tuning_db.checked import checked, pairs_of, shown
 from tuning_db.clock import server_now
 from tuning_db.errors import DatabaseError
+from tuning_db.plausible import check_outcome, impossible_cost, possible
 from tuning_db.upsert import put, put_candidate
 
 STAGES = ("search", "final", "baseline")
@@ -254,7 +255,7 @@ def measurement_of(
 def timing_of(row: m.Measurement) -> r.Timing | None:
     if row.median_us is None:
         return None
-    return checked(r.Timing(**{name: getattr(row, name) for name in _TIMING}))
+    return possible(checked(r.Timing(**{name: getattr(row, name) for name in _TIMING})))
 
 
 def failure_of(row: m.Measurement) -> r.Failure | None:
@@ -307,16 +308,6 @@ def check(one: r.Measurement) -> None:
         raise DatabaseError(f"{where} has unknown stage '{one.stage}'")
 
 
-def check_outcome(where: str, timing: r.Timing | None, failure: r.Failure | None) -> None:
-    """Raise DatabaseError unless there is one of the two and its times are numbers."""
-    if (timing is None) == (failure is None):
-        raise DatabaseError(f"{where} needs either a timing or a failure")
-    if timing is not None:
-        values = [getattr(timing, name) for name in _TIMING if name.endswith("_us")]
-        if not all(math.isfinite(value) for value in values):
-            raise DatabaseError(f"{where} has a time that is not a finite number")
-
-
 def no_nan(value: float | None) -> float | None:
     return math.inf if value is not None and math.isnan(value) else value
 
@@ -326,6 +317,9 @@ def cost_of(row: m.Measurement | m.Event) -> r.Cost:
 
 
 def cost_columns(cost: r.Cost) -> dict[str, float]:
+    wrong = impossible_cost(cost)
+    if wrong:
+        raise DatabaseError(f"a measurement cannot be: {wrong}")
     return {
         "codegen_s": cost.codegen,
         "compile_s": cost.compile,
@@ -345,9 +339,10 @@ def event_values(session: int, position: int, candidate: int, event: r.Event) ->
         "best_us": event.best_us,
         "candidate_id": candidate,
         "origin": event.origin,
-        "bound_us": event.bound_us,
-        "gap": _number("gap", event.gap),
+        "search_floor_us": event.search_floor_us,
+        "search_gap": _number("gap", event.search_gap),
         "residual_us": _number("residual", event.residual_us),
+        "bound_us": event.bound_us,
         **cost_columns(event.spent),
     }
 
@@ -370,14 +365,13 @@ def set_result(
 ) -> None:
     """Write how a session ended, now unless `ended`; its candidates must have been measured."""
     workload = session.workload_id
-    # A session in which nothing worked has no best candidate.
-    best = result.best_digest
     values = {
         "ended": ended or server_now(),
         **{name: getattr(result, name) for name in _RESULT},
-        "gap": _number("gap", result.gap),
+        "search_gap": _number("gap", result.search_gap),
         "residual_us": _number("residual", result.residual_us),
-        "best_id": candidate_id(t, workload, best) if best else None,
+        "bound_us": result.bound_us,
+        "best_id": candidate_id(t, workload, result.best_digest) if result.best_digest else None,
         **cost_columns(result.spent),
     }
     t.execute(update(m.Session).where(m.Session.id == session.id).values(values))

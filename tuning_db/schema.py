@@ -18,7 +18,7 @@ from tuning_db.expand import build_indices
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0004.2"
+HEAD = "0005"
 # What exports are of: a minor schema has the lines of its major one.
 MAJOR = HEAD.partition(".")[0]
 VERSION_TABLE = "autofuse_schema"

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import URL
 
 from tuning_db import clock
+from tuning_db.checked import shown
 from tuning_db.errors import DatabaseError
 from tuning_db.schema import VERSION_TABLE
 
@@ -23,6 +24,9 @@ BUSY_S = 30
 # Execution options of a transaction that writes: it takes the write lock when it begins.
 WRITES = {"autofuse_writes": True}
 _MAGIC = b"SQLite format 3\x00"
+# Steps of SQLite's machine that are let pass, and those between two looks; bytes of one value.
+_LEAST_STEPS, _STEPS_PER_BYTE, _AT_ONCE, _MOST_VALUE = 50_000_000, 50, 1_000_000, 1 << 28
+_MOST_OBJECTS = 1000
 _SHARED = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs")
 
 
@@ -86,8 +90,8 @@ def listen(engine: Engine) -> None:
 def _revision(path: Path) -> str | None:
     uri = f"file:{quote(str(path.absolute()))}?mode=ro"
     with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S)) as connection:
-        rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        tables = {str(name) for (name,) in rows}
+        guard(connection, path)
+        tables = _tables(connection, path)
         if not tables:
             return None
         if VERSION_TABLE not in tables:
@@ -96,10 +100,54 @@ def _revision(path: Path) -> str | None:
     return found[0] if found else None
 
 
+def _tables(connection: sqlite3.Connection, path: Path) -> set[str]:
+    """The tables of a file. Raises DatabaseError for what would run with a question: views,
+    triggers, virtual tables and columns that are computed, none of which we ever made."""
+    rows = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+    if len(rows) > _MOST_OBJECTS:
+        raise DatabaseError(f"database {path} has {len(rows)} tables, which is not ours")
+    for kind, name, sql in rows:
+        text = str(sql or "").upper()
+        computed = kind == "table" and ("GENERATED ALWAYS" in text or " AS (" in text)
+        if kind not in ("table", "index") or text.startswith("CREATE VIRTUAL") or computed:
+            what = "computed columns" if computed else f"a {kind}"
+            raise DatabaseError(f"database {path} has {what} ({shown(name)}), which is not ours")
+    return {str(name) for kind, name, _ in rows if kind == "table"}
+
+
+def guard(connection: sqlite3.Connection, path: Path | None) -> None:
+    """A file may be anybody's: what its schema says runs nothing, and a statement takes no more
+    steps and memory than a sound file of its size can need."""
+    size = path.stat().st_size if path is not None and path.exists() else 0
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(_MOST_VALUE, size))
+    if size:
+        connection.set_progress_handler(_Steps(connection, size), _AT_ONCE)
+
+
+class _Steps:
+    """Ends a statement that takes more steps than all rows of a file can explain; what was begun
+    anew is counted anew."""
+
+    def __init__(self, connection: sqlite3.Connection, size: int) -> None:
+        self.most = (_LEAST_STEPS + _STEPS_PER_BYTE * size) // _AT_ONCE
+        self.taken = 0
+        connection.set_trace_callback(self._begun)
+
+    def _begun(self, _statement: str) -> None:
+        self.taken = 0
+
+    def __call__(self) -> int:
+        self.taken += 1
+        return int(self.taken > self.most)
+
+
 def _on_connect(connection: Any, _record: object) -> None:
     # The driver's own implicit BEGIN comes too late and is never IMMEDIATE: we begin ourselves.
     connection.isolation_level = None
     connection.create_function(clock.LOCAL, 1, clock.now)
+    guard(connection, _file_of(connection))
     cursor = connection.cursor()
     try:
         cursor.execute(f"PRAGMA busy_timeout = {BUSY_S * 1000}")
@@ -107,6 +155,12 @@ def _on_connect(connection: Any, _record: object) -> None:
         _use_wal(cursor)
     finally:
         cursor.close()
+
+
+def _file_of(connection: sqlite3.Connection) -> Path | None:
+    """The file that a connection is to; None for a database in memory."""
+    found = connection.execute("PRAGMA database_list").fetchone()
+    return Path(found[2]) if found and found[2] else None
 
 
 def _use_wal(cursor: sqlite3.Cursor) -> None:

@@ -244,15 +244,17 @@ class Store(SharedWork):
         uid = rows.new_uid()
         return self.write(lambda t: best.promote(t, session_id, env, record, beaten, uid))
 
-    def set_calibration(self, env: r.Environment, name: str, value: float) -> None:
-        """Set a measured constant of a device, replacing an older value."""
-        if not math.isfinite(value):
-            raise DatabaseError(f"calibration '{name}' is not a finite number")
+    def set_calibration(self, env: r.Environment, values: Mapping[str, float]) -> None:
+        """Set measured constants of a device in one transaction, replacing older values."""
+        for name, value in values.items():
+            if not math.isfinite(value):
+                raise DatabaseError(f"calibration '{name}' is not a finite number")
 
         def add(t: Transaction) -> None:
             environment = rows.ensure_environment(t, env)
-            values = {"environment_id": environment, "name": name, "value": value}
-            replace_or_put(t.connection(), m.Calibration, values)
+            for name, value in values.items():
+                row = {"environment_id": environment, "name": name, "value": value}
+                replace_or_put(t.connection(), m.Calibration, row)
 
         self.write(add)
 

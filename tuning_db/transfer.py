@@ -18,6 +18,7 @@ from tuning_db.checked import checked, identified
 from tuning_db.engine import translated
 from tuning_db.errors import DatabaseError
 from tuning_db.store import Store
+from tuning_db.union import Vet, as_it_is
 
 
 def export_lines(store: Store) -> Iterator[str]:
@@ -29,21 +30,22 @@ def export_lines(store: Store) -> Iterator[str]:
             yield from map(written, part(t))
 
 
-def import_lines(store: Store, texts: Iterable[str]) -> dict[str, int]:
+def import_lines(store: Store, texts: Iterable[str], vet: Vet = as_it_is) -> dict[str, int]:
     """Add what the database does not have yet; returns how many rows of each kind were new.
 
     Rows that exist stay as they are; a session that had not ended here takes its end from there.
     An export of a schema without promoted plans promotes the best ones where there are none here.
-    All or nothing: raises DatabaseError naming the line that does not fit.
+    All or nothing: raises DatabaseError naming the line that does not fit. `vet` is asked of each
+    line, which it may change; it raises DatabaseError for one that is not added.
     """
     # Read first: the write lock is not held while a slow source is read.
-    schema, parsed = union.parse(texts)
+    schema, parsed = union.parse(texts, vet)
     return store.write(lambda t: union.add_all(t, schema, parsed), fresh=True)
 
 
-def merge(store: Store, other: Store) -> dict[str, int]:
+def merge(store: Store, other: Store, vet: Vet = as_it_is) -> dict[str, int]:
     """Add what another database has and this one does not, as `import_lines` does."""
-    return import_lines(store, export_lines(other))
+    return import_lines(store, export_lines(other), vet)
 
 
 def copy_live(store: Store, path: str | os.PathLike[str]) -> None:

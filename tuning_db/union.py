@@ -4,7 +4,7 @@ transaction."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
 from typing import Any
@@ -19,8 +19,11 @@ from tuning_db.errors import DatabaseError
 from tuning_db.schema import MAJOR
 from tuning_db.upsert import put
 
+_MOST_SAID = 400
 # A line of an export and where it is, from 1.
 Numbered = tuple[int, lines.Line]
+# Asked of each line before it is added: the line, or a DatabaseError.
+Vet = Callable[[lines.Line], lines.Line]
 
 
 def upgraded(line: lines.Line, renamed: dict[str, str]) -> lines.Line:
@@ -44,7 +47,11 @@ def upgraded(line: lines.Line, renamed: dict[str, str]) -> lines.Line:
             return line
 
 
-def parse(texts: Iterable[str]) -> tuple[str, list[Numbered]]:
+def as_it_is(line: lines.Line) -> lines.Line:
+    return line
+
+
+def parse(texts: Iterable[str], vet: Vet = as_it_is) -> tuple[str, list[Numbered]]:
     """The schema of an export, and its lines by number. Raises DatabaseError naming the line that
     does not fit."""
     schema, renamed = "", dict[str, str]()
@@ -56,9 +63,9 @@ def parse(texts: Iterable[str]) -> tuple[str, list[Numbered]]:
             elif text.strip():
                 line = lines.read_line(text, schema)
                 old = schema in lines.OLDER
-                parsed.append((number, upgraded(line, renamed) if old else line))
+                parsed.append((number, vet(upgraded(line, renamed) if old else line)))
         except (DatabaseError, ValueError) as error:
-            raise DatabaseError(f"line {number}: {error}") from error
+            raise DatabaseError(f"line {number}: {str(error)[:_MOST_SAID]}") from error
     if not schema:
         raise DatabaseError("line 1: the export is empty")
     return schema, parsed

@@ -7,10 +7,12 @@ from typing import Any
 
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jax_types import ComplexArray, Item, PrimitiveRule, part_dtype, static_shape
+from autofuse.graph import composites
 from autofuse.graph.composites_fourier import (
     Pair,
     fourier,
     inverse_real_fourier,
+    over,
     real_fourier,
     times,
 )
@@ -36,6 +38,45 @@ def _partwise(op: str) -> PrimitiveRule:
 
 def _mul(w: GraphWriter, eqn: Any, x: ComplexArray, y: ComplexArray) -> ComplexArray:
     return ComplexArray(*times(w, _parts(w, x), _parts(w, y)))
+
+
+def _div(w: GraphWriter, eqn: Any, x: Item, y: Item) -> ComplexArray:
+    return ComplexArray(*over(w, _parts(w, x), _parts(w, y)))
+
+
+def _compared(w: GraphWriter, x: Item, y: Item) -> Value:
+    (a, b), (c, d) = _parts(w, x), _parts(w, y)
+    return w.map("and", w.map("eq", a, c), w.map("eq", b, d))
+
+
+def _integer_pow(w: GraphWriter, eqn: Any, x: ComplexArray) -> ComplexArray:
+    """By squaring, as XLA expands it."""
+    power, base = abs(int(eqn.params["y"])), _parts(w, x)
+    one = w.full(1.0, w.shape(x.k0), w.dtype(x.k0)), w.full(0.0, w.shape(x.k0), w.dtype(x.k0))
+    result: Pair | None = None
+    while power:
+        if power & 1:
+            result = base if result is None else times(w, result, base)
+        power >>= 1
+        base = times(w, base, base) if power else base
+    found = one if result is None else result
+    return ComplexArray(*(over(w, one, found) if int(eqn.params["y"]) < 0 else found))
+
+
+def _log(w: GraphWriter, eqn: Any, x: ComplexArray) -> ComplexArray:
+    return ComplexArray(w.map("log", _abs(w, eqn, x)), w.map("atan2", x.k1, x.k0))
+
+
+def _dot_general(w: GraphWriter, eqn: Any, x: Item, y: Item) -> ComplexArray:
+    contract, batch = eqn.params["dimension_numbers"]
+    dtype = part_dtype(eqn.outvars[0].aval.dtype)
+
+    def dot(p: Value, q: Value) -> Value:
+        return composites.dot(w, w.cast(p, dtype), w.cast(q, dtype), contract, batch)
+
+    (a, b), (c, d) = _parts(w, x), _parts(w, y)
+    re, im = w.sub(dot(a, c), dot(b, d)), w.add(dot(a, d), dot(b, c))
+    return ComplexArray(re, im)
 
 
 def _convert(w: GraphWriter, eqn: Any, x: Item) -> ComplexArray:
@@ -102,12 +143,19 @@ COMPLEX_RULES: dict[str, Callable[..., Item]] = {
     "complex": lambda w, eqn, re, im: ComplexArray(re, im),
     "conj": _conj,
     "convert_element_type": _convert,
+    "div": _div,
+    "dot_general": _dot_general,
+    "eq": lambda w, eqn, x, y: _compared(w, x, y),
     "exp": _exp,
     "fft": _fft,
     "imag": lambda w, eqn, x: x.k1,
+    "integer_pow": _integer_pow,
+    "log": _log,
     "mul": _mul,
+    "ne": lambda w, eqn, x, y: w.map("not", _compared(w, x, y)),
     "neg": _partwise("neg"),
     "real": lambda w, eqn, x: x.k0,
     "reduce_sum": _reduce_sum,
+    "square": lambda w, eqn, x: ComplexArray(*times(w, _parts(w, x), _parts(w, x))),
     "sub": _partwise("sub"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -260,6 +261,14 @@ def _cond(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> 
     return taken_branch(walker, branches, which, args, [v.aval for v in eqn.outvars], live)
 
 
+def _told(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> list[Item]:
+    """What only shows values is left out, which JAX allows (`jax.debug` may drop calls), and that
+    is told: a plan has no way back to Python."""
+    text = f"jax primitive '{eqn.primitive.name}' is left out: a plan shows nothing"
+    warnings.warn(f"{text} ({walker._line()})", RuntimeWarning, stacklevel=2)
+    return []
+
+
 _CALLS = (
     "checkpoint", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call",
     "custom_vjp_call_jaxpr", "jit", "pjit", "remat", "remat2",
@@ -267,6 +276,7 @@ _CALLS = (
 CONTROL_RULES: dict[str, Callable[..., list[Item]]] = {
     **dict.fromkeys(_CALLS, _inline),
     "cond": _cond,
+    **dict.fromkeys(("debug_callback", "debug_print"), _told),
     "scan": _scan,
     "while": _while,
 }

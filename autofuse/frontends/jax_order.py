@@ -20,4 +20,17 @@ def _top_k(w: GraphWriter, eqn: Any, x: Value) -> tuple[Value, Value]:
     return composites_order.top_k(w, x, int(eqn.params["k"]), int(eqn.params.get("axis", -1)))
 
 
-ORDER_RULES: dict[str, PrimitiveRule] = {"sort": _sort, "top_k": _top_k}
+def _total_order(op: str) -> PrimitiveRule:
+    """A comparison in which NaN and both zeros have their places."""
+
+    def rule(w: GraphWriter, eqn: Any, x: Value, y: Value) -> Value:
+        return w.map(op, *(composites_order.total_order_key(w, v) for v in (x, y)))
+
+    return rule
+
+
+ORDER_RULES: dict[str, PrimitiveRule] = {
+    **{f"{op}_to": _total_order(op) for op in ("eq", "le", "lt")},
+    "sort": _sort,
+    "top_k": _top_k,
+}

@@ -24,7 +24,7 @@ from autofuse.frontends.onnx_package import (
     onnx_package,
     standard_name,
 )  # fmt: skip
-from autofuse.frontends.onnx_scope import ModelFacts, Scope
+from autofuse.frontends.onnx_scope import ModelFacts, ReadBudget, Scope
 from autofuse.frontends.onnx_types import Datum, UnknownValueError, Weight
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
@@ -145,7 +145,8 @@ def import_onnx(
     opsets = {standard_name(each.domain): each.version for each in model.opset_import}
     functions = {(standard_name(f.domain), f.name): f for f in model.functions}
     read = partial(array_of, folder=file.folder)
-    scope = Scope(writing.w, ModelFacts(functions, read, writing.bind), opsets)
+    facts = ModelFacts(functions, read, writing.bind, ReadBudget.of(model))
+    scope = Scope(writing.w, facts, opsets)
     kept = _inputs(writing, scope, input_shapes(file.inputs, dims or {}), given)
     for tensor in model.graph.initializer:
         scope.env[tensor.name] = scope.held(tensor.name, read(tensor))

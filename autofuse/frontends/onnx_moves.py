@@ -12,6 +12,7 @@ from autofuse.frontends.onnx_package import MOST_KNOWN, numpy_dtype
 from autofuse.frontends.onnx_types import STANDARD, Datum, OnnxCall, OnnxRule, OnnxRules
 from autofuse.graph import composites_moves as moves
 from autofuse.graph.composites_resample import pick_along
+from autofuse.graph.known import affordable
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter, Shape, normal_axes
 from autofuse.ops.dtypes import DType, from_numpy
@@ -256,6 +257,7 @@ def _repeated(w: GraphWriter, x: Value, axis: int, before: int, after: int, mode
     if not extent or max(before, after) > MOST_KNOWN:
         raise FrontendError(f"{extent} elements cannot be continued by {max(before, after)}")
     widths = (max(before, 0), max(after, 0))
+    affordable(extent)
     own = np.arange(extent)[max(-before, 0) : extent - max(-after, 0)]
     if not own.size:
         raise FrontendError(f"{extent} elements cannot be cut by {-before} and {-after}")

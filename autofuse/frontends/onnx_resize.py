@@ -12,6 +12,7 @@ from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.onnx_types import STANDARD, OnnxCall, OnnxRules
 from autofuse.graph import composites_moves as moves
 from autofuse.graph.composites_resample import pick_along, weigh_along
+from autofuse.graph.known import affordable
 from autofuse.graph.types import Value
 from autofuse.graph.writer import normal_axes
 from autofuse.ops.dtypes import DType
@@ -111,6 +112,7 @@ class _Kernel:
         """Elements [count, taps], those outside the nearest inside, and their weights."""
         scale = min(a.scale, 1.0) if self.antialias else 1.0
         reach = math.ceil(self.radius / scale)
+        affordable(len(at), 2 * reach)
         places = np.floor(at)[:, None] + np.arange(1 - reach, reach + 1)
         weights = self.weight(np.abs(places - at[:, None]) * scale)
         if self.inside:
@@ -141,6 +143,7 @@ def _resize(c: OnnxCall) -> Value:
     kind = own if mode == "nearest" else own.compute if own.is_float else DType.F32
     found = c.value(0, kind)
     for each in axes:
+        affordable(each.count)
         at = _PLACES[way](each, np.arange(each.count, dtype=np.float64))
         found = _resized(c, found, each, at, mode)
         if way == "tf_crop_and_resize":

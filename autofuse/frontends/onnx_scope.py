@@ -29,8 +29,34 @@ from autofuse.graph.writer import GraphWriter
 
 # Functions that call functions, deeper than any that do not call themselves.
 _DEEPEST = 32
+# Nodes that a model may be once its functions, branches and loops are written out, beside so many
+# for each that it has: what it was made from had no more.
+_MOST_WRITTEN, _TIMES_WRITTEN = 10_000, 50
 # What a model holds of integers and truth values is known up to this many elements.
 _SHAPE_LIKE = 64
+
+
+@dataclass
+class ReadBudget:
+    """Nodes that may still be written: a few bytes may stand for any number of them."""
+
+    left: int
+
+    @staticmethod
+    def of(model: Proto) -> ReadBudget:
+        held = _count(model.graph.node) + sum(_count(f.node) for f in model.functions)
+        return ReadBudget(_MOST_WRITTEN + _TIMES_WRITTEN * held)
+
+    def spend(self) -> None:
+        """One node, or one body, is written."""
+        self.left -= 1
+        if self.left < 0:
+            reason = "its functions and loops are too many nodes once they are written out"
+            raise TooManyNodesError(reason, located=True)
+
+
+class TooManyNodesError(FrontendError):
+    """The budget of nodes is used up: nothing else is tried."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +66,7 @@ class ModelFacts:
     functions: Mapping[tuple[str, str], Proto]
     read: Callable[[Proto], np.ndarray]
     bind: Callable[[Weight], Value]
+    budget: ReadBudget
 
 
 @dataclass
@@ -112,6 +139,7 @@ class Scope:
             self.env.update(zip((n for n in node.output), found, strict=False))
 
     def _results(self, node: Proto, read: Sequence[bool]) -> list[Datum | None]:
+        self.facts.budget.spend()
         domain = standard_name(node.domain)
         operands = tuple(self.lookup(name) for name in node.input)
         local = self.facts.functions.get((domain, node.op_type))
@@ -261,6 +289,7 @@ class OnnxBody:
         capture: Callable[[Value], Value] | None = None,
     ) -> list[Datum]:
         scope = self.scope
+        scope.facts.budget.spend()
         if len(given) != len(self.inputs):
             raise FrontendError(f"its body takes {len(self.inputs)} inputs, not {len(given)}")
         inner = Scope(
@@ -275,6 +304,12 @@ class OnnxBody:
         if any(each is None for each in found):
             raise FrontendError("an output of its body is missing")
         return [each for each in found if each is not None]
+
+
+def _count(nodes: Sequence[Proto]) -> int:
+    """Nodes, with those of bodies."""
+    bodies = (g for n in nodes for a in n.attribute for g in (a.g, *a.graphs) if g.node)
+    return len(nodes) + sum(_count(body.node) for body in bodies)
 
 
 def _as_list(made: OnnxResult) -> list[Datum | None]:

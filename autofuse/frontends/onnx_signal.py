@@ -19,6 +19,7 @@ from autofuse.graph.composites_fourier import (
     real_fourier,
     unscaled_fourier,
 )
+from autofuse.graph.known import affordable
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter, normal_axes
 from autofuse.ops.dtypes import DType
@@ -26,6 +27,7 @@ from autofuse.ops.dtypes import DType
 
 def _waves(made: int, count: int, length: int, sign: int) -> tuple[np.ndarray, np.ndarray]:
     """[made, count]: cosines and sines of the angles between frequencies and places."""
+    affordable(made, count)
     turns = np.outer(np.arange(made), np.arange(count)) % length
     angles = sign * 2 * np.pi * turns / length
     return np.cos(angles), np.sin(angles)
@@ -159,6 +161,7 @@ def _stft(c: OnnxCall) -> Value:
     frames = 1 + (c.shape(0)[1] - length) // step
     if frames < 1 or step < 1:
         raise FrontendError(f"no frame of {length} elements fits {c.shape(0)[1]}")
+    affordable(frames, length)
     places = np.arange(frames)[:, None] * step + np.arange(length)
     taken = w.op("gather", signal, w.constant(places.astype(np.int32)), axis=1)
     if window is not None:
@@ -198,6 +201,7 @@ def _mel_weights(c: OnnxCall) -> OnnxResult:
         for k, what in enumerate(("the bins", "the length", "the rate", "the low edge",
                                   "the high edge"))
     )  # fmt: skip
+    affordable(int(length) // 2 + 1, int(bins) + 2)
     low, high = (2595 * np.log10(1 + edge / 700) for edge in (low, high))
     places = np.arange(int(bins) + 2) * ((high - low) / (int(bins) + 2)) + low
     hertz = 700 * (10 ** (places / 2595) - 1)

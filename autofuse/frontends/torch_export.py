@@ -15,6 +15,7 @@ import numpy as np
 from autofuse.errors import AutofuseError
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.leaves import label_of, range_of, unique_names
+from autofuse.frontends.torch_archive import harmless_copy
 from autofuse.frontends.torch_fx import FxResult, decompositions, tensor_type, write_nodes
 from autofuse.frontends.torch_types import torch_module
 from autofuse.graph.types import Graph, Value
@@ -24,6 +25,8 @@ from autofuse.ops.types import TensorType
 
 # Tensors that a program makes itself become literals up to so many elements, else inputs.
 MOST_LITERAL = 1024
+# Characters of what torch says of a file.
+_MOST_SAID = 400
 _HELD = ("PARAMETER", "BUFFER", "CONSTANT_TENSOR")
 
 
@@ -179,13 +182,21 @@ def _outputs(exported: Any, env: dict[Any, FxResult]) -> list[tuple[str, Value]]
 
 
 def load_exported(path: str) -> Graph:
-    """The graph of a program that torch.export.save wrote."""
+    """The graph of a program that torch.export.save wrote. No code of the file is run: what is more
+    than operators and weights is refused."""
     torch = torch_module()
     try:
-        exported = torch.export.load(path)
+        exported = torch.export.load(harmless_copy(path))
     except Exception as error:  # torch raises many kinds for a file that it cannot read
-        raise AutofuseError(f"{path} is no exported program: {error}") from error
-    return from_torch(exported)
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise AutofuseError(f"{path} is no exported program: {said[:_MOST_SAID]}") from error
+    try:
+        return from_torch(exported)
+    except AutofuseError:
+        raise
+    except Exception as error:  # decompositions meet a graph that contradicts itself
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise AutofuseError(f"{path} contradicts itself: {said[:_MOST_SAID]}") from error
 
 
 def load_factory(text: str) -> Graph:

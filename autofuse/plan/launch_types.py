@@ -43,6 +43,11 @@ class LaunchConfig:
         return ",".join(f"{k}={v}" for k, v in self.settings)
 
 
+def _short(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."
+
+
 class LaunchSettingError(AutofuseError):
     """A launch setting that no kernel can have."""
 
@@ -51,8 +56,9 @@ class LaunchSettingError(AutofuseError):
 class LaunchParameter(Generic[T]):
     """One thing that may be chosen of how a kernel is launched.
 
-    `choices` are what a launch space offers at most, and all that there is unless `least` is given:
-    then every whole number from there on is a setting. A kernel that is told nothing gets
+    `choices` are what a launch space offers at most, and all there is unless `least` and `most` are
+    given: then every whole number between them is a setting, and none above: a stored
+    configuration may say any number, and kernels grow with it. A kernel that is told nothing gets
     `default`, and a configuration leaves it out unless it is `spelled`. `kinds` are those of
     kernels that it is offered to (none: it is derived, or for experiments). `changes_text` is False
     where a kernel's text is the same under all settings, so that only the compiler's flags or the
@@ -66,23 +72,35 @@ class LaunchParameter(Generic[T]):
     kinds: tuple[str, ...] = ()
     changes_text: bool = True
     least: int | None = None
+    most: int | None = None
     spelled: bool = False
+
+    def __post_init__(self) -> None:
+        assert (self.least is None) == (self.most is None), f"{self.name} has one limit alone"
 
     def of(self, launch: LaunchConfig) -> T:
         """The setting of a configuration; raises LaunchSettingError for one that cannot be."""
         return self.checked(launch.get(self.name, self.default))
 
+    def has(self, value: Setting) -> bool:
+        """Whether `value` is a setting of this parameter."""
+        if type(value) is not self.type:
+            return False
+        if self.least is None or self.most is None:
+            return value in self.choices
+        return self.least <= int(value) <= self.most
+
     def checked(self, value: Setting) -> T:
         """`value`, if it is a setting of this parameter; raises LaunchSettingError."""
-        if self.least is None:
-            if type(value) is self.type and value in self.choices:
-                return value
-            raise LaunchSettingError(
-                f"launch setting {self.name}={value!r} is none of {self.choices}"
-            )
-        if type(value) is self.type and int(value) >= self.least:
+        if type(value) is self.type and self.has(value):
             return value
-        raise LaunchSettingError(f"launch setting {self.name}={value!r} is not a count")
+        if self.least is None:
+            raise LaunchSettingError(
+                f"launch setting {self.name}={_short(value)} is none of {self.choices}"
+            )
+        raise LaunchSettingError(
+            f"launch setting {self.name}={_short(value)} is no count of {self.least} to {self.most}"
+        )
 
 
 LaunchTable = dict[str, LaunchParameter[Any]]

@@ -43,10 +43,12 @@ IMPL = LaunchParameter(
     "impl", str, (BLAS, FFT, GENERATED), BLAS,
     "Who computes a product or a transform: a library or generated loops.", (GEMM, TRANSFORM),
 )  # fmt: skip
+# Arithmetic that differs from what is written; offered only where a request asks for it.
+RELAXED = "relaxed"
 MATH = LaunchParameter(
-    "math", str, ("strict", "relaxed"), "strict",
-    "How exact arithmetic is: relaxed, it may be reassociated and use reciprocals (C), or fast "
-    "functions (CUDA).",
+    "math", str, ("strict", RELAXED), "strict",
+    "How exact arithmetic is: relaxed, which only a request for relaxed math offers, it may be "
+    "reassociated and use reciprocals (C), or fast functions (CUDA).",
     (*LOOPS, PRODUCT, DIAGONAL), changes_text=False,
 )  # fmt: skip
 # Faster division is between the two: quotients are off by at most 2 units in the last place. PTX
@@ -54,7 +56,7 @@ MATH = LaunchParameter(
 # the reciprocal of a divisor that a whole row shares.
 FAST_DIVISION, FAST_DIVISION_ULPS = "fast-division", 2.0
 CUDA_MATH = replace(
-    MATH, choices=("strict", FAST_DIVISION, "relaxed"), kinds=(*LOOPS, *TILES),
+    MATH, choices=("strict", FAST_DIVISION, RELAXED), kinds=(*LOOPS, *TILES),
     doc=f"{MATH.doc} Here strict quotients and square roots of f32 are calls that no load passes; "
     "with fast-division they err by at most 2 units in the last place instead. A relaxed "
     "product by a library rounds factors of f32 to 11 bits (TF32), and may round partial sums of "
@@ -63,17 +65,17 @@ CUDA_MATH = replace(
 LOOP_UNROLL = LaunchParameter(
     "loop_unroll", int, (1, 2, 4), 1,
     "Iterations of a counted loop of the graph that one turn of the kernel's own loop computes; "
-    "it divides the loop's iterations.", (LOOP,), least=1,
+    "it divides the loop's iterations.", (LOOP,), least=1, most=1024,
 )  # fmt: skip
 TILE = LaunchParameter(
     "tile", int, (64, 128, 256, 512, 1024, 4096, 16384), 1024,
-    "Items that one loop over lanes covers.", (ITEM, LOOP), least=1, spelled=True,
+    "Items that one loop over lanes covers.", (ITEM, LOOP), least=1, most=1 << 20, spelled=True,
 )  # fmt: skip
 HALO = LaunchParameter(
     "halo", int, (0, 32, 64, 16, 8), 0,
     "Rows of a tile for which values that are read at shifted places are computed once and kept in "
     "scratch, with those of rows around it (0: each item computes all that it needs).", (ITEM,),
-    least=0,
+    least=0, most=1 << 14,
 )  # fmt: skip
 STAGE = LaunchParameter(
     "stage", bool, (True, False), True,
@@ -94,16 +96,18 @@ MICRO = LaunchParameter(
 )  # fmt: skip
 ROW_BLOCK = LaunchParameter(
     "row_block", int, (64, 128, 256, 512, 32, 16, 8), 128,
-    "Rows of a product that one block computes.", (*TILES, DIAGONAL), least=1, spelled=True,
+    "Rows of a product that one block computes.", (*TILES, DIAGONAL),
+    least=1, most=1 << 31, spelled=True,
 )  # fmt: skip
 COLUMN_BLOCK = LaunchParameter(
     "column_block", int, (0, 32, 64, 128, 256, 512, 1024), 0,
     "Columns of a product that one block computes (0: all), or has at once where they are folded "
-    "as they come.", (*TILES, DIAGONAL), least=0,
+    "as they come.", (*TILES, DIAGONAL), least=0, most=1 << 24,
 )  # fmt: skip
 TERM_BLOCK = LaunchParameter(
     "term_block", int, (0, 8, 16, 32, 128, 256, 512, 1024), 0,
-    "Terms of a product that are summed before the next ones are fetched (0: all).", TILES, least=0,
+    "Terms of a product that are summed before the next ones are fetched (0: all).", TILES,
+    least=0, most=1 << 24,
 )  # fmt: skip
 PACK = LaunchParameter(
     "pack", bool, (True, False), True,
@@ -118,7 +122,7 @@ ACROSS = LaunchParameter(
 SPLIT = LaunchParameter(
     "split", int, (1, 2, 4, 8, 16), 1,
     "Parts in which the terms of a product are summed at the same time; a second kernel adds them "
-    "up in order, and does what follows.", TILES, least=1,
+    "up in order, and does what follows.", TILES, least=1, most=1024,
 )  # fmt: skip
 PACK_LEFT = LaunchParameter(
     "pack_left", bool, (False, True), False,
@@ -141,7 +145,7 @@ MMA = LaunchParameter(
 
 # What only C knows.
 C_MATH = replace(
-    MATH, choices=("strict", FAST_DIVISION, "relaxed"), changes_text=True,
+    MATH, choices=("strict", FAST_DIVISION, RELAXED), changes_text=True,
     doc=f"{MATH.doc} With fast-division, what a whole row is divided by becomes a reciprocal that "
     "the row is multiplied by, which errs by at most 2 units in the last place.",
 )  # fmt: skip
@@ -179,12 +183,12 @@ C_IMPL = replace(
 THREADS = LaunchParameter(
     "threads", int, (1,), 1,
     "Threads that work on a kernel together: 1 or as many as there are cores.",
-    (*LOOPS, *TILES, DIAGONAL, TRANSFORM), changes_text=False, least=1, spelled=True,
+    (*LOOPS, *TILES, DIAGONAL, TRANSFORM), changes_text=False, least=1, most=1 << 12, spelled=True,
 )  # fmt: skip
 VECTOR_BITS = LaunchParameter(
     "vector_bits", int, (512, 256), 512,
     "Width of the vector registers that the compiler is told to prefer, and of those in which a "
-    "product is accumulated.", (*LOOPS, *TILES, DIAGONAL), least=64,
+    "product is accumulated.", (*LOOPS, *TILES, DIAGONAL), least=64, most=2048,
 )  # fmt: skip
 STREAM = LaunchParameter(
     "stream", bool, (True, False), False,
@@ -226,11 +230,11 @@ REDUCE = LaunchParameter(
 BLOCK_THREADS = LaunchParameter(
     "threads", int, (64, 128, 256, 512, 1024), 256,
     "Threads that work on a kernel together: those of one block.",
-    (*LOOPS, *TILES), least=1, spelled=True,
+    (*LOOPS, *TILES), least=1, most=1 << 12, spelled=True,
 )  # fmt: skip
 ROWS = LaunchParameter(
     "rows", int, (0, 16, 32), 0,
-    "Rows of one block whose warps fold them (0: one for each warp).", (ROW,), least=0,
+    "Rows of one block whose warps fold them (0: one for each warp).", (ROW,), least=0, most=1024,
 )  # fmt: skip
 VECTOR = LaunchParameter(
     "vector", int, (1, 2, 4, 8), 1,
@@ -239,7 +243,7 @@ VECTOR = LaunchParameter(
 ITEMS = LaunchParameter(
     "items", int, (1, 2, 4, 8, 16), 4,
     "Items that one thread computes; together they are the tile of its block.",
-    (ITEM, LOOP, GEMM), least=1, spelled=True,
+    (ITEM, LOOP, GEMM), least=1, most=1024, spelled=True,
 )  # fmt: skip
 KEEP = LaunchParameter(
     "keep", str, ("registers", "shared", "reread"), "shared",
@@ -281,11 +285,12 @@ MAPS = LaunchParameter(
 COMPILER_UNROLL = LaunchParameter(
     "compiler_unroll", int, (0, 1, 2, 4), 0,
     "Factor by which the compiler is told to unroll innermost serial loops (0: as it likes).",
-    (*LOOPS, GEMM), least=0,
+    (*LOOPS, GEMM), least=0, most=1024,
 )  # fmt: skip
 BLOCKS = LaunchParameter(
     "blocks", int, (0, 1, 2, 4, 8), 0,
-    "Blocks wanted on a multiprocessor at once (0: any number).", (*LOOPS, *TILES), least=0,
+    "Blocks wanted on a multiprocessor at once (0: any number).", (*LOOPS, *TILES),
+    least=0, most=64,
 )  # fmt: skip
 PINGPONG = LaunchParameter(
     "pingpong", bool, (False, True), False,
@@ -294,7 +299,8 @@ PINGPONG = LaunchParameter(
 )  # fmt: skip
 PARTS = LaunchParameter(
     "parts", int, (0,), 0,
-    "Blocks that share a row which is split (0: as many as its length asks for).", least=0,
+    "Blocks that share a row which is split (0: as many as its length asks for).",
+    least=0, most=1 << 16,
 )  # fmt: skip
 EARLY = LaunchParameter(
     "early", bool, (False, True), False,
@@ -306,11 +312,11 @@ EARLY = LaunchParameter(
 TAIL = LaunchParameter(
     "tail", int, (1, 2, 3, 4, 5, 6, 8), 1,
     "Parts in which the terms of those tiles are summed that do not fill a wave (stream-k): the "
-    "last part that is done adds them up in order and goes on.", TILES, least=1,
+    "last part that is done adds them up in order and goes on.", TILES, least=1, most=64,
 )  # fmt: skip
 WAVE = LaunchParameter(
     "wave", int, (0,), 0, "Blocks that run at the same time, which `tail` counts waves by.",
-    least=0,
+    least=0, most=1 << 20,
 )  # fmt: skip
 # Tiles of a block's threads, and terms that its shared memory has room for.
 CUDA_MICRO = replace(
@@ -347,33 +353,6 @@ CUDA_LAUNCH = _table(
     replace(TILE, doc=f"{TILE.doc} Here threads and items say it.", kinds=(), default=0, least=0),
 )  # fmt: skip
 LAUNCH_TABLES: dict[str, LaunchTable] = {"c": C_LAUNCH, "cuda": CUDA_LAUNCH}
-
-# Names that stored configurations may still use, and the present ones. On CUDA one name was two
-# things: which of them matters depends on the kernel, and the other one is without effect.
-FORMER: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "c": {"vector": ("vector_bits",), "unroll": ("loop_unroll",)},
-    "cuda": {"unroll": ("compiler_unroll", "loop_unroll")},
-}
-
-
-def dialect_of(settings: Mapping[str, Setting]) -> str:
-    """The dialect that a stored configuration is for: every one for CUDA that says anything has a
-    parameter that C has not (it always says `grid`)."""
-    own = CUDA_LAUNCH.keys() - C_LAUNCH.keys() - FORMER["c"].keys()
-    return "cuda" if own & settings.keys() else "c"
-
-
-def present_names(dialect: str, name: str) -> tuple[str, ...]:
-    """The names that a parameter has now, given the name it was stored under."""
-    return FORMER[dialect].get(name, (name,))
-
-
-def stored_launch(settings: Mapping[str, Setting]) -> LaunchConfig:
-    """A stored configuration under the names of today."""
-    dialect = dialect_of(settings)
-    return LaunchConfig.of(
-        **{new: value for old, value in settings.items() for new in present_names(dialect, old)}
-    )
 
 
 def canonical_launch(table: LaunchTable, settings: Mapping[str, Setting]) -> LaunchConfig:

@@ -13,12 +13,18 @@ from typing import Any
 
 from autofuse.graph.types import Value
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.parameters import LaunchConfig, Setting, stored_launch
+from autofuse.plan.parameters import LaunchConfig, Setting
+from autofuse.plan.stored import stored_launch
 
 __all__ = [
     "Candidate", "FusionGroup", "FusionPlan", "LaunchConfig", "LoopBody", "PlanError", "Setting",
     "candidate_from_json",
 ]  # fmt: skip
+
+
+# Limits of what is stored, which may be anybody's: characters of a candidate and of a message, the
+# number of a node, and iterations of a loop that are chained.
+_MOST_TEXT, _MOST_SAID, _MOST_NUMBER, _MOST_UNROLLED = 1 << 24, 200, 1 << 24, 1 << 12
 
 
 class PlanError(AutofuseError):
@@ -121,6 +127,8 @@ def candidate_from_json(text: str, origin: str = "") -> Candidate:
 
     Launch parameters that have been renamed since are read under their present names."""
     try:
+        if len(text) > _MOST_TEXT:
+            raise ValueError(f"it has more than {_MOST_TEXT} characters")
         data = json.loads(text)
         return Candidate(
             _plan_of(data["plan"]),
@@ -128,8 +136,10 @@ def candidate_from_json(text: str, origin: str = "") -> Candidate:
             tuple(tuple(stored_launch(c) for c in body) for body in data["bodies"]),
             origin,
         )
+    except RecursionError:
+        raise PlanError("not a stored candidate: it is nested too deeply") from None
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise PlanError(f"not a stored candidate: {error}") from error
+        raise PlanError(f"not a stored candidate: {str(error)[:_MOST_SAID]}") from error
 
 
 def _plan_data(plan: FusionPlan) -> list[dict[str, Any]]:
@@ -150,8 +160,8 @@ def _plan_of(data: list[dict[str, Any]]) -> FusionPlan:
     return FusionPlan(
         tuple(
             FusionGroup(
-                tuple(int(n) for n in g["nodes"]),
-                tuple(Value(int(n), int(i)) for n, i in g["outputs"]),
+                tuple(_whole(n) for n in g["nodes"]),
+                tuple(Value(_whole(n), _whole(i)) for n, i in g["outputs"]),
                 None if g["body"] is None else _plan_of(g["body"]),
                 _factor_of(g.get("unroll", 1)),
             )
@@ -160,7 +170,11 @@ def _plan_of(data: list[dict[str, Any]]) -> FusionPlan:
     )
 
 
-def _factor_of(data: Any) -> int:
-    if type(data) is not int:
-        raise TypeError(f"an unroll factor is a whole number, not {data!r}")
+def _whole(data: Any, most: int = _MOST_NUMBER) -> int:
+    if type(data) is not int or not 0 <= data <= most:
+        raise TypeError(f"{ascii(data)[:_MOST_SAID]} is no whole number up to {most}")
     return data
+
+
+def _factor_of(data: Any) -> int:
+    return _whole(data, _MOST_UNROLLED)

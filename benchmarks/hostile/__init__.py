@@ -1,0 +1,1 @@
+"""Damaged and hostile inputs of every format that the command line reads."""

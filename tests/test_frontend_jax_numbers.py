@@ -1,0 +1,115 @@
+"""Graphs from jax: complex numbers, the total order of floats, and what only shows values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax._src.lax import lax as private
+from jax_check import check
+
+from autofuse.frontends.jaxpr import from_jax
+from autofuse.graph.reference import evaluate
+
+RE = jnp.array([1.5, -2.0, 0.0, 3e19, -1e-3, 2.0], jnp.float32)
+IM = jnp.array([0.5, 0.0, -4.0, 1e19, 2e-3, -2.0], jnp.float32)
+OF = jnp.array([-0.7, 3.0, 2.0, 2e19, 4e-3, 0.0], jnp.float32)
+
+
+def _parts(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn` of two complex numbers as a function of real ones."""
+
+    def parts(a: Any, b: Any, c: Any, d: Any) -> Any:
+        z = fn(lax.complex(a, b), lax.complex(c, d))
+        return (jnp.real(z), jnp.imag(z)) if jnp.iscomplexobj(z) else z
+
+    return parts
+
+
+@pytest.mark.parametrize(
+    "fn",
+    {
+        "div": lambda x, y: x / y,
+        "over_real": lambda x, y: x / 8,
+        "real_over": lambda x, y: 3.0 / y,
+        "eq": lambda x, y: x == y,
+        "ne": lambda x, y: x != y,
+        "reciprocal_square": lambda x, y: (x / 1e19 + 1) ** -2,
+        "cube": lambda x, y: (x / 1e19) ** 3,
+        "square": lambda x, y: jnp.square(x / 1e19),
+        "log": lambda x, y: jnp.log(x),
+        "dot": lambda x, y: jnp.dot(x / 1e19, y / 1e19),
+        "outer": lambda x, y: jnp.outer(x / 1e19, y.real),
+    }.values(),
+)
+def test_complex_numbers(fn: Callable[..., Any]) -> None:
+    check(_parts(fn), RE, IM, OF, IM[::-1])
+
+
+def test_a_spectral_poisson_solver() -> None:
+    def solve(f: Any) -> Any:
+        n = f.shape[0]
+        k = jnp.fft.fftfreq(n, 1 / n) * 1j
+        laplacian = k[:, None] ** 2 + k[None, :] ** 2
+        found = jnp.fft.fft2(f) / jnp.where(laplacian == 0, 1, laplacian)
+        return jnp.fft.ifft2(found).real
+
+    check(solve, jnp.asarray(np.random.default_rng(0).normal(size=(16, 16)), jnp.float32))
+
+
+def test_the_total_order_of_floats() -> None:
+    kinds = np.array([-np.nan, -np.inf, -1.0, -0.0, 0.0, 1e-45, 2.0, np.inf, np.nan], np.float32)
+    kinds[0] = np.copysign(np.float32(np.nan), np.float32(-1))
+
+    def bound(x: Any, y: Any) -> Any:
+        found = (private.lt_to_p, private.le_to_p, private.eq_to_p)
+        return [p.bind(x, y) for p in found]
+
+    x, y = (jnp.asarray(a.reshape(-1)) for a in np.meshgrid(kinds, kinds))
+    check(bound, x, y)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_searching_sorted_numbers(side: str) -> None:
+    table = jnp.array([-2.0, -0.0, 0.5, 0.5, 3.0, jnp.inf, jnp.nan], jnp.float32)
+    sought = jnp.array([-5.0, 0.0, 0.5, 0.6, jnp.inf, jnp.nan], jnp.float32)
+    check(lambda a, b: jnp.searchsorted(a, b, side=side), table, sought)
+    check(lambda a, b: jnp.digitize(b, a[:5], right=side == "right"), table, sought[:4])
+
+
+def test_interpolation_and_histograms() -> None:
+    x = jnp.linspace(-3.0, 4.0, 23, dtype=jnp.float32)
+    check(lambda v: jnp.interp(v, x[::3] * 0.9, jnp.sin(x[::3])), x)
+    check(lambda v: jnp.histogram(v, bins=5, range=(-2.0, 3.0))[0], x)
+
+
+def test_what_only_shows_values_is_left_out_and_told() -> None:
+    def noisy(x: Any) -> Any:
+        jax.debug.print("x is {}", x)
+        jax.debug.callback(lambda v: None, x)
+        return x * 2
+
+    with pytest.warns(RuntimeWarning) as told:
+        graph = from_jax(noisy, 1.5)
+    said = [str(w.message) for w in told]
+    assert [
+        f"jax primitive '{n}' is left out: a plan shows nothing" in s
+        for n, s in zip(("debug_print", "debug_callback"), said, strict=True)
+    ] == [True, True]
+    assert all("test_frontend_jax_numbers.py:" in s for s in said)
+    assert float(evaluate(graph, [np.float32(1.5)])[0]) == 3.0
+
+
+def test_showing_values_inside_a_loop() -> None:
+    def body(i: Any, x: Any) -> Any:
+        jax.debug.print("{}", i)
+        return x + i
+
+    with pytest.warns(RuntimeWarning, match="debug_print"):
+        graph = from_jax(lambda x: lax.fori_loop(0, 5, body, x), 1.0)
+    assert float(evaluate(graph, [np.float32(1.0)])[0]) == 11.0
