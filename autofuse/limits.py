@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -46,6 +47,19 @@ def usable_memory_bytes(root: Path = ROOT) -> int | None:
             limits.append(1024.0 * float(line.split()[1]))
     least = min(limits, default=math.inf)
     return None if math.isinf(least) else int(least)
+
+
+def limit_own_memory() -> None:
+    """Let this process map no more than what it has mapped already and the memory that it may use:
+    a MemoryError comes before the system ends processes of others for room."""
+    usable = usable_memory_bytes()
+    if usable is None:
+        return
+    mapped = next((line.split()[0] for line in _lines(ROOT / "proc/self/statm")), "0")
+    limit = usable + int(mapped) * resource.getpagesize()
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    least = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (least, hard))
 
 
 _MEMORY = ("memory.max", "memory.limit_in_bytes")

@@ -31,7 +31,7 @@ from autofuse.backends.cuda.graphs import LaunchCall, join
 from autofuse.backends.cuda.launch import CudaPlan
 from autofuse.backends.cuda.loading import as_bytes
 from autofuse.backends.cuda.nvrtc import compile_cubin
-from autofuse.measure.device import GUARD_BYTES, Arrays, GuardedOutput
+from autofuse.measure.device import GUARD_BYTES, Arrays, CheckedRun, GuardedOutput
 from autofuse.measure.timing import Clock, Sampling, collect_profile
 from autofuse.ops.types import TensorType
 
@@ -117,23 +117,32 @@ class CudaDevice:
         given = loaded.artifact.binding.free(self.inputs)
         return tuple(map(self.driver.pointer, given)), found
 
-    def run(self, loaded: CudaPlan) -> tuple[Arrays, Arrays, bool]:
-        def work() -> tuple[Arrays, Arrays, bool]:
-            for guarded, window in self.outputs:
-                guarded.arm()
-                self.driver.assign(window, guarded.window)
+    def run(self, loaded: CudaPlan, *, elsewhere: bool = False) -> CheckedRun:
+        def work() -> CheckedRun:
+            self._arm()
             if loaded.hosted:
                 _all(loaded.calls(*self.addresses(loaded)))()
             else:
                 loaded.graph(*self.addresses(loaded)).launch(self.stream)
-            for guarded, window in self.outputs:
-                self.driver.download(window, guarded.window)
-            inputs = tuple(map(self.driver.download, self.inputs))
-            self.stream.synchronize()
-            arrays = tuple(guarded.array for guarded, _ in self.outputs)
-            return inputs, arrays, all(guarded.intact() for guarded, _ in self.outputs)
+            return self._left()
 
         return self._guarded(work)
+
+    def left(self) -> CheckedRun:
+        return self._guarded(self._left)
+
+    def _arm(self) -> None:
+        for guarded, window in self.outputs:
+            guarded.arm()
+            self.driver.assign(window, guarded.window)
+
+    def _left(self) -> CheckedRun:
+        for guarded, window in self.outputs:
+            self.driver.download(window, guarded.window)
+        inputs = tuple(map(self.driver.download, self.inputs))
+        self.stream.synchronize()
+        arrays = tuple(guarded.array for guarded, _ in self.outputs)
+        return CheckedRun(inputs, arrays, all(guarded.intact() for guarded, _ in self.outputs))
 
     def _guarded(self, work: Callable[[], T]) -> T:
         """`work` on our stream; the driver's errors become LaunchError, and the device is broken
@@ -186,6 +195,7 @@ class CudaDevice:
         return self._guarded(lambda: self._watch(loaded, sampling))
 
     def _watch(self, loaded: CudaPlan, sampling: Sampling) -> CudaWatch:
+        self._arm()
         inputs, outputs = self.addresses(loaded)
         calls = loaded.calls(inputs, outputs)
         cold = sampling.cache == "cold"
@@ -221,6 +231,7 @@ class CudaDevice:
 
     def profile(self, loaded: CudaPlan, groups: int, sampling: Sampling) -> tuple[np.ndarray, str]:
         def work() -> np.ndarray:
+            self._arm()
             parts = [
                 (owner, self._segment(loaded, calls))
                 for owner, calls in loaded.segments(*self.addresses(loaded))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -46,6 +46,15 @@ class GuardedOutput:
         return all(bool(np.all(zone == _GUARD_VALUE)) for zone in self._zones)
 
 
+class CheckedRun(NamedTuple):
+    """What is there after a run, on the host: inputs, outputs, and whether nothing was written
+    around the outputs."""
+
+    inputs: Arrays
+    outputs: Arrays
+    intact: bool
+
+
 class Device(Protocol):
     """Where the candidates of one worker run, one workload at a time."""
 
@@ -63,13 +72,18 @@ class Device(Protocol):
         the context. Raises LaunchError."""
         ...
 
-    def run(self, loaded: Any) -> tuple[Arrays, Arrays, bool]:
-        """One run on poisoned outputs: inputs as they are afterwards, outputs, and whether the
-        guard zones are intact; all on the host. Raises LaunchError."""
+    def run(self, loaded: Any, *, elsewhere: bool = False) -> CheckedRun:
+        """One run on poisoned outputs; `elsewhere`: with arrays in another place than without,
+        where the device has one. Raises LaunchError."""
+        ...
+
+    def left(self) -> CheckedRun:
+        """What the last sample left. Raises LaunchError."""
         ...
 
     def watch(self, loaded: Any, sampling: Sampling) -> Watch:
-        """Something that takes samples of `loaded`, warmed up. Raises LaunchError."""
+        """Something that takes samples of `loaded`, warmed up, on poisoned outputs. Raises
+        LaunchError."""
         ...
 
     def profile(self, loaded: Any, groups: int, sampling: Sampling) -> tuple[np.ndarray, str]:
@@ -78,4 +92,4 @@ class Device(Protocol):
         ...
 
 
-__all__ = ["GUARD_BYTES", "AnyArtifact", "Arrays", "Device", "GuardedOutput"]
+__all__ = ["GUARD_BYTES", "AnyArtifact", "Arrays", "CheckedRun", "Device", "GuardedOutput"]

@@ -1,4 +1,8 @@
-"""Measuring on the processor that this process runs on."""
+"""Measuring on the processor that this process runs on.
+
+Samples are taken on arrays as users have them; a check runs on arrays of its own between forbidden
+pages (`guards.py`), with the program loaded once more so that its workspace is guarded too.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,10 @@ import numpy as np
 
 from autofuse.backends.base import Artifact, LaunchError
 from autofuse.backends.library import LoadedLibrary, load
-from autofuse.measure.device import Arrays, GuardedOutput
+from autofuse.measure.check import poison
+from autofuse.measure.device import Arrays, CheckedRun, GuardedOutput
 from autofuse.measure.evict import Evictor
+from autofuse.measure.guards import Guards
 from autofuse.measure.timing import Sampling, Stopwatch, collect_profile, warm_up
 from autofuse.ops.types import TensorType
 
@@ -35,23 +41,46 @@ class HostDevice:
         loaded.prepare(artifact.binding.chosen(self.inputs))
         return loaded
 
-    def run(self, loaded: LoadedLibrary) -> tuple[Arrays, Arrays, bool]:
-        for output in self.outputs:
-            output.arm()
-        code = loaded.bind(self._given(loaded), self.arrays)()
+    def run(self, loaded: LoadedLibrary, *, elsewhere: bool = False) -> CheckedRun:
+        artifact, guards = loaded.artifact, Guards(at_start=elsewhere)
+        binding = artifact.binding
+        with load(artifact, guards.memory, loaded) as checked:
+            checked.prepare(binding.chosen(self.inputs))
+            places = binding.free(range(len(self.inputs)))
+            given = [guards.copy(self.inputs[k], artifact.inputs[k], f"input {k}") for k in places]
+            types = enumerate(artifact.outputs)
+            outputs = tuple(guards.block(t.nbytes, f"output {k}").array(t) for k, t in types)
+            for output in outputs:
+                poison(output)
+            guards.arm()
+            code = checked.bind(given, outputs)()
+            guards.disarm()
         if code != 0:
             raise LaunchError(f"the program failed with code {code}")
-        return self.inputs, self.arrays, all(output.intact() for output in self.outputs)
+        seen = list(self.inputs)
+        for k, array in zip(places, given, strict=True):
+            seen[k] = array
+        return CheckedRun(tuple(seen), outputs, not guards.spoiled())
+
+    def left(self) -> CheckedRun:
+        intact = all(output.intact() for output in self.outputs)
+        return CheckedRun(self.inputs, self.arrays, intact)
 
     def watch(self, loaded: LoadedLibrary, sampling: Sampling) -> Stopwatch:
+        self._arm()
         call = loaded.bind(self._given(loaded), self.arrays)
         return warm_up(call, self._prepare(loaded), sampling)
 
     def profile(
         self, loaded: LoadedLibrary, groups: int, sampling: Sampling
     ) -> tuple[np.ndarray, str]:
+        self._arm()
         call = loaded.bind_profile(self._given(loaded), self.arrays, groups)
         return collect_profile(call, self._prepare(loaded), sampling), "call"
+
+    def _arm(self) -> None:
+        for output in self.outputs:
+            output.arm()
 
     def _given(self, loaded: LoadedLibrary) -> Arrays:
         """What each call is given: inputs that are no constants."""

@@ -27,10 +27,11 @@ class Open:
 @dataclass(frozen=True)
 class WorkerReady:
     """The worker has inputs and reference; `error` says in one sentence why it has not, `blind`
-    of which outputs its checks say nothing."""
+    why its checks verify nothing, `checked_on` names the draws of inputs that it checks on."""
 
     error: str = ""
     blind: str = ""
+    checked_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ from types import TracebackType
 from typing import IO, Any
 
 from autofuse.backends.base import AnyArtifact
-from autofuse.limits import usable_cores
+from autofuse.limits import usable_cores, usable_memory_bytes
+from autofuse.measure.folders import OwnFolder
 from autofuse.measure.hardware import HOST, Hardware
 from autofuse.measure.lock import measurement_lock
 from autofuse.measure.protocol import (
@@ -43,7 +44,7 @@ from autofuse.measure.protocol import (
     WorkerReady,
 )
 from autofuse.measure.timing import MeasureError, Sampling
-from autofuse.measure.workload import Workload
+from autofuse.measure.workload import Workload, check_room
 from autofuse.records import Blame, Failure, FailureKind
 
 DEFAULT_LIMIT_S = 30.0
@@ -70,7 +71,8 @@ class Worker:
 
     `threads` is the OpenMP thread count, `limit_s` the wall limit of a job in seconds, `setup_s`
     (asked when a child starts) that of computing inputs and reference. `hardware` is what to
-    measure on. `blind` says, once it was started, of which outputs its checks say nothing.
+    measure on. `blind` says, once it was started, why its checks verify nothing, and `checked_on`
+    on which draws of inputs candidates are checked.
     """
 
     def __init__(
@@ -89,8 +91,9 @@ class Worker:
         self._opened = 0
         self._ready = False
         self.blind = ""
+        self.checked_on: tuple[str, ...] = ()
         with _starting():
-            self._private = tempfile.TemporaryDirectory(prefix="autofuse-")
+            self._private = OwnFolder()
         self._child: _Child | None = None
 
     def __enter__(self) -> Worker:
@@ -107,13 +110,14 @@ class Worker:
     def close(self) -> None:
         """End the child and remove its files."""
         self._drop()
-        self._private.cleanup()
+        self._private.close()
 
     def use(self, workload: Workload) -> None:
         """Measure another workload from now on, in the same child when there is one.
 
         Raises MeasureError if it cannot be set up."""
-        self._reference().unlink(missing_ok=True)
+        for path in self._private.path.glob(f"reference-{self._opened}*"):
+            path.unlink(missing_ok=True)
         self._opened += 1
         self._ready = False
         self.workload = workload
@@ -221,15 +225,20 @@ class Worker:
             return self._child
         self.starts += 1
         with _starting():
-            self._child = _Child(Path(self._private.name), self.threads)
+            self._child = _Child(self._private.path, self.threads)
         self._open(self._child)
         return self._child
 
     def _reference(self) -> Path:
-        return Path(self._private.name) / f"reference-{self._opened}.npz"
+        return self._private.path / f"reference-{self._opened}.npz"
 
     def _open(self, child: _Child) -> None:
         """Give the child its workload; it is ended when that fails."""
+        try:
+            check_room(self.workload, usable_memory_bytes())
+        except MeasureError:
+            self._drop()
+            raise
         limit_s = self.setup_s()
         try:
             ready = child.ask(Open(self.workload, self._reference(), self.hardware.device), limit_s)
@@ -250,7 +259,7 @@ class Worker:
         if ready.error:
             self._drop()
             raise MeasureError(f"the workload cannot be measured: {ready.error}")
-        self._ready, self.blind = True, ready.blind
+        self._ready, self.blind, self.checked_on = True, ready.blind, ready.checked_on
 
     def _drop(self) -> None:
         child, self._child = self._child, None

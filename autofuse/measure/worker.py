@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from hashlib import blake2b
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -19,8 +20,11 @@ from typing import Any
 import numpy as np
 
 from autofuse.backends.base import AnyArtifact, CompileError, CompilerMissing, LaunchError
-from autofuse.measure.check import check
-from autofuse.measure.device import Device
+from autofuse.limits import limit_own_memory
+from autofuse.measure.check import WorkloadReference, check
+from autofuse.measure.device import Arrays, CheckedRun, Device
+from autofuse.measure.draws import RANDOM, extra_draws
+from autofuse.measure.hardware import HOST
 from autofuse.measure.protocol import (
     CompareJob,
     Comparison,
@@ -47,42 +51,113 @@ class _WrongError(Exception):
 _FAULTS = (_WrongError, LaunchError, CompileError, CompilerMissing, OSError, MemoryError)
 
 
+@dataclass(frozen=True)
+class _Draw:
+    """Inputs that a candidate is checked on, with what it must compute."""
+
+    name: str
+    workload: Workload
+    fingerprint: tuple[bytes, ...]
+    reference: WorkloadReference
+
+
+def _prepared(name: str, workload: Workload, path: Path) -> tuple[_Draw, Arrays]:
+    inputs = draw_inputs(workload)
+    return _Draw(name, workload, _checksum(inputs), load_or_make(workload, inputs, path)), inputs
+
+
 class WorkloadRunner:
-    """One workload ready to be run on a device, with its reference."""
+    """One workload ready to be run on a device, with its references.
+
+    A candidate is checked on the workload's own inputs, once on each of the other draws
+    (`extra_draws`), and again after it was timed: what the last timed call left, and a run with
+    arrays elsewhere."""
 
     def __init__(self, workload: Workload, reference: Path, device: Device) -> None:
         self.workload, self.device = workload, device
-        inputs = draw_inputs(workload)
-        self.fingerprint = _checksum(inputs)
-        self.reference = load_or_make(workload, inputs, reference)
+        self.own, inputs = _prepared(RANDOM, workload, reference)
+        self.reference = self.own.reference
+        self.draws = tuple(_others(workload, reference))
+        self._passed: set[AnyArtifact] = set()
+        self._first: tuple[bytes, ...] = ()
         device.open(inputs, workload.graph.output_types)
 
+    @property
+    def checked_on(self) -> tuple[str, ...]:
+        """The draws that a candidate is checked on, by name."""
+        return tuple(draw.name for draw in (self.own, *self.draws))
+
     def verify(self, artifact: AnyArtifact, loaded: Any) -> float:
-        """Run once on poisoned outputs; the largest relative error.
+        """Run on poisoned outputs; the largest relative error on the workload's own inputs.
 
         Raises _WrongError or LaunchError.
         """
         graph = self.workload.graph
         if artifact.inputs != graph.input_types or artifact.outputs != graph.output_types:
             raise LaunchError("the program's inputs or outputs are not those of the graph")
-        inputs, outputs, intact = self.device.run(loaded)
-        if _checksum(inputs) != self.fingerprint:
-            self.device.open(draw_inputs(self.workload), graph.output_types)
-            raise _WrongError("the program changed its inputs")
-        if not intact:
-            raise _WrongError("the program wrote outside its outputs")
-        result = check(outputs, self.reference)
+        found = self.device.run(loaded)
+        error = self._held(found, self.own)
+        self._first = _checksum(found.outputs)
+        return error
+
+    def verify_draws(self, artifact: AnyArtifact) -> None:
+        """Check on the other draws, unless this very program passed before in this process."""
+        if not self.draws or artifact in self._passed:
+            return
+        try:
+            for draw in self.draws:
+                self.device.open(draw_inputs(draw.workload), self.workload.graph.output_types)
+                with self.device.load(artifact) as loaded:
+                    self._held(self.device.run(loaded, elsewhere=True), draw, draw.name)
+        finally:
+            self._reopen()
+        self._passed.add(artifact)
+
+    def verify_left(self, loaded: Any) -> None:
+        """Check what the last sample left, then `verify_again`."""
+        left = self.device.left()
+        self._same(left, "after it was timed")
+        self.verify_again(loaded)
+
+    def verify_again(self, loaded: Any) -> None:
+        """One more run, after others, with arrays elsewhere."""
+        self._same(self.device.run(loaded, elsewhere=True), "in a later run")
+
+    def _same(self, found: CheckedRun, when: str) -> None:
+        """Outputs are those of the first run, or else as right."""
+        if not found.intact or _checksum(found.outputs) != self._first:
+            self._held(found, self.own, when)
+        elif _checksum(found.inputs) != self.own.fingerprint:
+            self._reopen()
+            raise _WrongError(f"{when}: the program changed its inputs")
+
+    def _held(self, found: CheckedRun, draw: _Draw, when: str = "") -> float:
+        told = f"{when}: " if when else ""
+        if _checksum(found.inputs) != draw.fingerprint:
+            self._reopen()
+            raise _WrongError(f"{told}the program changed its inputs")
+        if not found.intact:
+            raise _WrongError(f"{told}the program wrote outside its outputs")
+        result = check(found.outputs, draw.reference)
         if not result.ok:
-            raise _WrongError(result.message)
+            raise _WrongError(f"{told}{result.message}")
         return result.max_rel_error
+
+    def _reopen(self) -> None:
+        self.device.open(draw_inputs(self.workload), self.workload.graph.output_types)
 
     def measure(self, job: MeasureJob) -> Reply:
         try:
             with self.device.load(job.artifact) as loaded:
                 error = self.verify(job.artifact, loaded)
+            self.verify_draws(job.artifact)
+            with self.device.load(job.artifact) as loaded:
                 timing = None
-                if job.sampling is not None:
+                if job.sampling is None:
+                    self.verify_again(loaded)
+                else:
                     timing = collect(self.device.watch(loaded, job.sampling), job.sampling)
+                    self.verify_left(loaded)
         except _FAULTS as failed:
             return Reply(None, None, _failure(failed))
         return Reply(timing, error, None)
@@ -92,7 +167,10 @@ class WorkloadRunner:
         try:
             with self.device.load(job.artifact) as loaded:
                 error = self.verify(job.artifact, loaded)
+            self.verify_draws(job.artifact)
+            with self.device.load(job.artifact) as loaded:
                 samples, mode = self.device.profile(loaded, job.groups, job.sampling)
+                self.verify_left(loaded)
         except _FAULTS as failed:
             return Profile((), None, None, _failure(failed))
 
@@ -103,17 +181,29 @@ class WorkloadRunner:
 
     def compare(self, job: CompareJob) -> Comparison | ComparisonFailure:
         with ExitStack() as stack:
-            libraries, errors = [], []
+            libraries, errors, firsts = [], [], []
+            for index, artifact in enumerate(job.artifacts):
+                try:
+                    self.verify_draws(artifact)
+                except _FAULTS as failed:
+                    return ComparisonFailure(index, _failure(failed))
             for index, artifact in enumerate(job.artifacts):
                 try:
                     libraries.append(stack.enter_context(self.device.load(artifact)))
                     errors.append(self.verify(artifact, libraries[-1]))
+                    firsts.append(self._first)
                 except _FAULTS as failed:
                     return ComparisonFailure(index, _failure(failed))
             try:
                 samples, modes = self._take_turns(libraries, job)
             except _FAULTS as failed:
                 return ComparisonFailure(None, _failure(failed))
+            for index, library in enumerate(libraries):
+                self._first = firsts[index]
+                try:
+                    self.verify_again(library)
+                except _FAULTS as failed:
+                    return ComparisonFailure(index, _failure(failed))
         cache = job.sampling.cache
         return Comparison(
             tuple(tuple(tuple(block) for block in blocks) for blocks in samples),
@@ -138,6 +228,15 @@ class WorkloadRunner:
                     watches[index].settle()
                     samples[index][-1].append(watches[index].sample())
         return samples, [watch.mode for watch in watches]
+
+
+def _others(workload: Workload, reference: Path) -> Iterator[_Draw]:
+    """Draws of which the reference says something."""
+    for number, (name, other) in enumerate(extra_draws(workload)):
+        path = reference.with_name(f"{reference.stem}-{number}{reference.suffix}")
+        draw, _ = _prepared(name, other, path)
+        if not draw.reference.blind:
+            yield draw
 
 
 def _failure(error: Exception) -> Failure:
@@ -181,12 +280,16 @@ def serve(requests: Connection, replies: Connection) -> None:
         if isinstance(job, Open):
             bench = None  # frees the previous workload's arrays before the next are made
             try:
-                device = device or job.device()
+                if device is None:
+                    device = job.device()
+                    # A driver of a GPU maps addresses of far more than there is.
+                    if job.device is HOST.device:
+                        limit_own_memory()
                 bench = WorkloadRunner(job.workload, job.reference, device)
             except (AutofuseError, MemoryError, OSError) as error:
                 replies.send(WorkerReady(str(error) or type(error).__name__))
                 continue
-            replies.send(WorkerReady(blind=bench.reference.blind))
+            replies.send(WorkerReady("", bench.reference.blind, bench.checked_on))
             continue
         assert bench is not None
         answer = _answer(bench, job)
