@@ -2,45 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
 from autofuse.graph.domains import input_ranges
-from autofuse.graph.types import Graph, Node, Value
+from autofuse.graph.types import Graph, Value
 from autofuse.ops.control import is_counted
 from autofuse.ops.dtypes import DType
-from autofuse.ops.spec import Family
-from autofuse.ops.types import GraphError, TensorType
+from autofuse.ops.spec import Family, OpSpec
+from autofuse.ops.types import GraphError, OpCall, TensorType
 
 Arrays = tuple[np.ndarray, ...]
+# The body of a loop and its inputs in reference dtypes -> outputs
+EvaluateBody = Callable[[Graph, Arrays], Arrays]
+# By node: of each result of a fold, how far the order of its terms may move it.
+FoldSizes = dict[int, tuple[np.ndarray | None, ...]]
 # Iterations of a `while` after which the reference takes it to be endless: a checker must end.
 MOST_TRIPS = 1 << 20
+
+
+# Of what storing a narrow type rounds by, as a part of the noise of other types: its arithmetic is
+# that of a wider one, so that each value is rounded once, correctly.
+STORED = 0.25
+# Of the error of a fold, in units of its order: `sqrt(terms)` roundings of partial results.
+FOLDED = 0.5
 
 
 class Noise:
     """Monte Carlo arithmetic (Parker 1997): a relative error of up to `scale` units in the last
     place on every rounded result, so that running twice shows how ill-conditioned an element is.
+    A negative `scale` mirrors the errors of the same seed.
     """
 
-    _LENGTH = 65_521
+    LENGTH = 65_521
 
     def __init__(self, seed: int, scale: float = 2.0) -> None:
         self._rng = np.random.default_rng(seed)
-        self._table = np.tile(self._rng.uniform(-scale, scale, self._LENGTH), 2)
+        self._table = np.tile(scale * self._rng.uniform(-1.0, 1.0, self.LENGTH), 2)
+
+    @property
+    def table(self) -> np.ndarray:
+        """The numbers in -scale .. scale that results are perturbed by, `LENGTH` of them."""
+        return self._table[: self.LENGTH]
+
+    def seed(self) -> int:
+        """A number that says where compiled code begins to read the table; another each time."""
+        return int(self._rng.integers(2**62))
+
+    def stored(self, array: np.ndarray, dtype: DType, size: np.ndarray | None) -> np.ndarray:
+        """`array` with the noise of values of `dtype`; what it cannot hold becomes infinite, as in
+        arithmetic of that type. `size`: of a fold, see `_fold_sizes`."""
+        noisy = self(array, dtype.eps * (1.0 if dtype.compute is dtype else STORED))
+        if size is not None:
+            moved = self(size.astype(np.float64), 1.0) - size
+            noisy = np.asarray(noisy + FOLDED * moved)
+        if dtype is DType.F64:
+            return noisy
+        top = dtype.largest
+        with np.errstate(all="ignore"):
+            if not max(np.max(noisy, initial=0.0), -np.min(noisy, initial=0.0)) <= top:
+                beyond = np.abs(noisy) > top
+                noisy[beyond] = np.copysign(np.inf, noisy[beyond])
+        return noisy
 
     def __call__(self, array: np.ndarray, eps: float) -> np.ndarray:
         """`array` (float64) with noise relative to `eps`; a new array of the same shape."""
-        start = int(self._rng.integers(self._LENGTH))
-        factors = 1.0 + eps * self._table[start : start + self._LENGTH]
+        start = int(self._rng.integers(self.LENGTH))
+        factors = 1.0 + eps * self._table[start : start + self.LENGTH]
         # In the order of memory and one table at a time, which stays in cache.
         order = np.argsort([-stride for stride in array.strides], kind="stable")
         flat = np.ascontiguousarray(array.transpose(order)).reshape(-1)
         noisy = np.empty_like(flat)
         with np.errstate(all="ignore"):
-            for first in range(0, flat.size, self._LENGTH):
-                part = flat[first : first + self._LENGTH]
-                out = noisy[first : first + self._LENGTH]
+            for first in range(0, flat.size, self.LENGTH):
+                part = flat[first : first + self.LENGTH]
+                out = noisy[first : first + self.LENGTH]
                 np.multiply(part, factors[: part.size], out=out)
         moved = noisy.reshape([array.shape[axis] for axis in order])
         return np.asarray(moved.transpose(np.argsort(order)))
@@ -58,14 +97,20 @@ class Runs:
             raise GraphError(f"the graph takes {len(graph.inputs)} inputs, got {len(inputs)}")
         named = zip(inputs, graph.input_types, graph.input_names, strict=True)
         self._graph, self._inputs = graph, tuple(_rounded(*each) for each in named)
-        self._products: dict[int, Arrays] = dict.fromkeys(_untouched_products(graph), ())
+        self._products: dict[int, Arrays] = dict.fromkeys(untouched_products(graph), ())
+        self._sizes: FoldSizes = {}
+
+    @property
+    def inputs(self) -> Arrays:
+        """The inputs, rounded to their dtypes, in those of the reference."""
+        return self._inputs
 
     def __call__(self, noise: Noise | None = None) -> Arrays:
         """Outputs: float ones are float64 arrays, others have their exact dtype."""
-        return _run(self._graph, self._inputs, noise, self._products)
+        return run(self._graph, self._inputs, noise, self._products, self._sizes)
 
 
-def _untouched_products(graph: Graph) -> Iterator[int]:
+def untouched_products(graph: Graph) -> Iterator[int]:
     """Contractions of what noise never changes: inputs, constants and what does not round."""
     touched: set[int] = set()
     for i, node in enumerate(graph.nodes):
@@ -100,11 +145,13 @@ def _rounded(array: np.ndarray, type_: TensorType, name: str) -> np.ndarray:
         return stored.astype(type_.dtype.reference, copy=False)
 
 
-def _run(
-    graph: Graph, inputs: Arrays, noise: Noise | None, products: dict[int, Arrays] | None = None
-) -> Arrays:
+def run(
+    graph: Graph, inputs: Arrays, noise: Noise | None = None,
+    products: dict[int, Arrays] | None = None, sizes: FoldSizes | None = None,
+) -> Arrays:  # fmt: skip
     """Outputs for inputs already in reference dtypes; each value is freed after its last use.
-    `products` keeps results of the nodes that it has as keys, before noise."""
+    `products` keeps results of the nodes that it has as keys, before noise, and `sizes` those of
+    folds."""
     known: dict[Value, np.ndarray] = {}
     for i, array in zip(graph.inputs, inputs, strict=True):
         known[Value(i)] = array
@@ -114,10 +161,10 @@ def _run(
             operands = tuple(known[v] for v in node.inputs)
             results = () if products is None else products.get(i, ())
             if not results:
-                results = _apply(graph, i, node, operands, noise)
+                results = apply(graph, i, operands, partial(run, noise=noise))
                 if products is not None and i in products:
                     products[i] = results
-            results = _noisy(graph, i, node, results, noise)
+            results = noisy(graph, i, operands, results, noise, sizes)
             del operands
             known.update((Value(i, k), array) for k, array in enumerate(results))
         for value in last[i]:
@@ -139,28 +186,74 @@ def _last_uses(graph: Graph) -> list[list[Value]]:
     return found
 
 
-def _apply(graph: Graph, i: int, node: Node, operands: Arrays, noise: Noise | None) -> Arrays:
-    spec = node.spec
+def apply(graph: Graph, i: int, operands: Arrays, run: EvaluateBody) -> Arrays:
+    """Results of node `i`, without noise of its own; `run` evaluates the bodies of loops."""
+    node, spec = graph[i], graph[i].spec
     if spec.family is Family.CONTROL:
         attrs = dict(node.attrs)
         if not is_counted(node.op):
-            return _while(attrs, operands, noise)
-        return _loop(attrs, operands, node.types, noise)
+            return _while(attrs, operands, run)
+        return _loop(attrs, operands, node.types, run)
     return spec.reference(operands, graph.call(i))
 
 
-def _noisy(graph: Graph, i: int, node: Node, results: Arrays, noise: Noise | None) -> Arrays:
-    control = node.spec.family is Family.CONTROL  # has its noise inside
-    if noise is None or control or not node.spec.rounds(graph.call(i)):
+def noisy(
+    graph: Graph, i: int, operands: Arrays, results: Arrays, noise: Noise | None,
+    kept: FoldSizes | None = None, evaluate: Callable[[Arrays], Arrays] | None = None,
+) -> Arrays:  # fmt: skip
+    """Results of node `i` with noise, if it rounds; `kept` has what the orders of folds may do,
+    `evaluate` computes the node where its row's reference is not to."""
+    if noise is None:
         return results
+    node, call = graph[i], graph.call(i)
+    control = node.spec.family is Family.CONTROL  # has its noise inside
+    if control or not node.spec.rounds(call):
+        return results
+    kept = {} if kept is None else kept
+    if i not in kept:
+        kept[i] = _fold_sizes(node.spec, call, operands, results, evaluate)
     return tuple(
-        noise(array, type_.dtype.eps) if type_.dtype.is_float else array
-        for array, type_ in zip(results, node.types, strict=True)
+        noise.stored(array, type_.dtype, size) if type_.dtype.is_float else array
+        for array, type_, size in zip(results, node.types, kept[i], strict=True)
     )
 
 
+def fold_error(spec: OpSpec, call: OpCall) -> float:
+    """How far the order of a fold may move a result, relative to `sqrt(result^2 + sum of the
+    squares of its terms)`: about an epsilon for the square root of the terms, as partial results
+    are rounded at random (Higham and Mary 2019). 0.0 for what is no fold of floats."""
+    eps = max((t.dtype.compute.eps for t in call.outs), default=0.0)
+    terms = spec.terms(call) if call.ins and eps > 0 else 1
+    # What has weights of its own that are rounded moves by that even as one term.
+    return eps * math.sqrt(terms) if terms > 1 or spec.squares is not None else 0.0
+
+
+def _fold_sizes(
+    spec: OpSpec, call: OpCall, operands: Arrays, results: Arrays,
+    evaluate: Callable[[Arrays], Arrays] | None,
+) -> tuple[np.ndarray | None, ...]:  # fmt: skip
+    """Of each result of a fold, by how much the order of its terms may move it; None of others."""
+    error = fold_error(spec, call)
+    if error == 0.0:
+        return (None,) * len(results)
+    with np.errstate(all="ignore"):
+        if spec.squares is not None:
+            squares = spec.squares(operands, call)
+        else:
+            squared = tuple(a * a if a.dtype.kind == "f" else a for a in operands)
+            squares = spec.reference(squared, call) if evaluate is None else evaluate(squared)
+        pairs = zip(results, squares, strict=True)
+        return tuple(_fold_size(error, r, s) if r.dtype.kind == "f" else None for r, s in pairs)
+
+
+def _fold_size(error: float, result: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    size = error * np.sqrt(np.square(result) + np.abs(squares))
+    # A term that is no number makes the result none either, whatever the order.
+    return np.where(np.isfinite(size), size, 0.0).astype(np.float32)
+
+
 def _loop(
-    attrs: dict[str, object], operands: Arrays, types: tuple[TensorType, ...], noise: Noise | None
+    attrs: dict[str, object], operands: Arrays, types: tuple[TensorType, ...], run: EvaluateBody
 ) -> Arrays:
     """The counted loop: `trip` runs of the body, states carried, the other outputs stacked."""
     body, trip, carries = attrs["body"], attrs["trip"], attrs["carries"]
@@ -168,14 +261,14 @@ def _loop(
     states, invariants = operands[:carries], operands[carries:]
     stacks = [np.empty(t.shape, t.dtype.reference) for t in types[carries:]]
     for step in range(trip):
-        results = _run(body, (np.asarray(step, np.int32), *states, *invariants), noise)
+        results = run(body, (np.asarray(step, np.int32), *states, *invariants))
         states = results[:carries]
         for stack, row in zip(stacks, results[carries:], strict=True):
             stack[step] = row
     return (*states, *stacks)
 
 
-def _while(attrs: dict[str, object], operands: Arrays, noise: Noise | None) -> Arrays:
+def _while(attrs: dict[str, object], operands: Arrays, run: EvaluateBody) -> Arrays:
     """Iterations as long as some flag is set; places whose flag is not keep their states."""
     body, most, carries = attrs["body"], attrs["max_trips"], attrs["carries"]
     assert isinstance(body, Graph) and isinstance(most, int) and isinstance(carries, int)
@@ -185,28 +278,46 @@ def _while(attrs: dict[str, object], operands: Arrays, noise: Noise | None) -> A
         if not go.any():
             break
         if step == MOST_TRIPS:
-            raise GraphError(f"a while goes on after {MOST_TRIPS} iterations: give it 'max_trips'")
-        results = _run(body, (np.asarray(step, np.int32), *states, *invariants), noise)
-        if not go.all():
-            masks = (go.reshape(go.shape + (1,) * (s.ndim - go.ndim)) for s in states)
-            pairs = zip(masks, results, states, strict=True)
-            results = tuple(np.where(mask, new, old) for mask, new, old in pairs)
-        states = results
+            raise endless()
+        results = run(body, (np.asarray(step, np.int32), *states, *invariants))
+        states = kept(results, states)
     return states
 
 
-def random_inputs(graph: Graph, seed: int, low: float = -1.0, high: float = 1.0) -> Arrays:
+def endless() -> GraphError:
+    """What is said of a `while` that goes on for more than MOST_TRIPS iterations."""
+    return GraphError(f"a while goes on after {MOST_TRIPS} iterations: give it 'max_trips'")
+
+
+def kept(results: Arrays, states: Arrays) -> Arrays:
+    """The new states of a `while`; those of places that have ended are the old ones."""
+    go = states[0]
+    if go.all():
+        return results
+    masks = (go.reshape(go.shape + (1,) * (s.ndim - go.ndim)) for s in states)
+    pairs = zip(masks, results, states, strict=True)
+    return tuple(np.where(mask, new, old) for mask, new, old in pairs)
+
+
+def random_inputs(
+    graph: Graph, seed: int, low: float = -1.0, high: float = 1.0, period: int | None = None
+) -> Arrays:
     """One random array per input, of its declared dtype.
 
     Floats are uniform in [low, high), or in a range in which every op is defined that they reach
     (`input_ranges`); u32 takes any value, other integers lie in -4..4 (0..4 when unsigned), bools
-    are either. An input's attributes `low` and `high` replace its range.
+    are either. An input's attributes `low` and `high` replace its range. Arrays of more than
+    `period` elements repeat as many drawn ones: drawing takes longer than most programs.
     """
     rng, ranges = np.random.default_rng(seed), input_ranges(graph, low, high)
     made = []
     for i in graph.inputs:
         attrs = dict(graph[i].attrs)
-        made.append(_draw(rng, graph[i].types[0], attrs, *ranges.get(i, (low, high))))
+        type_, bounds = graph[i].types[0], ranges.get(i, (low, high))
+        few = period is not None and type_.size > period
+        drawn = TensorType((period or 0,), type_.dtype) if few else type_
+        array = _draw(rng, drawn, attrs, *bounds)
+        made.append(np.resize(array, type_.shape) if few else array)
     return tuple(made)
 
 

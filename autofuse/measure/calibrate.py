@@ -17,6 +17,7 @@ from autofuse.backends.blas import blas_pointers
 from autofuse.backends.ccompiler import compile_program
 from autofuse.backends.cpu import FLAGS, MATH_FLAGS
 from autofuse.backends.machine import last_level_cache_bytes, vector_bits
+from autofuse.backends.sealed import load_checked
 from autofuse.cost.bounds import Calibration
 from autofuse.kernel.dialects import C
 from autofuse.limits import usable_cores
@@ -190,7 +191,7 @@ class _Device:
         source = Source("calibrate", _text(), flags)
         none = TensorType((), DType.F32)
         built = compile_program(Program((source,), _ENTRY, (none,), (none,)))
-        self._library = ctypes.CDLL(str(built.artifact.path))
+        self._library = load_checked(built.artifact.path, built.artifact.digest)
         self._entry = self._library[_ENTRY]
         self._entry.restype = ctypes.c_int32
         self._entry.argtypes = [ctypes.c_void_p] * 3

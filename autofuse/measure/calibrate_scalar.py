@@ -20,6 +20,7 @@ from autofuse.backends.base import Program, Source
 from autofuse.backends.ccompiler import compile_program
 from autofuse.backends.cpu import FLAGS, MATH_FLAGS
 from autofuse.backends.machine import vector_bits
+from autofuse.backends.sealed import load_checked
 from autofuse.cost.scalar_calls import FLOATS, WHOLE, call_name
 from autofuse.kernel.dialects import C
 from autofuse.kernel.expressions import expression
@@ -155,7 +156,7 @@ class _Width:
         none = TensorType((), DType.F32)
         source = Source(f"calibrate_scalar_{bits}", _text(loops, pragma), flags)
         built = compile_program(Program((source,), _ENTRY, (none,), (none,)))
-        self._library = ctypes.CDLL(str(built.artifact.path))
+        self._library = load_checked(built.artifact.path, built.artifact.digest)
         self._entry = self._library[_ENTRY]
         self._entry.argtypes = [ctypes.c_void_p] * 3
         self._run(-1, 0)

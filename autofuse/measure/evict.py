@@ -21,6 +21,7 @@ from autofuse.backends.cache import BuildCache
 from autofuse.backends.ccompiler import compile_program
 from autofuse.backends.machine import last_level_cache_bytes
 from autofuse.backends.pool import pool_pointer
+from autofuse.backends.sealed import load_checked
 from autofuse.limits import usable_cores
 
 FREE_FACTOR = 4
@@ -66,7 +67,7 @@ class Evictor:
         source = Source("evict", _TEXT, ("-O2",))
         built = compile_program(Program((source,), "autofuse_flush", (), ()), cache)
         # Never unloaded: one small library per process.
-        self._library = ctypes.CDLL(str(built.artifact.path))
+        self._library = load_checked(built.artifact.path, built.artifact.digest)
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         flush, overwrite = self._library.autofuse_flush, self._library.autofuse_overwrite
         flush.argtypes = [pointer, pointer, number, pointer, ctypes.c_int]

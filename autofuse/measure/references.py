@@ -28,6 +28,7 @@ from autofuse.backends.cache import BuildCache, cache_directory, content_key
 from autofuse.graph.canonical import digest
 from autofuse.limits import usable_cores
 from autofuse.measure.check import OutputReference, WorkloadReference, reference_of
+from autofuse.measure.truth import CompiledRuns
 from autofuse.measure.workload import Workload, draw_inputs
 from autofuse.ops.types import TensorType
 
@@ -35,7 +36,15 @@ from autofuse.ops.types import TensorType
 CAP_BYTES = 4 << 30
 _FOLDER, _SUFFIX = "references", ".npz"
 # What a reference follows from, besides NumPy: how ops are evaluated, and the trust rule.
-_RULES = ("ops", "graph", "measure/check.py", "measure/workload.py")
+# Compiled runs also follow from what writes C text, without its schedules and passes.
+_RULES = (
+    "ops", "graph", "measure/check.py", "measure/workload.py",
+    "measure/truth.py", "measure/truth_build.py", "measure/truth_checks.py",
+    "measure/truth_cost.py", "measure/truth_loops.py", "measure/truth_plan.py",
+    "measure/truth_prelude.py", "measure/truth_products.py", "measure/truth_text.py",
+    "kernel/dialects.py", "kernel/emit.py", "kernel/expressions.py", "kernel/printer.py",
+    "kernel/values.py", "kernel/prelude/c.h",
+)  # fmt: skip
 
 
 def load_or_make(workload: Workload, inputs: Sequence[np.ndarray], path: Path) -> WorkloadReference:
@@ -46,7 +55,7 @@ def load_or_make(workload: Workload, inputs: Sequence[np.ndarray], path: Path) -
     known = prepared(workload)
     if known is not None:
         return known
-    reference = reference_of(workload.graph, inputs)
+    reference = reference_of(workload.truth, inputs, evaluate=CompiledRuns)
     handle, name = tempfile.mkstemp(suffix=_SUFFIX, dir=path.parent)
     os.close(handle)
     _write(Path(name), reference)
@@ -74,17 +83,19 @@ def prepare(workload: Workload) -> None:
     if cache.find(key, _SUFFIX) is None:
         path = cache.temporary(_SUFFIX)
         try:
-            _write(path, reference_of(workload.graph, draw_inputs(workload)))
+            inputs = draw_inputs(workload)
+            _write(path, reference_of(workload.truth, inputs, evaluate=CompiledRuns))
             cache.publish(path, key, _SUFFIX)
         finally:
             path.unlink(missing_ok=True)
 
 
 def reference_key(workload: Workload) -> str:
-    """What names a reference: the graph, its inputs, and the code that computes it."""
+    """What names a reference: the program as it was written, its inputs, and the code that computes
+    it."""
     arrays = () if workload.arrays is None else workload.arrays
     data = [sha256(np.ascontiguousarray(a).tobytes()).hexdigest() for a in arrays]
-    graph = digest(workload.graph)
+    graph = digest(workload.truth)
     return content_key(["reference", _rules(), graph, str(workload.seed), *data])
 
 
@@ -123,6 +134,7 @@ def _read(path: Path, types: Sequence[TensorType]) -> WorkloadReference:
                     float(data[f"norm{i}"]),
                     float(data[f"norm_bound{i}"]),
                     int(data[f"outliers{i}"]),
+                    int(data[f"idle{i}"]),
                 )
                 for i, type_ in enumerate(types)
             )

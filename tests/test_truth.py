@@ -1,0 +1,243 @@
+"""The compiled float64 reference: what NumPy says, and its own faults found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from random_graphs import ALL_MOVES, SHAPES, WIDE_SHAPES, random_graph
+from simplify_cases import graph_of
+from simplify_loop_cases import LOOPS
+from simplify_update_cases import UPDATES
+from simplify_while_cases import WHILES
+
+from autofuse import spec, trace, xp
+from autofuse.graph.builder import GraphBuilder
+from autofuse.graph.reference import Noise, Runs, random_inputs
+from autofuse.graph.types import Graph
+from autofuse.measure import truth, truth_products, truth_text
+from autofuse.measure.check import reference_of
+from autofuse.measure.truth import CompiledRuns, LateTruthError, expected
+from autofuse.measure.truth_checks import difference
+from autofuse.ops.convolution import conv_attrs
+from autofuse.ops.dtypes import DType
+from autofuse.ops.spec import all_specs
+
+COUNT = 24  # graphs; each takes a quarter of a second, most of it compiling
+
+
+def agrees(graph: Graph, inputs: tuple[np.ndarray, ...]) -> None:
+    """Within what rounding in float64 moves NumPy's own results."""
+    plain, runs = Runs(graph, inputs), CompiledRuns(graph, inputs, worth_s=0.0)
+    wanted = [np.asarray(a) for a in plain()]
+    found = [np.asarray(a) for a in runs()]
+    assert runs.notes == []
+    assert difference(found, wanted, plain) == ""
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_random_graphs(seed: int) -> None:
+    graph = random_graph(seed, 25, SHAPES if seed % 2 else WIDE_SHAPES, ALL_MOVES)
+    agrees(graph, random_inputs(graph, seed))
+
+
+@pytest.mark.parametrize("case", [*LOOPS[::3], *UPDATES[::2], *WHILES[::2]])
+def test_loops_and_updates(case: object) -> None:
+    graph = graph_of(case.inputs, case.before)  # type: ignore[attr-defined]
+    agrees(graph, random_inputs(graph, 1))
+
+
+def looped(op: str, attrs: dict[str, object], ins: tuple[object, ...]) -> Graph:
+    """A loop of one iteration around an op, whose floats are carried as they are."""
+    b = GraphBuilder()
+    counter = b.input("i", (), DType.I32)
+    inner = [b.input(f"x{k}", t.shape, t.dtype) for k, t in enumerate(ins)]  # type: ignore[attr-defined]
+    results = b.add_multi(op, *inner, **attrs)
+    body = b.build(results)
+    del counter
+    outer = GraphBuilder()
+    given = [outer.input(f"x{k}", t.shape, t.dtype) for k, t in enumerate(ins)]  # type: ignore[attr-defined]
+    return outer.build(outer.add_multi("loop", *given, body=body, trip=2, carries=0))
+
+
+def of(
+    function: Callable[..., object], *shapes: tuple[int, ...]
+) -> tuple[Graph, tuple[np.ndarray, ...]]:
+    graph = trace(function, *(spec(s) for s in shapes))
+    return graph, random_inputs(graph, 0)
+
+
+def test_noise_moves_results_as_numpys_does() -> None:
+    def program(x: object, w: object) -> object:
+        return xp.cumulative_sum(xp.tanh(x * w), axis=0)  # type: ignore[operator]
+
+    graph, inputs = of(program, (400, 90), (90,))
+    plain, runs = Runs(graph, inputs), CompiledRuns(graph, inputs, worth_s=0.0)
+    (exact,) = plain()
+    ours = np.mean([np.square(runs(Noise(k))[0] - exact) for k in range(4)])
+    theirs = np.mean([np.square(plain(Noise(k))[0] - exact) for k in range(4)])
+    assert 0.8 < ours / theirs < 1.25
+    assert np.array_equal(runs()[0], runs()[0])
+
+
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16, DType.F32])
+def test_casts_round_once_and_noise_overflows(dtype: DType) -> None:
+    b = GraphBuilder()
+    x = b.input("x", (4000,), DType.F64)
+    narrow = b.add("cast", x, dtype=str(dtype))
+    graph = b.build([b.add("mul", narrow, narrow)])
+    rng = np.random.default_rng(0)
+    data = (rng.standard_normal(4000) * 10.0 ** rng.integers(-6, 6, 4000),)
+    agrees(graph, data)
+    runs, plain = CompiledRuns(graph, data, worth_s=0.0), Runs(graph, data)
+    assert np.isinf(runs(Noise(1))[0]).sum() == np.isinf(plain(Noise(1))[0]).sum()
+
+
+FAULTS = {
+    "off by one": (lambda text: text.replace("o0[", "o0[(x0 > 0) + ", 1)),
+    "lost last element": (lambda text: text.replace("x0 < v", "x0 < -1 + v", 1)),
+    "1e-4 too large": (lambda text: text.replace("= v", "= 1.0001 * v", 1)),
+    "wrong mask": (lambda text: text.replace(" > ", " >= ", 1)),
+}
+
+
+def masked(x: object, y: object) -> object:
+    return xp.where(x > y, xp.exp(x), y * y)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_of_kernels_are_found_and_numpy_decides(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, _ = of(masked, (6, 1500), (6, 1500))
+    rng = np.random.default_rng(0)
+    inputs = tuple(np.round(rng.standard_normal((6, 1500))).astype(np.float32) for _ in "xy")
+    with planted(FAULTS[name], monkeypatch):
+        runs = CompiledRuns(graph, inputs, worth_s=0.0)
+        found = runs()
+    assert len(runs.notes) == 1 and "NumPy computes it" in runs.notes[0]
+    assert np.array_equal(found[0], Runs(graph, inputs)()[0])
+    runs(Noise(1))
+    assert len(runs.notes) == 1
+
+
+class planted:  # noqa: N801 - a context
+    """Kernels whose text `change` has changed."""
+
+    def __init__(self, change: Callable[[str], str], patch: pytest.MonkeyPatch) -> None:
+        self.change, self.patch, self.changed = change, patch, 0
+
+    def __enter__(self) -> None:
+        truth_text.kernel_text.cache_clear()
+        written = truth_text._Printer.block
+        del written
+        lines = truth_text._lines
+
+        def other(body: tuple[object, ...]) -> list[str]:
+            text = "\n".join(lines(body))  # type: ignore[arg-type]
+            new = self.change(text)
+            self.changed += new != text
+            return [new]
+
+        self.patch.setattr(truth_text, "_lines", other)
+
+    def __exit__(self, *_: object) -> None:
+        truth_text.kernel_text.cache_clear()
+        self.patch.undo()
+        assert self.changed, "the fault was not planted"
+
+
+def test_faults_in_loops_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that shows in a later iteration only."""
+    b = GraphBuilder()
+    i, s, x = (
+        b.input("i", (), DType.I32),
+        b.input("s", (8,), DType.F32),
+        b.input("x", (8,), DType.F32),
+    )
+    wide = b.add("broadcast", i, shape=(8,), dims=())
+    later = b.add("gt", wide, b.add("broadcast", b.constant(5, DType.I32), shape=(8,), dims=()))
+    new = b.add("select", later, b.add("mul", s, x), b.add("add", s, x))
+    body = b.build([new])
+    outer = GraphBuilder()
+    given = [outer.input(n, (8,), DType.F32) for n in "sx"]
+    graph = outer.build([outer.add("loop", *given, body=body, trip=9, carries=1)])
+    inputs = random_inputs(graph, 0)
+    agrees(graph, inputs)
+    with planted(lambda text: text.replace(" * ", " * 1.0001 * ", 1), monkeypatch):
+        runs = CompiledRuns(graph, inputs, worth_s=0.0)
+        found = runs()
+    assert len(runs.notes) == 1 and "loop" in runs.notes[0]
+    assert np.array_equal(found[0], Runs(graph, inputs)()[0])
+
+
+CONV = {"low": (1, 1), "high": (1, 0), "stride": (1, 2)}
+
+
+def convolution(**given: object) -> tuple[Graph, tuple[np.ndarray, ...]]:
+    b = GraphBuilder()
+    x = b.input("x", (2, 8, 9, 7), DType.F32)
+    w = b.input("w", (6, 8, 3, 2), DType.F32)
+    graph = b.build([b.add("conv", x, w, **conv_attrs(2, **given))])
+    return graph, random_inputs(graph, 0)
+
+
+@pytest.mark.parametrize(
+    "given", [{}, CONV, {"rhs_dilation": (2, 1)}, {"lhs_dilation": (2, 2), "low": (1, -1)}]
+)
+def test_convolutions_tap_by_tap(given: dict[str, object]) -> None:
+    agrees(*convolution(**given))
+
+
+@pytest.mark.parametrize("place", [0, 77, -1])
+def test_faults_of_convolutions_are_found(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, inputs = convolution()
+
+    def wrong(operands: tuple[np.ndarray, ...], call: object) -> np.ndarray:
+        made = np.array(truth_products.by_taps(operands, call))  # type: ignore[arg-type]
+        made.flat[place] *= 1.0001
+        return made
+
+    monkeypatch.setattr(truth, "by_taps", wrong)
+    runs = CompiledRuns(graph, inputs, worth_s=0.0)
+    found = runs()
+    assert len(runs.notes) == 1 and np.array_equal(found[0], Runs(graph, inputs)()[0])
+
+
+def test_without_a_compiler_numpy_computes_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, inputs = of(masked, (4, 5), (4, 5))
+    monkeypatch.setenv("CC", "no-such-compiler-here")
+    runs = CompiledRuns(graph, inputs, worth_s=0.0)
+    assert not runs.compiled and "NumPy alone" in runs.notes[0]
+    assert np.array_equal(runs()[0], Runs(graph, inputs)()[0])
+
+
+def test_one_run_for_who_serves() -> None:
+    graph, inputs = of(masked, (4, 5), (4, 5))
+    assert np.array_equal(expected(graph, inputs)[0], Runs(graph, inputs)()[0])
+    with pytest.raises(LateTruthError):
+        expected(graph, inputs, 0.0)
+
+
+def test_a_reference_is_the_same() -> None:
+    graph, inputs = of(masked, (4, 500), (4, 500))
+    plain = reference_of(graph, inputs)
+    ours = reference_of(graph, inputs, evaluate=lambda g, x: CompiledRuns(g, x, worth_s=0.0))
+    assert np.allclose(plain.outputs[0].expected, ours.outputs[0].expected, rtol=1e-14)
+    ratio = np.median(ours.outputs[0].tolerance / plain.outputs[0].tolerance)
+    assert 0.5 < ratio < 2.0
+
+
+def test_every_op_that_compiles_inside_a_loop() -> None:
+    """One loop of each op's first sample: what cannot be compiled is NumPy's."""
+    compiled = 0
+    for row in all_specs():
+        samples = row.samples()
+        if not samples or row.name in ("constant",):
+            continue
+        graph = looped(row.name, dict(samples[0].attrs), samples[0].ins)
+        inputs = random_inputs(graph, 2, samples[0].low, samples[0].high)
+        agrees(graph, inputs)
+        compiled += CompiledRuns(graph, inputs, worth_s=0.0).compiled
+    assert compiled > 60
