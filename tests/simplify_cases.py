@@ -17,10 +17,27 @@ Operand = Value | float | int | bool
 
 
 class Writer:
-    """Ops by name; numbers are spread to the shape of the first value beside them."""
+    """Ops by name; numbers are spread to the shape of the first value beside them. Where a dtype is
+    said, `meant` is written in its place, with the ends of the dtype for infinities."""
 
-    def __init__(self) -> None:
+    def __init__(self, said: DType | None = None, meant: DType | None = None) -> None:
         self.builder = GraphBuilder()
+        self._said, self._meant = said, meant
+
+    def dtype(self, dtype: str | DType) -> DType:
+        found = DType(dtype)
+        return self._meant if found is self._said and self._meant is not None else found
+
+    def _number(self, number: float | int | bool, dtype: DType) -> float | int | bool:
+        if self._meant is None or dtype is not self._meant or isinstance(number, bool):
+            return number
+        if dtype.is_int and isinstance(number, float):
+            low, high = dtype.limits
+            ends = {np.inf: high, -np.inf: low}
+            return ends.get(number, number)
+        if dtype.is_int and dtype.is_signed is False and number == -1:
+            return dtype.limits[1]
+        return number
 
     def __getattr__(self, op: str) -> Callable[..., Value]:
         def add(*operands: Operand, **attrs: Any) -> Value:
@@ -28,6 +45,8 @@ class Writer:
             values = [
                 v if isinstance(v, Value) else self.full(v, self.kind(like)) for v in operands
             ]
+            if "dtype" in attrs:
+                attrs["dtype"] = str(self.dtype(attrs["dtype"]))
             return self.builder.add(op.strip("_"), *values, **attrs)
 
         return add
@@ -37,19 +56,20 @@ class Writer:
         return self.builder.type_of(value)
 
     def full(self, number: float | int | bool, kind: TensorType) -> Value:
-        return self.builder.constant(number, kind.dtype, kind.shape)
+        return self.builder.constant(self._number(number, kind.dtype), kind.dtype, kind.shape)
 
     def number(self, number: float | int | bool, dtype: str = "f32") -> Value:
-        return self.builder.constant(number, DType(dtype))
+        kind = self.dtype(dtype)
+        return self.builder.constant(self._number(number, kind), kind)
 
     def fill(self, number: float | int | bool, *shape: int, dtype: str = "f32") -> Value:
-        return self.full(number, TensorType(shape, DType(dtype)))
+        return self.full(number, TensorType(shape, self.dtype(dtype)))
 
     def array(self, values: Any, dtype: str = "f32") -> Value:
-        return self.builder.constant(np.asarray(values), DType(dtype))
+        return self.builder.constant(np.asarray(values), self.dtype(dtype))
 
     def at(self, *shape: int, axis: int = 0, dtype: str = "i32") -> Value:
-        return self.builder.add("iota", shape=shape, dtype=dtype, axis=axis)
+        return self.builder.add("iota", shape=shape, dtype=str(self.dtype(dtype)), axis=axis)
 
     def cut(self, value: Value, axis: int, start: int, stop: int, step: int = 1) -> Value:
         shape = self.kind(value).shape
@@ -89,11 +109,14 @@ def types_of(text: str) -> list[TensorType]:
     return found
 
 
-def graph_of(inputs: str, write: Write, low: float = -2.0) -> Graph:
-    w = Writer()
+def graph_of(
+    inputs: str, write: Write, low: float = -2.0, said: DType | None = None,
+    meant: DType | None = None,
+) -> Graph:  # fmt: skip
+    w = Writer(said, meant)
     values = [
-        w.builder.input(f"x{k}", t.shape, t.dtype, **({"low": low, "high": 2.0} if
-                        t.dtype.is_float else {}))
+        w.builder.input(f"x{k}", t.shape, w.dtype(t.dtype), **({"low": low, "high": 2.0} if
+                        w.dtype(t.dtype).is_float else {}))
         for k, t in enumerate(types_of(inputs))
     ]  # fmt: skip
     made = write(w, *values)

@@ -39,6 +39,15 @@ def _first(w: Writer, x: Value) -> Value:
 
 
 UPDATES = [
+    Case("nothing-made", "f32[0,3]", lambda w, x: w.exp(x), lambda w, x: w.fill(0.0, 0, 3)),
+    Case("nothing-folded", "f32[0,3]", lambda w, x: w.reduce_sum(x, axes=(0,)),
+         lambda w, x: w.fill(0.0, 3)),
+    Case("nothing-folded", "f32[2,0] f32[0,3]", lambda w, x, y: w.dot_general(
+             x, y, lhs_contract=(1,), rhs_contract=(0,), lhs_batch=(), rhs_batch=()),
+         lambda w, x, y: w.fill(0.0, 2, 3)),
+    Case("nothing-written", "f32[5,3] i32[0,1] f32[0,1,3]",
+         lambda w, x, i, u: w.neg(w.scatter_add(x, i, u, axes=(0,), batch=0, drop=True)),
+         lambda w, x, i, u: w.neg(x)),
     Case("known-window", f"{A} {PLACE}",
          lambda w, x, i: window(w, x, w.number(9, "i32"), i, sizes=(2, 2), axes=(0, 1)),
          lambda w, x, i: window(w, w.cut(x, 0, 3, 5), i, sizes=(2,), axes=(1,))),

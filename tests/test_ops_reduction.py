@@ -145,6 +145,18 @@ def test_gemm_form(lhs: Dims, rhs: Dims, attrs: dict[str, Dims], form: GemmForm 
     np.testing.assert_allclose(product.reshape(call.out.shape), wanted, rtol=1e-12)
 
 
+def test_what_blas_cannot_count_is_no_product_of_it() -> None:
+    """Its ints have 32 bits: a count of 2^32 was cast to 0, and nothing was computed."""
+    for rows, form in (((1 << 31) - 1, True), (1 << 31, False), (1 << 32, False)):
+        call = _call(
+            "dot_general",
+            TensorType((rows, 1), F32),
+            TensorType((1, 1), F32),
+            **dot_attrs((1,), (0,)),
+        )
+        assert (gemm_form(call) is not None) == form
+
+
 def test_dot_reference_is_einsum() -> None:
     rng = np.random.default_rng(2)
     a, b = rng.normal(size=(3, 4, 5, 2)), rng.normal(size=(5, 7, 4, 2))

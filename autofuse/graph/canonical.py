@@ -8,18 +8,23 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
+import numpy as np
+
+from autofuse.graph.handed import constants_outside
 from autofuse.graph.settled import settled
 from autofuse.graph.types import Graph, Node, Value
 from autofuse.ops.source import is_scalar_constant
-from autofuse.ops.types import Attrs, Literal, make_attrs
+from autofuse.ops.types import Attrs, Literal, TensorType, make_attrs
 
 
 def canonical(graph: Graph) -> Graph:
     """The same computation in its one form: idempotent, independent of node order and names.
 
     Dead nodes go (inputs stay), equal nodes are merged, inputs come first by position and the
-    rest in depth-first post-order from the outputs, operands in order. Loop bodies likewise.
+    rest in depth-first post-order from the outputs, operands in order. Loop bodies likewise; their
+    arrays of constants are handed to them.
     """
+    graph = constants_outside(graph)
     nodes: list[Node] = []
     renamed: dict[int, int] = {}
     merged: dict[tuple[str, tuple[Value, ...], Attrs], int] = {}
@@ -70,7 +75,7 @@ def text(graph: Graph) -> str:
 
     Names are left out, and the ranges of inputs, which only random test values are drawn from: a
     program exported with other example values is the same program. Array constants appear by
-    content hash. Equal texts mean equal graphs.
+    their whole digest. Equal texts mean equal graphs.
     """
     return "\n".join(_lines(canonical(graph), "")) + "\n"
 
@@ -109,10 +114,30 @@ def node_text(i: int, node: Node) -> str:
 def _attr(value: Any) -> str:
     if isinstance(value, tuple):
         return f"[{','.join(map(_attr, value))}]"
-    # The hash of the bytes tells -0.0 and NaN payloads apart, which their spelling does not.
-    if isinstance(value, Literal):
-        return f"{value}#{sha256(value.data).hexdigest()[:8]}"
-    return repr(value)
+    return _literal(value) if isinstance(value, Literal) else repr(value)
+
+
+# What follows the name of an array constant. Texts that were written before names were whole have
+# eight digits of a hash here: no text of one kind is one of the other.
+NAMES = "2"
+
+
+def _literal(literal: Literal) -> str:
+    """What tells a literal from every other one of its type, which is said beside it."""
+    if literal.type.size != 1:
+        return f"sha256:{literal.digest}#{NAMES}"
+    shown = repr(literal.scalar)
+    if literal.scalar == literal.scalar or literal == _plain_nan(literal.type):
+        # The spelling is the value; the digits are as they always were, since graphs without arrays
+        # are to keep their digests.
+        return f"{shown}#{sha256(literal.data).hexdigest()[:8]}"
+    # All other NaNs are spelt alike: their bits are told by the whole digest.
+    return f"{shown}#{literal.digest}"
+
+
+@lru_cache(maxsize=64)
+def _plain_nan(type_: TensorType) -> Literal:
+    return Literal.of(np.full(type_.shape, np.nan), type_.dtype)
 
 
 def subgraph(

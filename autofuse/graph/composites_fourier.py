@@ -11,6 +11,7 @@ import numpy as np
 
 from autofuse.graph import composites
 from autofuse.graph.composites_moves import stack
+from autofuse.graph.known import affordable
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
 
@@ -25,6 +26,19 @@ def times(w: GraphWriter, x: Pair, y: Pair) -> Pair:
     """x * y."""
     (a, b), (c, d) = x, y
     return w.sub(w.mul(a, c), w.mul(b, d)), w.add(w.mul(a, d), w.mul(b, c))
+
+
+def over(w: GraphWriter, x: Pair, y: Pair) -> Pair:
+    """x / y by the larger part of y, so that no square overflows (Smith, Communications of the ACM,
+    August 1962)."""
+    (a, b), (c, d) = x, y
+    turned = w.map("lt", w.map("abs", c), w.map("abs", d))
+    large, small = w.select(turned, d, c), w.select(turned, c, d)
+    ratio = w.select(w.map("eq", large, 0.0), 0.0, w.div(small, large))
+    below = w.add(large, w.mul(small, ratio))
+    p, q = w.select(turned, b, a), w.select(turned, a, b)
+    re, im = w.add(p, w.mul(q, ratio)), w.sub(q, w.mul(p, ratio))
+    return w.div(re, below), w.div(w.select(turned, w.map("neg", im), im), below)
 
 
 def fourier(w: GraphWriter, x: Pair, inverse: bool = False, axis: int = -1) -> Pair:
@@ -96,6 +110,7 @@ def _first(w: GraphWriter, x: Pair, count: int) -> Pair:
 def _product(w: GraphWriter, x: MaybeReal, sign: int) -> Pair:
     """A transform along the last axis as a product with its matrix, both parts side by side."""
     *lead, n = w.shape(x[0])
+    affordable(n, n)
     steps = np.outer(np.arange(n), np.arange(n)) % n
     powers = np.exp(steps * (sign * 2j * np.pi / n))
     axis, dtype = len(lead), w.dtype(x[0])

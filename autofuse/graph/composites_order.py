@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from autofuse.graph.composites_moves import pad
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter, normal_axes
-from autofuse.ops.dtypes import DType
+from autofuse.ops.dtypes import DType, from_numpy
 from autofuse.ops.reduction import lowest
 
 # Rows below this many elements, or this many times those asked for, are sorted as a whole.
@@ -20,6 +22,18 @@ def argsort(w: GraphWriter, v: Value, axis: int = -1, descending: bool = False) 
     (at,) = normal_axes(axis, len(w.shape(v)))
     key = w.cast(v, DType.U8) if w.dtype(v) is DType.BOOL else v
     return w.op("argsort", key, axis=at, descending=descending)
+
+
+def total_order_key(w: GraphWriter, v: Value) -> Value:
+    """Integers in the total order of floats (IEEE 754-2008, section 5.10): -NaN, -inf, negative
+    numbers, -0, +0, positive numbers, inf, NaN. Integers are their own keys."""
+    dtype = w.dtype(v)
+    if not dtype.is_float:
+        return v
+    whole = from_numpy(np.dtype(f"i{dtype.itemsize}"))
+    bits = w.bitcast(v, whole)
+    most = np.iinfo(whole.numpy).max
+    return w.select(w.map("lt", bits, 0), w.map("xor", bits, most), bits)
 
 
 def take_along(w: GraphWriter, v: Value, places: Value, axis: int = -1) -> Value:

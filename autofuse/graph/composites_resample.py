@@ -13,6 +13,7 @@ import numpy as np
 
 from autofuse.graph import composites, composites_math
 from autofuse.graph.composites_order import take_along
+from autofuse.graph.known import affordable
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter, Shape
 from autofuse.ops.dtypes import DType
@@ -77,6 +78,7 @@ def weigh_along(
     shape; places are in range."""
     extent, (made, taps) = w.shape(v)[axis], places.shape
     if taps > min(MOST_TAPS, extent):
+        affordable(made, extent)
         matrix = np.zeros((made, extent))
         np.add.at(matrix, (np.arange(made)[:, None], places), weights)
         return along(w, v, axis, matrix)

@@ -16,6 +16,7 @@ import numpy as np
 
 from autofuse.graph import composites_moves as moves
 from autofuse.graph.composites import require_float
+from autofuse.graph.known import affordable
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter, Shape
 from autofuse.ops.convolution import conv_attrs
@@ -266,6 +267,7 @@ def share_of(w: GraphWriter, v: Value, count: int | np.ndarray) -> Value:
 
 def _counted(axis: Sliding, low: int, high: int) -> np.ndarray:
     """How many places of each window are elements, or among `low` and `high` around them."""
+    affordable(axis.count, axis.size)
     places = np.arange(axis.count)[:, None] * axis.stride - axis.low
     places = places + np.arange(axis.size) * axis.window_dilation
     return np.asarray(((places >= -low) & (places < axis.extent + high)).sum(axis=1))

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from itertools import repeat
 
 import numpy as np
 
-from autofuse.graph.types import Value
+from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family, OpSpec, spec_of
-from autofuse.ops.types import Attrs, OpCall, TensorType
+from autofuse.ops.types import Attrs, GraphError, OpCall, TensorType
 
 # Constants of at most this many elements are computed with while the graph is made.
 FOLD_SIZE = 64
+# Numbers that are worked out at once while a graph is made: its text may be a few bytes that ask
+# for any number of them.
+MOST_WORKED_OUT = 1 << 22
+# Ops of all iterations of a loop that is worked out.
+_MOST_ROUNDS = 1 << 14
+_AROUND, _BETWEEN = ("low", "high"), ("window", "base_dilation", "lhs_dilation", "rhs_dilation")
 
 Span = tuple[int, int]
+
+
+def affordable(*extents: int) -> None:
+    """Raises GraphError where an array of these extents is not worked out while a graph is made."""
+    asked = math.prod(map(max, extents, repeat(0)))
+    if asked > MOST_WORKED_OUT:
+        raise GraphError(f"{asked} numbers would be worked out, more than {MOST_WORKED_OUT}")
 
 
 def computed(spec: OpSpec, call: OpCall, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -24,6 +39,24 @@ def computed(spec: OpSpec, call: OpCall, arrays: Sequence[np.ndarray]) -> list[n
     with np.errstate(all="ignore"):
         results = zip(spec.reference(wide, call), call.outs, strict=True)
         return [np.asarray(r).astype(t.dtype.numpy) for r, t in results]
+
+
+def is_affordable(spec: OpSpec, call: OpCall) -> bool:
+    """Whether an op whose operands and results are small is worked out while a graph is made: also
+    its iterations are few, and what lies around windows and between their places is little."""
+    if spec.family is Family.CONTROL:
+        rounds, body = dict(call.attrs).get("trip"), dict(call.attrs).get("body")
+        if not isinstance(rounds, int) or not isinstance(body, Graph):
+            return False
+        return rounds * len(body.nodes) <= _MOST_ROUNDS and spec.flops(call) <= MOST_WORKED_OUT
+    attrs = dict(call.attrs)
+    around = [
+        1 + abs(n) + abs(m) for n, m in zip(*(attrs.get(k, ()) for k in _AROUND), strict=False)
+    ]
+    between = [n for key in _BETWEEN for n in attrs.get(key, ())]
+    if math.prod(around) * math.prod(between) > MOST_WORKED_OUT:
+        return False
+    return spec.flops(call) <= MOST_WORKED_OUT
 
 
 class Known:
@@ -75,6 +108,8 @@ class Known:
         call = OpCall(attrs, tuple(map(self._type_of, values)))
         outs = spec.infer(call)
         if any(t.size > FOLD_SIZE for t in outs) or (op == "broadcast" and outs[0].size > 1):
+            return None
+        if not is_affordable(spec, OpCall(attrs, call.ins, outs)):
             return None
         arrays = tuple(a for a in operands if a is not None)
         results = computed(spec, OpCall(attrs, call.ins, outs), arrays)

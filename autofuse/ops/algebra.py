@@ -1,7 +1,8 @@
 """What holds of scalar ops for all operands: identities that a program may be rewritten by.
 
 They hold exactly, for NaN, infinities and signed zeros too, as IEEE 754 has them; which NaN it is
-does not count.
+does not count. Of 0.0 and -0.0 max and min give either, as the Python array API and IEEE 754-2008
+(minNum, maxNum) leave it open and C's fmin and fmax do: so do kernels, and these ops commute.
 """
 
 from __future__ import annotations

@@ -180,6 +180,10 @@ def _term(call: OpCall, index: Index, at: Index, pull: Pull) -> Expr:
     return apply("mul", *(_factor(call, k, index, at, pull) for k in (0, 1)))
 
 
+# What BLAS counts rows, columns and terms with is an int of 32 bits.
+_MOST_COUNTED = 2**31 - 1
+
+
 def gemm_form(call: OpCall, lhs: View | None = None, rhs: View | None = None) -> GemmForm | None:
     """The (batched) GEMM this contraction is without moving any data, or None.
 
@@ -202,6 +206,8 @@ def gemm_form(call: OpCall, lhs: View | None = None, rhs: View | None = None) ->
         b.offset, (k, joined(b, (theirs for _, theirs in summed))), (n, joined(b, roles.rhs_free))
     )
     if left is None or right is None:
+        return None
+    if max(m, n, k, left.leading, right.leading) > _MOST_COUNTED:
         return None
     form = GemmForm(m, n, k, left, right, _batch_axes(roles, a, b, m * n))
     return form if form.products <= MOST_CALLS * form.walked.extent else None

@@ -185,7 +185,7 @@ def _term(c: OpCall, index: Index, at: Index, pull: Pull) -> Expr:
     return call("mul", *(_factor(c, operand, index, at, pull) for operand in (0, 1)))
 
 
-def _windows(image: np.ndarray, shape: ConvShape) -> np.ndarray:
+def image_windows(image: np.ndarray, shape: ConvShape) -> np.ndarray:
     """A view [group, batch, windows..., feature, taps...] of the image, given by role."""
     plain = (Sliding(image.shape[0]), Sliding(image.shape[1]))
     image = spread_out(image, (*plain, *shape.spatial), 0)
@@ -211,7 +211,7 @@ def _reference(arrays: Arrays, c: OpCall) -> Arrays:
     terms = math.prod(extents(c))
     by_role = np.zeros((split, shape.batch, math.prod(counts), shape.outs), arrays[0].dtype)
     if by_role.size and terms:
-        view = _windows(arrays[0].transpose(shape.lhs_axes), shape)
+        view = image_windows(arrays[0].transpose(shape.lhs_axes), shape)
         kernel = arrays[1].transpose(shape.rhs_axes).reshape(split, shape.outs, terms)
         kernel = np.ascontiguousarray(kernel.swapaxes(1, 2))
         each = split * math.prod(counts) * terms * arrays[0].itemsize

@@ -76,6 +76,16 @@ class DType(Enum):
         return _EPS[self] if self.is_float else 0.0
 
     @property
+    def largest(self) -> float:
+        """The largest finite number of a float type."""
+        return _LARGEST[self]
+
+    @property
+    def least_step(self) -> float:
+        """The distance between numbers next to zero, where rounding is no longer relative."""
+        return 2.0 ** _LEAST[self] if self.is_float else 0.0
+
+    @property
     def reference(self) -> np.dtype:
         """The dtype of the reference interpreter: every float is a float64, the rest is exact."""
         return np.dtype(np.float64) if self.is_float else self.numpy
@@ -97,6 +107,14 @@ _NUMPY: dict[DType, np.dtype] = {
     DType.BOOL: np.dtype(np.bool_),
 }
 _EPS = {DType.F64: 2.0**-52, DType.F32: 2.0**-23, DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
+_LARGEST = {
+    DType.F64: (2 - 2.0**-52) * 2.0**1023,
+    DType.F32: (2 - 2.0**-23) * 2.0**127,
+    DType.F16: 65504.0,
+    DType.BF16: (2 - 2.0**-7) * 2.0**127,
+}
+# As exponents of two: of the least number above zero.
+_LEAST = {DType.F64: -1074, DType.F32: -149, DType.F16: -24, DType.BF16: -133}
 FLOATS = tuple(_EPS)
 INTS = tuple(dtype for dtype, stored in _NUMPY.items() if stored.kind in "iu")
 # Those that an i64 has all of, as places in an array are counted.

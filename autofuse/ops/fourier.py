@@ -67,6 +67,14 @@ class _Kind:
         found = getattr(np.fft, self.name)(z, axis=axis, norm=norm, **given)
         return (np.stack([found.real, found.imag], -1) if self.complex_out else found,)
 
+    def squares(self, arrays: Arrays, c: OpCall) -> Arrays:
+        """Weights have absolute value 1; those of half a spectrum count twice, but for two."""
+        x, axis = np.square(arrays[0]), c["axis"]
+        total = (x.sum(-1) if self.complex_in else x).sum(axis, keepdims=True)
+        if self.complex_out:
+            return (np.broadcast_to(total[..., None], c.out.shape),)
+        return (np.broadcast_to(4.0 * total, c.out.shape),)
+
     def axes(self, c: OpCall) -> AxisMap:
         numbers = c.out.rank - self.complex_out
         kept = [None if a == c["axis"] else a for a in range(numbers)]
@@ -148,6 +156,7 @@ def _row(kind: _Kind) -> OpSpec:
         depends=lambda c: ((),),
         needed=lambda c, made: (math.prod(kind.extents(c)),),
         terms=lambda c: math.prod(kind.extents(c)),
+        squares=kind.squares,
     )
 
 

@@ -158,7 +158,8 @@ class OpSpec:
     How it rounds:
     `exact` says whether a call rounds nothing, so that its results are as good as its operands
     (SOURCE and MOVEMENT never round); `terms` is how many terms one result is folded from, whose
-    order a kernel may choose;
+    order a kernel may choose, and `squares` gives for each result the sum of their squares
+    (without it: the reference of squared operands);
     `divides` says that the body of floats has a quotient or a square root, whose rounding a kernel
     may choose too; `proportional` names the operands of an elementwise op of two that its result is
     proportional to, each by itself; `snaps` that a call turns floats into whole numbers, so that
@@ -194,6 +195,7 @@ class OpSpec:
     overwrites: bool = False
     exact: Callable[[OpCall], bool] = never
     terms: Callable[[OpCall], int] = one_term
+    squares: Reference | None = None
     divides: bool = False
     proportional: tuple[int, ...] = ()
     snaps: Callable[[OpCall], bool] = never

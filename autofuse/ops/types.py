@@ -38,6 +38,9 @@ class TensorType:
         return self.size * self.dtype.itemsize
 
 
+_DOMAIN = b"autofuse literal"
+
+
 @dataclass(frozen=True, slots=True)
 class Literal:
     """An immutable array constant: row-major little-endian bytes of `type`."""
@@ -59,12 +62,18 @@ class Literal:
         value: bool | int | float = self.array().reshape(()).item()
         return value
 
-    def __str__(self) -> str:
-        if self.type.size == 1:
-            return f"{self.scalar!r}"
+    @property
+    def digest(self) -> str:
+        """64 hex digits, of the type too, in a domain of their own: no file, kernel or graph has
+        this digest, whatever is in it."""
+        # Imported late: most processes that load types digest nothing.
         from hashlib import sha256
 
-        return f"sha256:{sha256(self.data).hexdigest()[:16]}"
+        return sha256(b"\0".join((_DOMAIN, str(self.type).encode(), self.data))).hexdigest()
+
+    def __str__(self) -> str:
+        """For people: a scalar, or the beginning of an array's digest. Not an identity."""
+        return f"{self.scalar!r}" if self.type.size == 1 else f"sha256:{self.digest[:16]}"
 
 
 # Values are ints, floats, bools, strings, Literals, Graphs (a loop body) and tuples of these.

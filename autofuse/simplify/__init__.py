@@ -6,6 +6,7 @@ from autofuse.simplify import (
     comparisons,
     convolutions,
     cuts,
+    empty,
     folding,
     folds,
     forwarding,
@@ -24,11 +25,13 @@ from autofuse.simplify import (
     updates,
     whiles,
 )
-from autofuse.simplify.driver import Rewrite, Simplified, normal_form, simplify
+from autofuse.simplify.agreement import Forms, forms_of, normal_form
+from autofuse.simplify.driver import Rewrite, Simplified, simplify
 from autofuse.simplify.rules import RULES, Simplification, rule
 
 __all__ = [
     "RULES",
+    "Forms",
     "Rewrite",
     "Simplification",
     "Simplified",
@@ -37,8 +40,10 @@ __all__ = [
     "comparisons",
     "convolutions",
     "cuts",
+    "empty",
     "folding",
     "folds",
+    "forms_of",
     "forwarding",
     "invariants",
     "layouts",

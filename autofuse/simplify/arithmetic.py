@@ -166,8 +166,11 @@ def power_of_two_divisor(draft: Draft, at: int) -> Replacement:
 
 @rule("sign-dropped", "XLA AlgebraicSimplifier abs(abs), abs(-A); LLVM InstCombine fabs", "abs")
 def sign_dropped(draft: Draft, at: int) -> Replacement:
-    """abs(-x) -> abs(x); abs(x) -> x where x is never negative."""
+    """abs(-x) -> abs(x), where x has a sign; abs(x) -> x where x is never negative."""
     inner = draft[at].inputs[0]
+    kind = draft.dtype(inner)
+    if kind.is_int and not kind.is_signed:
+        return inner
     if draft.is_op(inner, "neg"):
         return draft.add("abs", draft.operand(inner))
     return inner if non_negative(draft, inner) else None

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from autofuse.graph.known import computed
+from autofuse.graph.known import computed, is_affordable
 from autofuse.graph.types import Node, Value
 from autofuse.ops.spec import Family
 from autofuse.ops.types import OpCall, TensorType
@@ -85,6 +85,8 @@ class Constants:
             result = moved(call, arrays)
             return None if result is None else (compressed(result),)
         if max(t.size for t in (*call.ins, *call.outs)) > PLANE:
+            return None
+        if not is_affordable(spec, call):
             return None
         full = tuple(np.broadcast_to(a, t.shape) for a, t in zip(arrays, call.ins, strict=True))
         return tuple(map(compressed, computed(spec, call, full)))

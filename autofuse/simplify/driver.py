@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from autofuse.errors import GraphError
@@ -41,25 +42,25 @@ class Simplified:
     steps: tuple[Rewrite, ...]
 
 
-def simplify(graph: Graph) -> Simplified:
-    """`graph` rewritten to a fixpoint; inputs, outputs, their types and names stay as they are.
+def every_rule(_: Simplification) -> bool:
+    return True
+
+
+def simplify(graph: Graph, allowed: Callable[[Simplification], bool] = every_rule) -> Simplified:
+    """`graph` rewritten to a fixpoint by the rules that are `allowed`; inputs, outputs, their types
+    and names stay as they are.
 
     Takes time in proportion to the graph. Raises GraphError, naming the rules, should they go in
     circles.
     """
-    return _Driver().run(graph, 0, ())
-
-
-def normal_form(graph: Graph, simplified: bool = True) -> Graph:
-    """The form in which a graph is digested, planned and stored: canonical and, unless it is to
-    stay as it was written, simplified."""
-    return canonical(simplify(graph).graph if simplified else graph)
+    return _Driver(allowed).run(graph, 0, ())
 
 
 class _Driver:
     """One simplification, loop bodies included."""
 
-    def __init__(self) -> None:
+    def __init__(self, allowed: Callable[[Simplification], bool]) -> None:
+        self._allowed = allowed
         self._steps: list[Rewrite] = []
         self._done: set[Graph] = set()
         self._rules: dict[str, tuple[Simplification, ...]] = {}
@@ -94,7 +95,7 @@ class _Driver:
         """Show a node to its rules; whether one of them replaced it."""
         op = draft[number].op
         if op not in self._rules:
-            self._rules[op] = rules_of(op)
+            self._rules[op] = tuple(filter(self._allowed, rules_of(op)))
         for rule in self._rules[op]:
             made = draft.made
             values = _values(rule.apply(draft, number))

@@ -274,7 +274,7 @@ def is_alike(loop: LoopParts, later: Value, now: Value) -> bool:
             continue
         if "input" in (a.op, b.op) or (a.op, a.attrs, a.types) != (b.op, b.attrs, b.types):
             return False
-        if pair[0].index != pair[1].index:
+        if pair[0].index != pair[1].index or len(a.inputs) != len(b.inputs):
             return False
         stack += zip(a.inputs, b.inputs, strict=True)
     return True
