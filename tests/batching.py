@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from autofuse.backends.base import Artifact, Program, Source
+from autofuse.backends.base import Artifact
 from autofuse.backends.ccompiler import compile_program
 from autofuse.backends.cpu import program
 from autofuse.backends.library import LoadedLibrary, load
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
-from autofuse.kernel.dialects import C
 from autofuse.measure.check import CheckResult, WorkloadReference, check, poison, reference_of
 from autofuse.plan.types import Candidate
-
-
-@dataclass(frozen=True)
-class Case:
-    """A plan of a graph to be run, and what is shown when it fails."""
-
-    graph: Graph
-    candidate: Candidate
-    label: str
-
-
-def at_level(source: Source, level: str) -> Source:
-    """A source under another level of optimisation than the one users get: vectors are asked for
-    in a kernel's text, and whether that is right shows at any."""
-    return replace(source, flags=tuple(level if f == "-O3" else f for f in source.flags))
+from benchmarks.batching import Case as Case
+from benchmarks.batching import at_level as at_level
+from benchmarks.batching import build as build
 
 
 def quick_library(graph: Graph, candidate: Candidate, level: str = "-O1") -> LoadedLibrary:
@@ -39,36 +25,6 @@ def quick_library(graph: Graph, candidate: Candidate, level: str = "-O1") -> Loa
     made = program(graph, candidate)
     sources = tuple(at_level(source, level) for source in made.sources)
     return load(compile_program(replace(made, sources=sources)).artifact)
-
-
-def build(cases: Sequence[Case], level: str = "-O1") -> list[Artifact]:
-    """One artifact per case, all in one library; each keeps the entry that `program` wrote."""
-    kernels: dict[tuple[str, ...], dict[str, str]] = {}
-    entries: list[Source] = []
-    programs = [program(case.graph, case.candidate) for case in cases]
-    for at, made in enumerate(programs):
-        for source in made.sources:
-            if source.name == "entry":
-                names = [f"{made.entry}{end}" for end in ("", "_profile")]
-                renamed = (n.replace(made.entry, f"{made.entry}_{at}") for n in names)
-                rename = tuple(f"-D{n}={m}" for n, m in zip(names, renamed, strict=True))
-                entries.append(replace(source, name=f"entry{at}", flags=("-O0", *rename)))
-                continue
-            flags = at_level(source, level).flags
-            for name, kernel in re.findall(r"^void (k_\w+)(.*?^})", source.text, re.M | re.S):
-                kernels.setdefault(flags, {})[name] = f"void {name}{kernel}"
-    sources = [
-        Source(f"kernels{k}", "\n".join([C.prelude, *texts.values()]), flags)
-        for k, (flags, texts) in enumerate(sorted(kernels.items()))
-    ]
-    built = compile_program(Program((*sources, *entries), "af_entry_0", (), ())).artifact
-    return [
-        replace(
-            built, entry=f"{p.entry}_{at}", inputs=p.inputs, outputs=p.outputs,
-            constants=p.constants, workspace=p.workspace, calls=p.calls,
-        )
-        for at, p in enumerate(programs)
-    ]  # fmt: skip
 
 
 def verdict(

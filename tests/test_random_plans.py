@@ -6,9 +6,9 @@ from batching import Case, failures
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from random_graphs import ALL_MOVES, WIDE_SHAPES, random_graph
-from random_plans import random_candidate
 
 from autofuse.graph.canonical import canonical
+from benchmarks.fuzz.random_plans import random_candidate
 
 # One build serves a whole batch. Nothing is shrunk: the label of a case makes it again.
 EXAMPLES, BATCH = 4, 20

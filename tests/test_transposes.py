@@ -94,6 +94,18 @@ def test_work_around_a_transpose_is_fused(
     np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=4e-3, atol=4e-3)
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+@pytest.mark.parametrize(("rows", "columns"), [(9, 1024), (40, 65), (1024, 9), (65, 2048)])
+def test_threads_share_the_blocks_and_not_the_rows_there_were(
+    rows: int, columns: int, threads: int
+) -> None:
+    """A pass cuts the grid anew: into more pieces where rows are few and long."""
+    graph = canonical(trace(lambda x: np.maximum(x, 0).T, spec((columns, rows))))
+    launch = LaunchConfig.of(threads=threads, tile=1024, transpose=True)
+    found, wanted = results(graph, launch)
+    np.testing.assert_array_equal(found, wanted)
+
+
 @pytest.mark.parametrize("dtype", ["f32", "f16", "f64"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_copy_is_turned_straight_from_memory_to_memory(dtype: str, stream: bool) -> None:

@@ -35,9 +35,19 @@ STACK_BYTES, LONG_BYTES, ALIGNED = 2 << 20, 64 << 10, 64
 _OMP_FOLD = {"add": "+", "mul": "*", "or": "|", "and": "&", "max": "max", "min": "min"}
 
 
+def shaped_c(kernel: Kernel) -> Kernel:
+    """A kernel as it is written in C: both its text and its iterations are this one's, since passes
+    may cut a grid otherwise."""
+    return run_passes(kernel, C_PASSES)
+
+
 def render_c(kernel: Kernel) -> str:
-    """One C function; the text starts after the prelude."""
-    kernel = run_passes(kernel, C_PASSES)
+    """One C function of a kernel as it was lowered; the text starts after the prelude."""
+    return print_c(shaped_c(kernel))
+
+
+def print_c(kernel: Kernel) -> str:
+    """One C function of a kernel that is `shaped_c`."""
     head = signature(kernel, C)[:-1] + ", int64_t first, int64_t last)"
     return "\n".join([head, "{", *_CPrinter(kernel).lines(), "}", ""])
 
@@ -52,7 +62,8 @@ def on_heap(kernel: Kernel) -> dict[str, int]:
 
 
 def c_iterations(kernel: Kernel) -> int:
-    """Grid iterations of all segments: the range that `first` and `last` of its C text cut."""
+    """Grid iterations of all segments of a kernel that is `shaped_c`: the range that `first` and
+    `last` of its C text cut."""
     return sum(int(e.value) for e in _grid_extents(kernel) if isinstance(e, Lit))
 
 

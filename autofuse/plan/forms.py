@@ -133,8 +133,7 @@ class Demand:
         self.carries: dict[tuple[int, int], Tags] = {}
 
     def want(self, value: Value, tags: Tags) -> None:
-        kept = tuple(self._kept(tag) for tag in tags)
-        self.wanted.setdefault(value, set()).add(kept)
+        self.wanted.setdefault(value, set()).add(tuple(map(self._kept, tags)))
 
     def _kept(self, tag: Tag) -> Tag:
         if isinstance(tag, int):
@@ -216,9 +215,10 @@ class Demand:
                 self.want(n.inputs[k], tags)
 
     def _carry(self, demanded: set[Tags], source: Value) -> None:
-        uniform = all(t == LOCAL for tags in demanded for t in tags)
-        if not uniform:
+        if not all(t == LOCAL for tags in demanded for t in tags):
             self.give_up(demanded)
+        for places in map(set, zip(*demanded, strict=True)):  # an item has states of its own
+            self.mixed |= {p for t in places for p in parts(t) if len(places) > 1}
         for tags in demanded:
             self.want(source, tags)
 

@@ -241,8 +241,9 @@ def _at(expr: Expr, row: Sym, place: int | Expr) -> Expr:
 
 def _distance(index: Expr, rows: RowSpan, row: Sym) -> RowSpan | None:
     """How far a position is from the row, on an axis taken as a ring; None where that is not
-    known."""
-    assert row.extent is not None
+    known, or there are no rows."""
+    if not row.extent:
+        return None
     edges = _edges(index, rows, row)
     low, high = row.extent, -row.extent
     for first, end in pairwise(edges):

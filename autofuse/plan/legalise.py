@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from autofuse.graph.types import Graph
+from autofuse.graph.types import Graph, Value
 from autofuse.plan.barriers import may_be_library, reads_whole_arrays
 from autofuse.plan.groups import host_loop, ordered_plan, reads
 from autofuse.plan.legality import refusal_of
@@ -39,17 +39,32 @@ def legalise(graph: Graph, plan: FusionPlan) -> tuple[FusionPlan, int]:
             kept.append(group)
     if not cut:
         return plan, 0
-    return ordered_plan(graph, [*kept, *_once(pieces, kept)]), cut
+    return ordered_plan(graph, [*kept, *_once(graph, pieces, kept)]), cut
 
 
-def _once(pieces: Iterable[FusionGroup], kept: Iterable[FusionGroup]) -> Iterator[FusionGroup]:
-    """The pieces without values that something wrote before: each value has one writer."""
+def _once(
+    graph: Graph, pieces: Iterable[FusionGroup], kept: Iterable[FusionGroup]
+) -> Iterator[FusionGroup]:
+    """The pieces without values that something wrote before, and without what only these needed:
+    each value has one writer."""
     written = {v for group in kept for v in group.outputs}
     for piece in pieces:
         outputs = tuple(v for v in piece.outputs if v not in written)
         written.update(outputs)
         if outputs:
-            yield replace(piece, outputs=outputs)
+            yield replace(piece, nodes=_needed(graph, piece.nodes, outputs), outputs=outputs)
+
+
+def _needed(graph: Graph, nodes: Iterable[int], outputs: Iterable[Value]) -> tuple[int, ...]:
+    """Of some nodes those that outputs need."""
+    inside, found = frozenset(nodes), set[int]()
+    stack = [v.node for v in outputs]
+    while stack:
+        n = stack.pop()
+        if n in inside and n not in found:
+            found.add(n)
+            stack += [v.node for v in graph[n].inputs]
+    return tuple(sorted(found))
 
 
 def _pieces(graph: Graph, group: FusionGroup) -> Iterator[FusionGroup]:

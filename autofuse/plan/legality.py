@@ -192,6 +192,8 @@ def _refusal(graph: Graph, form: Form) -> Refusal | None:
             problem = _loop_refusal(graph, form, n)
             if problem is not None:
                 return problem
+        if family in (Family.SORT, Family.SCATTER) and form.kind != "row":
+            return Refusal("row", f"%{n} {node.op} needs lanes that walk along a row together")
         own = tags.get(Value(n))
         if family in (Family.REDUCTION, *RUNS, Family.SCATTER, Family.WINDOW) and own is None:
             return Refusal("anchor", f"%{n} {node.op} is needed at several indices at once")

@@ -62,12 +62,16 @@ def plan_with_moves(
     graph: Graph, sets: Iterable[NodeSet], products: Iterable[int], bodies: Bodies
 ) -> FusionPlan:
     """The plan of disjoint node sets after these products, in turn, have taken in the moves before
-    them. One is left as it is where a set would then have to write what no kernel can: a value of
-    its own and the same one moved."""
+    them. One is left as it is where a set would then have to write what no kernel can (a value of
+    its own and the same one moved), or where sets would wait for each other in a circle: another
+    reader of a move still has it from a set that reads what this product gives."""
     sets, folded = list(sets), list[int]()
     plan = plan_of_sets(graph, sets, bodies)
     for n in products:
-        tried = plan_of_sets(graph, fold_moves(graph, sets, (*folded, n)), bodies)
+        try:
+            tried = plan_of_sets(graph, fold_moves(graph, sets, (*folded, n)), bodies)
+        except PlanError:
+            continue
         if all(_is_kernel(graph, g) for g in tried.groups if g not in plan.groups):
             plan = tried
             folded.append(n)

@@ -101,6 +101,13 @@ def _tags_of(tags: Tags, axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(t for a in axes if isinstance(t := tags[a], int))
 
 
+def _by_tag(tags: Tags, axes: Sequence[int]) -> tuple[int, ...]:
+    """Parallel axes of a value in the order of the form, in which columns are numbered for all
+    products and for what follows them."""
+    pairs = ((tags[a], a) for a in axes)
+    return tuple(a for _, a in sorted((t, a) for t, a in pairs if isinstance(t, int)))
+
+
 def _product(graph: Graph, node: int, tags: Tags, last: int) -> Contraction | None:
     """How one contraction is tiled: columns are the side that is local to an item, or the side of
     the axis along which results lie in memory."""
@@ -122,6 +129,8 @@ def _product(graph: Graph, node: int, tags: Tags, last: int) -> Contraction | No
     on_left = last in {tags[a] for a in lhs}
     left = local.index(False) if any(local) else int(on_left)
     rows, columns = (lhs, rhs) if left == 0 else (rhs, lhs)
+    if not any(local):
+        columns = _by_tag(tags, columns)
     if any(local) and any(isinstance(tags[a], int) for a in columns):
         return None
     width = math.prod(call.out.shape[a] for a in columns)

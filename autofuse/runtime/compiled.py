@@ -12,11 +12,11 @@ from autofuse.graph.keys import input_keys
 from autofuse.graph.settled import constant_inputs
 from autofuse.graph.types import Graph
 from autofuse.ops.types import TensorType
+from autofuse.records import Trust
 from autofuse.runtime.loaded import LoadedPlan, Signature
 
 # A plan that comes with its binary is loaded without what builds plans.
 if TYPE_CHECKING:
-    from autofuse.backends.registry import Backend
     from autofuse.plan.types import Candidate
 
 
@@ -30,11 +30,11 @@ class CompiledPlan(LoadedPlan):
         self, graph: Graph | Callable[[], Graph], candidate: Candidate | Callable[[], Candidate],
         loaded: Runnable, artifact: Any, device: str, origin: str, notes: tuple[str, ...] = (),
         constants: Mapping[str, Any] | None = None, compile_s: float = 0.0,
-        signature: Signature | None = None,
+        signature: Signature | None = None, trust: Trust | None = None,
     ) -> None:  # fmt: skip
         self._graph, self._candidate = graph, candidate
         own = signature_of(self.graph) if signature is None else signature
-        super().__init__(loaded, own, device, origin, notes, constants)
+        super().__init__(loaded, own, device, origin, notes, constants, trust)
         self.artifact, self.compile_s = artifact, compile_s
 
     @cached_property
@@ -66,7 +66,8 @@ class CompiledPlan(LoadedPlan):
 
     def __repr__(self) -> str:
         groups = len(self.candidate.plan.groups)
-        return f"<CompiledPlan {self.origin}: {groups} kernels on {self.device}>"
+        checked = self.trust.state
+        return f"<CompiledPlan {self.origin}, {checked}: {groups} kernels on {self.device}>"
 
 
 def _handed(name: str) -> Callable[..., Any]:
@@ -74,21 +75,6 @@ def _handed(name: str) -> Callable[..., Any]:
     and their rooms know this one."""
     found: Callable[..., Any] = getattr(import_module(f"autofuse.interop.{name}"), name)
     return found
-
-
-def compiled_plan(
-    backend: Backend, graph: Graph, candidate: Candidate, origin: str, mode: str = "",
-    notes: tuple[str, ...] = (), constants: Mapping[str, Any] | None = None,
-) -> CompiledPlan:  # fmt: skip
-    """A candidate built and loaded; `mode` is "graph" (the default) or "eager" on CUDA.
-
-    Raises AutofuseError."""
-    signature_of(graph).chosen(constants)  # before anything is built
-    built = backend.build(backend.program(graph, candidate))
-    return CompiledPlan(
-        graph, candidate, backend.load(built.artifact, mode), built.artifact, backend.name, origin,
-        notes, constants, built.compile_s,
-    )  # fmt: skip
 
 
 def signature_of(graph: Graph) -> Signature:

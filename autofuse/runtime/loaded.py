@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from autofuse.backends.base import ArrayType, Runnable
 from autofuse.errors import AutofuseError
+from autofuse.records import CHECKED, UNVERIFIED, Trust
 
 
 class Signature(NamedTuple):
@@ -65,7 +66,8 @@ class LoadedPlan:
     CuPy arrays, which all of them take by DLPack), or NumPy's. `origin` says where the plan came
     from, `device` where it runs. Results are tuples of arrays whose memory is used again once the
     caller has let go of them. `notes` are sentences about better plans that are not served here,
-    and why.
+    and why. `trust` says whether the program was checked against the reference, `check_s` how
+    many seconds that took now.
 
     Constants are copied and prepared when it is made, which took `prepare_s` seconds and keeps
     `prepared_bytes`; what becomes of the caller's arrays afterwards changes nothing."""
@@ -73,8 +75,10 @@ class LoadedPlan:
     def __init__(
         self, loaded: Runnable, signature: Signature, device: str, origin: str,
         notes: tuple[str, ...] = (), constants: Mapping[str, Any] | None = None,
+        trust: Trust | None = None,
     ) -> None:  # fmt: skip
         fixed = signature.chosen(constants)
+        self.trust = trust or Trust(UNVERIFIED, "nobody has said that it was")
         self.signature, self.device, self.origin, self.notes = signature, device, origin, notes
         self._loaded, self._names = loaded, signature.free
         begun = time.perf_counter()
@@ -94,6 +98,16 @@ class LoadedPlan:
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Like calling, but writes into given arrays."""
         self._loaded.run(inputs, outputs)
+
+    @property
+    def checked(self) -> bool:
+        """Whether this very program was found to give what the reference gives."""
+        return self.trust.state == CHECKED
+
+    @property
+    def check_s(self) -> float:
+        """Seconds that the check took now; none where its verdict was known."""
+        return self.trust.check_s
 
     @property
     def loaded(self) -> Runnable:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 DEFAULT, TUNE, ERROR = "default", "tune", "error"
 ON_MISS = (DEFAULT, TUNE, ERROR)
 BUDGET_S = 60.0
+# As `plan/arithmetic.py` calls it.
+DEFAULT_MATH = "default"
 
 
 class PlanRequest(NamedTuple):
@@ -28,6 +30,7 @@ class PlanRequest(NamedTuple):
     simplify: bool = True
     on_miss: str = DEFAULT
     budget_s: float = BUDGET_S
+    math: str = DEFAULT_MATH
 
 
 def check_on_miss(on_miss: str) -> None:

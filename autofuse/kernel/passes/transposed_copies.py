@@ -32,13 +32,15 @@ from autofuse.kernel.ir import (
 )
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Call, Expr, Lit, Load
+from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 
 # Lanes, and terms, from which a block of them is worth its shuffles.
 LEAST = 8
 DTYPES = (DType.F32, DType.F64)
 # Bytes of scratch that what is computed of a copy may take: it is read again from the cache.
 MOST_BYTES = 1 << 19
+# Operations and operands of a place that is looked through.
+MOST_RESOLVED = 512
 
 
 def transposed_copies(kernel: Kernel) -> Kernel:
@@ -89,14 +91,18 @@ def _copied(
     store = others[0] if len(others) == 1 else None
     if not isinstance(store, Store) or lane.folds or not isinstance(lane.extent, Lit):
         return None
-    value = _resolved(store.value, values)
-    if not isinstance(value, Load) or value.buffer not in inputs or value.dtype not in DTYPES:
+    found = store.value
+    while isinstance(found, Sym) and found.name in values:
+        found = values[found.name]
+    # Only then what it reads: an element that is computed may be a tree of any size when written
+    # without names.
+    if not isinstance(found, Load) or found.buffer not in inputs or found.dtype not in DTYPES:
         return None
     target = _panel(store.buffer, _resolved(store.index, values), loop.var.name, lane.var.name)
-    source = _panel(value.buffer, value.index, lane.var.name, loop.var.name)
+    source = _panel(found.buffer, _resolved(found.index, values), lane.var.name, loop.var.name)
     if target is None or source is None or int(lane.extent.value) < LEAST:
         return None
-    return Transpose(target, source, lane.extent, loop.extent, value.dtype)
+    return Transpose(target, source, lane.extent, loop.extent, found.dtype)
 
 
 def _computed(
@@ -139,7 +145,7 @@ class _Copied:
                 return expr if copy is None else copy
         return expr
 
-    def _copy(self, buffer: str, index: Expr, dtype: DType) -> Load | None:
+    def _copy(self, buffer: str, index: Expr | None, dtype: DType) -> Load | None:
         loop, lane = self.loop, self.lane
         terms, wide = loop.var.extent or 0, lane.extent
         if not isinstance(wide, Lit) or min(int(wide.value), terms) < LEAST:
@@ -157,18 +163,36 @@ class _Copied:
         return Load(name, ix.iadd(ix.imul(loop.var, width), lane.var), dtype)
 
 
-def _panel(buffer: str, index: Expr, outer: str, inner: str) -> Panel | None:
+def _panel(buffer: str, index: Expr | None, outer: str, inner: str) -> Panel | None:
     """`index` as a place in a matrix with neighbours along `inner`."""
-    found = ix.coefficients(index, (outer, inner))
+    found = None if index is None else ix.coefficients(index, (outer, inner))
     if found is None or found[0][1] != 1 or found[0][0] <= 1:
         return None
     return Panel(buffer, found[1], found[0][0])
 
 
-def _resolved(value: Expr, values: dict[str, Expr]) -> Expr:
-    """`value` without the names that are bound inside the loop."""
+def _resolved(value: Expr, values: dict[str, Expr]) -> Expr | None:
+    """`value` without the names that are bound inside the loop; None where that is much longer: an
+    index that data decide may be a tree of any size when it is written without names."""
+    if _size(value, values, {}) > MOST_RESOLVED:
+        return None
     while True:
         plain = substitute(value, values)
         if plain == value:
             return value
         value = plain
+
+
+def _size(expr: Expr, values: dict[str, Expr], known: dict[str, int]) -> int:
+    """How many operations and operands an expression has without names."""
+    match expr:
+        case Sym(name=name) if name in values:
+            if name not in known:
+                known[name] = 1
+                known[name] = _size(values[name], values, known)
+            return known[name]
+        case Call(args=args):
+            return 1 + sum(_size(a, values, known) for a in args)
+        case Load(index=index):
+            return 1 + _size(index, values, known)
+    return 1

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from autofuse.kernel.indices import mentions
-from autofuse.kernel.ir import Kernel, Loop, Stmt, expressions, walk
+from autofuse.kernel.ir import Kernel, Loop, Stmt, expressions, names_written, walk
 from autofuse.kernel.lane_loops import lane_loops_rewritten
 from autofuse.kernel.passes.lanes_inward import varying_names
 from autofuse.kernel.spelling import Spelling
@@ -68,8 +68,9 @@ def _with(lane: Loop, known: Spelling, facts: dict[Expr, Lit]) -> Loop:
 
 def _usual(lane: Loop, known: Spelling) -> Iterator[tuple[Expr, Lit]]:
     """The conditions, the same for all lanes, by which numbers are selected, and what they are
-    mostly."""
-    varying, inner = varying_names(lane), known.inner()
+    mostly; not those of names that only the loop has, such as what a load gave."""
+    inner = known.inner()
+    varying = varying_names(lane).union(*map(names_written, lane.body))
     for stmt in lane.body:
         for condition in _conditions(expressions(stmt)):
             for e in walk(inner.settled(condition)):

@@ -52,13 +52,13 @@ class Walk:
     def _loop_body(self, group: FusionGroup) -> FusionGroup:
         """A loop alone: sometimes one kernel, otherwise (always, if it must) run by the host
         kernels."""
-        if len(group.nodes) != 1 or self.graph[group.nodes[0]].op != "loop":
+        (node, *more) = group.nodes
+        if more or self.graph[node].spec.family is not Family.CONTROL:
             return group
-        (node,) = group.nodes
         refused = isinstance(check_group(self.graph, group.nodes, group.outputs), Refusal)
         if not refused and (self.seed + node) % 2:
             return group
-        trip = self.graph.call(node)["trip"]
+        trip = self.graph.call(node).get("trip", 1)  # data end a `while`: it is not unrolled
         factors = [k for k in range(1, trip + 1) if trip % k == 0]
         group = replace(group, body=FusionPlan(()), unroll=factors[self.seed // 2 % len(factors)])
         walk = Walk(host_loop(self.graph, group)[0], self.seed + node)

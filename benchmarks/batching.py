@@ -1,0 +1,70 @@
+"""Many plans in one build: compiler start-up and the prelude are paid once for all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autofuse.backends.base import Artifact, Program, Source
+from autofuse.backends.cache import BuildCache
+from autofuse.backends.ccompiler import compile_program
+from autofuse.backends.cpu import program
+from autofuse.graph.types import Graph
+from autofuse.kernel.dialects import C
+from autofuse.plan.types import Candidate
+
+
+@dataclass(frozen=True)
+class Case:
+    """A plan of a graph to be run, and what is shown when it fails."""
+
+    graph: Graph
+    candidate: Candidate
+    label: str
+
+
+def at_level(source: Source, level: str) -> Source:
+    """A source under another level of optimisation than the one users get: vectors are asked for
+    in a kernel's text, and whether that is right shows at any."""
+    return replace(source, flags=tuple(level if f == "-O3" else f for f in source.flags))
+
+
+def build(cases: Sequence[Case], level: str = "-O1") -> list[Artifact]:
+    """One artifact per case, all in one library; each keeps the entry that `program` wrote."""
+    return build_programs([program(case.graph, case.candidate) for case in cases], level)
+
+
+def build_programs(
+    programs: Sequence[Program], level: str = "-O1", more: tuple[str, ...] = (),
+    cache: BuildCache | None = None,
+) -> list[Artifact]:  # fmt: skip
+    """One artifact per program, all in one library; `more` are further flags of each kernel.
+
+    Raises CompileError."""
+    kernels: dict[tuple[str, ...], dict[str, str]] = {}
+    entries: list[Source] = []
+    for at, made in enumerate(programs):
+        for source in made.sources:
+            if source.name == "entry":
+                names = [f"{made.entry}{end}" for end in ("", "_profile", "_prepare")]
+                renamed = (n.replace(made.entry, f"{made.entry}_{at}") for n in names)
+                rename = tuple(f"-D{n}={m}" for n, m in zip(names, renamed, strict=True))
+                entries.append(replace(source, name=f"entry{at}", flags=("-O0", *rename)))
+                continue
+            flags = (*at_level(source, level).flags, *more)
+            for name, kernel in re.findall(r"^void (k_\w+)(.*?^})", source.text, re.M | re.S):
+                kernels.setdefault(flags, {})[name] = f"void {name}{kernel}"
+    sources = [
+        Source(f"kernels{k}", "\n".join([C.prelude, *texts.values()]), flags)
+        for k, (flags, texts) in enumerate(sorted(kernels.items()))
+    ]
+    whole = Program((*sources, *entries), f"{programs[0].entry}_0", (), ())
+    built = compile_program(whole, cache, parallel=1).artifact
+    return [
+        replace(
+            built, entry=f"{p.entry}_{at}", inputs=p.inputs, outputs=p.outputs,
+            constants=p.constants, workspace=p.workspace, calls=p.calls, binding=p.binding,
+        )
+        for at, p in enumerate(programs)
+    ]  # fmt: skip

@@ -1,0 +1,1 @@
+"""Random valid graphs of every op, through everything that a program goes through."""
