@@ -29,6 +29,22 @@ class Failure:
     blame: Blame = Blame.CANDIDATE
 
 
+CHECKED, UNVERIFIED, WRONG = "checked", "not verified", "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """What is known of a program before it serves: CHECKED against the reference, UNVERIFIED or
+    WRONG, and why. `check_s` are the seconds that this took now; none where it was known."""
+
+    state: str
+    why: str = ""
+    check_s: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.why}" if self.why else self.state
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Statistics of one sampling run; `cache` is "cold" or "warm", `stopped` the rule that ended it
@@ -141,24 +157,39 @@ class Verdict:
 class Event:
     """The incumbent after some spending: one row per improvement (and one at the end).
 
-    `bound_us` is what no plan can beat, `gap` how far the incumbent may be above it (0.02 is 2 %),
-    `residual_us` its end-to-end median minus the sum of its kernels' medians."""
+    `search_floor_us` is what no plan of the kernels that the search enumerated can be below at the
+    launches it tried, and `search_gap` how far the planned one may be above that (0.02 is 2 %);
+    `residual_us` is the incumbent's end-to-end median minus the sum of its kernels' medians.
+    `bound_us` is what no plan whatever can be below."""
 
     trial: int
     spent: Cost
     best_us: float
     candidate_digest: str
     origin: str
-    bound_us: float | None = None
-    gap: float | None = None
+    search_floor_us: float | None = None
+    search_gap: float | None = None
     residual_us: float | None = None
+    bound_us: float | None = None
+
+    @property
+    def bound_gap(self) -> float | None:
+        """How far the incumbent may be above the best plan there is."""
+        return gap_to(self.bound_us, self.best_us)
+
+
+def gap_to(bound_us: float | None, us: float | None) -> float | None:
+    """The fraction of a time that no plan whatever can save; 0 where it is not above the bound."""
+    if bound_us is None or us is None or not us > 0:
+        return None
+    return max(0.0, 1 - bound_us / us)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionResult:
     """How a tuning session ended; `baselines` maps a baseline name to its candidate digest.
 
-    `gap` and `residual_us` are those of the best plan, as in an Event."""
+    `search_gap`, `residual_us` and `bound_us` are those of the best plan, as in an Event."""
 
     strategy: str
     seed: int
@@ -171,8 +202,9 @@ class SessionResult:
     baselines: tuple[tuple[str, str], ...]
     verdicts: tuple[Verdict, ...]
     finished: bool
-    gap: float | None = None
+    search_gap: float | None = None
     residual_us: float | None = None
+    bound_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

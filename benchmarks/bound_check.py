@@ -15,8 +15,10 @@ from autofuse.measure.timing import Sampling
 from autofuse.measure.workload import Workload
 from autofuse.plan.parameters import THREADS
 from autofuse.plan.types import Candidate, LaunchConfig
+from autofuse.simplify import normal_form
 from autofuse.tuning.evaluate import build
 from autofuse.tuning.plans import fused_candidate
+from autofuse.zoo import zoo_graph
 
 # Many short samples: the least of them is what the kernel takes when nothing disturbs it.
 SAMPLING = Sampling("warm", warmup_s=0.002, minimum=60, maximum=60, noise=0.0, wall_s=0.5)
@@ -121,3 +123,11 @@ def summary(rows: Sequence[BoundRow]) -> dict[str, Any]:
         if near
         else {},
     }
+
+
+def zoo_rows(names: Sequence[str], peaks: Calibration) -> list[BoundRow]:
+    """Small workloads of the zoo, each as one plan by one thread."""
+    graphs = [(name, normal_form(zoo_graph(name, "small"))) for name in names]
+    with Timer() as timer:
+        plans = ((name, graph, by_one_thread(graph)) for name, graph in graphs)
+        return [row for plan in plans for row in timer.rows(*plan, peaks)]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import pytest
 import random_graphs
-from random_plans import random_candidate
 from seeds import seeds
 from toy_device import QUICK
 
@@ -18,6 +17,7 @@ from autofuse.measure.calibrate import calibrate_cpu
 from autofuse.measure.session import Worker
 from autofuse.measure.workload import Workload
 from autofuse.tuning.evaluate import build
+from benchmarks.fuzz.random_plans import random_candidate
 
 GRAPHS, GRAPHS_IN_CI = 50, 4
 NODES, STEPS = 10, 20

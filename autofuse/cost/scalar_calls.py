@@ -7,7 +7,7 @@ ones) is measured once for a machine, and those that share a unit add up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -135,3 +135,14 @@ def calls_of(graph: Graph, node: int) -> NodeCalls:
             divisors.append((direct[1], name))
     found = NodeCalls(tuple(names), tuple(divisors), frozenset(divided))
     return NO_CALLS if found == NO_CALLS else found
+
+
+def merged_divisions(graph: Graph, calls: Sequence[NodeCalls]) -> frozenset[int]:
+    """Nodes whose division another may take over: (a / b) / c is a / (b * c) and a / (b / c) is
+    a / b * c under -freciprocal-math, so of neighbours none is sure."""
+    found = set[int]()
+    for n, own in enumerate(calls):
+        above = {graph[n].inputs[k].node for k in own.divided}
+        divided = {m for m in above if calls[m].divided or calls[m].divides}
+        found |= divided | ({n} if divided else set())
+    return frozenset(found)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import accumulate
 
 from autofuse.cost.ordered import ordered_elements
-from autofuse.cost.scalar_calls import NO_CALLS, NodeCalls, calls_of
+from autofuse.cost.scalar_calls import NO_CALLS, NodeCalls, calls_of, merged_divisions
 from autofuse.graph.settled import settled
 from autofuse.graph.types import Graph, Value
 from autofuse.ops import needs
@@ -123,7 +123,7 @@ class _Table:
         self.first = tuple(accumulate((len(n.types) for n in graph.nodes), initial=0))
         self.known: list[_Facts | None] = [None] * len(graph.nodes)
         self.calls = tuple(calls_of(graph, n) for n in range(len(graph.nodes)))
-        self.merged = _merged(graph, self.calls)
+        self.merged = merged_divisions(graph, self.calls)
 
     def number(self, value: Value) -> int:
         return self.first[value.node] + value.index
@@ -160,17 +160,6 @@ class _Table:
 
 
 _table = lru_cache(maxsize=64)(_Table)
-
-
-def _merged(graph: Graph, calls: Sequence[NodeCalls]) -> frozenset[int]:
-    """Nodes whose division another may take over: (a / b) / c is a / (b * c) and a / (b / c) is
-    a / b * c under -freciprocal-math, so of neighbours none is sure."""
-    found = set[int]()
-    for n, own in enumerate(calls):
-        above = {graph[n].inputs[k].node for k in own.divided}
-        divided = {m for m in above if calls[m].divided or calls[m].divides}
-        found |= divided | ({n} if divided else set())
-    return frozenset(found)
 
 
 def kind_of_arithmetic(graph: Graph, node: int) -> str:
@@ -223,6 +212,19 @@ def group_work(graph: Graph, nodes: Sequence[int], outputs: Sequence[Value]) -> 
     if len(each) < len(ordered):
         moved = min(moved, written + _read(table, each, least))
     return _arithmetic(table, each, least) + Work(nbytes=float(moved))
+
+
+def least_elements(
+    graph: Graph, nodes: Sequence[int], outputs: Sequence[Value]
+) -> dict[Value, int]:
+    """At least how many different elements of each value are needed to make all of `outputs`, by
+    `nodes`: of what these read, too."""
+    table = _table(graph)
+    least = {table.number(v): graph.type_of(v).size for v in outputs}
+    _needed(table, sorted(nodes), least)
+    pairs = ((Value(n, k), table.first[n] + k) for n, x in enumerate(graph.nodes)
+             for k in range(len(x.types)))  # fmt: skip
+    return {value: least[number] for value, number in pairs if number in least}
 
 
 def _read(table: _Table, nodes: Sequence[int], least: Mapping[int, int]) -> int:

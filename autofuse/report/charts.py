@@ -45,7 +45,9 @@ def bars(report: WorkloadReport) -> str:
         (b.name, b.timing, b.kernels, 1) for b in report.baselines
     ]
     rows += [
-        (f"best: {s.label}", s.best.timing, s.best.kernels, 0) for s in report.current if s.best
+        (f"{'sample' if s.is_sample else 'best'}: {s.label}", s.best.timing, s.best.kernels, 0)
+        for s in report.current
+        if s.best
     ]
     rows = [row for row in rows if math.isfinite(row[1].median_us)]
     if not rows:

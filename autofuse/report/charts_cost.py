@@ -167,10 +167,10 @@ def _between(interval: tuple[float | None, float | None] | None) -> str:
 
 
 def gap_chart(report: WorkloadReport) -> str:
-    """How far above its proven bound each session's incumbent may be, against seconds spent."""
+    """What the plans of each session's own kernels may still gain, against seconds spent."""
     tracks = []
     for session in report.sessions:
-        track = [(e.spent.total, e.gap) for e in session.events if e.gap is not None]
+        track = [(e.spent.total, e.search_gap) for e in session.events if e.search_gap is not None]
         good = [(at, gap) for at, gap in track if math.isfinite(at) and math.isfinite(gap)]
         if good:
             end = (max(session.spent.total, good[-1][0]), good[-1][1])
@@ -179,7 +179,7 @@ def gap_chart(report: WorkloadReport) -> str:
         return ""
     x = across([at for _, track in tracks for at, _ in track])
     y = upward([0.0, *(gap for _, track in tracks for _, gap in track)])
-    body = [frame(x, y, "seconds spent", "gap to the proven bound", y_text=percent_text)]
+    body = [frame(x, y, "seconds spent", "gap of the search", y_text=percent_text)]
     for i, (name, track) in enumerate(tracks):
         corners = steps([(x(at), y(gap)) for at, gap in track])
         line = path(corners, class_=f"af-line af-l{i % SERIES}")

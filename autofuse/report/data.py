@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from autofuse.records import Event
 from autofuse.report.envelope import EnvelopeSegment, advice, envelope, options, together
 from autofuse.report.facts import PlanFacts, gains
 from autofuse.report.model import Contender, SessionReport, WorkloadReport
@@ -43,7 +44,8 @@ def _workload(report: WorkloadReport) -> dict[str, Any]:
     facts, environment = dict(report.facts), report.environment
     leading, segments = report.leading, envelope(options(report))
     rival = leading.rival if leading else None
-    best = facts.get(leading.best.digest) if leading and leading.best else None
+    incumbent = report.incumbent
+    best = facts.get(incumbent.digest) if incumbent else None
     other = facts.get(rival.digest) if rival else None
     return {
         "name": report.name,
@@ -52,6 +54,7 @@ def _workload(report: WorkloadReport) -> dict[str, Any]:
         "device": report.device,
         "fingerprint": dict(environment.must + environment.stale) if environment else {},
         "headline": headline(report),
+        "incumbent": _contender(incumbent, facts) if incumbent else None,
         "baselines": [_contender(b, facts) for b in report.baselines],
         "peers": [asdict(p) for p in report.peers],
         "sessions": [_session(s, facts) for s in report.sessions],
@@ -99,11 +102,17 @@ def _session(one: SessionReport, facts: Mapping[str, PlanFacts]) -> dict[str, An
         "trials": one.trials,
         "measured": one.measured,
         "best": _contender(one.best, facts) if one.best else None,
+        "best_is_sample": one.is_sample,
         "break_even": [asdict(b) for b in one.break_even],
         "verdicts": [asdict(v) for v in one.verdicts],
-        "events": [asdict(e) | {"seconds": e.spent.total} for e in one.events],
+        "events": [_event(e) for e in one.events],
         "failed": dict(one.failed),
     }
+
+
+def _event(one: Event) -> dict[str, Any]:
+    """A sample of a search."""
+    return asdict(one) | {"seconds": one.spent.total, "bound_gap": one.bound_gap, "sample": True}
 
 
 def _envelope(segments: Sequence[EnvelopeSegment]) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from autofuse.records import (
 from autofuse.report.errors import ReportError as ReportError
 from autofuse.report.facts import Implemented, PlanFacts
 from autofuse.report.failures import FailureCount, count_failures
+from autofuse.report.front import pareto as pareto
 from autofuse.report.peers import Peer
 
 
@@ -92,11 +93,23 @@ class SessionReport:
         return f"{self.strategy} (seed {self.seed}, session {self.id})"
 
     @property
+    def is_sample(self) -> bool:
+        """Whether its best was never compared with others interleaved: a sample of a search."""
+        return self.state == "open"
+
+    def against(self, other: Contender) -> Verdict | None:
+        """The interleaved comparison of the best plan with a baseline."""
+        return next((v for v in self.verdicts if v.other == other.name), None)
+
+    @property
     def rival(self) -> Contender | None:
-        """The fastest baseline: by the interleaved comparison where it took part in one."""
+        """The fastest baseline by the interleaved comparison, the one whose plan is the best among
+        them; where nothing was compared, by the samples."""
         again = {v.other: v.other_us for v in self.verdicts}
+        own = self.best.digest if self.best and again else ""
+        compared = [b for b in self.baselines if b.name in again or b.digest == own]
         return min(
-            self.baselines,
+            compared or self.baselines,
             key=lambda b: (again.get(b.name, b.timing.median_us), b.name),
             default=None,
         )
@@ -109,7 +122,8 @@ class WorkloadReport:
     `points`: every candidate with a time, at its own compile seconds. `offers`: what could be had
     after so many seconds of compiling and searching: baselines, comparable peers, and the search's
     progress (what was measured again counts as measured last). `facts` are by candidate digest.
-    `plan_svg` is text that `plan_picture.plan_svg` made, or "".
+    `plan_svg` is text that `plan_picture.plan_svg` made, or "". `served` is the incumbent: what the
+    database serves; None where that is not known.
     """
 
     name: str
@@ -125,6 +139,7 @@ class WorkloadReport:
     facts: tuple[tuple[str, PlanFacts], ...] = ()
     failures: tuple[FailureCount, ...] = ()
     implemented: tuple[Implemented, ...] = ()
+    served: Contender | None = None
 
     @property
     def baselines(self) -> tuple[Contender, ...]:
@@ -141,9 +156,21 @@ class WorkloadReport:
 
     @property
     def leading(self) -> SessionReport | None:
-        """The session whose best plan is the fastest; of equal ones the first."""
-        timed = [(s.best.timing.median_us, i) for i, s in enumerate(self.current) if s.best]
-        return self.current[min(timed)[1]] if timed else None
+        """The session whose verdicts are those of the incumbent: the latest that ended with the
+        plan that is served. Where that is not known, the one that ended with the fastest plan, of
+        equal ones the first. What has not ended knows nothing but samples."""
+        ended = [s for s in self.current if not s.is_sample and s.best is not None]
+        if self.served is not None:
+            same = [s for s in ended if s.best and s.best.digest == self.served.digest]
+            return max(same, key=lambda s: s.id, default=None)
+        timed = [(s.best.timing.median_us, i) for i, s in enumerate(ended) if s.best]
+        return ended[min(timed)[1]] if timed else None
+
+    @property
+    def incumbent(self) -> Contender | None:
+        """The plan that headlines are about."""
+        leading = self.leading
+        return self.served if self.served is not None or leading is None else leading.best
 
 
 def break_even_runs(extra_s: float, saved_us: float) -> float | None:
@@ -158,20 +185,6 @@ def median_ratio(other: Timing, best: Timing) -> float:
     if best.median_us > 0:
         return other.median_us / best.median_us
     return math.inf if other.median_us > 0 else math.nan
-
-
-def pareto(points: Sequence[tuple[float, float]]) -> tuple[int, ...]:
-    """Positions of the points that no other beats or equals in both coordinates (less is better),
-    by first coordinate; of equal points the first. Points that are not finite are left out."""
-    order = sorted(
-        (i for i, p in enumerate(points) if all(map(math.isfinite, p))),
-        key=lambda i: (points[i], i),
-    )
-    front: list[int] = []
-    for i in order:
-        if not front or points[i][1] < points[front[-1]][1]:
-            front.append(i)
-    return tuple(front)
 
 
 def by_device(
@@ -195,13 +208,15 @@ def collect(
     peers: Sequence[Peer] = (),
     facts: Mapping[str, PlanFacts] | None = None,
     implemented: Sequence[Implemented] = (),
+    served: str = "",
 ) -> WorkloadReport:
     """The report of a workload on one device.
 
     `sessions` (oldest first) are of this workload and one device fingerprint (see `by_device`),
     `events` are by session id, `measurements` (oldest first) are of that device. Of each candidate
     the latest end-to-end time counts, else the latest; one that failed when last measured has no
-    time. Raises ReportError if rows of other workloads or of several devices are passed.
+    time. `served` is the digest of the candidate that the database serves, "" where that is not
+    known. Raises ReportError if rows of other workloads or of several devices are passed.
     """
     _check(workload, sessions, measurements)
     known = _contenders(measurements)
@@ -225,6 +240,7 @@ def collect(
         facts=tuple(sorted((facts or {}).items())),
         failures=count_failures(measurements, [(s.label, s.failed) for s in reports]),
         implemented=tuple(implemented),
+        served=known.get(served),
     )
 
 
@@ -335,7 +351,7 @@ def _break_even(
 
 def _points(known: Mapping[str, Contender], sessions: Sequence[SessionReport]) -> list[Point]:
     names = {b.digest: b.name for s in sessions for b in s.baselines}
-    winners = {s.best.digest: s.label for s in sessions if s.best}
+    winners = {s.best.digest: s.label for s in sessions if s.best and not s.is_sample}
     found = []
     for digest, one in known.items():
         label, role = one.name, "search"
@@ -360,7 +376,8 @@ def _offers(
         for p in peers
         if p.comparable and p.time_us is not None
     ]
-    for s in sessions:
+    # A session that was killed compared nothing in the end: its samples are nothing to go by.
+    for s in (one for one in sessions if not one.is_sample):
         for e in s.events:
             if e.spent.total > 0:
                 # The least of many noisy times flatters: the last time of the plan counts.

@@ -6,29 +6,38 @@ from collections.abc import Sequence
 
 from autofuse.report import tables
 from autofuse.report.envelope import advice, envelope, options
-from autofuse.report.model import WorkloadReport, median_ratio
+from autofuse.report.model import WorkloadReport
 from autofuse.report.svg import ratio_text, runs_text, time_text
 from autofuse.report.tables import Cell, Row, Table
 
+UNFINISHED = "No session has ended: all that is known are samples of a search."
+
 
 def headline(report: WorkloadReport) -> str:
-    """The one sentence about a workload: what the best plan is worth against the best rules."""
-    session = report.leading
-    if session is None or session.best is None:
-        return "No plan that works is known."
-    best, rival = session.best, session.rival
-    told = f"Best plan: {time_text(best.timing.median_us)} in {_kernels(best.kernels)}"
+    """The one sentence about a workload: what the plan that is served is worth against the best
+    rules, by interleaved comparison. Samples of searches are in no headline."""
+    session, best = report.leading, report.incumbent
+    if best is None:
+        samples = any(s.best for s in report.sessions)
+        return UNFINISHED if samples else "No plan that works is known."
+    rival = None if session is None else session.rival
+    against = session.against(rival) if session and rival else None
+    time_us = against.best_us if against else best.timing.median_us
+    told = f"Best plan: {time_text(time_us)} in {_kernels(best.kernels)}"
+    if session is None:
+        return f"{told}; it was compared with no rules by a session that ended."
     if rival is None:
         return f"{told}, found by {session.strategy}."
     if rival.digest == best.digest:
         return f"{told}; it is the plan of {rival.name}: searching found nothing better."
-    against = next((v for v in session.verdicts if v.other == rival.name), None)
-    if against is not None and against.outcome == "tie":
+    if against is None:
+        return f"{told}; it was not compared with {rival.name}, the best baseline."
+    if against.outcome == "tie":
         return f"{told}; a tie with {rival.name}, the best baseline."
-    ratio = against.ratio if against else median_ratio(rival.timing, best.timing)
     pays = next(b for b in session.break_even if b.baseline == rival.name)
     when = "never pays" if pays.runs is None else f"pays after {runs_text(pays.runs)} runs"
-    return f"{told}, {ratio_text(ratio)} as fast as {rival.name}, the best baseline; {when}."
+    times = ratio_text(against.ratio)
+    return f"{told}, {times} as fast as {rival.name}, the best baseline; {when}."
 
 
 def _kernels(count: int) -> str:
@@ -38,32 +47,34 @@ def _kernels(count: int) -> str:
 def summary(reports: Sequence[WorkloadReport]) -> Table | None:
     """A row per workload and device, in the order of `reports`."""
     heads = ("Workload", "Device", "Best rules", "Their time", "Best plan", "Speed-up", "Interval",
-             "Pays after runs", "Gap", "Kernels", "Bytes moved", "Peak bytes")  # fmt: skip
+             "Pays after runs", "Gap of the search", "Gap to the bound",
+             "Kernels", "Bytes moved", "Peak bytes")  # fmt: skip
     return tables.table("All workloads", heads, [_row(r) for r in reports])
 
 
 def _row(report: WorkloadReport) -> Row:
-    session, dash = report.leading, Cell("–")
-    if session is None or session.best is None:
-        return (report.name, report.device, *([dash] * 10))
-    best, rival, facts = session.best, session.rival, dict(report.facts).get(session.best.digest)
+    session, best, dash = report.leading, report.incumbent, Cell("–")
+    if best is None:
+        return (report.name, report.device, *([dash] * 11))
+    rival = None if session is None else session.rival
+    facts = dict(report.facts).get(best.digest)
     row = [Cell(report.name), Cell(report.device)]
-    if rival is None:
+    if session is None or rival is None:
         row += [dash, dash, tables.us(best.timing.median_us), dash, dash, dash]
     else:
-        against = next((v for v in session.verdicts if v.other == rival.name), None)
+        against = session.against(rival)
         pays = next((b for b in session.break_even if b.baseline == rival.name), None)
-        times = against.ratio if against else median_ratio(rival.timing, best.timing)
         row += [
             Cell(rival.name),
             tables.us(against.other_us if against else rival.timing.median_us),
             tables.us(against.best_us if against else best.timing.median_us),
-            tables.ratio(times),
+            tables.ratio(against.ratio) if against else dash,
             Cell(tables.interval(against), against.low) if against else dash,
             tables.runs(pays.runs) if pays else dash,
         ]
-    gap = session.events[-1].gap if session.events else None
-    row += [tables.percent(gap), tables.count(best.kernels)]
+    last = session.events[-1] if session and session.events else None
+    row += [tables.percent(last.search_gap if last else None)]
+    row += [tables.percent(last.bound_gap if last else None), tables.count(best.kernels)]
     row.append(tables.size(facts.bytes if facts else None))
     row.append(tables.size(facts.peak_bytes if facts else None))
     return row

@@ -106,13 +106,14 @@ def plans(report: WorkloadReport) -> Table | None:
         both = p.time_us is not None and p.ours_us
         times = ratio(p.time_us / p.ours_us) if both and p.time_us and p.ours_us else Cell("–")
         rows.append((p.name, role, shown, quartiles, count(p.kernels), seconds(p.total_s), times))
-    strong = range(len(rows), len(rows) + len(report.current))
+    strong = [len(rows) + k for k, s in enumerate(report.current) if not s.is_sample]
     for s in report.current:
         assert s.best is not None
         t = s.best.timing
         span = f"{time_text(t.q1_us)} to {time_text(t.q3_us)}"
         row = (us(t.median_us), span, count(s.best.kernels), seconds(s.best.compile_s), "–")
-        rows.append((f"best: {s.label}", "search", *row))
+        kind, told = ("search sample", "sample") if s.is_sample else ("search", "best")
+        rows.append((f"{told}: {s.label}", kind, *row))
     heads = ("Plan", "Kind", "Median", "Quartiles", "Kernels", "Compile", "Best is")
     return table("Baselines, peers and best plans", heads, rows, strong)
 
@@ -170,14 +171,16 @@ def segments_table(segments: Sequence[EnvelopeSegment]) -> Table | None:
 
 
 def progress(report: WorkloadReport) -> Table | None:
-    """Every incumbent with its bound and gap."""
+    """Every incumbent with its gaps."""
     rows = [
-        (s.label, seconds(e.spent.total), us(e.best_us), e.origin, us(e.bound_us), percent(e.gap))
+        (s.label, seconds(e.spent.total), us(e.best_us), e.origin, percent(e.search_gap),
+         us(e.bound_us), percent(e.bound_gap))
         for s in report.sessions
         for e in s.events
-    ]
-    heads = ("Session", "Seconds spent", "Best so far", "Found by", "Proven bound", "Gap")
-    return table("Incumbents, bounds and gaps", heads, rows)
+    ]  # fmt: skip
+    heads = ("Session", "Seconds spent", "Best sample so far", "Found by", "Gap of the search",
+             "Bound", "Gap to the bound")  # fmt: skip
+    return table("Search samples, bounds and gaps", heads, rows)
 
 
 def pays(report: WorkloadReport) -> Table | None:

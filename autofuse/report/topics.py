@@ -118,9 +118,9 @@ def _progress(report: WorkloadReport) -> Topic:
         "progress",
         "Best so far against seconds spent",
         "Seconds count everything: code generation, compiling, measuring and the sampler. Dashed "
-        "lines are baselines, dotted ones what the search has proved that no plan can beat; the "
-        "gap is how far above that the best plan may still be. Times during a search are single "
-        "measurements.",
+        "lines are baselines, dotted ones the bound that no plan whatever can be below. The gap of "
+        "a search is what plans of its kernels at the launches tried may still gain. Times "
+        "during a search are samples: single measurements, of killed sessions too.",
         [
             Picture("progress", charts.progress(report), tables.progress(report)),
             Picture("gap", charts_cost.gap_chart(report)),
