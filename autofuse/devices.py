@@ -14,12 +14,20 @@ from autofuse.backends.cuda.maps import has_tensor_maps
 from autofuse.backends.machine import cache_bytes, multiplies_pairs, multiplies_tiles, vector_bits
 from autofuse.backends.onednn_calls import does
 from autofuse.backends.pocketfft import has_pocketfft
-from autofuse.backends.registry import CPU_BACKEND, CUDA_BACKEND, Backend, emulated_backend
+from autofuse.backends.registry import (
+    CPU_BACKEND,
+    CUDA_BACKEND,
+    Backend,
+    emulated_backend,
+    relaxed_backend,
+)
 from autofuse.cost.bounds import Calibration
 from autofuse.kernel.dialects import CUDA, C, Dialect
 from autofuse.measure.calibrate_cuda import target_calibration
 from autofuse.measure.hardware import GPU, HOST, Hardware
 from autofuse.ops.types import AutofuseError
+from autofuse.plan.arithmetic import DEFAULT_MATH, check_math
+from autofuse.plan.parameters import RELAXED
 from autofuse.plan.schedule import Run
 from search_spaces import CpuLaunchSpace, CudaLaunchSpace, LaunchSpace
 
@@ -37,7 +45,8 @@ class DeviceKind:
     device that is not here, and `automatic` says whether "auto" may mean this kind. With
     `dear_launches` small kernels cost what their launches cost, so that what was never tuned is
     fused horizontally. With `fast_tiles` generated products are as fast as the library's, so that
-    products that were never tuned are fused where that is expected to pay."""
+    products that were never tuned are fused where that is expected to pay. With `first_check`
+    programs run in this process, so that it can check them before they serve."""
 
     name: str
     backend: Backend
@@ -50,6 +59,7 @@ class DeviceKind:
     automatic: bool = False
     dear_launches: bool = False
     fast_tiles: bool = False
+    first_check: bool = False
 
     @property
     def space(self) -> LaunchSpace:
@@ -91,7 +101,10 @@ def _cuda_launches(backend: Backend) -> LaunchSpace:
     # driver that makes tensor maps, as the emulator has.
     here = backend.target is None
     maps = not here or has_tensor_maps()
-    return CudaLaunchSpace(backend.target or driver.running_target(), here and has_cublaslt(), maps)
+    return CudaLaunchSpace(
+        backend.target or driver.running_target(), here and has_cublaslt(), maps,
+        relaxed=backend.math == RELAXED,
+    )  # fmt: skip
 
 
 # The first that is ready is what "auto" means, of those that it may mean.
@@ -104,10 +117,10 @@ DEVICES: dict[str, DeviceKind] = {
         ),
         DeviceKind(
             "cpu", CPU_BACKEND,
-            lambda _: CpuLaunchSpace(
+            lambda backend: CpuLaunchSpace(
                 vector_bits(), does, cache_bytes(), multiplies_pairs(), has_pocketfft(),
-                multiplies_tiles(),
-            ), C, _c_text, hardware=HOST, automatic=True, fast_tiles=True,
+                multiplies_tiles(), relaxed=backend.math == RELAXED,
+            ), C, _c_text, hardware=HOST, automatic=True, fast_tiles=True, first_check=True,
         ),
         DeviceKind(
             "cuda-emulated", emulated_backend(DEFAULT_TARGET), _cuda_launches, CUDA, _cuda_text,
@@ -117,16 +130,24 @@ DEVICES: dict[str, DeviceKind] = {
 }  # fmt: skip
 
 
-def device_named(name: str = AUTO, target: str = "") -> DeviceKind:
-    """The kind called `name`, standing for the device called `target` if one is named.
+def device_named(name: str = AUTO, target: str = "", math: str = DEFAULT_MATH) -> DeviceKind:
+    """The kind called `name`, standing for the device called `target` if one is named, whose
+    kernels do with arithmetic what `math` allows.
 
-    Raises AutofuseError for an unknown name or target, and for a kind that stands for itself."""
-    return chosen_device(name, target)[0]
+    Raises AutofuseError for an unknown name, target or math, and for a kind that stands for
+    itself."""
+    return under(chosen_device(name, target)[0], math)
 
 
-def timed_device(name: str = AUTO, target: str = "") -> DeviceKind:
+def under(kind: DeviceKind, math: str) -> DeviceKind:
+    """A kind whose kernels do with arithmetic what `math` allows."""
+    check_math(math)
+    return kind if math == DEFAULT_MATH else replace(kind, backend=relaxed_backend(kind.backend))
+
+
+def timed_device(name: str = AUTO, target: str = "", math: str = DEFAULT_MATH) -> DeviceKind:
     """The kind for measuring; raises AutofuseError where it is not ready or never timed."""
-    kind = device_named(name, target)
+    kind = device_named(name, target, math)
     kind.must_be_timed()
     kind.backend.ready()
     return kind
@@ -189,8 +210,9 @@ def standing_in(kind: DeviceKind) -> DeviceKind:
 
 
 def present_device(
-    name: str = AUTO, target: str = "", tell: Callable[[str], object] | None = None
-) -> DeviceKind:
+    name: str = AUTO, target: str = "", tell: Callable[[str], object] | None = None,
+    math: str = DEFAULT_MATH,
+) -> DeviceKind:  # fmt: skip
     """As `device_named`; `tell` hears why "auto" is no better.
 
     Raises AutofuseError for hardware that is not here."""
@@ -198,7 +220,7 @@ def present_device(
     if remark and tell is not None:
         tell(remark)
     kind.backend.present()
-    return kind
+    return under(kind, math)
 
 
 def speaking(dialect: str) -> DeviceKind:

@@ -18,6 +18,10 @@ GivenSizes = Mapping[str, Sequence[int]]
 ModelLoader = Callable[[str, GivenSizes], tuple[Graph, Mapping[str, np.ndarray]]]
 
 
+# What importing torch takes, beside what reading does.
+_TORCH_BYTES, _TORCH_S = 3 << 30, 15
+
+
 @dataclass(frozen=True)
 class GivenSource:
     """A workload's name and graph; `constants` are the arrays that come with it, by input."""
@@ -45,9 +49,14 @@ def _from_json(path: str) -> Graph:
 
 
 def _from_exported(path: str) -> Graph:
-    from autofuse.frontends.torch_export import load_exported
+    from autofuse.frontends.confined import confined
 
-    return load_exported(path)
+    def read() -> tuple[Graph, Mapping[str, np.ndarray]]:
+        from autofuse.frontends.torch_export import load_exported
+
+        return load_exported(path), {}
+
+    return confined(path, read, _TORCH_BYTES, _TORCH_S)[0]
 
 
 def _from_factory(text: str) -> Graph:
@@ -57,10 +66,15 @@ def _from_factory(text: str) -> Graph:
 
 
 def _from_onnx(path: str, sizes: GivenSizes) -> tuple[Graph, Mapping[str, np.ndarray]]:
-    from autofuse.frontends.onnx_import import load_onnx
+    from autofuse.frontends.confined import confined
 
-    found = load_onnx(path, sizes)
-    return found.graph, found.weights
+    def read() -> tuple[Graph, Mapping[str, np.ndarray]]:
+        from autofuse.frontends.onnx_import import load_onnx
+
+        found = load_onnx(path, sizes)
+        return found.graph, found.weights
+
+    return confined(path, read)
 
 
 # A prefix ends with a colon, and its loader is given what comes after it; a suffix begins with a

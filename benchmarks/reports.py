@@ -159,7 +159,7 @@ class _Filler:
         self, session: int, trial: int, spent: Cost, us: float, digest_: str, origin: str
     ) -> None:
         bound = 0.25 * self.us
-        event = Event(trial, spent, us, digest_, origin, bound, us / bound - 1)
+        event = Event(trial, spent, us, digest_, origin, None, 0.0, None, bound)
         self.store.add_event(session, event)
 
     def _add(

@@ -25,7 +25,7 @@ from autofuse.frontends.jsonfile import dumps, loads
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph, Value
 from autofuse.peers.types import BenchError
-from autofuse.plan.parameters import present_names, stored_launch
+from autofuse.plan.stored import present_names, stored_launch
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from autofuse.search.protocol import Chooser
 from autofuse.tuning.cover import cover_problem

@@ -104,7 +104,7 @@ def compare_strategies(
     losses = (n for n, v in one.result["speedup_over"].items() if v["outcome"] == "slower")
     return StrategyRow(
         source, first, second, _middle(times[first]), _middle(times[second]),
-        judged.ratio, judged.low, judged.high, judged.outcome, one.result["gap"],
+        judged.ratio, judged.low, judged.high, judged.outcome, one.result["search_gap"],
         (one.result["spent_s"]["total"], other.result["spent_s"]["total"]), tuple(losses),
     )  # fmt: skip
 

@@ -162,8 +162,7 @@ def _calibrate(db: str) -> None:
     if known_peaks(environment, db) is not None:
         return
     with Store.open(db) as store:
-        for name, value in kind.calibrate().to_mapping().items():
-            store.set_calibration(environment, name, value)
+        store.set_calibration(environment, kind.calibrate().to_mapping())
 
 
 def _row(name: str, size: str, budget_s: float, db: str | None) -> UntunedRow:
@@ -187,7 +186,7 @@ def _proof(name: str, size: str, budget_s: float, db: str | None) -> Proof:
 
     def watch(state: Progress) -> None:
         nonlocal closed_s
-        if state.gap is None or state.gap > CLOSED:
+        if state.search_gap is None or state.search_gap > CLOSED:
             closed_s = None
         elif closed_s is None:
             closed_s = time.perf_counter() - begun
@@ -197,7 +196,8 @@ def _proof(name: str, size: str, budget_s: float, db: str | None) -> Proof:
         progress=watch,
     )  # fmt: skip
     return Proof(
-        budget_s, found.gap, found.planned_us, found.bound_us, closed_s, found.certificate,
+        budget_s, found.search_gap, found.planned_us, found.search_floor_us, closed_s,
+        found.certificate,
         found.trials, found.measured, found.best_record.kernels or 0,
         found.counts.get("classes", 0), found.notes,
     )  # fmt: skip

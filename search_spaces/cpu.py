@@ -71,6 +71,7 @@ from search_spaces.launch import (
     Chooser,
     Chosen,
     LaunchSpace,
+    as_written,
     choose_settings,
     divisors,
     first_option,
@@ -120,14 +121,15 @@ def nowhere(call: DnnlCall, threads: int) -> bool:
 class CpuLaunchSpace(LaunchSpace):
     """One library with a pool of threads, on a processor with vectors of `vector_bits`, data caches
     of `caches` bytes, an instruction for pairs of bf16 if `pairs` and tiles of them if `amx`;
-    `onednn` says what that library computes there, `fft` whether pocketfft is there."""
+    `onednn` says what that library computes there, `fft` whether pocketfft is there; `relaxed`
+    whether kernels may change arithmetic."""
 
     def __init__(
         self, vector_bits: int = 512, onednn: DoesCall = nowhere, caches: Caches = USUAL_CACHES,
-        pairs: bool = False, fft: bool = True, amx: bool = False,
+        pairs: bool = False, fft: bool = True, amx: bool = False, relaxed: bool = False,
     ) -> None:  # fmt: skip
         self.vector_bits, self.onednn, self.caches = vector_bits, onednn, caches
-        self.pairs, self.fft, self.amx = pairs, fft, amx
+        self.pairs, self.fft, self.amx, self.relaxed = pairs, fft, amx, relaxed
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
         kind = kernel_kind(graph, group, C)
@@ -179,7 +181,8 @@ class CpuLaunchSpace(LaunchSpace):
                 return _ahead(graph, group)
             return row.choices
 
-        made = choose_settings(C_LAUNCH, kind, offer, chooser, prefix)
+        asked = offer if self.relaxed else as_written(offer)
+        made = choose_settings(C_LAUNCH, kind, asked, chooser, prefix)
         if kind != GEMM and made.get(C_IMPL.name) == GENERATED:
             del made[C_IMPL.name]  # what is no product is a kernel anyway
         return canonical_launch(C_LAUNCH, made)

@@ -56,6 +56,7 @@ from search_spaces.launch import (
     Chooser,
     Chosen,
     Offer,
+    as_written,
     choose_settings,
     divisors,
     first_option,
@@ -106,13 +107,14 @@ class _Facts:
 
 class CudaLaunchSpace:
     """Kernels of one device: `limits` as in `backends.cuda.devices.Target`; is cuBLASLt there, and
-    a driver that makes tensor `maps`?"""
+    a driver that makes tensor `maps`? May kernels change arithmetic (`relaxed`)?"""
 
     def __init__(
-        self, limits: DeviceLimits | None = None, blaslt: bool = False, maps: bool = True
-    ) -> None:
+        self, limits: DeviceLimits | None = None, blaslt: bool = False, maps: bool = True,
+        relaxed: bool = False,
+    ) -> None:  # fmt: skip
         self.limits: DeviceLimits = limits or CommonLimits()
-        self.blaslt, self.maps = blaslt, maps
+        self.blaslt, self.maps, self.relaxed = blaslt, maps, relaxed
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
         return kernel_kind(graph, group, CUDA)
@@ -157,7 +159,8 @@ class CudaLaunchSpace:
         if kind in TILES:
             lt = self.blaslt and could_be_epilogue(graph, group, CUDA)
             offer = by_libraries(offer, kind, lt)
-        made = choose_settings(CUDA_LAUNCH, kind, offer, chooser, prefix)
+        asked = offer if self.relaxed else as_written(offer)
+        made = choose_settings(CUDA_LAUNCH, kind, asked, chooser, prefix)
         if int(made.get(TAIL.name, TAIL.default)) > TAIL.default:
             made[WAVE.name] = self.limits.sms
         if kind == PRODUCT and made.get(IMPL.name) == GENERATED:

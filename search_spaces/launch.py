@@ -18,7 +18,9 @@ from autofuse.plan.parameters import (
     GEMM,
     ITEM,
     LOOP,
+    MATH,
     PRODUCT,
+    RELAXED,
     TRANSFORM,
     LaunchParameter,
     LaunchTable,
@@ -127,6 +129,16 @@ def ordered(first: Setting, options: tuple[Setting, ...]) -> tuple[Setting, ...]
 def only(wanted: LaunchParameter[Any], options: tuple[Setting, ...]) -> Offer:
     """Options of one parameter alone."""
     return lambda row, made: options if row is wanted else ()
+
+
+def as_written(offer: Offer) -> Offer:
+    """What is offered where arithmetic must stay as it is written."""
+
+    def kept(row: LaunchParameter[Any], made: Chosen) -> tuple[Setting, ...]:
+        options = offer(row, made)
+        return tuple(o for o in options if o != RELAXED) if row.name == MATH.name else options
+
+    return kept
 
 
 def divisors(choices: tuple[Any, ...], iterations: tuple[int, ...]) -> tuple[Setting, ...]:

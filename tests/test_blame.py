@@ -17,7 +17,7 @@ import pytest
 from tuning_records import ENV, WORKLOAD, failed, failed_kernel, kernel, measurement
 
 import autofuse.frontends.array_api as xp
-from autofuse.backends import ccompiler
+from autofuse.backends import toolchain
 from autofuse.backends.base import Artifact, CompileError, Program, Source
 from autofuse.backends.cache import BuildCache, CacheError
 from autofuse.backends.ccompiler import compile_program
@@ -53,9 +53,9 @@ def candidate() -> Candidate:
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("AUTOFUSE_CACHE", str(tmp_path / "cache"))
-    ccompiler._find.cache_clear()
+    toolchain.forget_compilers()
     yield
-    ccompiler._find.cache_clear()
+    toolchain.forget_compilers()
 
 
 def failure_of_build(backend: Backend = CPU_BACKEND) -> Failure:
@@ -122,11 +122,11 @@ def test_a_compiler_that_is_gone_is_the_machines_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = compiler_that('exec $USUAL "$@"', tmp_path, monkeypatch)
-    ccompiler.find_compiler()
+    toolchain.find_compiler()
     script.unlink()
     failure = failure_of_build()
     assert failure.blame is Blame.MACHINE and f"{script} is gone" in failure.message
-    ccompiler._find.cache_clear()
+    toolchain.forget_compilers()
     failure = failure_of_build()
     assert failure.blame is Blame.MACHINE and "no C compiler found" in failure.message
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from fake_cuda import FakeDriver
 
-from autofuse.backends.ccompiler import find_compiler
 from autofuse.backends.cuda import blaslt
 from autofuse.backends.cuda.actions import Gemm, Matmul
 from autofuse.backends.cuda.blas import WORKSPACE_BYTES
@@ -29,6 +28,7 @@ from autofuse.backends.cuda.emulated import EmulatedArtifact, EmulatedPlan
 from autofuse.backends.cuda.launch import CudaPlan
 from autofuse.backends.cuda.ordering import access, places, singles
 from autofuse.backends.cuda.program import cuda_program
+from autofuse.backends.toolchain import find_compiler
 from autofuse.frontends import array_api as xp
 from autofuse.frontends.array import TracedArray as Array
 from autofuse.frontends.tracer import spec, trace

@@ -302,8 +302,10 @@ def test_an_export_imports_as_the_same_database(
     again = cli("db", "import", first, "--db", db, "--format", "json").json["added"]
     assert set(again.values()) == {0}
     assert cli("db", "export", second, "--db", db).code == 0
-    assert first.read_bytes() == second.read_bytes()
-    assert cli("db", "export", "--db", db).out == first.read_text(encoding="utf-8")
+    # What came in a file is told so, and is else the same.
+    assert b'"imported: ' in second.read_bytes()
+    assert first.read_bytes() == second.read_bytes().replace(b'"imported: ', b'"')
+    assert cli("db", "export", "--db", db).out == second.read_text(encoding="utf-8")
     info = cli("db", "info", "--db", db, "--format", "json").json
     assert info["rows"]["measurement"] == added["measurement"]
     assert [w["name"] for w in info["workloads"]] == ["toy"]

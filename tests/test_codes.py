@@ -106,7 +106,7 @@ def test_a_changed_printer_changes_the_codes_of_the_kernels_it_touches(
     graph, backend = traced(), DEVICES[device].backend
     before = by_op(graph, backend)
     forget()
-    module, name = (cpu, "render_c") if device == "cpu" else (cuda, "render_cuda")
+    module, name = (cpu, "print_c") if device == "cpu" else (cuda, "render_cuda")
     printed: Callable[[Kernel], str] = getattr(module, name)
     monkeypatch.setattr(module, name, lambda kernel: printed(kernel).replace("exp", "another_exp"))
     assert changed(before, by_op(graph, backend)) == {"exp"}
@@ -168,7 +168,7 @@ def test_a_host_loop_goes_by_its_body_and_its_iterations(
     first = code(4)
     assert code(4) == first and code(5) != first
     forget()
-    module, name = (cpu, "render_c") if device == "cpu" else (cuda, "render_cuda")
+    module, name = (cpu, "print_c") if device == "cpu" else (cuda, "render_cuda")
     printed: Callable[[Kernel], str] = getattr(module, name)
     monkeypatch.setattr(module, name, lambda kernel: printed(kernel).replace("exp", "another_exp"))
     assert code(4) != first

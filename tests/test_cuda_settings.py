@@ -168,7 +168,7 @@ def test_settings_that_no_kernel_can_have() -> None:
         ("threads", 2048, "a block of 2048 threads"),
         ("vector", 3, "vector=3 is none of"),
         ("keep", "l2", "keep='l2' is none of"),
-        ("compiler_unroll", -1, "compiler_unroll=-1 is not a count"),
+        ("compiler_unroll", -1, "compiler_unroll=-1 is no count"),
     ):
         kernel = one_kernel(softmax(4, 8), "k", LaunchConfig.of(**{name: value})).kernel
         with pytest.raises(LaunchSettingError, match=reason):

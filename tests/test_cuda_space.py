@@ -27,6 +27,7 @@ from autofuse.zoo.cartpole import cartpole_naive
 from search_spaces import CudaLaunchSpace
 
 SPACE = CudaLaunchSpace()
+RELAXED_SPACE = CudaLaunchSpace(relaxed=True)
 
 
 def pointwise(dtype: str = "f32", count: int = 1 << 20) -> Graph:
@@ -156,7 +157,8 @@ def test_few_items_of_a_loop_leave_no_multiprocessor_idle() -> None:
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
 def test_a_library_may_round_factors_or_sums_and_divides_nothing(dtype: str) -> None:
-    asked = offered(product(dtype))
+    assert "gemm.math" not in offered(product(dtype)), "nobody asked for less than f32"
+    asked = offered(product(dtype), RELAXED_SPACE)
     assert asked.get("gemm.math") == (None if dtype == "f64" else ("strict", "relaxed"))
     assert asked.keys() - {"gemm.math"} == {"gemm.impl"}, "the rest is the library's"
     loops = {}
@@ -166,7 +168,9 @@ def test_a_library_may_round_factors_or_sums_and_divides_nothing(dtype: str) -> 
         return "loops" if "loops" in options else options[-1]
 
     graph = product(dtype)
-    assert dict(SPACE.choose(graph, whole(graph), by_loops, "p").settings)["impl"] == "loops"
+    assert (
+        dict(RELAXED_SPACE.choose(graph, whole(graph), by_loops, "p").settings)["impl"] == "loops"
+    )
     assert loops["math"] == ("strict", "relaxed")
 
 
@@ -272,14 +276,18 @@ def test_fast_division_comes_first_where_the_check_has_room_for_it() -> None:
     assert FAST_DIVISION_ULPS <= NOISE_ULPS, "the reference moves by more than that"
     assert default(quotient("f32"))["math"] == FAST_DIVISION
     assert default(quotient("f16"))["math"] == FAST_DIVISION, "computed in f32"
-    assert offered(quotient("f32"))["item.math"] == (FAST_DIVISION, "strict", "relaxed")
+    assert offered(quotient("f32"))["item.math"] == (FAST_DIVISION, "strict")
+    asked = offered(quotient("f32"), RELAXED_SPACE)["item.math"]
+    assert asked == (FAST_DIVISION, "strict", "relaxed")
 
 
 def test_division_rounds_exactly_where_it_must_or_where_nothing_is_won() -> None:
     assert "math" not in default(quotient("f32", "floor")), "6 / 3 is 2"
-    assert offered(quotient("f32", "floor"))["item.math"] == ("strict", FAST_DIVISION, "relaxed")
+    asked = offered(quotient("f32", "floor"), RELAXED_SPACE)["item.math"]
+    assert asked == ("strict", FAST_DIVISION, "relaxed")
     for graph in (quotient("f64"), pointwise()):
-        assert offered(graph)["item.math"] == ("strict", "relaxed")
+        assert "item.math" not in offered(graph)
+        assert offered(graph, RELAXED_SPACE)["item.math"] == ("strict", "relaxed")
 
 
 def test_divisions_inside_loops_count() -> None:

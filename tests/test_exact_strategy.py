@@ -75,10 +75,10 @@ def group_keys(rows: Counter[tuple[str, str, str]]) -> set[str]:
 
 
 def check_gap(result: TuneResult) -> None:
-    assert result.gap is not None and 0 <= result.gap <= 1
-    assert result.bound_us is not None and result.planned_us is not None
-    assert result.bound_us <= result.planned_us
-    assert result.gap == pytest.approx(1 - result.bound_us / result.planned_us)
+    assert result.search_gap is not None and 0 <= result.search_gap <= 1
+    assert result.search_floor_us is not None and result.planned_us is not None
+    assert result.search_floor_us <= result.planned_us
+    assert result.search_gap == pytest.approx(1 - result.search_floor_us / result.planned_us)
 
 
 def check_result(result: TuneResult) -> None:
@@ -97,10 +97,10 @@ def test_layers_share_their_kernels_within_and_across_graphs(tmp_path: Path) -> 
         for graph in (few, more)
     )
     assert len(set(used)) <= 0.7 * len(used) and set(used) == set(again)
-    check_result(tune_exactly(db, few, gap=0.6, budget_s=20))
+    check_result(tune_exactly(db, few, search_gap=0.6, budget_s=20))
     before = kernel_rows(db)
     assert before and set(before.values()) == {1}
-    check_result(tune_exactly(db, more, gap=0.6, budget_s=60))
+    check_result(tune_exactly(db, more, search_gap=0.6, budget_s=60))
     after = kernel_rows(db)
     assert set(after.values()) == {1}, "a time that is known is not taken again"
     assert before.keys() <= after.keys()
@@ -114,14 +114,17 @@ def test_the_gap_is_reported_and_kept(tmp_path: Path) -> None:
     result = tune_exactly(db)
     check_result(result)
     check_gap(result)
-    assert result.gap == pytest.approx(0, abs=1e-6) and result.certificate == "whole"
+    assert result.search_gap == pytest.approx(0, abs=1e-6) and result.certificate == "whole"
     data = result.to_json()
-    assert data["gap"] == result.gap and data["certificate"] == "whole"
+    assert data["search_gap"] == result.search_gap and data["certificate"] == "whole"
     with Store.open(str(db)) as store:
         (ended,) = store.sessions(digest(normal_form(workload())))
         events = store.events(ended.id)
-    assert ended.result is not None and ended.result.gap == result.gap
-    assert (events[-1].gap, events[-1].bound_us) == (result.gap, result.bound_us)
+    assert ended.result is not None and ended.result.search_gap == result.search_gap
+    assert (events[-1].search_gap, events[-1].search_floor_us) == (
+        result.search_gap,
+        result.search_floor_us,
+    )
 
 
 def test_kernels_below_their_bounds_refute_the_calibration(
@@ -132,15 +135,15 @@ def test_kernels_below_their_bounds_refute_the_calibration(
     use(monkeypatch, TOY, slow)
     result = tune_exactly(tmp_path / "slow.db")
     (note,) = (n for n in result.notes if "lower bound" in n)
-    assert "the gap is not proved" in note
+    assert "neither gap is proved" in note
 
 
 def test_a_gap_that_is_allowed_ends_the_search_early(tmp_path: Path) -> None:
     full = tune_exactly(tmp_path / "full.db", normal_form(mixed(7)))
-    early = tune_exactly(tmp_path / "early.db", normal_form(mixed(7)), gap=1.0)
+    early = tune_exactly(tmp_path / "early.db", normal_form(mixed(7)), search_gap=1.0)
     check_result(early)
     check_gap(early)
-    assert full.gap == pytest.approx(0, abs=1e-6)
+    assert full.search_gap == pytest.approx(0, abs=1e-6)
     rows = [group_keys(kernel_rows(tmp_path / name)) for name in ("early.db", "full.db")]
     assert len(rows[0]) < len(rows[1])
 
@@ -151,7 +154,11 @@ def test_few_runs_are_worth_no_measuring_and_many_are(tmp_path: Path) -> None:
     check_result(one)
     check_gap(one)
     assert one.measured < many.measured
-    assert one.gap is not None and many.gap is not None and many.gap < one.gap
+    assert (
+        one.search_gap is not None
+        and many.search_gap is not None
+        and many.search_gap < one.search_gap
+    )
     launches = {launch for _, launch, _ in kernel_rows(tmp_path / "one.db")}
     assert len(launches) == 1
 
@@ -222,7 +229,7 @@ def test_plans_over_the_memory_are_not_chosen(tmp_path: Path) -> None:
     graph = normal_form(mixed(9))
     most = peak_bytes(graph, baseline_plan(graph, "unfused")[0])
     assert most > 0
-    bound = tune_exactly(tmp_path / "bound.db", graph, max_memory=most - 1, gap=0.05)
+    bound = tune_exactly(tmp_path / "bound.db", graph, max_memory=most - 1, search_gap=0.05)
     assert bound.verified and peak_bytes(graph, bound.best.plan) == bound.peak_bytes < most
     assert bound.to_json()["best"]["peak_bytes"] == bound.peak_bytes
     assert any("more than allowed" in note for note in bound.notes)
@@ -234,7 +241,7 @@ def test_a_memory_that_nothing_fits_is_one_sentence(tmp_path: Path) -> None:
         trace(lambda x: xp.cumulative_sum(xp.cumulative_sum(x, axis=0), axis=1), spec((300, 300)))
     )
     with pytest.raises(AutofuseError, match=r"no plan was found that fits 8 bytes .* needs \d+$"):
-        tune_exactly(tmp_path / "t.db", graph, max_memory=8, gap=0.5)
+        tune_exactly(tmp_path / "t.db", graph, max_memory=8, search_gap=0.5)
 
 
 def test_the_lightest_plan_keeps_least_in_memory() -> None:

@@ -139,7 +139,7 @@ def test_what_is_expected_follows_from_what_was_gained() -> None:
     assert gained.expected == pytest.approx((FIRST_GAIN + 0.5) / 2)
     vain = gained.after(SliceResult("one", 1.0, 70.0))
     assert (vain.best_us, vain.expected) == (50.0, pytest.approx(gained.expected / 2))
-    proved = vain.after(SliceResult("one", 1.0, 50.0, gap=0.0))
+    proved = vain.after(SliceResult("one", 1.0, 50.0, search_gap=0.0))
     assert proved.is_done and next_share([proved], ()) is None
 
 

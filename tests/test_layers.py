@@ -29,6 +29,7 @@ TO_PEERS = TO_TUNING | {"frontends", "zoo", "tuning"}
 TO_COMMANDS = TO_PEERS | {"serving", "fleet", "report", "sources", "peers", "casestudy", "autofuse"}
 MAY_IMPORT = {
     "errors": set(),
+    "faults": {"errors"},
     "limits": set(),
     "version": set(),
     "records": {"errors"},
@@ -52,7 +53,7 @@ MAY_IMPORT = {
     "tuning_db": {"errors", "records"},
     "devices": TO_MEASURE | {"search_spaces"},
     "runtime": TO_MEASURE,
-    "tuning": TO_TUNING,
+    "tuning": TO_TUNING | {"faults"},
     "serving": TO_TUNING | {"tuning", "version"},
     "fleet": TO_TUNING | {"frontends", "tuning"},
     "interop": TO_TUNING | {"frontends", "tuning", "serving"},
@@ -72,7 +73,7 @@ MAY_IMPORT = {
     "cli": TO_COMMANDS | {"commands"},
     "torch": {"interop"},
     "__main__": {"cli"},
-    "benchmarks": TO_COMMANDS | {"interop", "torch"},
+    "benchmarks": {"faults"} | TO_COMMANDS | {"interop", "torch", "commands"},
 }
 Trees = dict[Path, ast.Module]
 Known = Mapping[str, Path]

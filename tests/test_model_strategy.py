@@ -141,9 +141,15 @@ def test_a_model_that_overrates_everything_proves_nothing(
     monkeypatch.setattr(strategy, "fit", lambda *_: Gloomy(99, 1.0, "some"))
     monkeypatch.setattr(strategy, "held_out", lambda *_: HeldOut("kernel", 99, 0.5, 0.4, 1.0))
     own, _ = searched(spaces[1], [])
-    assert own.bound_us is not None and own.gap is not None and own.planned_us is not None
-    assert own.bound_us <= spaces[1].optimum_us * (1 + 1e-9)
-    assert own.gap > 0.05 and own.gap == pytest.approx(1 - own.bound_us / own.planned_us)
+    assert (
+        own.search_floor_us is not None
+        and own.search_gap is not None
+        and own.planned_us is not None
+    )
+    assert own.search_floor_us <= spaces[1].optimum_us * (1 + 1e-9)
+    assert own.search_gap > 0.05 and own.search_gap == pytest.approx(
+        1 - own.search_floor_us / own.planned_us
+    )
     assert own.certificate == "learned, whole" and told(own)["rank_correlation"] == 0.5
     assert told(own)["skipped"] > 0 and any("proves nothing" in note for note in own.notes)
 
@@ -195,13 +201,19 @@ def test_tuning_by_a_model_on_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setattr(learned, "LEAST", 1)
     db = str(tmp_path / "t.db")
     other = trace(lambda x: xp.tanh(x) + 1, spec((24, 40)))
-    tune(other, device="toy", db=db, budget_s=LONG_S, gap=0.9)
-    result = tune(workload(), device="toy", db=db, budget_s=LONG_S, strategy="model", gap=0.5)
+    tune(other, device="toy", db=db, budget_s=LONG_S, search_gap=0.9)
+    result = tune(
+        workload(), device="toy", db=db, budget_s=LONG_S, strategy="model", search_gap=0.5
+    )
     assert result.verified and result.best_us <= min(result.baseline_us.values())
     data = result.to_json()
     assert data["certificate"] == "learned, whole" and data["model"]["trained_on"] >= 1
-    assert result.gap is not None and result.bound_us is not None and result.planned_us is not None
-    assert result.gap == pytest.approx(1 - result.bound_us / result.planned_us)
+    assert (
+        result.search_gap is not None
+        and result.search_floor_us is not None
+        and result.planned_us is not None
+    )
+    assert result.search_gap == pytest.approx(1 - result.search_floor_us / result.planned_us)
 
 
 # --- scikit-learn ---------------------------------------------------------------------------

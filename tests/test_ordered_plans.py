@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from random_graphs import ALL_MOVES, random_graph
-from random_plans import random_candidate
 
 from autofuse.baselines import BASELINES
 from autofuse.graph.builder import GraphBuilder
@@ -26,6 +25,7 @@ from autofuse.plan.legality import check_plan
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError, candidate_from_json
 from autofuse.tuning.problem import default_candidate
 from autofuse.zoo import zoo_graph
+from benchmarks.fuzz.random_plans import random_candidate
 from search_spaces import CpuLaunchSpace, FusionSpace
 
 TraceFunction = Callable[[FrameType, str, Any], Any]

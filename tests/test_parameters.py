@@ -27,16 +27,15 @@ from autofuse.plan.parameters import (
     BODY,
     C_LAUNCH,
     CUDA_LAUNCH,
-    FORMER,
     LAUNCH_TABLES,
     LaunchParameter,
     LaunchSettingError,
     LaunchTable,
     check_launch,
-    stored_launch,
 )
 from autofuse.plan.parameters_page import launch_parameters_page
 from autofuse.plan.schedule import Run, kernel_runs, schedule
+from autofuse.plan.stored import FORMER, stored_launch
 from autofuse.plan.types import (
     Candidate,
     FusionGroup,
@@ -186,11 +185,11 @@ def test_a_name_means_one_thing() -> None:
 @pytest.mark.parametrize(
     ("table", "settings", "words"),
     [
-        (C_LAUNCH, {"tile": 0}, "tile=0 is not a count"),
-        (C_LAUNCH, {"tile": True}, "tile=True is not a count"),
+        (C_LAUNCH, {"tile": 0}, "tile=0 is no count"),
+        (C_LAUNCH, {"tile": True}, "tile=True is no count"),
         (C_LAUNCH, {"stage": 1}, "stage=1 is none of"),
         (C_LAUNCH, {"math": "loose"}, "math='loose' is none of"),
-        (C_LAUNCH, {"vector_bits": "512"}, "vector_bits='512' is not a count"),
+        (C_LAUNCH, {"vector_bits": "512"}, "vector_bits='512' is no count"),
         (CUDA_LAUNCH, {"keep": "l2"}, "keep='l2' is none of"),
         (CUDA_LAUNCH, {"unroll": 2}, "no kernel has a launch parameter 'unroll'"),
     ],

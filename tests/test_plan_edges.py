@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 from batching import Case, failures
-from random_plans import random_candidate
 from seeds import seeds
 
 from autofuse.baselines import BASELINES
@@ -16,6 +15,7 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
+from benchmarks.fuzz.random_plans import random_candidate
 
 
 def empty() -> Graph:

@@ -21,11 +21,14 @@ from autofuse.enumerate.enumeration import enumerate_groups
 from autofuse.frontends import array_api as xp
 from autofuse.frontends.array import TracedArray as Array
 from autofuse.frontends.tracer import spec, trace
+from autofuse.graph import composites
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph, Value
+from autofuse.graph.writer import GraphWriter
 from autofuse.kernel.dialects import CUDA, C
 from autofuse.kernel.gemm import library_product, uses_blas
+from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import spec_of
 from autofuse.ops.views import row_major
 from autofuse.plan.legality import check_group, check_plan
@@ -309,3 +312,18 @@ def test_a_product_never_writes_a_move_that_its_other_operand_waits_for() -> Non
     assert graph[3].op == "transpose" and graph[7].op == "dot_general" and graph[8].op == "tanh"
     plan = plan_with_moves(graph, sets, [7], {})
     assert [group.nodes for group in plan.groups] == [(2, 3, 8), (5,), (6,), (3, 4, 7)]
+
+
+def test_a_move_that_others_read_is_not_taken_in_where_sets_would_wait_in_a_circle() -> None:
+    """The backward pass of a linear layer: two products and a sum read one reshaped array."""
+    w = GraphWriter()
+    a, x = w.input("a", (8, 16, 16), DType.F32), w.input("x", (8, 16, 3), DType.F32)
+    k = w.input("k", (16, 3), DType.F32)
+    rows, y = w.reshape(a, (128, 16)), w.map("max", x, 0.0)
+    weights = composites.dot(w, rows, w.reshape(y, (128, 3)), ((0,), (0,)), ((), ()))
+    inner = composites.dot(w, rows, k, ((1,), (0,)), ((), ()))
+    passed = w.select(w.map("le", y, 0.0), 0.0, w.reshape(inner, (8, 16, 3)))
+    bias = w.op("reduce_sum", w.map("neg", rows), axes=(0,))
+    graph = w.build([w.map("neg", weights), bias, passed])
+    plan = FusionSpace(graph).choose(first_option)
+    assert {v for group in plan.groups for v in group.outputs} >= set(graph.outputs)

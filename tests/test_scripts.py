@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ BROWSER = ("chromium", "chromedriver")
 @pytest.fixture
 def checkout(tmp_path):
     """A copy of the scripts, and a folder of programs that is the whole PATH."""
-    for script in (*SHELL, "pyproject.toml"):
+    for script in (*SHELL, "pyproject.toml", ".ci/packages.lock"):
         target = tmp_path / "clone" / script
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / script, target)
@@ -150,7 +151,8 @@ def test_test_runs_every_check(checkout, script):
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == "All checks and tests passed."
     lines = log.read_text().splitlines()
-    assert any(line.endswith("--editable .[test]") for line in lines)
+    wanted = "--editable .[test]" if given else "--no-deps --editable ."
+    assert any(line.endswith(wanted) for line in lines)
     ran = [line for line in lines if not line.startswith("python")]
     names = [line.split()[0] for line in ran]
     assert names[:2] == ["ruff", "ruff"] and sorted(names[2:]) == ["mypy", "pytest"]
@@ -196,6 +198,28 @@ def test_hooks_and_workflow_call_parts_that_exist():
     for name in re.findall(r"scripts/\w+", hooks + workflow):
         assert os.access(ROOT / name, os.X_OK), name
     assert "/work" not in hooks + workflow and "/home" not in hooks + workflow
+
+
+def test_ci_installs_what_is_locked_and_nothing_else(checkout):
+    program(checkout[1], "cc", "exit 0")
+    log = filled_venv(checkout[0])
+    assert call(checkout, ".ci/run").returncode == 0
+    packages, itself = (line for line in log.read_text().splitlines() if "pip install" in line)
+    assert packages.endswith("--require-hashes --requirement .ci/packages.lock")
+    assert itself.endswith("--no-deps --editable .")
+
+
+def test_the_lock_names_every_package_of_the_tests_by_hash():
+    lines = (ROOT / ".ci/packages.lock").read_text().splitlines()
+    locked = [line for line in lines if not line.startswith("#")]
+    form = r"([a-z0-9.-]+)==[^ ]+( --hash=sha256:[0-9a-f]{64})+"
+    names = {re.fullmatch(form, line)[1] for line in locked}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = project["dependencies"] + project["optional-dependencies"]["test"]
+    plain = {re.match(r"[\w.-]+", one)[0].lower().replace("_", "-") for one in asked}
+    assert plain <= names and len(names) == len(locked)
+    for action in re.findall(r"uses: (.+)", (ROOT / ".github/workflows/test.yml").read_text()):
+        assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", action), action
 
 
 @pytest.mark.parametrize("missing", BROWSER)

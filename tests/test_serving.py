@@ -73,6 +73,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, plan: Candidate) -> Path:
     `key`."""
     folder = tmp_path_factory.mktemp("served")
     (folder / "key").write_bytes(SECRET)
+    (folder / "key").chmod(0o600)
     db = remember(folder / "here.db", plan, HERE)
     bundle_at(folder / "here.bundle", db, texts=True)
     bundle_at(folder / "bare.bundle", db, binaries=False)
@@ -321,6 +322,7 @@ def test_processes_look_plans_up_together(tmp_path: Path) -> None:
     path, key = tmp_path / "b", tmp_path / "key"
     path.write_bytes(data)
     key.write_bytes(SECRET)
+    key.chmod(0o600)
     found = bench_lookups(path, key, workloads, 4)
     assert found["open_wall_ms"].n == 4 and found["look_up_wall_ms"].n == 32
     with open_bundle(path, key=key) as bundle:

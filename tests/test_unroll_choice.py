@@ -120,7 +120,7 @@ def test_the_exact_planner_unrolls_where_that_costs_least(
     result = tune(
         GRAPH, device="toy", db=str(db), budget_s=LONG_S, strategy="exact", simplify=False
     )
-    assert result.verified and result.gap == pytest.approx(0, abs=1e-6)
+    assert result.verified and result.search_gap == pytest.approx(0, abs=1e-6)
     assert result.planned_us == pytest.approx(11.0)
     with closing(sqlite3.connect(db)) as connection:
         query = (

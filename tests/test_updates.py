@@ -8,7 +8,6 @@ import test_emulator_plans as emulator
 from batching import Case, failures
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from random_plans import random_candidate
 from unrolled_plans import candidate, fused
 
 from autofuse.backends.cuda.program import KernelLaunch, LoopAction, cuda_program
@@ -29,6 +28,7 @@ from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.overwriting import overwrites
 from autofuse.plan.schedule import Copy, Repeat, Run, Schedule, Step, kernel_runs, schedule
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig
+from benchmarks.fuzz.random_plans import random_candidate
 
 ROWS, COLUMNS, PLACES = 6, 40, 5
 F32, I32 = DType.F32, DType.I32

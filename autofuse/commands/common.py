@@ -14,6 +14,7 @@ import typer
 from autofuse.commands.output import Format, StdoutClosed, flush, note
 from autofuse.devices import DeviceKind, devices_help, present_device
 from autofuse.errors import AutofuseError
+from autofuse.plan.arithmetic import DEFAULT_MATH
 
 BAD_INPUT = 2
 NOT_FOUND = 4
@@ -51,6 +52,10 @@ DbOption = Annotated[
 ]
 NoSimplifyOption = Annotated[
     bool, typer.Option("--no-simplify", help="Keep the program as it is written.")
+]
+MathOption = Annotated[
+    str,
+    typer.Option("--math", metavar="NAME", help="Arithmetic: default or relaxed."),
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="How results are printed.")]
 SeedOption = Annotated[
@@ -102,10 +107,10 @@ def _forget_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def asked_device(name: str, target: str) -> DeviceKind:
-    """The device that --device and --target mean; what should be known about the choice goes to
-    stderr. Raises AutofuseError for one that is not here, or that nobody knows."""
-    return present_device(name, target, note)
+def asked_device(name: str, target: str, math: str = DEFAULT_MATH) -> DeviceKind:
+    """The device that --device, --target and --math mean; what should be known about the choice
+    goes to stderr. Raises AutofuseError for one that is not here, or that nobody knows."""
+    return present_device(name, target, note, math)
 
 
 def load_workload(source: str, dims: list[str] | None = None) -> tuple[str, Any]:

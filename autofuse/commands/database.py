@@ -135,12 +135,13 @@ def import_(
 
     All or nothing: a file with a bad line adds nothing.
     """
+    from autofuse.tuning.imported import vetted
     from tuning_db.transfer import import_lines
 
     # The file is read before a database is made for it.
     texts = _lines_of(file)
     with Store.open(db) as store:
-        name, added = store.name, import_lines(store, texts)
+        name, added = store.name, import_lines(store, texts, vetted)
     lines = table(["new", ">rows"], [[k, str(n)] for k, n in added.items()])
     emit(form, {"database": name, "added": added}, [f"{file} into {name}", *lines])
 
@@ -187,13 +188,14 @@ def merge(
 
     All or nothing for each of them. A plan that is the best here stays so.
     """
+    from autofuse.tuning.imported import vetted
     from tuning_db.transfer import merge as merge_one
 
     with Store.open(db) as store:
         data: dict[str, Any] = {"database": store.name, "added": {}}
         for other in others:
             with existing_store(other) as source:
-                data["added"][source.name] = merge_one(store, source)
+                data["added"][source.name] = merge_one(store, source, vetted)
     rows = [[name, str(sum(n.values()))] for name, n in data["added"].items()]
     emit(form, data, [f"into {data['database']}", *table(["from", ">new rows"], rows)])
 

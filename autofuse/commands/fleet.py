@@ -28,6 +28,7 @@ from autofuse.commands.database import existing_store
 from autofuse.commands.output import Format, duration, emit, note, plural, seconds, table
 from autofuse.commands.progress import StopSignals
 from autofuse.errors import AutofuseError
+from autofuse.fleet.shares import GraphShare
 from autofuse.graph.types import Graph
 from autofuse.records import SessionRow
 from autofuse.sources import SOURCES
@@ -176,14 +177,18 @@ def _health(one: UnitHealth) -> dict[str, Any]:
     return {"quarantined": one.is_quarantined, "canaries": canaries}
 
 
+def _gap(one: GraphShare) -> str:
+    return "-" if one.search_gap is None else f"{one.search_gap:.1%}"
+
+
 def _lines(found: FleetResult) -> Iterator[str]:
     rows = [
         [one.name, duration(one.first_us), duration(one.best_us), f"{one.weight:g}",
-         str(one.slices), seconds(one.spent_s), "-" if one.gap is None else f"{one.gap:.1%}",
+         str(one.slices), seconds(one.spent_s), _gap(one),
          one.error or ("" if one.slices else "the budget had no time for it")]
         for one in found.shares
     ]  # fmt: skip
-    head = ["graph", ">first", ">best", ">weight", ">slices", ">spent", ">gap", ""]
+    head = ["graph", ">first", ">best", ">weight", ">slices", ">spent", ">gap of search", ""]
     yield from table(head, rows)
     data = _data(found)
     yield f"{seconds(found.seconds)} on {plural(found.units, 'unit')}, {data['busy']:.0%} busy"

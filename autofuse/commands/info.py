@@ -14,7 +14,7 @@ from autofuse.errors import AutofuseError
 from autofuse.graph.types import Graph
 
 if TYPE_CHECKING:
-    from autofuse.backends.ccompiler import Compiler
+    from autofuse.backends.toolchain import Compiler
 
 _PACKAGES = (
     "numpy", "scipy", "optuna", "sqlalchemy", "alembic", "networkx", "rich", "typer", "jinja2",
@@ -109,14 +109,14 @@ def _library(name: Callable[[], str]) -> dict[str, Any]:
 
 
 def _compiler() -> dict[str, Any]:
-    from autofuse.backends.ccompiler import find_compiler
+    from autofuse.backends.toolchain import find_compiler
 
     return _found(find_compiler)
 
 
 def _cxx_compiler() -> dict[str, Any]:
     """The one that device cuda-emulated needs."""
-    from autofuse.backends.ccompiler import find_cxx
+    from autofuse.backends.toolchain import find_cxx
 
     return _found(find_cxx)
 
@@ -126,7 +126,7 @@ def _found(find: Callable[[], Compiler]) -> dict[str, Any]:
         found = find()
     except AutofuseError as error:
         return {"found": False, "reason": str(error)}
-    return {"found": True, "command": " ".join(found.command), "version": found.identity}
+    return {"found": True, "command": " ".join(found.command), "version": found.version}
 
 
 def _database(url: str | None) -> dict[str, Any]:

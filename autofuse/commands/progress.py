@@ -77,8 +77,10 @@ def progress_line(progress: Progress) -> str:
         factor = progress.baseline_us / progress.best_us
         parts[0] += f" ({factor:.2f}x {progress.baseline})"
     parts.append(f"{progress.trials} trials, {progress.measured} measured")
-    if progress.gap is not None:
-        parts.append(f"gap {progress.gap:.1%}")
+    if progress.search_gap is not None:
+        parts.append(f"gap of this search {progress.search_gap:.1%}")
+    if progress.bound_gap is not None:
+        parts.append(f"to the bound {progress.bound_gap:.1%}")
     if progress.failed:
         kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(progress.failed.items()))
         parts.append(f"failed: {kinds}")

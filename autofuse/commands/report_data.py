@@ -36,7 +36,14 @@ def workload_reports(
             peers=peers_of(peers, workload.name, environment) if peers else (),
             facts=plan_facts(graph, sessions, measurements),
             implemented=_implemented(store, graph, environment, sessions, measurements),
+            served=_served(store, workload, environment),
         )
+
+
+def _served(store: Store, workload: WorkloadRow, environment: Environment) -> str:
+    """The digest of the candidate that the database serves, "" where there is none."""
+    found = store.best(environment, workload.digest)
+    return "" if found is None else found.measurement.candidate_digest
 
 
 def plan_facts(

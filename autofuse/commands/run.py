@@ -15,6 +15,7 @@ from autofuse.commands.common import (
     DeviceOption,
     DimOption,
     FormatOption,
+    MathOption,
     NoSimplifyOption,
     SeedOption,
     SourceArg,
@@ -30,6 +31,7 @@ from autofuse.graph.keys import input_keys
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.settled import constant_inputs
 from autofuse.graph.types import Graph
+from autofuse.plan.arithmetic import DEFAULT_MATH
 
 
 @reported
@@ -54,6 +56,7 @@ def run(
     device: DeviceOption = "auto",
     target: TargetOption = "",
     db: DbOption = None,
+    math: MathOption = DEFAULT_MATH,
     no_simplify: NoSimplifyOption = False,
     form: FormatOption = Format.table,
 ) -> None:
@@ -68,12 +71,12 @@ def run(
     if output is not None:
         output_path(output)
     arrays, origin = _inputs(graph, inputs, seed, loaded.constants)
-    kind = asked_device(device, target)
+    kind = asked_device(device, target, math)
     fixed = constant_inputs(graph)
     constants = {key: arrays[k] for k, key in enumerate(input_keys(graph)) if k in fixed}
     compiled = compile_graph(
         graph, device=kind.name, target=target, db=db, plan=plan, constants=constants,
-        simplify=not no_simplify,
+        simplify=not no_simplify, math=math,
     )  # fmt: skip
     for line in compiled.notes:
         note(line)
@@ -83,7 +86,12 @@ def run(
         write_whole(output, lambda path: write_arrays(path, results))
     data = {
         "graph": name,
-        "plan": {"origin": compiled.origin, "digest": compiled.candidate.digest},
+        "plan": {
+            "origin": compiled.origin,
+            "digest": compiled.candidate.digest,
+            "checked": str(compiled.trust),
+            "check_s": compiled.check_s,
+        },
         "inputs": origin,
         "constants": {
             "inputs": list(constants),
@@ -122,7 +130,7 @@ def _summary(array: np.ndarray) -> dict[str, Any]:
 
 def _lines(data: dict[str, Any]) -> list[str]:
     plan = data["plan"]
-    head = [f"{data['graph']} with plan {plan['digest']} ({plan['origin']})"]
+    head = [f"{data['graph']} with plan {plan['digest']} ({plan['origin']}), {plan['checked']}"]
     if data["inputs"]["random"]:
         head.append(f"inputs: random, seed {data['inputs']['seed']}")
     fixed = data["constants"]

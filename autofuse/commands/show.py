@@ -15,6 +15,7 @@ from autofuse.commands.common import (
     DeviceOption,
     DimOption,
     FormatOption,
+    MathOption,
     SourceArg,
     TargetOption,
     asked_device,
@@ -31,6 +32,7 @@ from autofuse.devices import DeviceKind, speaking
 from autofuse.graph.canonical import digest
 from autofuse.graph.keys import input_keys
 from autofuse.graph.types import Graph
+from autofuse.plan.arithmetic import DEFAULT_MATH
 from autofuse.plan.schedule import kernel_runs, launches_per_call, schedule
 from autofuse.plan.types import Candidate
 from autofuse.simplify import normal_form
@@ -68,6 +70,7 @@ def show(
     device: DeviceOption = "auto",
     target: TargetOption = "",
     db: DbOption = None,
+    math: MathOption = DEFAULT_MATH,
     form: FormatOption = Format.table,
 ) -> None:
     """Print a plan as a tree of kernels.
@@ -78,7 +81,7 @@ def show(
     graph = normal_form(loaded, simplify is not False)
     if svg is not None:
         output_path(svg)
-    kind = asked_device(device, target)
+    kind = asked_device(device, target, math)
     speaker = kind if dialect in (None, kind.dialect.name) else speaking(str(dialect))
     chosen, candidate = _candidate(graph, plan, kind, target, db)
     data = _data(name, graph, chosen, candidate, kind)
@@ -110,7 +113,11 @@ def _candidate(
     from autofuse.tuning.plans import BEST, known_peaks, known_plans
 
     if plan is not None:
-        return plan, plan_named(graph, plan, device=kind.name, target=target, db=db, simplify=False)
+        named = plan_named(
+            graph, plan, device=kind.name, target=target, db=db, simplify=False,
+            math=kind.backend.math,
+        )  # fmt: skip
+        return plan, named
     known, passed = known_plans(graph, kind.backend, db)
     for one in passed:
         note(str(one))

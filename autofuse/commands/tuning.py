@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import asdict
+from math import isfinite
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +15,7 @@ from autofuse.commands.common import (
     DeviceOption,
     DimOption,
     FormatOption,
+    MathOption,
     NoSimplifyOption,
     SeedOption,
     SourceArg,
@@ -28,6 +29,7 @@ from autofuse.commands.progress import StopSignals, shown_progress
 from autofuse.devices import DeviceKind
 from autofuse.errors import AutofuseError
 from autofuse.graph.types import Graph
+from autofuse.plan.arithmetic import DEFAULT_MATH
 from autofuse.simplify import normal_form
 
 
@@ -38,14 +40,20 @@ def tune(
     device: DeviceOption = "auto",
     target: TargetOption = "",
     db: DbOption = None,
+    math: MathOption = DEFAULT_MATH,
     budget: Annotated[
         float, typer.Option(metavar="SECONDS", help="Seconds to spend, everything counted.")
     ] = 60.0,
     strategy: Annotated[
         str, typer.Option(metavar="NAME", help="exact, model, optuna or random.")
     ] = "exact",
-    gap: Annotated[
-        float, typer.Option(help="exact: stop when no plan can be better by this fraction.")
+    search_gap: Annotated[
+        float,
+        typer.Option(
+            "--search-gap",
+            "--gap",
+            help="exact: stop at this gap of the search, a fraction.",
+        ),
     ] = 0.0,
     runs: Annotated[
         float | None,
@@ -70,7 +78,7 @@ def tune(
     Every measurement is kept: the same command again resumes and measures nothing twice. Ctrl-C
     stops the search and keeps what was found; a second Ctrl-C aborts.
     """
-    if not (math.isfinite(budget) and budget > 0):
+    if not (isfinite(budget) and budget > 0):
         raise AutofuseError(f"the budget must be a positive number of seconds, not {budget:g}")
     options = {} if sampler is None else {"sampler": sampler}
     # Optuna is slow to import: signals are caught before, so that an early Ctrl-C is a clean end.
@@ -78,9 +86,9 @@ def tune(
         from autofuse.tuning import tune as search
 
         name, graph = load_workload(source, dim)
-        kind = asked_device(device, target)
+        kind = asked_device(device, target, math)
         if kind.hardware is None:
-            _plan_only(graph, name, kind, target, form, not no_simplify)
+            _plan_only(graph, name, kind, target, form, not no_simplify, math)
             return
         with shown_progress() as progress:
             result = search(
@@ -90,7 +98,7 @@ def tune(
                 db=db,
                 budget_s=budget,
                 strategy=strategy,
-                gap=gap,
+                search_gap=search_gap,
                 runs=runs,
                 max_memory=max_memory,
                 cache=cache,
@@ -99,18 +107,22 @@ def tune(
                 progress=progress,
                 stop=stop,
                 simplify=not no_simplify,
+                math=math,
             )
     data = result.to_json()
     emit(form, data, tune_lines(name, data))
 
 
 def _plan_only(
-    graph: Graph, name: str, kind: DeviceKind, target: str, form: Format, simplify: bool
-) -> None:
+    graph: Graph, name: str, kind: DeviceKind, target: str, form: Format, simplify: bool,
+    math: str,
+) -> None:  # fmt: skip
     """`tune` for a GPU that is not here."""
     from autofuse.tuning.planned import plan_for
 
-    found = plan_for(graph, name=name, device=kind.name, target=target, simplify=simplify)
+    found = plan_for(
+        graph, name=name, device=kind.name, target=target, simplify=simplify, math=math
+    )
     data = found.to_json()
     emit(form, data, _planned_lines(name, data))
 
@@ -142,6 +154,8 @@ def tune_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
     yield ""
     error = data["max_rel_error"]
     checked = "verified against the reference" if data["verified"] else "NOT verified"
+    if data["verified"] and len(data.get("checked_on", ())) > 1:
+        checked += f" on {len(data['checked_on'])} draws of inputs"
     memory = f", {size(best['peak_bytes'])} of intermediates" if "peak_bytes" in best else ""
     worst = "" if error is None else f" (largest relative error {error:.2g})"
     origin = best["origin"] or "unknown"
@@ -150,14 +164,25 @@ def tune_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
     yield f"spent {seconds(spent['total'])} of {seconds(data['budget_s'])} ({parts})"
     failed = ", ".join(f"{n} {kind}" for kind, n in sorted(data["failed"].items())) or "none"
     yield f"{plural(data['trials'], 'trial')}, {data['measured']} measured, failed: {failed}"
-    if data.get("gap") is not None:
-        where = ", window by window" if "per window" in (data.get("certificate") or "") else ""
-        most = f"{data['gap']:.1%}{where}"
-        yield f"as far as costs add up, no plan of the kernels tried is better by more than {most}"
+    yield from _gap_lines(data)
     for line in data.get("notes", ()):
         yield f"note: {line}"
     if data.get("interrupted"):
         yield "interrupted: run the same command again to go on"
+
+
+def _gap_lines(data: dict[str, Any]) -> Iterator[str]:
+    if data.get("search_gap") is not None:
+        where = ", window by window" if "per window" in (data.get("certificate") or "") else ""
+        yield (
+            f"gap of this search: {data['search_gap']:.1%}{where} (as far as costs add up, no plan "
+            "of its kernels at the launches tried is better by more)"
+        )
+    if data.get("bound_gap") is not None:
+        yield (
+            f"gap to the bound: {data['bound_gap']:.1%} (no plan whatever takes less than "
+            f"{duration(data['bound_us'])}, by this device's peaks)"
+        )
 
 
 def _measures(row: dict[str, Any]) -> list[str]:
@@ -190,6 +215,7 @@ def query(
     device: DeviceOption = "auto",
     target: TargetOption = "",
     db: DbOption = None,
+    math: MathOption = DEFAULT_MATH,
     no_simplify: NoSimplifyOption = False,
     form: FormatOption = Format.table,
 ) -> None:
@@ -200,7 +226,7 @@ def query(
     from autofuse.tuning.plans import known_plans, none_known
 
     name, graph = load_workload(source, dim)
-    kind = asked_device(device, target)
+    kind = asked_device(device, target, math)
     kind.must_be_timed()
     known, passed = known_plans(normal_form(graph, not no_simplify), kind.backend, db)
     if known is None:
@@ -241,6 +267,7 @@ def compare(
     device: DeviceOption = "auto",
     target: TargetOption = "",
     db: DbOption = None,
+    math: MathOption = DEFAULT_MATH,
     no_simplify: NoSimplifyOption = False,
     form: FormatOption = Format.table,
 ) -> None:
@@ -253,10 +280,10 @@ def compare(
 
     name, graph = load_workload(source, dim)
     names = None if plans is None else _plan_names(plans)
-    kind = asked_device(device, target)
+    kind = asked_device(device, target, math)
     found = time_plans(
         graph, device=kind.name, target=target, db=db, plans=names, name=name, why=why,
-        simplify=not no_simplify,
+        simplify=not no_simplify, math=math,
     )  # fmt: skip
     data = found.to_json()
     emit(form, data, (*_compare_lines(name, data), *_boundary_lines(data)))

@@ -39,7 +39,7 @@ def canary_of(device: str, db: str | None) -> Canary:
         usual = store.calibration(environment).get(name)
         found = _timed(kind, replace(told, usual_us=usual))
         if found.next_usual_us is not None and not found.fault:
-            store.set_calibration(environment, name, found.next_usual_us)
+            store.set_calibration(environment, {name: found.next_usual_us})
     return found
 
 

@@ -41,14 +41,14 @@ class TuneSlice:
 @dataclass(frozen=True, slots=True)
 class SliceResult:
     """What came of a slice of `seconds`: the best plan's microseconds (None: none works), how far
-    it may be above the best there is (None: unknown), how many candidates were measured; or why
-    there is no result. `lost`: the unit is to blame, not the graph, so it may be tried again.
-    `canary`: how the unit was when the slice began; where it has a fault nothing was tuned."""
+    it may be above the best plan of its search (None: unknown), how many candidates were measured;
+    or why there is no result. `lost`: the unit is to blame, not the graph, so it may be tried
+    again. `canary`: how the unit was when the slice began; with a fault nothing was tuned."""
 
     name: str
     seconds: float
     best_us: float | None = None
-    gap: float | None = None
+    search_gap: float | None = None
     measured: int = 0
     error: str = ""
     lost: bool = False
@@ -99,7 +99,7 @@ def tune_slice(task: TuneSlice, build: Build | None = None) -> SliceResult:
         budget_s=max(task.budget_s - looked_s, 1.0), seed=task.seed, build=build,
     )  # fmt: skip
     certain = found.certificate is not None and not found.certificate.startswith("learned")
-    gap = found.gap if certain else None
+    gap = found.search_gap if certain else None
     seconds = looked_s + found.total_s
     return SliceResult(task.name, seconds, found.best_us, gap, found.measured, canary=canary)
 

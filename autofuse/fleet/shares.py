@@ -2,7 +2,7 @@
 
 A slice gains a fraction of the plan's time. What the next one will gain is expected to be the mean
 of what was expected before and of what came of it (exponential smoothing with 1/2), beginning at
-FIRST_GAIN, and never more than the gap that is proved. Slices of a graph double, so that what a
+FIRST_GAIN, and never more than the gap of its search. Slices of a graph double, so that what a
 session repeats (planning, the final comparison) costs no more than the search itself. Every graph
 gets its first slice before any gets a second: of a graph that was never tuned nothing is known.
 """
@@ -36,7 +36,7 @@ class GraphShare:
     spent_s: float = 0.0
     first_us: float | None = None
     best_us: float | None = None
-    gap: float | None = None
+    search_gap: float | None = None
     expected: float = FIRST_GAIN
     failures: int = 0
     error: str = ""
@@ -68,10 +68,10 @@ class GraphShare:
             expected = FIRST_GAIN
         else:
             expected = (self.expected + 1.0 - best / self.best_us) / 2
-        if result.gap is not None:
-            expected = min(expected, result.gap)
+        if result.search_gap is not None:
+            expected = min(expected, result.search_gap)
         return replace(
-            self, slices=self.slices + 1, spent_s=spent, best_us=best, gap=result.gap,
+            self, slices=self.slices + 1, spent_s=spent, best_us=best, search_gap=result.search_gap,
             first_us=best if self.first_us is None else self.first_us, expected=expected,
             failures=0, error="",
         )  # fmt: skip

@@ -20,6 +20,7 @@ from autofuse.backends.base import Program, Source
 from autofuse.backends.cache import content_key
 from autofuse.backends.ccompiler import compile_program
 from autofuse.backends.library import CallFrame, LoadedLibrary
+from autofuse.backends.sealed import load_kept
 from autofuse.errors import AutofuseError
 from autofuse.frontends.jax_types import jax_module
 from autofuse.graph.canonical import digest
@@ -46,7 +47,8 @@ def plan_call(plan: CompiledPlan, results: Sequence[Any]) -> Callable[..., list[
             f"'{_HERE}' (set jax_default_device or JAX_PLATFORMS)"
         )
     library = plan.loaded
-    assert isinstance(library, LoadedLibrary)
+    if not isinstance(library, LoadedLibrary):
+        raise AutofuseError(f"JAX programs cannot call {plan.origin}: {'; '.join(plan.notes)}")
     told = [digest(plan.graph), plan.candidate.digest, *map(_content, library.bound)]
     # 63 bits: an attribute of a program is a signed number.
     key = int(content_key(told)[:16], 16) >> 1
@@ -95,6 +97,6 @@ def _handler() -> ctypes.CDLL:
     told = f"/* {jax.lib.__version__} */\n"
     source = Source("jax_ffi", told + text, ("-O2", f"-I{jax.ffi.include_dir()}"))
     built = compile_program(Program((source,), _CALL, (), ()))
-    handler = ctypes.CDLL(str(built.artifact.path))
+    handler = load_kept(built.artifact.path, built.artifact.digest)
     jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(handler[_CALL]), platform=_HERE)
     return handler

@@ -17,8 +17,9 @@ from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
 from autofuse.interop.jax_ffi import plan_call
 from autofuse.interop.jax_flat import FlatCall, flat_call, unworded, word_type, words
+from autofuse.plan.arithmetic import check_math
 from autofuse.runtime.compiled import CompiledPlan
-from autofuse.runtime.request import DEFAULT, TUNE, check_on_miss
+from autofuse.runtime.request import DEFAULT, DEFAULT_MATH, TUNE, check_on_miss
 from autofuse.serving.bundle import AnyBundle, Bundle, as_bundle
 from autofuse.serving.compiling import compile
 from autofuse.simplify import normal_form
@@ -37,17 +38,23 @@ class Serving:
     fallback: bool
     bundle: Bundle | None = None
     on_miss: str = DEFAULT
+    math: str = DEFAULT_MATH
 
     def plan(self, graph: Graph, name: str) -> CompiledPlan:
         """The best plan known for a graph, tuned for first where none is and that was asked."""
         if self.tune_s is not None and not self._is_known(graph):
-            tune(graph, name=name, device=_HERE, db=self.db, budget_s=self.tune_s)
-        return compile(graph, device=_HERE, db=self.db, bundle=self.bundle, on_miss=self.on_miss)
+            tune(
+                graph, name=name, device=_HERE, db=self.db, budget_s=self.tune_s, math=self.math
+            )  # fmt: skip
+        return compile(
+            graph, device=_HERE, db=self.db, bundle=self.bundle, on_miss=self.on_miss,
+            math=self.math,
+        )  # fmt: skip
 
     def _is_known(self, graph: Graph) -> bool:
         if self.bundle is not None and self.bundle.has(digest(normal_form(graph))):
             return True
-        return best_plan(graph, device=_HERE, db=self.db) is not None
+        return best_plan(graph, device=_HERE, db=self.db, math=self.math) is not None
 
 
 class JaxFunction:
@@ -160,6 +167,7 @@ def jax_jit(
     db: str | None = None,
     bundle: AnyBundle | None = None,
     on_miss: str = DEFAULT,
+    math: str = DEFAULT_MATH,
     fallback: bool = False,
     static_argnums: Statics = None,
     static_argnames: Statics = None,
@@ -174,6 +182,7 @@ def jax_jit(
     db: str | None = None,
     bundle: AnyBundle | None = None,
     on_miss: str = DEFAULT,
+    math: str = DEFAULT_MATH,
     fallback: bool = False,
     static_argnums: Statics = None,
     static_argnames: Statics = None,
@@ -185,14 +194,16 @@ def jax_jit(
     once, and served by the best plan known from then on. Where none is, `tune` seconds are spent on
     finding one at the first call; without `tune` a plan by rules serves. Plans of `bundle` (a file,
     or what `open_bundle` gave) go before those of the database `db`; with `on_miss="error"` a
-    function that neither of them knows is an AutofuseError. The result is called on its own or
-    inside `jax.jit`, `jax.grad`, `jax.lax.scan` and the like; inside another such function it is
-    what it was made of. Gradients are those that JAX takes of `fn`; `vmap` and forward-mode
-    derivatives are refused. `.plan_of(*args)` and `.origin(*args)` say what serves.
+    function that neither of them knows is an AutofuseError; `math` is as for `autofuse.compile`.
+    The result is called on its own or inside `jax.jit`, `jax.grad`, `jax.lax.scan` and the like;
+    inside another such function it is what it was made of. Gradients are those that JAX takes of
+    `fn`; `vmap` and forward-mode derivatives are refused. `.plan_of(*args)` and `.origin(*args)`
+    say what serves.
 
     What cannot become a graph is an AutofuseError that names the primitive and its line; with
     `fallback` jax.jit runs it, and a RuntimeWarning says so. Raises AutofuseError where jax is
     missing, and for a device other than "cpu", which is where JAX must run."""
+    check_math(math)
     if device != "auto" and device_named(device).name != _HERE:
         raise AutofuseError(
             f"jax_jit runs plans on device '{_HERE}', not on '{device}': "
@@ -202,7 +213,7 @@ def jax_jit(
     if on_miss == TUNE:
         raise AutofuseError("jax_jit tunes for so many seconds: jax_jit(tune=20)")
     opened = None if bundle is None else as_bundle(bundle)
-    serving = Serving(tune, db, fallback, opened, on_miss)
+    serving = Serving(tune, db, fallback, opened, on_miss, math)
 
     def decorate(fn: Callable[..., Any]) -> JaxFunction:
         if not callable(fn):

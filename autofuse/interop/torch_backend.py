@@ -204,7 +204,9 @@ class TorchCompiler:
             return str(faster)
         calls[island] = call
         self.plans.append(plan.candidate.digest)
-        return _told(island, piece, plan.candidate, plan.origin)
+        seconds = f" in {plan.check_s:.2f} s" if plan.check_s else ""
+        told = f"{plan.trust}{seconds}"
+        return _told(island, piece, plan.candidate, plan.origin, told)
 
     def _planned(
         self, island: Island, piece: IslandGraph, _: dict[Island, TensorCall]
@@ -217,10 +219,13 @@ class TorchCompiler:
         return _told(island, piece, candidate, candidate.origin)
 
 
-def _told(island: Island, piece: IslandGraph, candidate: Candidate, origin: str) -> IslandReport:
+def _told(
+    island: Island, piece: IslandGraph, candidate: Candidate, origin: str, checked: str = ""
+) -> IslandReport:
     kernels, place = len(candidate.plan.groups), piece.place
     return IslandReport(
-        len(island.nodes), piece.ops, kernels, origin, piece.digest, place.device.name, place.torch
+        len(island.nodes), piece.ops, kernels, origin, piece.digest, place.device.name, place.torch,
+        checked,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from autofuse.backends.base import BoundEntry, Program, Source
 from autofuse.backends.ccompiler import compile_program
+from autofuse.backends.sealed import load_checked
 from autofuse.errors import AutofuseError
 from autofuse.frontends.torch_types import torch_module
 from autofuse.interop.torch_device import CPU, IslandPlace
@@ -167,7 +168,8 @@ def _code(dtype: Any) -> int:
 def _function() -> Any:
     text = files("autofuse.interop").joinpath("torch_exchange.c").read_text()
     built = compile_program(Program((Source("torch_exchange", text, ("-O2",)),), _FILL, (), ()))
-    function = ctypes.PyDLL(str(built.artifact.path))[_FILL]
+    library = load_checked(built.artifact.path, built.artifact.digest, ctypes.PyDLL)
+    function = library[_FILL]
     function.restype = ctypes.c_int32
     function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
     return function

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from autofuse.errors import AutofuseError
 from autofuse.interop.torch_device import AUTO, ISLAND_DEVICES, island_device
-from autofuse.runtime.request import DEFAULT, ERROR
+from autofuse.plan.arithmetic import check_math
+from autofuse.runtime.request import DEFAULT, DEFAULT_MATH, ERROR
 from autofuse.serving.bundle import AnyBundle, Bundle, as_bundle
 
 MAX_AUTOTUNE = "max-autotune"
@@ -24,7 +25,8 @@ class TorchOptions:
     bytes that a forward graph keeps for its backward graph beside its inputs; `db`, the tuning
     database; `device`, the only one whose plans may be islands ("auto": that of the tensors);
     `bundle`, a bundle that is asked before it, a file or what `open_bundle` gave;
-    `on_miss`, "error" where PyTorch is to run what neither of them knows."""
+    `on_miss`, "error" where PyTorch is to run what neither of them knows; `math`, "relaxed" where
+    arithmetic may be changed, as for `autofuse.compile`."""
 
     max_autotune: bool = False
     budget_s: float = 60.0
@@ -35,11 +37,12 @@ class TorchOptions:
     device: str = AUTO
     bundle: AnyBundle | None = None
     on_miss: str = DEFAULT
+    math: str = DEFAULT_MATH
 
     @property
     def source(self) -> PlanSource:
         opened = None if self.bundle is None else as_bundle(self.bundle)
-        return PlanSource(self.db, opened, self.on_miss)
+        return PlanSource(self.db, opened, self.on_miss, self.math)
 
 
 class PlanSource(NamedTuple):
@@ -48,11 +51,13 @@ class PlanSource(NamedTuple):
     db: str | None = None
     bundle: Bundle | None = None
     on_miss: str = DEFAULT
+    math: str = DEFAULT_MATH
 
     @property
     def key(self) -> tuple[str | None, ...]:
         """Equal for those that know the same plans."""
-        return self.db, None if self.bundle is None else self.bundle.digest, self.on_miss
+        told = None if self.bundle is None else self.bundle.digest
+        return self.db, told, self.on_miss, self.math
 
 
 def options_of(mode: str | None, options: Mapping[str, Any] | None) -> TorchOptions:
@@ -79,6 +84,7 @@ def options_of(mode: str | None, options: Mapping[str, Any] | None) -> TorchOpti
             raise AutofuseError(f"{name} is True or False, not {value!r}")
     if chosen.on_miss not in (DEFAULT, ERROR):
         raise AutofuseError(f"on_miss is {DEFAULT} or {ERROR}, not {chosen.on_miss!r}")
+    check_math(chosen.math)
     if chosen.bundle is not None:
         chosen = replace(chosen, bundle=as_bundle(chosen.bundle))
     if chosen.device != AUTO and chosen.device not in ISLAND_DEVICES:

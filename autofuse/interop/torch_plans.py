@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from autofuse.devices import standing_in
+from autofuse.devices import standing_in, under
 from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
@@ -23,8 +23,8 @@ from autofuse.ops.spec import Family
 from autofuse.plan.types import Candidate
 from autofuse.runtime.compiled import CompiledPlan
 from autofuse.serving.compiling import compile
-from autofuse.simplify import normal_form
-from autofuse.tuning import best_plan, tune
+from autofuse.simplify import forms_of
+from autofuse.tuning import tune
 from autofuse.tuning.kept import kept_untuned
 from autofuse.tuning.moving import moved_candidates
 from autofuse.tuning.plans import known_peaks, known_plans
@@ -43,10 +43,11 @@ _planning = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class IslandGraph:
-    """An island as a graph of ours, where it is, and what is at its border; `fixed` are constants
-    by name, and `eager` computes it in PyTorch."""
+    """An island as a graph of ours, in its normal form and as it was written, where it is, and what
+    is at its border; `fixed` are constants by name, and `eager` computes it in PyTorch."""
 
     graph: Graph
+    written: Graph
     digest: str
     place: IslandPlace
     inputs: tuple[Port, ...]
@@ -67,10 +68,13 @@ def piece_of(
 ) -> IslandGraph:  # fmt: skip
     """The piece of a graph of tensors; `fixed` are those that are constants, by position."""
     layouts = [port.layout for port in inputs], [port.layout for port in outputs]
-    whole = normal_form(bordered(graph, *layouts, frozenset(fixed)))
+    forms = forms_of(bordered(graph, *layouts, frozenset(fixed)))
+    whole = forms.graph
     arrays = {whole.input_names[k]: array_of(fixed[k], inputs[k]) for k in fixed}
     free = tuple(port for k, port in enumerate(inputs) if k not in fixed)
-    return IslandGraph(whole, digest(whole), place, free, tuple(outputs), arrays, eager)
+    return IslandGraph(
+        whole, forms.written, digest(whole), place, free, tuple(outputs), arrays, eager
+    )
 
 
 def plan_for(piece: IslandGraph, source: PlanSource) -> CompiledPlan:
@@ -98,8 +102,8 @@ def planned(piece: IslandGraph, db: str | None) -> Candidate:
 def _compiled(piece: IslandGraph, source: PlanSource) -> CompiledPlan:
     with piece.place.on():
         return compile(
-            piece.graph, device=piece.place.device.name, constants=piece.fixed or None,
-            simplify=False, **source._asdict(),
+            piece.written, device=piece.place.device.name, constants=piece.fixed or None,
+            simplify=piece.graph != piece.written, **source._asdict(),
         )  # fmt: skip
 
 
@@ -124,8 +128,9 @@ def tune_for(
         LOG.info("tuning %s for %.0f s", told, share)
         try:
             tune(
-                piece.graph, name=f"torch {name}", device=piece.place.device.name, db=source.db,
-                budget_s=share, simplify=False, progress=_logged(told),
+                piece.written, name=f"torch {name}", device=piece.place.device.name, db=source.db,
+                budget_s=share, simplify=piece.graph != piece.written, progress=_logged(told),
+                math=source.math,
             )  # fmt: skip
         except AutofuseError as error:
             LOG.warning("island %s is not tuned: %s", name, error)
@@ -158,9 +163,10 @@ def _is_tuned(piece: IslandGraph, source: PlanSource, sized: bool) -> bool:
         return True
     device = piece.place.device
     with piece.place.on():
-        if best_plan(piece.graph, device=device.name, db=db, simplify=False) is not None:
+        kind = under(device.kind, source.math)
+        if known_plans(piece.graph, kind.backend, db)[0] is not None:
             return True
-        moved = moved_candidates(piece.graph, device.kind, db) if sized else iter(())
+        moved = moved_candidates(piece.graph, kind, db) if sized else iter(())
         return next(moved, None) is not None
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class IslandReport:
     """An island: nodes of PyTorch's graph, computing ops of ours, kernels, where the plan comes
-    from, the digest that equal islands share, the device of ours whose plan it is, and where its
-    tensors are."""
+    from, the digest that equal islands share, the device of ours whose plan it is, where its
+    tensors are, and what a check of it found ("" where nothing was built)."""
 
     nodes: int
     ops: int
@@ -20,11 +20,13 @@ class IslandReport:
     digest: str
     device: str
     place: str
+    checked: str = ""
 
     def __str__(self) -> str:
         where = self.place if self.place.startswith(self.device) else f"{self.device}, {self.place}"
         text = f"{self.nodes} nodes in {self.kernels} kernels on {where}"
-        return f"{text} ({self.origin}), {self.digest[:12]}"
+        told = ", ".join(filter(None, (self.origin, self.checked)))
+        return f"{text} ({told}), {self.digest[:12]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from autofuse.serving.entries import Entry, Variant, entry_of
 KEY_VARIABLE = "AUTOFUSE_BUNDLE_KEY"
 ABOUT = key_of("about", "bundle")
 HOST = "cpu"
+_MATH = "math"
 
 
 class HostFacts(NamedTuple):
@@ -168,15 +169,28 @@ def as_bundle(given: AnyBundle) -> Bundle:
 def variant_for(entry: Entry, here: HostFacts) -> Variant | str:
     """The best plan for a device, or why there is none."""
     alike = [v for v in entry.variants if v.device == here.device]
-    for variant in alike:
-        if dict(variant.must) == here.must:
+    same = [v for v in alike if dict(v.must) == here.must]
+    for variant in same:
+        if _MATH in here.must or not _changes_arithmetic(variant):
             return variant
+    if same:
+        return "its plan changes arithmetic, which is asked for by math='relaxed'"
     if not alike:
         kinds = ", ".join(sorted({v.device for v in entry.variants})) or "nothing"
         return f"other device: its plans are for {kinds}, not {here.device}"
     nearest = min((dict(v.must) for v in alike), key=lambda must: len(differing(must, here.must)))
     key = differing(nearest, here.must)[0]
     return f"other device: {key} is {here.must.get(key)} here and {nearest.get(key)} there"
+
+
+def _changes_arithmetic(variant: Variant) -> bool:
+    """Whether a plan was tuned by a version that changed arithmetic unasked."""
+    try:
+        data = json.loads(variant.candidate)
+        launches = [*data["launches"], *(one for body in data["bodies"] for one in body)]
+        return any(launch.get(_MATH) == "relaxed" for launch in launches)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False  # no candidate: whoever reads it says so
 
 
 def differing(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[str, ...]:

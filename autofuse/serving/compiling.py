@@ -15,8 +15,16 @@ from autofuse.backends.library import load_library
 from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
+from autofuse.records import CHECKED, Trust
 from autofuse.runtime.compiled import CompiledPlan, signature_of
-from autofuse.runtime.request import BUDGET_S, DEFAULT, TUNE, PlanRequest, check_on_miss
+from autofuse.runtime.request import (
+    BUDGET_S,
+    DEFAULT,
+    DEFAULT_MATH,
+    TUNE,
+    PlanRequest,
+    check_on_miss,
+)
 from autofuse.serving.binary import artifact_of, why_not
 from autofuse.serving.bundle import (
     HOST,
@@ -41,6 +49,9 @@ if TYPE_CHECKING:
 
 
 CUDA = "cuda"
+# Plans of a bundle are best ones, which tuning has checked; a library is there where its code is
+# the one that was timed.
+MADE = Trust(CHECKED, "where its bundle was made")
 FormOf = Callable[[], Graph]
 
 
@@ -61,6 +72,7 @@ def compile(  # autofuse.compile is the public name
     bundle: AnyBundle | None = None,
     on_miss: str = DEFAULT,
     budget_s: float = BUDGET_S,
+    math: str = DEFAULT_MATH,
 ) -> CompiledPlan:
     """A callable for `graph`. Its plan is the first of these, which `.origin` says:
 
@@ -77,11 +89,18 @@ def compile(  # autofuse.compile is the public name
     where neither bundle nor database have a plan: "default" goes on down the list, "tune" tunes for
     `budget_s` seconds, also where the plan of the bundle is stale, and "error" is an AutofuseError.
 
+    `math` says what kernels may do with arithmetic. By default each operation is computed as it is
+    written, to the tolerance that checks hold it to, and sums over an axis in any order. "relaxed"
+    asks for plans that were tuned so that arithmetic may be reassociated and quotients become
+    products with reciprocals, as by a compiler's fast math; these serve no other request.
+
     `target` names a GPU that device "cuda-emulated" stands for; `mode` says how device "cuda"
     issues a plan: "graph" (the default) or "eager". `constants` has an array for each input that is
     declared constant, by name: they are copied now, and calls take the other inputs only. Raises
     AutofuseError, also for a bundle that is damaged."""
-    asked = PlanRequest(device, target, db, plan, mode, constants, simplify, on_miss, budget_s)
+    asked = PlanRequest(
+        device, target, db, plan, mode, constants, simplify, on_miss, budget_s, math
+    )
     check_on_miss(on_miss)
     missed: tuple[str, ...] = ()
     lent: tuple[Lent, ...] = ()
@@ -130,7 +149,7 @@ def _served(
         if bundle.written(digest(graph)) is not None:
             raise _MissError("other generator: this graph was simplified otherwise")
         raise _MissError("new graph")
-    here, kind = _here(asked.device, asked.target)
+    here, kind = _here(asked)
     variant = variant_for(entry, here)
     if isinstance(variant, str):
         raise _MissError(variant)
@@ -145,17 +164,19 @@ def _served(
             return _ready(bundle, variant, here, graph, form, asked)
         except (LaunchError, BundleError) as error:
             why = str(error)
-    return _built(bundle, variant, form(), _readable(variant), kind, asked, why)
+    return _built(bundle, variant, graph, form(), _readable(variant), kind, asked, why)
 
 
-def _here(device: str, target: str) -> tuple[HostFacts, DeviceKind | None]:
+def _here(asked: PlanRequest) -> tuple[HostFacts, DeviceKind | None]:
     """What a plan is looked up for. The processor is asked without the registry of devices, where
     no GPU can be meant."""
-    if not target and (device == HOST or (device == "auto" and find_spec("cupy") is None)):
+    device, target, math = asked.device, asked.target, asked.math
+    plain = not target and math == DEFAULT_MATH
+    if plain and (device == HOST or (device == "auto" and find_spec("cupy") is None)):
         return this_host(), None
     from autofuse.devices import device_named
 
-    kind = device_named(device, target)
+    kind = device_named(device, target, math)
     environment = kind.backend.environment()
     return HostFacts(kind.name, dict(environment.must), dict(environment.stale)), kind
 
@@ -171,7 +192,7 @@ def _ready(
     return CompiledPlan(
         form, lambda: _candidate(variant), load_library(artifact, asked.mode), artifact,
         here.device, origin_of(variant), remarks(variant, here), asked.constants,
-        signature=signature,
+        signature=signature, trust=MADE,
     )  # fmt: skip
 
 
@@ -191,15 +212,18 @@ def _readable(variant: Variant) -> Candidate:
 
 
 def _built(
-    bundle: Bundle, variant: Variant, form: Graph, candidate: Candidate,
+    bundle: Bundle, variant: Variant, graph: Graph, form: Graph, candidate: Candidate,
     kind: DeviceKind | None, asked: PlanRequest, why: str,
 ) -> CompiledPlan:  # fmt: skip
     """Compiled here, on a GPU by the cubins of the bundle where it has them."""
     from autofuse.devices import device_named
-    from autofuse.runtime.compiled import compiled_plan
+    from autofuse.graph.canonical import canonical
+    from autofuse.simplify import Forms
     from autofuse.tuning.evaluate import code_of
+    from autofuse.tuning.served import Choice, serve
 
-    backend = (kind or device_named(asked.device, asked.target)).backend
+    kind = kind or device_named(asked.device, asked.target, asked.math)
+    backend = kind.backend
     backend.ready()
     lacking = backend.lacking(candidate)
     if lacking:
@@ -226,7 +250,8 @@ def _built(
             )  # fmt: skip
         why = "the kernels of its bundle are other ones"
     notes = (f"compiled here: {why}", *changed)
-    return compiled_plan(backend, form, candidate, origin, asked.mode, notes, asked.constants)
+    forms = Forms(form, canonical(graph))
+    return serve(kind, forms, Choice(candidate, origin, notes), asked)
 
 
 def _lent(entry: Entry) -> tuple[Lent, ...]:

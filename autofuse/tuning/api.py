@@ -15,10 +15,11 @@ from autofuse.graph.types import Graph
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
 from autofuse.measure.workload import Workload
+from autofuse.plan.arithmetic import DEFAULT_MATH
 from autofuse.plan.types import Candidate
-from autofuse.simplify import normal_form
 from autofuse.tuning.cache_state import cache_state
 from autofuse.tuning.evaluate import BuildResult, build, kernels_of
+from autofuse.tuning.forms import known_forms
 from autofuse.tuning.plans import (
     BEST,
     FUSED,
@@ -67,27 +68,31 @@ def compare(
     name: str = "",
     why: bool = False,
     simplify: bool = True,
+    math: str = DEFAULT_MATH,
 ) -> CompareResult:
     """Check and time plans by name (default: baselines, fused, and the best when one is known).
 
     `predicted_us` is what a plan must take at least, by this device's peaks where it is calibrated,
     else by those of a fast machine. `why` adds to each baseline which of its rules left the
-    boundaries between its kernels. `simplify` False keeps the program as it is written."""
-    kind = timed_device(device, target)
+    boundaries between its kernels. `simplify` False keeps the program as it is written,
+    to which plans are held in any case; `math` is as for `autofuse.compile`."""
+    kind = timed_device(device, target, math)
     backend = kind.backend
-    graph = normal_form(graph, simplify)
+    forms = known_forms(graph, simplify)
+    graph = forms.graph
     if plans is None:
-        known = best_plan(graph, device=device, target=target, db=db, simplify=False)
+        known = best_plan(graph, device=device, target=target, db=db, simplify=False, math=math)
         plans = [*BASELINES, FUSED, *([BEST] if known is not None else [])]
     candidates = {
-        n: plan_named(graph, n, device=device, target=target, db=db, simplify=False) for n in plans
+        n: plan_named(graph, n, device=device, target=target, db=db, simplify=False, math=math)
+        for n in plans
     }
     different = {c.digest: c for c in candidates.values()}  # equal plans are built and timed once
     built = {d: build(backend, graph, c) for d, c in different.items()}
     cache = cache_state("auto", graph, kind)
     peaks = known_peaks(backend.environment(), db)
     found = {d: _row(graph, c, built[d], peaks) for d, c in different.items()}
-    with Worker(Workload(graph), hardware=kind.timer) as worker:
+    with Worker(Workload(graph, written=forms.written), hardware=kind.timer) as worker:
         for mode in backend.modes:
             _time(worker, built, found, Sampling(cache, mode=mode))
     rows = {n: dict(found[c.digest]) for n, c in candidates.items()}
@@ -95,7 +100,7 @@ def compare(
         if n in BASELINES:
             kept = kept_apart(graph, n, candidates[n].plan)
             rows[n]["boundaries"] = [boundary.to_json() for boundary in kept]
-    notes = (worker.blind,) if worker.blind else ()
+    notes = (*forms.notes, *filter(None, (worker.blind,)))
     return CompareResult(name, digest(graph), len(graph.nodes), backend.name, rows, notes)
 
 

@@ -18,13 +18,14 @@ from search_spaces.launch import LaunchSpace
 class Standing:
     """Where a search stands: `trials` so far, and what a planner that proves something says by now.
 
-    `bound_us` is what no plan can be below, `gap` how far the incumbent may be above it, as a
-    fraction, `residual_us` its end-to-end time less the sum of its kernels' times."""
+    `search_floor_us` is what no plan of the enumerated kernels can be below at the launches tried,
+    `search_gap` how far the planned one may be above it, as a fraction, `residual_us` the
+    incumbent's end-to-end time less the sum of its kernels' times."""
 
     phase: str = ""
     trials: int = 0
-    bound_us: float | None = None
-    gap: float | None = None
+    search_floor_us: float | None = None
+    search_gap: float | None = None
     residual_us: float | None = None
 
 
@@ -33,15 +34,15 @@ class Findings:
     """What a strategy found out, besides the measurements that the bench kept.
 
     `planned` is the digest of the candidate whose kernel times sum up to `planned_us`;
-    `certificate` says whether bound and gap hold for the "whole" graph or "per window" (and begins
+    `certificate` says whether floor and gap hold for the "whole" graph or "per window" (and begins
     with "learned, " where the search went by learned times). `counts` are of candidate kernels;
     `model` is what a strategy that learns says of its model."""
 
     trials: int = 0
     planned: str = ""
     planned_us: float | None = None
-    bound_us: float | None = None
-    gap: float | None = None
+    search_floor_us: float | None = None
+    search_gap: float | None = None
     residual_us: float | None = None
     certificate: str | None = None
     notes: tuple[str, ...] = ()

@@ -20,7 +20,9 @@ from autofuse.measure.session import Worker
 from autofuse.measure.timing import MeasureError
 from autofuse.measure.workload import Workload
 from autofuse.ops.types import AutofuseError
+from autofuse.plan.arithmetic import not_asked
 from autofuse.plan.types import Candidate, candidate_from_json
+from autofuse.simplify import Forms
 from autofuse.tuning.evaluate import build
 from tuning_db import Store
 
@@ -79,22 +81,26 @@ def lent_by_database(graph: Graph, backend: Backend, db: str | None) -> Iterator
 
 
 def borrow(
-    graph: Graph, kind: DeviceKind, lent: Iterable[Lent]
+    forms: Forms, kind: DeviceKind, lent: Iterable[Lent]
 ) -> tuple[Candidate | None, str, tuple[str, ...]]:
     """The nearest plan that is right here, its origin, and a sentence on each that is not.
 
-    `graph` is in its normal form. Nothing is borrowed on a device that is never timed: it checks
-    nothing either."""
+    It is right if it computes what the program was written to. Nothing is borrowed on a device that
+    is never timed: it checks nothing either."""
     if kind.hardware is None:
         return None, "", ()
     here = dict(kind.backend.environment().must)
     near = sorted(
-        (one for one in lent if one.device == kind.backend.name),
+        (
+            one
+            for one in lent
+            if one.device == kind.backend.name and not not_asked(one.candidate, kind.backend.math)
+        ),
         key=lambda one: (distance(here, dict(one.must)), one.candidate.digest),
     )
     notes: list[str] = []
     for one in near[:_TRIED]:
-        wrong = _wrong(graph, kind, one.candidate)
+        wrong = _wrong(forms, kind, one.candidate)
         if not wrong:
             text = f"borrowed from {one.owner} ({one.candidate.origin})"
             return one.candidate, text, tuple(notes)
@@ -102,21 +108,22 @@ def borrow(
     return None, "", tuple(notes)
 
 
-def _wrong(graph: Graph, kind: DeviceKind, candidate: Candidate) -> str:
+def _wrong(forms: Forms, kind: DeviceKind, candidate: Candidate) -> str:
     """Why a plan does not do here; "" where it was found to be right."""
     lacking = kind.backend.lacking(candidate)
     if lacking:
         return lacking
-    built = build(kind.backend, graph, candidate)
+    built = build(kind.backend, forms.graph, candidate)
     if built.artifact is None:
         assert built.failure is not None
         return built.failure.message
-    return _failure(graph, kind, built.artifact)
+    return _failure(forms, kind, built.artifact)
 
 
-def _failure(graph: Graph, kind: DeviceKind, artifact: AnyArtifact) -> str:
+def _failure(forms: Forms, kind: DeviceKind, artifact: AnyArtifact) -> str:
+    workload = Workload(forms.graph, written=forms.written)
     try:
-        with Worker(Workload(graph), hardware=kind.timer, setup_s=lambda: CHECK_S) as worker:
+        with Worker(workload, hardware=kind.timer, setup_s=lambda: CHECK_S) as worker:
             failure = worker.measure(artifact, None, CHECK_S).failure
             blind = worker.blind
     except (MeasureError, AutofuseError) as error:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from autofuse import faults
 from autofuse.devices import DeviceKind, device_named
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
+from autofuse.plan.parameters import MATH
 from autofuse.plan.types import Candidate
-from autofuse.runtime.compiled import CompiledPlan, compiled_plan, signature_of
+from autofuse.records import CHECKED, Trust
+from autofuse.runtime.compiled import CompiledPlan, signature_of
 from autofuse.runtime.request import ERROR, TUNE, PlanRequest, check_on_miss
-from autofuse.simplify import normal_form
+from autofuse.simplify import Forms
 from autofuse.tuning.borrowed import Lent, borrow, lent_by_database
 from autofuse.tuning.evaluate import build
+from autofuse.tuning.forms import known_forms
 from autofuse.tuning.kept import kept_untuned
 from autofuse.tuning.moving import moved_candidates
 from autofuse.tuning.plans import (
@@ -24,9 +28,10 @@ from autofuse.tuning.plans import (
     known_plans,
     plan_named,
 )
+from autofuse.tuning.served import Choice, keep_trust, serve
 from tuning_db import Store
 
-Choice = tuple[Candidate, str, tuple[str, ...]]
+Found = tuple[Candidate, str, tuple[str, ...]]
 
 
 def compile(graph: Graph, **options: Any) -> CompiledPlan:
@@ -41,66 +46,79 @@ def compile_here(
 ) -> CompiledPlan:
     """As `autofuse.compile` once a bundle had no plan, for the reasons `missed`; `lent` are plans
     of other devices that it has."""
-    kind = device_named(asked.device, asked.target)
+    kind = device_named(asked.device, asked.target, asked.math)
     kind.backend.ready()
-    graph = normal_form(graph, asked.simplify)
     signature_of(graph).chosen(asked.constants)  # before anything is built
-    candidate, origin, notes = _chosen(graph, kind, asked, lent, missed)
-    return compiled_plan(kind.backend, graph, candidate, origin, asked.mode, notes, asked.constants)
+    forms = known_forms(graph, asked.simplify)
+    candidate, origin, notes = _chosen(forms, kind, asked, lent, missed)
+    choice = Choice(candidate, origin, (*forms.notes, *notes))
+    return serve(kind, forms, choice, asked)
 
 
 def _chosen(
-    graph: Graph, kind: DeviceKind, asked: PlanRequest, lent: Sequence[Lent],
+    forms: Forms, kind: DeviceKind, asked: PlanRequest, lent: Sequence[Lent],
     missed: tuple[str, ...],
-) -> Choice:  # fmt: skip
+) -> Found:  # fmt: skip
     """The plan that was pinned, else the first there is."""
     if isinstance(asked.plan, Candidate):
         return asked.plan, asked.plan.origin or "given", ()
     if asked.plan is not None:
         named = plan_named(
-            graph, asked.plan, device=asked.device, target=asked.target, db=asked.db,
-            simplify=False,
+            forms.graph, asked.plan, device=asked.device, target=asked.target, db=asked.db,
+            simplify=False, math=asked.math,
         )  # fmt: skip
         return named, asked.plan, ()
-    return _looked_up(graph, kind, asked.db, asked.on_miss, asked.budget_s, lent, missed)
+    return _looked_up(forms, kind, asked, lent, missed)
 
 
 def _looked_up(
-    graph: Graph, kind: DeviceKind, db: str | None, on_miss: str, budget_s: float,
-    lent: Sequence[Lent], missed: tuple[str, ...],
-) -> Choice:  # fmt: skip
+    forms: Forms, kind: DeviceKind, asked: PlanRequest, lent: Sequence[Lent],
+    missed: tuple[str, ...],
+) -> Found:  # fmt: skip
     """The first there is: in the database, by tuning if that is asked for, borrowed, moved from
     another size, by bounds."""
+    graph, db = forms.graph, asked.db
     known, passed = _known(graph, kind, db, missed)
     if known is not None:
         return known
     why = (*missed, _why(graph, kind, db, passed))
-    if on_miss == ERROR:
+    if asked.on_miss == ERROR:
         raise AutofuseError(f"no plan is known for this graph on this device: {'; '.join(why)}")
-    if on_miss == TUNE:
+    if asked.on_miss == TUNE:
         from autofuse.tuning.tuner import tune  # takes the strategies along
 
         target = "" if kind.backend.target is None else str(kind.backend.target)
-        tune(graph, device=kind.name, target=target, db=db, budget_s=budget_s, simplify=False)
+        try:
+            result = tune(
+                forms.written, device=kind.name, target=target, db=db, budget_s=asked.budget_s,
+                simplify=graph != forms.written, math=asked.math,
+            )  # fmt: skip
+        except AutofuseError as error:  # no time, or no plan: what is not tuned serves all the same
+            why = (*why, f"tuning found no plan: {error}")
+            result = None
+        if result is not None and result.digest != digest(graph):
+            return _looked_up(known_forms(forms.written), kind, asked, lent, why)
         known, _ = _known(graph, kind, db, why)
         if known is not None:
             return known
-    candidate, origin, notes = borrow(graph, kind, _offers(graph, kind, db, lent))
+    candidate, origin, notes = borrow(forms, kind, _offers(graph, kind, db, lent))
     why = (*why, *notes)
     if candidate is not None:
+        keep_trust(kind, forms, candidate, Trust(CHECKED, "when it was borrowed"))
         return candidate, origin, why
     for moved in moved_candidates(graph, kind, db):
         failure = build(kind.backend, graph, moved).failure
         if failure is None:
             return moved, moved.origin, why
         why = (*why, f"the plan {moved.origin} cannot be built: {failure.message}")
-    untuned = kept_untuned(graph, kind, known_peaks(kind.backend.environment(), db))
-    return untuned, untuned.origin, why
+    with faults.collecting() as told:
+        untuned = kept_untuned(graph, kind, known_peaks(kind.backend.environment(), db))
+    return untuned, untuned.origin, (*why, *told)
 
 
 def _known(
     graph: Graph, kind: DeviceKind, db: str | None, notes: tuple[str, ...]
-) -> tuple[Choice | None, tuple[PassedOver, ...]]:
+) -> tuple[Found | None, tuple[PassedOver, ...]]:
     """The best plan that the database has for this device."""
     known, passed = known_plans(graph, kind.backend, db)
     if known is None:
@@ -117,7 +135,11 @@ def _why(graph: Graph, kind: DeviceKind, db: str | None, passed: Sequence[Passed
         return f"database: {passed[0]}"
     with Store.open(db) as store:
         sessions = store.sessions(digest(graph))
-    others = {s.environment.device for s in sessions if s.environment != kind.backend.environment()}
+    here = kind.backend.environment()
+    others = {s.environment.device for s in sessions if s.environment != here}
+    plain = dict(here.must) | {MATH.name: ""}
+    if any(dict(s.environment.must) | {MATH.name: ""} == plain for s in sessions):
+        return f"database: it was tuned under other math, not math='{kind.backend.math}'"
     if not others:
         return "database: new graph"
     return f"database: other device: it was tuned on another one ({', '.join(sorted(others))})"

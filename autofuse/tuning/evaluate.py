@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from autofuse import faults
 from autofuse.backends.base import AnyArtifact, CompileError, CompilerMissing, Facts
 from autofuse.backends.registry import Backend
 from autofuse.graph.canonical import group_digest
@@ -50,7 +51,10 @@ def build(
     except AutofuseError as error:
         failure = Failure(FailureKind.UNSUPPORTED, str(error))
         return BuildResult(None, failure, Cost(codegen=time.perf_counter() - begun), 0.0)
-    except MemoryError:
+    except Exception as error:  # a fault of ours: the candidate is refused, the job goes on
+        if not isinstance(error, MemoryError):
+            failure = Failure(FailureKind.UNSUPPORTED, faults.tell("lowering", error))
+            return BuildResult(None, failure, Cost(codegen=time.perf_counter() - begun), 0.0)
         text = "rendering the plan ran out of host memory"
         failure = Failure(FailureKind.UNSUPPORTED, text, Blame.MACHINE)
         return BuildResult(None, failure, Cost(codegen=time.perf_counter() - begun), 0.0)

@@ -1,9 +1,8 @@
 """The exact strategy: candidate kernels, a 0/1 program over them, and plans that measure kernels.
 
 Costs are optimistic until measured; what the least plan by these costs is made of is measured next.
-When it is all measured, no plan of the enumerated kernels is better (by added costs); until then
-incumbent and bound say how far off it can be. A large graph is planned window by window, and what
-is proved then holds per window.
+Until it is all measured, incumbent and floor say how much better a plan of these kernels at the
+launches tried can be: the gap of this search, proved window by window in large graphs.
 """
 
 from __future__ import annotations
@@ -57,10 +56,10 @@ BATCH = 16
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A search may end before its budget within the fraction `gap` of the optimum, or when `runs`
-    runs no longer repay more tuning (None: only the plan counts)."""
+    """A search may end before its budget at this gap of the search, or when `runs` runs no longer
+    repay more tuning (None: only the plan counts)."""
 
-    gap: float = 0.0
+    search_gap: float = 0.0
     runs: float | None = None
 
 
@@ -107,8 +106,8 @@ class ExactSearch:
         self.trials = 0
         self.planned = ""
         self.planned_us: float | None = None
-        self.bound_us: float | None = None
-        self.gap: float | None = None
+        self.search_floor_us: float | None = None
+        self.search_gap: float | None = None
         self.residual_us: float | None = None
 
     @cached_property
@@ -145,8 +144,8 @@ class ExactSearch:
             trials=self.trials,
             planned=self.planned,
             planned_us=self.planned_us,
-            bound_us=self.bound_us,
-            gap=self.gap,
+            search_floor_us=self.search_floor_us,
+            search_gap=self.search_gap,
             residual_us=self.residual_us,
             certificate="per window" if self.windows else "whole",
             notes=tuple(self._notes()),
@@ -159,19 +158,19 @@ class ExactSearch:
             tiles = sum(window.kind == "tile" for window in self.windows)
             notes.append(
                 f"planned in {tiles} windows of at most {WHOLE_NODES} nodes: "
-                "the gap is proved per window, not for the graph"
+                "the gap of this search is proved per window, not for the graph"
             )
         if self.enumeration.cut_short:
             notes.append(
                 f"enumeration stopped after {len(self.enumeration.groups)} groups: the budget was "
-                "short, and the gap holds for these only"
+                "short, and the gap of this search is of these only"
             )
         below = self.kernels.below_bounds(TELLING * (self.planned_us or 0.0))
         if below:
             notes.append(
                 f"{len(below)} of {len(self.kernels.known())} kernels took as little as "
                 f"{min(below.values()):.0%} of their lower bound: the calibrated peaks of this "
-                "device are too low, and the gap is not proved"
+                "device are too low, and neither gap is proved"
             )
         return notes
 
@@ -218,7 +217,7 @@ class ExactSearch:
     def _optimistic(self) -> FusionPlan | None:
         """A plan that would be the best if tuning gave its kernels what it gave others."""
         planned = self.planned_us
-        near_enough = self.gap is not None and self.gap <= self.goal.gap
+        near_enough = self.search_gap is not None and self.search_gap <= self.goal.search_gap
         if self.windows or planned is None or near_enough or self.bench.is_over():
             return None
         allocation = self.allocation
@@ -274,8 +273,6 @@ class ExactSearch:
             self._tell()
             if len(self.kernels.known()) == known:
                 return
-
-    # --- planning ---------------------------------------------------------------------------
 
     def _planned(self, may_yield: bool) -> tuple[FusionPlan | None, bool]:
         """The best plan by what is known now, timed as a whole, and whether planning gave way to
@@ -346,8 +343,8 @@ class ExactSearch:
         """Note how far the plan can be off."""
         planned = None if found is None else self.kernels.cost_us(found.groups)
         self.planned_us = planned
-        self.bound_us = bound_us if planned is None else min(bound_us, planned)
-        self.gap = 1.0 if planned is None else 1 - self.bound_us / max(planned, ALMOST_FREE)
+        floor_us = self.search_floor_us = bound_us if planned is None else min(bound_us, planned)
+        self.search_gap = 1.0 if planned is None else 1 - floor_us / max(planned, ALMOST_FREE)
         self._tell()
 
     def _solve(
@@ -373,14 +370,14 @@ class ExactSearch:
             self.solving.renew()
             has_plan = step.incumbent_us is not None
             if not self.windows:  # a window's own numbers say nothing about the graph
-                self.bound_us, self.gap = step.bound_us, step.gap
+                self.search_floor_us, self.search_gap = step.bound_us, step.gap
             self._tell()
 
         goal, kernels = self.goal, self.kernels
         result = plan(
             selection.problem,
             lambda piece: kernels.measured(piece.key),
-            options=Options(goal.gap, BATCH, False, goal.runs, lambda _: kernels.per_plan_s),
+            options=Options(goal.search_gap, BATCH, False, goal.runs, lambda _: kernels.per_plan_s),
             start=start,
             known=kernels.known(),
             prepare=selection.prepare,
@@ -392,9 +389,11 @@ class ExactSearch:
 
     def _judge(self, may_yield: bool) -> Next:
         allocation, kernels = self.allocation, self.kernels
-        may_yield = may_yield and not allocation.owes_proof(self.gap)
+        may_yield = may_yield and not allocation.owes_proof(self.search_gap)
         known, per_plan_s = len(kernels.known()), kernels.per_plan_s
         return allocation.judge(known, self._outlook, per_plan_s, may_yield=may_yield)
 
     def _tell(self, phase: str = "planning") -> None:
-        self.bench.tell(Standing(phase, self.trials, self.bound_us, self.gap, self.residual_us))
+        self.bench.tell(
+            Standing(phase, self.trials, self.search_floor_us, self.search_gap, self.residual_us)
+        )

@@ -34,7 +34,9 @@ def final_comparison(job: Job, interrupted: bool) -> tuple[Final | None, tuple[s
     for _ in range(ATTEMPTS):
         served = serving(job)
         digest = final.record.candidate_digest
-        if served is not None and digest != served.candidate_digest:
+        # What was promoted before arithmetic had to be asked for is replaced by whatever works.
+        forbidden = served is not None and job.backend.forbids(served.candidate)
+        if served is not None and digest != served.candidate_digest and not forbidden:
             if not job.record_fits(served):
                 said = "the best plan known keeps more in memory than allowed, and stays known"
                 return final, (*notes, said)

@@ -37,6 +37,7 @@ from autofuse.records import (
     FailureKind,
     KernelMeasurement,
     Measurement,
+    gap_to,
 )
 from autofuse.tuning.bench import KnownKernel, Profiled, Standing
 from autofuse.tuning.evaluate import Evaluator
@@ -83,6 +84,7 @@ class Job:
         self.modes: Counter[str] = Counter()
         self.measured = 0
         self.standing = Standing()
+        self.bound_us: float | None = None  # what no plan can be below, once peaks are known
         # What baselines made of the graph, and those that were measured.
         self.plans: dict[str, FusionPlan] = {}
         self.baselines: dict[str, Measurement] = {}
@@ -105,8 +107,7 @@ class Job:
         if known is not None:
             return known
         measured = self.kind.calibrate()
-        for name, value in measured.to_mapping().items():
-            self.store.set_calibration(self.environment, name, value)
+        self.store.set_calibration(self.environment, measured.to_mapping())
         return measured
 
     def is_over(self) -> bool:
@@ -206,7 +207,7 @@ class Job:
         if group is None or record.cache != self.cache:
             return
         launch = launch_of(record.launch)
-        if record.code == self._kernel_code(group, launch):
+        if self.backend.allows(launch) and record.code == self._kernel_code(group, launch):
             us = None if record.timing is None else record.timing.median_us
             yield KnownKernel(record.group, launch, us)
 
@@ -226,7 +227,8 @@ class Job:
         """Start from what earlier jobs measured in this cache state; again: go on with what others
         have measured since."""
         for digest, record in self.sharing.measured(self.environment, self.digest).items():
-            if record.timing is None or record.timing.cache == self.cache:
+            alike = record.timing is None or record.timing.cache == self.cache
+            if alike and not self.backend.forbids(record.candidate):
                 self.stored[digest] = record
         for record in self.ranked(1):
             self._improve(record)
@@ -372,7 +374,7 @@ class Job:
             self.session,
             Event(
                 at.trials, self.spent, record.timing.median_us, record.candidate_digest,
-                record.origin, at.bound_us, at.gap, at.residual_us,
+                record.origin, at.search_floor_us, at.search_gap, at.residual_us, self.bound_us,
             ),
         )  # fmt: skip
 
@@ -391,6 +393,7 @@ class Job:
                 failed=dict(self.failed),
                 left_s=self.budget.left_s,
                 phase=phase,
-                gap=self.standing.gap,
+                search_gap=self.standing.search_gap,
+                bound_gap=gap_to(self.bound_us, best),
             )
         )

@@ -10,7 +10,8 @@ from itertools import chain, islice
 
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.parameters import IMPL, stored_launch
+from autofuse.plan.parameters import IMPL
+from autofuse.plan.stored import stored_launch
 from autofuse.plan.types import FusionGroup, LaunchConfig
 from autofuse.search import make_searcher
 from autofuse.search.protocol import Chooser, Outcome, Proposal, Searcher

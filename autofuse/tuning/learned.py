@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import spearmanr
 
 from autofuse.cost.features import vector
 from autofuse.ops.types import AutofuseError
@@ -142,6 +141,8 @@ def rank_correlation(
     """Spearman's rank correlation, None for fewer than three or all equal values."""
     if len(one) < 3 or len(set(one)) == 1 or len(set(other)) == 1:
         return None
+    from scipy.stats import spearmanr  # takes a third of a second to import
+
     return float(spearmanr(one, other).statistic)
 
 

@@ -3,7 +3,7 @@
 The plan that is likely best is measured next, so every run tries a plan worth having. When it is
 measured whole, plans are looked for that may still beat it if their kernels are as fast as nine in
 ten predictions leave room for; the kernels of all others are skipped. That proves nothing: the
-gap that is reported is still the one that true lower bounds prove, and is seldom closed.
+gap of this search is still the one that true lower bounds prove, and is seldom closed.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class ModelSearch(ExactSearch):
         """Whether a plan that may take `expected_us` is worth measuring."""
         if incumbent_us is None:
             return True
-        if expected_us >= incumbent_us * (1 - max(self.goal.gap, CLOSE)):
+        if expected_us >= incumbent_us * (1 - max(self.goal.search_gap, CLOSE)):
             return False
         return repays(incumbent_us - expected_us, self.goal.runs, self.kernels.per_plan_s)
 
@@ -186,6 +186,6 @@ class ModelSearch(ExactSearch):
             left_s=solving(self.bench.left_s).left_s,
         )
         if not self.windows:
-            self.bound_us, self.gap = result.bound_us, result.gap
+            self.search_floor_us, self.search_gap = result.bound_us, result.gap
         self._tell()
         return result

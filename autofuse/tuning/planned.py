@@ -10,12 +10,13 @@ from autofuse.backends.registry import Backend
 from autofuse.baselines import BASELINES
 from autofuse.cost.bounds import Calibration, candidate_bytes, plan_bound_us
 from autofuse.cover import k_best
-from autofuse.devices import device_named, targeted
+from autofuse.devices import device_named, targeted, under
 from autofuse.enumerate.enumeration import Enumeration
 from autofuse.enumerate.windows import windows
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
+from autofuse.plan.arithmetic import DEFAULT_MATH
 from autofuse.plan.groups import ordered_plan
 from autofuse.plan.types import Candidate, FusionPlan
 from autofuse.simplify import normal_form
@@ -68,7 +69,7 @@ class PlannedResult:
 
 def plan_for(
     graph: Graph, *, name: str = "", device: str = "cuda-emulated", target: str = "",
-    simplify: bool = True,
+    simplify: bool = True, math: str = DEFAULT_MATH,
 ) -> PlannedResult:  # fmt: skip
     """Baselines, everything fused, and the plan of the enumerated kernels whose kernels have the
     least bounds together, for the device called `target` (default: the backend's own).
@@ -79,6 +80,7 @@ def plan_for(
     kind = device_named(device, target)
     if kind.backend.target is None:
         kind = targeted(kind, target)
+    kind = under(kind, math)
     backend, space = kind.backend, kind.space
     graph, calibration = normal_form(graph, simplify), kind.calibrate()
     found = {n: baseline_candidate(graph, n, space)[0] for n in BASELINES}

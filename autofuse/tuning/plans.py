@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from autofuse import faults
 from autofuse.backends.registry import Backend
 from autofuse.baselines import BASELINES, LAUNCH_RULES, baseline_named
+from autofuse.baselines.unfused import unfused
 from autofuse.cost.bounds import Calibration, usual_peaks
 from autofuse.devices import DeviceKind, device_named
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
 from autofuse.limits import usable_cores
 from autofuse.ops.types import AutofuseError
+from autofuse.plan.arithmetic import DEFAULT_MATH
 from autofuse.plan.groups import in_one_order
 from autofuse.plan.horizontal import side_by_side
 from autofuse.plan.legalise import legalise
 from autofuse.plan.prepared import prepared_apart
 from autofuse.plan.products import with_moves
-from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
+from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig, candidate_from_json
 from autofuse.records import Environment, Measurement
 from autofuse.simplify import normal_form
 from autofuse.tuning.default_launches import RecalledLaunches
@@ -36,6 +39,9 @@ UNTUNED = "untuned"
 EXPECTED = "untuned: expected"
 # Baselines whose kernels are among those that it is chosen from: one of each school of fusing.
 ALSO_EXPECTED = ("inductor", "tvm", "nnc")
+# What serves where nothing better can be planned.
+PLAINEST = "unfused"
+ONE_OP_EACH = "one op a kernel"
 FUSED = "fused"
 BEST = "best"
 
@@ -118,13 +124,27 @@ def untuned_candidate(
     On a device whose kernels' times can be foreseen it is the plan of least expected time, where
     another one is clearly expected to be faster (origin `EXPECTED`).
 
+    What fails on the way is told and done without: at last every op is a kernel of its own.
+
     `graph` must be canonical; `peaks`: what the device was calibrated to, if it was."""
+    try:
+        return _untuned(graph, kind, peaks)
+    except Exception as error:  # whatever a planner did wrong: a simpler one plans
+        faults.tell("the untuned plan", error)
+    for name in (DEFAULT_PLAN, PLAINEST):
+        with faults.guarded(f"the plan {name}"):
+            return baseline_candidate(graph, name, kind.space)[0]
+    plan = unfused(graph).plan
+    return Candidate(plan, (LaunchConfig(),) * len(plan.groups), origin=ONE_OP_EACH)
+
+
+def _untuned(graph: Graph, kind: DeviceKind, peaks: Calibration | None) -> Candidate:
     ruled, _ = baseline_plan(graph, DEFAULT_PLAN)
     plan, space = with_moves(graph, ruled), RecalledLaunches(graph, kind.space)
     if kind.fast_tiles:
         asked = () if is_planned_by_slices(graph) else ALSO_EXPECTED
         known = (name for name in asked if name in BASELINES)
-        others = [baseline_plan(graph, name)[0] for name in known]
+        others = list(_planned_by(graph, known))
         likely = peaks or usual_peaks(usable_cores())
         expected = expected_plan(graph, plan, others, space, likely)
         if expected != plan:
@@ -136,15 +156,22 @@ def untuned_candidate(
     return default_candidate(graph, plan, space, UNTUNED)
 
 
+def _planned_by(graph: Graph, names: Iterable[str]) -> Iterator[FusionPlan]:
+    """The plans of some baselines, without those that fail."""
+    for name in names:
+        with faults.guarded(f"baseline {name}"):
+            yield baseline_plan(graph, name)[0]
+
+
 def best_plan(
     graph: Graph, *, device: str = "auto", target: str = "", db: str | None = None,
-    simplify: bool = True,
+    simplify: bool = True, math: str = DEFAULT_MATH,
 ) -> KnownPlan | None:  # fmt: skip
     """The best plan known for `graph` on this device that can be built here, or None. It is a plan
     of the graph's `normal_form`, simplified unless `simplify` is False.
 
     Raises AutofuseError for an unusable device, target or database."""
-    backend = device_named(device, target).backend
+    backend = device_named(device, target, math).backend
     return known_plans(normal_form(graph, simplify), backend, db)[0]
 
 
@@ -185,12 +212,12 @@ def none_known(name: str, passed: Sequence[PassedOver]) -> str:
 
 def plan_named(
     graph: Graph, plan_name: str, *, device: str = "auto", target: str = "", db: str | None = None,
-    simplify: bool = True,
+    simplify: bool = True, math: str = DEFAULT_MATH,
 ) -> Candidate:  # fmt: skip
     """The candidate called "best", "untuned", "fused" or by a baseline's name: a plan of the
     graph's `normal_form`, simplified unless `simplify` is False."""
     graph = normal_form(graph, simplify)
-    kind = device_named(device, target)
+    kind = device_named(device, target, math)
     if plan_name == BEST:
         known, passed = known_plans(graph, kind.backend, db)
         if known is None:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autofuse.plan.types import Candidate
-from autofuse.records import Cost, Measurement, Verdict
+from autofuse.records import Cost, Measurement, Verdict, gap_to
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The state of a running session; times in microseconds, `left_s` in seconds."""
+    """The state of a running session; times in microseconds, `left_s` in seconds; the gaps are as
+    in a TuneResult."""
 
     best_us: float | None
     baseline_us: float | None
@@ -22,7 +23,8 @@ class Progress:
     failed: dict[str, int]
     left_s: float
     phase: str
-    gap: float | None = None
+    search_gap: float | None = None
+    bound_gap: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +33,16 @@ class TuneResult:
 
     `best` won the final interleaved comparison (`final`: its median and the baselines', in
     microseconds); `measurements` has the record of the best and of each baseline. `planned_us` is
-    the sum of the planned kernels' times and `bound_us` what no plan can be below; `certificate`
-    says whether that holds for the "whole" graph or "per window", and begins with "learned, " where
-    the search went by learned times and the gap was left open. `model` says what these were learned
+    the sum of the planned kernels' times.
+
+    There are two gaps. `search_gap`, the gap of this search: no plan of the kernels that it
+    enumerated, at the launches that it tried, is below `search_floor_us`; `certificate` says
+    whether that holds for the "whole" graph or "per window", and begins with "learned, " where the
+    search went by learned times and the gap was left open. `bound_gap`, the gap to the bound: no
+    plan whatever is below `bound_us` (`graph_bound_us`), be it of kernels or launches that were
+    never tried, as far as the calibrated peaks hold.
+
+    `model` says what these were learned
     from and how well they rank kernels that the model has not seen; `peak_bytes` of intermediates;
     `left_out` are baselines for which the budget had no time.
     """
@@ -60,8 +69,9 @@ class TuneResult:
     total_s: float
     notes: tuple[str, ...] = field(default=())
     cache: str = "cold"
-    gap: float | None = None
+    search_gap: float | None = None
     planned_us: float | None = None
+    search_floor_us: float | None = None
     bound_us: float | None = None
     certificate: str | None = None
     model: Mapping[str, object] | None = None
@@ -69,6 +79,12 @@ class TuneResult:
     residual_us: float | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+    checked_on: tuple[str, ...] = ()
+
+    @property
+    def bound_gap(self) -> float | None:
+        """How far the best plan found may be above the best there is."""
+        return gap_to(self.bound_us, self.best_us)
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, numbers unrounded."""
@@ -104,12 +120,15 @@ class TuneResult:
             "left_out": list(self.left_out),
             "break_even_runs": {n: self.break_even(n) for n in self.baseline_us},
             "verified": self.verified,
+            "checked_on": list(self.checked_on),
             "cache": self.cache,
             "max_rel_error": self.best_record.max_rel_error,
-            "gap": self.gap,
+            "search_gap": self.search_gap,
+            "bound_gap": self.bound_gap,
             "certificate": self.certificate,
             "model": None if self.model is None else dict(self.model),
             "planned_us": self.planned_us,
+            "search_floor_us": self.search_floor_us,
             "bound_us": self.bound_us,
             "residual_us": self.residual_us,
             "candidates": dict(self.counts),

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autofuse import faults
 from autofuse.cost.bounds import NOMINAL, Calibration, peak_bytes, plan_bound_us
 from autofuse.plan.types import Candidate
 from autofuse.records import Blame, FailureKind, Measurement
@@ -40,7 +41,11 @@ def measure_rules(job: Job, names: Sequence[str]) -> Ruled:
     for name in names:
         if candidates and job.budget.elapsed_s - begun > allowed:
             break
-        candidate, cut = baseline_candidate(job.graph, name, job.space)
+        try:
+            candidate, cut = baseline_candidate(job.graph, name, job.space)
+        except Exception as error:  # whatever a rule did wrong: the others plan
+            notes.append(faults.tell(f"baseline {name}", error))
+            continue
         if cut:
             notes.append(f"{cut} groups of {name} had to be cut: no kernel can be them")
         candidates[name] = candidate

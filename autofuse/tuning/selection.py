@@ -40,11 +40,13 @@ class Selection:
         return ordered_plan(self.bench.graph, groups)
 
     def least(self, costs: Mapping[str, float | None]) -> tuple[int, ...] | None:
-        """The least plan by given costs (bounds where there are none); None where there is none."""
+        """The least plan by given costs (bounds where there are none); None where there is none,
+        or none was found in time."""
         try:
-            return k_best(self.problem, costs, 1, solving(self.bench.left_s).left_s)[0].plan
+            found = k_best(self.problem, costs, 1, solving(self.bench.left_s).left_s)
         except AutofuseError:  # the pieces that are left make no plan
             return None
+        return found[0].plan if found else None
 
     def unknown(self, chosen: Iterable[int]) -> set[str]:
         """Keys of chosen pieces of which nothing is known."""

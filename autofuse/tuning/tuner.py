@@ -10,6 +10,7 @@ from dataclasses import replace
 from autofuse.backends.registry import Build
 from autofuse.baselines import BASELINES, baseline_named
 from autofuse.cost.bounds import Calibration, candidate_bytes
+from autofuse.cost.least import graph_bound_us
 from autofuse.devices import timed_device
 from autofuse.graph.canonical import digest, text
 from autofuse.graph.types import Graph
@@ -17,23 +18,30 @@ from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling, held_notes
 from autofuse.measure.workload import Workload
 from autofuse.ops.types import AutofuseError
+from autofuse.plan.arithmetic import DEFAULT_MATH
 from autofuse.plan.types import candidate_from_json
-from autofuse.records import Blame, SessionResult
-from autofuse.simplify import normal_form
+from autofuse.records import CHECKED, Blame, FailureKind, SessionResult, Trust
+from autofuse.simplify import Forms
 from autofuse.tuning.bench import Findings, Standing, Strategy
 from autofuse.tuning.budget import Budget
 from autofuse.tuning.cache_state import cache_state
 from autofuse.tuning.evaluate import Evaluator
 from autofuse.tuning.exact import Goal
 from autofuse.tuning.finals import Final
+from autofuse.tuning.forms import as_written, keep_as_written, known_forms
 from autofuse.tuning.heartbeat import Heartbeat
 from autofuse.tuning.incumbent import final_comparison
 from autofuse.tuning.job import LEAST_LIMIT_S, Job
 from autofuse.tuning.plans import EXPECTED, untuned_candidate
 from autofuse.tuning.result import Progress, TuneResult
 from autofuse.tuning.rules import Ruled, measure_rules
+from autofuse.tuning.served import keep_trust
 from autofuse.tuning.strategies import strategy_named
 from tuning_db import Store
+
+
+class _NothingRightError(AutofuseError):
+    """No plan works, and some compute something wrong."""
 
 
 def tune(
@@ -45,7 +53,7 @@ def tune(
     db: str | None = None,
     budget_s: float = 60.0,
     strategy: str = "exact",
-    gap: float = 0.0,
+    search_gap: float = 0.0,
     runs: float | None = None,
     max_memory: int | None = None,
     cache: str = "auto",
@@ -55,6 +63,7 @@ def tune(
     progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
     simplify: bool = True,
+    math: str = DEFAULT_MATH,
     build: Build | None = None,
 ) -> TuneResult:
     """Find the best plan of `graph` within `budget_s` seconds, counting everything.
@@ -62,20 +71,64 @@ def tune(
     The budget is a cap: the end comes within a tenth of it and one call of the slowest plan.
     `baselines` (none named: all) are measured before the search, in at most a quarter of it,
     and never beat the result. What the database knows is not measured again, as long as the
-    same code would be compiled. `strategy` "exact" stops early once no plan of its kernels can
-    be better by more than the fraction `gap`, or, given `runs`, once so many runs of the plan
-    could no longer gain what measuring would take. `max_memory` bounds the bytes of
-    intermediates alive at once: a plan over it is never the result, be it a baseline. `cache`:
-    the state that plans are timed in, "cold" or "warm"; "auto" is warm where the arrays of
+    same code would be compiled. `strategy` "exact" stops early once no plan of its kernels at
+    the launches tried can be better by more than the fraction `search_gap`, or, given `runs`,
+    once so many runs could no longer gain what measuring would take. `max_memory` bounds the
+    bytes of intermediates alive at once: a plan over it is never the result, be it a baseline.
+    `cache`: the state that plans are timed in, "cold" or "warm"; "auto" is warm where the arrays of
     every plan fit the last-level cache. `progress` is told where the search stands at least
     once a second, not always from the same thread. `simplify` False keeps the program as it is
-    written, which is then another workload. `build` builds programs in place of the device's
-    own way, be it on other hosts.
+    written, which is then another workload. Plans are held to the program as it is written in any
+    case. `math` "relaxed" lets kernels change arithmetic (see `autofuse.compile`), which is another
+    workload too. `build` builds programs in place of the device's own way, be it on other hosts.
 
     Raises AutofuseError for an unknown device, strategy or cache state, an unusable database, or a
     graph none of whose plans works and fits the memory."""
     budget = Budget(budget_s, time.perf_counter(), stop or (lambda: False))
-    if not gap >= 0 or (runs is not None and not runs > 0):
+    _check_wishes(search_gap, runs, max_memory, seed, baselines)
+    kind = timed_device(device, target, math)
+    if build is not None:
+        kind = replace(kind, backend=replace(kind.backend, build=build))
+    forms = known_forms(graph, simplify)
+    tell = progress or (lambda _: None)
+
+    def tuned(forms: Forms) -> TuneResult:
+        form = forms.graph
+        search = strategy_named(strategy, seed, Goal(search_gap, runs), options or {})
+        sampling = Sampling(cache_state(cache, form, kind), wall_s=budget.samples_s)
+        workload = Workload(form, seed, written=forms.written)
+        with (
+            Store.open(db) as store,
+            Heartbeat(tell, budget) as heartbeat,
+            Worker(workload, setup_s=budget.setup_s, hardware=kind.timer) as worker,
+        ):
+            heartbeat.tell(Progress(None, None, "", 0, 0, {}, budget.left_s, "starting"))
+            evaluator = Evaluator(kind.backend, form, digest(form), worker, sampling, budget)
+            job = Job(form, name, kind, store, evaluator, heartbeat, seed, max_memory)
+            with job.sharing:
+                return _run(job, strategy, search, tuple(baselines) or tuple(BASELINES), forms)
+
+    strategy_named(
+        strategy, seed, Goal(search_gap, runs), options or {}
+    )  # before anything is opened
+    try:
+        return tuned(forms)
+    except _NothingRightError as error:
+        if forms.graph == forms.written:
+            raise
+        found = tuned(as_written(forms, str(error)))
+        keep_as_written(forms, str(error))
+        return found
+
+
+def _check_wishes(
+    search_gap: float,
+    runs: float | None,
+    max_memory: int | None,
+    seed: int,
+    baselines: Sequence[str],
+) -> None:
+    if not search_gap >= 0 or (runs is not None and not runs > 0):
         raise AutofuseError("the gap must not be negative, and the number of runs must be positive")
     if max_memory is not None and max_memory < 0:
         raise AutofuseError(f"the memory cannot be bounded by {max_memory} bytes")
@@ -83,25 +136,11 @@ def tune(
         raise AutofuseError(f"the seed must not be negative, as {seed} is")
     for rule in baselines:
         baseline_named(rule)
-    kind = timed_device(device, target)
-    if build is not None:
-        kind = replace(kind, backend=replace(kind.backend, build=build))
-    search = strategy_named(strategy, seed, Goal(gap, runs), options or {})
-    graph = normal_form(graph, simplify)
-    with (
-        Store.open(db) as store,
-        Heartbeat(progress or (lambda _: None), budget) as heartbeat,
-        Worker(Workload(graph, seed), setup_s=budget.setup_s, hardware=kind.timer) as worker,
-    ):
-        heartbeat.tell(Progress(None, None, "", 0, 0, {}, budget.left_s, "starting"))
-        sampling = Sampling(cache_state(cache, graph, kind), wall_s=budget.samples_s)
-        evaluator = Evaluator(kind.backend, graph, digest(graph), worker, sampling, budget)
-        job = Job(graph, name, kind, store, evaluator, heartbeat, seed, max_memory)
-        with job.sharing:
-            return _run(job, strategy, search, tuple(baselines) or tuple(BASELINES))
 
 
-def _run(job: Job, strategy: str, search: Strategy, rules: Sequence[str]) -> TuneResult:
+def _run(
+    job: Job, strategy: str, search: Strategy, rules: Sequence[str], forms: Forms
+) -> TuneResult:
     """Baselines, search, final comparison, record."""
     job.store.add_workload(job.digest, text(job.graph), job.name, len(job.graph.nodes))
     job.session = job.store.start_session(
@@ -111,26 +150,44 @@ def _run(job: Job, strategy: str, search: Strategy, rules: Sequence[str]) -> Tun
     _measure_untuned(job)
     ruled = measure_rules(job, rules)
     job.begin_search()
+    job.bound_us = _bound_us(job)
     findings = _nothing_searched(job) if job.is_over() else search(job)
     job.end_search()
+    job.bound_us = _bound_us(job)
     job.sharing.end()
-    job.standing = Standing("final comparison", findings.trials, findings.bound_us, findings.gap)
+    job.standing = _standing("final comparison", findings)
     interrupted = job.budget.stop()
     job.show("final comparison")
     final, notes = final_comparison(job, interrupted)
     if final is None:
         _close(job, strategy, findings, None, finished=not interrupted)
-        raise AutofuseError(_no_plan(job))
+        kinds = {m.failure.kind for m in job.stored.values() if m.failure is not None}
+        wrong = FailureKind.WRONG_RESULT in kinds
+        raise (_NothingRightError if wrong else AutofuseError)(_no_plan(job))
     residual_us = findings.residual_us
     if findings.planned_us is not None and final.record.candidate_digest == findings.planned:
         residual_us = final.best_us - findings.planned_us
-    job.standing = Standing("done", findings.trials, findings.bound_us, findings.gap, residual_us)
+    job.standing = replace(_standing("done", findings), residual_us=residual_us)
     job.event(final.record)
     _close(job, strategy, findings, final, finished=not interrupted)
     job.sharing.end()  # only now the comparison can be adopted
     blind = job.evaluator.worker.blind
-    said = (*ruled.notes, *findings.notes, *notes, *held_notes(job.modes), *filter(None, (blind,)))
+    if final.record.max_rel_error is not None and not blind:
+        best = candidate_from_json(final.record.candidate, final.record.origin)
+        keep_trust(job.kind, forms, best, Trust(CHECKED, "by tuning"))
+    found = (*ruled.notes, *findings.notes, *notes, *held_notes(job.modes))
+    said = (*forms.notes, *found, *filter(None, (blind,)))
     return _result(job, strategy, findings, ruled, final, interrupted, said)
+
+
+def _standing(phase: str, findings: Findings) -> Standing:
+    return Standing(phase, findings.trials, findings.search_floor_us, findings.search_gap)
+
+
+def _bound_us(job: Job) -> float | None:
+    """What no plan can be below, as soon as the device's peaks are known."""
+    peaks = Calibration.kept(job.store.calibration(job.environment))
+    return None if peaks is None else graph_bound_us(job.graph, peaks)
 
 
 def _measure_untuned(job: Job) -> None:
@@ -173,8 +230,9 @@ def _close(
         baselines=tuple((n, m.candidate_digest) for n, m in job.baselines.items()),
         verdicts=final.verdicts if final is not None else (),
         finished=finished,
-        gap=findings.gap,
+        search_gap=findings.search_gap,
         residual_us=job.standing.residual_us,
+        bound_us=job.bound_us,
     )
     job.store.finish_session(job.session, result)
 
@@ -208,15 +266,17 @@ def _result(
         total_s=job.budget.elapsed_s,
         notes=notes,
         cache=job.cache,
-        gap=findings.gap,
+        search_gap=findings.search_gap,
         planned_us=findings.planned_us,
-        bound_us=findings.bound_us,
+        search_floor_us=findings.search_floor_us,
+        bound_us=job.bound_us,
         certificate=findings.certificate,
         model=findings.model,
         peak_bytes=candidate_bytes(job.graph, best),
         residual_us=job.standing.residual_us,
         counts=dict(findings.counts),
         left_out=ruled.left_out,
+        checked_on=job.evaluator.worker.checked_on,
     )
 
 

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from random import Random
 
-from autofuse.backends.ccompiler import find_compiler
+from autofuse.backends.toolchain import find_compiler
 from autofuse.errors import AutofuseError
 from benchmarks.soak.actors import REFUSED, Crowd
 from benchmarks.soak.kills import PATIENCE_S, SOURCES

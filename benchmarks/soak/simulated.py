@@ -27,7 +27,7 @@ from autofuse.devices import DEVICES, DeviceKind
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.reference import Runs
 from autofuse.graph.types import Graph
-from autofuse.measure.device import Arrays
+from autofuse.measure.device import Arrays, CheckedRun
 from autofuse.measure.hardware import DeviceUnit, Hardware
 from autofuse.measure.timing import Sampling
 from autofuse.ops.types import TensorType
@@ -103,11 +103,17 @@ class SimulatedSpace(LaunchSpace):
 def simulated_us(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> float:
     """Microseconds of a kernel, always the same."""
     key = group_digest(graph, group.nodes, group.outputs)
-    slower = (1.0 + (SLOWEST - 1.0) * _part(text) for text in (key, key + launch_text(launch)))
-    us = group_bound_us(graph, group, NOMINAL)
-    for factor in slower:
-        us *= factor
-    return us
+    return group_bound_us(graph, group, NOMINAL) * own_part(key) * launch_part(key, launch)
+
+
+def own_part(key: str) -> float:
+    """How many times its bound a kernel takes whatever its launch, by its digest."""
+    return 1.0 + (SLOWEST - 1.0) * _part(key)
+
+
+def launch_part(key: str, launch: LaunchConfig) -> float:
+    """How many times as long it takes under a launch configuration."""
+    return 1.0 + (SLOWEST - 1.0) * _part(key + launch_text(launch))
 
 
 def _part(text: str) -> float:
@@ -119,7 +125,7 @@ def simulated_kind(ledger: Path) -> DeviceKind:
     """The record that is the device; its runs are added to `ledger`."""
     backend = replace(
         CPU_BACKEND, name=NAME, program=_program, build=_built, environment=lambda: ENVIRONMENT,
-        ready=lambda: None, kernel_code=lambda _: NAME, runtime=lambda: "", lacking=lambda _: "",
+        ready=lambda: None, kernel_code=lambda _: NAME, runtime=lambda: "", uncallable=lambda _: "",
     )  # fmt: skip
     hardware = Hardware(
         lambda: (DeviceUnit(f"{NAME}-{ledger.parent.name}"),), partial(SimulatedDevice, ledger),
@@ -187,6 +193,7 @@ class SimulatedDevice:
         self._ledger = ledger
         self._inputs: Arrays = ()
         self._right: tuple[Graph, Arrays] | None = None
+        self._loaded: LoadedPlan | None = None
 
     def open(self, inputs: Arrays, outputs: Sequence[TensorType]) -> None:
         """Keep the inputs; what is computed is worked out when a plan is run."""
@@ -195,25 +202,34 @@ class SimulatedDevice:
     @contextmanager
     def load(self, artifact: SimulatedPlan) -> Iterator[LoadedPlan]:
         """The plan; unloaded it is a line of the ledger."""
-        loaded = LoadedPlan(artifact)
+        loaded = self._loaded = LoadedPlan(artifact)
         time.sleep(HELD_S)
         try:
             yield loaded
         finally:
             self._note(SimulatedRun(artifact.candidate, loaded.what, loaded.seconds))
 
-    def run(self, loaded: LoadedPlan) -> tuple[Arrays, Arrays, bool]:
+    def run(self, loaded: LoadedPlan, *, elsewhere: bool = False) -> CheckedRun:
         """One call, which is always right."""
         loaded.call()
+        return self._made(loaded)
+
+    def left(self) -> CheckedRun:
+        """What the last call made."""
+        assert self._loaded is not None
+        return self._made(self._loaded)
+
+    def _made(self, loaded: LoadedPlan) -> CheckedRun:
         graph = loaded.plan.graph
         if self._right is None or self._right[0] != graph:
             found = Runs(graph, self._inputs)()
             pairs = zip(found, graph.output_types, strict=True)
             self._right = graph, tuple(a.astype(t.dtype.numpy) for a, t in pairs)
-        return self._inputs, self._right[1], True
+        return CheckedRun(self._inputs, self._right[1], True)
 
     def watch(self, loaded: LoadedPlan, sampling: Sampling) -> SimulatedWatch:
         """Warmed up, once or for each block of a comparison."""
+        self._loaded = loaded
         loaded.what = "measured" if loaded.what == "checked" else "compared"
         loaded.seconds += sampling.warmup_s
         return SimulatedWatch(loaded)

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from autofuse.backends import cpu
 from autofuse.backends.base import Program
-from autofuse.backends.ccompiler import compile_program, find_compiler
+from autofuse.backends.ccompiler import compile_program
 from autofuse.backends.fingerprint import cpu_environment
 from autofuse.backends.registry import Backend
+from autofuse.backends.toolchain import find_compiler
 from autofuse.graph.types import Graph
 from autofuse.plan.parameters import Setting
 from autofuse.plan.schedule import Run
