@@ -39,7 +39,7 @@ from autofuse.kernel.gemm import library_of
 from autofuse.plan.epilogues import epilogue_of
 from autofuse.plan.groups import is_source
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
-from autofuse.simplify.driver import normal_form
+from autofuse.simplify import normal_form
 from search_spaces import CudaLaunchSpace
 
 A, B, V, R = spec((16, 32)), spec((32, 24)), spec((24,)), spec((16, 24))

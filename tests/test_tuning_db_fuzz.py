@@ -194,7 +194,7 @@ def test_a_damaged_export_adds_nothing(tmp_path: Path) -> None:
     assert refused > CASES / 4
 
 
-@pytest.mark.parametrize("version", ["0005", "0004.", "0004.x", "9999", "", "x\x00y", "0" * 31])
+@pytest.mark.parametrize("version", ["0006", "0005.", "0005.x", "9999", "", "x\x00y", "0" * 31])
 def test_a_schema_that_is_not_ours_is_left_alone(
     version: str, whole: bytes, tmp_path: Path
 ) -> None:
