@@ -239,7 +239,7 @@ def test_it_competes_where_it_is() -> None:
     assert options_of(lone, CudaLaunchSpace())["impl"] == ("blas", "loops")
     there = options_of(more, CudaLaunchSpace(blaslt=True))
     assert there["impl"] == ("loops", "blaslt") and there["algorithm"] == tuple(range(8))
-    assert set(there) == {"impl", "algorithm", "math"}
+    assert set(there) == {"impl", "algorithm"}
     assert "impl" not in options_of(more, CudaLaunchSpace())
     assert "impl" not in options_of(graph_of("silu"), CudaLaunchSpace(blaslt=True))
 
