@@ -20,8 +20,9 @@ from autofuse.devices import device_named
 from autofuse.graph.canonical import digest
 from autofuse.runtime.compiled import signature_of
 from autofuse.serving.bundle import Bundle, open_bundle
-from autofuse.serving.container import BundleError, Container
+from autofuse.serving.container import Container
 from autofuse.serving.entries import Entry, Variant
+from autofuse.serving.keys import BundleError, Key
 from autofuse.serving.make import Contents, stored_binary
 from autofuse.simplify import normal_form
 from autofuse.tuning.plans import untuned_candidate
@@ -64,7 +65,7 @@ def entry_with_binary(contents: Contents) -> Entry:
     return Entry(digest(graph), NAME, signature_of(graph), (variant,))
 
 
-def bundle_of(count: int, secret: bytes) -> tuple[bytes, list[str]]:
+def bundle_of(count: int, key: Key) -> tuple[bytes, list[str]]:
     """A bundle of `count` plans, one of which has a library, and the digests of its workloads; the
     others have that plan under digests that no graph has."""
     contents = Contents(__version__, "1970-01-01T00:00:00+00:00")
@@ -75,7 +76,7 @@ def bundle_of(count: int, secret: bytes) -> tuple[bytes, list[str]]:
         name = f"made up {number}"
         workload = sha256(name.encode()).hexdigest()[:32]
         contents.add(bare._replace(workload=workload, name=name))
-    return contents.finished(secret), contents.workloads
+    return contents.finished(key), contents.workloads
 
 
 def bench_lookups(
@@ -251,7 +252,7 @@ def _swap(data: bytes, rng: random.Random) -> bytes:
 
 
 def bench_tampered(
-    data: bytes, folder: Path, secret: bytes, count: int, seed: int = 0
+    data: bytes, folder: Path, key: Key, count: int, seed: int = 0
 ) -> dict[str, tuple[int, int]]:
     """(refused, tried) by what was done; every second one is opened without the key."""
     found: dict[str, tuple[int, int]] = {}
@@ -259,13 +260,13 @@ def bench_tampered(
     for number, (kind, changed) in enumerate(tampered(data, count, seed)):
         path.write_bytes(changed)
         refused, tried = found.get(kind, (0, 0))
-        found[kind] = refused + _is_refused(path, secret if number % 2 else None), tried + 1
+        found[kind] = refused + _is_refused(path, key if number % 2 else None), tried + 1
     return found
 
 
-def _is_refused(path: Path, secret: bytes | None) -> bool:
+def _is_refused(path: Path, key: Key | None) -> bool:
     try:
-        container = Container(path, secret)
+        container = Container(path, key)
     except BundleError:
         return True
     try:

@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 
 from autofuse.errors import AutofuseError
 from autofuse.serving.bundle import KEY_VARIABLE, Bundle, open_bundle
-from autofuse.serving.container import BundleError, Container, container, key_of
+from autofuse.serving.container import Container, container, key_of
 from autofuse.serving.entries import Entry, StoredElement, StoredType, Variant, entry_bytes
+from autofuse.serving.keys import BundleError, Key, Secret
 from autofuse.serving.make import Contents
 from benchmarks.serving import bench_tampered, tampered
 
 SECRET, OTHER = b"k" * 32, b"o" * 32
+GOLDENS = Path(__file__).parent / "goldens"
 KEYS = st.binary(min_size=32, max_size=32)
 
 
@@ -39,8 +41,8 @@ def filled(workloads: int = 3) -> Contents:
     return contents
 
 
-def written(path: Path, secret: bytes | None = None, workloads: int = 3) -> Path:
-    path.write_bytes(filled(workloads).finished(secret))
+def written(path: Path, key: Key | None = None, workloads: int = 3, serial: int = 0) -> Path:
+    path.write_bytes(filled(workloads).finished(key, serial))
     return path
 
 
@@ -52,8 +54,8 @@ def test_every_key_is_found_and_no_other(
     tmp_path: Path, contents: dict[bytes, bytes], absent: bytes
 ) -> None:
     path = tmp_path / "c"
-    path.write_bytes(container(contents, SECRET))
-    found = Container(path, SECRET)
+    path.write_bytes(container(contents, Secret(SECRET)))
+    found = Container(path, Secret(SECRET))
     found.verify()
     assert {key: found.get(key) for key in contents} == contents
     assert found.get(absent) == contents.get(absent)
@@ -69,15 +71,15 @@ def test_equal_contents_are_kept_once() -> None:
 
 
 def test_whatever_is_changed_is_refused_with_the_key_and_without(tmp_path: Path) -> None:
-    data = filled(70).finished(SECRET)
-    found = bench_tampered(data, tmp_path, SECRET, 400)
+    data = filled(70).finished(Secret(SECRET))
+    found = bench_tampered(data, tmp_path, Secret(SECRET), 400)
     assert all(yes == tried == 100 for yes, tried in found.values()) and len(found) == 4
     kinds = {kind for kind, changed in tampered(data, 8, 1) if changed != data}
     assert kinds == {"flip", "cut", "append", "swap"}
 
 
 def test_every_byte_counts(tmp_path: Path) -> None:
-    data = container({key_of("k", "a"): b"first", key_of("k", "b"): b"second"}, SECRET)
+    data = container({key_of("k", "a"): b"first", key_of("k", "b"): b"second"}, Secret(SECRET))
     path = tmp_path / "c"
     for at in range(len(data)):
         path.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
@@ -116,7 +118,7 @@ def test_a_file_that_is_cut_short_under_its_reader_is_an_error(tmp_path: Path) -
 def test_a_foreign_bundle_is_refused(
     tmp_path: Path, signed: bytes | None, given: bytes, words: str
 ) -> None:
-    path, key = written(tmp_path / "b", signed), tmp_path / "key"
+    path, key = written(tmp_path / "b", signed and Secret(signed)), tmp_path / "key"
     key.write_bytes(given)
     key.chmod(0o600)
     with pytest.raises(AutofuseError, match=words):
@@ -125,15 +127,15 @@ def test_a_foreign_bundle_is_refused(
 
 def test_a_forged_bundle_needs_the_key(tmp_path: Path) -> None:
     """Who makes a whole bundle anew under the name of a key cannot sign it."""
-    honest, forged = filled().finished(SECRET), bytearray(filled(4).finished(OTHER))
-    name = slice(68, 84)
+    honest, forged = filled().finished(Secret(SECRET)), bytearray(filled(4).finished(Secret(OTHER)))
+    name = slice(76, 92)
     forged[name] = honest[name]
-    forged[116:148] = hashlib.sha256(forged[:116]).digest()
+    forged[156:188] = hashlib.sha256(forged[:156]).digest()
     path = tmp_path / "b"
     path.write_bytes(forged)
     assert Container(path).count == 13  # without the key nothing is wrong with it
     with pytest.raises(BundleError, match="signature is wrong"):
-        Container(path, SECRET)
+        Container(path, Secret(SECRET))
 
 
 def test_a_digest_names_one_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +158,7 @@ def test_the_key_of_the_environment_is_asked(
     key.write_bytes(SECRET)
     key.chmod(0o600)
     monkeypatch.setenv(KEY_VARIABLE, str(key))
-    assert open_bundle(written(tmp_path / "b", SECRET)).container.authentic
+    assert open_bundle(written(tmp_path / "b", Secret(SECRET))).container.authentic
     with pytest.raises(BundleError, match="another key"):
         open_bundle(written(tmp_path / "c", OTHER))
 
@@ -195,7 +197,7 @@ def test_element_types_of_ml_dtypes_are_known() -> None:
 def test_the_command_line_refuses_in_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = written(tmp_path / "b", SECRET)
+    path = written(tmp_path / "b", Secret(SECRET))
     told = call(capsys, "bundle", "verify", path, "--format", "json")
     assert told.json["workloads"] == 3 and told.json["signed"] and not told.json["authentic"]
     rows = call(capsys, "bundle", "show", path).out
@@ -208,3 +210,14 @@ def test_the_command_line_refuses_in_one_sentence(
     path.write_bytes(b"PK\3\4 not one of ours")
     refused(call(capsys, "bundle", "verify", path), "is no bundle of autofuse")
     refused(call(capsys, "bundle", "make", path, "--db", tmp_path / "no.db"), "no such database")
+
+
+def test_bundles_of_version_1_are_read() -> None:
+    """`goldens/bundle-1` was written by the first version of the format."""
+    path, key = GOLDENS / "bundle-1", Secret(b"sixteen bytes or more")
+    found = Container(path, key)
+    found.verify()
+    assert (found.get(key_of("k", "a")), found.get(key_of("k", "b"))) == (b"first", b"second")
+    assert found.serial == 0 and found.authentic
+    with pytest.raises(BundleError, match="signed with another key"):
+        Container(path, Secret(OTHER))

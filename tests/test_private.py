@@ -12,7 +12,7 @@ from autofuse.backends.cache import BuildCache, CacheError, private_directory
 from autofuse.backends.ccompiler import compile_program
 from autofuse.backends.library import load
 from autofuse.backends.sealed import load_checked, load_kept
-from autofuse.serving.container import BundleError, make_key, read_key
+from autofuse.serving.keys import BundleError, Secret, make_key, read_key
 
 TEXT = "#include <stdint.h>\nint32_t run(void **b, void *ws, void **blas) { return 0; }\n"
 PROGRAM = Program((Source("unit", TEXT),), "run", (), ())
@@ -99,7 +99,9 @@ def test_libraries_are_told_apart_when_descriptors_are_used_again(tmp_path: Path
 def test_a_key_is_its_owners_alone(tmp_path: Path) -> None:
     path = tmp_path / "key"
     make_key(path)
-    assert path.stat().st_mode & 0o777 == 0o600 and len(read_key(path)) == 32
+    key = read_key(path)
+    assert isinstance(key, Secret)
+    assert path.stat().st_mode & 0o777 == 0o600 and len(key.secret) == 32
     with pytest.raises(BundleError, match="File exists"):
         make_key(path)
     path.chmod(0o640)

@@ -24,7 +24,7 @@ from autofuse.records import Cost, Environment, Measurement
 from autofuse.runtime.loaded import LoadedPlan
 from autofuse.serving import binary, compiling
 from autofuse.serving.bundle import Bundle, open_bundle, this_host
-from autofuse.serving.container import BundleError
+from autofuse.serving.keys import BundleError, Secret
 from autofuse.serving.make import Contents, make_bundle
 from autofuse.simplify import normal_form
 from autofuse.tuning import plan_named
@@ -63,7 +63,7 @@ def bundle_at(path: Path, db: str, **options: bool) -> Path:
     contents = Contents(autofuse.__version__, "2026-01-01T00:00:00+00:00")
     with Store.open(db) as store:
         make_bundle(contents, store, {"toy": toy()}, **options)
-    path.write_bytes(contents.finished(SECRET))
+    path.write_bytes(contents.finished(Secret(SECRET)))
     return path
 
 
@@ -318,7 +318,7 @@ def test_a_bundle_says_what_it_has(opened: Bundle, files: Path) -> None:
 
 
 def test_processes_look_plans_up_together(tmp_path: Path) -> None:
-    data, workloads = bundle_of(150, SECRET)
+    data, workloads = bundle_of(150, Secret(SECRET))
     path, key = tmp_path / "b", tmp_path / "key"
     path.write_bytes(data)
     key.write_bytes(SECRET)

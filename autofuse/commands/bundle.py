@@ -33,7 +33,10 @@ app = typer.Typer(
 FileArg = Annotated[Path, typer.Argument(metavar="FILE", help="The bundle.")]
 KeyOption = Annotated[
     Path | None,
-    typer.Option("--key", metavar="FILE", help="The secret that signs it: 16 bytes or more."),
+    typer.Option("--key", metavar="FILE", help="The key that signs it, or checks it."),
+]
+LeastSerialOption = Annotated[
+    int, typer.Option("--serial", metavar="N", min=0, help="Refuse serial numbers below N.")
 ]
 DigestOption = Annotated[
     str | None, typer.Option("--digest", metavar="HEX", help="What its digest has to be.")
@@ -53,26 +56,36 @@ def make(
         bool, typer.Option(help="Of SOURCEs: libraries for this processor too.")
     ] = True,
     texts: Annotated[bool, typer.Option("--texts", help="Of SOURCEs: C sources too.")] = False,
+    serial: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Its serial number (default: seconds since 1970)."),
+    ] = None,
     form: FormatOption = Format.table,
 ) -> None:
     """Write the best plan of each graph on each device that it was tuned on.
 
     Plans of SOURCEs come with their libraries, so that they are served without a compiler.
     """
-    from autofuse.serving.container import read_key
+    from autofuse.serving.container import MOST_SERIAL
+    from autofuse.serving.keys import read_key
     from autofuse.serving.make import Contents, make_bundle
 
     output_path(file)
-    secret = None if key is None else read_key(key)
+    if serial is not None and serial > MOST_SERIAL:
+        raise AutofuseError(f"a serial number is {MOST_SERIAL} at most")
+    signs = None if key is None else read_key(key)
+    if signs is not None:
+        signs.sign(b"")  # a key that only checks is told before anything is built
     contents = Contents(__version__, datetime.now(UTC).isoformat(timespec="seconds"))
     graphs = _graphs(sources) if sources else None
     with existing_store(db) as store:
         make_bundle(contents, store, graphs, binaries=binaries, texts=texts)
-    data = contents.finished(secret)
+    now = int(datetime.now(UTC).timestamp())
+    data = contents.finished(signs, now if serial is None else serial)
     write_whole(file, lambda path: _write(path, data))
     for line in contents.notes:
         note(line)
-    _tell(file, key, None, form, f"written to {file}")
+    _tell(file, key, None, 0, form, f"written to {file}")
 
 
 def _graphs(sources: list[str]) -> dict[str, Graph]:
@@ -92,14 +105,22 @@ def _write(path: Path, data: bytes) -> None:
 @app.command("key", epilog=example("autofuse bundle key plans.key"))
 @reported
 def key(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The secret; it must not be there.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The key; it must not be there.")],
+    pair: Annotated[
+        bool, typer.Option("--pair", help="Another key, FILE.pub, checks and cannot sign.")
+    ] = False,
 ) -> None:
-    """Make a secret that signs bundles, in a file that only you may read.
+    """Make a key that signs bundles, in a file that only you may read.
 
-    Whoever has it can make bundles and check them; a key that others may read is refused.
+    Whoever has it can make bundles and check them; a key that others may read is refused. With
+    --pair (Ed25519) FILE.pub is for those who only check.
     """
-    from autofuse.serving.container import make_key
+    from autofuse.serving.keys import make_key, make_pair
 
+    if pair:
+        public = make_pair(file)
+        note(f"written to {file}: keep it to those who may sign; {public} checks, and is no secret")
+        return
     make_key(file)
     note(f"written to {file}: keep it to those who may sign")
 
@@ -110,20 +131,24 @@ def verify(
     file: FileArg,
     key: KeyOption = None,
     digest: DigestOption = None,
+    serial: LeastSerialOption = 0,
     form: FormatOption = Format.table,
 ) -> None:
     """Check every byte of a bundle, and its signature if --key is given.
 
-    A bundle that was changed, cut short or signed by another key is one sentence; exit 2.
+    A bundle that was changed, cut short, signed by another key or is too old is one sentence;
+    exit 2.
     """
-    _tell(file, key, digest, form, "every byte is as it was made")
+    _tell(file, key, digest, serial, form, "every byte is as it was made")
 
 
-def _tell(file: Path, key: Path | None, digest: str | None, form: Format, said: str) -> None:
+def _tell(
+    file: Path, key: Path | None, digest: str | None, serial: int, form: Format, said: str
+) -> None:
     """Verify a bundle, and say what it is."""
     from autofuse.serving.bundle import open_bundle
 
-    with open_bundle(file, key=key, digest=digest) as bundle:
+    with open_bundle(file, key=key, digest=digest, least_serial=serial) as bundle:
         count = bundle.verify()
         data = {
             "file": str(file),
@@ -132,12 +157,13 @@ def _tell(file: Path, key: Path | None, digest: str | None, form: Format, said: 
             "workloads": count,
             "signed": bundle.container.signed,
             "authentic": bundle.container.authentic,
+            "serial": bundle.container.serial,
         }
     signed = "signed" if data["signed"] else "not signed"
     checked = ", checked" if data["authentic"] else ""
     emit(form, data, [
         f"{plural(count, 'workload')}, {size(data['bytes'])}, {signed}{checked}: {said}",
-        f"digest {data['digest']}",
+        f"digest {data['digest']}, serial number {data['serial']}",
     ])  # fmt: skip
 
 

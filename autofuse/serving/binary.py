@@ -16,8 +16,9 @@ import numpy as np
 
 from autofuse.backends.base import INTERFACE, Artifact, DnnlCalls
 from autofuse.runtime.loaded import Signature
-from autofuse.serving.container import BundleError, Container
+from autofuse.serving.container import Container
 from autofuse.serving.entries import StoredBinary, StoredType, Variant
+from autofuse.serving.keys import BundleError
 
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 # By SHA-256, and never closed: the loader knows a library by its path, which names the descriptor.

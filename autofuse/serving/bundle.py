@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from autofuse.backends.machine import host_facts
 from autofuse.runtime.loaded import LoadedPlan
 from autofuse.serving.binary import artifact_of, why_not
-from autofuse.serving.container import BundleError, Container, key_of, read_key
+from autofuse.serving.container import Container, key_of
 from autofuse.serving.entries import Entry, Variant, entry_of
+from autofuse.serving.keys import BundleError, read_key
 
 # Names the file with the secret that bundles are checked with.
 KEY_VARIABLE = "AUTOFUSE_BUNDLE_KEY"
@@ -146,16 +147,19 @@ def open_bundle(
     *,
     key: str | os.PathLike[str] | None = None,
     digest: str | None = None,
+    least_serial: int = 0,
 ) -> Bundle:
-    """Open the bundle in a file. `key` names the file with the secret that it was signed with
-    (default: that of the variable AUTOFUSE_BUNDLE_KEY, if it is set); `digest` is what the bundle's
-    digest has to be. Binaries are run only from bundles for which one of them is given.
+    """Open the bundle in a file. `key` names the file with the secret that it was signed with, or
+    with the public half of that pair (default: that of the variable AUTOFUSE_BUNDLE_KEY, if it is
+    set); `digest` is what the bundle's digest has to be. Binaries are run only from bundles for
+    which one of them is given. A bundle whose serial number is below `least_serial` is refused:
+    that of the last one that was served keeps older ones out.
 
     Raises AutofuseError, in one sentence, for a file that is no bundle, is damaged, or is another
     than it should be."""
     named = os.environ.get(KEY_VARIABLE) or None if key is None else key
-    secret = None if named is None else read_key(named)
-    return Bundle(Container(path, secret, digest))
+    checks = None if named is None else read_key(named)
+    return Bundle(Container(path, checks, digest, least_serial))
 
 
 AnyBundle = Bundle | str | os.PathLike[str]

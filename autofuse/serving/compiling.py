@@ -38,8 +38,8 @@ from autofuse.serving.bundle import (
     this_host,
     variant_for,
 )
-from autofuse.serving.container import BundleError
 from autofuse.serving.entries import Entry, Variant
+from autofuse.serving.keys import BundleError
 from autofuse.version import __version__
 
 if TYPE_CHECKING:

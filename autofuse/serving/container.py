@@ -8,10 +8,12 @@ only that. No byte is outside of the tree. The file is read by position and not 
 cache is shared just the same, and a file that is cut short under its readers is an error that can
 be told, where a mapping would be a SIGBUS.
 
-A bundle is signed by HMAC-SHA256 (RFC 2104) over its header. It is what Python's library brings:
-Ed25519, by which readers could check without being able to sign, would take a dependency or a
-home-made curve. Who has no secret to share can name the bundle's digest instead, which is public
-and as binding: it is the SHA-256 of the header.
+A bundle may be signed: the signature of a `Key` (`autofuse/serving/keys.py`) over its header. Who
+has no key can name the bundle's digest instead, which is public and as binding: it is the SHA-256
+of the header. The header also has a serial number, by which a reader can refuse a bundle that is
+older than one it knows: an old bundle that was signed stays signed (replay).
+
+Version 1 had no serial number (it counts as 0) and 32 bytes of signature; such files are read.
 """
 
 from __future__ import annotations
@@ -20,29 +22,45 @@ import hmac
 import os
 import struct
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from autofuse.errors import AutofuseError
+from autofuse.serving.keys import SIGNATURE_BYTES, BundleError, Key
 
-MAGIC, VERSION = b"AFBUNDLE", 1
-LEAST_KEY_BYTES = 16
-_MOST_KEY_BYTES = 1 << 16
-_NEW_KEY_BYTES = 32
+MAGIC = b"AFBUNDLE"
+# A serial number of more would not fit the header.
+MOST_SERIAL = (1 << 64) - 1
 # Records in a page of the index: a look-up reads and checks about log2(pages) of them.
 PAGE = 64
-# Magic, version, records, where the index begins, bytes in all, digest of page digests, key's name.
-_HEAD = struct.Struct("<8sIQQQ32s16s")
 _RECORD = struct.Struct("<32sQQ32s")
-_SIGNATURE = 32
-# After these comes the SHA-256 of both, so that damage shows where no key is known.
-_START = _HEAD.size + _SIGNATURE + 32
 _UNSIGNED = bytes(16)
 
 
-class BundleError(AutofuseError):
-    """A bundle that cannot be read, is damaged, or is not who it should be."""
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """How a version of the file begins. `head`: magic, version, records, where the index begins,
+    bytes in all, serial number (if `serial`), digest of page digests, key's name. Then come
+    `signature` bytes, and the SHA-256 of both, so that damage shows where no key is known."""
+
+    head: struct.Struct
+    signature: int
+    serial: bool
+
+    @property
+    def start(self) -> int:
+        """Where contents begin."""
+        return self.head.size + self.signature + 32
+
+
+_FORMATS = {
+    1: _Format(struct.Struct("<8sIQQQ32s16s"), 32, serial=False),
+    2: _Format(struct.Struct("<8sIQQQQ32s16s"), SIGNATURE_BYTES, serial=True),
+}
+VERSION = max(_FORMATS)
+_LONGEST = max(each.start for each in _FORMATS.values())
+_SHORTEST = len(MAGIC) + 4
 
 
 class Record(NamedTuple):
@@ -59,77 +77,46 @@ def key_of(kind: str, name: str) -> bytes:
     return sha256(f"{kind}\0{name}".encode()).digest()
 
 
-def read_key(path: str | os.PathLike[str]) -> bytes:
-    """The secret in a file: all of its bytes. Raises BundleError."""
-    try:
-        with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_mode & 0o077:
-                raise BundleError(f"others may read the key {path}: `chmod 600 {path}` mends it")
-            secret = file.read(_MOST_KEY_BYTES)
-    except OSError as error:
-        raise BundleError(f"cannot read the key {path}: {error.strerror}") from error
-    if len(secret) < LEAST_KEY_BYTES:
-        raise BundleError(f"the key {path} is too short: it needs {LEAST_KEY_BYTES} bytes or more")
-    return secret
-
-
-def make_key(path: str | os.PathLike[str]) -> None:
-    """A new secret in a file that only its owner may read. Raises BundleError where there is
-    something of that name: no key is ever replaced."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
-            os.fchmod(file.fileno(), 0o600)
-            file.write(os.urandom(_NEW_KEY_BYTES))
-    except OSError as error:
-        raise BundleError(f"cannot make the key {path}: {error.strerror}") from error
-
-
-def container(contents: Mapping[bytes, bytes], secret: bytes | None = None) -> bytes:
-    """The file that keeps `contents`, signed if there is a `secret`; equal contents, which several
-    keys may have, are kept once."""
+def container(contents: Mapping[bytes, bytes], key: Key | None = None, serial: int = 0) -> bytes:
+    """The file that keeps `contents`, signed if there is a `key`; equal contents, which several
+    keys may have, are kept once. Raises BundleError for a key that only checks."""
+    form = _FORMATS[VERSION]
     places: dict[bytes, tuple[int, int]] = {}
     body, records = bytearray(), bytearray()
-    for key in sorted(contents):
-        data = contents[key]
+    for name in sorted(contents):
+        data = contents[name]
         digest = sha256(data).digest()
         if digest not in places:
-            places[digest] = (_START + len(body), len(data))
+            places[digest] = (form.start + len(body), len(data))
             body += data
-        records += _RECORD.pack(key, *places[digest], digest)
+        records += _RECORD.pack(name, *places[digest], digest)
     size = PAGE * _RECORD.size
     pages = b"".join(
         sha256(records[at : at + size]).digest() for at in range(0, len(records), size)
     )
-    index = _START + len(body)
+    index = form.start + len(body)
     total = index + len(records) + len(pages)
-    name = _UNSIGNED if secret is None else _name_of(secret)
-    root = sha256(pages).digest()
-    head = _HEAD.pack(MAGIC, VERSION, len(contents), index, total, root, name)
-    signature = bytes(_SIGNATURE) if secret is None else _signed(head, secret)
+    head = form.head.pack(
+        MAGIC, VERSION, len(contents), index, total, serial, sha256(pages).digest(),
+        _UNSIGNED if key is None else key.name,
+    )  # fmt: skip
+    signature = bytes(form.signature) if key is None else key.sign(head)
     return b"".join((head, signature, sha256(head + signature).digest(), body, records, pages))
-
-
-def _name_of(secret: bytes) -> bytes:
-    """What tells keys apart without giving them away."""
-    return sha256(b"autofuse bundle key\0" + secret).digest()[:16]
-
-
-def _signed(head: bytes, secret: bytes) -> bytes:
-    return hmac.digest(secret, head, "sha256")
 
 
 class Container:
     """An open file of contents; safe to use from several threads, and after a fork.
 
-    `secret` must be what it was signed with, `digest` (hexadecimal, as `digest` says it) that of
-    the file; `authentic` says whether one of them was given, so that the contents are known to be
-    those that were meant. Raises BundleError, in one sentence, for a file that is none, is damaged
-    or is another one's."""
+    `key` must be what it was signed with or the other half of that pair, `digest` (hexadecimal, as
+    `digest` says it) that of the file, `least_serial` no more than its serial number; `authentic`
+    says whether key or digest was given, so that the contents are known to be those that were
+    meant. Raises BundleError, in one sentence, for a file that is none, is damaged, is older or is
+    another one's."""
 
     def __init__(
-        self, path: str | os.PathLike[str], secret: bytes | None = None, digest: str | None = None
-    ) -> None:
+        self, path: str | os.PathLike[str], key: Key | None = None, digest: str | None = None,
+        least_serial: int = 0,
+    ) -> None:  # fmt: skip
         self.path = Path(path)
         try:
             self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -137,35 +124,49 @@ class Container:
             raise BundleError(f"cannot open the bundle {path}: {error.strerror}") from error
         self._pages: dict[int, bytes] = {}
         try:
-            self._open(secret, digest)
+            self._open(key, digest)
+            if self.serial < least_serial:
+                raise BundleError(
+                    f"{path} has serial number {self.serial}, and {least_serial} or more is asked "
+                    "for: it is older than it should be"
+                )
         except BaseException:  # an interrupt too must not leave the file open
             self.close()
             raise
 
-    def _open(self, secret: bytes | None, digest: str | None) -> None:
+    def _open(self, key: Key | None, digest: str | None) -> None:
         try:
             actual = os.fstat(self._file).st_size
-            head = os.pread(self._file, _START, 0)
+            head = os.pread(self._file, _LONGEST, 0)
         except OSError as error:
             raise BundleError(f"cannot read {self.path}: {error.strerror}") from error
         if head[: len(MAGIC)] != MAGIC:
             raise BundleError(f"{self.path} is no bundle of autofuse")
-        if len(head) < _START:
+        if len(head) < _SHORTEST:
             raise self._damaged("it is cut short")
-        told, signature, check = head[: _HEAD.size], head[_HEAD.size : -32], head[-32:]
+        version = int.from_bytes(head[len(MAGIC) : _SHORTEST], "little")
+        form = _FORMATS.get(version)
+        if form is None:
+            raise BundleError(
+                f"{self.path} is a bundle of version {version}, not of {VERSION} or older"
+            )
+        if len(head) < form.start:
+            raise self._damaged("it is cut short")
+        self._start = form.start
+        told, check = head[: form.head.size], head[form.start - 32 : form.start]
+        signature = head[form.head.size : form.start - 32]
         if sha256(told + signature).digest() != check:
             raise self._damaged("its header was changed")
-        _, version, self.count, self._index, size, root, name = _HEAD.unpack(told)
-        if version != VERSION:
-            raise BundleError(f"{self.path} is a bundle of version {version}, not {VERSION}")
+        _, _, self.count, self._index, size, *serial, root, name = form.head.unpack(told)
+        self.serial: int = serial[0] if form.serial else 0
         self.digest = sha256(told).hexdigest()
         self.signed = name != _UNSIGNED
-        self._authenticate(told, signature, name, secret, digest)
+        self._authenticate(told, signature, name, key, digest)
         if size != actual:
             raise self._damaged("it is cut short" if size > actual else "something is appended")
         self._tail = self._index + self.count * _RECORD.size
         count = -(-self.count // PAGE)
-        if self._index < _START or self._tail + 32 * count != size:
+        if self._index < self._start or self._tail + 32 * count != size:
             raise self._damaged("its header contradicts itself")
         digests = self._read(self._tail, 32 * count)
         if sha256(digests).digest() != root:
@@ -173,18 +174,18 @@ class Container:
         self._digests = [digests[at : at + 32] for at in range(0, len(digests), 32)]
 
     def _authenticate(
-        self, told: bytes, signature: bytes, name: bytes, secret: bytes | None, digest: str | None
+        self, told: bytes, signature: bytes, name: bytes, key: Key | None, digest: str | None
     ) -> None:
-        self.authentic = secret is not None or digest is not None
+        self.authentic = key is not None or digest is not None
         if digest is not None and not hmac.compare_digest(digest.encode(), self.digest.encode()):
             raise BundleError(f"{self.path} has digest {self.digest}, not {digest}")
-        if secret is None:
+        if key is None:
             return
         if not self.signed:
             raise BundleError(f"{self.path} is not signed, and a key was given to check it with")
-        if name != _name_of(secret):
+        if name != key.name:
             raise BundleError(f"{self.path} was signed with another key")
-        if not hmac.compare_digest(signature, _signed(told, secret)):
+        if not key.verifies(signature, told):
             raise self._damaged("its signature is wrong")
 
     def _damaged(self, what: str) -> BundleError:
@@ -233,7 +234,7 @@ class Container:
         return self._pages[number]
 
     def _content(self, record: Record) -> bytes:
-        if record.offset < _START or record.offset + record.length > self._index:
+        if record.offset < self._start or record.offset + record.length > self._index:
             raise self._damaged("its index points outside of it")
         data = self._read(record.offset, record.length)
         if sha256(data).digest() != record.digest:
@@ -264,7 +265,7 @@ class Container:
             last = record.key
             self._content(record)
             regions.add((record.offset, record.length))
-        end = _START
+        end = self._start
         for offset, length in sorted(regions):
             if offset != end:
                 raise self._damaged("there is something between its contents")

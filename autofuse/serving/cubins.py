@@ -14,8 +14,9 @@ from autofuse.backends.cuda.devices import TARGETS, Target
 from autofuse.backends.cuda.facts import CubinFacts
 from autofuse.backends.cuda.program import CudaProgram
 from autofuse.serving.binary import content_of, in_memory
-from autofuse.serving.container import BundleError, Container
+from autofuse.serving.container import Container
 from autofuse.serving.entries import StoredCubin, Variant
+from autofuse.serving.keys import BundleError
 
 
 def text_key(source: Source, target: Target) -> bytes:

@@ -29,6 +29,7 @@ from autofuse.serving.entries import (
     Variant,
     entry_bytes,
 )
+from autofuse.serving.keys import Key
 from autofuse.simplify import normal_form
 from autofuse.tuning.evaluate import code_of
 from tuning_db import Store
@@ -60,11 +61,12 @@ class Contents:
         self.names.setdefault(entry.name, []).append(text)
         self.workloads.append(entry.workload)
 
-    def finished(self, secret: bytes | None) -> bytes:
-        """The file. A name that several workloads have means none of them."""
+    def finished(self, key: Key | None, serial: int = 0) -> bytes:
+        """The file, signed if there is a `key`. A name that several workloads have means none of
+        them."""
         alone = {key_of("name", n): texts[0] for n, texts in self.names.items() if len(texts) == 1}
         about = {"made": self.made, "version": self.version, "workloads": self.workloads}
-        return container({**self.data, **alone, ABOUT: json.dumps(about).encode()}, secret)
+        return container({**self.data, **alone, ABOUT: json.dumps(about).encode()}, key, serial)
 
 
 def make_bundle(
