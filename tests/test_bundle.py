@@ -160,7 +160,7 @@ def test_the_key_of_the_environment_is_asked(
     monkeypatch.setenv(KEY_VARIABLE, str(key))
     assert open_bundle(written(tmp_path / "b", Secret(SECRET))).container.authentic
     with pytest.raises(BundleError, match="another key"):
-        open_bundle(written(tmp_path / "c", OTHER))
+        open_bundle(written(tmp_path / "c", Secret(OTHER)))
 
 
 def test_entries_are_found_by_digest_name_and_as_written(tmp_path: Path) -> None:

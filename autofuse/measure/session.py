@@ -43,6 +43,13 @@ from autofuse.measure.protocol import (
     Reply,
     WorkerReady,
 )
+from autofuse.measure.sandbox import (
+    SANDBOX_VARIABLE,
+    ended_by,
+    is_asked_for,
+    sandbox_environment,
+    sandboxed,
+)
 from autofuse.measure.timing import MeasureError, Sampling
 from autofuse.measure.workload import Workload, check_room
 from autofuse.records import Blame, Failure, FailureKind
@@ -224,8 +231,11 @@ class Worker:
         if self._child is not None:
             return self._child
         self.starts += 1
+        sandbox = is_asked_for()
+        if sandbox and self.hardware is not HOST:
+            raise MeasureError(f"{SANDBOX_VARIABLE} is for processors: no GPU is in the sandbox")
         with _starting():
-            self._child = _Child(self._private.path, self.threads)
+            self._child = _Child(self._private.path, self.threads, sandbox)
         self._open(self._child)
         return self._child
 
@@ -279,7 +289,7 @@ def _starting() -> Iterator[None]:
 class _Child:
     """One worker process, its pipes, and what it wrote to its standard error."""
 
-    def __init__(self, directory: Path, threads: int) -> None:
+    def __init__(self, directory: Path, threads: int, sandbox: bool) -> None:
         # Closed in end(), with the process.
         self._stderr: IO[bytes] = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - closed in end()
         request_read, request_write = os.pipe()
@@ -288,14 +298,20 @@ class _Child:
         theirs = (request_read, reply_write, lifeline_read)
         self._requests = Connection(request_write, readable=False)
         self._replies = Connection(reply_read, writable=False)
+        # -P: a file of the current directory must not shadow a module.
+        command = [sys.executable, "-P", "-m", "autofuse.measure.worker", *map(str, theirs)]
+        environment = worker_environment(threads)
+        if sandbox:
+            command = sandboxed(command, directory)
+            environment = sandbox_environment(environment, directory)
+        self._sandbox = sandbox
         try:
-            # -P: a file of the current directory must not shadow a module.
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "autofuse.measure.worker", *map(str, theirs)],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
-                env=worker_environment(threads),
+                env=environment,
                 pass_fds=theirs,
                 start_new_session=True,
             )
@@ -323,7 +339,8 @@ class _Child:
     def _crash(self) -> Failure:
         """How the process ended, with the last line it wrote, and whose fault that is."""
         try:
-            code = self._process.wait(_GRACE_S)
+            ended = self._process.wait(_GRACE_S)
+            code = ended_by(ended) if self._sandbox else ended
         except subprocess.TimeoutExpired:
             return Failure(FailureKind.CRASH, "closed its pipe and went on")
         blame = Blame.MACHINE if -code in _FROM_OUTSIDE else Blame.CANDIDATE
