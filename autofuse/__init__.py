@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from autofuse.graph.types import Graph as Graph
     from autofuse.interop.jax_jit import jax_jit
     from autofuse.interop.loading import load
+    from autofuse.plan.networks import plan_to_networkx, to_networkx
     from autofuse.serving.bundle import open_bundle
     from autofuse.serving.compiling import compile
     from autofuse.tuning import best_plan, compare, tune
@@ -38,9 +39,11 @@ __all__ = [
     "jax_jit",
     "load",
     "open_bundle",
+    "plan_to_networkx",
     "save",
     "save_onnx",
     "spec",
+    "to_networkx",
     "torch",
     "trace",
     "tune",
@@ -59,9 +62,11 @@ _SOURCES: dict[str, tuple[str, str | None]] = {
     "jax_jit": ("autofuse.interop.jax_jit", "jax_jit"),
     "load": ("autofuse.interop.loading", "load"),
     "open_bundle": ("autofuse.serving.bundle", "open_bundle"),
+    "plan_to_networkx": ("autofuse.plan.networks", "plan_to_networkx"),
     "save": ("autofuse.frontends.jsonfile", "save"),
     "save_onnx": ("autofuse.frontends.onnx_export", "save_onnx"),
     "spec": ("autofuse.frontends.tracer", "spec"),
+    "to_networkx": ("autofuse.plan.networks", "to_networkx"),
     "torch": ("autofuse.torch", None),
     "trace": ("autofuse.frontends.tracer", "trace"),
     "tune": ("autofuse.tuning", "tune"),

@@ -30,6 +30,8 @@ PUBLIC = [
     "compile",
     "compare",
     "open_bundle",
+    "plan_to_networkx",
+    "to_networkx",
     "__version__",
 ]
 

@@ -33,6 +33,7 @@ from autofuse.graph.canonical import digest
 from autofuse.graph.keys import input_keys
 from autofuse.graph.types import Graph
 from autofuse.plan.arithmetic import DEFAULT_MATH
+from autofuse.plan.networks import write_network
 from autofuse.plan.schedule import kernel_runs, launches_per_call, schedule
 from autofuse.plan.types import Candidate
 from autofuse.simplify import normal_form
@@ -67,6 +68,10 @@ def show(
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the graph, groups coloured.")
     ] = None,
+    network: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write graph and groups as .graphml or .dot."),
+    ] = None,
     device: DeviceOption = "auto",
     target: TargetOption = "",
     db: DbOption = None,
@@ -79,8 +84,8 @@ def show(
     """
     name, loaded = load_workload(source, dim)
     graph = normal_form(loaded, simplify is not False)
-    if svg is not None:
-        output_path(svg)
+    for file in filter(None, (svg, network)):
+        output_path(file)
     kind = asked_device(device, target, math)
     speaker = kind if dialect in (None, kind.dialect.name) else speaking(str(dialect))
     chosen, candidate = _candidate(graph, plan, kind, target, db)
@@ -100,6 +105,9 @@ def show(
         lines += _kernel_lines(data["kernels"], speaker)
     if svg is not None:
         _draw(svg, name, graph, chosen, candidate)
+    if network is not None:
+        write_network(graph, candidate.plan, network)
+        note(f"written to {network}")
     emit(form, data, lines)
 
 
