@@ -60,6 +60,7 @@ MAY_IMPORT = {
     "autofuse": {
         "errors",
         "graph",
+        "plan",
         "frontends",
         "tuning",
         "serving",

@@ -33,20 +33,15 @@ def test_a_graph_is_a_dag_in_order_and_edges_are_its_operands(workload: str) -> 
 
 @pytest.mark.parametrize("rule", BASELINES)
 @pytest.mark.parametrize("workload", WORKLOADS)
-def test_groups_of_rules_make_a_dag_of_convex_groups(workload: str, rule: str) -> None:
-    """Convexity by networkx: no path leaves a group and comes back."""
+def test_groups_of_rules_make_a_dag_in_the_order_they_run(workload: str, rule: str) -> None:
     graph = zoo_graph(workload, "small")
     plan = BASELINES[rule](graph).plan
     groups = plan_to_networkx(graph, plan)
     assert list(groups) == list(range(len(plan.groups)))
     assert networkx.is_directed_acyclic_graph(groups)
     assert all(one < other for one, other in groups.edges())
-    nodes = to_networkx(graph, plan)
-    for group in plan.groups:
-        inside = set(group.nodes)
-        after = {m for n in inside for m in nodes.successors(n)} - inside
-        beyond = after.union(*(networkx.descendants(nodes, n) for n in after))
-        assert not beyond & inside, group
+    written = sum(group["writes"] for _, group in groups.nodes(data=True))
+    assert written >= sum(graph.type_of(v).nbytes for v in graph.outputs)
 
 
 def alike(x: Array, y: Array) -> Array:
@@ -97,6 +92,7 @@ def test_dot_has_groups_as_clusters_and_names_are_quoted(tmp_path: Path) -> None
     write_network(graph, plan, tmp_path / "g.dot")
     text = (tmp_path / "g.dot").read_text()
     assert text.count("subgraph cluster_") == len(plan.groups)
-    assert (r"input a \"quoted\\\n name" in text and text.count("->") == 3) or "->" in text
+    assert r"input a \"quoted\\\n name" in text
+    assert text.count(" -> ") == sum(len(n.inputs) for n in graph.nodes)
     with pytest.raises(AutofuseError, match="none of the suffixes"):
         write_network(graph, plan, tmp_path / "g")
