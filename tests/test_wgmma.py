@@ -208,7 +208,7 @@ def test_registers_that_nobody_gives_are_a_deadlock() -> None:
     one = grouped("product")
     all_are_seen(one, DEALS, lambda library, kernel: difference(library, kernel)[0] < 2e-2)
     faulty = changed(one, "pool", *DEALS["too_little_given"])
-    with pytest.raises(EmulatorError, match="deadlock: .* wait for registers: .* began with 168"):
+    with pytest.raises(EmulatorError, match=r"deadlock: .* wait for registers: .* began with 168"):
         difference(library_of([faulty]), faulty)
 
 
