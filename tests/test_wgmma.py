@@ -197,9 +197,9 @@ def test_threads_get_no_more_registers_than_the_launch_allocated() -> None:
 
 # What roles ask for, and what a block of 3 x 168 registers for each triple of lanes cannot do.
 DEALS = {
-    "more_than_there_are": ("af_take_registers(224);", "af_take_registers(240);"),
-    "nothing_given": ("af_give_registers(56);", ""),
-    "too_little_given": ("af_give_registers(56);", "af_give_registers(64);"),
+    "more_than_there_are": ("af_take_registers(208);", "af_take_registers(240);"),
+    "nothing_given": ("af_give_registers(88);", ""),
+    "too_little_given": ("af_give_registers(88);", "af_give_registers(96);"),
     "not_given_back": ("af_give_registers(168);", ""),
 }
 

@@ -27,7 +27,7 @@ STEP_BYTES = 32
 # Registers of a multiprocessor that has these instructions, those that a thread may have, and those
 # that fetching takes, by whole pieces, by elements or in boxes (PTX ISA, setmaxnreg: multiples of 8
 # from 24 to 256).
-REGISTERS, MOST_REGISTERS, FETCHING, GATHERING, BOXING = 65536, 240, 56, 104, 40
+REGISTERS, MOST_REGISTERS, FETCHING, GATHERING, BOXING = 65536, 240, 88, 104, 40
 
 
 @dataclass(frozen=True, slots=True)
