@@ -39,13 +39,25 @@ def command(folder: Path, requirements: Sequence[str], machine: str = "x86_64") 
     ]  # fmt: skip
 
 
+def own_wheel(folder: Path, root: Path) -> list[str]:
+    """The command line that makes the project's own wheel, whose entry points a checkout has not:
+    by one of them PyTorch finds its backend."""
+    return [
+        sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "--disable-pip-version-check",
+        "--wheel-dir", str(folder), str(root),
+    ]  # fmt: skip
+
+
 def download(folder: Path, pyproject: Path, run: Run = subprocess.call) -> list[Path]:
-    """Fill `folder` and return its wheels, without those that are there already on the other
-    machine. Raises BenchError when pip fails, OSError for a folder or file that cannot be used."""
+    """Fill `folder` and return its wheels, the project's own among them, without those that are
+    there already on the other machine. Raises BenchError when pip fails, OSError for a folder or
+    file that cannot be used."""
     requirements = wanted(pyproject.read_text(encoding="utf-8"))
     folder.mkdir(parents=True, exist_ok=True)
     if run(command(folder, requirements)) != 0:
         raise BenchError("pip could not download the wheels: see its words above")
+    if run(own_wheel(folder, pyproject.parent)) != 0:
+        raise BenchError("pip could not make the wheel of autofuse itself: see its words above")
     for wheel in folder.glob("*.whl"):
         if wheel.name.partition("-")[0].lower() in THERE:
             wheel.unlink()

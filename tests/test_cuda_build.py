@@ -74,6 +74,24 @@ def test_the_report_is_read_kernel_by_kernel() -> None:
     assert parse_log("") == {}
 
 
+NOTE = (
+    "ptxas info    : (C7515) Potential Performance Loss: wgmma.mma_async instructions are "
+    "serialized due to non wgmma instructions defining accumulator registers of a wgmma in the "
+    "function 'k_2' in line 1025\n"
+)
+IGNORED = "ptxas info    : (C7508) setmaxnreg ignored to maintain minimum register requirements\n"
+
+
+def test_what_the_compiler_notes_is_no_report_and_is_kept() -> None:
+    """That it orders products one after another, or leaves registers where they are."""
+    assert complaints(NOTE + LOG + IGNORED) == (NOTE + IGNORED).strip()
+    assert [said.notes for said in parse_log(NOTE + LOG).values()] == [0, 1]
+    # Of which kernel it is where none is named, nobody knows.
+    assert [said.notes for said in parse_log(IGNORED + LOG).values()] == [1, 1]
+    named = dict(CubinFacts(notes=1).named(DEFAULT_TARGET, 256, 0))
+    assert named["compiler_notes"] == 1
+
+
 def test_facts_have_names_and_an_occupancy() -> None:
     named = dict(CubinFacts(64, 1024, 0, 8).named(DEFAULT_TARGET, 256, 2048))
     assert named["registers"] == 64 and named["spilled_bytes"] == 8

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +107,48 @@ def test_code_of_torch_that_is_faster_stays(
     compiled = torch.compile(made, backend="autofuse", options=options)
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), made(x))
+
+
+# A checkout on a path has no entry points.
+FROM_A_CHECKOUT = """
+import importlib.metadata as metadata
+real = metadata.entry_points
+metadata.entry_points = lambda **k: () if k.get("group") == "torch_dynamo_backends" else real(**k)
+import torch, autofuse.torch
+from torch._dynamo.backends import registry
+registry._discover_entrypoint_backends = lambda: None
+print(registry.lookup_backend("autofuse") is autofuse.torch.backend)
+"""
+
+
+def test_the_backend_has_its_name_where_nothing_is_installed() -> None:
+    command = [sys.executable, "-c", FROM_A_CHECKOUT]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert said.stdout.strip() == "True", said.stderr[-300:]
+
+
+def test_the_backend_has_its_name_where_it_is_installed() -> None:
+    """The entry point is looked up after the import, and registers what it names."""
+    text = (
+        "import autofuse.torch, torch; from torch._dynamo.backends import registry as r; "
+        "print(r.lookup_backend('autofuse') is autofuse.torch.backend)"
+    )
+    command = [sys.executable, "-c", text]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert said.stdout.strip() == "True", said.stderr[-300:]
+
+
+def test_a_model_is_explained_by_a_pytorch_that_isolates_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """2.11, whose torch.compile has no `isolate_recompiles`."""
+    real = torch.compile
+
+    def older(model: Any, *, backend: Any) -> Any:
+        return real(model, backend=backend)
+
+    monkeypatch.setattr(torch, "compile", older)
+    assert explain(model(), torch.randn(4, 6)).graphs
 
 
 def test_a_model_is_explained() -> None:

@@ -17,6 +17,7 @@ from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.emulator.emulator import EmulatorError
 from autofuse.kernel.cuda_wgmma import (
+    BOXING,
     FETCHING,
     GATHERING,
     GROUP,
@@ -184,13 +185,31 @@ def test_what_cannot_be_is_refused() -> None:
             grouped("product", sizes=(512, 512, 64), threads=threads, micro=micro)
 
 
-def test_threads_get_no_more_registers_than_there_are() -> None:
-    for threads, blocks, fetching in product((256, 384, 512), (1, 2), (FETCHING, GATHERING)):
-        own = registers(threads, blocks, fetching)
-        taken = own.fetching + (threads // GROUP - 1) * own.multiplying
-        assert taken * GROUP * blocks <= REGISTERS
+def test_threads_get_no_more_registers_than_the_launch_allocated() -> None:
+    for threads, blocks, fetching in product(
+        (256, 384, 512), (1, 2), (FETCHING, GATHERING, BOXING)
+    ):
+        own, groups = registers(threads, blocks, fetching), threads // GROUP
+        assert own.fetching + (groups - 1) * own.multiplying <= own.first * groups or not own.change
         assert own.first * threads * blocks <= REGISTERS
     assert registers(384, 1).multiplying >= 128 + 64
+
+
+# What roles ask for, and what a block of 3 x 168 registers for each triple of lanes cannot do.
+DEALS = {
+    "more_than_there_are": ("af_take_registers(208);", "af_take_registers(240);"),
+    "nothing_given": ("af_give_registers(88);", ""),
+    "too_little_given": ("af_give_registers(88);", "af_give_registers(96);"),
+    "not_given_back": ("af_give_registers(168);", ""),
+}
+
+
+def test_registers_that_nobody_gives_are_a_deadlock() -> None:
+    one = grouped("product")
+    all_are_seen(one, DEALS, lambda library, kernel: difference(library, kernel)[0] < 2e-2)
+    faulty = changed(one, "pool", *DEALS["too_little_given"])
+    with pytest.raises(EmulatorError, match=r"deadlock: .* wait for registers: .* began with 168"):
+        difference(library_of([faulty]), faulty)
 
 
 def test_the_default_on_hopper_spills_nothing() -> None:

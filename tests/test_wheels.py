@@ -31,6 +31,8 @@ def test_wheels_are_those_of_the_project(tmp_path: Path) -> None:
     found = wheels.download(tmp_path / "w", ROOT / "pyproject.toml", run)
     assert [w.name for w in found] == ["optuna-5-x.whl"], "what is there already is left out"
     assert "--python-version" in seen[0] and "manylinux_2_28_x86_64" in seen[0]
+    # The project itself, with its entry points: a checkout has none.
+    assert seen[1][2:5] == ["pip", "wheel", "--no-deps"] and seen[1][-1] == str(ROOT)
     with pytest.raises(BenchError, match="could not download"):
         wheels.download(tmp_path / "w", ROOT / "pyproject.toml", lambda _: 1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from autofuse.frontends.torch_types import torch_module
@@ -40,8 +41,10 @@ def explain(
     imagined = fake is not None or any(t.device.type == "meta" for t in tensors)
     tokens = reports.set(found), only_planned.set(imagined)
     try:
-        # Apart from what PyTorch has compiled, which counts towards its limit.
-        compiled = torch.compile(model, backend=_unmet(options), isolate_recompiles=True)
+        # Apart from what PyTorch has compiled, which counts towards its limit, where it knows how.
+        known = "isolate_recompiles" in signature(torch.compile).parameters
+        apart: dict[str, Any] = {"isolate_recompiles": True} if known else {}
+        compiled = torch.compile(model, backend=_unmet(options), **apart)
         with fake or nullcontext():
             _backward(compiled(*args, **kwargs), model, (*args, *kwargs.values()))
     finally:

@@ -27,7 +27,7 @@ STEP_BYTES = 32
 # Registers of a multiprocessor that has these instructions, those that a thread may have, and those
 # that fetching takes, by whole pieces, by elements or in boxes (PTX ISA, setmaxnreg: multiples of 8
 # from 24 to 256).
-REGISTERS, MOST_REGISTERS, FETCHING, GATHERING, BOXING = 65536, 240, 64, 104, 40
+REGISTERS, MOST_REGISTERS, FETCHING, GATHERING, BOXING = 65536, 240, 88, 104, 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +148,15 @@ class RegisterDeal:
         return self.multiplying > self.first
 
 
+def launched_registers(threads: int, blocks: int) -> int:
+    """Of a thread, where `blocks` blocks of so many threads are there at once: what the compiler
+    takes for a kernel in which they change hands, and so all that a launch allocates."""
+    return min(MOST_REGISTERS, REGISTERS // max(1, blocks) // threads // 8 * 8)
+
+
 def registers(threads: int, blocks: int, fetching: int = FETCHING) -> RegisterDeal:
-    """What threads of `blocks` blocks that are there at once may have, `fetching` those that do."""
-    each = REGISTERS // max(1, blocks)
-    first = min(MOST_REGISTERS, each // threads // 8 * 8)
-    left = (each // GROUP - fetching) // (threads // GROUP - 1) // 8 * 8
+    """What threads of `blocks` blocks that are there at once may have, `fetching` those that do:
+    together no more than the launch allocated, since others wait for ever."""
+    first, groups = launched_registers(threads, blocks), threads // GROUP
+    left = (first * groups - fetching) // (groups - 1) // 8 * 8
     return RegisterDeal(first, fetching, min(MOST_REGISTERS, left))

@@ -215,6 +215,9 @@ class GroupText:
         yield f"{CUDA.types[self.sum]} sums[{tile.blocks}][{tile.columns // 2}]{zeros};"
         if not self.stmt.fresh:
             yield from self.sums(self.pair.read)
+        # If the compiler defined sums where it likes, after products were asked for, it would order
+        # these one after another (C7515, C7520).
+        yield from self.kept_sums()
 
     def multiplied_runs(self) -> Iterator[str]:
         """Products of all runs, of which the last may be under way."""
@@ -239,6 +242,10 @@ class GroupText:
         if self.tile.behind:
             yield "af_group_await(0);"
             yield "if (runs && lane % 32 == 0) af_arrive(af_empty + done);"
+        yield from self.kept_sums()
+
+    def kept_sums(self) -> Iterator[str]:
+        """Sums are in registers, and what is done with them stays before or after this."""
         yield "#pragma unroll"
         yield f"for (int32_t i = 0; i < {self.tile.blocks}; i++) af_keep_sums(sums[i]);"
 

@@ -48,7 +48,10 @@ class _WrongError(Exception):
     """The candidate computed something wrong."""
 
 
-_FAULTS = (_WrongError, LaunchError, CompileError, CompilerMissing, OSError, MemoryError)
+# AutofuseError: of libraries that are missing here, a plan's own.
+_FAULTS = (
+    _WrongError, LaunchError, CompileError, CompilerMissing, AutofuseError, OSError, MemoryError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

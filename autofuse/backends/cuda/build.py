@@ -82,7 +82,9 @@ def build_flags(source: Source) -> tuple[str, ...]:
 def cubin_key(source: Source, target: Target) -> str:
     """What names a cubin: its text, flags, architecture and compiler."""
     flags = build_flags(source)
-    return content_key(["whole cubin", nvrtc_version(), target.code_for, *flags, source.text])
+    return content_key(
+        ["whole cubin, notes", nvrtc_version(), target.code_for, *flags, source.text]
+    )
 
 
 def build_cuda(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autofuse.backends.cuda.devices import Target, blocks_resident, occupancy
 
@@ -12,18 +12,24 @@ _PROPERTIES = re.compile(r"Function properties for (\w+)")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
-_VERBOSE = re.compile(r"^(ptxas info\s*:|ptxas\s+\.\s)")
+# Notes begin as the report does: that products are ordered one after another (C7510 to C7520), or
+# that registers stay where they are (C7508).
+_NOTE = re.compile(r"^ptxas info\s*:\s*\(C\d+\)")
+_OF_KERNEL = re.compile(r"function '(\w+)'")
+_VERBOSE = re.compile(r"^(ptxas info\s*:(?!\s*\(C\d)|ptxas\s+\.\s)")
 
 
 @dataclass(frozen=True, slots=True)
 class CubinFacts:
     """Of one kernel: registers a thread, bytes of static shared memory a block, and bytes of stack
-    and of spilled registers a thread (stores plus loads)."""
+    and of spilled registers a thread (stores plus loads); `notes` that the compiler gave up what
+    the text asks for (products under way together, registers that change hands)."""
 
     registers: int = 0
     shared: int = 0
     stack: int = 0
     spilled: int = 0
+    notes: int = 0
 
     def named(self, target: Target, threads: int, dynamic: int) -> tuple[tuple[str, float], ...]:
         """As stored with a candidate, with the occupancy of blocks of `threads` threads that ask
@@ -31,6 +37,7 @@ class CubinFacts:
         shared = self.shared + dynamic
         return (
             ("blocks_per_sm", float(blocks_resident(target, threads, self.registers, shared))),
+            ("compiler_notes", float(self.notes)),
             ("occupancy", occupancy(target, threads, self.registers, shared)),
             ("registers", float(self.registers)),
             ("shared_bytes", float(shared)),
@@ -53,13 +60,23 @@ def parse_log(log: str) -> dict[str, CubinFacts]:
         elif entry and subject == entry and (match := _STACK.search(line)):
             old = found[entry]
             spilled = int(match[2]) + int(match[3])
-            found[entry] = CubinFacts(old.registers, old.shared, int(match[1]), spilled)
+            found[entry] = replace(old, stack=int(match[1]), spilled=spilled)
         elif entry and (match := _REGISTERS.search(line)):
             shared = _SHARED.search(line)
             old = found[entry]
             used = int(shared[1]) if shared else 0
-            found[entry] = CubinFacts(int(match[1]), used, old.stack, old.spilled)
-    return found
+            found[entry] = replace(old, registers=int(match[1]), shared=used)
+    noted = [_OF_KERNEL.search(line) for line in notes_in(log)]
+    named = [match[1] if match else "" for match in noted]
+    return {
+        name: replace(facts, notes=named.count(name) + named.count(""))
+        for name, facts in found.items()
+    }
+
+
+def notes_in(log: str) -> list[str]:
+    """The lines in which the compiler says that it gave up what a text asks for."""
+    return [line.strip() for line in log.splitlines() if _NOTE.match(line)]
 
 
 def complaints(log: str) -> str:

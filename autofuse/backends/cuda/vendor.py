@@ -23,8 +23,9 @@ def vendor_library(
     """The library `file` with the argument types of its functions, which needs no driver to be
     loaded. Raises `missing`, in one sentence about `title`."""
     try:
-        # CuPy's module is bound to the library, wherever it was installed, and so loads it.
-        import_module(f"cupy.cuda.{module}")
+        # CuPy's module is bound to the library, wherever it was installed, and so loads it. It is
+        # an attribute that CuPy makes when it is asked for; some are no submodules.
+        getattr(import_module("cupy.cuda"), module)
         library = ctypes.CDLL(file)
         for name, arguments in signatures.items():
             getattr(library, name).argtypes = arguments

@@ -20,6 +20,7 @@ from autofuse.backends.base import CompileError, building
 from autofuse.backends.cache import BuildCache, content_key
 from autofuse.backends.ccompiler import UNIT_LIMIT_S, BuildStep, make_file, recall
 from autofuse.backends.toolchain import Compiler, find_cxx
+from autofuse.kernel.cuda_wgmma import launched_registers
 from autofuse.kernel.dialects import CUDA
 from autofuse.limits import usable_cores
 
@@ -71,13 +72,21 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A kernel found in a text; `most_threads` is its launch bound, 0 without one, and `cluster`
-    the blocks of its clusters."""
+    """A kernel found in a text; `most_threads` is its launch bound, 0 without one, `least_blocks`
+    how many of its blocks a multiprocessor is to hold, 0 if that is not said, and `cluster` the
+    blocks of its clusters."""
 
     name: str
     parameters: tuple[Parameter, ...]
     most_threads: int
     cluster: int = 1
+    least_blocks: int = 0
+
+    @property
+    def registers(self) -> int:
+        """Of a thread when a kernel begins whose registers change hands: as many as its launch
+        bounds leave (PTX ISA, setmaxnreg); 0 where they say no number of blocks."""
+        return launched_registers(self.most_threads, self.least_blocks) if self.least_blocks else 0
 
 
 def heads(text: str) -> tuple[Head, ...]:
@@ -88,11 +97,12 @@ def heads(text: str) -> tuple[Head, ...]:
 def _head(text: str, match: re.Match[str]) -> Head:
     bounds, name = match["before"] or match["bounds"], match["name"]
     declared = _arguments(text, match.end())
-    most = (bounds or "0").split(",")[0].strip()
-    if not most.isdecimal():
-        raise CompileError(f"the launch bounds of kernel {name} are no number: {most}")
+    numbers = [number.strip() for number in (bounds or "0").split(",")]
+    if not all(number.isdecimal() for number in numbers):
+        raise CompileError(f"the launch bounds of kernel {name} are no number: {bounds}")
+    most, blocks = (*map(int, numbers), 0)[:2]
     parameters = tuple(_parameter(name, part) for part in declared)
-    return Head(name, parameters, int(most), int(match["cluster"] or 1))
+    return Head(name, parameters, most, int(match["cluster"] or 1), blocks)
 
 
 def _arguments(text: str, start: int) -> list[str]:

@@ -114,8 +114,8 @@ class _Launch(ctypes.Structure):
         ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3),
         ("dynamic_bytes", ctypes.c_uint64), ("order", ctypes.c_int32),
         ("cooperative", ctypes.c_int32), ("seed", ctypes.c_uint32), ("cluster", ctypes.c_uint32),
-        ("limit_s", ctypes.c_double), ("shared_turns", ctypes.c_uint64),
-        ("least_turns", ctypes.c_uint64),
+        ("registers", ctypes.c_uint32), ("limit_s", ctypes.c_double),
+        ("shared_turns", ctypes.c_uint64), ("least_turns", ctypes.c_uint64),
     )  # fmt: skip
 
 
@@ -238,6 +238,7 @@ def _geometry(head: Head, grid: Dims, block: Dims, shared_bytes: int) -> _Launch
             f"{head.cluster}"
         )
     how.dynamic_bytes, how.cluster = shared_bytes, head.cluster
+    how.registers = head.registers
     return how
 
 

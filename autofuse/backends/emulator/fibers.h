@@ -62,7 +62,7 @@ constexpr int IDLE_SWEEPS = 2000;
 /* A guard page costs a mapping, of which a process has some 65,000; stacks beyond are given back. */
 constexpr size_t GUARDED_STACKS = 8192, KEPT_STACKS = 4096;
 
-enum State { READY, AT_BARRIER, AT_COLLECTIVE, AT_CLUSTER, AT_GROUP, DONE };
+enum State { READY, AT_BARRIER, AT_COLLECTIVE, AT_CLUSTER, AT_GROUP, AT_REGISTERS, DONE };
 
 /* What a thread knows of other blocks: all they did before an epoch, and what single threads did
    up to a tick. Gained by reading an integer atomically that was changed after a fence. */
@@ -147,7 +147,7 @@ struct Fiber {
   std::deque<std::vector<Product>> products;
   std::unordered_map<void *, std::vector<uint32_t>> held; /* their sums, as words */
   bool ordered;                                           /* may ask for products */
-  uint32_t shown;
+  uint32_t shown, registers;
   const void *read_at; /* the last atomic, and what there was to know */
   uint64_t read_version;
 };
@@ -156,6 +156,7 @@ struct Block {
   Dim index;
   uint32_t id, arrived, done, epoch, votes;
   int total;
+  uint64_t spare; /* registers that its threads have given and nobody has taken */
   Shared known;
   Known published;
   std::vector<Fiber> fibers;
@@ -180,6 +181,7 @@ static struct {
   Block *active;
   std::vector<Block> *blocks; /* those that are alive: a cluster, or all of a cooperative grid */
   uint32_t cluster, cluster_arrived;
+  uint32_t registers; /* of a thread when the kernel begins; 0: the launch bounds do not say */
   std::vector<char> dynamic;
   std::vector<Shadow> traces; /* of dynamic shared memory, by the first byte of an element */
   std::vector<Stored> stored; /* of dynamic shared memory, for each 16 bytes */

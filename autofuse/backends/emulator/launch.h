@@ -63,6 +63,7 @@ static bool start(Block &b, uint32_t id, size_t first_stack_index)
   b.id = id;
   b.index = position(id, grid_dim);
   b.arrived = b.done = b.epoch = b.votes = 0;
+  b.spare = 0;
   b.known = std::make_shared<const Known>();
   b.published = Known();
   b.shared.clear();
@@ -87,7 +88,7 @@ static bool start(Block &b, uint32_t id, size_t first_stack_index)
     f.read_at = nullptr;
     f.copies.clear(), f.asked.clear(), f.groups.clear();
     f.asked_products.clear(), f.products.clear(), f.held.clear();
-    f.ordered = false, f.shown = 0;
+    f.ordered = false, f.shown = 0, f.registers = run.registers;
     if (!f.known.empty()) f.known = Known();
   }
   return true;
@@ -137,8 +138,23 @@ static uint32_t sweep(Block &b)
   return moved;
 }
 
+/* Threads that wait for registers which nobody is going to give: the pool never has them. */
+static void short_of_registers(const Block &b)
+{
+  uint32_t waiting = 0;
+  const Fiber *first = nullptr;
+  for (const Fiber &f : b.fibers)
+    if (f.state == AT_REGISTERS && !waiting++) first = &f;
+  if (waiting)
+    report("deadlock: %u threads of block (%u,%u,%u) wait for registers: each of the %zu began with %u, "
+           "one that has %u takes %d, and %llu are left", waiting, b.index.x, b.index.y, b.index.z,
+           b.fibers.size(), run.registers, first->registers, first->operand,
+           (unsigned long long)b.spare);
+}
+
 static void stuck(const std::vector<Block> &blocks)
 {
+  for (const Block &b : blocks) short_of_registers(b);
   for (const Block &b : blocks) {
     uint32_t warps = 0, in_cluster = 0;
     const Fiber *waits = nullptr;
@@ -284,7 +300,7 @@ struct AfLaunch {
   uint32_t grid[3], block[3];
   uint64_t dynamic_bytes;
   int32_t order, cooperative;
-  uint32_t seed, cluster;
+  uint32_t seed, cluster, registers;
   double limit_s;
   uint64_t shared_turns, least_turns; /* what comes back */
 };
@@ -299,6 +315,7 @@ int af_launch(const af::Entry *kernel, af::Buffer *arguments, AfLaunch *how, cha
   run.self = nullptr, run.active = nullptr;
   run.failed = run.float_atomics = run.early = false;
   run.progress = run.shared_turns = run.least_turns = 0, run.expired = 0;
+  run.registers = how->registers;
   run.order = how->order, run.cooperative = how->cooperative, run.cluster = how->cluster;
   run.random.seed(how->seed);
   run.released.clear();

@@ -203,9 +203,24 @@ void ready_arrive(void *at)
   settle(r);
 }
 
-void change_registers(int count, bool)
+/* Registers that a thread gives go to a pool of its block, and who takes some waits until there are
+   enough in it (PTX ISA: setmaxnreg). The pool has what the launch allocated and no more. */
+void change_registers(int count, bool more)
 {
+  Fiber &self = *run.self;
   if (count % 8 || count < 24 || count > 256) fail("a thread cannot have %d registers", count);
+  if (!run.registers) fail("registers change hands and the launch bounds say no number of blocks");
+  const uint32_t wanted = (uint32_t)count, had = self.registers;
+  if (more ? wanted < had : wanted > had)
+    fail("a thread of %u registers %s %d", had, more ? "takes only" : "gives none and keeps", count);
+  self.operand = count;
+  for (; more && self.block->spare < wanted - had; leave()) self.state = AT_REGISTERS;
+  self.block->spare += had, self.block->spare -= wanted;
+  self.registers = wanted;
+  run.progress++;
+  if (more) return;
+  for (Fiber &f : self.block->fibers)
+    if (f.state == AT_REGISTERS) f.state = READY;
 }
 
 /* At the end of a thread. */
