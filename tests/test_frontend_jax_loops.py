@@ -11,8 +11,6 @@ import pytest
 from jax import lax
 from jax_check import check
 
-from autofuse.frontends.errors import FrontendError
-from autofuse.frontends.jaxpr import from_jax
 from autofuse.frontends.jsonfile import dumps, loads
 
 X = jnp.linspace(-1.4, 1.9, 12, dtype=jnp.float32).reshape(4, 3)
@@ -125,6 +123,7 @@ def test_loop_is_one_node_and_counters_are_no_state() -> None:
 RANDOM: dict[str, Callable[..., Any]] = {
     "bits": lambda k: jax.random.bits(k, (7,)),
     "bits_scalar": lambda k: jax.random.bits(k),
+    "bits_u16": lambda k: jax.random.bits(k, (5, 3), jnp.uint16),
     "bits_u8": lambda k: jax.random.bits(k, (5, 3), jnp.uint8),
     "split": lambda k: jax.random.split(k, 5),
     "split_shape": lambda k: jax.random.split(k, (2, 3)),
@@ -144,11 +143,18 @@ RANDOM: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("partitionable", [True, False])
 def test_random_numbers_are_bit_equal(name: str, partitionable: bool) -> None:
     with jax.threefry_partitionable(partitionable):
-        if name == "bits_u8" and not partitionable:
-            with pytest.raises(FrontendError, match="8-bit random numbers need"):
-                from_jax(RANDOM[name], KEY)
-            return
         check(RANDOM[name], KEY, exact=True)
+
+
+@pytest.mark.parametrize("partitionable", [True, False])
+def test_wide_random_numbers_are_bit_equal(partitionable: bool) -> None:
+    def numbers(k: Any) -> Any:
+        one, two = jax.random.split(k)
+        return jax.random.bits(one, (5,), "uint64"), jax.random.randint(two, (2, 3), 0, 10**12)
+
+    with jax.enable_x64(True), jax.threefry_partitionable(partitionable):
+        check(numbers, KEY, exact=True)
+        check(lambda k: jax.random.normal(k, (50,)), KEY)
 
 
 def test_normal_is_close() -> None:

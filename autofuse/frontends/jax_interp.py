@@ -14,11 +14,13 @@ from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jax_branch import taken_branch
 from autofuse.frontends.jax_complex import COMPLEX_RULES
 from autofuse.frontends.jax_index import INDEX_RULES
+from autofuse.frontends.jax_linalg import LINALG_RULES
 from autofuse.frontends.jax_loop import ScanLoop, UntilLoop, counts_up, unchanged
 from autofuse.frontends.jax_order import ORDER_RULES
 from autofuse.frontends.jax_random import RANDOM_RULES
 from autofuse.frontends.jax_rules import COMPUTE_RULES, SHAPE_RULES, same
 from autofuse.frontends.jax_scatter import SCATTER_RULES
+from autofuse.frontends.jax_special import OWN, SPECIAL_RULES, as_jax_writes_it
 from autofuse.frontends.jax_types import (
     ComplexArray,
     Item,
@@ -39,9 +41,11 @@ RULES: dict[str, PrimitiveRule] = (
     COMPUTE_RULES
     | SHAPE_RULES
     | INDEX_RULES
+    | LINALG_RULES
     | ORDER_RULES
     | RANDOM_RULES
     | SCATTER_RULES
+    | SPECIAL_RULES
     | WINDOW_RULES
 )
 # Primitives that only move elements treat both words of a key, or parts of a number, alike.
@@ -188,6 +192,15 @@ def _inline(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -
     return walker.closed(inner, items)
 
 
+def _linear_solve(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> list[Item]:
+    """Constants of four functions (the product, the solution, and both transposed), then the right
+    sides: the solution is what is computed."""
+    lengths, solve = eqn.params["const_lengths"], eqn.params["jaxprs"].solve
+    first, count = lengths.matvec + lengths.vecmat, lengths.solve
+    consts, sides = items[first : first + count], items[sum(lengths) :]
+    return walker.closed(solve, [*consts, *sides])
+
+
 def _scan(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> list[Item]:
     p = eqn.params
     consts, carries = _scan_parts(p)
@@ -275,7 +288,9 @@ _CALLS = (
 )  # fmt: skip
 CONTROL_RULES: dict[str, Callable[..., list[Item]]] = {
     **dict.fromkeys(_CALLS, _inline),
+    **dict.fromkeys(OWN, as_jax_writes_it),
     "cond": _cond,
+    "custom_linear_solve": _linear_solve,
     **dict.fromkeys(("debug_callback", "debug_print"), _told),
     "scan": _scan,
     "while": _while,

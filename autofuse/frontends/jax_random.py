@@ -14,7 +14,7 @@ from autofuse.graph.writer import GraphWriter, Shape
 from autofuse.ops.dtypes import DType
 
 U32 = DType.U32
-_WORDS = {8: DType.U8, 32: U32}
+_WORDS = {8: DType.U8, 16: DType.U16, 32: U32, 64: DType.U64}
 
 
 def partitionable() -> bool:
@@ -63,19 +63,45 @@ def _hash_flat(w: GraphWriter, key: KeyArray, count: int) -> Value:
 
 
 def random_bits(w: GraphWriter, eqn: Any, key: KeyArray) -> Value:
-    shape, width = tuple(map(int, eqn.params["shape"])), eqn.params["bit_width"]
+    shape, width = tuple(map(int, eqn.params["shape"])), int(eqn.params["bit_width"])
     if width not in _WORDS:
-        raise FrontendError(f"random numbers of {width} bits are not supported, only 8 or 32")
-    if partitionable():
-        wide = _over(w, key, len(shape))
-        first, second = threefry(w, wide.k0, wide.k1, *_counts(w, shape))
-        out = w.map("xor", first, second)
-        if width == 32:
-            return out
-        return w.cast(w.map("and", out, 255), DType.U8)
-    if width != 32:
-        raise FrontendError("8-bit random numbers need jax_threefry_partitionable")
-    return w.reshape(_hash_flat(w, key, math.prod(shape)), w.shape(key.k0) + shape)
+        raise FrontendError(f"random numbers of {width} bits are not supported")
+    if not partitionable():
+        return _bits_flat(w, key, shape, width)
+    wide = _over(w, key, len(shape))
+    first, second = threefry(w, wide.k0, wide.k1, *_counts(w, shape))
+    if width == 64:
+        return _joined(w, first, second)
+    return _narrowed(w, w.map("xor", first, second), width)
+
+
+def _bits_flat(w: GraphWriter, key: KeyArray, shape: Shape, width: int) -> Value:
+    """Numbers cut from one hash of as many words as they need: halves of it are the high and low
+    words of long numbers, short ones lie in each word from its lowest bits up."""
+    size, lead = math.prod(shape), w.shape(key.k0)
+    bits = _hash_flat(w, key, -(-width * size // 32))
+    axis = len(lead)
+    if width == 64:
+        high, low = (w.part(bits, axis, k * size, (k + 1) * size) for k in (0, 1))
+        bits = _joined(w, high, low)
+    elif width < 32:
+        words, each = w.shape(bits)[-1], 32 // width
+        wide = w.broadcast(bits, (*lead, words, each), range(axis + 1))
+        shifts = w.map("mul", w.iota(w.shape(wide), U32, axis + 1), width)
+        short = _narrowed(w, w.map("shr_logical", wide, shifts), width)
+        bits = w.part(w.reshape(short, (*lead, words * each)), axis, 0, size)
+    return w.reshape(bits, lead + shape)
+
+
+def _joined(w: GraphWriter, high: Value, low: Value) -> Value:
+    """Two words as one number of 64 bits."""
+    high, low = (w.cast(v, DType.U64) for v in (high, low))
+    return w.map("or", w.map("shl", high, 32), low)
+
+
+def _narrowed(w: GraphWriter, bits: Value, width: int) -> Value:
+    """The lowest bits of words, as numbers of so many."""
+    return bits if width == 32 else w.cast(w.map("and", bits, 2**width - 1), _WORDS[width])
 
 
 def random_split(w: GraphWriter, eqn: Any, key: KeyArray) -> KeyArray:

@@ -114,6 +114,7 @@ def _reduce(op: str | None, boolean: str | None = None) -> PrimitiveRule:
 def _arg(op: str) -> PrimitiveRule:
     def rule(w: GraphWriter, eqn: Any, x: Value) -> Value:
         (axis,) = eqn.params["axes"]
+        x = w.cast(x, DType.U8) if w.dtype(x) is DType.BOOL else x
         return w.cast(w.op(op, x, axis=int(axis)), dtype_of(eqn.params["index_dtype"]))
 
     return rule
@@ -130,10 +131,13 @@ def _running(op: str) -> PrimitiveRule:
 
 
 def _dot_general(w: GraphWriter, eqn: Any, x: Value, y: Value) -> Value:
-    """Operands are converted to the result's dtype first, which loses nothing."""
+    """Operands are converted to the result's dtype first, which loses nothing; of truth values the
+    result says whether any pair is true."""
     contract, batch = eqn.params["dimension_numbers"]
     dtype = dtype_of(eqn.outvars[0].aval.dtype)
-    return composites.dot(w, w.cast(x, dtype), w.cast(y, dtype), contract, batch)
+    summed = DType.I32 if dtype is DType.BOOL else dtype
+    made = composites.dot(w, w.cast(x, summed), w.cast(y, summed), contract, batch)
+    return w.map("ne", made, 0) if dtype is DType.BOOL else made
 
 
 # Moving elements
