@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from test_tile import error, launch_of
 
 from autofuse.graph.canonical import canonical
+from autofuse.graph.composites import softmax
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
+from autofuse.graph.writer import GraphWriter
 from autofuse.kernel.ir import TileProduct, statements
 from autofuse.kernel.lower import extract, lower
+from autofuse.ops.convolution import conv_attrs
 from autofuse.ops.dtypes import DType
 from autofuse.ops.index import lit
 from autofuse.ops.scalar import Lit
@@ -29,6 +32,8 @@ from benchmarks.contraction_cases import convolutions as layers
 from benchmarks.contraction_graphs import graph_of as graph_of_layer
 from search_spaces import CpuLaunchSpace
 from tests.tile_programs import whole
+from tests.weighted import error as prepared_error
+from tests.weighted import in_one
 
 SETTINGS = st.fixed_dictionaries(
     {
@@ -42,6 +47,7 @@ SETTINGS = st.fixed_dictionaries(
         "vector_bits": st.sampled_from((512, 256)),
     }
 )
+F32 = DType.F32
 PLAIN: dict[str, Any] = {
     "batch": 2, "groups": 1, "ins": 16, "outs": 70, "last": True, "sizes": (9, 11), "taps": (3, 3),
     "stride": (1, 1), "low": (1, 1), "high": (1, 1), "lhs_dilation": (1, 1), "rhs_dilation": (1, 1),
@@ -106,6 +112,36 @@ def test_every_kind_is_right_on_a_gpu() -> None:
         assert np.max(np.abs(found - wanted)) < 2e-4
     tiled = {kind for kind, one in made.items() if "sums[ti]" in one.text}
     assert made.keys() - tiled == {"depthwise", "wide depthwise"}
+
+
+def pointwise_after(kind: str, between: str = "tanh") -> Graph:
+    """A convolution, what is done `between`, and one of 1 x 1 places with what follows."""
+    w, case = GraphWriter(), {**PLAIN, **KINDS[kind]}
+    ins, outs, size, taps = case["ins"], case["outs"], case["sizes"], case["taps"]
+    axes = {"lhs_axes": (0, 3, 1, 2), "rhs_axes": (3, 2, 0, 1), "out_axes": (0, 3, 1, 2)}
+    numbers = {k: case[k] for k in ("stride", "low", "high", "lhs_dilation", "rhs_dilation")}
+    # The kernels lie as frameworks keep them: turned on the way.
+    shapes = {"k": (outs, ins, *taps), "k1": (12, outs, 1, 1)}
+    kernels = (w.input(name, shape, F32, constant=True) for name, shape in shapes.items())
+    first, last = (w.transpose(kernel, (2, 3, 1, 0)) for kernel in kernels)
+    x = w.input("x", (case["batch"], *size, ins), F32)
+    made = w.op("conv", x, first, **conv_attrs(2, **axes, **numbers))
+    small = w.mul(made, 0.1)
+    made = softmax(w, small) if between == "norm" else w.map(between, small)
+    made = w.op("conv", made, last, **conv_attrs(2, **axes))
+    return canonical(w.build([w.map("max", made, 0.0)], ["y"]))
+
+
+@pytest.mark.parametrize("between", ["tanh", "norm"])
+@pytest.mark.parametrize("kind", ["plain", "strided", "first layer"])
+@pytest.mark.parametrize("prepack", [False, True])
+def test_a_convolution_of_single_places_goes_on_from_another_one(
+    kind: str, between: str, prepack: bool
+) -> None:
+    """What the second one multiplies is read from the first one's rows, not computed again."""
+    graph = pointwise_after(kind, between)
+    launch = launch_of(micro="6x16", row_block=24, vector_bits=256, prepack=prepack)
+    assert prepared_error(graph, in_one(graph, launch)) < 2e-5
 
 
 def products(kind: str, **chosen: int | str | bool) -> list[TileProduct]:

@@ -182,3 +182,17 @@ def test_rollout_with_random_numbers_and_its_file() -> None:
     graph = check(jax.vmap(rollout), jax.random.split(KEY, 3))
     assert sum(node.op == "loop" for node in graph.nodes) == 1
     assert loads(dumps(graph)) == graph
+
+
+def test_a_choice_by_platform_is_the_one_for_cpus() -> None:
+    def run(x: jax.Array) -> jax.Array:
+        return lax.platform_dependent(
+            x, tpu=lambda x: x * 0, cpu=lambda x: x + 1, default=lambda x: x * 2
+        )
+
+    def other(x: jax.Array) -> jax.Array:
+        return lax.platform_dependent(x, tpu=lambda x: x * 0, default=lambda x: x * 2)
+
+    check(run, X)
+    check(other, X)
+    assert not [n for n in from_jax(run, X).nodes if n.op == "while"]

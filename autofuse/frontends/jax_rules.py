@@ -199,6 +199,16 @@ def _iota(w: GraphWriter, eqn: Any) -> Value:
     return w.iota(shape, dtype_of(eqn.params["dtype"]), eqn.params["dimension"])
 
 
+def _platform_index(w: GraphWriter, eqn: Any) -> Value:
+    """Which branch of `lax.platform_dependent` is meant: plans do what the one for CPUs says, else
+    the default (None) one."""
+    names = [places for places in eqn.params["platforms"] if places is None or "cpu" in places]
+    if not names:
+        raise FrontendError("it has no branch for CPUs")
+    named = min(names, key=lambda places: places is None)
+    return w.full(eqn.params["platforms"].index(named), (), DType.I32)
+
+
 def _pad(w: GraphWriter, eqn: Any, x: Value, value: Value) -> Value:
     widths = [tuple(map(int, width)) for width in eqn.params["padding_config"]]
     low, high, interior = ([width[i] for width in widths] for i in range(3))
@@ -260,6 +270,7 @@ SHAPE_RULES: dict[str, PrimitiveRule] = {
     "concatenate": _concatenate,
     "expand_dims": _to_result_shape,
     "iota": _iota,
+    "platform_index": _platform_index,
     "pad": _pad,
     "reshape": _reshape,
     "rev": _rev,

@@ -14,7 +14,7 @@ from autofuse.kernel.ir import Panel
 from autofuse.kernel.panels import factor, term_loops
 from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_parts import TileRun
-from autofuse.kernel.values import Frame, Puller
+from autofuse.kernel.values import Puller
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr
 from autofuse.plan.tiles import Contraction
@@ -51,7 +51,7 @@ def _fill(
     b: TileBlock, p: Contraction, made: LeftSlabs, rows: TileRun, cut: int, number: Expr
 ) -> None:
     """One slab: a loop over terms, lanes over its rows."""
-    frame = Frame(b.graph, b.e, dict(b.base.sources))
+    frame = b.base.fresh()
     step = b.e.open("k", made.terms)
     term = b.e.let_index(ix.iadd(ix.imul(number, cut), step), "t", p.terms)
     at = ix.delinearize(term, term_loops(b.graph, p))

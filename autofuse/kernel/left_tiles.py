@@ -14,7 +14,7 @@ from autofuse.kernel.ir import Panel
 from autofuse.kernel.panels import factor, term_loops
 from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_parts import TileRun
-from autofuse.kernel.values import Frame, Puller
+from autofuse.kernel.values import Puller
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit
@@ -68,7 +68,7 @@ def _copy(
     """`count` terms of a row, lanes along them: `at` says the block of terms, how many it has at
     most, and the first of them in it."""
     number, cut, first = at
-    frame = Frame(b.graph, b.e, dict(b.base.sources))
+    frame = b.base.fresh()
     lane = b.e.open("l", TILE_TERMS)
     term = ix.iadd(ix.imul(number, cut), ix.iadd(first, lane))
     index = b.out_index(p, row, ix.lit(0))

@@ -223,7 +223,7 @@ def _epilogue(
     at_row = b.e.let_index(at_row, "m", b.rows)
     at_column = ix.iadd(b.first_column, ix.iadd(run.first, lane))
     items = b.items(at_row, b.e.let_index(at_column, "n", b.columns))
-    frame = Frame(b.graph, b.e, dict(b.base.sources))
+    frame = b.base.fresh()
     for p in b.tiles.products:
         own = places[p.node]
         at = ix.iadd(start(own), ix.iadd(ix.imul(row, own.stride), lane))

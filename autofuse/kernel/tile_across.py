@@ -12,7 +12,7 @@ from autofuse.kernel.ir import Panel
 from autofuse.kernel.panels import factor, term_loops
 from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_parts import RightPanel, TileRun
-from autofuse.kernel.values import Frame, Puller
+from autofuse.kernel.values import Puller
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr
 from autofuse.plan.packing import panel_width
@@ -50,7 +50,7 @@ def rights_across(b: TileBlock, p: Contraction, cut: int, number: Expr) -> Panel
 
 def _copy_rows(b: TileBlock, p: Contraction, buffer: str, cut: int, number: Expr) -> None:
     """Copy the right operand row by row, each from its first to its last column."""
-    frame, terms, step = Frame(b.graph, b.e, dict(b.base.sources)), cut or p.terms, b.s.columns
+    frame, terms, step = b.base.fresh(), cut or p.terms, b.s.columns
     at_term = b.e.open("k", terms)
     term = b.e.let_index(ix.iadd(ix.imul(number, cut), at_term), "t", p.terms)
     at = ix.delinearize(term, term_loops(b.graph, p))

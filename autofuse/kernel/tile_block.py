@@ -27,7 +27,7 @@ from autofuse.kernel.tile_factors import (
     paired_terms,
 )
 from autofuse.kernel.tile_parts import RightPanel, Scratch, TileRun, TileSettings, asked_ahead
-from autofuse.kernel.values import ElementSource, Frame, Puller
+from autofuse.kernel.values import ElementSource, Frame, Puller, RowFrame
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.pull import Index
@@ -302,12 +302,12 @@ class TileBlock:
     def left_panel(self, left: Panel, tile: TileRun, cut: int, number: Expr) -> Panel:
         return left.moved(tile.first, ix.imul(number, cut))
 
-    def packed_left(self, p: Contraction) -> Panel:
-        """A left operand that is computed element by element, in scratch."""
+    def packed_left(self, p: Contraction, of_row: RowFrame | None = None) -> Panel:
+        """A left operand that is computed element by element from what is known `of_row`."""
         dtype = self.factor_dtype(p)
         buffer = self.e.local(dtype, self.height * p.terms, "left")
         with self.each_row() as (row, at_row):
-            frame = Frame(self.graph, self.e, dict(self.base.sources))
+            frame = of_row(row, at_row) if of_row else self.base.fresh()
             index, pull = self.out_index(p, at_row, ix.lit(0)), Puller(frame, p.node, frame.pull)
 
             def pack(at: Index, number: Expr) -> None:

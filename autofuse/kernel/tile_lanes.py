@@ -18,7 +18,6 @@ from autofuse.kernel.ir import Panel, TileProduct
 from autofuse.kernel.panels import element_in_memory, symbol
 from autofuse.kernel.tile_block import TileBlock
 from autofuse.kernel.tile_parts import TileRun
-from autofuse.kernel.values import Frame
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Load
 from autofuse.plan.tiles import Contraction
@@ -120,7 +119,7 @@ class TileLanes(TileBlock):
         number = self.e.let_index(ix.iadd(self.first_lane, lane), "i", extent)
         self.batch[len(self.form.parallel) - 1] = number
         items = self.items(at_row, self.e.let_index(at_column, "n", self.columns))
-        frame = Frame(self.graph, self.e, dict(self.base.sources))
+        frame = self.base.fresh()
         place = ix.iadd(ix.imul(ix.iadd(ix.imul(row, panel.count), step), self.lanes), lane)
         for p in self.tiles.products:
             element: Expr = Load(sums[p.node], place, self.dtype(p))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from autofuse.graph.types import Value
 from autofuse.kernel.block_per_row import BlockPerRow
@@ -148,7 +149,7 @@ def _left(b: TileBlock, p: Contraction, done: KeptRows) -> Panel:
         return Panel(own.buffer, ix.lit(0), own.stride, 1)
     tags = _left_tags(b, p)
     if tags is None:
-        return b.left_in_memory(p) or b.packed_left(p)
+        return b.left_in_memory(p) or b.packed_left(p, partial(frame_of_row, b, done))
     due = scalings(b.graph, b.form, value, tags)
     core = core_of(value, due)
     found = b.left_in_memory(p, core)
@@ -203,7 +204,7 @@ def _program(
 
 def frame_of_row(b: TileBlock, done: KeptRows, row: Expr, at_row: Expr) -> Frame:
     """What is in scratch of a row of the block."""
-    frame = Frame(b.graph, b.e, dict(b.base.sources))
+    frame = b.base.fresh()
     for p in b.tiles.products:
         if p.node in done.products:
             frame.sources[Value(p.node)] = _element(b, p, done, frame, row, at_row)
@@ -263,10 +264,12 @@ class _Given:
 
 def _left_tags(b: TileBlock, p: Contraction) -> Tags | None:
     """The tags of a left operand: its terms are local. None where terms move along rows, as in a
-    convolution."""
+    convolution of more than single places."""
     own = b.tags[Value(p.node)]
     marks = tuple(symbol(f"t{a}", 1 << 20) for a in range(len(own)))
-    terms = tuple(symbol(f"k{k}", extent) for k, extent in enumerate(p.loops))
+    terms: tuple[Expr, ...] = tuple(
+        symbol(f"k{k}", extent) if extent > 1 else ix.lit(0) for k, extent in enumerate(p.loops)
+    )
     at = left_index(b.graph, p, marks, terms)
     names: dict[Expr, Tag] = {**dict(zip(marks, own, strict=True)), **dict.fromkeys(terms, LOCAL)}
     return tuple(names[i] for i in at) if all(i in names for i in at) else None

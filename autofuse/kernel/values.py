@@ -59,6 +59,10 @@ class Frame:
         self.sources = sources
         self.landing = landing or {}
 
+    def fresh(self) -> Frame:
+        """One of the same sources, to be given more."""
+        return Frame(self.graph, self.e, dict(self.sources))
+
     def place(self, value: Value, index: Index) -> Expr:
         """Where the element of an output at `index` is stored."""
         shape, landing = self.graph.type_of(value).shape, self.landing.get(value)
@@ -214,6 +218,10 @@ class Frame:
             new = tuple(self.e.bind(value) for value in new)
         for register, value in zip(registers, new, strict=True):
             self.e.assign(register, value)
+
+
+# A row of a block, in the block and in the whole: a frame of what is known of it.
+RowFrame = Callable[[Sym, Expr], Frame]
 
 
 class Puller:
