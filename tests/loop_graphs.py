@@ -7,6 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+import pytest
+import random_graphs
+from brute_graphs import LARGE, LARGEST
+from random_graphs import MOVES, random_graph
 
 import autofuse.frontends.array_api as xp
 from autofuse.frontends import spec, trace
@@ -17,6 +21,7 @@ T = TypeVar("T")
 ITEMS, TRIPS = (1, 1, 2, 5, 16, 100, 2000), (7, 50, 200, 1000)
 # Elements that all iterations of a loop compute at most, of each state.
 MOST = 200_000
+TURN, NODES, STEPS, LOOP_STEPS = 4, 240, 120, 8
 Array = Any
 
 
@@ -79,6 +84,16 @@ def loop_graph(seed: int, loops: int = 5) -> Graph:
         return tuple(out for make in makers for out in make(arrays))
 
     return normal_form(trace(fn, *specs))
+
+
+def drawn_graph(seed: int, only_loops: bool) -> tuple[Graph, int]:
+    """A program of a seed, and so many steps of a random walk to a plan of it: most of them have
+    loops, but those without have as many kernels as the others together."""
+    if only_loops or seed % TURN:
+        return loop_graph(seed), LOOP_STEPS
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(random_graphs, "MAX_SIZE", LARGEST)
+        return normal_form(random_graph(seed, NODES, LARGE, MOVES)), STEPS
 
 
 Maker = Callable[[Sequence[Array]], tuple[Array, ...]]

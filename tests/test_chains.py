@@ -16,6 +16,7 @@ from autofuse.cost.chains import chain_us
 from autofuse.cost.latency import FIXED, PLAIN, delays_of, reassociated
 from autofuse.cost.least import graph_bound_us
 from autofuse.cost.ready import KNOWN, Ready, node_ready
+from autofuse.cost.work import group_work
 from autofuse.devices import device_named
 from autofuse.frontends import spec, trace
 from autofuse.graph.types import Graph
@@ -195,3 +196,13 @@ def test_latencies_of_this_machine_are_those_of_a_processor() -> None:
         own = found[dtype]
         assert 0.1 < own.add < 20 and 0.1 < own.mul < 20 and own.fma < own.add + own.mul + 1
         assert own.div > 0.5 * own.mul
+
+
+def test_what_only_the_last_iteration_is_asked_for_is_computed_once() -> None:
+    def fn(x, y):
+        return xp.fori_loop(TRIP, lambda t, s: (s[0] * 0.5, xp.exp(s[0])), (x, y))
+
+    graph = normal_form(trace(fn, V, V))
+    nodes = [n for n in range(len(graph.nodes)) if not is_source(graph, n)]
+    work = group_work(graph, nodes, graph.outputs)
+    assert dict(work.calls) == {"exp.f32": 8} and work.cheap == TRIP * 8

@@ -215,9 +215,6 @@ class Job:
     def keep_kernels(self, records: Sequence[KernelMeasurement]) -> None:
         self.store.add_kernels(self.session, self.environment, records)
 
-    def history(self) -> Sequence[tuple[str, KernelMeasurement]]:
-        return self.store.kernel_history(self.environment)
-
     def tell(self, standing: Standing) -> None:
         self.standing = standing
         self.show(standing.phase)
