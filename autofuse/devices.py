@@ -85,7 +85,15 @@ class DeviceKind:
     def calibrate(self) -> Calibration:
         """Peaks of the device here, measured; of a target, by its data sheet."""
         target = self.backend.target
-        return self.timer.calibrate() if target is None else target_calibration(target)
+        if target is not None:
+            return target_calibration(target)
+        return self.completed(self.timer.calibrate())
+
+    def completed(self, known: Calibration) -> Calibration:
+        """A calibration with what it lacks, measured: those of before have no latencies."""
+        if known.latency or self.backend.target is not None:
+            return known
+        return replace(known, latency=self.timer.latencies(self.backend.math == RELAXED))
 
 
 def _c_text(run: Run) -> tuple[str, str]:

@@ -123,7 +123,7 @@ class KernelMeasurement:
     `group` is the group digest, `launch` the canonical text of its launch configuration, `cache`
     ("cold" or "warm") the state it was to be timed in, which a timing's own state equals, `code`
     the digest of the code that ran (`Backend.codes`), "" where it is unknown.
-    `bound_us` is its lower bound; `facts` are named finite numbers, such as features or registers.
+    `bound_us` is its lower bound; `facts` are named finite numbers, such as registers.
     """
 
     group: str

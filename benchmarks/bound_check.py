@@ -4,7 +4,7 @@ plans, against what their bounds say they take at least."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from autofuse.cost.bounds import Calibration, group_bound_us
@@ -25,6 +25,8 @@ SAMPLING = Sampling("warm", warmup_s=0.002, minimum=60, maximum=60, noise=0.0, w
 LIMIT_S = 60.0
 # By what fraction a bound is above the least time, where violations are counted.
 SLACKS = (0.0, 0.02, 0.05, 0.1, 0.25)
+# What is told: by less a clock that changes between calibrating and timing is.
+NOISE = 0.25
 # Below so many microseconds a kernel says more of the clock than of arithmetic.
 LEAST_US = 1.0
 
@@ -123,6 +125,13 @@ def summary(rows: Sequence[BoundRow]) -> dict[str, Any]:
         if near
         else {},
     }
+
+
+def as_json(rows: Sequence[BoundRow], peaks: Calibration) -> dict[str, Any]:
+    """All that was found, and by which figures."""
+    return {
+        "calibration": peaks.to_mapping(), **summary(rows), "rows": [asdict(r) for r in rows],
+    }  # fmt: skip
 
 
 def zoo_rows(names: Sequence[str], peaks: Calibration) -> list[BoundRow]:

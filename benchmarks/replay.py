@@ -29,8 +29,6 @@ from autofuse.search.driver import run
 from autofuse.search.protocol import Option, Outcome, Proposal
 from autofuse.tuning.bench import Findings, KnownKernel, Profiled, Standing
 from autofuse.tuning.exact import ExactSearch, Goal
-from autofuse.tuning.learned import Lesson
-from autofuse.tuning.model import ModelSearch
 from autofuse.tuning.problem import FusionProblem
 from benchmarks.spaces import RecordedLaunches, RecordedSpace
 from search_spaces import FusionSpace
@@ -41,9 +39,7 @@ SEARCHERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "tpe": ("optuna", {"sampler": "tpe"}),
     "nsga2": ("optuna", {"sampler": "nsga2"}),
     "exact": ("exact", {}),
-    "model": ("model", {}),
 }
-PLANNERS = ("exact", "model")
 # Seconds that a replay has left by the clock: it ends by what it was charged.
 LONG_S = 1e6
 
@@ -198,10 +194,6 @@ class ReplayBench:
     def keep_kernels(self, records: Sequence[KernelMeasurement]) -> None:
         """Nothing is kept."""
 
-    def history(self) -> Sequence[tuple[str, KernelMeasurement]]:
-        """Lessons are given apart."""
-        return ()
-
     def tell(self, standing: Standing) -> None:
         """Nobody watches a replay."""
 
@@ -233,23 +225,14 @@ def replay_exact(bench: ReplayBench, seeded: bool = False, runs: float | None = 
     return ExactSearch(bench, Goal(0.0, runs), space.enumeration, fused).run()
 
 
-def replay_model(bench: ReplayBench, seeded: bool, lessons: Sequence[Lesson]) -> Findings:
-    """The model strategy, taught kernels of other records."""
-    space = bench.recorded.space
-    fused = _fused(space, seeded)
-    return ModelSearch(bench, Goal(), lessons, space.enumeration, fused).run()
-
-
 def replay(
     space: RecordedSpace, searcher: str, seed: int, limit_s: float, max_runs: int = 1000,
-    enough: float = -math.inf, seeded: bool = False, lessons: Sequence[Lesson] = (),
-    runs: float | None = None,
+    enough: float = -math.inf, seeded: bool = False, runs: float | None = None,
 ) -> Trace:  # fmt: skip
     """One search of `space`, until it ends by itself, `limit_s` seconds are accounted, `max_runs`
     plans were asked for or a plan takes at most `enough` microseconds. `seeded` searches try
-    "everything fused" first, as tuning sessions do; the others start from nothing. `lessons`:
-    measured kernels of other spaces, for the model; `runs`: how often the plan is going to run, for
-    exact.
+    "everything fused" first, as tuning sessions do; the others start from nothing. `runs`: how
+    often the plan is going to run, for exact.
 
     Equal arguments give equal traces, `planner_s` apart. Raises BenchError for an unknown
     searcher."""
@@ -264,8 +247,6 @@ def replay(
 
     if searcher == "exact":
         replay_exact(ReplayBench(device, seed, is_over), seeded, runs)
-    elif searcher == "model":
-        replay_model(ReplayBench(device, seed, is_over), seeded, lessons)
     else:
         _sample(device, searcher, seed, is_over, seeded)
     return Trace(

@@ -21,8 +21,6 @@ from statistics import median
 from autofuse.peers.types import BenchError
 from autofuse.plan.types import Candidate
 from autofuse.search.space import Space
-from autofuse.tuning.learned import Lesson
-from benchmarks.lessons import lessons_of_others
 from benchmarks.replay import PLANNERS, SEARCHERS, ReplayDevice, Trace, problem_of, replay
 from benchmarks.spaces import RecordedSpace, load
 
@@ -98,30 +96,25 @@ class SpaceResult:
 def bench_search(
     paths: Iterable[Path], options: Options, say: Callable[[str], None] = lambda text: None
 ) -> list[SpaceResult]:
-    """Replay every searcher on every space; the model is taught the kernels of all other spaces.
-    Raises BenchError for an unreadable space, AutofuseError without scikit-learn."""
+    """Replay every searcher on every space. Raises BenchError for an unreadable space."""
     results: list[SpaceResult] = []
-    spaces = [load(path) for path in paths]
-    for space, taught in zip(spaces, lessons_of_others(spaces), strict=True):
-        results.append(bench_space(space, options, taught))
+    for path in paths:
+        results.append(bench_space(load(path), options))
         say(f"{results[-1].name}: ratio {results[-1].ratio:.3g}")
     if not results:
         raise BenchError("there is no recorded space to replay")
     return results
 
 
-def bench_space(
-    space: RecordedSpace, options: Options, lessons: Sequence[Lesson] = ()
-) -> SpaceResult:
-    """All searchers on one space, exact first: what it needs says how far the others may go.
-    `lessons`: what the model is taught."""
+def bench_space(space: RecordedSpace, options: Options) -> SpaceResult:
+    """All searchers on one space, exact first: what it needs says how far the others may go."""
     traces = {"exact": replays(space, "exact", endless_s(space), options)}
     near = reached_by(traces["exact"], WITHIN * space.optimum_us).median
     needed = near if math.isfinite(near) else median(t.seconds for t in traces["exact"])
     limit = max(options.reach * needed, max(t.seconds for t in traces["exact"]))
     for name in SEARCHERS:
         if name != "exact":
-            traces[name] = replays(space, name, limit, options, lessons)
+            traces[name] = replays(space, name, limit, options)
     return _summary(space, traces, limit)
 
 
@@ -131,14 +124,13 @@ def endless_s(space: RecordedSpace) -> float:
 
 
 def replays(
-    space: RecordedSpace, name: str, limit_s: float, options: Options,
-    lessons: Sequence[Lesson] = (), to_end: bool = False,
-) -> list[Trace]:  # fmt: skip
+    space: RecordedSpace, name: str, limit_s: float, options: Options, to_end: bool = False
+) -> list[Trace]:
     """One searcher under every seed, each for at most `limit_s` accounted seconds; `to_end`: they
     go on when they have the optimum, as they cannot know it."""
     # From the optimum on its curve is flat, and a sampler only repeats itself, slowly.
     enough = -math.inf if to_end else space.optimum_us * (1 + 1e-9)
-    one = partial(_one, space, name, limit_s, enough, options, lessons)
+    one = partial(_one, space, name, limit_s, enough, options)
     seeds = range(options.seeds)
     if options.processes == 1:
         return [one(seed) for seed in seeds]
@@ -147,10 +139,9 @@ def replays(
 
 
 def _one(
-    space: RecordedSpace, name: str, limit_s: float, enough: float, options: Options,
-    lessons: Sequence[Lesson], seed: int,
-) -> Trace:  # fmt: skip
-    return replay(space, name, seed, limit_s, options.max_runs, enough, options.seeded, lessons)
+    space: RecordedSpace, name: str, limit_s: float, enough: float, options: Options, seed: int
+) -> Trace:
+    return replay(space, name, seed, limit_s, options.max_runs, enough, options.seeded)
 
 
 def _summary(

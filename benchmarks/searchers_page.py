@@ -29,7 +29,6 @@ _COLUMNS = (
     "TPE",
     "NSGA-II",
     "exact",
-    "model",
     "ratio",
     "with own",
     "unrecorded",
@@ -41,7 +40,7 @@ def rows_of(results: Sequence[SpaceResult]) -> list[tuple[str, ...]]:
     share of seeds that got there, where not all did) and the ratio of exact to TPE."""
     rows: list[tuple[str, ...]] = [_COLUMNS]
     for r in results:
-        times = [_reached_text(r, name) for name in ("random", "tpe", "nsga2", "exact", "model")]
+        times = [_reached_text(r, name) for name in ("random", "tpe", "nsga2", "exact")]
         ratio = "–" if math.isinf(r.ratio) else f"{'< ' if r.censored else ''}{r.ratio:.2f}"
         if r.worse_at:
             ratio += " *"

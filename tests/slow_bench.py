@@ -87,8 +87,5 @@ class SlowBench:
     def keep_kernels(self, records: Sequence[KernelMeasurement]) -> None:
         pass
 
-    def history(self) -> Sequence[tuple[str, KernelMeasurement]]:
-        return ()
-
     def tell(self, standing: Standing) -> None:
         pass

@@ -38,7 +38,7 @@ PLANS = (*BASELINES, "best", "fused")
 MEANT: dict[str, tuple[str, ...]] = {
     "--device": (*DEVICES, "auto"), "--target": ("A100", "sm_90:H100", "sm_89"),
     "--budget": ("1", "0.5"), "--format": ("json", "table", "csv", "md", "html"),
-    "--strategy": ("exact", "model", "optuna", "random"), "--sampler": ("tpe", "nsga2"),
+    "--strategy": ("exact", "optuna", "random"), "--sampler": ("tpe", "nsga2"),
     "--db": ("t.db",), "--plan": PLANS, "--plans": ("unfused", "best,unfused"), "--runs": ("10",),
     "--dialect": ("c", "cuda"), "--cache": ("cold", "warm", "auto"), "--gap": ("0.1",),
     "--seed": ("1",), "--max-memory": ("1000000",), "--figure-format": ("svg", "png"),

@@ -50,7 +50,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def use(monkeypatch: pytest.MonkeyPatch, backend: Backend, calibration: Calibration = FAST) -> None:
     """Register a device, and measure quickly, for one test."""
-    known = replace(HOST, calibrate=lambda: calibration)
+    known = replace(HOST, calibrate=lambda: calibration, latencies=lambda relaxed: ())
     monkeypatch.setitem(DEVICES, "toy", toy_kind(backend, known))
     monkeypatch.setattr(tuner, "Sampling", lambda cache, **_: replace(QUICK, cache=cache))
 

@@ -14,7 +14,6 @@ from expr_eval import call_of, draw
 from test_ops_on_cpu import one_op
 
 from autofuse.cost.bounds import NOMINAL, group_bound_us
-from autofuse.cost.features import group_features
 from autofuse.cost.work import group_work
 from autofuse.enumerate.supernodes import supernodes_of
 from autofuse.graph.builder import GraphBuilder
@@ -104,7 +103,7 @@ def known(graph: Graph) -> dict[str, object]:
     own = Graph(graph.nodes, graph.inputs, group.outputs)
     return {
         "work": group_work(graph, group.nodes, group.outputs),
-        "features": group_features(graph, group, group_bound_us(graph, group, NOMINAL)),
+        "bound": group_bound_us(graph, group, NOMINAL),
         "forms": check_group(graph, group.nodes, group.outputs),
         "supernodes": [(a.own, a.full, a.reads, a.exports) for a in supernodes_of(graph).items],
         "rematerialisable": [is_rematerialisable(graph, n) for n in nodes],

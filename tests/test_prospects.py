@@ -11,7 +11,7 @@ from tile_programs import whole
 
 from autofuse.cost.bounds import NOMINAL
 from autofuse.cost.expected import expected_us
-from autofuse.cost.features import kind_of_work
+from autofuse.cost.kinds import kind_of_work
 from autofuse.cover import CoverProblem, Piece, no_limit
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
@@ -19,7 +19,6 @@ from autofuse.plan.types import FusionGroup, LaunchConfig
 from autofuse.tuning.allocation import Allocation, Outlook
 from autofuse.tuning.exact import ExactSearch, Goal
 from autofuse.tuning.launches import KernelTimes, LaunchProblem, adopted, parameter_of
-from autofuse.tuning.model import ModelSearch
 from autofuse.tuning.plans import baseline_plan
 from autofuse.tuning.profiling import Kernels
 from autofuse.tuning.prospects import UNJUDGED, expectations, prospect
@@ -100,12 +99,6 @@ def test_the_search_begins_with_the_likely_plan_and_goes_on_with_its_launches() 
     assert found.planned_us == pytest.approx(
         sum(as_expected(MLP, g, LaunchConfig()) for g in first.groups)
     )
-
-
-def test_learned_times_take_the_place_of_expected_ones() -> None:
-    bench = SlowBench(MLP, 20.0, 1e-4, as_expected)
-    assert ExactSearch(bench, Goal()).expected
-    assert not ModelSearch(bench, Goal(), ()).expected
 
 
 def kernels_of(*groups: FusionGroup) -> Kernels:

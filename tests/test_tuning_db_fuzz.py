@@ -79,7 +79,6 @@ def ask(store: Store) -> None:
     for cache in (None, "cold", "warm"):
         store.best(ENV, WORKLOAD, cache)
     store.kernels(ENV, GROUPS)
-    store.kernel_history(ENV)
     store.calibration(ENV)
     _, *exported = export_lines(store)
     for line in exported:

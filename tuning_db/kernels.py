@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, func, select, union_all
+from sqlalchemy import ColumnElement, Connection, func, select
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
@@ -119,44 +119,6 @@ def news(
     told = [kernel_of(row) for row in found]
     told = [one for one in told if not rows.is_the_machines(one.failure)]
     return (found[-1].id if found else after), told
-
-
-def history(
-    t: Transaction, env: r.Environment, limit: int
-) -> list[tuple[str, r.KernelMeasurement]]:
-    """The latest `limit` timed kernels that have facts, on devices of this fingerprint, oldest
-    first, each with the digest of the workload it was measured for ("" if for none)."""
-    own = m.KernelMeasurement
-    alike = select(m.Environment.id).where(m.Environment.fingerprint == rows.fingerprint(env))
-    # Of each environment by itself: its index has them by time, and no other row is read.
-    latest = [_latest(number, limit) for number in t.scalars(alike)]
-    if not latest:
-        return []
-    chosen = union_all(*latest).subquery()
-    query = (
-        select(*COLUMNS, m.Workload.digest)
-        .join_from(chosen, own, own.id == chosen.c.id)
-        .join(m.Group, own.group_id == m.Group.id)
-        .outerjoin(m.Session, own.session_id == m.Session.id)
-        .outerjoin(m.Workload, m.Session.workload_id == m.Workload.id)
-        .order_by(own.created.desc(), own.id.desc())
-        .limit(limit)
-    )
-    return [(row[-1] or "", kernel_of(row)) for row in reversed(t.execute(query).all())]
-
-
-def _latest(environment: int, limit: int) -> Select[int]:
-    """Row numbers of the latest timed kernels with facts of one environment."""
-    own = m.KernelMeasurement
-    found = (
-        select(own.id)
-        .where(own.environment_id == environment)
-        .where(own.failure_kind.is_(None), own.facts != "[]")
-        .order_by(own.created.desc(), own.id.desc())
-        .limit(limit)
-    )
-    # SQLite takes no ORDER BY in a part of a union, but in a table of its own.
-    return select(found.subquery().c.id)
 
 
 def kernel_values(

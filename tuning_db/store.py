@@ -313,14 +313,6 @@ class Store(SharedWork):
         the number of the last of them. Raises Unreachable soon where the server is away."""
         return self.ask(lambda c: kernels.news(c, env, workload, session_id, after), HURRIED_S)
 
-    def kernel_history(
-        self, env: r.Environment, limit: int = 20_000
-    ) -> list[tuple[str, r.KernelMeasurement]]:
-        """The latest `limit` timed kernels that have facts, oldest first, whose environment's must
-        pairs equal those of `env`; each with the digest of the workload it was measured for, ""
-        if for none."""
-        return self.read(lambda t: kernels.history(t, env, limit))
-
     def incumbent(self, env: r.Environment, workload: str, cache: str) -> r.BestPlan | None:
         """The best plan that another has to be timed against before it takes its place in this
         cache state; None where no plan was promoted yet."""

@@ -45,7 +45,7 @@ def tune(
         float, typer.Option(metavar="SECONDS", help="Seconds to spend, everything counted.")
     ] = 60.0,
     strategy: Annotated[
-        str, typer.Option(metavar="NAME", help="exact, model, optuna or random.")
+        str, typer.Option(metavar="NAME", help="exact, optuna or random.")
     ] = "exact",
     search_gap: Annotated[
         float,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
+from autofuse.cost.chains import chain_us
 from autofuse.cost.masked import least_work
 from autofuse.cost.scalar_calls import ARITHMETIC, DIVISION, INTEGER, busy_ns, least_ns
 from autofuse.cost.work import Work
@@ -38,7 +39,8 @@ class Calibration:
     cached bandwidth: (working set in bytes, GB/s), ascending. `alone` is the same for a kernel run
     by one thread, whose launch is cheaper. `scalar` are the reciprocal throughputs of scalar
     functions by vector width: (name.bits, nanoseconds an element), by name; where there are none
-    these functions count as `cheap` or `special`.
+    these functions count as `cheap` or `special`. `latency` are the latencies of scalar operations
+    (`cost/latency.py`), ns by name, type and width; where there are none chains do not count.
     `edition` says which figures were measured.
     """
 
@@ -57,6 +59,7 @@ class Calibration:
     scalar: tuple[tuple[str, float], ...] = ()
     edition: float = EDITION
     byte: float = 0.0
+    latency: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         classes = (self.cheap, self.special, self.contraction)
@@ -65,7 +68,7 @@ class Calibration:
         if not all(math.isfinite(r) and r > 0 for r in rates):
             raise CalibrationError(f"calibrated rates must be positive numbers, got {rates}")
         optional = (self.wide, self.narrow, self.byte, self.library)
-        if not all(math.isfinite(r) and r >= 0 for r in optional):
+        if not all(math.isfinite(r) and r >= 0 for r in (*optional, *dict(self.latency).values())):
             raise CalibrationError("rates that may be 0 must not be negative")
         if not (math.isfinite(self.launch_us) and self.launch_us >= 0):
             raise CalibrationError(f"a launch cannot cost {self.launch_us} us")
@@ -117,6 +120,7 @@ class Calibration:
         found = {f.name: float(getattr(self, f.name)) for f in fields(self) if f.name not in _LISTS}
         found |= {f"tier.{size}": rate for size, rate in self.tiers}
         found |= {f"scalar.{name}": ns for name, ns in self.scalar}
+        found |= {f"latency.{name}": ns for name, ns in self.latency}
         if self.alone is not None:
             found |= {f"alone.{name}": value for name, value in self.alone.to_mapping().items()}
         return found
@@ -142,12 +146,14 @@ class Calibration:
             raise CalibrationError(f"not a cache tier: {error}") from error
         rates = {n: values.get(n, 0.0) for n in names if n != "cache_bytes"}
         scalar = sorted((k[7:], v) for k, v in values.items() if k.startswith("scalar."))
+        latency = sorted((k[8:], v) for k, v in values.items() if k.startswith("latency."))
         return Calibration(
             **rates,
             cache_bytes=int(values["cache_bytes"]),
             tiers=tuple(sizes),
             alone=Calibration.from_mapping(inner) if inner else None,
             scalar=tuple(scalar),
+            latency=tuple(latency),
         )
 
 
@@ -156,7 +162,7 @@ class Calibration:
 ONCE_US = 1e-3
 # What calibrations that were made before do not say.
 _MAY_LACK = ("wide", "narrow", "byte", "library", "edition")
-_LISTS = ("tiers", "alone", "scalar")
+_LISTS = ("tiers", "alone", "scalar", "latency")
 # Where nothing was measured: a fast desktop, faster than most.
 NOMINAL = Calibration(2.0, 50.0, 500.0, 100.0, 1000.0, 400.0, library=400.0)
 # One core of it.
@@ -185,8 +191,9 @@ def group_bound_us(graph: Graph, group: FusionGroup, calibration: Calibration) -
             return calibration.move_us(work.nbytes)
         body, trips = host_loop(graph, group)
         # All iterations may be one job, whose kernels are not launched one by one (`resident`).
-        inside = _launched(calibration)
-        return calibration.launch_us + trips * plan_bound_us(body, group.body, inside)
+        inside = trips * plan_bound_us(body, group.body, _launched(calibration))
+        waits = chain_us(graph, group.nodes, group.outputs, calibration.latency)
+        return calibration.launch_us + max(inside, waits)
     return kernel_bound_us(graph, group.nodes, group.outputs, calibration)
 
 
@@ -202,7 +209,8 @@ def kernel_bound_us(
     """As `group_bound_us`, of one kernel; ONCE_US where it need not run in a call."""
     if may_run_once(graph, nodes):
         return ONCE_US
-    return work_bound_us(least_work(graph, tuple(nodes), tuple(outputs)), calibration)
+    waits = chain_us(graph, nodes, outputs, calibration.latency)
+    return work_bound_us(least_work(graph, tuple(nodes), tuple(outputs)), calibration, waits)
 
 
 def plan_bound_us(graph: Graph, plan: FusionPlan, calibration: Calibration) -> float:
@@ -210,12 +218,15 @@ def plan_bound_us(graph: Graph, plan: FusionPlan, calibration: Calibration) -> f
     return math.fsum(group_bound_us(graph, g, calibration) for g in plan.groups)
 
 
-def work_bound_us(work: Work, calibration: Calibration, *, warm: bool = True) -> float:
-    """The faster of all threads and one; `warm`: what fits the cache may be there."""
+def work_bound_us(
+    work: Work, calibration: Calibration, waits_us: float = 0.0, *, warm: bool = True
+) -> float:
+    """The faster of all threads and one, neither of which shortens a chain that takes `waits_us`;
+    `warm`: what fits the cache may be there."""
     best = math.inf
     found: Calibration | None = calibration
     while found is not None:
-        busy = max(found.move_us(work.nbytes, warm), found.compute_us(work))
+        busy = max(found.move_us(work.nbytes, warm), found.compute_us(work), waits_us)
         best = min(best, found.launch_us + busy)
         found = found.alone
     return best

@@ -5,7 +5,8 @@ input is read and each output written at least once, as far as they are needed; 
 arithmetic is done at least once; and there are at least as many kernels as nodes of which no two
 may share one. All bytes go at the fastest bandwidth and all arithmetic at the fastest rate of the
 device, each resource as if the others cost nothing, for a kernel that moves bytes and one that
-computes may be the same. The sum of `group_bound_us` over the kernels of a plan is never below it.
+computes may be the same. Loops take as long as the chain of their iterations, one loop after what
+it waits for. The sum of `group_bound_us` over the kernels of a plan is never below it.
 
 What kernels may leave out is not counted: what no call changes, products that a mask may cut short,
 and loops of which an iteration may do less than the whole body.
@@ -19,6 +20,7 @@ from functools import lru_cache
 from typing import Any
 
 from autofuse.cost.bounds import Calibration
+from autofuse.cost.chains import chain_us
 from autofuse.cost.masked import may_be_masked
 from autofuse.cost.scalar_calls import least_ns
 from autofuse.cost.work import PRODUCTS, Work, group_work, least_elements
@@ -44,7 +46,9 @@ def graph_bound_us(graph: Graph, calibration: Calibration) -> float:
     peaks = _best(calibration)
     work, kernels = _least(graph)
     rate = max(peaks.cached_gbytes_per_s, peaks.gbytes_per_s)
-    busy = max(work.nbytes / (rate * 1e3), peaks.compute_us(work))
+    nodes = _above(graph)
+    waits = chain_us(graph, nodes, graph.outputs, peaks.latency)
+    busy = max(work.nbytes / (rate * 1e3), peaks.compute_us(work), waits)
     return kernels * peaks.launch_us + busy
 
 
@@ -68,6 +72,14 @@ def _rate(calibration: Calibration, name: str) -> float:
     """A rate, or the one that stands for it where it is 0."""
     found: float = getattr(calibration, name)
     return found or _rate(calibration, INSTEAD[name])
+
+
+@lru_cache(maxsize=64)
+def _above(graph: Graph) -> tuple[int, ...]:
+    """What outputs that a call may change are computed from."""
+    wanted = (v.node for v in graph.outputs if v.node not in settled(graph))
+    above = needed(graph, wanted, range(len(graph.nodes)))
+    return tuple(n for n in above if not is_source(graph, n))
 
 
 @lru_cache(maxsize=64)

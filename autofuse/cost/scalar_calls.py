@@ -107,16 +107,24 @@ def _is_literal(graph: Graph, node: int) -> bool:
     return is_inline(graph, node)
 
 
+def body_of(graph: Graph, node: int) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """The scalar body of an elementwise node: its results, and what these call t1, t2, ...
+    Operands are called x0, x1, ..., and literal ones are literals."""
+    own, pull = graph[node], _Operands(graph, node)
+    assert own.spec.body is not None
+    index = tuple(Sym(f"i{k}", DType.I64) for k in range(len(own.types[0].shape)))
+    results = own.spec.body(graph.call(node), index, pull)
+    return tuple(results), tuple(pull.bound)
+
+
 def calls_of(graph: Graph, node: int) -> NodeCalls:
     """What one element of an elementwise node calls; nothing for other nodes, whose bodies are not
     computed once for each element."""
     own = graph[node]
     if own.spec.family is not Family.ELEMENTWISE or own.spec.body is None:
         return NO_CALLS
-    pull = _Operands(graph, node)
-    index = tuple(Sym(f"i{k}", DType.I64) for k in range(len(own.types[0].shape)))
-    results = own.spec.body(graph.call(node), index, pull)
-    parts = {e for part in (*results, *pull.bound) for e in walk(part)}
+    results, bound = body_of(graph, node)
+    parts = {e for part in (*results, *bound) for e in walk(part)}
     calls = [(call_name(e), e) for e in parts if isinstance(e, Call)]
     operands = {f"x{k}": k for k in range(len(own.inputs))}
     names, divisors, divided = list[str](), list[tuple[int, str]](), set[int]()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 
+from autofuse.cost.iterations import always_needed
 from autofuse.cost.ordered import ordered_elements
 from autofuse.cost.scalar_calls import NO_CALLS, NodeCalls, calls_of, merged_divisions
 from autofuse.graph.settled import settled
@@ -379,8 +380,8 @@ def _varies(facts: _Facts, node: int, known: dict[int, frozenset[int]]) -> froze
 
 @lru_cache(maxsize=256)
 def _loop_work(graph: Graph, node: int) -> Work:
-    """Arithmetic of all iterations; what no iteration changes may be computed once. None where
-    there may be no iteration."""
+    """Arithmetic of all iterations; what no iteration changes, or only the last one needs, may be
+    computed once. None where there may be no iteration."""
     if not is_counted(graph[node].op):
         return Work()
     call = graph.call(node)
@@ -390,9 +391,10 @@ def _loop_work(graph: Graph, node: int) -> Work:
         if any(v.node in changing for v in inner.inputs):
             changing.add(n)
     live = [n for n in range(len(body.nodes)) if not is_source(body, n)]
+    always = always_needed(body, int(call["carries"]))
     table = _table(body)
     least = _wanted(table)
     _needed(table, live, least)
-    each = _arithmetic(table, [n for n in live if n in changing], least)
-    once = _arithmetic(table, [n for n in live if n not in changing], least)
+    each = _arithmetic(table, [n for n in live if n in changing and n in always], least)
+    once = _arithmetic(table, [n for n in live if n not in changing or n not in always], least)
     return each.computing(float(call["trip"])) + once.computing(1.0)

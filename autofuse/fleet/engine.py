@@ -98,8 +98,7 @@ def tune_slice(task: TuneSlice, build: Build | None = None) -> SliceResult:
         task.graph, name=task.name, device=task.device, db=task.db,
         budget_s=max(task.budget_s - looked_s, 1.0), seed=task.seed, build=build,
     )  # fmt: skip
-    certain = found.certificate is not None and not found.certificate.startswith("learned")
-    gap = found.search_gap if certain else None
+    gap = None if found.certificate is None else found.search_gap
     seconds = looked_s + found.total_s
     return SliceResult(task.name, seconds, found.best_us, gap, found.measured, canary=canary)
 

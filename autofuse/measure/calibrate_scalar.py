@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -190,8 +191,9 @@ def calibrate_scalar() -> tuple[tuple[str, float], ...]:
     Takes a few seconds once, most of them compiling. Raises CompileError, CompilerMissing."""
     widest = vector_bits()
     narrower = [bits for bits in (SCALAR_BITS, 128, 256, 512) if bits < widest]
-    widths = [_Width(single_loops(), bits) for bits in narrower]
-    widths.append(_Width(all_loops(), widest))
+    asked = [(bits, single_loops()) for bits in narrower] + [(widest, all_loops())]
+    with ThreadPoolExecutor() as pool:  # compilers are processes of their own
+        widths = list(pool.map(lambda one: _Width(one[1], one[0]), asked))
     for _ in range(PASSES):
         for width in widths:
             width.once_more()

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from autofuse.backends.machine import host_identity, last_level_cache_bytes
 from autofuse.cost.bounds import Calibration
+from autofuse.cost.latency import Latencies
 from autofuse.measure.calibrate import calibrate_cpu
+from autofuse.measure.calibrate_chains import calibrate_chains
 from autofuse.measure.device import Device
 
 
@@ -24,6 +26,10 @@ def _nobody_asks(_: str) -> str:
     return "a processor is always shared: its canary tells whether others disturb"
 
 
+def _not_measured(relaxed: bool) -> Latencies:
+    return ()
+
+
 @dataclass(frozen=True)
 class Hardware:
     """How one kind of hardware is measured and calibrated, and the bytes of its last-level cache.
@@ -31,13 +37,15 @@ class Hardware:
     All raise AutofuseError where it cannot be used. `units` are those of this host, the one that
     this process uses first. `device` is called in the worker process, so it must be a function of
     some module. `others` gives the ids of other processes that compute on a unit, by its name, or
-    in a sentence why they cannot be known."""
+    in a sentence why they cannot be known. `latencies` measures those of scalar operations, where
+    arithmetic may be reassociated or not; () for hardware of which bounds know none."""
 
     units: Callable[[], tuple[DeviceUnit, ...]]
     device: Callable[[], Device]
     calibrate: Callable[[], Calibration]
     cache_bytes: Callable[[], int]
     others: Callable[[str], tuple[int, ...] | str] = _nobody_asks
+    latencies: Callable[[bool], Latencies] = _not_measured
 
     @property
     def unit(self) -> str:
@@ -86,5 +94,7 @@ def _cuda_cache() -> int:
 
 
 # Imported when used: the worker of one kind has no use for the others.
-HOST = Hardware(_processor, _host, calibrate_cpu, last_level_cache_bytes)
+HOST = Hardware(
+    _processor, _host, calibrate_cpu, last_level_cache_bytes, latencies=calibrate_chains
+)
 GPU = Hardware(_gpus, _cuda, _calibrate_cuda, _cuda_cache, _on_gpu)

@@ -34,9 +34,8 @@ class Findings:
     """What a strategy found out, besides the measurements that the bench kept.
 
     `planned` is the digest of the candidate whose kernel times sum up to `planned_us`;
-    `certificate` says whether floor and gap hold for the "whole" graph or "per window" (and begins
-    with "learned, " where the search went by learned times). `counts` are of candidate kernels;
-    `model` is what a strategy that learns says of its model."""
+    `certificate` says whether floor and gap hold for the "whole" graph or "per window".
+    `counts` are of candidate kernels."""
 
     trials: int = 0
     planned: str = ""
@@ -47,7 +46,6 @@ class Findings:
     certificate: str | None = None
     notes: tuple[str, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
-    model: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +139,6 @@ class Bench(Protocol):
 
     def keep_kernels(self, records: Sequence[KernelMeasurement]) -> None:
         """Store times or failures of kernels, all of them at once."""
-        ...
-
-    def history(self) -> Sequence[tuple[str, KernelMeasurement]]:
-        """Kernels that this device measured for whatever workload, with the workload's digest."""
         ...
 
     def tell(self, standing: Standing) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from autofuse.cost.features import kind_of_work
+from autofuse.cost.kinds import kind_of_work
 from autofuse.cover import Options, PlanningStep, PlanResult, k_best, plan
 from autofuse.enumerate.enumeration import Enumeration
 from autofuse.enumerate.windows import Window, windows
@@ -65,8 +65,6 @@ class Goal:
 
 class ExactSearch:
     """One search; `run` may be called once."""
-
-    expects = True
 
     def __init__(
         self,
@@ -126,7 +124,7 @@ class ExactSearch:
 
     def _expectations(self) -> Mapping[str, float]:
         """For graphs for which it is worked out what to expect."""
-        if not self.expects or self.windows or len(self.bounds) > JUDGED_KERNELS:
+        if self.windows or len(self.bounds) > JUDGED_KERNELS:
             return {}
         time = Share(self.bench.left_s, NAMING_SHARE)
         return expectations(
@@ -223,17 +221,13 @@ class ExactSearch:
         allocation = self.allocation
         if not allocation.round_repays(allocation.round_gain_us(planned), self.kernels.per_plan_s):
             return None
-        costs = self._supposed() | optimistic_costs(self.kernels.by_key, self.bounds)
+        costs = optimistic_costs(self.kernels.by_key, self.bounds)
         self.solving.renew()
         best = k_best(self.whole.problem, costs, 1, self.solving.left_s)[0]
         found = self.whole.plan_of(best.plan)
         if best.cost_us >= (1 - WORTH) * planned or not self.bench.fits(found):
             return None
         return found if self.kernels.is_timed(found) and self._goes_on(found) else None
-
-    def _supposed(self) -> dict[str, float | None]:
-        """What kernels that were not measured are estimated at, where that is above the bound."""
-        return {}
 
     def _goes_on(self, found: FusionPlan) -> bool:
         """Whether there is time for new configurations of a plan's kernels, and the runs to come

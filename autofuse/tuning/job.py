@@ -102,13 +102,14 @@ class Job:
         return ":".join((what, fingerprint(self.environment), self.digest, self.cache))
 
     def calibration(self) -> Calibration:
-        """The device's peaks: measured once, then kept in the database."""
-        known = Calibration.kept(self.store.calibration(self.environment))
-        if known is not None:
-            return known
-        measured = self.kind.calibrate()
-        self.store.set_calibration(self.environment, measured.to_mapping())
-        return measured
+        """The device's peaks: measured once, then kept in the database; what lacks there, too."""
+        stored = self.store.calibration(self.environment)
+        known = Calibration.kept(stored)
+        found = self.kind.calibrate() if known is None else self.kind.completed(known)
+        if found != known:
+            new = dict(found.to_mapping().items() - stored.items())
+            self.store.set_calibration(self.environment, new)
+        return found
 
     def is_over(self) -> bool:
         return self.budget.is_over()
@@ -213,9 +214,6 @@ class Job:
 
     def keep_kernels(self, records: Sequence[KernelMeasurement]) -> None:
         self.store.add_kernels(self.session, self.environment, records)
-
-    def history(self) -> Sequence[tuple[str, KernelMeasurement]]:
-        return self.store.kernel_history(self.environment)
 
     def tell(self, standing: Standing) -> None:
         self.standing = standing

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from autofuse.cost.bounds import ONCE_US
 from autofuse.cost.expected import has_products
-from autofuse.cost.features import group_features
 from autofuse.cover import Measured
 from autofuse.plan.binding import may_run_once
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
@@ -225,18 +224,14 @@ class Kernels:
         )  # fmt: skip
 
     def _keep(self, records: Iterable[KernelMeasurement]) -> None:
-        """Store kernels with their bounds and features: models of kernel times learn from them."""
-        # No call takes time for the others: there is nothing to learn from them.
+        """Store kernels with their bounds."""
+        # No call takes time for the others.
         lasting = [
             one for one in records if not may_run_once(self.graph, self.samples[one.group].nodes)
         ]
         if lasting:
-            self.bench.keep_kernels([self._full(one) for one in lasting])
-
-    def _full(self, record: KernelMeasurement) -> KernelMeasurement:
-        bound_us = self.bounds[record.group]
-        found = group_features(self.graph, self.samples[record.group], bound_us)
-        return replace(record, bound_us=bound_us, facts=(*found.items(), *record.facts))
+            bounded = [replace(one, bound_us=self.bounds[one.group]) for one in lasting]
+            self.bench.keep_kernels(bounded)
 
     def residual_us(self, found: FusionPlan) -> tuple[str, float | None]:
         """The digest of a plan's candidate and its time end to end less its kernels' together, the

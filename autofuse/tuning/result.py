@@ -37,13 +37,11 @@ class TuneResult:
 
     There are two gaps. `search_gap`, the gap of this search: no plan of the kernels that it
     enumerated, at the launches that it tried, is below `search_floor_us`; `certificate` says
-    whether that holds for the "whole" graph or "per window", and begins with "learned, " where the
-    search went by learned times and the gap was left open. `bound_gap`, the gap to the bound: no
+    whether that holds for the "whole" graph or "per window". `bound_gap`, the gap to the bound: no
     plan whatever is below `bound_us` (`graph_bound_us`), be it of kernels or launches that were
     never tried, as far as the calibrated peaks hold.
 
-    `model` says what these were learned
-    from and how well they rank kernels that the model has not seen; `peak_bytes` of intermediates;
+    `peak_bytes` are those of intermediates;
     `left_out` are baselines for which the budget had no time.
     """
 
@@ -74,7 +72,6 @@ class TuneResult:
     search_floor_us: float | None = None
     bound_us: float | None = None
     certificate: str | None = None
-    model: Mapping[str, object] | None = None
     peak_bytes: int = 0
     residual_us: float | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -126,7 +123,6 @@ class TuneResult:
             "search_gap": self.search_gap,
             "bound_gap": self.bound_gap,
             "certificate": self.certificate,
-            "model": None if self.model is None else dict(self.model),
             "planned_us": self.planned_us,
             "search_floor_us": self.search_floor_us,
             "bound_us": self.bound_us,

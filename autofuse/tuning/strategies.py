@@ -14,8 +14,6 @@ from autofuse.search.driver import SearchStep, run
 from autofuse.search.protocol import Outcome, Proposal
 from autofuse.tuning.bench import Bench, Findings, Standing, Strategy
 from autofuse.tuning.exact import ExactSearch, Goal
-from autofuse.tuning.learned import lessons_of, library
-from autofuse.tuning.model import ModelSearch
 from autofuse.tuning.problem import FusionProblem
 
 
@@ -34,19 +32,6 @@ def exact(wishes: Wishes) -> Strategy:
     if wishes.options:
         raise AutofuseError(f"strategy 'exact' has no option '{next(iter(wishes.options))}'")
     return lambda bench: ExactSearch(bench, wishes.goal).run()
-
-
-def model(wishes: Wishes) -> Strategy:
-    """Plan with kernel times learned from the database."""
-    if wishes.options:
-        raise AutofuseError(f"strategy 'model' has no option '{next(iter(wishes.options))}'")
-    library()
-
-    def search(bench: Bench) -> Findings:
-        lessons = lessons_of(bench.history(), bench.cache)
-        return ModelSearch(bench, wishes.goal, lessons).run()
-
-    return search
 
 
 def sampling(wishes: Wishes) -> Strategy:
@@ -79,7 +64,7 @@ def sampling(wishes: Wishes) -> Strategy:
     return search
 
 
-PLANNERS: dict[str, Callable[[Wishes], Strategy]] = {"exact": exact, "model": model}
+PLANNERS: dict[str, Callable[[Wishes], Strategy]] = {"exact": exact}
 
 
 def strategy_named(name: str, seed: int, goal: Goal, options: Mapping[str, str]) -> Strategy:

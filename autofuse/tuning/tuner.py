@@ -271,7 +271,6 @@ def _result(
         search_floor_us=findings.search_floor_us,
         bound_us=job.bound_us,
         certificate=findings.certificate,
-        model=findings.model,
         peak_bytes=candidate_bytes(job.graph, best),
         residual_us=job.standing.residual_us,
         counts=dict(findings.counts),

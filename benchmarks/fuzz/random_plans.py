@@ -9,7 +9,7 @@ import numpy as np
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
-from autofuse.plan.groups import host_loop, is_source, ordered_plan, reads
+from autofuse.plan.groups import MAX_UNROLL, host_loop, is_source, ordered_plan, reads
 from autofuse.plan.legality import Refusal, check_group
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, PlanError
 
@@ -59,7 +59,7 @@ class Walk:
         if not refused and (self.seed + node) % 2:
             return group
         trip = self.graph.call(node).get("trip", 1)  # data end a `while`: it is not unrolled
-        factors = [k for k in range(1, trip + 1) if trip % k == 0]
+        factors = [k for k in range(1, min(trip, MAX_UNROLL) + 1) if trip % k == 0]
         group = replace(group, body=FusionPlan(()), unroll=factors[self.seed // 2 % len(factors)])
         walk = Walk(host_loop(self.graph, group)[0], self.seed + node)
         for _ in range(self.seed % 20):

@@ -63,7 +63,7 @@ def measure_costs(rows: int, repeats: int) -> ScaleCosts:
         )  # fmt: skip
 
 
-_LONG = ("recall", "recall_kernels", "history")
+_LONG = ("recall", "recall_kernels")
 _READING = (*_LONG, "calibration", "kernels", "latest", "incumbent", "best")
 
 
@@ -114,7 +114,6 @@ def _operations(store: Store, filling: Filling, repeats: int) -> Mapping[str, Ca
         ),
         "incumbent": lambda: store.incumbent(env, workload, "cold"),
         "best": lambda: store.best(env, workload),
-        "history": lambda: store.kernel_history(env),
         "promote": promoted,
         "finish_session": lambda: store.finish_session(next(begun), ended),
     }

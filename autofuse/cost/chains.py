@@ -1,0 +1,249 @@
+"""The time that loops take at least because each iteration waits for the one before.
+
+An iteration is a step of a system of minima, maxima and sums (`cost/ready.py`): it takes the times
+at which states are ready to those at which the next ones are. Such a step keeps order, and is as
+much later as what it begins with (Baccelli, Cohen, Olsder and Quadrat, Synchronization and
+Linearity, 1992), so that iterations after a few are known without being looked at: where some
+elements are later by one figure after a period, they are so after each, whatever the others do.
+That figure over the period is the greatest mean of a cycle where there are maxima alone.
+
+The bound holds for every kernel: items, lanes and cores make no chain shorter, nor does unrolling.
+Iterations in which states are still made of literals alone count nothing, because compilers work
+these out. Of a `while` no iteration is sure. What is not seen: loads at places that a state tells,
+what a stack of one loop lets another wait for, operations on whole numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from autofuse.cost.latency import NOTHING, Latencies, delays_of
+from autofuse.cost.ready import EACH, KNOWN, Ready, Table, Times, node_ready
+from autofuse.graph.settled import settled
+from autofuse.graph.types import Graph, Value
+from autofuse.ops.control import is_counted
+from autofuse.ops.spec import Family
+from autofuse.ops.types import TensorType
+from autofuse.plan.groups import is_inline
+
+# Iterations after which times are compared, by how many loops are around.
+PERIODS = (12, 4, 2)
+# Figures of growth that are tried, the greatest first.
+TRIES = 3
+# By what fraction figures may differ that are the same but for rounding.
+ROUNDING = 1e-9
+NO_DELAYS: Table = {}
+GIVEN = Ready(np.array(0.0))
+# When each state is ready, and when a sum that takes it in: of shape [2, ...].
+State = list[Times]
+
+
+def chain_us(
+    graph: Graph, nodes: Collection[int], outputs: Collection[Value], latency: Latencies
+) -> float:
+    """Microseconds that a kernel of these nodes waits at least for its loops; 0 without loops, and
+    where no latencies are known."""
+    if not latency or not any(graph[n].spec.family is Family.CONTROL for n in nodes):
+        return 0.0
+    return _chain_ns(graph, tuple(sorted(nodes)), tuple(outputs), latency) / 1e3
+
+
+@lru_cache(maxsize=4096)
+def _chain_ns(
+    graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...], latency: Latencies
+) -> float:
+    inside, known = frozenset(nodes), settled(graph)
+    found: dict[Value, Ready] = {}
+    for v in {v for n in nodes for v in graph[n].inputs if v.node not in inside}:
+        found[v] = KNOWN if v.node in known or is_inline(graph, v.node) else GIVEN
+    waiting = [n for n in nodes if n not in known]
+    run = _Run(graph, frozenset(outputs), delays_of(latency), latency)
+    return max(0.0, run.through(waiting, found))
+
+
+class _Run:
+    """What evaluates the nodes of one graph. `wanted`: values that somebody else reads, or writes;
+    `depth`: loops around."""
+
+    def __init__(
+        self, graph: Graph, wanted: Collection[Value], table: Table, latency: Latencies,
+        depth: int = 0,
+    ) -> None:  # fmt: skip
+        self.graph, self.wanted, self.table = graph, wanted, table
+        self.latency, self.depth = latency, depth
+
+    def through(self, nodes: Sequence[int], found: dict[Value, Ready]) -> float:
+        """Adds to `found` when the results of these nodes are ready; when the last iteration of the
+        last loop is over, -inf without one."""
+        read = {v for n in nodes for v in self.graph[n].inputs}
+        latest = -math.inf
+        for n in nodes:
+            node = self.graph[n]
+            operands = [found.get(v, KNOWN) for v in node.inputs]
+            if node.spec.family is Family.CONTROL and is_counted(node.op):
+                outs = range(len(node.types))
+                used = tuple(k for k in outs if Value(n, k) in read or Value(n, k) in self.wanted)
+                results, over = self._loop(n, operands, used)
+                found |= {Value(n, k): one for k, one in enumerate(results)}
+                latest = max(latest, over)
+            elif node.spec.family is not Family.CONTROL and not all(map(_is_known, operands)):
+                found[Value(n)] = node_ready(self.graph, n, operands, self.table)
+        return latest
+
+    def _loop(
+        self, node: int, operands: Sequence[Ready], used: tuple[int, ...]
+    ) -> tuple[Sequence[Ready], float]:
+        if self.depth or not self.table:
+            loop = _Loop(self.graph, node, used, self.table, self.latency, self.depth)
+            return loop.results(operands)
+        keys = tuple((_key(one.at), _key(one.summed)) for one in operands)
+        return _known_loop(self.graph, node, used, keys, self.latency)
+
+
+def _is_known(one: Ready) -> bool:
+    return one is KNOWN
+
+
+_Key = tuple[tuple[int, ...], bytes] | None
+
+
+def _key(times: Times | None) -> _Key:
+    return None if times is None else (times.shape, np.asarray(times, dtype=float).tobytes())
+
+
+def _times(key: _Key) -> Times | None:
+    return None if key is None else np.frombuffer(key[1]).reshape(key[0])
+
+
+@lru_cache(maxsize=512)
+def _known_loop(
+    graph: Graph, node: int, used: tuple[int, ...], keys: tuple[tuple[_Key, _Key], ...],
+    latency: Latencies,
+) -> tuple[Sequence[Ready], float]:  # fmt: skip
+    operands = [
+        Ready(at, _times(summed)) for one, summed in keys if (at := _times(one)) is not None
+    ]
+    return _Loop(graph, node, used, delays_of(latency), latency, 0).results(operands)
+
+
+class _Loop:
+    """A counted loop: its iterations as steps of times."""
+
+    def __init__(
+        self, graph: Graph, node: int, used: tuple[int, ...], table: Table, latency: Latencies,
+        depth: int,
+    ) -> None:  # fmt: skip
+        call = graph.call(node)
+        self.body: Graph = call["body"]
+        self.trip, self.carries = int(call["trip"]), int(call["carries"])
+        self.used, self.table = used, table
+        self.period = PERIODS[min(depth, len(PERIODS) - 1)]
+        self.nodes = [n for n in range(len(self.body.nodes)) if n not in set(self.body.inputs)]
+        self.kinds = [self.body.type_of(v) for v in self.body.outputs[: self.carries]]
+        self.latency, self.depth = latency, depth
+
+    def results(self, operands: Sequence[Ready]) -> tuple[Sequence[Ready], float]:
+        """When the loop's results are ready, and when its last iteration is over."""
+        others = operands[self.carries :]
+        states, rest, is_steady = self._settle(self._states(operands[: self.carries]), others)
+        if not is_steady:
+            return self._last(states, others, NO_DELAYS)
+        before, ahead = states, rest - 1
+        if ahead > 3 * self.period:
+            ahead = ahead % self.period + self.period
+        for k in range(ahead):
+            if k == ahead - self.period:
+                before = states
+            states = self._next(states, others)
+        jumps = (rest - 1 - ahead) // self.period
+        if not jumps:
+            return self._last(states, others, self.table)
+        ends = [self._last(s, others, self.table) for s in self._jumped(before, states, jumps)]
+        return max(ends, key=lambda end: end[1], default=self._last(states, others, NO_DELAYS))
+
+    def _states(self, found: Sequence[Ready]) -> State:
+        return [_state(one, kind, self.table) for one, kind in zip(found, self.kinds, strict=False)]
+
+    def _settle(self, states: State, others: Sequence[Ready]) -> tuple[State, int, bool]:
+        """The states once no more of them become others than literals, iterations that are left,
+        and whether it came so far."""
+        for done in range(min(self.trip - 1, 2 * self.period) + 1):
+            found = self._next(states, others, NO_DELAYS)
+            if all(map(_alike, found, states)):
+                return states, self.trip - done, True
+            states = found
+        return states, 1, False
+
+    def _outputs(self, states: State, others: Sequence[Ready], table: Table) -> list[Ready]:
+        inner = _Run(self.body, self.body.outputs, table, self.latency, self.depth + 1)
+        given = [KNOWN, *(Ready(s[0], s[1]) if np.isfinite(s).any() else KNOWN for s in states)]
+        pairs = zip(self.body.inputs, (*given, *others), strict=True)
+        found = {Value(n): one for n, one in pairs}
+        inner.through(self.nodes, found)
+        return [found.get(v, KNOWN) for v in self.body.outputs]
+
+    def _next(self, states: State, others: Sequence[Ready], table: Table | None = None) -> State:
+        return self._states(self._outputs(states, others, self.table if table is None else table))
+
+    def _last(
+        self, states: State, others: Sequence[Ready], table: Table
+    ) -> tuple[Sequence[Ready], float]:
+        """What the last iteration leaves. Of a stack it is known that it is no sooner there than
+        what is given."""
+        found = self._outputs(states, others, table)
+        latest = max((float(found[k].at.max()) for k in self.used), default=-math.inf)
+        stacks = (GIVEN if np.isfinite(one.at).all() else KNOWN for one in found[self.carries :])
+        return (*found[: self.carries], *stacks), latest
+
+    def _jumped(self, before: State, states: State, jumps: int) -> list[State]:
+        """The states that many periods later, for each figure of growth that holds; what does not
+        grow so is taken to be known."""
+        with np.errstate(invalid="ignore"):
+            growth = [
+                np.nan_to_num(b - a, nan=-math.inf) for a, b in zip(before, states, strict=True)
+            ]
+        found = []
+        figure = max((float(g.max()) for g in growth), default=0.0)
+        for _ in range(TRIES):
+            if not 0 < figure < math.inf:
+                break
+            least = figure * (1 - ROUNDING)
+            chosen = [g >= least for g in growth]
+            begun = [np.where(c, s, -math.inf) for c, s in zip(chosen, states, strict=True)]
+            sure = self._sure(begun, chosen)
+            if sure > 0:
+                found.append([s + jumps * sure for s in begun])
+            below = [float(g[g < least].max(initial=0.0)) for g in growth]
+            figure = max(below, default=0.0)
+        return found
+
+    def _sure(self, begun: State, chosen: Sequence[np.ndarray]) -> float:
+        """By how much all of the chosen elements are later after a period, from these alone."""
+        known = [KNOWN] * (len(self.body.inputs) - 1 - self.carries)
+        ended = begun
+        for _ in range(self.period):
+            ended = self._next(ended, known)
+        later = (e[c] - b[c] for b, e, c in zip(begun, ended, chosen, strict=True) if c.any())
+        return min((float(one.min()) for one in later), default=0.0) * (1 - ROUNDING)
+
+
+def _state(one: Ready, kind: TensorType, table: Mapping) -> Times:  # type: ignore[type-arg]
+    """Times of a state of that type: of each element where there are few."""
+    both = np.stack(np.broadcast_arrays(one.at, one.joined(table.get(kind.dtype, NOTHING))))
+    if kind.size <= EACH:
+        return np.array(
+            np.broadcast_to(both.reshape(2, *_padded(both.shape[1:], kind.shape)), (2, *kind.shape))
+        )
+    return both.reshape(2, -1).min(axis=1)
+
+
+def _padded(shape: tuple[int, ...], like: tuple[int, ...]) -> tuple[int, ...]:
+    return shape if len(shape) == len(like) else (1,) * len(like)
+
+
+def _alike(one: Times, other: Times) -> bool:
+    return bool((np.isfinite(one) == np.isfinite(other)).all())
