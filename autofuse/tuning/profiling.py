@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -166,7 +167,7 @@ class Kernels:
     def profile(self, found: FusionPlan, trial: Mapping[str, LaunchConfig]) -> bool:
         """Build and run one plan; whether it works. Every kernel new in it gets its time."""
         candidate = self.candidate(found, trial)
-        profiled = self.bench.profile(candidate)
+        profiled = self.bench.profile(candidate, self._rivals_us(candidate))
         if not profiled.recalled:
             took = profiled.spent_s
             self.per_plan_s = 0.5 * (self.per_plan_s + took) if self.plans else took
@@ -176,6 +177,14 @@ class Kernels:
             return False
         self._note(candidate, profiled)
         return True
+
+    def _rivals_us(self, candidate: Candidate) -> tuple[float, ...]:
+        """What each kernel of a plan competes with: its own best time; 0 where it was timed."""
+        found = []
+        for key, launch in zip(self.keys(candidate.plan), candidate.launches, strict=True):
+            us = self._kernel(key).us
+            found.append(0.0 if launch in us else min(us.values(), default=math.inf))
+        return tuple(found)
 
     def _note(self, candidate: Candidate, profiled: Profiled) -> None:
         fresh: dict[tuple[str, LaunchConfig], list[Timing]] = {}
