@@ -16,6 +16,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+# What ended the sampling of a candidate that was dropped.
+RACE = "race"
 # Samples between two looks: to look after each would find the luckiest streak.
 LOOK = 4
 # From so many samples on a candidate may be dropped, where the least of them is so many times the

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from autofuse.measure.racing import LOOK, NO_RACE, Race, has_lost
+from autofuse.measure.racing import LOOK, NO_RACE, RACE, Race, has_lost
 from autofuse.ops.types import AutofuseError
 from autofuse.records import Timing
 
@@ -203,7 +203,7 @@ def stopping_rule(
     n = len(samples)
     # Judging after every sample would stop at the first lucky streak (and cost a sort each).
     if n % LOOK == 0 and lost:
-        return "race"
+        return RACE
     if n >= sampling.minimum and n % LOOK == 0 and median_error(samples) <= sampling.noise:
         return "noise"
     if n >= sampling.maximum:

@@ -37,7 +37,7 @@ from autofuse.measure.protocol import (
     Reply,
     WorkerReady,
 )
-from autofuse.measure.racing import has_lost
+from autofuse.measure.racing import RACE, has_lost
 from autofuse.measure.references import load_or_make
 from autofuse.measure.timing import collect, summarise
 from autofuse.measure.workload import Workload, draw_inputs
@@ -187,7 +187,7 @@ class WorkloadRunner:
 
         def timing(column: np.ndarray, rival_us: float) -> Timing:
             samples = column.tolist()
-            stopped = "race" if has_lost(samples, rival_us) else found.stopped
+            stopped = RACE if has_lost(samples, rival_us) else found.stopped
             return summarise(samples, job.sampling.cache, stopped, found.mode)
 
         *rivals, plan_us = job.sampling.race.rivals(job.groups)

@@ -70,11 +70,13 @@ class Profiled:
 
 @dataclass(frozen=True, slots=True)
 class KnownKernel:
-    """A kernel measured earlier under one launch configuration; `us` is None where it failed."""
+    """A kernel measured earlier under one launch configuration; `us` is None where it failed.
+    `dropped`: a faster one was known then, so there are few samples."""
 
     key: str
     launch: LaunchConfig
     us: float | None
+    dropped: bool = False
 
 
 class Bench(Protocol):

@@ -19,7 +19,7 @@ from autofuse.devices import DeviceKind
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph
 from autofuse.measure.protocol import Reply
-from autofuse.measure.racing import Race
+from autofuse.measure.racing import RACE, Race
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.groups import host_loop
 from autofuse.plan.types import (
@@ -145,8 +145,7 @@ class Job:
         # The whole call was timed as well: a plan to choose from, at no further cost.
         whole = Reply(profile.total, profile.max_rel_error, None, profile.seconds)
         self._note(self.evaluator.record(candidate, built, whole))
-        told = profile.max_rel_error, cost, spent, built.facts, codes
-        return Profiled(profile.groups, None, *told)
+        return Profiled(profile.groups, None, whole.max_rel_error, cost, spent, built.facts, codes)
 
     def _turn(
         self,
@@ -208,10 +207,11 @@ class Job:
             return
         launch = launch_of(record.launch)
         if self.backend.allows(launch) and record.code == self._kernel_code(group, launch):
-            us = None if record.timing is None else record.timing.median_us
-            if us is not None:  # only what passed is timed
+            us, dropped = None, False
+            if (timing := record.timing) is not None:  # only what passed is timed
                 self.evaluator.verified.add(record.code)
-            yield KnownKernel(record.group, launch, us)
+                us, dropped = timing.median_us, timing.stopped == RACE
+            yield KnownKernel(record.group, launch, us, dropped)
 
     def keep_kernels(self, records: Sequence[KernelMeasurement]) -> None:
         self.store.add_kernels(self.session, self.environment, records)
@@ -280,8 +280,8 @@ class Job:
     @property
     def _best_us(self) -> float:
         """What the best plan by now takes, whole; infinite before there is one."""
-        timed = None if self.best is None else self.best.timing
-        return math.inf if timed is None else timed.median_us
+        found = None if self.best is None else self.best.timing
+        return math.inf if found is None else found.median_us
 
     @property
     def spent(self) -> Cost:

@@ -13,7 +13,7 @@ from autofuse.cover import Measured
 from autofuse.plan.binding import may_run_once
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Blame, Cost, Failure, KernelMeasurement, Timing
-from autofuse.tuning.bench import Bench, Profiled
+from autofuse.tuning.bench import Bench, KnownKernel, Profiled
 from autofuse.tuning.launches import (
     KernelTimes,
     LaunchProblem,
@@ -57,23 +57,23 @@ class Kernels:
         for known in bench.kernels(self.samples):
             if should_stop():
                 break
-            self._recall(self._kernel(known.key), known.launch, known.us)
+            self._recall(known)
 
     def hear(self) -> None:
         """Take over what other jobs have measured meanwhile, before it is decided what to measure
         next: a plan is run for what nobody knows of its kernels."""
         for known in self.bench.news(self.samples):
-            kernel = self._kernel(known.key)
-            if known.launch not in kernel.us:
-                self._recall(kernel, known.launch, known.us)
+            if known.launch not in self._kernel(known.key).us:
+                self._recall(known)
 
-    @staticmethod
-    def _recall(kernel: KernelTimes, launch: LaunchConfig, us: float | None) -> None:
-        if us is not None:
-            kernel.us[launch] = us
-        else:
-            kernel.bad.add(launch)
+    def _recall(self, known: KnownKernel) -> None:
+        """What was dropped is no best of few samples where its rival is not known any more."""
+        kernel = self._kernel(known.key)
+        if known.us is None:
+            kernel.bad.add(known.launch)
             kernel.failed = True
+        elif not known.dropped or min(kernel.us.values(), default=math.inf) < known.us:
+            kernel.us[known.launch] = known.us
 
     def _kernel(self, key: str) -> KernelTimes:
         return self.by_key.setdefault(key, KernelTimes())
