@@ -48,7 +48,7 @@ class Trust:
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Statistics of one sampling run; `cache` is "cold" or "warm", `stopped` the rule that ended it
-    ("noise", "samples", "wall")."""
+    ("race": dropped, its best rival being faster; "noise", "enough", "samples", "wall")."""
 
     n: int
     min_us: float

@@ -170,7 +170,7 @@ class ReplayBench:
             self._keep(candidate, self.recorded.run(candidate))
         return self.answers[candidate.digest]
 
-    def profile(self, candidate: Candidate) -> Profiled:
+    def profile(self, candidate: Candidate, rivals_us: Sequence[float] = ()) -> Profiled:
         """Every kernel's time, at the recorded cost."""
         seconds = self.recorded.compile(candidate)
         answer = self.recorded.run(candidate)

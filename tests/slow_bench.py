@@ -67,7 +67,7 @@ class SlowBench:
             "", "", candidate.digest, "", 1, (), timing, None, 0.0, Cost(measure=self.PLAN_S)
         )
 
-    def profile(self, candidate: Candidate) -> Profiled:
+    def profile(self, candidate: Candidate, rivals_us: Sequence[float] = ()) -> Profiled:
         self.profiled.append(self.clock.now)
         self.tried.append(candidate)
         self.clock.now += self.PLAN_S

@@ -48,6 +48,7 @@ class FakeWorker:
     wrong: tuple[int, ...] = ()  # named by the comparison
     crash: tuple[int, ...] = ()  # kill it
     together_only: bool = False  # nothing fails alone, no comparison ends
+    spoiled: tuple[int, ...] = ()  # fail when they are checked on all draws
     disturbed: int = 0  # there are three samples of each, one of this artifact's is too long
     asked: list[int] = field(default_factory=list)
 
@@ -72,8 +73,8 @@ class FakeWorker:
             else (SPREAD,) * 5
         )
 
-    def measure(self, artifact: Artifact, sampling: Sampling, limit_s: float) -> Reply:
-        bad = int(artifact.entry) in self.crash
+    def measure(self, artifact: Artifact, sampling: Sampling | None, limit_s: float) -> Reply:
+        bad = int(artifact.entry) in (self.spoiled if sampling is None else self.crash)
         return Reply(None, None, CRASH if bad else None, 1.0)
 
 
@@ -256,3 +257,12 @@ def test_all_that_may_be_the_fastest_are_finalists_within_limits() -> None:
     near = [record(n, 1.0 + n / 100) for n in range(30)]
     assert len(likely(near[:8])) == 8 and len(likely(near)) == 11
     assert len(likely([record(n, 1.0) for n in range(30)])) == 12
+
+
+def test_a_winner_that_fails_on_other_draws_is_none() -> None:
+    worker = FakeWorker({1: 5.0, 2: 9.0}, spoiled=(1,))
+    found = run(worker, {1: 5.0}, {"rule": 2})
+    assert found.final is None
+    (lost,) = found.failed
+    assert lost.origin == "search" and lost.failure == CRASH and lost.timing is None
+    assert winner(run(FakeWorker(worker.medians, spoiled=(2,)), {1: 5.0}, {"rule": 2})) == "search"

@@ -22,7 +22,7 @@ from autofuse.kernel.ir import Kernel
 from autofuse.measure.protocol import Reply
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling, summarise
-from autofuse.plan.types import LaunchConfig
+from autofuse.plan.types import Candidate, LaunchConfig
 from autofuse.records import Blame, Failure, FailureKind, Measurement, Timing
 from autofuse.tuning import best_plan, finals, incumbent
 from autofuse.tuning.budget import Budget
@@ -105,14 +105,19 @@ TIME = summarise([4.0, 5.0, 6.0], "warm", "noise")
 
 @dataclass
 class Answering:
-    """A worker that gives these answers, and notes what limits it was given."""
+    """A worker that gives these answers, and notes what limits it was given, and whether it was to
+    check on all draws."""
 
     answers: list[Timing | Failure]
     limits: list[float] = field(default_factory=list)
+    draws: list[bool] = field(default_factory=list)
     starts: int = 1
 
-    def measure(self, artifact: object, sampling: Sampling, limit_s: float) -> Reply:
+    def measure(
+        self, artifact: object, sampling: Sampling, limit_s: float, draws: bool = True
+    ) -> Reply:
         self.limits.append(limit_s)
+        self.draws.append(draws)
         answer = self.answers.pop(0)
         if isinstance(answer, Failure):
             return Reply(None, None, answer, 0.1)
@@ -120,11 +125,15 @@ class Answering:
 
 
 def evaluated(worker: Answering, budget_s: float = 600.0, limit_s: float = 5.0) -> Measurement:
+    evaluator, candidate = evaluating(worker, budget_s)
+    return evaluator(candidate, limit_s)
+
+
+def evaluating(worker: Answering, budget_s: float = 600.0) -> tuple[Evaluator, Candidate]:
     graph = canonical(workload())
     candidate = baseline_candidate(graph, "unfused", CpuLaunchSpace())[0]
-    budget = Budget(budget_s)
-    evaluator = Evaluator(TOY, graph, "w", cast(Worker, worker), Sampling(), budget)
-    return evaluator(candidate, limit_s)
+    found = Evaluator(TOY, graph, "w", cast(Worker, worker), Sampling(), Budget(budget_s))
+    return found, candidate
 
 
 def test_a_time_out_counts_once_a_second_try_alone_times_out_too() -> None:
@@ -145,6 +154,29 @@ def test_the_machine_is_blamed_twice_and_a_candidate_is_not_tried_twice() -> Non
     assert record.failure == KILLED
     worker = Answering([CRASHED])
     assert evaluated(worker).failure == CRASHED and len(worker.limits) == 1
+
+
+def test_only_what_has_a_new_kernel_is_checked_on_all_draws() -> None:
+    worker = Answering([CRASHED, TIME, TIME, TIME])
+    evaluator, candidate = evaluating(worker)
+    for _ in range(3):
+        evaluator(candidate, 5.0)
+    assert worker.draws == [True, True, False], "a failure verifies nothing"
+    evaluator.verified.discard(evaluator.codes(candidate)[-1])
+    evaluator(candidate, 5.0)
+    assert worker.draws[-1]
+
+
+def test_what_is_served_is_checked_on_all_draws_once() -> None:
+    worker = Answering([TIME, TIME, TIME, KILLED, CRASHED])
+    evaluator, candidate = evaluating(worker)
+    records = [evaluator(candidate, 5.0) for _ in "12"]
+    assert evaluator.confirm(records[0], 5.0) is None and worker.draws == [True, False, True]
+    assert evaluator.confirm(records[1], 5.0) is None and len(worker.draws) == 3
+    other = replace(records[0], candidate_digest="another")
+    assert evaluator.confirm(other, 5.0) is None, "that is the machine's fault"
+    wrong = evaluator.confirm(other, 5.0)
+    assert wrong is not None and wrong.failure == CRASHED and wrong.timing is None
 
 
 def test_a_try_that_the_budget_cuts_short_says_nothing_about_the_candidate() -> None:

@@ -40,6 +40,7 @@ import numpy as np
 
 from autofuse.graph.reference import Noise, Runs
 from autofuse.graph.types import Graph
+from autofuse.measure.parts import ANY_FINITE, Held, Parts, numpy_parts, slices
 from autofuse.ops.dtypes import DType
 from autofuse.ops.layout import laid_out
 from autofuse.ops.types import TensorType
@@ -52,8 +53,6 @@ JUMP = 1e-3
 WIDE = 64.0
 _POISON_BYTE = 0xA5
 _EXTRA_RUNS = 3
-_CHUNK = 1 << 16
-ANY_FINITE = np.float32(np.finfo(np.float32).max)
 # Share of an output that may be NaN in the reference, or excused, before the check says that it
 # says nothing; an element is excused by room of this part of its size and the output's together.
 MOST_NAN = 0.5
@@ -85,6 +84,12 @@ class OutputReference:
     norm_bound: float
     outliers: int
     idle: int = 0
+
+    @property
+    def held(self) -> Held:
+        """What elements are compared with."""
+        exact = not self.type.dtype.is_float
+        return Held(self.expected, self.tolerance, self.rms, self.norm, exact)
 
 
 @dataclass(frozen=True)
@@ -194,7 +199,7 @@ class _Moves:
     def __init__(self, exact: np.ndarray, type_: TensorType) -> None:
         """`exact`: flat reference values, which are this object's own from now on."""
         self.exact, self.type = exact, type_
-        self.parts = tuple(_chunks(exact.size))
+        self.parts = tuple(slices(exact.size))
         for part in self.parts:
             exact[part] = _storable(exact[part], type_)
         self.base = base_tolerance(type_.dtype)
@@ -315,12 +320,14 @@ def _as_float32(tolerance: np.ndarray) -> np.ndarray:
     return np.asarray(up)
 
 
-def check(outputs: Sequence[np.ndarray], reference: WorkloadReference) -> CheckResult:
-    """Hold `outputs` (arrays of the workload's output types) to the reference."""
+def check(
+    outputs: Sequence[np.ndarray], reference: WorkloadReference, parts: Parts = numpy_parts
+) -> CheckResult:
+    """Hold `outputs` (arrays of the workload's output types) to the reference; `parts` compares
+    elements."""
     worst = 0.0
     for position, (array, wanted) in enumerate(zip(outputs, reference.outputs, strict=True)):
-        with np.errstate(all="ignore"):
-            result = _check_output(array, wanted, f"output {position}")
+        result = _check_output(array, wanted, f"output {position}", parts)
         worst = max(worst, result.max_rel_error)
         if not result.ok:
             return CheckResult(False, worst, result.message)
@@ -330,70 +337,35 @@ def check(outputs: Sequence[np.ndarray], reference: WorkloadReference) -> CheckR
 def _nan_share(expected: np.ndarray) -> float:
     if expected.dtype.kind != "f" or not expected.size:
         return 0.0
-    found = sum(int(np.count_nonzero(np.isnan(expected[part]))) for part in _chunks(expected.size))
+    found = sum(int(np.count_nonzero(np.isnan(expected[part]))) for part in slices(expected.size))
     return found / expected.size
 
 
-def _chunks(size: int) -> Iterator[slice]:
-    for start in range(0, size, _CHUNK):
-        yield slice(start, min(size, start + _CHUNK))
-
-
-def _check_output(array: np.ndarray, wanted: OutputReference, name: str) -> CheckResult:
+def _check_output(
+    array: np.ndarray, wanted: OutputReference, name: str, parts: Parts
+) -> CheckResult:
     type_ = wanted.type
     if array.shape != type_.shape or array.dtype != type_.dtype.numpy:
         return CheckResult(False, 0.0, f"{name} is {array.dtype}{list(array.shape)}, not {type_}")
     flat = array.reshape(-1)
     worst = square = 0.0
-    beyond, first = 0, ""
-    for chunk in _chunks(flat.size):
-        error, bad, broken = _errors(flat[chunk], wanted, chunk)
-        if bad.size:
-            at = chunk.start + int(bad[0] if broken is None else broken)
-            where = list(map(int, np.unravel_index(at, type_.shape)))
-            text = f"at {where}: {flat[at]!s} instead of {wanted.expected[at]!s}"
-            if broken is not None:
-                return CheckResult(False, worst, f"{name} has a non-finite element {text}")
-            beyond, first = beyond + bad.size, first or text
-        if type_.dtype.is_float and error.size:
-            weight = np.abs(wanted.expected[chunk]) + wanted.rms
-            ratio = error / np.maximum(weight, np.finfo(np.float64).tiny)
-            worst = max(worst, float(ratio.max()))
-            if wanted.norm > 0:
-                square += float(np.sum((error / wanted.norm) ** 2))
+    beyond, first = 0, -1
+    for part in parts(flat, wanted.held):
+        if part.broken >= 0:
+            where = _told(flat, wanted, part.broken)
+            return CheckResult(False, worst, f"{name} has a non-finite element {where}")
+        beyond, first = beyond + part.beyond, part.first if first < 0 else first
+        worst, square = max(worst, part.worst), square + part.square
     if beyond > wanted.outliers:
         allowed = f" ({wanted.outliers} allowed)" if wanted.outliers else ""
-        message = f"{name}: {beyond} of {flat.size} elements differ{allowed}, first {first}"
-        return CheckResult(False, worst, message)
+        told = f"{beyond} of {flat.size} elements differ{allowed}"
+        return CheckResult(False, worst, f"{name}: {told}, first {_told(flat, wanted, first)}")
     if math.sqrt(square) > wanted.norm_bound and type_.dtype.is_float:
         message = f"{name}: relative error {math.sqrt(square):.3g} is over {wanted.norm_bound:.3g}"
         return CheckResult(False, worst, message)
     return CheckResult(True, worst)
 
 
-def _errors(
-    part: np.ndarray, wanted: OutputReference, chunk: slice
-) -> tuple[np.ndarray, np.ndarray, int | None]:
-    """Absolute errors (zero where out of bounds or excused), positions out of bounds, and the first
-    position that is non-finite while the reference is finite and stable."""
-    expected, tolerance = wanted.expected[chunk], wanted.tolerance[chunk]
-    if not wanted.type.dtype.is_float:
-        # As bytes, because a bool array may hold bytes that are neither 0 nor 1.
-        exact = wanted.type.dtype.numpy
-        width = (-1, exact.itemsize)
-        differ = part.view(np.uint8).reshape(width) != expected.view(np.uint8).reshape(width)
-        wrong = differ.any(axis=1) & (tolerance < ANY_FINITE)
-        return np.zeros(0), np.flatnonzero(wrong), None
-    values = part.astype(np.float64)
-    error = np.abs(values - expected)
-    bad = np.flatnonzero(~(error <= tolerance))
-    broken = None
-    if bad.size:
-        got, ref, room = values[bad], expected[bad], tolerance[bad]
-        alike = (got == ref) | (np.isnan(got) & np.isnan(ref)) | np.isinf(room)
-        wild = bad[~np.isfinite(got) & np.isfinite(ref) & ~alike]
-        broken = int(wild[0]) if wild.size else None
-        error[bad] = 0.0
-        bad = bad[~alike]
-    error[tolerance >= ANY_FINITE] = 0.0
-    return error, bad, broken
+def _told(flat: np.ndarray, wanted: OutputReference, at: int) -> str:
+    where = list(map(int, np.unravel_index(at, wanted.type.shape)))
+    return f"at {where}: {flat[at]!s} instead of {wanted.expected[at]!s}"

@@ -32,7 +32,7 @@ from autofuse.backends.cuda.launch import CudaPlan
 from autofuse.backends.cuda.loading import as_bytes
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.measure.device import GUARD_BYTES, Arrays, CheckedRun, GuardedOutput
-from autofuse.measure.timing import Clock, Sampling, collect_profile
+from autofuse.measure.timing import Clock, ProfileSamples, Sampling, collect_profile
 from autofuse.ops.types import TensorType
 
 T = TypeVar("T")
@@ -229,8 +229,8 @@ class CudaDevice:
             best = min(best, self.timed_us(lambda: self.stall(LEAST_STALL_US), issue))
         return best
 
-    def profile(self, loaded: CudaPlan, groups: int, sampling: Sampling) -> tuple[np.ndarray, str]:
-        def work() -> np.ndarray:
+    def profile(self, loaded: CudaPlan, groups: int, sampling: Sampling) -> ProfileSamples:
+        def work() -> ProfileSamples:
             self._arm()
             parts = [
                 (owner, self._segment(loaded, calls))
@@ -243,7 +243,7 @@ class CudaDevice:
             call = self._profiled(parts, groups, cold, 4 * queued)
             return collect_profile(call, lambda: None, sampling, self.clock)
 
-        return self._guarded(work), self._named("events")
+        return self._guarded(work)._replace(mode=self._named("events"))
 
     def _segment(self, loaded: CudaPlan, calls: Sequence[LaunchCall]) -> Callable[[], None]:
         """One action of the plan: a launch, or the graph of a loop's many."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from autofuse.backends.base import ALIGNMENT, AnyArtifact
 from autofuse.measure.check import poison
-from autofuse.measure.timing import Sampling, Watch
+from autofuse.measure.timing import ProfileSamples, Sampling, Watch
 from autofuse.ops.types import TensorType
 
 Arrays = tuple[np.ndarray, ...]
@@ -86,9 +86,8 @@ class Device(Protocol):
         LaunchError."""
         ...
 
-    def profile(self, loaded: Any, groups: int, sampling: Sampling) -> tuple[np.ndarray, str]:
-        """Samples [sample, group] of each group inside the plan, and the mode they were taken
-        in. Raises LaunchError."""
+    def profile(self, loaded: Any, groups: int, sampling: Sampling) -> ProfileSamples:
+        """Samples of each group inside the plan. Raises LaunchError."""
         ...
 
 

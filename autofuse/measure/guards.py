@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 
 import numpy as np
@@ -22,6 +23,7 @@ from autofuse.backends.ccompiler import compile_program
 _NO_RIGHT = 0  # PROT_NONE
 _PATTERN = 0x5C
 _NAME_BYTES = 48
+_LARGE_BYTES = 4 << 20
 _TEXT = """
 #include <signal.h>
 #include <stdint.h>
@@ -75,7 +77,7 @@ class GuardedBlock:
     def __init__(self, count: int, name: str, *, at_start: bool = False) -> None:
         page, size = mmap.PAGESIZE, -(-count // ALIGNMENT) * ALIGNMENT
         body = max(page, -(-size // page) * page)
-        memory = np.frombuffer(mmap.mmap(-1, body + 2 * page), np.uint8)
+        memory = np.frombuffer(_mapped(body + 2 * page), np.uint8)
         self._base = int(memory.ctypes.data)
         for side in (self._base, self._base + page + body):
             _forbid(side, page)
@@ -140,6 +142,15 @@ class Guards:
     def spoiled(self) -> Sequence[str]:
         """Names of blocks next to which something was written."""
         return tuple(block.name for block in self._blocks if not block.intact())
+
+
+def _mapped(count: int) -> mmap.mmap:
+    """Fresh memory; of large arrays in large pages: else most of a check goes to page faults."""
+    made = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if count >= _LARGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
+            made.madvise(mmap.MADV_HUGEPAGE)
+    return made
 
 
 def _forbid(address: int, count: int) -> None:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from autofuse.backends.base import Artifact, LaunchError
 from autofuse.backends.library import LoadedLibrary, load
 from autofuse.measure.check import poison
 from autofuse.measure.device import Arrays, CheckedRun, GuardedOutput
 from autofuse.measure.evict import Evictor
 from autofuse.measure.guards import Guards
-from autofuse.measure.timing import Sampling, Stopwatch, collect_profile, warm_up
+from autofuse.measure.timing import ProfileSamples, Sampling, Stopwatch, collect_profile, warm_up
 from autofuse.ops.types import TensorType
 
 
@@ -71,12 +69,10 @@ class HostDevice:
         call = loaded.bind(self._given(loaded), self.arrays)
         return warm_up(call, self._prepare(loaded), sampling)
 
-    def profile(
-        self, loaded: LoadedLibrary, groups: int, sampling: Sampling
-    ) -> tuple[np.ndarray, str]:
+    def profile(self, loaded: LoadedLibrary, groups: int, sampling: Sampling) -> ProfileSamples:
         self._arm()
         call = loaded.bind_profile(self._given(loaded), self.arrays, groups)
-        return collect_profile(call, self._prepare(loaded), sampling), "call"
+        return collect_profile(call, self._prepare(loaded), sampling)
 
     def _arm(self) -> None:
         for output in self.outputs:

@@ -36,15 +36,18 @@ class WorkerReady:
 
 @dataclass(frozen=True)
 class MeasureJob:
-    """Check one artifact, then time it unless `sampling` is None."""
+    """Check one artifact, then time it unless `sampling` is None. `draws` False: all of its kernels
+    passed on all draws in other programs, so one checked run is enough for this one."""
 
     artifact: AnyArtifact
     sampling: Sampling | None
+    draws: bool = True
 
 
 @dataclass(frozen=True)
 class CompareJob:
-    """Check all, then time all in turns: `blocks` blocks of `rounds` rounds, shuffled by `seed`."""
+    """Check all by one run, then time all in turns: `blocks` blocks of `rounds` rounds, shuffled by
+    `seed`."""
 
     artifacts: tuple[AnyArtifact, ...]
     blocks: int
@@ -55,11 +58,13 @@ class CompareJob:
 
 @dataclass(frozen=True)
 class ProfileJob:
-    """Check one artifact, then time each of its `groups` groups where it runs in the plan."""
+    """Check one artifact, then time each of its `groups` groups where it runs in the plan; `draws`
+    as in a MeasureJob."""
 
     artifact: AnyArtifact
     groups: int
     sampling: Sampling
+    draws: bool = True
 
 
 @dataclass(frozen=True)

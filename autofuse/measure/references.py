@@ -38,7 +38,7 @@ _FOLDER, _SUFFIX = "references", ".npz"
 # What a reference follows from, besides NumPy: how ops are evaluated, and the trust rule.
 # Compiled runs also follow from what writes C text, without its schedules and passes.
 _RULES = (
-    "ops", "graph", "measure/check.py", "measure/workload.py",
+    "ops", "graph", "measure/check.py", "measure/parts.py", "measure/workload.py",
     "measure/truth.py", "measure/truth_build.py", "measure/truth_checks.py",
     "measure/truth_cost.py", "measure/truth_loops.py", "measure/truth_plan.py",
     "measure/truth_prelude.py", "measure/truth_products.py", "measure/truth_text.py",

@@ -142,8 +142,10 @@ class Worker:
         artifact: AnyArtifact,
         sampling: Sampling | None = Sampling(),  # noqa: B008 - frozen
         limit_s: float | None = None,
+        draws: bool = True,
     ) -> Reply:
         """Check `artifact` against the reference, then time it (`sampling` None: check only).
+        `draws` False: by one run, because all of its kernels passed on all draws before.
 
         Whatever the candidate does becomes the reply's failure: LAUNCH (cannot be loaded, nonzero
         code), WRONG_RESULT, TIMEOUT (over `limit_s` seconds), CRASH. What the machine does (a kill
@@ -151,7 +153,7 @@ class Worker:
         may be a stalled host) becomes one with its blame. Raises MeasureError if the workload
         itself cannot be set up.
         """
-        begun, answer = self._ask(MeasureJob(artifact, sampling), limit_s)
+        begun, answer = self._ask(MeasureJob(artifact, sampling, draws), limit_s)
         seconds = time.perf_counter() - begun
         if isinstance(answer, Failure):
             return Reply(None, None, answer, seconds)
@@ -164,9 +166,10 @@ class Worker:
         groups: int,
         sampling: Sampling = Sampling(),  # noqa: B008 - frozen
         limit_s: float | None = None,
+        draws: bool = True,
     ) -> Profile:
-        """Check `artifact`, then time each group of its plan inside the plan."""
-        begun, answer = self._ask(ProfileJob(artifact, groups, sampling), limit_s)
+        """Check `artifact`, then time each group of its plan inside the plan; see `measure`."""
+        begun, answer = self._ask(ProfileJob(artifact, groups, sampling, draws), limit_s)
         seconds = time.perf_counter() - begun
         if isinstance(answer, Failure):
             return Profile((), None, None, answer, seconds)
@@ -182,7 +185,7 @@ class Worker:
         limit_s: float | None = None,
         seed: int = 0,
     ) -> Comparison | ComparisonFailure:
-        """Check all `artifacts`, then time them interleaved in one process.
+        """Check all `artifacts` by one run, then time them interleaved in one process.
 
         Each of `blocks` (at least 3) blocks warms all up, then takes `rounds` rounds of one sample
         of each in shuffled order, warm ones after calls that are not timed. Of `sampling` only the

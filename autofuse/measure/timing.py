@@ -10,10 +10,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from autofuse.measure.racing import LOOK, NO_RACE, RACE, Race, has_lost
 from autofuse.ops.types import AutofuseError
 from autofuse.records import Timing
 
@@ -58,11 +59,12 @@ def held_notes(modes: Mapping[str, int]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """When to stop: whichever comes first of a median known to `noise` (relative standard error,
-    from the quartiles, after `minimum` samples), `maximum` samples, and `wall_s` seconds of
-    sampling (but never before 3 samples, unless one takes longer than that: then one is enough).
-    `warmup_s` seconds of calls come first. `mode` is "graph" or "eager" on a device that knows
-    both."""
+    """When to stop: whichever comes first of a lost `race`, a median known to `noise` (relative
+    standard error, from the quartiles, after `minimum` samples), `enough` samples and `least_s`
+    seconds, `maximum` samples, and `wall_s` seconds of sampling (but never before 3 samples, unless
+    one takes longer than that: then one is enough). So a call that takes long is sampled for about
+    `enough` times its own time. `warmup_s` seconds of calls come first. `mode` is "graph" or
+    "eager" on a device that knows both."""
 
     cache: str = "cold"
     warmup_s: float = 0.02
@@ -71,6 +73,9 @@ class Sampling:
     noise: float = 0.01
     wall_s: float = 1.0
     mode: str = ""
+    enough: int = 20
+    least_s: float = 0.05
+    race: Race = NO_RACE
 
     def __post_init__(self) -> None:
         if self.cache not in CACHE_MODES:
@@ -182,24 +187,39 @@ def warm_up(
 def collect(watch: Watch, sampling: Sampling) -> Timing:
     """Sample until a stopping rule says so; the timing names the rule."""
     samples: list[float] = []
-    deadline = watch.clock() + sampling.wall_s
-    stopped = None
+    begun, stopped = watch.clock(), None
     while stopped is None:
         samples.append(watch.sample())
-        stopped = stopping_rule(samples, sampling, watch.clock() >= deadline)
+        lost = has_lost(samples, sampling.race.plan_us)
+        stopped = stopping_rule(samples, sampling, watch.clock() - begun, lost)
     return summarise(samples, sampling.cache, stopped, watch.mode)
 
 
-def stopping_rule(samples: Sequence[float], sampling: Sampling, late: bool) -> str | None:
-    """ "noise", "samples" or "wall" if sampling should end now, else None."""
+def stopping_rule(
+    samples: Sequence[float], sampling: Sampling, spent_s: float, lost: bool = False
+) -> str | None:
+    """ "race", "noise", "enough", "samples" or "wall" if sampling should end now, else None;
+    `spent_s`: seconds of sampling, `lost`: nothing is left to decide."""
     n = len(samples)
     # Judging after every sample would stop at the first lucky streak (and cost a sort each).
-    if n >= sampling.minimum and n % 4 == 0 and median_error(samples) <= sampling.noise:
+    if n % LOOK == 0 and lost:
+        return RACE
+    if n >= sampling.minimum and n % LOOK == 0 and median_error(samples) <= sampling.noise:
         return "noise"
     if n >= sampling.maximum:
         return "samples"
-    enough = n >= 3 or (n > 0 and samples[-1] > sampling.wall_s * 1e6)
-    return "wall" if late and enough else None
+    if n >= sampling.enough and spent_s >= sampling.least_s:
+        return "enough"
+    few = n >= 3 or (n > 0 and samples[-1] > sampling.wall_s * 1e6)
+    return "wall" if spent_s >= sampling.wall_s and few else None
+
+
+class ProfileSamples(NamedTuple):
+    """Microseconds [sample, group], how they were taken, and the rule that ended it."""
+
+    us: np.ndarray
+    mode: str
+    stopped: str
 
 
 def collect_profile(
@@ -207,19 +227,24 @@ def collect_profile(
     prepare: Callable[[], None],
     sampling: Sampling,
     clock: Clock = time.perf_counter,
-) -> np.ndarray:
-    """Samples [sample, group] in microseconds, as many as `stopping_rule` asks for by their totals.
-    `prepare` comes before each call in cold mode."""
+) -> ProfileSamples:
+    """As many samples of all groups as `stopping_rule` asks for by their totals; the race is lost
+    when every group and the total have lost theirs. `prepare` comes before each call in cold
+    mode."""
     end = clock() + sampling.warmup_s
-    call()
+    groups = len(call())
     while clock() < end:
         call()
-    end = clock() + sampling.wall_s
+    begun, stopped = clock(), None
     rows: list[np.ndarray] = []
-    totals: list[float] = []
-    while stopping_rule(totals, sampling, clock() >= end) is None:
+    columns: list[list[float]] = [[] for _ in range(groups + 1)]
+    rivals = sampling.race.rivals(groups)
+    while stopped is None:
         if sampling.cache == "cold":
             prepare()
         rows.append(call())
-        totals.append(float(rows[-1].sum()))
-    return np.stack(rows)
+        for column, us in zip(columns, (*rows[-1], rows[-1].sum()), strict=True):
+            column.append(float(us))
+        lost = all(has_lost(*one) for one in zip(columns, rivals, strict=True))
+        stopped = stopping_rule(columns[-1], sampling, clock() - begun, lost)
+    return ProfileSamples(np.stack(rows), "call", stopped)

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from hashlib import blake2b
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import numpy as np
 from autofuse.backends.base import AnyArtifact, CompileError, CompilerMissing, LaunchError
 from autofuse.limits import limit_own_memory
 from autofuse.measure.check import WorkloadReference, check
+from autofuse.measure.compiled_parts import comparing
 from autofuse.measure.device import Arrays, CheckedRun, Device
 from autofuse.measure.draws import RANDOM, extra_draws
 from autofuse.measure.hardware import HOST
@@ -37,6 +37,7 @@ from autofuse.measure.protocol import (
     Reply,
     WorkerReady,
 )
+from autofuse.measure.racing import RACE, has_lost
 from autofuse.measure.references import load_or_make
 from autofuse.measure.timing import collect, summarise
 from autofuse.measure.workload import Workload, draw_inputs
@@ -66,24 +67,26 @@ class _Draw:
 
 def _prepared(name: str, workload: Workload, path: Path) -> tuple[_Draw, Arrays]:
     inputs = draw_inputs(workload)
-    return _Draw(name, workload, _checksum(inputs), load_or_make(workload, inputs, path)), inputs
+    marks = comparing().fingerprints(inputs)
+    return _Draw(name, workload, marks, load_or_make(workload, inputs, path)), inputs
 
 
 class WorkloadRunner:
     """One workload ready to be run on a device, with its references.
 
-    A candidate is checked on the workload's own inputs, once on each of the other draws
-    (`extra_draws`), and again after it was timed: what the last timed call left, and a run with
-    arrays elsewhere."""
+    A candidate is checked on the workload's own inputs, and what the last timed call left is. One
+    whose kernels are new is also checked once on each of the other draws (`extra_draws`), and in a
+    run after it was timed, with arrays elsewhere."""
 
     def __init__(self, workload: Workload, reference: Path, device: Device) -> None:
         self.workload, self.device = workload, device
-        self.own, inputs = _prepared(RANDOM, workload, reference)
+        self.comparing = comparing()
+        self.own, self.inputs = _prepared(RANDOM, workload, reference)
         self.reference = self.own.reference
         self.draws = tuple(_others(workload, reference))
         self._passed: set[AnyArtifact] = set()
         self._first: tuple[bytes, ...] = ()
-        device.open(inputs, workload.graph.output_types)
+        device.open(self.inputs, workload.graph.output_types)
 
     @property
     def checked_on(self) -> tuple[str, ...]:
@@ -100,27 +103,23 @@ class WorkloadRunner:
             raise LaunchError("the program's inputs or outputs are not those of the graph")
         found = self.device.run(loaded)
         error = self._held(found, self.own)
-        self._first = _checksum(found.outputs)
+        self._first = self.comparing.fingerprints(found.outputs)
         return error
 
     def verify_draws(self, artifact: AnyArtifact) -> None:
-        """Check on the other draws, unless this very program passed before in this process."""
-        if not self.draws or artifact in self._passed:
-            return
+        """Check on the other draws."""
         try:
             for draw in self.draws:
                 self.device.open(draw_inputs(draw.workload), self.workload.graph.output_types)
                 with self.device.load(artifact) as loaded:
                     self._held(self.device.run(loaded, elsewhere=True), draw, draw.name)
         finally:
-            self._reopen()
+            self.device.open(self.inputs, self.workload.graph.output_types)
         self._passed.add(artifact)
 
-    def verify_left(self, loaded: Any) -> None:
-        """Check what the last sample left, then `verify_again`."""
-        left = self.device.left()
-        self._same(left, "after it was timed")
-        self.verify_again(loaded)
+    def verify_left(self) -> None:
+        """Check what the last sample left."""
+        self._same(self.device.left(), "after it was timed")
 
     def verify_again(self, loaded: Any) -> None:
         """One more run, after others, with arrays elsewhere."""
@@ -128,39 +127,51 @@ class WorkloadRunner:
 
     def _same(self, found: CheckedRun, when: str) -> None:
         """Outputs are those of the first run, or else as right."""
-        if not found.intact or _checksum(found.outputs) != self._first:
+        marks = self.comparing.fingerprints
+        if not found.intact or marks(found.outputs) != self._first:
             self._held(found, self.own, when)
-        elif _checksum(found.inputs) != self.own.fingerprint:
+        elif marks(found.inputs) != self.own.fingerprint:
             self._reopen()
             raise _WrongError(f"{when}: the program changed its inputs")
 
     def _held(self, found: CheckedRun, draw: _Draw, when: str = "") -> float:
         told = f"{when}: " if when else ""
-        if _checksum(found.inputs) != draw.fingerprint:
+        if self.comparing.fingerprints(found.inputs) != draw.fingerprint:
             self._reopen()
             raise _WrongError(f"{told}the program changed its inputs")
         if not found.intact:
             raise _WrongError(f"{told}the program wrote outside its outputs")
-        result = check(found.outputs, draw.reference)
+        result = check(found.outputs, draw.reference, self.comparing.parts)
         if not result.ok:
             raise _WrongError(f"{told}{result.message}")
         return result.max_rel_error
 
     def _reopen(self) -> None:
-        self.device.open(draw_inputs(self.workload), self.workload.graph.output_types)
+        self.inputs = draw_inputs(self.workload)
+        self.device.open(self.inputs, self.workload.graph.output_types)
+
+    def _ready(self, stack: ExitStack, artifact: AnyArtifact, draws: bool) -> tuple[Any, float]:
+        """A checked program, loaded until `stack` ends, and its largest relative error. Whatever
+        the other draws bound to it is let go of before it is loaded for the workload's own."""
+        with ExitStack() as first:
+            loaded = first.enter_context(self.device.load(artifact))
+            error = self.verify(artifact, loaded)
+            if not draws or not self.draws or artifact in self._passed:
+                stack.enter_context(first.pop_all())
+                return loaded, error
+        self.verify_draws(artifact)
+        return stack.enter_context(self.device.load(artifact)), error
 
     def measure(self, job: MeasureJob) -> Reply:
         try:
-            with self.device.load(job.artifact) as loaded:
-                error = self.verify(job.artifact, loaded)
-            self.verify_draws(job.artifact)
-            with self.device.load(job.artifact) as loaded:
+            with ExitStack() as stack:
+                loaded, error = self._ready(stack, job.artifact, job.draws)
                 timing = None
-                if job.sampling is None:
-                    self.verify_again(loaded)
-                else:
+                if job.sampling is not None:
                     timing = collect(self.device.watch(loaded, job.sampling), job.sampling)
-                    self.verify_left(loaded)
+                    self.verify_left()
+                if job.draws:
+                    self.verify_again(loaded)
         except _FAULTS as failed:
             return Reply(None, None, _failure(failed))
         return Reply(timing, error, None)
@@ -168,45 +179,37 @@ class WorkloadRunner:
     def profile(self, job: ProfileJob) -> Profile:
         """Per-group samples of one call each, every group in the cache state the plan leaves."""
         try:
-            with self.device.load(job.artifact) as loaded:
-                error = self.verify(job.artifact, loaded)
-            self.verify_draws(job.artifact)
-            with self.device.load(job.artifact) as loaded:
-                samples, mode = self.device.profile(loaded, job.groups, job.sampling)
-                self.verify_left(loaded)
+            with ExitStack() as stack:
+                loaded, error = self._ready(stack, job.artifact, job.draws)
+                found = self.device.profile(loaded, job.groups, job.sampling)
+                self.verify_left()
+                if job.draws:
+                    self.verify_again(loaded)
         except _FAULTS as failed:
             return Profile((), None, None, _failure(failed))
 
-        def timing(column: np.ndarray) -> Timing:
-            return summarise(column.tolist(), job.sampling.cache, "samples", mode)
+        def timing(column: np.ndarray, rival_us: float) -> Timing:
+            samples = column.tolist()
+            stopped = RACE if has_lost(samples, rival_us) else found.stopped
+            return summarise(samples, job.sampling.cache, stopped, found.mode)
 
-        return Profile(tuple(map(timing, samples.T)), timing(samples.sum(1)), error, None)
+        *rivals, plan_us = job.sampling.race.rivals(job.groups)
+        groups = tuple(map(timing, found.us.T, rivals))
+        return Profile(groups, timing(found.us.sum(1), plan_us), error, None)
 
     def compare(self, job: CompareJob) -> Comparison | ComparisonFailure:
         with ExitStack() as stack:
-            libraries, errors, firsts = [], [], []
-            for index, artifact in enumerate(job.artifacts):
-                try:
-                    self.verify_draws(artifact)
-                except _FAULTS as failed:
-                    return ComparisonFailure(index, _failure(failed))
+            libraries, errors = [], []
             for index, artifact in enumerate(job.artifacts):
                 try:
                     libraries.append(stack.enter_context(self.device.load(artifact)))
                     errors.append(self.verify(artifact, libraries[-1]))
-                    firsts.append(self._first)
                 except _FAULTS as failed:
                     return ComparisonFailure(index, _failure(failed))
             try:
                 samples, modes = self._take_turns(libraries, job)
             except _FAULTS as failed:
                 return ComparisonFailure(None, _failure(failed))
-            for index, library in enumerate(libraries):
-                self._first = firsts[index]
-                try:
-                    self.verify_again(library)
-                except _FAULTS as failed:
-                    return ComparisonFailure(index, _failure(failed))
         cache = job.sampling.cache
         return Comparison(
             tuple(tuple(tuple(block) for block in blocks) for blocks in samples),
@@ -256,12 +259,6 @@ def _failure(error: Exception) -> Failure:
         case _:  # what is compiled here, the thread pool, is the same for every candidate
             text = str(error)
     return Failure(FailureKind.LAUNCH, text, Blame.MACHINE)
-
-
-def _checksum(arrays: Sequence[np.ndarray]) -> tuple[bytes, ...]:
-    """A hash of the bytes of each array, which tells their order too."""
-    flat = (np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in arrays)
-    return tuple(blake2b(data.data, digest_size=16).digest() for data in flat)
 
 
 def _die_with_session(lifeline: int) -> None:

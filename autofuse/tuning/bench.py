@@ -68,11 +68,13 @@ class Profiled:
 
 @dataclass(frozen=True, slots=True)
 class KnownKernel:
-    """A kernel measured earlier under one launch configuration; `us` is None where it failed."""
+    """A kernel measured earlier under one launch configuration; `us` is None where it failed.
+    `dropped`: a faster one was known then, so there are few samples."""
 
     key: str
     launch: LaunchConfig
     us: float | None
+    dropped: bool = False
 
 
 class Bench(Protocol):
@@ -123,8 +125,10 @@ class Bench(Protocol):
         """What is known of a candidate, measured now if nothing is."""
         ...
 
-    def profile(self, candidate: Candidate) -> Profiled:
-        """Build, check and time one candidate kernel by kernel; it becomes known as a whole too."""
+    def profile(self, candidate: Candidate, rivals_us: Sequence[float] = ()) -> Profiled:
+        """Build, check and time one candidate kernel by kernel; it becomes known as a whole too.
+        `rivals_us`: the best time known of each kernel under other configurations, infinite where
+        none is, 0 where this one's time is known; sampling ends when all are farther behind."""
         ...
 
     def kernels(self, groups: Mapping[str, FusionGroup]) -> Iterable[KnownKernel]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -14,12 +14,13 @@ from autofuse.backends.registry import Backend
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph
 from autofuse.measure.protocol import Profile, Reply
+from autofuse.measure.racing import NO_RACE, Race
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.groups import host_loop
 from autofuse.plan.schedule import launches_per_call, schedule
-from autofuse.plan.types import Candidate, FusionPlan
+from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
 from autofuse.records import Blame, Cost, Failure, FailureKind, Measurement
 from autofuse.tuning.budget import Budget
 
@@ -84,7 +85,10 @@ class Evaluator:
         self.backend, self.graph, self.digest = backend, graph, digest
         self.worker, self.sampling, self.budget = worker, sampling, budget
         self.spent = Cost()
-        self._codes: dict[str, str] = {}
+        # Codes of kernels that passed on all draws: a plan of them needs one checked run.
+        self.verified: set[str] = set()
+        self._codes: dict[str, tuple[str, ...]] = {}
+        self._confirmed_now: set[str] = set()
 
     def __call__(
         self,
@@ -92,18 +96,24 @@ class Evaluator:
         limit_s: float,
         stage: str = "search",
         until_s: float = math.inf,
+        race: Race = NO_RACE,
     ) -> Measurement:
         """The candidate's record; `limit_s` bounds the wall seconds of checking and timing, and the
         candidate counts as hung after them. `until_s`: when, in seconds of the budget, it must end
-        in any case, which says nothing about it; by default when the search must end."""
+        in any case, which says nothing about it; by default when the search must end. `race`: with
+        what it competes."""
         built = build(self.backend, self.graph, candidate, self._room_s(until_s))
         reply = Reply(None, None, built.failure)
         if (artifact := built.artifact) is not None:
+            codes, sampling = self.codes(candidate), replace(self.sampling, race=race)
+            draws = self._needs_draws(codes)
             reply = self._confirmed(
-                lambda seconds: self.worker.measure(artifact, self.sampling, seconds),
+                lambda seconds: self.worker.measure(artifact, sampling, seconds, draws),
                 limit_s,
                 until_s,
             )
+            if reply.failure is None:
+                self.verified.update(codes)
         self.spent += Cost(built.cost.codegen, built.cost.compile, reply.seconds)
         return self.record(candidate, built, reply, stage)
 
@@ -112,21 +122,47 @@ class Evaluator:
         nothing = BuildResult(None, failure, Cost(), 0.0)
         return self.record(candidate, nothing, Reply(None, None, failure), stage)
 
+    def confirm(self, record: Measurement, limit_s: float) -> Measurement | None:
+        """Check what is to be served on all draws, unless that was done in this session; its record
+        with a failure of its own, or None."""
+        digest = record.candidate_digest
+        if digest in self._confirmed_now:
+            return None
+        candidate = candidate_from_json(record.candidate, record.origin)
+        built = build(self.backend, self.graph, candidate, self.budget.final_room_s)
+        self.spent += Cost(built.cost.codegen, built.cost.compile)
+        if built.artifact is None:  # for want of time: it was compared, so it was there
+            return None
+        reply = self.worker.measure(built.artifact, None, limit_s)
+        self.spent += Cost(measure=reply.seconds)
+        if reply.failure is None:
+            self._confirmed_now.add(digest)
+        elif reply.failure.blame is Blame.CANDIDATE:
+            return replace(record, timing=None, failure=reply.failure, max_rel_error=None)
+        return None
+
     def start(self) -> None:
         """Work out the reference, unless that is done: no candidate is charged for it."""
         if not self.worker.starts:
             self.worker.start()
 
-    def profile(self, candidate: Candidate, limit_s: float) -> tuple[BuildResult, Profile]:
-        """Build a candidate, check it and time each of its groups inside the plan."""
+    def profile(
+        self, candidate: Candidate, limit_s: float, race: Race = NO_RACE
+    ) -> tuple[BuildResult, Profile]:
+        """Build a candidate, check it and time each of its groups inside the plan; `race`: with
+        what they compete."""
         built = build(self.backend, self.graph, candidate, self.budget.room_s)
         profile = Profile((), None, None, built.failure)
         if (artifact := built.artifact) is not None:
-            groups = len(candidate.plan.groups)
+            groups, sampling = len(candidate.plan.groups), replace(self.sampling, race=race)
+            codes = self.codes(candidate)
+            draws = self._needs_draws(codes)
             profile = self._confirmed(
-                lambda seconds: self.worker.profile(artifact, groups, self.sampling, seconds),
+                lambda seconds: self.worker.profile(artifact, groups, sampling, seconds, draws),
                 limit_s,
             )
+            if profile.failure is None:
+                self.verified.update(codes)
         self.spent += Cost(built.cost.codegen, built.cost.compile, profile.seconds)
         return built, profile
 
@@ -181,9 +217,20 @@ class Evaluator:
 
     def code(self, candidate: Candidate) -> str:
         """The digest of the code that a candidate is compiled to now; "" where it can be none."""
+        codes = self.codes(candidate)
+        return self.backend.plan_code(codes) if codes else ""
+
+    def codes(self, candidate: Candidate) -> tuple[str, ...]:
+        """As `code`, of each of its groups; none where it cannot be built."""
         if candidate.digest not in self._codes:
-            self._codes[candidate.digest] = code_of(self.backend, self.graph, candidate)
+            try:
+                self._codes[candidate.digest] = self.backend.codes(self.graph, candidate)
+            except AutofuseError:
+                self._codes[candidate.digest] = ()
         return self._codes[candidate.digest]
+
+    def _needs_draws(self, codes: Sequence[str]) -> bool:
+        return not codes or not self.verified.issuperset(codes)
 
 
 def code_of(backend: Backend, graph: Graph, candidate: Candidate) -> str:

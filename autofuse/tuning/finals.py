@@ -78,7 +78,8 @@ def decide(
     Timing again guards against the winner's curse: the least of many noisy medians is too low. What
     is near the front is then timed once more without the slow ones, which take most of the time
     and leave few samples. `seconds` is what the samples of each of the two should take, `limit_s`
-    the wall limit of one plan alone. What the budget has no time for keeps its recorded time."""
+    the wall limit of one plan alone. What the budget has no time for keeps its recorded time. The
+    winner is checked on all draws, whatever is known of its kernels."""
     present = () if incumbent is None else (incumbent,)
     every = {m.candidate_digest: m for m in (*finalists, *present, *baselines.values()) if m.timing}
     entries = affordable(every, evaluator.budget.final_room_s)
@@ -98,6 +99,8 @@ def decide(
     timed = {n: d for n, d in names.items() if d in together.names}
     final = _winner(left, together.names, timed, together.comparison, served)
     final = _again(evaluator, final, together, left, timed, served, seconds, seed, limit_s)
+    if (wrong := evaluator.confirm(final.record, limit_s)) is not None:
+        return FinalDecision(None, (*failed, wrong))
     return FinalDecision(
         _with_recorded(final, left, names), failed, tuple(n for n in names if n not in timed)
     )

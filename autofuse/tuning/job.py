@@ -19,6 +19,7 @@ from autofuse.devices import DeviceKind
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph
 from autofuse.measure.protocol import Reply
+from autofuse.measure.racing import RACE, Race
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.groups import host_loop
 from autofuse.plan.types import (
@@ -127,27 +128,25 @@ class Job:
     def measure(self, candidate: Candidate) -> Measurement:
         return self.known(candidate) or self.measure_now(candidate, "search")
 
-    def profile(self, candidate: Candidate) -> Profiled:
+    def profile(self, candidate: Candidate, rivals_us: Sequence[float] = ()) -> Profiled:
         known = self._turn("profile", candidate, lambda: self._profiled(candidate), self.is_over)
         if known is not None:
             return known
         if self.sharing.is_elsewhere:
             return Profiled((), ELSEWHERE, None, Cost(), 0.0)
-        built, profile = self.evaluator.profile(candidate, self.limit_s)
+        race = Race(tuple(rivals_us), self._best_us)
+        built, profile = self.evaluator.profile(candidate, self.limit_s, race)
         self.measured += 1
         spent = built.cost.codegen + built.cost.compile + profile.seconds
         cost = Cost(built.cost.codegen, built.compile_s, profile.seconds)
+        codes = self.evaluator.codes(candidate)
         if profile.failure is not None:
             self.count_failure(profile.failure)
-            codes = self._codes(candidate)
             return Profiled((), profile.failure, None, cost, spent, codes=codes)
         # The whole call was timed as well: a plan to choose from, at no further cost.
         whole = Reply(profile.total, profile.max_rel_error, None, profile.seconds)
         self._note(self.evaluator.record(candidate, built, whole))
-        return Profiled(
-            profile.groups, None, profile.max_rel_error, cost, spent, built.facts,
-            self._codes(candidate),
-        )  # fmt: skip
+        return Profiled(profile.groups, None, whole.max_rel_error, cost, spent, built.facts, codes)
 
     def _turn(
         self,
@@ -161,7 +160,7 @@ class Job:
 
     def _profiled(self, candidate: Candidate) -> Profiled | None:
         """All kernels of a plan as other jobs measured them; None unless they know all."""
-        codes = self._codes(candidate)
+        codes = self.evaluator.codes(candidate)
         keys = [group_digest(self.graph, g.nodes, g.outputs) for g in candidate.plan.groups]
         stored = self.store.kernels(self.environment, set(keys))
         wanted = zip(keys, map(launch_text, candidate.launches), codes, strict=False)
@@ -209,8 +208,11 @@ class Job:
             return
         launch = launch_of(record.launch)
         if self.backend.allows(launch) and record.code == self._kernel_code(group, launch):
-            us = None if record.timing is None else record.timing.median_us
-            yield KnownKernel(record.group, launch, us)
+            us, dropped = None, False
+            if (timing := record.timing) is not None:  # only what passed is timed
+                self.evaluator.verified.add(record.code)
+                us, dropped = timing.median_us, timing.stopped == RACE
+            yield KnownKernel(record.group, launch, us, dropped)
 
     def keep_kernels(self, records: Sequence[KernelMeasurement]) -> None:
         self.store.add_kernels(self.session, self.environment, records)
@@ -234,12 +236,6 @@ class Job:
     def _is_current(self, record: Measurement, candidate: Candidate) -> bool:
         """Whether a record is of the code that the candidate would be compiled to now."""
         return record.code == self.evaluator.code(candidate)
-
-    def _codes(self, candidate: Candidate) -> tuple[str, ...]:
-        try:
-            return self.backend.codes(self.graph, candidate)
-        except AutofuseError:  # no kernel can be it: its failure says so
-            return ()
 
     def _kernel_code(self, group: FusionGroup, launch: LaunchConfig) -> str | None:
         """The code that a kernel would be compiled to now; None where it can be no kernel now."""
@@ -280,6 +276,12 @@ class Job:
         return min(max(LEAST_LIMIT_S, LIMIT_FACTOR * max(took)), FIRST_LIMIT_S)
 
     @property
+    def _best_us(self) -> float:
+        """What the best plan by now takes, whole; infinite before there is one."""
+        found = None if self.best is None else self.best.timing
+        return math.inf if found is None else found.median_us
+
+    @property
     def spent(self) -> Cost:
         """Seconds by where they went; what a strategy takes besides measuring is its sampler's."""
         spent = self.evaluator.spent
@@ -314,7 +316,7 @@ class Job:
             return known
         if self.sharing.is_elsewhere:
             return self.evaluator.unmeasured(candidate, ELSEWHERE, stage)
-        record = self.evaluator(candidate, self.limit_s, stage, until_s)
+        record = self.evaluator(candidate, self.limit_s, stage, until_s, Race((), self._best_us))
         self.measured += 1
         self.keep(record, self.sharing.spend())
         self._improve(record)
@@ -359,8 +361,7 @@ class Job:
     def _improve(self, record: Measurement) -> None:
         if record.timing is None or not self.record_fits(record):
             return
-        best = self.best.timing if self.best is not None else None
-        if best is None or record.timing.median_us < best.median_us:
+        if record.timing.median_us < self._best_us:
             self.best = record
             self.event(record)
 

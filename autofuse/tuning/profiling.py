@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from autofuse.cover import Measured
 from autofuse.plan.binding import may_run_once
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Blame, Cost, Failure, KernelMeasurement, Timing
-from autofuse.tuning.bench import Bench, Profiled
+from autofuse.tuning.bench import Bench, KnownKernel, Profiled
 from autofuse.tuning.launches import (
     KernelTimes,
     LaunchProblem,
@@ -55,23 +56,23 @@ class Kernels:
         for known in bench.kernels(self.samples):
             if should_stop():
                 break
-            self._recall(self._kernel(known.key), known.launch, known.us)
+            self._recall(known)
 
     def hear(self) -> None:
         """Take over what other jobs have measured meanwhile, before it is decided what to measure
         next: a plan is run for what nobody knows of its kernels."""
         for known in self.bench.news(self.samples):
-            kernel = self._kernel(known.key)
-            if known.launch not in kernel.us:
-                self._recall(kernel, known.launch, known.us)
+            if known.launch not in self._kernel(known.key).us:
+                self._recall(known)
 
-    @staticmethod
-    def _recall(kernel: KernelTimes, launch: LaunchConfig, us: float | None) -> None:
-        if us is not None:
-            kernel.us[launch] = us
-        else:
-            kernel.bad.add(launch)
+    def _recall(self, known: KnownKernel) -> None:
+        """What was dropped is no best of few samples where its rival is not known any more."""
+        kernel = self._kernel(known.key)
+        if known.us is None:
+            kernel.bad.add(known.launch)
             kernel.failed = True
+        elif not known.dropped or min(kernel.us.values(), default=math.inf) < known.us:
+            kernel.us[known.launch] = known.us
 
     def _kernel(self, key: str) -> KernelTimes:
         return self.by_key.setdefault(key, KernelTimes())
@@ -165,7 +166,7 @@ class Kernels:
     def profile(self, found: FusionPlan, trial: Mapping[str, LaunchConfig]) -> bool:
         """Build and run one plan; whether it works. Every kernel new in it gets its time."""
         candidate = self.candidate(found, trial)
-        profiled = self.bench.profile(candidate)
+        profiled = self.bench.profile(candidate, self._rivals_us(candidate))
         if not profiled.recalled:
             took = profiled.spent_s
             self.per_plan_s = 0.5 * (self.per_plan_s + took) if self.plans else took
@@ -175,6 +176,14 @@ class Kernels:
             return False
         self._note(candidate, profiled)
         return True
+
+    def _rivals_us(self, candidate: Candidate) -> tuple[float, ...]:
+        """What each kernel of a plan competes with: its own best time; 0 where it was timed."""
+        found = []
+        for key, launch in zip(self.keys(candidate.plan), candidate.launches, strict=True):
+            us = self._kernel(key).us
+            found.append(0.0 if launch in us else min(us.values(), default=math.inf))
+        return tuple(found)
 
     def _note(self, candidate: Candidate, profiled: Profiled) -> None:
         fresh: dict[tuple[str, LaunchConfig], list[Timing]] = {}

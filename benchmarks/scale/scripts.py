@@ -120,7 +120,7 @@ class _Watched(ReplayBench):
         self.measured("add_measurement", len(candidate.plan.groups))
         return found
 
-    def profile(self, candidate: Candidate) -> Profiled:
+    def profile(self, candidate: Candidate, rivals_us: Sequence[float] = ()) -> Profiled:
         self.claimed("kernels", len(candidate.plan.groups))
         new = self.known(candidate) is None
         found = super().profile(candidate)

@@ -29,7 +29,7 @@ from autofuse.graph.reference import Runs
 from autofuse.graph.types import Graph
 from autofuse.measure.device import Arrays, CheckedRun
 from autofuse.measure.hardware import DeviceUnit, Hardware
-from autofuse.measure.timing import Sampling
+from autofuse.measure.timing import ProfileSamples, Sampling
 from autofuse.ops.types import TensorType
 from autofuse.plan.types import Candidate, FusionGroup, LaunchConfig, Setting
 from autofuse.records import Environment
@@ -234,15 +234,14 @@ class SimulatedDevice:
         loaded.seconds += sampling.warmup_s
         return SimulatedWatch(loaded)
 
-    def profile(
-        self, loaded: LoadedPlan, groups: int, sampling: Sampling
-    ) -> tuple[np.ndarray, str]:
+    def profile(self, loaded: LoadedPlan, groups: int, sampling: Sampling) -> ProfileSamples:
         """Samples of all groups, all alike."""
         watch = self.watch(loaded, sampling)
         loaded.what = "profiled"
         for _ in range(sampling.minimum):
             watch.sample()
-        return np.tile(loaded.plan.groups_us, (sampling.minimum, 1)), watch.mode
+        us = np.tile(loaded.plan.groups_us, (sampling.minimum, 1))
+        return ProfileSamples(us, watch.mode, "samples")
 
     def _note(self, run: SimulatedRun) -> None:
         line = json.dumps(asdict(run)) + "\n"
