@@ -65,6 +65,12 @@ def recalling(left_s: Callable[[], float]) -> Share:
     return Share(left_s, RECALLING_SHARE)
 
 
+def check_seconds(seconds: float) -> None:
+    """Raises AutofuseError for seconds that can be no budget."""
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise AutofuseError(f"the budget must be positive, not {seconds:g} seconds")
+
+
 @dataclass(frozen=True)
 class Budget:
     """`seconds` of wall time from `begun`; `stop` says that the user wants to end now.
@@ -76,8 +82,7 @@ class Budget:
     stop: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.seconds) and self.seconds > 0):
-            raise AutofuseError(f"the budget must be positive, not {self.seconds:g} seconds")
+        check_seconds(self.seconds)
 
     @property
     def elapsed_s(self) -> float:

@@ -40,6 +40,7 @@ from autofuse.records import (
     gap_to,
 )
 from autofuse.tuning.bench import KnownKernel, Profiled, Standing
+from autofuse.tuning.calibrating import Peaks, calibrated
 from autofuse.tuning.evaluate import Evaluator
 from autofuse.tuning.heartbeat import Heartbeat
 from autofuse.tuning.launches import launch_of, launch_text
@@ -68,13 +69,13 @@ class Job:
 
     def __init__(
         self, graph: Graph, name: str, kind: DeviceKind, store: Store, evaluator: Evaluator,
-        heartbeat: Heartbeat, seed: int, max_memory: int | None,
+        heartbeat: Heartbeat, seed: int, max_memory: int | None, peaks: Peaks,
     ) -> None:  # fmt: skip
         self.graph, self.name, self.kind, self.store = graph, name, kind, store
         self.backend, self.space = kind.backend, kind.space
         self.evaluator, self.heartbeat = evaluator, heartbeat
         self.digest, self.budget = evaluator.digest, evaluator.budget
-        self.seed, self.max_memory = seed, max_memory
+        self.seed, self.max_memory, self.peaks = seed, max_memory, peaks
         self.environment: Environment = kind.backend.environment()
         self.session = 0
         self.sharing = Turns(store)
@@ -102,13 +103,11 @@ class Job:
         return ":".join((what, fingerprint(self.environment), self.digest, self.cache))
 
     def calibration(self) -> Calibration:
-        """The device's peaks: measured once, then kept in the database."""
-        known = Calibration.kept(self.store.calibration(self.environment))
-        if known is not None:
-            return known
-        measured = self.kind.calibrate()
-        self.store.set_calibration(self.environment, measured.to_mapping())
-        return measured
+        """The device's peaks; they are there already unless the user stopped before they were."""
+        if self.peaks.found is None:
+            self.peaks = calibrated(self.kind, self.store, self.show, lambda: False)
+        assert self.peaks.found is not None
+        return self.peaks.found
 
     def is_over(self) -> bool:
         return self.budget.is_over()

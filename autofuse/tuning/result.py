@@ -27,6 +27,11 @@ class Progress:
     bound_gap: float | None = None
 
 
+def idle(left_s: float, phase: str) -> Progress:
+    """The state of a session that has found nothing yet."""
+    return Progress(None, None, "", 0, 0, {}, left_s, phase)
+
+
 @dataclass(frozen=True, slots=True)
 class TuneResult:
     """The end of a tuning session.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autofuse import faults
-from autofuse.cost.bounds import NOMINAL, Calibration, peak_bytes, plan_bound_us
+from autofuse.cost.bounds import NOMINAL, peak_bytes, plan_bound_us
 from autofuse.plan.types import Candidate
 from autofuse.records import Blame, FailureKind, Measurement
 from autofuse.tuning.budget import BASELINE_SHARE
@@ -68,7 +68,7 @@ def measure_rules(job: Job, names: Sequence[str]) -> Ruled:
 
 def _measure(job: Job, candidates: dict[str, Candidate], until_s: float) -> dict[str, Measurement]:
     """Records by name, those with the least bound first; equal plans are measured once."""
-    peaks = _peaks(job)
+    peaks = job.peaks.found or NOMINAL  # they only order baselines
     bounds = {n: plan_bound_us(job.graph, c.plan, peaks) for n, c in candidates.items()}
     found: dict[str, Measurement] = {}
     order = deque(sorted(candidates, key=lambda n: bounds[n]))
@@ -116,8 +116,3 @@ def _until_s(job: Job, found: dict[str, Measurement], until_s: float, others: bo
 
 def _us(record: Measurement) -> float:
     return math.inf if record.timing is None else record.timing.median_us
-
-
-def _peaks(job: Job) -> Calibration:
-    """What the device was calibrated to, else a fast machine's peaks: they only order baselines."""
-    return Calibration.kept(job.store.calibration(job.environment)) or NOMINAL

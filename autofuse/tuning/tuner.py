@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from autofuse.backends.registry import Build
 from autofuse.baselines import BASELINES, baseline_named
-from autofuse.cost.bounds import Calibration, candidate_bytes
+from autofuse.cost.bounds import candidate_bytes
 from autofuse.cost.least import graph_bound_us
 from autofuse.devices import timed_device
 from autofuse.graph.canonical import digest, text
@@ -23,8 +23,9 @@ from autofuse.plan.types import candidate_from_json
 from autofuse.records import CHECKED, Blame, FailureKind, SessionResult, Trust
 from autofuse.simplify import Forms
 from autofuse.tuning.bench import Findings, Standing, Strategy
-from autofuse.tuning.budget import Budget
-from autofuse.tuning.cache_state import cache_state
+from autofuse.tuning.budget import Budget, check_seconds
+from autofuse.tuning.cache_state import cache_state, check_state
+from autofuse.tuning.calibrating import calibrated
 from autofuse.tuning.evaluate import Evaluator
 from autofuse.tuning.exact import Goal
 from autofuse.tuning.finals import Final
@@ -33,7 +34,7 @@ from autofuse.tuning.heartbeat import Heartbeat
 from autofuse.tuning.incumbent import final_comparison
 from autofuse.tuning.job import LEAST_LIMIT_S, Job
 from autofuse.tuning.plans import EXPECTED, untuned_candidate
-from autofuse.tuning.result import Progress, TuneResult
+from autofuse.tuning.result import Progress, TuneResult, idle
 from autofuse.tuning.rules import Ruled, measure_rules
 from autofuse.tuning.served import keep_trust
 from autofuse.tuning.strategies import strategy_named
@@ -66,7 +67,8 @@ def tune(
     math: str = DEFAULT_MATH,
     build: Build | None = None,
 ) -> TuneResult:
-    """Find the best plan of `graph` within `budget_s` seconds, counting everything.
+    """Find the best plan of `graph` within `budget_s` seconds, counting everything but what is
+    done once for a machine: where the device's peaks are not known they are measured first.
 
     The budget is a cap: the end comes within a tenth of it and one call of the slowest plan.
     `baselines` (none named: all) are measured before the search, in at most a quarter of it,
@@ -84,41 +86,46 @@ def tune(
 
     Raises AutofuseError for an unknown device, strategy or cache state, an unusable database, or a
     graph none of whose plans works and fits the memory."""
-    budget = Budget(budget_s, time.perf_counter(), stop or (lambda: False))
+    stop = stop or (lambda: False)
+    check_seconds(budget_s)
+    check_state(cache)
     _check_wishes(search_gap, runs, max_memory, seed, baselines)
     kind = timed_device(device, target, math)
     if build is not None:
         kind = replace(kind, backend=replace(kind.backend, build=build))
-    forms = known_forms(graph, simplify)
+    wanted = Goal(search_gap, runs)
+    strategy_named(strategy, seed, wanted, options or {})  # before anything is opened
     tell = progress or (lambda _: None)
+    with Store.open(db) as store:
+        with Heartbeat(tell, lambda: budget_s) as waiting:
+            waiting.tell(idle(budget_s, "starting"))
+            peaks = calibrated(kind, store, lambda phase: waiting.tell(idle(budget_s, phase)), stop)
+        budget = Budget(budget_s, time.perf_counter(), stop)
+        forms = known_forms(graph, simplify)
 
-    def tuned(forms: Forms) -> TuneResult:
-        form = forms.graph
-        search = strategy_named(strategy, seed, Goal(search_gap, runs), options or {})
-        sampling = Sampling(cache_state(cache, form, kind), wall_s=budget.samples_s)
-        workload = Workload(form, seed, written=forms.written)
-        with (
-            Store.open(db) as store,
-            Heartbeat(tell, budget) as heartbeat,
-            Worker(workload, setup_s=budget.setup_s, hardware=kind.timer) as worker,
-        ):
-            heartbeat.tell(Progress(None, None, "", 0, 0, {}, budget.left_s, "starting"))
-            evaluator = Evaluator(kind.backend, form, digest(form), worker, sampling, budget)
-            job = Job(form, name, kind, store, evaluator, heartbeat, seed, max_memory)
-            with job.sharing:
-                return _run(job, strategy, search, tuple(baselines) or tuple(BASELINES), forms)
+        def tuned(forms: Forms) -> TuneResult:
+            form = forms.graph
+            search = strategy_named(strategy, seed, wanted, options or {})
+            sampling = Sampling(cache_state(cache, form, kind), wall_s=budget.samples_s)
+            workload = Workload(form, seed, written=forms.written)
+            with (
+                Heartbeat(tell, lambda: budget.left_s) as heartbeat,
+                Worker(workload, setup_s=budget.setup_s, hardware=kind.timer) as worker,
+            ):
+                heartbeat.tell(idle(budget.left_s, "planning"))
+                evaluator = Evaluator(kind.backend, form, digest(form), worker, sampling, budget)
+                job = Job(form, name, kind, store, evaluator, heartbeat, seed, max_memory, peaks)
+                with job.sharing:
+                    return _run(job, strategy, search, tuple(baselines) or tuple(BASELINES), forms)
 
-    strategy_named(
-        strategy, seed, Goal(search_gap, runs), options or {}
-    )  # before anything is opened
-    try:
-        return tuned(forms)
-    except _NothingRightError as error:
-        if forms.graph == forms.written:
-            raise
-        found = tuned(as_written(forms, str(error)))
-        keep_as_written(forms, str(error))
-        return found
+        try:
+            return tuned(forms)
+        except _NothingRightError as error:
+            if forms.graph == forms.written:
+                raise
+            found = tuned(as_written(forms, str(error)))
+            keep_as_written(forms, str(error))
+            return found
 
 
 def _check_wishes(
@@ -175,7 +182,7 @@ def _run(
     if final.record.max_rel_error is not None and not blind:
         best = candidate_from_json(final.record.candidate, final.record.origin)
         keep_trust(job.kind, forms, best, Trust(CHECKED, "by tuning"))
-    found = (*ruled.notes, *findings.notes, *notes, *held_notes(job.modes))
+    found = (*job.peaks.notes, *ruled.notes, *findings.notes, *notes, *held_notes(job.modes))
     said = (*forms.notes, *found, *filter(None, (blind,)))
     return _result(job, strategy, findings, ruled, final, interrupted, said)
 
@@ -186,7 +193,7 @@ def _standing(phase: str, findings: Findings) -> Standing:
 
 def _bound_us(job: Job) -> float | None:
     """What no plan can be below, as soon as the device's peaks are known."""
-    peaks = Calibration.kept(job.store.calibration(job.environment))
+    peaks = job.peaks.found
     return None if peaks is None else graph_bound_us(job.graph, peaks)
 
 
@@ -198,8 +205,7 @@ def _measure_untuned(job: Job) -> None:
     if job.is_over():
         return
     job.begin_search()
-    peaks = Calibration.kept(job.store.calibration(job.environment))
-    found = untuned_candidate(job.graph, job.kind, peaks)
+    found = untuned_candidate(job.graph, job.kind, job.peaks.before)
     wanted = found.origin == EXPECTED and job.fits(found.plan) and not job.is_over()
     if wanted and job.known(found) is None:
         job.evaluator.start()
