@@ -101,6 +101,10 @@ def tune_slice(task: TuneSlice, build: Build | None = None) -> SliceResult:
     certain = found.certificate is not None and not found.certificate.startswith("learned")
     gap = found.search_gap if certain else None
     seconds = looked_s + found.total_s
+    if not found.is_timed:
+        failure = found.best_record.failure
+        error = "" if failure is None else failure.message
+        return SliceResult(task.name, seconds, error=error, canary=canary)
     return SliceResult(task.name, seconds, found.best_us, gap, found.measured, canary=canary)
 
 

@@ -121,8 +121,9 @@ class Budget:
         return max(self.seconds * (1 + OVERRUN) - self.elapsed_s, 0.0)
 
     def setup_s(self) -> float:
-        """Seconds that computing the reference, or reading it back, may take if it begins now."""
-        return max(self.final_room_s, LEAST_SETUP_S)
+        """Seconds that computing the reference, or reading it back, may take if it begins now; what
+        is not verified can still be served after them."""
+        return max(self.seconds - self.reserve_s - self.elapsed_s, LEAST_SETUP_S)
 
     def is_over(self) -> bool:
         """Whether the search must end to leave time for the final comparison."""

@@ -112,10 +112,15 @@ class Evaluator:
         nothing = BuildResult(None, failure, Cost(), 0.0)
         return self.record(candidate, nothing, Reply(None, None, failure), stage)
 
-    def start(self) -> None:
-        """Work out the reference, unless that is done: no candidate is charged for it."""
-        if not self.worker.starts:
-            self.worker.start()
+    def start(self, first: Candidate | None = None) -> None:
+        """Work out the reference, unless that is done: no candidate is charged for it. `first` is
+        built before: it is what serves if the reference is late. Raises LateReferenceError."""
+        if self.worker.starts:
+            return
+        if first is not None:
+            built = build(self.backend, self.graph, first, self.budget.room_s)
+            self.spent += built.cost
+        self.worker.start()
 
     def profile(self, candidate: Candidate, limit_s: float) -> tuple[BuildResult, Profile]:
         """Build a candidate, check it and time each of its groups inside the plan."""

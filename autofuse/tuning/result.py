@@ -9,6 +9,9 @@ from typing import Any
 from autofuse.plan.types import Candidate
 from autofuse.records import Cost, Measurement, Verdict, gap_to
 
+# How the best plan was held to the reference: to all of it, at drawn places, or not at all.
+BY_REFERENCE, SAMPLED, UNCHECKED = "reference", "sampled", "no"
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -47,6 +50,9 @@ class TuneResult:
     plan whatever is below `bound_us` (`graph_bound_us`), be it of kernels or launches that were
     never tried, as far as the calibrated peaks hold.
 
+    `checked` says how the best plan was held to the reference. Where `is_timed` is False there was
+    no time to measure anything, and `best_us` is what the plan is expected to take.
+
     `model` says what these were learned
     from and how well they rank kernels that the model has not seen; `peak_bytes` of intermediates;
     `left_out` are baselines for which the budget had no time.
@@ -69,7 +75,7 @@ class TuneResult:
     baselines: Mapping[str, Measurement]
     baseline_us: Mapping[str, float]
     verdicts: tuple[Verdict, ...]
-    verified: bool
+    checked: str
     interrupted: bool
     total_s: float
     notes: tuple[str, ...] = field(default=())
@@ -85,11 +91,17 @@ class TuneResult:
     counts: Mapping[str, int] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     checked_on: tuple[str, ...] = ()
+    is_timed: bool = True
+
+    @property
+    def verified(self) -> bool:
+        """Whether the best plan was held to the whole reference."""
+        return self.checked == BY_REFERENCE
 
     @property
     def bound_gap(self) -> float | None:
         """How far the best plan found may be above the best there is."""
-        return gap_to(self.bound_us, self.best_us)
+        return gap_to(self.bound_us, self.best_us) if self.is_timed else None
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, numbers unrounded."""
@@ -106,7 +118,8 @@ class TuneResult:
             "failed": dict(self.failed),
             "baselines": {n: self._baseline(n, m) for n, m in self.baselines.items()},
             "best": {
-                "time_us": self.best_us,
+                "time_us": self.best_us if self.is_timed else None,
+                "expected_us": None if self.is_timed else self.best_us,
                 "kernels": self.best_record.kernels,
                 "compile_s": self.best_record.cost.compile,
                 "peak_bytes": self.peak_bytes,
@@ -125,6 +138,7 @@ class TuneResult:
             "left_out": list(self.left_out),
             "break_even_runs": {n: self.break_even(n) for n in self.baseline_us},
             "verified": self.verified,
+            "checked": self.checked,
             "checked_on": list(self.checked_on),
             "cache": self.cache,
             "max_rel_error": self.best_record.max_rel_error,
