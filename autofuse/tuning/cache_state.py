@@ -13,7 +13,8 @@ from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
 from autofuse.tuning.plans import baseline_plan
 
-STATES = ("auto", "cold", "warm")
+COLD = "cold"
+STATES = ("auto", COLD, "warm")
 # The plan that keeps most values in memory: if it fits, all do.
 LARGEST = "unfused"
 

@@ -88,6 +88,7 @@ class Job:
         self.bound_us: float | None = None  # what no plan can be below, once peaks are known
         # What baselines made of the graph, and those that were measured.
         self.plans: dict[str, FusionPlan] = {}
+        self.at_hand: list[Candidate] = []  # what could serve if nothing was measured, best first
         self.baselines: dict[str, Measurement] = {}
         # When the strategy began, and what had been spent by then.
         self._thinking: tuple[float, float] | None = None

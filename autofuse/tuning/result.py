@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from autofuse.plan.types import Candidate
@@ -119,7 +120,7 @@ class TuneResult:
             "baselines": {n: self._baseline(n, m) for n, m in self.baselines.items()},
             "best": {
                 "time_us": self.best_us if self.is_timed else None,
-                "expected_us": None if self.is_timed else self.best_us,
+                "expected_us": None if self.is_timed else _known(self.best_us),
                 "kernels": self.best_record.kernels,
                 "compile_s": self.best_record.cost.compile,
                 "peak_bytes": self.peak_bytes,
@@ -174,6 +175,10 @@ class TuneResult:
         spent = self.baselines[name].cost
         extra = self.total_s - spent.codegen - spent.compile
         return max(extra, 0.0) / saved_s if saved_s > 0 else None
+
+
+def _known(us: float) -> float | None:
+    return us if isfinite(us) else None
 
 
 def _cost(spent: Cost, total_s: float) -> dict[str, float]:

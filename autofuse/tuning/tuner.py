@@ -18,14 +18,15 @@ from autofuse.measure.session import LateReferenceError, Worker
 from autofuse.measure.timing import Sampling, held_notes
 from autofuse.measure.workload import Workload
 from autofuse.ops.types import AutofuseError
+from autofuse.patience import within
 from autofuse.plan.arithmetic import DEFAULT_MATH
 from autofuse.plan.types import candidate_from_json
 from autofuse.records import CHECKED, Blame, FailureKind, Measurement, SessionResult, Trust
 from autofuse.simplify import Forms
 from autofuse.tuning.adopting import serving
 from autofuse.tuning.bench import Findings, Standing, Strategy
-from autofuse.tuning.budget import Budget, check_seconds
-from autofuse.tuning.cache_state import cache_state, check_state
+from autofuse.tuning.budget import UNTUNED_SHARE, Budget, check_seconds
+from autofuse.tuning.cache_state import COLD, cache_state, check_state
 from autofuse.tuning.calibrating import calibrated
 from autofuse.tuning.evaluate import Evaluator
 from autofuse.tuning.exact import Goal
@@ -118,7 +119,8 @@ def tune(
         def tuned(forms: Forms) -> TuneResult:
             form = forms.graph
             search = strategy_named(strategy, seed, wanted, options or {})
-            sampling = Sampling(cache_state(cache, form, kind), wall_s=budget.samples_s)
+            state = within(budget.is_over, lambda: cache_state(cache, form, kind)) or COLD
+            sampling = Sampling(state, wall_s=budget.samples_s)
             workload = Workload(form, seed, written=forms.written)
             with (
                 Heartbeat(tell, lambda: budget.left_s) as heartbeat,
@@ -262,9 +264,14 @@ def _measure_untuned(job: Job) -> None:
     if job.is_over():
         return
     job.begin_search()
-    found = untuned_candidate(job.graph, job.kind, job.peaks.before)
-    wanted = found.origin == EXPECTED and job.fits(found.plan) and not job.is_over()
-    if wanted and job.known(found) is None:
+    found = within(
+        lambda: job.budget.stop() or job.budget.elapsed_s > UNTUNED_SHARE * job.budget.seconds,
+        lambda: untuned_candidate(job.graph, job.kind, job.peaks.before),
+    )
+    if found is not None and job.fits(found.plan):
+        job.at_hand.append(found)
+    wanted = job.at_hand and job.at_hand[0].origin == EXPECTED and not job.is_over()
+    if found is not None and wanted and job.known(found) is None:
         job.evaluator.start(found)
         room_s = max(job.budget.room_s, LEAST_LIMIT_S)
         job.measure_now(found, "search", job.budget.elapsed_s + room_s)
@@ -361,6 +368,6 @@ def _no_plan(job: Job) -> str:
     found = next(failures, None)
     text = "nothing was measured" if found is None else f"{found.kind.value}: {found.message}"
     machine = [m.failure.blame for m in job.stored.values() if m.failure is not None]
-    if found is not None and set(machine) == {Blame.MACHINE} and job.is_over():
+    if set(machine) <= {Blame.MACHINE} and job.is_over():
         return f"no plan could be measured in {job.budget.seconds:g} s: try a larger one ({text})"
     return f"no plan of this graph works: {text}"

@@ -6,12 +6,13 @@ Nothing of it is stored as a measurement: the next session begins where this one
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autofuse import faults
-from autofuse.baselines import BASELINES
 from autofuse.cost.bounds import NOMINAL
+from autofuse.patience import within
 from autofuse.plan.types import Candidate
 from autofuse.records import (
     CHECKED,
@@ -26,18 +27,21 @@ from autofuse.records import (
 from autofuse.simplify import Forms
 from autofuse.tuning.evaluate import build
 from autofuse.tuning.job import Job
-from autofuse.tuning.plans import PLAINEST, baseline_candidate, untuned_candidate
+from autofuse.tuning.plans import ONE_OP_EACH, plainest_candidate
 from autofuse.tuning.served import CHECK_S, trust_in
 from autofuse.tuning.untuned import plan_expected_us
 
 # Seconds that building and checking get even where the budget is over.
 LEAST_BUILD_S, LEAST_CHECK_S = 2.0, 0.5
+# Plans at hand that are tried, the most promising first.
+_TRIED = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Unmeasured:
-    """A plan that was not timed: `expected_us` microseconds are what it is expected to take, and
-    `record` says why it was not measured. `notes` say what became of those before it."""
+    """A plan that was not timed: `expected_us` microseconds are what it is expected to take
+    (infinite: there was no time to work it out), and `record` says why it was not measured. `notes`
+    say what became of those before it."""
 
     candidate: Candidate
     trust: Trust
@@ -52,7 +56,9 @@ def unmeasured(job: Job, forms: Forms, why: str) -> Unmeasured | None:
     notes = [f"{why}; what is served was expected to be fast and is not timed: tune again to go on"]
     late: list[tuple[Candidate, Trust]] = []
     for candidate in _in_turn(job):
-        room_s = max(job.budget.final_room_s, LEAST_BUILD_S)
+        room_s = job.budget.final_room_s
+        if not late:
+            room_s = max(room_s, LEAST_BUILD_S)
         built = build(job.backend, job.graph, candidate, room_s)
         if built.artifact is None:
             assert built.failure is not None
@@ -60,30 +66,31 @@ def unmeasured(job: Job, forms: Forms, why: str) -> Unmeasured | None:
             if built.failure.blame is Blame.MACHINE:
                 late.append((candidate, Trust(UNVERIFIED, built.failure.message)))
             continue
-        left_s = min(max(job.budget.final_room_s, LEAST_CHECK_S), CHECK_S)
-        trust = trust_in(job.kind, forms, candidate, built.artifact, (left_s, left_s))
+        check_s = min(max(job.budget.final_room_s, LEAST_CHECK_S), CHECK_S)
+        trust = trust_in(job.kind, forms, candidate, built.artifact, (check_s, check_s))
         if trust.state != WRONG:
             return _found(job, candidate, trust, why, notes)
         notes.append(f"the plan {candidate.origin} is wrong and not served: {trust.why}")
-    return _found(job, *late[-1], why, notes) if late else None
+    return _found(job, *late[0], why, notes) if late else None
 
 
 def _in_turn(job: Job) -> Iterator[Candidate]:
-    fits = []
-    with faults.guarded("the untuned plan"):
-        fits.append(untuned_candidate(job.graph, job.kind, job.peaks.before))
-    yield from (one for one in fits if job.fits(one.plan))
-    if PLAINEST in BASELINES:
-        with faults.guarded(f"the plan {PLAINEST}"):
-            plain = baseline_candidate(job.graph, PLAINEST, job.space)[0]
-            if job.fits(plain.plan) and plain.digest not in {one.digest for one in fits}:
-                yield plain
+    """What was planned already; at last nothing need be planned."""
+    yield from dict.fromkeys(job.at_hand[:_TRIED])
+    with faults.guarded(f"the plan {ONE_OP_EACH}"):
+        plain = plainest_candidate(job.graph)
+        if job.fits(plain.plan):
+            yield plain
 
 
 def _found(job: Job, candidate: Candidate, trust: Trust, why: str, notes: list[str]) -> Unmeasured:
     if trust.state != CHECKED:
         notes.append(str(trust))
-    expected_us = plan_expected_us(job.graph, candidate.plan, job.space, job.peaks.found or NOMINAL)
+    peaks, late_s = job.peaks.found or NOMINAL, job.budget.elapsed_s + LEAST_CHECK_S
+    expected_us = within(
+        lambda: job.budget.elapsed_s > late_s,
+        lambda: plan_expected_us(job.graph, candidate.plan, job.space, peaks),
+    )
     failure = Failure(FailureKind.TIMEOUT, why, Blame.MACHINE)
     record = job.evaluator.unmeasured(candidate, failure, "search")
-    return Unmeasured(candidate, trust, expected_us, record, tuple(notes))
+    return Unmeasured(candidate, trust, expected_us or math.inf, record, tuple(notes))
