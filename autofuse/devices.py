@@ -89,9 +89,13 @@ class DeviceKind:
             return target_calibration(target)
         return self.completed(self.timer.calibrate())
 
+    def lacks(self, known: Calibration) -> bool:
+        """Whether there is more to measure than a calibration of before has: latencies."""
+        return not known.latency and self.backend.target is None and self.timer.has_latencies
+
     def completed(self, known: Calibration) -> Calibration:
-        """A calibration with what it lacks, measured: those of before have no latencies."""
-        if known.latency or self.backend.target is not None:
+        """A calibration with what it lacks, measured."""
+        if not self.lacks(known):
             return known
         return replace(known, latency=self.timer.latencies(self.backend.math == RELAXED))
 

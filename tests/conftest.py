@@ -14,6 +14,8 @@ from databases import databases, postgres, sqlite_store, sqlite_template, store
 from autofuse.backends import onednn, onednn_calls
 from autofuse.backends.cuda import driver
 from autofuse.baselines import BASELINES
+from autofuse.cost.bounds import Calibration
+from autofuse.devices import DeviceKind
 from autofuse.kernel.ir import Kernel
 from autofuse.kernel.passes import OBSERVERS, verify
 
@@ -80,6 +82,22 @@ def _own_database() -> Iterator[None]:
     """Commands that name no database leave the user's alone."""
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", directory)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _calibrated_once() -> Iterator[None]:
+    """Seconds for each empty database that a test tunes on would be minutes in all."""
+    measured, known = DeviceKind.calibrate, dict[tuple[object, object], Calibration]()
+
+    def calibrate(kind: DeviceKind) -> Calibration:
+        key = (kind.hardware, kind.backend.target)
+        if key not in known:
+            known[key] = measured(kind)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DeviceKind, "calibrate", calibrate)
         yield
 
 

@@ -30,6 +30,24 @@ def test_the_programs_help_imports_no_command() -> None:
     assert ended.stdout.splitlines()[-2:] == ["0", "[]"], ended.stderr
 
 
+# What planning and tuning need only when something is solved, learned, sampled or upgraded.
+LATER = ("scipy", "optuna", "alembic", "networkx", "jax", "torch", "onnx", "rich")
+
+
+@pytest.mark.parametrize(
+    ("imported", "without"),
+    [
+        ("autofuse", (*HEAVY, *LATER, "typer", "dataclasses", "subprocess")),
+        ("autofuse.commands.tuning, autofuse.tuning.tuner", LATER),
+    ],
+)
+def test_nothing_is_imported_before_it_is_needed(imported: str, without: tuple[str, ...]) -> None:
+    text = f"import sys\nbefore = {{*sys.modules}}\nimport {imported}\n"
+    text += f"print(sorted(m for m in {without} if m in {{*sys.modules}} - before))\n"
+    ended = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert ended.stdout.splitlines() == ["[]"], ended.stderr
+
+
 def test_a_command_is_loaded_once_and_only_when_asked_for() -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]  # typer's group
     assert list(commands) == list(COMMANDS)

@@ -11,6 +11,7 @@ import pytest
 from jax import lax
 from jax_check import check
 
+from autofuse.frontends.jaxpr import from_jax
 from autofuse.frontends.jsonfile import dumps, loads
 
 X = jnp.linspace(-1.4, 1.9, 12, dtype=jnp.float32).reshape(4, 3)

@@ -16,7 +16,7 @@ FILE_LINES, FUNCTION_LINES, HARD_LINES = 400, 40, 80
 LONG_SHARE = 0.01
 
 # What each room may import, besides itself. "autofuse" are the public names in its __init__.
-BASE = {"errors", "limits", "ops"}
+BASE = {"errors", "limits", "ops", "patience"}
 TO_PLAN = BASE | {"graph", "plan"}
 TO_COST = TO_PLAN | {"cost"}
 TO_BACKENDS = TO_PLAN | {"kernel", "records", "backends"}
@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "errors": set(),
     "faults": {"errors"},
     "limits": set(),
+    "patience": set(),
     "version": set(),
     "records": {"errors"},
     "ops": {"errors"},

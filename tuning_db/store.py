@@ -22,7 +22,7 @@ from tuning_db.errors import DatabaseError
 from tuning_db.leases import Lease
 from tuning_db.sharing import SharedWork
 from tuning_db.transactions import HURRIED_S
-from tuning_db.upsert import put, put_candidate, put_groups, replace_or_put, together
+from tuning_db.upsert import put, put_candidate, put_groups, replace_or_put_all, together
 
 
 class Store(SharedWork):
@@ -252,9 +252,11 @@ class Store(SharedWork):
 
         def add(t: Transaction) -> None:
             environment = rows.ensure_environment(t, env)
-            for name, value in values.items():
-                row = {"environment_id": environment, "name": name, "value": value}
-                replace_or_put(t.connection(), m.Calibration, row)
+            told = [
+                {"environment_id": environment, "name": name, "value": value}
+                for name, value in values.items()
+            ]
+            replace_or_put_all(t.connection(), m.Calibration, told)
 
         self.write(add)
 

@@ -4,7 +4,7 @@ neither fail nor double anything, and in few round trips. The caller holds the t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -89,11 +89,27 @@ def replace_or_put(
 ) -> bool:
     """Add a row, or give the one of the same primary key these values, if `condition` holds for
     that. True if there is a row of these values now."""
-    keys = [column.name for column in model.__table__.primary_key]
-    made = _INSERT[c.dialect.name](model).values(dict(values))
-    rest = {name: made.excluded[name] for name in values if name not in keys}
-    stated = made.on_conflict_do_update(index_elements=keys, set_=rest, where=condition)
+    stated = _replacing(c, model, values, condition).values(dict(values))
     return c.execute(stated.execution_options(preserve_rowcount=True)).rowcount == 1
+
+
+def replace_or_put_all(
+    c: Connection, model: type[m.Base], values: Sequence[Mapping[str, Any]]
+) -> None:
+    """Add rows of the same columns, or give those of the same primary keys these values, by one
+    statement."""
+    if values:
+        c.execute(_replacing(c, model, values[0], None), [dict(row) for row in values])
+
+
+def _replacing(
+    c: Connection, model: type[m.Base], columns: Iterable[str],
+    condition: ColumnElement[bool] | None,
+) -> postgresql.Insert:  # fmt: skip
+    keys = [column.name for column in model.__table__.primary_key]
+    made = _INSERT[c.dialect.name](model)
+    rest = {name: made.excluded[name] for name in columns if name not in keys}
+    return made.on_conflict_do_update(index_elements=keys, set_=rest, where=condition)
 
 
 def put_groups(t: Transaction, digests: Sequence[str]) -> None:

@@ -143,6 +143,13 @@ def _planned_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
     yield "nothing was timed: times are lower bounds by the target's data sheet"
 
 
+_CHECKED = {
+    "reference": "verified against the reference",
+    "sampled": "checked at drawn places, not timed",
+    "no": "NOT verified",
+}
+
+
 def tune_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
     """The result of a session as text."""
     graph, best, spent = data["graph"], data["best"], data["spent_s"]
@@ -153,7 +160,7 @@ def tune_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
     yield from table(["plan", ">time", ">kernels", ">compile", "best is", "pays after"], rows)
     yield ""
     error = data["max_rel_error"]
-    checked = "verified against the reference" if data["verified"] else "NOT verified"
+    checked = _CHECKED[data["checked"]]
     if data["verified"] and len(data.get("checked_on", ())) > 1:
         checked += f" on {len(data['checked_on'])} draws of inputs"
     memory = f", {size(best['peak_bytes'])} of intermediates" if "peak_bytes" in best else ""

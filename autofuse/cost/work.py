@@ -22,6 +22,7 @@ from autofuse.ops import needs
 from autofuse.ops.control import is_counted
 from autofuse.ops.spec import Family, Motion
 from autofuse.ops.types import OpCall
+from autofuse.patience import look
 from autofuse.plan.groups import is_inline, is_source
 from autofuse.plan.overwriting import stored
 
@@ -197,6 +198,7 @@ def _along(graph: Graph, node: int) -> Mapping[int, int | None] | None:
 
 def group_work(graph: Graph, nodes: Sequence[int], outputs: Sequence[Value]) -> Work:
     """The least that one kernel computing `outputs` from `nodes` moves and computes."""
+    look()
     table = _table(graph)
     least: dict[int, int] = {}
     moved, inside = 0, frozenset(nodes)

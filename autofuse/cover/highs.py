@@ -10,13 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import highspy
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, vstack
 
 from autofuse.errors import AutofuseError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Floats = NDArray[np.float64]
 
@@ -41,6 +44,8 @@ class Rows:
 
     @staticmethod
     def of(rows: Sequence[Row], columns: int) -> Rows:
+        from scipy.sparse import csr_array  # a third of a second: only where something is solved
+
         starts = np.cumsum([0] + [len(row.columns) for row in rows])
         index = np.array([c for row in rows for c in row.columns], dtype=np.int32)
         value = np.array([c for row in rows for c in row.coefficients], dtype=np.float64)
@@ -48,6 +53,8 @@ class Rows:
         return Rows(matrix, np.array([row.lower for row in rows], dtype=np.float64))
 
     def with_more(self, more: Rows) -> Rows:
+        from scipy.sparse import csr_array, vstack
+
         matrix = csr_array(vstack([self.matrix, more.matrix], format="csr"))
         return Rows(matrix, np.concatenate([self.lower, more.lower]))
 

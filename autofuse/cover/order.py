@@ -6,9 +6,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+from autofuse.cover.components import components
 
 Values = tuple[int, ...]
 
@@ -108,10 +106,7 @@ def waiting_values(
         if v not in run.available
         for writer in writers.get(v, ())
     ]
-    rows, columns = (np.array(side, dtype=np.int64) for side in zip(*waits, strict=True))
-    size = len(run.stuck)
-    graph = coo_array((np.ones(len(waits)), (rows, columns)), shape=(size, size))
-    _, labels = connected_components(graph, directed=True, connection="strong")
+    labels = components(len(run.stuck), waits, "strong")
     leaving = {int(labels[a]) for a, b in waits if labels[a] != labels[b]}
     found: dict[int, set[int]] = {}
     for p in run.stuck:

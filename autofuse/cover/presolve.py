@@ -10,9 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
+from autofuse.cover.components import components
 from autofuse.cover.order import Values, run_order
 from autofuse.cover.protocol import CoverProblem
 from autofuse.errors import AutofuseError
@@ -259,16 +258,7 @@ def _labels(
         for v in reads[p]:
             (after if v in forced else links).append((i, shift + owner[v]))
     size = n + len(owner)
-    loose = _components(size, links, "weak")
+    loose = components(size, links, "weak")
     ends = [(int(loose[a]), int(loose[b])) for a, b in after]
-    joined = _components(int(loose.max(initial=-1)) + 1, ends, "strong")
+    joined = components(int(loose.max(initial=-1)) + 1, ends, "strong")
     return [int(joined[loose[i]]) for i in range(n)]
-
-
-def _components(size: int, links: list[tuple[int, int]], connection: str) -> NDArray[np.int32]:
-    ends = np.array(links, dtype=np.int64).reshape(-1, 2)
-    graph = coo_array((np.ones(len(ends), np.int8), (ends[:, 0], ends[:, 1])), shape=(size, size))
-    labels: NDArray[np.int32] = connected_components(
-        graph.tocsr(), directed=True, connection=connection
-    )[1]
-    return labels

@@ -100,6 +100,10 @@ def tune_slice(task: TuneSlice, build: Build | None = None) -> SliceResult:
     )  # fmt: skip
     gap = None if found.certificate is None else found.search_gap
     seconds = looked_s + found.total_s
+    if not found.is_timed:
+        failure = found.best_record.failure
+        error = "" if failure is None else failure.message
+        return SliceResult(task.name, seconds, error=error, canary=canary)
     return SliceResult(task.name, seconds, found.best_us, gap, found.measured, canary=canary)
 
 

@@ -18,6 +18,7 @@ from autofuse.kernel.tile_parts import TileSettings
 from autofuse.kernel.tile_walk import walks
 from autofuse.kernel.values import Frame, Landing, memory
 from autofuse.ops.spec import Family
+from autofuse.patience import look
 from autofuse.plan.forms import Form
 from autofuse.plan.groups import reads
 from autofuse.plan.halo import kept_values, tile_rows
@@ -42,6 +43,7 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
     parameters TILE, HALO, LOOP_UNROLL, STAGE and MERGE; the others are left to passes and the
     printer as facts. Raises LoweringError when the group is not a legal kernel, or a loop's
     iterations are no multiple of `loop_unroll`, and LaunchSettingError."""
+    look()
     left, windows = windows_only(group)
     verdict, emitter = forms_of(left), Emitter()
     operands = packed_operands(left, launch)

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -146,17 +145,21 @@ def _text(loops: Sequence[TimedLoop], pragma: str) -> str:
     )
 
 
+def _program(loops: Sequence[TimedLoop], bits: int) -> Program:
+    pragma = "  #pragma omp simd\n" if bits else ""
+    width = (f"-mprefer-vector-width={bits}",) if bits else ("-fno-tree-vectorize",)
+    flags = (*FLAGS, *MATH_FLAGS["relaxed"], *width)
+    none = TensorType((), DType.F32)
+    source = Source(f"calibrate_scalar_{bits}", _text(loops, pragma), flags)
+    return Program((source,), _ENTRY, (none,), (none,))
+
+
 class _Width:
     """All loops, compiled for one vector width, and their least seconds by now."""
 
     def __init__(self, loops: Sequence[TimedLoop], bits: int) -> None:
         self.loops, self.bits = loops, bits
-        pragma = "  #pragma omp simd\n" if bits else ""
-        width = (f"-mprefer-vector-width={bits}",) if bits else ("-fno-tree-vectorize",)
-        flags = (*FLAGS, *MATH_FLAGS["relaxed"], *width)
-        none = TensorType((), DType.F32)
-        source = Source(f"calibrate_scalar_{bits}", _text(loops, pragma), flags)
-        built = compile_program(Program((source,), _ENTRY, (none,), (none,)))
+        built = compile_program(_program(loops, bits))
         self._library = load_checked(built.artifact.path, built.artifact.digest)
         self._entry = self._library[_ENTRY]
         self._entry.argtypes = [ctypes.c_void_p] * 3
@@ -183,17 +186,27 @@ class _Width:
         }
 
 
+def _loops_by_width() -> Iterator[tuple[int, list[TimedLoop]]]:
+    """The widest first: it takes the compiler longest."""
+    widest = vector_bits()
+    yield widest, all_loops()
+    for bits in (SCALAR_BITS, 128, 256, 512):
+        if bits < widest:
+            yield bits, single_loops()
+
+
+def scalar_programs() -> list[Program]:
+    """What `calibrate_scalar` compiles, for whoever compiles ahead."""
+    return [_program(loops, bits) for bits, loops in _loops_by_width()]
+
+
 def calibrate_scalar() -> tuple[tuple[str, float], ...]:
     """Nanoseconds an element of each function at each vector width (`exp.f32.256`, and 0 for code
     that is not vectorised), by one thread; without functions that are as fast as a copy at some
     width. Only at the widest, where they are fastest, are functions measured beside others.
 
     Takes a few seconds once, most of them compiling. Raises CompileError, CompilerMissing."""
-    widest = vector_bits()
-    narrower = [bits for bits in (SCALAR_BITS, 128, 256, 512) if bits < widest]
-    asked = [(bits, single_loops()) for bits in narrower] + [(widest, all_loops())]
-    with ThreadPoolExecutor() as pool:  # compilers are processes of their own
-        widths = list(pool.map(lambda one: _Width(one[1], one[0]), asked))
+    widths = [_Width(loops, bits) for bits, loops in _loops_by_width()]
     for _ in range(PASSES):
         for width in widths:
             width.once_more()

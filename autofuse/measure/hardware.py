@@ -48,6 +48,11 @@ class Hardware:
     latencies: Callable[[bool], Latencies] = _not_measured
 
     @property
+    def has_latencies(self) -> bool:
+        """Whether bounds know latencies of this hardware."""
+        return self.latencies is not _not_measured
+
+    @property
     def unit(self) -> str:
         """The name of the unit that this process uses, and of its measuring lock."""
         return self.units()[0].name

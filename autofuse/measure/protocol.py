@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +17,13 @@ from autofuse.records import Failure, Timing
 
 @dataclass(frozen=True)
 class Open:
-    """First message: what to measure, where the reference is kept for later workers, and what
-    makes the device to measure on."""
+    """First message: what to measure, where the reference is kept for later workers, what makes the
+    device to measure on, and the seconds that references may take."""
 
     workload: Workload
     reference: Path
     device: Callable[[], Device] = HOST.device
+    limit_s: float = math.inf
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 Computing one takes up to minutes, in which a device would idle. `prepare` leaves it in the cache,
 under a digest of all that it follows from, and `Preparation` does so for several workloads in
-processes of their own. Measuring takes what was prepared; it never fills the cache itself.
+processes of their own. Measuring takes what was prepared; it keeps what took long itself, so that a
+session whose budget ended meanwhile is gone on with.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import multiprocessing
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from functools import lru_cache
 from hashlib import sha256
@@ -24,7 +27,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from autofuse.backends.cache import BuildCache, cache_directory, content_key
+from autofuse.backends.cache import BuildCache, CacheError, cache_directory, content_key
 from autofuse.graph.canonical import digest
 from autofuse.limits import usable_cores
 from autofuse.measure.check import OutputReference, WorkloadReference, reference_of
@@ -34,6 +37,8 @@ from autofuse.ops.types import TensorType
 
 # References of large arrays: 12 bytes for each of their elements.
 CAP_BYTES = 4 << 30
+# Seconds from which on what was computed is kept for later sessions.
+KEPT_S = 2.0
 _FOLDER, _SUFFIX = "references", ".npz"
 # What a reference follows from, besides NumPy: how ops are evaluated, and the trust rule.
 # Compiled runs also follow from what writes C text, without its schedules and passes.
@@ -55,7 +60,11 @@ def load_or_make(workload: Workload, inputs: Sequence[np.ndarray], path: Path) -
     known = prepared(workload)
     if known is not None:
         return known
+    begun = time.perf_counter()
     reference = reference_of(workload.truth, inputs, evaluate=CompiledRuns)
+    if time.perf_counter() - begun >= KEPT_S:
+        with suppress(CacheError, OSError):
+            _publish(workload, reference)
     handle, name = tempfile.mkstemp(suffix=_SUFFIX, dir=path.parent)
     os.close(handle)
     _write(Path(name), reference)
@@ -79,15 +88,19 @@ def prepared(workload: Workload) -> WorkloadReference | None:
 def prepare(workload: Workload) -> None:
     """Leave the reference of a workload in the cache, unless it is there. Raises CacheError,
     OSError."""
-    cache, key = _cache(), reference_key(workload)
-    if cache.find(key, _SUFFIX) is None:
-        path = cache.temporary(_SUFFIX)
-        try:
-            inputs = draw_inputs(workload)
-            _write(path, reference_of(workload.truth, inputs, evaluate=CompiledRuns))
-            cache.publish(path, key, _SUFFIX)
-        finally:
-            path.unlink(missing_ok=True)
+    if _cache().find(reference_key(workload), _SUFFIX) is None:
+        inputs = draw_inputs(workload)
+        _publish(workload, reference_of(workload.truth, inputs, evaluate=CompiledRuns))
+
+
+def _publish(workload: Workload, reference: WorkloadReference) -> None:
+    cache = _cache()
+    path = cache.temporary(_SUFFIX)
+    try:
+        _write(path, reference)
+        cache.publish(path, reference_key(workload), _SUFFIX)
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def reference_key(workload: Workload) -> str:

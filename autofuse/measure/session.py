@@ -58,11 +58,19 @@ DEFAULT_LIMIT_S = 30.0
 DEFAULT_SETUP_S = 300.0
 MIN_BLOCKS = 3
 _GRACE_S = 2.0
+# Seconds between two questions whether the user wants to stop.
+_LOOK_S = 0.1
+# Seconds that who wants to stop waits for what is nearly there.
+_STOPPING_S = 2.0
 _MESSAGE_CHARACTERS = 400
 # Nothing that a candidate computes sends these: they come from the out-of-memory killer, from a
 # preempting scheduler or from a person.
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _REMOVED = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY")
+
+
+class LateReferenceError(MeasureError):
+    """The reference was not there in time; nothing is said against the workload."""
 
 
 class _Lost(Exception):  # noqa: N818 - an event, not an error of ours
@@ -77,9 +85,9 @@ class Worker:
     """Checks and times artifacts of one workload; a context manager.
 
     `threads` is the OpenMP thread count, `limit_s` the wall limit of a job in seconds, `setup_s`
-    (asked when a child starts) that of computing inputs and reference. `hardware` is what to
-    measure on. `blind` says, once it was started, why its checks verify nothing, and `checked_on`
-    on which draws of inputs candidates are checked.
+    (asked when a child starts) that of computing inputs and reference, which also ends when `stop`
+    says so. `hardware` is what to measure on. `blind` says, once it was started, why its checks
+    verify nothing, and `checked_on` on which draws of inputs candidates are checked.
     """
 
     def __init__(
@@ -90,8 +98,9 @@ class Worker:
         limit_s: float = DEFAULT_LIMIT_S,
         setup_s: Callable[[], float] = lambda: DEFAULT_SETUP_S,
         hardware: Hardware = HOST,
+        stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.workload = workload
+        self.workload, self._stop = workload, stop
         self.threads = threads or usable_cores()
         self.limit_s, self.setup_s, self.hardware = limit_s, setup_s, hardware
         self.starts = 0
@@ -133,7 +142,7 @@ class Worker:
 
     def start(self) -> None:
         """Start the child now, and let it work out the reference, rather than with the first job,
-        whose time limit counts from then on. Raises MeasureError."""
+        whose time limit counts from then on. Raises MeasureError, LateReferenceError."""
         with measurement_lock(self.hardware.unit):
             self._running()
 
@@ -254,15 +263,15 @@ class Worker:
             raise
         limit_s = self.setup_s()
         try:
-            ready = child.ask(Open(self.workload, self._reference(), self.hardware.device), limit_s)
+            opened = Open(self.workload, self._reference(), self.hardware.device, limit_s)
+            ready = child.ask(opened, limit_s, self._stop)
         except _Lost as lost:
             self._drop()
             if lost.failure.kind is FailureKind.TIMEOUT:
-                message = (
-                    "the float64 reference that plans are checked against was not computed in "
-                    f"{limit_s:.3g} s: this graph needs a larger budget"
-                )
-                raise MeasureError(message) from None
+                late = f"in {limit_s:.3g} s: this graph needs a larger budget"
+                told = "before it was stopped" if self._stop() else late
+                what = "the float64 reference that plans are checked against was not computed"
+                raise LateReferenceError(f"{what} {told}") from None
             message = f"the measuring process could not start: {lost.failure.message}"
             raise MeasureError(message) from None
         except BaseException:  # an interrupt leaves a child that knows no workload
@@ -328,16 +337,31 @@ class _Child:
             for descriptor in theirs:
                 os.close(descriptor)
 
-    def ask(self, message: object, limit_s: float) -> object:
-        """The answer to `message`; raises _Lost after `limit_s` seconds or if the process ends."""
+    def ask(
+        self, message: object, limit_s: float, stop: Callable[[], bool] = lambda: False
+    ) -> object:
+        """The answer to `message`; raises _Lost after `limit_s` seconds, when `stop` says so, or if
+        the process ends."""
         try:
             self._requests.send(message)
-            if not self._replies.poll(limit_s):
+            if not self._answers(time.monotonic() + limit_s, stop):
                 text = f"did not finish within {limit_s:g} s"
                 raise _Lost(Failure(FailureKind.TIMEOUT, text, Blame.MACHINE))
             return self._replies.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError):
             raise _Lost(self._crash()) from None
+
+    def _answers(self, end: float, stop: Callable[[], bool]) -> bool:
+        """Whether there is something to read, waiting for it; a moment only after a `stop`."""
+        stopped = False
+        while True:
+            left_s = max(end - time.monotonic(), 0.0)
+            if self._replies.poll(min(left_s, _LOOK_S)):
+                return True
+            if left_s <= _LOOK_S:
+                return False
+            if not stopped and stop():
+                stopped, end = True, min(end, time.monotonic() + _STOPPING_S)
 
     def _crash(self) -> Failure:
         """How the process ended, with the last line it wrote, and whose fault that is."""

@@ -6,10 +6,12 @@ hang or die in any job; the session sees to that. Nothing here decides what is m
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -76,14 +78,23 @@ class WorkloadRunner:
 
     A candidate is checked on the workload's own inputs, and what the last timed call left is. One
     whose kernels are new is also checked once on each of the other draws (`extra_draws`), and in a
-    run after it was timed, with arrays elsewhere."""
+    run after it was timed, with arrays elsewhere. Other draws for which `limit_s` seconds have no
+    room are left out: they are worth less than being in time."""
 
-    def __init__(self, workload: Workload, reference: Path, device: Device) -> None:
+    def __init__(
+        self, workload: Workload, reference: Path, device: Device, limit_s: float = math.inf
+    ) -> None:
         self.workload, self.device = workload, device
         self.comparing = comparing()
+        begun = time.perf_counter()
         self.own, self.inputs = _prepared(RANDOM, workload, reference)
         self.reference = self.own.reference
-        self.draws = tuple(_others(workload, reference))
+        each_s = time.perf_counter() - begun
+
+        def has_room() -> bool:
+            return time.perf_counter() - begun + 2 * each_s < limit_s
+
+        self.draws = tuple(_others(workload, reference, has_room))
         self._passed: set[AnyArtifact] = set()
         self._first: tuple[bytes, ...] = ()
         device.open(self.inputs, workload.graph.output_types)
@@ -236,9 +247,11 @@ class WorkloadRunner:
         return samples, [watch.mode for watch in watches]
 
 
-def _others(workload: Workload, reference: Path) -> Iterator[_Draw]:
-    """Draws of which the reference says something."""
+def _others(workload: Workload, reference: Path, has_room: Callable[[], bool]) -> Iterator[_Draw]:
+    """Draws of which the reference says something, while there is room for one more."""
     for number, (name, other) in enumerate(extra_draws(workload)):
+        if not has_room():
+            return
         path = reference.with_name(f"{reference.stem}-{number}{reference.suffix}")
         draw, _ = _prepared(name, other, path)
         if not draw.reference.blind:
@@ -285,7 +298,7 @@ def serve(requests: Connection, replies: Connection) -> None:
                     # A driver of a GPU maps addresses of far more than there is.
                     if job.device is HOST.device:
                         limit_own_memory()
-                bench = WorkloadRunner(job.workload, job.reference, device)
+                bench = WorkloadRunner(job.workload, job.reference, device, job.limit_s)
             except (AutofuseError, MemoryError, OSError) as error:
                 replies.send(WorkerReady(str(error) or type(error).__name__))
                 continue

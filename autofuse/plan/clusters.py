@@ -11,6 +11,7 @@ from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 
 from autofuse.graph.types import Graph, Value
+from autofuse.patience import look
 from autofuse.plan.groups import is_source, reads
 from autofuse.plan.types import PlanError
 
@@ -72,6 +73,7 @@ def ancestors(graph: Graph) -> tuple[int, ...]:
 
 def is_convex(graph: Graph, nodes: Iterable[int], outputs: Iterable[Value]) -> bool:
     """Whether nothing that a group reads depends on something that it writes."""
+    look()
     up, written = ancestors(graph), mask_of(v.node for v in outputs)
     return all(not up[value.node] & written for value in reads(graph, nodes))
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
+from autofuse.patience import look
 from autofuse.plan.barriers import stands_alone
 from autofuse.plan.clusters import connected, is_convex
 from autofuse.plan.forms import (
@@ -49,12 +50,14 @@ def check_group(
     """The forms of the kernel computing `outputs` from `nodes` (one per segment), or why not.
 
     `placed`: the caller knows that nothing the group reads depends on what it writes."""
+    look()
     return _unfit(graph, nodes, outputs, placed) or _forms(graph, nodes, outputs)
 
 
 @lru_cache(maxsize=4096)
 def refusal_of(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> Refusal | None:
     """Why a group cannot be one kernel, or None. Remembered: rules ask about the same groups."""
+    look()
     unfit = _unfit(graph, nodes, outputs, placed=False)
     if unfit is not None or is_plain(graph, nodes, outputs):
         return unfit

@@ -35,8 +35,8 @@ def to_networkx(graph: Graph, plan: FusionPlan | None = None) -> MultiDiGraph[in
     )
     owners: dict[int, list[str]] = {}
     for number, group in enumerate(() if plan is None else plan.groups):
-        for node in group.nodes:
-            owners.setdefault(node, []).append(str(number))
+        for i in group.nodes:
+            owners.setdefault(i, []).append(str(number))
     for i, node in enumerate(graph.nodes):
         facts: dict[str, Any] = {
             "op": node.op,

@@ -15,8 +15,8 @@ OVERRUN = 0.1
 FINAL_SHARE, FINAL_S = 0.15, 8.0
 # Seconds in which a process that measures can start and read a reference back on a busy machine.
 LEAST_SETUP_S = 10.0
-# The share of the budget that baselines may take.
-BASELINE_SHARE = 0.25
+# The share of the budget that baselines may take, and planning what serves an untuned program.
+BASELINE_SHARE, UNTUNED_SHARE = 0.25, 0.25
 # Shares of the time that is left to the search when each begins: enumerating candidates, naming
 # them, and solving, which begins anew with every measurement. Together they are a third before a
 # first kernel is measured: one candidate more is worth less than one measured.
@@ -65,6 +65,12 @@ def recalling(left_s: Callable[[], float]) -> Share:
     return Share(left_s, RECALLING_SHARE)
 
 
+def check_seconds(seconds: float) -> None:
+    """Raises AutofuseError for seconds that can be no budget."""
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise AutofuseError(f"the budget must be positive, not {seconds:g} seconds")
+
+
 @dataclass(frozen=True)
 class Budget:
     """`seconds` of wall time from `begun`; `stop` says that the user wants to end now.
@@ -76,8 +82,7 @@ class Budget:
     stop: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.seconds) and self.seconds > 0):
-            raise AutofuseError(f"the budget must be positive, not {self.seconds:g} seconds")
+        check_seconds(self.seconds)
 
     @property
     def elapsed_s(self) -> float:
@@ -116,8 +121,9 @@ class Budget:
         return max(self.seconds * (1 + OVERRUN) - self.elapsed_s, 0.0)
 
     def setup_s(self) -> float:
-        """Seconds that computing the reference, or reading it back, may take if it begins now."""
-        return max(self.final_room_s, LEAST_SETUP_S)
+        """Seconds that computing the reference, or reading it back, may take if it begins now; what
+        is not verified can still be served after them."""
+        return max(self.seconds - self.reserve_s - self.elapsed_s, LEAST_SETUP_S)
 
     def is_over(self) -> bool:
         """Whether the search must end to leave time for the final comparison."""

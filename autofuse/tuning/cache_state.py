@@ -13,7 +13,8 @@ from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
 from autofuse.tuning.plans import baseline_plan
 
-STATES = ("auto", "cold", "warm")
+COLD = "cold"
+STATES = ("auto", COLD, "warm")
 # The plan that keeps most values in memory: if it fits, all do.
 LARGEST = "unfused"
 
@@ -29,8 +30,13 @@ def cache_state(wanted: str, graph: Graph, device: DeviceKind) -> str:
     """ "cold" or "warm": what is wanted, or for "auto" what the workload meets on this device.
 
     Raises AutofuseError for another state."""
-    if wanted not in STATES:
-        raise AutofuseError(f"unknown cache state '{wanted}' (known: {', '.join(STATES)})")
+    check_state(wanted)
     if wanted != "auto":
         return wanted
     return "warm" if working_set_bytes(graph) <= device.cache_bytes() else "cold"
+
+
+def check_state(wanted: str) -> None:
+    """Raises AutofuseError for what is no state that can be asked for."""
+    if wanted not in STATES:
+        raise AutofuseError(f"unknown cache state '{wanted}' (known: {', '.join(STATES)})")

@@ -18,11 +18,13 @@ from autofuse.measure.racing import NO_RACE, Race
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import Sampling
 from autofuse.ops.types import AutofuseError
+from autofuse.patience import within
 from autofuse.plan.groups import host_loop
 from autofuse.plan.schedule import launches_per_call, schedule
 from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
 from autofuse.records import Blame, Cost, Failure, FailureKind, Measurement
 from autofuse.tuning.budget import Budget
+from autofuse.tuning.problem import count_groups
 
 # A failure that is the machine's fault is tried again where at least so much of its limit is left.
 WORTH_RETRYING = 0.5
@@ -48,7 +50,9 @@ def build(
     is not compiled after `left_s` seconds, that is the machine's fault."""
     begun = time.perf_counter()
     try:
-        program = backend.program(graph, candidate)
+        program = within(
+            lambda: time.perf_counter() - begun > left_s, lambda: backend.program(graph, candidate)
+        )
     except AutofuseError as error:
         failure = Failure(FailureKind.UNSUPPORTED, str(error))
         return BuildResult(None, failure, Cost(codegen=time.perf_counter() - begun), 0.0)
@@ -60,8 +64,12 @@ def build(
         failure = Failure(FailureKind.UNSUPPORTED, text, Blame.MACHINE)
         return BuildResult(None, failure, Cost(codegen=time.perf_counter() - begun), 0.0)
     made = time.perf_counter()
+    if program is None:
+        late = f"it was not written in {left_s:.1f} s"
+        failure = Failure(FailureKind.COMPILE, late, Blame.MACHINE)
+        return BuildResult(None, failure, Cost(codegen=made - begun), 0.0)
     try:
-        built = backend.build(program, timeout_s=left_s)
+        built = backend.build(program, timeout_s=max(left_s - (made - begun), 0.0))
     except (CompileError, CompilerMissing) as error:
         failure = Failure(FailureKind.COMPILE, str(error), error.blame)
         cost = Cost(codegen=made - begun, compile=time.perf_counter() - made)
@@ -118,9 +126,13 @@ class Evaluator:
         return self.record(candidate, built, reply, stage)
 
     def unmeasured(self, candidate: Candidate, failure: Failure, stage: str) -> Measurement:
-        """The record of a candidate that was not even built."""
-        nothing = BuildResult(None, failure, Cost(), 0.0)
-        return self.record(candidate, nothing, Reply(None, None, failure), stage)
+        """The record of a candidate that was not even built, nor written: whose code is not
+        known."""
+        return Measurement(
+            workload=self.digest, candidate=candidate.to_json(), candidate_digest=candidate.digest,
+            origin=candidate.origin, kernels=count_groups(candidate.plan), groups=(), timing=None,
+            failure=failure, max_rel_error=None, cost=Cost(), stage=stage,
+        )  # fmt: skip
 
     def confirm(self, record: Measurement, limit_s: float) -> Measurement | None:
         """Check what is to be served on all draws, unless that was done in this session; its record
@@ -141,10 +153,15 @@ class Evaluator:
             return replace(record, timing=None, failure=reply.failure, max_rel_error=None)
         return None
 
-    def start(self) -> None:
-        """Work out the reference, unless that is done: no candidate is charged for it."""
-        if not self.worker.starts:
-            self.worker.start()
+    def start(self, first: Candidate | None = None) -> None:
+        """Work out the reference, unless that is done: no candidate is charged for it. `first` is
+        built before: it is what serves if the reference is late. Raises LateReferenceError."""
+        if self.worker.starts:
+            return
+        if first is not None:
+            built = build(self.backend, self.graph, first, self.budget.room_s)
+            self.spent += built.cost
+        self.worker.start()
 
     def profile(
         self, candidate: Candidate, limit_s: float, race: Race = NO_RACE

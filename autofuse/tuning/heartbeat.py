@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 
-from autofuse.tuning.budget import Budget
 from autofuse.tuning.result import Progress
 
 # Seconds after which a state is told again.
@@ -20,8 +19,9 @@ class Heartbeat:
     `told` is called from one thread at a time, but not always the same one. What it raises is
     raised by the next `tell`."""
 
-    def __init__(self, told: Callable[[Progress], None], budget: Budget) -> None:
-        self._told, self._budget = told, budget
+    def __init__(self, told: Callable[[Progress], None], left_s: Callable[[], float]) -> None:
+        """`left_s` says how many seconds of the budget are left."""
+        self._told, self._left_s = told, left_s
         self._lock = threading.Lock()
         self._last: Progress | None = None
         self._error: BaseException | None = None
@@ -64,6 +64,6 @@ class Heartbeat:
         if self._last is None or self._error is not None:
             return
         try:
-            self._told(replace(self._last, left_s=self._budget.left_s))
+            self._told(replace(self._last, left_s=self._left_s()))
         except BaseException as error:  # carried over to the session's own thread
             self._error = error

@@ -41,6 +41,7 @@ from autofuse.records import (
     gap_to,
 )
 from autofuse.tuning.bench import KnownKernel, Profiled, Standing
+from autofuse.tuning.calibrating import Peaks, calibrated
 from autofuse.tuning.evaluate import Evaluator
 from autofuse.tuning.heartbeat import Heartbeat
 from autofuse.tuning.launches import launch_of, launch_text
@@ -69,13 +70,13 @@ class Job:
 
     def __init__(
         self, graph: Graph, name: str, kind: DeviceKind, store: Store, evaluator: Evaluator,
-        heartbeat: Heartbeat, seed: int, max_memory: int | None,
+        heartbeat: Heartbeat, seed: int, max_memory: int | None, peaks: Peaks,
     ) -> None:  # fmt: skip
         self.graph, self.name, self.kind, self.store = graph, name, kind, store
         self.backend, self.space = kind.backend, kind.space
         self.evaluator, self.heartbeat = evaluator, heartbeat
         self.digest, self.budget = evaluator.digest, evaluator.budget
-        self.seed, self.max_memory = seed, max_memory
+        self.seed, self.max_memory, self.peaks = seed, max_memory, peaks
         self.environment: Environment = kind.backend.environment()
         self.session = 0
         self.sharing = Turns(store)
@@ -88,6 +89,7 @@ class Job:
         self.bound_us: float | None = None  # what no plan can be below, once peaks are known
         # What baselines made of the graph, and those that were measured.
         self.plans: dict[str, FusionPlan] = {}
+        self.at_hand: list[Candidate] = []  # what could serve if nothing was measured, best first
         self.baselines: dict[str, Measurement] = {}
         # When the strategy began, and what had been spent by then.
         self._thinking: tuple[float, float] | None = None
@@ -103,14 +105,11 @@ class Job:
         return ":".join((what, fingerprint(self.environment), self.digest, self.cache))
 
     def calibration(self) -> Calibration:
-        """The device's peaks: measured once, then kept in the database; what lacks there, too."""
-        stored = self.store.calibration(self.environment)
-        known = Calibration.kept(stored)
-        found = self.kind.calibrate() if known is None else self.kind.completed(known)
-        if found != known:
-            new = dict(found.to_mapping().items() - stored.items())
-            self.store.set_calibration(self.environment, new)
-        return found
+        """The device's peaks; they are there already unless the user stopped before they were."""
+        if self.peaks.found is None:
+            self.peaks = calibrated(self.kind, self.store, self.show, lambda: False)
+        assert self.peaks.found is not None
+        return self.peaks.found
 
     def is_over(self) -> bool:
         return self.budget.is_over()

@@ -134,6 +134,11 @@ def untuned_candidate(
     for name in (DEFAULT_PLAN, PLAINEST):
         with faults.guarded(f"the plan {name}"):
             return baseline_candidate(graph, name, kind.space)[0]
+    return plainest_candidate(graph)
+
+
+def plainest_candidate(graph: Graph) -> Candidate:
+    """Every op a kernel of its own, launched without a setting: nothing is decided."""
     plan = unfused(graph).plan
     return Candidate(plan, (LaunchConfig(),) * len(plan.groups), origin=ONE_OP_EACH)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from autofuse.baselines import LaunchRule
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph
+from autofuse.patience import look
 from autofuse.plan.groups import host_loop
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.search.protocol import Choices, Chooser, Option, Proposal
@@ -43,6 +44,7 @@ def _configured(
     launches: list[LaunchConfig] = []
     bodies: list[tuple[LaunchConfig, ...]] = []
     for group in plan.groups:
+        look()
         launches.append(configure(graph, group, total))
         inner: list[LaunchConfig] = []
         if group.body is not None:

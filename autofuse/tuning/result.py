@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from autofuse.plan.types import Candidate
 from autofuse.records import Cost, Measurement, Verdict, gap_to
+
+# How the best plan was held to the reference: to all of it, at drawn places, or not at all.
+BY_REFERENCE, SAMPLED, UNCHECKED = "reference", "sampled", "no"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,11 @@ class Progress:
     bound_gap: float | None = None
 
 
+def idle(left_s: float, phase: str) -> Progress:
+    """The state of a session that has found nothing yet."""
+    return Progress(None, None, "", 0, 0, {}, left_s, phase)
+
+
 @dataclass(frozen=True, slots=True)
 class TuneResult:
     """The end of a tuning session.
@@ -40,6 +49,9 @@ class TuneResult:
     whether that holds for the "whole" graph or "per window". `bound_gap`, the gap to the bound: no
     plan whatever is below `bound_us` (`graph_bound_us`), be it of kernels or launches that were
     never tried, as far as the calibrated peaks hold.
+
+    `checked` says how the best plan was held to the reference. Where `is_timed` is False there was
+    no time to measure anything, and `best_us` is what the plan is expected to take.
 
     `peak_bytes` are those of intermediates;
     `left_out` are baselines for which the budget had no time.
@@ -62,7 +74,7 @@ class TuneResult:
     baselines: Mapping[str, Measurement]
     baseline_us: Mapping[str, float]
     verdicts: tuple[Verdict, ...]
-    verified: bool
+    checked: str
     interrupted: bool
     total_s: float
     notes: tuple[str, ...] = field(default=())
@@ -77,11 +89,17 @@ class TuneResult:
     counts: Mapping[str, int] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     checked_on: tuple[str, ...] = ()
+    is_timed: bool = True
+
+    @property
+    def verified(self) -> bool:
+        """Whether the best plan was held to the whole reference."""
+        return self.checked == BY_REFERENCE
 
     @property
     def bound_gap(self) -> float | None:
         """How far the best plan found may be above the best there is."""
-        return gap_to(self.bound_us, self.best_us)
+        return gap_to(self.bound_us, self.best_us) if self.is_timed else None
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, numbers unrounded."""
@@ -98,7 +116,8 @@ class TuneResult:
             "failed": dict(self.failed),
             "baselines": {n: self._baseline(n, m) for n, m in self.baselines.items()},
             "best": {
-                "time_us": self.best_us,
+                "time_us": self.best_us if self.is_timed else None,
+                "expected_us": None if self.is_timed else _known(self.best_us),
                 "kernels": self.best_record.kernels,
                 "compile_s": self.best_record.cost.compile,
                 "peak_bytes": self.peak_bytes,
@@ -117,6 +136,7 @@ class TuneResult:
             "left_out": list(self.left_out),
             "break_even_runs": {n: self.break_even(n) for n in self.baseline_us},
             "verified": self.verified,
+            "checked": self.checked,
             "checked_on": list(self.checked_on),
             "cache": self.cache,
             "max_rel_error": self.best_record.max_rel_error,
@@ -151,6 +171,10 @@ class TuneResult:
         spent = self.baselines[name].cost
         extra = self.total_s - spent.codegen - spent.compile
         return max(extra, 0.0) / saved_s if saved_s > 0 else None
+
+
+def _known(us: float) -> float | None:
+    return us if isfinite(us) else None
 
 
 def _cost(spent: Cost, total_s: float) -> dict[str, float]:

@@ -11,14 +11,19 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from autofuse import faults
-from autofuse.cost.bounds import NOMINAL, Calibration, peak_bytes, plan_bound_us
+from autofuse.cost.bounds import NOMINAL, peak_bytes, plan_bound_us
+from autofuse.patience import within
 from autofuse.plan.types import Candidate
 from autofuse.records import Blame, FailureKind, Measurement
 from autofuse.tuning.budget import BASELINE_SHARE
 from autofuse.tuning.job import LEAST_LIMIT_S, Job
 from autofuse.tuning.plans import baseline_candidate
+
+# Seconds that planning the first baseline gets in any case.
+LEAST_PLANNING_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +46,22 @@ def measure_rules(job: Job, names: Sequence[str]) -> Ruled:
     for name in names:
         if candidates and job.budget.elapsed_s - begun > allowed:
             break
+        job.show(f"planning baseline {name}")
         try:
-            candidate, cut = baseline_candidate(job.graph, name, job.space)
+            planned = within(
+                partial(_is_late, job, begun, bool(candidates)),
+                partial(baseline_candidate, job.graph, name, job.space),
+            )
         except Exception as error:  # whatever a rule did wrong: the others plan
             notes.append(faults.tell(f"baseline {name}", error))
             continue
+        if planned is None:
+            break
+        candidate, cut = planned
         if cut:
             notes.append(f"{cut} groups of {name} had to be cut: no kernel can be them")
         candidates[name] = candidate
-        job.show(f"planning baseline {name}")
+    job.at_hand += (one for one in candidates.values() if job.fits(one.plan))
     found = _measure(job, candidates, begun + allowed)
     job.baselines = {name: found[name] for name in names if name in found}
     for name in sorted(job.baselines, key=lambda n: _us(found[n])):
@@ -66,10 +78,22 @@ def measure_rules(job: Job, names: Sequence[str]) -> Ruled:
     return Ruled(left_out, tuple(notes))
 
 
+def _is_late(job: Job, begun: float, others: bool) -> bool:
+    """Whether planning a baseline is called off: there are `others` and the time of all is over, or
+    there was no time at all, but for a moment for the first."""
+    spent, budget = job.budget.elapsed_s, job.budget
+    if others:
+        return budget.is_over() or spent > begun + BASELINE_SHARE * budget.seconds
+    return spent > max(budget.seconds, begun + LEAST_PLANNING_S)
+
+
 def _measure(job: Job, candidates: dict[str, Candidate], until_s: float) -> dict[str, Measurement]:
     """Records by name, those with the least bound first; equal plans are measured once."""
-    peaks = _peaks(job)
-    bounds = {n: plan_bound_us(job.graph, c.plan, peaks) for n, c in candidates.items()}
+    peaks = job.peaks.found or NOMINAL  # they only order baselines
+    bounds = {
+        n: within(job.is_over, partial(plan_bound_us, job.graph, c.plan, peaks)) or math.inf
+        for n, c in candidates.items()
+    }
     found: dict[str, Measurement] = {}
     order = deque(sorted(candidates, key=lambda n: bounds[n]))
     turned = False
@@ -116,8 +140,3 @@ def _until_s(job: Job, found: dict[str, Measurement], until_s: float, others: bo
 
 def _us(record: Measurement) -> float:
     return math.inf if record.timing is None else record.timing.median_us
-
-
-def _peaks(job: Job) -> Calibration:
-    """What the device was calibrated to, else a fast machine's peaks: they only order baselines."""
-    return Calibration.kept(job.store.calibration(job.environment)) or NOMINAL

@@ -109,12 +109,17 @@ def _is_the_machines(error: Exception) -> bool:
     return getattr(error, "blame", None) is Blame.MACHINE
 
 
-def trust_in(kind: DeviceKind, forms: Forms, candidate: Candidate, artifact: AnyArtifact) -> Trust:
-    """What is known of a built program, by a check now if nothing is."""
+def trust_in(
+    kind: DeviceKind, forms: Forms, candidate: Candidate, artifact: AnyArtifact,
+    limits_s: tuple[float, float] | None = None,
+) -> Trust:  # fmt: skip
+    """What is known of a built program, by a check now if nothing is. `limits_s`: seconds that
+    computing what it must give may take, and what rounding may do to that; what was not found out
+    in less than usual is not kept."""
     if not kind.first_check:
         return Trust(UNVERIFIED, f"plans on device '{kind.name}' are checked by tuning only")
-    begun = time.perf_counter()
-    key = _key(kind, forms, candidate)
+    begun, usual_s = time.perf_counter(), (CHECK_S, NOISE_S)
+    key, allowed_s = _key(kind, forms, candidate), limits_s or usual_s
     known = recalled(key) or {}
     state, why = str(known.get("state", "")), str(known.get("why", ""))
     if state in (CHECKED, UNVERIFIED, WRONG):
@@ -122,8 +127,11 @@ def trust_in(kind: DeviceKind, forms: Forms, candidate: Candidate, artifact: Any
     if state == _BEGUN and not _runs(known.get("process")):
         found = in_a_child(forms, kind, artifact)
     else:
-        found = _checked_here(kind, forms, artifact, key)
-    keep_trust(kind, forms, candidate, found)
+        found = _checked_here(kind, forms, artifact, key, allowed_s)
+    if found.state != UNVERIFIED or allowed_s >= usual_s:
+        keep_trust(kind, forms, candidate, found)
+    else:
+        keep(key, {})
     return replace(found, check_s=time.perf_counter() - begun)
 
 
@@ -138,10 +146,12 @@ def _key(kind: DeviceKind, forms: Forms, candidate: Candidate) -> str:
     return kept_key("verdict", digest(forms.graph), kind.backend.environment(), told)
 
 
-def _checked_here(kind: DeviceKind, forms: Forms, artifact: AnyArtifact, key: str) -> Trust:
+def _checked_here(
+    kind: DeviceKind, forms: Forms, artifact: AnyArtifact, key: str, limits_s: tuple[float, float]
+) -> Trust:
     keep(key, {"state": _BEGUN, "process": os.getpid()})
     try:
-        return first_check(forms.written, lambda: kind.backend.load(artifact, ""), CHECK_S, NOISE_S)
+        return first_check(forms.written, lambda: kind.backend.load(artifact, ""), *limits_s)
     except (MemoryError, LaunchError) as error:  # of the machine's
         return Trust(UNVERIFIED, f"the check could not be made: {error or 'no memory'}")
     except BaseException:  # an interrupt says nothing about the plan

@@ -9,22 +9,25 @@ from dataclasses import replace
 
 from autofuse.backends.registry import Build
 from autofuse.baselines import BASELINES, baseline_named
-from autofuse.cost.bounds import Calibration, candidate_bytes
+from autofuse.cost.bounds import candidate_bytes
 from autofuse.cost.least import graph_bound_us
 from autofuse.devices import timed_device
 from autofuse.graph.canonical import digest, text
 from autofuse.graph.types import Graph
-from autofuse.measure.session import Worker
+from autofuse.measure.session import LateReferenceError, Worker
 from autofuse.measure.timing import Sampling, held_notes
 from autofuse.measure.workload import Workload
 from autofuse.ops.types import AutofuseError
+from autofuse.patience import within
 from autofuse.plan.arithmetic import DEFAULT_MATH
 from autofuse.plan.types import candidate_from_json
-from autofuse.records import CHECKED, Blame, FailureKind, SessionResult, Trust
+from autofuse.records import CHECKED, Blame, FailureKind, Measurement, SessionResult, Trust
 from autofuse.simplify import Forms
+from autofuse.tuning.adopting import serving
 from autofuse.tuning.bench import Findings, Standing, Strategy
-from autofuse.tuning.budget import Budget
-from autofuse.tuning.cache_state import cache_state
+from autofuse.tuning.budget import UNTUNED_SHARE, Budget, check_seconds
+from autofuse.tuning.cache_state import COLD, cache_state, check_state
+from autofuse.tuning.calibrating import calibrated
 from autofuse.tuning.evaluate import Evaluator
 from autofuse.tuning.exact import Goal
 from autofuse.tuning.finals import Final
@@ -33,10 +36,18 @@ from autofuse.tuning.heartbeat import Heartbeat
 from autofuse.tuning.incumbent import final_comparison
 from autofuse.tuning.job import LEAST_LIMIT_S, Job
 from autofuse.tuning.plans import EXPECTED, untuned_candidate
-from autofuse.tuning.result import Progress, TuneResult
+from autofuse.tuning.result import (
+    BY_REFERENCE,
+    SAMPLED,
+    UNCHECKED,
+    Progress,
+    TuneResult,
+    idle,
+)
 from autofuse.tuning.rules import Ruled, measure_rules
 from autofuse.tuning.served import keep_trust
 from autofuse.tuning.strategies import strategy_named
+from autofuse.tuning.unmeasured import unmeasured
 from tuning_db import Store
 
 
@@ -66,7 +77,8 @@ def tune(
     math: str = DEFAULT_MATH,
     build: Build | None = None,
 ) -> TuneResult:
-    """Find the best plan of `graph` within `budget_s` seconds, counting everything.
+    """Find the best plan of `graph` within `budget_s` seconds, counting everything but what is
+    done once for a machine: where the device's peaks are not known they are measured first.
 
     The budget is a cap: the end comes within a tenth of it and one call of the slowest plan.
     `baselines` (none named: all) are measured before the search, in at most a quarter of it,
@@ -82,43 +94,52 @@ def tune(
     case. `math` "relaxed" lets kernels change arithmetic (see `autofuse.compile`), which is another
     workload too. `build` builds programs in place of the device's own way, be it on other hosts.
 
+    It never fails for lack of time: where the reference was not computed within the budget, the
+    result is what is known, else a plan that is expected to be fast, checked at drawn places.
+
     Raises AutofuseError for an unknown device, strategy or cache state, an unusable database, or a
     graph none of whose plans works and fits the memory."""
-    budget = Budget(budget_s, time.perf_counter(), stop or (lambda: False))
+    stop = stop or (lambda: False)
+    check_seconds(budget_s)
+    check_state(cache)
     _check_wishes(search_gap, runs, max_memory, seed, baselines)
     kind = timed_device(device, target, math)
     if build is not None:
         kind = replace(kind, backend=replace(kind.backend, build=build))
-    forms = known_forms(graph, simplify)
+    wanted = Goal(search_gap, runs)
+    strategy_named(strategy, seed, wanted, options or {})  # before anything is opened
     tell = progress or (lambda _: None)
+    with Store.open(db) as store:
+        with Heartbeat(tell, lambda: budget_s) as waiting:
+            waiting.tell(idle(budget_s, "starting"))
+            peaks = calibrated(kind, store, lambda phase: waiting.tell(idle(budget_s, phase)), stop)
+        budget = Budget(budget_s, time.perf_counter(), stop)
+        forms = known_forms(graph, simplify)
 
-    def tuned(forms: Forms) -> TuneResult:
-        form = forms.graph
-        search = strategy_named(strategy, seed, Goal(search_gap, runs), options or {})
-        sampling = Sampling(cache_state(cache, form, kind), wall_s=budget.samples_s)
-        workload = Workload(form, seed, written=forms.written)
-        with (
-            Store.open(db) as store,
-            Heartbeat(tell, budget) as heartbeat,
-            Worker(workload, setup_s=budget.setup_s, hardware=kind.timer) as worker,
-        ):
-            heartbeat.tell(Progress(None, None, "", 0, 0, {}, budget.left_s, "starting"))
-            evaluator = Evaluator(kind.backend, form, digest(form), worker, sampling, budget)
-            job = Job(form, name, kind, store, evaluator, heartbeat, seed, max_memory)
-            with job.sharing:
-                return _run(job, strategy, search, tuple(baselines) or tuple(BASELINES), forms)
+        def tuned(forms: Forms) -> TuneResult:
+            form = forms.graph
+            search = strategy_named(strategy, seed, wanted, options or {})
+            state = within(budget.is_over, lambda: cache_state(cache, form, kind)) or COLD
+            sampling = Sampling(state, wall_s=budget.samples_s)
+            workload = Workload(form, seed, written=forms.written)
+            with (
+                Heartbeat(tell, lambda: budget.left_s) as heartbeat,
+                Worker(workload, setup_s=budget.setup_s, hardware=kind.timer, stop=stop) as worker,
+            ):
+                heartbeat.tell(idle(budget.left_s, "planning"))
+                evaluator = Evaluator(kind.backend, form, digest(form), worker, sampling, budget)
+                job = Job(form, name, kind, store, evaluator, heartbeat, seed, max_memory, peaks)
+                with job.sharing:
+                    return _run(job, strategy, search, tuple(baselines) or tuple(BASELINES), forms)
 
-    strategy_named(
-        strategy, seed, Goal(search_gap, runs), options or {}
-    )  # before anything is opened
-    try:
-        return tuned(forms)
-    except _NothingRightError as error:
-        if forms.graph == forms.written:
-            raise
-        found = tuned(as_written(forms, str(error)))
-        keep_as_written(forms, str(error))
-        return found
+        try:
+            return tuned(forms)
+        except _NothingRightError as error:
+            if forms.graph == forms.written:
+                raise
+            found = tuned(as_written(forms, str(error)))
+            keep_as_written(forms, str(error))
+            return found
 
 
 def _check_wishes(
@@ -141,25 +162,25 @@ def _check_wishes(
 def _run(
     job: Job, strategy: str, search: Strategy, rules: Sequence[str], forms: Forms
 ) -> TuneResult:
-    """Baselines, search, final comparison, record."""
+    """Baselines, search, final comparison, record; where there was no time to measure anything,
+    what is expected to be fast."""
     job.store.add_workload(job.digest, text(job.graph), job.name, len(job.graph.nodes))
     job.session = job.store.start_session(
         job.environment, job.digest, strategy, job.seed, job.budget.seconds
     )
     job.recall()
-    _measure_untuned(job)
-    ruled = measure_rules(job, rules)
-    job.begin_search()
-    job.bound_us = _bound_us(job)
-    findings = _nothing_searched(job) if job.is_over() else search(job)
-    job.end_search()
-    job.bound_us = _bound_us(job)
-    job.sharing.end()
-    job.standing = _standing("final comparison", findings)
+    try:
+        _measure_untuned(job)
+        ruled = measure_rules(job, rules)
+    except LateReferenceError as late:
+        return _not_measured(job, strategy, forms, Ruled((), ()), str(late))
+    findings = _searched(job, search)
     interrupted = job.budget.stop()
     job.show("final comparison")
     final, notes = final_comparison(job, interrupted)
     if final is None:
+        if _had_no_time(job):
+            return _not_measured(job, strategy, forms, ruled, _no_plan(job))
         _close(job, strategy, findings, None, finished=not interrupted)
         kinds = {m.failure.kind for m in job.stored.values() if m.failure is not None}
         wrong = FailureKind.WRONG_RESULT in kinds
@@ -172,12 +193,57 @@ def _run(
     _close(job, strategy, findings, final, finished=not interrupted)
     job.sharing.end()  # only now the comparison can be adopted
     blind = job.evaluator.worker.blind
-    if final.record.max_rel_error is not None and not blind:
+    if _is_verified(job, final.record):
         best = candidate_from_json(final.record.candidate, final.record.origin)
         keep_trust(job.kind, forms, best, Trust(CHECKED, "by tuning"))
-    found = (*ruled.notes, *findings.notes, *notes, *held_notes(job.modes))
+    found = (*job.peaks.notes, *ruled.notes, *findings.notes, *notes, *held_notes(job.modes))
     said = (*forms.notes, *found, *filter(None, (blind,)))
     return _result(job, strategy, findings, ruled, final, interrupted, said)
+
+
+def _searched(job: Job, search: Strategy) -> Findings:
+    job.begin_search()
+    job.bound_us = _bound_us(job)
+    findings = _nothing_searched(job) if job.is_over() else search(job)
+    job.end_search()
+    job.bound_us = _bound_us(job)
+    job.sharing.end()
+    job.standing = _standing("final comparison", findings)
+    return findings
+
+
+def _had_no_time(job: Job) -> bool:
+    """Whether nothing was measured although nothing is wrong with what was tried."""
+    failures = [m.failure for m in job.stored.values() if m.failure is not None]
+    blamed = {failure.blame for failure in failures}
+    return blamed <= {Blame.MACHINE} and len(failures) == len(job.stored) and job.is_over()
+
+
+def _not_measured(job: Job, strategy: str, forms: Forms, ruled: Ruled, why: str) -> TuneResult:
+    """The session ends without a measurement, and with a plan."""
+    interrupted, nothing = job.budget.stop(), Findings()
+    if (known := _known(job)) is not None and known.timing is not None:
+        _close(job, strategy, nothing, None, finished=not interrupted)
+        before = Final(known, known.timing.median_us, {}, ())
+        return _result(job, strategy, nothing, ruled, before, interrupted, (*forms.notes, why))
+    found = unmeasured(job, forms, why)
+    _close(job, strategy, nothing, None, finished=not interrupted)
+    if found is None:
+        raise _NothingRightError("every plan that there was time to build computes something wrong")
+    record, trust = found.record, found.trust
+    final = Final(record, found.expected_us, {}, ())
+    notes = (*forms.notes, *job.peaks.notes, *ruled.notes, *found.notes)
+    checked = SAMPLED if trust.state == CHECKED else UNCHECKED
+    told = _result(job, strategy, nothing, ruled, final, interrupted, notes)
+    return replace(told, checked=checked, is_timed=False)
+
+
+def _known(job: Job) -> Measurement | None:
+    """What is served, else the fastest of what was measured before."""
+    served = serving(job)
+    if served is not None and job.record_fits(served) and not job.lacking(served):
+        return served
+    return next(iter(job.ranked(1)), None)
 
 
 def _standing(phase: str, findings: Findings) -> Standing:
@@ -186,7 +252,7 @@ def _standing(phase: str, findings: Findings) -> Standing:
 
 def _bound_us(job: Job) -> float | None:
     """What no plan can be below, as soon as the device's peaks are known."""
-    peaks = Calibration.kept(job.store.calibration(job.environment))
+    peaks = job.peaks.found
     return None if peaks is None else graph_bound_us(job.graph, peaks)
 
 
@@ -198,11 +264,15 @@ def _measure_untuned(job: Job) -> None:
     if job.is_over():
         return
     job.begin_search()
-    peaks = Calibration.kept(job.store.calibration(job.environment))
-    found = untuned_candidate(job.graph, job.kind, peaks)
-    wanted = found.origin == EXPECTED and job.fits(found.plan) and not job.is_over()
-    if wanted and job.known(found) is None:
-        job.evaluator.start()
+    found = within(
+        lambda: job.budget.stop() or job.budget.elapsed_s > UNTUNED_SHARE * job.budget.seconds,
+        lambda: untuned_candidate(job.graph, job.kind, job.peaks.before),
+    )
+    if found is not None and job.fits(found.plan):
+        job.at_hand.append(found)
+    wanted = job.at_hand and job.at_hand[0].origin == EXPECTED and not job.is_over()
+    if found is not None and wanted and job.known(found) is None:
+        job.evaluator.start(found)
         room_s = max(job.budget.room_s, LEAST_LIMIT_S)
         job.measure_now(found, "search", job.budget.elapsed_s + room_s)
     job.end_search()
@@ -261,7 +331,7 @@ def _result(
         baselines=dict(job.baselines),
         baseline_us=final.baseline_us,
         verdicts=final.verdicts,
-        verified=record.max_rel_error is not None and not job.evaluator.worker.blind,
+        checked=BY_REFERENCE if _is_verified(job, record) else UNCHECKED,
         interrupted=interrupted,
         total_s=job.budget.elapsed_s,
         notes=notes,
@@ -279,6 +349,10 @@ def _result(
     )
 
 
+def _is_verified(job: Job, record: Measurement) -> bool:
+    return record.max_rel_error is not None and not job.evaluator.worker.blind
+
+
 def _no_plan(job: Job) -> str:
     """Why no plan can be the result."""
     works = [m for m in job.stored.values() if m.timing is not None]
@@ -293,6 +367,6 @@ def _no_plan(job: Job) -> str:
     found = next(failures, None)
     text = "nothing was measured" if found is None else f"{found.kind.value}: {found.message}"
     machine = [m.failure.blame for m in job.stored.values() if m.failure is not None]
-    if found is not None and set(machine) == {Blame.MACHINE} and job.is_over():
+    if set(machine) <= {Blame.MACHINE} and job.is_over():
         return f"no plan could be measured in {job.budget.seconds:g} s: try a larger one ({text})"
     return f"no plan of this graph works: {text}"

@@ -60,6 +60,13 @@ def expected_plan(
     return least if times.plan_us(least) <= (1 - CLEARLY) * times.plan_us(ruled) else ruled
 
 
+def plan_expected_us(
+    graph: Graph, plan: FusionPlan, space: LaunchSpace, peaks: Calibration
+) -> float:
+    """Microseconds that a plan is expected to take, under default launches."""
+    return _KernelTimes(graph, space, peaks).plan_us(plan)
+
+
 def is_planned_by_slices(graph: Graph) -> bool:
     """Whether a graph is too large to be planned whole. Kernels of other rules are no help then:
     what slices find without them is expected to be within 1 % (five models of 1,300 to 2,900
