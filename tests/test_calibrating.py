@@ -22,12 +22,12 @@ from autofuse.tuning.budget import Budget
 from autofuse.tuning.calibrating import CALIBRATING, calibrated
 from tuning_db import Store
 
-PEAKS = Calibration(0.01, 400.0, 5000.0, 1000.0, 10000.0, 4000.0)
+PEAKS = Calibration(0.01, 400.0, 5000.0, 1000.0, 10000.0, 4000.0, latency=(("add.f32.0", 1.0),))
 pytestmark = pytest.mark.usefixtures("two_baselines")
 
 
 def measuring(calibrate: Callable[[], Calibration]) -> DeviceKind:
-    return toy_kind(TOY, replace(HOST, calibrate=calibrate, latencies=lambda _: ()))
+    return toy_kind(TOY, replace(HOST, calibrate=calibrate))
 
 
 def never() -> bool:
