@@ -44,6 +44,7 @@ class SlowBench:
         self.plans: Mapping[str, FusionPlan] = {}
         self.profiled: list[float] = []
         self.tried: list[Candidate] = []
+        self.prepared: list[tuple[Candidate, ...]] = []
 
     def calibration(self) -> Calibration:
         return NOMINAL
@@ -66,6 +67,10 @@ class SlowBench:
         return Measurement(
             "", "", candidate.digest, "", 1, (), timing, None, 0.0, Cost(measure=self.PLAN_S)
         )
+
+    def prepare(self, candidates: Sequence[Candidate]) -> float:
+        self.prepared.append(tuple(candidates))
+        return 0.0
 
     def profile(self, candidate: Candidate, rivals_us: Sequence[float] = ()) -> Profiled:
         self.profiled.append(self.clock.now)

@@ -125,6 +125,11 @@ class Bench(Protocol):
         """What is known of a candidate, measured now if nothing is."""
         ...
 
+    def prepare(self, candidates: Sequence[Candidate]) -> float:
+        """Build candidates side by side, for who profiles them next; the seconds that it took. What
+        cannot be built says so when it is profiled."""
+        ...
+
     def profile(self, candidate: Candidate, rivals_us: Sequence[float] = ()) -> Profiled:
         """Build, check and time one candidate kernel by kernel; it becomes known as a whole too.
         `rivals_us`: the best time known of each kernel under other configurations, infinite where

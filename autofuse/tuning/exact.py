@@ -7,6 +7,7 @@ launches tried can be: the gap of this search, proved window by window in large 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,7 +33,7 @@ from autofuse.tuning.budget import ENUMERATING_SHARE, NAMING_SHARE, Share, recal
 from autofuse.tuning.candidates import candidate_kernels
 from autofuse.tuning.cover import cover_problem
 from autofuse.tuning.problem import default_candidate
-from autofuse.tuning.profiling import Kernels
+from autofuse.tuning.profiling import Kernels, Round
 from autofuse.tuning.prospects import Prospect, expectations, is_library, prospect
 from autofuse.tuning.regions import (
     WHOLE_NODES,
@@ -200,16 +201,20 @@ class ExactSearch:
     def _tune(self, found: FusionPlan, yielded: bool) -> int:
         """Rounds of new launch configurations for the kernels of a plan: how many there were.
         `yielded`: planning gave way to them, and goes on once more is expected of it."""
-        rounds, allocation = 0, self.allocation
+        rounds, allocation, drawn = 0, self.allocation, deque[Round]()
         while rounds < ROUNDS and self._goes_on(found):
             before, left_s = self.kernels.cost_us(found.groups), self.bench.left_s()
             if rounds and yielded and allocation.is_planning_due(self._outlook(), before):
                 break
-            if not self.kernels.tune_launches(found):
+            drawn = drawn or deque(self.kernels.draw_rounds(found, ROUNDS - rounds))
+            if not drawn:
                 break
+            self.kernels.tune_launches(found, drawn.popleft())
             rounds += 1
+            self.trials += 1
             allocation.rounds_s += left_s - self.bench.left_s()
             allocation.round_done(self.kernels.cost_us(found.groups) < before)
+            self._tell("launches")
         return rounds
 
     def _optimistic(self) -> FusionPlan | None:

@@ -127,6 +127,9 @@ class Job:
     def measure(self, candidate: Candidate) -> Measurement:
         return self.known(candidate) or self.measure_now(candidate, "search")
 
+    def prepare(self, candidates: Sequence[Candidate]) -> float:
+        return self.evaluator.prepare(candidates)
+
     def profile(self, candidate: Candidate, rivals_us: Sequence[float] = ()) -> Profiled:
         known = self._turn("profile", candidate, lambda: self._profiled(candidate), self.is_over)
         if known is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
@@ -123,8 +123,13 @@ def proposals(problem: LaunchProblem) -> Iterator[Proposal]:
         yield problem.propose(choose)
 
 
-def next_trial(kernel: KernelTimes, problem: LaunchProblem, seed: int) -> Trial | None:
-    """The next configuration of a kernel that was never tried, or None.
+def next_trial(
+    kernel: KernelTimes,
+    problem: LaunchProblem,
+    seed: int,
+    waiting: Collection[LaunchConfig] = (),
+) -> Trial | None:
+    """The next configuration of a kernel that was never tried and is not `waiting` to be, or None.
 
     Asked of a sampler as long as that has new ones to offer, then one by one."""
     if kernel.searcher is None:
@@ -136,15 +141,17 @@ def next_trial(kernel: KernelTimes, problem: LaunchProblem, seed: int) -> Trial 
         launch = proposal.payload
         assert isinstance(launch, LaunchConfig)
         trial = Trial(kernel.searcher, proposal, launch)
+        if launch in waiting:  # who waits is told
+            continue
         if not kernel.has_tried(launch):
             return trial
         trial.tell(kernel.us.get(launch))
     for proposal in islice(proposals(problem), WALKED):
         launch = proposal.payload
         assert isinstance(launch, LaunchConfig)
-        if not kernel.has_tried(launch):
+        if not kernel.has_tried(launch) and launch not in waiting:
             return Trial(kernel.searcher, proposal, launch)
-    kernel.settled = True
+    kernel.settled = not waiting
     return None
 
 

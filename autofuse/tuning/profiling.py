@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from autofuse.cost.bounds import ONCE_US
@@ -29,6 +29,12 @@ from search_spaces.tile_facts import TileFacts, tile_facts
 NOISE = 0.05
 # A kernel whose part of the plan is below this is not worth tuning.
 LEAST_SHARE = 0.02
+# Kernels that are compiled side by side at most: what is drawn together cannot learn from each
+# other.
+SIDE_BY_SIDE = 4
+
+# The configurations of one round, by key of their kernels.
+Round = dict[str, Trial]
 
 
 class Kernels:
@@ -53,6 +59,8 @@ class Kernels:
         # Seconds that one plan takes to build and run, as far as seen, and plans seen.
         self.per_plan_s = 1.0
         self.plans = 0
+        # Seconds that were spent before on building the plan that is profiled next.
+        self._ahead_s = 0.0
         for known in bench.kernels(self.samples):
             if should_stop():
                 break
@@ -168,7 +176,7 @@ class Kernels:
         candidate = self.candidate(found, trial)
         profiled = self.bench.profile(candidate, self._rivals_us(candidate))
         if not profiled.recalled:
-            took = profiled.spent_s
+            took, self._ahead_s = profiled.spent_s + self._ahead_s, 0.0
             self.per_plan_s = 0.5 * (self.per_plan_s + took) if self.plans else took
             self.plans += 1
         if profiled.failure is not None:
@@ -251,23 +259,35 @@ class Kernels:
             return candidate.digest, None
         return candidate.digest, record.timing.median_us - self.cost_us(found.groups)
 
-    def tune_launches(self, found: FusionPlan) -> bool:
-        """One round of new configurations for all kernels that matter, tried in one plan.
+    def draw_rounds(self, found: FusionPlan, most: int) -> list[Round]:
+        """New configurations for all kernels that matter, for `most` rounds at most, built by now;
+        none when every kernel has been through its space.
 
-        Kernels add up, so one run answers one question about each of them. False when every kernel
-        has been through its space."""
-        asked = self._trials(found)
-        if not asked:
-            return False
-        worked = self.profile(found, {key: trial.launch for key, trial in asked.items()})
+        Few kernels would leave processors without a compiler, so they get several rounds at
+        once."""
+        rounds = [asked] if (asked := self._trials(found, ())) else []
+        while rounds and len(rounds) < min(most, SIDE_BY_SIDE // len(rounds[0])):
+            asked = self._trials(found, rounds)
+            if not asked:
+                break
+            rounds.append(asked)
+        if len(rounds) > 1:
+            took = self.bench.prepare([self.candidate(found, _launches(asked)) for asked in rounds])
+            self._ahead_s = took / len(rounds)
+        return rounds
+
+    def tune_launches(self, found: FusionPlan, asked: Round) -> None:
+        """One round of new configurations, tried in one plan: kernels add up, so one run answers
+        one question about each of them."""
+        worked = self.profile(found, _launches(asked))
         for key, trial in asked.items():
             if not worked and len(asked) > 1 and not self.bench.is_over():
                 self.profile(found, {key: trial.launch})
             trial.tell(self.by_key[key].us.get(trial.launch))
-        return True
 
-    def _trials(self, found: FusionPlan) -> dict[str, Trial]:
-        """A configuration never tried for each kernel that has a share in the plan's time."""
+    def _trials(self, found: FusionPlan, before: Sequence[Round]) -> Round:
+        """A configuration never tried for each kernel that has a share in the plan's time, nor
+        drawn for the rounds `before`."""
         self.hear()
         keys, total = self.keys(found), self.cost_us(found.groups)
         heavy = {
@@ -275,24 +295,30 @@ class Kernels:
             for key, group in zip(keys, found.groups, strict=True)
             if self.by_key[key].best[0] * keys.count(key) >= LEAST_SHARE * total
         }
-        asked = self._drawn(heavy)
+        asked = self._drawn(heavy, before)
         # Choosing takes longer than running: meanwhile others may have tried the same.
         self.hear()
         tried = [key for key, trial in asked.items() if self.by_key[key].has_tried(trial.launch)]
         for key in tried:
             trial = asked.pop(key)
             trial.tell(self.by_key[key].us.get(trial.launch))
-        return asked | self._drawn({key: heavy[key] for key in tried})
+        return asked | self._drawn({key: heavy[key] for key in tried}, before)
 
-    def _drawn(self, groups: Mapping[str, FusionGroup]) -> dict[str, Trial]:
-        """A configuration never tried for each of these kernels that has any left."""
-        asked: dict[str, Trial] = {}
+    def _drawn(self, groups: Mapping[str, FusionGroup], before: Sequence[Round]) -> Round:
+        """A configuration never tried nor drawn before for each of these kernels that has any
+        left."""
+        asked: Round = {}
         for key, group in groups.items():
             problem = LaunchProblem(self.graph, group, self.space)
-            trial = next_trial(self.by_key[key], problem, self.bench.seed)
+            waiting = {drawn[key].launch for drawn in before if key in drawn}
+            trial = next_trial(self.by_key[key], problem, self.bench.seed, waiting)
             if trial is not None:
                 asked[key] = trial
         return asked
+
+
+def _launches(asked: Round) -> dict[str, LaunchConfig]:
+    return {key: trial.launch for key, trial in asked.items()}
 
 
 def _is_alike(one: TileFacts | None, other: TileFacts) -> bool:
