@@ -3,16 +3,19 @@ plans, against what their bounds say they take at least."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from autofuse.backends.library import load
 from autofuse.cost.bounds import Calibration, group_bound_us
 from autofuse.devices import timed_device
+from autofuse.graph.settled import constant_inputs
 from autofuse.graph.types import Graph
-from autofuse.measure.session import Worker
-from autofuse.measure.timing import Sampling
-from autofuse.measure.workload import Workload
+from autofuse.measure.workload import Workload, draw_inputs
 from autofuse.plan.parameters import THREADS
 from autofuse.plan.types import Candidate, LaunchConfig
 from autofuse.simplify import normal_form
@@ -21,8 +24,7 @@ from autofuse.tuning.plans import fused_candidate
 from autofuse.zoo import zoo_graph
 
 # Many short samples: the least of them is what the kernel takes when nothing disturbs it.
-SAMPLING = Sampling("warm", warmup_s=0.002, minimum=60, maximum=60, noise=0.0, wall_s=0.5)
-LIMIT_S = 60.0
+FEWEST, MOST, SECONDS = 8, 100, 0.3
 # By what fraction a bound is above the least time, where violations are counted.
 SLACKS = (0.0, 0.02, 0.05, 0.1, 0.25)
 # What is told: by less a clock that changes between calibrating and timing is.
@@ -57,48 +59,39 @@ def check_bounds(
     """Time the kernels of one plan a seed until there are so many `groups`; a plan that cannot be
     built or run is left out. `tell` is given what took less than its bound."""
     rows: list[BoundRow] = []
-    with Timer() as timer:
-        for seed in seeds:
-            for row in timer.rows(f"seed {seed}", *make(seed), peaks):
-                rows.append(row)
-                if row.violates(0.0):
-                    tell(row)
-            if len(rows) >= groups:
-                break
+    for seed in seeds:
+        for row in timed_rows(f"seed {seed}", *make(seed), peaks):
+            rows.append(row)
+            if row.violates(0.0):
+                tell(row)
+        if len(rows) >= groups:
+            break
     return rows
 
 
-class Timer:
-    """Times the kernels of plans, all in one worker process."""
-
-    def __init__(self) -> None:
-        self._kind = timed_device("cpu")
-        self._worker: Worker | None = None
-
-    def __enter__(self) -> Timer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._worker is not None:
-            self._worker.close()
-
-    def rows(
-        self, plan: str, graph: Graph, candidate: Candidate, peaks: Calibration
-    ) -> Iterator[BoundRow]:
-        """The kernels of one plan, those that take long enough to be told."""
-        built = build(self._kind.backend, graph, candidate)
-        if built.artifact is None:
-            return
-        if self._worker is None:
-            self._worker = Worker(Workload(graph), hardware=self._kind.timer)
-        else:
-            self._worker.use(Workload(graph))
-        groups = candidate.plan.groups
-        found = self._worker.profile(built.artifact, len(groups), SAMPLING, LIMIT_S)
-        for k, timing in enumerate(found.groups):
-            if timing.min_us >= LEAST_US:
-                bound = group_bound_us(graph, groups[k], peaks)
-                yield BoundRow(plan, k, bound, timing.min_us, timing.median_us)
+def timed_rows(
+    plan: str, graph: Graph, candidate: Candidate, peaks: Calibration
+) -> Iterator[BoundRow]:
+    """The kernels of one plan, timed in this process, those that take long enough to be told. What
+    they compute is not checked: that would take longest, and other tests do."""
+    built = build(timed_device("cpu").backend, graph, candidate)
+    if built.artifact is None:
+        return
+    library, groups = load(built.artifact), candidate.plan.groups
+    inputs = draw_inputs(Workload(graph))
+    outputs = [np.empty(t.shape, t.dtype.numpy) for t in graph.output_types]
+    library.prepare([inputs[k] for k in constant_inputs(graph)])
+    given = [x for k, x in enumerate(inputs) if k not in constant_inputs(graph)]
+    call = library.bind_profile(given, outputs, len(groups))
+    samples, end = [call()], time.perf_counter() + SECONDS
+    while len(samples) < FEWEST or (len(samples) < MOST and time.perf_counter() < end):
+        samples.append(call())
+    library.close()
+    us = np.array(samples)
+    for k, group in enumerate(groups):
+        if us[:, k].min() >= LEAST_US:
+            bound = group_bound_us(graph, group, peaks)
+            yield BoundRow(plan, k, bound, float(us[:, k].min()), float(np.median(us[:, k])))
 
 
 def by_one_thread(graph: Graph) -> Candidate:
@@ -137,6 +130,5 @@ def as_json(rows: Sequence[BoundRow], peaks: Calibration) -> dict[str, Any]:
 def zoo_rows(names: Sequence[str], peaks: Calibration) -> list[BoundRow]:
     """Small workloads of the zoo, each as one plan by one thread."""
     graphs = [(name, normal_form(zoo_graph(name, "small"))) for name in names]
-    with Timer() as timer:
-        plans = ((name, graph, by_one_thread(graph)) for name, graph in graphs)
-        return [row for plan in plans for row in timer.rows(*plan, peaks)]
+    plans = ((name, graph, by_one_thread(graph)) for name, graph in graphs)
+    return [row for plan in plans for row in timed_rows(*plan, peaks)]

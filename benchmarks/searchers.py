@@ -21,7 +21,7 @@ from statistics import median
 from autofuse.peers.types import BenchError
 from autofuse.plan.types import Candidate
 from autofuse.search.space import Space
-from benchmarks.replay import PLANNERS, SEARCHERS, ReplayDevice, Trace, problem_of, replay
+from benchmarks.replay import SEARCHERS, ReplayDevice, Trace, problem_of, replay
 from benchmarks.spaces import RecordedSpace, load
 
 WITHIN = 1.02
@@ -164,7 +164,7 @@ def _summary(
     pace = median(t.seconds / max(t.runs, 1) for t in traces["random"])
     reached = {name: reached_by(each, WITHIN * best) for name, each in traces.items()}
     tpe, exact = reached["tpe"].median, reached["exact"].median
-    others = [curves[name].median for name in traces if name not in PLANNERS]
+    others = [curves[name].median for name in traces if name != "exact"]
     beaten = [
         max(each) > curves["exact"].median[i] + 1e-9
         for i, each in enumerate(zip(*others, strict=True))

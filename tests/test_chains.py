@@ -11,7 +11,7 @@ from loop_graphs import loop_graph
 
 import autofuse.frontends.array_api as xp
 from autofuse.cost import chains
-from autofuse.cost.bounds import Calibration, kernel_bound_us, plan_bound_us
+from autofuse.cost.bounds import Calibration, group_bound_us, kernel_bound_us, plan_bound_us
 from autofuse.cost.chains import chain_us
 from autofuse.cost.latency import FIXED, PLAIN, delays_of, reassociated
 from autofuse.cost.least import graph_bound_us
@@ -22,7 +22,8 @@ from autofuse.frontends import spec, trace
 from autofuse.graph.types import Graph
 from autofuse.measure.calibrate_chains import HELD, Chain, all_chains, calibrate_chains
 from autofuse.ops.dtypes import DType
-from autofuse.plan.groups import is_source
+from autofuse.plan.groups import host_loop, is_source
+from autofuse.plan.types import FusionPlan
 from autofuse.simplify import normal_form
 from autofuse.tuning.plans import fused_candidate
 
@@ -206,3 +207,14 @@ def test_what_only_the_last_iteration_is_asked_for_is_computed_once() -> None:
     nodes = [n for n in range(len(graph.nodes)) if not is_source(graph, n)]
     work = group_work(graph, nodes, graph.outputs)
     assert dict(work.calls) == {"exp.f32": 8} and work.cheap == TRIP * 8
+
+
+def test_a_loop_of_the_host_is_launched_as_one_thread_is() -> None:
+    graph = normal_form(trace(lambda x: loop(lambda s: (xp.tanh(s),), x, trip=2), V))
+    candidate = fused_candidate(graph, device_named("cpu").space)
+    (group,) = candidate.plan.groups
+    body, _ = host_loop(graph, replace(group, body=FusionPlan(()), unroll=1))
+    inner = fused_candidate(body, device_named("cpu").space).plan
+    dear = replace(PEAKS, launch_us=5.0, alone=replace(PEAKS, launch_us=1.0))
+    found = group_bound_us(graph, replace(group, body=inner, unroll=1), dear)
+    assert found == pytest.approx(1.04, rel=1e-3), "and waits for its iterations"

@@ -251,3 +251,27 @@ def test_the_lightest_plan_keeps_least_in_memory() -> None:
     check_plan(graph, light)
     every = (cover.plan(one.plan) for one in k_best(cover.problem, k=20))
     assert peak_bytes(graph, light) <= min(peak_bytes(graph, plan) for plan in every)
+
+
+def test_only_what_a_calibration_lacks_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database that was calibrated before there were latencies is asked for these alone."""
+    db, asked = tmp_path / "t.db", list[str]()
+    tune_exactly(db, search_gap=0.9)
+
+    def latencies(relaxed: bool) -> tuple[tuple[str, float], ...]:
+        asked.append("latencies")
+        return (("add.f32.0", 1.0),)
+
+    def calibrate() -> Calibration:
+        raise AssertionError("calibrated again")
+
+    known = replace(HOST, calibrate=calibrate, latencies=latencies)
+    monkeypatch.setitem(DEVICES, "toy", toy_kind(TOY, known))
+    for _ in range(2):
+        tune_exactly(db, search_gap=0.9)
+    with Store.open(db) as store:
+        kept = store.calibration(toy_kind(TOY, known).backend.environment())
+    assert asked == ["latencies"] and kept["latency.add.f32.0"] == 1.0
+    assert Calibration.kept(kept) == replace(FAST, latency=(("add.f32.0", 1.0),))

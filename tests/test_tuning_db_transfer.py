@@ -131,3 +131,19 @@ def test_a_live_database_is_copied(sqlite_store: Store, tmp_path: Path) -> None:
         copy_live(store, tmp_path / "nowhere" / "copy.db")
     names = sorted(p.name for p in tmp_path.iterdir() if "part" in p.name)
     assert names == []
+
+
+def test_sessions_of_a_strategy_that_is_gone_are_read(tmp_path: Path) -> None:
+    """Those of the model strategy, with the features that it stored of kernels."""
+    with Store.open(tmp_path / "one.db") as one, Store.open(tmp_path / "two.db") as two:
+        one.add_workload(WORKLOAD, "graph text", "toy", 3)
+        session = one.start_session(ENV, WORKLOAD, "model", 7, 60.0)
+        one.add_measurement(session, ENV, measurement("good"))
+        features = (("bound", 3.0), ("read", 12.5), ("registers", 40.0))
+        one.add_kernel(session, ENV, replace(kernel("g"), facts=features, bound_us=5.0))
+        import_lines(two, export_lines(one))
+        for store in (one, two):
+            (found,) = store.sessions(WORKLOAD)
+            assert found.strategy == "model"
+            (known,) = store.kernels(ENV, {"g"}).values()
+            assert known.facts == features

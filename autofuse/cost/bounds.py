@@ -193,8 +193,18 @@ def group_bound_us(graph: Graph, group: FusionGroup, calibration: Calibration) -
         # All iterations may be one job, whose kernels are not launched one by one (`resident`).
         inside = trips * plan_bound_us(body, group.body, _launched(calibration))
         waits = chain_us(graph, group.nodes, group.outputs, calibration.latency)
-        return calibration.launch_us + max(inside, waits)
+        return _least_launch_us(calibration) + max(inside, waits)
     return kernel_bound_us(graph, group.nodes, group.outputs, calibration)
+
+
+def _least_launch_us(calibration: Calibration) -> float:
+    """Of a job that one thread may do."""
+    alone = calibration.alone
+    return (
+        calibration.launch_us
+        if alone is None
+        else min(calibration.launch_us, _least_launch_us(alone))
+    )
 
 
 def _launched(calibration: Calibration) -> Calibration:
