@@ -31,7 +31,7 @@ from autofuse.kernel.ir import Panel
 from autofuse.ops import index as ix
 from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, LaunchSettingError, Setting
 from benchmarks.sass import kernel_code
-from benchmarks.sass_tensor import BY_GROUP, decoded, generated, group_facts, square_product
+from benchmarks.sass_tensor import BY_GROUP, decoded, generated, run_facts, square_product
 from search_spaces import CudaLaunchSpace
 
 USUAL: dict[str, Setting] = {
@@ -216,7 +216,7 @@ def test_the_default_on_hopper_spills_nothing() -> None:
     graph, target = program("epilogue", (4096, 4096, 4096), "bf16"), TARGETS["H100"]
     default = CudaLaunchSpace(target).default(graph, whole(graph))
     assert target.code_for == "sm_90a" and dict(default.settings)["mma"] == GROUP_MMA
-    unit, _ = generated(square_product(4096), target)
+    unit, launch = generated(square_product(4096), target)
     source = unit.source
     cubin, log = compile_cubin(source.text, target.code_for, build_flags(source))
     said = parse_log(log)[source.name]
@@ -225,6 +225,6 @@ def test_the_default_on_hopper_spills_nothing() -> None:
     # leaves registers where they are.
     assert "serialized" not in log and "setmaxnreg" not in log
     made = [i.operation for i in decoded(kernel_code(cubin, source.name))]
-    run = group_facts(made, 2, 256)
+    run = run_facts(made, launch)
     assert run.products == 4 and run.multiply_adds == 128 * 256 * 64
     assert made.count(BY_GROUP) == 4 and run.copied == (128 + 256) * 64 * 2
