@@ -31,13 +31,15 @@ class Hardware:
     All raise AutofuseError where it cannot be used. `units` are those of this host, the one that
     this process uses first. `device` is called in the worker process, so it must be a function of
     some module. `others` gives the ids of other processes that compute on a unit, by its name, or
-    in a sentence why they cannot be known."""
+    in a sentence why they cannot be known. `hangs_are_final`: what hangs takes the hardware with
+    it, so it is not tried again."""
 
     units: Callable[[], tuple[DeviceUnit, ...]]
     device: Callable[[], Device]
     calibrate: Callable[[], Calibration]
     cache_bytes: Callable[[], int]
     others: Callable[[str], tuple[int, ...] | str] = _nobody_asks
+    hangs_are_final: bool = False
 
     @property
     def unit(self) -> str:
@@ -87,4 +89,4 @@ def _cuda_cache() -> int:
 
 # Imported when used: the worker of one kind has no use for the others.
 HOST = Hardware(_processor, _host, calibrate_cpu, last_level_cache_bytes)
-GPU = Hardware(_gpus, _cuda, _calibrate_cuda, _cuda_cache, _on_gpu)
+GPU = Hardware(_gpus, _cuda, _calibrate_cuda, _cuda_cache, _on_gpu, True)

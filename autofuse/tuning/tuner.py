@@ -103,7 +103,8 @@ def tune(
             Worker(workload, setup_s=budget.setup_s, hardware=kind.timer) as worker,
         ):
             heartbeat.tell(Progress(None, None, "", 0, 0, {}, budget.left_s, "starting"))
-            evaluator = Evaluator(kind.backend, form, digest(form), worker, sampling, budget)
+            final = kind.timer.hangs_are_final
+            evaluator = Evaluator(kind.backend, form, digest(form), worker, sampling, budget, final)
             job = Job(form, name, kind, store, evaluator, heartbeat, seed, max_memory)
             with job.sharing:
                 return _run(job, strategy, search, tuple(baselines) or tuple(BASELINES), forms)
