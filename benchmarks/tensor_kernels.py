@@ -70,6 +70,9 @@ def tensor_kernels(layers: tuple[Layer, ...] = LAYERS) -> Iterator[TensorKernel]
         wanted = {MAPS.name: maps}
         yield TensorKernel(f"boxes {maps}", partial(square_product, 4096), wanted)
         yield TensorKernel(f"boxes {maps}, epilogue", partial(_product, 4096, 4096, 4096), wanted)
+    pieces = {MAPS.name: False}
+    yield TensorKernel("pieces 5000", partial(_product, 5000, 5000, 5000), pieces)
+    yield TensorKernel("pieces 8192", partial(square_product, 8192), pieces)
     for layer in layers:
         name = "x".join(map(str, layer))
         yield TensorKernel(f"convolution {name}", partial(convolution_graph, layer), {})

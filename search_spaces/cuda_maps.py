@@ -24,7 +24,8 @@ def with_maps(offer: Offer, graph: Graph, group: FusionGroup) -> Offer:
         if not by_group(str(made.get(MMA.name))):
             return ()
         settings = LaunchConfig.of(**{**made, MAPS.name: True})
-        return MAPS.choices if _has_maps(extract(graph, group)[0], settings) else ()
+        # First, as in published kernels: one thread asks, and the rest of its group does nothing.
+        return MAPS.choices[::-1] if _has_maps(extract(graph, group)[0], settings) else ()
 
     return offered
 

@@ -300,7 +300,8 @@ class FakeDriver:
         if plan.copied:
             ctypes.memmove(self.pointer(plan.room), source, plan.copied)
             source = self.pointer(plan.room)
-        plan.execute(source, target, self.current_stream().ptr)
+        place = self.pointer(plan.place) if plan.apart else 0
+        plan.execute(source, target, self.current_stream().ptr, ctypes.memmove, place)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         self.note("copy", target, source, nbytes)

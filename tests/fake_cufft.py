@@ -1,5 +1,6 @@
 """cuFFT on NumPy memory, with its rules: a plan is made before it is executed, strides are those of
-its advanced layout, and complex numbers that become real ones are written over."""
+its advanced layout, complex numbers that become real ones are written over, and real numbers begin
+where a complex one may."""
 
 from __future__ import annotations
 
@@ -49,6 +50,9 @@ class FakeCufft:
             return _INVALID_PLAN
         n, given, near, apart, made, to_near, to_apart, type_, count, _ = self.plans[handle]
         read, written, real = _TYPES[type_]
+        floats = np.dtype(read if real == "rfft" else written).itemsize
+        if real and (source if real == "rfft" else target) % (2 * floats):
+            return _INVALID_VALUE  # real numbers are taken two at a time
         x = _array(source, read, (count, given[0]), (apart, near))
         y = _array(target, written, (count, made[0]), (to_apart, to_near))
         name = real or ("fft" if direction < 0 else "ifft")

@@ -202,6 +202,21 @@ def test_samples_on_a_low_clock_are_taken_again(driver: FakeDriver, tmp_path: Pa
         assert watch.sample() > 0, "its owner wants it so"
 
 
+def test_samples_at_full_power_are_kept_whatever_the_clock(
+    driver: FakeDriver, tmp_path: Path
+) -> None:
+    """Products on tensor cores run at 1.4 of 1.98 GHz for as long as they run, and say why."""
+    for reason, kept in ((POWER, True), (HEAT, False), (0, False)):
+        own = device(driver, clocks((1400, reason)))
+        with own.load(artifact(tmp_path, LONG)) as loaded:
+            watch = own.watch(loaded, QUICK)
+            if not kept:
+                with pytest.raises(LaunchError, match="no usable sample"):
+                    watch.sample()
+                continue
+            assert watch.sample() > 0 and held_by(collect(watch, QUICK).mode) == "power"
+
+
 @pytest.mark.parametrize(("reason", "word"), [(POWER, "power"), (HEAT, "heat"), (0, "")])
 def test_samples_that_power_or_heat_held_back_are_told(
     driver: FakeDriver, tmp_path: Path, reason: int, word: str

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from emulation import OneKernel, library_of
 from mma_cases import program
-from planted import all_are_seen, body
+from planted import all_are_seen, body, changed
 from seeds import seeds
 from test_mma import LAYOUTS, difference, made
 from tile_programs import whole
@@ -19,6 +19,7 @@ from autofuse.backends.cuda.build import build_flags
 from autofuse.backends.cuda.devices import TARGETS
 from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
+from autofuse.backends.emulator.emulator import EmulatorError
 from autofuse.plan.parameters import GROUP_MMA, Setting
 from benchmarks.tensor_model import Blocks, RunFacts, tensor_share
 from search_spaces import CudaLaunchSpace
@@ -154,6 +155,48 @@ FAULTS = {
 def test_planted_faults_are_seen() -> None:
     one = in_turns("product")
     all_are_seen(one, FAULTS, lambda library, kernel: difference(library, kernel)[0] < 2e-2)
+
+
+BOXED = {
+    name: FAULTS[name]
+    for name in ("no_turn", "no_room_for_sums", "runs_of_others_not_passed_over",
+                 "another_phase_after_others", "sums_over_stages")
+} | {
+    "bytes_that_never_come": ("af_full + af_slot, 16384)", "af_full + af_slot, 16400)"),
+    "every_thread_of_a_warp_asks": ("if (lane == 0) {", "if (lane < 32) {"),
+    "a_box_of_the_run_before": ("ta0 + begin", "ta0 + begin - 64"),
+    "no_wait_for_a_place": ("af_await(af_empty + af_slot, af_phase ^ 1u);", ""),
+    "registers_taken_back_early": ("af_meet();\n    af_take", "af_take"),
+}  # fmt: skip
+
+
+def test_groups_that_take_turns_may_be_fed_in_boxes() -> None:
+    """One thread fetches for all, where both operands have maps."""
+    kernels = [in_turns(name, maps=True) for name in ("product", "right turned", "left turned")]
+    kernels += [
+        in_turns("epilogue", maps=True, stages=2), in_turns("product", maps=True, threads=512),
+        in_turns("product", sizes=(60, 64, 40), maps=True), in_turns("batch", maps=True),
+        in_turns("product", sizes=(328, 192, 261), maps=True),  # of the right operand alone
+    ]  # fmt: skip
+    library = library_of(kernels)
+    for one in kernels[:-1]:
+        assert "af_turn" in body(one) and "af_copy_ahead" not in body(one)
+    for one in kernels:
+        assert "af_copy_box" in body(one) and difference(library, one)[0] < 2e-2
+
+
+def test_planted_faults_of_turns_in_boxes_are_seen() -> None:
+    one = in_turns("product", maps=True)
+    all_are_seen(one, BOXED, lambda library, kernel: difference(library, kernel)[0] < 2e-2)
+
+
+def test_who_fetches_little_leaves_its_registers_to_the_others() -> None:
+    """With fewer runs than stages it is done before anybody has taken them."""
+    one = in_turns("product", "bf16", (60, 64, 40), 1)
+    early = changed(one, "early", "af_meet();\n    af_take", "af_take")
+    assert difference(library_of([one]), one)[0] < 2e-2
+    with pytest.raises(EmulatorError, match=r"deadlock: .* wait for registers"):
+        difference(library_of([early]), early)
 
 
 def chosen(sizes: tuple[int, int, int]) -> dict[str, Setting]:

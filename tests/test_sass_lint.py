@@ -21,7 +21,7 @@ NAMED = {kernel.name: kernel for kernel in tensor_kernels()}
 # One of each kind: tiles of a last wave in parts, turns, boxes, bytes, patches of images, strided
 # ones that take registers to fetch, and attention.
 SHORT = (
-    "product 8192x8192x8192", "product 5000x5000x5000", "bytes 4096", "boxes True, epilogue",
+    "product 8192x8192x8192", "pieces 5000", "bytes 4096", "boxes True, epilogue",
     "convolution 28x128x512x1x1", "convolution 56x256x512x1x2", "convolution 7x512x512x3x1",
     "attention 128 causal",
 )  # fmt: skip
@@ -48,15 +48,15 @@ def test_every_default_kernel_on_tensor_cores_is_free_of_findings(device: str) -
 # so.
 FAULTS = {
     "more_registers_than_there_are": (
-        "square 8192", "af_take_registers(208)", "af_take_registers(216)", {"pool"},
+        "pieces 8192", "af_take_registers(208)", "af_take_registers(216)", {"pool"},
     ),
-    "too_few_given": ("square 8192", "af_give_registers(88)", "af_give_registers(96)", {"pool"}),
+    "too_few_given": ("pieces 8192", "af_give_registers(88)", "af_give_registers(96)", {"pool"}),
     "sums_defined_later": (
-        "square 8192", r"for \(int32_t i = 0; i < 1; i\+\+\) af_keep_sums\(sums\[i\]\);", "",
+        "pieces 8192", r"for \(int32_t i = 0; i < 1; i\+\+\) af_keep_sums\(sums\[i\]\);", "",
         {"notes", "ordered"},
     ),
     "registers_that_fetching_has_not": (
-        "product 5000x5000x5000", r"af_give_registers\(88\)", "af_give_registers(40)", {"spills"},
+        "pieces 5000", r"af_give_registers\(88\)", "af_give_registers(40)", {"spills"},
     ),
     "waits_in_a_run": (
         "square 4096", r"(af_multiply_group\(.*\);)", r"\1 af_group_commit(); af_group_await(0);",

@@ -204,7 +204,10 @@ def test_maps_are_offered_where_an_operand_has_one_and_a_driver_is_there() -> No
     assert not offered(space, "prologues") and not offered(space, "product", HALF_MMA)
     assert not offered(CudaLaunchSpace(TARGETS["H100"], maps=False), "product")
     assert not offered(CudaLaunchSpace(TARGETS["A100"]), "product")
-    assert not offered(space, "product", turns=True)
+    assert offered(space, "product", turns=True)
+    graph = program("epilogue", (512, 512, 512), "bf16")
+    first = dict(space.default(graph, whole(graph)).settings)
+    assert first["maps"] is True, "before copies by pieces"
 
 
 def test_registers_go_to_those_that_multiply() -> None:

@@ -48,6 +48,7 @@ KINDS = ("fft", "ifft", "rfft", "irfft")
 # Numbers along each axis, and which of them is transformed.
 CASES: tuple[tuple[tuple[int, ...], int], ...] = (
     ((40,), 0), ((3, 37), 1), ((36, 5), 0), ((2, 34, 3), 1), ((4, 9, 2), 1), ((1, 1), 1),
+    ((3, 9, 5), 1), ((6, 7, 3), 1),
 )  # fmt: skip
 LIBRARY = LaunchConfig.of(impl="fft", threads=2)
 

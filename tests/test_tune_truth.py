@@ -143,6 +143,25 @@ def test_a_time_out_counts_once_a_second_try_alone_times_out_too() -> None:
     assert worker.limits == [5.0, 5.0]
 
 
+def test_a_time_out_on_a_gpu_is_final_and_its_class_is_not_run_again() -> None:
+    graph, budget = canonical(workload()), Budget(600.0)
+    plan = baseline_candidate(graph, "unfused", CpuLaunchSpace())[0]
+
+    def with_settings(**settings: Any) -> Candidate:
+        launches = tuple(LaunchConfig.of(**settings) for _ in plan.launches)
+        return replace(plan, launches=launches)
+
+    hung, like = with_settings(mma="wgmma", maps=True), with_settings(mma="wgmma", maps=True, x=2)
+    worker = Answering([STALLED, TIME])
+    evaluator = Evaluator(TOY, graph, "w", cast(Worker, worker), Sampling(), budget, True)
+    first = evaluator(hung, 5.0)
+    assert first.failure is not None and first.failure.blame is Blame.CANDIDATE
+    refused = evaluator(like, 5.0).failure
+    assert refused is not None and "its class (wgmma, boxes) did not end" in refused.message
+    assert refused.blame is Blame.MACHINE and worker.limits == [5.0]
+    assert evaluator(with_settings(mma="wgmma"), 5.0).timing == TIME
+
+
 def test_what_a_stalled_or_killed_try_says_is_forgotten_when_the_second_works() -> None:
     for first in (STALLED, KILLED):
         record = evaluated(Answering([first, TIME]))

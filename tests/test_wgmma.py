@@ -11,7 +11,8 @@ from planted import all_are_seen, body, changed
 from test_mma import LAYOUTS, difference, made
 from tile_programs import whole
 
-from autofuse.backends.cuda.build import build_flags
+from autofuse.backends.base import Source
+from autofuse.backends.cuda.build import build_flags, watched
 from autofuse.backends.cuda.devices import TARGETS
 from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
@@ -31,9 +32,11 @@ from autofuse.kernel.ir import Panel
 from autofuse.ops import index as ix
 from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, LaunchSettingError, Setting
 from benchmarks.sass import kernel_code
-from benchmarks.sass_tensor import BY_GROUP, decoded, generated, group_facts, square_product
+from benchmarks.sass_tensor import BY_GROUP, decoded, generated, run_facts, square_product
 from search_spaces import CudaLaunchSpace
 
+# BPT.TRAP.
+TRAP = 0x95C
 USUAL: dict[str, Setting] = {
     "mma": GROUP_MMA, "threads": 384, "micro": "128x128", "row_block": 128, "column_block": 128,
     "stages": 3,
@@ -195,6 +198,22 @@ def test_threads_get_no_more_registers_than_the_launch_allocated() -> None:
     assert registers(384, 1).multiplying >= 128 + 64
 
 
+@pytest.mark.parametrize("device", ["A100", "H100", "B200"])
+def test_first_runs_are_stopped_where_they_would_hang(device: str) -> None:
+    """A trap, and the device's clock, where somebody waits for an mbarrier or for other blocks."""
+    target = TARGETS[device]
+    waits = 'extern "C" __global__ void k(uint32_t *t) { af_wait_for_all(t, 0, 4, true); }'
+    rings = 'extern "C" __global__ void k(uint64_t *t) { af_await(t, 0); }'
+    for text in (waits, rings):
+        source = Source("k", f"{CUDA.prelude}\n{text}", ("--std=c++17",))
+        traps = []
+        for each in (source, watched(source)):
+            cubin, _ = compile_cubin(each.text, target.code_for, build_flags(each))
+            made = [i.operation for i in decoded(kernel_code(cubin, "k"))]
+            traps.append(made.count(TRAP))
+        assert traps == [0, 1]
+
+
 # What roles ask for, and what a block of 3 x 168 registers for each triple of lanes cannot do.
 DEALS = {
     "more_than_there_are": ("af_take_registers(208);", "af_take_registers(240);"),
@@ -216,7 +235,7 @@ def test_the_default_on_hopper_spills_nothing() -> None:
     graph, target = program("epilogue", (4096, 4096, 4096), "bf16"), TARGETS["H100"]
     default = CudaLaunchSpace(target).default(graph, whole(graph))
     assert target.code_for == "sm_90a" and dict(default.settings)["mma"] == GROUP_MMA
-    unit, _ = generated(square_product(4096), target)
+    unit, launch = generated(square_product(4096), target)
     source = unit.source
     cubin, log = compile_cubin(source.text, target.code_for, build_flags(source))
     said = parse_log(log)[source.name]
@@ -225,6 +244,6 @@ def test_the_default_on_hopper_spills_nothing() -> None:
     # leaves registers where they are.
     assert "serialized" not in log and "setmaxnreg" not in log
     made = [i.operation for i in decoded(kernel_code(cubin, source.name))]
-    run = group_facts(made, 2, 256)
+    run = run_facts(made, launch)
     assert run.products == 4 and run.multiply_adds == 128 * 256 * 64
     assert made.count(BY_GROUP) == 4 and run.copied == (128 + 256) * 64 * 2

@@ -89,7 +89,7 @@ CUDA = Dialect(
     function='extern "C" __global__ void',
     products=frozenset((DType.F32, DType.F64, DType.F16, DType.BF16)),
     epilogues=True,
-    preludes=("cuda.h", "cuda_mma.h", "cuda_maps.h", "cuda_wgmma.h"),
+    preludes=("cuda_wait.h", "cuda.h", "cuda_mma.h", "cuda_maps.h", "cuda_wgmma.h"),
 )
 # Of a kernel that starts while others still write what it is going to read.
 EARLY = replace(

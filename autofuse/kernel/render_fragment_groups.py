@@ -79,10 +79,14 @@ class FragmentGroups:
             yield "af_await_copies(0);"
             yield "while (asked > 0) send();"
             if deal.change:
+                # Who has few panels to fetch is done before others have taken what it gave.
+                yield "af_meet();"
                 yield f"af_take_registers({deal.first});"
+        elif deal.change and stmt.begins:
+            yield f"af_take_registers({deal.multiplying});"
         elif deal.change:
-            change = "take" if stmt.begins else "give"
-            yield f"af_{change}_registers({deal.multiplying if stmt.begins else deal.first});"
+            yield "af_meet();"
+            yield f"af_give_registers({deal.first});"
 
     def feed(self, copies: Iterable[str]) -> Iterator[str]:
         """A panel whose `copies` are these, into the next slot."""

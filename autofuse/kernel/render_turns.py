@@ -17,6 +17,7 @@ from autofuse.kernel.cuda_settings import Settings
 from autofuse.kernel.cuda_shape import Team, extent_of
 from autofuse.kernel.cuda_wgmma import (
     ALONE,
+    BOXING,
     FETCHING,
     GATHERING,
     GROUP,
@@ -50,9 +51,16 @@ class TurnRoles:
         return group_tile(self.stmt, ALONE, self.own.stages)
 
     @property
+    def boxed(self) -> bool:
+        """Whether one thread fetches, in boxes, and no other."""
+        return all(self.stmt.boxes)
+
+    @property
     def registers(self) -> RegisterDeal:
-        tile = self.tile
-        whole = all(o.copied(self.outside) for o in (tile.left, tile.right))
+        if self.boxed:
+            return registers(self.own.threads, self.own.blocks, BOXING)
+        pairs = zip((self.tile.left, self.tile.right), self.stmt.boxes, strict=True)
+        whole = all(box or o.copied(self.outside) for o, box in pairs)
         return registers(self.own.threads, self.own.blocks, FETCHING if whole else GATHERING)
 
     @property
@@ -83,6 +91,8 @@ class TurnRoles:
             yield f"if (group == {self.groups}) {{"
             if deal.change:
                 yield f"  af_give_registers({deal.fetching});"
+            if self.boxed:
+                return
             yield "  int32_t sent = af_slot, asked = 0;"
             yield "  const auto send = [&]() {"
             yield "    af_show_stores();"
@@ -101,10 +111,15 @@ class TurnRoles:
     def end(self, fetches: bool) -> Iterator[str]:
         """After the loop of a role."""
         deal = self.registers
-        if fetches:
+        if fetches and self.boxed:
+            # Registers change hands in whole warps.
+            yield "  __syncwarp();"
+        elif fetches:
             yield "  af_await_copies(0);"
             yield "  while (asked > 0) send();"
         if deal.change:
+            # Who has few runs to fetch is done before others have taken what it gave.
+            yield "  af_meet();"
             change = "take" if fetches else "give"
             yield f"  af_{change}_registers({deal.first});"
         if not fetches:
@@ -137,7 +152,7 @@ def turn_text(
 ) -> Iterator[str]:
     """What a role does for the product of a grid iteration."""
     tile, groups = group_tile(stmt, ALONE, own.stages), own.threads // GROUP - 1
-    made = TurnText(stmt, tile, *given, own.blocks, groups=groups)
+    made = TurnText(stmt, tile, *given, own.blocks, all(stmt.boxes), groups)
     return made.fetched() if fetches else made.multiplied()
 
 
@@ -156,7 +171,12 @@ class TurnText(GroupText):
         later = self.tile.under_way
         yield "{"
         yield from (f"  {line}" for line in self.places())
+        yield from (f"  {line}" for line in self.boxes.coordinates())
         yield "  (void)tc;"
+        if self.alone:
+            yield from (f"  {line}" for line in self.boxed_runs())
+            yield "}"
+            return
         yield "  for (int32_t r = 0; r < runs; r++) {"
         yield f"    const int32_t begin = r * {self.tile.run};"
         yield "    af_await(af_empty + af_slot, af_phase ^ 1u);"

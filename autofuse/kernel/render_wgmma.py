@@ -129,23 +129,26 @@ class GroupText:
 
     def fetching_alone(self) -> Iterator[str]:
         """The first thread asks for boxes, which arrive by themselves."""
-        tile, boxes = self.tile, self.boxes
         if self.own.change:
             yield f"af_give_registers({self.own.fetching});"
-        yield "for (int32_t r = 0; r < runs; r++) {"
-        yield f"  const int32_t begin = r * {tile.run};"
-        yield "  if (lane == 0) {"
-        yield "    af_await(af_empty + af_slot, af_phase ^ 1u);"
-        yield f"    af_expect_bytes(af_full + af_slot, {boxes.nbytes});"
-        stage = f"stage + af_slot * {tile.each}"
-        yield from (f"    {line}" for line in boxes.lines(stage, "af_full + af_slot"))
-        yield "  }"
-        yield f"  {self.advance()}"
-        yield "}"
+        yield from self.boxed_runs()
         yield "__syncwarp();"
         yield "af_meet();"
         if self.own.change:
             yield f"af_take_registers({self.own.first});"
+
+    def boxed_runs(self) -> Iterator[str]:
+        """All runs of a tile, whose boxes the first thread asks for."""
+        yield "for (int32_t r = 0; r < runs; r++) {"
+        yield f"  const int32_t begin = r * {self.tile.run};"
+        yield "  if (lane == 0) {"
+        yield "    af_await(af_empty + af_slot, af_phase ^ 1u);"
+        yield f"    af_expect_bytes(af_full + af_slot, {self.boxes.nbytes});"
+        stage = f"stage + af_slot * {self.tile.each}"
+        yield from (f"    {line}" for line in self.boxes.lines(stage, "af_full + af_slot"))
+        yield "  }"
+        yield f"  {self.advance()}"
+        yield "}"
 
     def fetching(self) -> Iterator[str]:
         tile, under_way = self.tile, self.tile.under_way

@@ -38,7 +38,8 @@ class Hardware:
     this process uses first. `device` is called in the worker process, so it must be a function of
     some module. `others` gives the ids of other processes that compute on a unit, by its name, or
     in a sentence why they cannot be known. `latencies` measures those of scalar operations, where
-    arithmetic may be reassociated or not; () for hardware of which bounds know none."""
+    arithmetic may be reassociated or not; () for hardware of which bounds know none.
+    `hangs_are_final`: what hangs takes the hardware with it, so it is not tried again."""
 
     units: Callable[[], tuple[DeviceUnit, ...]]
     device: Callable[[], Device]
@@ -46,6 +47,7 @@ class Hardware:
     cache_bytes: Callable[[], int]
     others: Callable[[str], tuple[int, ...] | str] = _nobody_asks
     latencies: Callable[[bool], Latencies] = _not_measured
+    hangs_are_final: bool = False
 
     @property
     def has_latencies(self) -> bool:
@@ -102,4 +104,4 @@ def _cuda_cache() -> int:
 HOST = Hardware(
     _processor, _host, calibrate_cpu, last_level_cache_bytes, latencies=calibrate_chains
 )
-GPU = Hardware(_gpus, _cuda, _calibrate_cuda, _cuda_cache, _on_gpu)
+GPU = Hardware(_gpus, _cuda, _calibrate_cuda, _cuda_cache, _on_gpu, hangs_are_final=True)

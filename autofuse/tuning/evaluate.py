@@ -27,6 +27,7 @@ from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
 from autofuse.records import Blame, Cost, Failure, FailureKind, Measurement
 from autofuse.tuning.budget import Budget
 from autofuse.tuning.problem import count_groups
+from autofuse.tuning.quarantine import Quarantine
 
 # A failure that is the machine's fault is tried again where at least so much of its limit is left.
 WORTH_RETRYING = 0.5
@@ -91,7 +92,11 @@ class Evaluator:
         worker: Worker,
         sampling: Sampling,
         budget: Budget,
+        hangs_are_final: bool = False,
     ) -> None:
+        """`hangs_are_final`: of a device that a hang takes with it, a candidate that does not end
+        is not run again, nor is what is of its class."""
+        self.quarantine = Quarantine(hangs_are_final)
         self.backend, self.graph, self.digest = backend, graph, digest
         self.worker, self.sampling, self.budget = worker, sampling, budget
         self.spent = Cost()
@@ -112,6 +117,9 @@ class Evaluator:
         candidate counts as hung after them. `until_s`: when, in seconds of the budget, it must end
         in any case, which says nothing about it; by default when the search must end. `race`: with
         what it competes."""
+        if why := self.quarantine.refusal(candidate):
+            failure = Failure(FailureKind.UNSUPPORTED, why, Blame.MACHINE)
+            return self.unmeasured(candidate, failure, stage)
         built = build(self.backend, self.graph, candidate, self._room_s(until_s))
         reply = Reply(None, None, built.failure)
         if (artifact := built.artifact) is not None:
@@ -119,6 +127,7 @@ class Evaluator:
             draws = self._needs_draws(codes)
             reply = self._confirmed(
                 lambda seconds: self.worker.measure(artifact, sampling, seconds, draws),
+                candidate,
                 limit_s,
                 until_s,
             )
@@ -185,6 +194,9 @@ class Evaluator:
     ) -> tuple[BuildResult, Profile]:
         """Build a candidate, check it and time each of its groups inside the plan; `race`: with
         what they compete."""
+        if why := self.quarantine.refusal(candidate):
+            failure = Failure(FailureKind.UNSUPPORTED, why, Blame.MACHINE)
+            return BuildResult(None, failure, Cost(), 0.0), Profile((), None, None, failure)
         built = build(self.backend, self.graph, candidate, self.budget.room_s)
         profile = Profile((), None, None, built.failure)
         if (artifact := built.artifact) is not None:
@@ -193,6 +205,7 @@ class Evaluator:
             draws = self._needs_draws(codes)
             profile = self._confirmed(
                 lambda seconds: self.worker.profile(artifact, groups, sampling, seconds, draws),
+                candidate,
                 limit_s,
             )
             if profile.failure is None:
@@ -200,7 +213,10 @@ class Evaluator:
         self.spent += Cost(built.cost.codegen, built.cost.compile, profile.seconds)
         return built, profile
 
-    def _confirmed(self, run: Callable[[float], R], limit_s: float, until_s: float = math.inf) -> R:
+    def _confirmed(
+        self, run: Callable[[float], R], candidate: Candidate, limit_s: float,
+        until_s: float = math.inf,
+    ) -> R:  # fmt: skip
         """The answer of one run, or of a second one where the first may be the machine's fault.
 
         A time-out counts against a candidate when a second run alone, given all its limit, times
@@ -213,6 +229,9 @@ class Evaluator:
         if found.failure.kind is FailureKind.TIMEOUT and room_s < limit_s:
             text = f"cut short after {room_s:.1f} s: no more of the budget was left for it"
             return replace(found, failure=Failure(FailureKind.TIMEOUT, text, Blame.MACHINE))
+        if self.quarantine.final and found.failure.kind is FailureKind.TIMEOUT:
+            self.quarantine.note(candidate)
+            return replace(found, failure=replace(found.failure, blame=Blame.CANDIDATE))
         room_s = self._room_s(until_s)
         blamed = found.failure.blame is Blame.CANDIDATE
         if blamed or room_s < WORTH_RETRYING * limit_s or self.budget.stop():

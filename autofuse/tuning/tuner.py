@@ -127,7 +127,10 @@ def tune(
                 Worker(workload, setup_s=budget.setup_s, hardware=kind.timer, stop=stop) as worker,
             ):
                 heartbeat.tell(idle(budget.left_s, "planning"))
-                evaluator = Evaluator(kind.backend, form, digest(form), worker, sampling, budget)
+                final = kind.timer.hangs_are_final
+                evaluator = Evaluator(
+                    kind.backend, form, digest(form), worker, sampling, budget, final
+                )
                 job = Job(form, name, kind, store, evaluator, heartbeat, seed, max_memory, peaks)
                 with job.sharing:
                     return _run(job, strategy, search, tuple(baselines) or tuple(BASELINES), forms)

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
@@ -77,6 +77,12 @@ def build_flags(source: Source) -> tuple[str, ...]:
     version = tuple(int(part) for part in nvrtc_version().split("."))
     own_cache = NO_CACHE if version >= _FIRST_WITH_CACHE else ()
     return (*source.flags, *REPORT, *own_cache)
+
+
+def watched(source: Source) -> Source:
+    """A unit whose kernels stop by themselves, with an error, where a thread waits for another one
+    for more than two seconds: for first runs, of which a hang would cost the device."""
+    return replace(source, flags=(*source.flags, "-DAF_WATCHDOG"))
 
 
 def cubin_key(source: Source, target: Target) -> str:

@@ -18,7 +18,8 @@ _REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClock
 
 @dataclass(frozen=True, slots=True)
 class ClockState:
-    """`slow`: so far below the highest clock that a time would not be the device's usual one.
+    """`slow`: so far below the highest clock that a time would not be the device's usual one, and
+    neither its owner nor a limit of power is why: products at full power run at 0.8 of the clock.
     `held`: what keeps the clock down, "power" or "heat" or both."""
 
     slow: bool = False
@@ -49,7 +50,7 @@ class Clocks:
         mhz, highest, why = self._mhz(), self._highest, self._reasons()
         held = {name for name, bits in (("power", _POWER), ("heat", _HEAT)) if why & bits}
         low = mhz is not None and highest is not None and mhz < USUAL_SHARE * highest
-        return ClockState(low and not why & _SETTING, frozenset(held))
+        return ClockState(low and not why & (_SETTING | _POWER), frozenset(held))
 
     def _mhz(self) -> int | None:
         return self._number("nvmlDeviceGetClockInfo", _SM)

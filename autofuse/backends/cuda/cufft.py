@@ -59,7 +59,8 @@ def cufft_library() -> Any:
 
 class CufftPlan:
     """Transforms of one kind, for calls that do not overlap. `copied` bytes are first copied to
-    `room`: those of complex numbers that become real ones, which cuFFT may overwrite."""
+    `room`: those of complex numbers that become real ones, which cuFFT may overwrite. Where calls
+    would begin at odd floats, `apart` bytes of each are read, or written, in a place for these."""
 
     def __init__(
         self, kind: Transform, dtype: DType, zeros: Callable[[int], Any], library: Any = None
@@ -72,6 +73,11 @@ class CufftPlan:
         self._nbytes = tuple(kind.count * n * parts * dtype.itemsize for n, parts in kind.sides)
         self.copied = self._nbytes[0] if kind.kind == "irfft" else 0
         self.room: Any = zeros(self.copied) if self.copied else None
+        count, *steps = self._steps
+        even = _begins_even(kind, _walks_before(kind)) or count == 1
+        self._reads = kind.kind == "rfft"
+        self.apart = 0 if even else steps[0] if self._reads else steps[1]
+        self.place: Any = zeros(self.apart) if self.apart else None
         handle = _INT()
         self._check("cufftCreate", ctypes.byref(handle))
         self._handle = handle.value
@@ -83,14 +89,24 @@ class CufftPlan:
         read, written = self._nbytes
         return (source, source + read), (target, target + written)
 
-    def execute(self, source: int, target: int, stream: int) -> None:
-        """On a stream. Raises CufftError."""
+    def execute(
+        self, source: int, target: int, stream: int,
+        copy: Callable[[int, int, int], None], place: int = 0,
+    ) -> None:  # fmt: skip
+        """On a stream, on which `copy` (to, from, bytes) works too; `place` is the address of the
+        plan's. Raises CufftError."""
         self._check("cufftSetStream", self._handle, stream)
         own = () if self._direction is None else (self._direction,)
         count, read, written = self._steps
         for k in range(count):
-            addresses = (source + k * read, target + k * written)
+            given, made = source + k * read, target + k * written
+            if self.apart and self._reads:
+                copy(place, given, self.apart)
+                given = place
+            addresses = (given, place if self.apart and not self._reads else made)
             self._check(self._function, self._handle, *addresses, *own)
+            if self.apart and not self._reads:
+                copy(made, place, self.apart)
 
     def _check(self, name: str, *arguments: Any) -> None:
         code = getattr(self._library, name)(*arguments)
@@ -100,8 +116,19 @@ class CufftPlan:
 
 def _walks_before(kind: Transform) -> bool:
     """Whether one call walks the axis before the one that is transformed; the other one takes a
-    call for each place."""
-    return kind.before >= kind.after
+    call for each place. Calls begin at an even float where either way has them do so: cuFFT takes
+    real numbers two at a time."""
+    fewer = kind.before >= kind.after
+    return fewer if _begins_even(kind, fewer) else not fewer and _begins_even(kind, True)
+
+
+def _begins_even(kind: Transform, walks_before: bool) -> bool:
+    """Whether no call begins at an odd float of the side that has no imaginary parts."""
+    if all(parts == 2 for _, parts in kind.sides):
+        return True
+    if walks_before:
+        return kind.after == 1
+    return kind.before == 1 or kind.n * kind.after % 2 == 0
 
 
 def _layout(kind: Transform, type_: int) -> tuple[Any, ...]:

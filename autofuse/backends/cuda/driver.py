@@ -265,7 +265,9 @@ class CupyDriver:
         if plan.copied:
             self.copy(self.pointer(plan.room), source, plan.copied)
             source = self.pointer(plan.room)
-        plan.execute(source, target, self.cupy.cuda.get_current_stream().ptr)
+        place = self.pointer(plan.place) if plan.apart else 0
+        stream = self.cupy.cuda.get_current_stream().ptr
+        plan.execute(source, target, stream, self.copy, place)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         runtime = self.cupy.cuda.runtime

@@ -4,7 +4,7 @@ Before: kernel k(in in0: bf16[..]) {.. tile 128x128x4096 bf16 by wgmma: acc[..] 
 After:  kernel k(in in0: bf16[..], map map0: bf16[..] of in0) {.. the same, in0 in boxes of map0}
 An operand is one where it lies in memory, copied as it is, in lines a multiple of 16 bytes apart,
 and where what a box has beyond its last term is beyond the array, too: that is filled with zeros.
-Others are copied as before, and so are those of groups that take turns.
+Others are copied as before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, replace
 
 from autofuse.kernel.cuda_settings import Settings, settings
-from autofuse.kernel.cuda_wgmma import LINE_BYTES, LINES, ROWS, GroupFactor, group_tile
+from autofuse.kernel.cuda_wgmma import ALONE, LINE_BYTES, LINES, ROWS, GroupFactor, group_tile
 from autofuse.kernel.indices import divided, is_multiple
 from autofuse.kernel.instructions import by_group
 from autofuse.kernel.ir import Kernel, Loop, Panel, Param, Stmt, TileProduct
@@ -49,12 +49,13 @@ class _Boxes:
     def stmt(self, stmt: Stmt) -> Stmt:
         if isinstance(stmt, Loop):
             return replace(stmt, body=self.block(stmt.body))
-        if isinstance(stmt, TileProduct) and by_group(stmt.mma) and not stmt.alone:
+        if isinstance(stmt, TileProduct) and by_group(stmt.mma):
             return self.product(stmt)
         return stmt
 
     def product(self, stmt: TileProduct) -> TileProduct:
-        tile = group_tile(stmt, self.own.threads, self.own.stages)
+        threads = ALONE if stmt.alone else self.own.threads
+        tile = group_tile(stmt, threads, self.own.stages)
         a, b = stmt.left, stmt.right
         left = None if stmt.walk is not None else a
         boxes = (

@@ -306,7 +306,7 @@ AF_INLINE void af_wait_for_all(AF_WORK(uint32_t, tickets), int row, uint32_t par
   __syncthreads();
   if (threadIdx.x == 0) {
     const uint32_t before = atomicAdd(tickets + row, first ? 0x80000001u - parts : 1u);
-    while (((atomicAdd(tickets + row, 0u) ^ before) & 0x80000000u) == 0) __nanosleep(40);
+    AF_WAIT_WHILE(((atomicAdd(tickets + row, 0u) ^ before) & 0x80000000u) == 0, __nanosleep(40))
   }
   __syncthreads();
   __threadfence();
@@ -396,4 +396,4 @@ AF_INLINE void af_fetch(void *to, AF_IN(T, from), int bytes, uint64_t *ready, in
 #endif
 }
 AF_INLINE void af_await(uint64_t *ready, uint32_t phase)
-{ while (!af_ready_passed(ready, phase)) {} }
+{ AF_WAIT_WHILE(!af_ready_passed(ready, phase), ) }
