@@ -113,3 +113,22 @@ def test_showing_values_inside_a_loop() -> None:
     with pytest.warns(RuntimeWarning, match="debug_print"):
         graph = from_jax(lambda x: lax.fori_loop(0, 5, body, x), 1.0)
     assert float(evaluate(graph, [np.float32(1.0)])[0]) == 11.0
+
+
+def test_reductions_by_any_computation() -> None:
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4) - 7
+
+    def largest(p: Any, q: Any) -> Any:
+        """Of pairs, the one whose first number is the larger."""
+        keep = p[0] >= q[0]
+        return jnp.where(keep, p[0], q[0]), jnp.where(keep, p[1], q[1])
+
+    check(lambda v: jax.lax.reduce(v, np.float32(1), lambda a, b: a * 0.5 + b, (1,)), x)
+    check(lambda v: jax.lax.reduce((v, -v), (np.float32(-99), np.float32(0)), largest, (0, 2)), x)
+    check(lambda v: jax.lax.reduce(v, np.float32(3), lambda a, b: a * b + 1, (0,)), x[:0])
+
+
+def test_approximate_top_k_is_exact() -> None:
+    x = np.random.default_rng(2).random((3, 40), np.float32)
+    check(lambda v: jax.lax.approx_max_k(v, 4), x)
+    check(lambda v: jax.lax.approx_min_k(v, 4), x)

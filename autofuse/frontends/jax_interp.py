@@ -15,7 +15,7 @@ from autofuse.frontends.jax_branch import taken_branch
 from autofuse.frontends.jax_complex import COMPLEX_RULES
 from autofuse.frontends.jax_index import INDEX_RULES
 from autofuse.frontends.jax_linalg import LINALG_RULES
-from autofuse.frontends.jax_loop import ScanLoop, UntilLoop, counts_up, unchanged
+from autofuse.frontends.jax_loop import ScanLoop, UntilLoop, counts_up, folded, unchanged
 from autofuse.frontends.jax_order import ORDER_RULES
 from autofuse.frontends.jax_random import RANDOM_RULES
 from autofuse.frontends.jax_rules import COMPUTE_RULES, SHAPE_RULES, same
@@ -302,6 +302,7 @@ CONTROL_RULES: dict[str, Callable[..., list[Item]]] = {
     "cond": _cond,
     "custom_linear_solve": _linear_solve,
     **dict.fromkeys(("debug_callback", "debug_print"), _told),
+    "reduce": folded,
     "scan": _scan,
     "while": _while,
 }
