@@ -238,7 +238,7 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
         lambda x: lax.scan(lambda c, r: (c, lax.linalg.cholesky(r[:, None])), 0, x)[1], X,
         "'cholesky' is not",
     ),
-    "complex": (lambda x: jnp.real(jnp.sin(x + 1j)), X, "is not supported for complex numbers"),
+    "complex": (lambda x: jnp.real(jnp.arcsinh(x + 1j)), X, "is not supported for complex numbers"),
     "convolution": (
         lambda x: lax.conv(jnp.ones((1,) * 6), jnp.ones((1,) * 6), (1,) * 4, "SAME"),
         X, "same 1 to 3 spatial axes",
