@@ -13,6 +13,7 @@ from jax import lax
 from jax._src.lax import lax as private
 from jax_check import check
 
+import autofuse
 from autofuse.frontends.jaxpr import from_jax
 from autofuse.graph.reference import evaluate
 
@@ -113,3 +114,75 @@ def test_showing_values_inside_a_loop() -> None:
     with pytest.warns(RuntimeWarning, match="debug_print"):
         graph = from_jax(lambda x: lax.fori_loop(0, 5, body, x), 1.0)
     assert float(evaluate(graph, [np.float32(1.0)])[0]) == 11.0
+
+
+def test_reductions_by_any_computation() -> None:
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4) - 7
+
+    def largest(p: Any, q: Any) -> Any:
+        """Of pairs, the one whose first number is the larger."""
+        keep = p[0] >= q[0]
+        return jnp.where(keep, p[0], q[0]), jnp.where(keep, p[1], q[1])
+
+    check(lambda v: jax.lax.reduce(v, np.float32(1), lambda a, b: a * 0.5 + b, (1,)), x)
+    check(lambda v: jax.lax.reduce((v, -v), (np.float32(-99), np.float32(0)), largest, (0, 2)), x)
+    check(lambda v: jax.lax.reduce(v, np.float32(3), lambda a, b: a * b + 1, (0,)), x[:0])
+
+
+def test_approximate_top_k_is_exact() -> None:
+    x = np.random.default_rng(2).random((3, 40), np.float32)
+    check(lambda v: jax.lax.approx_max_k(v, 4), x)
+    check(lambda v: jax.lax.approx_min_k(v, 4), x)
+
+
+Z = np.array(
+    [1.5 + 0.5j, -2.0, 0.0, -0.25 - 3j, 1e-3j, 2.0 - 2j, -1e-4 + 1e-4j, 1e3 - 40j], np.complex64
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sqrt",
+        "sin",
+        "cos",
+        "tan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "expm1",
+        "log1p",
+        "sign",
+        "cumsum",
+        "exp",
+    ],
+)
+def test_functions_of_complex_numbers(name: str) -> None:
+    z = Z if name in ("sqrt", "log1p", "sign", "cumsum") else Z[:7]
+    graph = from_jax(getattr(jnp, name), z)
+    assert [t.shape for t in graph.input_types] == [(*z.shape, 2)]
+    (found,) = evaluate(graph, [z.view(np.float32).reshape(*z.shape, 2)])
+    want = np.asarray(jax.jit(getattr(jnp, name))(z))
+    np.testing.assert_allclose(found[..., 0] + 1j * found[..., 1], want, rtol=1e-5, atol=1e-6)
+
+
+def test_powers_of_complex_numbers() -> None:
+    for fn in (lambda x: x**1.5, lambda x: x ** (0.5 + 1j), lambda x: 2.0**x):
+        (found,) = evaluate(from_jax(fn, Z[:7]), [Z[:7].view(np.float32).reshape(7, 2)])
+        want = np.asarray(fn(Z[:7].astype(np.complex128)))
+        np.testing.assert_allclose(found[..., 0] + 1j * found[..., 1], want, rtol=1e-5, atol=1e-6)
+
+
+def test_plans_take_and_give_complex_arrays() -> None:
+    def fn(z: Any) -> Any:
+        return jnp.exp(z) * 1j, jnp.abs(z).sum()
+
+    fast = autofuse.jax_jit(fn)
+    for found, want in zip(fast(Z[:7]), fn(Z[:7]), strict=True):
+        assert found.dtype == want.dtype
+        np.testing.assert_allclose(np.asarray(found), np.asarray(want), rtol=1e-5)
+
+    def loss(of: Callable[..., Any]) -> Any:
+        return jax.grad(lambda x: jnp.abs(of(x + 1j)[0]).sum())(RE[:3])
+
+    np.testing.assert_allclose(np.asarray(loss(fast)), np.asarray(loss(fn)), rtol=1e-5)

@@ -222,24 +222,6 @@ def test_without_jit_it_still_runs() -> None:
 # What is refused
 
 
-@pytest.mark.parametrize(
-    "use", [lambda f: jax.vmap(f), lambda f: jax.jit(jax.vmap(jax.grad(f)))], ids=["vmap", "grad"]
-)
-def test_vmap_is_refused_with_what_to_do(use: Callable[[Any], Any]) -> None:
-    @autofuse.jax_jit
-    def total(x: Any) -> Any:
-        return jnp.sum(x * x)
-
-    with pytest.raises(AutofuseError, match=r"vmap cannot batch 'total'.*jax_jit\(jax\.vmap\(fn\)"):
-        use(total)(X)
-    same(autofuse.jax_jit(jax.vmap(lambda x: jnp.sum(x * x)))(X), jnp.sum(X * X, axis=1))
-
-
-def test_forward_derivatives_are_refused() -> None:
-    with pytest.raises(TypeError, match="forward-mode"):
-        jax.jvp(autofuse.jax_jit(lambda x: x * x), (X,), (X,))
-
-
 def test_what_cannot_become_a_graph_is_named_with_its_line() -> None:
     fast = autofuse.jax_jit(lambda x: jax.scipy.linalg.schur(x)[0])
     for call in (fast, fast.plan_of, jax.jit(fast)):

@@ -20,6 +20,7 @@ RNG = np.random.default_rng(7)
 A = RNG.standard_normal((2, 5, 5))
 SPD = A @ A.swapaxes(1, 2) + 5 * np.eye(5)
 B = RNG.standard_normal((2, 5, 3))
+_cg: Callable[..., Any] = jsp.sparse.linalg.cg
 TALL, WIDE = RNG.standard_normal((6, 4)), RNG.standard_normal((2, 3, 5))
 
 
@@ -51,7 +52,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "lstsq": (lambda a, b: jnp.linalg.lstsq(a, b)[0], (TALL, RNG.standard_normal(6))),
     "pinv": (jnp.linalg.pinv, (TALL,)),
     "expm": (jsp.linalg.expm, (A[0],)),
-    "cg": (lambda a, b: jsp.sparse.linalg.cg(lambda u: a @ u, b)[0], (SPD[0], B[0, :, 0])),
+    "cg": (lambda a, b: _cg(lambda u: a @ u, b)[0], (SPD[0], B[0, :, 0])),
     "tridiagonal": (
         jax.lax.linalg.tridiagonal_solve,
         (RNG.random(5), RNG.random(5), RNG.random(5), RNG.random((5, 2))),

@@ -15,7 +15,7 @@ from autofuse.frontends.jax_branch import taken_branch
 from autofuse.frontends.jax_complex import COMPLEX_RULES
 from autofuse.frontends.jax_index import INDEX_RULES
 from autofuse.frontends.jax_linalg import LINALG_RULES
-from autofuse.frontends.jax_loop import ScanLoop, UntilLoop, counts_up, unchanged
+from autofuse.frontends.jax_loop import ScanLoop, UntilLoop, counts_up, folded, unchanged
 from autofuse.frontends.jax_order import ORDER_RULES
 from autofuse.frontends.jax_random import RANDOM_RULES
 from autofuse.frontends.jax_rules import COMPUTE_RULES, SHAPE_RULES, same
@@ -26,6 +26,7 @@ from autofuse.frontends.jax_types import (
     Item,
     PairArray,
     PrimitiveRule,
+    as_graph,
     dtype_of,
     is_complex,
     is_key,
@@ -282,6 +283,14 @@ def _told(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> 
     return []
 
 
+def _served(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> list[Item]:
+    """What plans serve in a JAX program (`interop/jax_served.py`) is what it was made of."""
+    served = eqn.params["served"]
+    with as_graph():
+        closed = jax_module().make_jaxpr(served.fn)(*served.takes)
+    return walker.closed(closed, items)
+
+
 _CALLS = (
     "checkpoint", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call",
     "custom_vjp_call_jaxpr", "jit", "pjit", "remat", "remat2",
@@ -289,9 +298,11 @@ _CALLS = (
 CONTROL_RULES: dict[str, Callable[..., list[Item]]] = {
     **dict.fromkeys(_CALLS, _inline),
     **dict.fromkeys(OWN, as_jax_writes_it),
+    "autofuse_served": _served,
     "cond": _cond,
     "custom_linear_solve": _linear_solve,
     **dict.fromkeys(("debug_callback", "debug_print"), _told),
+    "reduce": folded,
     "scan": _scan,
     "while": _while,
 }

@@ -3,14 +3,24 @@ loop as the one that ends by its flag."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
 
 from autofuse.frontends.errors import FrontendError
-from autofuse.frontends.jax_types import Item, PairArray, each, is_key, values_of
+from autofuse.frontends.jax_types import (
+    Item,
+    PairArray,
+    each,
+    is_key,
+    jax_module,
+    static_shape,
+    values_of,
+)
 from autofuse.graph.loops import LoopBodyWriter, LoopWriter, WhileWriter
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
@@ -155,6 +165,38 @@ class UntilLoop:
 
     def _rests(self, k: int) -> bool:
         return unchanged(self.body.jaxpr, len(self.consts), k)
+
+
+def folded(runner: Runner, eqn: Any, live: Sequence[bool], items: Sequence[Item]) -> list[Item]:
+    """`reduce` by any computation, as a loop over the elements of a place, first to last."""
+    w, count = runner.w, len(items) // 2
+    if any(isinstance(item, PairArray) for item in items):
+        raise FrontendError("is not supported for complex numbers")
+    axes = tuple(sorted(map(int, eqn.params["dimensions"])))
+    rows = [_rows_of(w, x, axes) for x in items[:count] if isinstance(x, Value)]
+    terms, size = w.shape(rows[0]) if rows else (0, 0)
+    first = [w.spread(v, (size,)) for v in items[count:] if isinstance(v, Value)]
+    shapes = [static_shape(v.aval) for v in eqn.outvars]
+    if not terms or not size:
+        return [w.reshape(v, shape) for v, shape in zip(first, shapes, strict=True)]
+    jax = jax_module()
+    join = jax.vmap(import_module("jax.extend.core").jaxpr_as_fun(eqn.params["jaxpr"]))
+    types = [jax.ShapeDtypeStruct((size,), v.aval.dtype) for v in eqn.invars]
+    loop = LoopWriter(w, terms)
+    states = [loop.state(v) for v in first]
+    own = [loop.body.op("gather", loop.capture(v), loop.step, axis=0) for v in rows]
+    made = runner.on(loop.body).closed(jax.make_jaxpr(join)(*types), [*states, *own])
+    values = loop.finish([v for v in made if isinstance(v, Value)])
+    return [w.reshape(v, shape) for v, shape in zip(values, shapes, strict=True)]
+
+
+def _rows_of(w: GraphWriter, x: Value, axes: tuple[int, ...]) -> Value:
+    """The elements along `axes` as rows of all others."""
+    shape = w.shape(x)
+    rest = tuple(a for a in range(len(shape)) if a not in axes)
+    count = math.prod(shape[a] for a in axes)
+    moved = w.transpose(x, (*axes, *rest))
+    return w.reshape(moved, (count, math.prod(shape[a] for a in rest)))
 
 
 def captured(loop: LoopBodyWriter, jaxpr: Any, items: Sequence[Item]) -> list[Item]:

@@ -7,16 +7,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autofuse.frontends.errors import FrontendError
+from autofuse.frontends.jax_complex import from_words, to_words
 from autofuse.frontends.jax_interp import Walker
 from autofuse.frontends.jax_random import unwrap, wrap
 from autofuse.frontends.jax_types import (
+    ComplexArray,
     Item,
     KeyArray,
-    PairArray,
     as_graph,
     dtype_of,
+    is_complex,
     is_key,
     jax_module,
+    part_dtype,
     static_shape,
 )
 from autofuse.frontends.leaves import label_of, range_of, unique_names
@@ -33,7 +36,8 @@ def from_jax(
     """The graph of `fn` traced by jax on arguments like `example_args`.
 
     Arguments and results are pytrees of arrays, `jax.ShapeDtypeStruct`s or numbers; every leaf is
-    a graph input or output, named after its path. Typed keys become u32[..., 2]. The values of
+    a graph input or output, named after its path. Typed keys become u32[..., 2], complex numbers
+    both of their parts along a last axis. The values of
     concrete float and integer leaves only set the range that random test inputs are drawn from.
     All leaves of the arguments `constant_argnums` (weights) are constants, bound once (`compile`).
     Calls are inlined, scans of fixed length become loops, all branches of a `cond` are computed.
@@ -77,6 +81,9 @@ def _input(w: GraphWriter, name: str, aval: Any, leaf: Any, constant: bool) -> I
             raise FrontendError(f"input '{name}' holds {aval.dtype}: only threefry keys are known")
         words = w.input(name, (*shape, 2), DType.U32, constant=constant)
         return wrap(w, None, words)
+    if is_complex(aval):
+        kind = part_dtype(aval.dtype)
+        return from_words(w, w.input(name, (*shape, 2), kind, constant=constant))
     dtype = dtype_of(aval.dtype)
     low, high = range_of(leaf, dtype)
     return w.input(name, shape, dtype, low=low, high=high, constant=constant)
@@ -85,9 +92,7 @@ def _input(w: GraphWriter, name: str, aval: Any, leaf: Any, constant: bool) -> I
 def _output(w: GraphWriter, item: Item) -> Value:
     if isinstance(item, KeyArray):
         return unwrap(w, item)
-    if isinstance(item, PairArray):
-        raise FrontendError("a result is complex: return its real and imaginary parts")
-    return item
+    return to_words(w, item) if isinstance(item, ComplexArray) else item
 
 
 def _input_names(fn: Callable[..., Any], paths: Sequence[Any]) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 
 import numpy as np
@@ -22,6 +24,8 @@ EvaluateBody = Callable[[Graph, Arrays], Arrays]
 FoldSizes = dict[int, tuple[np.ndarray | None, ...]]
 # Iterations of a `while` after which the reference takes it to be endless: a checker must end.
 MOST_TRIPS = 1 << 20
+_NO_LIMIT: list[float] = [math.inf]
+_TRIPS_LEFT: ContextVar[list[float]] = ContextVar("trips_left", default=_NO_LIMIT)
 
 
 # Of what storing a narrow type rounds by, as a part of the noise of other types: its arithmetic is
@@ -273,15 +277,28 @@ def _while(attrs: dict[str, object], operands: Arrays, run: EvaluateBody) -> Arr
     body, most, carries = attrs["body"], attrs["max_trips"], attrs["carries"]
     assert isinstance(body, Graph) and isinstance(most, int) and isinstance(carries, int)
     states, invariants = operands[:carries], operands[carries:]
+    left = _TRIPS_LEFT.get()
     for step in range(most):
         go = states[0]
         if not go.any():
             break
-        if step == MOST_TRIPS:
+        left[0] -= 1
+        if step == MOST_TRIPS or left[0] < 0:
             raise endless()
         results = run(body, (np.asarray(step, np.int32), *states, *invariants))
         states = kept(results, states)
     return states
+
+
+@contextmanager
+def trips_up_to(count: int) -> Iterator[None]:
+    """Inside, all `while` loops together may go on for so many iterations: GraphError is
+    raised after that."""
+    before = _TRIPS_LEFT.set([count])
+    try:
+        yield
+    finally:
+        _TRIPS_LEFT.reset(before)
 
 
 def endless() -> GraphError:

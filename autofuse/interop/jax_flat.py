@@ -37,7 +37,7 @@ class FlatCall:
     def graph(self) -> Graph:
         """What the function computes; raises GraphError where no graph can."""
         try:
-            return from_jax(self.flat, *map(_type_of, self.arrays))
+            return from_jax(self.flat, *map(type_of, self.arrays))
         except jax_module().errors.TracerArrayConversionError as error:
             raise FrontendError(_CLOSED_OVER) from error
 
@@ -78,6 +78,7 @@ def unworded(array: Any, result: Any) -> Any:
     return jax_module().random.wrap_key_data(array, impl=_KEYS) if is_key(result) else array
 
 
-def _type_of(array: Any) -> Any:
+def type_of(array: Any) -> Any:
+    """The type of an array, as a `jax.ShapeDtypeStruct`."""
     weak = bool(getattr(array, "weak_type", False))
     return jax_module().ShapeDtypeStruct(array.shape, array.dtype, weak_type=weak)

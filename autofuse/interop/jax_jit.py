@@ -15,8 +15,8 @@ from autofuse.errors import AutofuseError, GraphError
 from autofuse.frontends.jax_types import is_as_graph, jax_module
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
-from autofuse.interop.jax_ffi import plan_call
-from autofuse.interop.jax_flat import FlatCall, flat_call, unworded, word_type, words
+from autofuse.interop.jax_flat import FlatCall, flat_call, type_of
+from autofuse.interop.jax_served import Served
 from autofuse.plan.arithmetic import check_math
 from autofuse.runtime.compiled import CompiledPlan
 from autofuse.runtime.request import DEFAULT, DEFAULT_MATH, TUNE, check_on_miss
@@ -113,45 +113,20 @@ class JaxFunction:
             text = f"'{self._name}' is left to jax.jit, without autofuse: {error}"
             warnings.warn(text, RuntimeWarning, stacklevel=1)
             return call.whole(call.flat(*call.arrays))
-        return call.whole(_served(call, self._plan(graph), self._name)(*call.arrays))
+        types = tuple(map(type_of, call.arrays))
+        served = Served(call.flat, types, call.results, self._named_plan, self._name, graph)
+        return call.whole(served(*call.arrays))
 
     def _plan(self, graph: Graph) -> CompiledPlan:
+        return self._named_plan(graph, self._name)
+
+    def _named_plan(self, graph: Graph, name: str) -> CompiledPlan:
         graph = canonical(graph)
         key = digest(graph)
         with self._planning:
             if key not in self._plans:
-                self._plans[key] = self._serving.plan(graph, self._name)
+                self._plans[key] = self._serving.plan(graph, name)
             return self._plans[key]
-
-
-def _served(call: FlatCall, plan: CompiledPlan, name: str) -> Callable[..., list[Any]]:
-    """`call.flat` by a plan; its gradients are those of `call.flat`, and batches are refused."""
-    jax = jax_module()
-    run = jax.custom_batching.custom_vmap(plan_call(plan, [word_type(r) for r in call.results]))
-
-    @run.def_vmap  # type: ignore[untyped-decorator]  # jax has no types here
-    def _refused(*_: Any) -> None:
-        raise AutofuseError(
-            f"vmap cannot batch '{name}', whose plan is for arrays of one shape: "
-            "give jax_jit the batched function, as in jax_jit(jax.vmap(fn))"
-        )
-
-    @jax.custom_vjp  # type: ignore[untyped-decorator]  # jax has no types here
-    def served(*arrays: Any) -> list[Any]:
-        return [
-            unworded(*pair) for pair in zip(run(*map(words, arrays)), call.results, strict=True)
-        ]
-
-    def forward(*arrays: Any) -> tuple[list[Any], tuple[Any, ...]]:
-        return served(*arrays), arrays
-
-    def backward(arrays: tuple[Any, ...], cotangents: list[Any]) -> tuple[Any, ...]:
-        gradients: tuple[Any, ...] = jax.vjp(call.flat, *arrays)[1](cotangents)
-        return gradients
-
-    served.defvjp(forward, backward)
-    function: Callable[..., list[Any]] = served
-    return function
 
 
 @overload
@@ -196,9 +171,10 @@ def jax_jit(
     or what `open_bundle` gave) go before those of the database `db`; with `on_miss="error"` a
     function that neither of them knows is an AutofuseError; `math` is as for `autofuse.compile`.
     The result is called on its own or inside `jax.jit`, `jax.grad`, `jax.lax.scan` and the like;
-    inside another such function it is what it was made of. Gradients are those that JAX takes of
-    `fn`; `vmap` and forward-mode derivatives are refused. `.plan_of(*args)` and `.origin(*args)`
-    say what serves.
+    inside another such function it is what it was made of. Derivatives of both modes and any
+    order, and batches by `jax.vmap`, are computed by plans of their own; what of them cannot become
+    a graph JAX computes, and a RuntimeWarning says so. `.plan_of(*args)` and `.origin(*args)` say
+    what serves.
 
     What cannot become a graph is an AutofuseError that names the primitive and its line; with
     `fallback` jax.jit runs it, and a RuntimeWarning says so. Raises AutofuseError where jax is

@@ -15,7 +15,7 @@ import numpy as np
 
 from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import canonical
-from autofuse.graph.reference import Noise, evaluate, random_inputs
+from autofuse.graph.reference import Noise, evaluate, random_inputs, trips_up_to
 from autofuse.graph.types import Graph
 from autofuse.ops.types import TensorType
 from autofuse.simplify.driver import simplify
@@ -26,6 +26,8 @@ from autofuse.simplify.rules import RULES
 MOST_WORK, LEAST_WORK = 1 << 22, 1 << 12
 # Iterations that a loop counts as whose end the data decide.
 _UNKNOWN_TRIPS = 64
+# Iterations that loops may really take, all together.
+MOST_TRIPS = 1 << 12
 # An element may differ by so many times what rounding noise of the dtypes moved it, and by so many
 # epsilons; rules may round otherwise.
 _SPREADS, _EPSILONS = 64.0, 64.0
@@ -76,8 +78,9 @@ def disagreement(written: Graph, planned: Graph) -> str:
         return ""
     inputs = random_inputs(written, 0)
     try:
-        runs = [evaluate(written, inputs, n) for n in (None, Noise(1), Noise(2))]
-    except AutofuseError:  # a loop without an end: both have it, or measuring will say it
+        with trips_up_to(MOST_TRIPS):
+            runs = [evaluate(written, inputs, n) for n in (None, Noise(1), Noise(2))]
+    except AutofuseError:  # a loop of many iterations, or without an end: measuring will say it
         return ""
 
     def wrong(other: Graph) -> str:
@@ -110,7 +113,8 @@ def work(graph: Graph) -> float:
 
 def _results(graph: Graph, inputs: Arrays) -> Arrays | None:
     try:
-        return evaluate(graph, inputs)
+        with trips_up_to(2 * MOST_TRIPS):
+            return evaluate(graph, inputs)
     except AutofuseError:
         return None
 
