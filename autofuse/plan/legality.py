@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
+from autofuse.plan.axis_facts import RUNS
 from autofuse.plan.barriers import stands_alone
 from autofuse.plan.clusters import connected, is_convex
 from autofuse.plan.forms import (
@@ -14,7 +15,6 @@ from autofuse.plan.forms import (
     REDUCTION_ROOTS,
     REGISTERS,
     ROW_SCRATCH,
-    RUNS,
     STATE_LIMIT,
     Form,
     local_shape,
