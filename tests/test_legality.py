@@ -10,7 +10,7 @@ from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
-from autofuse.plan.forms import Form
+from autofuse.plan.forms import Demand, Form
 from autofuse.plan.groups import group_of, is_source, needed_outputs, ordered_plan
 from autofuse.plan.legality import (
     MAX_BUFFERS,
@@ -203,6 +203,35 @@ def test_form_of_a_scan_leaves_its_axis_to_the_item() -> None:
     assert (form.kind, form.parallel) == ("row", (6,))
     (form,) = forms(built(lambda b: b.add("cumsum", b.input("x", (6, 8), "f32"), axis=1)))
     assert (form.kind, form.parallel) == ("item", (6,))
+
+
+def test_a_loop_body_is_looked_through_once_for_all_groups_around_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bodies may have thousands of nodes, and hundreds of groups hold the loop."""
+    runs: list[int] = []
+    run = Demand.run
+
+    def counted(self: Demand) -> None:
+        runs.append(len(self.graph.nodes))
+        run(self)
+
+    monkeypatch.setattr(Demand, "run", counted)
+
+    def make(b: GraphBuilder) -> Value:
+        found = loop(b, (61, 67), sine)[0]
+        for op in ("cos", "tanh", "exp", "neg"):
+            found = b.add(op, found)
+        return found
+
+    graph = canonical(built(make))
+    (body,) = (dict(n.attrs)["body"] for n in graph.nodes if n.op == "loop")
+    first = next(n for n, node in enumerate(graph.nodes) if node.op == "loop")
+    seen = []
+    for last in range(first, len(graph.nodes)):
+        assert not isinstance(judge(graph, *range(first, last + 1)), Refusal)
+        seen.append(runs.count(len(body.nodes)))
+    assert seen[0] > 0 and set(seen) == {seen[0]}
 
 
 def test_trips_of_a_loop_are_never_parallel() -> None:

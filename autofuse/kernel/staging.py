@@ -6,10 +6,10 @@ import math
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
+from autofuse.plan.axis_facts import RUNS
 from autofuse.plan.forms import (
     LOCAL,
     ROW_SCRATCH,
-    RUNS,
     Form,
     Tags,
     local_shape,

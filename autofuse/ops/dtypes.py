@@ -27,6 +27,9 @@ class DType(Enum):
     U8 = "u8"
     BOOL = "bool"
 
+    # Members are single objects: Enum's own hash of the name is Python, and types are hashed most.
+    __hash__ = object.__hash__
+
     def __str__(self) -> str:
         return self.value
 

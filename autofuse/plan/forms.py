@@ -19,8 +19,8 @@ from autofuse.graph.types import Graph, Value
 from autofuse.ops import index as ix
 from autofuse.ops.control import is_counted
 from autofuse.ops.pull import Index
-from autofuse.ops.spec import AxisMap, Family, OpSpec
-from autofuse.ops.types import OpCall
+from autofuse.ops.spec import Family
+from autofuse.plan.axis_facts import NodeFacts, facts_of, kept_facts, whole_axes
 
 # Per axis: the parallel axis (an int) it equals, or the set of parallel axes that its index
 # depends on in another way (empty: a local axis).
@@ -31,8 +31,6 @@ REDUCTION_ROOTS = (
     Family.REDUCTION, Family.SCAN, Family.SORT, Family.SCATTER, Family.WINDOW, Family.CONTRACTION,
     Family.CONTROL,
 )  # fmt: skip
-# What an item computes for all positions of an axis or for none.
-RUNS = (Family.SCAN, Family.SORT)
 # Local elements per item that are unrolled into registers rather than walked by lanes.
 REGISTERS = 16
 STATE_LIMIT = 64
@@ -61,66 +59,6 @@ class Form:
         return dict(self.tags)[value]
 
 
-@dataclass(frozen=True, slots=True)
-class _Operand:
-    """Where the axes of one operand's index come from: per operand axis an output axis, or -1 when
-    it depends on the `loose` output axes together. `same`: the output's own index."""
-
-    value: Value
-    source: tuple[int, ...]
-    loose: tuple[int, ...]
-    same: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """What Demand asks of a node again and again."""
-
-    family: Family
-    outs: tuple[Value, ...]
-    operands: tuple[_Operand, ...]
-
-
-@lru_cache(maxsize=64)
-def _facts(graph: Graph) -> list[_Facts | None]:
-    return [None] * len(graph.nodes)
-
-
-def _facts_of(graph: Graph, known: list[_Facts | None], node: int) -> _Facts:
-    found = known[node]
-    if found is None:
-        n, call = graph[node], graph.call(node)
-        maps = () if n.spec.axes is None else n.spec.axes(call)
-        others = _loose_axes(n.spec, call, maps)
-        operands: list[_Operand] = []
-        for value, mapping, loose in zip(n.inputs, maps, others, strict=n.spec.axes is not None):
-            source = [-1] * graph.type_of(value).rank
-            for out_axis, axis in enumerate(mapping):
-                if axis is not None:
-                    source[axis] = out_axis
-            same = source == list(range(n.types[0].rank))
-            operands.append(_Operand(value, tuple(source), loose, same))
-        outs = tuple(Value(node, i) for i in range(len(n.types)))
-        found = known[node] = _Facts(n.spec.family, outs, tuple(operands))
-    return found
-
-
-def _loose_axes(spec: OpSpec, call: OpCall, maps: AxisMap) -> tuple[tuple[int, ...], ...]:
-    """For each operand the output axes that the indices of its unmapped axes depend on."""
-    if spec.depends is not None:
-        return spec.depends(call)
-    if spec.family in (Family.REDUCTION, Family.CONTRACTION):
-        return ((),) * len(maps)
-    return tuple(tuple(o for o, axis in enumerate(m) if axis is None) for m in maps)
-
-
-def _whole_axes(family: Family, call: OpCall) -> Iterable[int]:
-    """Axes of the result that an item owns whole, not one position of them."""
-    if family in RUNS:
-        return (call["axis"],)
-    return range(call["batch"], call.out.rank) if family is Family.SCATTER else ()
-
-
 class Demand:
     """At which indices the values of a node set are needed, for given parallel axes."""
 
@@ -142,9 +80,9 @@ class Demand:
 
     def run(self) -> None:
         """Propagate from outputs to inputs, noting parallel axes that reduction roots mix."""
-        known = _facts(self.graph)
+        known = kept_facts(self.graph)
         for node in sorted(self.nodes, reverse=True):
-            facts = known[node] or _facts_of(self.graph, known, node)
+            facts = known[node] or facts_of(self.graph, known, node)
             family = facts.family
             if family is Family.CONTROL:
                 self._run_loop(node, list(facts.outs))
@@ -155,7 +93,7 @@ class Demand:
                     continue
                 for tags in wanted if len(wanted) == 1 else sorted(wanted, key=repr):
                     self._operands(facts, tags)
-                    for axis in _whole_axes(family, self.graph.call(node)):
+                    for axis in whole_axes(family, self.graph.call(node)):
                         self.mixed |= parts(tags[axis])
                 if family in REDUCTION_ROOTS:
                     self.give_up(wanted)
@@ -166,7 +104,7 @@ class Demand:
             self.mixed |= self.parallel - {t for t in tags if isinstance(t, int)}
             self.mixed |= {p for t in tags if isinstance(t, frozenset) for p in t}
 
-    def _operands(self, facts: _Facts, tags: Tags) -> None:
+    def _operands(self, facts: NodeFacts, tags: Tags) -> None:
         """Tags of outputs are kept ones already, and so are those that follow from them."""
         for operand in facts.operands:
             found = tags
@@ -195,14 +133,11 @@ class Demand:
         while True:
             if not is_counted(n.op):  # a state goes on where its flag is set
                 state[0] |= {t[: n.types[0].rank] for found in state.values() for t in found}
-            inner = Demand(body, range(len(body.nodes)), self.parallel)
-            for k, demanded in {**state, **stacks}.items():
-                for tags in demanded:
-                    inner.want(body.outputs[k], tags)
-            inner.run()
-            self.mixed |= inner.mixed
-            needs = {k: inner.wanted.get(Value(body.inputs[1 + k]), set()) for k in range(carries)}
-            grown = {k: state[k] | needs[k] for k in range(carries)}
+            ends = {**state, **stacks}.items()
+            demanded = frozenset((k, tags) for k, wanted in ends for tags in wanted)
+            mixed, needs = _in_body(body, self.parallel, demanded)
+            self.mixed |= mixed
+            grown = {k: state[k] | needs[1 + k] for k in range(carries)}
             if grown == state:
                 break
             state = grown
@@ -211,7 +146,7 @@ class Demand:
             self.carries[node, k] = min(state[k], key=repr, default=(LOCAL,) * rank)
             self._carry(state[k], n.inputs[k])
         for k in range(carries, len(call.ins)):
-            for tags in inner.wanted.get(Value(body.inputs[1 + k]), ()):
+            for tags in needs[1 + k]:
                 self.want(n.inputs[k], tags)
 
     def _carry(self, demanded: set[Tags], source: Value) -> None:
@@ -221,6 +156,20 @@ class Demand:
             self.mixed |= {p for t in places for p in parts(t) if len(places) > 1}
         for tags in demanded:
             self.want(source, tags)
+
+
+@lru_cache(maxsize=1024)
+def _in_body(
+    body: Graph, parallel: frozenset[int], demanded: frozenset[tuple[int, Tags]]
+) -> tuple[frozenset[int], tuple[frozenset[Tags], ...]]:
+    """What one iteration mixes, and how each input of the body is needed, where its outputs (by
+    number) are needed at these indices. Every group around a loop asks for the same few."""
+    inner = Demand(body, range(len(body.nodes)), parallel)
+    for k, tags in demanded:
+        inner.want(body.outputs[k], tags)
+    inner.run()
+    needs = (frozenset(inner.wanted.get(Value(i), ())) for i in body.inputs)
+    return frozenset(inner.mixed), tuple(needs)
 
 
 def parts(tag: Tag) -> frozenset[int]:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
 from autofuse.patience import look
+from autofuse.plan.axis_facts import RUNS
 from autofuse.plan.barriers import stands_alone
 from autofuse.plan.clusters import connected, is_convex
 from autofuse.plan.forms import (
@@ -15,7 +16,6 @@ from autofuse.plan.forms import (
     REDUCTION_ROOTS,
     REGISTERS,
     ROW_SCRATCH,
-    RUNS,
     STATE_LIMIT,
     Form,
     local_shape,

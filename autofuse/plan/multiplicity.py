@@ -21,9 +21,9 @@ from autofuse.ops.pull import Index
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.scalar import Expr, Lit, Sym
 from autofuse.ops.spec import Family
+from autofuse.plan.axis_facts import RUNS
 from autofuse.plan.forms import (
     REGISTERS,
-    RUNS,
     STATE_LIMIT,
     Form,
     Tags,

@@ -73,7 +73,7 @@ class _FirstOf:
 
     @staticmethod
     def of(torch: Any, network: Any) -> Any:
-        class First(torch.nn.Module):  # type: ignore[misc, name-defined]
+        class First(torch.nn.Module):  # type: ignore[misc]
             def __init__(self) -> None:
                 super().__init__()
                 self.network = network

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from benchmarks.unseen.making import drawn, of_jax
@@ -40,7 +43,7 @@ def _turned() -> Made:
     return of_jax(lambda x, m: pix.affine_transform(x, m), _photograph(128, 128, 3), turn)
 
 
-def _flax(network, *arguments):  # type: ignore[no-untyped-def]
+def _flax(network: Any, *arguments: Any) -> Made:
     """`apply` of a module of flax.linen, with its parameters as arguments."""
     jax = module("jax")
     parameters = jax.jit(network.init)(jax.random.PRNGKey(0), *arguments)
@@ -64,7 +67,7 @@ def _upsampled() -> Made:
     return _flax(linen.Sequential(layers), drawn(4, 32, 32, 64))
 
 
-def _equinox(network, run):  # type: ignore[no-untyped-def]
+def _equinox(network: Any, run: Callable[..., Any]) -> tuple[Any, Callable[..., Any]]:
     equinox = module("equinox")
     weights, fixed = equinox.partition(network, equinox.is_inexact_array)
     return weights, lambda weights, *rest: run(equinox.combine(weights, fixed), *rest)
@@ -108,7 +111,7 @@ def _training_step() -> Made:
     return of_jax(jax.value_and_grad(fn), weights, drawn(256, 32), drawn(256, 8))
 
 
-def _haiku(make, *arguments):  # type: ignore[no-untyped-def]
+def _haiku(make: Callable[[Any], Any], *arguments: Any) -> Made:
     jax, haiku = module("jax"), module("haiku")
     network = haiku.without_apply_rng(haiku.transform(lambda *xs: make(haiku)(*xs)))
     parameters = network.init(jax.random.PRNGKey(0), *arguments)

@@ -60,14 +60,14 @@ class Watched:
     """What a session told while it ran: seconds in each phase, and when the best plan improved."""
 
     budget_s: float
-    phases: Counter[str] = field(default_factory=Counter)
+    phases: dict[str, float] = field(default_factory=dict)
     better: list[tuple[float, float]] = field(default_factory=list)
     _at: float = 0.0
     _phase: str = "starting"
 
     def __call__(self, state: Progress) -> None:
         now = self.budget_s - state.left_s
-        self.phases[self._phase] += now - self._at
+        self.phases[self._phase] = self.phases.get(self._phase, 0.0) + now - self._at
         self._at, self._phase = now, state.phase.partition(" baseline")[0]
         if state.best_us is None:
             return
