@@ -16,7 +16,7 @@ what a stack of one loop lets another wait for, operations on whole numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -231,18 +231,12 @@ class _Loop:
         return min((float(one.min()) for one in later), default=0.0) * (1 - ROUNDING)
 
 
-def _state(one: Ready, kind: TensorType, table: Mapping) -> Times:  # type: ignore[type-arg]
+def _state(one: Ready, kind: TensorType, table: Table) -> Times:
     """Times of a state of that type: of each element where there are few."""
-    both = np.stack(np.broadcast_arrays(one.at, one.joined(table.get(kind.dtype, NOTHING))))
-    if kind.size <= EACH:
-        return np.array(
-            np.broadcast_to(both.reshape(2, *_padded(both.shape[1:], kind.shape)), (2, *kind.shape))
-        )
-    return both.reshape(2, -1).min(axis=1)
-
-
-def _padded(shape: tuple[int, ...], like: tuple[int, ...]) -> tuple[int, ...]:
-    return shape if len(shape) == len(like) else (1,) * len(like)
+    joined = one.joined(table.get(kind.dtype, NOTHING))
+    if kind.size > EACH:
+        return np.stack([one.at.min(), joined.min()])
+    return np.stack([np.broadcast_to(times, kind.shape) for times in (one.at, joined)])
 
 
 def _alike(one: Times, other: Times) -> bool:
