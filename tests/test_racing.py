@@ -76,6 +76,7 @@ def test_a_long_call_is_sampled_for_about_twenty_times_its_own_time() -> None:
     noisy = [20e3, 40e3, 30e3]
     found = sampled(noisy, math.inf, noise=0.0)
     assert (found.n, found.stopped) == (20, "enough")
+    assert sampled(noisy, math.inf, noise=0.0, minimum=60, maximum=60, wall_s=9.0).n == 60
     short = sampled([20.0, 40.0, 30.0], math.inf, noise=0.0)
     assert (short.n, short.stopped) == (300, "samples"), "there is time for more of a short one"
 
