@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from autofuse.measure.protocol import (
 )
 from autofuse.measure.racing import RACE, has_lost
 from autofuse.measure.references import load_or_make
-from autofuse.measure.timing import collect, summarise
+from autofuse.measure.timing import WARM_S, collect, summarise
 from autofuse.measure.workload import Workload, draw_inputs
 from autofuse.ops.types import AutofuseError
 from autofuse.records import Blame, Failure, FailureKind, Timing
@@ -121,6 +121,13 @@ class WorkloadRunner:
     def verify_again(self, loaded: Any) -> None:
         """One more run, after others, with arrays elsewhere."""
         self._same(self.device.run(loaded, elsewhere=True), "in a later run")
+
+    def _untouched(self) -> None:
+        """One of several programs that took turns may have written where none may."""
+        left = self.device.left()
+        if not left.intact or self.comparing.fingerprints(left.inputs) != self.own.fingerprint:
+            self._reopen()
+            raise _WrongError("while all were timed a program wrote outside its outputs")
 
     def _same(self, found: CheckedRun, when: str) -> None:
         """Outputs are those of the first run, or else as right."""
@@ -205,6 +212,7 @@ class WorkloadRunner:
                     return ComparisonFailure(index, _failure(failed))
             try:
                 samples, modes = self._take_turns(libraries, job)
+                self._untouched()
             except _FAULTS as failed:
                 return ComparisonFailure(None, _failure(failed))
         cache = job.sampling.cache
@@ -222,8 +230,11 @@ class WorkloadRunner:
     ) -> tuple[list[list[list[float]]], list[str]]:
         order = np.random.default_rng(job.seed)
         samples: list[list[list[float]]] = [[] for _ in libraries]
-        for _ in range(job.blocks):
-            watches = [self.device.watch(library, job.sampling) for library in libraries]
+        shortly = replace(job.sampling, warmup_s=min(WARM_S, job.sampling.warmup_s))
+        for block in range(job.blocks):
+            # Later blocks only make up for those that ran in between.
+            sampling = shortly if block else job.sampling
+            watches = [self.device.watch(library, sampling) for library in libraries]
             for taken in samples:
                 taken.append([])
             for _ in range(job.rounds):
