@@ -21,7 +21,7 @@ import numpy as np
 from autofuse.backends.base import AnyArtifact, CompileError, CompilerMissing, LaunchError
 from autofuse.limits import limit_own_memory
 from autofuse.measure.check import WorkloadReference, check
-from autofuse.measure.compiled_parts import comparing
+from autofuse.measure.compiled_parts import fingerprints, parts
 from autofuse.measure.device import Arrays, CheckedRun, Device
 from autofuse.measure.draws import RANDOM, extra_draws
 from autofuse.measure.hardware import HOST
@@ -64,7 +64,7 @@ class _Draw:
 
 def _prepared(name: str, workload: Workload, path: Path) -> tuple[_Draw, Arrays]:
     inputs = draw_inputs(workload)
-    marks = comparing().fingerprints(inputs)
+    marks = fingerprints(inputs)
     return _Draw(name, workload, marks, load_or_make(workload, inputs, path)), inputs
 
 
@@ -77,7 +77,6 @@ class WorkloadRunner:
 
     def __init__(self, workload: Workload, reference: Path, device: Device) -> None:
         self.workload, self.device = workload, device
-        self.comparing = comparing()
         self.own, self.inputs = _prepared(RANDOM, workload, reference)
         self.reference = self.own.reference
         self.draws = tuple(_others(workload, reference))
@@ -100,7 +99,7 @@ class WorkloadRunner:
             raise LaunchError("the program's inputs or outputs are not those of the graph")
         found = self.device.run(loaded)
         error = self._held(found, self.own)
-        self._first = self.comparing.fingerprints(found.outputs)
+        self._first = fingerprints(found.outputs)
         return error
 
     def verify_draws(self, artifact: AnyArtifact) -> None:
@@ -125,27 +124,26 @@ class WorkloadRunner:
     def _untouched(self) -> None:
         """One of several programs that took turns may have written where none may."""
         left = self.device.left()
-        if not left.intact or self.comparing.fingerprints(left.inputs) != self.own.fingerprint:
+        if not left.intact or fingerprints(left.inputs) != self.own.fingerprint:
             self._reopen()
             raise _WrongError("while all were timed a program wrote outside its outputs")
 
     def _same(self, found: CheckedRun, when: str) -> None:
         """Outputs are those of the first run, or else as right."""
-        marks = self.comparing.fingerprints
-        if not found.intact or marks(found.outputs) != self._first:
+        if not found.intact or fingerprints(found.outputs) != self._first:
             self._held(found, self.own, when)
-        elif marks(found.inputs) != self.own.fingerprint:
+        elif fingerprints(found.inputs) != self.own.fingerprint:
             self._reopen()
             raise _WrongError(f"{when}: the program changed its inputs")
 
     def _held(self, found: CheckedRun, draw: _Draw, when: str = "") -> float:
         told = f"{when}: " if when else ""
-        if self.comparing.fingerprints(found.inputs) != draw.fingerprint:
+        if fingerprints(found.inputs) != draw.fingerprint:
             self._reopen()
             raise _WrongError(f"{told}the program changed its inputs")
         if not found.intact:
             raise _WrongError(f"{told}the program wrote outside its outputs")
-        result = check(found.outputs, draw.reference, self.comparing.parts)
+        result = check(found.outputs, draw.reference, parts)
         if not result.ok:
             raise _WrongError(f"{told}{result.message}")
         return result.max_rel_error
